@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+
+#include "base/bytes.h"
+
+namespace millrace {
+
+/// Owned bytes, aligned to a cache line (64 bytes) and not initialised. Move-only; empty after a move.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(size_t size);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::byte* data() { return data_; }
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+  MutableByteSpan span() { return {data_, size_}; }
+  ByteSpan span() const { return {data_, size_}; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+
+/// Hashes and checksums. Cryptographic ones are OpenSSL's, CRC32C is ISA-L's, XXH3 is xxHash's.
+
+namespace millrace {
+
+using Sha256Digest = std::array<uint8_t, 32>;
+
+Sha256Digest Sha256(ByteSpan data);
+Sha256Digest HmacSha256(ByteSpan key, ByteSpan data);
+std::array<uint8_t, 16> Md5(ByteSpan data);
+
+/// MD5 of a stream, for the ETags of objects that do not fit into memory.
+class Md5Stream {
+ public:
+  Md5Stream();
+  ~Md5Stream();
+  void Update(ByteSpan data);
+  std::array<uint8_t, 16> Finish();
+
+ private:
+  void* context_;  // EVP_MD_CTX; OpenSSL stays inside crypto.cc
+};
+
+/// CRC32C (Castagnoli), as in RFC 3720: Crc32c("123456789") = 0xe3069283. `crc` continues an earlier result.
+uint32_t Crc32c(ByteSpan data, uint32_t crc = 0);
+
+uint64_t Xxh3(ByteSpan data, uint64_t seed = 0);
+
+/// A 128-bit number; addition wraps modulo 2^128.
+struct Uint128 {
+  uint64_t high = 0;
+  uint64_t low = 0;
+
+  Uint128& operator+=(Uint128 other) {
+    low += other.low;
+    high += other.high + (low < other.low ? 1 : 0);
+    return *this;
+  }
+  friend bool operator==(const Uint128&, const Uint128&) = default;
+
+  /// 32 lower-case hex digits, high half first.
+  std::string Hex() const;
+};
+
+/// XXH3-128 of a stream, seed 0. Not thread-safe; Reset() starts anew.
+class Xxh3Stream {
+ public:
+  Xxh3Stream();
+  ~Xxh3Stream();
+  Xxh3Stream(const Xxh3Stream&) = delete;
+  Xxh3Stream& operator=(const Xxh3Stream&) = delete;
+  void Reset();
+  void Update(ByteSpan data);
+  void UpdateLe64(uint64_t value);
+  Uint128 Digest() const;
+
+ private:
+  void* state_;  // XXH3_state_t; xxHash stays inside crypto.cc
+};
+
+/// Lower-case hex of any contiguous bytes.
+std::string HexEncode(std::span<const uint8_t> bytes);
+std::string Base64Encode(std::span<const uint8_t> bytes);
+
+/// Bytes from the system's random generator, as hex; for temporary names and upload ids.
+std::string RandomHex(size_t bytes);
+
+/// Compares without leaking the place of the first difference.
+bool EqualConstantTime(std::string_view a, std::string_view b);
+
+}  // namespace millrace

@@ -1,0 +1,46 @@
+#include "base/crypto.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+// Published vectors: FIPS 180-2, RFC 4231, RFC 1321, RFC 3720.
+TEST(Crypto, PublishedVectors) {
+  EXPECT_EQ(HexEncode(Sha256(AsBytes("abc"))), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(HexEncode(HmacSha256(AsBytes("Jefe"), AsBytes("what do ya want for nothing?"))),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  EXPECT_EQ(HexEncode(Md5(AsBytes("message digest"))), "f96b697d7cb7938d525a2f31aaf161d0");
+  EXPECT_EQ(Crc32c(AsBytes("123456789")), 0xe3069283u);
+  EXPECT_EQ(Crc32c(AsBytes("")), 0u);
+}
+
+TEST(Crypto, Crc32cContinues) {
+  EXPECT_EQ(Crc32c(AsBytes("6789"), Crc32c(AsBytes("12345"))), Crc32c(AsBytes("123456789")));
+}
+
+TEST(Crypto, Xxh3StreamIsIndependentOfPieces) {
+  Xxh3Stream whole;
+  whole.Update(AsBytes("the millrace drives the wheel"));
+  Xxh3Stream pieces;
+  pieces.Update(AsBytes("the millrace "));
+  pieces.Update(AsBytes("drives the wheel"));
+  EXPECT_EQ(whole.Digest(), pieces.Digest());
+  // XXH3_128bits of nothing, as xxHash documents it.
+  EXPECT_EQ(Xxh3Stream().Digest().Hex(), "99aa06d3014798d86001c324468d497f");
+}
+
+TEST(Crypto, Uint128Carries) {
+  Uint128 sum{0, UINT64_MAX};
+  sum += Uint128{1, 1};
+  EXPECT_EQ(sum.Hex(), "00000000000000020000000000000000");
+}
+
+TEST(Crypto, EqualConstantTime) {
+  EXPECT_TRUE(EqualConstantTime("abc", "abc"));
+  EXPECT_FALSE(EqualConstantTime("abc", "abd"));
+  EXPECT_FALSE(EqualConstantTime("abc", "abcd"));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace millrace {
+
+class MemoryBudget;
+
+/// Bytes taken from a budget; gives them back when it dies. Move-only.
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept
+      : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Reservation& operator=(Reservation&& other) noexcept {
+    std::swap(budget_, other.budget_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Reservation();
+
+  explicit operator bool() const { return budget_ != nullptr; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  friend class MemoryBudget;
+  Reservation(MemoryBudget* budget, uint64_t bytes) : budget_(budget), bytes_(bytes) {}
+
+  MemoryBudget* budget_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+/// The bound on a process's buffers. Reservations are granted or refused at once, never waited for: who is refused waits for
+/// his own work to finish. Thread-safe; must outlive its reservations.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(uint64_t limit_bytes) : limit_(limit_bytes) {}
+
+  /// Empty when fewer than `bytes` are left.
+  Reservation TryReserve(uint64_t bytes);
+
+  uint64_t limit() const { return limit_; }
+  uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class Reservation;
+  const uint64_t limit_;
+  std::atomic<uint64_t> used_{0};
+};
+
+}  // namespace millrace

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+
+namespace millrace {
+
+/// A fixed set of threads that run tasks in the order of submission. The destructor runs what was submitted, then joins.
+///
+/// The queue itself has no bound: who submits must hold something bounded (a buffer of a budget, a slot) for each task.
+/// Tasks must not throw. Thread-safe.
+class ThreadPool {
+ public:
+  /// `name` shows in `top -H` (15 characters at most). threads >= 1.
+  ThreadPool(int threads, std::string name);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  void Submit(absl::AnyInvocable<void()> task);
+  int threads() const { return static_cast<int>(threads_.size()); }
+
+ private:
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<absl::AnyInvocable<void()>> tasks_;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace millrace::cli {
+
+/// Prints "millrace COMMAND: message" on stderr and returns the exit status: 2 for InvalidArgument, else 1.
+int Fail(std::string_view command, const absl::Status& status);
+
+/// One line of progress on stderr, redrawn in place, with rate and time left; silent unless stderr is a terminal. Thread-safe.
+class ProgressLine {
+ public:
+  enum class Unit { kItems, kBytes };
+  ProgressLine(std::string label, Unit unit);
+  ~ProgressLine();  // clears the line
+  void Update(uint64_t done, uint64_t total);  // total 0: not known yet
+
+ private:
+  std::mutex mutex_;
+  const std::string label_;
+  const Unit unit_;
+  const bool enabled_;
+  const std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point drawn_{};
+};
+
+}  // namespace millrace::cli

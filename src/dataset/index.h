@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace millrace {
+
+/// An object that holds samples, pinned to the version that was indexed.
+struct IndexedObject {
+  std::string key;  // below the data set's URI
+  uint64_t size = 0;
+  std::string etag;
+};
+
+/// A stored field: a name and where its bytes lie in the sample's span. A field with `inline_text` has no bytes in the object:
+/// its value is the text itself (the class of a raw object's folder).
+struct IndexedField {
+  std::string_view name;  // lives as long as the Index
+  uint64_t offset = 0;    // from the start of the sample's span
+  uint64_t length = 0;
+  std::string_view inline_text;  // lives as long as the Index
+  bool is_inline = false;
+};
+
+/// One sample: a span of an object, from the first byte of its first field to the last byte of its last one. The CRC32C covers the
+/// whole span as it is stored (between fields of a tar lie headers).
+struct IndexedSample {
+  std::string key;
+  uint32_t object = 0;  // ordinal
+  ByteRange span;
+  uint32_t crc32c = 0;
+  std::vector<IndexedField> fields;  // in bytewise order of names
+};
+
+enum class DataKind : uint8_t { kRawObjects, kTar };
+
+/// All samples of a data set and where they lie, in index order: object key as bytes, then offset. A memory-mapped file
+/// (docs/formats/index.md); opening does not read it, lookups are O(1). Immutable and thread-safe.
+class Index {
+ public:
+  /// DataLoss when the file is damaged or cut, InvalidArgument when it is not an index or of a newer version.
+  static absl::StatusOr<std::unique_ptr<Index>> Open(const std::string& path);
+  /// The same over bytes in memory (mem:// data sets, tests, the fuzzer).
+  static absl::StatusOr<std::unique_ptr<Index>> FromBytes(std::string bytes);
+  ~Index();
+
+  uint64_t size() const;     // samples
+  uint64_t objects() const;
+  DataKind kind() const;
+  /// Identifies contents and order: keys, fields, lengths and CRCs, not names of objects' folders, ETags or times.
+  uint64_t fingerprint() const;
+  uint64_t total_bytes() const;       // of all spans
+  uint64_t max_span_bytes() const;
+  double mean_span_bytes() const;
+  const std::vector<std::string>& field_names() const;  // of the whole data set, in bytewise order
+  const std::vector<std::string>& class_names() const;  // folders of raw objects, in bytewise order; empty for tar
+
+  /// `out` is reused so that a walk allocates nothing. sample < size(). DataLoss when the file turns out to be damaged.
+  absl::Status Lookup(uint64_t sample, IndexedSample* out) const;
+  absl::Status LookupObject(uint32_t object, IndexedObject* out) const;
+
+ private:
+  struct Impl;
+  explicit Index(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

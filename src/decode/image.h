@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace millrace {
+
+enum class DType : uint8_t { kU8, kF32 };
+enum class Layout : uint8_t { kNhwc, kNchw };
+
+/// What every image of a batch becomes. Fixed for a loader, so that shapes never change.
+struct ImageSpec {
+  int height = 224;
+  int width = 224;
+  int channels = 3;      // 3 = RGB, 1 = grey
+  bool augment = false;  // false: resize the shorter side and crop the centre; true: random resized crop and flip
+  DType dtype = DType::kU8;
+  Layout layout = Layout::kNhwc;
+
+  // Augmentation, with torchvision's defaults.
+  std::array<double, 2> crop_scale{0.08, 1.0};       // part of the image's area
+  std::array<double, 2> crop_ratio{3.0 / 4, 4.0 / 3};  // width / height
+  double flip_probability = 0.5;
+
+  // f32 only: (pixel / 255 - mean) / std per channel. u8 pixels are never normalised.
+  std::array<float, 3> mean{0, 0, 0};
+  std::array<float, 3> std{1, 1, 1};
+
+  size_t pixels() const { return static_cast<size_t>(height) * width * channels; }
+  size_t bytes() const { return pixels() * (dtype == DType::kF32 ? 4 : 1); }
+  absl::Status Check() const;
+};
+
+/// Width and height from the header of a JPEG or PNG; no pixels are decoded.
+struct ImageSize {
+  int width = 0;
+  int height = 0;
+};
+absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded);
+
+/// Decodes JPEG and PNG. Owns reusable scratch memory, so keep one a thread. Not thread-safe. The output is a pure function of
+/// (bytes, spec, key): the same on every thread and machine of an architecture.
+class ImageDecoder {
+ public:
+  ImageDecoder();
+  ~ImageDecoder();
+
+  /// Writes one image of spec.bytes() bytes to `out`. `key` seeds the augmentation (unused otherwise). When `pixels` is not empty
+  /// (spec.pixels() bytes), it also gets the final u8 HWC pixels, before normalisation. DataLoss when the bytes are not a whole,
+  /// sound image (warnings of the codec, such as a premature end, count as damage); InvalidArgument for a format that is not
+  /// supported. `out` is unspecified after an error.
+  absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
+                      MutableByteSpan pixels = {});
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/memory_budget.h"
+#include "base/thread_pool.h"
+#include "net/event_loop.h"
+
+namespace millrace {
+
+struct RuntimeOptions {
+  int io_threads = 1;
+  int cpu_threads = 0;        // 0: one for each CPU that the process may use
+  uint64_t memory_bytes = 0;  // 0: half of the memory that the process may use (cgroup or machine)
+};
+
+/// The threads and memory that everything else borrows. Made once by the program (the CLI's main; one a process in Python) and
+/// passed down; must outlive what was given it. Members are thread-safe.
+class Runtime {
+ public:
+  explicit Runtime(const RuntimeOptions& options = {});
+
+  MemoryBudget& memory() { return memory_; }
+  ThreadPool& cpu() { return cpu_; }
+  EventLoops& loops() { return loops_; }
+  Clock& clock() { return clock_; }
+
+ private:
+  SystemClock clock_;
+  MemoryBudget memory_;
+  EventLoops loops_;
+  ThreadPool cpu_;
+};
+
+/// CPUs that this process may run on (affinity and cgroup), at least 1.
+int UsableCpus();
+
+/// Bytes of memory that this process may use: the smaller of the machine's and the cgroup's.
+uint64_t UsableMemory();
+
+}  // namespace millrace

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "plan/plan.h"
+
+namespace millrace {
+
+/// A place in the stream of samples: what the consumers of all ranks together have received. Written as one short ASCII string,
+///
+///   mr1-<epoch>-<samples consumed in this epoch by all ranks>-<fingerprint, 16 hex digits>
+///
+/// A position that has consumed its whole epoch is written as the start of the next one.
+struct Position {
+  uint64_t epoch = 0;
+  uint64_t consumed = 0;
+  uint64_t fingerprint = 0;
+
+  std::string ToString() const;
+  /// InvalidArgument when the text is not a position or is of a version that this program does not know.
+  static absl::StatusOr<Position> Parse(std::string_view text);
+};
+
+/// Identifies the order: a hash of the index's fingerprint, the seed, the policy and the version of the construction.
+uint64_t OrderFingerprint(uint64_t index_fingerprint, uint64_t samples, const OrderPolicy& policy, uint64_t seed);
+
+enum class LastBatch { kDrop, kPad, kWrap };
+
+absl::StatusOr<LastBatch> ParseLastBatch(std::string_view text);  // "drop", "pad", "wrap"
+
+/// How the positions of an epoch fall into batches and onto ranks. Pure arithmetic.
+///
+/// A step takes `batch * world` consecutive positions; rank r gets those that are r modulo world, in order. All ranks make equally many
+/// steps. The last, short step is dropped, padded, or wrapped (slots without a sample repeat the epoch's first positions).
+struct Batching {
+  uint64_t samples = 0;  // of the epoch
+  uint64_t batch = 1;    // per rank
+  uint64_t rank = 0;
+  uint64_t world = 1;
+  LastBatch last = LastBatch::kPad;
+
+  /// Steps that are left after `consumed` samples of the epoch.
+  uint64_t StepsFrom(uint64_t consumed) const;
+
+  /// One slot of a batch: the position it takes. Slots beyond the epoch are `padding` (kPad: position is meaningless; kWrap: position
+  /// repeats one of the epoch's first and must be delivered, but counts in no digest).
+  struct Slot {
+    uint64_t position = 0;
+    bool padding = false;
+  };
+  /// Slot `row` (0 .. batch-1) of this rank's batch in the step that begins after `consumed` samples.
+  Slot At(uint64_t consumed, uint64_t row) const;
+
+  /// Samples consumed by all ranks after the step that begins after `consumed`: at most `samples`.
+  uint64_t After(uint64_t consumed) const;
+};
+
+}  // namespace millrace

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "net/runtime.h"
+#include "s3/object.h"
+#include "s3/sigv4.h"
+
+namespace millrace {
+
+/// Where and how to reach S3. Filled from the environment and profile files by LoadS3Config (s3/config.h).
+struct S3Config {
+  std::string endpoint_url;  // "http://127.0.0.1:9000"; empty: AWS of `region`
+  std::string region = "us-east-1";
+  Credentials credentials;  // anonymous when empty
+  std::string ca_file;      // PEM of extra trusted authorities (AWS_CA_BUNDLE)
+  bool force_path_style = false;
+
+  int max_connections = 256;  // for all loops together
+  int max_attempts = 10;      // of one request
+};
+
+/// The S3 protocol over HTTP/1.1, and the only place in Millrace that retries. Asynchronous and thread-safe; callbacks run on
+/// event loops, exactly once, and must not block. The destructor cancels requests and waits for their callbacks.
+///
+/// Bodies of GETs are received straight into the caller's buffer. Each GET checks status, Content-Range, ETag (If-Match) and the
+/// caller's checksums; what fails in transit is resumed or fetched again within one retry budget.
+class S3Client {
+ public:
+  S3Client(Runtime& runtime, S3Config config);
+  ~S3Client();
+  S3Client(const S3Client&) = delete;
+  S3Client& operator=(const S3Client&) = delete;
+
+  void Get(std::string bucket, std::string key, MutableByteSpan into, GetOptions options, GetCallback done);
+  void Head(std::string bucket, std::string key, HeadCallback done);
+  void Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done);
+  void Delete(std::string bucket, std::string key, DoneCallback done);
+  void List(std::string bucket, ListOptions options, ListCallback done);
+
+  void CreateMultipart(std::string bucket, std::string key, PutOptions options,
+                       absl::AnyInvocable<void(absl::StatusOr<std::string>)> done);  // the upload id
+  void UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
+                  PutCallback done);  // part numbers start at 1; the result's etag names the part
+  void CompleteMultipart(std::string bucket, std::string key, std::string upload_id, std::vector<std::string> part_etags,
+                         PutCallback done);
+  void AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done);
+
+  const RequestCounters& counters() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "base/bytes.h"
+#include "base/status.h"
+
+/// The vocabulary of object stores: what every ObjectStore and the S3 client take and answer. Plain data.
+
+namespace millrace {
+
+struct ObjectInfo {
+  std::string key;
+  uint64_t size = 0;
+  std::string etag;         // without quotes; opaque
+  int64_t modified_ms = 0;  // since 1970; 0 when unknown
+};
+
+/// What a request is waiting for right now. Written by the client, read by whoever accounts for waiting.
+enum class RequestPhase : uint8_t { kQueued, kCredentials, kConnect, kFirstByte, kBody, kThrottled, kDone };
+
+using RequestProgress = std::atomic<RequestPhase>;
+
+/// A part of the object whose CRC32C is known.
+struct SpanChecksum {
+  ByteRange range;  // of the object, within the range that is read
+  uint32_t crc32c = 0;
+};
+
+struct GetOptions {
+  ByteRange range;                      // must lie within the object
+  std::string if_match;                 // ETag that the object must have; empty = any
+  std::vector<SpanChecksum> checksums;  // verified; a mismatch is fetched again, then DataLoss
+  RequestProgress* progress = nullptr;  // outlives the callback
+  std::stop_token stop;                 // when requested, the callback gets Cancelled soon
+};
+
+struct GetResult {
+  std::string etag;
+  uint64_t object_size = 0;  // of the whole object
+};
+
+struct PutOptions {
+  std::string content_type;
+  bool only_if_absent = false;  // AlreadyExists when there is an object of that key
+};
+
+struct ListOptions {
+  std::string prefix;       // of the key; "" = all
+  std::string delimiter;    // "" or "/"
+  std::string start_after;  // keys greater than this one
+  std::string continuation; // from the page before; empty for the first
+  int max_keys = 1000;
+};
+
+struct ListPage {
+  std::vector<ObjectInfo> objects;           // in bytewise order of keys
+  std::vector<std::string> common_prefixes;  // when a delimiter was given
+  std::string continuation;                  // empty: this was the last page
+};
+
+using GetCallback = absl::AnyInvocable<void(absl::StatusOr<GetResult>)>;
+using HeadCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
+using PutCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
+using DoneCallback = absl::AnyInvocable<void(absl::Status)>;
+using ListCallback = absl::AnyInvocable<void(absl::StatusOr<ListPage>)>;
+
+/// Requests made and bytes received, for reports. Counters only grow. Thread-safe.
+struct RequestCounters {
+  std::atomic<uint64_t> get{0};
+  std::atomic<uint64_t> head{0};
+  std::atomic<uint64_t> put{0};  // PUT and POST
+  std::atomic<uint64_t> list{0};
+  std::atomic<uint64_t> del{0};
+  std::atomic<uint64_t> retries{0};  // attempts beyond the first, counted in the others too
+  std::atomic<uint64_t> bytes_read{0};
+};
+
+}  // namespace millrace

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "store/object_store.h"
+
+/// Blocking twins of ObjectStore's calls, for programs and set-up code. Never call them on a thread of a store.
+
+namespace millrace {
+
+absl::StatusOr<GetResult> GetBlocking(ObjectStore& store, std::string key, MutableByteSpan into, GetOptions options);
+absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key);
+absl::StatusOr<ObjectInfo> PutBlocking(ObjectStore& store, std::string key, ByteSpan body, PutOptions options = {});
+absl::Status DeleteBlocking(ObjectStore& store, std::string key);
+absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options);
+
+/// The whole object, pinned to one version. ResourceExhausted above `max_bytes`.
+absl::StatusOr<std::string> ReadAll(ObjectStore& store, std::string key, uint64_t max_bytes);
+
+/// Calls `each` with every page under `prefix`, in order, until one fails or the last was seen.
+absl::Status ForEachPage(ObjectStore& store, std::string prefix, absl::FunctionRef<absl::Status(const ListPage&)> each);
+
+/// All objects under `prefix`, in bytewise order of keys.
+absl::StatusOr<std::vector<ObjectInfo>> ListAll(ObjectStore& store, std::string prefix);
+
+}  // namespace millrace

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "s3/object.h"
+
+namespace millrace {
+
+/// Writes one object piece by piece. Nothing is visible before Commit succeeds; an uncommitted writer leaves nothing behind
+/// (a temporary file is removed, a multipart upload aborted). Blocking; not thread-safe.
+class ObjectWriter {
+ public:
+  virtual ~ObjectWriter() = default;
+  virtual absl::Status Append(ByteSpan bytes) = 0;
+  /// Makes the object visible, whole, in place of an older one. Durable on return.
+  virtual absl::StatusOr<ObjectInfo> Commit() = 0;
+};
+
+/// Objects under keys: one bucket of S3, a folder, or memory. Keys are any bytes without NUL, 1 to 1,024 of them, and are never
+/// normalised; a folder refuses those that it cannot hold ("..", absolute, an empty component) with InvalidArgument.
+///
+/// Thread-safe. Each call returns at once and its callback runs exactly once, on a thread of the store (a callback must not
+/// block); buffers and `progress` must live until then. The destructor cancels what is under way and waits for the callbacks.
+/// Blocking twins: store/blocking.h.
+///
+/// Errors: see base/status.h. Messages begin with the URI of the object. Nothing above a store retries.
+class ObjectStore {
+ public:
+  virtual ~ObjectStore() = default;
+
+  /// "s3://bucket/key", "/folder/key", "mem://name/key": for messages and reports.
+  virtual std::string Uri(std::string_view key) const = 0;
+
+  /// Reads options.range into `into` (of just that length). OutOfRange when the object ends before the range does,
+  /// FailedPrecondition when it does not have the ETag `if_match`, DataLoss when a checksum keeps failing.
+  /// An empty range of an existing object succeeds.
+  virtual void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) = 0;
+
+  virtual void Head(std::string key, HeadCallback done) = 0;
+
+  /// Writes a whole object; `body` must live until the callback. The result carries the new ETag and size.
+  virtual void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) = 0;
+
+  /// Deleting what does not exist succeeds.
+  virtual void Delete(std::string key, DoneCallback done) = 0;
+
+  /// One page of keys in bytewise order. A prefix that matches nothing gives an empty page; a missing bucket or folder NotFound.
+  virtual void List(ListOptions options, ListCallback done) = 0;
+
+  /// Starts an object that is too large for one Put.
+  virtual absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) = 0;
+
+  virtual const RequestCounters& counters() const = 0;
+};
+
+}  // namespace millrace

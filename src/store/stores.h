@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "net/runtime.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+/// A URI taken apart: the store, and the key or key prefix in it ("" for the whole store).
+///
+///   s3://bucket/prefix   S3 or what AWS_ENDPOINT_URL selects   store = the bucket
+///   file:///dir, dir     a local or mounted folder             store = the folder; prefix = ""; see OpenStore for files
+///   mem://name/prefix    memory of this Stores                 store = the name
+struct Location {
+  ObjectStore* store = nullptr;  // owned by the Stores
+  std::string prefix;            // no leading '/'; a trailing '/' is kept as given
+
+  /// `name` below the prefix, as a key.
+  std::string Key(std::string_view name) const;
+};
+
+/// Opens stores by URI and owns them: one a bucket, folder or memory name, however often it is opened. Thread-safe; the
+/// Runtime must outlive it. AWS settings come from the environment and profile files (s3/config.h).
+class Stores {
+ public:
+  explicit Stores(Runtime& runtime);
+  ~Stores();
+
+  /// A place that holds objects: a bucket with a prefix, a folder (need not exist yet), a memory store.
+  absl::StatusOr<Location> Open(std::string_view uri);
+
+  /// One object: Location.prefix is its key. A plain path is split into its folder and name.
+  absl::StatusOr<Location> OpenObject(std::string_view uri);
+
+ private:
+  Runtime& runtime_;
+  std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<ObjectStore>, std::less<>> stores_;
+};
+
+}  // namespace millrace
