@@ -1,0 +1,451 @@
+#include "pipeline/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/rng.h"
+#include "base/size.h"
+#include "store/blocking.h"
+
+namespace millrace {
+
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr uint64_t kAugmentDomain = 0x6175676d656e7431;  // "augment1"
+constexpr uint64_t kReplaceDomain = 0x7265706c61636531;  // "replace1"
+constexpr int kMaxReplacements = 8;
+constexpr size_t kMaxQuarantineEntries = 1000;
+// Rows beyond this many are not asked for, however small they are: their bookkeeping must stay small beside the budget.
+constexpr uint64_t kMaxRowsAhead = 65536;
+// How often a waiting consumer looks at what it waits for: finer than any cause that matters, and cheap.
+constexpr std::chrono::milliseconds kLedgerTick{2};
+
+bool IsBadSample(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
+}
+
+}  // namespace
+
+struct Loader::Engine::Row {
+  uint64_t position = 0;
+  uint64_t sample = 0;
+  bool counts = true;  // false: a wrapped repeat
+  bool dispatched = false;
+  bool done = false;
+  std::shared_ptr<Piece> piece;
+  absl::Status status;
+};
+
+struct Loader::Engine::Step {
+  uint64_t epoch = 0;
+  uint64_t consumed = 0;  // before it
+  std::vector<Row> rows;  // padding has none; reserved at once, so that tasks may keep pointers
+  bool walked = false;    // all rows are there
+  size_t dispatched = 0;  // rows handed to the CPU pool
+  size_t done = 0;        // rows decoded, or failed
+  std::shared_ptr<Buffer> slot;
+  std::vector<std::string> texts;
+  std::vector<std::string> keys;
+  Uint128 digest;
+
+  bool ready() const { return walked && slot != nullptr && done == rows.size(); }
+};
+
+struct Loader::Engine::Worker {
+  ImageDecoder decoder;
+  SampleHasher hasher;
+  IndexedSample sample;
+  Buffer pixels;  // for the digest of decoded pixels
+};
+
+Loader::Engine::Engine(Runtime& runtime, const Dataset& dataset, LoaderPlan plan, Reservation fetch_memory,
+                       Reservation slot_memory)
+    : runtime_(runtime), dataset_(dataset), plan_(std::move(plan)), fetch_memory_(std::move(fetch_memory)) {
+  Fetcher::Options fetch;
+  fetch.memory_bytes = plan_.fetch_bytes;
+  fetch.extent = plan_.policy.extent;
+  fetch.world = plan_.batching.world;
+  fetch.rank = plan_.batching.rank;
+  fetcher_ = std::make_unique<Fetcher>(dataset, fetch, &mutex_, [this] { Advance(); });
+  ring_ = std::make_unique<BatchRing>(plan_.layout.bytes, plan_.slots, std::move(slot_memory), [this] {
+    std::lock_guard lock(mutex_);
+    Advance();
+  });
+  received_ = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint});
+  std::lock_guard lock(mutex_);
+  OpenEpoch(received_.epoch, received_.consumed);
+  Advance();
+}
+
+Loader::Engine::~Engine() {
+  stop_.request_stop();
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  fetcher_->Stop();
+  changed_.wait(lock, [this] { return tasks_ == 0 && fetcher_->idle(); });
+  std::deque<std::unique_ptr<Step>> steps = std::move(steps_);
+  lock.unlock();
+  steps.clear();  // slots return to the ring, which takes the lock
+  ring_.reset();
+}
+
+// ---- The walker: which sample comes next -------------------------------------------------------------------------------------
+
+void Loader::Engine::OpenEpoch(uint64_t epoch, uint64_t consumed) {
+  const uint64_t epochs = plan_.options.epochs;
+  walk_done_ = epochs != 0 && epoch >= epochs;
+  if (walk_done_) return;
+  walk_plan_.emplace(plan_.batching.samples, plan_.policy, plan_.options.seed, epoch);
+  walk_cursor_.reset();
+  walk_epoch_ = epoch;
+  walk_consumed_ = consumed;
+  walk_row_ = 0;
+}
+
+Loader::Engine::Row* Loader::Engine::WalkToNextRow() {
+  for (;;) {
+    if (walk_done_) return nullptr;
+    if (walk_row_ == 0 && (steps_.empty() || steps_.back()->walked)) {
+      auto step = std::make_unique<Step>();
+      step->epoch = walk_epoch_;
+      step->consumed = walk_consumed_;
+      step->rows.reserve(plan_.batching.batch);
+      steps_.push_back(std::move(step));
+    }
+    Step& step = *steps_.back();
+    if (walk_row_ < step.rows.size()) return &step.rows[walk_row_];  // refused before; still the next one
+    const Batching::Slot slot =
+        walk_row_ < plan_.batching.batch ? plan_.batching.At(walk_consumed_, walk_row_) : Batching::Slot{0, true};
+    const bool wrapped = slot.padding && plan_.batching.last == LastBatch::kWrap;
+    if (walk_row_ < plan_.batching.batch && (!slot.padding || wrapped)) {
+      Row row;
+      row.position = slot.position;
+      row.counts = !slot.padding;
+      if (wrapped) {
+        row.sample = walk_plan_->At(slot.position);
+      } else {
+        if (walk_cursor_ == nullptr) {
+          walk_cursor_ = std::make_unique<Plan::Cursor>(*walk_plan_, slot.position, plan_.batching.world);
+        }
+        row.sample = walk_cursor_->Next();
+      }
+      step.rows.push_back(std::move(row));
+      return &step.rows.back();
+    }
+    // Padding comes last in a batch, so the step has all its rows.
+    step.walked = true;
+    walk_row_ = 0;
+    walk_consumed_ = plan_.batching.After(walk_consumed_);
+    if (plan_.batching.StepsFrom(walk_consumed_) == 0) OpenEpoch(walk_epoch_ + 1, 0);
+  }
+}
+
+// ---- Moving work forward -----------------------------------------------------------------------------------------------------
+
+bool Loader::Engine::FetchNext() {
+  if (rows_ahead_ >= kMaxRowsAhead) return false;
+  Row* row = WalkToNextRow();
+  if (row == nullptr) return false;
+  Fetcher::Horizon horizon;
+  horizon.plan = &*walk_plan_;
+  horizon.epoch = walk_epoch_;
+  horizon.position = row->position;
+  const uint64_t steps = plan_.batching.StepsFrom(walk_consumed_);
+  horizon.end = plan_.batching.last == LastBatch::kDrop
+                    ? walk_consumed_ + steps * plan_.batching.batch * plan_.batching.world
+                    : plan_.batching.samples;
+  if (!row->counts) horizon.end = 0;  // wrapped repeats take nobody along
+  absl::StatusOr<std::shared_ptr<Piece>> piece = fetcher_->Fetch(row->sample, horizon, rows_ahead_);
+  if (!piece.ok()) {
+    failure_ = piece.status();
+    walk_done_ = true;
+    return false;
+  }
+  if (*piece == nullptr) return false;
+  row->piece = *std::move(piece);
+  ++rows_ahead_;
+  ++walk_row_;
+  return true;
+}
+
+void Loader::Engine::Dispatch(Step& step) {
+  if (step.dispatched == step.rows.size()) return;
+  for (Row& row : step.rows) {
+    if (row.dispatched || row.piece == nullptr || !row.piece->ready) continue;
+    row.dispatched = true;
+    ++step.dispatched;
+    ++tasks_;
+    runtime_.cpu().Submit([this, step = &step, row = &row] { RunRow(step, row); });
+  }
+}
+
+void Loader::Engine::Advance() {
+  if (stopping_) {
+    changed_.notify_all();
+    return;
+  }
+  while (failure_.ok() && FetchNext()) {
+  }
+  // Decoding runs a few batches ahead: enough for all CPUs, while most slots are left to the program.
+  const uint64_t per_batch = std::max<uint64_t>(1, plan_.batching.batch);
+  uint64_t steps_ahead = 3 + 8 * static_cast<uint64_t>(runtime_.cpu().threads()) / per_batch;
+  for (const std::unique_ptr<Step>& step : steps_) {
+    if (steps_ahead-- == 0) break;
+    if (step->slot == nullptr) {
+      step->slot = ring_->TryAcquire();
+      if (step->slot == nullptr) break;
+      std::memset(step->slot->data() + plan_.layout.mask, 0, plan_.layout.batch);
+      step->keys.resize(plan_.layout.batch);
+      if (plan_.text_labels) step->texts.resize(plan_.layout.batch);
+    }
+    Dispatch(*step);
+  }
+  if (FrontIsReady()) changed_.notify_all();
+}
+
+// ---- Decoding ----------------------------------------------------------------------------------------------------------------
+
+std::unique_ptr<Loader::Engine::Worker> Loader::Engine::BorrowWorker() {
+  std::lock_guard lock(mutex_);
+  if (idle_workers_.empty()) return std::make_unique<Worker>();
+  std::unique_ptr<Worker> worker = std::move(idle_workers_.back());
+  idle_workers_.pop_back();
+  return worker;
+}
+
+void Loader::Engine::RunRow(Step* step, Row* row) {
+  std::unique_ptr<Worker> worker = BorrowWorker();
+  absl::Status status = stop_.stop_requested() ? absl::CancelledError() : DecodeRow(*worker, *step, *row);
+  std::lock_guard lock(mutex_);
+  idle_workers_.push_back(std::move(worker));
+  row->status = std::move(status);
+  row->piece = nullptr;  // its memory is free for what comes next
+  row->done = true;
+  ++step->done;
+  --rows_ahead_;
+  --tasks_;
+  Advance();
+}
+
+absl::Status Loader::Engine::DecodeRow(Worker& worker, Step& step, Row& row) {
+  absl::Status status = row.piece->status;
+  if (status.ok()) status = DecodeSample(worker, step, row, row.sample, row.piece->span());
+  if (IsBadSample(status) && plan_.options.bad_samples == BadSamples::kReplace) {
+    return Replace(worker, step, row, status);
+  }
+  if (IsBadSample(status)) {
+    return Annotate(status, fmt::format("sample {} of {} (to go on without damaged samples, choose to replace them)",
+                                        row.sample, dataset_.uri()));
+  }
+  return status;
+}
+
+absl::Status Loader::Engine::DecodeSample(Worker& worker, Step& step, Row& row, uint64_t sample, ByteSpan span) {
+  const SlotLayout& layout = plan_.layout;
+  const ImageSpec& image = plan_.options.image;
+  IndexedSample& entry = worker.sample;
+  RETURN_IF_ERROR(dataset_.index().Lookup(sample, &entry));
+  const size_t index = static_cast<size_t>(&row - step.rows.data());
+  std::byte* slot = step.slot->data();
+  const auto in_context = [&](const absl::Status& status, std::string_view field) {
+    IndexedObject object;
+    std::string where = dataset_.uri();
+    if (dataset_.index().LookupObject(entry.object, &object).ok()) {
+      where = dataset_.store().Uri(dataset_.StoreKey(object.key));
+    }
+    return Annotate(status, fmt::format("{}, sample '{}', field '{}'", where, entry.key, field));
+  };
+  const auto field_named = [&](std::string_view name) {
+    return std::find_if(entry.fields.begin(), entry.fields.end(), [&](const auto& f) { return f.name == name; });
+  };
+
+  const auto found = field_named(plan_.image_field);
+  if (found == entry.fields.end()) {
+    return in_context(absl::DataLossError("the sample has no such field"), plan_.image_field);
+  }
+  const MutableByteSpan out{slot + index * layout.image_bytes, layout.image_bytes};
+  const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && row.counts;
+  if (want_pixels && worker.pixels.size() == 0) worker.pixels = Buffer(image.pixels());
+  const uint64_t key = HashKey(kAugmentDomain, {plan_.options.seed, step.epoch, sample});
+  const absl::Status decoded = worker.decoder.Decode(FieldBytes(*found, span), image, key, out,
+                                                     want_pixels ? worker.pixels.span() : MutableByteSpan());
+  if (!decoded.ok()) return in_context(decoded, plan_.image_field);
+
+  if (plan_.label) {
+    const auto label_field = field_named(plan_.label->field);
+    if (label_field == entry.fields.end()) {
+      return in_context(absl::DataLossError("the sample has no such field"), plan_.label->field);
+    }
+    absl::StatusOr<LabelValue> value = ParseLabel(FieldBytes(*label_field, span), plan_.label->spec);
+    if (!value.ok()) return in_context(value.status(), plan_.label->field);
+    if (plan_.text_labels) {
+      step.texts[index] = std::get<std::string>(*std::move(value));
+    } else {
+      StoreLe(slot + layout.labels + index * sizeof(int64_t), std::get<int64_t>(*value));
+    }
+  }
+  if (plan_.options.digest != DigestOf::kNone && row.counts) {
+    const Uint128 digest = want_pixels ? worker.hasher.Hash(step.epoch, row.position, entry, span, plan_.image_field,
+                                                            std::as_const(worker.pixels).span())
+                                       : worker.hasher.Hash(step.epoch, row.position, entry, span);
+    std::lock_guard lock(mutex_);
+    step.digest += digest;
+  }
+  StoreLe(slot + layout.samples + index * sizeof(uint64_t), sample);
+  slot[layout.mask + index] = std::byte{1};
+  step.keys[index] = entry.key;
+  return absl::OkStatus();
+}
+
+absl::Status Loader::Engine::Replace(Worker& worker, Step& step, Row& row, const absl::Status& reason) {
+  // Rare, so it may block this CPU thread; results arrive on threads of the store, which never wait for the pool.
+  absl::Status last = reason;
+  for (int attempt = 0; attempt < kMaxReplacements; ++attempt) {
+    const uint64_t key = HashKey(kReplaceDomain, {plan_.options.seed, step.epoch, row.sample, uint64_t(attempt)});
+    const uint64_t sample = Rng(key).Below(plan_.batching.samples);
+    IndexedSample entry;
+    IndexedObject object;
+    RETURN_IF_ERROR(dataset_.index().Lookup(sample, &entry));
+    RETURN_IF_ERROR(dataset_.index().LookupObject(entry.object, &object));
+    Buffer bytes(entry.span.length);
+    GetOptions get;
+    get.range = entry.span;
+    get.if_match = object.etag;
+    get.checksums = {{entry.span, entry.crc32c}};
+    get.stop = stop_.get_token();
+    last = GetBlocking(dataset_.store(), dataset_.StoreKey(object.key), bytes.span(), std::move(get)).status();
+    if (last.ok()) last = DecodeSample(worker, step, row, sample, std::as_const(bytes).span());
+    if (last.ok()) {
+      std::lock_guard lock(mutex_);
+      ++quarantined_;
+      if (quarantine_.size() < kMaxQuarantineEntries) {
+        quarantine_.push_back({fmt::format("{}, sample {}", dataset_.uri(), row.sample),
+                               std::string(ToStd(reason.message())), entry.key, step.epoch});
+      }
+      return absl::OkStatus();
+    }
+    if (!IsBadSample(last)) return last;
+  }
+  return Annotate(last, fmt::format("{} samples in a row were damaged, replacements included; is {} an image data set?",
+                                    kMaxReplacements + 1, dataset_.uri()));
+}
+
+// ---- The consumer ------------------------------------------------------------------------------------------------------------
+
+bool Loader::Engine::ConsumerHoldsAll() const {
+  // Slots go to steps in order, so when the first has none, the engine holds none.
+  return !steps_.empty() && steps_.front()->slot == nullptr && ring_->exhausted();
+}
+
+bool Loader::Engine::FrontIsReady() const {
+  if (steps_.empty()) return walk_done_;
+  if (!failure_.ok() && !steps_.front()->walked) return true;
+  return steps_.front()->ready() || ConsumerHoldsAll();
+}
+
+StallCause Loader::Engine::FrontCause() const {
+  const auto not_asked = fetcher_->at_request_limit() ? StallCause::kQueue : StallCause::kBudget;
+  if (steps_.empty()) return not_asked;
+  const Step& step = *steps_.front();
+  for (const Row& row : step.rows) {
+    if (row.done) continue;
+    if (row.piece == nullptr) return not_asked;
+    if (!row.piece->ready) return CauseOf(row.piece->phase());
+    return step.slot == nullptr ? StallCause::kConsumer : StallCause::kDecode;
+  }
+  return step.walked ? StallCause::kConsumer : not_asked;
+}
+
+bool Loader::Engine::WaitReady(std::chrono::nanoseconds limit) {
+  std::unique_lock lock(mutex_);
+  const SteadyClock::time_point begin = SteadyClock::now();
+  if (!waiting_) ledger_.Begin(begin);
+  waiting_ = true;
+  while (!FrontIsReady()) {
+    const SteadyClock::time_point before = SteadyClock::now();
+    const std::chrono::nanoseconds left = limit - (before - begin);
+    if (left <= std::chrono::nanoseconds::zero()) return false;
+    const StallCause cause = FrontCause();
+    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(left, kLedgerTick));
+    ledger_.Charge(cause, SteadyClock::now());
+  }
+  return true;
+}
+
+Batch Loader::Engine::TakeFront() {
+  const std::unique_ptr<Step> step = std::move(steps_.front());
+  steps_.pop_front();
+  const SlotLayout& layout = plan_.layout;
+  std::byte* data = step->slot->data();
+  Batch batch;
+  batch.images = {data, layout.batch * layout.image_bytes};
+  auto* labels = reinterpret_cast<int64_t*>(data + layout.labels);
+  auto* mask = reinterpret_cast<uint8_t*>(data + layout.mask);
+  auto* samples = reinterpret_cast<uint64_t*>(data + layout.samples);
+  const size_t rows = step->rows.size();
+  std::memset(data + rows * layout.image_bytes, 0, (layout.batch - rows) * layout.image_bytes);
+  std::fill(labels + rows, labels + layout.batch, int64_t{-1});
+  std::fill(samples + rows, samples + layout.batch, uint64_t{0});
+  batch.mask = {mask, layout.batch};
+  batch.samples = {samples, layout.batch};
+  if (plan_.label && !plan_.text_labels) batch.labels = {labels, layout.batch};
+  batch.texts = std::move(step->texts);
+  batch.keys = std::move(step->keys);
+  batch.memory = std::move(step->slot);
+  for (const Row& row : step->rows) batch.valid += row.counts ? 1 : 0;
+  batch.epoch = step->epoch;
+  const uint64_t after = plan_.batching.After(step->consumed);
+  batch.last_of_epoch = plan_.batching.StepsFrom(after) == 0;
+  batch.position = batch.last_of_epoch ? Position{step->epoch + 1, 0, plan_.fingerprint}
+                                       : Position{step->epoch, after, plan_.fingerprint};
+  received_ = batch.position;
+  received_samples_ += batch.valid;
+  received_digest_ += step->digest;
+  return batch;
+}
+
+absl::StatusOr<std::optional<Batch>> Loader::Engine::Next() {
+  WaitReady(std::chrono::hours(24 * 365));
+  std::lock_guard lock(mutex_);
+  ledger_.End(SteadyClock::now());
+  waiting_ = false;
+  if (steps_.empty()) {
+    if (!failure_.ok()) return failure_;
+    return std::optional<Batch>();
+  }
+  const Step& front = *steps_.front();
+  if (!front.ready()) {
+    if (!failure_.ok()) return failure_;
+    return absl::ResourceExhaustedError(fmt::format(
+        "the program holds all {} batches that fit into the memory budget of {}; let go of some (copy what you keep, or "
+        "keep only what you need of each), or raise the budget",
+        plan_.slots, FormatSize(plan_.options.memory_bytes)));
+  }
+  for (const Row& row : front.rows) {
+    if (!row.status.ok()) {
+      failure_ = row.status;
+      return failure_;
+    }
+  }
+  Batch batch = TakeFront();
+  Advance();
+  return batch;
+}
+
+LoaderReport Loader::Engine::report() const {
+  std::lock_guard lock(mutex_);
+  LoaderReport report;
+  report.samples = received_samples_;
+  report.digest = received_digest_;
+  report.position = received_;
+  report.stalls = ledger_.report();
+  report.quarantine = quarantine_;
+  report.quarantined = quarantined_;
+  return report;
+}
+
+}  // namespace millrace

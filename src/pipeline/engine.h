@@ -1,0 +1,119 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipeline/batch_ring.h"
+#include "pipeline/fetcher.h"
+#include "pipeline/loader.h"
+#include "pipeline/sample_digest.h"
+
+namespace millrace {
+
+/// Where the parts of a batch lie in its slot of memory. Fixed for a loader.
+struct SlotLayout {
+  uint64_t batch = 0;
+  uint64_t image_bytes = 0;  // of one image
+  uint64_t labels = 0;       // offsets
+  uint64_t mask = 0;
+  uint64_t samples = 0;
+  uint64_t bytes = 0;        // of the slot
+
+  SlotLayout() = default;
+  SlotLayout(uint64_t batch_size, const ImageSpec& image);
+};
+
+/// The options after defaults, checks and sizes were settled, by Settle().
+struct LoaderPlan {
+  LoaderOptions options;
+  OrderPolicy policy;
+  Batching batching;
+  SlotLayout layout;
+  std::string image_field;
+  std::optional<LabelOptions> label;
+  bool text_labels = false;
+  uint64_t fingerprint = 0;
+  uint64_t fetch_bytes = 0;  // for fetched samples
+  uint64_t slots = 0;
+};
+absl::StatusOr<LoaderPlan> Settle(const Dataset& dataset, LoaderOptions options);
+
+/// The machine behind Loader: a walker that turns the plan into steps and rows, a Fetcher, decode tasks on the CPU pool, and
+/// the queue of steps from which the consumer takes. One mutex guards all of it; decoding and network run outside it.
+class Loader::Engine {
+ public:
+  /// The reservations cover plan.fetch_bytes and the slots; the latter lasts as long as the last batch.
+  Engine(Runtime& runtime, const Dataset& dataset, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory);
+  ~Engine();
+
+  absl::StatusOr<std::optional<Batch>> Next();
+  bool WaitReady(std::chrono::nanoseconds limit);
+  LoaderReport report() const;
+  const LoaderPlan& plan() const { return plan_; }
+
+ private:
+  struct Row;
+  struct Step;
+  struct Worker;  // scratch memory of one decode task at a time
+
+  // All of these run with mutex_ held.
+  void Advance();
+  bool FetchNext();
+  Row* WalkToNextRow();
+  void OpenEpoch(uint64_t epoch, uint64_t consumed);
+  void Dispatch(Step& step);
+  bool FrontIsReady() const;
+  bool ConsumerHoldsAll() const;
+  StallCause FrontCause() const;
+  Batch TakeFront();
+
+  // Decode tasks, without the lock.
+  void RunRow(Step* step, Row* row);
+  absl::Status DecodeRow(Worker& worker, Step& step, Row& row);
+  absl::Status DecodeSample(Worker& worker, Step& step, Row& row, uint64_t sample, ByteSpan span);
+  absl::Status Replace(Worker& worker, Step& step, Row& row, const absl::Status& reason);
+  std::unique_ptr<Worker> BorrowWorker();
+
+  Runtime& runtime_;
+  const Dataset& dataset_;
+  const LoaderPlan plan_;
+  const Reservation fetch_memory_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // a step became ready, or work ended
+  bool stopping_ = false;
+  int tasks_ = 0;  // decode tasks submitted and not finished
+  std::stop_source stop_;
+  absl::Status failure_;  // of the walk or of a delivered batch; final
+
+  std::unique_ptr<Fetcher> fetcher_;
+  std::deque<std::unique_ptr<Step>> steps_;  // in order of delivery; the walker appends
+  std::vector<std::unique_ptr<Worker>> idle_workers_;
+
+  // The walker: the next row to fetch is row walk_row_ of steps_.back().
+  std::optional<Plan> walk_plan_;
+  std::unique_ptr<Plan::Cursor> walk_cursor_;
+  uint64_t walk_epoch_ = 0;
+  uint64_t walk_consumed_ = 0;
+  uint64_t walk_row_ = 0;
+  bool walk_done_ = false;
+  uint64_t rows_ahead_ = 0;     // rows whose bytes were asked for and that are not decoded yet
+
+  // What the consumer has received.
+  Position received_;
+  uint64_t received_samples_ = 0;
+  Uint128 received_digest_;
+  StallLedger ledger_;
+  bool waiting_ = false;
+  std::vector<QuarantinedSample> quarantine_;
+  uint64_t quarantined_ = 0;
+
+  std::unique_ptr<BatchRing> ring_;  // last: its callback uses what is above
+};
+
+}  // namespace millrace

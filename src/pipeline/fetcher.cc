@@ -1,0 +1,198 @@
+#include "pipeline/fetcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace millrace {
+
+namespace {
+
+// Memory beside the arena that an early piece costs (map node, control block, Piece); charged so that millions of tiny samples
+// stay within the budget too.
+constexpr uint64_t kPieceOverhead = 256;
+
+// A request longer than this gains nothing over two.
+constexpr uint64_t kMaxRunBytes = uint64_t{8} << 20;
+
+// What should be ahead of the consumer even when neighbours that are wanted later fill the memory: more than a fast network
+// delivers during the first byte's latency.
+constexpr uint64_t kLeadBytes = uint64_t{32} << 20;
+constexpr uint64_t kMaxLandingBytes = uint64_t{64} << 20;
+
+}  // namespace
+
+Fetcher::Sizes::Sizes(const Options& options, double mean_bytes) {
+  const double mean = std::max(1.0, mean_bytes);
+  landing = options.extent > 1 ? std::min(kMaxLandingBytes, options.memory_bytes / 3) : 0;
+  pieces = options.memory_bytes - landing;
+  max_run = std::min(kMaxRunBytes, landing / 4);
+  const uint64_t lead_bytes = std::min(kLeadBytes, pieces / 2);
+  lead = static_cast<uint64_t>(static_cast<double>(lead_bytes) / mean);
+  // Neighbours that are wanted within `reach` may fill what the lead leaves, with a tenth for uneven sizes.
+  const auto extent_bytes = static_cast<uint64_t>(mean * static_cast<double>(options.extent));
+  const uint64_t reach_bytes = std::max((pieces - lead_bytes) / 10 * 9, std::min(pieces / 4, extent_bytes));
+  reach = static_cast<uint64_t>(static_cast<double>(reach_bytes) / mean) * options.world;
+}
+
+// One GET. Runs of several samples land in one buffer and are dealt out to pieces, which are freed one by one: samples that are
+// neighbours in the object are far apart in a shuffled order.
+struct Fetcher::Request {
+  FetchRun run;
+  std::vector<std::shared_ptr<Piece>> pieces;  // as run.parts
+  std::shared_ptr<Piece> landing;              // null for a single sample
+  std::shared_ptr<RequestProgress> progress = std::make_shared<RequestProgress>(RequestPhase::kQueued);
+};
+
+Fetcher::Fetcher(const Dataset& dataset, const Options& options, std::mutex* mutex, std::function<void()> fetched)
+    : dataset_(dataset),
+      options_(options),
+      mutex_(mutex),
+      fetched_(std::move(fetched)),
+      sizes_(options, dataset.index().mean_span_bytes()),
+      arena_(sizes_.pieces, Arena::UnitFor(dataset.index().mean_span_bytes())),
+      landing_(sizes_.landing, 4096) {}
+
+Fetcher::~Fetcher() = default;
+
+void Fetcher::Stop() { stop_.request_stop(); }
+
+absl::StatusOr<FetchRun> Fetcher::Neighbours(uint64_t sample, const Horizon& horizon) const {
+  const uint64_t reach_end = std::min(horizon.end, horizon.position + sizes_.reach);
+  return RunAround(dataset_.index(), options_.extent, sample, sizes_.max_run, [&](uint64_t other) {
+    const uint64_t position = horizon.plan->Where(other);
+    return position > horizon.position && position < reach_end && position % options_.world == options_.rank &&
+           !early_.contains({horizon.epoch, other});
+  });
+}
+
+std::shared_ptr<Piece> Fetcher::NewPiece(uint64_t size) {
+  if (size == 0) return std::make_shared<Piece>(Buffer());
+  if (arena_.used() + size + early_.size() * kPieceOverhead > arena_.capacity()) return nullptr;
+  std::byte* data = arena_.Allocate(size);
+  return data == nullptr ? nullptr : std::make_shared<Piece>(&arena_, data, size);
+}
+
+std::unique_ptr<Fetcher::Request> Fetcher::Allocate(const FetchRun& run) {
+  auto request = std::make_unique<Request>();
+  request->run = run;
+  if (run.parts.size() > 1) {
+    const uint64_t length = run.range().length;
+    std::byte* data = landing_.Allocate(length);
+    if (data == nullptr) return nullptr;
+    request->landing = std::make_shared<Piece>(&landing_, data, length);
+  }
+  for (const FetchRun::Part& part : run.parts) {
+    std::shared_ptr<Piece> piece = NewPiece(part.span.length);
+    if (piece == nullptr) return nullptr;
+    piece->progress_ = request->progress;
+    request->pieces.push_back(std::move(piece));
+  }
+  return request;
+}
+
+std::unique_ptr<Fetcher::Request> Fetcher::AllocateReserve(const FetchRun& run) {
+  auto request = std::make_unique<Request>();
+  request->run = run;
+  auto piece = std::make_shared<Piece>(Buffer(run.parts.front().span.length));
+  piece->progress_ = request->progress;
+  reserve_in_use_ = piece;
+  request->pieces.push_back(std::move(piece));
+  return request;
+}
+
+absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(uint64_t sample, const Horizon& horizon, uint64_t rows_ahead) {
+  if (const auto found = early_.find({horizon.epoch, sample}); found != early_.end()) {
+    std::shared_ptr<Piece> piece = std::move(found->second);
+    early_.erase(found);
+    return piece;
+  }
+  if (at_request_limit()) return nullptr;
+  FetchRun run;
+  if (refused_) {
+    run = *std::move(refused_);
+    refused_.reset();
+  } else {
+    ASSIGN_OR_RETURN(run, Neighbours(sample, horizon));
+  }
+  std::unique_ptr<Request> request = Allocate(run);
+  if (request == nullptr && rows_ahead < sizes_.lead) {
+    const auto alone = std::find_if(run.parts.begin(), run.parts.end(), [&](const auto& p) { return p.sample == sample; });
+    run.parts = {*alone};
+    request = Allocate(run);
+    if (request == nullptr && rows_ahead == 0 && reserve_in_use_.expired()) request = AllocateReserve(run);
+  }
+  if (request == nullptr) {
+    refused_ = std::move(run);
+    return nullptr;
+  }
+  std::shared_ptr<Piece> own;
+  for (size_t i = 0; i < request->pieces.size(); ++i) {
+    const uint64_t part = request->run.parts[i].sample;
+    if (part == sample) {
+      own = request->pieces[i];
+    } else {
+      early_.emplace(EarlyKey{horizon.epoch, part}, request->pieces[i]);
+    }
+  }
+  RETURN_IF_ERROR(Send(std::move(request)));
+  return own;
+}
+
+absl::Status Fetcher::Send(std::unique_ptr<Request> request) {
+  IndexedObject object;
+  RETURN_IF_ERROR(dataset_.index().LookupObject(request->run.object, &object));
+  GetOptions get;
+  get.range = request->run.range();
+  get.if_match = object.etag;
+  for (const FetchRun::Part& part : request->run.parts) get.checksums.push_back({part.span, part.crc32c});
+  get.progress = request->progress.get();
+  get.stop = stop_.get_token();
+  ++requests_;
+  const MutableByteSpan into = request->landing ? request->landing->span() : request->pieces.front()->span();
+  dataset_.store().Get(dataset_.StoreKey(object.key), into, std::move(get),
+                       [this, request = std::move(request)](absl::StatusOr<GetResult> result) mutable {
+                         Finish(std::move(request), result.status());
+                       });
+  return absl::OkStatus();
+}
+
+void Fetcher::Finish(std::unique_ptr<Request> request, absl::Status status) {
+  if (status.ok() && request->landing != nullptr) {
+    const ByteSpan landed = request->landing->span();
+    const uint64_t base = request->run.range().offset;
+    for (size_t i = 0; i < request->pieces.size(); ++i) {
+      const ByteRange span = request->run.parts[i].span;
+      std::memcpy(request->pieces[i]->data_, landed.data() + (span.offset - base), span.length);
+    }
+  }
+  std::lock_guard lock(*mutex_);
+  --requests_;
+  request->landing = nullptr;
+  if (absl::IsDataLoss(status) && request->pieces.size() > 1 && !stop_.stop_requested()) {
+    // One damaged sample must not take its neighbours along: each is fetched by itself.
+    status = absl::OkStatus();
+    for (size_t i = 0; i < request->pieces.size() && status.ok(); ++i) {
+      auto single = std::make_unique<Request>();
+      single->run = {request->run.object, {request->run.parts[i]}};
+      single->pieces = {request->pieces[i]};
+      single->pieces.front()->progress_ = single->progress;
+      status = Send(std::move(single));
+    }
+    if (status.ok()) return;
+  }
+  if (absl::IsFailedPrecondition(status)) {
+    status = Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}", dataset_.uri(),
+                                          dataset_.uri()));
+  }
+  request->progress->store(RequestPhase::kDone, std::memory_order_relaxed);
+  for (const std::shared_ptr<Piece>& piece : request->pieces) {
+    piece->ready = true;
+    piece->status = status;
+  }
+  request = nullptr;
+  fetched_();
+}
+
+}  // namespace millrace

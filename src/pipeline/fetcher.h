@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <unordered_map>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/rng.h"
+#include "dataset/dataset.h"
+#include "pipeline/arena.h"
+#include "pipeline/fetch_run.h"
+#include "plan/plan.h"
+
+namespace millrace {
+
+/// The fetched bytes of one sample's span. Its memory returns to the arena when it dies.
+class Piece {
+ public:
+  Piece(Arena* arena, std::byte* data, uint64_t size) : arena_(arena), data_(data), size_(size) {}
+  /// Memory of its own.
+  explicit Piece(Buffer reserve) : data_(reserve.data()), size_(reserve.size()), reserve_(std::move(reserve)) {}
+  ~Piece() {
+    if (arena_ != nullptr) arena_->Free(data_, size_);
+  }
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+
+  MutableByteSpan span() { return {data_, size_}; }
+  RequestPhase phase() const { return progress_->load(std::memory_order_relaxed); }
+
+  // Set by the Fetcher under its owner's lock.
+  bool ready = false;   // fetched, or failed for good
+  absl::Status status;  // when ready
+
+ private:
+  friend class Fetcher;
+  Arena* arena_ = nullptr;
+  std::byte* data_ = nullptr;
+  uint64_t size_ = 0;
+  Buffer reserve_;
+  std::shared_ptr<RequestProgress> progress_;
+};
+
+/// Fetches samples in the order in which they are asked for, together with neighbours that the plan will want soon, within a
+/// fixed arena. Not thread-safe: the owner calls it with `mutex` held; results arrive under that lock too, through `fetched`.
+class Fetcher {
+ public:
+  struct Options {
+    uint64_t memory_bytes = 0;  // of all fetched bytes, but for the reserve: one span of the largest sample
+    uint64_t extent = 1;
+    uint64_t world = 1;
+    uint64_t rank = 0;
+    int max_requests = 256;  // under way at once; more wait in the plan, not in the client's queue
+  };
+
+  /// What decides whether a neighbour is worth taking along: the plan of the epoch and the positions that are still wanted.
+  struct Horizon {
+    const Plan* plan = nullptr;
+    uint64_t epoch = 0;
+    uint64_t position = 0;  // of the sample asked for; only later ones are taken along
+    uint64_t end = 0;       // one past the last position that this epoch delivers
+  };
+
+  /// `fetched` is called with `mutex` held, on a thread of the store, after pieces became ready.
+  Fetcher(const Dataset& dataset, const Options& options, std::mutex* mutex, std::function<void()> fetched);
+  /// Call Stop() and wait for idle() first.
+  ~Fetcher();
+
+  /// Starts fetching `sample`, or finds it fetched already. Null when memory or requests are used up: ask again after a piece
+  /// died or a request ended. `rows_ahead` pieces were returned before and live: with none left, nothing can free memory
+  /// any more and the reserve may be used; with few left, the sample is fetched without neighbours rather than late.
+  absl::StatusOr<std::shared_ptr<Piece>> Fetch(uint64_t sample, const Horizon& horizon, uint64_t rows_ahead);
+
+  /// Cancels what is under way; the callbacks still come.
+  void Stop();
+  bool idle() const { return requests_ == 0; }
+  /// True when the last Fetch was refused for the number of requests, not for memory.
+  bool at_request_limit() const { return requests_ >= options_.max_requests; }
+
+ private:
+  struct Request;
+  struct EarlyKey {
+    uint64_t epoch;
+    uint64_t sample;
+    friend bool operator==(const EarlyKey&, const EarlyKey&) = default;
+  };
+  struct EarlyHash {
+    size_t operator()(const EarlyKey& key) const { return HashKey(key.epoch, {key.sample}); }
+  };
+
+  /// Sizes that follow from the options.
+  struct Sizes {
+    uint64_t landing = 0;  // bytes for runs under way; the rest of memory_bytes holds pieces
+    uint64_t pieces = 0;
+    uint64_t max_run = 0;  // bytes
+    uint64_t lead = 0;     // samples that should be ahead of the consumer whatever is kept for later
+    uint64_t reach = 0;    // positions ahead within which a neighbour is taken along
+    Sizes(const Options& options, double mean_bytes);
+  };
+
+  absl::StatusOr<FetchRun> Neighbours(uint64_t sample, const Horizon& horizon) const;
+  std::shared_ptr<Piece> NewPiece(uint64_t size);
+  std::unique_ptr<Request> Allocate(const FetchRun& run);
+  std::unique_ptr<Request> AllocateReserve(const FetchRun& run);  // of one part
+  absl::Status Send(std::unique_ptr<Request> request);
+  void Finish(std::unique_ptr<Request> request, absl::Status status);
+
+  const Dataset& dataset_;
+  const Options options_;
+  std::mutex* const mutex_;
+  const std::function<void()> fetched_;
+  const Sizes sizes_;
+  std::stop_source stop_;
+  Arena arena_;    // of pieces
+  Arena landing_;  // of runs: apart, since its long pieces would find no room between the others
+  std::optional<FetchRun> refused_;  // the run of the last Fetch that found no memory
+  std::unordered_map<EarlyKey, std::shared_ptr<Piece>, EarlyHash> early_;
+  std::weak_ptr<Piece> reserve_in_use_;
+  int requests_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,329 @@
+#include "pipeline/loader.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "decode/jpeg_encoder.h"
+#include "pipeline/sample_digest.h"
+#include "store/blocking.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kSide = 24;
+
+// A JPEG of one colour gradient that depends on `seed`.
+std::string Jpeg(uint64_t seed) {
+  std::vector<uint8_t> rgb(kSide * kSide * 3);
+  for (size_t i = 0; i < rgb.size(); ++i) rgb[i] = static_cast<uint8_t>(seed * 7 + i / (1 + seed % 5));
+  return *EncodeJpeg(rgb, kSide, kSide, 90);
+}
+
+// A data set of raw objects in memory, two classes, with what a test needs to read it.
+class LoaderTest : public testing::Test {
+ protected:
+  LoaderTest() : runtime_({.io_threads = 1, .cpu_threads = 3}), stores_(runtime_) {}
+
+  void Fill(uint64_t samples) {
+    for (uint64_t i = 0; i < samples; ++i) {
+      Put(fmt::format("{}/{:04}.jpg", i % 2 == 0 ? "cats" : "dogs", i), Jpeg(i));
+    }
+  }
+  void Put(const std::string& key, const std::string& bytes) {
+    const Location data = *stores_.Open("mem://data");
+    ASSERT_TRUE(PutBlocking(*data.store, key, AsBytes(bytes)).ok());
+  }
+  void OpenDataset() {
+    absl::StatusOr<std::unique_ptr<Dataset>> opened = Dataset::Open(runtime_, stores_, "mem://data");
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    dataset_ = *std::move(opened);
+  }
+
+  LoaderOptions Options(uint64_t batch) {
+    LoaderOptions options;
+    options.image.height = options.image.width = kSide;
+    options.batch = batch;
+    options.shuffle = Shuffle::kGlobal;
+    options.seed = 5;
+    options.memory_bytes = uint64_t{16} << 20;
+    options.digest = DigestOf::kRaw;
+    return options;
+  }
+  std::unique_ptr<Loader> Make(const LoaderOptions& options) {
+    absl::StatusOr<std::unique_ptr<Loader>> loader = Loader::Create(runtime_, *dataset_, options);
+    EXPECT_TRUE(loader.ok()) << loader.status();
+    return *std::move(loader);
+  }
+  // Takes everything; batches are dropped at once.
+  LoaderReport Drain(Loader& loader) {
+    for (;;) {
+      absl::StatusOr<std::optional<Batch>> batch = loader.Next();
+      EXPECT_TRUE(batch.ok()) << batch.status();
+      if (!batch.ok() || !*batch) return loader.report();
+    }
+  }
+
+  // The digest of an epoch as the definition says, from the plan and the stored bytes.
+  Uint128 EpochDigest(const OrderPolicy& policy, uint64_t seed, uint64_t epoch) {
+    const Index& index = dataset_->index();
+    const Plan plan(index.size(), policy, seed, epoch);
+    Uint128 sum;
+    SampleHasher hasher;
+    for (uint64_t position = 0; position < plan.size(); ++position) {
+      IndexedSample sample;
+      IndexedObject object;
+      EXPECT_TRUE(index.Lookup(plan.At(position), &sample).ok());
+      EXPECT_TRUE(index.LookupObject(sample.object, &object).ok());
+      const std::string bytes = *ReadAll(dataset_->store(), dataset_->StoreKey(object.key), 1 << 20);
+      sum += hasher.Hash(epoch, position, sample, AsBytes(bytes));
+    }
+    return sum;
+  }
+
+  Runtime runtime_;
+  Stores stores_;
+  std::unique_ptr<Dataset> dataset_;
+};
+
+TEST_F(LoaderTest, DeliversEachSampleOnceInPlanOrder) {
+  Fill(50);
+  OpenDataset();
+  const auto loader = Make(Options(8));
+  const Plan plan(50, loader->policy(), 5, 0);
+  ImageDecoder decoder;
+  uint64_t position = 0;
+  while (true) {
+    absl::StatusOr<std::optional<Batch>> next = loader->Next();
+    ASSERT_TRUE(next.ok()) << next.status();
+    if (!*next) break;
+    const Batch& batch = **next;
+    for (uint64_t row = 0; row < batch.valid; ++row, ++position) {
+      const uint64_t sample = plan.At(position);
+      EXPECT_EQ(batch.samples[row], sample);
+      EXPECT_EQ(batch.mask[row], 1);
+      IndexedSample entry;
+      ASSERT_TRUE(dataset_->index().Lookup(sample, &entry).ok());
+      EXPECT_EQ(batch.keys[row], entry.key);
+      EXPECT_EQ(batch.labels[row], entry.key.starts_with("cats/") ? 0 : 1);
+      const uint64_t number = std::stoull(entry.key.substr(5));
+      std::vector<std::byte> pixels(kSide * kSide * 3);
+      ASSERT_TRUE(decoder.Decode(AsBytes(Jpeg(number)), Options(8).image, 0, pixels).ok());
+      EXPECT_EQ(std::memcmp(pixels.data(), batch.images.data() + row * pixels.size(), pixels.size()), 0);
+    }
+    for (uint64_t row = batch.valid; row < 8; ++row) {
+      EXPECT_EQ(batch.mask[row], 0);
+      EXPECT_EQ(batch.labels[row], -1);
+      EXPECT_EQ(batch.keys[row], "");
+    }
+    EXPECT_EQ(batch.last_of_epoch, position == 50);
+  }
+  EXPECT_EQ(position, 50u);
+  EXPECT_EQ(loader->report().digest, EpochDigest(loader->policy(), 5, 0));
+}
+
+TEST_F(LoaderTest, DigestsOfRanksAddUp) {
+  Fill(61);
+  OpenDataset();
+  for (const Shuffle shuffle : {Shuffle::kNone, Shuffle::kGlobal, Shuffle::kWindow}) {
+    LoaderOptions options = Options(4);
+    options.shuffle = shuffle;
+    options.epochs = 2;
+    const auto whole = Make(options);
+    Uint128 expected = EpochDigest(whole->policy(), 5, 0);
+    expected += EpochDigest(whole->policy(), 5, 1);
+    EXPECT_EQ(Drain(*whole).digest, expected);
+    for (const LastBatch last : {LastBatch::kPad, LastBatch::kWrap}) {
+      Uint128 sum;
+      uint64_t samples = 0;
+      options.last = last;
+      options.world = 3;
+      for (options.rank = 0; options.rank < 3; ++options.rank) {
+        const LoaderReport report = Drain(*Make(options));
+        sum += report.digest;
+        samples += report.samples;
+        EXPECT_EQ(report.position.ToString(), (Position{2, 0, report.position.fingerprint}).ToString());
+      }
+      EXPECT_EQ(samples, 122u);
+      EXPECT_EQ(sum, expected);
+    }
+    options.rank = 0;
+    options.world = 1;
+    options.last = LastBatch::kPad;
+  }
+}
+
+TEST_F(LoaderTest, DropLeavesTheShortBatchAndWrapFillsIt) {
+  Fill(10);
+  OpenDataset();
+  LoaderOptions options = Options(4);
+  options.last = LastBatch::kDrop;
+  EXPECT_EQ(Drain(*Make(options)).samples, 8u);
+  options.last = LastBatch::kWrap;
+  const auto loader = Make(options);
+  EXPECT_EQ(loader->steps_per_epoch(), 3u);
+  const Plan plan(10, loader->policy(), 5, 0);
+  std::optional<Batch> last;
+  for (int i = 0; i < 3; ++i) last = *loader->Next();
+  EXPECT_EQ(last->valid, 2u);
+  EXPECT_EQ(std::vector<uint64_t>(last->samples.begin(), last->samples.end()),
+            (std::vector<uint64_t>{plan.At(8), plan.At(9), plan.At(0), plan.At(1)}));
+  EXPECT_EQ(last->mask[3], 1);
+  EXPECT_EQ(loader->report().samples, 10u);
+}
+
+TEST_F(LoaderTest, ResumesExactlyAtEveryBatch) {
+  Fill(23);
+  OpenDataset();
+  LoaderOptions options = Options(5);
+  options.epochs = 2;
+  const Uint128 whole = Drain(*Make(options)).digest;
+  for (int stop = 0; stop <= 10; ++stop) {
+    const auto first = Make(options);
+    for (int i = 0; i < stop; ++i) ASSERT_TRUE((*first->Next()).has_value());
+    Uint128 sum = first->report().digest;
+    LoaderOptions rest = options;
+    rest.start = *Position::Parse(first->report().position.ToString());
+    rest.world = 1;
+    rest.batch = 3 + stop % 4;  // another batch size than before
+    sum += Drain(*Make(rest)).digest;
+    EXPECT_EQ(sum, whole) << stop;
+  }
+}
+
+TEST_F(LoaderTest, ABatchStaysAsLongAsItIsHeldAndTooManyAreRefused) {
+  Fill(60);
+  OpenDataset();
+  LoaderOptions options = Options(2);
+  options.image.height = options.image.width = 128;
+  options.memory_bytes = uint64_t{3} << 20;  // a quarter of it holds 7 batches of 30
+  std::vector<Batch> held;
+  {
+    const auto loader = Make(options);
+    absl::Status refused;
+    while (refused.ok()) {
+      absl::StatusOr<std::optional<Batch>> batch = loader->Next();
+      if (batch.ok()) {
+        ASSERT_TRUE(batch->has_value()) << "all were delivered: nothing bounds what is held";
+        held.push_back(**std::move(batch));
+      } else {
+        refused = batch.status();
+      }
+    }
+    EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("let go of some"));
+    std::set<const std::byte*> memory;
+    for (const Batch& batch : held) EXPECT_TRUE(memory.insert(batch.images.data()).second);
+    held.pop_back();  // one is let go, and all goes on
+    EXPECT_TRUE(loader->Next().ok());
+  }
+  const Plan plan(60, OrderPolicy::ForSamples(Shuffle::kGlobal, 1, true), 5, 0);
+  EXPECT_EQ(held[0].samples[0], plan.At(0));  // the loader is gone, the batch is not
+}
+
+TEST_F(LoaderTest, ADamagedSampleFailsWithItsName) {
+  Fill(12);
+  Put("cats/0006.jpg", Jpeg(6).substr(0, 200));
+  OpenDataset();
+  const auto loader = Make(Options(4));
+  absl::Status failed;
+  while (failed.ok()) failed = loader->Next().status();
+  EXPECT_TRUE(absl::IsDataLoss(failed)) << failed;
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("cats/0006"));
+  EXPECT_EQ(loader->Next().status(), failed);  // final
+}
+
+TEST_F(LoaderTest, ADamagedSampleIsReplacedTheSameWayEveryTime) {
+  Fill(12);
+  Put("cats/0006.jpg", "not a picture at all");
+  OpenDataset();
+  LoaderOptions options = Options(4);
+  options.bad_samples = BadSamples::kReplace;
+  const LoaderReport first = Drain(*Make(options));
+  EXPECT_EQ(first.samples, 12u);
+  ASSERT_EQ(first.quarantined, 1u);
+  EXPECT_THAT(first.quarantine[0].reason, HasSubstr("cats/0006"));
+  options.batch = 5;
+  const LoaderReport second = Drain(*Make(options));
+  EXPECT_EQ(second.digest, first.digest);
+  EXPECT_EQ(second.quarantine[0].replacement, first.quarantine[0].replacement);
+}
+
+TEST_F(LoaderTest, ABudgetThatIsTooSmallNamesOneThatWouldDo) {
+  Fill(40);
+  OpenDataset();
+  LoaderOptions options = Options(512);
+  options.memory_bytes = 1 << 20;
+  const absl::Status refused = Loader::Create(runtime_, *dataset_, options).status();
+  ASSERT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  const std::string message(refused.message());
+  const size_t end = message.find(" MiB would do");
+  ASSERT_NE(end, std::string::npos) << message;
+  const size_t begin = message.rfind(' ', end - 1) + 1;
+  options.memory_bytes = std::stoull(message.substr(begin, end - begin)) << 20;
+  EXPECT_EQ(Drain(*Make(options)).samples, 40u);
+}
+
+TEST_F(LoaderTest, LoadersShareTheProcessBudget) {
+  Fill(4);
+  OpenDataset();
+  LoaderOptions options = Options(2);
+  options.memory_bytes = runtime_.memory().limit() / 2 + 1;
+  const auto first = Make(options);
+  const absl::Status refused = Loader::Create(runtime_, *dataset_, options).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+}
+
+TEST_F(LoaderTest, PositionsOfOtherOrdersAreRefused) {
+  Fill(8);
+  OpenDataset();
+  LoaderOptions options = Options(2);
+  const auto loader = Make(options);
+  ASSERT_TRUE(loader->Next().ok());
+  options.start = loader->report().position;
+  options.seed = 6;
+  EXPECT_TRUE(absl::IsFailedPrecondition(Loader::Create(runtime_, *dataset_, options).status()));
+  options.seed = 5;
+  options.shuffle = Shuffle::kNone;
+  EXPECT_TRUE(absl::IsFailedPrecondition(Loader::Create(runtime_, *dataset_, options).status()));
+  options.shuffle = Shuffle::kGlobal;
+  EXPECT_TRUE(Loader::Create(runtime_, *dataset_, options).ok());
+}
+
+TEST_F(LoaderTest, MayDieAtAnyMoment) {
+  Fill(40);
+  OpenDataset();
+  for (int batches = 0; batches < 12; ++batches) {
+    const auto loader = Make(Options(3));
+    for (int i = 0; i < batches; ++i) ASSERT_TRUE(loader->Next().ok());
+  }
+}
+
+TEST_F(LoaderTest, OptionsThatMakeNoSenseAreRefusedInWords) {
+  Fill(6);
+  OpenDataset();
+  const auto refusal = [&](auto change) {
+    LoaderOptions options = Options(2);
+    change(options);
+    const absl::Status status = Loader::Create(runtime_, *dataset_, options).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refusal([](LoaderOptions& o) { o.batch = 0; }), HasSubstr("batch"));
+  EXPECT_THAT(refusal([](LoaderOptions& o) { o.rank = 1; }), HasSubstr("rank"));
+  EXPECT_THAT(refusal([](LoaderOptions& o) { o.image_field = "png"; }), HasSubstr("its fields are: cls, jpg"));
+  EXPECT_THAT(refusal([](LoaderOptions& o) { o.label = LabelOptions{"txt", {}}; }), HasSubstr("'txt'"));
+  EXPECT_THAT(refusal([](LoaderOptions& o) {
+                o.last = LastBatch::kDrop;
+                o.batch = 7;
+              }),
+              HasSubstr("7"));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,57 @@
+#include "pipeline/stall_ledger.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace millrace {
+
+std::string_view StallCauseName(StallCause cause) {
+  constexpr std::array<std::string_view, kStallCauses> kNames{"queue", "credentials", "connect",  "first_byte", "body",
+                                                              "throttling", "budget", "decode", "consumer"};
+  return kNames[static_cast<size_t>(cause)];
+}
+
+StallCause CauseOf(RequestPhase phase) {
+  switch (phase) {
+    case RequestPhase::kQueued: return StallCause::kQueue;
+    case RequestPhase::kCredentials: return StallCause::kCredentials;
+    case RequestPhase::kConnect: return StallCause::kConnect;
+    case RequestPhase::kFirstByte: return StallCause::kFirstByte;
+    case RequestPhase::kBody: return StallCause::kBody;
+    case RequestPhase::kThrottled: return StallCause::kThrottling;
+    case RequestPhase::kDone: return StallCause::kDecode;
+  }
+  return StallCause::kQueue;
+}
+
+double StallReport::waited() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+
+std::string_view StallReport::bottleneck() const {
+  if (waited() < 0.05 * elapsed) return StallCauseName(StallCause::kConsumer);
+  const auto largest = std::max_element(seconds.begin(), seconds.end());
+  return StallCauseName(static_cast<StallCause>(largest - seconds.begin()));
+}
+
+void StallLedger::Begin(Time now) {
+  if (!started_) {
+    started_ = true;
+    first_ = now;
+  }
+  charged_until_ = now;
+  last_seen_ = now;
+}
+
+void StallLedger::Charge(StallCause cause, Time now) {
+  spent_[static_cast<size_t>(cause)] += now - charged_until_;
+  charged_until_ = now;
+  last_seen_ = now;
+}
+
+StallReport StallLedger::report() const {
+  StallReport report;
+  for (size_t i = 0; i < kStallCauses; ++i) report.seconds[i] = std::chrono::duration<double>(spent_[i]).count();
+  report.elapsed = std::chrono::duration<double>(last_seen_ - first_).count();
+  return report;
+}
+
+}  // namespace millrace

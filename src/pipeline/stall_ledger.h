@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+#include "s3/object.h"
+
+namespace millrace {
+
+/// What the earliest unfinished sample of the awaited batch is waiting for.
+enum class StallCause : uint8_t {
+  kQueue,        // asked for; the client waits for a free connection
+  kCredentials,
+  kConnect,
+  kFirstByte,
+  kBody,
+  kThrottling,   // backing off because the store asked for it, or after an error
+  kBudget,       // not asked for yet: the memory budget is in use
+  kDecode,       // fetched; being decoded and transformed, or waiting for a CPU
+  kConsumer,     // decoded work cannot start: the consumer holds all batches
+};
+inline constexpr size_t kStallCauses = 9;
+
+std::string_view StallCauseName(StallCause cause);
+StallCause CauseOf(RequestPhase phase);
+
+/// Seconds that the consumer waited, by cause, and the time between its first and last call.
+struct StallReport {
+  std::array<double, kStallCauses> seconds{};
+  double elapsed = 0;
+
+  double waited() const;
+  /// The stage that limits: the largest cause, or "consumer" when less than 5 % of the time was spent waiting.
+  std::string_view bottleneck() const;
+};
+
+/// Charges every moment between Begin and End of a wait to a cause. The causes add up to the wait. Not thread-safe.
+class StallLedger {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// The consumer begins to wait.
+  void Begin(Time now);
+  /// The time since the last call was spent on `cause`.
+  void Charge(StallCause cause, Time now);
+  /// The consumer got what it waited for.
+  void End(Time now) { last_seen_ = now; }
+
+  StallReport report() const;
+
+ private:
+  std::array<std::chrono::nanoseconds, kStallCauses> spent_{};
+  bool started_ = false;
+  Time first_{};
+  Time charged_until_{};
+  Time last_seen_{};
+};
+
+}  // namespace millrace
