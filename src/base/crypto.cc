@@ -18,7 +18,28 @@ namespace millrace {
 
 namespace {
 
+constexpr size_t kCrcChunk = size_t{1} << 30;  // ISA-L's lengths are ints
+
 const uint8_t* U8(ByteSpan data) { return reinterpret_cast<const uint8_t*>(data.data()); }
+
+/// Eight tables, so that eight bytes are taken at a time: table k advances a byte by k more zero bytes.
+using Crc64Tables = std::array<std::array<uint64_t, 256>, 8>;
+constexpr Crc64Tables MakeCrc64NvmeTables() {
+  constexpr uint64_t kPolynomial = 0x9a6c9329ac4bc9b5;  // reflected
+  Crc64Tables tables{};
+  for (uint64_t byte = 0; byte < 256; ++byte) {
+    uint64_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kPolynomial : 0);
+    tables[0][byte] = crc;
+  }
+  for (size_t k = 1; k < 8; ++k) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      tables[k][byte] = tables[0][tables[k - 1][byte] & 0xff] ^ (tables[k - 1][byte] >> 8);
+    }
+  }
+  return tables;
+}
+constexpr Crc64Tables kCrc64NvmeTables = MakeCrc64NvmeTables();
 
 }  // namespace
 
@@ -55,12 +76,48 @@ std::array<uint8_t, 16> Md5Stream::Finish() {
   return digest;
 }
 
+Sha256Stream::Sha256Stream() : context_(EVP_MD_CTX_new()) {
+  EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr);
+}
+Sha256Stream::~Sha256Stream() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
+void Sha256Stream::Update(ByteSpan data) {
+  EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(context_), data.data(), data.size());
+}
+Sha256Digest Sha256Stream::Finish() {
+  Sha256Digest digest;
+  unsigned length = digest.size();
+  EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(context_), digest.data(), &length);
+  EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), nullptr, nullptr);
+  return digest;
+}
+
+uint32_t Crc32(ByteSpan data, uint32_t crc) {
+  while (!data.empty()) {
+    const size_t n = std::min(data.size(), kCrcChunk);
+    crc = crc32_gzip_refl(crc, U8(data), n);
+    data = data.subspan(n);
+  }
+  return crc;
+}
+
+uint64_t Crc64Nvme(ByteSpan data, uint64_t crc) {
+  constexpr auto& kTables = kCrc64NvmeTables;
+  uint64_t state = ~crc;
+  for (; data.size() >= 8; data = data.subspan(8)) {
+    state ^= LoadLe<uint64_t>(data.data());
+    uint64_t next = 0;
+    for (int i = 0; i < 8; ++i) next ^= kTables[7 - i][(state >> (8 * i)) & 0xff];
+    state = next;
+  }
+  for (const std::byte byte : data) state = kTables[0][(state ^ static_cast<uint8_t>(byte)) & 0xff] ^ (state >> 8);
+  return ~state;
+}
+
 uint32_t Crc32c(ByteSpan data, uint32_t crc) {
   // ISA-L takes an int length and works without the usual inversions.
-  constexpr size_t kChunk = size_t{1} << 30;
   uint32_t state = ~crc;
   while (!data.empty()) {
-    const size_t n = std::min(data.size(), kChunk);
+    const size_t n = std::min(data.size(), kCrcChunk);
     state = crc32_iscsi(const_cast<uint8_t*>(U8(data)), static_cast<int>(n), state);
     data = data.subspan(n);
   }

@@ -30,6 +30,27 @@ class Md5Stream {
   void* context_;  // EVP_MD_CTX; OpenSSL stays inside crypto.cc
 };
 
+/// SHA-256 of a stream. Not thread-safe.
+class Sha256Stream {
+ public:
+  Sha256Stream();
+  ~Sha256Stream();
+  Sha256Stream(const Sha256Stream&) = delete;
+  Sha256Stream& operator=(const Sha256Stream&) = delete;
+  void Update(ByteSpan data);
+  /// The digest of what came since the start or the last Finish; begins anew.
+  Sha256Digest Finish();
+
+ private:
+  void* context_;  // EVP_MD_CTX
+};
+
+/// CRC32 of zlib and gzip: Crc32("123456789") = 0xcbf43926. `crc` continues an earlier result.
+uint32_t Crc32(ByteSpan data, uint32_t crc = 0);
+
+/// CRC-64/NVME, a checksum of S3: Crc64Nvme("123456789") = 0xae8b14860a799888. `crc` continues an earlier result.
+uint64_t Crc64Nvme(ByteSpan data, uint64_t crc = 0);
+
 /// CRC32C (Castagnoli), as in RFC 3720: Crc32c("123456789") = 0xe3069283. `crc` continues an earlier result.
 uint32_t Crc32c(ByteSpan data, uint32_t crc = 0);
 

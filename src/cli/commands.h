@@ -6,7 +6,7 @@ namespace CLI {
 class App;
 }
 
-/// The subcommands of `millrace`, one file each. An Add function declares the options on `app` and, when the user chose the
+/// The subcommands of `millrace`, one file each. An Add function adds its subcommand to `app` and, when the user chose the
 /// command, stores in `*run` what main() then calls; its result is the exit status: 0 done, 1 failed, 2 usage.
 
 namespace millrace::cli {

@@ -10,15 +10,24 @@
 
 namespace millrace::cli {
 
-/// Prints "millrace COMMAND: message" on stderr and returns the exit status: 2 for InvalidArgument, else 1.
+/// Prints "millrace COMMAND: message" on stderr and returns the exit status: 2 for InvalidArgument, else 1. Prints
+/// nothing for Aborted, which says that standard output was closed.
 int Fail(std::string_view command, const absl::Status& status);
 
-/// One line of progress on stderr, redrawn in place, with rate and time left; silent unless stderr is a terminal. Thread-safe.
+/// Writes all of it to standard output. Aborted when its reader is gone (`millrace cat x | head`).
+absl::Status WriteStdout(std::string_view text);
+
+/// From now on SIGINT and SIGTERM are noted, for a command to stop at the next step and clean up; the second one kills.
+void CatchInterrupts();
+bool Interrupted();
+
+/// One line of progress on stderr, redrawn in place, with rate and time left; silent unless stderr is a terminal.
+/// Thread-safe.
 class ProgressLine {
  public:
   enum class Unit { kItems, kBytes };
   ProgressLine(std::string label, Unit unit);
-  ~ProgressLine();  // clears the line
+  ~ProgressLine();                             // clears the line
   void Update(uint64_t done, uint64_t total);  // total 0: not known yet
 
  private:

@@ -21,17 +21,25 @@ struct OpenOptions {
                              // $XDG_CACHE_HOME/millrace or ~/.cache/millrace
 };
 
-/// A place of samples and its index. The index is looked for beside the data (`.millrace/index`), then in the cache folder; when
-/// neither matches, it is built and stored. Immutable after opening; the Stores must outlive it.
+/// A place of samples and its index. The index is looked for beside the data (`.millrace/index`), then in the cache folder. Where
+/// there is none, it is built and stored: beside the data if they can be written to, else in the cache folder. An index
+/// beside data on S3 is copied to the cache folder, once for each version (ETag), and mapped from there.
+///
+/// Opening compares the index with the objects of the store (keys, sizes, ETags) when there are at most 10,000 of them, which is
+/// always so for shards of a sensible size. In larger data sets, reads notice changed objects by their ETags; added ones are not
+/// noticed. Immutable after opening; the Stores must outlive it.
 class Dataset {
  public:
   /// Opens `uri`: a prefix with tar shards or with raw objects. Errors: NotFound (bucket, folder or no samples under the
   /// prefix), PermissionDenied, DataLoss (truncated shard: object, offset, reason), FailedPrecondition (an index that does not match
-  /// its objects any more: says which object, and to run `millrace index`).
+  /// its objects any more: says which object, and to run `millrace index`), DataLoss too when an index is damaged. An index
+  /// in the cache folder that does match is preferred to one beside the data that does not.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options = {});
 
   const std::string& uri() const { return uri_; }
+  /// Where the index is kept; for reports.
+  const std::string& index_uri() const { return index_uri_; }
   const Index& index() const { return *index_; }
   ObjectStore& store() const { return *location_.store; }
   /// The store's key of an object of the index.
@@ -40,6 +48,7 @@ class Dataset {
  private:
   Dataset() = default;
   std::string uri_;
+  std::string index_uri_;
   Location location_;
   std::unique_ptr<Index> index_;
 };

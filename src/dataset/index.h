@@ -41,6 +41,12 @@ struct IndexedSample {
 
 enum class DataKind : uint8_t { kRawObjects, kTar };
 
+/// How many samples carry a class.
+struct ClassCount {
+  std::string name;  // raw objects: the folder; tar: the number in the field `cls`
+  uint64_t samples = 0;
+};
+
 /// All samples of a data set and where they lie, in index order: object key as bytes, then offset. A memory-mapped file
 /// (docs/formats/index.md); opening does not read it, lookups are O(1). Immutable and thread-safe.
 class Index {
@@ -62,9 +68,18 @@ class Index {
   const std::vector<std::string>& field_names() const;  // of the whole data set, in bytewise order
   const std::vector<std::string>& class_names() const;  // folders of raw objects, in bytewise order; empty for tar
 
+  /// Raw objects: in the order of class_names(). Tar: by number; empty when `cls` is missing, no number, or has too many values.
+  const std::vector<ClassCount>& class_counts() const;
+  /// Runs of samples with one class, in index order: as few as there are classes when the data are sorted by class.
+  uint64_t class_runs() const;
+  uint64_t file_bytes() const;  // of the index itself
+
   /// `out` is reused so that a walk allocates nothing. sample < size(). DataLoss when the file turns out to be damaged.
   absl::Status Lookup(uint64_t sample, IndexedSample* out) const;
   absl::Status LookupObject(uint32_t object, IndexedObject* out) const;
+
+  /// Reads the whole file and holds it against its checksums; for a copy that came over a network. DataLoss.
+  absl::Status Verify() const;
 
  private:
   struct Impl;

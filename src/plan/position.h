@@ -9,7 +9,8 @@
 
 namespace millrace {
 
-/// A place in the stream of samples: what the consumers of all ranks together have received. Written as one short ASCII string,
+/// A place in the stream of samples: what the consumers of all ranks together have received. Written as one short ASCII
+/// string,
 ///
 ///   mr1-<epoch>-<samples consumed in this epoch by all ranks>-<fingerprint, 16 hex digits>
 ///
@@ -25,6 +26,7 @@ struct Position {
 };
 
 /// Identifies the order: a hash of the index's fingerprint, the seed, the policy and the version of the construction.
+/// Extent, window and lanes take part only where they matter, in the windowed shuffle.
 uint64_t OrderFingerprint(uint64_t index_fingerprint, uint64_t samples, const OrderPolicy& policy, uint64_t seed);
 
 enum class LastBatch { kDrop, kPad, kWrap };
@@ -33,28 +35,40 @@ absl::StatusOr<LastBatch> ParseLastBatch(std::string_view text);  // "drop", "pa
 
 /// How the positions of an epoch fall into batches and onto ranks. Pure arithmetic.
 ///
-/// A step takes `batch * world` consecutive positions; rank r gets those that are r modulo world, in order. All ranks make equally many
-/// steps. The last, short step is dropped, padded, or wrapped (slots without a sample repeat the epoch's first positions).
+/// A step takes `batch * world` consecutive positions; rank r gets those that are r modulo world, in order, also when a
+/// step begins at a position that is no multiple of the world (after a change of world). All ranks make equally many
+/// steps. The last, short step is dropped, padded, or wrapped (slots without a sample repeat the epoch's first
+/// positions).
 struct Batching {
+  static constexpr uint64_t kMaxBatch = uint64_t{1} << 32;
+  static constexpr uint64_t kMaxWorld = uint64_t{1} << 20;
+
   uint64_t samples = 0;  // of the epoch
   uint64_t batch = 1;    // per rank
   uint64_t rank = 0;
   uint64_t world = 1;
   LastBatch last = LastBatch::kPad;
 
-  /// Steps that are left after `consumed` samples of the epoch.
+  /// InvalidArgument with the reason: limits, a rank outside its world, an epoch that would have no step. The functions
+  /// below presuppose that this is ok.
+  absl::Status Check() const;
+
+  /// Steps that are left after `consumed` samples of the epoch. 0 means that the epoch is over.
   uint64_t StepsFrom(uint64_t consumed) const;
 
-  /// One slot of a batch: the position it takes. Slots beyond the epoch are `padding` (kPad: position is meaningless; kWrap: position
-  /// repeats one of the epoch's first and must be delivered, but counts in no digest).
+  /// One slot of a batch: the position it takes. Slots beyond the epoch are `padding` (kPad: position is `samples`;
+  /// kWrap: position repeats one of the epoch's first and must be delivered, but counts in no digest).
   struct Slot {
     uint64_t position = 0;
     bool padding = false;
   };
   /// Slot `row` (0 .. batch-1) of this rank's batch in the step that begins after `consumed` samples.
+  /// StepsFrom(consumed) > 0.
   Slot At(uint64_t consumed, uint64_t row) const;
 
-  /// Samples consumed by all ranks after the step that begins after `consumed`: at most `samples`.
+  /// Samples consumed by all ranks after the step that begins after `consumed`: at most `samples`. With kDrop the last
+  /// full step consumes what is dropped, too, so that the position after it is the start of the next epoch for every
+  /// batch size and world.
   uint64_t After(uint64_t consumed) const;
 };
 

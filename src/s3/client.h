@@ -14,7 +14,8 @@ namespace millrace {
 struct S3Config {
   std::string endpoint_url;  // "http://127.0.0.1:9000"; empty: AWS of `region`
   std::string region = "us-east-1";
-  Credentials credentials;  // anonymous when empty
+  Credentials credentials;  // empty and not `anonymous`: every request fails with Unauthenticated and the remedy
+  bool anonymous = false;   // send unsigned requests
   std::string ca_file;      // PEM of extra trusted authorities (AWS_CA_BUNDLE)
   bool force_path_style = false;
 
@@ -44,8 +45,9 @@ class S3Client {
                        absl::AnyInvocable<void(absl::StatusOr<std::string>)> done);  // the upload id
   void UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
                   PutCallback done);  // part numbers start at 1; the result's etag names the part
+  /// With `only_if_absent` it sends If-None-Match: * (AlreadyExists when there is an object of that key).
   void CompleteMultipart(std::string bucket, std::string key, std::string upload_id, std::vector<std::string> part_etags,
-                         PutCallback done);
+                         PutCallback done, bool only_if_absent = false);
   void AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done);
 
   const RequestCounters& counters() const;

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// Writes one object piece by piece. Nothing is visible before Commit succeeds; an uncommitted writer leaves nothing behind
-/// (a temporary file is removed, a multipart upload aborted). Blocking; not thread-safe.
+/// Writes one object piece by piece. Nothing is visible before Commit succeeds; an uncommitted writer leaves nothing
+/// behind (a temporary file is removed, a multipart upload aborted). Blocking; not thread-safe.
 class ObjectWriter {
  public:
   virtual ~ObjectWriter() = default;
@@ -18,12 +18,13 @@ class ObjectWriter {
   virtual absl::StatusOr<ObjectInfo> Commit() = 0;
 };
 
-/// Objects under keys: one bucket of S3, a folder, or memory. Keys are any bytes without NUL, 1 to 1,024 of them, and are never
-/// normalised; a folder refuses those that it cannot hold ("..", absolute, an empty component) with InvalidArgument.
+/// Objects under keys: one bucket of S3, a folder, or memory. Keys are any bytes without NUL, 1 to 1,024 of them, and
+/// are never normalised; a folder refuses those that it cannot hold ("..", absolute, an empty component) with
+/// InvalidArgument.
 ///
-/// Thread-safe. Each call returns at once and its callback runs exactly once, on a thread of the store (a callback must not
-/// block); buffers and `progress` must live until then. The destructor cancels what is under way and waits for the callbacks.
-/// Blocking twins: store/blocking.h.
+/// Thread-safe. Each call returns at once and its callback runs exactly once, on a thread of the store (a callback must
+/// not block); buffers and `progress` must live until then. The destructor cancels what is under way and waits for the
+/// callbacks. Blocking twins: store/blocking.h.
 ///
 /// Errors: see base/status.h. Messages begin with the URI of the object. Nothing above a store retries.
 class ObjectStore {
@@ -46,7 +47,8 @@ class ObjectStore {
   /// Deleting what does not exist succeeds.
   virtual void Delete(std::string key, DoneCallback done) = 0;
 
-  /// One page of keys in bytewise order. A prefix that matches nothing gives an empty page; a missing bucket or folder NotFound.
+  /// One page of keys in bytewise order. A prefix that matches nothing gives an empty page; a missing bucket or folder
+  /// NotFound.
   virtual void List(ListOptions options, ListCallback done) = 0;
 
   /// Starts an object that is too large for one Put.

@@ -6,16 +6,19 @@
 #include <string>
 #include <string_view>
 
+#include "absl/functional/function_ref.h"
 #include "net/runtime.h"
 #include "store/object_store.h"
 
 namespace millrace {
 
+class S3Client;
+
 /// A URI taken apart: the store, and the key or key prefix in it ("" for the whole store).
 ///
 ///   s3://bucket/prefix   S3 or what AWS_ENDPOINT_URL selects   store = the bucket
-///   file:///dir, dir     a local or mounted folder             store = the folder; prefix = ""; see OpenStore for files
-///   mem://name/prefix    memory of this Stores                 store = the name
+///   file:///dir, dir     a local or mounted folder             store = the folder; prefix = ""; see OpenStore for
+///   files mem://name/prefix    memory of this Stores                 store = the name
 struct Location {
   ObjectStore* store = nullptr;  // owned by the Stores
   std::string prefix;            // no leading '/'; a trailing '/' is kept as given
@@ -38,8 +41,14 @@ class Stores {
   absl::StatusOr<Location> OpenObject(std::string_view uri);
 
  private:
+  absl::StatusOr<ObjectStore*> Find(const std::string& name,
+                                    absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectStore>>()> make);
+  absl::StatusOr<ObjectStore*> FindFolder(const std::string& path);
+  absl::StatusOr<ObjectStore*> FindBucket(const std::string& bucket);
+
   Runtime& runtime_;
   std::mutex mutex_;
+  std::unique_ptr<S3Client> client_;  // of all buckets; made when the first is opened
   std::map<std::string, std::unique_ptr<ObjectStore>, std::less<>> stores_;
 };
 

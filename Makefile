@@ -1,0 +1,33 @@
+# The front door: `make` says what there is. The work is done by scripts/ and CMakePresets.json.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test check bench format clean
+
+help: ## show this help
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+
+setup: ## install Debian packages and the Python environment .venv (root or sudo)
+	@scripts/setup
+
+build: setup ## build the release: build/release/bin/millrace and the Python package in build/release/python
+	cmake --preset release
+	cmake --build --preset release
+
+demo: build ## train a model from S3, kill it, resume it, and prove that no sample was lost or repeated
+	examples/demo/run
+
+test: ## run everything: C++ and Python tests, sanitizers, fuzzers (well under 40 minutes on 2 cores)
+	@scripts/test
+
+check: ## quick look before a commit: format, lint of what changed, module table, fast tests
+	@scripts/check
+
+bench: build ## measure, each figure beside its ceiling and its rival
+	@set -e; for bench in build/release/bin/*_bench; do echo "== $$bench"; $$bench; done
+	.venv/bin/python bench/feed_bench.py
+
+format: ## format all C++ sources
+	git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cc' | xargs -0 -r clang-format-14 -i
+
+clean: ## remove what was built (not .venv)
+	rm -rf build dist

@@ -1,0 +1,173 @@
+// Images a second of one core: Millrace's decode to a training size, beside what libjpeg-turbo takes for the same files without any
+// resizing. Rounds of all cases are interleaved and the median is printed; time is that of the thread, so other load matters less.
+//
+//   decode_bench                            on synthetic 640 x 480 photographs of 115 KB
+//   decode_bench --files DIR --json         on the JPEGs of a folder, for scripts
+//   decode_bench --save DIR                 only writes the synthetic ones (see bench/pillow_decode_bench.py)
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <jpeglib.h>
+
+#include "decode/image.h"
+#include "decode/synth_image.h"
+
+namespace millrace {
+namespace {
+
+struct Options {
+  int count = 48;
+  int kb = 115;
+  int size = 224;
+  int rounds = 9;
+  std::string files;
+  std::string save;
+  bool json = false;
+};
+
+double ThreadSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+[[noreturn]] void Die(const absl::Status& status) {
+  fmt::print(stderr, "decode_bench: {}\n", ToStd(status.message()));
+  std::exit(1);
+}
+
+std::vector<std::string> LoadImages(const Options& options) {
+  std::vector<std::string> images;
+  if (options.files.empty()) {
+    const ImageSynth synth(1);
+    for (int n = 0; n < options.count; ++n) {
+      auto jpeg = SynthJpeg(synth, n, uint64_t{1000} * options.kb);
+      if (!jpeg.ok()) Die(jpeg.status());
+      images.push_back(*std::move(jpeg));
+    }
+    return images;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(options.files)) {
+    if (entry.path().extension() != ".jpg") continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    images.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  if (images.empty()) Die(absl::NotFoundError(fmt::format("no .jpg files in {}", options.files)));
+  return images;
+}
+
+void SaveImages(const std::vector<std::string>& images, const std::string& folder) {
+  std::filesystem::create_directories(folder);
+  for (size_t i = 0; i < images.size(); ++i) {
+    std::ofstream(fmt::format("{}/{:04}.jpg", folder, i), std::ios::binary) << images[i];
+  }
+}
+
+/// libjpeg-turbo alone: decodes all rows to RGB at 1/denominator and drops them.
+void PlainDecode(const std::string& jpeg, unsigned denominator, std::vector<uint8_t>* rows) {
+  jpeg_decompress_struct d{};
+  jpeg_error_mgr errors{};
+  d.err = jpeg_std_error(&errors);
+  jpeg_create_decompress(&d);
+  jpeg_mem_src(&d, reinterpret_cast<const unsigned char*>(jpeg.data()), jpeg.size());
+  jpeg_read_header(&d, TRUE);
+  d.scale_denom = denominator;
+  jpeg_start_decompress(&d);
+  rows->resize(size_t{3} * d.output_width * d.output_height);
+  while (d.output_scanline < d.output_height) {
+    JSAMPROW row = rows->data() + size_t{3} * d.output_width * d.output_scanline;
+    jpeg_read_scanlines(&d, &row, 1);
+  }
+  jpeg_finish_decompress(&d);
+  jpeg_destroy_decompress(&d);
+}
+
+struct Case {
+  std::string id;
+  std::string title;
+  std::function<void(const std::string& jpeg, uint64_t key)> run;
+  std::vector<double> rates;
+};
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+int Main(const Options& options) {
+  const std::vector<std::string> images = LoadImages(options);
+  if (!options.save.empty()) {
+    SaveImages(images, options.save);
+    return 0;
+  }
+  std::vector<uint8_t> rows;
+  ImageDecoder decoder;
+  std::vector<std::byte> out;
+  const auto millrace = [&](ImageSpec spec) {
+    spec.height = spec.width = options.size;
+    return [&, spec](const std::string& jpeg, uint64_t key) {
+      out.resize(spec.bytes());
+      const absl::Status status = decoder.Decode(AsBytes(jpeg), spec, key, out);
+      if (!status.ok()) Die(status);
+    };
+  };
+  std::vector<Case> cases;
+  cases.push_back({"turbo_full", "libjpeg-turbo, whole image, no resize",
+                   [&](const std::string& jpeg, uint64_t) { PlainDecode(jpeg, 1, &rows); }, {}});
+  cases.push_back({"turbo_half", "libjpeg-turbo, at 1/2, no resize (ceiling of the centre crop)",
+                   [&](const std::string& jpeg, uint64_t) { PlainDecode(jpeg, 2, &rows); }, {}});
+  cases.push_back({"center_u8", "millrace, centre crop, u8 NHWC", millrace({}), {}});
+  cases.push_back({"center_f32", "millrace, centre crop, f32 NCHW",
+                   millrace({.dtype = DType::kF32, .layout = Layout::kNchw, .std = {0.25F, 0.25F, 0.25F}}), {}});
+  cases.push_back({"augment_u8", "millrace, random resized crop and flip, u8 NHWC", millrace({.augment = true}), {}});
+  for (int round = 0; round < options.rounds; ++round) {
+    for (Case& c : cases) {
+      const double start = ThreadSeconds();
+      for (size_t i = 0; i < images.size(); ++i) c.run(images[i], images.size() * round + i);
+      c.rates.push_back(static_cast<double>(images.size()) / (ThreadSeconds() - start));
+    }
+  }
+  if (options.json) {
+    std::string fields;
+    for (const Case& c : cases) fields += fmt::format("{}\"{}\": {:.1f}", fields.empty() ? "" : ", ", c.id, Median(c.rates));
+    fmt::print("{{{}}}\n", fields);
+    return 0;
+  }
+  size_t bytes = 0;
+  for (const std::string& image : images) bytes += image.size();
+  fmt::print("{} JPEGs of {} KB on average to {} x {}; one thread, median of {} rounds\n", images.size(),
+             bytes / images.size() / 1000, options.size, options.size, options.rounds);
+  const double full = Median(cases[0].rates);
+  for (const Case& c : cases) {
+    const double rate = Median(c.rates);
+    fmt::print("{:>8.0f} img/s  {:>5.2f} x whole decode  {}\n", rate, rate / full, c.title);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  millrace::Options options;
+  CLI::App app("Images a second of one core, beside libjpeg-turbo alone");
+  app.add_option("--count", options.count, "synthetic images")->check(CLI::Range(1, 100'000));
+  app.add_option("--kb", options.kb, "size of the synthetic images");
+  app.add_option("--size", options.size, "side of the output");
+  app.add_option("--rounds", options.rounds)->check(CLI::Range(1, 1000));
+  app.add_option("--files", options.files, "folder of .jpg files to use instead");
+  app.add_option("--save", options.save, "write the images to this folder and stop");
+  app.add_flag("--json", options.json);
+  CLI11_PARSE(app, argc, argv);
+  return millrace::Main(options);
+}

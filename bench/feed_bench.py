@@ -1,0 +1,296 @@
+#!/usr/bin/env python3
+"""How well `millrace feed` hides the latency of S3: 30 ms first byte against 0 ms and against local files, side by side in one run.
+
+    bench/feed_bench.py                    20,000 JPEGs of about 115 KB, median of five interleaved runs (about half an hour on two cores)
+    bench/feed_bench.py --quick            2,000 JPEGs, three runs (a few minutes; the figures are rougher)
+    bench/feed_bench.py --json result.json
+
+The images are made once and kept in --cache. See bench/README.md for what the columns mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1"}
+SLOW_MS = 30
+AGAINST_0_MS = 0.97
+AGAINST_FILES = 0.85
+LAYOUTS = ("tar", "raw")
+RIVALS = ("dataloader", "dataloader-draft", "webdataset")
+
+
+@dataclass
+class Run:
+    """One feed of the whole epoch."""
+
+    samples_per_second: float
+    cpu_per_1000: float  # CPU-seconds of the client
+    server_cpu_per_1000: float
+    first_batch_seconds: float
+    requests: int
+    bytes_read: int
+    max_rss_bytes: int
+    bottleneck: str
+
+
+def newest(pattern: str) -> Path | None:
+    release = REPOSITORY / "build/release/bin" / pattern
+    if release.exists():
+        return release
+    found = sorted(REPOSITORY.glob(f"build/*/bin/{pattern}"), key=lambda path: path.stat().st_mtime)
+    return found[-1] if found else None
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="2,000 images and three runs, unless told otherwise")
+    parser.add_argument("--count", type=int, help="images (default 20000)")
+    parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 5)")
+    parser.add_argument("--kb", type=int, default=115, help="size of an image (default 115)")
+    parser.add_argument(
+        "--shuffle",
+        default="window",
+        choices=("none", "global", "window"),
+        help="order of the samples (default window)",
+    )
+    parser.add_argument("--memory", default="512MiB", help="budget of a feed (default 512MiB)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=os.cpu_count(),
+        help="CPU pool of a feed, and workers of a rival (default: all cores)",
+    )
+    parser.add_argument(
+        "--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept (5 GB)"
+    )
+    parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
+    parser.add_argument("--no-rivals", action="store_true", help="leave PyTorch's DataLoader and webdataset out")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and ratios there")
+    options = parser.parse_args()
+    options.count = options.count or (2000 if options.quick else 20_000)
+    options.runs = options.runs or (3 if options.quick else 5)
+    options.millrace = options.millrace or newest("millrace")
+    if options.millrace is None or not options.millrace.exists():
+        parser.error("no millrace binary: build it (cmake --build --preset release), or name it with --millrace")
+    return options
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def make_data(millrace: Path, cache: Path, count: int, kb: int) -> Path:
+    """The folder with `root` (served by devstore: bucket `b`) and `files` (the same files under another name, so that each place
+    has an index of its own). Made in a temporary folder that is renamed when it is whole."""
+    folder = cache / f"jpeg-{count}-{kb}kb"
+    if folder.exists():
+        return folder
+    say(f"Making {count:,} JPEGs of {kb} KB in {folder}, once ...")
+    making = cache / f".{folder.name}.{os.getpid()}"
+    served = making / "root/b"
+    served.mkdir(parents=True)
+    run = lambda *args: subprocess.run([millrace, *map(str, args)], check=True, stdout=subprocess.DEVNULL)  # noqa: E731
+    run("synth", served / "raw", "--count", count, "--kb", kb, "--seed", 1)
+    run("pack", served / "raw", served / "tar", "--shard-size", "256MiB")
+    for path in served.rglob("*"):
+        if path.is_file() and ".millrace" not in path.parts:
+            link = making / "files" / path.relative_to(served)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, link)
+    # An index that was made through the file system does not describe the objects as the server shows them.
+    for index in served.rglob(".millrace/*"):
+        index.unlink()
+    making.rename(folder)
+    return folder
+
+
+@contextlib.contextmanager
+def devstore(millrace: Path, root: Path, first_byte_ms: int) -> Iterator[tuple[int, dict[str, str]]]:
+    """The server's process id, and the environment of its clients."""
+    process = subprocess.Popen(
+        [millrace, "devstore", root, "--port", "0", "--first-byte-ms", str(first_byte_ms), "--access-key", KEYS["AWS_ACCESS_KEY_ID"],
+         "--secret-key", KEYS["AWS_SECRET_ACCESS_KEY"]],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        line = process.stdout.readline()
+        found = re.match(r"listening on (http://\S+)", line)
+        if not found:
+            raise RuntimeError(f"devstore does not start: {line!r}")
+        yield process.pid, {**os.environ, **KEYS, "AWS_ENDPOINT_URL": found[1]}
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        process.stdout.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def feed(options: argparse.Namespace, uri: str, server: int | None, env: dict[str, str] | None) -> Run:
+    before = cpu_seconds(server) if server else 0.0
+    done = subprocess.run(
+        [options.millrace, "feed", uri, "--batch", "128", "--size", "224", "--threads", str(options.threads), "--memory", options.memory,
+         "--shuffle", options.shuffle, "--seed", "1", "--json"],
+        env=env, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    served = cpu_seconds(server) - before if server else 0.0
+    report = json.loads(done.stdout)
+    if report["samples"] != options.count:
+        raise RuntimeError(f"{uri}: {report['samples']} samples instead of {options.count}")
+    thousands = report["samples"] / 1000
+    return Run(
+        report["samples_per_second"], report["cpu_seconds"] / thousands, served / thousands, report["first_batch_seconds"],
+        sum(report["requests"].values()), report["bytes_read"], report["max_rss_bytes"], report["bottleneck"],
+    )  # fmt: skip
+
+
+def rival(name: str, folder: Path, options: argparse.Namespace) -> dict | None:
+    """Of a quarter of the images at most: rivals are slower, and their rate does not depend on the count."""
+    done = subprocess.run(
+        [sys.executable, REPOSITORY / "bench/rivals.py", name, folder / "files", "--workers", str(options.threads), "--count",
+         str(min(options.count, 5000))],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        say(f"  {name} is left out: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'it failed'}")
+        return None
+    return json.loads(done.stdout)
+
+
+def ceiling(folder: Path) -> dict[str, float] | None:
+    """Images a second of one core that does nothing but decode, from memory."""
+    program = newest("decode_bench")
+    if program is None:
+        say("  the decode ceiling is left out: decode_bench is not built")
+        return None
+    images = min((path for path in (folder / "files/raw").iterdir() if path.is_dir()), key=lambda path: path.name)
+    done = subprocess.run([program, "--files", images, "--json"], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def measure(options: argparse.Namespace, folder: Path) -> tuple[dict[str, list[Run]], dict[str, list[dict]]]:
+    runs: dict[str, list[Run]] = {}
+    rivals: dict[str, list[dict]] = {}
+    with (
+        devstore(options.millrace, folder / "root", 0) as (fast, fast_env),
+        devstore(options.millrace, folder / "root", SLOW_MS) as (slow, slow_env),
+    ):
+        for layout in LAYOUTS:
+            subprocess.run(
+                [options.millrace, "index", folder / "files" / layout], check=True, stdout=subprocess.DEVNULL
+            )
+            subprocess.run(
+                [options.millrace, "index", f"s3://b/{layout}"], check=True, stdout=subprocess.DEVNULL, env=fast_env
+            )
+        for path in (folder / "files").rglob("*"):  # into the page cache: no run is to wait for the disk
+            if path.is_file():
+                path.read_bytes()
+        for number in range(options.runs):
+            say(f"Run {number + 1} of {options.runs} ...")
+            for layout in LAYOUTS:
+                places = (
+                    ("file", str(folder / "files" / layout), None, None),
+                    ("0 ms", f"s3://b/{layout}", fast, fast_env),
+                    (f"{SLOW_MS} ms", f"s3://b/{layout}", slow, slow_env),
+                )
+                for place, uri, server, env in places:
+                    runs.setdefault(f"{layout} {place}", []).append(feed(options, uri, server, env))
+            for name in () if options.no_rivals else RIVALS:
+                result = rival(name, folder, options)
+                if result:
+                    rivals.setdefault(name, []).append(result)
+    return runs, rivals
+
+
+def middle(values: Iterator[float]) -> float:
+    return statistics.median(list(values))
+
+
+def print_feeds(runs: dict[str, list[Run]]) -> dict[str, float]:
+    say(
+        f"\n{'':12}{'samples/s':>10}{'spread':>8}{'CPU-s/1000':>12}{'server':>8}{'first batch':>13}{'requests':>10}{'MB read':>9}{'peak MiB':>10}  bottleneck"
+    )
+    rates = {}
+    for name, results in runs.items():
+        rates[name] = middle(r.samples_per_second for r in results)
+        spread = (max(r.samples_per_second for r in results) - min(r.samples_per_second for r in results)) / rates[name]
+        say(
+            f"{name:12}{rates[name]:10.0f}{spread:8.1%}{middle(r.cpu_per_1000 for r in results):12.2f}{middle(r.server_cpu_per_1000 for r in results):8.2f}"
+            f"{middle(r.first_batch_seconds for r in results):11.2f} s{middle(r.requests for r in results):10.0f}"
+            f"{middle(r.bytes_read for r in results) / 1e6:9.0f}{max(r.max_rss_bytes for r in results) / 2**20:10.0f}  {results[-1].bottleneck}"
+        )
+    return rates
+
+
+def print_ratios(rates: dict[str, float]) -> dict[str, dict[str, float | bool]]:
+    say("")
+    ratios = {}
+    for layout in LAYOUTS:
+        slow = rates[f"{layout} {SLOW_MS} ms"]
+        for other, target in (("0 ms", AGAINST_0_MS), ("file", AGAINST_FILES)):
+            name, ratio = f"{layout}: {SLOW_MS} ms / {other}", slow / rates[f"{layout} {other}"]
+            ratios[name] = {"ratio": ratio, "target": target, "met": ratio >= target}
+            say(f"{name:22}{ratio:7.3f}   target {target:.2f}   {'met' if ratio >= target else 'MISSED'}")
+    return ratios
+
+
+def print_context(
+    rates: dict[str, float], rivals: dict[str, list[dict]], ceiling_rates: dict[str, float] | None, cores: int
+) -> None:
+    say("")
+    best = rates["tar file"]
+    if ceiling_rates:
+        for name, what in (
+            ("turbo_full", "libjpeg-turbo, whole image"),
+            ("turbo_half", "libjpeg-turbo, scaled by 1/2 as a feed may do"),
+        ):
+            limit = ceiling_rates[name] * cores
+            say(
+                f"ceiling  {what:48}{limit:8.0f} samples/s on {cores} cores; feed (tar file) reaches {best / limit:.2f} of it"
+            )
+    for name, results in rivals.items():
+        rate = middle(r["samples_per_second"] for r in results)
+        say(
+            f"rival    {results[0]['what']:48}{rate:8.0f} samples/s, {middle(r['cpu_per_1000'] for r in results):.2f} CPU-s/1000; feed (tar file) is {best / rate:.2f} times as fast"
+        )
+
+
+def main() -> None:
+    options = parse_arguments()
+    folder = make_data(options.millrace, options.cache, options.count, options.kb)
+    cores = len(os.sched_getaffinity(0))
+    say(
+        f"{options.count:,} JPEGs of {options.kb} KB, batch 128, 224x224 u8, shuffle {options.shuffle}, budget {options.memory}, {options.threads} threads, one process.\n"
+        f"Median of {options.runs} interleaved runs. Server and client share this machine's {cores} cores, so what the server burns is missing\n"
+        f"to the client: ratios against local files contain that handicap. Files are in the page cache."
+    )
+    ceiling_rates = ceiling(folder)
+    runs, rivals = measure(options, folder)
+    rates = print_feeds(runs)
+    ratios = print_ratios(rates)
+    print_context(rates, rivals, ceiling_rates, min(cores, options.threads))
+    if options.json:
+        settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
+        record = {"settings": settings, "cores": cores, "runs": {n: [asdict(r) for r in rs] for n, rs in runs.items()}, "rates": rates,
+                  "ratios": ratios, "rivals": rivals, "ceiling": ceiling_rates}  # fmt: skip
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

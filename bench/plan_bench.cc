@@ -1,0 +1,92 @@
+// How long the plan takes for an item: streaming (a cursor, as the pipeline reads) and at random (At and Where). Prints
+// one line for each policy and size, next to the bound that it must keep. Usage: plan_bench [samples]; default 10^9.
+
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/rng.h"
+#include "plan/plan.h"
+
+namespace millrace {
+namespace {
+
+constexpr uint64_t kItems = 5'000'000;
+
+template <typename Function>
+double NanosecondsPerItem(uint64_t items, Function function) {
+  const auto start = std::chrono::steady_clock::now();
+  function();
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() /
+         static_cast<double>(items);
+}
+
+/// Keeps the compiler from leaving out what is measured.
+volatile uint64_t sink;
+
+void Measure(const char* name, uint64_t samples, const OrderPolicy& policy, double at_bound) {
+  const uint64_t items = samples < kItems ? samples : kItems;
+  const auto start = std::chrono::steady_clock::now();
+  const Plan plan(samples, policy, 42, 0);
+  Plan::Cursor cursor(plan, 0);
+  sink = cursor.Next();
+  const double first = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+
+  const double streaming = NanosecondsPerItem(items - 1, [&] {
+    uint64_t sum = 0;
+    for (uint64_t i = 1; i < items; ++i) sum += cursor.Next();
+    sink = sum;
+  });
+  const double rank_of_8 = NanosecondsPerItem(items / 8, [&] {
+    uint64_t sum = 0;
+    Plan::Cursor rank(plan, 3, 8);
+    for (uint64_t i = 0; i < items / 8; ++i) sum += rank.Next();
+    sink = sum;
+  });
+  // Each index depends on the result before, so that calls do not overlap.
+  const double at = NanosecondsPerItem(items / 10, [&] {
+    uint64_t index = 0;
+    for (uint64_t i = 0; i < items / 10; ++i) index = Mix64(plan.At(index) + i) % samples;
+    sink = index;
+  });
+  const double where = NanosecondsPerItem(items / 10, [&] {
+    uint64_t index = 0;
+    for (uint64_t i = 0; i < items / 10; ++i) index = Mix64(plan.Where(index) + i) % samples;
+    sink = index;
+  });
+  std::printf("%-28s %8.1f us %8.1f ns %10.1f ns %8.1f ns %8.1f ns  (bounds: 1000 us, 25 ns, -, %.0f ns)\n", name,
+              first, streaming, rank_of_8, at, where, at_bound);
+}
+
+OrderPolicy Window(uint64_t extent, uint64_t window) {
+  return {.shuffle = Shuffle::kWindow, .extent = extent, .window = window, .lanes = 64};
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  using millrace::Measure;
+  using millrace::Window;
+  const uint64_t samples = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1'000'000'000;
+  if (argc > 2 || samples < 1000 || samples > millrace::Plan::kMaxSamples) {
+    std::fprintf(stderr, "usage: plan_bench [samples], at least 1000\n");
+    return 2;
+  }
+  std::printf("%lu samples\n%-28s %11s %11s %13s %11s %11s\n", samples, "order", "first item", "streaming",
+              "rank 3 of 8", "At", "Where");
+  Measure("global", samples, {.shuffle = millrace::Shuffle::kGlobal}, 100);
+  Measure("window, 115 KB (b=13)", samples, Window(13, 192), 1000);
+  Measure("window, b=16 K=192", samples, Window(16, 192), 1000);
+  Measure("window, 10 KB (b=157)", samples, Window(157, 192), 1000);
+  Measure("window, 1 KB (b=1573)", samples, Window(1573, 192), 1000);
+  Measure("window, raw 115 KB (b=1)", samples, Window(1, 2304), 1000);
+  Measure("window, raw 1 KB (b=1)", samples, Window(1, 262144), 1000);
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf("largest RSS of the process: %.1f MB (bound: 100 MB)\n", static_cast<double>(usage.ru_maxrss) / 1000);
+  return 0;
+}

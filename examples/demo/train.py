@@ -1,0 +1,106 @@
+"""Trains a small CNN on images that Millrace streams from object storage.
+
+Kill it at any moment and start it again: it goes on from its checkpoint, and every epoch still has each sample exactly once.
+
+    python train.py --train s3://bucket/train --test s3://bucket/test --checkpoint run.pt
+"""
+
+import argparse
+import os
+
+import torch
+from torch import nn
+
+import millrace
+
+IMAGES = dict(size=28, channels=1, dtype="f32", layout="nchw", mean=0.2860, std=0.3530)
+
+
+def make_model() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Dropout(0.25), nn.Linear(64 * 7 * 7, 128), nn.ReLU(), nn.Linear(128, 10)),
+    )
+
+
+def save(path: str, state: dict) -> None:
+    """Atomically: a crash leaves the old checkpoint or the new one, never a half."""
+    torch.save(state, path + ".tmp")
+    os.replace(path + ".tmp", path)
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, uri: str) -> float:
+    model.eval()
+    right = total = 0
+    for batch in millrace.Loader(uri, batch_size=500, shuffle="none", epochs=1, memory="128MiB", **IMAGES):
+        hits = model(batch["image"]).argmax(dim=1) == batch["label"]
+        right += int((hits & batch["mask"]).sum())  # the mask leaves out the padding of the last batch
+        total += int(batch["mask"].sum())
+    return right / total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--train", required=True, help="URI of the training images")
+    parser.add_argument("--test", required=True, help="URI of the test images")
+    parser.add_argument("--checkpoint", required=True, help="file to keep the state in")
+    parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+
+    torch.manual_seed(args.seed)
+    model = make_model()
+    loader = millrace.Loader(args.train, batch_size=128, seed=args.seed, epochs=args.epochs, digest="raw", **IMAGES)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=args.epochs * len(loader))
+    step = 0
+
+    if os.path.exists(args.checkpoint):
+        state = torch.load(args.checkpoint)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        schedule.load_state_dict(state["schedule"])
+        torch.set_rng_state(state["rng"])
+        loader.load_state_dict(state["loader"])
+        step = state["step"]
+        print(f"resumed at step {step}, {state['loader']['position']}", flush=True)
+
+    def checkpoint() -> None:
+        save(
+            args.checkpoint,
+            {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "schedule": schedule.state_dict(),
+                "rng": torch.get_rng_state(),
+                "loader": loader.state_dict(),
+                "step": step,
+            },
+        )
+
+    for epoch in range(loader.epoch, args.epochs):
+        model.train()
+        for batch in loader:
+            # The last batch of an epoch is padded to full size; padding has the label -1.
+            loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"], ignore_index=-1)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            step += 1
+            if step % 50 == 0:
+                print(f"step {step}, epoch {epoch}, loss {loss.item():.3f}", flush=True)
+            if step % args.every == 0:
+                checkpoint()
+    checkpoint()
+
+    report = loader.report()
+    print(f"waited {report['waited']:.1f} s of {report['seconds']:.1f} s for data; bottleneck: {report['bottleneck']}")
+    print(f"test accuracy {accuracy(model, args.test):.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Millrace streams machine-learning samples from object storage to the training loop.
+
+    import millrace
+
+    loader = millrace.Loader("s3://bucket/train", batch_size=256, size=224, augment=True, seed=1)
+    for epoch in range(10):
+        for batch in loader:
+            train(batch["image"], batch["label"])
+
+See :class:`Loader` for what a batch holds and how to resume; ``millrace --help`` (the command) prepares data.
+S3 settings come from the usual AWS variables and profile files; ``AWS_ENDPOINT_URL`` selects any S3-compatible store.
+"""
+
+from __future__ import annotations
+
+from . import _core
+from ._runtime import configure
+from .dataset import Dataset
+from .errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    CancelledError,
+    DamagedDataError,
+    Error,
+    ExhaustedError,
+    InternalError,
+    InvalidArgumentError,
+    MismatchError,
+    NotFoundError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+)
+from .loader import Batch, Loader, Report, State
+from .plan import Plan
+
+__version__: str = _core.__version__
+
+__all__ = [
+    "AccessDeniedError",
+    "AlreadyExistsError",
+    "Batch",
+    "CancelledError",
+    "DamagedDataError",
+    "Dataset",
+    "Error",
+    "ExhaustedError",
+    "InternalError",
+    "InvalidArgumentError",
+    "Loader",
+    "MismatchError",
+    "NotFoundError",
+    "Plan",
+    "Report",
+    "State",
+    "UnavailableError",
+    "UnsupportedError",
+    "UsageError",
+    "__version__",
+    "configure",
+]

@@ -1,0 +1,94 @@
+"""The native part of millrace (python/src). Use the package; this module has no stable interface."""
+
+from typing import Any, Callable, final
+
+import numpy as np
+import numpy.typing as npt
+
+__version__: str
+STATUS_CODES: tuple[str, ...]
+
+def configure(io_threads: int, cpu_threads: int, memory: str) -> None: ...
+@final
+class Dataset:
+    def __init__(self, uri: str, progress: Callable[[int, int], object] | None) -> None: ...
+    def __len__(self) -> int: ...
+    def policy(self, shuffle: str) -> tuple[int, int, int]: ...
+    @property
+    def uri(self) -> str: ...
+    @property
+    def fields(self) -> list[str]: ...
+    @property
+    def classes(self) -> list[str]: ...
+    @property
+    def class_counts(self) -> dict[str, int]: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def objects(self) -> int: ...
+    @property
+    def total_bytes(self) -> int: ...
+    @property
+    def fingerprint(self) -> int: ...
+
+@final
+class Batch:
+    @property
+    def image(self) -> npt.NDArray[Any]: ...
+    @property
+    def label(self) -> npt.NDArray[np.int64] | list[str] | None: ...
+    @property
+    def mask(self) -> npt.NDArray[np.bool_]: ...
+    @property
+    def sample(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def key(self) -> list[str]: ...
+
+@final
+class Loader:
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        batch: int,
+        height: int,
+        width: int,
+        channels: int,
+        augment: bool,
+        crop_scale: tuple[float, float],
+        crop_ratio: tuple[float, float],
+        flip_probability: float,
+        dtype: str,
+        layout: str,
+        mean: tuple[float, float, float],
+        std: tuple[float, float, float],
+        image_field: str,
+        label_field: str | None,
+        label_kind: str,
+        bad_samples: str,
+        shuffle: str,
+        seed: int,
+        epochs: int,
+        rank: int,
+        world: int,
+        last: str,
+        memory: str,
+        digest: str,
+    ) -> None: ...
+    def next(self) -> Batch | None: ...
+    def restart(self, position: str) -> None: ...
+    def close(self) -> None: ...
+    def report(self) -> dict[str, Any]: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+
+@final
+class Plan:
+    def __init__(
+        self, samples: int, *, shuffle: str, seed: int, epoch: int, extent: int, window: int, lanes: int
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    def at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+    def where(self, samples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...

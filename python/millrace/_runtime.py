@@ -1,0 +1,23 @@
+"""The threads and memory that all data sets and loaders of a process share."""
+
+from __future__ import annotations
+
+from . import _core
+
+
+def configure(*, io_threads: int = 1, cpu_threads: int | None = None, memory: int | str | None = None) -> None:
+    """Sets what this process gives to Millrace. Call it before the first :class:`Dataset` or :class:`Loader`.
+
+    Threads are made when first needed; a child made by ``fork`` gets threads of its own, with the same settings.
+
+    Args:
+        io_threads: Network threads. One moves several gigabytes a second.
+        cpu_threads: Threads that decode. ``None``: one for each CPU that the process may use.
+        memory: Bound on the buffers of all loaders together, in bytes or as ``"4GiB"``. ``None``: half of the memory that
+            the process may use (its cgroup's or the machine's).
+
+    Raises:
+        UsageError: Millrace is in use already.
+        InvalidArgumentError: A number or size makes no sense.
+    """
+    _core.configure(io_threads, 0 if cpu_threads is None else cpu_threads, "" if memory is None else str(memory))

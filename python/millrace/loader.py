@@ -1,0 +1,336 @@
+"""The stream of batches."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import os
+import sys
+from types import TracebackType
+from typing import Any, Iterator, NoReturn, Sequence, TypedDict, cast
+
+from . import _core
+from .dataset import Dataset
+from .errors import InvalidArgumentError, UnsupportedError
+
+_STATE_VERSION = 1
+
+
+class _Label(TypedDict, total=False):
+    label: Any
+
+
+class Batch(_Label):
+    """What a Loader yields: a dict of arrays (numpy, or torch tensors) of one batch of this rank, B = ``batch_size`` rows always.
+
+    ``image``: ``[B, H, W, C]`` or ``[B, C, H, W]``, uint8 or float32. ``label``: int64 ``[B]``, or a list of B strings; absent when
+    the data set has no labels. ``mask``: bool ``[B]``, False for padding, whose image is zeros, label -1 and key ``""``.
+    ``sample``: int64 ``[B]``, the sample's ordinal in the index. ``key``: list of B strings, the sample's name.
+    """
+
+    image: Any
+    mask: Any
+    sample: Any
+    key: list[str]
+
+
+class State(TypedDict):
+    """What :meth:`Loader.state_dict` returns. Plain values: fit for ``torch.save``, JSON or pickle."""
+
+    version: int
+    position: str
+    samples: int
+    digest: str | None
+
+
+class QuarantinedSample(TypedDict):
+    """A damaged sample that was replaced (``bad_samples="replace"``)."""
+
+    sample: str
+    reason: str
+    replacement: str
+    epoch: int
+
+
+class Report(TypedDict):
+    """What :meth:`Loader.report` returns; it begins with the loader or its last ``load_state_dict``.
+
+    ``samples``: received, without padding and repeats. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
+    ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
+    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, budget, decode, consumer).
+    ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
+    ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
+    """
+
+    samples: int
+    digest: str | None
+    position: str
+    seconds: float
+    waited: float
+    stalls: dict[str, float]
+    bottleneck: str
+    quarantined: int
+    quarantine: list[QuarantinedSample]
+
+
+class Loader:
+    """Streams the samples of a data set, decoded and batched, in an order that depends on data, seed and shuffle only.
+
+    **Epochs.** ``for batch in loader:`` yields the remaining batches of the current epoch, then ends; the next ``for`` yields the next
+    epoch. A loop that is left early goes on where it stopped. After ``epochs`` epochs a loop yields nothing. ``loader.epoch``
+    counts from 0; ``len(loader)`` is the batches of a whole epoch. Prefetching begins with the constructor and runs on
+    across the ends of epochs. All loops over one Loader share its stream.
+
+    **Memory.** Arrays are views of the loader's memory: no copy is made. They may be written to, and stay valid for as long as they, or
+    any view of them, live, also after the loader is gone. What the program keeps counts against ``memory``: a program that
+    keeps too much (``list(loader)``) gets :class:`ExhaustedError`; it may let go of some batches and go on.
+
+    **Resuming.** ``state_dict()`` describes exactly what the program has received, never what was prefetched. ``load_state_dict()`` in a
+    loader over the same data with the same seed and shuffle goes on with the next sample; batch size and world may differ.
+
+    **Processes.** Do not wrap a Loader in a DataLoader: it needs no worker processes. After a fork, objects of the parent raise
+    :class:`UsageError` in the child, which can make its own. A Loader cannot be pickled; a Dataset can.
+
+    Args:
+        data: A :class:`Dataset`, or the URI of one.
+        batch_size: Samples of a batch, per rank.
+        size: Of the images: ``s`` for s x s, or ``(height, width)``.
+        channels: 3 (RGB) or 1 (grey).
+        augment: False: the shorter side is resized and the centre cropped. True: random resized crop and flip, drawn from (seed, epoch,
+            sample), so that they are the same for every number of threads and ranks.
+        crop_scale: Part of the image's area that a random crop takes, from and to.
+        crop_ratio: Width over height of a random crop, from and to.
+        flip: Probability of a horizontal flip.
+        dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``).
+        layout: ``"nhwc"`` or ``"nchw"``.
+        mean: One number a channel, or one for all (``"f32"`` only; 0).
+        std: Likewise (1).
+        image_field: The field to decode; only needed when several are images.
+        label_field: The field of the label. None: ``cls`` as an integer, if there is one.
+        label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"text"`` (UTF-8), or ``"json:PATH"``, a whole number at PATH
+            of a JSON field, such as ``json:annotation.label``.
+        shuffle: ``"window"`` (reads each byte once, in long runs), ``"global"`` (one permutation of all samples) or ``"none"``.
+        seed: Of order and augmentation, 0 to 2^64 - 1.
+        epochs: None: without end.
+        rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
+            of the environment (``RANK`` and ``WORLD_SIZE``), else 0 of 1.
+        world: How many consumers share the data. All get equally many batches.
+        last: The last, short batch of an epoch: ``"pad"`` (see ``mask``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
+        memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
+        bad_samples: ``"fail"``, or ``"replace"``: another sample takes the place of a damaged one, which :meth:`report` lists.
+        digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
+            came exactly once. Digests of parts and of ranks add up (modulo 2^128).
+        output: ``"torch"`` or ``"numpy"``. None: torch when the program has imported it.
+
+    Raises:
+        InvalidArgumentError: An option makes no sense; the message says which.
+        ExhaustedError: ``memory`` cannot hold two batches; the message says what would do.
+        UsageError: ``data`` was made before a fork.
+
+        The errors of :class:`Dataset`, when ``data`` is a URI; iteration also raises DamagedDataError, UnavailableError and
+        MismatchError, with the object's name. Such errors are final: make a new loader to go on.
+    """
+
+    def __init__(
+        self,
+        data: Dataset | str | os.PathLike[str],
+        *,
+        batch_size: int = 128,
+        size: int | tuple[int, int] = 224,
+        channels: int = 3,
+        augment: bool = False,
+        crop_scale: tuple[float, float] = (0.08, 1.0),
+        crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        flip: float = 0.5,
+        dtype: str = "u8",
+        layout: str = "nhwc",
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+        image_field: str | None = None,
+        label_field: str | None = None,
+        label_kind: str | None = None,
+        shuffle: str = "window",
+        seed: int = 0,
+        epochs: int | None = None,
+        rank: int | None = None,
+        world: int | None = None,
+        last: str = "pad",
+        memory: int | str = "512MiB",
+        bad_samples: str = "fail",
+        digest: str | None = None,
+        output: str | None = None,
+    ) -> None:
+        if dtype == "u8" and (mean is not None or std is not None):
+            raise InvalidArgumentError("mean and std apply to dtype='f32'; u8 pixels are never normalised")
+        if label_kind is not None and label_field is None:
+            raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
+        if epochs is not None and epochs < 1:
+            raise InvalidArgumentError(f"epochs is {epochs}; it must be at least 1, or None for a stream without end")
+        self._torch = _torch_for(output)
+        height, width = (size, size) if isinstance(size, int) else size
+        rank, world = _rank_and_world(rank, world)
+        self._dataset = data if isinstance(data, Dataset) else Dataset(data)
+        self._native = _core.Loader(
+            self._dataset._native,
+            batch=operator.index(batch_size),
+            height=height,
+            width=width,
+            channels=channels,
+            augment=augment,
+            crop_scale=crop_scale,
+            crop_ratio=crop_ratio,
+            flip_probability=flip,
+            dtype=dtype,
+            layout=layout,
+            mean=_per_channel("mean", mean, channels, 0.0),
+            std=_per_channel("std", std, channels, 1.0),
+            image_field=image_field or "",
+            label_field=label_field,
+            label_kind=label_kind or "int",
+            bad_samples=bad_samples,
+            shuffle=shuffle,
+            seed=operator.index(seed),
+            epochs=0 if epochs is None else operator.index(epochs),
+            rank=operator.index(rank),
+            world=operator.index(world),
+            last=last,
+            memory=str(memory),
+            digest=digest or "none",
+        )
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch, the same for all ranks."""
+        return self._native.batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch = self.epoch
+        while self.epoch == epoch:
+            batch = self._next()
+            if batch is None:
+                return
+            yield batch
+            del batch  # while the next one is made, only the program may hold it
+
+    @property
+    def dataset(self) -> Dataset:
+        return self._dataset
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0."""
+        return self._native.epoch
+
+    def state_dict(self) -> State:
+        """The position after the last batch that was received, to go on from with :meth:`load_state_dict`.
+
+        ``samples`` and ``digest`` are those of :meth:`report`: evidence, not needed to resume. The position of equally many batches is the
+        same on all ranks, so the state of any rank serves all.
+        """
+        report = self.report()
+        return {
+            "version": _STATE_VERSION,
+            "position": report["position"],
+            "samples": report["samples"],
+            "digest": report["digest"],
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Goes on right after the last batch that the writer of ``state`` received. Report and digest begin anew.
+
+        Call it before iterating or at any other time; a loop under way ends if the position lies in another epoch. ``batch_size``,
+        ``world``, ``memory`` and what is decoded may differ from the writer's.
+
+        Raises:
+            MismatchError: The position belongs to another data set, seed or shuffle. The loader stays as it was.
+            InvalidArgumentError: Not a state of this version of Millrace. The loader stays as it was.
+        """
+        version = state.get("version")
+        if version != _STATE_VERSION:
+            raise InvalidArgumentError(
+                f"a loader's state of version {version!r}; this Millrace ({_core.__version__}) reads version {_STATE_VERSION}"
+            )
+        self._native.restart(state["position"])
+
+    def report(self) -> Report:
+        """What was received and what the program waited for; see :class:`Report`. Works after :meth:`close`, too."""
+        return cast(Report, self._native.report())
+
+    def close(self) -> None:
+        """Stops prefetching and gives its memory back. Batches stay valid; a loop raises UsageError. May be called twice."""
+        self._native.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise UnsupportedError(
+            "a Loader cannot be sent to another process; send its Dataset (or URI) and state_dict(), and make the Loader there"
+        )
+
+    def _next(self) -> Batch | None:
+        arrays = self._native.next()
+        if arrays is None:
+            return None
+        convert = self._torch.from_numpy if self._torch else _identity
+        batch: Batch = {
+            "image": convert(arrays.image),
+            "mask": convert(arrays.mask),
+            "sample": convert(arrays.sample),
+            "key": arrays.key,
+        }
+        if arrays.label is not None:
+            batch["label"] = arrays.label if isinstance(arrays.label, list) else convert(arrays.label)
+        return batch
+
+
+def _identity(array: Any) -> Any:
+    return array
+
+
+def _torch_for(output: str | None) -> Any:
+    """The module torch when batches shall be tensors, else None."""
+    if output is None:
+        return sys.modules.get("torch")
+    if output == "torch":
+        return importlib.import_module("torch")
+    if output == "numpy":
+        return None
+    raise InvalidArgumentError(f"output is {output!r}; choose 'torch' or 'numpy'")
+
+
+def _rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
+    if rank is not None and world is not None:
+        return rank, world
+    if rank is not None or world is not None:
+        raise InvalidArgumentError("rank and world belong together: give both, or neither to have them found")
+    # Not yet imported means not initialised.
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    found = (os.environ.get("RANK"), os.environ.get("WORLD_SIZE"))
+    if found == (None, None):
+        return 0, 1
+    try:
+        return int(found[0] or ""), int(found[1] or "")
+    except ValueError:
+        raise InvalidArgumentError(
+            f"the environment says RANK={found[0]!r} and WORLD_SIZE={found[1]!r}; set both to numbers, or give rank and world"
+        ) from None
+
+
+def _per_channel(
+    name: str, value: float | Sequence[float] | None, channels: int, usual: float
+) -> tuple[float, float, float]:
+    """`value` for each of three channels; those that do not exist get the usual one."""
+    if value is None:
+        value = usual
+    numbers = [float(value)] * channels if isinstance(value, (int, float)) else [float(v) for v in value]
+    if len(numbers) != channels:
+        raise InvalidArgumentError(f"{name} has {len(numbers)} numbers for {channels} channels")
+    numbers += [usual] * (3 - len(numbers))
+    return numbers[0], numbers[1], numbers[2]

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "errors.h"
+
+/// Conversions of arguments with messages that name the option, where pybind11's would list C++ signatures.
+
+namespace millrace::python {
+
+inline uint64_t ToNatural(std::string_view option, const py::int_& number) {
+  const uint64_t value = PyLong_AsUnsignedLongLong(number.ptr());
+  if (PyErr_Occurred() == nullptr) return value;
+  PyErr_Clear();
+  Throw(absl::InvalidArgumentError(
+      fmt::format("{} is {}; it must be 0 to 18446744073709551615", option, std::string(py::str(number)))));
+}
+
+template <typename T>
+struct Choice {
+  std::string_view name;
+  T value;
+};
+
+template <typename T, size_t n>
+T Choose(std::string_view option, std::string_view text, const Choice<T> (&choices)[n]) {
+  std::string names;
+  for (const Choice<T>& choice : choices) {
+    if (choice.name == text) return choice.value;
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", choice.name);
+  }
+  Throw(absl::InvalidArgumentError(fmt::format("{} is '{}'; choose one of {}", option, text, names)));
+}
+
+}  // namespace millrace::python

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "dataset/dataset.h"
+#include "errors.h"
+#include "process.h"
+
+namespace millrace::python {
+
+/// _core.Dataset: an open data set and what it needs. Its members are called with the GIL held.
+class DatasetHandle {
+ public:
+  /// Opens `uri`; the GIL is released meanwhile. `progress` (None, or a function of bytes done and in total) is called on this
+  /// thread, about ten times a second.
+  DatasetHandle(const std::string& uri, const py::object& progress);
+
+  /// For loaders, on whatever thread. They keep the handle, which keeps these alive.
+  Runtime& runtime() const { return process_->runtime; }
+  const Dataset& dataset() const { return *dataset_; }
+  const std::shared_ptr<Process>& process() const { return process_; }
+
+  void CheckOwnProcess() const { python::CheckOwnProcess(maker_, "Dataset"); }
+  const Index& index() const {
+    CheckOwnProcess();
+    return dataset_->index();
+  }
+  const std::string& uri() const { return uri_; }
+
+  /// (extent, window, lanes) that a Loader uses by default.
+  std::tuple<uint64_t, uint64_t, uint64_t> Policy(const std::string& shuffle) const;
+
+ private:
+  const pid_t maker_ = getpid();
+  const std::string uri_;
+  const std::shared_ptr<Process> process_;
+  ProcessLocal<const Dataset> dataset_;
+};
+
+void BindDataset(py::module_& module);
+
+}  // namespace millrace::python

@@ -1,0 +1,281 @@
+#include "loader_handle.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <array>
+#include <set>
+#include <vector>
+
+#include "arguments.h"
+#include "base/size.h"
+
+namespace millrace::python {
+
+namespace {
+
+// How long a signal waits at most.
+constexpr std::chrono::milliseconds kSlice{50};
+
+constexpr std::string_view kClosed = "the Loader is closed; make a new one, and give it the state_dict() of this one to go on";
+
+// Loaders of this process whose destructor has not run. Guarded by the GIL; leaked, like all that the interpreter's end may touch.
+std::set<LoaderHandle*>& OpenLoaders() {
+  static auto* const loaders = new std::set<LoaderHandle*>();
+  return *loaders;
+}
+
+}  // namespace
+
+LoaderHandle::LoaderHandle(std::shared_ptr<DatasetHandle> dataset, LoaderOptions options)
+    : dataset_(std::move(dataset)), options_(std::move(options)) {
+  dataset_->CheckOwnProcess();
+  loader_.reset(MakeLoader().release());
+  steps_per_epoch_ = loader_->steps_per_epoch();
+  epoch_ = loader_->report().position.epoch;
+  OpenLoaders().insert(this);
+}
+
+LoaderHandle::~LoaderHandle() {
+  OpenLoaders().erase(this);
+  if (maker_ == getpid()) Close();
+}
+
+std::unique_ptr<Loader> LoaderHandle::MakeLoader() const {
+  absl::StatusOr<std::unique_ptr<Loader>> made = nullptr;
+  {
+    py::gil_scoped_release release;
+    made = Loader::Create(dataset_->runtime(), dataset_->dataset(), options_);
+  }
+  return ValueOrThrow(std::move(made));
+}
+
+std::optional<Batch> LoaderHandle::Next() {
+  for (;;) {
+    CheckOwnProcess();  // each time: a signal handler may fork
+    absl::StatusOr<std::optional<Batch>> next = std::nullopt;
+    bool closed = false;
+    bool ready = false;
+    {
+      py::gil_scoped_release release;
+      std::lock_guard lock(mutex_);
+      closed = loader_ == nullptr;
+      ready = !closed && loader_->WaitReady(kSlice);
+      if (ready) next = loader_->Next();
+      if (next.ok() && *next) epoch_ = (*next)->position.epoch;
+    }
+    if (closed) ThrowUsage(kClosed);
+    if (ready) return ValueOrThrow(std::move(next));
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+void LoaderHandle::Restart(const std::string& position) {
+  CheckOwnProcess();
+  LoaderOptions options = options_;
+  options.start = ValueOrThrow(Position::Parse(position));
+  bool closed = false;
+  absl::Status status;
+  {
+    py::gil_scoped_release release;
+    std::lock_guard lock(mutex_);
+    closed = loader_ == nullptr;
+    if (!closed) status = RestartLocked(options);
+  }
+  if (closed) ThrowUsage(kClosed);
+  ThrowIfError(status);
+}
+
+absl::Status LoaderHandle::RestartLocked(const LoaderOptions& options) {
+  absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(dataset_->runtime(), dataset_->dataset(), options);
+  if (absl::IsResourceExhausted(made.status())) {
+    // The position is good, but there is no room for two loaders.
+    last_report_ = loader_->report();
+    loader_.reset();
+    made = Loader::Create(dataset_->runtime(), dataset_->dataset(), options);
+  }
+  RETURN_IF_ERROR(made.status());
+  loader_.reset(made->release());
+  epoch_ = options.start->epoch;
+  return absl::OkStatus();
+}
+
+void LoaderHandle::Close() {
+  CheckOwnProcess();
+  py::gil_scoped_release release;
+  std::lock_guard lock(mutex_);
+  if (loader_ == nullptr) return;
+  last_report_ = loader_->report();
+  loader_.reset();
+}
+
+void LoaderHandle::CloseAll() {
+  const std::set<LoaderHandle*> loaders = OpenLoaders();
+  for (LoaderHandle* loader : loaders) {
+    // Closing releases the GIL, so another thread may have destroyed this one meanwhile.
+    if (OpenLoaders().contains(loader) && loader->maker_ == getpid()) loader->Close();
+  }
+}
+
+uint64_t LoaderHandle::epoch() {
+  CheckOwnProcess();
+  py::gil_scoped_release release;
+  std::lock_guard lock(mutex_);
+  return epoch_;
+}
+
+LoaderReport LoaderHandle::Report() {
+  CheckOwnProcess();
+  py::gil_scoped_release release;
+  std::lock_guard lock(mutex_);
+  return loader_ == nullptr ? last_report_ : loader_->report();
+}
+
+namespace {
+
+// ---- Options -----------------------------------------------------------------------------------------------------------------
+
+using PerChannel = std::array<float, 3>;
+
+std::shared_ptr<LoaderHandle> MakeLoaderHandle(
+    std::shared_ptr<DatasetHandle> dataset, const py::int_& batch, int height, int width, int channels, bool augment,
+    std::array<double, 2> crop_scale, std::array<double, 2> crop_ratio, double flip_probability, const std::string& dtype,
+    const std::string& layout, PerChannel mean, PerChannel std, const std::string& image_field,
+    const std::optional<std::string>& label_field, const std::string& label_kind, const std::string& bad_samples,
+    const std::string& shuffle, const py::int_& seed, const py::int_& epochs, const py::int_& rank, const py::int_& world,
+    const std::string& last, const std::string& memory, const std::string& digest) {
+  LoaderOptions options;
+  options.image.height = height;
+  options.image.width = width;
+  options.image.channels = channels;
+  options.image.augment = augment;
+  options.image.crop_scale = crop_scale;
+  options.image.crop_ratio = crop_ratio;
+  options.image.flip_probability = flip_probability;
+  options.image.dtype = Choose<DType>("dtype", dtype, {{"u8", DType::kU8}, {"f32", DType::kF32}});
+  options.image.layout = Choose<Layout>("layout", layout, {{"nhwc", Layout::kNhwc}, {"nchw", Layout::kNchw}});
+  options.image.mean = mean;
+  options.image.std = std;
+  options.image_field = image_field;
+  if (label_field) options.label = LabelOptions{*label_field, ValueOrThrow(LabelSpec::Parse(label_kind))};
+  options.bad_samples = Choose<BadSamples>("bad_samples", bad_samples,
+                                           {{"fail", BadSamples::kFail}, {"replace", BadSamples::kReplace}});
+  options.batch = ToNatural("batch_size", batch);
+  options.shuffle = ValueOrThrow(ParseShuffle(shuffle));
+  options.seed = ToNatural("seed", seed);
+  options.epochs = ToNatural("epochs", epochs);
+  options.rank = ToNatural("rank", rank);
+  options.world = ToNatural("world", world);
+  options.last = ValueOrThrow(ParseLastBatch(last));
+  options.memory_bytes = ValueOrThrow(ParseSize(memory));
+  options.digest = Choose<DigestOf>(
+      "digest", digest, {{"none", DigestOf::kNone}, {"raw", DigestOf::kRaw}, {"decoded", DigestOf::kDecoded}});
+  return std::make_shared<LoaderHandle>(std::move(dataset), std::move(options));
+}
+
+// ---- Batches -----------------------------------------------------------------------------------------------------------------
+
+// What an array of a batch keeps alive.
+struct BatchOwner {
+  std::shared_ptr<Process> process;  // first: the memory goes back to its budget
+  std::shared_ptr<void> memory;
+};
+
+// _core.Batch: arrays over the memory of one Batch, and its names. Fields that do not apply are None.
+struct BatchArrays {
+  py::array image;
+  py::object label;
+  py::array mask;
+  py::array sample;
+  py::list key;
+};
+
+py::list ToTexts(const std::vector<std::string>& texts) {
+  py::list list(texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) list[i] = ToPyText(texts[i]);
+  return list;
+}
+
+py::array ImageArray(const LoaderHandle& loader, const Batch& batch, const py::capsule& owner) {
+  const ImageSpec& image = loader.image();
+  std::vector<py::ssize_t> shape{static_cast<py::ssize_t>(loader.batch()), image.height, image.width, image.channels};
+  if (image.layout == Layout::kNchw) {
+    shape = {static_cast<py::ssize_t>(loader.batch()), image.channels, image.height, image.width};
+  }
+  const py::dtype type = image.dtype == DType::kF32 ? py::dtype::of<float>() : py::dtype::of<uint8_t>();
+  return py::array(type, shape, batch.images.data(), owner);
+}
+
+std::optional<BatchArrays> NextArrays(LoaderHandle& loader) {
+  std::optional<Batch> batch = loader.Next();
+  if (!batch) return std::nullopt;
+  const py::ssize_t size = static_cast<py::ssize_t>(loader.batch());
+  auto* const held = new ProcessLocal<BatchOwner>(new BatchOwner{loader.process(), std::move(batch->memory)});
+  const py::capsule owner(held, [](void* pointer) { delete static_cast<ProcessLocal<BatchOwner>*>(pointer); });
+  BatchArrays arrays;
+  arrays.image = ImageArray(loader, *batch, owner);
+  arrays.label = py::none();
+  if (!batch->labels.empty()) arrays.label = py::array_t<int64_t>(size, batch->labels.data(), owner);
+  if (!batch->texts.empty()) arrays.label = ToTexts(batch->texts);
+  arrays.mask = py::array(py::dtype::of<bool>(), {size}, batch->mask.data(), owner);
+  // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
+  arrays.sample = py::array(py::dtype::of<int64_t>(), {size}, batch->samples.data(), owner);
+  arrays.key = ToTexts(batch->keys);
+  return arrays;
+}
+
+// ---- The report --------------------------------------------------------------------------------------------------------------
+
+py::dict ToDict(const LoaderReport& report, bool with_digest) {
+  py::dict stalls;
+  for (size_t i = 0; i < kStallCauses; ++i) {
+    stalls[ToPyText(StallCauseName(static_cast<StallCause>(i)))] = report.stalls.seconds[i];
+  }
+  py::list quarantine;
+  for (const QuarantinedSample& bad : report.quarantine) {
+    py::dict entry;
+    entry["sample"] = ToPyText(bad.uri);
+    entry["reason"] = ToPyText(bad.reason);
+    entry["replacement"] = ToPyText(bad.replacement);
+    entry["epoch"] = bad.epoch;
+    quarantine.append(entry);
+  }
+  py::dict result;
+  result["samples"] = report.samples;
+  result["digest"] = with_digest ? py::object(py::str(report.digest.Hex())) : py::none();
+  result["position"] = report.position.ToString();
+  result["seconds"] = report.stalls.elapsed;
+  result["waited"] = report.stalls.waited();
+  result["stalls"] = stalls;
+  result["bottleneck"] = ToPyText(report.stalls.bottleneck());
+  result["quarantined"] = report.quarantined;
+  result["quarantine"] = quarantine;
+  return result;
+}
+
+}  // namespace
+
+void BindLoader(py::module_& module) {
+  py::class_<BatchArrays>(module, "Batch")
+      .def_readonly("image", &BatchArrays::image)
+      .def_readonly("label", &BatchArrays::label)
+      .def_readonly("mask", &BatchArrays::mask)
+      .def_readonly("sample", &BatchArrays::sample)
+      .def_readonly("key", &BatchArrays::key);
+  using Handle = LoaderHandle;
+  py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")
+      .def(py::init(&MakeLoaderHandle), py::arg("dataset"), py::kw_only(), py::arg("batch"), py::arg("height"),
+           py::arg("width"), py::arg("channels"), py::arg("augment"), py::arg("crop_scale"), py::arg("crop_ratio"),
+           py::arg("flip_probability"), py::arg("dtype"), py::arg("layout"), py::arg("mean"), py::arg("std"),
+           py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"), py::arg("bad_samples"), py::arg("shuffle"),
+           py::arg("seed"), py::arg("epochs"), py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"),
+           py::arg("digest"))
+      .def("next", &NextArrays)
+      .def("restart", &Handle::Restart, py::arg("position"))
+      .def("close", &Handle::Close)
+      .def("report", [](Handle& self) { return ToDict(self.Report(), self.with_digest()); })
+      .def_property_readonly("epoch", &Handle::epoch)
+      .def_property_readonly("batches", &Handle::steps_per_epoch);
+}
+
+}  // namespace millrace::python

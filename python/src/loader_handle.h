@@ -1,0 +1,61 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "dataset_handle.h"
+#include "pipeline/loader.h"
+
+namespace millrace::python {
+
+/// _core.Loader: a Loader with its Dataset, fit for Python's threads, signals and forks. Members are called with the GIL held, from
+/// any thread, and release it while they wait.
+class LoaderHandle {
+ public:
+  LoaderHandle(std::shared_ptr<DatasetHandle> dataset, LoaderOptions options);
+  ~LoaderHandle();
+
+  /// None after the last epoch. Python's signal handlers run while it waits; what they raise comes out of here.
+  std::optional<Batch> Next();
+
+  /// Goes on at `position`, with new counts. A position that is refused changes nothing; when memory is refused, the loader is closed.
+  void Restart(const std::string& position);
+
+  /// Stops the threads' work for this loader. The report stays; batches that were received stay valid. May be called twice.
+  void Close();
+  /// What the end of the interpreter does for all loaders of this process that are still open.
+  static void CloseAll();
+
+  LoaderReport Report();
+  /// Of the next batch.
+  uint64_t epoch();
+  uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+
+  const ImageSpec& image() const { return options_.image; }
+  uint64_t batch() const { return options_.batch; }
+  bool with_digest() const { return options_.digest != DigestOf::kNone; }
+  const std::shared_ptr<Process>& process() const { return dataset_->process(); }
+
+ private:
+  void CheckOwnProcess() const { python::CheckOwnProcess(maker_, "Loader"); }
+  std::unique_ptr<Loader> MakeLoader() const;
+  absl::Status RestartLocked(const LoaderOptions& options);  // mutex_ held, without the GIL
+
+  const pid_t maker_ = getpid();
+  const std::shared_ptr<DatasetHandle> dataset_;
+  const LoaderOptions options_;
+  uint64_t steps_per_epoch_ = 0;
+
+  std::mutex mutex_;  // never locked with the GIL held
+  ProcessLocal<Loader> loader_;  // null once closed
+  uint64_t epoch_ = 0;           // of the next batch
+  LoaderReport last_report_;     // of a loader that was closed
+};
+
+void BindLoader(py::module_& module);
+
+}  // namespace millrace::python

@@ -1,0 +1,44 @@
+#include <pybind11/pybind11.h>
+
+#include "base/size.h"
+#include "dataset_handle.h"
+#include "errors.h"
+#include "loader_handle.h"
+#include "plan_array.h"
+#include "process.h"
+
+namespace millrace::python {
+
+namespace {
+
+void ConfigureFromPython(int io_threads, int cpu_threads, const std::string& memory) {
+  if (io_threads < 1 || cpu_threads < 0) {
+    Throw(absl::InvalidArgumentError("io_threads must be at least 1, cpu_threads at least 1 or None for all CPUs"));
+  }
+  RuntimeOptions options{.io_threads = io_threads, .cpu_threads = cpu_threads};
+  if (!memory.empty()) options.memory_bytes = ValueOrThrow(ParseSize(memory));
+  Configure(options);
+}
+
+// Runs by atexit, while the interpreter is whole: work ends here, so that no thread of ours is busy while the process is torn down.
+void Shutdown() {
+  LoaderHandle::CloseAll();
+  ReleaseProcess();
+}
+
+}  // namespace
+
+}  // namespace millrace::python
+
+PYBIND11_MODULE(_core, module) {
+  namespace py = pybind11;
+  using namespace millrace::python;  // NOLINT: only inside this function
+  module.doc() = "The native part of millrace. Use the package; this module has no stable interface.";
+  module.attr("__version__") = MILLRACE_VERSION;
+  module.attr("STATUS_CODES") = StatusCodeNames();
+  module.def("configure", &ConfigureFromPython, py::arg("io_threads"), py::arg("cpu_threads"), py::arg("memory"));
+  BindDataset(module);
+  BindLoader(module);
+  BindPlan(module);
+  py::module_::import("atexit").attr("register")(py::cpp_function(&Shutdown));
+}

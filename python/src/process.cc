@@ -1,0 +1,48 @@
+#include "process.h"
+
+#include <fmt/format.h>
+
+#include "errors.h"
+
+namespace millrace::python {
+
+namespace {
+
+// Guarded by the GIL, which a forking thread holds, so that a child finds them whole.
+RuntimeOptions options_for_runtime;
+std::shared_ptr<Process>* current = nullptr;  // never destroyed by the C++ runtime: its threads may outlast static objects
+pid_t current_pid = 0;
+
+bool HaveProcess() { return current != nullptr && current_pid == getpid(); }
+
+}  // namespace
+
+std::shared_ptr<Process> CurrentProcess() {
+  if (!HaveProcess()) {  // a parent's pointer is left behind
+    current = new std::shared_ptr<Process>(new Process(options_for_runtime), DeleteInOwnProcess<Process>());
+    current_pid = getpid();
+  }
+  return *current;
+}
+
+void Configure(const RuntimeOptions& options) {
+  if (HaveProcess()) {
+    ThrowUsage("millrace.configure() comes too late: this process already uses Millrace; call it before the first Dataset");
+  }
+  options_for_runtime = options;
+}
+
+void ReleaseProcess() {
+  if (!HaveProcess()) return;
+  delete std::exchange(current, nullptr);
+}
+
+void CheckOwnProcess(pid_t maker, std::string_view what) {
+  if (maker == getpid()) return;
+  ThrowUsage(fmt::format(
+      "this {} was made in process {} and does not work in process {}, its fork: threads do not survive a fork. Create it again "
+      "after the fork, or start workers with the spawn method",
+      what, maker, getpid()));
+}
+
+}  // namespace millrace::python

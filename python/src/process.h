@@ -1,0 +1,51 @@
+#pragma once
+
+#include <unistd.h>
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "net/runtime.h"
+#include "store/stores.h"
+
+/// What all objects of this Python process share, and the rule for forks: threads do not survive a fork, so whatever owns some
+/// belongs to the process that made it. In a child it is refused before it is touched (its locks may be held by threads that do
+/// not exist there) and never destroyed; what the child makes itself gets a Runtime of its own.
+/// All functions here are called with the GIL held.
+
+namespace millrace::python {
+
+/// Destroys in the process that made the object; anywhere else leaks it on purpose.
+template <typename T>
+struct DeleteInOwnProcess {
+  pid_t owner = getpid();
+  void operator()(T* object) const {
+    if (getpid() == owner) delete object;
+  }
+};
+
+/// An object that is destroyed only in the process that made it.
+template <typename T>
+using ProcessLocal = std::unique_ptr<T, DeleteInOwnProcess<T>>;
+
+/// The threads, budget and stores of one process. Alive while anything uses it, arrays of batches included.
+struct Process {
+  explicit Process(const RuntimeOptions& options) : runtime(options), stores(runtime) {}
+  Runtime runtime;
+  Stores stores;
+};
+
+/// That of this process; made when first needed.
+std::shared_ptr<Process> CurrentProcess();
+
+/// What the Runtime will be made with. UsageError when this process has one already.
+void Configure(const RuntimeOptions& options);
+
+/// Lets go of the Runtime, which ends when nothing uses it any more. For the end of the interpreter.
+void ReleaseProcess();
+
+/// UsageError unless `maker`, the process that made the object called `what`, is this one.
+void CheckOwnProcess(pid_t maker, std::string_view what);
+
+}  // namespace millrace::python

@@ -1,0 +1,85 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/transfer.h"
+#include "store/blocking.h"
+#include "store/stores.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct CatFlags {
+  std::string uri;
+  std::string range;
+};
+
+std::optional<uint64_t> ParseNumber(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// "a-b" (both included), "a-" or "-n" (the last n bytes), as HTTP has them: what lies beyond the end is cut off.
+absl::StatusOr<ByteRange> ParseRange(std::string_view text, const std::string& uri, uint64_t size) {
+  const size_t dash = text.find('-');
+  const std::string_view left = text.substr(0, dash);
+  const std::string_view right = dash == text.npos ? std::string_view() : text.substr(dash + 1);
+  const std::optional<uint64_t> first = ParseNumber(left);
+  const std::optional<uint64_t> last = ParseNumber(right);
+  const bool valid = dash != text.npos && (first || left.empty()) && (last || right.empty()) && (first || last) &&
+                     (!first || !last || *first <= *last);
+  if (!valid) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--range '{}' is not a range; write 0-99 for the first 100 bytes, 100- for what follows, -100 for the end",
+        text));
+  }
+  if (!first) return ByteRange{size - std::min(size, *last), std::min(size, *last)};
+  if (*first >= size)
+    return absl::OutOfRangeError(fmt::format("{}: has {} bytes; --range {} lies beyond its end", uri, size, text));
+  const uint64_t end = last ? std::min(*last, size - 1) + 1 : size;
+  return ByteRange{*first, end - *first};
+}
+
+absl::Status Cat(const CatFlags& flags) {
+  Runtime runtime;
+  Stores stores(runtime);
+  ASSIGN_OR_RETURN(const Location location, stores.OpenObject(flags.uri));
+  ASSIGN_OR_RETURN(const ObjectInfo object, HeadBlocking(*location.store, location.prefix));
+  ByteRange range{0, object.size};
+  if (!flags.range.empty()) {
+    ASSIGN_OR_RETURN(range, ParseRange(flags.range, location.store->Uri(location.prefix), object.size));
+  }
+  return StreamObject(*location.store, object, range, [](ByteSpan bytes) { return WriteStdout(AsText(bytes)); });
+}
+
+}  // namespace
+
+void AddCat(CLI::App& app, Action* run) {
+  CLI::App* cat = app.add_subcommand("cat", "Write an object, or a range of it, to standard output");
+  auto flags = std::make_shared<CatFlags>();
+  cat->add_option("uri", flags->uri, "The object")->required();
+  cat->add_option("--range", flags->range, "Bytes a-b (both included), a- or -n (the last n)");
+  cat->footer(
+      "Examples:\n"
+      "  millrace cat s3://bucket/train/shard-000000.tar | tar t\n"
+      "  millrace cat s3://bucket/log.txt --range=-1000\n"
+      "  millrace cat data/image.jpg --range 0-15 | xxd");
+  cat->callback([flags, run] {
+    *run = [flags] {
+      const absl::Status status = Cat(*flags);
+      return status.ok() ? 0 : Fail("cat", status);
+    };
+  });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,91 @@
+#include "cli/console.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "base/size.h"
+
+namespace millrace::cli {
+
+namespace {
+
+constexpr std::chrono::milliseconds kRedraw{100};
+
+volatile std::sig_atomic_t interrupted = 0;
+
+std::string Amount(double amount, bool bytes) {
+  const auto whole = static_cast<uint64_t>(amount);
+  return bytes ? FormatSize(whole) : fmt::format("{}", whole);
+}
+
+std::string Duration(double seconds) {
+  if (seconds < 60) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 3600) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+}  // namespace
+
+int Fail(std::string_view command, const absl::Status& status) {
+  if (!absl::IsAborted(status)) {  // the reader of our output went away: nobody wants to be told
+    fmt::print(stderr, "millrace {}: {}\n", command, ToStd(status.message()));
+  }
+  return absl::IsInvalidArgument(status) ? 2 : 1;
+}
+
+absl::Status WriteStdout(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EPIPE) return absl::AbortedError("the reader of standard output is gone");
+    if (n < 0) return absl::UnknownError(fmt::format("writing to standard output failed: {}", std::strerror(errno)));
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+void CatchInterrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second one ends the process at once
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool Interrupted() {
+  return interrupted != 0;
+}
+
+ProgressLine::ProgressLine(std::string label, Unit unit)
+    : label_(std::move(label)),
+      unit_(unit),
+      enabled_(isatty(STDERR_FILENO) == 1),
+      start_(std::chrono::steady_clock::now()) {}
+
+ProgressLine::~ProgressLine() {
+  if (enabled_) fmt::print(stderr, "\r\x1b[K");
+}
+
+void ProgressLine::Update(uint64_t done, uint64_t total) {
+  if (!enabled_) return;
+  std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (now - drawn_ < kRedraw) return;
+  drawn_ = now;
+  const bool bytes = unit_ == Unit::kBytes;
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  std::string line = fmt::format("\r\x1b[K{} {}", label_, Amount(static_cast<double>(done), bytes));
+  if (total > 0) line += fmt::format(" of {}", Amount(static_cast<double>(total), bytes));
+  line += fmt::format(", {}/s", Amount(rate, bytes));
+  if (total > done && rate > 0) line += fmt::format(", {} left", Duration(static_cast<double>(total - done) / rate));
+  fmt::print(stderr, "{}", line);
+  std::fflush(stderr);
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/size.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/transfer.h"
+#include "store/blocking.h"
+#include "store/stores.h"
+#include "store/uri.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct CpFlags {
+  std::string source;
+  std::string target;
+  bool recursive = false;
+  bool json = false;
+};
+
+bool IsFolder(const ParsedUri& uri) {
+  std::error_code ignored;  // what cannot be looked at is reported when it is opened
+  return uri.scheme == ParsedUri::Scheme::kFile &&
+         (uri.path.ends_with('/') || std::filesystem::is_directory(uri.path, ignored));
+}
+
+// Where one object goes: into a folder or bucket under its own name, or to exactly the name given.
+absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::string_view name) {
+  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
+  const bool file = parsed.scheme == ParsedUri::Scheme::kFile;
+  const bool container = file ? IsFolder(parsed) : parsed.path.empty() || parsed.path.ends_with('/');
+  if (!container) return stores.OpenObject(uri);
+  ASSIGN_OR_RETURN(Location location, stores.Open(uri));
+  location.prefix = location.Key(name);
+  return location;
+}
+
+absl::Status CopyOne(Stores& stores, const CpFlags& flags, Copier& copier) {
+  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(flags.source));
+  if (IsFolder(parsed) || parsed.path.empty() || parsed.path.ends_with('/')) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} is not one object; add --recursive to copy what is below it", flags.source));
+  }
+  ASSIGN_OR_RETURN(const Location from, stores.OpenObject(flags.source));
+  const std::string& key = from.prefix;
+  ASSIGN_OR_RETURN(const Location to,
+                   OneTarget(stores, flags.target, std::string_view(key).substr(key.rfind('/') + 1)));
+  if (from.store == to.store && from.prefix == to.prefix) {
+    return absl::InvalidArgumentError(fmt::format("{} and {} are the same object", flags.source, flags.target));
+  }
+  ASSIGN_OR_RETURN(ObjectInfo source, HeadBlocking(*from.store, key));
+  copier.SetTotal(source.size);
+  copier.Add({from.store, std::move(source), to.store, to.prefix});
+  return absl::OkStatus();
+}
+
+// A prefix that stands for a folder: "" or ending with '/'.
+std::string AsFolder(std::string prefix) {
+  if (!prefix.empty() && !prefix.ends_with('/')) prefix += '/';
+  return prefix;
+}
+
+absl::Status CopyAll(Stores& stores, const CpFlags& flags, Copier& copier) {
+  ASSIGN_OR_RETURN(const Location from, stores.Open(flags.source));
+  ASSIGN_OR_RETURN(Location to, stores.Open(flags.target));
+  const std::string below = AsFolder(from.prefix);
+  to.prefix = AsFolder(to.prefix);
+  if (to.store->Uri(to.prefix).starts_with(from.store->Uri(below))) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} lies in {}, which would be copied into itself", flags.target, flags.source));
+  }
+  uint64_t bytes = 0;
+  bool found = false;
+  ListOptions options;
+  options.prefix = below;
+  do {
+    ASSIGN_OR_RETURN(ListPage page, ListBlocking(*from.store, options));
+    for (ObjectInfo& object : page.objects) {
+      if (object.key.ends_with('/')) continue;  // the marker of an empty folder
+      found = true;
+      bytes += object.size;
+      std::string key = to.Key(std::string_view(object.key).substr(below.size()));
+      if (!copier.Add({from.store, std::move(object), to.store, std::move(key)})) return absl::OkStatus();
+    }
+    options.continuation = std::move(page.continuation);
+  } while (!options.continuation.empty());
+  copier.SetTotal(bytes);
+  if (found) return absl::OkStatus();
+  return absl::NotFoundError(fmt::format("{}: there is nothing below it to copy", from.store->Uri(below)));
+}
+
+absl::Status PrintReport(const CpFlags& flags, const Copier::Report& report, double seconds) {
+  for (const auto& [uri, failure] : report.failures) Fail("cp", failure);
+  if (report.failed > report.failures.size()) {
+    fmt::print(stderr, "millrace cp: {} more objects failed\n", report.failed - report.failures.size());
+  }
+  if (flags.json) {
+    const nlohmann::json line{
+        {"objects", report.objects}, {"bytes", report.bytes}, {"failed", report.failed}, {"seconds", seconds}};
+    return WriteStdout(line.dump() + '\n');
+  }
+  return WriteStdout(fmt::format("copied {} object{}, {}, in {:.1f} s\n", report.objects,
+                                 report.objects == 1 ? "" : "s", FormatSize(report.bytes), seconds));
+}
+
+absl::StatusOr<bool> Cp(const CpFlags& flags) {
+  CatchInterrupts();
+  Runtime runtime;
+  Stores stores(runtime);
+  const auto start = std::chrono::steady_clock::now();
+  Copier::Report report;
+  {
+    ProgressLine progress("copied", ProgressLine::Unit::kBytes);
+    Copier copier(progress);
+    RETURN_IF_ERROR(flags.recursive ? CopyAll(stores, flags, copier) : CopyOne(stores, flags, copier));
+    report = copier.Finish();
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  RETURN_IF_ERROR(PrintReport(flags, report, seconds));
+  if (Interrupted()) return absl::CancelledError(fmt::format("interrupted; {} objects were copied", report.objects));
+  return report.failed == 0;
+}
+
+}  // namespace
+
+void AddCp(CLI::App& app, Action* run) {
+  CLI::App* cp = app.add_subcommand("cp", "Copy objects between stores, many at a time");
+  auto flags = std::make_shared<CpFlags>();
+  cp->add_option("source", flags->source, "An object, or with --recursive a prefix or folder")->required();
+  cp->add_option("target", flags->target,
+                 "A name; or a bucket, a folder or what ends with '/', to keep the object's name")
+      ->required();
+  cp->add_flag("--recursive", flags->recursive, "Copy everything below the source to below the target");
+  cp->add_flag("--json", flags->json, R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds"})");
+  cp->footer(
+      "Each object appears whole or not at all, and replaces an older one. Objects that fail are named and the others "
+      "copied.\n\n"
+      "Examples:\n"
+      "  millrace cp shard-000000.tar s3://bucket/train/\n"
+      "  millrace cp s3://bucket/train/shard-000000.tar .\n"
+      "  millrace cp --recursive s3://bucket/train /data/train\n"
+      "  millrace cp --recursive /data/train s3://bucket/copy");
+  cp->callback([flags, run] {
+    *run = [flags] {
+      const absl::StatusOr<bool> copied = Cp(*flags);
+      if (!copied.ok()) return Fail("cp", copied.status());
+      return *copied ? 0 : 1;
+    };
+  });
+}
+
+}  // namespace millrace::cli

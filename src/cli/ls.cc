@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/size.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "store/blocking.h"
+#include "store/stores.h"
+#include "store/uri.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct LsFlags {
+  std::string uri;
+  bool recursive = false;
+  bool human = false;
+  bool json = false;
+};
+
+// Names may hold anything; a terminal must not obey it.
+std::string ForTerminal(std::string_view name) {
+  static const bool terminal = isatty(STDOUT_FILENO) == 1;
+  std::string text(name);
+  if (!terminal) return text;
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hidden) {
+  const absl::Time modified = absl::FromUnixMillis(object.modified_ms);
+  if (flags.json) {
+    nlohmann::json line{{"key", object.key}, {"size", object.size}, {"etag", object.etag}, {"modified", nullptr}};
+    if (object.modified_ms != 0)
+      line["modified"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", modified, absl::UTCTimeZone());
+    return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  }
+  const std::string time = object.modified_ms == 0
+                               ? std::string(19, ' ')
+                               : absl::FormatTime("%Y-%m-%d %H:%M:%S", modified, absl::LocalTimeZone());
+  const std::string size = flags.human ? FormatSize(object.size) : fmt::format("{}", object.size);
+  return fmt::format("{} {:>10} {}\n", time, size, ForTerminal(std::string_view(object.key).substr(hidden)));
+}
+
+std::string PrefixLine(const LsFlags& flags, const std::string& prefix, size_t hidden) {
+  if (flags.json) {
+    return nlohmann::json{{"prefix", prefix}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  }
+  return fmt::format("{:>30} {}\n", "PRE", ForTerminal(std::string_view(prefix).substr(hidden)));
+}
+
+// Objects and prefixes of a page, each in order, merged into one order.
+std::string PageText(const LsFlags& flags, const ListPage& page, size_t hidden) {
+  std::string text;
+  auto prefix = page.common_prefixes.begin();
+  for (const ObjectInfo& object : page.objects) {
+    for (; prefix != page.common_prefixes.end() && *prefix < object.key; ++prefix)
+      text += PrefixLine(flags, *prefix, hidden);
+    text += ObjectLine(flags, object, hidden);
+  }
+  for (; prefix != page.common_prefixes.end(); ++prefix) text += PrefixLine(flags, *prefix, hidden);
+  return text;
+}
+
+absl::StatusOr<bool> IsLocalFile(const std::string& uri) {
+  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
+  std::error_code ignored;  // what cannot be looked at is reported by the listing
+  return parsed.scheme == ParsedUri::Scheme::kFile && std::filesystem::is_regular_file(parsed.path, ignored);
+}
+
+absl::Status Ls(const LsFlags& flags) {
+  Runtime runtime;
+  Stores stores(runtime);
+  ASSIGN_OR_RETURN(const bool file, IsLocalFile(flags.uri));
+  if (file) {
+    ASSIGN_OR_RETURN(const Location location, stores.OpenObject(flags.uri));
+    ASSIGN_OR_RETURN(const ObjectInfo object, HeadBlocking(*location.store, location.prefix));
+    return WriteStdout(ObjectLine(flags, object, 0));
+  }
+  ASSIGN_OR_RETURN(const Location location, stores.Open(flags.uri));
+  // As `aws s3 ls`: names below the last '/' of the prefix, whole keys when recursive.
+  const size_t hidden = flags.recursive ? 0 : location.prefix.rfind('/') + 1;
+  ListOptions options;
+  options.prefix = location.prefix;
+  options.delimiter = flags.recursive ? "" : "/";
+  bool found = false;
+  do {
+    ASSIGN_OR_RETURN(ListPage page, ListBlocking(*location.store, options));
+    found = found || !page.objects.empty() || !page.common_prefixes.empty();
+    RETURN_IF_ERROR(WriteStdout(PageText(flags, page, hidden)));
+    options.continuation = std::move(page.continuation);
+  } while (!options.continuation.empty());
+  if (found || location.prefix.empty()) return absl::OkStatus();
+  return absl::NotFoundError(fmt::format("{}: no key begins so", location.store->Uri(location.prefix)));
+}
+
+}  // namespace
+
+void AddLs(CLI::App& app, Action* run) {
+  CLI::App* ls = app.add_subcommand("ls", "List the objects of a bucket or folder");
+  auto flags = std::make_shared<LsFlags>();
+  ls->add_option("uri", flags->uri, "A bucket with a prefix, a folder, or one file")->required();
+  ls->add_flag("--recursive", flags->recursive, "All keys below, instead of one level");
+  ls->add_flag("--human", flags->human, "Sizes as 1.5 MiB");
+  ls->add_flag("--json", flags->json, R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"})");
+  ls->footer(
+      "As with 'aws s3 ls', a prefix matches every key that begins with it: end it with '/' to see inside.\n\n"
+      "Examples:\n"
+      "  millrace ls s3://bucket/train/\n"
+      "  millrace ls s3://bucket --recursive --human\n"
+      "  millrace ls /data/train --recursive --json | jq -r .key");
+  ls->callback([flags, run] {
+    *run = [flags] {
+      const absl::Status status = Ls(*flags);
+      return status.ok() ? 0 : Fail("ls", status);
+    };
+  });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "cli/commands.h"
+
+namespace millrace::cli {
+namespace {
+
+constexpr const char* kFooter = R"(URIs: s3://bucket/prefix, file:///path or a plain path, mem://name.
+S3: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION or a profile (AWS_PROFILE).
+Exit status: 0 done, 1 failed, 2 wrong usage. 'millrace COMMAND --help' shows options and examples.)";
+
+void AddCommands(CLI::App& app, Action* run) {
+  AddLs(app, run);
+  AddCat(app, run);
+  AddCp(app, run);
+#ifdef MILLRACE_HAS_SYNTH
+  AddSynth(app, run);
+#endif
+#ifdef MILLRACE_HAS_PACK
+  AddPack(app, run);
+#endif
+#ifdef MILLRACE_HAS_INDEX
+  AddIndex(app, run);
+#endif
+#ifdef MILLRACE_HAS_INSPECT
+  AddInspect(app, run);
+#endif
+#ifdef MILLRACE_HAS_FEED
+  AddFeed(app, run);
+#endif
+#ifdef MILLRACE_HAS_DEVSTORE
+  AddDevstore(app, run);
+#endif
+}
+
+int UsageError(const CLI::App& app, const CLI::ParseError& error, std::string_view first_argument) {
+  std::string command = "millrace";
+  for (const CLI::App* chosen : app.get_subcommands()) command += " " + chosen->get_name();
+  std::string message = error.what();
+  if (app.get_subcommands().empty() && !first_argument.empty() && !first_argument.starts_with('-')) {
+    message = fmt::format("there is no command '{}'", first_argument);
+  }
+  fmt::print(stderr, "{}: {}\nTry '{} --help'.\n", command, message, command);
+  return 2;
+}
+
+int Main(int argc, char** argv) {
+  // A reader that goes away (`millrace cat x | head`) is an error of write(), so that destructors still run.
+  std::signal(SIGPIPE, SIG_IGN);
+  CLI::App app("Streams machine-learning samples from object storage to the training loop.", "millrace");
+  app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  Action run;
+  AddCommands(app, &run);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    return UsageError(app, error, argc > 1 ? argv[1] : "");
+  }
+  return run();
+}
+
+}  // namespace
+}  // namespace millrace::cli
+
+int main(int argc, char** argv) {
+  try {
+    return millrace::cli::Main(argc, argv);
+  } catch (const std::exception& error) {  // memory is exhausted, or a library broke its word
+    fmt::print(stderr, "millrace: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,48 @@
+#include "dataset/dataset.h"
+
+#include <utility>
+
+#include "dataset/index_places.h"
+#include "dataset/sample_objects.h"
+
+namespace millrace {
+
+namespace {
+
+// An index that is missing, or that the store will not even tell us about, is looked for elsewhere.
+bool Missing(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsPermissionDenied(status); }
+
+// The first index that is sound and matches the data. When there are only others, what is wrong with the first; NotFound when there
+// are none at all.
+absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Location& data) {
+  absl::Status first = absl::NotFoundError("no index");
+  for (const bool cached : {false, true}) {
+    absl::StatusOr<PlacedIndex> placed = cached ? places.OpenCached() : places.OpenBeside();
+    absl::Status status = placed.status();
+    if (status.ok()) status = CheckObjects(data, *placed->index);
+    if (status.ok()) return placed;
+    if (absl::IsNotFound(first) && !(Missing(placed.status()))) first = status;
+  }
+  return first;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores& stores, std::string_view uri,
+                                                       const OpenOptions& options) {
+  ASSIGN_OR_RETURN(const Location location, stores.Open(uri));
+  IndexPlaces places(runtime, stores, location, options.cache_folder);
+  absl::StatusOr<PlacedIndex> placed = absl::NotFoundError("not looked for");
+  if (!options.rebuild) placed = FindIndex(places, location);
+  if (absl::IsNotFound(placed.status())) placed = places.Build(options.progress);
+  if (!placed.ok()) return placed.status();
+
+  std::unique_ptr<Dataset> dataset(new Dataset());
+  dataset->uri_ = std::string(uri);
+  dataset->location_ = location;
+  dataset->index_ = std::move(placed->index);
+  dataset->index_uri_ = std::move(placed->uri);
+  return dataset;
+}
+
+}  // namespace millrace

@@ -1,0 +1,332 @@
+#include "dataset/dataset.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/crypto.h"
+#include "base/rng.h"
+#include "dataset/index_builder.h"
+#include "dataset/sample_objects.h"
+#include "dataset/testing/index_model.h"
+#include "shard/tar_writer.h"
+#include "store/blocking.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+using Members = std::vector<std::pair<std::string, std::string>>;
+
+std::string Tar(const Members& members) {
+  std::string out;
+  for (const auto& [name, data] : members) {
+    EXPECT_TRUE(AppendTarHeader(out, name, data.size()).ok());
+    out += data;
+    AppendTarPadding(out, data.size());
+  }
+  AppendTarEnd(out);
+  return out;
+}
+
+class DatasetTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  DatasetTest() : root_(fs::path(::testing::TempDir()) / fmt::format("dataset-{}-{}", getpid(), RandomHex(6))) {
+    fs::create_directories(root_ / "cache");
+    uri_ = GetParam() == "mem" ? "mem://data/set" : (root_ / "data/set").string();
+    options_.cache_folder = (root_ / "cache").string();
+  }
+  ~DatasetTest() override { fs::remove_all(root_); }
+
+  void Put(const std::string& key, std::string_view bytes) {
+    const auto location = stores_.Open(uri_);
+    ASSERT_TRUE(location.ok());
+    const auto put = PutBlocking(*location->store, location->Key(key), AsBytes(bytes));
+    ASSERT_TRUE(put.ok()) << put.status();
+  }
+  void Delete(const std::string& key) {
+    const auto location = stores_.Open(uri_);
+    ASSERT_TRUE(DeleteBlocking(*location->store, location->Key(key)).ok());
+  }
+  bool Exists(const std::string& key) {
+    const auto location = stores_.Open(uri_);
+    return HeadBlocking(*location->store, location->Key(key)).ok();
+  }
+  absl::StatusOr<std::unique_ptr<Dataset>> Open() { return Dataset::Open(runtime_, stores_, uri_, options_); }
+
+  // Every sample with its bytes as the index tells to read them, checksums verified.
+  std::vector<std::string> Read(const Dataset& dataset) {
+    std::vector<std::string> out;
+    IndexedSample sample;
+    IndexedObject object;
+    for (uint64_t i = 0; i < dataset.index().size(); ++i) {
+      EXPECT_TRUE(dataset.index().Lookup(i, &sample).ok());
+      EXPECT_TRUE(dataset.index().LookupObject(sample.object, &object).ok());
+      std::string span(sample.span.length, '\0');
+      GetOptions get;
+      get.range = sample.span;
+      get.if_match = object.etag;
+      if (!span.empty()) get.checksums.push_back({sample.span, sample.crc32c});
+      const MutableByteSpan into(reinterpret_cast<std::byte*>(span.data()), span.size());
+      const auto got = GetBlocking(dataset.store(), dataset.StoreKey(object.key), into, std::move(get));
+      EXPECT_TRUE(got.ok()) << got.status();
+      std::string text = sample.key + ":";
+      for (const IndexedField& field : sample.fields) {
+        text += fmt::format(" {}={}", field.name, field.is_inline ? field.inline_text : std::string_view(span).substr(field.offset, field.length));
+      }
+      out.push_back(text);
+    }
+    return out;
+  }
+  std::vector<std::string> OpenAndRead() {
+    const auto dataset = Open();
+    return dataset.ok() ? Read(**dataset) : std::vector<std::string>{dataset.status().ToString()};
+  }
+  void ExpectError(absl::StatusCode code, std::initializer_list<std::string> texts) {
+    const absl::Status status = Open().status();
+    EXPECT_EQ(status.code(), code) << status;
+    for (const std::string& text : texts) EXPECT_THAT(status.ToString(), HasSubstr(text));
+  }
+  uint64_t BytesRead() {
+    const auto location = stores_.Open(uri_);
+    return location->store->counters().bytes_read;
+  }
+
+  const fs::path root_;
+  std::string uri_;
+  OpenOptions options_;
+  Runtime runtime_{{.io_threads = 1, .cpu_threads = 1, .memory_bytes = 64 << 20}};
+  Stores stores_{runtime_};
+};
+
+INSTANTIATE_TEST_SUITE_P(Stores, DatasetTest, ::testing::Values("mem", "file"), [](const auto& i) { return i.param; });
+
+TEST_P(DatasetTest, TarShardsInOrderOfKeysAndOffsets) {
+  Put("b.tar", Tar({{"3.jpg", "three"}, {"3.cls", "1"}}));
+  Put("a.tar", Tar({{"1.txt", "x"}, {"1.jpg", "one"}, {"2.jpg", "two"}}));
+  Put("empty.tar", Tar({}));
+  EXPECT_THAT(OpenAndRead(), ElementsAre("1: jpg=one txt=x", "2: jpg=two", "3: cls=1 jpg=three"));
+  const auto dataset = Open();
+  EXPECT_EQ((*dataset)->index().kind(), DataKind::kTar);
+  EXPECT_EQ((*dataset)->index().objects(), 3u);
+  EXPECT_TRUE((*dataset)->index().class_names().empty());
+  ASSERT_EQ((*dataset)->index().class_counts().size(), 1u);
+  EXPECT_EQ((*dataset)->index().class_counts()[0].name, "1");
+}
+
+TEST_P(DatasetTest, RawObjectsWithClassFolders) {
+  Put("a-b/x.JPG", "1");  // listed before a/, but a folder after it
+  Put("a/y.tar.jpg", "2");
+  Put("a/deep/z.png", "");
+  Put("top.jpg", "4");
+  EXPECT_THAT(OpenAndRead(), ElementsAre("a-b/x: cls=1 jpg=1", "a/deep/z: cls=0 png=", "a/y: cls=0 tar.jpg=2", "top: jpg=4"));
+  const auto dataset = Open();
+  EXPECT_THAT((*dataset)->index().class_names(), ElementsAre("a", "a-b"));
+  EXPECT_THAT((*dataset)->index().field_names(), ElementsAre("cls", "jpg", "png", "tar.jpg"));
+}
+
+TEST_P(DatasetTest, WhatIsNoSampleIsPassedOver) {
+  Put("LICENSE", "text");
+  Put(".hidden/x.jpg", "h");
+  Put("a/.x.jpg", "h");
+  Put("__meta__/x.jpg", "m");
+  Put("a/x.jpg", "1");
+  if (GetParam() == "mem") Put("a/", "");
+  EXPECT_THAT(OpenAndRead(), ElementsAre("a/x: cls=0 jpg=1"));
+}
+
+TEST_P(DatasetTest, TheIndexIsStoredBesideTheDataAndUsed) {
+  Put("a.tar", Tar({{"1.jpg", std::string(100'000, 'x')}}));
+  ASSERT_TRUE(Open().ok());
+  EXPECT_TRUE(Exists(".millrace/index"));
+  const uint64_t before = BytesRead();
+  const auto again = Open();
+  ASSERT_TRUE(again.ok());
+  EXPECT_LT(BytesRead() - before, 10'000u) << "the data were read again";
+  EXPECT_THAT((*again)->index_uri(), HasSubstr(".millrace/index"));
+  EXPECT_TRUE(fs::is_empty(root_ / "cache"));
+}
+
+TEST_P(DatasetTest, TheIndexDoesNotDependOnTheReads) {
+  Rng rng(HashKey(20, {1}));
+  for (int shard = 0; shard < 3; ++shard) {
+    Members members;
+    for (int i = 0; i < 50; ++i) {
+      std::string data(rng.Below(i == 7 ? 300'000 : 5'000), '\0');
+      for (char& c : data) c = static_cast<char>(rng.Next());
+      members.emplace_back(fmt::format("{}/{}.jpg", shard, i), data);
+      members.emplace_back(fmt::format("{}/{}.cls", shard, i), fmt::format("{}", i % 5));
+    }
+    Put(fmt::format("{}.tar", shard), Tar(members));
+  }
+  const auto location = stores_.Open(uri_);
+  std::vector<std::string> indexes;
+  for (const uint64_t memory : {1 << 20, 5 << 20, 256 << 20}) {
+    Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = memory});
+    std::string bytes;
+    const auto summary = BuildIndex(
+        runtime, *location, [&] { return std::make_unique<testing::StringWriter>(&bytes); }, {});
+    ASSERT_TRUE(summary.ok()) << summary.status();
+    EXPECT_EQ(summary->samples, 150u);
+    EXPECT_EQ(summary->index_bytes, bytes.size());
+    indexes.push_back(bytes);
+  }
+  EXPECT_EQ(indexes[0], indexes[1]);
+  EXPECT_EQ(indexes[0], indexes[2]);
+  // One by one the same as what the reader makes of it.
+  const auto index = Index::FromBytes(indexes[0]);
+  const auto dataset = Open();
+  EXPECT_EQ(testing::Describe(**index), testing::Describe((*dataset)->index()));
+  EXPECT_EQ(Read(**dataset).size(), 150u);
+}
+
+TEST_P(DatasetTest, ProgressHasATotal) {
+  Put("a.tar", Tar({{"1.jpg", "x"}}));
+  uint64_t seen_done = 0, seen_total = 0;
+  options_.progress = [&](uint64_t done, uint64_t total) { seen_done = done, seen_total = total; };
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(seen_done, 2048u);
+  EXPECT_EQ(seen_total, 2048u);
+}
+
+TEST_P(DatasetTest, NoSamples) {
+  if (GetParam() == "file") {
+    ExpectError(absl::StatusCode::kNotFound, {(root_ / "data/set").string()});
+    EXPECT_FALSE(fs::exists(root_ / "data")) << "a wrong URI must leave no trace";
+    fs::create_directories(root_ / "data/set");
+  }
+  ExpectError(absl::StatusCode::kNotFound, {"no samples under", "data/set"});
+  Put("README", "text");
+  ExpectError(absl::StatusCode::kNotFound, {"no samples under", "*.tar"});
+  Put("empty.tar", Tar({}));
+  ExpectError(absl::StatusCode::kNotFound, {"no samples under", "hold no files"});
+  EXPECT_FALSE(Exists(".millrace/index"));
+}
+
+TEST_P(DatasetTest, MixturesAreRefused) {
+  Put("a.tar", Tar({{"1.jpg", "x"}}));
+  Put("b.jpg", "x");
+  ExpectError(absl::StatusCode::kInvalidArgument, {"both tar shards and other files", "data/set/a.tar", "data/set/b.jpg"});
+  Delete("b.jpg");
+  Put("b.tar.gz", "x");
+  ExpectError(absl::StatusCode::kInvalidArgument, {"b.tar.gz", "compressed"});
+}
+
+TEST_P(DatasetTest, BrokenShardsAreNamed) {
+  const std::string whole = Tar({{"1.jpg", std::string(2000, 'x')}, {"2.jpg", "two"}});
+  Put("a.tar", Tar({{"0.jpg", "x"}}));
+  Put("b.tar", whole.substr(0, 1500));
+  ExpectError(absl::StatusCode::kDataLoss, {"data/set/b.tar: offset 1500: truncated tar archive", "'1.jpg' has 2000 bytes"});
+  std::string corrupt = whole;
+  corrupt[2560 + 3] ^= 1;
+  Put("b.tar", corrupt);
+  ExpectError(absl::StatusCode::kDataLoss, {"data/set/b.tar: offset 2560: corrupt tar header"});
+  Put("b.tar", Tar({{"1.jpg", "x"}, {"1.jpg", "y"}}));
+  ExpectError(absl::StatusCode::kDataLoss, {"b.tar", "'jpg' twice"});
+  Put("b.tar", "");
+  ExpectError(absl::StatusCode::kDataLoss, {"b.tar", "truncated"});
+  EXPECT_FALSE(Exists(".millrace/index"));
+  Put("b.tar", whole);
+  EXPECT_THAT(OpenAndRead(), ElementsAre("0: jpg=x", "1: jpg=" + std::string(2000, 'x'), "2: jpg=two"));
+}
+
+TEST_P(DatasetTest, AnIndexThatDoesNotMatchIsRefused) {
+  const std::string tar = Tar({{"1.jpg", "x"}});
+  for (const char* name : {"a.tar", "b.tar", "d.tar"}) Put(name, tar);
+  ASSERT_TRUE(Open().ok());
+  Put("c.tar", tar);
+  ExpectError(absl::StatusCode::kFailedPrecondition, {"data/set/c.tar: it was added", "millrace index"});
+  Delete("c.tar");
+  EXPECT_TRUE(Open().ok());
+  Put("e.tar", tar);
+  ExpectError(absl::StatusCode::kFailedPrecondition, {"data/set/e.tar: it was added"});
+  Delete("e.tar");
+  Delete("d.tar");
+  ExpectError(absl::StatusCode::kFailedPrecondition, {"data/set/d.tar: it is gone"});
+  Put("d.tar", Tar({{"1.jpg", "x"}, {"2.jpg", "x"}}));
+  ExpectError(absl::StatusCode::kFailedPrecondition, {"data/set/d.tar: its size was 2048 and is 3072"});
+  Put("d.tar", Tar({{"1.jpg", "y"}}));
+  ExpectError(absl::StatusCode::kFailedPrecondition, {"data/set/d.tar: it was replaced (ETag "});
+  options_.rebuild = true;
+  EXPECT_THAT(OpenAndRead(), ElementsAre("1: jpg=x", "1: jpg=x", "1: jpg=y"));
+  options_.rebuild = false;
+  EXPECT_TRUE(Open().ok());
+}
+
+TEST_P(DatasetTest, ADamagedIndexIsRefusedAndRebuilt) {
+  Put("a.tar", Tar({{"1.jpg", "x"}}));
+  Put(".millrace/index", "no index at all");
+  ExpectError(absl::StatusCode::kDataLoss, {".millrace/index", "not a Millrace index", "millrace index"});
+  Put(".millrace/index", "");
+  ExpectError(absl::StatusCode::kDataLoss, {".millrace/index", "millrace index"});
+  options_.rebuild = true;
+  EXPECT_TRUE(Open().ok());
+  options_.rebuild = false;
+  EXPECT_TRUE(Open().ok());
+}
+
+TEST_P(DatasetTest, ADataSetThatIsBeingPackedIsRefused) {
+  Put("a.tar", Tar({{"1.jpg", "x"}}));
+  ASSERT_TRUE(Open().ok());
+  Put(std::string(kIncompleteName), "");
+  ExpectError(absl::StatusCode::kFailedPrecondition, {"data/set", "interrupted", "--force"});
+  options_.rebuild = true;
+  ExpectError(absl::StatusCode::kFailedPrecondition, {"interrupted"});
+}
+
+TEST_P(DatasetTest, AClassFolderAndAClassField) {
+  Put("a/1.cls", "3");
+  ExpectError(absl::StatusCode::kInvalidArgument, {"a/1", "'cls' twice"});
+}
+
+class LocalDatasetTest : public DatasetTest {};
+INSTANTIATE_TEST_SUITE_P(Stores, LocalDatasetTest, ::testing::Values("file"));
+
+// Tests may run as root, whom no permission stops; a file in the place of the folder stops everybody.
+TEST_P(LocalDatasetTest, CacheFolderWhereTheDataCannotBeWrittenTo) {
+  Put("a.tar", Tar({{"1.jpg", "x"}}));
+  Put(".millrace", "in the way");
+  const auto first = Open();
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_THAT((*first)->index_uri(), HasSubstr((root_ / "cache").string()));
+  const uint64_t before = BytesRead();
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(BytesRead(), before) << "built again";
+
+  Put("a.tar", Tar({{"1.jpg", "y"}}));
+  ExpectError(absl::StatusCode::kFailedPrecondition, {"a.tar: it was replaced"});
+  options_.rebuild = true;
+  EXPECT_THAT(OpenAndRead(), ElementsAre("1: jpg=y"));
+}
+
+TEST_P(LocalDatasetTest, ACachedIndexThatMatchesBeatsOneBesideTheDataThatDoesNot) {
+  Put("a.tar", Tar({{"1.jpg", "x"}}));
+  ASSERT_TRUE(Open().ok());
+  Put("a.tar", Tar({{"1.jpg", "y"}}));
+  fs::rename(root_ / "data/set/.millrace", root_ / "data/set/.away");
+  Put(".millrace", "in the way");
+  ASSERT_TRUE(Open().ok());  // goes to the cache
+  fs::remove(root_ / "data/set/.millrace");
+  fs::rename(root_ / "data/set/.away", root_ / "data/set/.millrace");
+  EXPECT_THAT(OpenAndRead(), ElementsAre("1: jpg=y"));
+}
+
+TEST_P(LocalDatasetTest, NoPlaceForTheIndex) {
+  Put("a.tar", Tar({{"1.jpg", "x"}}));
+  Put(".millrace", "in the way");
+  std::ofstream(root_ / "file") << "";
+  options_.cache_folder = (root_ / "file/cache").string();
+  const absl::Status status = Open().status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status.ToString(), HasSubstr("MILLRACE_CACHE"));
+}
+
+}  // namespace
+}  // namespace millrace

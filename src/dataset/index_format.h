@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/crypto.h"
+#include "dataset/index.h"
+
+/// The layout of index files, shared by writer and reader. docs/formats/index.md describes every byte.
+
+namespace millrace::index_format {
+
+inline constexpr std::string_view kHeadMagic{"MRINDEX\0", 8};
+inline constexpr std::string_view kFootMagic{"MRINDEX\x1a", 8};
+inline constexpr uint32_t kVersion = 1;
+inline constexpr size_t kHeadBytes = 16;
+
+/// Samples, or objects, of a block. Small, because a lookup decodes half a block on average.
+inline constexpr uint64_t kBlockItems = 32;
+inline constexpr size_t kBlockHeaderBytes = 8;
+inline constexpr size_t kTableEntryBytes = 8;
+
+/// Offsets within the foot, whose last byte is the file's.
+enum FootAt : size_t {
+  kFootSamples = 0,
+  kFootObjects = 8,
+  kFootSpanBytes = 16,
+  kFootMaxSpan = 24,
+  kFootFingerprint = 32,
+  kFootLabelRuns = 40,
+  kFootObjectTable = 48,
+  kFootSampleTable = 56,
+  kFootNames = 64,
+  kFootNamesBytes = 72,
+  kFootNamesCrc = 80,
+  kFootKind = 84,
+  kFootCrc = 88,
+  kFootMagicAt = 92,
+  kFootBytes = 100,
+};
+
+enum class BlockKind : uint64_t { kSamples = 0, kObjects = 1 };
+
+// How an ETag is stored: a tag, then its text; hexadecimal MD5s, the usual case, in half the bytes.
+inline constexpr uint64_t kEtagHex = 0;       // 16 bytes
+inline constexpr uint64_t kEtagHexParts = 1;  // 16 bytes, varint: "<hex>-<number>"
+inline constexpr uint64_t kEtagText = 2;      // tag - 2 bytes of text
+
+// Flags in the low bits of a sample's head.
+inline constexpr uint64_t kSampleIrregular = 1;
+inline constexpr uint64_t kSampleNewObject = 2;
+inline constexpr int kSampleFlagBits = 2;
+
+/// Bounds that writer and reader enforce.
+inline constexpr uint64_t kMaxFieldNames = 1 << 16;
+inline constexpr uint64_t kMaxLayouts = 1 << 16;
+inline constexpr uint64_t kMaxClasses = 1 << 20;
+inline constexpr uint64_t kMaxEtagBytes = 1024;
+inline constexpr uint64_t kMaxNamesBytes = uint64_t{1} << 30;
+inline constexpr uint64_t kMaxOffset = uint64_t{1} << 62;
+
+/// Data of tar members start at whole tar blocks, so their offsets are counted in these.
+constexpr uint64_t OffsetUnit(DataKind kind) { return kind == DataKind::kTar ? 512 : 1; }
+
+/// Where the first field of a sample would start if no header lay between it and the sample before it.
+constexpr uint64_t AlignToUnit(uint64_t offset, uint64_t unit) { return (offset + unit - 1) / unit * unit; }
+
+/// The checksum of a block covers its kind and number, so that a damaged block table is noticed as well.
+inline uint32_t BlockCrc(BlockKind kind, uint64_t number, ByteSpan payload) {
+  const uint64_t seed = number << 1 | static_cast<uint64_t>(kind);
+  return Crc32c(payload, Crc32c({reinterpret_cast<const std::byte*>(&seed), sizeof seed}));
+}
+
+}  // namespace millrace::index_format

@@ -1,0 +1,225 @@
+#include "dataset/index_places.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "dataset/index_builder.h"
+#include "dataset/read_ahead.h"
+#include "dataset/sample_objects.h"
+#include "store/blocking.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr uint64_t kMaxIndexInMemory = uint64_t{4} << 30;
+
+std::string Environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string DefaultCacheFolder() {
+  if (const std::string own = Environment("MILLRACE_CACHE"); !own.empty()) return own;
+  if (const std::string xdg = Environment("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/millrace";
+  const std::string home = Environment("HOME");
+  return home.empty() ? "" : home + "/.cache/millrace";
+}
+
+std::string Hash(std::string_view text) {
+  Xxh3Stream stream;
+  stream.Update(AsBytes(text));
+  return stream.Digest().Hex();
+}
+
+// One bucket name can mean different things at different endpoints.
+std::string Endpoint() {
+  const std::string s3 = Environment("AWS_ENDPOINT_URL_S3");
+  return s3.empty() ? Environment("AWS_ENDPOINT_URL") : s3;
+}
+
+absl::Status BuildAnew(const absl::Status& status, const Location& data) {
+  if (status.code() != absl::StatusCode::kInvalidArgument) return status;
+  return absl::DataLossError(
+      fmt::format("{}; build it anew: millrace index {}", ToStd(status.message()), data.store->Uri(data.Key(""))));
+}
+
+absl::StatusOr<PlacedIndex> Verified(PlacedIndex placed) {
+  RETURN_IF_ERROR(Annotate(placed.index->Verify(), placed.uri));
+  return placed;
+}
+
+}  // namespace
+
+IndexPlaces::IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, std::string cache_folder)
+    : runtime_(runtime),
+      stores_(stores),
+      data_(data),
+      beside_{.store = data.store, .prefix = data.Key(kIndexName)},
+      cache_folder_(cache_folder.empty() ? DefaultCacheFolder() : std::move(cache_folder)),
+      hash_(Hash(fmt::format("{} {}", data.store->Uri(data.Key("")), Endpoint()))) {
+  const std::string uri = data.store->Uri("");
+  if (uri.starts_with("s3://")) medium_ = Medium::kS3;
+  if (uri.starts_with("mem://")) medium_ = Medium::kMemory;
+}
+
+absl::StatusOr<Location> IndexPlaces::Cache() {
+  if (cache_folder_.empty()) {
+    return absl::NotFoundError("there is no cache folder: set MILLRACE_CACHE to a folder that can be written to");
+  }
+  return stores_.Open(cache_folder_ + "/index");
+}
+
+std::string IndexPlaces::BuiltName() const { return hash_ + ".index"; }
+std::string IndexPlaces::CopyName(std::string_view etag) const { return fmt::format("{}-{}.index", hash_, Hash(etag)); }
+
+absl::StatusOr<PlacedIndex> IndexPlaces::OpenCacheFile(const std::string& name) {
+  ASSIGN_OR_RETURN(const Location cache, Cache());
+  PlacedIndex placed{.index = nullptr, .uri = cache.store->Uri(name)};
+  ASSIGN_OR_RETURN(placed.index, Index::Open(placed.uri));
+  return placed;
+}
+
+absl::StatusOr<PlacedIndex> IndexPlaces::OpenCached() {
+  absl::StatusOr<PlacedIndex> cached = OpenCacheFile(BuiltName());
+  return cached.ok() ? std::move(cached) : BuildAnew(cached.status(), data_);
+}
+
+absl::StatusOr<PlacedIndex> IndexPlaces::OpenBeside() {
+  PlacedIndex placed{.index = nullptr, .uri = beside_.store->Uri(beside_.prefix)};
+  absl::StatusOr<std::unique_ptr<Index>> index;
+  switch (medium_) {
+    case Medium::kFile:
+      index = Index::Open(placed.uri);
+      break;
+    case Medium::kMemory: {
+      ASSIGN_OR_RETURN(std::string bytes, ReadAll(*beside_.store, beside_.prefix, kMaxIndexInMemory));
+      index = Index::FromBytes(std::move(bytes));
+      if (!index.ok()) index = Annotate(index.status(), placed.uri);
+      break;
+    }
+    case Medium::kS3: {
+      absl::StatusOr<PlacedIndex> copy = OpenCopy();
+      return copy.ok() ? std::move(copy) : BuildAnew(copy.status(), data_);
+    }
+  }
+  if (!index.ok()) return BuildAnew(index.status(), data_);
+  placed.index = *std::move(index);
+  return placed;
+}
+
+// Of an index on S3: the copy in the cache folder, made now if it is not there yet.
+absl::StatusOr<PlacedIndex> IndexPlaces::OpenCopy() {
+  ASSIGN_OR_RETURN(const ObjectInfo info, HeadBlocking(*beside_.store, beside_.prefix));
+  const std::string uri = beside_.store->Uri(beside_.prefix);
+  const std::string name = CopyName(info.etag);
+  absl::StatusOr<PlacedIndex> copy = OpenCacheFile(name);
+  // What is not there, or damaged in the cache folder, is fetched. Nothing tells the store what the bytes must be, so damage on
+  // the way shows only now, and only here can it be fetched again.
+  for (int attempt = 0; attempt < 3 && !copy.ok(); ++attempt) {
+    ASSIGN_OR_RETURN(const Location cache, Cache());
+    RETURN_IF_ERROR(Copy(beside_, info.size, info.etag, {.store = cache.store, .prefix = name}).status());
+    copy = OpenCacheFile(name);
+    if (copy.ok()) copy = Verified(*std::move(copy));
+    if (!copy.ok()) RETURN_IF_ERROR(DeleteBlocking(*cache.store, name));
+  }
+  if (!copy.ok()) return Annotate(copy.status(), uri);
+  RETURN_IF_ERROR(RemoveCopies(name));
+  copy->uri = uri;
+  return copy;
+}
+
+// Copies one object, whole or not at all.
+absl::StatusOr<ObjectInfo> IndexPlaces::Copy(const Location& from, uint64_t size, const std::string& etag, const Location& to) {
+  const uint64_t piece_bytes = ReadAhead::PieceBytes(runtime_.memory());
+  uint64_t asked = 0;
+  ReadAhead reads(*from.store, runtime_.memory(), [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
+    if (asked == size) return std::nullopt;
+    ReadAhead::Request request;
+    request.key = from.prefix;
+    request.range = {.offset = asked, .length = std::min(piece_bytes, size - asked)};
+    request.if_match = etag;
+    asked = request.range.end();
+    return request;
+  });
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, to.store->Write(to.prefix, {}));
+  while (true) {
+    ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> piece, reads.Next());
+    if (!piece) break;
+    RETURN_IF_ERROR(out->Append(piece->bytes.span()));
+  }
+  return out->Commit();
+}
+
+absl::Status IndexPlaces::RemoveCopies(std::string_view except) {
+  ASSIGN_OR_RETURN(const Location cache, Cache());
+  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> copies, ListAll(*cache.store, hash_ + "-"));
+  for (const ObjectInfo& copy : copies) {
+    if (copy.key != except) RETURN_IF_ERROR(DeleteBlocking(*cache.store, copy.key));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PlacedIndex> IndexPlaces::BuildInCache(const ProgressFn& progress) {
+  RETURN_IF_ERROR(BuildIndex(
+                      runtime_, data_,
+                      [this]() -> absl::StatusOr<std::unique_ptr<ObjectWriter>> {
+                        ASSIGN_OR_RETURN(const Location cache, Cache());
+                        absl::StatusOr<std::unique_ptr<ObjectWriter>> out = cache.store->Write(BuiltName(), {});
+                        if (out.ok()) return out;
+                        return Annotate(out.status(), "the index can be kept neither beside the data nor in the cache folder (set "
+                                                      "MILLRACE_CACHE to a folder that can be written to)");
+                      },
+                      progress)
+                      .status());
+  return OpenCached();
+}
+
+// Puts a copy of an index from the cache folder beside data on S3.
+absl::StatusOr<PlacedIndex> IndexPlaces::PublishFromCache(PlacedIndex built) {
+  ASSIGN_OR_RETURN(const Location cache, Cache());
+  const Location from{.store = cache.store, .prefix = BuiltName()};
+  const absl::StatusOr<ObjectInfo> published = Copy(from, built.index->file_bytes(), "", beside_);
+  if (!published.ok()) {
+    // The data set can be used all the same, on this machine.
+    Log(LogLevel::kInfo, "dataset",
+        fmt::format("the index is kept in {}, not beside the data: {}", built.uri, ToStd(published.status().message())));
+    return built;
+  }
+  // Kept under the name by which OpenBeside will look for it.
+  std::error_code error;
+  const std::string copy = CopyName(published->etag);
+  std::filesystem::rename(built.uri, cache.store->Uri(copy), error);
+  if (!error) RETURN_IF_ERROR(RemoveCopies(copy));
+  built.uri = beside_.store->Uri(beside_.prefix);
+  return built;
+}
+
+absl::StatusOr<PlacedIndex> IndexPlaces::Build(const ProgressFn& progress) {
+  if (medium_ == Medium::kS3) {
+    ASSIGN_OR_RETURN(PlacedIndex built, BuildInCache(progress));
+    return PublishFromCache(std::move(built));
+  }
+  bool in_cache = false;
+  const auto open_index = [&]() -> absl::StatusOr<std::unique_ptr<ObjectWriter>> {
+    absl::StatusOr<std::unique_ptr<ObjectWriter>> out = beside_.store->Write(beside_.prefix, {});
+    in_cache = !out.ok();
+    return out;
+  };
+  const absl::Status status = BuildIndex(runtime_, data_, open_index, progress).status();
+  if (in_cache) {
+    Log(LogLevel::kInfo, "dataset", fmt::format("the index is kept in the cache folder, not beside the data: {}", ToStd(status.message())));
+    return BuildInCache(progress);
+  }
+  RETURN_IF_ERROR(status);
+  return OpenBeside();
+}
+
+}  // namespace millrace

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "dataset/dataset.h"
+#include "dataset/index.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// An index and where it was found.
+struct PlacedIndex {
+  std::unique_ptr<Index> index;
+  std::string uri;
+};
+
+/// The places where the index of one data set may lie: beside the data and in the cache folder. Blocking; not thread-safe.
+///
+/// In the cache folder, `H.index` is one that was built for the data, where H hashes their URI and the S3 endpoint, and `H-E.index`
+/// a copy of the one beside the data, where E hashes its ETag. A new copy replaces the older ones.
+class IndexPlaces {
+ public:
+  /// `cache_folder` as in OpenOptions. Touches nothing yet.
+  IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, std::string cache_folder);
+
+  /// The index beside the data, or in the cache folder; NotFound when there is none.
+  absl::StatusOr<PlacedIndex> OpenBeside();
+  absl::StatusOr<PlacedIndex> OpenCached();
+
+  /// Builds the index and puts it where it will be found again.
+  absl::StatusOr<PlacedIndex> Build(const ProgressFn& progress);
+
+ private:
+  enum class Medium { kFile, kMemory, kS3 };
+
+  absl::StatusOr<Location> Cache();
+  std::string BuiltName() const;
+  std::string CopyName(std::string_view etag) const;
+  absl::StatusOr<PlacedIndex> OpenCacheFile(const std::string& name);
+  absl::StatusOr<PlacedIndex> OpenCopy();
+  absl::StatusOr<PlacedIndex> BuildInCache(const ProgressFn& progress);
+  absl::StatusOr<ObjectInfo> Copy(const Location& from, uint64_t size, const std::string& etag, const Location& to);
+  absl::Status RemoveCopies(std::string_view except);
+  absl::StatusOr<PlacedIndex> PublishFromCache(PlacedIndex built);
+
+  Runtime& runtime_;
+  Stores& stores_;
+  const Location data_;
+  const Location beside_;  // prefix = the whole key
+  const std::string cache_folder_;
+  const std::string hash_;
+  Medium medium_ = Medium::kFile;
+};
+
+}  // namespace millrace

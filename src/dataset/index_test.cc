@@ -1,0 +1,261 @@
+#include "dataset/index.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "base/crypto.h"
+#include "dataset/index_format.h"
+#include "dataset/testing/index_model.h"
+#include "shard/sample_name.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace testing;  // NOLINT: index_model.h
+
+std::string Bytes(const Model& model) {
+  absl::StatusOr<std::string> bytes = WriteIndex(model);
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  return bytes.ok() ? *std::move(bytes) : "";
+}
+
+std::unique_ptr<Index> Make(const Model& model) {
+  auto index = Index::FromBytes(Bytes(model));
+  EXPECT_TRUE(index.ok()) << index.status();
+  return index.ok() ? *std::move(index) : nullptr;
+}
+
+TEST(Index, SameAsANaiveModel) {
+  Rng rng(HashKey(10, {1}));
+  for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects}) {
+    for (const uint64_t samples : {1, 2, 31, 32, 33, 64, 1000, 3000}) {
+      const Model model = RandomModel(kind, samples, rng);
+      const auto index = Make(model);
+      ASSERT_EQ(Describe(*index), Describe(model)) << samples;
+      EXPECT_TRUE(index->Verify().ok());
+      EXPECT_EQ(index->kind(), kind);
+      EXPECT_EQ(index->file_bytes(), Bytes(model).size());
+    }
+  }
+}
+
+TEST(Index, LookupsInAnyOrderIntoOneSample) {
+  Rng rng(HashKey(10, {2}));
+  const auto index = Make(RandomModel(DataKind::kTar, 500, rng));
+  std::vector<std::string> expected;
+  const auto describe = [](const IndexedSample& s) {
+    std::string text = fmt::format("{} {} {} {}", s.key, s.object, s.span.offset, s.crc32c);
+    for (const IndexedField& f : s.fields) text += fmt::format(" {}@{}+{}", f.name, f.offset, f.length);
+    return text;
+  };
+  for (uint64_t i = 0; i < 500; ++i) {
+    IndexedSample fresh;
+    ASSERT_TRUE(index->Lookup(i, &fresh).ok());
+    expected.push_back(describe(fresh));
+  }
+  IndexedSample reused;
+  for (int round = 0; round < 5000; ++round) {
+    const uint64_t i = rng.Below(500);
+    ASSERT_TRUE(index->Lookup(i, &reused).ok());
+    ASSERT_EQ(describe(reused), expected[i]);
+  }
+}
+
+TEST(Index, FifteenBytesASampleOfTar) {
+  Rng rng(HashKey(10, {3}));
+  const std::string bytes = Bytes(UsualModel(100'000, rng));
+  EXPECT_LT(static_cast<double>(bytes.size()) / 100'000, 15.0);
+}
+
+TEST(Index, EmptyIsValid) {
+  const auto index = Make(Model{});
+  EXPECT_EQ(index->size(), 0u);
+  EXPECT_EQ(index->mean_span_bytes(), 0);
+  IndexedSample sample;
+  EXPECT_EQ(index->Lookup(0, &sample).code(), absl::StatusCode::kInvalidArgument);
+  IndexedObject object;
+  EXPECT_EQ(index->LookupObject(0, &object).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Index, FingerprintIsOfContentsAndOrderOnly) {
+  Rng rng(HashKey(10, {4}));
+  const Model model = RandomModel(DataKind::kTar, 100, rng);
+  const uint64_t fingerprint = Make(model)->fingerprint();
+
+  Model moved = model;
+  for (ModelObject& object : moved.objects) {
+    object.info.key = "elsewhere/" + object.info.key;
+    object.info.etag = "other";
+  }
+  EXPECT_EQ(Make(moved)->fingerprint(), fingerprint);
+
+  const auto changed = [&](auto change) {
+    Model other = model;
+    for (ModelObject& object : other.objects) {
+      if (object.samples.empty()) continue;
+      change(object.samples.back());
+      break;
+    }
+    return Make(other)->fingerprint() != fingerprint;
+  };
+  EXPECT_TRUE(changed([](ModelSample& sample) { sample.key += "x"; }));
+  EXPECT_TRUE(changed([](ModelSample& sample) { sample.crc32c ^= 1; }));
+  EXPECT_TRUE(changed([](ModelSample& sample) { sample.fields.back().name = "other"; }));
+  EXPECT_TRUE(changed([](ModelSample& sample) { sample.fields.back().length += 1; }));
+}
+
+TEST(Index, GoldenFile) {
+  // Frozen: version 1 files must be read, and written the same, by every later version.
+  Rng rng(HashKey(10, {5}));
+  const std::string bytes = Bytes(RandomModel(DataKind::kTar, 200, rng)) + Bytes(RandomModel(DataKind::kRawObjects, 100, rng));
+  EXPECT_EQ(HexEncode(Sha256(AsBytes(bytes))), "851a2579298ece5141e1a97e6890f49ecc370423351df97a24a249ea0ea26f29");
+}
+
+// Damage is an error, or makes no difference; it never crashes.
+void ExpectNoticed(std::string bad, const std::string& expected, std::string_view what) {
+  const auto index = Index::FromBytes(std::move(bad));
+  if (!index.ok()) {
+    const absl::StatusCode code = index.status().code();
+    EXPECT_TRUE(code == absl::StatusCode::kDataLoss || code == absl::StatusCode::kInvalidArgument) << index.status();
+    return;
+  }
+  const std::string text = Describe(**index);
+  if (text == expected) return;
+  EXPECT_THAT(text, HasSubstr("DATA_LOSS: damaged index")) << what;
+  EXPECT_THAT(text, HasSubstr("millrace index")) << what;
+  EXPECT_EQ((*index)->Verify().code(), absl::StatusCode::kDataLoss) << what;
+}
+
+TEST(Index, EveryFlippedByteIsNoticed) {
+  Rng rng(HashKey(10, {6}));
+  for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects}) {
+    const Model model = RandomModel(kind, 70, rng);
+    const std::string good = Bytes(model);
+    const std::string expected = Describe(model);
+    for (size_t at = 0; at < good.size(); ++at) {
+      for (const int flip : {0x01, 0x80, 0xff}) {
+        std::string bad = good;
+        bad[at] = static_cast<char>(bad[at] ^ flip);
+        ExpectNoticed(bad, expected, fmt::format("byte {}", at));
+      }
+    }
+  }
+}
+
+TEST(Index, EveryTruncationIsNoticed) {
+  Rng rng(HashKey(10, {7}));
+  const std::string good = Bytes(RandomModel(DataKind::kTar, 70, rng));
+  for (size_t size = 0; size < good.size(); ++size) {
+    const auto index = Index::FromBytes(good.substr(0, size));
+    ASSERT_FALSE(index.ok()) << size;
+    ASSERT_EQ(index.status().code(), size < index_format::kHeadBytes ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kDataLoss);
+  }
+  EXPECT_EQ(Index::FromBytes(good + "x").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Index::FromBytes(good + good).ok(), false);
+}
+
+TEST(Index, OtherFilesAndNewerVersions) {
+  EXPECT_EQ(Index::FromBytes("not an index, only some text").status().code(), absl::StatusCode::kInvalidArgument);
+  std::string newer = Bytes(Model{});
+  StoreLe<uint32_t>(newer.data() + 8, 2);
+  StoreLe<uint32_t>(newer.data() + 12, Crc32c(AsBytes(newer).first(12)));
+  const auto index = Index::FromBytes(newer);
+  EXPECT_EQ(index.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(index.status().ToString(), HasSubstr("version 2"));
+}
+
+TEST(Index, MappedFromAFile) {
+  Rng rng(HashKey(10, {8}));
+  const Model model = RandomModel(DataKind::kTar, 100, rng);
+  const std::string path = fmt::format("{}/index-{}", ::testing::TempDir(), getpid());
+  std::ofstream(path, std::ios::binary) << Bytes(model);
+  const auto index = Index::Open(path);
+  ASSERT_TRUE(index.ok()) << index.status();
+  EXPECT_EQ(Describe(**index), Describe(model));
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << "";
+  EXPECT_EQ(Index::Open(path).status().code(), absl::StatusCode::kInvalidArgument);
+  std::remove(path.c_str());
+  const absl::Status missing = Index::Open(path).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(missing.ToString(), HasSubstr(path));
+}
+
+class IndexWriterTest : public ::testing::Test {
+ protected:
+  absl::Status Add(std::string_view key, std::vector<NewSampleField> fields, std::string_view label = {}) {
+    return writer_.AddSample({.key = key, .fields = fields, .crc32c = 0, .label = label});
+  }
+  std::string bytes_;
+  IndexWriter writer_{DataKind::kTar, std::make_unique<StringWriter>(&bytes_)};
+};
+
+TEST_F(IndexWriterTest, RefusesWhatItCannotHold) {
+  const auto refused = [&](const absl::Status& status, std::string_view text) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(status.ToString(), HasSubstr(text));
+  };
+  refused(Add("none", {}), "0 fields");
+  refused(Add("odd", {{"jpg", 100, 1}}), "offset 100");
+  refused(Add("overlap", {{"jpg", 512, 513}, {"txt", 1024, 1}}), "'txt' lies at offset 1024");
+  refused(Add("far", {{"jpg", (uint64_t{1} << 62) + 512, 1}}), "far");
+  refused(Add("far", {{"jpg", 512, UINT64_MAX}}), "far");
+  refused(Add(std::string(kMaxNameBytes + 1, 'k'), {{"jpg", 512, 1}}), "key of 4097 bytes");
+  ASSERT_TRUE(Add("ok", {{"jpg", 512, 100}}).ok());
+  refused(Add("before", {{"jpg", 512, 1}}), "not behind");
+  ASSERT_TRUE(writer_.AddObject({.key = "b", .size = 1, .etag = ""}).ok());
+  ASSERT_TRUE(Add("next object", {{"jpg", 512, 100}}).ok());
+  refused(writer_.AddObject({.key = "a", .size = 1, .etag = ""}), "bytewise order");
+  refused(writer_.AddObject({.key = "", .size = 1, .etag = ""}), "length");
+  refused(writer_.AddObject({.key = "c", .size = 1, .etag = std::string(2000, 'e')}), "length");
+}
+
+TEST_F(IndexWriterTest, SamplesNeedAnObject) {
+  ASSERT_TRUE(Add("a", {{"jpg", 512, 100}}).ok());
+  EXPECT_EQ(writer_.Finish().status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(IndexWriterTest, TooManyNamesPointAtTheDots) {
+  absl::Status status;
+  uint64_t offset = 0;
+  for (int i = 0; i <= 65536 && status.ok(); ++i) status = Add("k", {{fmt::format("f{}", i), offset += 512, 0}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.ToString(), HasSubstr("first dot"));
+}
+
+TEST_F(IndexWriterTest, TooManyLabelsAreLeftOut) {
+  for (uint64_t i = 0; i <= 65536; ++i) ASSERT_TRUE(Add("k", {{"cls", 512 + i * 1024, 5}}, fmt::format("{}", i)).ok());
+  ASSERT_TRUE(writer_.AddObject({.key = "a", .size = 1, .etag = ""}).ok());
+  ASSERT_TRUE(writer_.Finish().ok());
+  const auto index = Index::FromBytes(bytes_);
+  ASSERT_TRUE(index.ok()) << index.status();
+  EXPECT_TRUE((*index)->class_counts().empty());
+  EXPECT_EQ((*index)->class_runs(), 0u);
+}
+
+TEST(IndexWriterErrors, ClassTwice) {
+  std::string bytes;
+  IndexWriter writer(DataKind::kRawObjects, std::make_unique<StringWriter>(&bytes));
+  const NewSampleField field{.name = "cls", .offset = 0, .length = 1};
+  const absl::Status status = writer.AddSample({.key = "cat/1", .fields = {&field, 1}, .crc32c = 0, .label = "cat"});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.ToString(), HasSubstr("'cat/1': it has the field 'cls' twice"));
+}
+
+TEST(IndexWriterErrors, FullDisk) {
+  class FullWriter final : public ObjectWriter {
+   public:
+    absl::Status Append(ByteSpan) override { return absl::ResourceExhaustedError("disk full"); }
+    absl::StatusOr<ObjectInfo> Commit() override { return ObjectInfo{}; }
+  };
+  IndexWriter writer(DataKind::kTar, std::make_unique<FullWriter>());
+  EXPECT_EQ(writer.Finish().status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,344 @@
+#include "dataset/index_writer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dataset/index_format.h"
+#include "shard/sample_name.h"
+#include "shard/tar_samples.h"
+
+namespace millrace {
+
+using namespace index_format;  // NOLINT: the vocabulary of this file
+
+namespace {
+
+constexpr size_t kFlushBytes = 1 << 20;
+constexpr uint64_t kMaxTarLabels = 1 << 16;  // of statistics; more are not classes any more
+
+absl::Status Refused(std::string_view what, std::string_view why) {
+  return absl::InvalidArgumentError(fmt::format("'{}': {}", what, why));
+}
+
+// Keys in a block are stored as what differs from the key before.
+void AppendFrontCoded(std::string& out, std::string_view key, std::string* last) {
+  const size_t limit = std::min(key.size(), last->size());
+  const size_t shared = std::mismatch(key.begin(), key.begin() + limit, last->begin()).first - key.begin();
+  AppendVarint(out, shared);
+  AppendVarint(out, key.size() - shared);
+  out.append(key.substr(shared));
+  last->assign(key);
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool IsHexMd5(std::string_view text) {
+  return text.size() == 32 && std::all_of(text.begin(), text.end(), [](char c) { return HexDigit(c) >= 0; });
+}
+
+// The number behind "<hex>-", when printing it again gives the same text.
+bool ParsePartCount(std::string_view text, uint64_t* value) {
+  if (text.empty() || text.size() > 9 || text.front() == '0') return false;
+  *value = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return false;
+    *value = *value * 10 + static_cast<uint64_t>(c - '0');
+  }
+  return true;
+}
+
+void AppendHexBytes(std::string& out, std::string_view hex) {
+  for (size_t i = 0; i < hex.size(); i += 2) out.push_back(static_cast<char>(HexDigit(hex[i]) << 4 | HexDigit(hex[i + 1])));
+}
+
+void AppendEtag(std::string& out, std::string_view etag) {
+  uint64_t parts = 0;
+  if (IsHexMd5(etag)) {
+    AppendVarint(out, kEtagHex);
+    AppendHexBytes(out, etag);
+  } else if (etag.size() > 33 && etag[32] == '-' && IsHexMd5(etag.substr(0, 32)) && ParsePartCount(etag.substr(33), &parts)) {
+    AppendVarint(out, kEtagHexParts);
+    AppendHexBytes(out, etag.substr(0, 32));
+    AppendVarint(out, parts);
+  } else {
+    AppendVarint(out, kEtagText + etag.size());
+    out.append(etag);
+  }
+}
+
+void AppendName(std::string& out, std::string_view name) {
+  AppendVarint(out, name.size());
+  out.append(name);
+}
+
+}  // namespace
+
+IndexWriter::IndexWriter(DataKind kind, std::unique_ptr<ObjectWriter> out)
+    : kind_(kind), unit_(OffsetUnit(kind)), out_(std::move(out)) {
+  buffer_.append(kHeadMagic);
+  AppendLe(buffer_, kVersion);
+  AppendLe(buffer_, Crc32c(AsBytes(buffer_)));
+  written_ = buffer_.size();
+}
+
+IndexWriter::~IndexWriter() = default;
+
+absl::Status IndexWriter::CheckSample(const NewSample& sample) const {
+  if (sample.key.size() > kMaxNameBytes) {
+    return Refused(sample.key.substr(0, 100), fmt::format("key of {} bytes (at most {} are allowed)", sample.key.size(), kMaxNameBytes));
+  }
+  if (sample.fields.empty() || sample.fields.size() > kMaxSampleFields) {
+    return Refused(sample.key, fmt::format("{} fields (1 to {} are allowed)", sample.fields.size(), kMaxSampleFields));
+  }
+  uint64_t end = open_end_;
+  for (const NewSampleField& field : sample.fields) {
+    if (field.offset < AlignToUnit(end, unit_) || field.offset % unit_ != 0 || field.offset > kMaxOffset || field.length > kMaxOffset) {
+      return Refused(sample.key, fmt::format("its field '{}' lies at offset {}, not behind what comes before it", field.name, field.offset));
+    }
+    if (field.name == kClassField && kind_ == DataKind::kRawObjects && !sample.label.empty()) {
+      return Refused(sample.key, "it has the field 'cls' twice: by its folder and by its name; rename the object");
+    }
+    end = field.offset + field.length;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> IndexWriter::FieldId(std::string_view name) {
+  scratch_.assign(name);
+  if (const auto it = field_ids_.find(scratch_); it != field_ids_.end()) return it->second;
+  if (name.size() > kMaxNameBytes || field_names_.size() == kMaxFieldNames) {
+    return Refused(name.substr(0, 100), fmt::format("the data set has more than {} names of fields; a sample's key ends at the first dot "
+                                                    "of the name, the rest names the field",
+                                                    kMaxFieldNames));
+  }
+  const auto id = static_cast<uint32_t>(field_names_.size());
+  field_ids_.emplace(scratch_, id);
+  field_names_.push_back(scratch_);
+  return id;
+}
+
+// A layout is what most samples of a data set share: their fields, in stored order, and the distance between fields.
+absl::StatusOr<uint32_t> IndexWriter::LayoutId(const NewSample& sample, bool* irregular) {
+  const std::span<const NewSampleField> fields = sample.fields;
+  uint64_t gap = 0;
+  *irregular = false;
+  for (size_t i = 1; i < fields.size(); ++i) {
+    const uint64_t own = (fields[i].offset - AlignToUnit(fields[i - 1].offset + fields[i - 1].length, unit_)) / unit_;
+    if (i == 1) gap = own;
+    if (own != gap) *irregular = true;
+  }
+  const bool class_inline = kind_ == DataKind::kRawObjects && !sample.label.empty();
+  std::string layout;
+  AppendVarint(layout, fields.size() + (class_inline ? 1 : 0));
+  AppendVarint(layout, *irregular ? 0 : gap);
+  if (class_inline) {
+    ASSIGN_OR_RETURN(const uint32_t id, FieldId(kClassField));
+    AppendVarint(layout, uint64_t{id} << 1 | 1);
+  }
+  for (const NewSampleField& field : fields) {
+    ASSIGN_OR_RETURN(const uint32_t id, FieldId(field.name));
+    AppendVarint(layout, uint64_t{id} << 1);
+  }
+  if (const auto it = layout_ids_.find(layout); it != layout_ids_.end()) return it->second;
+  if (layout_ids_.size() == kMaxLayouts || layouts_.size() > kMaxNamesBytes / 4) {
+    return Refused(sample.key, fmt::format("the data set has more than {} different sets of fields; a sample's key ends at the first dot "
+                                           "of the name, the rest names the field",
+                                           kMaxLayouts));
+  }
+  const auto id = static_cast<uint32_t>(layout_ids_.size());
+  layouts_.append(layout);
+  layout_ids_.emplace(std::move(layout), id);
+  return id;
+}
+
+absl::Status IndexWriter::CountLabel(std::string_view label, uint32_t* ordinal) {
+  if (label.empty() || !labels_complete_) return absl::OkStatus();
+  if (classes_.empty() || label != last_label_) {
+    ++label_runs_;
+    last_label_.assign(label);
+  }
+  auto it = class_ids_.find(last_label_);
+  if (it == class_ids_.end()) {
+    if (kind_ == DataKind::kTar && classes_.size() == kMaxTarLabels) {
+      labels_complete_ = false;  // statistics only: do without them
+      classes_.clear();
+      return absl::OkStatus();
+    }
+    if (classes_.size() == kMaxClasses || label.size() > kMaxNameBytes) {
+      return Refused(label.substr(0, 100), fmt::format("more than {} class folders; the class of an object is the first folder below the URI",
+                                                       kMaxClasses));
+    }
+    it = class_ids_.emplace(last_label_, static_cast<uint32_t>(classes_.size())).first;
+    classes_.push_back({.name = last_label_, .samples = 0});
+  }
+  *ordinal = it->second;
+  ++classes_[it->second].samples;
+  return absl::OkStatus();
+}
+
+void IndexWriter::AddToFingerprint(const NewSample& sample) {
+  fingerprint_.UpdateLe64(sample.key.size());
+  fingerprint_.Update(AsBytes(sample.key));
+  fingerprint_.UpdateLe64(sample.fields.size());
+  for (const NewSampleField& field : sample.fields) {
+    fingerprint_.UpdateLe64(field.name.size());
+    fingerprint_.Update(AsBytes(field.name));
+    fingerprint_.UpdateLe64(field.length);
+  }
+  fingerprint_.UpdateLe64(sample.crc32c);
+}
+
+absl::Status IndexWriter::AddSample(const NewSample& sample) {
+  RETURN_IF_ERROR(CheckSample(sample));
+  bool irregular = false;
+  ASSIGN_OR_RETURN(const uint32_t layout, LayoutId(sample, &irregular));
+  uint32_t class_ordinal = 0;
+  RETURN_IF_ERROR(CountLabel(sample.label, &class_ordinal));
+
+  Block& block = samples_block_;
+  if (block.items == 0) {
+    AppendVarint(block.payload, objects_);
+    block_object_ = objects_;
+    previous_end_ = 0;
+  }
+  const bool new_object = block_object_ != objects_;
+  AppendVarint(block.payload, uint64_t{layout} << kSampleFlagBits | (new_object ? kSampleNewObject : 0) | (irregular ? kSampleIrregular : 0));
+  if (new_object) {
+    AppendVarint(block.payload, objects_ - block_object_ - 1);
+    block_object_ = objects_;
+    previous_end_ = 0;
+  }
+  AppendFrontCoded(block.payload, sample.key, &block.last_key);
+  uint64_t end = previous_end_;
+  for (size_t i = 0; i < sample.fields.size(); ++i) {
+    const NewSampleField& field = sample.fields[i];
+    if (i == 0 || irregular) AppendVarint(block.payload, (field.offset - AlignToUnit(end, unit_)) / unit_);
+    AppendVarint(block.payload, field.length);
+    end = field.offset + field.length;
+  }
+  if (kind_ == DataKind::kRawObjects && !sample.label.empty()) AppendVarint(block.payload, class_ordinal);
+  AppendLe(block.payload, sample.crc32c);
+
+  const uint64_t span = end - sample.fields.front().offset;
+  span_bytes_ += span;
+  max_span_ = std::max(max_span_, span);
+  previous_end_ = end;
+  open_end_ = end;
+  open_object_ = true;
+  AddToFingerprint(sample);
+  ++samples_;
+  return ++block.items == kBlockItems ? EndBlock(&block, BlockKind::kSamples) : absl::OkStatus();
+}
+
+absl::Status IndexWriter::AddObject(const IndexedObject& object) {
+  if (object.key.empty() || object.key.size() > kMaxNameBytes || object.etag.size() > kMaxEtagBytes) {
+    return Refused(object.key.substr(0, 100), "the index cannot hold an object with a key or an ETag of that length");
+  }
+  if (objects_ > 0 && object.key <= last_object_key_) {
+    return Refused(object.key, fmt::format("comes after '{}'; objects must be listed in bytewise order of keys", last_object_key_));
+  }
+  if (objects_ == UINT32_MAX) return Refused(object.key, "an index holds at most 2^32 - 1 objects");
+  last_object_key_ = object.key;
+  AppendFrontCoded(objects_block_.payload, object.key, &objects_block_.last_key);
+  AppendVarint(objects_block_.payload, object.size);
+  AppendEtag(objects_block_.payload, object.etag);
+  ++objects_;
+  open_object_ = false;
+  open_end_ = 0;
+  return ++objects_block_.items == kBlockItems ? EndBlock(&objects_block_, BlockKind::kObjects) : absl::OkStatus();
+}
+
+absl::Status IndexWriter::EndBlock(Block* block, BlockKind kind) {
+  if (block->items == 0) return absl::OkStatus();
+  std::string header;
+  AppendLe(header, BlockCrc(kind, block->offsets.size(), AsBytes(block->payload)));
+  AppendLe(header, static_cast<uint32_t>(block->payload.size()));
+  block->offsets.push_back(written_);
+  RETURN_IF_ERROR(Append(header));
+  RETURN_IF_ERROR(Append(block->payload));
+  block->payload.clear();
+  block->last_key.clear();
+  block->items = 0;
+  return absl::OkStatus();
+}
+
+absl::Status IndexWriter::Append(std::string_view bytes) {
+  buffer_.append(bytes);
+  written_ += bytes.size();
+  return buffer_.size() >= kFlushBytes ? Flush() : absl::OkStatus();
+}
+
+absl::Status IndexWriter::Flush() {
+  RETURN_IF_ERROR(out_->Append(AsBytes(buffer_)));
+  buffer_.clear();
+  return absl::OkStatus();
+}
+
+std::string IndexWriter::Names() const {
+  std::string names;
+  AppendVarint(names, field_names_.size());
+  for (const std::string& name : field_names_) AppendName(names, name);
+  AppendVarint(names, layout_ids_.size());
+  names.append(layouts_);
+  AppendVarint(names, classes_.size());
+  for (const Class& one : classes_) {
+    AppendName(names, one.name);
+    AppendVarint(names, one.samples);
+  }
+  return names;
+}
+
+std::string IndexWriter::Foot(uint64_t object_table, uint64_t sample_table, uint64_t names, std::string_view names_bytes) const {
+  std::string foot;
+  AppendLe(foot, samples_);
+  AppendLe(foot, objects_);
+  AppendLe(foot, span_bytes_);
+  AppendLe(foot, max_span_);
+  AppendLe(foot, fingerprint_.Digest().low);
+  AppendLe(foot, classes_.empty() ? uint64_t{0} : label_runs_);
+  AppendLe(foot, object_table);
+  AppendLe(foot, sample_table);
+  AppendLe(foot, names);
+  AppendLe(foot, uint64_t{names_bytes.size()});
+  AppendLe(foot, Crc32c(AsBytes(names_bytes)));
+  AppendLe(foot, static_cast<uint32_t>(kind_));
+  AppendLe(foot, Crc32c(AsBytes(foot)));
+  foot.append(kFootMagic);
+  return foot;
+}
+
+absl::StatusOr<IndexSummary> IndexWriter::Finish() {
+  if (open_object_) return absl::InternalError("the samples at the end of the index have no object");
+  RETURN_IF_ERROR(EndBlock(&samples_block_, BlockKind::kSamples));
+  RETURN_IF_ERROR(EndBlock(&objects_block_, BlockKind::kObjects));
+  uint64_t tables[2];
+  const Block* const blocks[2] = {&objects_block_, &samples_block_};
+  for (int i = 0; i < 2; ++i) {
+    tables[i] = written_;
+    for (const uint64_t offset : blocks[i]->offsets) {
+      std::string entry;
+      AppendLe(entry, offset);
+      RETURN_IF_ERROR(Append(entry));
+    }
+  }
+  const uint64_t names_at = written_;
+  const std::string names = Names();
+  if (names.size() > kMaxNamesBytes) return absl::InvalidArgumentError("the names of fields and classes take more than 1 GiB");
+  RETURN_IF_ERROR(Append(names));
+  RETURN_IF_ERROR(Append(Foot(tables[0], tables[1], names_at, names)));
+  RETURN_IF_ERROR(Flush());
+  RETURN_IF_ERROR(out_->Commit().status());
+  std::sort(field_names_.begin(), field_names_.end());
+  return IndexSummary{.samples = samples_,
+                      .objects = objects_,
+                      .span_bytes = span_bytes_,
+                      .index_bytes = written_,
+                      .field_names = std::move(field_names_)};
+}
+
+}  // namespace millrace

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/crypto.h"
+#include "base/status.h"
+#include "dataset/index.h"
+#include "dataset/index_format.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+struct NewSampleField {
+  std::string_view name;
+  uint64_t offset = 0;  // of the object
+  uint64_t length = 0;
+};
+
+struct NewSample {
+  std::string_view key;
+  std::span<const NewSampleField> fields;  // as they are stored: ascending offsets, at least one
+  uint32_t crc32c = 0;                     // of the span
+  /// Raw objects: the folder, which becomes the inline field `cls` ("" = none). Tar: the contents of `cls` where they are a
+  /// number, for the statistics of classes only ("" = none).
+  std::string_view label;
+};
+
+/// Counts of a finished index.
+struct IndexSummary {
+  uint64_t samples = 0;
+  uint64_t objects = 0;
+  uint64_t span_bytes = 0;
+  uint64_t index_bytes = 0;
+  std::vector<std::string> field_names;  // in bytewise order
+};
+
+/// Writes an index front to back while samples come, into any store. Memory: half a byte for each sample, plus the names of
+/// fields and classes (bounded, see index_format.h). Nothing is visible before Finish succeeds. Not thread-safe; after an error
+/// only destruction is allowed.
+class IndexWriter {
+ public:
+  IndexWriter(DataKind kind, std::unique_ptr<ObjectWriter> out);
+  ~IndexWriter();
+
+  /// A sample of the object that the next AddObject names. Samples of an object come in order of offset. InvalidArgument, with the
+  /// sample's key, when a bound of the format is exceeded or fields overlap.
+  absl::Status AddSample(const NewSample& sample);
+
+  /// Ends an object. Objects come in ascending order of keys.
+  absl::Status AddObject(const IndexedObject& object);
+
+  uint64_t samples() const { return samples_; }
+
+  absl::StatusOr<IndexSummary> Finish();
+
+ private:
+  struct Block {
+    std::string payload;
+    uint64_t items = 0;
+    std::string last_key;
+    std::vector<uint64_t> offsets;  // of the finished ones, in the file
+  };
+  struct Class {
+    std::string name;
+    uint64_t samples = 0;
+  };
+
+  absl::Status CheckSample(const NewSample& sample) const;
+  absl::StatusOr<uint32_t> FieldId(std::string_view name);
+  absl::StatusOr<uint32_t> LayoutId(const NewSample& sample, bool* irregular);
+  absl::Status CountLabel(std::string_view label, uint32_t* ordinal);
+  void AddToFingerprint(const NewSample& sample);
+  absl::Status EndBlock(Block* block, index_format::BlockKind kind);
+  absl::Status Append(std::string_view bytes);
+  absl::Status Flush();
+  std::string Names() const;
+  std::string Foot(uint64_t object_table, uint64_t sample_table, uint64_t names, std::string_view names_bytes) const;
+
+  const DataKind kind_;
+  const uint64_t unit_;
+  std::unique_ptr<ObjectWriter> out_;
+  std::string buffer_;
+  uint64_t written_ = 0;  // with what is still in buffer_
+
+  Block samples_block_;
+  Block objects_block_;
+  uint64_t samples_ = 0;
+  uint64_t objects_ = 0;
+  bool open_object_ = false;  // samples wait for their object
+  uint64_t block_object_ = 0;  // object of the latest sample in the block
+  uint64_t previous_end_ = 0;  // of the latest sample of the same object and block
+  uint64_t open_end_ = 0;      // of the latest sample of the open object
+  std::string last_object_key_;
+
+  std::unordered_map<std::string, uint32_t> field_ids_;
+  std::vector<std::string> field_names_;  // by id
+  std::unordered_map<std::string, uint32_t> layout_ids_;
+  std::string layouts_;  // as stored
+  std::string scratch_;
+  std::unordered_map<std::string, uint32_t> class_ids_;
+  std::vector<Class> classes_;
+  bool labels_complete_ = true;
+  uint64_t label_runs_ = 0;
+  std::string last_label_;
+
+  uint64_t span_bytes_ = 0;
+  uint64_t max_span_ = 0;
+  Xxh3Stream fingerprint_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "base/buffer.h"
+#include "base/memory_budget.h"
+#include "base/status.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+/// Reads ranges of objects in parallel, ahead of who needs them, and hands them out in the order in which they were asked for. This
+/// is how whole data sets are scanned (building an index, packing), where first-byte latency must not be paid for each object.
+///
+/// Bounds: 256 requests, and the smaller of 128 MiB and half the budget in bytes; a larger single range is read alone. All bytes
+/// are reserved in the budget. Not thread-safe; the store must outlive it. The destructor cancels what is under way.
+class ReadAhead {
+ public:
+  struct Request {
+    std::string key;  // of the store
+    ByteRange range;  // an empty one costs no request
+    std::string if_match;
+    std::vector<SpanChecksum> checksums;
+  };
+  /// The next range to read, nullopt at the end. Called on the thread that calls Next().
+  using Source = std::function<absl::StatusOr<std::optional<Request>>()>;
+
+  struct Result {
+    Buffer bytes;
+    Reservation memory;
+  };
+
+  ReadAhead(ObjectStore& store, MemoryBudget& memory, Source source);
+  ~ReadAhead();
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  /// Waits for the next range; nullopt after the last. Let go of the result before, or the budget may refuse the next one:
+  /// ResourceExhausted, with the figure that would do. After an error only destruction is allowed.
+  absl::StatusOr<std::optional<Result>> Next();
+
+  /// The largest range that scans should ask for: several fit into the bounds above.
+  static uint64_t PieceBytes(const MemoryBudget& memory);
+
+ private:
+  struct Slot {
+    Result result;
+    bool done = false;
+    absl::Status status;
+  };
+
+  absl::Status Fill();
+  void Start(Request request, Reservation memory);
+
+  ObjectStore& store_;
+  MemoryBudget& memory_;
+  const Source source_;
+  const uint64_t window_bytes_;
+  std::optional<Request> refused_;  // waits for room
+  bool exhausted_ = false;
+  uint64_t bytes_ahead_ = 0;
+  std::stop_source stop_;
+
+  std::mutex mutex_;  // guards what callbacks touch: done and status of the slots
+  std::condition_variable changed_;
+  std::deque<std::unique_ptr<Slot>> slots_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "dataset/index.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// Where Millrace keeps what belongs to a data set; the objects below it are no samples.
+inline constexpr std::string_view kDatasetFolder = ".millrace/";
+inline constexpr std::string_view kIndexName = ".millrace/index";
+
+/// An object that is there while something writes the data set: what else is there is not whole yet.
+inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
+
+/// Lists the objects of a data set that hold samples, in index order, a few pages ahead.
+///
+/// Passed over are folder markers (keys ending in '/'), whatever is hidden (a component that starts with a dot), and objects whose
+/// name makes no sample (sample_name.h), e.g. LICENSE. What remains must be tar shards only (*.tar) or raw objects only:
+/// InvalidArgument names one of each otherwise, and a compressed shard. Blocking; not thread-safe.
+class SampleObjects {
+ public:
+  explicit SampleObjects(const Location& data) : data_(data) {}
+
+  /// The next object, its key taken below the data set's URI; nullopt after the last. FailedPrecondition when the data set is not
+  /// complete (kIncompleteName), or the store lists keys out of order.
+  absl::StatusOr<std::optional<IndexedObject>> Next();
+
+  /// Of the objects returned so far; meaningless before the first.
+  DataKind kind() const { return kind_; }
+
+  /// Bytes of all objects of the data set; 0 as long as the listing goes on.
+  uint64_t total_bytes() const { return listed_all_ ? listed_bytes_ : 0; }
+
+ private:
+  absl::Status ListAhead();
+  absl::Status Take(ObjectInfo object);
+
+  const Location data_;
+  std::deque<IndexedObject> ahead_;
+  std::string continuation_;
+  std::string last_key_;
+  std::string first_sample_;  // key of the one that decided kind_
+  DataKind kind_ = DataKind::kRawObjects;
+  bool listed_all_ = false;
+  uint64_t listed_bytes_ = 0;
+};
+
+/// Compares the objects of an index with those of the store: FailedPrecondition for the first that was changed, added or removed.
+/// Does nothing for data sets of more than 10,000 objects, where listing takes too long to do on each opening; reads of them
+/// still notice changed objects by their ETags.
+absl::Status CheckObjects(const Location& data, const Index& index);
+
+}  // namespace millrace

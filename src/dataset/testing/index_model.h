@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "dataset/index.h"
+#include "dataset/index_writer.h"
+#include "store/object_store.h"
+
+/// A naive model of an index, to hold the real one against. For tests and benchmarks only.
+
+namespace millrace::testing {
+
+/// Writes into a string that outlives it.
+class StringWriter final : public ObjectWriter {
+ public:
+  explicit StringWriter(std::string* out) : out_(out) {}
+  absl::Status Append(ByteSpan bytes) override {
+    out_->append(AsText(bytes));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<ObjectInfo> Commit() override { return ObjectInfo{}; }
+
+ private:
+  std::string* const out_;
+};
+
+struct ModelField {
+  std::string name;
+  uint64_t offset = 0;  // of the object
+  uint64_t length = 0;
+};
+
+struct ModelSample {
+  std::string key;
+  std::vector<ModelField> fields;  // as stored
+  uint32_t crc32c = 0;
+  std::string label;
+};
+
+struct ModelObject {
+  IndexedObject info;
+  std::vector<ModelSample> samples;
+};
+
+struct Model {
+  DataKind kind = DataKind::kTar;
+  std::vector<ModelObject> objects;
+};
+
+/// A data set of `samples` samples with all the variety that the format knows: odd keys, other fields and gaps, empty objects.
+Model RandomModel(DataKind kind, uint64_t samples, Rng& rng);
+
+/// A usual data set: shards of 2,000 samples `%08d` with a JPEG and a class.
+Model UsualModel(uint64_t samples, Rng& rng);
+
+absl::StatusOr<std::string> WriteIndex(const Model& model);
+
+/// Every sample and object of the index and everything it says of the whole, as text; or the first error.
+std::string Describe(const Index& index);
+/// The same, from the model.
+std::string Describe(const Model& model);
+
+}  // namespace millrace::testing

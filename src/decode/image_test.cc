@@ -1,0 +1,449 @@
+#include "decode/image.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "decode/geometry.h"
+#include "decode/resample.h"
+#include "decode/row_reader.h"
+#include "decode/testing/test_images.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::DecodeWhole;
+using testing::JpegKind;
+using testing::JpegOptions;
+using testing::MakeJpeg;
+using testing::MakePng;
+using testing::MakeRgb;
+
+ImageSpec Spec(int height, int width, int channels = 3) {
+  ImageSpec spec;
+  spec.height = height;
+  spec.width = width;
+  spec.channels = channels;
+  return spec;
+}
+
+absl::StatusOr<std::vector<uint8_t>> Decode(std::string_view encoded, const ImageSpec& spec, uint64_t key = 0) {
+  ImageDecoder decoder;
+  std::vector<uint8_t> out(spec.bytes());
+  RETURN_IF_ERROR(decoder.Decode(AsBytes(encoded), spec, key, std::as_writable_bytes(std::span(out))));
+  return out;
+}
+
+void ExpectError(std::string_view encoded, absl::StatusCode code, std::string_view message, const ImageSpec& spec = Spec(8, 8)) {
+  const auto out = Decode(encoded, spec);
+  ASSERT_FALSE(out.ok());
+  EXPECT_EQ(out.status().code(), code) << out.status();
+  EXPECT_THAT(std::string(ToStd(out.status().message())), HasSubstr(std::string(message)));
+}
+
+/// Without the fourth byte of each pixel.
+std::vector<uint8_t> Packed(const std::vector<uint8_t>& rgbx) {
+  std::vector<uint8_t> rgb(rgbx.size() / 4 * 3);
+  kernels::PackRgb(rgbx.data(), rgbx.size() / 4, rgb.data());
+  return rgb;
+}
+
+/// What Decode must give for a JPEG: all of it decoded by plain libjpeg, then resized.
+std::vector<uint8_t> ExpectedJpeg(const std::string& jpeg, const ImageSpec& spec, uint64_t key, int* part) {
+  const ImageSize full = *ReadImageSize(AsBytes(jpeg));
+  const SourceCrop crop = spec.augment ? RandomCrop(full, spec, key) : CenterCrop(full, spec);
+  *part = ChooseDenominator(crop, spec);
+  ImageSize size;
+  const int bytes = spec.channels == 3 ? 4 : 1;
+  std::vector<uint8_t> pixels = DecodeWhole(jpeg, *part, spec.channels, &size);
+  pixels.resize(pixels.size() + kernels::kSlackBytes);
+  ResizeAxis horizontal;
+  ResizeAxis vertical;
+  horizontal.Build(crop.x / *part, crop.width / *part, crop.left / *part, (crop.right + *part - 1) / *part, spec.width, crop.flip);
+  vertical.Build(crop.y / *part, crop.height / *part, crop.top / *part, (crop.bottom + *part - 1) / *part, spec.height, false);
+  EXPECT_LE(horizontal.end(), size.width);
+  EXPECT_LE(vertical.end(), size.height);
+  StreamResizer resizer;
+  EXPECT_TRUE(resizer.Start(horizontal, vertical, bytes).ok());
+  std::vector<uint8_t> out;
+  for (int y = vertical.begin(); y < vertical.end(); ++y) {
+    resizer.Push(pixels.data() + (static_cast<size_t>(y) * size.width + horizontal.begin()) * bytes,
+                 [&](int, const uint8_t* row) { out.insert(out.end(), row, row + static_cast<size_t>(spec.width) * bytes); });
+  }
+  return spec.channels == 3 ? Packed(out) : out;
+}
+
+TEST(JpegTest, FullSizeEqualsPlainLibjpegToTheBit) {
+  for (const JpegKind kind : {JpegKind::kYcc420, JpegKind::kYcc422, JpegKind::kYcc444, JpegKind::kRgb, JpegKind::kGrey}) {
+    for (const bool progressive : {false, true}) {
+      for (const auto& [width, height] : std::vector<std::pair<int, int>>{{1, 1}, {7, 5}, {16, 16}, {33, 50}, {64, 48}, {101, 67}}) {
+        const std::string jpeg = MakeJpeg(width, height, {.kind = kind, .progressive = progressive});
+        for (const int channels : {3, 1}) {
+          ImageSize size;
+          const std::vector<uint8_t> whole = DecodeWhole(jpeg, 1, channels, &size);
+          const auto out = Decode(jpeg, Spec(height, width, channels));
+          ASSERT_TRUE(out.ok()) << out.status();
+          EXPECT_EQ(*out, channels == 3 ? Packed(whole) : whole) << static_cast<int>(kind) << " " << width << "x" << height;
+        }
+      }
+    }
+  }
+}
+
+TEST(JpegTest, DecodingThePartEqualsCroppingTheWholeToTheBit) {
+  std::array<int, 9> parts{};
+  for (const JpegKind kind : {JpegKind::kYcc420, JpegKind::kYcc422, JpegKind::kYcc444, JpegKind::kGrey}) {
+    for (const bool progressive : {false, true}) {
+      for (const auto& [width, height] : std::vector<std::pair<int, int>>{{320, 240}, {163, 211}, {497, 97}}) {
+        const std::string jpeg = MakeJpeg(width, height, {.kind = kind, .progressive = progressive, .restart_rows = width % 3});
+        for (uint64_t key = 0; key < 24; ++key) {
+          ImageSpec spec = Spec(static_cast<int>(9 + key * 5), static_cast<int>(20 + key * 3), key % 2 == 0 ? 3 : 1);
+          spec.augment = key % 4 != 3;
+          int part = 0;
+          const std::vector<uint8_t> expected = ExpectedJpeg(jpeg, spec, key, &part);
+          const auto out = Decode(jpeg, spec, key);
+          ASSERT_TRUE(out.ok()) << out.status();
+          ASSERT_EQ(*out, expected) << "kind " << static_cast<int>(kind) << " progressive " << progressive << " " << width << "x"
+                                    << height << " key " << key << " part " << part;
+          ++parts[part];
+        }
+      }
+    }
+  }
+  // The test is only worth its name if all scales took part.
+  EXPECT_GT(parts[1], 50);
+  EXPECT_GT(parts[2], 50);
+  EXPECT_GT(parts[4], 20);
+  EXPECT_GT(parts[8], 5);
+}
+
+TEST(JpegTest, CmykAndYcckBecomeRgb) {
+  for (const JpegKind kind : {JpegKind::kCmyk, JpegKind::kYcck}) {
+    const std::string jpeg = MakeJpeg(48, 40, {.kind = kind, .quality = 100});
+    const std::vector<uint8_t> rgb = MakeRgb(48, 40);
+    const auto out = Decode(jpeg, Spec(40, 48));
+    ASSERT_TRUE(out.ok()) << out.status();
+    double error = 0;
+    for (size_t i = 0; i < out->size(); i += 3) {
+      const double light = (255 - rgb[i] / 4) / 255.0;
+      for (size_t c = 0; c < 3; ++c) error += std::abs((*out)[i + c] - rgb[i + c] * light);
+    }
+    // YCCK loses more, as its chroma is subsampled.
+    EXPECT_LT(error / static_cast<double>(out->size()), kind == JpegKind::kCmyk ? 1.0 : 4.0);
+    // Grey is the luma of those colours.
+    const auto grey = Decode(jpeg, Spec(40, 48, 1));
+    ASSERT_TRUE(grey.ok()) << grey.status();
+    for (size_t i = 0; i < grey->size(); ++i) {
+      const double luma = 0.299 * (*out)[3 * i] + 0.587 * (*out)[3 * i + 1] + 0.114 * (*out)[3 * i + 2];
+      ASSERT_NEAR((*grey)[i], luma, 0.51);
+    }
+  }
+}
+
+TEST(JpegTest, ArithmeticCodingWorks) {
+  const std::string jpeg = MakeJpeg(40, 30, {.arithmetic = true});
+  EXPECT_TRUE(Decode(jpeg, Spec(30, 40)).ok());
+}
+
+TEST(JpegTest, EveryTruncationIsDataLoss) {
+  for (const bool progressive : {false, true}) {
+    const std::string jpeg = MakeJpeg(40, 48, {.progressive = progressive});
+    for (const ImageSpec& spec : {Spec(48, 40), Spec(5, 40)}) {  // the whole; a part in the middle
+      for (size_t length = 0; length < jpeg.size(); ++length) {
+        const auto out = Decode(std::string_view(jpeg).substr(0, length), spec);
+        ASSERT_EQ(out.status().code(), absl::StatusCode::kDataLoss) << length << " of " << jpeg.size() << ": " << out.status();
+      }
+    }
+    EXPECT_TRUE(Decode(jpeg + "trailing bytes are not part of the image", Spec(5, 40)).ok());
+  }
+}
+
+TEST(JpegTest, DamageOutsideTheCropIsFound) {
+  // The last rows are overwritten with zeros, which end in an invalid state; the crop needs the first rows only.
+  std::string jpeg = MakeJpeg(64, 640);
+  ImageSpec spec = Spec(16, 64);
+  EXPECT_TRUE(Decode(jpeg, spec).ok());
+  const size_t tail = jpeg.size() * 9 / 10;
+  std::fill(jpeg.begin() + static_cast<ptrdiff_t>(tail), jpeg.end() - 2, '\xfe');
+  EXPECT_EQ(Decode(jpeg, spec).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(JpegTest, FlippedBytesNeverCrash) {
+  int damaged = 0;
+  for (const bool progressive : {false, true}) {
+    const std::string jpeg = MakeJpeg(33, 31, {.progressive = progressive});
+    for (size_t i = 0; i < jpeg.size(); ++i) {
+      for (const int mask : {0x01, 0x80, 0xff}) {
+        std::string bad = jpeg;
+        bad[i] = static_cast<char>(bad[i] ^ mask);
+        ImageSpec spec = Spec(16, 12);
+        spec.augment = i % 2 == 0;
+        const auto out = Decode(bad, spec, i);
+        if (out.ok()) continue;
+        ++damaged;
+        ASSERT_TRUE(out.status().code() == absl::StatusCode::kDataLoss || out.status().code() == absl::StatusCode::kInvalidArgument)
+            << out.status();
+        ASSERT_FALSE(out.status().message().empty());
+      }
+    }
+  }
+  EXPECT_GT(damaged, 300);
+}
+
+TEST(JpegTest, UnsupportedKindsAreNamed) {
+  ExpectError(MakeJpeg(16, 16, {.kind = JpegKind::kTwoComponents}), absl::StatusCode::kInvalidArgument, "2 components");
+  std::string twelve_bits = MakeJpeg(16, 16);
+  const size_t frame = twelve_bits.find("\xff\xc0");
+  twelve_bits[frame + 4] = 12;
+  ExpectError(twelve_bits, absl::StatusCode::kInvalidArgument, "precision 12");
+  std::string lossless = MakeJpeg(16, 16);
+  lossless[frame + 1] = '\xc3';
+  ExpectError(lossless, absl::StatusCode::kInvalidArgument, "SOF type 0xc3");
+}
+
+/// Claims another size without having the data.
+std::string WithSize(std::string jpeg, char marker, int width, int height) {
+  const size_t frame = jpeg.find(std::string{'\xff', marker});
+  EXPECT_NE(frame, std::string::npos);
+  jpeg[frame + 5] = static_cast<char>(height >> 8);
+  jpeg[frame + 6] = static_cast<char>(height);
+  jpeg[frame + 7] = static_cast<char>(width >> 8);
+  jpeg[frame + 8] = static_cast<char>(width);
+  return jpeg;
+}
+
+TEST(JpegTest, EnormousClaimsAreRefusedAtOnce) {
+  const std::string jpeg = MakeJpeg(16, 16);
+  ExpectError(WithSize(jpeg, '\xc0', 65500, 65500), absl::StatusCode::kInvalidArgument, "65500 x 65500 pixels is refused");
+  ExpectError(WithSize(jpeg, '\xc0', 65535, 16), absl::StatusCode::kInvalidArgument, "65500");
+  ExpectError(WithSize(jpeg, '\xc0', 0, 16), absl::StatusCode::kDataLoss, "damaged");
+  ExpectError(WithSize(jpeg, '\xc0', 16000, 16000), absl::StatusCode::kDataLoss, "damaged");
+  const std::string progressive = MakeJpeg(16, 16, {.progressive = true});
+  ExpectError(WithSize(progressive, '\xc2', 16000, 16000), absl::StatusCode::kInvalidArgument, "exceed the limit");
+}
+
+TEST(JpegTest, ManyScansAreRefused) {
+  EXPECT_TRUE(Decode(testing::MakeManyScans(32, 32, 60), Spec(8, 8)).ok());
+  ExpectError(testing::MakeManyScans(32, 32, 200), absl::StatusCode::kDataLoss, "more scans");
+}
+
+TEST(JpegTest, TablesOfAnEarlierImageAreNotUsed) {
+  const std::string good = MakeJpeg(16, 16);
+  std::string bare = good;
+  for (size_t at; (at = bare.find("\xff\xdb")) != std::string::npos;) {
+    bare.erase(at, 2 + static_cast<size_t>(static_cast<uint8_t>(bare[at + 2]) << 8 | static_cast<uint8_t>(bare[at + 3])));
+  }
+  ImageDecoder decoder;
+  const ImageSpec spec = Spec(16, 16);
+  std::vector<std::byte> out(spec.bytes());
+  EXPECT_TRUE(decoder.Decode(AsBytes(good), spec, 0, out).ok());
+  const absl::Status status = decoder.Decode(AsBytes(bare), spec, 0, out);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+}
+
+TEST(PngTest, EveryColourTypeAndDepth) {
+  const std::vector<std::pair<int, std::vector<int>>> kinds{
+      {0, {1, 2, 4, 8, 16}}, {2, {8, 16}}, {3, {1, 2, 4, 8}}, {4, {8, 16}}, {6, {8, 16}}};
+  for (const auto& [color_type, depths] : kinds) {
+    for (const int depth : depths) {
+      for (const bool interlaced : {false, true}) {
+        for (const auto& [width, height] : std::vector<std::pair<int, int>>{{1, 1}, {5, 3}, {37, 29}, {64, 64}}) {
+          if (interlaced && depth < 8) continue;  // spng cannot write those
+          const testing::Png png = MakePng(width, height, {.color_type = color_type, .depth = depth, .interlaced = interlaced});
+          const auto out = Decode(png.bytes, Spec(height, width));
+          ASSERT_TRUE(out.ok()) << out.status() << " type " << color_type << " depth " << depth;
+          ASSERT_EQ(*out, png.rgb) << "type " << color_type << " depth " << depth << " interlaced " << interlaced << " " << width;
+          const auto grey = Decode(png.bytes, Spec(height, width, 1));
+          ASSERT_TRUE(grey.ok());
+          for (size_t i = 0; i < grey->size(); ++i) {
+            const uint8_t* p = &png.rgb[3 * i];
+            ASSERT_EQ((*grey)[i], (p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PngTest, PartsOfInterlacedAndPlainImagesAgree) {
+  const testing::Png plain = MakePng(120, 90, {});
+  const testing::Png interlaced = MakePng(120, 90, {.interlaced = true});
+  ASSERT_EQ(plain.rgb, interlaced.rgb);
+  for (uint64_t key = 0; key < 20; ++key) {
+    for (const int channels : {3, 1}) {
+      ImageSpec spec = Spec(20, 30, channels);
+      spec.augment = key % 5 != 0;
+      EXPECT_EQ(*Decode(plain.bytes, spec, key), *Decode(interlaced.bytes, spec, key));
+    }
+  }
+}
+
+TEST(PngTest, EveryTruncationAndEveryFlippedByteIsDataLoss) {
+  for (const bool interlaced : {false, true}) {
+    const testing::Png png = MakePng(24, 20, {.color_type = 3, .interlaced = interlaced});
+    const ImageSpec spec = Spec(4, 24);
+    for (size_t length = 0; length < png.bytes.size(); ++length) {
+      const auto out = Decode(std::string_view(png.bytes).substr(0, length), spec);
+      ASSERT_EQ(out.status().code(), absl::StatusCode::kDataLoss) << length << ": " << out.status();
+    }
+    for (size_t i = 0; i < png.bytes.size(); ++i) {
+      std::string bad = png.bytes;
+      bad[i] = static_cast<char>(bad[i] ^ 0x10);
+      const auto out = Decode(bad, spec);
+      ASSERT_FALSE(out.ok()) << "byte " << i;
+      // A damaged width or height may be refused for its size before its checksum was read.
+      if (i >= 16 && i < 24 && out.status().code() == absl::StatusCode::kInvalidArgument) continue;
+      ASSERT_EQ(out.status().code(), absl::StatusCode::kDataLoss) << i << ": " << out.status();
+    }
+    EXPECT_TRUE(Decode(png.bytes + "trailing", spec).ok());
+  }
+}
+
+TEST(ImageTest, OtherFormatsAreNamed) {
+  const auto expect = [](std::string_view bytes, std::string_view name) {
+    ExpectError(bytes, absl::StatusCode::kInvalidArgument, name);
+    EXPECT_EQ(ReadImageSize(AsBytes(bytes)).status().code(), absl::StatusCode::kInvalidArgument);
+  };
+  expect("GIF89a..........", "GIF");
+  expect(std::string_view("RIFF\0\0\0\0WEBPVP8 ", 16), "WebP");
+  expect(std::string_view("II*\0....", 8), "TIFF");
+  expect(std::string_view("MM\0*....", 8), "TIFF");
+  expect("BM......", "BMP");
+  expect(std::string_view("\0\0\0\x20" "ftypavif....", 16), "AVIF");
+  expect(std::string_view("\0\0\0\x18" "ftypheic....", 16), "HEIF");
+  ExpectError("", absl::StatusCode::kDataLoss, "empty");
+  ExpectError("hello world", absl::StatusCode::kDataLoss, "11 bytes that begin with 68656c6c6f20776f");
+  ExpectError("\xff\xd8", absl::StatusCode::kDataLoss, "ffd8");
+}
+
+TEST(ImageTest, ReadsSizes) {
+  EXPECT_EQ(ReadImageSize(AsBytes(MakeJpeg(123, 45)))->width, 123);
+  EXPECT_EQ(ReadImageSize(AsBytes(MakeJpeg(123, 45)))->height, 45);
+  EXPECT_EQ(ReadImageSize(AsBytes(MakePng(67, 89, {}).bytes))->width, 67);
+  EXPECT_EQ(ReadImageSize(AsBytes(MakePng(67, 89, {}).bytes))->height, 89);
+}
+
+TEST(ImageTest, LayoutsAndTypesHoldTheSamePixels) {
+  const std::string jpeg = MakeJpeg(90, 70);
+  for (const int channels : {3, 1}) {
+    ImageSpec spec = Spec(32, 41, channels);
+    spec.mean = {0.485F, 0.456F, 0.406F};
+    spec.std = {0.229F, 0.224F, 0.225F};
+    const std::vector<uint8_t> base = *Decode(jpeg, spec);
+    for (const Layout layout : {Layout::kNhwc, Layout::kNchw}) {
+      for (const DType dtype : {DType::kU8, DType::kF32}) {
+        spec.layout = layout;
+        spec.dtype = dtype;
+        ImageDecoder decoder;
+        std::vector<std::byte> out(spec.bytes() + 1);
+        std::vector<std::byte> pixels(spec.pixels());
+        // One byte further, because nobody promised alignment.
+        const MutableByteSpan into = MutableByteSpan(out).subspan(1);
+        ASSERT_TRUE(decoder.Decode(AsBytes(jpeg), spec, 0, into, pixels).ok());
+        EXPECT_EQ(std::memcmp(pixels.data(), base.data(), base.size()), 0);
+        for (int y = 0; y < 32; ++y) {
+          for (int x = 0; x < 41; ++x) {
+            for (int c = 0; c < channels; ++c) {
+              const uint8_t pixel = base[(y * 41 + x) * channels + c];
+              const size_t at = layout == Layout::kNhwc ? (y * 41 + x) * channels + c : (c * 32 + y) * 41 + x;
+              if (dtype == DType::kU8) {
+                ASSERT_EQ(static_cast<uint8_t>(into[at]), pixel);
+              } else {
+                float value = 0;
+                std::memcpy(&value, &into[at * 4], 4);
+                ASSERT_EQ(value, static_cast<float>((pixel / 255.0 - double{spec.mean[c]}) / double{spec.std[c]}));
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ImageTest, FlipMirrorsTheSameCrop) {
+  const std::string jpeg = MakeJpeg(150, 100);
+  for (uint64_t key = 0; key < 10; ++key) {
+    ImageSpec spec = Spec(24, 25);
+    spec.augment = true;
+    spec.flip_probability = 0;
+    const std::vector<uint8_t> plain = *Decode(jpeg, spec, key);
+    spec.flip_probability = 1;
+    const std::vector<uint8_t> flipped = *Decode(jpeg, spec, key);
+    for (int y = 0; y < 24; ++y) {
+      for (int x = 0; x < 25; ++x) {
+        for (int c = 0; c < 3; ++c) ASSERT_EQ(flipped[(y * 25 + x) * 3 + c], plain[(y * 25 + 24 - x) * 3 + c]);
+      }
+    }
+  }
+}
+
+TEST(ImageTest, KeyMattersOnlyWhenAugmenting) {
+  const std::string jpeg = MakeJpeg(150, 100);
+  ImageSpec spec = Spec(24, 24);
+  EXPECT_EQ(*Decode(jpeg, spec, 1), *Decode(jpeg, spec, 2));
+  spec.augment = true;
+  EXPECT_EQ(*Decode(jpeg, spec, 1), *Decode(jpeg, spec, 1));
+  EXPECT_NE(*Decode(jpeg, spec, 1), *Decode(jpeg, spec, 2));
+}
+
+TEST(ImageTest, WhatWasDecodedBeforeLeavesNoTrace) {
+  const std::vector<std::string> images{MakeJpeg(640, 480), MakeJpeg(33, 300, {.progressive = true}), MakePng(200, 100, {.interlaced = true}).bytes,
+                                        MakeJpeg(50, 60, {.kind = JpegKind::kCmyk}), MakePng(10, 10, {.color_type = 0, .depth = 1}).bytes,
+                                        MakeJpeg(100, 100).substr(0, 900), "not an image"};
+  ImageDecoder used;
+  for (int round = 0; round < 60; ++round) {
+    const std::string& image = images[round * 5 % images.size()];
+    ImageSpec spec = Spec(1 + round * 7 % 90, 1 + round * 11 % 130, round % 3 == 0 ? 1 : 3);
+    spec.augment = round % 2 == 0;
+    spec.dtype = round % 5 == 0 ? DType::kF32 : DType::kU8;
+    spec.std[0] = static_cast<float>(1 + round % 4);
+    std::vector<uint8_t> out(spec.bytes());
+    const absl::Status status = used.Decode(AsBytes(image), spec, round, std::as_writable_bytes(std::span(out)));
+    const auto fresh = Decode(image, spec, round);
+    ASSERT_EQ(status.code(), fresh.status().code());
+    if (fresh.ok()) {
+      ASSERT_EQ(out, *fresh) << round;
+    }
+  }
+}
+
+TEST(ImageTest, OptionsAreChecked) {
+  const std::string jpeg = MakeJpeg(16, 16);
+  const auto expect = [](auto change, std::string_view message) {
+    ImageSpec spec;
+    change(spec);
+    const absl::Status status = spec.Check();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << message;
+    EXPECT_THAT(std::string(ToStd(status.message())), HasSubstr(std::string(message)));
+  };
+  EXPECT_TRUE(ImageSpec().Check().ok());
+  expect([](ImageSpec& s) { s.height = 0; }, "224 x 0");
+  expect([](ImageSpec& s) { s.width = -1; }, "-1 x 224");
+  expect([](ImageSpec& s) { s.width = 16385; }, "16384");
+  expect([](ImageSpec& s) { s.channels = 2; }, "2 channels");
+  expect([](ImageSpec& s) { s.crop_scale = {0, 1}; }, "crop scale");
+  expect([](ImageSpec& s) { s.crop_scale = {0.5, 1.5}; }, "crop scale");
+  expect([](ImageSpec& s) { s.crop_scale = {std::nan(""), 1}; }, "crop scale");
+  expect([](ImageSpec& s) { s.crop_ratio = {2, 1}; }, "crop ratio");
+  expect([](ImageSpec& s) { s.crop_ratio = {1, INFINITY}; }, "crop ratio");
+  expect([](ImageSpec& s) { s.flip_probability = 1.1; }, "flip probability");
+  expect([](ImageSpec& s) { s.mean[1] = INFINITY; }, "mean");
+  expect([](ImageSpec& s) { s.std[2] = 0; }, "deviation 0 of channel 2");
+
+  ImageDecoder decoder;
+  const ImageSpec spec = Spec(4, 4);
+  std::vector<std::byte> out(48);
+  EXPECT_TRUE(decoder.Decode(AsBytes(jpeg), spec, 0, out).ok());
+  EXPECT_EQ(decoder.Decode(AsBytes(jpeg), spec, 0, MutableByteSpan(out).first(47)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(decoder.Decode(AsBytes(jpeg), spec, 0, out, MutableByteSpan(out).first(1)).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,76 @@
+#include "decode/jpeg_guard.h"
+
+#include <fmt/format.h>
+#include <jerror.h>
+
+namespace millrace {
+namespace {
+
+const char* const kOwnMessages[] = {"it has more scans than any sound image needs"};
+
+}  // namespace
+
+JpegGuard::JpegGuard() {
+  jpeg_std_error(&manager_);
+  manager_.addon_message_table = kOwnMessages;
+  manager_.first_addon_message = kTooManyScans;
+  manager_.last_addon_message = kTooManyScans;
+  manager_.error_exit = OnError;
+  manager_.emit_message = OnMessage;
+  manager_.output_message = OnOutput;
+}
+
+void JpegGuard::Attach(jpeg_common_struct* object) {
+  object->err = &manager_;
+  object->client_data = this;
+}
+
+bool JpegGuard::Run(absl::FunctionRef<void()> body) {
+  if (setjmp(jump_) != 0) return false;
+  body();
+  return true;
+}
+
+absl::Status JpegGuard::status() const {
+  switch (code_) {
+    case JERR_ARITH_NOTIMPL:
+    case JERR_BAD_PRECISION:
+    case JERR_CONVERSION_NOTIMPL:
+    case JERR_IMAGE_TOO_BIG:
+    case JERR_SOF_UNSUPPORTED:
+      return absl::InvalidArgumentError(
+          fmt::format("cannot decode this kind of JPEG: {}; store it as a baseline 8-bit JPEG", message_));
+    case JERR_NO_BACKING_STORE:
+      return absl::InvalidArgumentError(
+          "cannot decode this JPEG: its scans must be held in memory and exceed the limit; store it as a baseline JPEG");
+    case JERR_OUT_OF_MEMORY:
+      return absl::ResourceExhaustedError("out of memory while decoding a JPEG");
+    default:
+      return absl::DataLossError(fmt::format("the JPEG is damaged: {}", message_));
+  }
+}
+
+void JpegGuard::OnError(j_common_ptr object) { static_cast<JpegGuard*>(object->client_data)->Leave(object); }
+
+void JpegGuard::OnMessage(j_common_ptr object, int level) {
+  if (level >= 0) return;  // a trace
+  switch (object->err->msg_code) {
+    // Odd descriptions of the image, which leave its pixels whole.
+    case JWRN_ADOBE_XFORM:
+    case JWRN_BOGUS_ICC:
+    case JWRN_JFIF_MAJOR:
+      return;
+    default:
+      static_cast<JpegGuard*>(object->client_data)->Leave(object);
+  }
+}
+
+void JpegGuard::OnOutput(j_common_ptr) {}
+
+void JpegGuard::Leave(j_common_ptr object) {
+  code_ = object->err->msg_code;
+  object->err->format_message(object, message_);
+  std::longjmp(jump_, 1);
+}
+
+}  // namespace millrace

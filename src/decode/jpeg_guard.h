@@ -1,0 +1,48 @@
+#pragma once
+
+#include <csetjmp>
+#include <cstdio>
+#include <string>
+
+#include <jpeglib.h>
+
+#include "absl/functional/function_ref.h"
+#include "base/status.h"
+
+namespace millrace {
+
+/// libjpeg reports errors by a callback that must not return; this is the one place where Millrace jumps out of it. Holds one error
+/// manager for one libjpeg object. Not thread-safe, not movable (libjpeg points at it).
+class JpegGuard {
+ public:
+  /// A message code of our own, for an error_exit beside those of libjpeg.
+  static constexpr int kTooManyScans = 1000;
+
+  JpegGuard();
+  JpegGuard(const JpegGuard&) = delete;
+  JpegGuard& operator=(const JpegGuard&) = delete;
+
+  /// Makes `object`, not yet created, report here. Uses its client_data.
+  void Attach(jpeg_common_struct* object);
+
+  /// Runs libjpeg calls. After an error, or a warning that means damage, the rest of `body` is skipped and status() says why: so `body`
+  /// must own nothing (no destructors run). The libjpeg object may then only be destroyed.
+  bool Run(absl::FunctionRef<void()> body);
+
+  /// Why Run returned false: InvalidArgument for kinds of JPEG that cannot be decoded, ResourceExhausted without memory, else
+  /// DataLoss.
+  absl::Status status() const;
+
+ private:
+  static void OnError(j_common_ptr object);
+  static void OnMessage(j_common_ptr object, int level);
+  static void OnOutput(j_common_ptr object);
+  [[noreturn]] void Leave(j_common_ptr object);
+
+  jpeg_error_mgr manager_{};
+  std::jmp_buf jump_;
+  int code_ = 0;
+  char message_[JMSG_LENGTH_MAX] = {};
+};
+
+}  // namespace millrace

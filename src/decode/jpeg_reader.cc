@@ -1,0 +1,170 @@
+#include "decode/jpeg_reader.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "decode/jpeg_guard.h"
+#include "decode/resample_kernels.h"
+
+namespace millrace {
+namespace {
+
+/// Rows read at a time: enough to make the call cheap, few enough to stay in the cache.
+constexpr int kStripRows = 16;
+/// Columns read beyond the window: smooth chroma upsampling looks at neighbours, and takes the border of what is read for the border
+/// of the image.
+constexpr int kMargin = 2;
+/// Each scan of a progressive file goes over all its pixels, so a small file with many would cost without end. Encoders write about
+/// ten.
+constexpr int kMaxScans = 100;
+
+/// (a * b) / 255, rounded.
+uint8_t MulDiv255(int a, int b) {
+  const int product = a * b + 128;
+  return static_cast<uint8_t>(((product >> 8) + product) >> 8);
+}
+
+/// Inverted CMYK, so that each ink is what it leaves of the light.
+void RgbxFromCmyk(uint8_t* row, size_t pixels) {
+  for (size_t i = 0; i < pixels; ++i) {
+    uint8_t* p = row + 4 * i;
+    const int light = p[3];
+    for (int c = 0; c < 3; ++c) p[c] = static_cast<uint8_t>(light - MulDiv255(255 - p[c], light));
+  }
+}
+
+class JpegReader final : public RowReader {
+ public:
+  ~JpegReader() override { Close(); }
+
+  absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
+  bool can_shrink() const override { return true; }
+  absl::Status Start(const Window& window, int denominator, int channels) override;
+  absl::StatusOr<RowBlock> Next() override;
+  absl::Status Finish() override;
+  void Close() override;
+
+ private:
+  static void OnProgress(j_common_ptr object);
+
+  JpegGuard guard_;
+  jpeg_decompress_struct jpeg_{};
+  jpeg_progress_mgr progress_{};
+  bool created_ = false;
+  Window window_;
+  int channels_ = 0;
+  JDIMENSION first_column_ = 0;  // of what libjpeg decodes
+  size_t stride_ = 0;
+  std::vector<uint8_t> strip_;
+};
+
+void JpegReader::Close() {
+  if (created_) jpeg_destroy_decompress(&jpeg_);
+  created_ = false;
+}
+
+absl::StatusOr<ImageSize> JpegReader::Open(ByteSpan encoded) {
+  // A new object for each image: libjpeg keeps Huffman and quantisation tables, and a file that lacks them would be decoded with those
+  // of the image before.
+  Close();
+  guard_.Attach(reinterpret_cast<j_common_ptr>(&jpeg_));
+  const bool ok = guard_.Run([&] {
+    jpeg_create_decompress(&jpeg_);
+    created_ = true;
+    jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size());
+    jpeg_read_header(&jpeg_, TRUE);
+  });
+  if (!ok) return guard_.status();
+  RETURN_IF_ERROR(CheckImageSize(jpeg_.image_width, jpeg_.image_height));
+  return ImageSize{static_cast<int>(jpeg_.image_width), static_cast<int>(jpeg_.image_height)};
+}
+
+void JpegReader::OnProgress(j_common_ptr object) {
+  const auto* jpeg = reinterpret_cast<j_decompress_ptr>(object);
+  if (jpeg->input_scan_number > kMaxScans) {
+    object->err->msg_code = JpegGuard::kTooManyScans;
+    object->err->error_exit(object);
+  }
+}
+
+absl::Status JpegReader::Start(const Window& window, int denominator, int channels) {
+  window_ = window;
+  channels_ = channels;
+  const bool cmyk = jpeg_.num_components == 4;
+  if (jpeg_.num_components != 1 && jpeg_.num_components != 3 && !cmyk) {
+    return absl::InvalidArgumentError(
+        fmt::format("cannot decode a JPEG of {} components; store it as RGB or grey", jpeg_.num_components));
+  }
+  const bool ok = guard_.Run([&] {
+    jpeg_.scale_num = 1;
+    jpeg_.scale_denom = static_cast<unsigned>(denominator);
+    jpeg_.out_color_space = cmyk ? JCS_CMYK : channels == 1 ? JCS_GRAYSCALE : JCS_EXT_RGBX;
+    jpeg_.dct_method = JDCT_ISLOW;
+    jpeg_.do_block_smoothing = FALSE;  // looks at neighbouring blocks, so that a part would not equal the whole
+    jpeg_.mem->max_memory_to_use = static_cast<long>(kMaxCodecBytes);
+    progress_.progress_monitor = OnProgress;
+    jpeg_.progress = &progress_;
+    jpeg_start_decompress(&jpeg_);
+    first_column_ = 0;
+    const auto width = static_cast<int>(jpeg_.output_width);
+    const int left = std::max(window.left - kMargin, 0);
+    const int right = std::min(window.right + kMargin, width);
+    if (left > 0 || right < width) {
+      first_column_ = static_cast<JDIMENSION>(left);
+      auto columns = static_cast<JDIMENSION>(right - left);
+      jpeg_crop_scanline(&jpeg_, &first_column_, &columns);
+    }
+    if (window.top > 0) jpeg_skip_scanlines(&jpeg_, static_cast<JDIMENSION>(window.top));
+  });
+  if (!ok) return guard_.status();
+  stride_ = static_cast<size_t>(jpeg_.output_width) * jpeg_.output_components + kernels::kSlackBytes;
+  if (strip_.size() < stride_ * kStripRows) strip_.resize(stride_ * kStripRows);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RowBlock> JpegReader::Next() {
+  const int wanted = std::min(kStripRows, window_.bottom - static_cast<int>(jpeg_.output_scanline));
+  int rows = 0;
+  const bool ok = guard_.Run([&] {
+    while (rows < wanted) {
+      JSAMPROW pointers[kStripRows];
+      for (int i = rows; i < wanted; ++i) pointers[i - rows] = strip_.data() + stride_ * i;
+      rows += static_cast<int>(jpeg_read_scanlines(&jpeg_, pointers, static_cast<JDIMENSION>(wanted - rows)));
+    }
+  });
+  if (!ok) return guard_.status();
+  if (jpeg_.out_color_space == JCS_CMYK) {
+    for (int i = 0; i < rows; ++i) {
+      uint8_t* const row = strip_.data() + stride_ * i;
+      RgbxFromCmyk(row, jpeg_.output_width);
+      if (channels_ == 1) GreyFromRgbx(row, jpeg_.output_width, row);
+    }
+  }
+  const size_t offset = static_cast<size_t>(window_.left - static_cast<int>(first_column_)) * (channels_ == 1 ? 1 : 4);
+  return RowBlock{strip_.data() + offset, stride_, rows};
+}
+
+absl::Status JpegReader::Finish() {
+  // With several scans, all of the file was read before the first row.
+  if (jpeg_has_multiple_scans(&jpeg_)) return absl::OkStatus();
+  const bool ok = guard_.Run([&] {
+    // Skipping to the very end would stop reading; so the last row is decoded.
+    if (jpeg_.output_scanline + 1 < jpeg_.output_height) {
+      jpeg_skip_scanlines(&jpeg_, jpeg_.output_height - 1 - jpeg_.output_scanline);
+    }
+    while (jpeg_.output_scanline < jpeg_.output_height) {
+      JSAMPROW row = strip_.data();
+      jpeg_read_scanlines(&jpeg_, &row, 1);
+    }
+    jpeg_finish_decompress(&jpeg_);
+  });
+  return ok ? absl::OkStatus() : guard_.status();
+}
+
+}  // namespace
+
+std::unique_ptr<RowReader> MakeJpegReader() { return std::make_unique<JpegReader>(); }
+
+}  // namespace millrace

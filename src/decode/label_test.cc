@@ -1,0 +1,85 @@
+#include "decode/label.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+absl::StatusOr<LabelValue> Parse(std::string_view kind, std::string_view text) {
+  absl::StatusOr<LabelSpec> spec = LabelSpec::Parse(kind);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return ParseLabel(AsBytes(text), *spec);
+}
+
+void ExpectDataLoss(std::string_view kind, std::string_view text, std::string_view part) {
+  const auto value = Parse(kind, text);
+  ASSERT_FALSE(value.ok()) << kind << ": " << text;
+  EXPECT_EQ(value.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(ToStd(value.status().message()).find(part), std::string_view::npos) << value.status();
+}
+
+TEST(LabelTest, Integers) {
+  EXPECT_EQ(*Parse("int", "7"), LabelValue(int64_t{7}));
+  EXPECT_EQ(*Parse("int", " -12\r\n"), LabelValue(int64_t{-12}));
+  EXPECT_EQ(*Parse("int", "0009"), LabelValue(int64_t{9}));
+  EXPECT_EQ(*Parse("int", "9223372036854775807\n"), LabelValue(INT64_MAX));
+  EXPECT_EQ(*Parse("int", "-9223372036854775808"), LabelValue(INT64_MIN));
+}
+
+TEST(LabelTest, WhatIsNotAnInteger) {
+  for (const std::string_view text : {"", " ", "\n", "x", "1 2", "1.5", "0x10", "--1", "+1", "9223372036854775808", "1e3"}) {
+    ExpectDataLoss("int", text, "not an integer");
+  }
+  ExpectDataLoss("int", std::string_view("1\0", 2), "\"1?\"");
+}
+
+TEST(LabelTest, Text) {
+  EXPECT_EQ(*Parse("text", "tabby cat\n"), LabelValue(std::string("tabby cat\n")));
+  EXPECT_EQ(*Parse("text", ""), LabelValue(std::string()));
+  const std::string all = "a\u00e9\u20ac\U0001f600\xf4\x8f\xbf\xbf";
+  EXPECT_EQ(*Parse("text", all), LabelValue(all));
+}
+
+TEST(LabelTest, WhatIsNotUtf8) {
+  for (const std::string_view bytes : {"\x80", "\xc0\xaf", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80",
+                                       "\xf5\x80\x80\x80", "\xc3", "\xe2\x82", "\xf0\x9f\x98", "\xc3(", "\xff"}) {
+    ExpectDataLoss("text", std::string("ok") + std::string(bytes), "not UTF-8 at byte 2");
+  }
+}
+
+TEST(LabelTest, JsonFields) {
+  constexpr std::string_view kText = R"({"label": 3, "a": {"b": [{"c": "x"}, 2.5]}, "big": 18446744073709551615, "": {"": -4}, "t": true})";
+  EXPECT_EQ(*Parse("json:label", kText), LabelValue(int64_t{3}));
+  EXPECT_EQ(*Parse("json:a.b.0.c", kText), LabelValue(std::string("x")));
+  EXPECT_EQ(*Parse("json:a.b.1", kText), LabelValue(2.5));
+  EXPECT_EQ(*Parse("json:.", kText), LabelValue(int64_t{-4}));
+  ExpectDataLoss("json:none", kText, "has no \"none\"");
+  ExpectDataLoss("json:a.b.2", kText, "has no \"2\" (of the path \"a.b.2\")");
+  ExpectDataLoss("json:a.b.-1", kText, "has no \"-1\"");
+  ExpectDataLoss("json:a.b.x", kText, "has no \"x\"");
+  ExpectDataLoss("json:label.x", kText, "has no \"x\"");
+  ExpectDataLoss("json:big", kText, "neither a string nor a number of 64 bits");
+  ExpectDataLoss("json:t", kText, "neither a string");
+  ExpectDataLoss("json:a", kText, "neither a string");
+}
+
+TEST(LabelTest, BrokenJson) {
+  for (const std::string_view text : {"", "{", "{\"a\": 1", "{\"a\": 1} x", "{a: 1}", "{\"a\": 1e999}", "{\"a\": \"\xff\"}"}) {
+    ExpectDataLoss("json:a", text, "not JSON");
+  }
+  ExpectDataLoss("json:a", std::string(200'000, '['), "not JSON");
+}
+
+TEST(LabelTest, SizeIsBounded) {
+  ExpectDataLoss("text", std::string(kMaxLabelBytes + 1, 'a'), "limit");
+  EXPECT_TRUE(Parse("text", std::string(kMaxLabelBytes, 'a')).ok());
+}
+
+TEST(LabelTest, UnknownKinds) {
+  for (const std::string_view kind : {"", "integer", "json", "json:", "INT"}) {
+    EXPECT_EQ(LabelSpec::Parse(kind).status().code(), absl::StatusCode::kInvalidArgument) << kind;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,139 @@
+#include "decode/png_reader.h"
+
+#include <cstring>
+#include <vector>
+
+#include <fmt/format.h>
+#include <spng.h>
+
+#include "decode/resample_kernels.h"
+
+namespace millrace {
+namespace {
+
+/// Of one ancillary chunk (colour profile, text) once inflated, and of all that are kept.
+constexpr size_t kMaxChunkBytes = size_t{16} << 20;
+constexpr size_t kPixelBytes = 4;
+/// A larger buffer (of an interlaced image) is not kept for the next image.
+constexpr size_t kMaxKeptBytes = size_t{4} << 20;
+
+absl::Status Damaged(int error) {
+  if (error == SPNG_EMEM) return absl::ResourceExhaustedError("out of memory while decoding a PNG");
+  return absl::DataLossError(fmt::format("the PNG is damaged: {}", spng_strerror(error)));
+}
+
+class PngReader final : public RowReader {
+ public:
+  absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
+  bool can_shrink() const override { return false; }
+  absl::Status Start(const Window& window, int denominator, int channels) override;
+  absl::StatusOr<RowBlock> Next() override;
+  absl::Status Finish() override;
+  void Close() override;
+
+ private:
+  struct FreeContext {
+    void operator()(spng_ctx* context) const { spng_ctx_free(context); }
+  };
+
+  static int Read(spng_ctx* context, void* reader, void* into, size_t length);
+  absl::Status ReadRow();
+
+  std::unique_ptr<spng_ctx, FreeContext> png_;
+  ByteSpan encoded_;
+  size_t position_ = 0;
+  spng_ihdr header_{};
+  Window window_;
+  int channels_ = 0;
+  int next_row_ = 0;
+  size_t row_bytes_ = 0;
+  std::vector<uint8_t> pixels_;  // one row; all rows of an interlaced image
+};
+
+absl::StatusOr<ImageSize> PngReader::Open(ByteSpan encoded) {
+  png_.reset(spng_ctx_new(0));
+  if (png_ == nullptr) return Damaged(SPNG_EMEM);
+  int error = spng_set_crc_action(png_.get(), SPNG_CRC_ERROR, SPNG_CRC_ERROR);
+  if (error == 0) error = spng_set_chunk_limits(png_.get(), kMaxChunkBytes, kMaxChunkBytes);
+  encoded_ = encoded;
+  position_ = 0;
+  if (error == 0) error = spng_set_png_stream(png_.get(), Read, this);
+  if (error == 0) error = spng_get_ihdr(png_.get(), &header_);
+  if (error != 0) return Damaged(error);
+  RETURN_IF_ERROR(CheckImageSize(header_.width, header_.height));
+  return ImageSize{static_cast<int>(header_.width), static_cast<int>(header_.height)};
+}
+
+absl::Status PngReader::Start(const Window& window, int /*denominator*/, int channels) {
+  window_ = window;
+  channels_ = channels;
+  next_row_ = 0;
+  row_bytes_ = header_.width * kPixelBytes;
+  const bool interlaced = header_.interlace_method != SPNG_INTERLACE_NONE;
+  const size_t bytes = row_bytes_ * (interlaced ? header_.height : 1);
+  if (bytes > kMaxCodecBytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("an interlaced PNG of {} x {} pixels needs {} MiB to decode and the limit is {} MiB; store it without interlacing",
+                    header_.width, header_.height, bytes >> 20, kMaxCodecBytes >> 20));
+  }
+  if (pixels_.size() < bytes + kernels::kSlackBytes) pixels_.resize(bytes + kernels::kSlackBytes);
+  if (interlaced) {
+    const int error = spng_decode_image(png_.get(), pixels_.data(), bytes, SPNG_FMT_RGBA8, 0);
+    return error == 0 ? absl::OkStatus() : Damaged(error);
+  }
+  const int error = spng_decode_image(png_.get(), nullptr, 0, SPNG_FMT_RGBA8, SPNG_DECODE_PROGRESSIVE);
+  if (error != 0) return Damaged(error);
+  while (next_row_ < window.top) RETURN_IF_ERROR(ReadRow());
+  return absl::OkStatus();
+}
+
+void PngReader::Close() {
+  png_.reset();
+  if (pixels_.size() > kMaxKeptBytes) std::vector<uint8_t>().swap(pixels_);
+}
+
+int PngReader::Read(spng_ctx* /*context*/, void* reader, void* into, size_t length) {
+  auto& self = *static_cast<PngReader*>(reader);
+  if (length > self.encoded_.size() - self.position_) return SPNG_IO_EOF;
+  std::memcpy(into, self.encoded_.data() + self.position_, length);
+  self.position_ += length;
+  return SPNG_OK;
+}
+
+absl::Status PngReader::ReadRow() {
+  const int error = spng_decode_row(png_.get(), pixels_.data(), row_bytes_);
+  ++next_row_;
+  const bool last = next_row_ == static_cast<int>(header_.height);
+  return error == 0 || (last && error == SPNG_EOI) ? absl::OkStatus() : Damaged(error);
+}
+
+absl::StatusOr<RowBlock> PngReader::Next() {
+  uint8_t* first = pixels_.data();
+  int rows = 1;
+  if (header_.interlace_method == SPNG_INTERLACE_NONE) {
+    RETURN_IF_ERROR(ReadRow());
+  } else {
+    rows = window_.bottom - window_.top;
+    first += row_bytes_ * window_.top;
+  }
+  if (channels_ == 1) {
+    for (int i = 0; i < rows; ++i) GreyFromRgbx(first + row_bytes_ * i, header_.width, first + row_bytes_ * i);
+    return RowBlock{first + window_.left, row_bytes_, rows};
+  }
+  return RowBlock{first + window_.left * kPixelBytes, row_bytes_, rows};
+}
+
+absl::Status PngReader::Finish() {
+  if (header_.interlace_method == SPNG_INTERLACE_NONE) {
+    while (next_row_ < static_cast<int>(header_.height)) RETURN_IF_ERROR(ReadRow());
+  }
+  const int error = spng_decode_chunks(png_.get());  // up to IEND, whose checksum spng reads but does not insist on
+  if (error != 0) return Damaged(error);
+  return AsText(encoded_.first(position_)).ends_with("IEND\xae\x42\x60\x82") ? absl::OkStatus() : Damaged(SPNG_ECHUNK_CRC);
+}
+
+}  // namespace
+
+std::unique_ptr<RowReader> MakePngReader() { return std::make_unique<PngReader>(); }
+
+}  // namespace millrace

@@ -1,0 +1,105 @@
+#include "decode/resample.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace millrace {
+namespace {
+
+constexpr double kUnit = 1 << kernels::kWeightBits;
+
+}  // namespace
+
+void ResizeAxis::Build(double from, double size, int low, int high, int outputs, bool reverse) {
+  const double scale = size / outputs;
+  const double support = std::max(scale, 1.0);
+  // A window of 2 * support touches at most that many pixels.
+  const int most = std::min(static_cast<int>(std::ceil(2 * support)) + 1, high - low);
+  stride_ = (most + 3) / 4 * 4;
+  first_.resize(outputs);
+  relative_.resize(outputs);
+  weights_.assign(static_cast<size_t>(outputs) * stride_, 0);
+  taps_ = 1;
+  for (int i = 0; i < outputs; ++i) {
+    const double center = from + (i + 0.5) * scale;
+    const auto raw = [&](int pixel) { return 1 - std::abs(pixel + 0.5 - center) / support; };
+    int begin = std::clamp(static_cast<int>(std::floor(center - support + 0.5)), low, high - 1);
+    int end = std::clamp(static_cast<int>(std::floor(center + support + 0.5)), begin + 1, high);
+    while (begin + 1 < end && raw(begin) <= 0) ++begin;
+    while (end - 1 > begin && raw(end - 1) <= 0) --end;
+    end = std::min(end, begin + most);
+    double total = 0;
+    for (int pixel = begin; pixel < end; ++pixel) total += raw(pixel);
+    // Rounding the running sum, not each weight, makes the weights add up to exactly one however many there are.
+    int32_t* weight = weights_.data() + static_cast<size_t>(reverse ? outputs - 1 - i : i) * stride_;
+    double running = 0;
+    int32_t before = 0;
+    for (int pixel = begin; pixel < end; ++pixel) {
+      running += raw(pixel);
+      const auto now = static_cast<int32_t>(pixel + 1 == end ? kUnit : std::floor(running / total * kUnit + 0.5));
+      weight[pixel - begin] = now - before;
+      before = now;
+    }
+    first_[reverse ? outputs - 1 - i : i] = begin;
+    taps_ = std::max(taps_, end - begin);
+  }
+  // All outputs get the same number of taps. Where that would reach beyond the last pixel, the window moves back.
+  begin_ = high;
+  end_ = low;
+  for (int i = 0; i < outputs; ++i) {
+    const int shift = std::max(0, first_[i] + taps_ - high);
+    if (shift > 0) {
+      int32_t* weight = weights_.data() + static_cast<size_t>(i) * stride_;
+      std::copy_backward(weight, weight + taps_ - shift, weight + taps_);
+      std::fill(weight, weight + shift, 0);
+      first_[i] -= shift;
+    }
+    begin_ = std::min(begin_, first_[i]);
+    end_ = std::max(end_, first_[i] + taps_);
+  }
+  for (int i = 0; i < outputs; ++i) relative_[i] = first_[i] - begin_;
+}
+
+absl::Status StreamResizer::Start(const ResizeAxis& horizontal, const ResizeAxis& vertical, int channels) {
+  horizontal_ = &horizontal;
+  vertical_ = &vertical;
+  channels_ = channels;
+  next_row_ = vertical.begin();
+  next_output_ = 0;
+  row_size_ = static_cast<size_t>(horizontal.outputs()) * channels + kernels::kSlackBytes;
+  const size_t ring = row_size_ * vertical.taps();
+  if (ring * sizeof(int16_t) > kMaxRingBytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("cannot reduce {} rows to {} of {} pixels in one step: it would take {} MiB of memory; choose an output size "
+                    "nearer to that of the images",
+                    vertical.end() - vertical.begin(), vertical.outputs(), horizontal.outputs(), ring * sizeof(int16_t) >> 20));
+  }
+  if (ring_.size() < ring) ring_.resize(ring);
+  taps_.resize(vertical.taps());
+  if (out_.size() < row_size_) out_.resize(row_size_);
+  return absl::OkStatus();
+}
+
+void StreamResizer::Absorb(const uint8_t* row) {
+  int16_t* const slot = ring_.data() + static_cast<size_t>(next_row_ % vertical_->taps()) * row_size_;
+  if (channels_ == 4) {
+    kernels::ResizeRowRgbx(row, horizontal_->view(), slot);
+  } else {
+    kernels::ResizeRowGrey(row, horizontal_->view(), slot);
+  }
+  ++next_row_;
+}
+
+const uint8_t* StreamResizer::Blend() {
+  const int first = vertical_->first(next_output_);
+  for (int k = 0; k < vertical_->taps(); ++k) {
+    taps_[k] = ring_.data() + static_cast<size_t>((first + k) % vertical_->taps()) * row_size_;
+  }
+  kernels::BlendRows(taps_.data(), vertical_->weights(next_output_), vertical_->taps(),
+                     static_cast<size_t>(horizontal_->outputs()) * channels_, out_.data());
+  return out_.data();
+}
+
+}  // namespace millrace

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// The inner loops of resizing and packing, in SIMD for the best instruction set of the machine (Google Highway, chosen at run time).
+/// All arithmetic is on integers, so every instruction set gives the same result. Pointers need no alignment.
+
+namespace millrace::kernels {
+
+/// Weights are fixed-point numbers of this many fraction bits; those of one output sum to exactly 1 << kWeightBits.
+inline constexpr int kWeightBits = 14;
+/// Rows between the two passes keep this many fraction bits: 255 << 7 still fits into 16 bits.
+inline constexpr int kRowBits = 7;
+/// What a kernel may read beyond the end of a row of pixels, and what it may write beyond the end of its output.
+inline constexpr size_t kSlackBytes = 128;
+
+/// The weights of one axis. Output i is the sum over k < taps of weights[i * stride + k] * pixel[first[i] + k].
+struct Weights {
+  const int32_t* first = nullptr;
+  const int32_t* weights = nullptr;
+  int outputs = 0;
+  int taps = 0;
+  int stride = 0;  // >= taps, a multiple of 4; weights beyond taps are zero
+};
+
+/// One row of RGBX pixels (4 bytes each) becomes `outputs` pixels of 4 fixed-point numbers.
+void ResizeRowRgbx(const uint8_t* row, const Weights& weights, int16_t* out);
+/// The same for one byte a pixel.
+void ResizeRowGrey(const uint8_t* row, const Weights& weights, int16_t* out);
+/// The weighted sum of `taps` rows of `size` numbers each, as bytes. Writes up to kSlackBytes more; rows are as long as that, too.
+void BlendRows(const int16_t* const* rows, const int32_t* weights, int taps, size_t size, uint8_t* out);
+/// Drops every fourth byte.
+void PackRgb(const uint8_t* rgbx, size_t pixels, uint8_t* rgb);
+/// Takes the three colours apart.
+void SplitRgb(const uint8_t* rgbx, size_t pixels, uint8_t* red, uint8_t* green, uint8_t* blue);
+
+}  // namespace millrace::kernels

@@ -1,0 +1,27 @@
+#include "decode/row_reader.h"
+
+#include <fmt/format.h>
+
+namespace millrace {
+
+absl::Status CheckImageSize(int64_t width, int64_t height) {
+  if (width < 1 || height < 1) {
+    return absl::DataLossError(fmt::format("the image claims to have {} x {} pixels", width, height));
+  }
+  if (width > kMaxImageSide || height > kMaxImageSide || width * height > kMaxImagePixels) {
+    return absl::InvalidArgumentError(
+        fmt::format("an image of {} x {} pixels is refused: the limits are {} a side and {} in all, against files that claim "
+                    "enormous sizes; shrink it when packing",
+                    width, height, kMaxImageSide, kMaxImagePixels));
+  }
+  return absl::OkStatus();
+}
+
+void GreyFromRgbx(const uint8_t* rgbx, size_t pixels, uint8_t* grey) {
+  for (size_t i = 0; i < pixels; ++i) {
+    const uint8_t* p = rgbx + 4 * i;
+    grey[i] = static_cast<uint8_t>((p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16);
+  }
+}
+
+}  // namespace millrace

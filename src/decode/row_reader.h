@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "decode/image.h"
+
+namespace millrace {
+
+/// No image above these is decoded: they are the largest that libjpeg takes, and what bounds the time that a small file can cost.
+inline constexpr int kMaxImageSide = 65'500;
+inline constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
+/// What a codec may hold at once of an image that cannot be streamed (progressive JPEG, interlaced PNG).
+inline constexpr size_t kMaxCodecBytes = size_t{256} << 20;
+
+absl::Status CheckImageSize(int64_t width, int64_t height);
+
+/// The part of an image that is needed, in pixels after shrinking; right and bottom are one past the last.
+struct Window {
+  int left = 0;
+  int top = 0;
+  int right = 0;
+  int bottom = 0;
+};
+
+/// Some rows of the window, in order. Valid until the next call; `first` points at the window's left pixel. A row is readable for
+/// kernels::kSlackBytes beyond its last pixel.
+struct RowBlock {
+  const uint8_t* first = nullptr;
+  size_t stride = 0;
+  int rows = 0;
+};
+
+/// Reads the pixels of one encoded image, top down. Calls come in this order: Open, Start, Next until the window's rows are read,
+/// Finish, Close. The encoded bytes must live that long. After an error only Close and Open may follow. Not thread-safe. Errors are
+/// as in ImageDecoder::Decode.
+class RowReader {
+ public:
+  virtual ~RowReader() = default;
+
+  virtual absl::StatusOr<ImageSize> Open(ByteSpan encoded) = 0;
+
+  /// Whether Start takes denominators other than 1.
+  virtual bool can_shrink() const = 0;
+
+  /// `denominator` 1, 2, 4 or 8 shrinks to that part, rounding up; the window lies within the shrunk image and is not empty.
+  /// Pixels have 4 bytes (RGBX, X undefined) when `channels` is 3, and 1 byte (luma) when it is 1.
+  virtual absl::Status Start(const Window& window, int denominator, int channels) = 0;
+  virtual absl::StatusOr<RowBlock> Next() = 0;
+
+  /// Reads what follows the window, so that damage is found wherever it is, whatever part of the image is needed.
+  virtual absl::Status Finish() = 0;
+
+  /// Frees what belongs to the image. Allowed at any time; the next Open does it, too.
+  virtual void Close() = 0;
+};
+
+/// Luma as ITU-R 601 weighs it, in Pillow's fixed point. In place is fine: `grey` may equal `rgbx`.
+void GreyFromRgbx(const uint8_t* rgbx, size_t pixels, uint8_t* grey);
+
+}  // namespace millrace

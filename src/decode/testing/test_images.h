@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "decode/image.h"
+
+/// Makes the images of the tests: every kind that the decoders meet, from the codecs' own encoders.
+
+namespace millrace::testing {
+
+/// Smooth colour ramps with texture: what survives JPEG with little loss. RGB, a function of the size.
+std::vector<uint8_t> MakeRgb(int width, int height);
+
+enum class JpegKind { kYcc420, kYcc422, kYcc444, kRgb, kGrey, kCmyk, kYcck, kTwoComponents };
+
+struct JpegOptions {
+  JpegKind kind = JpegKind::kYcc420;
+  int quality = 92;
+  bool progressive = false;
+  bool arithmetic = false;
+  int restart_rows = 0;
+};
+
+/// MakeRgb(width, height) as a JPEG. CMYK is inverted, as Adobe writes it.
+std::string MakeJpeg(int width, int height, const JpegOptions& options = {});
+
+/// A progressive grey JPEG with `scans` scans, most of them empty refinements: small to store, slow to decode.
+std::string MakeManyScans(int width, int height, int scans);
+
+/// All rows of a JPEG at 1/denominator through plain libjpeg: RGBX, or grey. Empty when it cannot be decoded.
+std::vector<uint8_t> DecodeWhole(const std::string& jpeg, int denominator, int channels, ImageSize* size);
+
+struct PngOptions {
+  int color_type = 2;  // 0 grey, 2 RGB, 3 palette, 4 grey and alpha, 6 RGBA
+  int depth = 8;
+  bool interlaced = false;
+};
+
+struct Png {
+  std::string bytes;
+  std::vector<uint8_t> rgb;  // what a decoder must find
+};
+
+/// Depths below 8 and palettes reduce the colours, so the expected pixels come with the file.
+Png MakePng(int width, int height, const PngOptions& options);
+
+}  // namespace millrace::testing

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "devstore/s3_request.h"
+#include "s3/sigv4.h"
+
+namespace millrace {
+
+struct AuthSettings {
+  Credentials credentials;
+  std::string region;
+  bool anonymous = false;  // signatures are not looked at
+};
+
+/// What a signed request says about its body.
+struct AuthResult {
+  std::string payload_hash = std::string(kUnsignedPayload);  // x-amz-content-sha256: a hash, or a mode
+  // For the signatures of chunks:
+  bool is_signed = false;
+  absl::Time time;
+  SigV4Scope scope;
+  std::string signature;
+};
+
+/// Checks a request's Signature Version 4, in the Authorization header or in the query (presigned). Pure. The errors of S3:
+/// AccessDenied, InvalidAccessKeyId, SignatureDoesNotMatch, RequestTimeTooSkewed, AuthorizationHeaderMalformed ...
+absl::StatusOr<AuthResult> Authenticate(const S3Request& request, const AuthSettings& settings, absl::Time now);
+
+}  // namespace millrace

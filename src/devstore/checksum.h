@@ -1,0 +1,51 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/crypto.h"
+#include "base/status.h"
+
+namespace millrace {
+
+/// The additional checksums of S3 that devstore knows. (SHA-1 and the newest ones are refused with NotImplemented.)
+enum class ChecksumAlgorithm { kCrc32, kCrc32c, kCrc64Nvme, kSha256 };
+
+inline constexpr std::array kChecksumAlgorithms = {ChecksumAlgorithm::kCrc32, ChecksumAlgorithm::kCrc32c,
+                                                   ChecksumAlgorithm::kCrc64Nvme, ChecksumAlgorithm::kSha256};
+
+/// "CRC32", "CRC32C", "CRC64NVME", "SHA256": in x-amz-checksum-algorithm, and after "Checksum" in XML.
+std::string_view ChecksumName(ChecksumAlgorithm algorithm);
+/// "x-amz-checksum-crc32" ...
+std::string_view ChecksumHeader(ChecksumAlgorithm algorithm);
+/// By name (any case) or header (lower case).
+std::optional<ChecksumAlgorithm> FindChecksumAlgorithm(std::string_view name_or_header);
+
+struct Checksum {
+  ChecksumAlgorithm algorithm = ChecksumAlgorithm::kCrc32;
+  std::string value;        // base64; of a composite one with "-parts" behind it
+  bool composite = false;   // a checksum of the parts' checksums
+};
+
+/// A checksum of a stream. Not thread-safe.
+class ChecksumStream {
+ public:
+  explicit ChecksumStream(ChecksumAlgorithm algorithm) : algorithm_(algorithm) {}
+  void Update(ByteSpan bytes);
+  /// Big-endian bytes in base64.
+  std::string Finish();
+  ChecksumAlgorithm algorithm() const { return algorithm_; }
+
+ private:
+  const ChecksumAlgorithm algorithm_;
+  uint64_t crc_ = 0;
+  Sha256Stream sha256_;
+};
+
+/// The checksum of a multipart object from those of its parts (base64), in order. InvalidRequest when one is broken.
+absl::StatusOr<std::string> CompositeChecksum(ChecksumAlgorithm algorithm, const std::vector<std::string>& parts);
+
+}  // namespace millrace

@@ -1,0 +1,120 @@
+#include "devstore/devstore.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "devstore/dir_storage.h"
+#include "devstore/mem_storage.h"
+#include "devstore/s3_error.h"
+#include "devstore/s3_service.h"
+#include "devstore/sidecar.h"
+#include "net/runtime.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr int kMaxThreads = 64;
+constexpr int kWorkers = 2;
+
+absl::Status CheckOptions(const DevstoreOptions& options) {
+  const LatencyModel& latency = options.latency;
+  const auto within = [](double value, double min, double max) { return value >= min && value <= max; };
+  constexpr double kMaxMs = 86'400'000;
+  if (!within(latency.first_byte_ms, 0, kMaxMs) || !within(latency.tail_ms, 0, kMaxMs)) {
+    return absl::InvalidArgumentError("the first byte's time must be 0 to 86400000 ms");
+  }
+  if (!within(latency.first_byte_sigma, 0, 10)) return absl::InvalidArgumentError("the first byte's sigma must be 0 to 10");
+  if (!within(latency.tail_fraction, 0, 1)) return absl::InvalidArgumentError("the tail's fraction must be 0 to 1");
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return absl::InvalidArgumentError(fmt::format("threads must be 0 to {}", kMaxThreads));
+  }
+  if (!options.anonymous && (options.access_key.empty() || options.secret_key.empty())) {
+    return absl::InvalidArgumentError("access key and secret key must not be empty; --anonymous turns the check off");
+  }
+  return absl::OkStatus();
+}
+
+/// A new folder with the authority's certificate.
+absl::StatusOr<std::string> WriteCaFile(const std::string& pem) {
+  std::string folder = (std::filesystem::temp_directory_path() / "millrace-devstore-XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) {
+    return absl::InternalError(fmt::format("cannot make a folder for the CA file like {}: {}", folder, strerror(errno)));
+  }
+  const std::string path = folder + "/ca.pem";
+  RETURN_IF_ERROR(WriteTextFile(path, pem));
+  return path;
+}
+
+}  // namespace
+
+struct Devstore::Impl {
+  ~Impl() {
+    if (ca_file.empty()) return;
+    unlink(ca_file.c_str());
+    rmdir(ca_file.substr(0, ca_file.rfind('/')).c_str());
+  }
+
+  std::string host;
+  std::string ca_file;
+  // In the order of use: each is destroyed before what it uses.
+  std::unique_ptr<Storage> storage;
+  std::unique_ptr<S3Service> service;
+  std::unique_ptr<ThreadPool> workers;
+  std::unique_ptr<EventLoops> loops;
+  std::unique_ptr<HttpServer> server;
+};
+
+Devstore::Devstore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Devstore::~Devstore() = default;
+
+absl::StatusOr<std::unique_ptr<Devstore>> Devstore::Start(DevstoreOptions options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  std::vector<FaultRule> rules;
+  for (const std::string& spec : options.faults) {
+    ASSIGN_OR_RETURN(FaultRule rule, ParseFaultRule(spec));
+    rules.push_back(std::move(rule));
+  }
+  auto impl = std::make_unique<Impl>();
+  impl->host = options.host;
+  if (options.root == "mem:") {
+    impl->storage = MakeMemStorage(UsableMemory() / 2);
+  } else {
+    ASSIGN_OR_RETURN(impl->storage, OpenDirStorage(options.root));
+  }
+  for (const std::string& bucket : options.buckets) {
+    if (impl->storage->CheckBucket(bucket).ok()) continue;
+    RETURN_IF_ERROR(CheckNewBucketName(bucket));
+    RETURN_IF_ERROR(impl->storage->CreateBucket(bucket));
+  }
+  HttpServerOptions http{.host = options.host, .port = options.port, .tls = std::nullopt};
+  if (options.tls) {
+    ASSIGN_OR_RETURN(ThrowawayTls tls, MakeThrowawayTls(options.host));
+    http.tls = std::move(tls.server);
+    ASSIGN_OR_RETURN(impl->ca_file, WriteCaFile(tls.ca_pem));
+  }
+  impl->workers = std::make_unique<ThreadPool>(kWorkers, "devstore");
+  impl->service = std::make_unique<S3Service>(*impl->storage, *impl->workers, options, std::move(rules));
+  impl->loops = std::make_unique<EventLoops>(options.threads > 0 ? options.threads : std::min(2, UsableCpus()));
+  ASSIGN_OR_RETURN(impl->server, HttpServer::Start(*impl->loops, std::move(http), *impl->service));
+  return std::unique_ptr<Devstore>(new Devstore(std::move(impl)));
+}
+
+std::string Devstore::url() const {
+  const bool ipv6 = impl_->host.find(':') != std::string::npos;
+  return fmt::format("{}://{}{}{}:{}", impl_->ca_file.empty() ? "http" : "https", ipv6 ? "[" : "", impl_->host, ipv6 ? "]" : "",
+                     impl_->server->port());
+}
+
+uint16_t Devstore::port() const { return impl_->server->port(); }
+const std::string& Devstore::ca_file() const { return impl_->ca_file; }
+
+std::map<std::pair<std::string, int>, uint64_t> Devstore::counters() const { return impl_->service->counters(); }
+
+}  // namespace millrace

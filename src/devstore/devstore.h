@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "devstore/latency.h"
+
+namespace millrace {
+
+struct DevstoreOptions {
+  std::string root = "mem:";  // a folder whose sub-folders are buckets, or "mem:"
+  std::string host = "127.0.0.1";
+  uint16_t port = 0;  // 0: any free one
+  int threads = 0;    // event loops; 0: as many as CPUs, at most 2
+  bool tls = false;   // with a certificate made at the start; see ca_file()
+  std::string access_key = "millrace";
+  std::string secret_key = "millrace-secret";
+  bool anonymous = false;  // signatures are not checked
+  std::string region = "us-east-1";
+  std::vector<std::string> buckets;  // made at the start unless they are there
+
+  LatencyModel latency;
+  uint64_t bandwidth = 0;        // of each connection, bytes a second; 0: unlimited
+  uint64_t rate_per_prefix = 0;  // requests a second, 503 SlowDown beyond; 0: unlimited
+  std::vector<std::string> faults;  // rules of faults.h
+  uint64_t seed = 0;
+
+  /// Gets one line for each answer; called on many threads, one at a time. Without secrets.
+  std::function<void(std::string_view)> access_log;
+};
+
+/// An S3-compatible server in this process, with event loops and threads of its own, for development and tests. Serves from Start
+/// until it is destroyed, which closes all connections. Thread-safe.
+class Devstore {
+ public:
+  /// InvalidArgument for options that make no sense, AlreadyExists when the port is in use.
+  static absl::StatusOr<std::unique_ptr<Devstore>> Start(DevstoreOptions options);
+  ~Devstore();
+  Devstore(const Devstore&) = delete;
+  Devstore& operator=(const Devstore&) = delete;
+
+  std::string url() const;  // "http://127.0.0.1:9000"
+  uint16_t port() const;
+  /// PEM of the authority that clients must trust; empty without TLS. Removed by the destructor.
+  const std::string& ca_file() const;
+
+  /// Answers so far, by method and HTTP status (0: cut before the head).
+  std::map<std::pair<std::string, int>, uint64_t> counters() const;
+
+ private:
+  struct Impl;
+  explicit Devstore(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,119 @@
+#include "devstore/dir_walk.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/time/clock.h"
+#include "devstore/sidecar.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kMaxNames = size_t{4} << 20;
+constexpr size_t kMaxSeen = 4096;
+constexpr size_t kMaxKey = 1024;
+/// A folder that changed this recently may change again without a new time: clocks of file systems tick slowly.
+constexpr int64_t kRacyNs = 100'000'000;
+
+int64_t ModifiedNs(const struct stat& stat) { return stat.st_mtim.tv_sec * 1'000'000'000 + stat.st_mtim.tv_nsec; }
+
+struct CloseDir {
+  void operator()(DIR* dir) const { closedir(dir); }
+};
+
+/// "file", "folder/", or nothing for what is neither.
+std::optional<std::string> SortName(int dir_fd, const dirent& entry) {
+  std::string name = entry.d_name;
+  if (name == "." || name == "..") return std::nullopt;
+  unsigned char type = entry.d_type;
+  if (type == DT_LNK || type == DT_UNKNOWN) {
+    struct stat stat;
+    if (fstatat(dir_fd, entry.d_name, &stat, 0) != 0) return std::nullopt;  // a broken link
+    type = S_ISDIR(stat.st_mode) ? DT_DIR : S_ISREG(stat.st_mode) ? DT_REG : DT_UNKNOWN;
+  }
+  if (type == DT_DIR) return name + "/";
+  if (type == DT_REG) return name;
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<DirCache::Names> DirCache::Read(const std::string& path) {
+  const std::unique_ptr<DIR, CloseDir> dir(opendir(path.c_str()));
+  if (dir == nullptr) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG) {
+      return std::make_shared<const std::vector<std::string>>();
+    }
+    return FileError(errno, "listing", path);
+  }
+  struct stat stat;
+  if (fstat(dirfd(dir.get()), &stat) != 0) return FileError(errno, "listing", path);
+  const int64_t modified_ns = ModifiedNs(stat);
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(path);
+    if (found != entries_.end() && found->second.inode == stat.st_ino && found->second.modified_ns == modified_ns) {
+      return found->second.names;
+    }
+  }
+  const int64_t read_ns = absl::GetCurrentTimeNanos();
+  auto names = std::make_shared<std::vector<std::string>>();
+  errno = 0;
+  while (const dirent* entry = readdir(dir.get())) {
+    if (std::optional<std::string> name = SortName(dirfd(dir.get()), *entry)) names->push_back(*std::move(name));
+    errno = 0;
+  }
+  if (errno != 0) return FileError(errno, "listing", path);
+  std::sort(names->begin(), names->end());
+  if (read_ns - modified_ns > kRacyNs && names->size() <= kMaxNames) {
+    std::lock_guard lock(mutex_);
+    if (names_ + names->size() > kMaxNames) {
+      entries_.clear();
+      names_ = 0;
+    }
+    Entry& entry = entries_[path];
+    names_ += names->size() - (entry.names ? entry.names->size() : 0);
+    entry = {stat.st_ino, modified_ns, names};
+  }
+  return names;
+}
+
+absl::StatusOr<DirCache::Names> DirWalk::NamesOf(const std::string& folder) {
+  const auto found = seen_.find(folder);
+  if (found != seen_.end()) return found->second;
+  std::string path = root_ + "/" + folder;  // the '/' at the end does no harm
+  ASSIGN_OR_RETURN(DirCache::Names names, cache_.Read(path));
+  if (seen_.size() >= kMaxSeen) seen_.clear();
+  seen_[folder] = names;
+  return names;
+}
+
+absl::StatusOr<std::optional<std::string>> DirWalk::FirstFrom(std::string_view from) { return Search("", from); }
+
+/// `folder` is "" or ends with '/'; `from` and the keys compared with it are relative to it.
+absl::StatusOr<std::optional<std::string>> DirWalk::Search(const std::string& folder, std::string_view from) {
+  if (folder.size() > kMaxKey) return std::nullopt;  // no key is that long; links may form circles
+  ASSIGN_OR_RETURN(const DirCache::Names names, NamesOf(folder));
+  auto next = std::lower_bound(names->begin(), names->end(), from);
+  // Only the folder right before that place can hold keys from `from` on.
+  if (next != names->begin()) {
+    const std::string& before = *std::prev(next);
+    if (before.ends_with('/') && from.starts_with(before)) {
+      ASSIGN_OR_RETURN(auto key, Search(folder + before, from.substr(before.size())));
+      if (key) return key;
+    }
+  }
+  for (; next != names->end(); ++next) {
+    if (!next->ends_with('/')) return folder + *next;
+    ASSIGN_OR_RETURN(auto key, Search(folder + *next, ""));
+    if (key) return key;
+  }
+  return std::nullopt;
+}
+
+}  // namespace millrace

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "devstore/token_bucket.h"
+
+/// Injected faults: a plan of rules, each "METHOD KEYGLOB ACTION [p=] [after=] [count=] [from=] [until=]". See `millrace devstore
+/// --help` for the language.
+
+namespace millrace {
+
+enum class FaultKind {
+  kStatus,      // status=N: an error, nothing is done
+  kRetryAfter,  // retry-after=S: 503 with that header
+  kLimit,       // limit=N: 503 beyond N requests a second
+  kDelay,       // delay-ms=N: before the head
+  kRate,        // rate=N: bytes a second of the body
+  kStall,       // stall=BYTES:MS: a pause within the body
+  kCut,         // cut=head|BYTES: FIN
+  kReset,       // reset=head|BYTES: RST
+  kFlip,        // flip=BYTE: XOR 1
+  kWrongRange,  // bytes and Content-Range of another range
+  kNewETag,     // the object's ETag changes for good
+  kErrorIn200,  // an <Error> under status 200, nothing is done
+};
+
+struct FaultAction {
+  FaultKind kind = FaultKind::kStatus;
+  uint64_t value = 0;    // status, seconds, requests or bytes a second, milliseconds
+  uint64_t offset = 0;   // within the response's body
+  bool at_head = false;  // of cut and reset: before anything was sent
+};
+
+struct FaultRule {
+  std::string method;                   // "*": any
+  std::vector<std::string> key_pieces;  // the glob, decoded, split at its stars
+  FaultAction action;
+  double probability = 1;
+  uint64_t after = 0;  // matches that pass before the rule may act
+  uint64_t count = std::numeric_limits<uint64_t>::max();  // times that it acts
+  double from_s = 0;  // since its first match
+  double until_s = std::numeric_limits<double>::infinity();
+};
+
+/// InvalidArgument with the place and what would be right.
+absl::StatusOr<FaultRule> ParseFaultRule(std::string_view spec);
+
+bool MatchesKey(const FaultRule& rule, std::string_view key);
+
+/// A request, as far as injected faults and latency depend on it.
+struct RequestIdentity {
+  std::string_view method;
+  std::string_view key;    // "bucket/key", or "bucket/prefix" of a listing
+  std::string_view range;  // what tells requests for parts of the same thing apart
+  uint64_t attempt = 0;    // how often this one was seen before
+};
+
+/// A number that depends on nothing but these. `domain` separates uses.
+uint64_t HashIdentity(uint64_t domain, uint64_t seed, const RequestIdentity& request);
+
+/// Decides for each request which rule acts on it. Thread-safe.
+class FaultPlan {
+ public:
+  FaultPlan(std::vector<FaultRule> rules, uint64_t seed);
+
+  bool empty() const { return rules_.empty(); }
+
+  /// The action of the first rule that matches and wins its draw. Counts the match.
+  std::optional<FaultAction> Draw(const RequestIdentity& request, std::chrono::steady_clock::time_point now);
+
+ private:
+  struct RuleState {
+    uint64_t matches = 0;
+    uint64_t firings = 0;
+    std::chrono::steady_clock::time_point first_match;
+    std::optional<TokenBucket> bucket;  // of a limit
+  };
+  bool Acts(size_t rule, const RequestIdentity& request, std::chrono::steady_clock::time_point now);
+
+  const std::vector<FaultRule> rules_;
+  const uint64_t seed_;
+  std::mutex mutex_;
+  std::vector<RuleState> states_;
+};
+
+}  // namespace millrace

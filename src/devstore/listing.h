@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "devstore/storage.h"
+
+/// Listings as S3 makes them, without I/O of their own.
+
+namespace millrace {
+
+struct ListingQuery {
+  std::string prefix;
+  std::string delimiter;  // empty: none
+  std::string from;       // keys not less than this
+  size_t max_keys = 1000;
+};
+
+struct Listing {
+  std::vector<std::string> keys;
+  std::vector<std::string> common_prefixes;
+  std::string last;  // the greatest key or common prefix in it
+  bool truncated = false;
+  std::string next;  // `from` of the next page
+};
+
+absl::StatusOr<Listing> ListKeys(KeyWalk& walk, const ListingQuery& query);
+
+/// The least string greater than every string that starts with `prefix`; nullopt when there is none.
+std::optional<std::string> AfterPrefix(std::string_view prefix);
+
+/// Where a listing after `marker` starts. A marker that is itself a common prefix (as NextMarker may be) skips what it stands for.
+std::string AfterMarker(std::string_view marker, std::string_view prefix, std::string_view delimiter);
+
+std::string EncodeContinuation(std::string_view from);
+/// nullopt for what EncodeContinuation never gives.
+std::optional<std::string> DecodeContinuation(std::string_view token);
+
+/// encoding-type=url as AWS does it: '/' stays, a space becomes '+'.
+std::string UrlEncodeName(std::string_view name);
+
+}  // namespace millrace

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "devstore/storage.h"
+
+namespace millrace {
+
+/// Objects in memory, up to `limit_bytes` of content; a write beyond is refused with InternalError.
+std::unique_ptr<Storage> MakeMemStorage(uint64_t limit_bytes);
+
+}  // namespace millrace

@@ -1,0 +1,140 @@
+#include <fmt/format.h>
+
+#include <array>
+
+#include "devstore/conditions.h"
+#include "devstore/operation_parts.h"
+#include "devstore/reply_faults.h"
+#include "devstore/s3_error.h"
+#include "net/reply_head.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kOverrides = {{
+    {"response-cache-control", "cache-control"},
+    {"response-content-disposition", "content-disposition"},
+    {"response-content-encoding", "content-encoding"},
+    {"response-content-language", "content-language"},
+    {"response-content-type", "content-type"},
+    {"response-expires", "expires"},
+}};
+
+void AddAttributes(const S3Request& request, const ObjectAttributes& attributes, HttpHeaders* headers) {
+  headers->Add("Content-Type", attributes.content_type.empty() ? "binary/octet-stream" : attributes.content_type);
+  for (const auto& [name, value] : attributes.headers) headers->Add(name, value);
+  for (const auto& [parameter, name] : kOverrides) {
+    if (const auto value = request.Parameter(parameter)) headers->Set(name, std::string(*value));
+  }
+}
+
+/// Vetoes a write by its conditional headers.
+auto ConditionsCheck(OperationContext& context, const S3Request& request, const WriteConditions& conditions) {
+  return [&context, &request, &conditions](const ObjectRecord* existing) {
+    if (existing == nullptr) return CheckWriteConditions(conditions, nullptr, request.key);
+    const std::string etag = context.etags.Effective(request.bucket, request.key, existing->etag);
+    return CheckWriteConditions(conditions, &etag, request.key);
+  };
+}
+
+}  // namespace
+
+Reply GetObject(OperationContext& context, const S3Request& request, bool wrong_range) {
+  if (request.Has("partNumber")) {
+    return S3Error(S3Code::kNotImplemented, "devstore does not offer partNumber on GET and HEAD; ask for a range");
+  }
+  ASSIGN_OR_RETURN(const StoredObject object, context.storage.Open(request.bucket, request.key));
+  const ObjectRecord& record = *object.record;
+  const std::string etag = context.etags.Effective(request.bucket, request.key, record.etag);
+  HttpReply reply;
+  reply.headers.Add("ETag", QuoteETag(etag));
+  reply.headers.Add("Last-Modified", HttpDate(record.modified_s()));
+  const absl::Status condition = CheckReadConditions(request, etag, record.modified_s());
+  if (IsS3Error(condition, S3Code::kNotModified)) {
+    reply.status = 304;
+    return reply;
+  }
+  RETURN_IF_ERROR(condition);
+
+  RangeRequest asked = ParseRange(request.Header("range"), record.size);
+  if (asked.kind == RangeKind::kUnsatisfiable) {
+    return S3Error(S3Code::kInvalidRange, "The requested range is not satisfiable",
+                   {{"RangeRequested", std::string(request.Header("range").value_or(""))},
+                    {"ActualObjectSize", std::to_string(record.size)}});
+  }
+  if (asked.kind == RangeKind::kWhole) asked.range = {0, record.size};
+  if (wrong_range && record.size > 1) asked = {RangeKind::kPart, WrongRange(asked.range, record.size)};
+  reply.headers.Add("Accept-Ranges", "bytes");
+  AddAttributes(request, record.attributes, &reply.headers);
+  if (asked.kind == RangeKind::kPart) {
+    reply.status = 206;
+    reply.headers.Add("Content-Range",
+                      fmt::format("bytes {}-{}/{}", asked.range.offset, asked.range.end() - 1, record.size));
+  } else if (request.Header("x-amz-checksum-mode") == "ENABLED") {
+    AddChecksumHeaders(record.attributes.checksum, &reply.headers);
+  }
+  object.content->AppendSteps(asked.range, &reply.body);
+  return reply;
+}
+
+Reply PutObject(OperationContext& context, const S3Request& request, const RequestBody& body,
+                std::shared_ptr<Content> content) {
+  ASSIGN_OR_RETURN(ObjectAttributes attributes, AttributesOf(request));
+  ASSIGN_OR_RETURN(const WriteConditions conditions, ParseWriteConditions(request));
+  attributes.checksum = body.checksum();
+  ASSIGN_OR_RETURN(const auto record,
+                   context.storage.Put(request.bucket, request.key, std::move(content), std::move(attributes),
+                                       HexEncode(body.md5()), ConditionsCheck(context, request, conditions)));
+  HttpReply reply;
+  reply.headers.Add("ETag", QuoteETag(record->etag));
+  AddChecksumHeaders(record->attributes.checksum, &reply.headers);
+  return reply;
+}
+
+Reply CopyObject(OperationContext& context, const S3Request& request) {
+  ASSIGN_OR_RETURN(const WriteConditions conditions, ParseWriteConditions(request));
+  const std::string_view directive = request.Header("x-amz-metadata-directive").value_or("COPY");
+  if (directive != "COPY" && directive != "REPLACE") {
+    return S3Error(S3Code::kInvalidArgument, "Unknown metadata directive.",
+                   {{"ArgumentName", "x-amz-metadata-directive"}, {"ArgumentValue", std::string(directive)}});
+  }
+  ASSIGN_OR_RETURN(const CopySource source, OpenCopySource(context, request));
+  if (directive == "COPY" && source.bucket == request.bucket && source.key == request.key) {
+    return S3Error(S3Code::kInvalidRequest,
+                   "This copy request is illegal because it is trying to copy an object to itself without changing the object's "
+                   "metadata, storage class, website redirect location or encryption attributes.");
+  }
+  ObjectAttributes attributes = source.object.record->attributes;
+  std::optional<ChecksumAlgorithm> algorithm;
+  if (attributes.checksum) algorithm = attributes.checksum->algorithm;
+  if (directive == "REPLACE") {
+    ASSIGN_OR_RETURN(attributes, AttributesOf(request));
+  }
+  if (const auto wanted = request.Header("x-amz-checksum-algorithm")) {
+    algorithm = FindChecksumAlgorithm(*wanted);
+    if (!algorithm) {
+      return S3Error(S3Code::kInvalidRequest, "Checksum algorithm provided is unsupported by devstore: CRC32, CRC32C, CRC64NVME "
+                                              "and SHA256 are known");
+    }
+  }
+  const Content& bytes = *source.object.content;
+  ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context.storage, bytes, {0, bytes.size()}, algorithm));
+  attributes.checksum = copied.checksum;
+  ASSIGN_OR_RETURN(const auto record, context.storage.Put(request.bucket, request.key, std::move(copied.content),
+                                                          std::move(attributes), std::move(copied.etag),
+                                                          ConditionsCheck(context, request, conditions)));
+  XmlWriter writer("CopyObjectResult");
+  writer.Element("LastModified", FormatXmlTime(record->modified_s() * 1000));
+  writer.Element("ETag", QuoteETag(record->etag));
+  WriteChecksum(record->attributes.checksum, &writer);
+  return XmlReply(std::move(writer));
+}
+
+Reply DeleteObject(OperationContext& context, const S3Request& request) {
+  ASSIGN_OR_RETURN(const WriteConditions conditions, ParseWriteConditions(request));
+  RETURN_IF_ERROR(context.storage.Delete(request.bucket, request.key, ConditionsCheck(context, request, conditions)));
+  return HttpReply{.status = 204};
+}
+
+}  // namespace millrace

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "devstore/operations.h"
+#include "s3/xml.h"
+
+/// What the operations have in common.
+
+namespace millrace {
+
+std::string QuoteETag(std::string_view etag);
+HttpReply XmlReply(XmlWriter writer);
+
+/// What a write says about the object: type, stored headers, user metadata. MetadataTooLarge.
+absl::StatusOr<ObjectAttributes> AttributesOf(const S3Request& request);
+
+/// Adds x-amz-checksum-... and its type.
+void AddChecksumHeaders(const std::optional<Checksum>& checksum, HttpHeaders* headers);
+void WriteChecksum(const std::optional<Checksum>& checksum, XmlWriter* writer);
+
+/// x-amz-copy-source, opened, with its conditions checked.
+struct CopySource {
+  std::string bucket;
+  std::string key;
+  StoredObject object;
+};
+absl::StatusOr<CopySource> OpenCopySource(OperationContext& context, const S3Request& request);
+
+/// A range of an object as new content, with its MD5 and, where an algorithm is given, its checksum.
+struct CopiedContent {
+  std::shared_ptr<Content> content;
+  std::string etag;
+  std::optional<Checksum> checksum;
+};
+absl::StatusOr<CopiedContent> CopyContent(Storage& storage, const Content& source, ByteRange range,
+                                          std::optional<ChecksumAlgorithm> algorithm);
+
+/// The checksum of a whole content in base64.
+absl::StatusOr<std::string> ChecksumOf(const Content& content, ChecksumAlgorithm algorithm);
+
+/// A number in the query, e.g. max-keys. InvalidArgument.
+absl::StatusOr<uint64_t> NumberParameter(const S3Request& request, std::string_view name, uint64_t fallback);
+
+/// Encodes names of a listing as encoding-type asks. InvalidArgument for a type other than "url".
+class NameEncoder {
+ public:
+  static absl::StatusOr<NameEncoder> Create(const S3Request& request);
+  std::string operator()(std::string_view name) const;
+  void WriteType(XmlWriter* writer) const;
+
+ private:
+  bool url_ = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "base/crypto.h"
+#include "base/status.h"
+#include "devstore/auth.h"
+#include "devstore/aws_chunked.h"
+#include "devstore/checksum.h"
+#include "net/http_server.h"
+
+namespace millrace {
+
+/// The body of one request on its way in: takes its encoding off and checks everything that the request says about it (length,
+/// SHA-256, Content-MD5, x-amz-checksum-*, signatures of chunks). Streaming. Not thread-safe.
+class RequestBody {
+ public:
+  using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;
+
+  /// `max_bytes`: EntityTooLarge beyond. MissingContentLength when the size cannot be known in advance.
+  static absl::StatusOr<std::unique_ptr<RequestBody>> Create(const S3Request& request, const HttpRequestFacts& facts,
+                                                             const AuthResult& auth, const std::string& secret_key,
+                                                             uint64_t max_bytes);
+
+  absl::Status Update(ByteSpan bytes, Sink sink);
+  /// IncompleteBody, XAmzContentSHA256Mismatch, BadDigest ...: what came is not what was meant.
+  absl::Status Finish();
+
+  uint64_t announced_size() const { return announced_size_; }
+  // After Finish:
+  uint64_t size() const { return size_; }
+  const std::array<uint8_t, 16>& md5() const { return md5_digest_; }
+  const std::optional<Checksum>& checksum() const { return checksum_; }
+
+ private:
+  RequestBody() = default;
+  absl::Status ReadDigestHeaders(const S3Request& request);
+  absl::Status CheckChecksum();
+
+  uint64_t announced_size_ = 0;
+  uint64_t max_bytes_ = 0;
+  uint64_t size_ = 0;
+  std::optional<AwsChunkedDecoder> decoder_;
+  std::optional<Sha256Stream> sha256_;
+  std::string expected_sha256_;
+  Md5Stream md5_;
+  std::array<uint8_t, 16> md5_digest_{};
+  std::string expected_md5_;  // raw; empty: none
+  std::optional<ChecksumStream> checksum_stream_;
+  std::string expected_checksum_;  // base64; empty: in the trailer
+  bool checksum_in_trailer_ = false;
+  std::optional<Checksum> checksum_;
+};
+
+/// The checksum algorithm that a request announces, by a value or a trailer. InvalidRequest for several.
+absl::StatusOr<std::optional<ChecksumAlgorithm>> AnnouncedChecksum(const S3Request& request);
+
+}  // namespace millrace

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "net/http_message.h"
+
+namespace millrace {
+
+enum class S3Operation {
+  kListBuckets,
+  kCreateBucket,
+  kDeleteBucket,
+  kHeadBucket,
+  kGetBucketLocation,
+  kListObjects,
+  kListObjectsV2,
+  kListUploads,
+  kDeleteObjects,
+  kGetObject,
+  kHeadObject,
+  kPutObject,
+  kCopyObject,
+  kDeleteObject,
+  kCreateUpload,
+  kUploadPart,
+  kUploadPartCopy,
+  kCompleteUpload,
+  kAbortUpload,
+  kListParts,
+};
+
+/// AWS's name of the operation, for the access log.
+std::string_view OperationName(S3Operation operation);
+
+/// A request taken apart. Plain data.
+struct S3Request {
+  HttpRequestHead head;
+  std::string bucket;  // decoded; empty when the request names none
+  std::string key;     // decoded, without the '/' before it
+  std::vector<std::pair<std::string, std::string>> query;  // decoded
+
+  std::optional<std::string_view> Header(std::string_view name) const { return head.headers.Find(name); }
+  std::optional<std::string_view> Parameter(std::string_view name) const;
+  bool Has(std::string_view parameter) const { return Parameter(parameter).has_value(); }
+  /// "" when absent.
+  std::string ParameterOr(std::string_view name) const { return std::string(Parameter(name).value_or("")); }
+  /// The encoded path, without the query.
+  std::string_view path() const;
+  /// "bucket/key", for a listing "bucket/prefix": what fault rules match.
+  std::string Subject() const;
+  /// The path-style resource "/bucket/key" of error documents.
+  std::string Resource() const { return "/" + bucket + (key.empty() ? "" : "/" + key); }
+};
+
+/// InvalidURI, InvalidBucketName or KeyTooLongError. Path style, and virtual-host style below `.localhost`.
+absl::StatusOr<S3Request> ParseS3Request(HttpRequestHead head);
+
+/// NotImplemented or MethodNotAllowed for what devstore does not offer.
+absl::StatusOr<S3Operation> ClassifyRequest(const S3Request& request);
+
+/// The rules of AWS for names of new buckets: InvalidBucketName.
+absl::Status CheckNewBucketName(std::string_view name);
+
+/// A decimal number without sign, within [min, max]; nullopt otherwise.
+std::optional<uint64_t> ParseDecimal(std::string_view text, uint64_t min, uint64_t max);
+
+}  // namespace millrace

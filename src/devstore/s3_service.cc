@@ -1,0 +1,291 @@
+#include "devstore/s3_service.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "absl/time/clock.h"
+#include "base/rng.h"
+#include "devstore/reply_faults.h"
+#include "devstore/s3_error.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr uint64_t kMaxObjectBytes = uint64_t{5} << 30;  // of one PUT or part
+constexpr uint64_t kMaxTextBytes = uint64_t{4} << 20;    // of a request in XML
+
+using SteadyClock = std::chrono::steady_clock;
+
+bool TakesText(S3Operation operation) {
+  return operation == S3Operation::kCreateBucket || operation == S3Operation::kDeleteObjects ||
+         operation == S3Operation::kCompleteUpload;
+}
+
+bool TakesContent(S3Operation operation) {
+  return operation == S3Operation::kPutObject || operation == S3Operation::kUploadPart;
+}
+
+/// Operations that take some microseconds are done on the loop; a hand-over would cost more.
+bool IsQuick(S3Operation operation) {
+  return operation == S3Operation::kGetObject || operation == S3Operation::kHeadObject ||
+         operation == S3Operation::kHeadBucket || operation == S3Operation::kGetBucketLocation;
+}
+
+/// What tells requests for parts of the same thing apart, besides method and key.
+std::string PartOf(const S3Request& request) {
+  std::string part(request.Header("range").value_or(""));
+  for (const std::string_view name : {"partNumber", "continuation-token", "start-after", "marker"}) {
+    if (const auto value = request.Parameter(name)) part.append("&").append(*value);
+  }
+  return part;
+}
+
+}  // namespace
+
+/// One request from its head to its answer.
+struct S3Call {
+  S3Call(std::string id, HttpResponder to) : request_id(std::move(id)), responder(std::move(to)) {}
+
+  const std::string request_id;
+  HttpResponder responder;
+  S3Request request;  // of a request that could not be parsed, only the head
+  S3Operation operation = S3Operation::kListBuckets;
+  bool classified = false;
+  AuthResult auth;
+  std::optional<FaultAction> fault;
+  SteadyClock::time_point arrived = SteadyClock::now();
+  std::chrono::nanoseconds first_byte_delay{};
+};
+
+/// A request that is answered already, or whose body is of no interest.
+class BodylessExchange final : public HttpExchange {
+ public:
+  BodylessExchange(S3Service& service, std::shared_ptr<S3Call> call) : service_(service), call_(std::move(call)) {}
+  void OnBody(ByteSpan) override {}
+  void OnBodyEnd() override {
+    if (call_) service_.Perform(std::move(call_), "");
+  }
+
+ private:
+  S3Service& service_;
+  std::shared_ptr<S3Call> call_;  // null when answered
+};
+
+/// A request whose body is a small document.
+class TextExchange final : public HttpExchange {
+ public:
+  TextExchange(S3Service& service, std::shared_ptr<S3Call> call, std::unique_ptr<RequestBody> body)
+      : service_(service), call_(std::move(call)), body_(std::move(body)) {}
+
+  void OnBody(ByteSpan bytes) override {
+    Check(body_->Update(bytes, [this](ByteSpan decoded) {
+      text_.append(AsText(decoded));
+      return absl::OkStatus();
+    }));
+  }
+  void OnBodyEnd() override {
+    if (call_) Check(body_->Finish());
+    if (call_) service_.Perform(std::move(call_), std::move(text_));
+  }
+
+ private:
+  void Check(const absl::Status& status) {
+    if (!status.ok()) service_.Finish(*std::exchange(call_, nullptr), status);
+  }
+
+  S3Service& service_;
+  std::shared_ptr<S3Call> call_;
+  const std::unique_ptr<RequestBody> body_;
+  std::string text_;
+};
+
+/// A request whose body becomes an object or a part; written as it comes.
+class UploadExchange final : public HttpExchange {
+ public:
+  UploadExchange(S3Service& service, std::shared_ptr<S3Call> call, std::unique_ptr<RequestBody> body,
+                 std::unique_ptr<BlobWriter> blob)
+      : service_(service), call_(std::move(call)), body_(std::move(body)), blob_(std::move(blob)) {}
+
+  void OnBody(ByteSpan bytes) override {
+    const absl::Status status = body_->Update(bytes, [this](ByteSpan decoded) { return blob_->Append(decoded); });
+    if (!status.ok()) service_.Finish(*std::exchange(call_, nullptr), status);
+  }
+  void OnBodyEnd() override {
+    if (!call_) return;
+    const std::shared_ptr<S3Call> call = std::move(call_);
+    call->arrived = SteadyClock::now();
+    service_.Finish(*call, Store(*call));
+  }
+
+ private:
+  Reply Store(S3Call& call) {
+    RETURN_IF_ERROR(body_->Finish());
+    ASSIGN_OR_RETURN(std::shared_ptr<Content> content, blob_->Finish());
+    return call.operation == S3Operation::kPutObject
+               ? PutObject(service_.context_, call.request, *body_, std::move(content))
+               : UploadPartFromBody(service_.context_, call.request, *body_, std::move(content));
+  }
+
+  S3Service& service_;
+  std::shared_ptr<S3Call> call_;
+  const std::unique_ptr<RequestBody> body_;
+  const std::unique_ptr<BlobWriter> blob_;
+};
+
+S3Service::S3Service(Storage& storage, ThreadPool& workers, const DevstoreOptions& options, std::vector<FaultRule> rules)
+    : workers_(workers),
+      auth_{{options.access_key, options.secret_key, ""}, options.region, options.anonymous},
+      latency_(options.latency),
+      bandwidth_(options.bandwidth),
+      seed_(options.seed),
+      access_log_(options.access_log),
+      context_{storage, etags_, options.region},
+      faults_(std::move(rules), options.seed),
+      rates_(options.rate_per_prefix),
+      next_id_(static_cast<uint64_t>(absl::GetCurrentTimeNanos())) {}
+
+std::unique_ptr<HttpExchange> S3Service::OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
+                                                   HttpResponder responder) {
+  auto call = std::make_shared<S3Call>(fmt::format("{:016X}", Mix64(next_id_++)), std::move(responder));
+  const auto refuse = [&](const absl::Status& error) {
+    Finish(*call, error);
+    return std::make_unique<BodylessExchange>(*this, nullptr);
+  };
+  if (const absl::Status admitted = Admit(*call, std::move(head)); !admitted.ok()) return refuse(admitted);
+  const bool takes_text = TakesText(call->operation);
+  if (!takes_text && !TakesContent(call->operation)) return std::make_unique<BodylessExchange>(*this, std::move(call));
+
+  auto body = RequestBody::Create(call->request, facts, call->auth, auth_.credentials.secret_key,
+                                  takes_text ? kMaxTextBytes : kMaxObjectBytes);
+  if (!body.ok()) return refuse(body.status());
+  if (takes_text) return std::make_unique<TextExchange>(*this, std::move(call), *std::move(body));
+  if (const absl::Status status = CheckBeforeBody(context_, call->request, call->operation); !status.ok()) {
+    return refuse(status);
+  }
+  auto blob = context_.storage.NewBlob((*body)->announced_size());
+  if (!blob.ok()) return refuse(blob.status());
+  return std::make_unique<UploadExchange>(*this, std::move(call), *std::move(body), *std::move(blob));
+}
+
+/// Everything that comes before the operation itself.
+absl::Status S3Service::Admit(S3Call& call, HttpRequestHead head) {
+  call.request.head = head;
+  ASSIGN_OR_RETURN(call.request, ParseS3Request(std::move(head)));
+  ASSIGN_OR_RETURN(call.auth, Authenticate(call.request, auth_, absl::Now()));
+  ASSIGN_OR_RETURN(call.operation, ClassifyRequest(call.request));
+  call.classified = true;
+  return InjectBefore(call);
+}
+
+absl::Status S3Service::InjectBefore(S3Call& call) {
+  const std::string subject = call.request.Subject();
+  if (!rates_.Take(subject, call.arrived)) return S3Error(S3Code::kSlowDown, "Please reduce your request rate.");
+  if (faults_.empty() && !latency_.enabled()) return absl::OkStatus();
+  const std::string part = PartOf(call.request);
+  RequestIdentity identity{call.request.head.method, subject, part, 0};
+  identity.attempt = attempts_.Next(identity);
+  if (latency_.enabled()) call.first_byte_delay = FirstByteDelay(latency_, seed_, identity);
+  call.fault = faults_.Draw(identity, call.arrived);
+  if (!call.fault) return absl::OkStatus();
+  switch (call.fault->kind) {
+    case FaultKind::kStatus: return S3Error(CodeOfHttpStatus(static_cast<int>(call.fault->value)), "Injected by --fault.");
+    case FaultKind::kRetryAfter:
+    case FaultKind::kLimit: return S3Error(S3Code::kSlowDown, "Please reduce your request rate. (Injected by --fault.)");
+    case FaultKind::kErrorIn200:
+      return S3Error(S3Code::kInternalError, "We encountered an internal error. Please try again. (Injected by --fault.)");
+    case FaultKind::kNewETag: etags_.Change(subject); break;
+    default: break;
+  }
+  return absl::OkStatus();
+}
+
+void S3Service::Perform(std::shared_ptr<S3Call> call, std::string body) {
+  call->arrived = SteadyClock::now();
+  if (IsQuick(call->operation)) return Finish(*call, Do(*call, body));
+  workers_.Submit([this, call = std::move(call), body = std::move(body)] { Finish(*call, Do(*call, body)); });
+}
+
+Reply S3Service::Do(S3Call& call, std::string_view body) {
+  const S3Request& request = call.request;
+  switch (call.operation) {
+    case S3Operation::kListBuckets: return ListBuckets(context_, request);
+    case S3Operation::kCreateBucket: return CreateBucket(context_, request, body);
+    case S3Operation::kDeleteBucket: return DeleteBucket(context_, request);
+    case S3Operation::kHeadBucket: return HeadBucket(context_, request);
+    case S3Operation::kGetBucketLocation: return GetBucketLocation(context_, request);
+    case S3Operation::kListObjects: return ListObjects(context_, request);
+    case S3Operation::kListObjectsV2: return ListObjectsV2(context_, request);
+    case S3Operation::kListUploads: return ListUploads(context_, request);
+    case S3Operation::kDeleteObjects: return DeleteObjects(context_, request, body);
+    case S3Operation::kGetObject:
+    case S3Operation::kHeadObject:
+      return GetObject(context_, request, call.fault && call.fault->kind == FaultKind::kWrongRange);
+    case S3Operation::kCopyObject: return CopyObject(context_, request);
+    case S3Operation::kDeleteObject: return DeleteObject(context_, request);
+    case S3Operation::kCreateUpload: return CreateUpload(context_, request);
+    case S3Operation::kUploadPartCopy: return UploadPartCopy(context_, request);
+    case S3Operation::kCompleteUpload: return CompleteUpload(context_, request, body);
+    case S3Operation::kAbortUpload: return AbortUpload(context_, request);
+    case S3Operation::kListParts: return ListParts(context_, request);
+    case S3Operation::kPutObject:
+    case S3Operation::kUploadPart: break;  // UploadExchange
+  }
+  return S3Error(S3Code::kInternalError, "an operation that takes a body came without one");
+}
+
+HttpReply S3Service::ErrorReply(const S3Call& call, const absl::Status& error) const {
+  const S3ErrorFacts facts = DescribeS3Error(error);
+  HttpReply reply;
+  reply.status = facts.http_status;
+  reply.headers.Add("Content-Type", "application/xml");
+  for (const auto& [name, value] : facts.details) {
+    if (name == "ActualObjectSize") reply.headers.Add("Content-Range", "bytes */" + value);
+    if (name == "Region") reply.headers.Add("x-amz-bucket-region", value);
+  }
+  if (call.fault && call.fault->kind == FaultKind::kStatus) reply.status = static_cast<int>(call.fault->value);
+  if (call.fault && call.fault->kind == FaultKind::kErrorIn200) reply.status = 200;
+  if (call.fault && call.fault->kind == FaultKind::kRetryAfter) {
+    reply.headers.Add("Retry-After", std::to_string(call.fault->value));
+  }
+  const std::string_view resource = call.classified ? "" : call.request.path();
+  reply.body.push_back(
+      SendText{S3ErrorXml(facts, resource.empty() ? call.request.Resource() : std::string(resource), call.request_id)});
+  return reply;
+}
+
+/// Sends the answer, as late and as damaged as the plan has it.
+void S3Service::Finish(S3Call& call, Reply result) {
+  HttpReply reply = result.ok() ? *std::move(result) : ErrorReply(call, result.status());
+  reply.headers.Add("x-amz-request-id", call.request_id);
+  reply.headers.Add("Server", "millrace-devstore");
+  reply.not_before = call.arrived + call.first_byte_delay;
+  if (bandwidth_ > 0) LimitRate(bandwidth_, &reply);
+  if (call.fault) ApplyFault(*call.fault, &reply);
+  Account(call, reply);
+  HttpResponder responder = std::move(call.responder);
+  responder.Send(std::move(reply));
+}
+
+void S3Service::Account(const S3Call& call, const HttpReply& reply) {
+  const std::string& method = call.request.head.method;
+  const int status = reply.send_head ? reply.status : 0;
+  std::string line;
+  if (access_log_) {
+    // Never the query: that of a presigned URL is a credential.
+    line = fmt::format("{} {} {} {} {} {}{}", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()), method,
+                       call.request.path(), call.classified ? OperationName(call.operation) : "-", status,
+                       BodySize(reply.body), call.fault ? " fault" : "");
+  }
+  std::lock_guard lock(mutex_);
+  ++counters_[{method, status}];
+  if (access_log_) access_log_(line);
+}
+
+std::map<std::pair<std::string, int>, uint64_t> S3Service::counters() const {
+  std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+}  // namespace millrace

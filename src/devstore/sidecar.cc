@@ -1,0 +1,193 @@
+#include "devstore/sidecar.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "base/crypto.h"
+#include "devstore/s3_error.h"
+#include "s3/sigv4.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kMaxRecordBytes = size_t{1} << 20;
+constexpr size_t kMaxNameBytes = 255;   // of a file system
+constexpr std::string_view kHeader = "header:";
+
+template <typename T>
+T NumberOr(const Fields& fields, std::string_view name, T fallback) {
+  const std::string text = FieldOr(fields, name);
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? value : fallback;
+}
+
+}  // namespace
+
+std::string EncodeFields(const Fields& fields) {
+  std::string out;
+  for (const auto& [name, value] : fields) {
+    out.append(name).append(" ").append(UriEncode(value, /*keep_slash=*/true)).append("\n");
+  }
+  return out;
+}
+
+Fields DecodeFields(std::string_view text) {
+  Fields fields;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const size_t space = line.find(' ');
+    if (space == std::string_view::npos) continue;
+    std::optional<std::string> value = UriDecode(line.substr(space + 1));
+    if (value) fields.emplace_back(line.substr(0, space), *std::move(value));
+  }
+  return fields;
+}
+
+std::string FieldOr(const Fields& fields, std::string_view name, std::string_view fallback) {
+  for (const auto& [field, value] : fields) {
+    if (field == name) return value;
+  }
+  return std::string(fallback);
+}
+
+void AppendChecksum(const std::optional<Checksum>& checksum, Fields* fields) {
+  if (!checksum) return;
+  fields->emplace_back("checksum-algorithm", ChecksumName(checksum->algorithm));
+  fields->emplace_back("checksum-type", checksum->composite ? "COMPOSITE" : "FULL_OBJECT");
+  fields->emplace_back("checksum", checksum->value);
+}
+
+std::optional<Checksum> ReadChecksum(const Fields& fields) {
+  const auto algorithm = FindChecksumAlgorithm(FieldOr(fields, "checksum-algorithm"));
+  if (!algorithm) return std::nullopt;
+  return Checksum{*algorithm, FieldOr(fields, "checksum"), FieldOr(fields, "checksum-type") == "COMPOSITE"};
+}
+
+void AppendAttributes(const ObjectAttributes& attributes, Fields* fields) {
+  fields->emplace_back("content-type", attributes.content_type);
+  for (const auto& [name, value] : attributes.headers) fields->emplace_back(std::string(kHeader) + name, value);
+  AppendChecksum(attributes.checksum, fields);
+}
+
+ObjectAttributes ReadAttributes(const Fields& fields) {
+  ObjectAttributes attributes;
+  attributes.content_type = FieldOr(fields, "content-type");
+  for (const auto& [name, value] : fields) {
+    if (name.starts_with(kHeader)) attributes.headers.emplace_back(name.substr(kHeader.size()), value);
+  }
+  attributes.checksum = ReadChecksum(fields);
+  return attributes;
+}
+
+FileIdentity IdentityOf(const struct stat& stat) {
+  return {stat.st_ino, static_cast<uint64_t>(stat.st_size), stat.st_mtim.tv_sec * 1'000'000'000 + stat.st_mtim.tv_nsec};
+}
+
+std::string DerivedETag(const FileIdentity& identity) {
+  return HexEncode(Md5(AsBytes(fmt::format("{} {} {}", identity.inode, identity.size, identity.modified_ns))));
+}
+
+std::string EncodeObject(std::string_view key, const ObjectRecord& record, const FileIdentity& identity) {
+  Fields fields;
+  fields.emplace_back("key", key);
+  fields.emplace_back("inode", std::to_string(identity.inode));
+  fields.emplace_back("size", std::to_string(identity.size));
+  fields.emplace_back("modified-ns", std::to_string(identity.modified_ns));
+  fields.emplace_back("etag", record.etag);
+  AppendAttributes(record.attributes, &fields);
+  return EncodeFields(fields);
+}
+
+std::optional<ObjectRecord> DecodeObject(std::string_view text, const FileIdentity& identity) {
+  const Fields fields = DecodeFields(text);
+  const FileIdentity recorded = {NumberOr<uint64_t>(fields, "inode", 0), NumberOr<uint64_t>(fields, "size", UINT64_MAX),
+                                 NumberOr<int64_t>(fields, "modified-ns", 0)};
+  std::string etag = FieldOr(fields, "etag");
+  if (recorded != identity || etag.empty()) return std::nullopt;
+  return ObjectRecord{ReadAttributes(fields), std::move(etag), identity.size, identity.modified_ns};
+}
+
+bool IsPlainPath(std::string_view key) {
+  if (key.empty() || key.find('\0') != std::string_view::npos) return false;
+  for (size_t at = 0; at <= key.size();) {
+    const size_t end = std::min(key.find('/', at), key.size());
+    const std::string_view name = key.substr(at, end - at);
+    if (name.empty() || name == "." || name == ".." || name.size() > kMaxNameBytes) return false;
+    at = end + 1;
+  }
+  return true;
+}
+
+absl::Status FileError(int error, std::string_view doing, std::string_view name) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return S3Error(S3Code::kInternalError, fmt::format("devstore's disk is full ({} {}): free some space and try again", doing, name));
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return S3Error(S3Code::kAccessDenied,
+                     fmt::format("Access Denied: devstore may not do this in its folder ({} {}: {})", doing, name, strerror(error)));
+    default: return S3Error(S3Code::kInternalError, fmt::format("{} {}: {}", doing, name, strerror(error)));
+  }
+}
+
+absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
+  const FileHandle file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd() < 0) return errno == ENOENT ? absl::NotFoundError(path) : FileError(errno, "reading", path);
+  std::string text;
+  char buffer[4096];
+  for (;;) {
+    const ssize_t n = read(file.fd(), buffer, sizeof buffer);
+    if (n == 0) return text;
+    if (n < 0) return FileError(errno, "reading", path);
+    text.append(buffer, static_cast<size_t>(n));
+    if (text.size() > kMaxRecordBytes) return S3Error(S3Code::kInternalError, fmt::format("{} is too large", path));
+  }
+}
+
+absl::Status MakeFolders(const std::string& path) {
+  for (size_t at = 1; at != std::string::npos;) {
+    at = path.find('/', at + 1);
+    const std::string folder = path.substr(0, at);
+    if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) return FileError(errno, "making the folder", folder);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteTextFile(const std::string& path, std::string_view text) {
+  const std::string temporary = fmt::format("{}.{}.tmp", path, RandomHex(8));
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  int fd = open(temporary.c_str(), kFlags, 0666);
+  if (fd < 0 && errno == ENOENT) {
+    RETURN_IF_ERROR(MakeFolders(path.substr(0, path.rfind('/'))));
+    fd = open(temporary.c_str(), kFlags, 0666);
+  }
+  if (fd < 0) return FileError(errno, "creating", temporary);
+  const FileHandle file(fd);
+  while (!text.empty()) {
+    const ssize_t n = write(fd, text.data(), text.size());
+    if (n < 0) {
+      const int error = errno;
+      unlink(temporary.c_str());
+      return FileError(error, "writing", temporary);
+    }
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  if (rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    unlink(temporary.c_str());
+    return FileError(error, "renaming", temporary);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

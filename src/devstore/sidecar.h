@@ -1,0 +1,57 @@
+#pragma once
+
+#include <sys/stat.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "devstore/storage.h"
+
+/// How the side folder of a served folder (ROOT/.devstore) remembers what a plain file cannot hold. Each record is a small text
+/// file of lines "name value", values percent-encoded.
+
+namespace millrace {
+
+using Fields = std::vector<std::pair<std::string, std::string>>;
+
+std::string EncodeFields(const Fields& fields);
+/// Broken lines are skipped: a damaged record is as good as none.
+Fields DecodeFields(std::string_view text);
+std::string FieldOr(const Fields& fields, std::string_view name, std::string_view fallback = "");
+
+void AppendAttributes(const ObjectAttributes& attributes, Fields* fields);
+ObjectAttributes ReadAttributes(const Fields& fields);
+void AppendChecksum(const std::optional<Checksum>& checksum, Fields* fields);
+std::optional<Checksum> ReadChecksum(const Fields& fields);
+
+/// Tells one state of a file from the others, so that a record is not taken for a file that someone else has put in its place.
+struct FileIdentity {
+  uint64_t inode = 0;
+  uint64_t size = 0;
+  int64_t modified_ns = 0;
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+FileIdentity IdentityOf(const struct stat& stat);
+
+/// The ETag of a file that devstore did not write: of the form of an MD5, and stable as long as the file is.
+std::string DerivedETag(const FileIdentity& identity);
+
+std::string EncodeObject(std::string_view key, const ObjectRecord& record, const FileIdentity& identity);
+/// nullopt when the record is broken or belongs to another state of the file.
+std::optional<ObjectRecord> DecodeObject(std::string_view text, const FileIdentity& identity);
+
+/// Whether a key can be the path of a file below a bucket as it stands; if not, its object lives in the side folder.
+bool IsPlainPath(std::string_view key);
+
+// Files, with errors in the terms of S3.
+absl::Status FileError(int error, std::string_view doing, std::string_view name);
+absl::StatusOr<std::string> ReadTextFile(const std::string& path);  // NotFound (a plain Status) when there is none
+/// Whole or not at all: by a temporary file beside it. Makes missing folders.
+absl::Status WriteTextFile(const std::string& path, std::string_view text);
+absl::Status MakeFolders(const std::string& path);
+
+}  // namespace millrace

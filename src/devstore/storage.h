@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/bytes.h"
+#include "base/status.h"
+#include "devstore/checksum.h"
+#include "net/http_server.h"
+
+/// Where devstore keeps buckets, objects and unfinished uploads: a folder (dir_storage.h) or memory (mem_storage.h). Errors are
+/// those of s3_error.h.
+
+namespace millrace {
+
+/// What a client says about an object when it writes it.
+struct ObjectAttributes {
+  std::string content_type;
+  /// Sent back as they are, names in lower case: cache-control, content-encoding, ..., x-amz-meta-*.
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::optional<Checksum> checksum;
+};
+
+struct ObjectRecord {
+  ObjectAttributes attributes;
+  std::string etag;  // without quotes
+  uint64_t size = 0;
+  int64_t modified_ns = 0;  // since 1970
+
+  int64_t modified_s() const { return modified_ns / 1'000'000'000; }
+};
+
+/// Immutable bytes. Thread-safe.
+class Content {
+ public:
+  virtual ~Content() = default;
+  virtual uint64_t size() const = 0;
+  /// Fills `into` from `offset` on; it must lie within the content.
+  virtual absl::Status Read(uint64_t offset, MutableByteSpan into) const = 0;
+  /// Appends steps that send a range of it; they keep it alive.
+  virtual void AppendSteps(ByteRange range, std::vector<ReplyStep>* out) const = 0;
+};
+
+/// Takes bytes that become an object or a part. Dropped without Finish, or when its content is not put, it leaves nothing.
+/// Not thread-safe.
+class BlobWriter {
+ public:
+  virtual ~BlobWriter() = default;
+  virtual absl::Status Append(ByteSpan bytes) = 0;
+  virtual absl::StatusOr<std::shared_ptr<Content>> Finish() = 0;
+};
+
+struct StoredObject {
+  std::shared_ptr<const ObjectRecord> record;
+  std::shared_ptr<const Content> content;
+};
+
+struct BucketInfo {
+  std::string name;
+  int64_t created_s = 0;
+};
+
+struct UploadPart {
+  std::string etag;
+  std::optional<Checksum> checksum;
+  int64_t modified_ns = 0;
+  std::shared_ptr<const Content> content;
+};
+
+/// An unfinished multipart upload.
+struct Upload {
+  std::string id;
+  std::string bucket;
+  std::string key;
+  ObjectAttributes attributes;  // checksum: its algorithm and kind, without a value
+  int64_t initiated_ns = 0;
+  std::map<int, UploadPart> parts;  // by number
+};
+
+/// The keys of a bucket in bytewise order. Not thread-safe; sees changes as they happen.
+class KeyWalk {
+ public:
+  virtual ~KeyWalk() = default;
+  /// The first key that is not less than `from`; nullopt at the end.
+  virtual absl::StatusOr<std::optional<std::string>> FirstFrom(std::string_view from) = 0;
+};
+
+/// Thread-safe. Reads see an object before or after a write of it, whole, never a mixture.
+class Storage {
+ public:
+  /// Looks at the object that a write would replace (nullptr: none) and vetoes the write. Runs under the storage's lock.
+  using Check = absl::FunctionRef<absl::Status(const ObjectRecord*)>;
+
+  virtual ~Storage() = default;
+
+  virtual absl::StatusOr<std::vector<BucketInfo>> Buckets() = 0;             // in order of names
+  virtual absl::Status CreateBucket(const std::string& bucket) = 0;          // BucketAlreadyOwnedByYou
+  virtual absl::Status DeleteBucket(const std::string& bucket) = 0;          // NoSuchBucket, BucketNotEmpty
+  virtual absl::Status CheckBucket(const std::string& bucket) = 0;           // NoSuchBucket
+
+  virtual absl::StatusOr<StoredObject> Open(const std::string& bucket, const std::string& key) = 0;
+  /// Open without the content.
+  virtual absl::StatusOr<std::shared_ptr<const ObjectRecord>> Describe(const std::string& bucket,
+                                                                       const std::string& key) = 0;
+  virtual absl::StatusOr<std::unique_ptr<KeyWalk>> Walk(const std::string& bucket) = 0;
+
+  /// `size`: how many bytes are expected.
+  virtual absl::StatusOr<std::unique_ptr<BlobWriter>> NewBlob(uint64_t size) = 0;
+  /// The contents of this storage one behind another, as one.
+  virtual absl::StatusOr<std::shared_ptr<Content>> Concatenate(
+      const std::vector<std::shared_ptr<const Content>>& contents) = 0;
+  /// Makes a content that this storage made an object.
+  virtual absl::StatusOr<std::shared_ptr<const ObjectRecord>> Put(const std::string& bucket, const std::string& key,
+                                                                  std::shared_ptr<Content> content,
+                                                                  ObjectAttributes attributes, std::string etag,
+                                                                  Check check) = 0;
+  /// Deleting what does not exist succeeds, unless `check` objects.
+  virtual absl::Status Delete(const std::string& bucket, const std::string& key, Check check) = 0;
+
+  /// The new upload's id; `upload` comes without id, time and parts.
+  virtual absl::StatusOr<std::string> CreateUpload(Upload upload) = 0;
+  virtual absl::Status PutPart(const std::string& upload_id, int number, std::shared_ptr<Content> content,
+                               UploadPart part) = 0;
+  /// NoSuchUpload also when the id belongs to another bucket or key.
+  virtual absl::StatusOr<Upload> FindUpload(const std::string& bucket, const std::string& key,
+                                            const std::string& upload_id) = 0;
+  /// Of a bucket, ordered by key, then by time; without parts.
+  virtual std::vector<Upload> Uploads(const std::string& bucket) = 0;
+  virtual absl::Status RemoveUpload(const std::string& upload_id) = 0;
+};
+
+/// Nanoseconds since 1970.
+int64_t NowNs();
+
+}  // namespace millrace

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+#include "devstore/file_content.h"
+#include "devstore/upload_table.h"
+
+namespace millrace {
+
+/// Unfinished uploads in a folder, one sub-folder each: the file `upload`, and for a part `N` a record `N.part` that names the
+/// file of its bytes. They survive the server. Thread-safe.
+class UploadFiles {
+ public:
+  explicit UploadFiles(std::string folder) : folder_(std::move(folder)) {}
+
+  /// Reads what is there. Once, before anything else.
+  void Load();
+
+  const UploadTable& table() const { return table_; }
+  absl::StatusOr<std::string> Create(Upload upload);
+  /// Moves the content's file into the upload.
+  absl::Status PutPart(const std::string& id, int number, FileContent& content, UploadPart part);
+  absl::Status Remove(const std::string& id);
+
+ private:
+  void LoadUpload(const std::string& id);
+
+  const std::string folder_;
+  UploadTable table_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "devstore/storage.h"
+
+namespace millrace {
+
+/// The unfinished uploads of a storage. Thread-safe.
+class UploadTable {
+ public:
+  void Insert(Upload upload);  // with its id
+  absl::Status PutPart(const std::string& id, int number, UploadPart part);
+  absl::StatusOr<Upload> Find(const std::string& id) const;
+  absl::StatusOr<Upload> Find(const std::string& bucket, const std::string& key, const std::string& id) const;
+  std::vector<Upload> List(const std::string& bucket) const;
+  absl::Status Remove(const std::string& id);
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, Upload> uploads_;
+};
+
+}  // namespace millrace

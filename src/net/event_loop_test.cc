@@ -1,0 +1,139 @@
+#include "net/event_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+#include <latch>
+#include <set>
+
+#include "net/runtime.h"
+
+namespace millrace {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
+/// Runs `task` on the loop and waits for it.
+void RunOn(EventLoop& loop, absl::AnyInvocable<void()> task) {
+  std::latch done(1);
+  loop.Post([&] {
+    task();
+    done.count_down();
+  });
+  done.wait();
+}
+
+TEST(EventLoop, RunsTasksInOrderOnItsThread) {
+  EventLoop loop("test-loop-with-a-long-name");
+  EXPECT_FALSE(loop.InLoop());
+  std::vector<int> order;
+  bool in_loop = false;
+  for (int i = 0; i < 3; ++i) loop.Post([&order, i] { order.push_back(i); });
+  RunOn(loop, [&] { in_loop = loop.InLoop(); });
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2}));
+  EXPECT_TRUE(in_loop);
+}
+
+TEST(EventLoop, TasksOwnWhatTheyCapture) {
+  auto owned = std::make_shared<int>(7);
+  const std::weak_ptr<int> watch = owned;
+  {
+    EventLoop loop("test");
+    RunOn(loop, [owned = std::move(owned)] { EXPECT_EQ(*owned, 7); });
+  }
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST(EventLoop, TasksPostedToAStoppedLoopAreDestroyed) {
+  auto owned = std::make_shared<int>(7);
+  const std::weak_ptr<int> watch = owned;
+  {
+    EventLoop loop("test");
+    std::promise<void> inside;
+    std::promise<void> go;
+    loop.Post([&] {
+      inside.set_value();
+      go.get_future().wait();
+    });
+    inside.get_future().wait();
+    std::thread destroyer([&] { go.set_value(); });
+    loop.Post([owned = std::move(owned)] {});
+    destroyer.join();
+  }
+  EXPECT_TRUE(watch.expired());
+}
+
+TEST(Timer, Fires) {
+  EventLoop loop("test");
+  std::promise<bool> fired;
+  std::optional<Timer> timer;
+  RunOn(loop, [&] {
+    timer.emplace(loop);
+    timer->Start(milliseconds(1), [&] { fired.set_value(loop.InLoop()); });
+  });
+  EXPECT_TRUE(fired.get_future().get());
+  RunOn(loop, [&] { timer.reset(); });
+}
+
+TEST(Timer, ACancelledTaskIsDestroyedNotCalled) {
+  EventLoop loop("test");
+  auto owned = std::make_shared<int>(0);
+  const std::weak_ptr<int> watch = owned;
+  RunOn(loop, [&] {
+    Timer timer(loop);
+    timer.Start(hours(1), [owned = std::move(owned)] { FAIL(); });
+    timer.Cancel();
+    EXPECT_TRUE(watch.expired());
+  });
+}
+
+TEST(Timer, StartingAnewReplacesTheTask) {
+  EventLoop loop("test");
+  std::promise<int> fired;
+  std::optional<Timer> timer;
+  RunOn(loop, [&] {
+    timer.emplace(loop);
+    // The first wait is over before the loop comes to look at it; its task is replaced all the same.
+    timer->Start(milliseconds(0), [&] { fired.set_value(1); });
+    timer->Start(milliseconds(1), [&] { fired.set_value(2); });
+  });
+  EXPECT_EQ(fired.get_future().get(), 2);
+  RunOn(loop, [&] { timer.reset(); });
+}
+
+TEST(Timer, ATaskMayDestroyItsTimer) {
+  EventLoop loop("test");
+  std::promise<void> fired;
+  auto timer = std::make_unique<Timer>(loop);
+  loop.Post([&] {
+    timer->Start(milliseconds(0), [&] {
+      timer.reset();
+      fired.set_value();
+    });
+  });
+  fired.get_future().wait();
+  RunOn(loop, [&] { EXPECT_EQ(timer, nullptr); });
+}
+
+TEST(EventLoops, AreTakenInTurn) {
+  EventLoops loops(3);
+  std::set<EventLoop*> seen;
+  for (int i = 0; i < 3; ++i) seen.insert(&loops.Next());
+  EXPECT_EQ(seen.size(), 3u);
+}
+
+TEST(Runtime, HasTheMachinesSizeUnlessToldOtherwise) {
+  Runtime automatic;
+  EXPECT_EQ(automatic.cpu().threads(), UsableCpus());
+  EXPECT_EQ(automatic.loops().size(), 1u);
+  EXPECT_EQ(automatic.memory().limit(), UsableMemory() / 2);
+  EXPECT_GT(UsableMemory(), uint64_t{64} << 20);
+  Runtime given({.io_threads = 2, .cpu_threads = 3, .memory_bytes = 1000});
+  EXPECT_EQ(given.cpu().threads(), 3);
+  EXPECT_EQ(given.loops().size(), 2u);
+  EXPECT_EQ(given.memory().limit(), 1000u);
+}
+
+}  // namespace
+}  // namespace millrace

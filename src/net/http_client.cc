@@ -1,0 +1,307 @@
+#include "net/http_client.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <latch>
+#include <mutex>
+#include <utility>
+
+#include "net/http_connection.h"
+
+namespace millrace {
+
+namespace asio = boost::asio;
+
+namespace {
+
+// S3 spreads load by changing its DNS answers every few seconds.
+constexpr std::chrono::seconds kAddressLifetime{5};
+
+/// What the loops share.
+class Shared {
+ public:
+  explicit Shared(HttpClientOptions settings) : options(std::move(settings)) {}
+
+  const HttpClientOptions options;
+
+  /// Made at the first need: reading the system's authorities takes milliseconds.
+  const absl::StatusOr<std::shared_ptr<asio::ssl::context>>& Tls() {
+    std::call_once(tls_once_, [this] { tls_ = MakeClientTls(options.ca_file); });
+    return tls_;
+  }
+
+  void CallBegins() {
+    std::lock_guard lock(mutex_);
+    ++calls_;
+  }
+  void CallEnds() {
+    std::lock_guard lock(mutex_);
+    if (--calls_ == 0) none_.notify_all();
+  }
+  void WaitForNoCalls() {
+    std::unique_lock lock(mutex_);
+    none_.wait(lock, [this] { return calls_ == 0; });
+  }
+
+ private:
+  std::once_flag tls_once_;
+  absl::StatusOr<std::shared_ptr<asio::ssl::context>> tls_ = absl::UnknownError("not made");
+  std::mutex mutex_;
+  std::condition_variable none_;
+  uint64_t calls_ = 0;
+};
+
+/// The connections of one loop to one endpoint, and the calls that wait for one. On the loop's thread only.
+class Pool final : public HttpConnectionOwner, public std::enable_shared_from_this<Pool> {
+ public:
+  Pool(EventLoop& loop, Shared& shared, HttpEndpoint endpoint)
+      : loop_(loop), shared_(shared), endpoint_(std::move(endpoint)), resolver_(loop.context()), sweep_(loop) {}
+
+  void Begin(std::shared_ptr<HttpJob> job);
+  void Cancel(const std::shared_ptr<HttpJob>& job);
+  void Shutdown();
+
+  const HttpEndpoint& endpoint() const override { return endpoint_; }
+  const HttpClientOptions& options() const override { return shared_.options; }
+  void Resolve(OnAddresses done) override;
+  void ForgetAddresses() override { addresses_.clear(); }
+  void OnFree(HttpConnection& connection, bool reusable) override;
+  void OnEnded(const std::shared_ptr<HttpJob>&) override { shared_.CallEnds(); }
+
+ private:
+  using SteadyTime = std::chrono::steady_clock::time_point;
+  struct Busy {
+    std::shared_ptr<HttpConnection> connection;
+    std::shared_ptr<HttpJob> job;
+  };
+  struct Idle {
+    std::shared_ptr<HttpConnection> connection;
+    SteadyTime since;
+  };
+
+  bool Full() const { return busy_.size() + idle_.size() >= static_cast<size_t>(shared_.options.max_connections); }
+  void OpenFor(std::shared_ptr<HttpJob> job);
+  void RunOn(std::shared_ptr<HttpConnection> connection, std::shared_ptr<HttpJob> job);
+  void EndUnsent(std::shared_ptr<HttpJob> job, HttpErrorKind kind, std::string detail);
+  void Sweep();
+
+  EventLoop& loop_;
+  Shared& shared_;
+  const HttpEndpoint endpoint_;
+  std::deque<std::shared_ptr<HttpJob>> waiting_;
+  std::vector<Busy> busy_;
+  std::vector<Idle> idle_;  // the one used last at the back, and taken first
+  size_t opened_ = 0;
+  bool shut_down_ = false;
+
+  asio::ip::tcp::resolver resolver_;
+  Addresses addresses_;
+  SteadyTime addresses_expire_;
+  std::vector<OnAddresses> resolving_for_;
+
+  Timer sweep_;
+  bool sweeping_ = false;
+};
+
+void Pool::Begin(std::shared_ptr<HttpJob> job) {
+  shared_.CallBegins();
+  if (shut_down_) {
+    return loop_.Post([self = shared_from_this(), job] { self->EndUnsent(job, HttpErrorKind::kCancelled, "the client is closing"); });
+  }
+  if (job->request.fresh_connection) {
+    if (Full() && !idle_.empty()) {
+      idle_.front().connection->Close();
+      idle_.erase(idle_.begin());
+    }
+  } else {
+    while (!idle_.empty()) {
+      const std::shared_ptr<HttpConnection> connection = std::move(idle_.back().connection);
+      idle_.pop_back();
+      if (connection->LooksAlive()) return RunOn(connection, std::move(job));
+      connection->Close();
+    }
+  }
+  if (!Full()) return OpenFor(std::move(job));
+  job->handler->OnPhase(HttpPhase::kQueued);
+  waiting_.push_back(std::move(job));
+}
+
+void Pool::OpenFor(std::shared_ptr<HttpJob> job) {
+  std::shared_ptr<asio::ssl::context> tls;
+  if (endpoint_.tls) {
+    const auto& made = shared_.Tls();
+    if (!made.ok()) {
+      return loop_.Post([self = shared_from_this(), job, detail = std::string(made.status().message())] {
+        self->EndUnsent(job, HttpErrorKind::kTls, detail);
+      });
+    }
+    tls = *made;
+  }
+  auto connection = std::make_shared<HttpConnection>(loop_.context(), *this, std::move(tls), opened_++);
+  busy_.push_back({connection, job});
+  connection->Open(std::move(job));
+}
+
+void Pool::RunOn(std::shared_ptr<HttpConnection> connection, std::shared_ptr<HttpJob> job) {
+  busy_.push_back({connection, job});
+  connection->Run(std::move(job));
+}
+
+void Pool::EndUnsent(std::shared_ptr<HttpJob> job, HttpErrorKind kind, std::string detail) {
+  HttpResult result;
+  result.error = kind;
+  result.detail = std::move(detail);
+  job->handler->OnDone(std::move(result));
+  shared_.CallEnds();
+}
+
+void Pool::OnFree(HttpConnection& connection, bool reusable) {
+  const auto at = std::find_if(busy_.begin(), busy_.end(), [&](const Busy& busy) { return busy.connection.get() == &connection; });
+  const std::shared_ptr<HttpConnection> self = std::move(at->connection);
+  *at = std::move(busy_.back());
+  busy_.pop_back();
+  if (waiting_.empty()) {
+    if (!reusable) return;
+    idle_.push_back({self, std::chrono::steady_clock::now()});
+    if (!sweeping_) Sweep();
+    return;
+  }
+  std::shared_ptr<HttpJob> next = std::move(waiting_.front());
+  waiting_.pop_front();
+  if (reusable && !next->request.fresh_connection) return RunOn(self, std::move(next));
+  self->Close();
+  OpenFor(std::move(next));
+}
+
+void Pool::Cancel(const std::shared_ptr<HttpJob>& job) {
+  const auto busy = std::find_if(busy_.begin(), busy_.end(), [&](const Busy& entry) { return entry.job == job; });
+  if (busy != busy_.end()) {
+    const std::shared_ptr<HttpConnection> connection = busy->connection;
+    return connection->Cancel();
+  }
+  const auto waiting = std::find(waiting_.begin(), waiting_.end(), job);
+  if (waiting == waiting_.end()) return;
+  const std::shared_ptr<HttpJob> kept = job;
+  waiting_.erase(waiting);
+  EndUnsent(kept, HttpErrorKind::kCancelled, "cancelled");
+}
+
+void Pool::Shutdown() {
+  shut_down_ = true;
+  for (const std::shared_ptr<HttpJob>& job : std::exchange(waiting_, {})) {
+    EndUnsent(job, HttpErrorKind::kCancelled, "the client is closing");
+  }
+  for (const Busy& busy : std::vector<Busy>(busy_)) busy.connection->Cancel();
+  for (const Idle& idle : std::exchange(idle_, {})) idle.connection->Close();
+  sweep_.Cancel();
+  resolver_.cancel();
+}
+
+/// Closes connections that have been idle for too long, and comes back while there are any.
+void Pool::Sweep() {
+  const SteadyTime oldest = std::chrono::steady_clock::now() - shared_.options.keep_idle;
+  std::erase_if(idle_, [oldest](const Idle& idle) {
+    if (idle.since > oldest) return false;
+    idle.connection->Close();
+    return true;
+  });
+  sweeping_ = !idle_.empty();
+  if (sweeping_) sweep_.Start(shared_.options.keep_idle / 2, [this] { Sweep(); });
+}
+
+void Pool::Resolve(OnAddresses done) {
+  boost::system::error_code not_an_address;
+  const asio::ip::address literal = asio::ip::make_address(endpoint_.host, not_an_address);
+  if (!not_an_address) return done({}, {asio::ip::tcp::endpoint(literal, endpoint_.port)});
+  if (!addresses_.empty() && std::chrono::steady_clock::now() < addresses_expire_) return done({}, addresses_);
+  resolving_for_.push_back(std::move(done));
+  if (resolving_for_.size() > 1) return;
+  resolver_.async_resolve(
+      endpoint_.host, std::to_string(endpoint_.port), asio::ip::resolver_base::numeric_service,
+      [weak = weak_from_this()](const boost::system::error_code& error, const asio::ip::tcp::resolver::results_type& results) {
+        const std::shared_ptr<Pool> self = weak.lock();
+        if (!self) return;
+        self->addresses_.assign(results.begin(), results.end());
+        self->addresses_expire_ = std::chrono::steady_clock::now() + kAddressLifetime;
+        const Addresses addresses = self->addresses_;
+        for (OnAddresses& waiter : std::exchange(self->resolving_for_, {})) waiter(error, addresses);
+      });
+}
+
+class Call final : public HttpCall {
+ public:
+  Call(std::weak_ptr<Pool> pool, std::shared_ptr<HttpJob> job) : pool_(std::move(pool)), job_(std::move(job)) {}
+  void Cancel() override {
+    if (const std::shared_ptr<Pool> pool = pool_.lock()) pool->Cancel(job_);
+  }
+
+ private:
+  const std::weak_ptr<Pool> pool_;
+  const std::shared_ptr<HttpJob> job_;
+};
+
+/// The pools of one loop.
+struct LoopPools {
+  EventLoop* loop = nullptr;
+  bool shut_down = false;
+  std::vector<std::shared_ptr<Pool>> pools;  // few: one for each endpoint in use
+};
+
+}  // namespace
+
+struct HttpClient::Impl {
+  explicit Impl(HttpClientOptions options) : shared(std::move(options)) {}
+
+  /// Runs `task` once on every loop and waits for all.
+  void OnEveryLoop(const std::function<void(LoopPools&)>& task) {
+    std::latch done(static_cast<ptrdiff_t>(loops.size()));
+    for (LoopPools& pools : loops) {
+      pools.loop->Post([&task, &pools, &done] {
+        task(pools);
+        done.count_down();
+      });
+    }
+    done.wait();
+  }
+
+  Shared shared;
+  std::vector<LoopPools> loops;
+};
+
+HttpClient::HttpClient(EventLoops& loops, HttpClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {
+  impl_->loops.resize(loops.size());
+  for (size_t i = 0; i < loops.size(); ++i) impl_->loops[i].loop = &loops.at(i);
+}
+
+HttpClient::~HttpClient() {
+  impl_->OnEveryLoop([](LoopPools& pools) {
+    pools.shut_down = true;
+    for (const std::shared_ptr<Pool>& pool : pools.pools) pool->Shutdown();
+  });
+  impl_->shared.WaitForNoCalls();
+  // Sockets and timers die on their loop's thread.
+  impl_->OnEveryLoop([](LoopPools& pools) { pools.pools.clear(); });
+}
+
+std::shared_ptr<HttpCall> HttpClient::Start(EventLoop& loop, HttpRequest request, HttpResponseHandler& handler) {
+  LoopPools& pools = *std::find_if(impl_->loops.begin(), impl_->loops.end(), [&](const LoopPools& entry) { return entry.loop == &loop; });
+  auto at = std::find_if(pools.pools.begin(), pools.pools.end(),
+                         [&](const std::shared_ptr<Pool>& pool) { return pool->endpoint() == request.endpoint; });
+  if (at == pools.pools.end()) {
+    auto pool = std::make_shared<Pool>(loop, impl_->shared, request.endpoint);
+    if (pools.shut_down) pool->Shutdown();
+    at = pools.pools.insert(pools.pools.end(), std::move(pool));
+  }
+  const std::shared_ptr<Pool> pool = *at;
+  auto job = std::make_shared<HttpJob>(HttpJob{std::move(request), &handler});
+  auto call = std::make_shared<Call>(pool, job);
+  pool->Begin(std::move(job));
+  return call;
+}
+
+}  // namespace millrace

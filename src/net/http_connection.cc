@@ -1,0 +1,460 @@
+#include "net/http_connection.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <cstring>
+#include <utility>
+
+namespace millrace {
+
+namespace asio = boost::asio;
+
+namespace {
+
+// Heads of S3 are shorter than 1 KiB. What is received beyond the head is copied, so this is kept small.
+constexpr size_t kHeadBufferBytes = 4 * 1024;
+constexpr size_t kTextBufferBytes = 32 * 1024;
+constexpr int kMaxInterimResponses = 8;
+
+bool IsEnd(const boost::system::error_code& error) {
+  return error == asio::error::eof || error == asio::ssl::error::stream_truncated;
+}
+
+void Serialize(const HttpRequest& request, std::string& out) {
+  const HttpRequestHead& head = request.head;
+  out.clear();
+  out.append(head.method).append(" ").append(head.target).append(" HTTP/1.1\r\n");
+  for (const auto& [name, value] : head.headers) out.append(name).append(": ").append(value).append("\r\n");
+  if (!request.body.empty() || head.method == "PUT" || head.method == "POST") {
+    out.append("Content-Length: ").append(std::to_string(request.body.size())).append("\r\n");
+  }
+  out.append("\r\n");
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(asio::io_context& context, HttpConnectionOwner& owner, std::shared_ptr<asio::ssl::context> tls,
+                               size_t first_address)
+    : context_(context),
+      owner_(owner),
+      tls_(std::move(tls)),
+      socket_(context),
+      next_address_(first_address),
+      timer_(context),
+      buffer_(kHeadBufferBytes) {}
+
+template <typename Use>
+void HttpConnection::WithStream(Use use) {
+  if (tls_stream_) {
+    use(*tls_stream_);
+  } else {
+    use(socket_);
+  }
+}
+
+// ---- Connecting
+
+void HttpConnection::Open(std::shared_ptr<HttpJob> job) {
+  BeginJob(std::move(job));
+  job_->handler->OnPhase(HttpPhase::kConnect);
+  SetDeadline(Stage::kResolve, owner_.options().connect_timeout);
+  // Weak: a connection that was cancelled meanwhile is gone.
+  owner_.Resolve([weak = weak_from_this()](const Error& error, const HttpConnectionOwner::Addresses& addresses) {
+    const std::shared_ptr<HttpConnection> self = weak.lock();
+    if (!self || !self->job_ || self->ending_) return;
+    if (error) return self->Fail(HttpErrorKind::kConnect, fmt::format("cannot resolve the host name: {}", error.message()));
+    self->addresses_ = addresses;
+    self->ConnectNext({});
+  });
+}
+
+void HttpConnection::ConnectNext(const Error& last_error) {
+  if (addresses_tried_ == addresses_.size()) {
+    owner_.ForgetAddresses();
+    return Fail(HttpErrorKind::kConnect, fmt::format("cannot connect: {}", last_error.message()));
+  }
+  const asio::ip::tcp::endpoint address = addresses_[next_address_++ % addresses_.size()];
+  ++addresses_tried_;
+  SetDeadline(Stage::kConnect, owner_.options().connect_timeout);
+  Error error;
+  socket_.close(error);
+  socket_.open(address.protocol(), error);
+  ++operations_;
+  const auto done = [self = shared_from_this()](const Error& result) {
+    --self->operations_;
+    if (self->ending_) return self->EndIfDrained();
+    if (result) return self->ConnectNext(result);
+    self->OnConnected();
+  };
+  if (error) {
+    // Out of descriptors, say. Told later, so that a queue of such calls does not become a recursion.
+    asio::post(context_, [done, error] { done(error); });
+  } else {
+    socket_.async_connect(address, done);
+  }
+}
+
+void HttpConnection::OnConnected() {
+  Error ignored;  // a socket without the option still works
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  if (!tls_) return SendRequest();
+  const std::string& host = owner_.endpoint().host;
+  tls_stream_.emplace(std::move(socket_), *tls_);
+  tls_stream_->set_verify_callback(asio::ssl::host_name_verification(host), ignored);
+  Error not_an_address;
+  asio::ip::make_address(host, not_an_address);
+  if (not_an_address) SSL_set_tlsext_host_name(tls_stream_->native_handle(), host.c_str());
+  SetDeadline(Stage::kHandshake, owner_.options().connect_timeout);
+  ++operations_;
+  tls_stream_->async_handshake(asio::ssl::stream_base::client,
+                               [self = shared_from_this()](const Error& error) { self->OnHandshake(error); });
+}
+
+void HttpConnection::OnHandshake(const Error& error) {
+  --operations_;
+  if (ending_) return EndIfDrained();
+  if (!error) return SendRequest();
+  if (error.category() != asio::error::get_ssl_category()) {
+    return Fail(HttpErrorKind::kConnect, fmt::format("the TLS handshake was cut off: {}", error.message()));
+  }
+  const std::string problem = CertificateProblem(tls_stream_->native_handle());
+  Fail(HttpErrorKind::kTls, problem.empty() ? fmt::format("TLS handshake failed: {}", error.message())
+                                            : fmt::format("the server's certificate is not trusted for {}: {}", owner_.endpoint().host, problem));
+}
+
+// ---- Request
+
+void HttpConnection::BeginJob(std::shared_ptr<HttpJob> job) {
+  job_ = std::move(job);
+  ending_ = false;
+  keep_alive_ = false;
+  result_ = {};
+  head_sent_ = body_sent_ = 0;
+  begin_ = end_ = searched_ = 0;
+  interim_responses_ = 0;
+  head_done_ = received_any_ = false;
+  skip_left_ = 0;
+}
+
+void HttpConnection::Run(std::shared_ptr<HttpJob> job) {
+  BeginJob(std::move(job));
+  reused_ = true;
+  SendRequest();
+}
+
+void HttpConnection::SendRequest() {
+  Serialize(job_->request, head_text_);
+  job_->handler->OnPhase(HttpPhase::kFirstByte);
+  WriteSome();
+  // Reading begins at once: a server may answer, and close, before it has taken the whole body.
+  ReadIntoBuffer();
+}
+
+void HttpConnection::WriteSome() {
+  const ByteSpan body = job_->request.body;
+  SetDeadline(Stage::kSend, owner_.options().stall_timeout);
+  const std::array<asio::const_buffer, 2> rest = {
+      asio::const_buffer(head_text_.data() + head_sent_, head_text_.size() - head_sent_),
+      asio::const_buffer(body.data() + body_sent_, body.size() - body_sent_)};
+  ++operations_;
+  WithStream([&](auto& stream) {
+    stream.async_write_some(rest, [self = shared_from_this()](const Error& error, size_t bytes) { self->OnWritten(error, bytes); });
+  });
+}
+
+void HttpConnection::OnWritten(const Error& error, size_t bytes) {
+  --operations_;
+  if (ending_) return EndIfDrained();
+  // The server may have said why before it closed: what the read finds decides. It fails soon, too.
+  if (error) return;
+  const size_t of_head = std::min(bytes, head_text_.size() - head_sent_);
+  head_sent_ += of_head;
+  body_sent_ += bytes - of_head;
+  if (head_sent_ < head_text_.size() || body_sent_ < job_->request.body.size()) return WriteSome();
+  if (!head_done_) SetDeadline(Stage::kFirstByte, owner_.options().first_byte_timeout);
+}
+
+// ---- Response
+
+void HttpConnection::ReadIntoBuffer() {
+  if (begin_ == end_) begin_ = end_ = 0;
+  size_t capacity = std::max(buffer_.size(), head_done_ ? kTextBufferBytes : kHeadBufferBytes);
+  if (end_ == capacity) capacity *= 2;  // a long head
+  buffer_.resize(capacity);
+  size_t space = capacity - end_;
+  if (!head_done_) {
+    space = std::min(space, kHeadBufferBytes);
+  } else if (framing_ == HttpBodyFraming::kLength) {
+    space = std::min<uint64_t>(space, body_left_);
+  }
+  ++operations_;
+  WithStream([&](auto& stream) {
+    stream.async_read_some(asio::buffer(buffer_.data() + end_, space),
+                           [self = shared_from_this()](const Error& error, size_t bytes) { self->OnBufferRead(error, bytes); });
+  });
+}
+
+void HttpConnection::ReadIntoSink(MutableByteSpan space) {
+  ++operations_;
+  WithStream([&](auto& stream) {
+    stream.async_read_some(asio::buffer(space.data(), space.size()),
+                           [self = shared_from_this()](const Error& error, size_t bytes) { self->OnSinkRead(error, bytes); });
+  });
+}
+
+bool HttpConnection::OnReadDone(const Error& error) {
+  --operations_;
+  if (ending_) {
+    EndIfDrained();
+    return false;
+  }
+  if (error) {
+    OnStreamEnd(error);
+    return false;
+  }
+  received_any_ = true;
+  return true;
+}
+
+void HttpConnection::OnBufferRead(const Error& error, size_t bytes) {
+  if (!OnReadDone(error)) return;
+  end_ += bytes;
+  if (!head_done_) return ParseHead();
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout);
+  UseBuffered();
+}
+
+void HttpConnection::OnSinkRead(const Error& error, size_t bytes) {
+  if (!OnReadDone(error)) return;
+  result_.body_bytes += bytes;
+  result_.wire_bytes += bytes;
+  if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout);
+  ContinueBody();
+}
+
+void HttpConnection::ParseHead() {
+  for (;;) {
+    const std::string_view received(buffer_.data() + begin_, end_ - begin_);
+    const size_t length = FindHttpHeadEnd(received, searched_);
+    if (length == 0) {
+      searched_ = received.size();
+      if (received.size() >= kMaxHttpHeadBytes) return Fail(HttpErrorKind::kMalformed, "the response's head is too long");
+      return ReadIntoBuffer();
+    }
+    absl::StatusOr<ParsedResponse> response = ParseHttpResponseHead(received.substr(0, length), job_->request.head.method == "HEAD");
+    if (!response.ok()) return Fail(HttpErrorKind::kMalformed, std::string(response.status().message()));
+    begin_ += length;
+    searched_ = 0;
+    if (!response->interim()) {
+      if (AcceptHead(*std::move(response))) UseBuffered();
+      return;
+    }
+    if (response->head.status == 101 || ++interim_responses_ > kMaxInterimResponses) {
+      return Fail(HttpErrorKind::kMalformed, fmt::format("unexpected interim response {}", response->head.status));
+    }
+  }
+}
+
+bool HttpConnection::AcceptHead(ParsedResponse response) {
+  head_done_ = true;
+  keep_alive_ = response.keep_alive;
+  framing_ = response.framing;
+  body_left_ = response.head.content_length.value_or(0);
+  chunks_ = {};
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout);
+  job_->handler->OnPhase(HttpPhase::kBody);
+  sink_ = job_->handler->OnHead(response.head);
+  skip_left_ = sink_.skip;
+  if (sink_.kind != HttpBodySink::Kind::kRefuse) return true;
+  Fail(HttpErrorKind::kRefused, "the response was refused");
+  return false;
+}
+
+/// Uses what lies in the buffer, then reads on.
+void HttpConnection::UseBuffered() {
+  if (framing_ == HttpBodyFraming::kChunked) {
+    if (!UseChunked()) return;
+  } else if (framing_ != HttpBodyFraming::kNone) {
+    size_t take = end_ - begin_;
+    if (framing_ == HttpBodyFraming::kLength) {
+      take = std::min<uint64_t>(take, body_left_);
+      body_left_ -= take;
+    }
+    const std::string_view data(buffer_.data() + begin_, take);
+    begin_ += take;
+    if (!Deliver(data)) return;
+  }
+  ContinueBody();
+}
+
+/// False when the job has ended.
+bool HttpConnection::UseChunked() {
+  while (begin_ < end_ && !chunks_.done()) {
+    const absl::StatusOr<HttpChunkDecoder::Piece> piece = chunks_.Next({buffer_.data() + begin_, end_ - begin_});
+    if (!piece.ok()) {
+      Fail(HttpErrorKind::kMalformed, std::string(piece.status().message()));
+      return false;
+    }
+    begin_ += piece->consumed;
+    if (!Deliver(piece->data)) return false;
+  }
+  return true;
+}
+
+/// Takes bytes of the body from the buffer to their sink. False when the job has ended.
+bool HttpConnection::Deliver(std::string_view data) {
+  result_.wire_bytes += data.size();
+  if (sink_.kind == HttpBodySink::Kind::kText) {
+    const size_t room = sink_.text_limit - result_.text.size();
+    result_.text.append(data.substr(0, room));
+    if (data.size() <= room) return true;
+    Fail(HttpErrorKind::kTooLarge, fmt::format("the response's body exceeds {} bytes", sink_.text_limit));
+    return false;
+  }
+  const size_t skipped = std::min<uint64_t>(skip_left_, data.size());
+  skip_left_ -= skipped;
+  data.remove_prefix(skipped);
+  const MutableByteSpan space = SinkSpace();
+  const size_t take = std::min(space.size(), data.size());
+  if (take > 0) std::memcpy(space.data(), data.data(), take);
+  result_.body_bytes += take;
+  if (take == data.size()) return true;
+  result_.more = true;
+  Complete();
+  return false;
+}
+
+MutableByteSpan HttpConnection::SinkSpace() { return sink_.buffer.subspan(result_.body_bytes); }
+
+void HttpConnection::ContinueBody() {
+  switch (framing_) {
+    case HttpBodyFraming::kNone: return Complete();
+    case HttpBodyFraming::kChunked:
+      if (chunks_.done()) return Complete();
+      return ReadIntoBuffer();
+    case HttpBodyFraming::kLength:
+      if (body_left_ == 0) return Complete();
+      break;
+    case HttpBodyFraming::kUntilClose: break;
+  }
+  if (sink_.kind == HttpBodySink::Kind::kText || skip_left_ > 0) return ReadIntoBuffer();
+  MutableByteSpan space = SinkSpace();
+  if (framing_ == HttpBodyFraming::kLength) {
+    if (space.empty()) {
+      result_.more = true;
+      return Complete();
+    }
+    space = space.first(std::min<uint64_t>(space.size(), body_left_));
+  }
+  // Beyond a full buffer only the end of the stream is expected; a byte too many ends up in our own buffer.
+  if (space.empty()) return ReadIntoBuffer();
+  ReadIntoSink(space);
+}
+
+void HttpConnection::OnStreamEnd(const Error& error) {
+  // Over TLS the end must be authenticated: stream_truncated is not eof.
+  if (head_done_ && framing_ == HttpBodyFraming::kUntilClose && error == asio::error::eof) return Complete();
+  if (reused_ && !received_any_) return Fail(HttpErrorKind::kStale, "the kept connection had been closed by the server");
+  const std::string_view where = head_done_ ? "within the response's body" : received_any_ ? "within the response's head" : "before the response";
+  if (IsEnd(error)) return Fail(HttpErrorKind::kClosedEarly, fmt::format("the server closed the connection {}", where));
+  Fail(HttpErrorKind::kReset, fmt::format("the connection broke {}: {}", where, error.message()));
+}
+
+// ---- End of a job
+
+void HttpConnection::Complete() {
+  ending_ = true;
+  // Bytes beyond the response, a body cut off, or a request not yet sent in full: nothing that could be continued.
+  const bool clean = begin_ == end_ && !result_.more && operations_ == 0 && head_sent_ == head_text_.size() &&
+                     body_sent_ == job_->request.body.size();
+  if (!clean) keep_alive_ = false;
+  if (!keep_alive_) CloseSocket();
+  EndIfDrained();
+}
+
+void HttpConnection::Fail(HttpErrorKind kind, std::string detail) {
+  if (!job_ || ending_) return;
+  ending_ = true;
+  keep_alive_ = false;
+  result_.error = kind;
+  result_.detail = std::move(detail);
+  CloseSocket();
+  EndIfDrained();
+}
+
+void HttpConnection::EndIfDrained() {
+  if (operations_ > 0) return;
+  const std::shared_ptr<HttpConnection> self = shared_from_this();
+  const std::shared_ptr<HttpJob> job = std::move(job_);
+  HttpResult result = std::move(result_);
+  stage_ = Stage::kIdle;
+  deadline_ = SteadyTime::max();
+  HttpConnectionOwner& owner = owner_;
+  owner.OnFree(*this, keep_alive_);
+  job->handler->OnDone(std::move(result));
+  owner.OnEnded(job);
+}
+
+void HttpConnection::Cancel() { Fail(HttpErrorKind::kCancelled, "cancelled"); }
+
+void HttpConnection::Close() { CloseSocket(); }
+
+void HttpConnection::CloseSocket() {
+  Error ignored;
+  socket().close(ignored);
+}
+
+bool HttpConnection::LooksAlive() {
+  char byte;
+  const ssize_t got = ::recv(socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  // TLS sends session tickets and the like unasked; plain HTTP nothing.
+  if (got > 0) return tls_stream_.has_value();
+  return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+}
+
+// ---- Deadlines
+
+void HttpConnection::SetDeadline(Stage stage, std::chrono::milliseconds allowance) {
+  stage_ = stage;
+  deadline_ = std::chrono::steady_clock::now() + allowance;
+  if (deadline_ < timer_due_) ArmTimer();
+}
+
+void HttpConnection::ArmTimer() {
+  timer_due_ = deadline_;
+  timer_.expires_at(deadline_);
+  timer_.async_wait([weak = weak_from_this()](const Error& error) {
+    if (error) return;  // armed anew
+    const std::shared_ptr<HttpConnection> self = weak.lock();
+    if (!self) return;
+    self->timer_due_ = SteadyTime::max();
+    if (self->deadline_ == SteadyTime::max()) return;
+    if (std::chrono::steady_clock::now() < self->deadline_) return self->ArmTimer();
+    self->OnDeadline();
+  });
+}
+
+void HttpConnection::OnDeadline() {
+  const HttpClientOptions& options = owner_.options();
+  const auto fail = [this](HttpErrorKind kind, std::string_view what, std::chrono::milliseconds limit) {
+    Fail(kind, fmt::format("{} within {} ms", what, limit.count()));
+  };
+  switch (stage_) {
+    case Stage::kResolve: return fail(HttpErrorKind::kConnect, "the host name was not resolved", options.connect_timeout);
+    case Stage::kConnect: return fail(HttpErrorKind::kConnect, "no connection", options.connect_timeout);
+    case Stage::kHandshake: return fail(HttpErrorKind::kConnect, "no end of the TLS handshake", options.connect_timeout);
+    case Stage::kSend: return fail(HttpErrorKind::kTimeout, "the server took no byte of the request", options.stall_timeout);
+    case Stage::kFirstByte: return fail(HttpErrorKind::kTimeout, "no response", options.first_byte_timeout);
+    case Stage::kBody: return fail(HttpErrorKind::kTimeout, "no byte of the response's body", options.stall_timeout);
+    case Stage::kIdle: return;
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "net/http_client.h"
+#include "net/http_parser.h"
+#include "net/tls.h"
+
+// Private to src/net: one connection of HttpClient.
+
+namespace millrace {
+
+class HttpConnection;
+
+/// A call as its connection sees it.
+struct HttpJob {
+  HttpRequest request;
+  HttpResponseHandler* handler = nullptr;
+};
+
+/// What a connection needs from its pool. All on the loop's thread.
+class HttpConnectionOwner {
+ public:
+  using Addresses = std::vector<boost::asio::ip::tcp::endpoint>;
+  using OnAddresses = absl::AnyInvocable<void(const boost::system::error_code&, const Addresses&)>;
+
+  virtual ~HttpConnectionOwner() = default;
+  virtual const HttpEndpoint& endpoint() const = 0;
+  virtual const HttpClientOptions& options() const = 0;
+  /// The addresses of the endpoint; `done` may run at once.
+  virtual void Resolve(OnAddresses done) = 0;
+  /// None of the addresses works: look them up again next time.
+  virtual void ForgetAddresses() = 0;
+  /// The connection has ended its job and may serve another (`reusable`), or is closed. The job's OnDone comes afterwards.
+  virtual void OnFree(HttpConnection& connection, bool reusable) = 0;
+  /// The job's handler has been told.
+  virtual void OnEnded(const std::shared_ptr<HttpJob>& job) = 0;
+};
+
+/// A client's connection: connects, then carries one exchange after the other. On its loop's thread only. Whatever happens, each job ends
+/// once, and not before every pending operation on its memory has returned.
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  /// `tls` is null for plain HTTP. `owner` outlives every job.
+  HttpConnection(boost::asio::io_context& context, HttpConnectionOwner& owner, std::shared_ptr<boost::asio::ssl::context> tls,
+                 size_t first_address);
+
+  /// Connects, then carries out the job.
+  void Open(std::shared_ptr<HttpJob> job);
+  /// Carries out the job on this open, idle connection.
+  void Run(std::shared_ptr<HttpJob> job);
+  void Cancel();
+  /// Closes an idle connection.
+  void Close();
+  /// False when the server has closed this idle connection, as far as the kernel knows.
+  bool LooksAlive();
+
+ private:
+  using Context = boost::asio::io_context;
+  using Error = boost::system::error_code;
+  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, Context::executor_type>;
+  using TlsStream = boost::asio::ssl::stream<Socket>;
+  using SteadyTime = std::chrono::steady_clock::time_point;
+
+  enum class Stage { kResolve, kConnect, kHandshake, kSend, kFirstByte, kBody, kIdle };
+
+  Socket& socket() { return tls_stream_ ? tls_stream_->next_layer() : socket_; }
+  template <typename Use>
+  void WithStream(Use use);
+
+  void BeginJob(std::shared_ptr<HttpJob> job);
+  void ConnectNext(const Error& last_error);
+  void OnConnected();
+  void OnHandshake(const Error& error);
+  void SendRequest();
+  void WriteSome();
+  void OnWritten(const Error& error, size_t bytes);
+
+  void ReadIntoBuffer();
+  void ReadIntoSink(MutableByteSpan space);
+  void OnBufferRead(const Error& error, size_t bytes);
+  void OnSinkRead(const Error& error, size_t bytes);
+  bool OnReadDone(const Error& error);
+  void ParseHead();
+  bool AcceptHead(ParsedResponse response);
+  void UseBuffered();
+  bool UseChunked();
+  bool Deliver(std::string_view data);
+  MutableByteSpan SinkSpace();
+  void ContinueBody();
+  void OnStreamEnd(const Error& error);
+
+  void Complete();
+  void Fail(HttpErrorKind kind, std::string detail);
+  void EndIfDrained();
+  void CloseSocket();
+
+  void SetDeadline(Stage stage, std::chrono::milliseconds allowance);
+  void ArmTimer();
+  void OnDeadline();
+
+  Context& context_;
+  HttpConnectionOwner& owner_;
+  std::shared_ptr<boost::asio::ssl::context> tls_;
+  Socket socket_;
+  std::optional<TlsStream> tls_stream_;
+  HttpConnectionOwner::Addresses addresses_;
+  size_t next_address_;
+  size_t addresses_tried_ = 0;
+
+  // One timer for all deadlines. It is left running while deadlines move away, and looks again when it fires.
+  boost::asio::steady_timer timer_;
+  SteadyTime deadline_ = SteadyTime::max();
+  SteadyTime timer_due_ = SteadyTime::max();
+  Stage stage_ = Stage::kIdle;
+
+  // The job.
+  std::shared_ptr<HttpJob> job_;
+  bool reused_ = false;       // the connection has served a job before
+  int operations_ = 0;        // pending, with this connection's or the job's memory
+  bool ending_ = false;       // the result is settled; waiting for pending operations
+  bool keep_alive_ = false;
+  HttpResult result_;
+
+  std::string head_text_;
+  size_t head_sent_ = 0;
+  size_t body_sent_ = 0;
+
+  std::vector<char> buffer_;  // received and not yet used: [begin_, end_)
+  size_t begin_ = 0;
+  size_t end_ = 0;
+  size_t searched_ = 0;
+  int interim_responses_ = 0;
+  bool head_done_ = false;
+  bool received_any_ = false;
+  HttpBodyFraming framing_ = HttpBodyFraming::kNone;
+  uint64_t body_left_ = 0;  // of kLength
+  HttpChunkDecoder chunks_;
+  HttpBodySink sink_ = HttpBodySink::Refuse();
+  uint64_t skip_left_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,253 @@
+#include "net/http_server.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstring>
+#include <future>
+#include <utility>
+
+#include "base/log.h"
+#include "net/server_connection.h"
+
+namespace millrace {
+
+namespace {
+
+namespace asio = boost::asio;
+
+struct FreeContext {
+  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
+};
+using TlsContext = std::unique_ptr<SSL_CTX, FreeContext>;
+
+struct FreeAddresses {
+  void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
+};
+
+absl::StatusOr<TlsContext> MakeTlsContext(const TlsIdentity& identity) {
+  const auto failed = [] { return absl::InvalidArgumentError("the server's TLS certificate or key cannot be used"); };
+  TlsContext context(SSL_CTX_new(TLS_server_method()));
+  const std::unique_ptr<BIO, decltype(&BIO_free)> certificate_bio(
+      BIO_new_mem_buf(identity.certificate_pem.data(), static_cast<int>(identity.certificate_pem.size())), BIO_free);
+  const std::unique_ptr<BIO, decltype(&BIO_free)> key_bio(
+      BIO_new_mem_buf(identity.key_pem.data(), static_cast<int>(identity.key_pem.size())), BIO_free);
+  if (context == nullptr || certificate_bio == nullptr || key_bio == nullptr) return failed();
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
+      PEM_read_bio_X509(certificate_bio.get(), nullptr, nullptr, nullptr), X509_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr), EVP_PKEY_free);
+  if (certificate == nullptr || key == nullptr || SSL_CTX_use_certificate(context.get(), certificate.get()) != 1 ||
+      SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1 || SSL_CTX_check_private_key(context.get()) != 1) {
+    return failed();
+  }
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_mode(context.get(),
+                   SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  return context;
+}
+
+/// Throughput over loopback is a quarter with the default of some machines (bbr), and small answers must not wait for others.
+void TuneSocket(int fd) {
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  constexpr std::string_view kReno = "reno";
+  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());
+}
+
+absl::Status ListenError(int error, const std::string& host, uint16_t port) {
+  const std::string what = fmt::format("cannot listen on {}:{}", host, port);
+  switch (error) {
+    case EADDRINUSE:
+      return absl::AlreadyExistsError(what + ": the port is in use; stop who uses it, or choose another (0: any free one)");
+    case EACCES: return absl::PermissionDeniedError(what + ": not permitted; ports below 1024 need root");
+    case EADDRNOTAVAIL: return absl::InvalidArgumentError(what + ": the address is none of this machine's");
+    default: return absl::InternalError(fmt::format("{}: {}", what, strerror(error)));
+  }
+}
+
+absl::StatusOr<int> Listen(const std::string& host, uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
+    return absl::InvalidArgumentError(fmt::format("cannot listen on {}: {}", host, gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, FreeAddresses> addresses(found);
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return ListenError(errno, host, port);
+  const int one = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  TuneSocket(fd);
+  if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0) {
+    const int error = errno;
+    close(fd);
+    return ListenError(error, host, port);
+  }
+  return fd;
+}
+
+uint16_t PortOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+}
+
+void RunAndWait(EventLoop& loop, absl::AnyInvocable<void()> task) {
+  const auto done = std::make_shared<std::promise<void>>();  // shared: set_value may still run when the wait is over
+  loop.Post([&task, done] {
+    task();
+    done->set_value();
+  });
+  done->get_future().wait();
+}
+
+void Sweep(ServerLoop& home) {
+  const auto now = std::chrono::steady_clock::now();
+  const std::vector<std::shared_ptr<ServerConnection>> all(home.connections.begin(), home.connections.end());
+  for (const auto& connection : all) connection->CloseIfIdle(now);
+  home.sweep.Start(std::min(home.idle_timeout, std::chrono::milliseconds(1000)), [&home] { Sweep(home); });
+}
+
+void Adopt(ServerLoop& home, int fd) {
+  std::shared_ptr<ServerConnection> connection;
+  try {
+    connection = std::make_shared<ServerConnection>(home, fd);
+  } catch (const std::exception& error) {  // Asio could not watch the descriptor
+    Log(LogLevel::kWarning, "net", fmt::format("cannot serve a connection: {}", error.what()));
+    close(fd);
+    return;
+  }
+  home.connections.insert(connection);
+  connection->Run();
+}
+
+/// Takes connections in, on one loop, and deals them to all in turn.
+class Acceptor : public std::enable_shared_from_this<Acceptor> {
+ public:
+  Acceptor(EventLoop& loop, int fd, std::vector<ServerLoop*> homes)
+      : descriptor_(loop.context(), fd), retry_(loop), homes_(std::move(homes)) {}
+
+  void Wait() {
+    descriptor_.async_wait(asio::posix::stream_descriptor::wait_read,
+                           [self = shared_from_this()](const boost::system::error_code& error) {
+                             if (!error) self->AcceptAll();
+                           });
+  }
+  void Close() {
+    retry_.Cancel();
+    boost::system::error_code ignored;
+    descriptor_.close(ignored);
+  }
+
+ private:
+  void AcceptAll() {
+    for (;;) {
+      const int fd = accept4(descriptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd >= 0) {
+        TuneSocket(fd);
+        ServerLoop& home = *homes_[next_++ % homes_.size()];
+        home.loop.Post([&home, fd] { Adopt(home, fd); });
+      } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        Log(LogLevel::kWarning, "net", fmt::format("cannot accept a connection: {}; trying again", strerror(errno)));
+        retry_.Start(std::chrono::milliseconds(100), [self = shared_from_this()] { self->AcceptAll(); });
+        return;
+      } else if (errno != EINTR && errno != ECONNABORTED) {
+        break;
+      }
+    }
+    Wait();
+  }
+
+  asio::posix::stream_descriptor descriptor_;
+  Timer retry_;
+  const std::vector<ServerLoop*> homes_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+FileHandle::~FileHandle() {
+  if (fd_ >= 0) close(fd_);
+}
+
+struct HttpServer::Impl {
+  explicit Impl(EventLoops& event_loops) : loops(event_loops) {}
+
+  EventLoops& loops;
+  TlsContext tls;
+  std::shared_ptr<LiveConnections> live = std::make_shared<LiveConnections>();
+  std::vector<std::unique_ptr<ServerLoop>> homes;
+  std::shared_ptr<Acceptor> acceptor;
+  uint16_t port = 0;
+};
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoops& loops, HttpServerOptions options,
+                                                              HttpHandler& handler) {
+  auto impl = std::make_unique<Impl>(loops);
+  if (options.tls) {
+    ASSIGN_OR_RETURN(impl->tls, MakeTlsContext(*options.tls));
+  }
+  ASSIGN_OR_RETURN(const int listener, Listen(options.host, options.port));
+  impl->port = PortOf(listener);
+  std::vector<ServerLoop*> homes;
+  for (size_t i = 0; i < loops.size(); ++i) {
+    // A peer that goes away while a file is sent to it raises SIGPIPE; sendfile and OpenSSL have no flag against that.
+    RunAndWait(loops.at(i), [] {
+      sigset_t pipe;
+      sigemptyset(&pipe);
+      sigaddset(&pipe, SIGPIPE);
+      pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+    });
+    impl->homes.push_back(std::unique_ptr<ServerLoop>(new ServerLoop{.loop = loops.at(i),
+                                                                     .handler = handler,
+                                                                     .tls = impl->tls.get(),
+                                                                     .idle_timeout = options.idle_timeout,
+                                                                     .live = impl->live}));
+    ServerLoop& home = *impl->homes.back();
+    homes.push_back(&home);
+    home.loop.Post([&home] { Sweep(home); });
+  }
+  impl->acceptor = std::make_shared<Acceptor>(loops.at(0), listener, std::move(homes));
+  loops.at(0).Post([acceptor = impl->acceptor] { acceptor->Wait(); });
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+HttpServer::~HttpServer() {
+  RunAndWait(impl_->loops.at(0), [acceptor = std::move(impl_->acceptor)] { acceptor->Close(); });
+  // No connection is taken in any more, and those on their way to a loop arrive before what is posted now.
+  for (const auto& home : impl_->homes) {
+    RunAndWait(home->loop, [&home] {
+      home->sweep.Cancel();
+      const std::vector<std::shared_ptr<ServerConnection>> all(home->connections.begin(), home->connections.end());
+      for (const auto& connection : all) connection->Close();
+    });
+  }
+  impl_->live->WaitForNone();
+  for (auto& home : impl_->homes) {
+    EventLoop& loop = home->loop;
+    RunAndWait(loop, [&home] { home.reset(); });
+  }
+}
+
+uint16_t HttpServer::port() const { return impl_->port; }
+
+}  // namespace millrace

@@ -1,0 +1,144 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "net/event_loop.h"
+#include "net/http_message.h"
+#include "net/tls_identity.h"
+
+/// An HTTP/1.1 server on event loops: keep-alive, pipelining, chunked request bodies, 100-continue, TLS. It knows nothing of what
+/// is served: a handler gets requests and answers each with a head and a list of steps.
+
+namespace millrace {
+
+/// A file descriptor, closed when the last owner goes.
+class FileHandle {
+ public:
+  explicit FileHandle(int fd) : fd_(fd) {}
+  ~FileHandle();
+  FileHandle(const FileHandle&) = delete;
+  FileHandle& operator=(const FileHandle&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+/// Bytes of the body. A file must not shrink below its range while it is sent (the connection is cut if it does).
+struct SendText {
+  std::string text;
+};
+struct SendBytes {
+  ByteSpan bytes;
+  std::shared_ptr<const void> owner;  // keeps `bytes` alive
+};
+struct SendFile {
+  std::shared_ptr<const FileHandle> file;
+  ByteRange range;
+};
+/// A pause once everything before it was handed to the kernel.
+struct SendPause {
+  std::chrono::nanoseconds duration{};
+};
+/// The pace of the body from here on; 0 = as fast as it goes.
+struct SendRate {
+  uint64_t bytes_per_second = 0;
+};
+/// Ends the connection after all bytes before it: by FIN, or by RST once the peer has received them.
+struct EndConnection {
+  bool reset = false;
+};
+using ReplyStep = std::variant<SendText, SendBytes, SendFile, SendPause, SendRate, EndConnection>;
+
+/// An answer. The server adds Date, Content-Length and Connection. To a HEAD request (and with status 204 or 304) the bytes of the
+/// body are counted but not sent. When the body ends short of `content_length`, the connection is closed.
+struct HttpReply {
+  int status = 200;
+  HttpHeaders headers;
+  std::vector<ReplyStep> body;
+  std::optional<uint64_t> content_length;             // of the head; default: the bytes in `body`
+  std::chrono::steady_clock::time_point not_before{};  // nothing leaves earlier
+  bool send_head = true;                              // false: the steps are carried out without a head
+};
+
+/// The bytes of a step (0 for one that is no bytes), and of all steps of a body.
+uint64_t StepSize(const ReplyStep& step);
+uint64_t BodySize(const std::vector<ReplyStep>& body);
+
+class ServerConnection;
+
+/// The right to answer one request. Move-only. Dropped without Send, it closes the connection.
+class HttpResponder {
+ public:
+  explicit HttpResponder(std::shared_ptr<ServerConnection> connection);
+  ~HttpResponder();
+  HttpResponder(HttpResponder&&) noexcept;
+  HttpResponder& operator=(HttpResponder&&) = delete;
+
+  /// Once; from any thread while the server lives (its destructor waits for all responders). The answer may be sent before the
+  /// request's body has arrived: what is left of the body is then dropped, or the connection closed if that is much.
+  void Send(HttpReply reply);
+
+ private:
+  std::shared_ptr<ServerConnection> connection_;
+};
+
+/// One request under way. Called on the connection's loop; destroyed there, after the answer or when the connection is lost.
+class HttpExchange {
+ public:
+  virtual ~HttpExchange() = default;
+  /// The next bytes of the body, without framing. Not called any more once an answer was sent.
+  virtual void OnBody(ByteSpan bytes) = 0;
+  /// The body is complete (at once, if there is none).
+  virtual void OnBodyEnd() = 0;
+};
+
+/// What a request says besides its head.
+struct HttpRequestFacts {
+  std::optional<uint64_t> content_length;  // absent for a chunked body; 0 without a body
+  bool expects_continue = false;           // the client waits for "100 Continue", sent unless there is an answer at once
+};
+
+class HttpHandler {
+ public:
+  virtual ~HttpHandler() = default;
+  /// A request's head has arrived. Called on loop threads, concurrently; must not block for long.
+  virtual std::unique_ptr<HttpExchange> OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
+                                                  HttpResponder responder) = 0;
+};
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";  // address or name to listen on
+  uint16_t port = 0;               // 0: any free one
+  std::optional<TlsIdentity> tls;
+  std::chrono::milliseconds idle_timeout = std::chrono::minutes(2);  // of a connection on which no byte moves
+};
+
+/// Listens from Start to its destructor, which closes every connection and waits until no callback runs and no responder is
+/// left (so it must not run on a loop). `loops` and `handler` must outlive it. Request heads are limited to 64 KiB.
+class HttpServer {
+ public:
+  /// AlreadyExists when the port is in use, InvalidArgument for a host that is none of this machine's.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoops& loops, HttpServerOptions options,
+                                                           HttpHandler& handler);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  uint16_t port() const;
+
+ private:
+  struct Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+
+#include "base/buffer.h"
+#include "net/http_server.h"
+
+// Private to src/net: what HttpServer is made of.
+
+typedef struct ssl_st SSL;
+typedef struct ssl_ctx_st SSL_CTX;
+
+namespace millrace {
+
+class LiveConnections;
+
+/// What the connections of one loop share. Used on that loop's thread only.
+struct ServerLoop {
+  EventLoop& loop;
+  HttpHandler& handler;
+  SSL_CTX* tls;  // null: plain
+  std::chrono::milliseconds idle_timeout;
+  std::shared_ptr<LiveConnections> live;
+  Buffer scratch{size_t{256} << 10};  // received bytes pass through it, and bytes to encrypt
+  std::unordered_set<std::shared_ptr<ServerConnection>> connections;
+  Timer sweep{loop};
+  std::string date;  // value of the Date header in `date_second`
+  std::chrono::seconds date_second{};
+};
+
+/// One accepted connection: a state machine over a non-blocking socket. On its loop's thread only.
+class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
+ public:
+  ServerConnection(ServerLoop& home, int fd);
+  ~ServerConnection();
+
+  EventLoop& loop() { return home_.loop; }
+  void Run();
+  void Close();
+  /// Closes when no byte has moved for too long.
+  void CloseIfIdle(std::chrono::steady_clock::time_point now);
+  void OnReply(HttpReply reply);
+  /// The handler gave its responder up.
+  void OnAbandoned();
+
+ private:
+  class Parser;
+  struct Socket;
+  using Clock = std::chrono::steady_clock;
+
+  enum class State { kHandshake, kReceive, kRespond, kReset, kDrain, kClosed };
+  /// What to do after a step of the machine.
+  enum class Next { kAgain, kWaitReadable, kWaitWritable, kWaitTimer, kWaitReply, kYield };
+  /// Bytes moved (0: end of stream or nothing yet, see `next`; -1: the connection is broken).
+  struct Moved {
+    ssize_t bytes = 0;
+    std::optional<Next> wait;
+  };
+
+  Next Step();
+  Next Handshake();
+  Next Receive();
+  Next ReceiveMore();
+  void BeginExchange();
+  void DecideEarlyReply();
+  Next Refuse(int status, std::string_view why);
+
+  Next Respond();
+  void BeginReply();
+  Next SendSome();
+  Next SendGathered(size_t allowance);
+  Next SendFilePart(const SendFile& file, size_t allowance);
+  Next SendEncrypted(size_t allowance);
+  Next AfterSend(ssize_t sent);
+  std::optional<Next> CarryOut(const ReplyStep& step);
+  void Advance(size_t bytes);
+  Next FinishReply();
+  void HangUp();
+  Next AwaitReset();
+  Next Drain();
+
+  void PlanSlice();
+  size_t Allowance();
+  Next WaitUntil(Clock::time_point when);
+
+  Moved ReadSocket(MutableByteSpan into);
+  Moved TlsResult(int result);
+  void SendContinue();
+  const std::string& Date();
+  void SaveInput();
+  void Await(bool readable);
+
+  ServerLoop& home_;
+  std::unique_ptr<Socket> socket_;
+  SSL* ssl_ = nullptr;
+  Timer timer_;
+  State state_;
+  bool running_ = false;    // inside Run: what handlers call only leaves a note
+  bool abandoned_ = false;  // there will be no answer
+  bool reading_armed_ = false;
+  bool writing_armed_ = false;
+  bool blocked_ = false;  // on the peer
+  size_t turn_bytes_ = 0;  // moved since others had a turn
+  Clock::time_point last_move_;
+
+  // The request.
+  std::unique_ptr<Parser> parser_;
+  std::string_view input_;  // received, not yet parsed; lies in scratch or in saved_
+  std::string saved_;
+  std::unique_ptr<HttpExchange> exchange_;
+  bool is_head_ = false;
+  bool close_after_ = false;
+  bool awaits_continue_ = false;
+  bool discarding_ = false;  // the answer is there; the rest of the request's body is dropped
+
+  // The answer.
+  std::optional<HttpReply> reply_;
+  bool replying_ = false;
+  std::string head_;
+  size_t head_sent_ = 0;
+  size_t step_ = 0;
+  uint64_t step_sent_ = 0;
+  uint64_t bytes_left_ = 0;  // of all steps
+  bool pausing_ = false;
+  Clock::time_point pause_end_;
+  uint64_t rate_ = 0;
+  Clock::time_point pace_next_;
+  size_t pace_slice_ = 0;
+  size_t pace_credit_ = 0;
+  Clock::time_point reset_deadline_;  // of kReset and kDrain
+};
+
+/// Counts a server's connections, so that it can wait for the last. Thread-safe.
+class LiveConnections {
+ public:
+  LiveConnections();
+  ~LiveConnections();
+  void Add();
+  void Remove();
+  void WaitForNone();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,91 @@
+#include "pack/pack.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "dataset/progress.h"
+#include "dataset/sample_objects.h"
+#include "pack/sample_reader.h"
+#include "pack/shard_writer.h"
+#include "store/blocking.h"
+
+namespace millrace {
+
+namespace {
+
+bool IsShardName(std::string_view name) {
+  constexpr std::string_view kStart = "shard-", kEnd = ".tar";
+  if (!name.starts_with(kStart) || !name.ends_with(kEnd) || name.size() != kStart.size() + 6 + kEnd.size()) return false;
+  return name.substr(kStart.size(), 6).find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// What lies at the destination: nothing, or with `force` shards of an earlier run; the names of these.
+absl::StatusOr<std::vector<std::string>> OldShards(const Location& destination, bool force) {
+  const std::string prefix = destination.Key("");
+  std::vector<std::string> shards;
+  const absl::Status status = ForEachPage(*destination.store, prefix, [&](const ListPage& page) -> absl::Status {
+    for (const ObjectInfo& object : page.objects) {
+      std::string name = object.key.substr(prefix.size());
+      if (name.empty() || name.ends_with('/')) continue;  // folder markers
+      const bool ours = IsShardName(name) || name.starts_with(kDatasetFolder);
+      if (!ours || !force) {
+        return absl::AlreadyExistsError(fmt::format("{}: the destination is not empty; {}", destination.store->Uri(object.key),
+                                                    ours ? "--force replaces the shards that are there"
+                                                         : "remove what is there, or choose another"));
+      }
+      if (IsShardName(name)) shards.push_back(std::move(name));
+    }
+    return absl::OkStatus();
+  });
+  if (!status.ok() && !absl::IsNotFound(status)) return status;  // a folder that is not there yet is empty
+  return shards;
+}
+
+absl::Status CheckApart(const Dataset& source, const Location& destination) {
+  const std::string from = source.store().Uri(source.StoreKey(""));
+  const std::string to = destination.store->Uri(destination.Key(""));
+  if (!to.starts_with(from) && !from.starts_with(to)) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("cannot pack {} into {}: one lies within the other", from, to));
+}
+
+}  // namespace
+
+absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source, std::string_view destination_uri,
+                                const PackOptions& options) {
+  if (options.shard_bytes == 0) return absl::InvalidArgumentError("the size of a shard must be positive");
+  ASSIGN_OR_RETURN(const Location destination, stores.Open(destination_uri));
+  RETURN_IF_ERROR(CheckApart(source, destination));
+  ASSIGN_OR_RETURN(const std::vector<std::string> old_shards, OldShards(destination, options.force));
+  ObjectStore& store = *destination.store;
+
+  const std::string marker = destination.Key(kIncompleteName);
+  RETURN_IF_ERROR(PutBlocking(store, marker, AsBytes("millrace pack\n")).status());
+  RETURN_IF_ERROR(DeleteBlocking(store, destination.Key(kIndexName)));
+  ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> index, store.Write(destination.Key(kIndexName), {}));
+  ShardWriter shards(destination, options.shard_bytes, std::move(index));
+  ProgressMeter progress(options.progress);
+  uint64_t done = 0;
+  SampleReader samples(runtime, source);
+  while (true) {
+    ASSIGN_OR_RETURN(const std::optional<SampleReader::Part> part, samples.Next());
+    if (!part) break;
+    RETURN_IF_ERROR(shards.Add(*part->sample, part->offset, part->bytes, part->last));
+    done += part->bytes.size();
+    progress.Update(done, source.index().total_bytes());
+  }
+  ASSIGN_OR_RETURN(const IndexSummary summary, shards.Finish());
+  for (const std::string& old : old_shards) {
+    if (old >= ShardWriter::ShardName(shards.shards())) RETURN_IF_ERROR(DeleteBlocking(store, destination.Key(old)));
+  }
+  RETURN_IF_ERROR(DeleteBlocking(store, marker));
+  return PackReport{.samples = summary.samples,
+                    .shards = shards.shards(),
+                    .shard_bytes = shards.shard_bytes(),
+                    .index_bytes = summary.index_bytes};
+}
+
+}  // namespace millrace

@@ -1,0 +1,372 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "plan/window_order.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+OrderPolicy Windowed(uint64_t extent, uint64_t window, uint64_t lanes) {
+  return {.shuffle = Shuffle::kWindow, .extent = extent, .window = window, .lanes = lanes};
+}
+
+std::string Describe(uint64_t samples, const OrderPolicy& policy) {
+  return fmt::format("n={} {} b={} K={} L={}", samples, ShuffleName(policy.shuffle), policy.extent, policy.window,
+                     policy.lanes);
+}
+
+/// Policies whose windows are of every kind for sizes up to a few thousand.
+std::vector<OrderPolicy> Policies() {
+  return {{.shuffle = Shuffle::kNone},
+          {.shuffle = Shuffle::kGlobal},
+          Windowed(1, 1, 1),
+          Windowed(1, 64, 64),
+          Windowed(3, 8, 4),
+          Windowed(13, 12, 4),
+          Windowed(16, 192, 64),
+          Windowed(300, 4, 2),
+          Windowed(7, 5, 1)};
+}
+
+/// The order as docs/plan.md tells it, with lists instead of arithmetic.
+std::vector<uint64_t> ToldOrder(uint64_t samples, const OrderPolicy& policy, uint64_t seed, uint64_t epoch) {
+  const WindowOrder order(samples, policy, seed, epoch);
+  const uint64_t b = policy.extent;
+  const uint64_t extents = (samples + b - 1) / b;
+  std::vector<uint64_t> result;
+  for (uint64_t window = 0; window * policy.window < extents; ++window) {
+    std::vector<uint64_t> full;
+    std::vector<uint64_t> short_samples;
+    for (uint64_t slot = window * policy.window; slot < std::min(extents, (window + 1) * policy.window); ++slot) {
+      const uint64_t extent = order.extents_by_slot().At(slot);
+      if ((extent + 1) * b <= samples) {
+        full.push_back(extent);
+      } else {
+        for (uint64_t sample = extent * b; sample < samples; ++sample) short_samples.push_back(sample);
+      }
+    }
+    const auto shuffled = [&](const std::vector<uint64_t>& lane, uint64_t lanes, uint64_t number, bool is_short) {
+      WindowOrder::Group group;
+      group.window = window;
+      group.lane_samples = lane.size();
+      group.lanes_log2 = static_cast<unsigned>(std::countr_zero(lanes));
+      group.short_extent = is_short;
+      const Permutation permutation = order.Lane(group, number);
+      std::vector<uint64_t> out;
+      for (uint64_t i = 0; i < lane.size(); ++i) out.push_back(lane[permutation.At(i)]);
+      return out;
+    };
+    auto next = full.begin();
+    for (uint64_t lanes = policy.lanes; lanes > 0; lanes /= 2) {
+      const uint64_t count = static_cast<uint64_t>(full.end() - next) / lanes * lanes;
+      std::vector<std::vector<uint64_t>> dealt(lanes);
+      for (uint64_t k = 0; k < count; ++k, ++next) {
+        for (uint64_t sample = *next * b; sample < (*next + 1) * b; ++sample) dealt[k % lanes].push_back(sample);
+      }
+      for (uint64_t lane = 0; lane < lanes; ++lane) dealt[lane] = shuffled(dealt[lane], lanes, lane, false);
+      for (uint64_t q = 0; q < count * b; ++q) result.push_back(dealt[q % lanes][q / lanes]);
+    }
+    if (!short_samples.empty()) {
+      for (const uint64_t sample : shuffled(short_samples, 1, 0, true)) result.push_back(sample);
+    }
+  }
+  return result;
+}
+
+TEST(Plan, WindowedOrderIsTheOneThatIsTold) {
+  for (const OrderPolicy& policy : Policies()) {
+    if (policy.shuffle != Shuffle::kWindow) continue;
+    for (uint64_t samples = 1; samples <= 400; ++samples) {
+      const Plan plan(samples, policy, 3, samples);
+      const std::vector<uint64_t> told = ToldOrder(samples, policy, 3, samples);
+      ASSERT_EQ(told.size(), samples);
+      for (uint64_t position = 0; position < samples; ++position) {
+        ASSERT_EQ(plan.At(position), told[position]) << Describe(samples, policy) << " position " << position;
+      }
+    }
+  }
+}
+
+void ExpectBijection(uint64_t samples, const OrderPolicy& policy) {
+  const Plan plan(samples, policy, samples + 17, 2);
+  ASSERT_EQ(plan.size(), samples);
+  std::vector<uint8_t> seen(samples, 0);
+  Plan::Cursor cursor(plan, 0);
+  for (uint64_t position = 0; position < samples; ++position) {
+    const uint64_t sample = plan.At(position);
+    ASSERT_LT(sample, samples) << Describe(samples, policy);
+    ASSERT_EQ(seen[sample]++, 0) << Describe(samples, policy) << " position " << position;
+    ASSERT_EQ(plan.Where(sample), position) << Describe(samples, policy);
+    ASSERT_EQ(cursor.position(), position);
+    ASSERT_FALSE(cursor.done());
+    ASSERT_EQ(cursor.Next(), sample) << Describe(samples, policy) << " position " << position;
+  }
+  ASSERT_TRUE(cursor.done());
+  ASSERT_EQ(cursor.position(), samples);
+}
+
+TEST(Plan, IsABijectionForEverySizeTo400) {
+  for (const OrderPolicy& policy : Policies()) {
+    for (uint64_t samples = 1; samples <= 400; ++samples) ExpectBijection(samples, policy);
+  }
+}
+
+TEST(Plan, IsABijectionForEverySizeTo2000) {
+  for (const OrderPolicy& policy :
+       {OrderPolicy{.shuffle = Shuffle::kGlobal}, Windowed(3, 8, 4), Windowed(16, 192, 64)}) {
+    for (uint64_t samples = 401; samples <= 2000; ++samples) ExpectBijection(samples, policy);
+  }
+}
+
+TEST(Plan, IsABijectionAroundPowersOfTwo) {
+  for (const OrderPolicy& policy : Policies()) {
+    for (uint64_t power = 512; power <= 16384; power *= 2) {
+      for (const uint64_t samples : {power - 1, power, power + 1}) ExpectBijection(samples, policy);
+    }
+  }
+}
+
+TEST(Plan, RoundTripsAtSizesUpTo10To12) {
+  Rng rng(4);
+  for (OrderPolicy policy : Policies()) {
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t samples = 1 + rng.Below(uint64_t{1} << (1 + rng.Below(40)));
+      const Plan plan(samples, policy, rng.Next(), i);
+      for (int point = 0; point < 50; ++point) {
+        const uint64_t position = rng.Below(samples);
+        const uint64_t sample = plan.At(position);
+        ASSERT_LT(sample, samples);
+        ASSERT_EQ(plan.Where(sample), position) << Describe(samples, policy);
+        ASSERT_LE(plan.WindowOf(position), position);
+        ASSERT_GT(plan.WindowEnd(position), position);
+      }
+    }
+  }
+}
+
+TEST(Plan, HoldsAtTheLimits) {
+  const OrderPolicy largest = Windowed(OrderPolicy::kMaxExtent, OrderPolicy::kMaxWindow, OrderPolicy::kMaxLanes);
+  ASSERT_TRUE(largest.Check().ok());
+  Rng rng(5);
+  for (const OrderPolicy& policy : {largest, Windowed(1, 64, 64), OrderPolicy{.shuffle = Shuffle::kGlobal}}) {
+    for (const uint64_t samples : {Plan::kMaxSamples, Plan::kMaxSamples - 1}) {
+      const Plan plan(samples, policy, 1, 1);
+      for (int i = 0; i < 200; ++i) {
+        const uint64_t position = i == 0 ? samples - 1 : rng.Below(samples);
+        ASSERT_EQ(plan.Where(plan.At(position)), position) << Describe(samples, policy);
+      }
+      Plan::Cursor cursor(plan, samples - 3, UINT64_MAX);  // the next position would overflow
+      EXPECT_EQ(cursor.Next(), plan.At(samples - 3));
+      EXPECT_TRUE(cursor.done());
+    }
+  }
+}
+
+TEST(Plan, AnEmptyEpochIsDoneAtOnce) {
+  for (const OrderPolicy& policy : Policies()) {
+    const Plan plan(0, policy, 1, 1);
+    EXPECT_EQ(plan.size(), 0u);
+    EXPECT_TRUE(Plan::Cursor(plan, 0).done());
+  }
+}
+
+TEST(Plan, CursorAgreesWithAtFromAnyPlaceWithAnyStride) {
+  for (const OrderPolicy& policy : Policies()) {
+    for (const uint64_t samples : {1u, 63u, 64u, 65u, 1000u, 5003u}) {
+      const Plan plan(samples, policy, 11, 0);
+      for (const uint64_t stride : {1u, 2u, 3u, 8u, 13u, 64u, 100u, 997u}) {
+        for (const uint64_t first : {uint64_t{0}, uint64_t{7}, samples / 2, samples - 1, samples, samples + 5}) {
+          Plan::Cursor cursor(plan, first, stride);
+          uint64_t position = first;
+          while (!cursor.done()) {
+            ASSERT_EQ(cursor.position(), position);
+            ASSERT_EQ(cursor.Next(), plan.At(position)) << Describe(samples, policy) << " stride " << stride;
+            position += stride;
+          }
+          ASSERT_GE(position, samples);
+        }
+      }
+    }
+  }
+}
+
+TEST(Plan, CursorOutlivesAMoveOfThePlan) {
+  Plan plan(1000, Windowed(3, 8, 4), 1, 0);
+  const uint64_t expected = plan.At(1);
+  Plan::Cursor cursor(plan, 0);
+  const Plan moved = std::move(plan);
+  Plan::Cursor moved_cursor = std::move(cursor);
+  moved_cursor.Next();
+  EXPECT_EQ(moved_cursor.Next(), expected);
+}
+
+TEST(Plan, WindowsHoldTheirExtentsAndNothingElse) {
+  for (const OrderPolicy& policy : Policies()) {
+    if (policy.shuffle != Shuffle::kWindow) continue;
+    for (const uint64_t samples : {1u, 250u, 1000u, 4001u}) {
+      const Plan plan(samples, policy, 5, 1);
+      std::set<uint64_t> done;
+      uint64_t windows = 0;
+      for (uint64_t first = 0; first < samples; ++windows) {
+        const uint64_t end = plan.WindowEnd(first);
+        ASSERT_GT(end, first);
+        std::set<uint64_t> extents;
+        for (uint64_t position = first; position < end; ++position) {
+          ASSERT_EQ(plan.WindowOf(position), windows) << Describe(samples, policy);
+          ASSERT_EQ(plan.WindowEnd(position), end);
+          extents.insert(plan.At(position) / policy.extent);
+        }
+        ASSERT_LE(extents.size(), policy.window);
+        for (const uint64_t extent : extents) ASSERT_TRUE(done.insert(extent).second) << Describe(samples, policy);
+        first = end;
+      }
+      const uint64_t extents = (samples + policy.extent - 1) / policy.extent;
+      EXPECT_EQ(windows, (extents + policy.window - 1) / policy.window);
+    }
+  }
+}
+
+TEST(Plan, OrdersWithoutWindowsAreOneWindow) {
+  for (const Shuffle shuffle : {Shuffle::kNone, Shuffle::kGlobal}) {
+    const Plan plan(100, {.shuffle = shuffle}, 1, 1);
+    EXPECT_EQ(plan.WindowOf(99), 0u);
+    EXPECT_EQ(plan.WindowEnd(0), 100u);
+  }
+}
+
+TEST(Plan, SequentialIsTheIndexOrder) {
+  const Plan plan(100, {.shuffle = Shuffle::kNone}, 1, 1);
+  for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(plan.At(i), i);
+}
+
+/// Seeds and epochs that differ by little give unrelated orders: about one sample stays in place.
+TEST(Plan, SeedAndEpochChangeTheWholeOrder) {
+  constexpr uint64_t kSamples = 3000;
+  for (const OrderPolicy& policy : {OrderPolicy{.shuffle = Shuffle::kGlobal}, Windowed(4, 32, 8)}) {
+    const auto same = [&](const Plan& a, const Plan& b) {
+      uint64_t count = 0;
+      for (uint64_t i = 0; i < kSamples; ++i) count += a.At(i) == b.At(i) ? 1 : 0;
+      return count;
+    };
+    uint64_t total = 0;
+    const Plan base(kSamples, policy, 0, 0);
+    EXPECT_EQ(same(base, Plan(kSamples, policy, 0, 0)), kSamples);
+    for (int bit = 0; bit < 64; ++bit) {
+      total += same(base, Plan(kSamples, policy, uint64_t{1} << bit, 0));
+      total += same(base, Plan(kSamples, policy, 0, uint64_t{1} << bit));
+    }
+    total += same(Plan(kSamples, policy, 1, 2), Plan(kSamples, policy, 2, 1));
+    EXPECT_NEAR(static_cast<double>(total), 129, 60) << ShuffleName(policy.shuffle);
+  }
+}
+
+/// Over many epochs each sample comes at every place, so that no part of the data is always early or late.
+TEST(Plan, WindowedOrderSpreadsEachSampleOverTheEpoch) {
+  constexpr uint64_t kSamples = 960;
+  constexpr uint64_t kEpochs = 3000;
+  constexpr uint64_t kBins = 48;
+  const OrderPolicy policy = Windowed(4, 32, 8);
+  for (const uint64_t sample : {0u, 1u, 500u, 959u}) {
+    std::vector<double> bins(kBins, 0);
+    for (uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
+      ++bins[Plan(kSamples, policy, 8, epoch).Where(sample) * kBins / kSamples];
+    }
+    constexpr double kExpected = double{kEpochs} / kBins;
+    double chi_square = 0;
+    for (const double count : bins) chi_square += std::pow(count - kExpected, 2) / kExpected;
+    EXPECT_NEAR(chi_square, kBins - 1, 5 * std::sqrt(2.0 * (kBins - 1))) << sample;
+  }
+}
+
+/// Share of the extents that more than one rank reads, in percent.
+double SharedExtents(uint64_t samples, const OrderPolicy& policy, uint64_t world) {
+  const Plan plan(samples, policy, 42, 0);
+  const uint64_t extents = (samples + policy.extent - 1) / policy.extent;
+  std::vector<uint64_t> reader(extents, UINT64_MAX);
+  std::set<uint64_t> shared;
+  for (uint64_t position = 0; position < samples; ++position) {
+    const uint64_t extent = plan.At(position) / policy.extent;
+    if (reader[extent] == UINT64_MAX) reader[extent] = position % world;
+    if (reader[extent] != position % world) shared.insert(extent);
+  }
+  return 100.0 * static_cast<double>(shared.size()) / static_cast<double>(extents);
+}
+
+TEST(Plan, RanksOfAPowerOfTwoShareFewExtents) {
+  // Whole windows of full extents: none at all.
+  const OrderPolicy policy = Windowed(13, 192, 64);
+  for (const uint64_t world : {1u, 2u, 4u, 32u, 64u}) EXPECT_EQ(SharedExtents(13 * 192 * 5, policy, world), 0);
+  // Else what remains of the last window is shared: extents beyond a multiple of the lanes, and whatever comes behind
+  // the short one.
+  EXPECT_LT(SharedExtents(20'000, policy, 2), 0.5);
+  EXPECT_LT(SharedExtents(20'000, policy, 8), 3);
+  EXPECT_LT(SharedExtents(20'000, policy, 64), 20);
+  EXPECT_LT(SharedExtents(100'000, policy, 8), 1);
+  EXPECT_LT(SharedExtents(100'000, policy, 64), 5);
+}
+
+TEST(OrderPolicy, ChecksItsNumbers) {
+  EXPECT_TRUE(OrderPolicy().Check().ok());
+  const auto message = [](const OrderPolicy& policy) {
+    const absl::Status status = policy.Check();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message(Windowed(0, 64, 64)), HasSubstr("extent"));
+  EXPECT_THAT(message(Windowed(OrderPolicy::kMaxExtent + 1, 64, 64)), HasSubstr("extent"));
+  EXPECT_THAT(message(Windowed(1, 64, 0)), HasSubstr("lanes"));
+  EXPECT_THAT(message(Windowed(1, 60, 6)), HasSubstr("power of two"));
+  EXPECT_THAT(message(Windowed(1, 8192, 8192)), HasSubstr("lanes"));
+  EXPECT_THAT(message(Windowed(1, 0, 1)), HasSubstr("window"));
+  EXPECT_THAT(message(Windowed(1, 32, 64)), HasSubstr("window"));
+  EXPECT_THAT(message(Windowed(1, 100, 64)), HasSubstr("multiple of the 64 lanes"));
+  EXPECT_THAT(message(Windowed(1, OrderPolicy::kMaxWindow + 64, 64)), HasSubstr("window"));
+}
+
+TEST(OrderPolicy, DefaultsFollowTheMeanSize) {
+  const OrderPolicy jpegs = OrderPolicy::ForSamples(Shuffle::kWindow, 115'000, false);
+  EXPECT_EQ(jpegs.shuffle, Shuffle::kWindow);
+  EXPECT_EQ(jpegs.extent, 14u);  // 1.5 MiB / 115 kB = 13.7
+  EXPECT_EQ(jpegs.lanes, 64u);
+  EXPECT_EQ(jpegs.window, 192u);  // 256 MiB / (64 x 14 x 115 kB) = 2.6
+  const OrderPolicy raw = OrderPolicy::ForSamples(Shuffle::kWindow, 115'000, true);
+  EXPECT_EQ(raw.extent, 1u);
+  EXPECT_EQ(raw.window, 64u * 36);
+  const OrderPolicy videos = OrderPolicy::ForSamples(Shuffle::kWindow, 1e9, false);
+  EXPECT_EQ(videos.extent, 1u);
+  EXPECT_EQ(videos.window, 64u);
+  for (const double mean : {0.0, -1.0, 0.001, 1.0, 10.0, 1e3, 1e6, 1e30, std::numeric_limits<double>::infinity(),
+                            std::numeric_limits<double>::quiet_NaN()}) {
+    for (const bool is_raw : {false, true}) {
+      EXPECT_TRUE(OrderPolicy::ForSamples(Shuffle::kWindow, mean, is_raw).Check().ok()) << mean;
+    }
+  }
+}
+
+TEST(Shuffle, NamesRoundTrip) {
+  for (const Shuffle shuffle : {Shuffle::kNone, Shuffle::kGlobal, Shuffle::kWindow}) {
+    EXPECT_EQ(ParseShuffle(ShuffleName(shuffle)).value(), shuffle);
+  }
+  for (const std::string_view text : {"", "Window", "windowed", "none ", "random"}) {
+    const auto result = ParseShuffle(text);
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(result.status().message()), HasSubstr("none, global or window"));
+  }
+}
+
+}  // namespace
+}  // namespace millrace

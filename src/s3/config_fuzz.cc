@@ -1,0 +1,18 @@
+// Any bytes as a profile file: no crash, and settings come out trimmed and in lower case.
+#include <cstdint>
+#include <cstdlib>
+
+#include "s3/config.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace millrace;
+  const auto profiles = ParseProfiles({reinterpret_cast<const char*>(data), size});
+  if (!profiles.ok()) return 0;
+  for (const auto& [profile, settings] : *profiles) {
+    for (const auto& [name, value] : settings) {
+      if (name.empty() || name.find_first_of("=\nABCDEFGHIJKLMNOPQRSTUVWXYZ") != std::string::npos) std::abort();
+      if (value.find('\n') != std::string::npos || value.starts_with(' ') || value.ends_with(' ')) std::abort();
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,179 @@
+#include "s3/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace millrace {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+/// Variables and files of a test.
+struct World {
+  std::map<std::string, std::string> variables = {{"HOME", "/home/me"}};
+  std::map<std::string, std::string> files;
+
+  absl::StatusOr<S3Config> Load() const {
+    return LoadS3Config({.variable = [this](const std::string& name) -> std::optional<std::string> {
+                           const auto at = variables.find(name);
+                           return at == variables.end() ? std::nullopt : std::optional(at->second);
+                         },
+                         .read_file = [this](const std::string& path) -> absl::StatusOr<std::string> {
+                           const auto at = files.find(path);
+                           if (at == files.end()) return absl::NotFoundError(path);
+                           if (at->second == "unreadable") return absl::InvalidArgumentError("cannot be read");
+                           return at->second;
+                         }});
+  }
+};
+
+constexpr char kConfig[] = "/home/me/.aws/config";
+constexpr char kCredentials[] = "/home/me/.aws/credentials";
+
+TEST(S3Config, NothingIsSet) {
+  World world;
+  const auto config = world.Load();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->endpoint_url, "");
+  EXPECT_EQ(config->region, "us-east-1");
+  EXPECT_TRUE(config->credentials.anonymous());
+  EXPECT_FALSE(config->anonymous);
+}
+
+TEST(S3Config, TheEnvironment) {
+  World world;
+  world.variables.insert({{"AWS_ENDPOINT_URL", "http://127.0.0.1:9000"},
+                          {"AWS_ACCESS_KEY_ID", "key"},
+                          {"AWS_SECRET_ACCESS_KEY", "secret"},
+                          {"AWS_SESSION_TOKEN", "token"},
+                          {"AWS_DEFAULT_REGION", "eu-west-1"},
+                          {"AWS_CA_BUNDLE", "/ca.pem"}});
+  auto config = world.Load();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->endpoint_url, "http://127.0.0.1:9000");
+  EXPECT_EQ(config->credentials.access_key, "key");
+  EXPECT_EQ(config->credentials.secret_key, "secret");
+  EXPECT_EQ(config->credentials.session_token, "token");
+  EXPECT_EQ(config->region, "eu-west-1");
+  EXPECT_EQ(config->ca_file, "/ca.pem");
+  // The more specific names win.
+  world.variables["AWS_ENDPOINT_URL_S3"] = "https://s3.example";
+  world.variables["AWS_REGION"] = "eu-north-1";
+  config = world.Load();
+  EXPECT_EQ(config->endpoint_url, "https://s3.example");
+  EXPECT_EQ(config->region, "eu-north-1");
+}
+
+TEST(S3Config, ProfileFiles) {
+  World world;
+  world.files[kConfig] =
+      "[default]\nregion = eu-west-2\nendpoint_url=http://default:1\n[profile work]\nregion = ap-south-1\nca_bundle = /work.pem\n"
+      "aws_access_key_id = from-config\naws_secret_access_key = config-secret\n";
+  world.files[kCredentials] = "[default]\naws_access_key_id = AK\naws_secret_access_key = SK\n[work]\naws_access_key_id = WK\n"
+                              "aws_secret_access_key = WS\naws_session_token = WT\n";
+  auto config = world.Load();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->region, "eu-west-2");
+  EXPECT_EQ(config->endpoint_url, "http://default:1");
+  EXPECT_EQ(config->credentials.access_key, "AK");
+  EXPECT_EQ(config->credentials.session_token, "");
+
+  world.variables["AWS_PROFILE"] = "work";
+  config = world.Load();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->region, "ap-south-1");
+  EXPECT_EQ(config->endpoint_url, "");
+  EXPECT_EQ(config->ca_file, "/work.pem");
+  EXPECT_EQ(config->credentials.access_key, "WK");  // the credentials file wins
+  EXPECT_EQ(config->credentials.secret_key, "WS");
+  EXPECT_EQ(config->credentials.session_token, "WT");
+
+  // Keys of the environment are taken whole: a profile's token does not belong to them.
+  world.variables["AWS_ACCESS_KEY_ID"] = "EK";
+  world.variables["AWS_SECRET_ACCESS_KEY"] = "ES";
+  config = world.Load();
+  EXPECT_EQ(config->credentials.access_key, "EK");
+  EXPECT_EQ(config->credentials.session_token, "");
+}
+
+TEST(S3Config, OtherPlacesForTheFiles) {
+  World world;
+  world.variables["AWS_CONFIG_FILE"] = "/etc/aws";
+  world.variables["AWS_SHARED_CREDENTIALS_FILE"] = "/etc/keys";
+  world.files["/etc/aws"] = "[default]\nregion = eu-west-3\n";
+  world.files["/etc/keys"] = "[default]\naws_access_key_id = AK\naws_secret_access_key = SK\n";
+  const auto config = world.Load();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->region, "eu-west-3");
+  EXPECT_EQ(config->credentials.access_key, "AK");
+}
+
+TEST(S3Config, AnonymousByWish) {
+  World world;
+  world.variables.insert({{"MILLRACE_S3_ANONYMOUS", "1"}, {"AWS_ACCESS_KEY_ID", "key"}});
+  const auto config = world.Load();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->anonymous);
+  EXPECT_TRUE(config->credentials.anonymous());
+  world.variables["MILLRACE_S3_ANONYMOUS"] = "0";
+  world.variables["AWS_SECRET_ACCESS_KEY"] = "secret";
+  EXPECT_FALSE(world.Load()->anonymous);
+}
+
+TEST(S3Config, MistakesAreNamed) {
+  const auto message = [](std::initializer_list<std::pair<const std::string, std::string>> variables,
+                          std::initializer_list<std::pair<const std::string, std::string>> files = {}) {
+    World world;
+    world.variables.insert(variables);
+    world.files.insert(files);
+    const auto config = world.Load();
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(config.status().message());
+  };
+  EXPECT_THAT(message({{"AWS_ACCESS_KEY_ID", "key"}}), HasSubstr("AWS_SECRET_ACCESS_KEY"));
+  EXPECT_THAT(message({{"AWS_SECRET_ACCESS_KEY", "secret"}}), HasSubstr("AWS_ACCESS_KEY_ID"));
+  EXPECT_THAT(message({{"AWS_PROFILE", "nobody"}}), HasSubstr("'nobody'"));
+  EXPECT_THAT(message({{"AWS_ENDPOINT_URL", "localhost:9000"}}), HasSubstr("localhost:9000"));
+  EXPECT_THAT(message({{"AWS_REGION", "no/region"}}), HasSubstr("AWS_REGION"));
+  EXPECT_THAT(message({}, {{kConfig, "[default\n"}}), HasSubstr(std::string(kConfig) + ": line 1"));
+  EXPECT_THAT(message({}, {{kCredentials, "unreadable"}}), HasSubstr(kCredentials));
+  const std::string broken_key = message({{"AWS_ACCESS_KEY_ID", "key"}, {"AWS_SECRET_ACCESS_KEY", "sec\nret"}});
+  EXPECT_THAT(broken_key, testing::Not(HasSubstr("ret")));
+}
+
+TEST(Profiles, SectionsSettingsAndComments) {
+  const auto profiles = ParseProfiles(
+      "# comment\r\n; comment\n\n[default]\nregion = us-east-1 # why\nOUTPUT=json;not a comment\n  [ profile \"my team\" ]\n"
+      "s3 =\n  addressing_style = path\n\tindented = 1\nempty =\n[sso-session x]\nregion = nowhere\n[plain]\na = b = c\n[default]\nlate = 1");
+  ASSERT_TRUE(profiles.ok()) << profiles.status();
+  EXPECT_EQ(profiles->size(), 3u);
+  EXPECT_THAT(profiles->at("default"), ElementsAre(Pair("late", "1"), Pair("output", "json;not a comment"), Pair("region", "us-east-1")));
+  EXPECT_THAT(profiles->at("my team"), ElementsAre(Pair("empty", ""), Pair("s3", "")));
+  EXPECT_THAT(profiles->at("plain"), ElementsAre(Pair("a", "b = c")));
+  EXPECT_TRUE(ParseProfiles("")->empty());
+}
+
+TEST(Profiles, BrokenLinesAreNamed) {
+  const auto message = [](const char* text) { return std::string(ParseProfiles(text).status().message()); };
+  EXPECT_THAT(message("[a]\n\nnonsense\n"), HasSubstr("line 3"));
+  EXPECT_THAT(message("[a]\n= value\n"), HasSubstr("line 2"));
+  EXPECT_THAT(message("a = b\n"), HasSubstr("line 1"));
+  EXPECT_THAT(message("[a"), HasSubstr("line 1"));
+}
+
+TEST(S3Config, TheRealEnvironmentCanBeRead) {
+  ASSERT_EQ(::setenv("AWS_CONFIG_FILE", "/dev/null", 1), 0);
+  ASSERT_EQ(::setenv("AWS_SHARED_CREDENTIALS_FILE", "/no/such/file", 1), 0);
+  ASSERT_EQ(::unsetenv("AWS_PROFILE"), 0);
+  ASSERT_EQ(::setenv("AWS_REGION", "eu-central-1", 1), 0);
+  const auto config = LoadS3Config();
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->region, "eu-central-1");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,54 @@
+#include "s3/context.h"
+
+#include <utility>
+
+#include "base/rng.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr uint64_t kJitterDomain = 0x7333'7265'7472'79;  // "s3retry"
+
+absl::Status FindProblem(const S3Config& config) {
+  if (!config.endpoint_url.empty()) RETURN_IF_ERROR(ParseEndpointUrl(config.endpoint_url).status());
+  if (!config.anonymous && config.credentials.anonymous()) {
+    return absl::UnauthenticatedError(
+        "no AWS credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for static keys in "
+        "~/.aws/credentials; for public data set MILLRACE_S3_ANONYMOUS=1");
+  }
+  return absl::OkStatus();
+}
+
+std::optional<EndpointUrl> Custom(const std::string& url) {
+  absl::StatusOr<EndpointUrl> parsed = ParseEndpointUrl(url);
+  return parsed.ok() ? std::optional<EndpointUrl>(*std::move(parsed)) : std::nullopt;
+}
+
+}  // namespace
+
+S3Context::S3Context(S3Config settings, uint64_t jitter_seed)
+    : config(std::move(settings)), problem(FindProblem(config)), endpoint_(Custom(config.endpoint_url)), jitter_seed_(jitter_seed) {}
+
+S3Address S3Context::Address(std::string_view bucket, std::string_view key) const {
+  return AddressOf(endpoint_, Region(bucket), config.force_path_style, bucket, key);
+}
+
+std::string S3Context::Region(std::string_view bucket) const {
+  std::lock_guard lock(mutex_);
+  const auto at = regions_.find(bucket);
+  return at == regions_.end() ? config.region : at->second;
+}
+
+bool S3Context::LearnRegion(std::string_view bucket, std::string_view region) {
+  if (!PlausibleRegion(region) || region == Region(bucket)) return false;
+  std::lock_guard lock(mutex_);
+  regions_.insert_or_assign(std::string(bucket), std::string(region));
+  return true;
+}
+
+uint64_t S3Context::NextJitterKey() {
+  return HashKey(kJitterDomain, {jitter_seed_, exchanges_.fetch_add(1, std::memory_order_relaxed)});
+}
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "s3/client.h"
+#include "s3/endpoint.h"
+#include "s3/retry.h"
+
+namespace millrace {
+
+/// What the exchanges of one S3Client share, and what they learn for one another. Thread-safe.
+class S3Context {
+ public:
+  /// `jitter_seed` must differ between processes, so that their retries do not march in step.
+  S3Context(S3Config settings, uint64_t jitter_seed);
+
+  const S3Config config;
+  const absl::Status problem;  // of the settings; every request fails with it
+  RetryBudget budget;
+  RequestCounters counters;
+
+  S3Address Address(std::string_view bucket, std::string_view key) const;
+  std::string Region(std::string_view bucket) const;
+  /// False when nothing is new: the region is the one already in use.
+  bool LearnRegion(std::string_view bucket, std::string_view region);
+
+  /// The store's clock minus ours.
+  absl::Duration clock_offset() const { return absl::Milliseconds(clock_offset_ms_.load(std::memory_order_relaxed)); }
+  void LearnClockOffset(absl::Duration offset) {
+    clock_offset_ms_.store(absl::ToInt64Milliseconds(offset), std::memory_order_relaxed);
+  }
+
+  /// A new key for the jitter of one exchange.
+  uint64_t NextJitterKey();
+
+ private:
+  const std::optional<EndpointUrl> endpoint_;
+  const uint64_t jitter_seed_;
+  std::atomic<uint64_t> exchanges_{0};
+  std::atomic<int64_t> clock_offset_ms_{0};
+  mutable std::mutex mutex_;
+  std::map<std::string, std::string, std::less<>> regions_;  // of buckets elsewhere
+};
+
+}  // namespace millrace

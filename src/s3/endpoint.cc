@@ -1,0 +1,116 @@
+#include "s3/endpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "s3/sigv4.h"
+
+namespace millrace {
+
+namespace {
+
+bool IsLowerAlphanumeric(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+bool FitsHostName(std::string_view bucket) {
+  return bucket.size() >= 3 && bucket.size() <= 63 && IsLowerAlphanumeric(bucket.front()) && IsLowerAlphanumeric(bucket.back()) &&
+         std::all_of(bucket.begin(), bucket.end(), [](char c) { return IsLowerAlphanumeric(c) || c == '-'; });
+}
+
+bool PlausibleHost(std::string_view host, bool ipv6) {
+  return !host.empty() && host.size() <= 255 && std::all_of(host.begin(), host.end(), [ipv6](char c) {
+    return IsLowerAlphanumeric(c) || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' || c == '_' || (ipv6 && c == ':');
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
+  const auto refuse = [url](std::string_view why) {
+    // What stands before '@' may be a password: it is not repeated.
+    const size_t at = url.find('@');
+    return absl::InvalidArgumentError(fmt::format("the S3 endpoint '{}' {}; expected http[s]://host[:port][/path]",
+                                                  at == std::string_view::npos ? url : url.substr(at + 1), why));
+  };
+  EndpointUrl result;
+  std::string_view rest = url;
+  if (rest.starts_with("https://")) {
+    result.server.tls = true;
+    result.server.port = 443;
+    rest.remove_prefix(8);
+  } else if (rest.starts_with("http://")) {
+    rest.remove_prefix(7);
+  } else {
+    return refuse("has no scheme");
+  }
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  std::string_view authority = rest.substr(0, slash);
+  std::string_view path = rest.substr(slash);
+  if (authority.find('@') != std::string_view::npos) return refuse("contains a user name; set AWS_ACCESS_KEY_ID instead");
+  if (path.find_first_of("?# \r\n\t") != std::string_view::npos) return refuse("has a query or a space");
+
+  std::string_view port;
+  const bool ipv6 = authority.starts_with('[');
+  if (ipv6) {
+    const size_t end = authority.find(']');
+    if (end == std::string_view::npos) return refuse("has no ']'");
+    result.server.host = authority.substr(1, end - 1);
+    port = authority.substr(end + 1);
+  } else {
+    const size_t colon = std::min(authority.find(':'), authority.size());
+    result.server.host = authority.substr(0, colon);
+    port = authority.substr(colon);
+  }
+  if (!PlausibleHost(result.server.host, ipv6)) return refuse("has no valid host name");
+  if (!port.empty()) {
+    port.remove_prefix(1);
+    uint32_t number = 0;
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+    if (error != std::errc() || end != port.data() + port.size() || number == 0 || number > 65535) return refuse("has no valid port");
+    result.server.port = static_cast<uint16_t>(number);
+  }
+  while (path.ends_with('/')) path.remove_suffix(1);
+  result.base_path = path;
+  return result;
+}
+
+std::string HostHeader(const HttpEndpoint& server) {
+  const bool ipv6 = server.host.find(':') != std::string::npos;
+  const std::string host = ipv6 ? fmt::format("[{}]", server.host) : server.host;
+  const uint16_t standard = server.tls ? 443 : 80;
+  return server.port == standard ? host : fmt::format("{}:{}", host, server.port);
+}
+
+S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, bool force_path_style,
+                    std::string_view bucket, std::string_view key) {
+  S3Address address;
+  bool in_host = false;
+  if (custom) {
+    address.server = custom->server;
+    address.path = custom->base_path;
+  } else {
+    const std::string_view suffix = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
+    in_host = !force_path_style && FitsHostName(bucket);
+    address.server = {in_host ? fmt::format("{}.s3.{}.{}", bucket, region, suffix) : fmt::format("s3.{}.{}", region, suffix), 443, true};
+  }
+  address.host = HostHeader(address.server);
+  if (!in_host) address.path.append("/").append(UriEncode(bucket, /*keep_slash=*/false));
+  if (!key.empty() || address.path.empty()) address.path.append("/").append(UriEncode(key, /*keep_slash=*/true));
+  return address;
+}
+
+bool PlausibleBucket(std::string_view bucket) {
+  return !bucket.empty() && bucket.size() <= 255 && bucket != "." && bucket != ".." &&
+         std::all_of(bucket.begin(), bucket.end(), [](char c) {
+           return IsLowerAlphanumeric(c) || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' || c == '_';
+         });
+}
+
+bool PlausibleRegion(std::string_view region) {
+  return !region.empty() && region.size() <= 64 && std::all_of(region.begin(), region.end(), [](char c) {
+    return IsLowerAlphanumeric(c) || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "net/http_message.h"
+
+/// Which server, Host and path a bucket and key are reached by. Pure.
+
+namespace millrace {
+
+/// A URL of the form http[s]://host[:port][/base/path].
+struct EndpointUrl {
+  HttpEndpoint server;
+  std::string base_path;  // "" or "/base/path", without a slash at the end
+};
+
+/// InvalidArgument names the URL and what is wrong with it.
+absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url);
+
+/// The value of the Host header: the port only when it is not the scheme's own, IPv6 in brackets.
+std::string HostHeader(const HttpEndpoint& server);
+
+struct S3Address {
+  HttpEndpoint server;
+  std::string host;  // Host header
+  std::string path;  // encoded
+};
+
+/// Custom endpoints are addressed by path; AWS by virtual host where the bucket's name can be a host name under its certificate
+/// (no dots), unless `force_path_style`. `key` is empty for requests about the bucket.
+S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, bool force_path_style,
+                    std::string_view bucket, std::string_view key);
+
+/// True for 1 to 255 letters, digits, '.', '-' and '_', other than "." and "..". Whether a bucket may have that name is for the store to say; these
+/// cannot be mistaken for something else in a path.
+bool PlausibleBucket(std::string_view bucket);
+
+/// True for a name such as "eu-west-1": what servers send is checked before it becomes a part of a host name.
+bool PlausibleRegion(std::string_view region);
+
+}  // namespace millrace

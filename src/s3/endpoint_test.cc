@@ -1,0 +1,80 @@
+#include "s3/endpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(EndpointUrl, IsTakenApart) {
+  const auto check = [](const char* url, HttpEndpoint server, const char* path) {
+    const auto parsed = ParseEndpointUrl(url);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(parsed->server, server) << url;
+    EXPECT_EQ(parsed->base_path, path) << url;
+  };
+  check("http://127.0.0.1:9000", {"127.0.0.1", 9000, false}, "");
+  check("http://127.0.0.1:9000/", {"127.0.0.1", 9000, false}, "");
+  check("https://store.example", {"store.example", 443, true}, "");
+  check("http://store", {"store", 80, false}, "");
+  check("https://store:8443/base/path//", {"store", 8443, true}, "/base/path");
+  check("http://[::1]:9000/x", {"::1", 9000, false}, "/x");
+  check("http://[fd00::2]", {"fd00::2", 80, false}, "");
+}
+
+class BadEndpointUrl : public testing::TestWithParam<const char*> {};
+TEST_P(BadEndpointUrl, IsRefused) { EXPECT_EQ(ParseEndpointUrl(GetParam()).status().code(), absl::StatusCode::kInvalidArgument); }
+INSTANTIATE_TEST_SUITE_P(Urls, BadEndpointUrl,
+                         testing::Values("", "127.0.0.1:9000", "ftp://x", "http://", "http://:80", "http://a:", "http://a:0", "http://a:65536",
+                                         "http://a:-1", "http://a:8x", "http://a b", "http://a?x", "http://a/b?c", "http://a/b#c", "http://[::1",
+                                         "http://[::1]x", "http://[]", "http://a\r\nb", "http://user:pass@a"));
+
+TEST(EndpointUrl, APasswordIsNotRepeated) {
+  EXPECT_THAT(std::string(ParseEndpointUrl("http://user:hunter2@host").status().message()), Not(HasSubstr("hunter2")));
+}
+
+TEST(HostHeader, HasThePortOnlyWhenItIsUnusual) {
+  EXPECT_EQ(HostHeader({"h", 80, false}), "h");
+  EXPECT_EQ(HostHeader({"h", 443, true}), "h");
+  EXPECT_EQ(HostHeader({"h", 443, false}), "h:443");
+  EXPECT_EQ(HostHeader({"h", 9000, true}), "h:9000");
+  EXPECT_EQ(HostHeader({"::1", 9000, false}), "[::1]:9000");
+}
+
+TEST(Addressing, CustomEndpointsGoByPath) {
+  const auto custom = ParseEndpointUrl("http://127.0.0.1:9000/base");
+  const S3Address address = AddressOf(*custom, "us-east-1", false, "bucket", "a b/c");
+  EXPECT_EQ(address.server, (HttpEndpoint{"127.0.0.1", 9000, false}));
+  EXPECT_EQ(address.host, "127.0.0.1:9000");
+  EXPECT_EQ(address.path, "/base/bucket/a%20b/c");
+  EXPECT_EQ(AddressOf(*custom, "us-east-1", false, "bucket", "").path, "/base/bucket");
+}
+
+TEST(Addressing, AwsGoesByHostWhereTheNameAllows) {
+  const S3Address address = AddressOf(std::nullopt, "eu-west-1", false, "my-bucket", "k/./e//y");
+  EXPECT_EQ(address.server, (HttpEndpoint{"my-bucket.s3.eu-west-1.amazonaws.com", 443, true}));
+  EXPECT_EQ(address.host, "my-bucket.s3.eu-west-1.amazonaws.com");
+  EXPECT_EQ(address.path, "/k/./e//y");
+  EXPECT_EQ(AddressOf(std::nullopt, "eu-west-1", false, "my-bucket", "").path, "/");
+  EXPECT_EQ(AddressOf(std::nullopt, "cn-north-1", false, "my-bucket", "").host, "my-bucket.s3.cn-north-1.amazonaws.com.cn");
+  for (const char* bucket : {"with.dot", "Upper", "under_score", "ab", "-dash", "dash-"}) {
+    const S3Address by_path = AddressOf(std::nullopt, "eu-west-1", false, bucket, "key");
+    EXPECT_EQ(by_path.host, "s3.eu-west-1.amazonaws.com") << bucket;
+    EXPECT_EQ(by_path.path, std::string("/") + bucket + "/key");
+  }
+  EXPECT_EQ(AddressOf(std::nullopt, "eu-west-1", true, "my-bucket", "key").path, "/my-bucket/key");
+}
+
+TEST(Names, ArePlausible) {
+  for (const char* bucket : {"b", "my-bucket", "With_Under.dots"}) EXPECT_TRUE(PlausibleBucket(bucket)) << bucket;
+  for (const char* bucket : {"", ".", "..", "a/b", "a b", "a?b", "ü"}) EXPECT_FALSE(PlausibleBucket(bucket)) << bucket;
+  EXPECT_FALSE(PlausibleBucket(std::string(256, 'a')));
+  for (const char* region : {"us-east-1", "auto", "RegionOne", "default"}) EXPECT_TRUE(PlausibleRegion(region)) << region;
+  for (const char* region : {"", "evil.example/", "a b", "a\r\n", "a.b"}) EXPECT_FALSE(PlausibleRegion(region)) << region;
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,109 @@
+#include "s3/error.h"
+
+namespace millrace {
+
+namespace {
+
+using Code = absl::StatusCode;
+
+constexpr std::string_view kCheckKeys = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in use";
+constexpr std::string_view kRenewKeys = "renew the temporary credentials (AWS_SESSION_TOKEN)";
+constexpr std::string_view kNoPermission = "these credentials have no permission for it";
+constexpr std::string_view kCheckRegion = "check AWS_REGION and AWS_ENDPOINT_URL";
+constexpr std::string_view kCheckClock = "set this machine's clock";
+constexpr std::string_view kNoBucket = "the bucket does not exist";
+constexpr std::string_view kSlowDown = "the store is overloaded: lower the number of connections or try later";
+
+}  // namespace
+
+// Source: AWS, "Amazon S3 API Reference", "Error responses"; codes of Ceph RADOS Gateway from its documentation.
+const std::vector<S3ErrorRule>& S3ErrorRules() {
+  static const std::vector<S3ErrorRule> rules = {
+      {0, "NoSuchKey", {Code::kNotFound, S3Action::kFail, "the object does not exist"}},
+      {0, "NoSuchBucket", {Code::kNotFound, S3Action::kFail, kNoBucket}},
+      {0, "NoSuchUpload", {Code::kNotFound, S3Action::kFail, "the upload was aborted or completed"}},
+      {0, "AccessDenied", {Code::kPermissionDenied, S3Action::kFail, kNoPermission}},
+      {0, "AllAccessDisabled", {Code::kPermissionDenied, S3Action::kFail, kNoPermission}},
+      {0, "AccountProblem", {Code::kPermissionDenied, S3Action::kFail, kNoPermission}},
+      {0, "InvalidAccessKeyId", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
+      {0, "SignatureDoesNotMatch", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
+      {0, "InvalidSecurity", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
+      {0, "ExpiredToken", {Code::kUnauthenticated, S3Action::kFail, kRenewKeys}},
+      {0, "InvalidToken", {Code::kUnauthenticated, S3Action::kFail, kRenewKeys}},
+      {0, "TokenRefreshRequired", {Code::kUnauthenticated, S3Action::kFail, kRenewKeys}},
+      {0, "RequestTimeTooSkewed", {Code::kUnauthenticated, S3Action::kFixClock, kCheckClock}},
+      {0, "AuthorizationHeaderMalformed", {Code::kUnauthenticated, S3Action::kRedirect, kCheckRegion}},
+      {0, "PermanentRedirect", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
+      {0, "TemporaryRedirect", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
+      {0, "IllegalLocationConstraintException", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
+      {0, "PreconditionFailed", {Code::kFailedPrecondition, S3Action::kFail, ""}},
+      {0, "InvalidRange", {Code::kOutOfRange, S3Action::kFail, ""}},
+      {0, "InvalidObjectState", {Code::kFailedPrecondition, S3Action::kFail, "the object is archived: restore it first"}},
+      {0, "BucketAlreadyExists", {Code::kAlreadyExists, S3Action::kFail, ""}},
+      {0, "BucketAlreadyOwnedByYou", {Code::kAlreadyExists, S3Action::kFail, ""}},
+      {0, "ConditionalRequestConflict", {Code::kUnavailable, S3Action::kRetry, ""}},
+      {0, "OperationAborted", {Code::kUnavailable, S3Action::kRetry, ""}},
+      {0, "QuotaExceeded", {Code::kResourceExhausted, S3Action::kFail, "free space or raise the quota"}},
+      {0, "BadDigest", {Code::kDataLoss, S3Action::kRetry, ""}},
+      {0, "XAmzContentSHA256Mismatch", {Code::kDataLoss, S3Action::kRetry, ""}},
+      {0, "IncompleteBody", {Code::kUnavailable, S3Action::kRetry, ""}},
+      {0, "RequestTimeout", {Code::kUnavailable, S3Action::kRetry, ""}},
+      {0, "InternalError", {Code::kUnavailable, S3Action::kRetry, ""}},
+      {0, "SlowDown", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
+      {0, "ServiceUnavailable", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
+      {0, "RequestLimitExceeded", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
+      {0, "BandwidthLimitExceeded", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
+      {0, "Throttling", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
+      {0, "ThrottlingException", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
+      {0, "TooManyRequests", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
+      {0, "NotImplemented", {Code::kInvalidArgument, S3Action::kFail, "the store does not know this request"}},
+      // Without a code that says more: the status alone.
+      {301, "", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
+      {302, "", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
+      {307, "", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
+      {308, "", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
+      {401, "", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
+      {403, "", {Code::kPermissionDenied, S3Action::kFail, kNoPermission}},
+      {404, "", {Code::kNotFound, S3Action::kFail, "the object or its bucket does not exist"}},
+      {408, "", {Code::kUnavailable, S3Action::kRetry, ""}},
+      {409, "", {Code::kAlreadyExists, S3Action::kFail, ""}},
+      {412, "", {Code::kFailedPrecondition, S3Action::kFail, ""}},
+      {416, "", {Code::kOutOfRange, S3Action::kFail, ""}},
+      {429, "", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
+      {500, "", {Code::kUnavailable, S3Action::kRetry, ""}},
+      {501, "", {Code::kInvalidArgument, S3Action::kFail, "the store does not know this request"}},
+      {502, "", {Code::kUnavailable, S3Action::kRetry, ""}},
+      {503, "", {Code::kUnavailable, S3Action::kThrottle, kSlowDown}},
+      {504, "", {Code::kUnavailable, S3Action::kRetry, ""}},
+      {507, "", {Code::kResourceExhausted, S3Action::kFail, "free space or raise the quota"}},
+  };
+  return rules;
+}
+
+S3Verdict ClassifyS3Error(int http_status, std::string_view code) {
+  for (const S3ErrorRule& rule : S3ErrorRules()) {
+    if ((rule.status == 0 || rule.status == http_status) && (rule.code.empty() || rule.code == code)) return rule.verdict;
+  }
+  if (http_status >= 400 && http_status < 500) return {Code::kInvalidArgument, S3Action::kFail, ""};
+  // Unknown 5xx, an unknown error inside a 200, and statuses that S3 never sends.
+  return {Code::kUnavailable, S3Action::kRetry, ""};
+}
+
+S3Verdict ClassifyTransportError(HttpErrorKind kind) {
+  switch (kind) {
+    case HttpErrorKind::kConnect: return {Code::kUnavailable, S3Action::kRetry, "check AWS_ENDPOINT_URL, AWS_REGION and the network"};
+    case HttpErrorKind::kTls: return {Code::kUnavailable, S3Action::kFail, "for a private authority set AWS_CA_BUNDLE to its PEM file"};
+    case HttpErrorKind::kStale:
+    case HttpErrorKind::kReset:
+    case HttpErrorKind::kClosedEarly:
+    case HttpErrorKind::kTimeout:
+    case HttpErrorKind::kMalformed:
+    case HttpErrorKind::kRefused: return {Code::kUnavailable, S3Action::kRetry, ""};
+    case HttpErrorKind::kTooLarge: return {Code::kResourceExhausted, S3Action::kFail, ""};
+    case HttpErrorKind::kCancelled: return {Code::kCancelled, S3Action::kFail, ""};
+    case HttpErrorKind::kNone: break;
+  }
+  return {Code::kInternal, S3Action::kFail, ""};
+}
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "net/http_client.h"
+
+/// What the answers of S3 and the failures of connections mean: one table. Pure.
+
+namespace millrace {
+
+enum class S3Action {
+  kFail,
+  kRetry,
+  kThrottle,  // retry; the store asks for fewer requests
+  kRedirect,  // the bucket is in another region
+  kFixClock,  // our clock differs from the store's
+};
+
+struct S3Verdict {
+  absl::StatusCode code = absl::StatusCode::kUnavailable;  // of the final error
+  S3Action action = S3Action::kFail;
+  std::string_view remedy;  // "" or what the user can do
+};
+
+/// A row of the table. `status` 0 matches any, `code` "" matches any.
+struct S3ErrorRule {
+  int status;
+  std::string_view code;
+  S3Verdict verdict;
+};
+
+/// The rules in order; the first that matches decides. Exposed for the test that holds it against AWS's documentation.
+const std::vector<S3ErrorRule>& S3ErrorRules();
+
+/// The verdict on an answer with `http_status` and the <Code> of its body ("" without one).
+S3Verdict ClassifyS3Error(int http_status, std::string_view code);
+
+/// The verdict on a call that ended without a whole response. Not for kNone.
+S3Verdict ClassifyTransportError(HttpErrorKind kind);
+
+}  // namespace millrace

@@ -1,0 +1,217 @@
+#include "s3/exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/crypto.h"
+#include "base/rng.h"
+
+namespace millrace {
+
+namespace {
+
+/// Text of a server in a message: short, on one line.
+std::string Quotable(std::string_view text) {
+  std::string out(text.substr(0, 300));
+  std::replace_if(out.begin(), out.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  return out;
+}
+
+bool HasControlCharacter(std::string_view value) {
+  return std::any_of(value.begin(), value.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+constexpr absl::Duration kMinClockFix = absl::Minutes(1);
+
+}  // namespace
+
+std::string QuoteETag(std::string_view etag) {
+  return etag.starts_with("W/") || etag.starts_with('"') ? std::string(etag) : fmt::format("\"{}\"", etag);
+}
+
+S3Exchange::S3Exchange(S3Context& context, std::string_view verb, std::string bucket, std::string key)
+    : context_(context), verb_(verb), bucket_(std::move(bucket)), key_(std::move(key)), jitter_key_(context.NextJitterKey()) {}
+
+std::string S3Exchange::Subject() const { return fmt::format("s3://{}/{}", bucket_, key_); }
+
+std::string_view S3Exchange::Header(std::string_view name) const {
+  return head_ ? head_->headers.Find(name).value_or("") : std::string_view();
+}
+
+S3Step S3Exchange::Begin() {
+  absl::Status problem = context_.problem;
+  if (problem.ok() && !PlausibleBucket(bucket_)) problem = absl::InvalidArgumentError("this cannot be the name of a bucket");
+  // A request about a key must never turn into one about its bucket.
+  if (problem.ok() && NeedsKey() && key_.empty()) problem = absl::InvalidArgumentError("the key is empty; append '/' and the object's key");
+  if (problem.ok()) problem = CheckArguments();
+  if (problem.ok()) {
+    for (const auto& [name, value] : MakeDraft().headers) {
+      if (HasControlCharacter(value)) problem = absl::InvalidArgumentError(fmt::format("{} must not contain control characters", name));
+    }
+  }
+  if (problem.ok()) return Again();
+  status_ = std::move(problem);
+  return {};
+}
+
+HttpRequest S3Exchange::Request(absl::Time now) {
+  Draft draft = MakeDraft();
+  draft.counter->fetch_add(1, std::memory_order_relaxed);
+  if (attempts_ > 0) context_.counters.retries.fetch_add(1, std::memory_order_relaxed);
+  ++attempts_;
+  head_.reset();
+  refusal_.clear();
+
+  S3Address address = context_.Address(bucket_, NeedsKey() ? std::string_view(key_) : std::string_view());
+  HttpRequest request;
+  request.endpoint = std::move(address.server);
+  request.head.method = draft.method;
+  request.head.target = std::move(address.path);
+  char separator = '?';
+  for (const auto& [name, value] : draft.query) {
+    request.head.target.append(1, std::exchange(separator, '&')).append(UriEncode(name, false));
+    request.head.target.append("=").append(UriEncode(value, false));
+  }
+  request.head.headers = std::move(draft.headers);
+  request.head.headers.Add("Host", std::move(address.host));
+  request.body = draft.body;
+  request.fresh_connection = std::exchange(fresh_, false);
+  if (!context_.config.anonymous) {
+    SignRequest(request.head, draft.payload_hash, context_.config.credentials, {.region = context_.Region(bucket_)},
+                now + context_.clock_offset());
+  } else if (!draft.body.empty()) {
+    request.head.headers.Add("Content-MD5", Base64Encode(Md5(draft.body)));
+  }
+  request.head.headers.Add("User-Agent", "millrace");
+  return request;
+}
+
+HttpBodySink S3Exchange::OnHead(const HttpResponseHead& head) {
+  head_ = head;
+  if (head.status >= 200 && head.status < 300) return OnSuccessHead(head);
+  return HttpBodySink::Text(kMaxErrorBytes);
+}
+
+HttpBodySink S3Exchange::Refuse(std::string why) {
+  refusal_ = std::move(why);
+  return HttpBodySink::Refuse();
+}
+
+S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
+  // An error's status says enough, even when its body was cut off.
+  const bool whole = result.error == HttpErrorKind::kNone;
+  if (!whole && (!head_ || head_->status < 300 || result.error == HttpErrorKind::kCancelled)) return OnTransportError(result, now);
+  const int status = head_->status;
+  std::optional<S3ErrorBody> error;
+  if (!result.text.empty()) error = ParseErrorXml(result.text);
+  // Long operations begin with 200 and may end with an error all the same.
+  if (status >= 200 && status < 300 && !error) return OnSuccess(std::move(result), now);
+  Failure failure{status, error.value_or(S3ErrorBody{}), {}};
+  failure.verdict = ClassifyS3Error(status, failure.body.code);
+  return OnErrorAnswer(std::move(failure), now);
+}
+
+S3Step S3Exchange::OnErrorAnswer(Failure failure, absl::Time now) {
+  if (std::optional<S3Step> step = OnFailure(failure, now)) return *step;
+  if (failure.http_status >= 500 || failure.http_status == 200) ambiguous_ = true;
+  // To a HEAD, which has no body, AWS tells of a wrong region in this way.
+  if (failure.http_status == 400 && failure.body.code.empty() && !Header("x-amz-bucket-region").empty()) {
+    failure.verdict.action = S3Action::kRedirect;
+  }
+  switch (failure.verdict.action) {
+    case S3Action::kFail: break;
+    case S3Action::kRetry:
+    case S3Action::kThrottle: {
+      S3Step step = Retry(failure.verdict.code, Describe(failure), now);
+      if (step.kind == S3Step::Kind::kWait) {
+        const std::optional<absl::Duration> asked = ParseRetryAfter(Header("retry-after"), now);
+        if (asked) step.wait = std::max(step.wait, *asked);
+      }
+      return step;
+    }
+    case S3Action::kRedirect:
+      if (std::optional<S3Step> step = OnRedirect(failure)) return *step;
+      break;
+    case S3Action::kFixClock:
+      if (std::optional<S3Step> step = OnWrongClock(now)) return *step;
+      break;
+  }
+  return FailWith(failure);
+}
+
+std::optional<S3Step> S3Exchange::OnRedirect(const Failure& failure) {
+  const std::string_view header = Header("x-amz-bucket-region");
+  const std::string_view region = header.empty() ? std::string_view(failure.body.region) : header;
+  if (++redirects_ > kMaxRedirects || !context_.LearnRegion(bucket_, region)) return std::nullopt;
+  return Again();
+}
+
+std::optional<S3Step> S3Exchange::OnWrongClock(absl::Time now) {
+  const std::optional<absl::Time> theirs = TimeOfHttpDate(Header("date"));
+  if (!theirs || clock_fixed_) return std::nullopt;
+  clock_fixed_ = true;
+  // Another exchange may have learnt it meanwhile; then this request merely came too early.
+  if (absl::AbsDuration(*theirs - now - context_.clock_offset()) >= kMinClockFix) context_.LearnClockOffset(*theirs - now);
+  return Again();
+}
+
+S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
+  const HttpErrorKind kind = result.error;
+  const S3Verdict verdict = ClassifyTransportError(kind);
+  if (kind == HttpErrorKind::kCancelled) {
+    status_ = absl::CancelledError(fmt::format("{} was cancelled", verb_));
+    return {};
+  }
+  // Such requests were sent and may have been carried out.
+  if (kind != HttpErrorKind::kConnect && kind != HttpErrorKind::kTls) ambiguous_ = true;
+  if (kind == HttpErrorKind::kStale) {
+    // No fault of the store: it closes connections that were idle. A fresh connection cannot be stale, so this ends.
+    fresh_ = true;
+    return Again();
+  }
+  if (std::optional<S3Step> step = OnCut(result, now)) return *step;
+  std::string what = kind == HttpErrorKind::kRefused && !refusal_.empty() ? refusal_ : result.detail;
+  if (!verdict.remedy.empty()) what.append("; ").append(verdict.remedy);
+  return verdict.action == S3Action::kFail ? Fail(verdict.code, what) : Retry(verdict.code, what, now);
+}
+
+S3Step S3Exchange::Succeed() {
+  context_.budget.OnSuccess();
+  status_ = absl::OkStatus();
+  return {};
+}
+
+S3Step S3Exchange::Fail(absl::StatusCode code, std::string_view what) {
+  const std::string tries = failures_ > 1 ? fmt::format(" after {} attempts", attempts_) : std::string();
+  status_ = absl::Status(code, fmt::format("{} failed{}: {}", verb_, tries, what));
+  return {};
+}
+
+S3Step S3Exchange::Retry(absl::StatusCode code, std::string_view what, absl::Time now, int attempts) {
+  if (++failures_ >= attempts) return Fail(code, what);
+  const absl::Duration backoff = Backoff(failures_, HashKey(jitter_key_, {static_cast<uint64_t>(attempts_)}));
+  return {S3Step::Kind::kWait, backoff + context_.budget.Spend(now)};
+}
+
+S3Step S3Exchange::RetryGarbled(const absl::Status& why, absl::Time now) {
+  return Retry(absl::StatusCode::kUnavailable, fmt::format("the answer is not S3's: {}; check AWS_ENDPOINT_URL", ToStd(why.message())), now,
+               std::min(kMaxGarbledAnswers, context_.config.max_attempts));
+}
+
+S3Step S3Exchange::FailWith(const Failure& failure) { return Fail(failure.verdict.code, Describe(failure)); }
+
+std::string S3Exchange::Describe(const Failure& failure) const {
+  std::string out;
+  if (!failure.body.code.empty()) out.append(Quotable(failure.body.code)).append(": ");
+  if (!failure.body.message.empty()) out.append(Quotable(failure.body.message)).append(" ");
+  out.append(fmt::format("(HTTP {}", failure.http_status));
+  const std::string_view header = Header("x-amz-request-id");
+  const std::string_view id = header.empty() ? std::string_view(failure.body.request_id) : header;
+  if (!id.empty()) out.append(", request ").append(Quotable(id));
+  out.append(")");
+  if (!failure.verdict.remedy.empty()) out.append("; ").append(failure.verdict.remedy);
+  return out;
+}
+
+}  // namespace millrace

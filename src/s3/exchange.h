@@ -1,0 +1,138 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "net/http_client.h"
+#include "s3/context.h"
+#include "s3/error.h"
+#include "s3/xml.h"
+
+namespace millrace {
+
+/// What the driver of an exchange does next.
+struct S3Step {
+  enum class Kind { kSend, kWait, kDone };
+  Kind kind = Kind::kDone;
+  absl::Duration wait;  // of kWait; then comes kSend
+};
+
+/// One call of S3Client as a state machine without I/O, clock or threads: the retry loop of Millrace. The driver
+///   1. calls Begin,
+///   2. on kSend sends Request(), passes the response's head to OnHead and its end to OnResult, and goes on with the step returned,
+///   3. on kWait waits, then sends,
+///   4. on kDone calls Finish, once.
+/// Abandon may end it at any moment between these calls (but not while a request is under way).
+///
+/// Subclasses are the verbs. `context` must outlive it.
+class S3Exchange {
+ public:
+  virtual ~S3Exchange() = default;
+  S3Exchange(const S3Exchange&) = delete;
+  S3Exchange& operator=(const S3Exchange&) = delete;
+
+  S3Step Begin();
+  HttpRequest Request(absl::Time now);
+  HttpBodySink OnHead(const HttpResponseHead& head);
+  S3Step OnResult(HttpResult result, absl::Time now);
+  /// Tells the caller how it ended.
+  void Finish() { Deliver(Annotate(std::exchange(status_, absl::OkStatus()), Subject())); }
+  void Abandon(absl::Status why) { status_ = std::move(why); }
+
+ protected:
+  /// `verb` is for messages: "GET", "LIST".
+  S3Exchange(S3Context& context, std::string_view verb, std::string bucket, std::string key);
+
+  /// A request before it is addressed and signed.
+  struct Draft {
+    std::string_view method;
+    std::vector<std::pair<std::string, std::string>> query;  // decoded
+    HttpHeaders headers;
+    ByteSpan body;
+    std::string_view payload_hash = kEmptyPayloadHash;
+    std::atomic<uint64_t>* counter = nullptr;
+  };
+
+  /// An answer that is an error.
+  struct Failure {
+    int http_status = 0;
+    S3ErrorBody body;
+    S3Verdict verdict;
+  };
+
+  // What the verbs say.
+  virtual bool NeedsKey() const { return true; }
+  virtual absl::Status CheckArguments() { return absl::OkStatus(); }
+  virtual Draft MakeDraft() = 0;
+  /// The head of a 2xx answer. By default its body is text.
+  virtual HttpBodySink OnSuccessHead(const HttpResponseHead&) { return HttpBodySink::Text(kMaxAnswerBytes); }
+  /// A whole 2xx answer.
+  virtual S3Step OnSuccess(HttpResult result, absl::Time now) = 0;
+  /// An error answer that the verb understands better than the table; nullopt leaves it to the table.
+  virtual std::optional<S3Step> OnFailure(const Failure&, absl::Time) { return std::nullopt; }
+  /// The connection failed; `result` says how many bytes are good.
+  virtual std::optional<S3Step> OnCut(const HttpResult&, absl::Time) { return std::nullopt; }
+  /// Gives the status, and the result when it is OK, to the caller's callback.
+  virtual void Deliver(absl::Status status) = 0;
+
+  // What the verbs may answer.
+  S3Step Succeed();
+  S3Step Again() { return {S3Step::Kind::kSend, {}}; }
+  S3Step Fail(absl::StatusCode code, std::string_view what);
+  /// Tries again after a back-off, or fails when `attempts` attempts have failed.
+  S3Step Retry(absl::StatusCode code, std::string_view what, absl::Time now, int attempts);
+  S3Step Retry(absl::StatusCode code, std::string_view what, absl::Time now) {
+    return Retry(code, what, now, context_.config.max_attempts);
+  }
+  /// Tries again a few times: the answer was not understood, which is rarely an accident.
+  S3Step RetryGarbled(const absl::Status& why, absl::Time now);
+  S3Step FailWith(const Failure& failure);
+  /// In OnSuccessHead: does not take the body; OnResult then retries, saying why.
+  HttpBodySink Refuse(std::string why);
+  void ForgiveFailures() { failures_ = 0; }
+
+  /// An attempt whose outcome is unknown may have been carried out by the store.
+  bool ambiguous() const { return ambiguous_; }
+  const std::optional<HttpResponseHead>& head() const { return head_; }
+  S3Context& context() { return context_; }
+  const std::string& key() const { return key_; }
+
+  static constexpr size_t kMaxAnswerBytes = 16 << 20;  // a page of 1,000 keys of 1,024 bytes, escaped, with room
+
+ private:
+  static constexpr size_t kMaxErrorBytes = 64 << 10;
+  static constexpr int kMaxRedirects = 3;
+  static constexpr int kMaxGarbledAnswers = 3;
+
+  std::string Subject() const;
+  std::string_view Header(std::string_view name) const;
+  S3Step OnErrorAnswer(Failure failure, absl::Time now);
+  std::optional<S3Step> OnRedirect(const Failure& failure);
+  std::optional<S3Step> OnWrongClock(absl::Time now);
+  S3Step OnTransportError(const HttpResult& result, absl::Time now);
+  std::string Describe(const Failure& failure) const;
+
+  S3Context& context_;
+  const std::string_view verb_;
+  const std::string bucket_;
+  const std::string key_;
+  const uint64_t jitter_key_;
+
+  absl::Status status_;
+  int attempts_ = 0;  // requests made
+  int failures_ = 0;  // since the last progress
+  int redirects_ = 0;
+  bool clock_fixed_ = false;
+  bool fresh_ = false;  // the next request needs a fresh connection
+  bool ambiguous_ = false;
+  std::optional<HttpResponseHead> head_;  // of the current attempt
+  std::string refusal_;
+};
+
+/// The tag as it is sent in If-Match.
+std::string QuoteETag(std::string_view etag);
+
+}  // namespace millrace

@@ -1,0 +1,469 @@
+#include "s3/exchange.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "base/crypto.h"
+#include "s3/object_exchanges.h"
+#include "s3/testing/exchange_driver.h"
+
+namespace millrace {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+ScriptedAnswer Error(int status, const std::string& code = "", HttpHeaders headers = {}) {
+  return {.status = status, .headers = std::move(headers), .body = code.empty() ? "" : "<Error><Code>" + code + "</Code></Error>"};
+}
+
+ScriptedAnswer Broken(HttpErrorKind kind) { return {.status = 0, .headers = {}, .body = "", .error = kind}; }
+
+HttpHeaders Headers(std::initializer_list<HttpHeaders::Field> fields) {
+  HttpHeaders headers;
+  for (const auto& [name, value] : fields) headers.Add(name, value);
+  return headers;
+}
+
+/// Answers in turn; the last one is repeated.
+ExchangeDriver::Store InTurn(std::vector<ScriptedAnswer> answers) {
+  return [answers = std::move(answers), next = size_t{0}](const HttpRequest&) mutable {
+    return answers[std::min(next++, answers.size() - 1)];
+  };
+}
+
+template <typename T>
+class Catcher {
+ public:
+  auto Callback() {
+    return [this](T result) {
+      EXPECT_FALSE(result_.has_value()) << "called twice";
+      result_ = std::move(result);
+    };
+  }
+  T& operator*() { return *result_; }
+  T* operator->() { return &*result_; }
+
+ private:
+  std::optional<T> result_;
+};
+
+class ExchangeTest : public testing::Test {
+ protected:
+  void Use(S3Config config) { context_.emplace(std::move(config), 1); }
+
+  /// Runs an exchange of that type on `store`; `make` gets the context and the callback.
+  template <typename Result, typename Make>
+  Result Run(ExchangeDriver::Store store, Make make) {
+    Catcher<Result> catcher;
+    const std::unique_ptr<S3Exchange> exchange = make(*context_, catcher.Callback());
+    ExchangeDriver driver(std::move(store));
+    driver.Run(*exchange);
+    requests_ = std::move(driver.requests);
+    waits_ = std::move(driver.waits);
+    return std::move(*catcher);
+  }
+
+  absl::StatusOr<ObjectInfo> Head(ExchangeDriver::Store store) {
+    return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [](S3Context& context, auto done) {
+      return std::make_unique<HeadExchange>(context, "bucket", "key", std::move(done));
+    });
+  }
+  absl::StatusOr<ObjectInfo> Put(ExchangeDriver::Store store, PutOptions options = {}) {
+    return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [this, &options](S3Context& context, auto done) {
+      return std::make_unique<PutExchange>(context, "bucket", "key", std::nullopt, AsBytes(body_), options, std::move(done));
+    });
+  }
+  absl::Status Delete(ExchangeDriver::Store store, std::optional<std::string> upload_id = {}) {
+    return Run<absl::Status>(std::move(store), [&](S3Context& context, auto done) {
+      return std::make_unique<DeleteExchange>(context, "bucket", "key", upload_id, std::move(done));
+    });
+  }
+  absl::StatusOr<ListPage> List(ExchangeDriver::Store store, ListOptions options = {}) {
+    return Run<absl::StatusOr<ListPage>>(std::move(store), [&](S3Context& context, auto done) {
+      return std::make_unique<ListExchange>(context, "bucket", options, std::move(done));
+    });
+  }
+  absl::StatusOr<ObjectInfo> Complete(ExchangeDriver::Store store, std::vector<std::string> etags, bool only_if_absent = false) {
+    return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [&](S3Context& context, auto done) {
+      return std::make_unique<CompleteMultipartExchange>(context, "bucket", "key", "upload", etags, only_if_absent, std::move(done));
+    });
+  }
+
+  const ScriptedAnswer kFound = {.status = 200,
+                                 .headers = Headers({{"Content-Length", "42"}, {"ETag", "\"abc\""}, {"Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"}}),
+                                 .body = ""};
+  const std::string body_ = "the body";
+  const ScriptedAnswer kStored = {.status = 200, .headers = Headers({{"ETag", "\"stored\""}}), .body = ""};
+  std::optional<S3Context> context_{std::in_place, TestS3Config(), 1};
+  std::vector<HttpRequest> requests_;
+  std::vector<absl::Duration> waits_;
+};
+
+// ---- The core
+
+TEST_F(ExchangeTest, WithoutCredentialsTheFirstRequestSaysWhatToDo) {
+  S3Config config = TestS3Config();
+  config.credentials = {};
+  Use(config);
+  const auto result = Head(InTurn({kFound}));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(std::string(result.status().message()), AllOf(HasSubstr("AWS_ACCESS_KEY_ID"), HasSubstr("MILLRACE_S3_ANONYMOUS")));
+  EXPECT_TRUE(requests_.empty());
+}
+
+TEST_F(ExchangeTest, AnonymousRequestsAreUnsigned) {
+  S3Config config = TestS3Config();
+  config.credentials = {};
+  config.anonymous = true;
+  Use(config);
+  ASSERT_TRUE(Put(InTurn({kStored})).ok());
+  EXPECT_FALSE(requests_[0].head.headers.Has("authorization"));
+  EXPECT_EQ(requests_[0].head.headers.Find("content-md5"), Base64Encode(Md5(AsBytes(body_))));
+}
+
+TEST_F(ExchangeTest, ABrokenEndpointIsSaidAtTheFirstRequest) {
+  S3Config config = TestS3Config();
+  config.endpoint_url = "nonsense";
+  Use(config);
+  EXPECT_EQ(Head(InTurn({kFound})).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ExchangeTest, EveryAttemptIsSignedAnew) {
+  ASSERT_TRUE(Head(InTurn({Error(503), Error(503), Error(503), Error(503), Error(503), Error(503), kFound})).ok());
+  EXPECT_NE(requests_.front().head.headers.Find("x-amz-date"), requests_.back().head.headers.Find("x-amz-date"));
+  EXPECT_EQ(context_->counters.head, 7u);
+  EXPECT_EQ(context_->counters.retries, 6u);
+}
+
+TEST_F(ExchangeTest, RetryAfterIsHonoured) {
+  ASSERT_TRUE(Head(InTurn({Error(503, "SlowDown", Headers({{"Retry-After", "17"}})), kFound})).ok());
+  ASSERT_EQ(waits_.size(), 1u);
+  EXPECT_GE(waits_[0], absl::Seconds(17));
+}
+
+TEST_F(ExchangeTest, MaxAttemptsOfOneMeansNoRetry) {
+  S3Config config = TestS3Config();
+  config.max_attempts = 1;
+  Use(config);
+  const auto result = Head(InTurn({Error(503), kFound}));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("HEAD failed: "));
+  EXPECT_EQ(requests_.size(), 1u);
+}
+
+TEST_F(ExchangeTest, AStormUsesUpTheBudgetAndIsPaced) {
+  // Others have used it up, and 1,000 retries more.
+  const absl::Time now = ExchangeDriver(nullptr).now;
+  for (int i = 0; i < 1000 + RetryBudget::kCapacity; ++i) context_->budget.Spend(now);
+  ASSERT_TRUE(Head(InTurn({Error(503), kFound})).ok());
+  ASSERT_EQ(waits_.size(), 1u);
+  EXPECT_GT(waits_[0], absl::Seconds(1000 / RetryBudget::kPerSecond));
+}
+
+TEST_F(ExchangeTest, TheRegionIsLearntAndKept) {
+  for (const ScriptedAnswer& redirect :
+       {Error(301, "PermanentRedirect", Headers({{"x-amz-bucket-region", "eu-west-1"}})),
+        ScriptedAnswer{.status = 400, .headers = {}, .body = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"},
+        Error(400, "", Headers({{"x-amz-bucket-region", "eu-west-1"}})), Error(301, "", Headers({{"x-amz-bucket-region", "eu-west-1"}}))}) {
+    Use(TestS3Config());
+    const auto result = Put(InTurn({redirect, kStored}));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_TRUE(waits_.empty());
+    EXPECT_THAT(std::string(*requests_[0].head.headers.Find("authorization")), HasSubstr("/us-east-1/s3/"));
+    EXPECT_THAT(std::string(*requests_[1].head.headers.Find("authorization")), HasSubstr("/eu-west-1/s3/"));
+    ASSERT_TRUE(Head(InTurn({kFound})).ok());
+    EXPECT_THAT(std::string(*requests_[0].head.headers.Find("authorization")), HasSubstr("/eu-west-1/s3/"));
+  }
+}
+
+TEST_F(ExchangeTest, OnAwsTheRegionChangesTheHost) {
+  S3Config config = TestS3Config();
+  config.endpoint_url = "";
+  Use(config);
+  ASSERT_TRUE(Head(InTurn({Error(301, "", Headers({{"x-amz-bucket-region", "eu-west-1"}})), kFound})).ok());
+  EXPECT_EQ(requests_[0].endpoint.host, "bucket.s3.us-east-1.amazonaws.com");
+  EXPECT_EQ(requests_[1].endpoint.host, "bucket.s3.eu-west-1.amazonaws.com");
+  EXPECT_EQ(requests_[1].head.headers.Find("host"), "bucket.s3.eu-west-1.amazonaws.com");
+}
+
+TEST_F(ExchangeTest, RedirectsThatLeadNowhereEnd) {
+  for (const char* region : {"", "us-east-1", "evil.example/"}) {
+    Use(TestS3Config());
+    EXPECT_EQ(Delete(InTurn({Error(301, "PermanentRedirect", Headers({{"x-amz-bucket-region", region}}))})).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(requests_.size(), 1u) << region;
+  }
+  Use(TestS3Config());
+  int n = 0;
+  const absl::Status status = Delete([&n](const HttpRequest&) {
+    return Error(301, "PermanentRedirect", Headers({{"x-amz-bucket-region", "region-" + std::to_string(++n)}}));
+  });
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(requests_.size(), 4u);
+}
+
+TEST_F(ExchangeTest, AWrongClockIsCorrectedOnce) {
+  // The driver starts at 2026-01-01 00:00; the store is an hour ahead.
+  const ScriptedAnswer skewed = Error(403, "RequestTimeTooSkewed", Headers({{"Date", "Thu, 01 Jan 2026 01:00:00 GMT"}}));
+  ASSERT_TRUE(Put(InTurn({skewed, kStored})).ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-date"), "20260101T000000Z");
+  EXPECT_EQ(requests_[1].head.headers.Find("x-amz-date"), "20260101T010000Z");
+  ASSERT_TRUE(Put(InTurn({kStored})).ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-date"), "20260101T010000Z");
+  const auto stubborn = Put(InTurn({skewed}));
+  EXPECT_EQ(stubborn.status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(std::string(stubborn.status().message()), HasSubstr("clock"));
+  EXPECT_EQ(requests_.size(), 2u);
+  Use(TestS3Config());
+  EXPECT_EQ(Put(InTurn({Error(403, "RequestTimeTooSkewed")})).status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(requests_.size(), 1u);  // no Date, nothing to learn
+}
+
+TEST_F(ExchangeTest, MessagesNameTheRequestAndAreOneShortLine) {
+  const std::string text(5000, 'x');
+  const absl::Status status =
+      Delete(InTurn({{.status = 403,
+                      .headers = Headers({{"x-amz-request-id", "REQ1"}}),
+                      .body = "<Error><Code>AccessDenied</Code><Message>line one\nline two " + text + "</Message></Error>"}}));
+  const std::string message(status.message());
+  EXPECT_THAT(message, AllOf(HasSubstr("s3://bucket/key: DELETE failed: AccessDenied: line one line two"), HasSubstr("request REQ1")));
+  EXPECT_THAT(message, Not(HasSubstr("\n")));
+  EXPECT_LT(message.size(), 600u);
+}
+
+TEST_F(ExchangeTest, CredentialsAreInNoMessage) {
+  S3Config config = TestS3Config();
+  config.credentials = {"key-id", "hush-secret", "hush-token"};
+  Use(config);
+  for (const ScriptedAnswer& answer : {Error(403, "SignatureDoesNotMatch"), Error(500), Broken(HttpErrorKind::kReset)}) {
+    EXPECT_THAT(std::string(Delete(InTurn({answer})).message()), AllOf(Not(HasSubstr("hush")), Not(HasSubstr("Signature="))));
+  }
+}
+
+TEST_F(ExchangeTest, ACancelledCallEndsTheExchange) {
+  const auto result = Head(InTurn({Broken(HttpErrorKind::kCancelled), kFound}));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(requests_.size(), 1u);
+}
+
+TEST_F(ExchangeTest, AnAbandonedExchangeSaysWhy) {
+  Catcher<absl::StatusOr<ObjectInfo>> catcher;
+  HeadExchange exchange(*context_, "bucket", "key", catcher.Callback());
+  EXPECT_EQ(exchange.Begin().kind, S3Step::Kind::kSend);
+  exchange.Abandon(absl::CancelledError("enough"));
+  exchange.Finish();
+  EXPECT_EQ(catcher->status(), absl::CancelledError("s3://bucket/key: enough"));
+}
+
+// ---- HEAD
+
+TEST_F(ExchangeTest, HeadReadsTheHeaders) {
+  const auto info = Head(InTurn({kFound}));
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->key, "key");
+  EXPECT_EQ(info->size, 42u);
+  EXPECT_EQ(info->etag, "abc");
+  EXPECT_EQ(info->modified_ms, 784111777000);
+}
+
+TEST_F(ExchangeTest, HeadOfWhatIsNotThere) { EXPECT_EQ(Head(InTurn({Error(404)})).status().code(), absl::StatusCode::kNotFound); }
+
+TEST_F(ExchangeTest, HeadAsksByGetWhyItWasRefused) {
+  const auto result = Head([](const HttpRequest& request) {
+    return request.head.method == "HEAD" ? Error(403) : Error(403, "InvalidAccessKeyId");
+  });
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(requests_.size(), 2u);
+  // Where GET is allowed and HEAD is not, its answer will do.
+  const auto info = Head([](const HttpRequest& request) {
+    if (request.head.method == "HEAD") return Error(403);
+    return ScriptedAnswer{.status = 206, .headers = Headers({{"Content-Range", "bytes 0-0/1234"}, {"ETag", "\"e\""}}), .body = "x"};
+  });
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->size, 1234u);
+}
+
+TEST_F(ExchangeTest, HeadWithoutALengthIsNoAnswer) {
+  ScriptedAnswer answer = kFound;
+  answer.has_length = false;
+  EXPECT_EQ(Head(InTurn({answer})).status().code(), absl::StatusCode::kUnavailable);
+}
+
+// ---- DELETE
+
+TEST_F(ExchangeTest, DeleteOfAnythingThatIsGoneSucceeds) {
+  EXPECT_TRUE(Delete(InTurn({{.status = 204, .headers = {}, .body = ""}})).ok());
+  EXPECT_EQ(requests_[0].head.method, "DELETE");
+  EXPECT_EQ(requests_[0].head.target, "/bucket/key");
+  EXPECT_TRUE(Delete(InTurn({Error(404, "NoSuchKey")})).ok());
+  EXPECT_EQ(Delete(InTurn({Error(404, "NoSuchBucket")})).code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(Delete(InTurn({Error(404, "NoSuchUpload")}), "an/id").ok());
+  EXPECT_EQ(requests_[0].head.target, "/bucket/key?uploadId=an%2Fid");
+}
+
+TEST_F(ExchangeTest, AnAbortWithoutAnIdNeverDeletesTheObject) {
+  EXPECT_EQ(Delete(InTurn({kStored}), "").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(requests_.empty());
+}
+
+// ---- LIST
+
+const ScriptedAnswer kListing = {
+    .status = 200,
+    .headers = {},
+    .body = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken><Contents><Key>a</Key><Size>1</Size>"
+            "</Contents></ListBucketResult>"};
+
+TEST_F(ExchangeTest, ListAsksForOnePage) {
+  const auto page = List(InTurn({kListing}), {.prefix = "a b/", .delimiter = "/", .start_after = "x+y", .max_keys = 5000});
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->objects.at(0).key, "a");
+  EXPECT_EQ(page->continuation, "t");
+  EXPECT_EQ(requests_[0].head.target,
+            "/bucket?list-type=2&encoding-type=url&max-keys=1000&prefix=a%20b%2F&delimiter=%2F&start-after=x%2By");
+  ASSERT_TRUE(List(InTurn({kListing}), {.start_after = "x", .continuation = "1/+="}).ok());
+  EXPECT_EQ(requests_[0].head.target, "/bucket?list-type=2&encoding-type=url&max-keys=1000&continuation-token=1%2F%2B%3D");
+  EXPECT_EQ(context_->counters.list, 2u);
+}
+
+TEST_F(ExchangeTest, ListErrors) {
+  EXPECT_EQ(List(InTurn({Error(404, "NoSuchBucket")})).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(List(InTurn({kListing}), {.max_keys = 0}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(List(InTurn({Error(200, "InternalError"), kListing})).ok());
+  // What is not S3 at all is not asked ten times.
+  const auto page = List(InTurn({{.status = 200, .headers = {}, .body = "<html>It works!</html>"}}));
+  EXPECT_EQ(page.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(page.status().message()), HasSubstr("check AWS_ENDPOINT_URL"));
+  EXPECT_EQ(requests_.size(), 3u);
+}
+
+// ---- PUT
+
+TEST_F(ExchangeTest, PutSendsTheHashOfItsBody) {
+  const auto info = Put(InTurn({kStored}), {.content_type = "image/jpeg"});
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->etag, "stored");
+  EXPECT_EQ(info->size, body_.size());
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-content-sha256"), HexEncode(Sha256(AsBytes(body_))));
+  EXPECT_EQ(requests_[0].head.headers.Find("content-type"), "image/jpeg");
+  EXPECT_FALSE(requests_[0].head.headers.Has("if-none-match"));
+  EXPECT_EQ(AsText(requests_[0].body), body_);
+}
+
+TEST_F(ExchangeTest, PutErrors) {
+  EXPECT_EQ(Put(InTurn({{.status = 200, .headers = {}, .body = ""}})).status().code(), absl::StatusCode::kUnavailable);  // no ETag
+  EXPECT_EQ(Put(InTurn({kStored}), {.content_type = "a\r\nb"}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Put(InTurn({Error(400, "BadDigest"), kStored})).ok());
+  EXPECT_EQ(Put(InTurn({Error(400, "BadDigest")})).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Put(InTurn({Error(403, "QuotaExceeded")})).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(ExchangeTest, PutOnlyIfAbsent) {
+  const PutOptions options{.content_type = "", .only_if_absent = true};
+  ASSERT_TRUE(Put(InTurn({kStored}), options).ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("if-none-match"), "*");
+  EXPECT_EQ(Put(InTurn({Error(412, "PreconditionFailed")}), options).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(requests_.size(), 1u);
+  EXPECT_TRUE(Put(InTurn({Error(409, "ConditionalRequestConflict"), kStored}), options).ok());
+}
+
+TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
+  const PutOptions options{.content_type = "", .only_if_absent = true};
+  const std::string md5 = HexEncode(Md5(AsBytes(body_)));
+  for (const ScriptedAnswer& lost : {Broken(HttpErrorKind::kReset), Broken(HttpErrorKind::kTimeout), Broken(HttpErrorKind::kStale), Error(500), Error(503)}) {
+    // The first attempt was carried out, but its answer was lost; the second finds an object: ours.
+    ScriptedAnswer ours = kFound;
+    ours.headers.Set("ETag", "\"" + md5 + "\"");
+    const auto mine = Put(InTurn({lost, Error(412), ours}), options);
+    ASSERT_TRUE(mine.ok()) << mine.status();
+    EXPECT_EQ(mine->etag, md5);
+    EXPECT_EQ(requests_.back().head.method, "HEAD");
+    // Or that of someone who was faster.
+    EXPECT_EQ(Put(InTurn({lost, Error(412), kFound}), options).status().code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_EQ(Put(InTurn({lost, Error(412), Error(404)}), options).status().code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_TRUE(Put(InTurn({lost, Error(412), Error(503), ours}), options).ok());
+  }
+  // A connection that was never made carried out nothing.
+  EXPECT_EQ(Put(InTurn({Broken(HttpErrorKind::kConnect), Error(412)}), options).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(requests_.size(), 2u);
+}
+
+// ---- Multipart
+
+TEST_F(ExchangeTest, CreateMultipart) {
+  const auto create = [this](ExchangeDriver::Store store) {
+    return Run<absl::StatusOr<std::string>>(std::move(store), [](S3Context& context, auto done) {
+      return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", PutOptions{.content_type = "a/b"}, std::move(done));
+    });
+  };
+  const ScriptedAnswer created = {
+      .status = 200, .headers = {}, .body = "<InitiateMultipartUploadResult><UploadId>ID</UploadId></InitiateMultipartUploadResult>"};
+  EXPECT_EQ(create(InTurn({Error(503), created})).value(), "ID");
+  EXPECT_EQ(requests_[0].head.target, "/bucket/key?uploads=");
+  EXPECT_EQ(requests_[0].head.headers.Find("content-type"), "a/b");
+  EXPECT_EQ(create(InTurn({{.status = 200, .headers = {}, .body = "?"}})).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ExchangeTest, UploadPart) {
+  const auto upload = [this](ExchangeDriver::Store store, std::string id, int number) {
+    return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [&](S3Context& context, auto done) {
+      return std::make_unique<PutExchange>(context, "bucket", "key", PutExchange::Part{id, number}, AsBytes(body_), PutOptions{}, std::move(done));
+    });
+  };
+  EXPECT_EQ(upload(InTurn({Broken(HttpErrorKind::kReset), kStored}), "I/D", 3)->etag, "stored");
+  EXPECT_EQ(requests_[1].head.target, "/bucket/key?partNumber=3&uploadId=I%2FD");
+  EXPECT_EQ(upload(InTurn({Error(404, "NoSuchUpload")}), "ID", 1).status().code(), absl::StatusCode::kNotFound);
+  for (const auto& [id, number] : {std::pair("", 1), std::pair("ID", 0), std::pair("ID", -1), std::pair("ID", 10'001)}) {
+    EXPECT_EQ(upload(InTurn({kStored}), id, number).status().code(), absl::StatusCode::kInvalidArgument) << number;
+    EXPECT_TRUE(requests_.empty());
+  }
+}
+
+const std::vector<std::string> kPartETags = {"900150983cd24fb0d6963f7d28e17f72", "d41d8cd98f00b204e9800998ecf8427e"};
+// printf '900150983cd24fb0d6963f7d28e17f72d41d8cd98f00b204e9800998ecf8427e' | xxd -r -p | md5sum
+constexpr char kCompletedETag[] = "fdf1fdf1567f6942ffe1743f1e72301e-2";
+
+TEST(MultipartETag, IsTheHashOfHashes) {
+  EXPECT_EQ(MultipartETag(kPartETags), kCompletedETag);
+  EXPECT_EQ(MultipartETag({"not an md5"}), "");
+  EXPECT_EQ(MultipartETag({"900150983cd24fb0d6963f7d28e17f7Z"}), "");
+}
+
+TEST_F(ExchangeTest, CompleteMultipart) {
+  const ScriptedAnswer completed = {
+      .status = 200,
+      .headers = {},
+      .body = "  \n<CompleteMultipartUploadResult><ETag>&quot;whole-2&quot;</ETag></CompleteMultipartUploadResult>"};
+  const auto info = Complete(InTurn({Error(200, "InternalError"), completed}), kPartETags);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->etag, "whole-2");
+  EXPECT_EQ(requests_[1].head.target, "/bucket/key?uploadId=upload");
+  EXPECT_FALSE(requests_[1].head.headers.Has("if-none-match"));
+  ASSERT_TRUE(Complete(InTurn({completed}), kPartETags, /*only_if_absent=*/true).ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("if-none-match"), "*");
+  EXPECT_EQ(Complete(InTurn({Error(412)}), kPartETags, true).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Complete(InTurn({Error(400, "InvalidPart")}), kPartETags).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Complete(InTurn({completed}), {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Complete(InTurn({Error(200, "InternalError")}), kPartETags).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ExchangeTest, CompleteMultipartKnowsItsOwnWrite) {
+  ScriptedAnswer ours = kFound;
+  ours.headers.Set("ETag", std::string("\"") + kCompletedETag + "\"");
+  const auto lost = Broken(HttpErrorKind::kTimeout);
+  const auto info = Complete(InTurn({lost, Error(404, "NoSuchUpload"), ours}), kPartETags);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->etag, kCompletedETag);
+  EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), kFound}), kPartETags).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Complete(InTurn({Error(404, "NoSuchUpload"), ours}), kPartETags).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(requests_.size(), 1u);
+  EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), ours}), {"opaque"}).status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(Complete(InTurn({lost, Error(412), ours}), kPartETags, /*only_if_absent=*/true).ok());
+}
+
+}  // namespace
+}  // namespace millrace

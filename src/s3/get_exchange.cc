@@ -1,0 +1,226 @@
+#include "s3/get_exchange.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <utility>
+
+#include "base/crypto.h"
+
+namespace millrace {
+
+namespace {
+
+// An attempt that brought this much was no failure of the store.
+constexpr uint64_t kProgressBytes = 64 << 10;
+// Fetches of a span whose checksum does not match, before the stored object itself is held to be damaged.
+constexpr int kMaxRefetches = 3;
+
+struct ContentRange {
+  ByteRange range;
+  uint64_t total = 0;
+};
+
+/// "bytes 0-9/1234".
+std::optional<ContentRange> ParseContentRange(std::string_view text) {
+  if (!text.starts_with("bytes ")) return std::nullopt;
+  const char* at = text.data() + 6;
+  const char* const end = text.data() + text.size();
+  const auto number = [&](uint64_t* value, char after) {
+    const auto [stop, error] = std::from_chars(at, end, *value);
+    if (error != std::errc() || (after != '\0' ? stop == end || *stop != after : stop != end)) return false;
+    at = stop + (after != '\0' ? 1 : 0);
+    return true;
+  };
+  uint64_t first = 0;
+  uint64_t last = 0;
+  ContentRange result;
+  if (!number(&first, '-') || !number(&last, '/') || !number(&result.total, '\0')) return std::nullopt;
+  if (last < first || last >= result.total) return std::nullopt;
+  result.range = {first, last - first + 1};
+  return result;
+}
+
+}  // namespace
+
+GetExchange::GetExchange(S3Context& context, std::string bucket, std::string key, MutableByteSpan into, GetOptions options,
+                         GetCallback done)
+    : S3Exchange(context, "GET", std::move(bucket), std::move(key)), into_(into), options_(std::move(options)), done_(std::move(done)) {}
+
+absl::Status GetExchange::CheckArguments() {
+  const ByteRange range = options_.range;
+  if (range.length != into_.size()) {
+    return absl::InvalidArgumentError(fmt::format("a range of {} bytes does not fit a buffer of {}", range.length, into_.size()));
+  }
+  if (range.length > UINT64_MAX - range.offset) return absl::InvalidArgumentError("the range exceeds 64 bits");
+  for (const SpanChecksum& checksum : options_.checksums) {
+    const ByteRange span = checksum.range;
+    if (span.offset < range.offset || span.offset > range.end() || span.length > range.end() - span.offset) {
+      return absl::InvalidArgumentError("a checksum's span lies outside the range");
+    }
+  }
+  verified_.assign(options_.checksums.size(), false);
+  etag_ = options_.if_match;
+  if (!asks_nothing()) missing_.push_back(range);
+  return absl::OkStatus();
+}
+
+S3Exchange::Draft GetExchange::MakeDraft() {
+  Draft draft;
+  draft.method = "GET";
+  draft.counter = &context().counters.get;
+  if (!etag_.empty()) draft.headers.Add("If-Match", QuoteETag(etag_));
+  if (asks_nothing()) {
+    // An empty range cannot be asked for; that the object exists can.
+    draft.method = "HEAD";
+    draft.counter = &context().counters.head;
+  } else {
+    draft.headers.Add("Range", fmt::format("bytes={}-{}", missing_.front().offset, missing_.front().end() - 1));
+  }
+  return draft;
+}
+
+MutableByteSpan GetExchange::BufferOf(ByteRange range) const {
+  return into_.subspan(range.offset - options_.range.offset, range.length);
+}
+
+HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
+  uint64_t skip = 0;
+  objection_ = CheckHead(head, &skip);
+  if (!objection_.what.empty()) return Refuse(objection_.what);
+  if (asks_nothing()) return HttpBodySink::Text(0);
+  return HttpBodySink::Into(BufferOf(missing_.front()), skip);
+}
+
+GetExchange::Objection GetExchange::CheckVersion(const HttpResponseHead& head) {
+  const std::string etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
+  if (!etag.empty() && !etag_.empty() && etag != etag_) return {.what = "the object changed while it was read", .other_version = true};
+  if (etag_.empty()) etag_ = etag;
+  return {};
+}
+
+GetExchange::Objection GetExchange::CheckHead(const HttpResponseHead& head, uint64_t* skip) {
+  const auto too_short = [this](uint64_t size) {
+    return Objection{fmt::format("the object has {} bytes and ends before the range {}+{}", size, options_.range.offset, options_.range.length),
+                     absl::StatusCode::kOutOfRange, /*final=*/true};
+  };
+  if (asks_nothing()) {
+    if (!head.content_length) return {.what = "the answer has no Content-Length"};
+    object_size_ = *head.content_length;
+    return options_.range.offset > object_size_ ? too_short(object_size_) : CheckVersion(head);
+  }
+  const ByteRange wanted = missing_.front();
+  if (head.status == 206) {
+    const std::string_view text = head.headers.Find("content-range").value_or("");
+    const std::optional<ContentRange> got = ParseContentRange(text);
+    if (!got) return {.what = fmt::format("the answer's Content-Range cannot be read: \"{}\"", text.substr(0, 64))};
+    // A shorter answer is legal at the object's end only.
+    if (got->range.offset == wanted.offset && got->range.end() == got->total && got->total < wanted.end()) return too_short(got->total);
+    if (got->range != wanted) {
+      return {.what = fmt::format("the store sent the range {}-{} instead of {}-{}", got->range.offset, got->range.end() - 1,
+                                  wanted.offset, wanted.end() - 1)};
+    }
+    if (head.content_length && *head.content_length != wanted.length) {
+      return {.what = fmt::format("Content-Length {} contradicts Content-Range {}", *head.content_length, text.substr(0, 64))};
+    }
+    object_size_ = got->total;
+    return CheckVersion(head);
+  }
+  // Some stores and proxies ignore Range. Without a length and a version such an answer might be anything.
+  if (head.status != 200 || !head.content_length || !head.headers.Has("etag")) {
+    return {.what = fmt::format("the answer to a range is neither the range nor the object (HTTP {})", head.status)};
+  }
+  if (*head.content_length < wanted.end()) return too_short(*head.content_length);
+  object_size_ = *head.content_length;
+  *skip = wanted.offset;
+  return CheckVersion(head);
+}
+
+S3Step GetExchange::OnSuccess(HttpResult result, absl::Time now) {
+  if (asks_nothing()) return Succeed();
+  context().counters.bytes_read.fetch_add(result.wire_bytes, std::memory_order_relaxed);
+  const bool short_body = result.body_bytes < missing_.front().length;
+  Keep(result.body_bytes);
+  // Only a body without a length can end early and yet be whole to HTTP.
+  if (short_body) return Retry(absl::StatusCode::kUnavailable, "the body is shorter than its Content-Range", now);
+  return NextPart(now);
+}
+
+/// The first `bytes` of the part asked for are in the buffer.
+void GetExchange::Keep(uint64_t bytes) {
+  if (bytes >= kProgressBytes) ForgiveFailures();
+  ByteRange& part = missing_.front();
+  part.offset += bytes;
+  part.length -= bytes;
+  if (part.length == 0) missing_.pop_front();
+}
+
+S3Step GetExchange::NextPart(absl::Time now) { return missing_.empty() ? Verify(now) : Again(); }
+
+S3Step GetExchange::Verify(absl::Time now) {
+  std::optional<ByteRange> first_bad;
+  for (size_t i = 0; i < verified_.size(); ++i) {
+    if (verified_[i]) continue;
+    const SpanChecksum& expected = options_.checksums[i];
+    verified_[i] = Crc32c(BufferOf(expected.range)) == expected.crc32c;
+    if (verified_[i]) continue;
+    if (!first_bad) first_bad = expected.range;
+    const ByteRange bad = expected.range;
+    if (bad.length == 0) continue;
+    if (!missing_.empty() && missing_.back().end() == bad.offset) {
+      missing_.back().length += bad.length;
+    } else {
+      missing_.push_back(bad);
+    }
+  }
+  if (!first_bad) return Succeed();
+  const std::string what =
+      fmt::format("bytes {}+{} do not match their checksum, {} fetches in a row; the stored object is damaged or the index belongs to other data",
+                  first_bad->offset, first_bad->length, refetches_ + 1);
+  if (refetches_++ == kMaxRefetches || missing_.empty()) return Fail(absl::StatusCode::kDataLoss, what);
+  return Retry(absl::StatusCode::kDataLoss, what, now);
+}
+
+S3Step GetExchange::ChangedSinceIndexed() {
+  return Fail(absl::StatusCode::kFailedPrecondition, "the object changed since it was indexed; build the index again");
+}
+
+/// Nobody asked for a certain version: the new one will do, but from its beginning.
+S3Step GetExchange::Restart(absl::Time now) {
+  etag_.clear();
+  missing_.assign(1, options_.range);
+  verified_.assign(verified_.size(), false);
+  return Retry(absl::StatusCode::kUnavailable, "the object changed while it was read", now);
+}
+
+std::optional<S3Step> GetExchange::OnFailure(const Failure& failure, absl::Time now) {
+  if (failure.http_status == 412) {
+    if (!options_.if_match.empty()) return ChangedSinceIndexed();
+    if (!asks_nothing()) return Restart(now);
+  }
+  if (failure.http_status == 416) {
+    return Fail(absl::StatusCode::kOutOfRange,
+                fmt::format("the object ends before the range {}+{}", options_.range.offset, options_.range.length));
+  }
+  return std::nullopt;
+}
+
+std::optional<S3Step> GetExchange::OnCut(const HttpResult& result, absl::Time now) {
+  if (result.error == HttpErrorKind::kRefused) {
+    if (objection_.final) return Fail(objection_.code, objection_.what);
+    if (!objection_.other_version) return std::nullopt;
+    return options_.if_match.empty() ? Restart(now) : ChangedSinceIndexed();
+  }
+  if (asks_nothing()) return std::nullopt;
+  context().counters.bytes_read.fetch_add(result.wire_bytes, std::memory_order_relaxed);
+  Keep(result.body_bytes);
+  if (missing_.empty()) return NextPart(now);
+  return std::nullopt;
+}
+
+void GetExchange::Deliver(absl::Status status) {
+  if (!status.ok()) return done_(std::move(status));
+  done_(GetResult{etag_, object_size_});
+}
+
+}  // namespace millrace

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "s3/exchange.h"
+
+namespace millrace {
+
+/// GET of a range into the caller's buffer. What arrived before a cut is kept and the rest asked for; spans whose checksums fail are asked
+/// for again; everything comes from one version of the object.
+class GetExchange final : public S3Exchange {
+ public:
+  GetExchange(S3Context& context, std::string bucket, std::string key, MutableByteSpan into, GetOptions options, GetCallback done);
+
+ private:
+  absl::Status CheckArguments() override;
+  Draft MakeDraft() override;
+  HttpBodySink OnSuccessHead(const HttpResponseHead& head) override;
+  S3Step OnSuccess(HttpResult result, absl::Time now) override;
+  std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) override;
+  std::optional<S3Step> OnCut(const HttpResult& result, absl::Time now) override;
+  void Deliver(absl::Status status) override;
+
+  /// Why a head is not the one asked for. An empty `what` says that it is.
+  struct Objection {
+    std::string what;
+    absl::StatusCode code = absl::StatusCode::kUnavailable;
+    bool final = false;         // trying again does not help
+    bool other_version = false;  // the object changed while it was read
+  };
+  Objection CheckHead(const HttpResponseHead& head, uint64_t* skip);
+  Objection CheckVersion(const HttpResponseHead& head);
+
+  bool asks_nothing() const { return options_.range.length == 0; }
+  void Keep(uint64_t bytes);
+  S3Step NextPart(absl::Time now);
+  S3Step Verify(absl::Time now);
+  S3Step Restart(absl::Time now);
+  S3Step ChangedSinceIndexed();
+  MutableByteSpan BufferOf(ByteRange range) const;
+
+  const MutableByteSpan into_;
+  const GetOptions options_;
+  GetCallback done_;
+
+  std::deque<ByteRange> missing_;  // of the object; the first is asked for
+  std::vector<bool> verified_;     // one for each checksum
+  int refetches_ = 0;
+  std::string etag_;  // of the version that is read; empty until known
+  uint64_t object_size_ = 0;
+  Objection objection_;
+};
+
+}  // namespace millrace

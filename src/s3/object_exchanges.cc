@@ -1,0 +1,329 @@
+#include "s3/object_exchanges.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "base/crypto.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr int kMaxPartNumber = 10'000;
+
+int64_t LastModified(const HttpResponseHead& head) {
+  const std::optional<absl::Time> time = TimeOfHttpDate(head.headers.Find("last-modified").value_or(""));
+  return time ? absl::ToUnixMillis(*time) : 0;
+}
+
+/// The size of the object from "bytes 0-0/1234" or "bytes */0".
+std::optional<uint64_t> TotalOfContentRange(std::string_view text) {
+  const size_t slash = text.rfind('/');
+  if (slash == std::string_view::npos) return std::nullopt;
+  uint64_t total = 0;
+  const auto [end, error] = std::from_chars(text.data() + slash + 1, text.data() + text.size(), total);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return total;
+}
+
+void AddContentType(HttpHeaders& headers, const PutOptions& options) {
+  if (!options.content_type.empty()) headers.Add("Content-Type", options.content_type);
+}
+
+std::string ETagOf(const std::optional<HttpResponseHead>& head) {
+  return StripETagQuotes(head->headers.Find("etag").value_or(""));
+}
+
+std::string HexSha256(ByteSpan data) { return HexEncode(Sha256(data)); }
+
+std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags) {
+  std::vector<CompletedPart> parts;
+  for (const std::string& etag : etags) parts.push_back({static_cast<int>(parts.size()) + 1, etag});
+  return parts;
+}
+
+bool IsHex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
+
+}  // namespace
+
+// ---- HEAD
+
+HeadExchange::HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done)
+    : S3Exchange(context, "HEAD", std::move(bucket), key), done_(std::move(done)) {
+  info_.key = std::move(key);
+}
+
+S3Exchange::Draft HeadExchange::MakeDraft() {
+  Draft draft;
+  draft.method = by_get_ ? "GET" : "HEAD";
+  draft.counter = by_get_ ? &context().counters.get : &context().counters.head;
+  if (by_get_) draft.headers.Add("Range", "bytes=0-0");
+  return draft;
+}
+
+HttpBodySink HeadExchange::OnSuccessHead(const HttpResponseHead& head) {
+  const std::optional<uint64_t> size =
+      head.status == 206 ? TotalOfContentRange(head.headers.Find("content-range").value_or("")) : head.content_length;
+  if (!size) return Refuse("the answer does not say how long the object is");
+  info_.size = *size;
+  info_.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
+  info_.modified_ms = LastModified(head);
+  return HttpBodySink::Into({});  // the body does not matter
+}
+
+S3Step HeadExchange::OnSuccess(HttpResult, absl::Time) { return Succeed(); }
+
+std::optional<S3Step> HeadExchange::OnFailure(const Failure& failure, absl::Time) {
+  if (by_get_ || !failure.body.code.empty()) return std::nullopt;
+  const bool unclear = failure.http_status == 400 || failure.http_status == 403;
+  if (!unclear || head()->headers.Has("x-amz-bucket-region")) return std::nullopt;
+  by_get_ = true;
+  return Again();
+}
+
+void HeadExchange::Deliver(absl::Status status) {
+  if (!status.ok()) return done_(std::move(status));
+  done_(std::move(info_));
+}
+
+// ---- DELETE
+
+DeleteExchange::DeleteExchange(S3Context& context, std::string bucket, std::string key, std::optional<std::string> upload_id,
+                               DoneCallback done)
+    : S3Exchange(context, upload_id ? "AbortMultipartUpload" : "DELETE", std::move(bucket), std::move(key)),
+      upload_id_(std::move(upload_id)),
+      done_(std::move(done)) {}
+
+absl::Status DeleteExchange::CheckArguments() {
+  // Without its id the request would delete the object.
+  if (upload_id_ && upload_id_->empty()) return absl::InvalidArgumentError("the upload id is empty");
+  return absl::OkStatus();
+}
+
+S3Exchange::Draft DeleteExchange::MakeDraft() {
+  Draft draft;
+  draft.method = "DELETE";
+  draft.counter = &context().counters.del;
+  if (upload_id_) draft.query = {{"uploadId", *upload_id_}};
+  return draft;
+}
+
+std::optional<S3Step> DeleteExchange::OnFailure(const Failure& failure, absl::Time) {
+  if (failure.http_status == 404 && failure.body.code != "NoSuchBucket") return Succeed();
+  return std::nullopt;
+}
+
+// ---- LIST
+
+ListExchange::ListExchange(S3Context& context, std::string bucket, ListOptions options, ListCallback done)
+    : S3Exchange(context, "LIST", std::move(bucket), options.prefix), options_(std::move(options)), done_(std::move(done)) {}
+
+absl::Status ListExchange::CheckArguments() {
+  if (options_.max_keys < 1) return absl::InvalidArgumentError("max_keys must be at least 1");
+  return absl::OkStatus();
+}
+
+S3Exchange::Draft ListExchange::MakeDraft() {
+  Draft draft;
+  draft.method = "GET";
+  draft.counter = &context().counters.list;
+  draft.query = {{"list-type", "2"}, {"encoding-type", "url"}, {"max-keys", std::to_string(std::min(options_.max_keys, 1000))}};
+  if (!options_.prefix.empty()) draft.query.emplace_back("prefix", options_.prefix);
+  if (!options_.delimiter.empty()) draft.query.emplace_back("delimiter", options_.delimiter);
+  if (!options_.continuation.empty()) {
+    draft.query.emplace_back("continuation-token", options_.continuation);
+  } else if (!options_.start_after.empty()) {
+    draft.query.emplace_back("start-after", options_.start_after);
+  }
+  return draft;
+}
+
+S3Step ListExchange::OnSuccess(HttpResult result, absl::Time now) {
+  absl::StatusOr<ListPage> page = ParseListXml(result.text);
+  if (!page.ok()) return RetryGarbled(page.status(), now);
+  page_ = *std::move(page);
+  return Succeed();
+}
+
+void ListExchange::Deliver(absl::Status status) {
+  if (!status.ok()) return done_(std::move(status));
+  done_(std::move(page_));
+}
+
+// ---- Writing
+
+S3Exchange::Draft WriteExchange::MakeDraft() {
+  if (!unconfirmed_) return WriteDraft();
+  Draft draft;
+  draft.method = "HEAD";
+  draft.counter = &context().counters.head;
+  return draft;
+}
+
+S3Step WriteExchange::Confirm(std::string expected, Failure otherwise) {
+  unconfirmed_ = std::move(otherwise);
+  expected_ = std::move(expected);
+  return Again();
+}
+
+S3Step WriteExchange::Exists(std::string expected, Failure failure) {
+  failure.verdict = {absl::StatusCode::kAlreadyExists, S3Action::kFail, "there is an object of that key already"};
+  // It may be our own, written by an attempt whose answer was lost.
+  if (ambiguous() && !expected.empty()) return Confirm(std::move(expected), std::move(failure));
+  return FailWith(failure);
+}
+
+S3Step WriteExchange::Written(std::string etag) {
+  etag_ = std::move(etag);
+  return Succeed();
+}
+
+S3Step WriteExchange::OnSuccess(HttpResult result, absl::Time now) {
+  if (!unconfirmed_) return OnWritten(std::move(result), now);
+  return ETagOf(head()) == expected_ ? Written(expected_) : FailWith(*unconfirmed_);
+}
+
+std::optional<S3Step> WriteExchange::OnFailure(const Failure& failure, absl::Time) {
+  if (!unconfirmed_) return OnWriteFailure(failure);
+  if (failure.http_status == 404) return FailWith(*unconfirmed_);
+  return std::nullopt;
+}
+
+PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key, std::optional<Part> part, ByteSpan body,
+                         PutOptions options, PutCallback done)
+    : WriteExchange(context, part ? "UploadPart" : "PUT", std::move(bucket), std::move(key)),
+      part_(std::move(part)),
+      body_(body),
+      options_(std::move(options)),
+      done_(std::move(done)) {}
+
+absl::Status PutExchange::CheckArguments() {
+  if (part_ && (part_->number < 1 || part_->number > kMaxPartNumber || part_->upload_id.empty())) {
+    return absl::InvalidArgumentError(fmt::format("part {} of upload '{}': parts of an upload are numbered from 1 to {}",
+                                                  part_->number, part_->upload_id, kMaxPartNumber));
+  }
+  // Unsigned requests carry an MD5 instead.
+  if (!context().config.anonymous) payload_hash_ = HexSha256(body_);
+  return absl::OkStatus();
+}
+
+S3Exchange::Draft PutExchange::WriteDraft() {
+  Draft draft;
+  draft.method = "PUT";
+  draft.counter = &context().counters.put;
+  draft.body = body_;
+  draft.payload_hash = payload_hash_;
+  if (part_) {
+    draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
+  } else {
+    AddContentType(draft.headers, options_);
+    if (options_.only_if_absent) draft.headers.Add("If-None-Match", "*");
+  }
+  return draft;
+}
+
+S3Step PutExchange::OnWritten(HttpResult, absl::Time now) {
+  std::string etag = ETagOf(head());
+  if (etag.empty()) return RetryGarbled(absl::InvalidArgumentError("no ETag"), now);
+  return Written(std::move(etag));
+}
+
+std::optional<S3Step> PutExchange::OnWriteFailure(const Failure& failure) {
+  if (failure.http_status != 412 || !options_.only_if_absent) return std::nullopt;
+  return Exists(ambiguous() ? HexEncode(Md5(body_)) : "", failure);
+}
+
+void PutExchange::Deliver(absl::Status status) {
+  if (!status.ok()) return done_(std::move(status));
+  done_(ObjectInfo{.key = key(), .size = body_.size(), .etag = etag()});
+}
+
+CreateMultipartExchange::CreateMultipartExchange(S3Context& context, std::string bucket, std::string key, PutOptions options,
+                                                 Callback done)
+    : S3Exchange(context, "CreateMultipartUpload", std::move(bucket), std::move(key)), options_(std::move(options)), done_(std::move(done)) {}
+
+S3Exchange::Draft CreateMultipartExchange::MakeDraft() {
+  Draft draft;
+  draft.method = "POST";
+  draft.counter = &context().counters.put;
+  draft.query = {{"uploads", ""}};
+  AddContentType(draft.headers, options_);
+  return draft;
+}
+
+S3Step CreateMultipartExchange::OnSuccess(HttpResult result, absl::Time now) {
+  absl::StatusOr<std::string> id = ParseInitiateMultipartXml(result.text);
+  if (!id.ok()) return RetryGarbled(id.status(), now);
+  upload_id_ = *std::move(id);
+  return Succeed();
+}
+
+void CreateMultipartExchange::Deliver(absl::Status status) {
+  if (!status.ok()) return done_(std::move(status));
+  done_(std::move(upload_id_));
+}
+
+CompleteMultipartExchange::CompleteMultipartExchange(S3Context& context, std::string bucket, std::string key, std::string upload_id,
+                                                     std::vector<std::string> part_etags, bool only_if_absent,
+                                                     PutCallback done)
+    : WriteExchange(context, "CompleteMultipartUpload", std::move(bucket), std::move(key)),
+      upload_id_(std::move(upload_id)),
+      part_etags_(std::move(part_etags)),
+      only_if_absent_(only_if_absent),
+      body_(WriteCompleteMultipartXml(Numbered(part_etags_))),
+      payload_hash_(HexSha256(AsBytes(body_))),
+      done_(std::move(done)) {}
+
+absl::Status CompleteMultipartExchange::CheckArguments() {
+  if (upload_id_.empty() || part_etags_.empty() || part_etags_.size() > kMaxPartNumber) {
+    return absl::InvalidArgumentError(fmt::format("upload '{}' has {} parts; 1 to {} are possible", upload_id_, part_etags_.size(), kMaxPartNumber));
+  }
+  return absl::OkStatus();
+}
+
+S3Exchange::Draft CompleteMultipartExchange::WriteDraft() {
+  Draft draft;
+  draft.method = "POST";
+  draft.counter = &context().counters.put;
+  draft.query = {{"uploadId", upload_id_}};
+  draft.headers.Add("Content-Type", "application/xml");
+  if (only_if_absent_) draft.headers.Add("If-None-Match", "*");
+  draft.body = AsBytes(body_);
+  draft.payload_hash = payload_hash_;
+  return draft;
+}
+
+S3Step CompleteMultipartExchange::OnWritten(HttpResult result, absl::Time now) {
+  absl::StatusOr<std::string> etag = ParseCompleteMultipartResultXml(result.text);
+  if (!etag.ok()) return RetryGarbled(etag.status(), now);
+  return Written(*std::move(etag));
+}
+
+std::optional<S3Step> CompleteMultipartExchange::OnWriteFailure(const Failure& failure) {
+  if (failure.http_status == 412 && only_if_absent_) return Exists(MultipartETag(part_etags_), failure);
+  if (failure.body.code != "NoSuchUpload" || !ambiguous()) return std::nullopt;
+  std::string expected = MultipartETag(part_etags_);
+  if (expected.empty()) return std::nullopt;
+  return Confirm(std::move(expected), failure);
+}
+
+void CompleteMultipartExchange::Deliver(absl::Status status) {
+  if (!status.ok()) return done_(std::move(status));
+  done_(ObjectInfo{.key = key(), .etag = etag()});
+}
+
+std::string MultipartETag(const std::vector<std::string>& part_etags) {
+  Md5Stream md5;
+  for (const std::string& etag : part_etags) {
+    if (etag.size() != 32 || !std::all_of(etag.begin(), etag.end(), IsHex)) return "";
+    std::array<uint8_t, 16> digest;
+    for (size_t i = 0; i < digest.size(); ++i) std::from_chars(&etag[2 * i], &etag[2 * i] + 2, digest[i], 16);
+    md5.Update(std::as_bytes(std::span(digest)));
+  }
+  return fmt::format("{}-{}", HexEncode(md5.Finish()), part_etags.size());
+}
+
+}  // namespace millrace

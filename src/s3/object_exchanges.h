@@ -1,0 +1,151 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "s3/exchange.h"
+
+/// The exchanges but GET: HEAD, DELETE, LIST and the writing ones.
+
+namespace millrace {
+
+class HeadExchange final : public S3Exchange {
+ public:
+  HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done);
+
+ private:
+  Draft MakeDraft() override;
+  HttpBodySink OnSuccessHead(const HttpResponseHead& head) override;
+  S3Step OnSuccess(HttpResult result, absl::Time now) override;
+  std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) override;
+  void Deliver(absl::Status status) override;
+
+  HeadCallback done_;
+  bool by_get_ = false;  // an answer to HEAD has no body that says why it failed: asked again by GET of a byte
+  ObjectInfo info_;
+};
+
+/// Deletes an object, or aborts an upload. What is gone already counts as success.
+class DeleteExchange final : public S3Exchange {
+ public:
+  DeleteExchange(S3Context& context, std::string bucket, std::string key, std::optional<std::string> upload_id, DoneCallback done);
+
+ private:
+  absl::Status CheckArguments() override;
+  Draft MakeDraft() override;
+  S3Step OnSuccess(HttpResult, absl::Time) override { return Succeed(); }
+  std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) override;
+  void Deliver(absl::Status status) override { done_(std::move(status)); }
+
+  const std::optional<std::string> upload_id_;  // absent: the object
+  DoneCallback done_;
+};
+
+class ListExchange final : public S3Exchange {
+ public:
+  ListExchange(S3Context& context, std::string bucket, ListOptions options, ListCallback done);
+
+ private:
+  bool NeedsKey() const override { return false; }
+  absl::Status CheckArguments() override;
+  Draft MakeDraft() override;
+  S3Step OnSuccess(HttpResult result, absl::Time now) override;
+  void Deliver(absl::Status status) override;
+
+  const ListOptions options_;
+  ListCallback done_;
+  ListPage page_;
+};
+
+/// An exchange that writes, where the loss of an answer leaves open whether it was carried out: the store's word that someone was
+/// faster is then checked against the ETag that our own write would have.
+class WriteExchange : public S3Exchange {
+ protected:
+  using S3Exchange::S3Exchange;
+
+  virtual Draft WriteDraft() = 0;
+  virtual S3Step OnWritten(HttpResult result, absl::Time now) = 0;
+  /// Asks for the object's ETag by HEAD. If it is `expected`, the exchange succeeds with it, else it ends as `otherwise`.
+  S3Step Confirm(std::string expected, Failure otherwise);
+  /// An answer of 412 to If-None-Match: AlreadyExists, unless the object is our own (ETag `expected`; "" = cannot be told).
+  S3Step Exists(std::string expected, Failure failure);
+  S3Step Written(std::string etag);
+  const std::string& etag() const { return etag_; }
+
+  std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) final;
+  virtual std::optional<S3Step> OnWriteFailure(const Failure&) { return std::nullopt; }
+
+ private:
+  Draft MakeDraft() final;
+  S3Step OnSuccess(HttpResult result, absl::Time now) final;
+
+  std::optional<Failure> unconfirmed_;
+  std::string expected_;
+  std::string etag_;
+};
+
+/// PUT of an object or of a part of an upload.
+class PutExchange final : public WriteExchange {
+ public:
+  struct Part {
+    std::string upload_id;
+    int number = 0;
+  };
+  /// Without a part: the whole object.
+  PutExchange(S3Context& context, std::string bucket, std::string key, std::optional<Part> part, ByteSpan body,
+              PutOptions options, PutCallback done);
+
+ private:
+  absl::Status CheckArguments() override;
+  Draft WriteDraft() override;
+  S3Step OnWritten(HttpResult result, absl::Time now) override;
+  std::optional<S3Step> OnWriteFailure(const Failure& failure) override;
+  void Deliver(absl::Status status) override;
+
+  const std::optional<Part> part_;
+  const ByteSpan body_;
+  const PutOptions options_;
+  PutCallback done_;
+  std::string payload_hash_;
+};
+
+class CreateMultipartExchange final : public S3Exchange {
+ public:
+  using Callback = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
+  CreateMultipartExchange(S3Context& context, std::string bucket, std::string key, PutOptions options, Callback done);
+
+ private:
+  Draft MakeDraft() override;
+  S3Step OnSuccess(HttpResult result, absl::Time now) override;
+  void Deliver(absl::Status status) override;
+
+  const PutOptions options_;
+  Callback done_;
+  std::string upload_id_;
+};
+
+class CompleteMultipartExchange final : public WriteExchange {
+ public:
+  CompleteMultipartExchange(S3Context& context, std::string bucket, std::string key, std::string upload_id,
+                            std::vector<std::string> part_etags, bool only_if_absent, PutCallback done);
+
+ private:
+  absl::Status CheckArguments() override;
+  Draft WriteDraft() override;
+  S3Step OnWritten(HttpResult result, absl::Time now) override;
+  std::optional<S3Step> OnWriteFailure(const Failure& failure) override;
+  void Deliver(absl::Status status) override;
+
+  const std::string upload_id_;
+  const std::vector<std::string> part_etags_;
+  const bool only_if_absent_;
+  const std::string body_;
+  const std::string payload_hash_;
+  PutCallback done_;
+};
+
+/// The ETag that S3 gives to an object of these parts: the MD5 of their MD5s, then "-" and their number. "" when a part's ETag is
+/// no MD5.
+std::string MultipartETag(const std::vector<std::string>& part_etags);
+
+}  // namespace millrace

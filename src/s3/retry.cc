@@ -1,0 +1,50 @@
+#include "s3/retry.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+#include "base/rng.h"
+#include "base/status.h"
+
+namespace millrace {
+
+absl::Duration Backoff(int failures, uint64_t key) {
+  const int doublings = std::clamp(failures - 1, 0, 20);
+  const absl::Duration limit = std::min(kBackoffCap, kBackoffBase * (int64_t{1} << doublings));
+  return limit * Rng(key).Unit();
+}
+
+std::optional<absl::Duration> ParseRetryAfter(std::string_view value, absl::Time now) {
+  uint32_t seconds = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), seconds);
+  if (error == std::errc() && end == value.data() + value.size()) {
+    return std::min(absl::Seconds(seconds), kMaxRetryAfter);
+  }
+  const std::optional<absl::Time> date = TimeOfHttpDate(value);
+  if (!date) return std::nullopt;
+  return std::clamp(*date - now, absl::ZeroDuration(), kMaxRetryAfter);
+}
+
+std::optional<absl::Time> TimeOfHttpDate(std::string_view text) {
+  absl::Time time;
+  if (!absl::ParseTime("%a, %d %b %Y %H:%M:%S GMT", ToAbsl(text), &time, nullptr)) return std::nullopt;
+  return time;
+}
+
+absl::Duration RetryBudget::Spend(absl::Time now) {
+  std::lock_guard lock(mutex_);
+  if (updated_ && now > *updated_) {
+    tokens_ = std::min(kCapacity, tokens_ + kPerSecond * absl::ToDoubleSeconds(now - *updated_));
+  }
+  if (!updated_ || now > *updated_) updated_ = now;
+  tokens_ -= 1;
+  return tokens_ >= 0 ? absl::ZeroDuration() : absl::Seconds(-tokens_ / kPerSecond);
+}
+
+void RetryBudget::OnSuccess() {
+  std::lock_guard lock(mutex_);
+  tokens_ = std::min(kCapacity, tokens_ + kPerSuccess);
+}
+
+}  // namespace millrace

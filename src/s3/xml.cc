@@ -1,0 +1,211 @@
+#include "s3/xml.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <pugixml.hpp>
+
+#include "absl/time/time.h"
+#include "s3/sigv4.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::string_view kNamespace = "http://s3.amazonaws.com/doc/2006-03-01/";
+
+/// Loads a document whose root element is `root`. A key may consist of spaces, so text of spaces is kept.
+absl::Status Load(std::string_view xml, const char* root, pugi::xml_document& document) {
+  const pugi::xml_parse_result result =
+      document.load_buffer(xml.data(), xml.size(), pugi::parse_default | pugi::parse_ws_pcdata_single, pugi::encoding_utf8);
+  if (!result) {
+    return absl::InvalidArgumentError(fmt::format("malformed XML at byte {}: {}", result.offset, result.description()));
+  }
+  const std::string_view name = document.document_element().name();
+  if (name != root) return absl::InvalidArgumentError(fmt::format("expected XML <{}>, got <{}>", root, name.substr(0, 64)));
+  return absl::OkStatus();
+}
+
+std::string_view Text(const pugi::xml_node& parent, const char* name) { return parent.child(name).text().get(); }
+
+template <typename T>
+absl::StatusOr<T> Number(const pugi::xml_node& parent, const char* name) {
+  const std::string_view text = Text(parent, name);
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return absl::InvalidArgumentError(fmt::format("<{}> is not a number: \"{}\"", name, text.substr(0, 64)));
+  }
+  return value;
+}
+
+absl::StatusOr<std::string> DecodeName(std::string_view text, bool encoded) {
+  if (!encoded) return std::string(text);
+  std::string spaced(text);
+  std::replace(spaced.begin(), spaced.end(), '+', ' ');
+  std::optional<std::string> decoded = UriDecode(spaced);
+  if (!decoded) return absl::InvalidArgumentError(fmt::format("broken escape in a listed name: \"{}\"", text.substr(0, 256)));
+  return *std::move(decoded);
+}
+
+absl::StatusOr<std::string> Required(std::string_view xml, const char* root, const char* name) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, root, document));
+  const std::string_view text = Text(document.document_element(), name);
+  if (text.empty()) return absl::InvalidArgumentError(fmt::format("XML <{}> has no <{}>", root, name));
+  return std::string(text);
+}
+
+}  // namespace
+
+std::string XmlEscape(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    switch (c) {
+      case '&': out.append("&amp;"); break;
+      case '<': out.append("&lt;"); break;
+      case '>': out.append("&gt;"); break;
+      case '"': out.append("&quot;"); break;
+      case '\r': out.append("&#13;"); break;
+      case '\n': out.append("&#10;"); break;
+      case '\t': out.append("&#9;"); break;
+      default: out.push_back(static_cast<unsigned char>(c) < 0x20 ? '?' : c);
+    }
+  }
+  return out;
+}
+
+XmlWriter::XmlWriter(std::string_view root) : out_("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n") {
+  out_.append(fmt::format("<{} xmlns=\"{}\">", root, kNamespace));
+  open_.emplace_back(root);
+}
+
+void XmlWriter::Open(std::string_view name) {
+  out_.append("<").append(name).append(">");
+  open_.emplace_back(name);
+}
+
+void XmlWriter::Close() {
+  out_.append("</").append(open_.back()).append(">");
+  open_.pop_back();
+}
+
+void XmlWriter::Element(std::string_view name, std::string_view text) {
+  out_.append("<").append(name).append(">").append(XmlEscape(text)).append("</").append(name).append(">");
+}
+
+void XmlWriter::Element(std::string_view name, uint64_t value) { Element(name, std::to_string(value)); }
+
+std::string XmlWriter::Finish() && {
+  while (!open_.empty()) Close();
+  return std::move(out_);
+}
+
+std::optional<S3ErrorBody> ParseErrorXml(std::string_view xml) {
+  pugi::xml_document document;
+  if (!Load(xml, "Error", document).ok()) return std::nullopt;
+  const pugi::xml_node error = document.document_element();
+  return S3ErrorBody{std::string(Text(error, "Code")), std::string(Text(error, "Message")), std::string(Text(error, "Region")),
+                     std::string(Text(error, "RequestId"))};
+}
+
+absl::StatusOr<ListPage> ParseListXml(std::string_view xml) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, "ListBucketResult", document));
+  const pugi::xml_node root = document.document_element();
+  const bool encoded = Text(root, "EncodingType") == "url";
+  ListPage page;
+  for (const pugi::xml_node& entry : root.children("Contents")) {
+    ObjectInfo object;
+    ASSIGN_OR_RETURN(object.key, DecodeName(Text(entry, "Key"), encoded));
+    if (object.key.empty()) return absl::InvalidArgumentError("a listed object has no <Key>");
+    ASSIGN_OR_RETURN(object.size, Number<uint64_t>(entry, "Size"));
+    object.etag = StripETagQuotes(Text(entry, "ETag"));
+    object.modified_ms = ParseXmlTime(Text(entry, "LastModified"));
+    page.objects.push_back(std::move(object));
+  }
+  for (const pugi::xml_node& entry : root.children("CommonPrefixes")) {
+    ASSIGN_OR_RETURN(std::string prefix, DecodeName(Text(entry, "Prefix"), encoded));
+    page.common_prefixes.push_back(std::move(prefix));
+  }
+  // AWS sorts; its directory buckets and some other stores do not.
+  std::sort(page.objects.begin(), page.objects.end(), [](const ObjectInfo& a, const ObjectInfo& b) { return a.key < b.key; });
+  std::sort(page.common_prefixes.begin(), page.common_prefixes.end());
+  if (Text(root, "IsTruncated") == "true") {
+    page.continuation = Text(root, "NextContinuationToken");
+    if (page.continuation.empty()) return absl::InvalidArgumentError("a truncated listing has no <NextContinuationToken>");
+  }
+  return page;
+}
+
+absl::StatusOr<std::string> ParseInitiateMultipartXml(std::string_view xml) {
+  return Required(xml, "InitiateMultipartUploadResult", "UploadId");
+}
+
+absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml) {
+  ASSIGN_OR_RETURN(const std::string etag, Required(xml, "CompleteMultipartUploadResult", "ETag"));
+  return StripETagQuotes(etag);
+}
+
+std::string WriteCompleteMultipartXml(const std::vector<CompletedPart>& parts) {
+  XmlWriter writer("CompleteMultipartUpload");
+  for (const CompletedPart& part : parts) {
+    writer.Open("Part");
+    writer.Element("PartNumber", static_cast<uint64_t>(part.number));
+    writer.Element("ETag", fmt::format("\"{}\"", part.etag));
+    writer.Close();
+  }
+  return std::move(writer).Finish();
+}
+
+absl::StatusOr<std::vector<CompletedPart>> ParseCompleteMultipartXml(std::string_view xml) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, "CompleteMultipartUpload", document));
+  std::vector<CompletedPart> parts;
+  for (const pugi::xml_node& node : document.document_element().children("Part")) {
+    CompletedPart part;
+    ASSIGN_OR_RETURN(part.number, Number<int>(node, "PartNumber"));
+    part.etag = StripETagQuotes(Text(node, "ETag"));
+    if (part.etag.empty()) return absl::InvalidArgumentError(fmt::format("part {} has no <ETag>", part.number));
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+absl::StatusOr<DeleteObjectsRequest> ParseDeleteObjectsXml(std::string_view xml) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, "Delete", document));
+  DeleteObjectsRequest request;
+  request.quiet = Text(document.document_element(), "Quiet") == "true";
+  for (const pugi::xml_node& node : document.document_element().children("Object")) {
+    const std::string_view key = Text(node, "Key");
+    if (key.empty()) return absl::InvalidArgumentError("an <Object> to be deleted has no <Key>");
+    request.keys.emplace_back(key);
+  }
+  return request;
+}
+
+absl::StatusOr<std::string> ParseLocationConstraint(std::string_view xml) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, "CreateBucketConfiguration", document));
+  return std::string(Text(document.document_element(), "LocationConstraint"));
+}
+
+std::string StripETagQuotes(std::string_view etag) {
+  if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, etag.size() - 2);
+  return std::string(etag);
+}
+
+int64_t ParseXmlTime(std::string_view text) {
+  absl::Time time;
+  if (!absl::ParseTime(absl::RFC3339_full, ToAbsl(text), &time, nullptr)) return 0;
+  return absl::ToUnixMillis(time);
+}
+
+std::string FormatXmlTime(int64_t unix_ms) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromUnixMillis(unix_ms), absl::UTCTimeZone());
+}
+
+}  // namespace millrace

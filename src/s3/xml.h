@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "s3/object.h"
+
+/// The XML of S3, both ways: what the client reads and writes, and what a server (devstore) does. Pure; the parsers are fuzzed.
+/// Element names are AWS's, from the "Amazon S3 API Reference". Broken XML gives InvalidArgument.
+
+namespace millrace {
+
+/// The text with & < > " and control characters replaced, for use between tags. Characters that XML 1.0 cannot express at all
+/// become "?": who must carry any key uses encoding-type=url.
+std::string XmlEscape(std::string_view text);
+
+/// Writes a document of elements: Open/Close nest, Element is a leaf. Starts with the XML declaration.
+class XmlWriter {
+ public:
+  /// `root` gets the namespace of S3.
+  explicit XmlWriter(std::string_view root);
+
+  void Open(std::string_view name);
+  void Close();  // the element opened last
+  void Element(std::string_view name, std::string_view text);
+  void Element(std::string_view name, uint64_t value);
+
+  /// Closes what is open and returns the document.
+  std::string Finish() &&;
+
+ private:
+  std::string out_;
+  std::vector<std::string> open_;
+};
+
+/// <Error>. Fields that are absent are empty.
+struct S3ErrorBody {
+  std::string code;
+  std::string message;
+  std::string region;
+  std::string request_id;
+};
+
+/// nullopt when the text is not an <Error> document.
+std::optional<S3ErrorBody> ParseErrorXml(std::string_view xml);
+
+/// <ListBucketResult> of ListObjectsV2. Names are decoded when the answer says EncodingType url; '+' is a space then, as AWS writes
+/// it (Ceph writes %20). ETags lose their quotes. Objects and prefixes are in bytewise order afterwards. InvalidArgument also for a
+/// truncated page without a continuation token.
+absl::StatusOr<ListPage> ParseListXml(std::string_view xml);
+
+/// The upload id of <InitiateMultipartUploadResult>.
+absl::StatusOr<std::string> ParseInitiateMultipartXml(std::string_view xml);
+
+/// The ETag of <CompleteMultipartUploadResult>, without quotes.
+absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml);
+
+struct CompletedPart {
+  int number = 0;
+  std::string etag;  // without quotes
+  friend bool operator==(const CompletedPart&, const CompletedPart&) = default;
+};
+
+/// <CompleteMultipartUpload>, the request.
+std::string WriteCompleteMultipartXml(const std::vector<CompletedPart>& parts);
+absl::StatusOr<std::vector<CompletedPart>> ParseCompleteMultipartXml(std::string_view xml);
+
+/// <Delete>, the request of DeleteObjects.
+struct DeleteObjectsRequest {
+  std::vector<std::string> keys;
+  bool quiet = false;
+};
+absl::StatusOr<DeleteObjectsRequest> ParseDeleteObjectsXml(std::string_view xml);
+
+/// The region in <CreateBucketConfiguration>, the body of CreateBucket; empty when it names none.
+absl::StatusOr<std::string> ParseLocationConstraint(std::string_view xml);
+
+/// `"abc"` -> `abc`. A weak or unquoted tag stays as it is: to us it is opaque.
+std::string StripETagQuotes(std::string_view etag);
+
+/// "2009-10-12T17:50:30.000Z" -> milliseconds since 1970; 0 when it is no time.
+int64_t ParseXmlTime(std::string_view text);
+std::string FormatXmlTime(int64_t unix_ms);
+
+}  // namespace millrace

@@ -1,0 +1,33 @@
+// Any bytes as each of S3's documents: no crash, and what is accepted holds what it promises.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
+#include "s3/xml.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace millrace;
+  const auto require = [](bool condition) {
+    if (!condition) std::abort();
+  };
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  ParseErrorXml(text);
+  if (const auto page = ParseListXml(text); page.ok()) {
+    const auto by_key = [](const ObjectInfo& a, const ObjectInfo& b) { return a.key < b.key; };
+    require(std::is_sorted(page->objects.begin(), page->objects.end(), by_key));
+    for (const ObjectInfo& object : page->objects) require(!object.key.empty());
+  }
+  if (const auto id = ParseInitiateMultipartXml(text); id.ok()) require(!id->empty());
+  (void)ParseCompleteMultipartResultXml(text);
+  (void)ParseDeleteObjectsXml(text);
+  if (const auto parts = ParseCompleteMultipartXml(text); parts.ok()) {
+    const auto again = ParseCompleteMultipartXml(WriteCompleteMultipartXml(*parts));
+    // Control characters have no form in XML; everything else survives writing and reading.
+    const bool plain = std::all_of(parts->begin(), parts->end(), [](const CompletedPart& part) {
+      return part.number >= 0 && std::all_of(part.etag.begin(), part.etag.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
+             StripETagQuotes(part.etag) == part.etag;
+    });
+    if (plain) require(again.ok() && *again == *parts);
+  }
+  return 0;
+}

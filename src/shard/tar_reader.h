@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace millrace {
+
+/// A member of a tar archive and where its data lie.
+struct TarMember {
+  std::string name;
+  uint64_t data_offset = 0;  // of the archive
+  uint64_t size = 0;         // 0 for links, folders and devices, which have no data
+  bool regular = false;      // a file with contents: not a folder, link, device or something unknown
+};
+
+/// Walks the headers of a tar archive without needing its data: a state machine over bytes that the caller brings.
+///
+///   while more: bytes = the archive from reader.position() on (any amount, also none)
+///     reader.Advance(bytes) -> kMember: see member(); position() is now that of the next header
+///                              kNeedBytes: come back with those from position() on
+///                              kEnd: done
+///   at the end of the object: reader.Finish(size)
+///
+/// Understands v7, ustar with prefix, GNU (long names, base-256 sizes) and PAX (x and g headers with path and size). Header
+/// checksums are verified. Sparse files are refused. As in tar, the first block of zeros ends the archive and what follows is
+/// ignored; an archive without that block counts as truncated, because nothing else would tell.
+///
+/// Errors start with the offset: DataLoss for corrupt or truncated archives, InvalidArgument for what is well formed but not
+/// supported. After an error the reader must not be used. Memory: one header, and extended headers up to 1 MiB. Not thread-safe.
+class TarReader {
+ public:
+  enum class Event { kNeedBytes, kMember, kEnd };
+
+  /// Offset of the next byte that is needed; those before it are skipped.
+  uint64_t position() const { return position_; }
+
+  absl::StatusOr<Event> Advance(ByteSpan bytes);
+
+  /// The latest member, until Advance is called again.
+  const TarMember& member() const { return member_; }
+
+  /// Checks that the archive was complete, given the size of the object that holds it.
+  absl::Status Finish(uint64_t object_size) const;
+
+ private:
+  struct Overrides {
+    std::optional<std::string> path;
+    std::optional<uint64_t> size;
+  };
+
+  absl::StatusOr<Event> ReadHeader();
+  absl::Status ReadExtension();
+  absl::Status ReadPaxRecords(std::string_view records, Overrides* into) const;
+  absl::Status ReadPaxRecord(std::string_view key, std::string_view value, Overrides* into) const;
+  absl::Status BeginExtension(char type, uint64_t size);
+  absl::Status FinishMember(char type, uint64_t header_size);
+
+  uint64_t position_ = 0;
+  uint64_t header_offset_ = 0;  // of the header or extension in buffer_
+  std::string buffer_;          // a header, or the data of an extension, as far as they have come
+  char extension_type_ = 0;     // 0: a header is being read
+  uint64_t extension_size_ = 0;
+  bool ended_ = false;
+  Overrides local_;   // of the next member
+  Overrides global_;  // of all that follow
+  std::optional<std::string> long_name_;
+  TarMember member_;
+};
+
+}  // namespace millrace

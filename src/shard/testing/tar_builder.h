@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "shard/tar_reader.h"
+
+/// Archives built field by field, as no writer would, and a reader of whole archives. For tests only.
+
+namespace millrace::testing {
+
+struct RawHeader {
+  std::string name;
+  std::string size = "00000000000";  // the twelve bytes of the field; shorter ones are followed by NULs
+  char type = '0';
+  std::string magic = std::string("ustar\0" "00", 8);
+  std::string prefix = "";  // NOLINT: designated initialisers want it
+  bool signed_checksum = false;
+};
+
+/// The header block, with a valid checksum.
+std::string Header(const RawHeader& raw);
+/// `size` as the field of a header.
+std::string Octal(uint64_t size);
+/// Header, data and padding of a member of `type`.
+std::string Member(std::string_view name, std::string_view data, char type = '0');
+/// A PAX header of records "key=value".
+std::string Pax(const std::vector<std::string>& records, char type = 'x');
+std::string End();
+
+/// All members; `chunk` bytes are given at a time (0: all at once).
+absl::StatusOr<std::vector<TarMember>> ReadMembers(std::string_view archive, size_t chunk = 0);
+
+}  // namespace millrace::testing

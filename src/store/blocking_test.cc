@@ -1,0 +1,71 @@
+#include "store/blocking.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "store/memory_store.h"
+
+namespace millrace {
+namespace {
+
+TEST(ReadAll, GivesTheWholeObjectUpToALimit) {
+  MemoryStore store("m");
+  ASSERT_TRUE(PutBlocking(store, "k", AsBytes("0123456789")).ok());
+  ASSERT_TRUE(PutBlocking(store, "empty", {}).ok());
+  EXPECT_EQ(*ReadAll(store, "k", 10), "0123456789");
+  EXPECT_EQ(*ReadAll(store, "empty", 0), "");
+  EXPECT_EQ(ReadAll(store, "k", 9).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReadAll(store, "missing", 9).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ForEachPage, GivesEveryPageInOrderAndStopsAtAnError) {
+  MemoryStore store("m");
+  for (int i = 0; i < 2500; ++i) ASSERT_TRUE(PutBlocking(store, fmt::format("p/{:04}", i), {}).ok());
+  ASSERT_TRUE(PutBlocking(store, "q", {}).ok());
+  std::vector<size_t> sizes;
+  const auto count = [&](const ListPage& page) {
+    sizes.push_back(page.objects.size());
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(ForEachPage(store, "p/", count).ok());
+  EXPECT_EQ(sizes, (std::vector<size_t>{1000, 1000, 500}));
+  EXPECT_EQ(ListAll(store, "p/")->size(), 2500u);
+
+  int pages = 0;
+  const auto fail = [&](const ListPage&) {
+    ++pages;
+    return absl::DataLossError("stop");
+  };
+  EXPECT_EQ(ForEachPage(store, "p/", fail).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(pages, 1);
+}
+
+// A store whose listing gives the same page for ever, as a broken server does.
+class StuckStore final : public ObjectStore {
+ public:
+  std::string Uri(std::string_view key) const override { return fmt::format("stuck://{}", key); }
+  void Get(std::string, MutableByteSpan, GetOptions, GetCallback done) override { done(absl::UnknownError("unused")); }
+  void Head(std::string, HeadCallback done) override { done(absl::UnknownError("unused")); }
+  void Put(std::string, ByteSpan, PutOptions, PutCallback done) override { done(absl::UnknownError("unused")); }
+  void Delete(std::string, DoneCallback done) override { done(absl::UnknownError("unused")); }
+  void List(ListOptions, ListCallback done) override {
+    ListPage page;
+    page.continuation = "again";
+    done(page);
+  }
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string, PutOptions) override {
+    return absl::UnknownError("unused");
+  }
+  const RequestCounters& counters() const override { return counters_; }
+
+ private:
+  RequestCounters counters_;
+};
+
+TEST(ForEachPage, NoticesAListingThatDoesNotAdvance) {
+  StuckStore store;
+  EXPECT_EQ(ListAll(store, "x").status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace millrace

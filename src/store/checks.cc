@@ -1,0 +1,87 @@
+#include "store/checks.h"
+
+#include <fmt/format.h>
+
+#include "base/crypto.h"
+
+namespace millrace {
+
+absl::Status CheckKey(std::string_view store_uri, std::string_view key) {
+  if (key.empty())
+    return absl::InvalidArgumentError(fmt::format("{}: an object needs a key, this one is empty", store_uri));
+  if (key.size() > kMaxKeyBytes) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: the key beginning with '{}' has {} bytes; at most {} are allowed", store_uri,
+                    key.substr(0, 40), key.size(), kMaxKeyBytes));
+  }
+  if (key.find('\0') != key.npos) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: the key beginning with '{}' contains a NUL byte", store_uri, key.substr(0, key.find('\0'))));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGet(std::string_view uri, const GetOptions& options, size_t into_size) {
+  const ByteRange& range = options.range;
+  if (into_size != range.length) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: GET of {} bytes into a buffer of {}", uri, range.length, into_size));
+  }
+  if (range.length > UINT64_MAX - range.offset) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: the range of {} bytes at {} exceeds 64 bits", uri, range.length, range.offset));
+  }
+  for (const SpanChecksum& sum : options.checksums) {
+    const bool inside = sum.range.offset >= range.offset && sum.range.offset - range.offset <= range.length &&
+                        sum.range.length <= range.length - (sum.range.offset - range.offset);
+    if (!inside) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}: the checksum of {} bytes at {} lies outside of the range read, {} bytes at {}", uri,
+                      sum.range.length, sum.range.offset, range.length, range.offset));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckList(std::string_view uri, const ListOptions& options) {
+  if (!options.delimiter.empty() && options.delimiter != "/") {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: the delimiter of a listing is '/' or none, not '{}'", uri, options.delimiter));
+  }
+  if (options.max_keys < 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: a page of {} keys was asked for; at least 1 is needed", uri, options.max_keys));
+  }
+  if (options.prefix.find('\0') != std::string::npos) {
+    return absl::InvalidArgumentError(fmt::format("{}: the prefix of a listing contains a NUL byte", uri));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRange(std::string_view uri, ByteRange range, uint64_t size) {
+  if (range.offset <= size && range.length <= size - range.offset) return absl::OkStatus();
+  return absl::OutOfRangeError(
+      fmt::format("{}: has {} bytes, {} at {} were asked for", uri, size, range.length, range.offset));
+}
+
+absl::Status CheckMatch(std::string_view uri, std::string_view if_match, std::string_view etag) {
+  if (if_match.empty() || if_match == etag) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "{}: is not the object that was indexed: its ETag is {}, {} was expected; index the data again if the change "
+      "is wanted",
+      uri, etag, if_match));
+}
+
+absl::Status VerifyChecksums(std::string_view uri, const GetOptions& options, ByteSpan bytes) {
+  for (const SpanChecksum& sum : options.checksums) {
+    const uint32_t crc = Crc32c(bytes.subspan(sum.range.offset - options.range.offset, sum.range.length));
+    if (crc == sum.crc32c) continue;
+    return absl::DataLossError(fmt::format(
+        "{}: {} bytes at offset {} are damaged: their CRC32C is {:08x}, {:08x} was expected; restore the object "
+        "or index the data again",
+        uri, sum.range.length, sum.range.offset, crc, sum.crc32c));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

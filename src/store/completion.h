@@ -1,0 +1,25 @@
+#pragma once
+
+#include <future>
+#include <utility>
+
+namespace millrace {
+
+/// Waits for the callback of one asynchronous call. The callback may outlive this object.
+template <typename Result>
+class Completion {
+ public:
+  /// To be passed to the call; runs once.
+  auto Callback() {
+    return [promise = std::move(promise_)](Result result) mutable { promise.set_value(std::move(result)); };
+  }
+
+  /// Blocks until the callback has run. Call it once, after Callback().
+  Result Wait() { return future_.get(); }
+
+ private:
+  std::promise<Result> promise_;
+  std::future<Result> future_ = promise_.get_future();
+};
+
+}  // namespace millrace

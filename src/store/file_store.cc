@@ -1,0 +1,231 @@
+#include "store/file_store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "store/checks.h"
+#include "store/file_system.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr int kThreads = 8;
+constexpr size_t kParkedWalks = 4;
+constexpr size_t kPiece = 4 << 20;  // bytes between two looks at the stop token
+
+absl::Status Closed() {
+  return absl::CancelledError("the file store is being closed");
+}
+
+void SetPhase(const GetOptions& options, RequestPhase phase) {
+  if (options.progress != nullptr) options.progress->store(phase, std::memory_order_relaxed);
+}
+
+std::string WalkName(const ListOptions& options, const std::string& continuation) {
+  return options.prefix + '\0' + options.delimiter + '\0' + continuation;
+}
+
+}  // namespace
+
+FileStore::FileStore(std::string root) : root_(std::move(root)), threads_(kThreads, "file-store") {}
+
+FileStore::~FileStore() {
+  stopping_ = true;
+}
+
+std::string FileStore::Uri(std::string_view key) const {
+  return fmt::format("{}/{}", root_ == "/" ? "" : root_, key);
+}
+
+absl::Status FileStore::Check(const std::string& key) const {
+  RETURN_IF_ERROR(CheckKey(root_, key));
+  return CheckFileKey(Uri(key), key);
+}
+
+absl::StatusOr<GetResult> FileStore::Read(const std::string& key, MutableByteSpan into, const GetOptions& options) {
+  RETURN_IF_ERROR(Check(key));
+  const std::string uri = Uri(key);
+  RETURN_IF_ERROR(CheckGet(uri, options, into.size()));
+  SetPhase(options, RequestPhase::kFirstByte);
+  // Not blocking, for the case that it is a pipe: opening one for reading would wait for a writer.
+  const UniqueFd fd(open(uri.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!fd || fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, uri, "opening");
+  if (!S_ISREG(info.st_mode)) return absl::NotFoundError(fmt::format("{}: is not a regular file", uri));
+  const std::string etag = FileEtag(info);
+  RETURN_IF_ERROR(CheckMatch(uri, options.if_match, etag));
+  RETURN_IF_ERROR(CheckRange(uri, options.range, static_cast<uint64_t>(info.st_size)));
+  SetPhase(options, RequestPhase::kBody);
+  RETURN_IF_ERROR(ReadPieces(fd.get(), uri, into, options));
+  RETURN_IF_ERROR(VerifyChecksums(uri, options, into));
+  return GetResult{etag, static_cast<uint64_t>(info.st_size)};
+}
+
+absl::Status FileStore::ReadPieces(int fd, const std::string& uri, MutableByteSpan into, const GetOptions& options) {
+  uint64_t offset = options.range.offset;
+  while (!into.empty()) {
+    if (options.stop.stop_requested() || stopping_)
+      return absl::CancelledError(fmt::format("{}: reading was cancelled", uri));
+    const ssize_t n = pread(fd, into.data(), std::min(into.size(), kPiece), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, uri, "reading");
+    if (n == 0)
+      return absl::FailedPreconditionError(fmt::format("{}: was truncated to {} bytes while it was read", uri, offset));
+    counters_.bytes_read += static_cast<uint64_t>(n);
+    offset += static_cast<uint64_t>(n);
+    into = into.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+void FileStore::Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) {
+  SetPhase(options, RequestPhase::kQueued);
+  threads_.Submit([this, key = std::move(key), into, options = std::move(options), done = std::move(done)]() mutable {
+    ++counters_.get;
+    absl::StatusOr<GetResult> result = Closed();
+    if (options.stop.stop_requested()) {
+      result = absl::CancelledError(fmt::format("{}: reading was cancelled", Uri(key)));
+    } else if (!stopping_) {
+      result = Read(key, into, options);
+    }
+    SetPhase(options, RequestPhase::kDone);
+    std::move(done)(std::move(result));
+  });
+}
+
+absl::StatusOr<ObjectInfo> FileStore::Stat(const std::string& key) const {
+  RETURN_IF_ERROR(Check(key));
+  const std::string uri = Uri(key);
+  struct stat info {};
+  if (stat(uri.c_str(), &info) != 0) return ErrnoStatus(errno, uri, "looking it up");
+  if (!S_ISREG(info.st_mode)) return absl::NotFoundError(fmt::format("{}: is not a regular file", uri));
+  return FileInfo(key, info);
+}
+
+void FileStore::Head(std::string key, HeadCallback done) {
+  threads_.Submit([this, key = std::move(key), done = std::move(done)]() mutable {
+    ++counters_.head;
+    if (stopping_) return std::move(done)(Closed());
+    std::move(done)(Stat(key));
+  });
+}
+
+absl::StatusOr<ObjectInfo> FileStore::Store(const std::string& key, ByteSpan body, const PutOptions& options) {
+  RETURN_IF_ERROR(Check(key));
+  ASSIGN_OR_RETURN(const auto file, TempFile::Create(Uri(key), Uri(key)));
+  RETURN_IF_ERROR(file->Append(body));
+  ASSIGN_OR_RETURN(const struct stat info, file->Commit(options.only_if_absent));
+  return FileInfo(key, info);
+}
+
+void FileStore::Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) {
+  threads_.Submit([this, key = std::move(key), body, options = std::move(options), done = std::move(done)]() mutable {
+    ++counters_.put;
+    if (stopping_) return std::move(done)(Closed());
+    std::move(done)(Store(key, body, options));
+  });
+}
+
+absl::Status FileStore::Remove(const std::string& key) const {
+  RETURN_IF_ERROR(Check(key));
+  if (unlink(Uri(key).c_str()) == 0) return absl::OkStatus();
+  // There is no such object: nothing has the name, or a folder has it.
+  if (errno == ENOENT || errno == ENOTDIR || errno == EISDIR) return absl::OkStatus();
+  return ErrnoStatus(errno, Uri(key), "deleting");
+}
+
+void FileStore::Delete(std::string key, DoneCallback done) {
+  threads_.Submit([this, key = std::move(key), done = std::move(done)]() mutable {
+    ++counters_.del;
+    std::move(done)(stopping_ ? Closed() : Remove(key));
+  });
+}
+
+// A continuation is 'k' and the last key of the page before, or 'p' and its last common prefix.
+absl::StatusOr<std::unique_ptr<FileWalk>> FileStore::ResumeWalk(const ListOptions& options) {
+  FileWalk::Start start{options.start_after, false};
+  if (!options.continuation.empty()) {
+    const std::string name = WalkName(options, options.continuation);
+    std::lock_guard lock(walks_mutex_);
+    const auto parked =
+        std::find_if(walks_.begin(), walks_.end(), [&](const auto& walk) { return walk.first == name; });
+    if (parked != walks_.end()) {
+      std::unique_ptr<FileWalk> walk = std::move(parked->second);
+      walks_.erase(parked);
+      return walk;
+    }
+    start = {options.continuation.substr(1), options.continuation.front() == 'p'};
+  }
+  return FileWalk::Open(root_, options.prefix, !options.delimiter.empty(), std::move(start));
+}
+
+void FileStore::ParkWalk(const ListOptions& options, const std::string& continuation, std::unique_ptr<FileWalk> walk) {
+  std::lock_guard lock(walks_mutex_);
+  walks_.emplace_front(WalkName(options, continuation), std::move(walk));
+  if (walks_.size() > kParkedWalks) walks_.pop_back();
+}
+
+absl::StatusOr<ListPage> FileStore::Page(const ListOptions& options) {
+  RETURN_IF_ERROR(CheckList(Uri(options.prefix), options));
+  ASSIGN_OR_RETURN(std::unique_ptr<FileWalk> walk, ResumeWalk(options));
+  const size_t limit = static_cast<size_t>(std::min(options.max_keys, kMaxPage));
+  ListPage page;
+  std::string last;
+  for (;;) {
+    ASSIGN_OR_RETURN(const FileWalk::Item* next, walk->Peek());
+    if (next == nullptr) return page;
+    if (page.objects.size() + page.common_prefixes.size() == limit) break;
+    FileWalk::Item item = walk->Take();
+    last = (item.is_prefix ? 'p' : 'k') + item.object.key;
+    if (item.is_prefix) {
+      page.common_prefixes.push_back(std::move(item.object.key));
+    } else {
+      page.objects.push_back(std::move(item.object));
+    }
+  }
+  page.continuation = last;
+  ParkWalk(options, page.continuation, std::move(walk));
+  return page;
+}
+
+void FileStore::List(ListOptions options, ListCallback done) {
+  threads_.Submit([this, options = std::move(options), done = std::move(done)]() mutable {
+    ++counters_.list;
+    if (stopping_) return std::move(done)(Closed());
+    std::move(done)(Page(options));
+  });
+}
+
+class FileStore::Writer final : public ObjectWriter {
+ public:
+  Writer(FileStore& store, std::string key, PutOptions options, std::unique_ptr<TempFile> file)
+      : store_(store), key_(std::move(key)), options_(std::move(options)), file_(std::move(file)) {}
+
+  absl::Status Append(ByteSpan bytes) override { return file_->Append(bytes); }
+
+  absl::StatusOr<ObjectInfo> Commit() override {
+    ++store_.counters_.put;
+    ASSIGN_OR_RETURN(const struct stat info, file_->Commit(options_.only_if_absent));
+    return FileInfo(key_, info);
+  }
+
+ private:
+  FileStore& store_;
+  const std::string key_;
+  const PutOptions options_;
+  const std::unique_ptr<TempFile> file_;
+};
+
+absl::StatusOr<std::unique_ptr<ObjectWriter>> FileStore::Write(std::string key, PutOptions options) {
+  RETURN_IF_ERROR(Check(key));
+  ASSIGN_OR_RETURN(auto file, TempFile::Create(Uri(key), Uri(key)));
+  return std::make_unique<Writer>(*this, std::move(key), std::move(options), std::move(file));
+}
+
+}  // namespace millrace

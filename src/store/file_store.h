@@ -1,0 +1,62 @@
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "base/thread_pool.h"
+#include "store/file_walk.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+/// The files of a folder, local or mounted. A key is a path below it; links are followed. The folder need not exist
+/// until something is listed; writing makes it. Files appear whole and durable (temporary file, fsync, rename, fsync of
+/// the folder) under mode 0666 less the umask; folders that become empty stay. ETags are size, modification time and
+/// inode.
+///
+/// Reads and writes block threads of the store's own, eight of them: enough to keep a disk or a network mount busy.
+class FileStore final : public ObjectStore {
+ public:
+  /// `root` is an absolute path without a '/' at its end, or "/".
+  explicit FileStore(std::string root);
+  ~FileStore() override;
+
+  std::string Uri(std::string_view key) const override;
+  void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
+  void Head(std::string key, HeadCallback done) override;
+  void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override;
+  void Delete(std::string key, DoneCallback done) override;
+  void List(ListOptions options, ListCallback done) override;
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) override;
+  const RequestCounters& counters() const override { return counters_; }
+
+ private:
+  class Writer;
+
+  absl::Status Check(const std::string& key) const;
+  absl::StatusOr<GetResult> Read(const std::string& key, MutableByteSpan into, const GetOptions& options);
+  absl::Status ReadPieces(int fd, const std::string& uri, MutableByteSpan into, const GetOptions& options);
+  absl::StatusOr<ObjectInfo> Stat(const std::string& key) const;
+  absl::StatusOr<ObjectInfo> Store(const std::string& key, ByteSpan body, const PutOptions& options);
+  absl::Status Remove(const std::string& key) const;
+  absl::StatusOr<ListPage> Page(const ListOptions& options);
+  absl::StatusOr<std::unique_ptr<FileWalk>> ResumeWalk(const ListOptions& options);
+  void ParkWalk(const ListOptions& options, const std::string& continuation, std::unique_ptr<FileWalk> walk);
+
+  const std::string root_;
+  RequestCounters counters_;
+  std::atomic<bool> stopping_{false};
+
+  // Walks between two pages, so that the next page need not read and sort its folder again. Latest first, a few at
+  // most: a continuation whose walk is gone starts a new one at its key.
+  std::mutex walks_mutex_;
+  std::list<std::pair<std::string, std::unique_ptr<FileWalk>>> walks_;
+
+  ThreadPool threads_;  // last: its end waits for the callbacks, which use the rest
+};
+
+}  // namespace millrace

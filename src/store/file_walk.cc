@@ -1,0 +1,163 @@
+#include "store/file_walk.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string_view>
+
+#include "store/checks.h"
+#include "store/file_system.h"
+
+namespace millrace {
+
+namespace {
+
+using FolderHandle = std::unique_ptr<DIR, int (*)(DIR*)>;
+
+bool Gone(int error) {
+  return error == ENOENT || error == ENOTDIR || error == ELOOP;
+}
+
+enum class Kind { kFile, kFolder, kOther };
+
+Kind KindOf(DIR* folder, const dirent& entry) {
+  if (entry.d_type == DT_DIR) return Kind::kFolder;
+  if (entry.d_type == DT_REG) return Kind::kFile;
+  if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return Kind::kOther;
+  struct stat info {};
+  if (fstatat(dirfd(folder), entry.d_name, &info, 0) != 0) return Kind::kOther;  // a link to nowhere
+  if (S_ISDIR(info.st_mode)) return Kind::kFolder;
+  return S_ISREG(info.st_mode) ? Kind::kFile : Kind::kOther;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FileWalk>> FileWalk::Open(std::string root, std::string prefix, bool folders_as_prefixes,
+                                                         Start start) {
+  std::unique_ptr<FileWalk> walk(
+      new FileWalk(std::move(root), std::move(prefix), folders_as_prefixes, std::move(start)));
+  RETURN_IF_ERROR(walk->Begin());
+  return walk;
+}
+
+std::string FileWalk::Path(std::string_view key) const {
+  return fmt::format("{}/{}", root_ == "/" ? "" : root_, key);
+}
+
+// Goes down to the folder of the prefix. A prefix that no key can have ("..", "//") matches nothing and is never looked
+// up.
+absl::Status FileWalk::Begin() {
+  struct stat info {};
+  if (stat(root_.c_str(), &info) != 0) return ErrnoStatus(errno, root_, "listing");
+  if (!S_ISDIR(info.st_mode)) return absl::NotFoundError(fmt::format("{}: is a file; a folder is needed here", root_));
+  const std::string base = prefix_.substr(0, prefix_.rfind('/') + 1);
+  if (base.empty()) return Enter("");
+  if (!CheckFileKey(root_, std::string_view(base).substr(0, base.size() - 1)).ok()) return absl::OkStatus();
+  ancestry_.emplace_back(info.st_dev, info.st_ino);
+  for (size_t slash = base.find('/'); slash + 1 < base.size(); slash = base.find('/', slash + 1)) {
+    const std::string path = Path(base.substr(0, slash));
+    if (stat(path.c_str(), &info) != 0) return Gone(errno) ? absl::OkStatus() : ErrnoStatus(errno, path, "listing");
+    const Identity identity{info.st_dev, info.st_ino};
+    if (std::find(ancestry_.begin(), ancestry_.end(), identity) != ancestry_.end()) return absl::OkStatus();
+    ancestry_.push_back(identity);
+  }
+  return Enter(base);
+}
+
+bool FileWalk::Wanted(std::string_view key) const {
+  if (!key.starts_with(prefix_) || key.size() > kMaxKeyBytes) return false;
+  if (start_.key.empty()) return true;
+  if (start_.skip_below && key.starts_with(start_.key)) return false;
+  // A folder holds keys beyond the start when it is greater itself or the start lies in it.
+  return key > start_.key || (key.ends_with('/') && std::string_view(start_.key).starts_with(key));
+}
+
+absl::Status FileWalk::ReadNames(Folder& folder, Identity* identity) {
+  const std::string path = Path(folder.key);
+  const FolderHandle handle(opendir(path.c_str()), closedir);
+  if (handle == nullptr) return ErrnoStatus(errno, path, "listing");
+  struct stat info {};
+  if (fstat(dirfd(handle.get()), &info) != 0) return ErrnoStatus(errno, path, "listing");
+  *identity = {info.st_dev, info.st_ino};
+  if (std::find(ancestry_.begin(), ancestry_.end(), *identity) != ancestry_.end())
+    return absl::OkStatus();  // a loop of links
+  for (;;) {
+    errno = 0;
+    const dirent* entry = readdir(handle.get());
+    if (entry == nullptr && errno != 0) return ErrnoStatus(errno, path, "listing");
+    if (entry == nullptr) break;
+    std::string name = entry->d_name;
+    if (name == "." || name == ".." || IsTemporaryName(name)) continue;
+    const Kind kind = KindOf(handle.get(), *entry);
+    if (kind == Kind::kOther) continue;
+    if (kind == Kind::kFolder) name += '/';
+    if (Wanted(folder.key + name)) folder.names.push_back(std::move(name));
+  }
+  // With the '/' at the end of folders this is the order of all keys below them.
+  std::sort(folder.names.begin(), folder.names.end());
+  return absl::OkStatus();
+}
+
+absl::Status FileWalk::Enter(std::string key) {
+  Folder folder;
+  folder.key = std::move(key);
+  Identity identity;
+  const absl::Status status = ReadNames(folder, &identity);
+  if (absl::IsNotFound(status)) return absl::OkStatus();
+  RETURN_IF_ERROR(status);
+  folders_.push_back(std::move(folder));
+  ancestry_.push_back(identity);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> FileWalk::HoldsFiles(const std::string& key) const {
+  ASSIGN_OR_RETURN(const auto below, Open(root_, key, false, start_));
+  ASSIGN_OR_RETURN(const Item* first, below->Peek());
+  return first != nullptr;
+}
+
+absl::StatusOr<bool> FileWalk::MakeItem(std::string key) {
+  if (key.ends_with('/')) {
+    ASSIGN_OR_RETURN(const bool holds, HoldsFiles(key));
+    item_ = {true, {std::move(key), 0, "", 0}};
+    return holds;
+  }
+  const std::string path = Path(key);
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) {
+    if (Gone(errno)) return false;
+    return ErrnoStatus(errno, path, "listing");
+  }
+  item_ = {false, FileInfo(std::move(key), info)};
+  return S_ISREG(info.st_mode);
+}
+
+absl::StatusOr<const FileWalk::Item*> FileWalk::Peek() {
+  while (!have_item_ && !folders_.empty()) {
+    Folder& folder = folders_.back();
+    if (folder.next == folder.names.size()) {
+      folders_.pop_back();
+      ancestry_.pop_back();
+      continue;
+    }
+    std::string key = folder.key + folder.names[folder.next++];
+    if (key.ends_with('/') && !folders_as_prefixes_) {
+      RETURN_IF_ERROR(Enter(std::move(key)));
+    } else {
+      ASSIGN_OR_RETURN(have_item_, MakeItem(std::move(key)));
+    }
+  }
+  return have_item_ ? &item_ : nullptr;
+}
+
+FileWalk::Item FileWalk::Take() {
+  have_item_ = false;
+  return std::move(item_);
+}
+
+}  // namespace millrace

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "s3/object.h"
+
+namespace millrace {
+
+/// The files below a folder as object keys, in bytewise order of whole keys (`a-` before `a/x` before `a0`). Folders
+/// are read when the walk reaches them, so a page of a large tree costs what lies on its way. Links to files and
+/// folders are followed, but not into a folder that the walk is in already. Files that vanish meanwhile are passed
+/// over. Not thread-safe.
+class FileWalk {
+ public:
+  struct Start {
+    std::string key;          // only what is greater
+    bool skip_below = false;  // nor anything that begins with `key`
+  };
+  struct Item {
+    bool is_prefix = false;  // a folder that holds files, as a common prefix: object.key alone is set
+    ObjectInfo object;
+  };
+
+  /// With `folders_as_prefixes` folders below the prefix are not entered but given as common prefixes.
+  /// NotFound when `root` is not a folder.
+  static absl::StatusOr<std::unique_ptr<FileWalk>> Open(std::string root, std::string prefix, bool folders_as_prefixes,
+                                                        Start start);
+
+  /// The next item, owned by the walk until Take(); null at the end.
+  absl::StatusOr<const Item*> Peek();
+  /// Moves on. Peek() must have given an item.
+  Item Take();
+
+ private:
+  struct Folder {
+    std::string key;                 // of its entries the prefix: "" or ends with '/'
+    std::vector<std::string> names;  // sorted; those of folders end with '/'
+    size_t next = 0;
+  };
+  using Identity = std::pair<dev_t, ino_t>;
+
+  FileWalk(std::string root, std::string prefix, bool folders_as_prefixes, Start start)
+      : root_(std::move(root)),
+        prefix_(std::move(prefix)),
+        folders_as_prefixes_(folders_as_prefixes),
+        start_(std::move(start)) {}
+
+  absl::Status Begin();
+  absl::Status Enter(std::string key);
+  absl::Status ReadNames(Folder& folder, Identity* identity);
+  bool Wanted(std::string_view key) const;
+  absl::StatusOr<bool> HoldsFiles(const std::string& key) const;
+  absl::StatusOr<bool> MakeItem(std::string key);
+  std::string Path(std::string_view key) const;
+
+  const std::string root_;
+  const std::string prefix_;
+  const bool folders_as_prefixes_;
+  const Start start_;
+  std::vector<Folder> folders_;     // from the prefix's folder to the one being walked
+  std::vector<Identity> ancestry_;  // from the root to the folder being walked
+  bool have_item_ = false;
+  Item item_;
+};
+
+}  // namespace millrace

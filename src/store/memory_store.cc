@@ -1,0 +1,188 @@
+#include "store/memory_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "store/checks.h"
+
+namespace millrace {
+
+namespace {
+
+absl::Status Closed() {
+  return absl::CancelledError("the memory store is being closed");
+}
+
+void SetPhase(const GetOptions& options, RequestPhase phase) {
+  if (options.progress != nullptr) options.progress->store(phase, std::memory_order_relaxed);
+}
+
+// The least key that is greater than every key with this prefix; empty when there is none.
+std::string AfterPrefix(std::string prefix) {
+  while (!prefix.empty() && static_cast<unsigned char>(prefix.back()) == 0xff) prefix.pop_back();
+  if (!prefix.empty()) prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
+  return prefix;
+}
+
+}  // namespace
+
+MemoryStore::MemoryStore(std::string name) : name_(std::move(name)), thread_(1, "mem-store") {}
+
+MemoryStore::~MemoryStore() {
+  stopping_ = true;
+}
+
+std::string MemoryStore::Uri(std::string_view key) const {
+  return fmt::format("mem://{}/{}", name_, key);
+}
+
+absl::StatusOr<std::shared_ptr<const MemoryStore::Object>> MemoryStore::Find(const std::string& key) const {
+  RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  std::lock_guard lock(mutex_);
+  const auto found = objects_.find(key);
+  if (found == objects_.end()) return absl::NotFoundError(fmt::format("{}: there is no such object", Uri(key)));
+  return found->second;
+}
+
+absl::StatusOr<GetResult> MemoryStore::Read(const std::string& key, MutableByteSpan into, const GetOptions& options) {
+  const std::string uri = Uri(key);
+  RETURN_IF_ERROR(CheckGet(uri, options, into.size()));
+  if (options.stop.stop_requested()) return absl::CancelledError(fmt::format("{}: GET was cancelled", uri));
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Object> object, Find(key));
+  RETURN_IF_ERROR(CheckMatch(uri, options.if_match, object->info.etag));
+  RETURN_IF_ERROR(CheckRange(uri, options.range, object->info.size));
+  SetPhase(options, RequestPhase::kBody);
+  if (!into.empty()) std::memcpy(into.data(), object->bytes.data() + options.range.offset, into.size());
+  counters_.bytes_read += into.size();
+  RETURN_IF_ERROR(VerifyChecksums(uri, options, into));
+  return GetResult{object->info.etag, object->info.size};
+}
+
+void MemoryStore::Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) {
+  SetPhase(options, RequestPhase::kQueued);
+  thread_.Submit([this, key = std::move(key), into, options = std::move(options), done = std::move(done)]() mutable {
+    ++counters_.get;
+    absl::StatusOr<GetResult> result = stopping_ ? Closed() : Read(key, into, options);
+    SetPhase(options, RequestPhase::kDone);
+    std::move(done)(std::move(result));
+  });
+}
+
+void MemoryStore::Head(std::string key, HeadCallback done) {
+  thread_.Submit([this, key = std::move(key), done = std::move(done)]() mutable {
+    ++counters_.head;
+    if (stopping_) return std::move(done)(Closed());
+    const auto object = Find(key);
+    if (!object.ok()) return std::move(done)(object.status());
+    std::move(done)((*object)->info);
+  });
+}
+
+absl::StatusOr<ObjectInfo> MemoryStore::Store(const std::string& key, std::string bytes, const PutOptions& options) {
+  RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  auto object = std::make_shared<Object>();
+  object->info.key = key;
+  object->info.size = bytes.size();
+  object->info.modified_ms = absl::ToUnixMillis(absl::Now());
+  object->bytes = std::move(bytes);
+  std::lock_guard lock(mutex_);
+  if (options.only_if_absent && objects_.contains(key)) {
+    return absl::AlreadyExistsError(fmt::format("{}: there is an object of that key already", Uri(key)));
+  }
+  object->info.etag = fmt::format("{:016x}", ++writes_);
+  objects_.insert_or_assign(key, object);
+  return object->info;
+}
+
+void MemoryStore::Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) {
+  thread_.Submit([this, key = std::move(key), body, options = std::move(options), done = std::move(done)]() mutable {
+    ++counters_.put;
+    if (stopping_) return std::move(done)(Closed());
+    std::move(done)(Store(key, std::string(AsText(body)), options));
+  });
+}
+
+void MemoryStore::Delete(std::string key, DoneCallback done) {
+  thread_.Submit([this, key = std::move(key), done = std::move(done)]() mutable {
+    ++counters_.del;
+    if (stopping_) return std::move(done)(Closed());
+    absl::Status status = CheckKey(Uri(""), key);
+    if (status.ok()) {
+      std::lock_guard lock(mutex_);
+      objects_.erase(key);
+    }
+    std::move(done)(std::move(status));
+  });
+}
+
+ListPage MemoryStore::Page(const ListOptions& options) const {
+  const size_t limit = static_cast<size_t>(std::min(options.max_keys, kMaxPage));
+  ListPage page;
+  std::string from = options.prefix;  // the next key is at least this one
+  // A continuation is the least key that may follow.
+  if (!options.continuation.empty()) {
+    from = std::max(from, options.continuation);
+  } else if (!options.start_after.empty()) {
+    from = std::max(from, options.start_after + '\0');  // no key is shorter and greater
+  }
+  std::lock_guard lock(mutex_);
+  auto at = objects_.lower_bound(from);
+  while (at != objects_.end() && at->first.starts_with(options.prefix)) {
+    const std::string& key = at->first;
+    if (page.objects.size() + page.common_prefixes.size() == limit) {
+      page.continuation = key;
+      break;
+    }
+    const size_t slash = options.delimiter.empty() ? key.npos : key.find('/', options.prefix.size());
+    if (slash == key.npos) {
+      page.objects.push_back(at->second->info);
+      ++at;
+      continue;
+    }
+    page.common_prefixes.push_back(key.substr(0, slash + 1));
+    at = objects_.lower_bound(AfterPrefix(page.common_prefixes.back()));  // ends with '/', so there is one
+  }
+  return page;
+}
+
+void MemoryStore::List(ListOptions options, ListCallback done) {
+  thread_.Submit([this, options = std::move(options), done = std::move(done)]() mutable {
+    ++counters_.list;
+    if (stopping_) return std::move(done)(Closed());
+    if (absl::Status bad = CheckList(Uri(""), options); !bad.ok()) return std::move(done)(std::move(bad));
+    std::move(done)(Page(options));
+  });
+}
+
+class MemoryStore::Writer final : public ObjectWriter {
+ public:
+  Writer(MemoryStore& store, std::string key, PutOptions options)
+      : store_(store), key_(std::move(key)), options_(std::move(options)) {}
+
+  absl::Status Append(ByteSpan bytes) override {
+    bytes_ += AsText(bytes);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ObjectInfo> Commit() override {
+    ++store_.counters_.put;
+    return store_.Store(key_, std::move(bytes_), options_);
+  }
+
+ private:
+  MemoryStore& store_;
+  const std::string key_;
+  const PutOptions options_;
+  std::string bytes_;
+};
+
+absl::StatusOr<std::unique_ptr<ObjectWriter>> MemoryStore::Write(std::string key, PutOptions options) {
+  RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  return std::make_unique<Writer>(*this, std::move(key), std::move(options));
+}
+
+}  // namespace millrace

@@ -1,0 +1,89 @@
+#include "store/s3_store.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "store/checks.h"
+#include "store/s3_writer.h"
+
+namespace millrace {
+
+S3Store::S3Store(EventLoops& loops, S3Client& client, std::string bucket)
+    : loops_(loops), client_(client), bucket_(std::move(bucket)) {}
+
+S3Store::~S3Store() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [this] { return in_flight_ == 0; });
+}
+
+std::string S3Store::Uri(std::string_view key) const {
+  return fmt::format("s3://{}/{}", bucket_, key);
+}
+
+// Counts the call until its callback has run.
+template <typename Callback>
+auto S3Store::Tracked(Callback done) {
+  {
+    std::lock_guard lock(mutex_);
+    ++in_flight_;
+  }
+  return [this, done = std::move(done)](auto result) mutable {
+    std::move(done)(std::move(result));
+    std::lock_guard lock(mutex_);
+    if (--in_flight_ == 0) idle_.notify_all();  // under the lock: the waiting destructor may free it right after
+  };
+}
+
+// Callbacks never run inside the call, not even for what is refused at once.
+template <typename Callback>
+void S3Store::Fail(absl::Status status, Callback done) {
+  loops_.Next().Post([status = std::move(status), done = std::move(done)]() mutable { done(std::move(status)); });
+}
+
+void S3Store::Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) {
+  auto tracked = Tracked(std::move(done));
+  absl::Status bad = CheckKey(Uri(""), key);
+  if (bad.ok()) bad = CheckGet(Uri(key), options, into.size());
+  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+  client_.Get(bucket_, std::move(key), into, std::move(options), std::move(tracked));
+}
+
+void S3Store::Head(std::string key, HeadCallback done) {
+  auto tracked = Tracked(std::move(done));
+  absl::Status bad = CheckKey(Uri(""), key);
+  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+  client_.Head(bucket_, std::move(key), std::move(tracked));
+}
+
+void S3Store::Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) {
+  auto tracked = Tracked(std::move(done));
+  absl::Status bad = CheckKey(Uri(""), key);
+  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+  client_.Put(bucket_, std::move(key), body, std::move(options), std::move(tracked));
+}
+
+void S3Store::Delete(std::string key, DoneCallback done) {
+  auto tracked = Tracked(std::move(done));
+  absl::Status bad = CheckKey(Uri(""), key);
+  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+  client_.Delete(bucket_, std::move(key), std::move(tracked));
+}
+
+void S3Store::List(ListOptions options, ListCallback done) {
+  auto tracked = Tracked(std::move(done));
+  absl::Status bad = CheckList(Uri(""), options);
+  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+  client_.List(bucket_, std::move(options), std::move(tracked));
+}
+
+absl::StatusOr<std::unique_ptr<ObjectWriter>> S3Store::Write(std::string key, PutOptions options) {
+  RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  return std::make_unique<S3Writer>(client_, bucket_, std::move(key), std::move(options));
+}
+
+const RequestCounters& S3Store::counters() const {
+  return client_.counters();
+}
+
+}  // namespace millrace

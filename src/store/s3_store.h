@@ -1,0 +1,46 @@
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "net/event_loop.h"
+#include "s3/client.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+/// One bucket. The client does the work, and is shared by all buckets: counters() counts for all of them.
+///
+/// The destructor waits for the callbacks; what is under way is cancelled by the end of the client, which may come
+/// first.
+class S3Store final : public ObjectStore {
+ public:
+  S3Store(EventLoops& loops, S3Client& client, std::string bucket);
+  ~S3Store() override;
+
+  std::string Uri(std::string_view key) const override;
+  void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
+  void Head(std::string key, HeadCallback done) override;
+  void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override;
+  void Delete(std::string key, DoneCallback done) override;
+  void List(ListOptions options, ListCallback done) override;
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) override;
+  const RequestCounters& counters() const override;
+
+ private:
+  template <typename Callback>
+  auto Tracked(Callback done);
+  template <typename Callback>
+  void Fail(absl::Status status, Callback done);
+
+  EventLoops& loops_;
+  S3Client& client_;
+  const std::string bucket_;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  uint64_t in_flight_ = 0;
+};
+
+}  // namespace millrace

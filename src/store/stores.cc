@@ -1,0 +1,112 @@
+#include "store/stores.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "s3/client.h"
+#include "s3/config.h"
+#include "store/file_store.h"
+#include "store/file_system.h"
+#include "store/memory_store.h"
+#include "store/s3_store.h"
+#include "store/uri.h"
+
+namespace millrace {
+
+namespace {
+
+// The one name of a folder, whether it exists or not: absolute, links resolved, no '/' at the end.
+absl::StatusOr<std::string> CanonicalFolder(const std::string& path) {
+  std::error_code error;
+  std::string folder = std::filesystem::absolute(path, error).string();
+  if (!error) folder = std::filesystem::weakly_canonical(folder, error).string();
+  if (error) return ErrnoStatus(error.value(), path, "resolving the path");
+  if (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+  return folder;
+}
+
+}  // namespace
+
+std::string Location::Key(std::string_view name) const {
+  return fmt::format("{}{}{}", prefix, prefix.empty() || prefix.ends_with('/') ? "" : "/", name);
+}
+
+Stores::Stores(Runtime& runtime) : runtime_(runtime) {}
+
+Stores::~Stores() {
+  client_.reset();  // cancels its requests, so that the stores need not wait long for theirs
+}
+
+absl::StatusOr<ObjectStore*> Stores::Find(const std::string& name,
+                                          absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectStore>>()> make) {
+  std::lock_guard lock(mutex_);
+  std::unique_ptr<ObjectStore>& store = stores_[name];
+  if (store == nullptr) {
+    absl::StatusOr<std::unique_ptr<ObjectStore>> made = make();
+    if (!made.ok()) {
+      stores_.erase(name);
+      return made.status();
+    }
+    store = *std::move(made);
+  }
+  return store.get();
+}
+
+absl::StatusOr<ObjectStore*> Stores::FindFolder(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string folder, CanonicalFolder(path));
+  return Find("file://" + folder, [&]() { return std::make_unique<FileStore>(folder); });
+}
+
+absl::StatusOr<ObjectStore*> Stores::FindBucket(const std::string& bucket) {
+  return Find("s3://" + bucket, [&]() -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
+    if (client_ == nullptr) {
+      ASSIGN_OR_RETURN(S3Config config, LoadS3Config());
+      client_ = std::make_unique<S3Client>(runtime_, std::move(config));
+    }
+    return std::make_unique<S3Store>(runtime_.loops(), *client_, bucket);
+  });
+}
+
+absl::StatusOr<Location> Stores::Open(std::string_view uri) {
+  ASSIGN_OR_RETURN(ParsedUri parsed, ParseUri(uri));
+  Location location;
+  switch (parsed.scheme) {
+    case ParsedUri::Scheme::kFile: {
+      ASSIGN_OR_RETURN(location.store, FindFolder(parsed.path));
+      return location;
+    }
+    case ParsedUri::Scheme::kMemory: {
+      ASSIGN_OR_RETURN(location.store,
+                       Find("mem://" + parsed.store, [&]() { return std::make_unique<MemoryStore>(parsed.store); }));
+      break;
+    }
+    case ParsedUri::Scheme::kS3: {
+      ASSIGN_OR_RETURN(location.store, FindBucket(parsed.store));
+      break;
+    }
+  }
+  location.prefix = std::move(parsed.path);
+  return location;
+}
+
+absl::StatusOr<Location> Stores::OpenObject(std::string_view uri) {
+  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
+  if (parsed.scheme != ParsedUri::Scheme::kFile) {
+    if (!parsed.path.empty()) return Open(uri);
+    return absl::InvalidArgumentError(fmt::format("'{}': names no object; append '/' and its key", uri));
+  }
+  const std::filesystem::path path(parsed.path);
+  const std::string name = path.filename().string();
+  if (name.empty() || name == "." || name == "..") {
+    return absl::InvalidArgumentError(fmt::format("'{}': is a folder; a file is needed here", uri));
+  }
+  Location location;
+  ASSIGN_OR_RETURN(location.store, FindFolder(path.has_parent_path() ? path.parent_path().string() : "."));
+  location.prefix = name;
+  return location;
+}
+
+}  // namespace millrace

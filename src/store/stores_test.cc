@@ -1,0 +1,103 @@
+#include "store/stores.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "store/blocking.h"
+#include "store/testing/temp_folder.h"
+
+namespace millrace {
+namespace {
+
+using testing::HasSubstr;
+
+class StoresTest : public testing::Test {
+ protected:
+  Runtime runtime_{RuntimeOptions{.io_threads = 1, .cpu_threads = 1, .memory_bytes = 64 << 20}};
+  Stores stores_{runtime_};
+  TempFolder folder_;
+};
+
+TEST_F(StoresTest, KeysJoinWithOneSlash) {
+  EXPECT_EQ((Location{nullptr, ""}.Key("a")), "a");
+  EXPECT_EQ((Location{nullptr, "p"}.Key("a")), "p/a");
+  EXPECT_EQ((Location{nullptr, "p/"}.Key("a")), "p/a");
+  EXPECT_EQ((Location{nullptr, "p"}.Key("a/b")), "p/a/b");
+}
+
+TEST_F(StoresTest, OneStoreAFolderHoweverItIsSpelled) {
+  std::filesystem::create_directories(folder_ / "sub/deep");
+  std::filesystem::create_directory_symlink(folder_ / "sub", folder_ / "link");
+  const auto plain = stores_.Open(folder_ / "sub");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->prefix, "");
+  for (const std::string& same : {"file://" + (folder_ / "sub"), folder_ / "sub/", folder_ / "./sub",
+                                  folder_ / "sub/deep/..", folder_ / "link", folder_ / "link/deep/.."}) {
+    const auto location = stores_.Open(same);
+    ASSERT_TRUE(location.ok()) << location.status();
+    EXPECT_EQ(location->store, plain->store) << same;
+  }
+  EXPECT_NE(stores_.Open(folder_ / "other")->store, plain->store);
+  EXPECT_EQ(plain->store->Uri("x"), std::filesystem::canonical(folder_ / "sub").string() + "/x");
+}
+
+TEST_F(StoresTest, AnObjectIsItsFolderAndName) {
+  const auto file = stores_.OpenObject(folder_ / "a/b.tar");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->prefix, "b.tar");
+  EXPECT_EQ(file->store, stores_.Open(folder_ / "a")->store);
+  EXPECT_TRUE(PutBlocking(*file->store, file->prefix, AsBytes("x")).ok());
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "a/b.tar"));
+
+  const auto relative = stores_.OpenObject("some-name");
+  ASSERT_TRUE(relative.ok()) << relative.status();
+  EXPECT_EQ(relative->store->Uri(relative->prefix), (std::filesystem::current_path() / "some-name").string());
+
+  const auto root = stores_.OpenObject("/name");
+  ASSERT_TRUE(root.ok());
+  EXPECT_EQ(root->store->Uri("name"), "/name");
+}
+
+TEST_F(StoresTest, AnObjectNeedsAName) {
+  for (const std::string& uri :
+       {std::string("mem://m"), std::string("mem://m/"), folder_ / "", std::string("."), std::string("a/..")}) {
+    EXPECT_EQ(stores_.OpenObject(uri).status().code(), absl::StatusCode::kInvalidArgument) << uri;
+  }
+}
+
+TEST_F(StoresTest, MemoryIsSharedByName) {
+  const auto one = stores_.Open("mem://m/prefix");
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ(one->prefix, "prefix");
+  EXPECT_TRUE(PutBlocking(*one->store, one->Key("k"), AsBytes("x")).ok());
+  const auto two = stores_.OpenObject("mem://m/prefix/k");
+  EXPECT_EQ(*ReadAll(*two->store, two->prefix, 10), "x");
+  EXPECT_NE(stores_.Open("mem://other")->store, one->store);
+  EXPECT_EQ(one->store->Uri("k"), "mem://m/k");
+}
+
+TEST_F(StoresTest, RefusesUnknownSchemes) {
+  for (const char* uri : {"http://host/x", "gs://bucket", "s3:/bucket", ""}) {
+    EXPECT_EQ(stores_.Open(uri).status().code(), absl::StatusCode::kInvalidArgument) << uri;
+    EXPECT_EQ(stores_.OpenObject(uri).status().code(), absl::StatusCode::kInvalidArgument) << uri;
+  }
+}
+
+TEST_F(StoresTest, TheRootOfTheFileSystemIsAFolderToo) {
+  const auto root = stores_.Open("/");
+  ASSERT_TRUE(root.ok()) << root.status();
+  EXPECT_EQ(root->store->Uri("x"), "/x");
+}
+
+TEST_F(StoresTest, ALinkLoopIsAnError) {
+  std::filesystem::create_symlink(folder_ / "b", folder_ / "a");
+  std::filesystem::create_symlink(folder_ / "a", folder_ / "b");
+  const auto loop = stores_.Open(folder_ / "a");
+  EXPECT_FALSE(loop.ok());
+  EXPECT_THAT(ToStd(loop.status().message()), HasSubstr(folder_ / "a"));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "store/object_store.h"
+
+/// The contract of ObjectStore as tests. A test program links this library and instantiates the suite for its stores:
+///
+///   INSTANTIATE_TEST_SUITE_P(Memory, StoreContract, testing::Values(StoreKind{"Memory", MakeMemoryPlace}),
+///   StoreKindName);
+
+namespace millrace {
+
+/// A place for objects, empty when made.
+class StorePlace {
+ public:
+  virtual ~StorePlace() = default;
+
+  /// A store over this place. A store that keeps objects itself (memory) is a new and empty one each time.
+  virtual std::unique_ptr<ObjectStore> Open() = 0;
+
+  /// A store over a bucket or folder that does not exist; null where there is no such thing.
+  virtual std::unique_ptr<ObjectStore> OpenMissing() = 0;
+
+  /// True when it refuses keys such as "a//b" and "..".
+  virtual bool is_folder() const { return false; }
+};
+
+struct StoreKind {
+  std::string name;
+  std::function<std::unique_ptr<StorePlace>()> make;
+};
+
+inline void PrintTo(const StoreKind& kind, std::ostream* out) {
+  *out << kind.name;
+}
+inline std::string StoreKindName(const testing::TestParamInfo<StoreKind>& info) {
+  return info.param.name;
+}
+
+class StoreContract : public testing::TestWithParam<StoreKind> {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  ObjectStore& store() { return *store_; }
+
+  /// What the store holds under `key`, or a text that begins with "error".
+  std::string Contents(const std::string& key);
+  void PutText(const std::string& key, std::string_view text);
+  absl::StatusOr<std::string> GetText(const std::string& key, ByteRange range, GetOptions options = {});
+  std::vector<std::string> Keys(const std::string& prefix = "");
+
+  std::unique_ptr<StorePlace> place_;
+  std::unique_ptr<ObjectStore> store_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,68 @@
+#include "store/uri.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/ascii.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::string_view kForms = "s3://bucket/key, file:///path, mem://name/key or a plain path";
+
+absl::Status Refuse(std::string_view uri, std::string_view why) {
+  return absl::InvalidArgumentError(fmt::format("'{}': {}; a URI is {}", uri, why, kForms));
+}
+
+// The letters before a ':' as RFC 3986 has them, in lower case; "" when the text does not begin with a scheme.
+std::string SchemeOf(std::string_view uri) {
+  const size_t colon = uri.find(':');
+  if (colon == uri.npos || colon == 0 || !absl::ascii_isalpha(static_cast<unsigned char>(uri[0]))) return "";
+  const std::string_view scheme = uri.substr(0, colon);
+  const bool valid = std::all_of(scheme.begin(), scheme.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '+' || c == '-' || c == '.';
+  });
+  return valid ? absl::AsciiStrToLower(ToAbsl(scheme)) : "";
+}
+
+bool IsStoreName(std::string_view name) {
+  return !name.empty() && name.size() <= 255 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<ParsedUri> ParseUri(std::string_view uri) {
+  if (uri.empty()) return Refuse(uri, "is empty");
+  if (uri.find('\0') != uri.npos) return Refuse(uri.substr(0, uri.find('\0')), "a NUL byte follows");
+
+  const std::string scheme = SchemeOf(uri);
+  const bool ours = scheme == "s3" || scheme == "file" || scheme == "mem";
+  std::string_view rest = uri;
+  if (!scheme.empty()) rest.remove_prefix(scheme.size() + 1);
+  const bool authority = !scheme.empty() && rest.starts_with("//");
+  if (ours && !authority) return Refuse(uri, fmt::format("after '{}:' two slashes are missing", scheme));
+  if (!authority) return ParsedUri{ParsedUri::Scheme::kFile, "", std::string(uri)};
+  if (scheme == "http" || scheme == "https") {
+    return Refuse(uri, "HTTP addresses are not read; for an S3-compatible endpoint set AWS_ENDPOINT_URL and use s3://");
+  }
+  if (!ours) return Refuse(uri, fmt::format("'{}' is not a store that Millrace knows", scheme));
+  rest.remove_prefix(2);
+
+  if (scheme == "file") {
+    if (!rest.starts_with('/')) return Refuse(uri, "file:// is followed by an absolute path");
+    return ParsedUri{ParsedUri::Scheme::kFile, "", std::string(rest)};
+  }
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  const std::string_view name = rest.substr(0, slash);
+  if (!IsStoreName(name))
+    return Refuse(uri, fmt::format("'{}' is not a name of a {}", name, scheme == "s3" ? "bucket" : "store"));
+  return ParsedUri{scheme == "s3" ? ParsedUri::Scheme::kS3 : ParsedUri::Scheme::kMemory, std::string(name),
+                   std::string(rest.substr(std::min(slash + 1, rest.size())))};
+}
+
+}  // namespace millrace

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace millrace {
+
+/// A URI taken apart. Nothing in it is percent-decoded: keys and paths are taken as they stand.
+struct ParsedUri {
+  enum class Scheme { kS3, kFile, kMemory };
+  Scheme scheme = Scheme::kFile;
+  std::string store;  // bucket or memory name; "" for files
+  std::string path;   // key or key prefix without a leading '/'; for files the path as given
+
+  friend bool operator==(const ParsedUri&, const ParsedUri&) = default;
+};
+
+/// Takes "s3://bucket/key", "file:///path", "mem://name/key" or a plain path. InvalidArgument, with what to write
+/// instead, for other schemes and broken forms. No I/O.
+absl::StatusOr<ParsedUri> ParseUri(std::string_view uri);
+
+}  // namespace millrace

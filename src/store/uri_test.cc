@@ -1,0 +1,62 @@
+#include "store/uri.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+using Scheme = ParsedUri::Scheme;
+using testing::HasSubstr;
+
+TEST(Uri, TakesItsFourForms) {
+  const std::vector<std::pair<std::string, ParsedUri>> cases{
+      {"s3://bucket", {Scheme::kS3, "bucket", ""}},
+      {"s3://bucket/", {Scheme::kS3, "bucket", ""}},
+      {"S3://my.bucket-1/a/b c", {Scheme::kS3, "my.bucket-1", "a/b c"}},
+      {"s3://b//x", {Scheme::kS3, "b", "/x"}},
+      {"s3://b/%20?#", {Scheme::kS3, "b", "%20?#"}},
+      {"s3://b/pre/", {Scheme::kS3, "b", "pre/"}},
+      {"mem://name/key", {Scheme::kMemory, "name", "key"}},
+      {"file:///data/x", {Scheme::kFile, "", "/data/x"}},
+      {"/data/x", {Scheme::kFile, "", "/data/x"}},
+      {"data", {Scheme::kFile, "", "data"}},
+      {"./a:b//c", {Scheme::kFile, "", "./a:b//c"}},
+      {"a:b", {Scheme::kFile, "", "a:b"}},
+  };
+  for (const auto& [text, expected] : cases) {
+    const auto parsed = ParseUri(text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, expected) << text;
+  }
+}
+
+TEST(Uri, RefusesOthersAndSaysWhatToWrite) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"", "is empty"},
+      {"s3:/bucket/key", "two slashes"},
+      {"s3:bucket", "two slashes"},
+      {"file:/x", "two slashes"},
+      {"s3://", "bucket"},
+      {"s3:///key", "bucket"},
+      {"s3://buc ket/key", "bucket"},
+      {"s3://arn:aws:s3/x", "bucket"},
+      {"mem://", "name"},
+      {"file://host/x", "absolute"},
+      {"file://", "absolute"},
+      {"http://host/x", "AWS_ENDPOINT_URL"},
+      {"https://host/x", "AWS_ENDPOINT_URL"},
+      {"gs://bucket/x", "'gs'"},
+      {"az://x", "'az'"},
+      {std::string("a\0b", 3), "NUL"},
+  };
+  for (const auto& [text, why] : cases) {
+    const auto parsed = ParseUri(text);
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(ToStd(parsed.status().message()), HasSubstr(why)) << text;
+    EXPECT_THAT(ToStd(parsed.status().message()), HasSubstr("s3://bucket/key")) << text;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

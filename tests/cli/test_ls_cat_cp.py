@@ -1,0 +1,261 @@
+"""`millrace ls`, `cat` and `cp` over folders; tests/store/test_rgw.py runs them on a real S3 server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BIN = os.environ.get("MILLRACE_BIN", str(REPOSITORY / "build/dev/bin/millrace"))
+
+
+def millrace(*arguments: str | Path, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    done = subprocess.run([BIN, *map(str, arguments)], capture_output=True, cwd=cwd, timeout=120)
+    assert done.returncode == code, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+    if code:
+        assert done.stderr.startswith(b"millrace"), done.stderr
+    return done
+
+
+def lines(done: subprocess.CompletedProcess[bytes]) -> list[str]:
+    return done.stdout.decode().splitlines()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for name, data in {"a-": b"1", "a/x": b"22", "a/y/z": b"333", "a0": b"4444", "big": bytes(range(256)) * 100_000}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """All files, hidden and temporary ones too."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+# ls
+
+
+def test_ls_shows_one_level(tree: Path) -> None:
+    shown = lines(millrace("ls", tree))
+    assert [line[31:] for line in shown] == ["a-", "a/", "a0", "big"]
+    assert shown[1][:30] == "PRE".rjust(30)
+    assert shown[2][20:30] == "4".rjust(10)
+
+
+def test_ls_recursive_is_in_order_of_whole_keys(tree: Path) -> None:
+    assert [line[31:] for line in lines(millrace("ls", tree, "--recursive"))] == ["a-", "a/x", "a/y/z", "a0", "big"]
+
+
+def test_ls_human(tree: Path) -> None:
+    assert "24.4 MiB big" in lines(millrace("ls", tree, "--human"))[-1]
+
+
+def test_ls_json(tree: Path) -> None:
+    shown = [json.loads(line) for line in lines(millrace("ls", tree, "--json"))]
+    assert shown[1] == {"prefix": "a/"}
+    assert shown[0]["key"] == "a-" and shown[0]["size"] == 1 and shown[0]["etag"]
+    assert shown[0]["modified"].endswith("Z")
+
+
+def test_ls_takes_a_file_and_an_empty_folder(tree: Path, tmp_path: Path) -> None:
+    assert lines(millrace("ls", tree / "a" / "x"))[0].endswith(" 2 x")
+    (tmp_path / "empty").mkdir()
+    assert millrace("ls", tmp_path / "empty").stdout == b""
+
+
+def test_ls_survives_names_that_are_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff\xfe.jpg")).touch()
+    assert json.loads(millrace("ls", tmp_path, "--json").stdout)["key"].endswith(".jpg")
+    assert millrace("ls", tmp_path).stdout.endswith(b"\xff\xfe.jpg\n")
+
+
+def test_ls_of_many_files(tmp_path: Path) -> None:
+    names = [f"{i:04}" for i in range(2345)]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [line[31:] for line in lines(millrace("ls", tmp_path))] == names
+
+
+def test_ls_of_nothing_fails(tmp_path: Path) -> None:
+    assert b"missing" in millrace("ls", tmp_path / "missing", code=1).stderr
+
+
+# cat
+
+
+def test_cat(tree: Path) -> None:
+    assert millrace("cat", tree / "a" / "x").stdout == b"22"
+    assert millrace("cat", f"file://{tree}/big").stdout == (tree / "big").read_bytes()
+    (tree / "empty").touch()
+    assert millrace("cat", tree / "empty").stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [("0-0", 0, 1), ("5-9", 5, 10), ("100-", 100, None), ("-7", -7, None), ("25599990-99999999999", 25599990, None), ("-99999999999", 0, None)],
+)
+def test_cat_range(tree: Path, text: str, start: int, end: int | None) -> None:
+    assert millrace("cat", tree / "big", f"--range={text}").stdout == (tree / "big").read_bytes()[start:end]
+
+
+@pytest.mark.parametrize("text", ["-", "5", "9-5", "a-b", "1-2-3", " 1-2", "1-99999999999999999999999", "--1", "0x1-2"])
+def test_cat_refuses_what_is_no_range(tree: Path, text: str) -> None:
+    assert b"range" in millrace("cat", tree / "big", f"--range={text}", code=2).stderr
+
+
+def test_cat_range_beyond_the_end(tree: Path) -> None:
+    assert b"25600000 bytes" in millrace("cat", tree / "big", "--range=25600000-", code=1).stderr
+
+
+def test_cat_into_a_pipe_that_closes_is_quiet(tree: Path) -> None:
+    with subprocess.Popen([BIN, "cat", tree / "big"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout and process.stderr
+        assert process.stdout.read(10) == bytes(range(10))
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 1
+
+
+def test_cat_to_a_full_device_fails(tree: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([BIN, "cat", tree / "big"], stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 1
+    assert b"No space left" in done.stderr
+
+
+def test_cat_needs_one_existing_object(tree: Path) -> None:
+    assert b"missing" in millrace("cat", tree / "missing", code=1).stderr
+    assert b"folder" in millrace("cat", f"{tree}/", code=2).stderr
+    millrace("cat", tree / "a", code=1)
+
+
+# cp
+
+
+def test_cp_to_a_name_a_folder_and_the_current_folder(tree: Path, tmp_path: Path) -> None:
+    millrace("cp", tree / "a0", tmp_path / "renamed")
+    (tmp_path / "folder").mkdir()
+    millrace("cp", tree / "a0", tmp_path / "folder")
+    millrace("cp", tree / "a0", f"{tmp_path}/new/")
+    (tmp_path / "here").mkdir()
+    millrace("cp", tree / "a0", ".", cwd=tmp_path / "here")
+    for copy in ("renamed", "folder/a0", "new/a0", "here/a0"):
+        assert (tmp_path / copy).read_bytes() == b"4444"
+
+
+def test_cp_recursive(tree: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    done = millrace("cp", "--recursive", tree, target)
+    assert done.stdout.startswith(b"copied 5 objects, 24.4 MiB")
+    assert contents(target) == contents(tree)
+
+
+def test_cp_json(tree: Path, tmp_path: Path) -> None:
+    report = json.loads(millrace("cp", "--recursive", tree, tmp_path / "target", "--json").stdout)
+    assert report["objects"] == 5 and report["bytes"] == 25_600_010 and report["failed"] == 0 and report["seconds"] > 0
+
+
+def test_cp_replaces(tree: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"older and longer")
+    millrace("cp", tree / "a0", target)
+    assert target.read_bytes() == b"4444"
+
+
+def test_cp_of_many_small_files(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for i in range(500):
+        (source / f"{i}").write_bytes(b"%d" % i * 100)
+    millrace("cp", "--recursive", source, tmp_path / "target")
+    assert contents(tmp_path / "target") == contents(source)
+
+
+def test_cp_goes_on_after_a_failure_and_names_it(tree: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    (target / "a0").mkdir(parents=True)  # in the way
+    done = millrace("cp", "--recursive", tree, target, code=1)
+    assert b"/a0" in done.stderr
+    assert sorted(contents(target)) == ["a-", "a/x", "a/y/z", "big"]
+
+
+def test_cp_refuses_what_makes_no_sense(tree: Path, tmp_path: Path) -> None:
+    assert b"--recursive" in millrace("cp", tree, tmp_path / "x", code=2).stderr
+    assert b"same object" in millrace("cp", tree / "a0", tree / "a" / ".." / "a0", code=2).stderr
+    assert b"into itself" in millrace("cp", "--recursive", tree, tree / "a" / "deeper", code=2).stderr
+    assert b"AWS_ENDPOINT_URL" in millrace("cp", tree / "a0", "http://host/x", code=2).stderr
+    assert b"missing" in millrace("cp", tree / "missing", tmp_path / "x", code=1).stderr
+    (tmp_path / "empty").mkdir()
+    assert b"nothing" in millrace("cp", "--recursive", tmp_path / "empty", tmp_path / "x", code=1).stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_cp_to_a_full_disk_fails_whole(tree: Path, tmp_path: Path) -> None:
+    """A file system of 4 MiB in a mount namespace of its own: the small files fit, the large one does not."""
+    script = """
+        set -e
+        mount -t tmpfs -o size=4m tmpfs "$1"
+        if "$0" cp --recursive "$2" "$1"; then exit 99; fi
+        find "$1" -type f | sort
+    """
+    (tmp_path / "disk").mkdir()
+    rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    done = subprocess.run(
+        [shutil.which("unshare") or "unshare", *rights, "--mount", "bash", "-c", script, BIN, tmp_path / "disk", tree],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "No space left" in done.stderr and "free space" in done.stderr
+    assert "big" not in [Path(line).name for line in done.stdout.splitlines()]
+    assert not [line for line in done.stdout.splitlines() if "tmp-" in line]
+
+
+def test_cp_interrupted_leaves_nothing_half_done(tree: Path, tmp_path: Path) -> None:
+    """SIGINT when the first files are there: each of the 3,000 is synced, so most are still to come."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for i in range(3000):
+        (source / f"{i:04}").write_bytes(b"x" * 1000)
+    target = tmp_path / "target"
+    with subprocess.Popen([BIN, "cp", "--recursive", source, target], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not any(target.glob("[0-9]*")):
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    if process.returncode == 0:
+        assert len(contents(target)) == 3000  # it was quicker
+        return
+    assert process.returncode == 1
+    assert b"interrupted" in err
+    assert all(name.isdigit() and data == b"x" * 1000 for name, data in contents(target).items())
+
+
+# the program
+
+
+def test_help_has_examples() -> None:
+    for command in ("ls", "cat", "cp"):
+        text = millrace(command, "--help").stdout
+        assert b"Examples:" in text and b"s3://" in text
+    assert b"Exit status" in millrace("--help").stdout
+    assert millrace("--version").stdout.startswith(b"millrace ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["ls"], ["ls", "--frob", "x"], ["cp", "one"], ["cat", "a", "b"]])
+def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+    done = millrace(*arguments, code=2)
+    assert b"--help" in done.stderr and done.stdout == b""

@@ -1,0 +1,75 @@
+"""ls, cat, cp and inspect, as far as the interface tells."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from . import corpus
+from .conftest import Photos
+from .harness import Sandbox, Server, binary, devstore
+
+
+def test_ls_shows_folders_and_objects(photos: Photos, sandbox: Sandbox, server: Server) -> None:
+    assert all(name in sandbox.ok("ls", "s3://b/", env=server.env()).out for name in ("raw", "tar"))
+    listed = sandbox.ok("ls", "s3://b/tar/", env=server.env()).out
+    for path in photos.tar.glob("*.tar"):
+        assert path.name in listed and str(path.stat().st_size) in listed
+
+
+def test_cat_gives_the_bytes(photos: Photos, sandbox: Sandbox, server: Server) -> None:
+    path = sorted(photos.raw.rglob("*.jpg"))[3]
+    uri = f"s3://b/raw/{path.relative_to(photos.raw)}"
+    for source in (uri, str(path)):
+        done = subprocess.run(
+            [binary(), "cat", source], env=sandbox.env(server.env()), capture_output=True, timeout=30, check=True
+        )
+        assert done.stdout == path.read_bytes()
+
+
+def test_cp_there_and_back(sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "root" / "b").mkdir(parents=True)
+    files = {"x.bin": b"", "größe ü+%.bin": b"abc", "deep/er/y.bin": bytes(range(256)) * 100_000}
+    for name, data in files.items():
+        corpus.write(tmp_path / "src" / name, data)
+    with devstore(sandbox, tmp_path / "root") as server:
+        sandbox.ok("cp", tmp_path / "src", "s3://b/copy", "--recursive", env=server.env())
+        sandbox.ok("cp", "s3://b/copy", tmp_path / "back", "--recursive", env=server.env())
+        assert server.client().get_object(Bucket="b", Key="copy/größe ü+%.bin")["Body"].read() == b"abc"
+    assert {name: (tmp_path / "back" / name).read_bytes() for name in files} == files
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "GET b/* cut=1000000 p=0.3",
+        "GET b/* reset=1000000 p=0.3",
+        "PUT b/* status=503 p=0.3",
+        "* b/* delay-ms=200 p=0.2",
+    ],
+)
+def test_cp_survives_faults(sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
+    (tmp_path / "root" / "b").mkdir(parents=True)
+    data = bytes(range(251)) * 120_000
+    corpus.write(tmp_path / "x.bin", data)
+    with devstore(sandbox, tmp_path / "root", "--seed", 2, faults=(fault,)) as server:
+        sandbox.ok("cp", tmp_path / "x.bin", "s3://b/x.bin", env=server.env(), timeout=120)
+        sandbox.ok("cp", "s3://b/x.bin", tmp_path / "y.bin", env=server.env(), timeout=120)
+    assert (tmp_path / "y.bin").read_bytes() == data
+
+
+def test_inspect_counts(photos: Photos, sandbox: Sandbox, server: Server) -> None:
+    for uri in (photos.raw, photos.tar, "s3://b/tar"):
+        assert isinstance(json.loads(sandbox.ok("inspect", uri, "--json", env=server.env()).out), dict)
+        said = sandbox.ok("inspect", uri, env=server.env()).out
+        assert ("1005" in said or "1,005" in said) and "jpg" in said and "cls" in said
+
+
+def test_index_is_used_again(photos: Photos, sandbox: Sandbox, server: Server) -> None:
+    """Opening reads the index, not the data: bytes_read of a run that stops at once stays small."""
+    report = sandbox.feed("s3://b/tar", env=server.env(), stop_after=1, memory="64MiB", batch=8)
+    assert report["bytes_read"] < 0.9 * sum(path.stat().st_size for path in photos.tar.glob("*.tar"))
+    assert report["open_seconds"] < 2

@@ -1,0 +1,55 @@
+"""Data for the tests of the Python package, and where that package is."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def _package_folder() -> pathlib.Path:
+    """MILLRACE_BINARY_DIR's, else the developer's build, else the newest build there is."""
+    if "MILLRACE_BINARY_DIR" in os.environ:
+        return pathlib.Path(os.environ["MILLRACE_BINARY_DIR"]) / "python"
+    preferred = ROOT / "build/dev/python"
+    if list(preferred.glob("millrace/_core*.so")):
+        return preferred
+    built = sorted(ROOT.glob("build/*/python/millrace/_core*.so"), key=lambda path: path.stat().st_mtime)
+    if not built:
+        raise FileNotFoundError("no Python module: build the target `millrace_python`, or set MILLRACE_BINARY_DIR")
+    return built[-1].parents[1]
+
+
+# Programs that the tests start find the same package.
+sys.path.insert(0, str(_package_folder()))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(_package_folder()), str(pathlib.Path(__file__).parent)])
+
+from support import Samples, write_raw, write_tar  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No index of a test goes to the user's cache folder, and no setting of the user's reaches a test."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("MILLRACE_CACHE", str(tmp_path_factory.mktemp("cache")))
+    for name in ("RANK", "WORLD_SIZE", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+        patch.delenv(name, raising=False)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """45 PNGs of 24 x 32 RGB pixels as raw objects, in the folders cat, dog and eel."""
+    return write_raw(tmp_path_factory.mktemp("raw"), count=45)
+
+
+@pytest.fixture(scope="session")
+def tar(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """50 samples in three tar shards, with the fields cls, json, png and txt."""
+    return write_tar(tmp_path_factory.mktemp("tar"), count=50)

@@ -1,0 +1,135 @@
+"""Helpers of the tests: data sets of small images, running scripts, a devstore."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+CLASSES = ["cat", "dog", "eel"]
+HEIGHT, WIDTH = 24, 32
+AT_SIZE = {"size": (HEIGHT, WIDTH)}  # no resizing: pixels arrive as they were made
+
+
+@dataclasses.dataclass
+class Samples:
+    """A data set and what it holds, by key."""
+
+    uri: str
+    pixels: dict[str, np.ndarray]
+    labels: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+
+def make_pixels(number: int, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
+    return np.random.default_rng(number).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "png")
+    return out.getvalue()
+
+
+def write_raw(folder: pathlib.Path, count: int) -> Samples:
+    samples = Samples(str(folder), {}, {})
+    for number in range(count):
+        name = CLASSES[number % len(CLASSES)]
+        (folder / name).mkdir(exist_ok=True)
+        key = f"{name}/{number:04}"
+        samples.pixels[key] = make_pixels(number)
+        samples.labels[key] = CLASSES.index(name)
+        (folder / f"{key}.png").write_bytes(png(samples.pixels[key]))
+    return samples
+
+
+def write_tar(folder: pathlib.Path, count: int, shards: int = 3) -> Samples:
+    samples = Samples(str(folder), {}, {})
+    for shard in range(shards):
+        with tarfile.open(folder / f"shard-{shard:03}.tar", "w") as archive:
+            for number in range(shard * count // shards, (shard + 1) * count // shards):
+                key = f"{number:04}"
+                samples.pixels[key] = make_pixels(number)
+                samples.labels[key] = number % 10
+                fields = {
+                    "png": png(samples.pixels[key]),
+                    "cls": str(number % 10).encode(),
+                    "txt": f"Nummer {number} – größer".encode(),
+                    "json": json.dumps({"meta": {"label": number * 1000, "name": f"n{number}"}}).encode(),
+                }
+                for name, data in fields.items():
+                    member = tarfile.TarInfo(f"{key}.{name}")
+                    member.size = len(data)
+                    archive.addfile(member, io.BytesIO(data))
+    return samples
+
+
+def add_digests(*digests: str | None) -> str:
+    assert None not in digests
+    return f"{sum(int(digest, 16) for digest in digests if digest) % 2**128:032x}"
+
+
+def keys_of(batch: Any) -> list[str]:
+    """Without padding."""
+    return [key for key, real in zip(batch["key"], batch["mask"]) if real]
+
+
+def run_script(script: str, *arguments: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python source in a fresh interpreter. A hang fails the test."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **environment},
+    )
+
+
+def check_script(script: str, *arguments: str, **options: Any) -> str:
+    """Like run_script; the script must succeed and print no trace of a crash. Returns what it printed."""
+    result = run_script(script, *arguments, **options)
+    assert result.returncode == 0, f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}"
+    assert "Traceback" not in result.stderr and "terminate called" not in result.stderr, result.stderr
+    return result.stdout
+
+
+def binary() -> pathlib.Path:
+    """The `millrace` command beside the package under test."""
+    if "MILLRACE_BIN" in os.environ:
+        return pathlib.Path(os.environ["MILLRACE_BIN"])
+    import millrace
+
+    return pathlib.Path(millrace.__file__).parents[2] / "bin" / "millrace"
+
+
+@contextlib.contextmanager
+def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
+    """An S3 server over `root`; gives the environment in which it is found."""
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
+    command = [str(binary()), "devstore", str(root), "--port", "0", "--access-key", "test", "--secret-key", "test-secret"]
+    server = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        found = re.match(r"listening on (\S+)", line)
+        assert found, f"devstore said {line!r}"
+        yield {**keys, "AWS_ENDPOINT_URL": found[1]}
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+        assert server.stdout is not None
+        server.stdout.close()

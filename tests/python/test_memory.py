@@ -1,0 +1,168 @@
+"""No copies, lifetimes, and the budget."""
+
+from __future__ import annotations
+
+import gc
+
+import millrace
+import numpy as np
+import pytest
+import torch
+from support import AT_SIZE, Samples, add_digests, check_script
+
+
+def loader_of(samples: Samples, **options: object) -> millrace.Loader:
+    options = {"batch_size": 8, "output": "numpy", **AT_SIZE, **options}
+    return millrace.Loader(samples.uri, **options)  # type: ignore[arg-type]
+
+
+def address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def test_arrays_are_views_of_one_block(tar: Samples) -> None:
+    batch = next(iter(loader_of(tar)))
+    arrays = [batch["image"], batch["label"], batch["mask"], batch["sample"]]
+    assert all(not array.flags.owndata and array.flags.writeable and array.flags.c_contiguous for array in arrays)
+    assert all(type(array.base).__name__ == "PyCapsule" for array in arrays)
+    assert len({id(array.base) for array in arrays}) == 1
+    start, image_bytes = address(batch["image"]), batch["image"].nbytes
+    assert start % 64 == 0
+    for array in arrays[1:]:
+        assert start + image_bytes <= address(array) < start + image_bytes + 64 * 8 + 8 * 17 * 8
+
+
+def test_tensors_share_the_memory(tar: Samples) -> None:
+    loader = loader_of(tar, output="torch", shuffle="none")
+    batch = next(iter(loader))
+    image = batch["image"]
+    array = image.numpy()
+    assert image.data_ptr() == address(array) and image.data_ptr() % 64 == 0
+    assert torch.from_dlpack(array).data_ptr() == image.data_ptr()  # type: ignore[attr-defined]
+    array[0] = 7
+    assert bool((image[0] == 7).all())
+
+
+def test_slots_are_used_again_once_nothing_refers_to_them(tar: Samples) -> None:
+    loader = loader_of(tar, batch_size=2, memory="2MiB")
+    addresses = [address(batch["image"]) for _ in range(20) for batch in loader]
+    assert len(addresses) == 500
+    assert len(set(addresses)) < 100
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_a_view_keeps_its_batch_while_the_stream_goes_on(tar: Samples, output: str) -> None:
+    loader = loader_of(tar, output=output, memory="2MiB", batch_size=4)
+    batch = next(iter(loader))
+    view = batch["image"][1, 2:5]
+    before = np.asarray(view).copy()
+    del batch
+    gc.collect()
+    for _ in range(10):
+        for later in loader:
+            later["image"][:] = 0
+    np.testing.assert_array_equal(np.asarray(view), before)
+    assert before.any()
+
+
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_arrays_outlive_the_loader_and_its_dataset(tar: Samples, output: str) -> None:
+    loader = loader_of(tar, output=output)
+    kept = []
+    for batch in loader:
+        kept += [(batch[name], np.asarray(batch[name]).copy()) for name in ("image", "label", "mask", "sample")]
+    del batch
+    loader.close()
+    del loader
+    gc.collect()
+    assert len(kept) == 4 * 7
+    for array, copy in kept:
+        np.testing.assert_array_equal(np.asarray(array), copy)
+        array[:] = 1
+
+
+def test_list_within_the_budget(tar: Samples) -> None:
+    batches = list(loader_of(tar))
+    assert sum(int(batch["mask"].sum()) for batch in batches) == 50
+    assert len({address(batch["image"]) for batch in batches}) == len(batches)
+
+
+def test_list_over_the_budget_fails_and_then_goes_on(tar: Samples) -> None:
+    whole = loader_of(tar, digest="raw", epochs=1)
+    for _ in whole:
+        pass
+    options = {"batch_size": 1, "size": 224, "memory": "2MiB", "digest": "raw", "epochs": 1}
+    loader = loader_of(tar, **options)
+    kept = []
+    with pytest.raises(millrace.ExhaustedError, match="the program holds all .* batches .* 2.0 MiB") as error:
+        for batch in loader:
+            kept.append((batch, batch["image"].copy()))
+    assert isinstance(error.value, MemoryError)
+    assert 2 <= len(kept) < 50
+    for batch, image in kept:
+        np.testing.assert_array_equal(batch["image"], image)
+    count = len(kept)
+    del batch, image
+    kept.clear()
+    for batch in loader:
+        count += 1
+    assert count == 50
+    assert loader.report()["digest"] == whole.report()["digest"]
+
+
+def test_budget_that_cannot_hold_two_batches(tar: Samples) -> None:
+    with pytest.raises(millrace.ExhaustedError, match=r"cannot hold two batches of .* MiB would do"):
+        loader_of(tar, batch_size=1000, size=224, memory="8MiB")
+
+
+def test_two_loaders_share_the_budget_of_the_process(tar: Samples) -> None:
+    script = f"""
+import millrace
+millrace.configure(io_threads=1, cpu_threads=2, memory="6MiB")
+first = millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="4MiB", output="numpy")
+try:
+    millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="4MiB", output="numpy")
+except millrace.ExhaustedError as error:
+    print(error)
+kept = next(iter(first))
+first.close()
+# The batch that is kept holds the memory of its loader's batches, a quarter.
+try:
+    millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="6MiB", output="numpy")
+except millrace.ExhaustedError as error:
+    print(error)
+del kept
+second = millrace.Loader({tar.uri!r}, batch_size=4, size=16, memory="6MiB", output="numpy")
+print(sum(int(batch["mask"].sum()) for batch in second))
+try:
+    millrace.configure(memory="1GiB")
+except millrace.UsageError as error:
+    print(error)
+"""
+    lines = check_script(script).splitlines()
+    assert "a loader of 4.0 MiB does not fit into the process's budget of 6.0 MiB" in lines[0]
+    assert "a loader of 6.0 MiB does not fit into the process's budget of 6.0 MiB" in lines[1]
+    assert lines[2] == "50"
+    assert "too late" in lines[3]
+
+
+def test_close_gives_the_memory_back_and_keeps_the_report(tar: Samples) -> None:
+    with loader_of(tar, digest="raw") as loader:
+        first = next(iter(loader))
+        state = loader.state_dict()
+    loader.close()
+    assert loader.state_dict() == state and loader.report()["samples"] == 8
+    assert first["mask"].all()
+    with pytest.raises(millrace.UsageError, match="closed"):
+        next(iter(loader))
+    with pytest.raises(millrace.UsageError, match="closed"):
+        loader.load_state_dict(state)
+    with loader_of(tar, digest="raw", epochs=1) as rest:
+        rest.load_state_dict(state)
+        for _ in rest:
+            pass
+        assert rest.report()["samples"] == 42
+    with loader_of(tar, digest="raw", epochs=1) as whole:
+        for _ in whole:
+            pass
+    assert add_digests(state["digest"], rest.report()["digest"]) == whole.report()["digest"]

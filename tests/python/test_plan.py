@@ -1,0 +1,72 @@
+"""millrace.Plan."""
+
+from __future__ import annotations
+
+import itertools
+
+import millrace
+import numpy as np
+import pytest
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global", "window"])
+@pytest.mark.parametrize("samples", [1, 2, 17, 1000, 5000])
+def test_is_a_bijection_with_its_inverse(samples: int, shuffle: str) -> None:
+    plan = millrace.Plan(samples, shuffle=shuffle, seed=9, epoch=2, extent=3, window=16, lanes=4)
+    assert len(plan) == samples
+    order = plan[np.arange(samples)]
+    assert order.dtype == np.int64
+    np.testing.assert_array_equal(np.sort(order), np.arange(samples))
+    np.testing.assert_array_equal(plan.where(order), np.arange(samples))
+
+
+def test_scalars_lists_slices_and_shapes() -> None:
+    plan = millrace.Plan(100, seed=1)
+    order = [plan[i] for i in range(100)]
+    assert all(type(sample) is int for sample in order)
+    assert list(plan) == order
+    assert plan[[3, 1]].tolist() == [order[3], order[1]]
+    assert plan[range(5)].tolist() == order[:5]
+    assert plan[np.arange(6).reshape(2, 3)].shape == (2, 3)
+    assert plan[np.arange(6, dtype=np.uint8)[::2]].tolist() == order[0:6:2]
+    assert plan[np.int32(7)] == order[7] and plan[np.array(7)].shape == ()
+    assert plan[[]].size == 0
+    assert plan.where(order[42]) == 42
+
+
+def test_depends_on_seed_epoch_and_policy() -> None:
+    orders = [
+        millrace.Plan(1000, seed=seed, epoch=epoch, extent=extent)[np.arange(1000)].tolist()
+        for seed, epoch, extent in itertools.product([0, 1], [0, 1], [8, 16])
+    ]
+    assert len({tuple(order) for order in orders}) == 8
+    assert millrace.Plan(1000)[np.arange(1000)].tolist() == orders[1]
+
+
+def test_millions_cost_nothing() -> None:
+    plan = millrace.Plan(10**15, shuffle="global", seed=3)
+    positions = np.array([0, 1, 10**15 - 1])
+    assert plan.where(plan[positions]).tolist() == positions.tolist()
+
+
+@pytest.mark.parametrize("index", [-1, 100, 2**62])
+def test_out_of_range(index: int) -> None:
+    plan = millrace.Plan(100)
+    with pytest.raises(IndexError):
+        plan[index]
+    with pytest.raises(IndexError):
+        plan.where([0, index])
+
+
+def test_not_integers() -> None:
+    with pytest.raises(TypeError, match="integers, not float64"):
+        millrace.Plan(100)[np.array([0.5])]  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"lanes": 3}, {"window": 100}, {"extent": 0}, {"shuffle": "some"}, {"data": -1}, {"data": 2**61}, {"seed": -1}, {"seed": 2**64}],
+)
+def test_bad_options(options: dict[str, object]) -> None:
+    with pytest.raises(millrace.InvalidArgumentError):
+        millrace.Plan(**{"data": 100, **options})  # type: ignore[arg-type]

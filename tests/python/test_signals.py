@@ -1,0 +1,141 @@
+"""Ctrl-C while the loader waits for a store that stalls, and threads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from support import Samples, check_script, devstore, run_script
+
+# A minute: far beyond what a test waits for an answer to a signal.
+STALL = "GET b/tar/*.tar stall=0:60000"
+
+
+@pytest.fixture(scope="module")
+def stalled(tar: Samples, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A store whose shards send no first byte of their bodies; the index lies beside them."""
+    root = tmp_path_factory.mktemp("root")
+    shutil.copytree(tar.uri, root / "b" / "tar", ignore=shutil.ignore_patterns(".millrace"))
+    with devstore(root) as environment:
+        check_script("import millrace; millrace.Dataset('s3://b/tar')", **environment)
+    with devstore(root, "--fault", STALL) as environment:
+        yield environment
+
+
+PRELUDE = """
+import os, signal, sys, threading, time, millrace
+def interrupt_in(seconds):
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+loader = millrace.Loader("s3://b/tar", batch_size=4, size=8, output="numpy")
+"""
+
+
+def test_ctrl_c_while_waiting(stalled: dict[str, str]) -> None:
+    script = PRELUDE + """
+interrupt_in(0.3)
+began = time.monotonic()
+try:
+    for batch in loader:
+        print("a batch?")
+except KeyboardInterrupt:
+    print("interrupted" if time.monotonic() - began < 10 else "too late")
+# The loader is still whole: it waits again, and another signal gets through.
+interrupt_in(0.3)
+try:
+    next(iter(loader))
+except KeyboardInterrupt:
+    print("again", loader.state_dict()["samples"])
+report = loader.report()
+print(report["bottleneck"] != "consumer", report["waited"] > 0.3)
+"""
+    out = check_script(script, timeout=50, **stalled)
+    assert out.splitlines() == ["interrupted", "again 0", "True True"]
+
+
+def test_ctrl_c_that_nobody_catches_ends_the_program(stalled: dict[str, str]) -> None:
+    result = run_script(PRELUDE + "interrupt_in(0.3)\nfor batch in loader: pass", timeout=50, **stalled)
+    assert result.returncode == -2, result.stderr  # Python dies by SIGINT, as a shell expects
+    assert result.stderr.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_handlers_run_while_waiting_and_may_close_the_loader(stalled: dict[str, str]) -> None:
+    script = PRELUDE + """
+signal.signal(signal.SIGALRM, lambda *_: loader.close())
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    next(iter(loader))
+except millrace.UsageError as error:
+    print(error)
+"""
+    assert "the Loader is closed" in check_script(script, timeout=50, **stalled)
+
+
+def test_close_from_another_thread_ends_the_wait(stalled: dict[str, str]) -> None:
+    script = PRELUDE + """
+threading.Timer(0.2, loader.close).start()
+try:
+    next(iter(loader))
+except millrace.UsageError as error:
+    print(error)
+"""
+    assert "the Loader is closed" in check_script(script, timeout=50, **stalled)
+
+
+def test_other_threads_run_while_one_waits(stalled: dict[str, str]) -> None:
+    script = PRELUDE + """
+def consume():
+    try:
+        next(iter(loader))
+    except millrace.UsageError:
+        print("consumer ended")
+consumer = threading.Thread(target=consume)
+consumer.start()
+began = time.monotonic()
+for _ in range(20):
+    loader.report(), loader.epoch
+print("reported", time.monotonic() - began < 20)
+loader.close()
+consumer.join()
+"""
+    assert check_script(script, timeout=50, **stalled).splitlines() == ["reported True", "consumer ended"]
+
+
+def test_the_interpreter_ends_while_a_daemon_thread_waits(stalled: dict[str, str]) -> None:
+    script = PRELUDE + """
+started = threading.Event()
+def consume():
+    started.set()
+    try:
+        next(iter(loader))
+    except millrace.UsageError:
+        pass
+threading.Thread(target=consume, daemon=True).start()
+started.wait()
+print("end")
+"""
+    assert check_script(script, timeout=50, **stalled) == "end\n"
+
+
+def test_wrong_credentials(stalled: dict[str, str]) -> None:
+    script = """
+import millrace
+try:
+    millrace.Dataset("s3://b/tar")
+except PermissionError as error:
+    assert isinstance(error, millrace.AccessDeniedError)
+    print(error)
+"""
+    out = check_script(script, **{**stalled, "AWS_SECRET_ACCESS_KEY": "wrong-secret"})
+    assert "s3://b" in out and "wrong-secret" not in out
+
+
+def test_missing_bucket(stalled: dict[str, str]) -> None:
+    script = """
+import millrace
+try:
+    millrace.Dataset("s3://nowhere/tar")
+except FileNotFoundError as error:
+    print(error)
+"""
+    assert "nowhere" in check_script(script, **stalled)

@@ -1,0 +1,54 @@
+"""The package is fully typed, its stub matches the module, and users' code is checked with it."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import millrace
+import pytest
+
+pytest.importorskip("mypy")
+
+PACKAGE = pathlib.Path(millrace.__file__).resolve().parent
+
+
+def mypy(*arguments: str, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    # The sources beside the stub, not the built package: its files are links to these.
+    environment = {**os.environ, "MYPYPATH": str(PACKAGE.parent)}
+    return subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_package_is_strictly_typed(tmp_path: pathlib.Path) -> None:
+    result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path), str(PACKAGE), cwd=tmp_path)
+    assert result.returncode == 0, result.stdout
+
+
+def test_stub_matches_the_module(tmp_path: pathlib.Path) -> None:
+    result = mypy("mypy.stubtest", "millrace._core", "--ignore-missing-stub", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout
+
+
+def test_users_code_is_checked(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "good.py").write_text(
+        """
+import millrace
+loader = millrace.Loader("s3://b/p", batch_size=4, mean=(0.1, 0.2, 0.3), memory="1GiB")
+for batch in loader:
+    reveal_type(batch["key"])
+reveal_type(loader.report()["stalls"])
+reveal_type(millrace.Plan(10)[3])
+reveal_type(len(loader))
+"""
+    )
+    result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "c"), "good.py", cwd=tmp_path)
+    assert result.returncode == 0, result.stdout
+    for revealed in ("list[builtins.str]", "dict[builtins.str, builtins.float]", '"builtins.int"'):
+        assert revealed in result.stdout.replace("builtins.list", "list").replace("builtins.dict", "dict")
+    (tmp_path / "bad.py").write_text("import millrace\nmillrace.Loader('p', batch=3)\n")
+    result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "c"), "bad.py", cwd=tmp_path)
+    assert result.returncode == 1 and 'Unexpected keyword argument "batch"' in result.stdout

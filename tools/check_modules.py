@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Holds every #include below src/ against the module table of the design. Prints what is wrong and exits 1.
+
+usage: check_modules.py [ROOT]        ROOT is the repository (default: the one this file lies in)
+
+Three rules: who may include whom (transitive, downwards only), who owns a third-party library, and what the pure modules
+must not touch.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# Module -> the modules right below it. Whatever those may include is included too.
+TABLE: dict[str, set[str]] = {
+    "base": set(),
+    "net": {"base"},
+    "s3": {"net"},
+    "store": {"s3"},
+    "shard": {"base"},
+    "plan": {"base"},
+    "decode": {"base"},
+    "dataset": {"store", "shard"},
+    "pack": {"dataset", "decode"},
+    "cache": {"store"},
+    "pipeline": {"dataset", "cache", "plan", "decode"},
+    "checkpoint": {"store"},
+    "mount": {"dataset", "cache"},
+    "service": {"pipeline"},
+    "supervisor": {"checkpoint", "mount"},
+    "devstore": {"s3"},
+}
+TABLE["cli"] = set(TABLE)
+
+# Tests may start the test server and use the helpers of any module below.
+TEST_EXTRA = {"devstore"}
+
+ANY = set(TABLE)
+
+# Header (or the folder of headers, ending with '/') -> the modules that own it. The longest match counts.
+OWNERS: dict[str, set[str]] = {
+    "absl/": ANY,
+    "fmt/": ANY,
+    "nlohmann/": ANY,
+    "simdjson": ANY,
+    "boost/": {"net"},
+    "openssl/": {"net"},
+    "openssl/sha.h": {"base"},
+    "openssl/hmac.h": {"base"},
+    "openssl/md5.h": {"base"},
+    "openssl/crypto.h": {"base"},
+    "openssl/evp.h": {"base", "net"},  # certificates are made of EVP keys
+    "openssl/rand.h": {"base", "net"},
+    "xxhash": {"base"},
+    "isa-l": {"base"},
+    "zstd": {"base"},
+    "spdlog/": {"base"},
+    "prometheus/": {"base"},
+    "pugi": {"s3"},
+    "jpeglib.h": {"decode"},
+    "jerror.h": {"decode"},
+    "turbojpeg.h": {"decode"},
+    "spng": {"decode"},
+    "hwy/": {"decode"},
+    "CLI/": {"cli"},
+    "fuse": {"mount"},
+    "grpc": {"service"},
+    "google/protobuf/": {"service"},
+}
+TEST_LIBRARIES = ("gtest/", "gmock/", "benchmark/")
+SYSTEM_FOLDERS = ("sys/", "linux/", "netinet/", "arpa/", "net/if", "asm/", "bits/")
+
+# No I/O, no threads, no clock: what is in here cannot be pure.
+PURE = {"shard", "plan", "decode"}
+IMPURE = {
+    *("thread", "mutex", "shared_mutex", "condition_variable", "future", "atomic", "semaphore", "latch", "barrier", "stop_token"),
+    *("chrono", "ctime", "time.h", "random", "fstream", "iostream", "filesystem", "unistd.h", "fcntl.h", "pthread.h", "dirent.h"),
+    *("absl/time/clock.h", "base/clock.h", "base/log.h", "base/memory_budget.h", "base/thread_pool.h"),
+}
+IMPURE_FOLDERS = ("sys/", "absl/synchronization/")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+
+
+def closure(module: str) -> set[str]:
+    """All modules that `module` may include, itself among them."""
+    found = {module}
+    waiting = [module]
+    while waiting:
+        for below in TABLE[waiting.pop()] - found:
+            found.add(below)
+            waiting.append(below)
+    return found
+
+
+def is_test(path: Path) -> bool:
+    return "testing" in path.parts or path.stem.endswith(("_test", "_fuzz", "_bench"))
+
+
+def owner_of(header: str) -> set[str] | None:
+    matches = [name for name in OWNERS if header.startswith(name)]
+    return OWNERS[max(matches, key=len)] if matches else None
+
+
+def check_include(path: Path, module: str, header: str) -> Iterator[str]:
+    """What is wrong with one include; `path` is relative to src/."""
+    test = is_test(path)
+    first = header.split("/")[0]
+    if "/" in header and first in TABLE and not header.startswith(SYSTEM_FOLDERS):
+        allowed = closure(module) | (TEST_EXTRA if test else set())
+        if first not in allowed:
+            yield f"{module} may not include {first} ({header})"
+        if "testing" in header.split("/")[:-1] and not test:
+            yield f"{header} is for tests only"
+    elif header.startswith(TEST_LIBRARIES):
+        if not test:
+            yield f"{header} is for tests only"
+    else:
+        owners = owner_of(header)
+        if owners is not None and module not in owners:
+            yield f"{header} belongs to {' and '.join(sorted(owners))}, not to {module}"
+        if owners is None and "/" in header and not header.startswith(SYSTEM_FOLDERS):
+            yield f"{header} has no owner: add it to OWNERS in tools/check_modules.py"
+    if module in PURE and not test and (header in IMPURE or header.startswith(IMPURE_FOLDERS)):
+        yield f"{module} is pure and may not include {header}"
+
+
+def check(root: Path) -> list[str]:
+    source = root / "src"
+    problems: list[str] = []
+    for path in sorted(p for p in source.rglob("*") if p.suffix in {".h", ".hpp", ".cc", ".cpp"}):
+        relative = path.relative_to(source)
+        module = relative.parts[0]
+        if module not in TABLE:
+            problems.append(f"src/{relative}: {module} is not a module of the table")
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            match = INCLUDE.match(line)
+            if match:
+                problems.extend(f"src/{relative}:{number}: {problem}" for problem in check_include(relative, module, match[1]))
+    return problems
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) > 1 or (arguments and arguments[0].startswith("-")):
+        print(__doc__)
+        return 2
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parents[1]
+    if not (root / "src").is_dir():
+        print(f"{root}: has no folder src", file=sys.stderr)
+        return 2
+    problems = check(root)
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
