@@ -1,12 +1,21 @@
-// Images a second of one core: Millrace's decode to a training size, beside what libjpeg-turbo takes for the same files without any
-// resizing. Rounds of all cases are interleaved and the median is printed; time is that of the thread, so other load matters less.
+// Images a second of one core: Millrace's decode to a training size, beside what libjpeg-turbo takes for the same files
+// without any resizing. Rounds of all cases are interleaved and the median is printed; time is that of the thread, so
+// other load matters less.
 //
 //   decode_bench                            on synthetic 640 x 480 photographs of 115 KB
 //   decode_bench --files DIR --json         on the JPEGs of a folder, for scripts
 //   decode_bench --save DIR                 only writes the synthetic ones (see bench/pillow_decode_bench.py)
 
-#include <algorithm>
+// jpeglib.h relies on what cstdio declares.
+// clang-format off
 #include <cstdio>
+#include <jpeglib.h>
+// clang-format on
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -14,10 +23,6 @@
 #include <iterator>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <jpeglib.h>
 
 #include "decode/image.h"
 #include "decode/synth_image.h"
@@ -122,13 +127,19 @@ int Main(const Options& options) {
     };
   };
   std::vector<Case> cases;
-  cases.push_back({"turbo_full", "libjpeg-turbo, whole image, no resize",
-                   [&](const std::string& jpeg, uint64_t) { PlainDecode(jpeg, 1, &rows); }, {}});
-  cases.push_back({"turbo_half", "libjpeg-turbo, at 1/2, no resize (ceiling of the centre crop)",
-                   [&](const std::string& jpeg, uint64_t) { PlainDecode(jpeg, 2, &rows); }, {}});
+  cases.push_back({"turbo_full",
+                   "libjpeg-turbo, whole image, no resize",
+                   [&](const std::string& jpeg, uint64_t) { PlainDecode(jpeg, 1, &rows); },
+                   {}});
+  cases.push_back({"turbo_half",
+                   "libjpeg-turbo, at 1/2, no resize (ceiling of the centre crop)",
+                   [&](const std::string& jpeg, uint64_t) { PlainDecode(jpeg, 2, &rows); },
+                   {}});
   cases.push_back({"center_u8", "millrace, centre crop, u8 NHWC", millrace({}), {}});
-  cases.push_back({"center_f32", "millrace, centre crop, f32 NCHW",
-                   millrace({.dtype = DType::kF32, .layout = Layout::kNchw, .std = {0.25F, 0.25F, 0.25F}}), {}});
+  cases.push_back({"center_f32",
+                   "millrace, centre crop, f32 NCHW",
+                   millrace({.dtype = DType::kF32, .layout = Layout::kNchw, .std = {0.25F, 0.25F, 0.25F}}),
+                   {}});
   cases.push_back({"augment_u8", "millrace, random resized crop and flip, u8 NHWC", millrace({.augment = true}), {}});
   for (int round = 0; round < options.rounds; ++round) {
     for (Case& c : cases) {
@@ -139,7 +150,8 @@ int Main(const Options& options) {
   }
   if (options.json) {
     std::string fields;
-    for (const Case& c : cases) fields += fmt::format("{}\"{}\": {:.1f}", fields.empty() ? "" : ", ", c.id, Median(c.rates));
+    for (const Case& c : cases)
+      fields += fmt::format("{}\"{}\": {:.1f}", fields.empty() ? "" : ", ", c.id, Median(c.rates));
     fmt::print("{{{}}}\n", fields);
     return 0;
   }

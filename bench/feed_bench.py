@@ -262,12 +262,13 @@ def print_context(
         ):
             limit = ceiling_rates[name] * cores
             say(
-                f"ceiling  {what:48}{limit:8.0f} samples/s on {cores} cores; feed (tar file) reaches {best / limit:.2f} of it"
+                f"ceiling  {what:56}{limit:8.0f} samples/s on {cores} cores; feed (tar file) reaches {best / limit:.2f} of it"
             )
     for name, results in rivals.items():
-        rate = middle(r["samples_per_second"] for r in results)
+        rate, cpu = (middle(r[name] for r in results) for name in ("samples_per_second", "cpu_per_1000"))
+        what = results[0]["what"]
         say(
-            f"rival    {results[0]['what']:48}{rate:8.0f} samples/s, {middle(r['cpu_per_1000'] for r in results):.2f} CPU-s/1000; feed (tar file) is {best / rate:.2f} times as fast"
+            f"rival    {what:56}{rate:8.0f} samples/s, {cpu:.2f} CPU-s/1000; feed (tar file) is {best / rate:.2f} times as fast"
         )
 
 

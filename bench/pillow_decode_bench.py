@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Millrace's decode_bench and Pillow (draft, resize, crop) on the same files, one thread each, in turn; medians are printed.
+"""Millrace's decode_bench and Pillow (draft, resize, crop) on the same files, one thread each, in turn.
 
     bench/pillow_decode_bench.py build/release/bin/decode_bench [--rounds 7] [--size 224] [--files DIR]
 """
@@ -60,7 +60,8 @@ def main():
             result["pillow_full"] = rate(whole, files, options.size)
             for name, value in result.items():
                 rates.setdefault(name, []).append(value)
-    print(f"{len(files)} JPEGs to {options.size} x {options.size}, Pillow {pillow_version}; images a CPU-second, median of {options.rounds}")
+    print(f"{len(files)} JPEGs to {options.size} x {options.size}, Pillow {pillow_version}")
+    print(f"images a CPU-second, median of {options.rounds} rounds")
     rival = statistics.median(rates["pillow_center"])
     for name, values in rates.items():
         value = statistics.median(values)

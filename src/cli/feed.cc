@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -54,10 +55,13 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// Peak resident bytes of this program. getrusage would report that of the process that started it, where that was larger.
 uint64_t MaxRssBytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::strtoull(line.c_str() + 6, nullptr, 10) * 1024;
+  }
+  return 0;
 }
 
 double Seconds(SteadyClock::time_point from, SteadyClock::time_point to) {
@@ -87,7 +91,9 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   if (!flags.resume.empty()) {
     ASSIGN_OR_RETURN(options.start, Position::Parse(flags.resume));
   }
-  ASSIGN_OR_RETURN(options.memory_bytes, ParseSize(flags.memory));
+  const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
+  if (!memory.ok()) return Annotate(memory.status(), "--memory");
+  options.memory_bytes = *memory;
   options.digest = flags.digest_of == "decoded" ? DigestOf::kDecoded : DigestOf::kRaw;
   return options;
 }
@@ -220,7 +226,7 @@ void AddFeed(CLI::App& app, Action* run) {
   CLI::App* feed = app.add_subcommand("feed", "Run the input pipeline without a model: rates, waits, digest");
   auto flags = std::make_shared<FeedFlags>();
   feed->add_option("uri", flags->uri, "The data set: a prefix with tar shards or raw objects")->required();
-  feed->add_option("--batch", flags->batch, "Samples of a batch, per rank")->capture_default_str();
+  feed->add_option("--batch", flags->batch, "Samples of a batch, per rank")->capture_default_str()->check(CLI::NonNegativeNumber);
   feed->add_option("--size", flags->size, "Height and width of the images")->capture_default_str()->check(CLI::Range(1, 16384));
   feed->add_option("--channels", flags->channels, "3 for RGB, 1 for grey")->capture_default_str()->check(CLI::IsMember({1, 3}));
   feed->add_flag("--augment", flags->augment, "Random resized crop and flip, instead of resizing and cropping the centre");
@@ -234,12 +240,12 @@ void AddFeed(CLI::App& app, Action* run) {
   feed->add_option("--io-threads", flags->io_threads, "Network threads")->capture_default_str()->check(CLI::Range(1, 64));
   feed->add_option("--memory", flags->memory, "Budget for fetched bytes and batches")->capture_default_str();
   feed->add_option("--shuffle", flags->shuffle, "none, global or window")->capture_default_str();
-  feed->add_option("--seed", flags->seed, "Of order and augmentation")->capture_default_str();
+  feed->add_option("--seed", flags->seed, "Of order and augmentation")->capture_default_str()->check(CLI::NonNegativeNumber);
   feed->add_option("--epochs", flags->epochs, "Passes over the data")->capture_default_str()->check(CLI::PositiveNumber);
-  feed->add_option("--rank", flags->rank, "This consumer's number, from 0")->capture_default_str();
-  feed->add_option("--world", flags->world, "How many consumers share the data")->capture_default_str();
+  feed->add_option("--rank", flags->rank, "This consumer's number, from 0")->capture_default_str()->check(CLI::NonNegativeNumber);
+  feed->add_option("--world", flags->world, "How many consumers share the data")->capture_default_str()->check(CLI::NonNegativeNumber);
   feed->add_option("--last", flags->last, "The last, short batch: pad, drop or wrap")->capture_default_str();
-  feed->add_option("--stop-after", flags->stop_after, "Stop at the batch that reaches this many samples of this rank");
+  feed->add_option("--stop-after", flags->stop_after, "Stop at the batch that reaches this many samples of this rank")->check(CLI::NonNegativeNumber);
   feed->add_option("--resume", flags->resume, "Continue at this position");
   feed->add_option("--state", flags->state, "Keep position, samples and digest in this file");
   feed->add_option("--digest-of", flags->digest_of, "raw: stored bytes; decoded: pixels in place of the image")

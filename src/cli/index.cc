@@ -28,15 +28,19 @@ struct IndexResult {
   std::string place;
 };
 
-absl::StatusOr<IndexResult> BuildToFile(Runtime& runtime, Stores& stores, const IndexFlags& flags, const ProgressFn& progress) {
+absl::StatusOr<IndexResult> BuildToFile(Runtime& runtime, Stores& stores, const IndexFlags& flags,
+                                        const ProgressFn& progress) {
   ASSIGN_OR_RETURN(const Location data, stores.Open(flags.uri));
   ASSIGN_OR_RETURN(const Location output, stores.OpenObject(flags.output));
   IndexResult result{.summary = {}, .place = output.store->Uri(output.prefix)};
-  ASSIGN_OR_RETURN(result.summary, BuildIndex(runtime, data, [&] { return output.store->Write(output.prefix, {}); }, progress));
+  ASSIGN_OR_RETURN(result.summary,
+                   BuildIndex(
+                       runtime, data, [&] { return output.store->Write(output.prefix, {}); }, progress));
   return result;
 }
 
-absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const IndexFlags& flags, const ProgressFn& progress) {
+absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const IndexFlags& flags,
+                                         const ProgressFn& progress) {
   OpenOptions options;
   options.rebuild = true;
   options.progress = progress;
@@ -64,16 +68,17 @@ absl::Status RunIndex(const IndexFlags& flags) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const IndexSummary& summary = result.summary;
   if (flags.json) {
-    const nlohmann::ordered_json line{{"samples", summary.samples},    {"objects", summary.objects},
-                                      {"bytes", summary.span_bytes},   {"fields", summary.field_names},
-                                      {"index", result.place},         {"index_bytes", summary.index_bytes},
+    const nlohmann::ordered_json line{{"samples", summary.samples},  {"objects", summary.objects},
+                                      {"bytes", summary.span_bytes}, {"fields", summary.field_names},
+                                      {"index", result.place},       {"index_bytes", summary.index_bytes},
                                       {"seconds", seconds}};
     return WriteStdout(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n');
   }
-  return WriteStdout(fmt::format("{} samples in {} objects, {}, fields: {}\n{}: {}, {:.1f} bytes a sample, built in {:.1f} s\n", summary.samples,
-                                 summary.objects, FormatSize(summary.span_bytes), fmt::join(summary.field_names, ", "), result.place,
-                                 FormatSize(summary.index_bytes),
-                                 static_cast<double>(summary.index_bytes) / static_cast<double>(summary.samples), seconds));
+  return WriteStdout(
+      fmt::format("{} samples in {} objects, {}, fields: {}\n{}: {}, {:.1f} bytes a sample, built in {:.1f} s\n",
+                  summary.samples, summary.objects, FormatSize(summary.span_bytes),
+                  fmt::join(summary.field_names, ", "), result.place, FormatSize(summary.index_bytes),
+                  static_cast<double>(summary.index_bytes) / static_cast<double>(summary.samples), seconds));
 }
 
 }  // namespace
@@ -81,12 +86,16 @@ absl::Status RunIndex(const IndexFlags& flags) {
 void AddIndex(CLI::App& app, Action* run) {
   CLI::App* index = app.add_subcommand("index", "Build the index of a data set anew");
   auto flags = std::make_shared<IndexFlags>();
-  index->add_option("uri", flags->uri, "A folder or prefix with tar shards (*.tar) or raw objects (class/name.jpg)")->required();
+  index->add_option("uri", flags->uri, "A folder or prefix with tar shards (*.tar) or raw objects (class/name.jpg)")
+      ->required();
   index->add_option("--output", flags->output, "Write the index to this object instead of to where it will be found");
-  index->add_flag("--json", flags->json, R"(One JSON object: {"samples", "objects", "bytes", "fields", "index", "index_bytes", "seconds"})");
+  index->add_flag("--json", flags->json,
+                  R"(One JSON object: {"samples", "objects", "bytes", "fields", "index", "index_bytes", "seconds"})");
   index->footer(
-      "The index says which samples there are and where they lie, with a checksum of each. Reading a data set for the first time\n"
-      "builds it; run this after the data have changed. It is kept beside the data (.millrace/index) or, where these cannot be\n"
+      "The index says which samples there are and where they lie, with a checksum of each. Reading a data set for the "
+      "first time\n"
+      "builds it; run this after the data have changed. It is kept beside the data (.millrace/index) or, where these "
+      "cannot be\n"
       "written to, in the cache folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
       "Examples:\n"
       "  millrace index s3://bucket/train\n"

@@ -109,21 +109,26 @@ bool ClassSorted(const Index& index) {
   const auto classes = static_cast<double>(index.class_counts().size());
   if (classes < 2 || total < 2 * classes) return false;
   double same = 0;  // chance that two samples have one class
-  for (const ClassCount& one : index.class_counts()) same += static_cast<double>(one.samples) * static_cast<double>(one.samples) / (total * total);
+  for (const ClassCount& one : index.class_counts())
+    same += static_cast<double>(one.samples) * static_cast<double>(one.samples) / (total * total);
   const double runs_if_random = 1 + (total - 1) * (1 - same);
   const auto runs = static_cast<double>(index.class_runs());
   return runs == classes || runs < runs_if_random / 10;
 }
 
-std::string_view KindName(DataKind kind) { return kind == DataKind::kTar ? "tar" : "raw"; }
+std::string_view KindName(DataKind kind) {
+  return kind == DataKind::kTar ? "tar" : "raw";
+}
 
 std::string ToJson(const Dataset& dataset, const Report& report) {
   using Json = nlohmann::ordered_json;
   const Index& index = dataset.index();
   Json fields = Json::array();
-  for (const auto& [name, counts] : report.fields) fields.push_back({{"name", std::string(name)}, {"samples", counts.samples}, {"bytes", counts.bytes}});
+  for (const auto& [name, counts] : report.fields)
+    fields.push_back({{"name", std::string(name)}, {"samples", counts.samples}, {"bytes", counts.bytes}});
   Json histogram = Json::array();
-  for (const auto& [bits, count] : report.sizes.Bins()) histogram.push_back({{"below", bits < 64 ? uint64_t{1} << bits : UINT64_MAX}, {"samples", count}});
+  for (const auto& [bits, count] : report.sizes.Bins())
+    histogram.push_back({{"below", bits < 64 ? uint64_t{1} << bits : UINT64_MAX}, {"samples", count}});
   Json classes = Json::array();
   for (const ClassCount& one : index.class_counts()) classes.push_back({{"name", one.name}, {"samples", one.samples}});
   const SizeCounts& sizes = report.sizes;
@@ -134,7 +139,11 @@ std::string ToJson(const Dataset& dataset, const Report& report) {
                   {"bytes", index.total_bytes()},
                   {"fields", std::move(fields)},
                   {"sizes",
-                   {{"min", sizes.min()}, {"mean", sizes.mean()}, {"p50", sizes.Quantile(0.5)}, {"p99", sizes.Quantile(0.99)}, {"max", sizes.max()}}},
+                   {{"min", sizes.min()},
+                    {"mean", sizes.mean()},
+                    {"p50", sizes.Quantile(0.5)},
+                    {"p99", sizes.Quantile(0.99)},
+                    {"max", sizes.max()}}},
                   {"histogram", std::move(histogram)},
                   {"classes", std::move(classes)},
                   {"class_sorted", ClassSorted(index)},
@@ -147,8 +156,10 @@ std::string ToJson(const Dataset& dataset, const Report& report) {
 std::string ClassText(const Index& index) {
   const std::vector<ClassCount>& classes = index.class_counts();
   if (classes.empty()) return {};
-  const auto [least, most] = std::minmax_element(classes.begin(), classes.end(), [](const auto& a, const auto& b) { return a.samples < b.samples; });
-  std::string text = fmt::format("{} classes, of {} ('{}') to {} ('{}') samples\n", classes.size(), least->samples, least->name, most->samples, most->name);
+  const auto [least, most] = std::minmax_element(classes.begin(), classes.end(),
+                                                 [](const auto& a, const auto& b) { return a.samples < b.samples; });
+  std::string text = fmt::format("{} classes, of {} ('{}') to {} ('{}') samples\n", classes.size(), least->samples,
+                                 least->name, most->samples, most->name);
   for (size_t i = 0; i < std::min(classes.size(), kShownClasses); ++i) {
     text += fmt::format("  {:<24} {:>12}\n", classes[i].name, classes[i].samples);
   }
@@ -159,21 +170,28 @@ std::string ClassText(const Index& index) {
 std::string ToText(const Dataset& dataset, const Report& report) {
   const Index& index = dataset.index();
   const SizeCounts& sizes = report.sizes;
-  std::string text = fmt::format("{}: {} samples in {} {}, {}\n", dataset.uri(), index.size(), index.objects(),
-                                 index.kind() == DataKind::kTar ? "tar shards" : "raw objects", FormatSize(index.total_bytes()));
-  text += fmt::format("index {}: {}, fingerprint {:016x}\n\nfields\n", dataset.index_uri(), FormatSize(index.file_bytes()), index.fingerprint());
-  for (const auto& [name, counts] : report.fields) text += fmt::format("  {:<24} {:>12} samples {:>12}\n", name, counts.samples, FormatSize(counts.bytes));
-  text += fmt::format("\nsample sizes: min {}, mean {}, p50 {}, p99 {}, max {}\n", FormatSize(sizes.min()), FormatSize(static_cast<uint64_t>(sizes.mean())),
-                      FormatSize(sizes.Quantile(0.5)), FormatSize(sizes.Quantile(0.99)), FormatSize(sizes.max()));
+  std::string text =
+      fmt::format("{}: {} samples in {} {}, {}\n", dataset.uri(), index.size(), index.objects(),
+                  index.kind() == DataKind::kTar ? "tar shards" : "raw objects", FormatSize(index.total_bytes()));
+  text += fmt::format("index {}: {}, fingerprint {:016x}\n\nfields\n", dataset.index_uri(),
+                      FormatSize(index.file_bytes()), index.fingerprint());
+  for (const auto& [name, counts] : report.fields)
+    text += fmt::format("  {:<24} {:>12} samples {:>12}\n", name, counts.samples, FormatSize(counts.bytes));
+  text += fmt::format("\nsample sizes: min {}, mean {}, p50 {}, p99 {}, max {}\n", FormatSize(sizes.min()),
+                      FormatSize(static_cast<uint64_t>(sizes.mean())), FormatSize(sizes.Quantile(0.5)),
+                      FormatSize(sizes.Quantile(0.99)), FormatSize(sizes.max()));
   const std::map<int, uint64_t> bins = sizes.Bins();
   uint64_t highest = 0;
   for (const auto& [bits, count] : bins) highest = std::max(highest, count);
   for (const auto& [bits, count] : bins) {
     const auto width = static_cast<size_t>(static_cast<double>(count) / static_cast<double>(highest) * kBarWidth);
-    text += fmt::format("  < {:<10} {:>12} {}\n", FormatSize(uint64_t{1} << std::min(bits, 63)), count, std::string(width, '#'));
+    text += fmt::format("  < {:<10} {:>12} {}\n", FormatSize(uint64_t{1} << std::min(bits, 63)), count,
+                        std::string(width, '#'));
   }
   if (const std::string classes = ClassText(index); !classes.empty()) text += '\n' + classes;
-  if (ClassSorted(index)) text += "\nThe samples are sorted by class: train with --shuffle global; a window would see few classes at a time.\n";
+  if (ClassSorted(index))
+    text +=
+        "\nThe samples are sorted by class: train with --shuffle global; a window would see few classes at a time.\n";
   return text;
 }
 
@@ -199,7 +217,8 @@ void AddInspect(CLI::App& app, Action* run) {
   inspect->add_option("uri", flags->uri, "A folder or prefix with tar shards or raw objects")->required();
   inspect->add_flag("--json", flags->json, "One JSON object instead of text");
   inspect->footer(
-      "Reads the index only (and builds it when there is none). Quantiles of sizes are within 1 %. Classes are the folders of raw\n"
+      "Reads the index only (and builds it when there is none). Quantiles of sizes are within 1 %. Classes are the "
+      "folders of raw\n"
       "objects, or the numbers in the field 'cls' of shards.\n\n"
       "Examples:\n"
       "  millrace inspect s3://bucket/train\n"

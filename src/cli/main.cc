@@ -16,28 +16,17 @@ constexpr const char* kFooter = R"(URIs: s3://bucket/prefix, file:///path or a p
 S3: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION or a profile (AWS_PROFILE).
 Exit status: 0 done, 1 failed, 2 wrong usage. 'millrace COMMAND --help' shows options and examples.)";
 
+// In the order of a first session: make data, look at it, prepare it, read it.
 void AddCommands(CLI::App& app, Action* run) {
+  AddDevstore(app, run);
+  AddSynth(app, run);
   AddLs(app, run);
   AddCat(app, run);
   AddCp(app, run);
-#ifdef MILLRACE_HAS_SYNTH
-  AddSynth(app, run);
-#endif
-#ifdef MILLRACE_HAS_PACK
   AddPack(app, run);
-#endif
-#ifdef MILLRACE_HAS_INDEX
   AddIndex(app, run);
-#endif
-#ifdef MILLRACE_HAS_INSPECT
   AddInspect(app, run);
-#endif
-#ifdef MILLRACE_HAS_FEED
   AddFeed(app, run);
-#endif
-#ifdef MILLRACE_HAS_DEVSTORE
-  AddDevstore(app, run);
-#endif
 }
 
 int UsageError(const CLI::App& app, const CLI::ParseError& error, std::string_view first_argument) {

@@ -53,9 +53,10 @@ absl::Status RunPack(const PackFlags& flags) {
                                       {"seconds", seconds}};
     return WriteStdout(line.dump() + '\n');
   }
-  return WriteStdout(fmt::format("packed {} samples into {} shard{}, {}, in {:.1f} s ({}/s)\n", report.samples, report.shards,
-                                 report.shards == 1 ? "" : "s", FormatSize(report.shard_bytes), seconds,
-                                 FormatSize(static_cast<uint64_t>(static_cast<double>(report.shard_bytes) / std::max(seconds, 1e-3)))));
+  return WriteStdout(fmt::format(
+      "packed {} samples into {} shard{}, {}, in {:.1f} s ({}/s)\n", report.samples, report.shards,
+      report.shards == 1 ? "" : "s", FormatSize(report.shard_bytes), seconds,
+      FormatSize(static_cast<uint64_t>(static_cast<double>(report.shard_bytes) / std::max(seconds, 1e-3)))));
 }
 
 }  // namespace
@@ -63,13 +64,18 @@ absl::Status RunPack(const PackFlags& flags) {
 void AddPack(CLI::App& app, Action* run) {
   CLI::App* pack = app.add_subcommand("pack", "Write a data set as tar shards (WebDataset)");
   auto flags = std::make_shared<PackFlags>();
-  pack->add_option("source", flags->source, "A folder or prefix with raw objects (class/name.jpg) or tar shards (*.tar)")->required();
-  pack->add_option("destination", flags->destination, "An empty folder or prefix: gets shard-000000.tar and so on")->required();
-  pack->add_option("--shard-size", flags->shard_size, "No shard gets larger, unless one sample is")->capture_default_str();
+  pack->add_option("source", flags->source,
+                   "A folder or prefix with raw objects (class/name.jpg) or tar shards (*.tar)")
+      ->required();
+  pack->add_option("destination", flags->destination, "An empty folder or prefix: gets shard-000000.tar and so on")
+      ->required();
+  pack->add_option("--shard-size", flags->shard_size, "No shard gets larger, unless one sample is")
+      ->capture_default_str();
   pack->add_flag("--force", flags->force, "Replace the shards of an earlier pack at the destination");
   pack->add_flag("--json", flags->json, R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "seconds"})");
   pack->footer(
-      "Samples keep their order, keys, fields and bytes. The class folder of raw objects becomes the field 'cls', its number among the\n"
+      "Samples keep their order, keys, fields and bytes. The class folder of raw objects becomes the field 'cls', its "
+      "number among the\n"
       "folders. The shards come with their index. The same source gives the same bytes.\n\n"
       "Examples:\n"
       "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"

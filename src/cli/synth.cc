@@ -51,13 +51,21 @@ class Writer {
     for (uint64_t n = 0; n < flags_.count; ++n) {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return in_flight_ < kInFlight; });
-      if (status_.ok() && Interrupted()) status_ = absl::CancelledError("interrupted; start it again to write the rest");
+      if (status_.ok() && Interrupted())
+        status_ = absl::CancelledError("interrupted; start it again to write the rest");
       if (!status_.ok()) break;
       ++in_flight_;
-      pool_.Submit([this, n] { Make(n); });
+      ++making_;
+      pool_.Submit([this, n] {
+        Make(n);
+        const std::lock_guard guard(mutex_);
+        --making_;
+        changed_.notify_all();
+      });
     }
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return in_flight_ == 0; });
+    // Both, because a Put may complete before the call that started it returns.
+    changed_.wait(lock, [this] { return in_flight_ == 0 && making_ == 0; });
     return status_;
   }
 
@@ -78,7 +86,9 @@ class Writer {
     auto body = std::make_unique<std::string>(*std::move(jpeg));
     const ByteSpan bytes = AsBytes(*body);
     location_.store->Put(KeyOf(n), bytes, {.content_type = "image/jpeg"},
-                         [this, body = std::move(body)](const absl::StatusOr<ObjectInfo>& result) { Done(result.status(), body->size()); });
+                         [this, body = std::move(body)](const absl::StatusOr<ObjectInfo>& result) {
+                           Done(result.status(), body->size());
+                         });
   }
 
   void Done(const absl::Status& status, uint64_t bytes) {
@@ -103,7 +113,8 @@ class Writer {
   ProgressLine progress_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t in_flight_ = 0;
+  uint64_t in_flight_ = 0;  // pictures whose end is not known
+  uint64_t making_ = 0;     // tasks of the pool that have not returned
   uint64_t written_ = 0;
   uint64_t bytes_ = 0;
   absl::Status status_;
@@ -123,7 +134,10 @@ absl::Status Synth(const SynthFlags& flags) {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (flags.json) {
-    const nlohmann::json report{{"objects", flags.count}, {"bytes", bytes}, {"classes", std::min(flags.classes, flags.count)}, {"seconds", seconds}};
+    const nlohmann::json report{{"objects", flags.count},
+                                {"bytes", bytes},
+                                {"classes", std::min(flags.classes, flags.count)},
+                                {"seconds", seconds}};
     return WriteStdout(report.dump() + '\n');
   }
   return WriteStdout(fmt::format("{} images, {} in {:.1f} s\n", flags.count, FormatSize(bytes), seconds));
@@ -134,17 +148,22 @@ absl::Status Synth(const SynthFlags& flags) {
 void AddSynth(CLI::App& app, Action* run) {
   CLI::App* synth = app.add_subcommand("synth", "Write synthetic photographs for tests and benchmarks");
   auto flags = std::make_shared<SynthFlags>();
-  synth->add_option("dst", flags->uri, "A bucket with a prefix, or a folder; existing images are overwritten")->required();
+  synth->add_option("dst", flags->uri, "A bucket with a prefix, or a folder; existing images are overwritten")
+      ->required();
   synth->add_option("--count", flags->count, "Number of images")->required()->check(CLI::Range(uint64_t{1}, kMaxCount));
   synth->add_option("--kb", flags->kb, "Size of each in KB (1000 bytes), kept within 10 %")
       ->check(CLI::Range(uint64_t{1}, uint64_t{150}))
       ->capture_default_str();
   synth->add_option("--seed", flags->seed, "The same seed gives the same bytes")->capture_default_str();
-  synth->add_option("--classes", flags->classes, "Number of class folders")->check(CLI::Range(uint64_t{1}, kMaxClasses))->capture_default_str();
+  synth->add_option("--classes", flags->classes, "Number of class folders")
+      ->check(CLI::Range(uint64_t{1}, kMaxClasses))
+      ->capture_default_str();
   synth->add_flag("--json", flags->json, R"(One JSON object: {"objects", "bytes", "classes", "seconds"})");
   synth->footer(
-      "Writes DST/class-CCC/NNNNNNNN.jpg: baseline 4:2:0 JPEGs of 640 x 480 pixels (fewer when --kb asks for less than quality 30\n"
-      "needs). Image N belongs to class N modulo the number of classes; the folders sort in the order of the classes.\n\n"
+      "Writes DST/class-CCC/NNNNNNNN.jpg: baseline 4:2:0 JPEGs of 640 x 480 pixels (fewer when --kb asks for less than "
+      "quality 30\n"
+      "needs). Image N belongs to class N modulo the number of classes; the folders sort in the order of the "
+      "classes.\n\n"
       "Examples:\n"
       "  millrace synth /tmp/photos --count 1000\n"
       "  millrace synth s3://bucket/raw --count 20000 --kb 115 --seed 1 --classes 100");

@@ -10,10 +10,12 @@ namespace millrace {
 namespace {
 
 // An index that is missing, or that the store will not even tell us about, is looked for elsewhere.
-bool Missing(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsPermissionDenied(status); }
+bool Missing(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsPermissionDenied(status);
+}
 
-// The first index that is sound and matches the data. When there are only others, what is wrong with the first; NotFound when there
-// are none at all.
+// The first index that is sound and matches the data. When there are only others, what is wrong with the first;
+// NotFound when there are none at all.
 absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Location& data) {
   absl::Status first = absl::NotFoundError("no index");
   for (const bool cached : {false, true}) {

@@ -11,7 +11,8 @@
 
 namespace millrace {
 
-/// Progress of long work: bytes or items done of a total (0 = not known yet). Called from any thread, at most ten times a second.
+/// Progress of long work: bytes or items done of a total (0 = not known yet). Called from any thread, at most ten
+/// times a second.
 using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
 struct OpenOptions {
@@ -21,19 +22,21 @@ struct OpenOptions {
                              // $XDG_CACHE_HOME/millrace or ~/.cache/millrace
 };
 
-/// A place of samples and its index. The index is looked for beside the data (`.millrace/index`), then in the cache folder. Where
-/// there is none, it is built and stored: beside the data if they can be written to, else in the cache folder. An index
-/// beside data on S3 is copied to the cache folder, once for each version (ETag), and mapped from there.
+/// A place of samples and its index. The index is looked for beside the data (`.millrace/index`), then in the cache
+/// folder. Where there is none, it is built and stored: beside the data if they can be written to, else in the
+/// cache folder. An index beside data on S3 is copied to the cache folder, once for each version (ETag), and mapped
+/// from there.
 ///
-/// Opening compares the index with the objects of the store (keys, sizes, ETags) when there are at most 10,000 of them, which is
-/// always so for shards of a sensible size. In larger data sets, reads notice changed objects by their ETags; added ones are not
-/// noticed. Immutable after opening; the Stores must outlive it.
+/// Opening compares the index with the objects of the store (keys, sizes, ETags) when there are at most 10,000 of
+/// them, which is always so for shards of a sensible size. In larger data sets, reads notice changed objects by
+/// their ETags; added ones are not noticed. Immutable after opening; the Stores must outlive it.
 class Dataset {
  public:
-  /// Opens `uri`: a prefix with tar shards or with raw objects. Errors: NotFound (bucket, folder or no samples under the
-  /// prefix), PermissionDenied, DataLoss (truncated shard: object, offset, reason), FailedPrecondition (an index that does not match
-  /// its objects any more: says which object, and to run `millrace index`), DataLoss too when an index is damaged. An index
-  /// in the cache folder that does match is preferred to one beside the data that does not.
+  /// Opens `uri`: a prefix with tar shards or with raw objects. Errors: NotFound (bucket, folder or no samples
+  /// under the prefix), PermissionDenied, DataLoss (truncated shard: object, offset, reason), FailedPrecondition
+  /// (an index that does not match its objects any more: says which object, and to run `millrace index`), DataLoss
+  /// too when an index is damaged. An index in the cache folder that does match is preferred to one beside the data
+  /// that does not.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options = {});
 

@@ -79,7 +79,9 @@ class DatasetTest : public ::testing::TestWithParam<std::string> {
       EXPECT_TRUE(got.ok()) << got.status();
       std::string text = sample.key + ":";
       for (const IndexedField& field : sample.fields) {
-        text += fmt::format(" {}={}", field.name, field.is_inline ? field.inline_text : std::string_view(span).substr(field.offset, field.length));
+        text += fmt::format(
+            " {}={}", field.name,
+            field.is_inline ? field.inline_text : std::string_view(span).substr(field.offset, field.length));
       }
       out.push_back(text);
     }
@@ -126,7 +128,8 @@ TEST_P(DatasetTest, RawObjectsWithClassFolders) {
   Put("a/y.tar.jpg", "2");
   Put("a/deep/z.png", "");
   Put("top.jpg", "4");
-  EXPECT_THAT(OpenAndRead(), ElementsAre("a-b/x: cls=1 jpg=1", "a/deep/z: cls=0 png=", "a/y: cls=0 tar.jpg=2", "top: jpg=4"));
+  EXPECT_THAT(OpenAndRead(),
+              ElementsAre("a-b/x: cls=1 jpg=1", "a/deep/z: cls=0 png=", "a/y: cls=0 tar.jpg=2", "top: jpg=4"));
   const auto dataset = Open();
   EXPECT_THAT((*dataset)->index().class_names(), ElementsAre("a", "a-b"));
   EXPECT_THAT((*dataset)->index().field_names(), ElementsAre("cls", "jpg", "png", "tar.jpg"));
@@ -171,8 +174,8 @@ TEST_P(DatasetTest, TheIndexDoesNotDependOnTheReads) {
   for (const uint64_t memory : {1 << 20, 5 << 20, 256 << 20}) {
     Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = memory});
     std::string bytes;
-    const auto summary = BuildIndex(
-        runtime, *location, [&] { return std::make_unique<testing::StringWriter>(&bytes); }, {});
+    const auto summary =
+        BuildIndex(runtime, *location, [&] { return std::make_unique<testing::StringWriter>(&bytes); }, {});
     ASSERT_TRUE(summary.ok()) << summary.status();
     EXPECT_EQ(summary->samples, 150u);
     EXPECT_EQ(summary->index_bytes, bytes.size());
@@ -213,7 +216,8 @@ TEST_P(DatasetTest, NoSamples) {
 TEST_P(DatasetTest, MixturesAreRefused) {
   Put("a.tar", Tar({{"1.jpg", "x"}}));
   Put("b.jpg", "x");
-  ExpectError(absl::StatusCode::kInvalidArgument, {"both tar shards and other files", "data/set/a.tar", "data/set/b.jpg"});
+  ExpectError(absl::StatusCode::kInvalidArgument,
+              {"both tar shards and other files", "data/set/a.tar", "data/set/b.jpg"});
   Delete("b.jpg");
   Put("b.tar.gz", "x");
   ExpectError(absl::StatusCode::kInvalidArgument, {"b.tar.gz", "compressed"});
@@ -223,7 +227,8 @@ TEST_P(DatasetTest, BrokenShardsAreNamed) {
   const std::string whole = Tar({{"1.jpg", std::string(2000, 'x')}, {"2.jpg", "two"}});
   Put("a.tar", Tar({{"0.jpg", "x"}}));
   Put("b.tar", whole.substr(0, 1500));
-  ExpectError(absl::StatusCode::kDataLoss, {"data/set/b.tar: offset 1500: truncated tar archive", "'1.jpg' has 2000 bytes"});
+  ExpectError(absl::StatusCode::kDataLoss,
+              {"data/set/b.tar: offset 1500: truncated tar archive", "'1.jpg' has 2000 bytes"});
   std::string corrupt = whole;
   corrupt[2560 + 3] ^= 1;
   Put("b.tar", corrupt);

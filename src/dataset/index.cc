@@ -38,7 +38,8 @@ class Decoder {
 
   uint64_t Varint() {
     // Nearly all are below 128; the general case stays out of line.
-    if (ok_ && pos_ < bytes_.size() && static_cast<uint8_t>(bytes_[pos_]) < 0x80) return static_cast<uint8_t>(bytes_[pos_++]);
+    if (ok_ && pos_ < bytes_.size() && static_cast<uint8_t>(bytes_[pos_]) < 0x80)
+      return static_cast<uint8_t>(bytes_[pos_++]);
     uint64_t value = 0;
     if (!ok_ || !ReadVarint(bytes_, &pos_, &value)) {
       ok_ = false;
@@ -146,7 +147,7 @@ absl::Status Index::Impl::Open() {
   const auto version = LoadLe<uint32_t>(data.data() + 8);
   if (version != kVersion) {
     return absl::InvalidArgumentError(
-        fmt::format("index of version {}; this Millrace reads version {}: build it anew with `millrace index URI`", version, kVersion));
+        fmt::format("index of version {}; this Millrace reads version {}", version, kVersion));
   }
   RETURN_IF_ERROR(ReadFoot());
   return ReadNames();
@@ -172,10 +173,11 @@ absl::Status Index::Impl::ReadFoot() {
   kind = static_cast<DataKind>(stored_kind);
   unit = OffsetUnit(kind);
 
-  // The sections follow one another without gaps, so their offsets say each other's size. The first check bounds the counts.
+  // The sections follow one another without gaps, so their offsets say each other's size. The first check bounds
+  // the counts.
   const uint64_t size = data.size() - kFootBytes;
-  if (samples > size || objects > size || objects > UINT32_MAX || names_bytes > kMaxNamesBytes || object_table < kHeadBytes ||
-      object_table > size) {
+  if (samples > size || objects > size || objects > UINT32_MAX || names_bytes > kMaxNamesBytes ||
+      object_table < kHeadBytes || object_table > size) {
     return Damaged("its foot");
   }
   const uint64_t object_entries = (objects + kBlockItems - 1) / kBlockItems * kTableEntryBytes;
@@ -184,7 +186,8 @@ absl::Status Index::Impl::ReadFoot() {
       size - names_at != names_bytes) {
     return Damaged("its foot");
   }
-  if (LoadLe<uint32_t>(foot + kFootNamesCrc) != Crc32c(data.subspan(names_at, names_bytes))) return Damaged("its names");
+  if (LoadLe<uint32_t>(foot + kFootNamesCrc) != Crc32c(data.subspan(names_at, names_bytes)))
+    return Damaged("its names");
   return absl::OkStatus();
 }
 
@@ -267,7 +270,8 @@ absl::StatusOr<ByteSpan> Index::Impl::Block(BlockKind block_kind, uint64_t numbe
   }
   const auto crc = LoadLe<uint32_t>(data.data() + offset);
   const auto length = LoadLe<uint32_t>(data.data() + offset + 4);
-  if (length > object_table - offset - kBlockHeaderBytes) return Damaged(fmt::format("block {} of its {}", number, what));
+  if (length > object_table - offset - kBlockHeaderBytes)
+    return Damaged(fmt::format("block {} of its {}", number, what));
   const ByteSpan payload = data.subspan(offset + kBlockHeaderBytes, length);
   if (BlockCrc(block_kind, number, payload) != crc) return Damaged(fmt::format("block {} of its {}", number, what));
   return payload;
@@ -303,8 +307,11 @@ bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted
     cursor->end = offset + length;
     if (cursor->end > kMaxOffset) return false;
     if (wanted) {
-      out->fields[field.place] = {
-          .name = stored_names[field.name], .offset = offset - begin, .length = length, .inline_text = {}, .is_inline = false};
+      out->fields[field.place] = {.name = stored_names[field.name],
+                                  .offset = offset - begin,
+                                  .length = length,
+                                  .inline_text = {},
+                                  .is_inline = false};
     }
   }
   for (const LayoutField& field : layout.fields) {
@@ -362,24 +369,47 @@ absl::StatusOr<std::unique_ptr<Index>> Index::FromBytes(std::string bytes) {
   return std::unique_ptr<Index>(new Index(std::move(impl)));
 }
 
-uint64_t Index::size() const { return impl_->samples; }
-uint64_t Index::objects() const { return impl_->objects; }
-DataKind Index::kind() const { return impl_->kind; }
-uint64_t Index::fingerprint() const { return impl_->fingerprint; }
-uint64_t Index::total_bytes() const { return impl_->span_bytes; }
-uint64_t Index::max_span_bytes() const { return impl_->max_span; }
+uint64_t Index::size() const {
+  return impl_->samples;
+}
+uint64_t Index::objects() const {
+  return impl_->objects;
+}
+DataKind Index::kind() const {
+  return impl_->kind;
+}
+uint64_t Index::fingerprint() const {
+  return impl_->fingerprint;
+}
+uint64_t Index::total_bytes() const {
+  return impl_->span_bytes;
+}
+uint64_t Index::max_span_bytes() const {
+  return impl_->max_span;
+}
 double Index::mean_span_bytes() const {
   return impl_->samples == 0 ? 0 : static_cast<double>(impl_->span_bytes) / static_cast<double>(impl_->samples);
 }
-const std::vector<std::string>& Index::field_names() const { return impl_->field_names; }
-const std::vector<std::string>& Index::class_names() const { return impl_->class_names; }
-const std::vector<ClassCount>& Index::class_counts() const { return impl_->class_counts; }
-uint64_t Index::class_runs() const { return impl_->class_runs; }
-uint64_t Index::file_bytes() const { return impl_->data.size(); }
+const std::vector<std::string>& Index::field_names() const {
+  return impl_->field_names;
+}
+const std::vector<std::string>& Index::class_names() const {
+  return impl_->class_names;
+}
+const std::vector<ClassCount>& Index::class_counts() const {
+  return impl_->class_counts;
+}
+uint64_t Index::class_runs() const {
+  return impl_->class_runs;
+}
+uint64_t Index::file_bytes() const {
+  return impl_->data.size();
+}
 
 absl::Status Index::Lookup(uint64_t sample, IndexedSample* out) const {
   if (sample >= impl_->samples) {
-    return absl::InvalidArgumentError(fmt::format("there is no sample {}; the data set has {}", sample, impl_->samples));
+    return absl::InvalidArgumentError(
+        fmt::format("there is no sample {}; the data set has {}", sample, impl_->samples));
   }
   const uint64_t number = sample / kBlockItems;
   ASSIGN_OR_RETURN(const ByteSpan payload, impl_->Block(BlockKind::kSamples, number));
@@ -388,14 +418,16 @@ absl::Status Index::Lookup(uint64_t sample, IndexedSample* out) const {
   out->key.clear();
   const uint64_t steps = sample % kBlockItems;
   for (uint64_t i = 0; i <= steps; ++i) {
-    if (!impl_->DecodeSample(&block, &cursor, i == steps, out)) return Damaged(fmt::format("block {} of its samples", number));
+    if (!impl_->DecodeSample(&block, &cursor, i == steps, out))
+      return Damaged(fmt::format("block {} of its samples", number));
   }
   return absl::OkStatus();
 }
 
 absl::Status Index::LookupObject(uint32_t object, IndexedObject* out) const {
   if (object >= impl_->objects) {
-    return absl::InvalidArgumentError(fmt::format("there is no object {}; the data set has {}", object, impl_->objects));
+    return absl::InvalidArgumentError(
+        fmt::format("there is no object {}; the data set has {}", object, impl_->objects));
   }
   const uint64_t number = object / kBlockItems;
   ASSIGN_OR_RETURN(const ByteSpan payload, impl_->Block(BlockKind::kObjects, number));
@@ -423,7 +455,8 @@ absl::Status Index::LookupObject(uint32_t object, IndexedObject* out) const {
 }
 
 absl::Status Index::Verify() const {
-  // Blocks lie back to back, in any order of kinds: together with head, tables and foot they must account for every byte.
+  // Blocks lie back to back, in any order of kinds: together with head, tables and foot they must account for every
+  // byte.
   uint64_t bytes = 0;
   for (const BlockKind kind : {BlockKind::kSamples, BlockKind::kObjects}) {
     const uint64_t items = kind == BlockKind::kSamples ? impl_->samples : impl_->objects;

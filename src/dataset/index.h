@@ -19,8 +19,8 @@ struct IndexedObject {
   std::string etag;
 };
 
-/// A stored field: a name and where its bytes lie in the sample's span. A field with `inline_text` has no bytes in the object:
-/// its value is the text itself (the class of a raw object's folder).
+/// A stored field: a name and where its bytes lie in the sample's span. A field with `inline_text` has no bytes in
+/// the object: its value is the text itself (the class of a raw object's folder).
 struct IndexedField {
   std::string_view name;  // lives as long as the Index
   uint64_t offset = 0;    // from the start of the sample's span
@@ -29,8 +29,8 @@ struct IndexedField {
   bool is_inline = false;
 };
 
-/// One sample: a span of an object, from the first byte of its first field to the last byte of its last one. The CRC32C covers the
-/// whole span as it is stored (between fields of a tar lie headers).
+/// One sample: a span of an object, from the first byte of its first field to the last byte of its last one. The
+/// CRC32C covers the whole span as it is stored (between fields of a tar lie headers).
 struct IndexedSample {
   std::string key;
   uint32_t object = 0;  // ordinal
@@ -68,7 +68,8 @@ class Index {
   const std::vector<std::string>& field_names() const;  // of the whole data set, in bytewise order
   const std::vector<std::string>& class_names() const;  // folders of raw objects, in bytewise order; empty for tar
 
-  /// Raw objects: in the order of class_names(). Tar: by number; empty when `cls` is missing, no number, or has too many values.
+  /// Raw objects: in the order of class_names(). Tar: by number; empty when `cls` is missing, no number, or has too
+  /// many values.
   const std::vector<ClassCount>& class_counts() const;
   /// Runs of samples with one class, in index order: as few as there are classes when the data are sorted by class.
   uint64_t class_runs() const;

@@ -94,8 +94,9 @@ absl::StatusOr<IndexSummary> IndexBuilder::Run() {
   }
   if (writer_ == nullptr || writer_->samples() == 0) {
     return absl::NotFoundError(fmt::format("no samples under {}: {}", data_.store->Uri(data_.Key("")),
-                                           writer_ == nullptr ? "no tar shards (*.tar) and no files such as class/0001.jpg"
-                                                              : "its shards hold no files such as 0001.jpg"));
+                                           writer_ == nullptr
+                                               ? "no tar shards (*.tar) and no files such as class/0001.jpg"
+                                               : "its shards hold no files such as 0001.jpg"));
   }
   return writer_->Finish();
 }
@@ -139,7 +140,8 @@ absl::Status IndexBuilder::AddRawSample() {
 
 }  // namespace
 
-absl::StatusOr<IndexSummary> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index, const ProgressFn& progress) {
+absl::StatusOr<IndexSummary> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
+                                        const ProgressFn& progress) {
   return IndexBuilder(runtime, data, open_index, progress).Run();
 }
 

@@ -14,12 +14,14 @@ namespace millrace {
 /// Makes the place for an index; called once there is something to index, so that a wrong URI leaves no trace.
 using OpenIndexFn = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectWriter>>()>;
 
-/// Lists and reads the whole data set and writes its index, which is the same for the same data, whatever the number of threads.
-/// Reads run in parallel and ahead; parsing and checksums, at several GB/s, follow in index order on the calling thread, so that
-/// memory stays within the read-ahead's window. Progress counts bytes.
+/// Lists and reads the whole data set and writes its index, which is the same for the same data, whatever the
+/// number of threads. Reads run in parallel and ahead; parsing and checksums, at several GB/s, follow in index
+/// order on the calling thread, so that memory stays within the read-ahead's window. Progress counts bytes.
 ///
-/// Errors: NotFound (no bucket or no samples), InvalidArgument (tar and other files mixed, a sample that breaks the rules), DataLoss
-/// (truncated or corrupt shard: object, offset, reason), FailedPrecondition (an object was replaced while it was read).
-absl::StatusOr<IndexSummary> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index, const ProgressFn& progress);
+/// Errors: NotFound (no bucket or no samples), InvalidArgument (tar and other files mixed, a sample that breaks the
+/// rules), DataLoss (truncated or corrupt shard: object, offset, reason), FailedPrecondition (an object was
+/// replaced while it was read).
+absl::StatusOr<IndexSummary> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
+                                        const ProgressFn& progress);
 
 }  // namespace millrace

@@ -62,10 +62,14 @@ inline constexpr uint64_t kMaxNamesBytes = uint64_t{1} << 30;
 inline constexpr uint64_t kMaxOffset = uint64_t{1} << 62;
 
 /// Data of tar members start at whole tar blocks, so their offsets are counted in these.
-constexpr uint64_t OffsetUnit(DataKind kind) { return kind == DataKind::kTar ? 512 : 1; }
+constexpr uint64_t OffsetUnit(DataKind kind) {
+  return kind == DataKind::kTar ? 512 : 1;
+}
 
 /// Where the first field of a sample would start if no header lay between it and the sample before it.
-constexpr uint64_t AlignToUnit(uint64_t offset, uint64_t unit) { return (offset + unit - 1) / unit * unit; }
+constexpr uint64_t AlignToUnit(uint64_t offset, uint64_t unit) {
+  return (offset + unit - 1) / unit * unit;
+}
 
 /// The checksum of a block covers its kind and number, so that a damaged block table is noticed as well.
 inline uint32_t BlockCrc(BlockKind kind, uint64_t number, ByteSpan payload) {

@@ -6,8 +6,8 @@
 #include "dataset/index.h"
 #include "dataset/index_format.h"
 
-// The input is an index file. Its checksums are repaired first where its own tables lead: a fuzzer cannot guess them, and the code
-// behind them must hold without their help. The first byte, when odd, leaves them alone.
+// The input is an index file. Its checksums are repaired first where its own tables lead: a fuzzer cannot guess
+// them, and the code behind them must hold without their help. The first byte, when odd, leaves them alone.
 
 namespace {
 
@@ -33,8 +33,10 @@ void Repair(std::string& file) {
   StoreLe(file.data() + 8, kVersion);
   StoreLe(file.data() + 12, Crc32c(AsBytes(file).first(12)));
   char* foot = file.data() + file.size() - kFootBytes;
-  RepairBlocks(file, BlockKind::kSamples, LoadLe<uint64_t>(foot + kFootSampleTable), LoadLe<uint64_t>(foot + kFootSamples));
-  RepairBlocks(file, BlockKind::kObjects, LoadLe<uint64_t>(foot + kFootObjectTable), LoadLe<uint64_t>(foot + kFootObjects));
+  RepairBlocks(file, BlockKind::kSamples, LoadLe<uint64_t>(foot + kFootSampleTable),
+               LoadLe<uint64_t>(foot + kFootSamples));
+  RepairBlocks(file, BlockKind::kObjects, LoadLe<uint64_t>(foot + kFootObjectTable),
+               LoadLe<uint64_t>(foot + kFootObjects));
   const auto names = LoadLe<uint64_t>(foot + kFootNames);
   const auto names_bytes = LoadLe<uint64_t>(foot + kFootNamesBytes);
   if (names <= file.size() && names_bytes <= file.size() - names) {
@@ -59,10 +61,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // What comes out makes sense by itself.
     if (sample.object >= (*index)->objects() || sample.span.end() < sample.span.offset) std::abort();
     for (const IndexedField& field : sample.fields) {
-      if (field.is_inline ? field.inline_text.size() != field.length : field.offset + field.length > sample.span.length) std::abort();
+      if (field.is_inline ? field.inline_text.size() != field.length : field.offset + field.length > sample.span.length)
+        std::abort();
     }
   }
   IndexedObject object;
-  for (uint64_t i = 0; i < std::min<uint64_t>((*index)->objects(), 200); ++i) (void)(*index)->LookupObject(static_cast<uint32_t>(i), &object);
+  for (uint64_t i = 0; i < std::min<uint64_t>((*index)->objects(), 200); ++i)
+    (void)(*index)->LookupObject(static_cast<uint32_t>(i), &object);
   return 0;
 }

@@ -77,8 +77,12 @@ absl::StatusOr<Location> IndexPlaces::Cache() {
   return stores_.Open(cache_folder_ + "/index");
 }
 
-std::string IndexPlaces::BuiltName() const { return hash_ + ".index"; }
-std::string IndexPlaces::CopyName(std::string_view etag) const { return fmt::format("{}-{}.index", hash_, Hash(etag)); }
+std::string IndexPlaces::BuiltName() const {
+  return hash_ + ".index";
+}
+std::string IndexPlaces::CopyName(std::string_view etag) const {
+  return fmt::format("{}-{}.index", hash_, Hash(etag));
+}
 
 absl::StatusOr<PlacedIndex> IndexPlaces::OpenCacheFile(const std::string& name) {
   ASSIGN_OR_RETURN(const Location cache, Cache());
@@ -121,8 +125,8 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenCopy() {
   const std::string uri = beside_.store->Uri(beside_.prefix);
   const std::string name = CopyName(info.etag);
   absl::StatusOr<PlacedIndex> copy = OpenCacheFile(name);
-  // What is not there, or damaged in the cache folder, is fetched. Nothing tells the store what the bytes must be, so damage on
-  // the way shows only now, and only here can it be fetched again.
+  // What is not there, or damaged in the cache folder, is fetched. Nothing tells the store what the bytes must be,
+  // so damage on the way shows only now, and only here can it be fetched again.
   for (int attempt = 0; attempt < 3 && !copy.ok(); ++attempt) {
     ASSIGN_OR_RETURN(const Location cache, Cache());
     RETURN_IF_ERROR(Copy(beside_, info.size, info.etag, {.store = cache.store, .prefix = name}).status());
@@ -137,7 +141,8 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenCopy() {
 }
 
 // Copies one object, whole or not at all.
-absl::StatusOr<ObjectInfo> IndexPlaces::Copy(const Location& from, uint64_t size, const std::string& etag, const Location& to) {
+absl::StatusOr<ObjectInfo> IndexPlaces::Copy(const Location& from, uint64_t size, const std::string& etag,
+                                             const Location& to) {
   const uint64_t piece_bytes = ReadAhead::PieceBytes(runtime_.memory());
   uint64_t asked = 0;
   ReadAhead reads(*from.store, runtime_.memory(), [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
@@ -174,8 +179,9 @@ absl::StatusOr<PlacedIndex> IndexPlaces::BuildInCache(const ProgressFn& progress
                         ASSIGN_OR_RETURN(const Location cache, Cache());
                         absl::StatusOr<std::unique_ptr<ObjectWriter>> out = cache.store->Write(BuiltName(), {});
                         if (out.ok()) return out;
-                        return Annotate(out.status(), "the index can be kept neither beside the data nor in the cache folder (set "
-                                                      "MILLRACE_CACHE to a folder that can be written to)");
+                        return Annotate(out.status(),
+                                        "the index can be kept neither beside the data nor in the cache folder (set "
+                                        "MILLRACE_CACHE to a folder that can be written to)");
                       },
                       progress)
                       .status());
@@ -190,7 +196,8 @@ absl::StatusOr<PlacedIndex> IndexPlaces::PublishFromCache(PlacedIndex built) {
   if (!published.ok()) {
     // The data set can be used all the same, on this machine.
     Log(LogLevel::kInfo, "dataset",
-        fmt::format("the index is kept in {}, not beside the data: {}", built.uri, ToStd(published.status().message())));
+        fmt::format("the index is kept in {}, not beside the data: {}", built.uri,
+                    ToStd(published.status().message())));
     return built;
   }
   // Kept under the name by which OpenBeside will look for it.
@@ -215,7 +222,8 @@ absl::StatusOr<PlacedIndex> IndexPlaces::Build(const ProgressFn& progress) {
   };
   const absl::Status status = BuildIndex(runtime_, data_, open_index, progress).status();
   if (in_cache) {
-    Log(LogLevel::kInfo, "dataset", fmt::format("the index is kept in the cache folder, not beside the data: {}", ToStd(status.message())));
+    Log(LogLevel::kInfo, "dataset",
+        fmt::format("the index is kept in the cache folder, not beside the data: {}", ToStd(status.message())));
     return BuildInCache(progress);
   }
   RETURN_IF_ERROR(status);

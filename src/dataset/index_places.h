@@ -16,10 +16,11 @@ struct PlacedIndex {
   std::string uri;
 };
 
-/// The places where the index of one data set may lie: beside the data and in the cache folder. Blocking; not thread-safe.
+/// The places where the index of one data set may lie: beside the data and in the cache folder. Blocking; not
+/// thread-safe.
 ///
-/// In the cache folder, `H.index` is one that was built for the data, where H hashes their URI and the S3 endpoint, and `H-E.index`
-/// a copy of the one beside the data, where E hashes its ETag. A new copy replaces the older ones.
+/// In the cache folder, `H.index` is one that was built for the data, where H hashes their URI and the S3 endpoint,
+/// and `H-E.index` a copy of the one beside the data, where E hashes its ETag. A new copy replaces the older ones.
 class IndexPlaces {
  public:
   /// `cache_folder` as in OpenOptions. Touches nothing yet.

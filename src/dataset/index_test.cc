@@ -113,7 +113,8 @@ TEST(Index, FingerprintIsOfContentsAndOrderOnly) {
 TEST(Index, GoldenFile) {
   // Frozen: version 1 files must be read, and written the same, by every later version.
   Rng rng(HashKey(10, {5}));
-  const std::string bytes = Bytes(RandomModel(DataKind::kTar, 200, rng)) + Bytes(RandomModel(DataKind::kRawObjects, 100, rng));
+  const std::string bytes =
+      Bytes(RandomModel(DataKind::kTar, 200, rng)) + Bytes(RandomModel(DataKind::kRawObjects, 100, rng));
   EXPECT_EQ(HexEncode(Sha256(AsBytes(bytes))), "851a2579298ece5141e1a97e6890f49ecc370423351df97a24a249ea0ea26f29");
 }
 
@@ -154,7 +155,8 @@ TEST(Index, EveryTruncationIsNoticed) {
   for (size_t size = 0; size < good.size(); ++size) {
     const auto index = Index::FromBytes(good.substr(0, size));
     ASSERT_FALSE(index.ok()) << size;
-    ASSERT_EQ(index.status().code(), size < index_format::kHeadBytes ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kDataLoss);
+    ASSERT_EQ(index.status().code(),
+              size < index_format::kHeadBytes ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kDataLoss);
   }
   EXPECT_EQ(Index::FromBytes(good + "x").status().code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(Index::FromBytes(good + good).ok(), false);

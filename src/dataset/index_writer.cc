@@ -53,7 +53,8 @@ bool ParsePartCount(std::string_view text, uint64_t* value) {
 }
 
 void AppendHexBytes(std::string& out, std::string_view hex) {
-  for (size_t i = 0; i < hex.size(); i += 2) out.push_back(static_cast<char>(HexDigit(hex[i]) << 4 | HexDigit(hex[i + 1])));
+  for (size_t i = 0; i < hex.size(); i += 2)
+    out.push_back(static_cast<char>(HexDigit(hex[i]) << 4 | HexDigit(hex[i + 1])));
 }
 
 void AppendEtag(std::string& out, std::string_view etag) {
@@ -61,7 +62,8 @@ void AppendEtag(std::string& out, std::string_view etag) {
   if (IsHexMd5(etag)) {
     AppendVarint(out, kEtagHex);
     AppendHexBytes(out, etag);
-  } else if (etag.size() > 33 && etag[32] == '-' && IsHexMd5(etag.substr(0, 32)) && ParsePartCount(etag.substr(33), &parts)) {
+  } else if (etag.size() > 33 && etag[32] == '-' && IsHexMd5(etag.substr(0, 32)) &&
+             ParsePartCount(etag.substr(33), &parts)) {
     AppendVarint(out, kEtagHexParts);
     AppendHexBytes(out, etag.substr(0, 32));
     AppendVarint(out, parts);
@@ -90,15 +92,18 @@ IndexWriter::~IndexWriter() = default;
 
 absl::Status IndexWriter::CheckSample(const NewSample& sample) const {
   if (sample.key.size() > kMaxNameBytes) {
-    return Refused(sample.key.substr(0, 100), fmt::format("key of {} bytes (at most {} are allowed)", sample.key.size(), kMaxNameBytes));
+    return Refused(sample.key.substr(0, 100),
+                   fmt::format("key of {} bytes (at most {} are allowed)", sample.key.size(), kMaxNameBytes));
   }
   if (sample.fields.empty() || sample.fields.size() > kMaxSampleFields) {
     return Refused(sample.key, fmt::format("{} fields (1 to {} are allowed)", sample.fields.size(), kMaxSampleFields));
   }
   uint64_t end = open_end_;
   for (const NewSampleField& field : sample.fields) {
-    if (field.offset < AlignToUnit(end, unit_) || field.offset % unit_ != 0 || field.offset > kMaxOffset || field.length > kMaxOffset) {
-      return Refused(sample.key, fmt::format("its field '{}' lies at offset {}, not behind what comes before it", field.name, field.offset));
+    if (field.offset < AlignToUnit(end, unit_) || field.offset % unit_ != 0 || field.offset > kMaxOffset ||
+        field.length > kMaxOffset) {
+      return Refused(sample.key, fmt::format("its field '{}' lies at offset {}, not behind what comes before it",
+                                             field.name, field.offset));
     }
     if (field.name == kClassField && kind_ == DataKind::kRawObjects && !sample.label.empty()) {
       return Refused(sample.key, "it has the field 'cls' twice: by its folder and by its name; rename the object");
@@ -112,9 +117,10 @@ absl::StatusOr<uint32_t> IndexWriter::FieldId(std::string_view name) {
   scratch_.assign(name);
   if (const auto it = field_ids_.find(scratch_); it != field_ids_.end()) return it->second;
   if (name.size() > kMaxNameBytes || field_names_.size() == kMaxFieldNames) {
-    return Refused(name.substr(0, 100), fmt::format("the data set has more than {} names of fields; a sample's key ends at the first dot "
-                                                    "of the name, the rest names the field",
-                                                    kMaxFieldNames));
+    return Refused(name.substr(0, 100),
+                   fmt::format("the data set has more than {} names of fields; a sample's key ends at the first dot "
+                               "of the name, the rest names the field",
+                               kMaxFieldNames));
   }
   const auto id = static_cast<uint32_t>(field_names_.size());
   field_ids_.emplace(scratch_, id);
@@ -146,9 +152,11 @@ absl::StatusOr<uint32_t> IndexWriter::LayoutId(const NewSample& sample, bool* ir
   }
   if (const auto it = layout_ids_.find(layout); it != layout_ids_.end()) return it->second;
   if (layout_ids_.size() == kMaxLayouts || layouts_.size() > kMaxNamesBytes / 4) {
-    return Refused(sample.key, fmt::format("the data set has more than {} different sets of fields; a sample's key ends at the first dot "
-                                           "of the name, the rest names the field",
-                                           kMaxLayouts));
+    return Refused(
+        sample.key,
+        fmt::format("the data set has more than {} different sets of fields; a sample's key ends at the first dot "
+                    "of the name, the rest names the field",
+                    kMaxLayouts));
   }
   const auto id = static_cast<uint32_t>(layout_ids_.size());
   layouts_.append(layout);
@@ -170,8 +178,9 @@ absl::Status IndexWriter::CountLabel(std::string_view label, uint32_t* ordinal) 
       return absl::OkStatus();
     }
     if (classes_.size() == kMaxClasses || label.size() > kMaxNameBytes) {
-      return Refused(label.substr(0, 100), fmt::format("more than {} class folders; the class of an object is the first folder below the URI",
-                                                       kMaxClasses));
+      return Refused(label.substr(0, 100),
+                     fmt::format("more than {} class folders; the class of an object is the first folder below the URI",
+                                 kMaxClasses));
     }
     it = class_ids_.emplace(last_label_, static_cast<uint32_t>(classes_.size())).first;
     classes_.push_back({.name = last_label_, .samples = 0});
@@ -207,7 +216,8 @@ absl::Status IndexWriter::AddSample(const NewSample& sample) {
     previous_end_ = 0;
   }
   const bool new_object = block_object_ != objects_;
-  AppendVarint(block.payload, uint64_t{layout} << kSampleFlagBits | (new_object ? kSampleNewObject : 0) | (irregular ? kSampleIrregular : 0));
+  AppendVarint(block.payload, uint64_t{layout} << kSampleFlagBits | (new_object ? kSampleNewObject : 0) |
+                                  (irregular ? kSampleIrregular : 0));
   if (new_object) {
     AppendVarint(block.payload, objects_ - block_object_ - 1);
     block_object_ = objects_;
@@ -240,7 +250,8 @@ absl::Status IndexWriter::AddObject(const IndexedObject& object) {
     return Refused(object.key.substr(0, 100), "the index cannot hold an object with a key or an ETag of that length");
   }
   if (objects_ > 0 && object.key <= last_object_key_) {
-    return Refused(object.key, fmt::format("comes after '{}'; objects must be listed in bytewise order of keys", last_object_key_));
+    return Refused(object.key,
+                   fmt::format("comes after '{}'; objects must be listed in bytewise order of keys", last_object_key_));
   }
   if (objects_ == UINT32_MAX) return Refused(object.key, "an index holds at most 2^32 - 1 objects");
   last_object_key_ = object.key;
@@ -293,7 +304,8 @@ std::string IndexWriter::Names() const {
   return names;
 }
 
-std::string IndexWriter::Foot(uint64_t object_table, uint64_t sample_table, uint64_t names, std::string_view names_bytes) const {
+std::string IndexWriter::Foot(uint64_t object_table, uint64_t sample_table, uint64_t names,
+                              std::string_view names_bytes) const {
   std::string foot;
   AppendLe(foot, samples_);
   AppendLe(foot, objects_);
@@ -328,7 +340,8 @@ absl::StatusOr<IndexSummary> IndexWriter::Finish() {
   }
   const uint64_t names_at = written_;
   const std::string names = Names();
-  if (names.size() > kMaxNamesBytes) return absl::InvalidArgumentError("the names of fields and classes take more than 1 GiB");
+  if (names.size() > kMaxNamesBytes)
+    return absl::InvalidArgumentError("the names of fields and classes take more than 1 GiB");
   RETURN_IF_ERROR(Append(names));
   RETURN_IF_ERROR(Append(Foot(tables[0], tables[1], names_at, names)));
   RETURN_IF_ERROR(Flush());

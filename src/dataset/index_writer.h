@@ -26,8 +26,8 @@ struct NewSample {
   std::string_view key;
   std::span<const NewSampleField> fields;  // as they are stored: ascending offsets, at least one
   uint32_t crc32c = 0;                     // of the span
-  /// Raw objects: the folder, which becomes the inline field `cls` ("" = none). Tar: the contents of `cls` where they are a
-  /// number, for the statistics of classes only ("" = none).
+  /// Raw objects: the folder, which becomes the inline field `cls` ("" = none). Tar: the contents of `cls` where
+  /// they are a number, for the statistics of classes only ("" = none).
   std::string_view label;
 };
 
@@ -40,16 +40,16 @@ struct IndexSummary {
   std::vector<std::string> field_names;  // in bytewise order
 };
 
-/// Writes an index front to back while samples come, into any store. Memory: half a byte for each sample, plus the names of
-/// fields and classes (bounded, see index_format.h). Nothing is visible before Finish succeeds. Not thread-safe; after an error
-/// only destruction is allowed.
+/// Writes an index front to back while samples come, into any store. Memory: half a byte for each sample, plus the
+/// names of fields and classes (bounded, see index_format.h). Nothing is visible before Finish succeeds. Not
+/// thread-safe; after an error only destruction is allowed.
 class IndexWriter {
  public:
   IndexWriter(DataKind kind, std::unique_ptr<ObjectWriter> out);
   ~IndexWriter();
 
-  /// A sample of the object that the next AddObject names. Samples of an object come in order of offset. InvalidArgument, with the
-  /// sample's key, when a bound of the format is exceeded or fields overlap.
+  /// A sample of the object that the next AddObject names. Samples of an object come in order of offset.
+  /// InvalidArgument, with the sample's key, when a bound of the format is exceeded or fields overlap.
   absl::Status AddSample(const NewSample& sample);
 
   /// Ends an object. Objects come in ascending order of keys.
@@ -92,7 +92,7 @@ class IndexWriter {
   Block objects_block_;
   uint64_t samples_ = 0;
   uint64_t objects_ = 0;
-  bool open_object_ = false;  // samples wait for their object
+  bool open_object_ = false;   // samples wait for their object
   uint64_t block_object_ = 0;  // object of the latest sample in the block
   uint64_t previous_end_ = 0;  // of the latest sample of the same object and block
   uint64_t open_end_ = 0;      // of the latest sample of the open object

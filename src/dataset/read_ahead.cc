@@ -29,7 +29,8 @@ ReadAhead::ReadAhead(ObjectStore& store, MemoryBudget& memory, Source source)
 ReadAhead::~ReadAhead() {
   stop_.request_stop();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot->done; }); });
+  changed_.wait(lock,
+                [&] { return std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot->done; }); });
 }
 
 void ReadAhead::Start(Request request, Reservation memory) {
@@ -49,12 +50,13 @@ void ReadAhead::Start(Request request, Reservation memory) {
   options.if_match = std::move(request.if_match);
   options.checksums = std::move(request.checksums);
   options.stop = stop_.get_token();
-  store_.Get(std::move(request.key), raw->result.bytes.span(), std::move(options), [this, raw](absl::StatusOr<GetResult> result) {
-    std::lock_guard lock(mutex_);
-    raw->status = result.status();
-    raw->done = true;
-    changed_.notify_all();  // under the lock: the owner may be gone right after
-  });
+  store_.Get(std::move(request.key), raw->result.bytes.span(), std::move(options),
+             [this, raw](absl::StatusOr<GetResult> result) {
+               std::lock_guard lock(mutex_);
+               raw->status = result.status();
+               raw->done = true;
+               changed_.notify_all();  // under the lock: the owner may be gone right after
+             });
 }
 
 absl::Status ReadAhead::Fill() {
@@ -71,9 +73,9 @@ absl::Status ReadAhead::Fill() {
     Reservation memory = memory_.TryReserve(bytes);
     if (!memory) {
       if (!slots_.empty()) break;
-      return absl::ResourceExhaustedError(fmt::format("{}: reading needs {} of memory; {} of {} are in use: raise the limit",
-                                                      store_.Uri(refused_->key), FormatSize(bytes), FormatSize(memory_.used()),
-                                                      FormatSize(memory_.limit())));
+      return absl::ResourceExhaustedError(
+          fmt::format("{}: reading needs {} of memory; {} of {} are in use: raise the limit", store_.Uri(refused_->key),
+                      FormatSize(bytes), FormatSize(memory_.used()), FormatSize(memory_.limit())));
     }
     Start(*std::move(refused_), std::move(memory));
     refused_.reset();

@@ -17,11 +17,13 @@
 
 namespace millrace {
 
-/// Reads ranges of objects in parallel, ahead of who needs them, and hands them out in the order in which they were asked for. This
-/// is how whole data sets are scanned (building an index, packing), where first-byte latency must not be paid for each object.
+/// Reads ranges of objects in parallel, ahead of who needs them, and hands them out in the order in which they were
+/// asked for. This is how whole data sets are scanned (building an index, packing), where first-byte latency must
+/// not be paid for each object.
 ///
-/// Bounds: 256 requests, and the smaller of 128 MiB and half the budget in bytes; a larger single range is read alone. All bytes
-/// are reserved in the budget. Not thread-safe; the store must outlive it. The destructor cancels what is under way.
+/// Bounds: 256 requests, and the smaller of 128 MiB and half the budget in bytes; a larger single range is read
+/// alone. All bytes are reserved in the budget. Not thread-safe; the store must outlive it. The destructor cancels
+/// what is under way.
 class ReadAhead {
  public:
   struct Request {
@@ -43,8 +45,8 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  /// Waits for the next range; nullopt after the last. Let go of the result before, or the budget may refuse the next one:
-  /// ResourceExhausted, with the figure that would do. After an error only destruction is allowed.
+  /// Waits for the next range; nullopt after the last. Let go of the result before, or the budget may refuse the
+  /// next one: ResourceExhausted, with the figure that would do. After an error only destruction is allowed.
   absl::StatusOr<std::optional<Result>> Next();
 
   /// The largest range that scans should ask for: several fit into the bounds above.

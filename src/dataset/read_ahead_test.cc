@@ -20,8 +20,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Holds back reads until `release_at` of them wait, then answers on a thread of its own, in random order. The bytes are the low
-// byte of the offset; reads of "bad" fail.
+// Holds back reads until `release_at` of them wait, then answers on a thread of its own, in random order. The bytes
+// are the low byte of the offset; reads of "bad" fail.
 class ShufflingStore final : public ObjectStore {
  public:
   explicit ShufflingStore(size_t release_at) : release_at_(release_at) {}
@@ -172,7 +172,8 @@ TEST(ReadAhead, ABudgetThatIsTooSmallIsNamed) {
   ReadAhead reads(store, memory, Ranges({{0, 600'000}}));
   const absl::Status status = reads.Next().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(status.ToString(), HasSubstr("test://k: reading needs 585.9 KiB of memory; 512.0 KiB of 1.0 MiB are in use"));
+  EXPECT_THAT(status.ToString(),
+              HasSubstr("test://k: reading needs 585.9 KiB of memory; 512.0 KiB of 1.0 MiB are in use"));
 }
 
 TEST(ReadAhead, ErrorsOfTheStoreAndOfTheSource) {
@@ -182,7 +183,9 @@ TEST(ReadAhead, ErrorsOfTheStoreAndOfTheSource) {
   ReadAhead bad(store, memory, Ranges({{0, 10}}, "bad"));
   EXPECT_EQ(CountAll(bad, &status), 0u);
   EXPECT_EQ(status.message(), "test://bad: damaged");
-  ReadAhead broken(store, memory, []() -> absl::StatusOr<std::optional<ReadAhead::Request>> { return absl::NotFoundError("no list"); });
+  ReadAhead broken(store, memory, []() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
+    return absl::NotFoundError("no list");
+  });
   EXPECT_EQ(broken.Next().status().code(), absl::StatusCode::kNotFound);
 }
 

@@ -31,29 +31,33 @@ bool IsCompressedTar(std::string_view key) {
 }
 
 absl::Status Changed(const Location& data, std::string_view key, std::string_view how) {
-  return absl::FailedPreconditionError(fmt::format("{}: {}, so the index does not match the data any more; build it anew: millrace index {}",
-                                                   data.store->Uri(data.Key(key)), how, data.store->Uri(data.Key(""))));
+  return absl::FailedPreconditionError(
+      fmt::format("{}: {}, so the index does not match the data any more; build it anew: millrace index {}",
+                  data.store->Uri(data.Key(key)), how, data.store->Uri(data.Key(""))));
 }
 
 }  // namespace
 
 absl::Status SampleObjects::Take(ObjectInfo object) {
   if (object.key <= last_key_) {
-    return absl::FailedPreconditionError(fmt::format("{}: the store lists it after {}, not in bytewise order of keys; such a store "
-                                                     "(e.g. a directory bucket) cannot be indexed",
-                                                     data_.store->Uri(object.key), last_key_));
+    return absl::FailedPreconditionError(
+        fmt::format("{}: the store lists it after {}, not in bytewise order of keys; such a store "
+                    "(e.g. a directory bucket) cannot be indexed",
+                    data_.store->Uri(object.key), last_key_));
   }
   last_key_ = object.key;
   std::string key = object.key.substr(data_.Key("").size());
   if (key == kIncompleteName) {
-    return absl::FailedPreconditionError(fmt::format("{}: this data set is being packed, or packing it was interrupted; run `millrace pack "
-                                                     "--force` again to complete it",
-                                                     data_.store->Uri(data_.Key(""))));
+    return absl::FailedPreconditionError(
+        fmt::format("{}: this data set is being packed, or packing it was interrupted; run `millrace pack "
+                    "--force` again to complete it",
+                    data_.store->Uri(data_.Key(""))));
   }
   if (key.empty() || key.ends_with('/') || IsHidden(key)) return absl::OkStatus();
   if (IsCompressedTar(key)) {
-    return absl::InvalidArgumentError(fmt::format("{}: a compressed shard; samples can be read singly only from plain tar: decompress it",
-                                                  data_.store->Uri(object.key)));
+    return absl::InvalidArgumentError(
+        fmt::format("{}: a compressed shard; samples can be read singly only from plain tar: decompress it",
+                    data_.store->Uri(object.key)));
   }
   const DataKind kind = key.ends_with(".tar") ? DataKind::kTar : DataKind::kRawObjects;
   if (kind == DataKind::kRawObjects && !SplitSampleName(key)) return absl::OkStatus();
@@ -61,9 +65,9 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
     kind_ = kind;
     first_sample_ = object.key;
   } else if (kind != kind_) {
-    return absl::InvalidArgumentError(
-        fmt::format("{}: holds both tar shards and other files ('{}' and '{}'); give the URI of a folder with only one of them",
-                    data_.store->Uri(data_.Key("")), data_.store->Uri(first_sample_), data_.store->Uri(object.key)));
+    return absl::InvalidArgumentError(fmt::format(
+        "{}: holds both tar shards and other files ('{}' and '{}'); give the URI of a folder with only one of them",
+        data_.store->Uri(data_.Key("")), data_.store->Uri(first_sample_), data_.store->Uri(object.key)));
   }
   listed_bytes_ += object.size;
   ahead_.push_back({.key = std::move(key), .size = object.size, .etag = std::move(object.etag)});

@@ -20,15 +20,16 @@ inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 
 /// Lists the objects of a data set that hold samples, in index order, a few pages ahead.
 ///
-/// Passed over are folder markers (keys ending in '/'), whatever is hidden (a component that starts with a dot), and objects whose
-/// name makes no sample (sample_name.h), e.g. LICENSE. What remains must be tar shards only (*.tar) or raw objects only:
-/// InvalidArgument names one of each otherwise, and a compressed shard. Blocking; not thread-safe.
+/// Passed over are folder markers (keys ending in '/'), whatever is hidden (a component that starts with a dot),
+/// and objects whose name makes no sample (sample_name.h), e.g. LICENSE. What remains must be tar shards only
+/// (*.tar) or raw objects only: InvalidArgument names one of each otherwise, and a compressed shard. Blocking; not
+/// thread-safe.
 class SampleObjects {
  public:
   explicit SampleObjects(const Location& data) : data_(data) {}
 
-  /// The next object, its key taken below the data set's URI; nullopt after the last. FailedPrecondition when the data set is not
-  /// complete (kIncompleteName), or the store lists keys out of order.
+  /// The next object, its key taken below the data set's URI; nullopt after the last. FailedPrecondition when the
+  /// data set is not complete (kIncompleteName), or the store lists keys out of order.
   absl::StatusOr<std::optional<IndexedObject>> Next();
 
   /// Of the objects returned so far; meaningless before the first.
@@ -51,9 +52,9 @@ class SampleObjects {
   uint64_t listed_bytes_ = 0;
 };
 
-/// Compares the objects of an index with those of the store: FailedPrecondition for the first that was changed, added or removed.
-/// Does nothing for data sets of more than 10,000 objects, where listing takes too long to do on each opening; reads of them
-/// still notice changed objects by their ETags.
+/// Compares the objects of an index with those of the store: FailedPrecondition for the first that was changed,
+/// added or removed. Does nothing for data sets of more than 10,000 objects, where listing takes too long to do on
+/// each opening; reads of them still notice changed objects by their ETags.
 absl::Status CheckObjects(const Location& data, const Index& index);
 
 }  // namespace millrace

@@ -27,8 +27,8 @@ int64_t RoundToEven(double x) {
   return whole + whole % 2;
 }
 
-/// low * (high / low)^u: log-uniform for a uniform u in [0, 1). Built from the bits of u with square roots alone, because exp and log
-/// differ in the last digit between versions of the C library.
+/// low * (high / low)^u: log-uniform for a uniform u in [0, 1). Built from the bits of u with square roots alone,
+/// because exp and log differ in the last digit between versions of the C library.
 double LogUniform(double low, double high, double u) {
   double value = low;
   double root = high / low;

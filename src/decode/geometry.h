@@ -4,8 +4,8 @@
 
 #include "decode/image.h"
 
-/// Which part of an image becomes the output. Pure arithmetic on sizes; only operations that IEEE 754 defines exactly, so that every
-/// machine draws the same rectangles.
+/// Which part of an image becomes the output. Pure arithmetic on sizes; only operations that IEEE 754 defines exactly,
+/// so that every machine draws the same rectangles.
 
 namespace millrace {
 
@@ -23,16 +23,18 @@ struct SourceCrop {
   bool flip = false;
 };
 
-/// Without augmentation: torchvision's Resize (so that the image just covers spec.height x spec.width, the longer side rounded down)
-/// and CenterCrop; the rectangle is what that crop shows of the source, and the filter sees its surroundings.
+/// Without augmentation: torchvision's Resize (so that the image just covers spec.height x spec.width, the longer side
+/// rounded down) and CenterCrop; the rectangle is what that crop shows of the source, and the filter sees its
+/// surroundings.
 SourceCrop CenterCrop(ImageSize image, const ImageSpec& spec);
 
-/// With augmentation: torchvision's RandomResizedCrop (ten tries, then a central crop of the nearest allowed ratio) and horizontal
-/// flip. A function of (image, spec, key). The rectangle has whole pixels and the filter does not see beyond it.
+/// With augmentation: torchvision's RandomResizedCrop (ten tries, then a central crop of the nearest allowed ratio) and
+/// horizontal flip. A function of (image, spec, key). The rectangle has whole pixels and the filter does not see beyond
+/// it.
 SourceCrop RandomCrop(ImageSize image, const ImageSpec& spec, uint64_t key);
 
-/// The part of 1/`denominator` by which a JPEG may be shrunk while it is decoded: the largest of 8, 4, 2, 1 that leaves at least as
-/// many pixels as the output needs in both directions.
+/// The part of 1/`denominator` by which a JPEG may be shrunk while it is decoded: the largest of 8, 4, 2, 1 that leaves
+/// at least as many pixels as the output needs in both directions.
 int ChooseDenominator(const SourceCrop& crop, const ImageSpec& spec);
 
 }  // namespace millrace

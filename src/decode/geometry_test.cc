@@ -1,10 +1,10 @@
 #include "decode/geometry.h"
 
-#include <cmath>
-#include <vector>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -38,7 +38,9 @@ TEST(CenterCropTest, PortraitKeepsTheWidth) {
   ExpectRect(crop, 0, 37 * 640.0 / 298, 480, 224 * 640.0 / 298);
 }
 
-TEST(CenterCropTest, SameSizeIsTheIdentity) { ExpectRect(CenterCrop({28, 28}, Spec(28, 28)), 0, 0, 28, 28); }
+TEST(CenterCropTest, SameSizeIsTheIdentity) {
+  ExpectRect(CenterCrop({28, 28}, Spec(28, 28)), 0, 0, 28, 28);
+}
 
 TEST(CenterCropTest, OddRestsRoundHalfToEvenAsPythonDoes) {
   ExpectRect(CenterCrop({105, 100}, Spec(100, 100)), 2, 0, 100, 100);  // 2.5 -> 2
@@ -81,8 +83,10 @@ TEST(RandomCropTest, GoldenValues) {
   // Every recorded digest with --augment depends on these: they change only with a new version of the position format.
   const SourceCrop a = RandomCrop({640, 480}, Spec(224, 224), 0);
   const SourceCrop b = RandomCrop({640, 480}, Spec(224, 224), 12345);
-  EXPECT_THAT((std::vector<double>{a.x, a.y, a.width, a.height, a.flip ? 1.0 : 0.0}), ::testing::ElementsAre(309, 151, 259, 227, 0));
-  EXPECT_THAT((std::vector<double>{b.x, b.y, b.width, b.height, b.flip ? 1.0 : 0.0}), ::testing::ElementsAre(198, 16, 434, 327, 1));
+  EXPECT_THAT((std::vector<double>{a.x, a.y, a.width, a.height, a.flip ? 1.0 : 0.0}),
+              ::testing::ElementsAre(309, 151, 259, 227, 0));
+  EXPECT_THAT((std::vector<double>{b.x, b.y, b.width, b.height, b.flip ? 1.0 : 0.0}),
+              ::testing::ElementsAre(198, 16, 434, 327, 1));
 }
 
 TEST(RandomCropTest, FollowsTheDistributionOfRandomResizedCrop) {

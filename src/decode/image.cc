@@ -1,13 +1,13 @@
 #include "decode/image.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <string_view>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "base/crypto.h"
 #include "decode/geometry.h"
@@ -32,16 +32,11 @@ using std::string_view_literals::operator""sv;
 
 /// Formats that people store as images, to name what cannot be decoded.
 constexpr Magic kForeign[] = {
-    {0, "GIF8"sv, "GIF"},
-    {8, "WEBP"sv, "WebP"},
-    {0, "II*\0"sv, "TIFF"},
-    {0, "MM\0*"sv, "TIFF"},
-    {0, "BM"sv, "BMP"},
-    {4, "ftypavif"sv, "AVIF"},
-    {4, "ftyphei"sv, "HEIF"},
-    {4, "jP  \r\n"sv, "JPEG 2000"},
-    {4, "JXL \r\n"sv, "JPEG XL"},
-    {0, "\xff\x0a"sv, "JPEG XL"},
+    {0, "GIF8"sv, "GIF"},         {8, "WEBP"sv, "WebP"},
+    {0, "II*\0"sv, "TIFF"},       {0, "MM\0*"sv, "TIFF"},
+    {0, "BM"sv, "BMP"},           {4, "ftypavif"sv, "AVIF"},
+    {4, "ftyphei"sv, "HEIF"},     {4, "jP  \r\n"sv, "JPEG 2000"},
+    {4, "JXL \r\n"sv, "JPEG XL"}, {0, "\xff\x0a"sv, "JPEG XL"},
 };
 
 absl::StatusOr<Format> Sniff(ByteSpan encoded) {
@@ -50,8 +45,8 @@ absl::StatusOr<Format> Sniff(ByteSpan encoded) {
   if (text.starts_with("\x89PNG\r\n\x1a\n"sv)) return Format::kPng;
   for (const Magic& magic : kForeign) {
     if (text.size() >= magic.offset && text.substr(magic.offset).starts_with(magic.bytes)) {
-      return absl::InvalidArgumentError(
-          fmt::format("cannot decode an image of type {}; Millrace decodes JPEG and PNG, so convert it when packing", magic.name));
+      return absl::InvalidArgumentError(fmt::format(
+          "cannot decode an image of type {}; Millrace decodes JPEG and PNG, so convert it when packing", magic.name));
     }
   }
   if (text.empty()) return absl::DataLossError("the image is empty (0 bytes)");
@@ -108,7 +103,8 @@ class Output {
  private:
   using Tables = std::array<std::array<float, 256>, 3>;
 
-  /// All that normalisation can yield. Looked up instead of calculated: exact to the last digit, on every instruction set.
+  /// All that normalisation can yield. Looked up instead of calculated: exact to the last digit, on every instruction
+  /// set.
   void BuildTable(const ImageSpec& spec) {
     if (table_mean_ == spec.mean && table_std_ == spec.std) return;
     for (int c = 0; c < 3; ++c) {
@@ -127,7 +123,8 @@ class Output {
     if (spec_->layout == Layout::kNhwc) {
       uint8_t* to = out_ + width * channels * y * sizeof(float);
       for (size_t x = 0; x < width; ++x) {
-        for (size_t c = 0; c < channels; ++c, to += sizeof(float)) std::memcpy(to, &table_[c][*packed++], sizeof(float));
+        for (size_t c = 0; c < channels; ++c, to += sizeof(float))
+          std::memcpy(to, &table_[c][*packed++], sizeof(float));
       }
       return;
     }
@@ -217,7 +214,8 @@ ImageDecoder::~ImageDecoder() = default;
 absl::Status ImageDecoder::Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
                                   MutableByteSpan pixels) {
   RETURN_IF_ERROR(spec.Check());
-  if (out.size() != spec.bytes()) return Invalid(fmt::format("room for {} bytes; an image takes {}", out.size(), spec.bytes()));
+  if (out.size() != spec.bytes())
+    return Invalid(fmt::format("room for {} bytes; an image takes {}", out.size(), spec.bytes()));
   if (!pixels.empty() && pixels.size() != spec.pixels()) {
     return Invalid(fmt::format("room for {} pixel bytes; an image has {}", pixels.size(), spec.pixels()));
   }

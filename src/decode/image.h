@@ -22,7 +22,7 @@ struct ImageSpec {
   Layout layout = Layout::kNhwc;
 
   // Augmentation, with torchvision's defaults.
-  std::array<double, 2> crop_scale{0.08, 1.0};       // part of the image's area
+  std::array<double, 2> crop_scale{0.08, 1.0};         // part of the image's area
   std::array<double, 2> crop_ratio{3.0 / 4, 4.0 / 3};  // width / height
   double flip_probability = 0.5;
 
@@ -42,17 +42,22 @@ struct ImageSize {
 };
 absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded);
 
-/// Decodes JPEG and PNG. Owns reusable scratch memory, so keep one a thread. Not thread-safe. The output is a pure function of
-/// (bytes, spec, key): the same on every thread and machine of an architecture.
+/// Decodes JPEG and PNG. Owns reusable scratch memory, so keep one a thread. Not thread-safe. The output is a pure
+/// function of (bytes, spec, key): the same on every thread and machine of an architecture.
+///
+/// Pixels are those of Pillow's convert("RGB") or convert("L"), but that 16-bit samples keep their high byte:
+/// transparency is dropped, EXIF orientation and colour profiles are not applied. Geometry is torchvision's
+/// (decode/geometry.h). A JPEG that is much larger than needed is shrunk to 1/2, 1/4 or 1/8 while it is decoded. Images
+/// above 65,500 pixels a side or 2^28 in all are refused.
 class ImageDecoder {
  public:
   ImageDecoder();
   ~ImageDecoder();
 
-  /// Writes one image of spec.bytes() bytes to `out`. `key` seeds the augmentation (unused otherwise). When `pixels` is not empty
-  /// (spec.pixels() bytes), it also gets the final u8 HWC pixels, before normalisation. DataLoss when the bytes are not a whole,
-  /// sound image (warnings of the codec, such as a premature end, count as damage); InvalidArgument for a format that is not
-  /// supported. `out` is unspecified after an error.
+  /// Writes one image of spec.bytes() bytes to `out`. `key` seeds the augmentation (unused otherwise). When `pixels` is
+  /// not empty (spec.pixels() bytes), it also gets the final u8 HWC pixels, before normalisation. DataLoss when the
+  /// bytes are not a whole, sound image (warnings of the codec, such as a premature end, count as damage);
+  /// InvalidArgument for a format that is not supported. `out` is unspecified after an error.
   absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
                       MutableByteSpan pixels = {});
 

@@ -1,5 +1,5 @@
-// Decodes arbitrary bytes. The first two bytes choose the output, so that crops, shrinking and enlarging all take part; images above a
-// million pixels are left out, because they are slow and take no other path.
+// Decodes arbitrary bytes. The first two bytes choose the output, so that crops, shrinking and enlarging all take part;
+// images above a million pixels are left out, because they are slow and take no other path.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,13 +1,13 @@
 #include "decode/image.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include "decode/geometry.h"
 #include "decode/resample.h"
@@ -17,8 +17,8 @@
 namespace millrace {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::DecodeWhole;
+using ::testing::HasSubstr;
 using testing::JpegKind;
 using testing::JpegOptions;
 using testing::MakeJpeg;
@@ -40,7 +40,8 @@ absl::StatusOr<std::vector<uint8_t>> Decode(std::string_view encoded, const Imag
   return out;
 }
 
-void ExpectError(std::string_view encoded, absl::StatusCode code, std::string_view message, const ImageSpec& spec = Spec(8, 8)) {
+void ExpectError(std::string_view encoded, absl::StatusCode code, std::string_view message,
+                 const ImageSpec& spec = Spec(8, 8)) {
   const auto out = Decode(encoded, spec);
   ASSERT_FALSE(out.ok());
   EXPECT_EQ(out.status().code(), code) << out.status();
@@ -65,31 +66,37 @@ std::vector<uint8_t> ExpectedJpeg(const std::string& jpeg, const ImageSpec& spec
   pixels.resize(pixels.size() + kernels::kSlackBytes);
   ResizeAxis horizontal;
   ResizeAxis vertical;
-  horizontal.Build(crop.x / *part, crop.width / *part, crop.left / *part, (crop.right + *part - 1) / *part, spec.width, crop.flip);
-  vertical.Build(crop.y / *part, crop.height / *part, crop.top / *part, (crop.bottom + *part - 1) / *part, spec.height, false);
+  horizontal.Build(crop.x / *part, crop.width / *part, crop.left / *part, (crop.right + *part - 1) / *part, spec.width,
+                   crop.flip);
+  vertical.Build(crop.y / *part, crop.height / *part, crop.top / *part, (crop.bottom + *part - 1) / *part, spec.height,
+                 false);
   EXPECT_LE(horizontal.end(), size.width);
   EXPECT_LE(vertical.end(), size.height);
   StreamResizer resizer;
   EXPECT_TRUE(resizer.Start(horizontal, vertical, bytes).ok());
   std::vector<uint8_t> out;
   for (int y = vertical.begin(); y < vertical.end(); ++y) {
-    resizer.Push(pixels.data() + (static_cast<size_t>(y) * size.width + horizontal.begin()) * bytes,
-                 [&](int, const uint8_t* row) { out.insert(out.end(), row, row + static_cast<size_t>(spec.width) * bytes); });
+    resizer.Push(
+        pixels.data() + (static_cast<size_t>(y) * size.width + horizontal.begin()) * bytes,
+        [&](int, const uint8_t* row) { out.insert(out.end(), row, row + static_cast<size_t>(spec.width) * bytes); });
   }
   return spec.channels == 3 ? Packed(out) : out;
 }
 
 TEST(JpegTest, FullSizeEqualsPlainLibjpegToTheBit) {
-  for (const JpegKind kind : {JpegKind::kYcc420, JpegKind::kYcc422, JpegKind::kYcc444, JpegKind::kRgb, JpegKind::kGrey}) {
+  for (const JpegKind kind :
+       {JpegKind::kYcc420, JpegKind::kYcc422, JpegKind::kYcc444, JpegKind::kRgb, JpegKind::kGrey}) {
     for (const bool progressive : {false, true}) {
-      for (const auto& [width, height] : std::vector<std::pair<int, int>>{{1, 1}, {7, 5}, {16, 16}, {33, 50}, {64, 48}, {101, 67}}) {
+      for (const auto& [width, height] :
+           std::vector<std::pair<int, int>>{{1, 1}, {7, 5}, {16, 16}, {33, 50}, {64, 48}, {101, 67}}) {
         const std::string jpeg = MakeJpeg(width, height, {.kind = kind, .progressive = progressive});
         for (const int channels : {3, 1}) {
           ImageSize size;
           const std::vector<uint8_t> whole = DecodeWhole(jpeg, 1, channels, &size);
           const auto out = Decode(jpeg, Spec(height, width, channels));
           ASSERT_TRUE(out.ok()) << out.status();
-          EXPECT_EQ(*out, channels == 3 ? Packed(whole) : whole) << static_cast<int>(kind) << " " << width << "x" << height;
+          EXPECT_EQ(*out, channels == 3 ? Packed(whole) : whole)
+              << static_cast<int>(kind) << " " << width << "x" << height;
         }
       }
     }
@@ -101,7 +108,8 @@ TEST(JpegTest, DecodingThePartEqualsCroppingTheWholeToTheBit) {
   for (const JpegKind kind : {JpegKind::kYcc420, JpegKind::kYcc422, JpegKind::kYcc444, JpegKind::kGrey}) {
     for (const bool progressive : {false, true}) {
       for (const auto& [width, height] : std::vector<std::pair<int, int>>{{320, 240}, {163, 211}, {497, 97}}) {
-        const std::string jpeg = MakeJpeg(width, height, {.kind = kind, .progressive = progressive, .restart_rows = width % 3});
+        const std::string jpeg =
+            MakeJpeg(width, height, {.kind = kind, .progressive = progressive, .restart_rows = width % 3});
         for (uint64_t key = 0; key < 24; ++key) {
           ImageSpec spec = Spec(static_cast<int>(9 + key * 5), static_cast<int>(20 + key * 3), key % 2 == 0 ? 3 : 1);
           spec.augment = key % 4 != 3;
@@ -109,8 +117,8 @@ TEST(JpegTest, DecodingThePartEqualsCroppingTheWholeToTheBit) {
           const std::vector<uint8_t> expected = ExpectedJpeg(jpeg, spec, key, &part);
           const auto out = Decode(jpeg, spec, key);
           ASSERT_TRUE(out.ok()) << out.status();
-          ASSERT_EQ(*out, expected) << "kind " << static_cast<int>(kind) << " progressive " << progressive << " " << width << "x"
-                                    << height << " key " << key << " part " << part;
+          ASSERT_EQ(*out, expected) << "kind " << static_cast<int>(kind) << " progressive " << progressive << " "
+                                    << width << "x" << height << " key " << key << " part " << part;
           ++parts[part];
         }
       }
@@ -157,7 +165,8 @@ TEST(JpegTest, EveryTruncationIsDataLoss) {
     for (const ImageSpec& spec : {Spec(48, 40), Spec(5, 40)}) {  // the whole; a part in the middle
       for (size_t length = 0; length < jpeg.size(); ++length) {
         const auto out = Decode(std::string_view(jpeg).substr(0, length), spec);
-        ASSERT_EQ(out.status().code(), absl::StatusCode::kDataLoss) << length << " of " << jpeg.size() << ": " << out.status();
+        ASSERT_EQ(out.status().code(), absl::StatusCode::kDataLoss)
+            << length << " of " << jpeg.size() << ": " << out.status();
       }
     }
     EXPECT_TRUE(Decode(jpeg + "trailing bytes are not part of the image", Spec(5, 40)).ok());
@@ -187,7 +196,8 @@ TEST(JpegTest, FlippedBytesNeverCrash) {
         const auto out = Decode(bad, spec, i);
         if (out.ok()) continue;
         ++damaged;
-        ASSERT_TRUE(out.status().code() == absl::StatusCode::kDataLoss || out.status().code() == absl::StatusCode::kInvalidArgument)
+        ASSERT_TRUE(out.status().code() == absl::StatusCode::kDataLoss ||
+                    out.status().code() == absl::StatusCode::kInvalidArgument)
             << out.status();
         ASSERT_FALSE(out.status().message().empty());
       }
@@ -220,7 +230,8 @@ std::string WithSize(std::string jpeg, char marker, int width, int height) {
 
 TEST(JpegTest, EnormousClaimsAreRefusedAtOnce) {
   const std::string jpeg = MakeJpeg(16, 16);
-  ExpectError(WithSize(jpeg, '\xc0', 65500, 65500), absl::StatusCode::kInvalidArgument, "65500 x 65500 pixels is refused");
+  ExpectError(WithSize(jpeg, '\xc0', 65500, 65500), absl::StatusCode::kInvalidArgument,
+              "65500 x 65500 pixels is refused");
   ExpectError(WithSize(jpeg, '\xc0', 65535, 16), absl::StatusCode::kInvalidArgument, "65500");
   ExpectError(WithSize(jpeg, '\xc0', 0, 16), absl::StatusCode::kDataLoss, "damaged");
   ExpectError(WithSize(jpeg, '\xc0', 16000, 16000), absl::StatusCode::kDataLoss, "damaged");
@@ -237,7 +248,8 @@ TEST(JpegTest, TablesOfAnEarlierImageAreNotUsed) {
   const std::string good = MakeJpeg(16, 16);
   std::string bare = good;
   for (size_t at; (at = bare.find("\xff\xdb")) != std::string::npos;) {
-    bare.erase(at, 2 + static_cast<size_t>(static_cast<uint8_t>(bare[at + 2]) << 8 | static_cast<uint8_t>(bare[at + 3])));
+    bare.erase(at,
+               2 + static_cast<size_t>(static_cast<uint8_t>(bare[at + 2]) << 8 | static_cast<uint8_t>(bare[at + 3])));
   }
   ImageDecoder decoder;
   const ImageSpec spec = Spec(16, 16);
@@ -255,10 +267,12 @@ TEST(PngTest, EveryColourTypeAndDepth) {
       for (const bool interlaced : {false, true}) {
         for (const auto& [width, height] : std::vector<std::pair<int, int>>{{1, 1}, {5, 3}, {37, 29}, {64, 64}}) {
           if (interlaced && depth < 8) continue;  // spng cannot write those
-          const testing::Png png = MakePng(width, height, {.color_type = color_type, .depth = depth, .interlaced = interlaced});
+          const testing::Png png =
+              MakePng(width, height, {.color_type = color_type, .depth = depth, .interlaced = interlaced});
           const auto out = Decode(png.bytes, Spec(height, width));
           ASSERT_TRUE(out.ok()) << out.status() << " type " << color_type << " depth " << depth;
-          ASSERT_EQ(*out, png.rgb) << "type " << color_type << " depth " << depth << " interlaced " << interlaced << " " << width;
+          ASSERT_EQ(*out, png.rgb) << "type " << color_type << " depth " << depth << " interlaced " << interlaced << " "
+                                   << width;
           const auto grey = Decode(png.bytes, Spec(height, width, 1));
           ASSERT_TRUE(grey.ok());
           for (size_t i = 0; i < grey->size(); ++i) {
@@ -315,8 +329,14 @@ TEST(ImageTest, OtherFormatsAreNamed) {
   expect(std::string_view("II*\0....", 8), "TIFF");
   expect(std::string_view("MM\0*....", 8), "TIFF");
   expect("BM......", "BMP");
-  expect(std::string_view("\0\0\0\x20" "ftypavif....", 16), "AVIF");
-  expect(std::string_view("\0\0\0\x18" "ftypheic....", 16), "HEIF");
+  expect(std::string_view("\0\0\0\x20"
+                          "ftypavif....",
+                          16),
+         "AVIF");
+  expect(std::string_view("\0\0\0\x18"
+                          "ftypheic....",
+                          16),
+         "HEIF");
   ExpectError("", absl::StatusCode::kDataLoss, "empty");
   ExpectError("hello world", absl::StatusCode::kDataLoss, "11 bytes that begin with 68656c6c6f20776f");
   ExpectError("\xff\xd8", absl::StatusCode::kDataLoss, "ffd8");
@@ -394,9 +414,13 @@ TEST(ImageTest, KeyMattersOnlyWhenAugmenting) {
 }
 
 TEST(ImageTest, WhatWasDecodedBeforeLeavesNoTrace) {
-  const std::vector<std::string> images{MakeJpeg(640, 480), MakeJpeg(33, 300, {.progressive = true}), MakePng(200, 100, {.interlaced = true}).bytes,
-                                        MakeJpeg(50, 60, {.kind = JpegKind::kCmyk}), MakePng(10, 10, {.color_type = 0, .depth = 1}).bytes,
-                                        MakeJpeg(100, 100).substr(0, 900), "not an image"};
+  const std::vector<std::string> images{MakeJpeg(640, 480),
+                                        MakeJpeg(33, 300, {.progressive = true}),
+                                        MakePng(200, 100, {.interlaced = true}).bytes,
+                                        MakeJpeg(50, 60, {.kind = JpegKind::kCmyk}),
+                                        MakePng(10, 10, {.color_type = 0, .depth = 1}).bytes,
+                                        MakeJpeg(100, 100).substr(0, 900),
+                                        "not an image"};
   ImageDecoder used;
   for (int round = 0; round < 60; ++round) {
     const std::string& image = images[round * 5 % images.size()];
@@ -441,8 +465,10 @@ TEST(ImageTest, OptionsAreChecked) {
   const ImageSpec spec = Spec(4, 4);
   std::vector<std::byte> out(48);
   EXPECT_TRUE(decoder.Decode(AsBytes(jpeg), spec, 0, out).ok());
-  EXPECT_EQ(decoder.Decode(AsBytes(jpeg), spec, 0, MutableByteSpan(out).first(47)).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(decoder.Decode(AsBytes(jpeg), spec, 0, out, MutableByteSpan(out).first(1)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(decoder.Decode(AsBytes(jpeg), spec, 0, MutableByteSpan(out).first(47)).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(decoder.Decode(AsBytes(jpeg), spec, 0, out, MutableByteSpan(out).first(1)).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

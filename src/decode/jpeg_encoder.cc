@@ -1,8 +1,8 @@
 #include "decode/jpeg_encoder.h"
 
-#include <cstdlib>
-
 #include <fmt/format.h>
+
+#include <cstdlib>
 
 #include "decode/jpeg_guard.h"
 #include "decode/row_reader.h"
@@ -10,7 +10,8 @@
 namespace millrace {
 namespace {
 
-/// libjpeg's map of quality to the percentage by which it scales its quantisation tables, without the steps of whole qualities.
+/// libjpeg's map of quality to the percentage by which it scales its quantisation tables, without the steps of whole
+/// qualities.
 int TableScale(double quality) {
   return static_cast<int>((quality < 50 ? 5000 / quality : 200 - 2 * quality) + 0.5);
 }
@@ -37,8 +38,8 @@ struct Compressor {
 absl::StatusOr<std::string> EncodeJpeg(std::span<const uint8_t> rgb, int width, int height, double quality) {
   if (width < 1 || height < 1 || width > kMaxImageSide || height > kMaxImageSide ||
       rgb.size() != size_t{3} * width * height || !(quality >= 1 && quality <= 100)) {
-    return absl::InvalidArgumentError(fmt::format("cannot encode a JPEG of {} x {} pixels from {} bytes at quality {}", width, height,
-                                                  rgb.size(), quality));
+    return absl::InvalidArgumentError(fmt::format("cannot encode a JPEG of {} x {} pixels from {} bytes at quality {}",
+                                                  width, height, rgb.size(), quality));
   }
   Compressor c;
   c.guard.Attach(reinterpret_cast<j_common_ptr>(&c.jpeg));

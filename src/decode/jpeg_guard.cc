@@ -42,7 +42,8 @@ absl::Status JpegGuard::status() const {
           fmt::format("cannot decode this kind of JPEG: {}; store it as a baseline 8-bit JPEG", message_));
     case JERR_NO_BACKING_STORE:
       return absl::InvalidArgumentError(
-          "cannot decode this JPEG: its scans must be held in memory and exceed the limit; store it as a baseline JPEG");
+          "cannot decode this JPEG: its scans must be held in memory and exceed the limit; store it as a baseline "
+          "JPEG");
     case JERR_OUT_OF_MEMORY:
       return absl::ResourceExhaustedError("out of memory while decoding a JPEG");
     default:
@@ -50,7 +51,9 @@ absl::Status JpegGuard::status() const {
   }
 }
 
-void JpegGuard::OnError(j_common_ptr object) { static_cast<JpegGuard*>(object->client_data)->Leave(object); }
+void JpegGuard::OnError(j_common_ptr object) {
+  static_cast<JpegGuard*>(object->client_data)->Leave(object);
+}
 
 void JpegGuard::OnMessage(j_common_ptr object, int level) {
   if (level >= 0) return;  // a trace

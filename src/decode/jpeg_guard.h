@@ -1,18 +1,20 @@
 #pragma once
 
-#include <csetjmp>
+// jpeglib.h relies on what cstdio declares.
+// clang-format off
 #include <cstdio>
-#include <string>
-
 #include <jpeglib.h>
+// clang-format on
+
+#include <csetjmp>
 
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
 
 namespace millrace {
 
-/// libjpeg reports errors by a callback that must not return; this is the one place where Millrace jumps out of it. Holds one error
-/// manager for one libjpeg object. Not thread-safe, not movable (libjpeg points at it).
+/// libjpeg reports errors by a callback that must not return; this is the one place where Millrace jumps out of it.
+/// Holds one error manager for one libjpeg object. Not thread-safe, not movable (libjpeg points at it).
 class JpegGuard {
  public:
   /// A message code of our own, for an error_exit beside those of libjpeg.
@@ -25,12 +27,12 @@ class JpegGuard {
   /// Makes `object`, not yet created, report here. Uses its client_data.
   void Attach(jpeg_common_struct* object);
 
-  /// Runs libjpeg calls. After an error, or a warning that means damage, the rest of `body` is skipped and status() says why: so `body`
-  /// must own nothing (no destructors run). The libjpeg object may then only be destroyed.
+  /// Runs libjpeg calls. After an error, or a warning that means damage, the rest of `body` is skipped and status()
+  /// says why: so `body` must own nothing (no destructors run). The libjpeg object may then only be destroyed.
   bool Run(absl::FunctionRef<void()> body);
 
-  /// Why Run returned false: InvalidArgument for kinds of JPEG that cannot be decoded, ResourceExhausted without memory, else
-  /// DataLoss.
+  /// Why Run returned false: InvalidArgument for kinds of JPEG that cannot be decoded, ResourceExhausted without
+  /// memory, else DataLoss.
   absl::Status status() const;
 
  private:

@@ -1,9 +1,9 @@
 #include "decode/jpeg_reader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "decode/jpeg_guard.h"
 #include "decode/resample_kernels.h"
@@ -13,11 +13,11 @@ namespace {
 
 /// Rows read at a time: enough to make the call cheap, few enough to stay in the cache.
 constexpr int kStripRows = 16;
-/// Columns read beyond the window: smooth chroma upsampling looks at neighbours, and takes the border of what is read for the border
-/// of the image.
+/// Columns read beyond the window: smooth chroma upsampling looks at neighbours, and takes the border of what is read
+/// for the border of the image.
 constexpr int kMargin = 2;
-/// Each scan of a progressive file goes over all its pixels, so a small file with many would cost without end. Encoders write about
-/// ten.
+/// Each scan of a progressive file goes over all its pixels, so a small file with many would cost without end. Encoders
+/// write about ten.
 constexpr int kMaxScans = 100;
 
 /// (a * b) / 255, rounded.
@@ -66,8 +66,8 @@ void JpegReader::Close() {
 }
 
 absl::StatusOr<ImageSize> JpegReader::Open(ByteSpan encoded) {
-  // A new object for each image: libjpeg keeps Huffman and quantisation tables, and a file that lacks them would be decoded with those
-  // of the image before.
+  // A new object for each image: libjpeg keeps Huffman and quantisation tables, and a file that lacks them would be
+  // decoded with those of the image before.
   Close();
   guard_.Attach(reinterpret_cast<j_common_ptr>(&jpeg_));
   const bool ok = guard_.Run([&] {
@@ -165,6 +165,8 @@ absl::Status JpegReader::Finish() {
 
 }  // namespace
 
-std::unique_ptr<RowReader> MakeJpegReader() { return std::make_unique<JpegReader>(); }
+std::unique_ptr<RowReader> MakeJpegReader() {
+  return std::make_unique<JpegReader>();
+}
 
 }  // namespace millrace

@@ -1,12 +1,12 @@
 #include "decode/label.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <limits>
-#include <optional>
-
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace millrace {
 namespace {
@@ -34,7 +34,8 @@ std::optional<T> ParseNumber(std::string_view text) {
   return value;
 }
 
-/// Length of the UTF-8 sequence at the start of `text`, 0 when it is none (overlong, surrogate, beyond U+10FFFF, cut short).
+/// Length of the UTF-8 sequence at the start of `text`, 0 when it is none (overlong, surrogate, beyond U+10FFFF, cut
+/// short).
 size_t SequenceLength(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
@@ -88,7 +89,8 @@ absl::StatusOr<LabelValue> ParseJson(std::string_view text, std::string_view pat
       if (item && *item < node->size()) next = &(*node)[*item];
     }
     if (next == nullptr) {
-      return absl::DataLossError(fmt::format("the label {} has no \"{}\" (of the path \"{}\")", Quote(text), name, path));
+      return absl::DataLossError(
+          fmt::format("the label {} has no \"{}\" (of the path \"{}\")", Quote(text), name, path));
     }
     node = next;
   }

@@ -27,7 +27,8 @@ TEST(LabelTest, Integers) {
 }
 
 TEST(LabelTest, WhatIsNotAnInteger) {
-  for (const std::string_view text : {"", " ", "\n", "x", "1 2", "1.5", "0x10", "--1", "+1", "9223372036854775808", "1e3"}) {
+  for (const std::string_view text :
+       {"", " ", "\n", "x", "1 2", "1.5", "0x10", "--1", "+1", "9223372036854775808", "1e3"}) {
     ExpectDataLoss("int", text, "not an integer");
   }
   ExpectDataLoss("int", std::string_view("1\0", 2), "\"1?\"");
@@ -41,14 +42,16 @@ TEST(LabelTest, Text) {
 }
 
 TEST(LabelTest, WhatIsNotUtf8) {
-  for (const std::string_view bytes : {"\x80", "\xc0\xaf", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80",
-                                       "\xf5\x80\x80\x80", "\xc3", "\xe2\x82", "\xf0\x9f\x98", "\xc3(", "\xff"}) {
+  for (const std::string_view bytes :
+       {"\x80", "\xc0\xaf", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80",
+        "\xf5\x80\x80\x80", "\xc3", "\xe2\x82", "\xf0\x9f\x98", "\xc3(", "\xff"}) {
     ExpectDataLoss("text", std::string("ok") + std::string(bytes), "not UTF-8 at byte 2");
   }
 }
 
 TEST(LabelTest, JsonFields) {
-  constexpr std::string_view kText = R"({"label": 3, "a": {"b": [{"c": "x"}, 2.5]}, "big": 18446744073709551615, "": {"": -4}, "t": true})";
+  constexpr std::string_view kText =
+      R"({"label": 3, "a": {"b": [{"c": "x"}, 2.5]}, "big": 18446744073709551615, "": {"": -4}, "t": true})";
   EXPECT_EQ(*Parse("json:label", kText), LabelValue(int64_t{3}));
   EXPECT_EQ(*Parse("json:a.b.0.c", kText), LabelValue(std::string("x")));
   EXPECT_EQ(*Parse("json:a.b.1", kText), LabelValue(2.5));
@@ -64,7 +67,8 @@ TEST(LabelTest, JsonFields) {
 }
 
 TEST(LabelTest, BrokenJson) {
-  for (const std::string_view text : {"", "{", "{\"a\": 1", "{\"a\": 1} x", "{a: 1}", "{\"a\": 1e999}", "{\"a\": \"\xff\"}"}) {
+  for (const std::string_view text :
+       {"", "{", "{\"a\": 1", "{\"a\": 1} x", "{a: 1}", "{\"a\": 1e999}", "{\"a\": \"\xff\"}"}) {
     ExpectDataLoss("json:a", text, "not JSON");
   }
   ExpectDataLoss("json:a", std::string(200'000, '['), "not JSON");

@@ -1,10 +1,10 @@
 #include "decode/png_reader.h"
 
-#include <cstring>
-#include <vector>
-
 #include <fmt/format.h>
 #include <spng.h>
+
+#include <cstring>
+#include <vector>
 
 #include "decode/resample_kernels.h"
 
@@ -73,7 +73,8 @@ absl::Status PngReader::Start(const Window& window, int /*denominator*/, int cha
   const size_t bytes = row_bytes_ * (interlaced ? header_.height : 1);
   if (bytes > kMaxCodecBytes) {
     return absl::InvalidArgumentError(
-        fmt::format("an interlaced PNG of {} x {} pixels needs {} MiB to decode and the limit is {} MiB; store it without interlacing",
+        fmt::format("an interlaced PNG of {} x {} pixels needs {} MiB to decode and the limit is {} MiB; store it "
+                    "without interlacing",
                     header_.width, header_.height, bytes >> 20, kMaxCodecBytes >> 20));
   }
   if (pixels_.size() < bytes + kernels::kSlackBytes) pixels_.resize(bytes + kernels::kSlackBytes);
@@ -129,11 +130,14 @@ absl::Status PngReader::Finish() {
   }
   const int error = spng_decode_chunks(png_.get());  // up to IEND, whose checksum spng reads but does not insist on
   if (error != 0) return Damaged(error);
-  return AsText(encoded_.first(position_)).ends_with("IEND\xae\x42\x60\x82") ? absl::OkStatus() : Damaged(SPNG_ECHUNK_CRC);
+  return AsText(encoded_.first(position_)).ends_with("IEND\xae\x42\x60\x82") ? absl::OkStatus()
+                                                                             : Damaged(SPNG_ECHUNK_CRC);
 }
 
 }  // namespace
 
-std::unique_ptr<RowReader> MakePngReader() { return std::make_unique<PngReader>(); }
+std::unique_ptr<RowReader> MakePngReader() {
+  return std::make_unique<PngReader>();
+}
 
 }  // namespace millrace

@@ -1,9 +1,9 @@
 #include "decode/resample.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include <fmt/format.h>
 
 namespace millrace {
 namespace {
@@ -71,10 +71,10 @@ absl::Status StreamResizer::Start(const ResizeAxis& horizontal, const ResizeAxis
   row_size_ = static_cast<size_t>(horizontal.outputs()) * channels + kernels::kSlackBytes;
   const size_t ring = row_size_ * vertical.taps();
   if (ring * sizeof(int16_t) > kMaxRingBytes) {
-    return absl::InvalidArgumentError(
-        fmt::format("cannot reduce {} rows to {} of {} pixels in one step: it would take {} MiB of memory; choose an output size "
-                    "nearer to that of the images",
-                    vertical.end() - vertical.begin(), vertical.outputs(), horizontal.outputs(), ring * sizeof(int16_t) >> 20));
+    return absl::InvalidArgumentError(fmt::format(
+        "cannot reduce {} rows to {} of {} pixels in one step: it would take {} MiB of memory; choose an output size "
+        "nearer to that of the images",
+        vertical.end() - vertical.begin(), vertical.outputs(), horizontal.outputs(), ring * sizeof(int16_t) >> 20));
   }
   if (ring_.size() < ring) ring_.resize(ring);
   taps_.resize(vertical.taps());

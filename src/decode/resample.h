@@ -7,16 +7,16 @@
 #include "base/status.h"
 #include "decode/resample_kernels.h"
 
-/// Antialiased bilinear resizing as Pillow and torchvision define it (a triangle filter whose support grows with the reduction), as a
-/// stream: rows go in, rows come out, and memory holds only the few that a row of the output needs.
+/// Antialiased bilinear resizing as Pillow and torchvision define it (a triangle filter whose support grows with the
+/// reduction), as a stream: rows go in, rows come out, and memory holds only the few that a row of the output needs.
 
 namespace millrace {
 
 /// The weights of one axis of a resize. Reusable: Build replaces the contents.
 class ResizeAxis {
  public:
-  /// Output i of `outputs` covers the source from `from + i * size / outputs` on. Only pixels in [low, high) contribute; at least one
-  /// of them must lie within the covered part. `reverse` mirrors the output.
+  /// Output i of `outputs` covers the source from `from + i * size / outputs` on. Only pixels in [low, high)
+  /// contribute; at least one of them must lie within the covered part. `reverse` mirrors the output.
   void Build(double from, double size, int low, int high, int outputs, bool reverse);
 
   /// Source pixels that any output needs: [begin, end).
@@ -44,13 +44,13 @@ class ResizeAxis {
 /// Resizes one image row by row. Reusable; not thread-safe.
 class StreamResizer {
  public:
-  /// Rows have `channels` bytes a pixel: 4 (RGBX) or 1. The axes must outlive the use. InvalidArgument when the reduction is so strong
-  /// that the rows in flight would exceed kMaxRingBytes.
+  /// Rows have `channels` bytes a pixel: 4 (RGBX) or 1. The axes must outlive the use. InvalidArgument when the
+  /// reduction is so strong that the rows in flight would exceed kMaxRingBytes.
   absl::Status Start(const ResizeAxis& horizontal, const ResizeAxis& vertical, int channels);
 
-  /// Takes the next source row (the first is vertical.begin()); `row` points at the pixel horizontal.begin() and is readable for
-  /// kernels::kSlackBytes beyond the last one. Calls emit(y, pixels) for each output row that it completes; `pixels` has
-  /// outputs * channels bytes, valid during the call.
+  /// Takes the next source row (the first is vertical.begin()); `row` points at the pixel horizontal.begin() and is
+  /// readable for kernels::kSlackBytes beyond the last one. Calls emit(y, pixels) for each output row that it
+  /// completes; `pixels` has outputs * channels bytes, valid during the call.
   template <typename Emit>
   void Push(const uint8_t* row, Emit&& emit) {
     Absorb(row);

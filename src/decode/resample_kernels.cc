@@ -14,7 +14,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr int kRowShift = kWeightBits - kRowBits;
 constexpr int kFinalShift = kWeightBits + kRowBits;
 
-/// `kTaps` 0: as many as the weights say. A number known to the compiler saves the inner loop, which is half of the work.
+/// `kTaps` 0: as many as the weights say. A number known to the compiler saves the inner loop, which is half of the
+/// work.
 template <int kTaps>
 void ResizeRowRgbxTaps(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
   // One pixel is four lanes; the positions of neighbouring outputs have no regular distance.
@@ -110,8 +111,8 @@ void PackRgbImpl(const uint8_t* HWY_RESTRICT rgbx, size_t pixels, uint8_t* HWY_R
   }
 }
 
-void SplitRgbImpl(const uint8_t* HWY_RESTRICT rgbx, size_t pixels, uint8_t* HWY_RESTRICT red, uint8_t* HWY_RESTRICT green,
-                  uint8_t* HWY_RESTRICT blue) {
+void SplitRgbImpl(const uint8_t* HWY_RESTRICT rgbx, size_t pixels, uint8_t* HWY_RESTRICT red,
+                  uint8_t* HWY_RESTRICT green, uint8_t* HWY_RESTRICT blue) {
   const hn::CappedTag<uint8_t, 64> d;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
@@ -154,7 +155,9 @@ void BlendRows(const int16_t* const* rows, const int32_t* weights, int taps, siz
   HWY_DYNAMIC_DISPATCH(BlendRowsImpl)(rows, weights, taps, size, out);
 }
 
-void PackRgb(const uint8_t* rgbx, size_t pixels, uint8_t* rgb) { HWY_DYNAMIC_DISPATCH(PackRgbImpl)(rgbx, pixels, rgb); }
+void PackRgb(const uint8_t* rgbx, size_t pixels, uint8_t* rgb) {
+  HWY_DYNAMIC_DISPATCH(PackRgbImpl)(rgbx, pixels, rgb);
+}
 
 void SplitRgb(const uint8_t* rgbx, size_t pixels, uint8_t* red, uint8_t* green, uint8_t* blue) {
   HWY_DYNAMIC_DISPATCH(SplitRgbImpl)(rgbx, pixels, red, green, blue);

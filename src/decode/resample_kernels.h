@@ -3,8 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The inner loops of resizing and packing, in SIMD for the best instruction set of the machine (Google Highway, chosen at run time).
-/// All arithmetic is on integers, so every instruction set gives the same result. Pointers need no alignment.
+/// The inner loops of resizing and packing, in SIMD for the best instruction set of the machine (Google Highway, chosen
+/// at run time). All arithmetic is on integers, so every instruction set gives the same result. Pointers need no
+/// alignment.
 
 namespace millrace::kernels {
 
@@ -28,7 +29,8 @@ struct Weights {
 void ResizeRowRgbx(const uint8_t* row, const Weights& weights, int16_t* out);
 /// The same for one byte a pixel.
 void ResizeRowGrey(const uint8_t* row, const Weights& weights, int16_t* out);
-/// The weighted sum of `taps` rows of `size` numbers each, as bytes. Writes up to kSlackBytes more; rows are as long as that, too.
+/// The weighted sum of `taps` rows of `size` numbers each, as bytes. Writes up to kSlackBytes more; rows are as long as
+/// that, too.
 void BlendRows(const int16_t* const* rows, const int32_t* weights, int taps, size_t size, uint8_t* out);
 /// Drops every fourth byte.
 void PackRgb(const uint8_t* rgbx, size_t pixels, uint8_t* rgb);

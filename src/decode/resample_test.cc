@@ -1,12 +1,12 @@
 #include "decode/resample.h"
 
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
-
-#include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include "base/rng.h"
 
@@ -28,8 +28,8 @@ std::vector<uint8_t> Noise(size_t size, uint64_t key) {
 }
 
 /// Resizes `image` (width x height pixels of `channels` bytes) through the code under test.
-std::vector<uint8_t> Resize(const std::vector<uint8_t>& image, int width, int channels, Part x, Part y, int out_width, int out_height,
-                            bool flip = false) {
+std::vector<uint8_t> Resize(const std::vector<uint8_t>& image, int width, int channels, Part x, Part y, int out_width,
+                            int out_height, bool flip = false) {
   std::vector<uint8_t> padded = image;
   padded.resize(padded.size() + kernels::kSlackBytes);
   ResizeAxis horizontal;
@@ -41,10 +41,12 @@ std::vector<uint8_t> Resize(const std::vector<uint8_t>& image, int width, int ch
   std::vector<uint8_t> out(static_cast<size_t>(out_width) * out_height * channels);
   int expected = 0;
   for (int row = vertical.begin(); row < vertical.end(); ++row) {
-    resizer.Push(padded.data() + (static_cast<size_t>(row) * width + horizontal.begin()) * channels, [&](int at, const uint8_t* pixels) {
-      EXPECT_EQ(at, expected++);
-      std::memcpy(out.data() + static_cast<size_t>(at) * out_width * channels, pixels, static_cast<size_t>(out_width) * channels);
-    });
+    resizer.Push(padded.data() + (static_cast<size_t>(row) * width + horizontal.begin()) * channels,
+                 [&](int at, const uint8_t* pixels) {
+                   EXPECT_EQ(at, expected++);
+                   std::memcpy(out.data() + static_cast<size_t>(at) * out_width * channels, pixels,
+                               static_cast<size_t>(out_width) * channels);
+                 });
   }
   EXPECT_TRUE(resizer.done());
   EXPECT_EQ(expected, out_height);
@@ -52,7 +54,8 @@ std::vector<uint8_t> Resize(const std::vector<uint8_t>& image, int width, int ch
 }
 
 /// The definition: a triangle of radius max(1, scale) around the centre of each output, in double precision.
-double Reference(const std::function<double(int, int)>& pixel, Part x, Part y, int out_width, int out_height, int at_x, int at_y) {
+double Reference(const std::function<double(int, int)>& pixel, Part x, Part y, int out_width, int out_height, int at_x,
+                 int at_y) {
   const double scale_x = x.size / out_width;
   const double scale_y = y.size / out_height;
   const double center_x = x.from + (at_x + 0.5) * scale_x;
@@ -85,33 +88,35 @@ struct Case {
 
 const Case kCases[] = {
     {320, 240, {40, 240, 0, 320}, {0, 240, 0, 240}, 224, 224},
-    {61, 47, {3.3, 50.7, 0, 61}, {1.9, 40.2, 0, 47}, 17, 13},   // reduction with fractions
-    {20, 20, {5, 10, 5, 15}, {4, 12, 4, 16}, 37, 41},           // enlarged, fenced in
-    {20, 20, {5, 10, 0, 20}, {4, 12, 0, 20}, 37, 41},           // enlarged, with surroundings
-    {200, 3, {0, 200, 0, 200}, {0, 3, 0, 3}, 1, 1},             // all of it into one pixel
+    {61, 47, {3.3, 50.7, 0, 61}, {1.9, 40.2, 0, 47}, 17, 13},  // reduction with fractions
+    {20, 20, {5, 10, 5, 15}, {4, 12, 4, 16}, 37, 41},          // enlarged, fenced in
+    {20, 20, {5, 10, 0, 20}, {4, 12, 0, 20}, 37, 41},          // enlarged, with surroundings
+    {200, 3, {0, 200, 0, 200}, {0, 3, 0, 3}, 1, 1},            // all of it into one pixel
     {1, 1, {0, 1, 0, 1}, {0, 1, 0, 1}, 5, 7},
     {33, 1, {0, 33, 0, 33}, {0, 1, 0, 1}, 32, 2},
-    {300, 9, {0, 300, 0, 300}, {0, 9, 0, 9}, 7, 90},            // shrunk one way, enlarged the other
+    {300, 9, {0, 300, 0, 300}, {0, 9, 0, 9}, 7, 90},  // shrunk one way, enlarged the other
 };
 
 TEST(ResampleTest, AgreesWithTheDefinition) {
   for (const Case& c : kCases) {
     for (const int channels : {4, 1}) {
-      const std::vector<uint8_t> image = Noise(static_cast<size_t>(c.width) * c.height * channels, c.width * 100 + channels);
+      const std::vector<uint8_t> image =
+          Noise(static_cast<size_t>(c.width) * c.height * channels, c.width * 100 + channels);
       const std::vector<uint8_t> out = Resize(image, c.width, channels, c.x, c.y, c.out_width, c.out_height);
       double worst = 0;
       for (int y = 0; y < c.out_height; y += 3) {
         for (int x = 0; x < c.out_width; x += 2) {
           for (int channel = 0; channel < channels; ++channel) {
             const double exact = Reference(
-                [&](int sx, int sy) { return image[(static_cast<size_t>(sy) * c.width + sx) * channels + channel]; }, c.x, c.y,
-                c.out_width, c.out_height, x, y);
+                [&](int sx, int sy) { return image[(static_cast<size_t>(sy) * c.width + sx) * channels + channel]; },
+                c.x, c.y, c.out_width, c.out_height, x, y);
             const double got = out[(static_cast<size_t>(y) * c.out_width + x) * channels + channel];
             worst = std::max(worst, std::abs(got - exact));
           }
         }
       }
-      EXPECT_LE(worst, 0.6) << c.width << "x" << c.height << " -> " << c.out_width << "x" << c.out_height << ", " << channels;
+      EXPECT_LE(worst, 0.6) << c.width << "x" << c.height << " -> " << c.out_width << "x" << c.out_height << ", "
+                            << channels;
       EXPECT_GT(worst, 0.0) << "a test that compares nothing";
       if (c.width == 1) break;
     }
@@ -192,7 +197,8 @@ TEST(ResampleTest, RefusesWhatWouldNeedManyRows) {
 }
 
 TEST(ResampleTest, PackAndSplitDropTheFourthByte) {
-  for (const size_t pixels : {size_t{0}, size_t{1}, size_t{15}, size_t{16}, size_t{63}, size_t{64}, size_t{65}, size_t{224}}) {
+  for (const size_t pixels :
+       {size_t{0}, size_t{1}, size_t{15}, size_t{16}, size_t{63}, size_t{64}, size_t{65}, size_t{224}}) {
     const std::vector<uint8_t> rgbx = Noise(4 * pixels, pixels);
     std::vector<uint8_t> rgb(3 * pixels + 1, 7);
     kernels::PackRgb(rgbx.data(), pixels, rgb.data());

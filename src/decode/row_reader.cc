@@ -9,10 +9,10 @@ absl::Status CheckImageSize(int64_t width, int64_t height) {
     return absl::DataLossError(fmt::format("the image claims to have {} x {} pixels", width, height));
   }
   if (width > kMaxImageSide || height > kMaxImageSide || width * height > kMaxImagePixels) {
-    return absl::InvalidArgumentError(
-        fmt::format("an image of {} x {} pixels is refused: the limits are {} a side and {} in all, against files that claim "
-                    "enormous sizes; shrink it when packing",
-                    width, height, kMaxImageSide, kMaxImagePixels));
+    return absl::InvalidArgumentError(fmt::format(
+        "an image of {} x {} pixels is refused: the limits are {} a side and {} in all, against files that claim "
+        "enormous sizes; shrink it when packing",
+        width, height, kMaxImageSide, kMaxImagePixels));
   }
   return absl::OkStatus();
 }

@@ -9,7 +9,8 @@
 
 namespace millrace {
 
-/// No image above these is decoded: they are the largest that libjpeg takes, and what bounds the time that a small file can cost.
+/// No image above these is decoded: they are the largest that libjpeg takes, and what bounds the time that a small file
+/// can cost.
 inline constexpr int kMaxImageSide = 65'500;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
 /// What a codec may hold at once of an image that cannot be streamed (progressive JPEG, interlaced PNG).
@@ -25,17 +26,17 @@ struct Window {
   int bottom = 0;
 };
 
-/// Some rows of the window, in order. Valid until the next call; `first` points at the window's left pixel. A row is readable for
-/// kernels::kSlackBytes beyond its last pixel.
+/// Some rows of the window, in order. Valid until the next call; `first` points at the window's left pixel. A row is
+/// readable for kernels::kSlackBytes beyond its last pixel.
 struct RowBlock {
   const uint8_t* first = nullptr;
   size_t stride = 0;
   int rows = 0;
 };
 
-/// Reads the pixels of one encoded image, top down. Calls come in this order: Open, Start, Next until the window's rows are read,
-/// Finish, Close. The encoded bytes must live that long. After an error only Close and Open may follow. Not thread-safe. Errors are
-/// as in ImageDecoder::Decode.
+/// Reads the pixels of one encoded image, top down. Calls come in this order: Open, Start, Next until the window's rows
+/// are read, Finish, Close. The encoded bytes must live that long. After an error only Close and Open may follow. Not
+/// thread-safe. Errors are as in ImageDecoder::Decode.
 class RowReader {
  public:
   virtual ~RowReader() = default;
@@ -45,8 +46,8 @@ class RowReader {
   /// Whether Start takes denominators other than 1.
   virtual bool can_shrink() const = 0;
 
-  /// `denominator` 1, 2, 4 or 8 shrinks to that part, rounding up; the window lies within the shrunk image and is not empty.
-  /// Pixels have 4 bytes (RGBX, X undefined) when `channels` is 3, and 1 byte (luma) when it is 1.
+  /// `denominator` 1, 2, 4 or 8 shrinks to that part, rounding up; the window lies within the shrunk image and is not
+  /// empty. Pixels have 4 bytes (RGBX, X undefined) when `channels` is 3, and 1 byte (luma) when it is 1.
   virtual absl::Status Start(const Window& window, int denominator, int channels) = 0;
   virtual absl::StatusOr<RowBlock> Next() = 0;
 

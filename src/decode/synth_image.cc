@@ -1,10 +1,10 @@
 #include "decode/synth_image.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-
-#include <fmt/format.h>
 
 #include "base/rng.h"
 #include "decode/jpeg_encoder.h"
@@ -42,7 +42,8 @@ void AddOctave(Rng& rng, int cells, double amplitude, std::vector<double>* sum) 
   }
 }
 
-/// Fractal noise: each octave has `persistence` of the amplitude of the one before; 0.5 is the spectrum of natural scenes.
+/// Fractal noise: each octave has `persistence` of the amplitude of the one before; 0.5 is the spectrum of natural
+/// scenes.
 std::vector<int16_t> MakeTexture(uint64_t key, double persistence) {
   Rng rng(key);
   std::vector<double> sum(static_cast<size_t>(kSide) * kSide, 0.0);
@@ -76,10 +77,10 @@ struct Paint {
   const int16_t* texture = nullptr;
   int texture_x = 0;
   int texture_y = 0;
-  int contrast = 0;               // of the texture
-  std::array<int, 3> colour{};    // kFraction bits of fraction
-  std::array<int, 3> tint{};      // how much the texture of the colour moves each channel
-  double slope_x = 0;             // shading across the picture, levels a pixel
+  int contrast = 0;             // of the texture
+  std::array<int, 3> colour{};  // kFraction bits of fraction
+  std::array<int, 3> tint{};    // how much the texture of the colour moves each channel
+  double slope_x = 0;           // shading across the picture, levels a pixel
   double slope_y = 0;
 };
 
@@ -161,10 +162,13 @@ bool Span(const Shape& shape, double y, double* begin, double* end) {
   return low < high;
 }
 
-uint8_t Clamp(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
+uint8_t Clamp(int value) {
+  return static_cast<uint8_t>(std::clamp(value, 0, 255));
+}
 
 /// Paints the pixels of [begin, end) in row `y`; a pixel that is covered in part is mixed with what was there.
-void FillSpan(const Paint& paint, const int16_t* tint_texture, int y, double begin, double end, int width, uint8_t* row) {
+void FillSpan(const Paint& paint, const int16_t* tint_texture, int y, double begin, double end, int width,
+              uint8_t* row) {
   begin = std::clamp(begin, 0.0, static_cast<double>(width));
   end = std::clamp(end, 0.0, static_cast<double>(width));
   const int first = static_cast<int>(begin);
@@ -193,12 +197,14 @@ struct Size {
 };
 
 constexpr Size kSizes[] = {{640, 480}, {480, 360}, {320, 240}, {240, 180}, {160, 120}, {96, 72}, {64, 48}, {32, 24}};
-constexpr int kCoarsest = 167;         // scale of the quantisation tables in percent: quality 30
-constexpr double kTolerance = 0.10;    // of the size in bytes
-constexpr double kGoodEnough = 0.07;   // ends the search
-constexpr double kLeastDensity = 0.02; // bytes a pixel: below it no picture has quality 30
+constexpr int kCoarsest = 167;          // scale of the quantisation tables in percent: quality 30
+constexpr double kTolerance = 0.10;     // of the size in bytes
+constexpr double kGoodEnough = 0.07;    // ends the search
+constexpr double kLeastDensity = 0.02;  // bytes a pixel: below it no picture has quality 30
 
-double QualityOf(int scale) { return scale <= 100 ? 100 - scale / 2.0 : 5000.0 / scale; }
+double QualityOf(int scale) {
+  return scale <= 100 ? 100 - scale / 2.0 : 5000.0 / scale;
+}
 
 enum class Verdict { kFound, kTooLarge, kTooSmall };
 
@@ -227,7 +233,8 @@ absl::StatusOr<Verdict> FitSize(const std::vector<uint8_t>& rgb, Size size, uint
       high = scale - 1;
     }
     // Files shrink about with the square root of the scale.
-    scale = static_cast<int>(std::clamp(scale * ratio * ratio, static_cast<double>(low), static_cast<double>(std::max(low, high))));
+    scale = static_cast<int>(
+        std::clamp(scale * ratio * ratio, static_cast<double>(low), static_cast<double>(std::max(low, high))));
   }
   return verdict;
 }
@@ -285,8 +292,9 @@ absl::StatusOr<std::string> SynthJpeg(const ImageSynth& synth, uint64_t n, uint6
     if (verdict == Verdict::kFound) return jpeg;
     if (verdict == Verdict::kTooSmall) break;
   }
-  return absl::InvalidArgumentError(
-      fmt::format("cannot make a picture of 640 x 480 pixels or fewer that is {} bytes as a JPEG; choose a size from 1 to 150 KB", bytes));
+  return absl::InvalidArgumentError(fmt::format(
+      "cannot make a picture of 640 x 480 pixels or fewer that is {} bytes as a JPEG; choose a size from 1 to 150 KB",
+      bytes));
 }
 
 }  // namespace millrace

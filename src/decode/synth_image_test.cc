@@ -1,9 +1,9 @@
 #include "decode/synth_image.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <span>
-
-#include <gtest/gtest.h>
 
 #include "base/crypto.h"
 #include "decode/image.h"
@@ -12,7 +12,9 @@
 namespace millrace {
 namespace {
 
-uint64_t HashOf(const std::vector<uint8_t>& bytes) { return Xxh3(std::as_bytes(std::span(bytes))); }
+uint64_t HashOf(const std::vector<uint8_t>& bytes) {
+  return Xxh3(std::as_bytes(std::span(bytes)));
+}
 
 TEST(SynthImageTest, GoldenPictures) {
   const ImageSynth synth(1);
@@ -46,7 +48,8 @@ TEST(SynthImageTest, OrderOfRenderingDoesNotMatter) {
   EXPECT_EQ(*SynthJpeg(one, 5, 20'000), *SynthJpeg(two, 5, 20'000));
 }
 
-/// Natural scenes lose energy with frequency: neighbours resemble each other far more than strangers, but are not equal.
+/// Natural scenes lose energy with frequency: neighbours resemble each other far more than strangers, but are not
+/// equal.
 TEST(SynthImageTest, SpectrumFallsWithFrequency) {
   const ImageSynth synth(1);
   std::vector<uint8_t> rgb;

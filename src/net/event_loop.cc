@@ -32,9 +32,13 @@ void EventLoop::Post(absl::AnyInvocable<void()> task) {
   boost::asio::post(impl_->context, [task = std::move(task)]() mutable { task(); });
 }
 
-bool EventLoop::InLoop() const { return std::this_thread::get_id() == impl_->thread.get_id(); }
+bool EventLoop::InLoop() const {
+  return std::this_thread::get_id() == impl_->thread.get_id();
+}
 
-boost::asio::io_context& EventLoop::context() { return impl_->context; }
+boost::asio::io_context& EventLoop::context() {
+  return impl_->context;
+}
 
 struct Timer::Impl {
   explicit Impl(boost::asio::io_context& context) : timer(context) {}
@@ -46,7 +50,9 @@ struct Timer::Impl {
 
 Timer::Timer(EventLoop& loop) : impl_(std::make_shared<Impl>(loop.context())) {}
 
-Timer::~Timer() { Cancel(); }
+Timer::~Timer() {
+  Cancel();
+}
 
 void Timer::Start(std::chrono::nanoseconds delay, absl::AnyInvocable<void()> task) {
   const uint64_t generation = ++impl_->generation;
@@ -72,6 +78,8 @@ EventLoops::EventLoops(int count) {
   for (int i = 0; i < count; ++i) loops_.push_back(std::make_unique<EventLoop>("io-" + std::to_string(i)));
 }
 
-EventLoop& EventLoops::Next() { return *loops_[next_.fetch_add(1, std::memory_order_relaxed) % loops_.size()]; }
+EventLoop& EventLoops::Next() {
+  return *loops_[next_.fetch_add(1, std::memory_order_relaxed) % loops_.size()];
+}
 
 }  // namespace millrace

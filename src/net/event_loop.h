@@ -15,10 +15,11 @@ class io_context;
 
 namespace millrace {
 
-/// One thread that runs network events. Everything that belongs to a loop (sockets, timers, connection pools) is touched by
-/// its thread only, so nothing there is locked. No CPU work and no blocking call on a loop.
+/// One thread that runs network events. Everything that belongs to a loop (sockets, timers, connection pools) is
+/// touched by its thread only, so nothing there is locked. No CPU work and no blocking call on a loop.
 ///
-/// The destructor stops the loop at once and joins: owners of work on the loop cancel it and wait for its callbacks first.
+/// The destructor stops the loop at once and joins: owners of work on the loop cancel it and wait for its callbacks
+/// first.
 class EventLoop {
  public:
   explicit EventLoop(std::string name);
@@ -45,7 +46,8 @@ class Timer {
   explicit Timer(EventLoop& loop);
   ~Timer();
 
-  /// Calls `task` on the loop after `delay`, unless cancelled or started anew before. A cancelled task is destroyed, not called.
+  /// Calls `task` on the loop after `delay`, unless cancelled or started anew before. A cancelled task is destroyed,
+  /// not called.
   void Start(std::chrono::nanoseconds delay, absl::AnyInvocable<void()> task);
   void Cancel();
 

@@ -111,7 +111,8 @@ class Pool final : public HttpConnectionOwner, public std::enable_shared_from_th
 void Pool::Begin(std::shared_ptr<HttpJob> job) {
   shared_.CallBegins();
   if (shut_down_) {
-    return loop_.Post([self = shared_from_this(), job] { self->EndUnsent(job, HttpErrorKind::kCancelled, "the client is closing"); });
+    return loop_.Post(
+        [self = shared_from_this(), job] { self->EndUnsent(job, HttpErrorKind::kCancelled, "the client is closing"); });
   }
   if (job->request.fresh_connection) {
     if (Full() && !idle_.empty()) {
@@ -161,7 +162,8 @@ void Pool::EndUnsent(std::shared_ptr<HttpJob> job, HttpErrorKind kind, std::stri
 }
 
 void Pool::OnFree(HttpConnection& connection, bool reusable) {
-  const auto at = std::find_if(busy_.begin(), busy_.end(), [&](const Busy& busy) { return busy.connection.get() == &connection; });
+  const auto at =
+      std::find_if(busy_.begin(), busy_.end(), [&](const Busy& busy) { return busy.connection.get() == &connection; });
   const std::shared_ptr<HttpConnection> self = std::move(at->connection);
   *at = std::move(busy_.back());
   busy_.pop_back();
@@ -221,16 +223,17 @@ void Pool::Resolve(OnAddresses done) {
   if (!addresses_.empty() && std::chrono::steady_clock::now() < addresses_expire_) return done({}, addresses_);
   resolving_for_.push_back(std::move(done));
   if (resolving_for_.size() > 1) return;
-  resolver_.async_resolve(
-      endpoint_.host, std::to_string(endpoint_.port), asio::ip::resolver_base::numeric_service,
-      [weak = weak_from_this()](const boost::system::error_code& error, const asio::ip::tcp::resolver::results_type& results) {
-        const std::shared_ptr<Pool> self = weak.lock();
-        if (!self) return;
-        self->addresses_.assign(results.begin(), results.end());
-        self->addresses_expire_ = std::chrono::steady_clock::now() + kAddressLifetime;
-        const Addresses addresses = self->addresses_;
-        for (OnAddresses& waiter : std::exchange(self->resolving_for_, {})) waiter(error, addresses);
-      });
+  resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port), asio::ip::resolver_base::numeric_service,
+                          [weak = weak_from_this()](const boost::system::error_code& error,
+                                                    const asio::ip::tcp::resolver::results_type& results) {
+                            const std::shared_ptr<Pool> self = weak.lock();
+                            if (!self) return;
+                            self->addresses_.assign(results.begin(), results.end());
+                            self->addresses_expire_ = std::chrono::steady_clock::now() + kAddressLifetime;
+                            const Addresses addresses = self->addresses_;
+                            for (OnAddresses& waiter : std::exchange(self->resolving_for_, {}))
+                              waiter(error, addresses);
+                          });
 }
 
 class Call final : public HttpCall {
@@ -273,7 +276,8 @@ struct HttpClient::Impl {
   std::vector<LoopPools> loops;
 };
 
-HttpClient::HttpClient(EventLoops& loops, HttpClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {
+HttpClient::HttpClient(EventLoops& loops, HttpClientOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {
   impl_->loops.resize(loops.size());
   for (size_t i = 0; i < loops.size(); ++i) impl_->loops[i].loop = &loops.at(i);
 }
@@ -289,7 +293,8 @@ HttpClient::~HttpClient() {
 }
 
 std::shared_ptr<HttpCall> HttpClient::Start(EventLoop& loop, HttpRequest request, HttpResponseHandler& handler) {
-  LoopPools& pools = *std::find_if(impl_->loops.begin(), impl_->loops.end(), [&](const LoopPools& entry) { return entry.loop == &loop; });
+  LoopPools& pools = *std::find_if(impl_->loops.begin(), impl_->loops.end(),
+                                   [&](const LoopPools& entry) { return entry.loop == &loop; });
   auto at = std::find_if(pools.pools.begin(), pools.pools.end(),
                          [&](const std::shared_ptr<Pool>& pool) { return pool->endpoint() == request.endpoint; });
   if (at == pools.pools.end()) {

@@ -10,7 +10,8 @@
 #include "net/event_loop.h"
 #include "net/http_message.h"
 
-/// An HTTP/1.1 client on event loops. It makes one attempt at a request and says precisely how it ended; retrying is the caller's.
+/// An HTTP/1.1 client on event loops. It makes one attempt at a request and says precisely how it ended; retrying is
+/// the caller's.
 
 namespace millrace {
 
@@ -45,8 +46,8 @@ class HttpBodySink {
 
   /// Into HttpResult::text, at most `limit` bytes.
   static HttpBodySink Text(size_t limit) { return {Kind::kText, {}, 0, limit}; }
-  /// After the first `skip` bytes, straight into `buffer`, which must live until OnDone. When it is full and the body has more, the
-  /// rest is not received: the call succeeds with `more`, and the connection is closed.
+  /// After the first `skip` bytes, straight into `buffer`, which must live until OnDone. When it is full and the body
+  /// has more, the rest is not received: the call succeeds with `more`, and the connection is closed.
   static HttpBodySink Into(MutableByteSpan buffer, uint64_t skip = 0) { return {Kind::kBuffer, buffer, skip, 0}; }
   /// Nowhere: the call fails with kRefused.
   static HttpBodySink Refuse() { return {Kind::kRefuse, {}, 0, 0}; }
@@ -59,10 +60,10 @@ class HttpBodySink {
 
 struct HttpResult {
   HttpErrorKind error = HttpErrorKind::kNone;
-  std::string detail;        // of the error, for messages
-  uint64_t body_bytes = 0;   // good bytes in the buffer, from its start; also after an error
-  uint64_t wire_bytes = 0;   // of the body received in all, skipped and text included
-  bool more = false;         // the buffer was full before the body ended
+  std::string detail;       // of the error, for messages
+  uint64_t body_bytes = 0;  // good bytes in the buffer, from its start; also after an error
+  uint64_t wire_bytes = 0;  // of the body received in all, skipped and text included
+  bool more = false;        // the buffer was full before the body ended
   std::string text;
 };
 
@@ -73,7 +74,8 @@ class HttpResponseHandler {
   virtual void OnPhase(HttpPhase phase) = 0;
   /// The final response's head; says where the body goes. Not called when the call fails before.
   virtual HttpBodySink OnHead(const HttpResponseHead& head) = 0;
-  /// The last event, exactly once, never inside HttpClient::Start. Neither the request's body nor the buffer is touched afterwards.
+  /// The last event, exactly once, never inside HttpClient::Start. Neither the request's body nor the buffer is touched
+  /// afterwards.
   virtual void OnDone(HttpResult result) = 0;
 };
 
@@ -86,7 +88,7 @@ class HttpCall {
 };
 
 struct HttpClientOptions {
-  int max_connections = 64;  // to one endpoint, on each loop; more calls wait in order
+  int max_connections = 64;                              // to one endpoint, on each loop; more calls wait in order
   std::chrono::milliseconds connect_timeout{3'000};      // for each of: name, TCP, TLS
   std::chrono::milliseconds first_byte_timeout{15'000};  // from the request's last byte to the response's first
   std::chrono::milliseconds stall_timeout{10'000};       // without a byte of either body
@@ -94,8 +96,8 @@ struct HttpClientOptions {
   std::string ca_file;                                   // PEM of authorities that are trusted besides the system's
 };
 
-/// Pools of keep-alive connections, one for each endpoint and loop. `loops` must outlive it. The destructor cancels all calls and
-/// waits for their OnDone, so it must not run on a loop.
+/// Pools of keep-alive connections, one for each endpoint and loop. `loops` must outlive it. The destructor cancels all
+/// calls and waits for their OnDone, so it must not run on a loop.
 class HttpClient {
  public:
   HttpClient(EventLoops& loops, HttpClientOptions options);

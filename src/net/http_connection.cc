@@ -39,8 +39,8 @@ void Serialize(const HttpRequest& request, std::string& out) {
 
 }  // namespace
 
-HttpConnection::HttpConnection(asio::io_context& context, HttpConnectionOwner& owner, std::shared_ptr<asio::ssl::context> tls,
-                               size_t first_address)
+HttpConnection::HttpConnection(asio::io_context& context, HttpConnectionOwner& owner,
+                               std::shared_ptr<asio::ssl::context> tls, size_t first_address)
     : context_(context),
       owner_(owner),
       tls_(std::move(tls)),
@@ -68,7 +68,8 @@ void HttpConnection::Open(std::shared_ptr<HttpJob> job) {
   owner_.Resolve([weak = weak_from_this()](const Error& error, const HttpConnectionOwner::Addresses& addresses) {
     const std::shared_ptr<HttpConnection> self = weak.lock();
     if (!self || !self->job_ || self->ending_) return;
-    if (error) return self->Fail(HttpErrorKind::kConnect, fmt::format("cannot resolve the host name: {}", error.message()));
+    if (error)
+      return self->Fail(HttpErrorKind::kConnect, fmt::format("cannot resolve the host name: {}", error.message()));
     self->addresses_ = addresses;
     self->ConnectNext({});
   });
@@ -125,7 +126,8 @@ void HttpConnection::OnHandshake(const Error& error) {
   }
   const std::string problem = CertificateProblem(tls_stream_->native_handle());
   Fail(HttpErrorKind::kTls, problem.empty() ? fmt::format("TLS handshake failed: {}", error.message())
-                                            : fmt::format("the server's certificate is not trusted for {}: {}", owner_.endpoint().host, problem));
+                                            : fmt::format("the server's certificate is not trusted for {}: {}",
+                                                          owner_.endpoint().host, problem));
 }
 
 // ---- Request
@@ -164,7 +166,8 @@ void HttpConnection::WriteSome() {
       asio::const_buffer(body.data() + body_sent_, body.size() - body_sent_)};
   ++operations_;
   WithStream([&](auto& stream) {
-    stream.async_write_some(rest, [self = shared_from_this()](const Error& error, size_t bytes) { self->OnWritten(error, bytes); });
+    stream.async_write_some(
+        rest, [self = shared_from_this()](const Error& error, size_t bytes) { self->OnWritten(error, bytes); });
   });
 }
 
@@ -195,16 +198,18 @@ void HttpConnection::ReadIntoBuffer() {
   }
   ++operations_;
   WithStream([&](auto& stream) {
-    stream.async_read_some(asio::buffer(buffer_.data() + end_, space),
-                           [self = shared_from_this()](const Error& error, size_t bytes) { self->OnBufferRead(error, bytes); });
+    stream.async_read_some(
+        asio::buffer(buffer_.data() + end_, space),
+        [self = shared_from_this()](const Error& error, size_t bytes) { self->OnBufferRead(error, bytes); });
   });
 }
 
 void HttpConnection::ReadIntoSink(MutableByteSpan space) {
   ++operations_;
   WithStream([&](auto& stream) {
-    stream.async_read_some(asio::buffer(space.data(), space.size()),
-                           [self = shared_from_this()](const Error& error, size_t bytes) { self->OnSinkRead(error, bytes); });
+    stream.async_read_some(
+        asio::buffer(space.data(), space.size()),
+        [self = shared_from_this()](const Error& error, size_t bytes) { self->OnSinkRead(error, bytes); });
   });
 }
 
@@ -245,10 +250,12 @@ void HttpConnection::ParseHead() {
     const size_t length = FindHttpHeadEnd(received, searched_);
     if (length == 0) {
       searched_ = received.size();
-      if (received.size() >= kMaxHttpHeadBytes) return Fail(HttpErrorKind::kMalformed, "the response's head is too long");
+      if (received.size() >= kMaxHttpHeadBytes)
+        return Fail(HttpErrorKind::kMalformed, "the response's head is too long");
       return ReadIntoBuffer();
     }
-    absl::StatusOr<ParsedResponse> response = ParseHttpResponseHead(received.substr(0, length), job_->request.head.method == "HEAD");
+    absl::StatusOr<ParsedResponse> response =
+        ParseHttpResponseHead(received.substr(0, length), job_->request.head.method == "HEAD");
     if (!response.ok()) return Fail(HttpErrorKind::kMalformed, std::string(response.status().message()));
     begin_ += length;
     searched_ = 0;
@@ -331,18 +338,22 @@ bool HttpConnection::Deliver(std::string_view data) {
   return false;
 }
 
-MutableByteSpan HttpConnection::SinkSpace() { return sink_.buffer.subspan(result_.body_bytes); }
+MutableByteSpan HttpConnection::SinkSpace() {
+  return sink_.buffer.subspan(result_.body_bytes);
+}
 
 void HttpConnection::ContinueBody() {
   switch (framing_) {
-    case HttpBodyFraming::kNone: return Complete();
+    case HttpBodyFraming::kNone:
+      return Complete();
     case HttpBodyFraming::kChunked:
       if (chunks_.done()) return Complete();
       return ReadIntoBuffer();
     case HttpBodyFraming::kLength:
       if (body_left_ == 0) return Complete();
       break;
-    case HttpBodyFraming::kUntilClose: break;
+    case HttpBodyFraming::kUntilClose:
+      break;
   }
   if (sink_.kind == HttpBodySink::Kind::kText || skip_left_ > 0) return ReadIntoBuffer();
   MutableByteSpan space = SinkSpace();
@@ -361,8 +372,11 @@ void HttpConnection::ContinueBody() {
 void HttpConnection::OnStreamEnd(const Error& error) {
   // Over TLS the end must be authenticated: stream_truncated is not eof.
   if (head_done_ && framing_ == HttpBodyFraming::kUntilClose && error == asio::error::eof) return Complete();
-  if (reused_ && !received_any_) return Fail(HttpErrorKind::kStale, "the kept connection had been closed by the server");
-  const std::string_view where = head_done_ ? "within the response's body" : received_any_ ? "within the response's head" : "before the response";
+  if (reused_ && !received_any_)
+    return Fail(HttpErrorKind::kStale, "the kept connection had been closed by the server");
+  const std::string_view where = head_done_      ? "within the response's body"
+                                 : received_any_ ? "within the response's head"
+                                                 : "before the response";
   if (IsEnd(error)) return Fail(HttpErrorKind::kClosedEarly, fmt::format("the server closed the connection {}", where));
   Fail(HttpErrorKind::kReset, fmt::format("the connection broke {}: {}", where, error.message()));
 }
@@ -402,9 +416,13 @@ void HttpConnection::EndIfDrained() {
   owner.OnEnded(job);
 }
 
-void HttpConnection::Cancel() { Fail(HttpErrorKind::kCancelled, "cancelled"); }
+void HttpConnection::Cancel() {
+  Fail(HttpErrorKind::kCancelled, "cancelled");
+}
 
-void HttpConnection::Close() { CloseSocket(); }
+void HttpConnection::Close() {
+  CloseSocket();
+}
 
 void HttpConnection::CloseSocket() {
   Error ignored;
@@ -447,13 +465,20 @@ void HttpConnection::OnDeadline() {
     Fail(kind, fmt::format("{} within {} ms", what, limit.count()));
   };
   switch (stage_) {
-    case Stage::kResolve: return fail(HttpErrorKind::kConnect, "the host name was not resolved", options.connect_timeout);
-    case Stage::kConnect: return fail(HttpErrorKind::kConnect, "no connection", options.connect_timeout);
-    case Stage::kHandshake: return fail(HttpErrorKind::kConnect, "no end of the TLS handshake", options.connect_timeout);
-    case Stage::kSend: return fail(HttpErrorKind::kTimeout, "the server took no byte of the request", options.stall_timeout);
-    case Stage::kFirstByte: return fail(HttpErrorKind::kTimeout, "no response", options.first_byte_timeout);
-    case Stage::kBody: return fail(HttpErrorKind::kTimeout, "no byte of the response's body", options.stall_timeout);
-    case Stage::kIdle: return;
+    case Stage::kResolve:
+      return fail(HttpErrorKind::kConnect, "the host name was not resolved", options.connect_timeout);
+    case Stage::kConnect:
+      return fail(HttpErrorKind::kConnect, "no connection", options.connect_timeout);
+    case Stage::kHandshake:
+      return fail(HttpErrorKind::kConnect, "no end of the TLS handshake", options.connect_timeout);
+    case Stage::kSend:
+      return fail(HttpErrorKind::kTimeout, "the server took no byte of the request", options.stall_timeout);
+    case Stage::kFirstByte:
+      return fail(HttpErrorKind::kTimeout, "no response", options.first_byte_timeout);
+    case Stage::kBody:
+      return fail(HttpErrorKind::kTimeout, "no byte of the response's body", options.stall_timeout);
+    case Stage::kIdle:
+      return;
   }
 }
 

@@ -42,19 +42,20 @@ class HttpConnectionOwner {
   virtual void Resolve(OnAddresses done) = 0;
   /// None of the addresses works: look them up again next time.
   virtual void ForgetAddresses() = 0;
-  /// The connection has ended its job and may serve another (`reusable`), or is closed. The job's OnDone comes afterwards.
+  /// The connection has ended its job and may serve another (`reusable`), or is closed. The job's OnDone comes
+  /// afterwards.
   virtual void OnFree(HttpConnection& connection, bool reusable) = 0;
   /// The job's handler has been told.
   virtual void OnEnded(const std::shared_ptr<HttpJob>& job) = 0;
 };
 
-/// A client's connection: connects, then carries one exchange after the other. On its loop's thread only. Whatever happens, each job ends
-/// once, and not before every pending operation on its memory has returned.
+/// A client's connection: connects, then carries one exchange after the other. On its loop's thread only. Whatever
+/// happens, each job ends once, and not before every pending operation on its memory has returned.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   /// `tls` is null for plain HTTP. `owner` outlives every job.
-  HttpConnection(boost::asio::io_context& context, HttpConnectionOwner& owner, std::shared_ptr<boost::asio::ssl::context> tls,
-                 size_t first_address);
+  HttpConnection(boost::asio::io_context& context, HttpConnectionOwner& owner,
+                 std::shared_ptr<boost::asio::ssl::context> tls, size_t first_address);
 
   /// Connects, then carries out the job.
   void Open(std::shared_ptr<HttpJob> job);
@@ -127,9 +128,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // The job.
   std::shared_ptr<HttpJob> job_;
-  bool reused_ = false;       // the connection has served a job before
-  int operations_ = 0;        // pending, with this connection's or the job's memory
-  bool ending_ = false;       // the result is settled; waiting for pending operations
+  bool reused_ = false;  // the connection has served a job before
+  int operations_ = 0;   // pending, with this connection's or the job's memory
+  bool ending_ = false;  // the result is settled; waiting for pending operations
   bool keep_alive_ = false;
   HttpResult result_;
 

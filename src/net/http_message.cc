@@ -9,7 +9,9 @@ namespace millrace {
 
 namespace {
 
-bool SameName(std::string_view a, std::string_view b) { return absl::EqualsIgnoreCase(ToAbsl(a), ToAbsl(b)); }
+bool SameName(std::string_view a, std::string_view b) {
+  return absl::EqualsIgnoreCase(ToAbsl(a), ToAbsl(b));
+}
 
 }  // namespace
 

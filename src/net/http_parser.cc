@@ -14,9 +14,12 @@ namespace http = boost::beast::http;
 using boost::beast::string_view;
 using boost::system::error_code;
 
-std::string_view Std(string_view text) { return {text.data(), text.size()}; }
+std::string_view Std(string_view text) {
+  return {text.data(), text.size()};
+}
 
-/// Takes the fields that Beast's parser finds straight into our structures. Beast derives the framing and refuses what is ambiguous.
+/// Takes the fields that Beast's parser finds straight into our structures. Beast derives the framing and refuses what
+/// is ambiguous.
 class HeadParser final : public http::basic_parser<false> {
  public:
   HeadParser() {
@@ -135,8 +138,9 @@ absl::StatusOr<HttpChunkDecoder::Piece> HttpChunkDecoder::Next(std::string_view 
 absl::Status HttpChunkDecoder::Step(char c) {
   const auto broken = [] { return absl::InvalidArgumentError("malformed chunked body"); };
   const auto skip = [this] {
-    return ++overhead_ > kMaxChunkOverheadBytes ? absl::InvalidArgumentError("chunk extensions or trailers are too long")
-                                                : absl::OkStatus();
+    return ++overhead_ > kMaxChunkOverheadBytes
+               ? absl::InvalidArgumentError("chunk extensions or trailers are too long")
+               : absl::OkStatus();
   };
   switch (state_) {
     case State::kSize:
@@ -187,7 +191,8 @@ absl::Status HttpChunkDecoder::Step(char c) {
       state_ = State::kDone;
       return absl::OkStatus();
     case State::kData:
-    case State::kDone: break;
+    case State::kDone:
+      break;
   }
   return broken();
 }

@@ -13,8 +13,8 @@ namespace millrace {
 
 inline constexpr size_t kMaxHttpHeadBytes = 64 * 1024;
 
-/// The length of the head (with its empty line) at the start of `bytes`, or 0 while it is incomplete. `searched` is the length
-/// that an earlier call has already looked at, so that a head that arrives byte by byte is scanned only once.
+/// The length of the head (with its empty line) at the start of `bytes`, or 0 while it is incomplete. `searched` is the
+/// length that an earlier call has already looked at, so that a head that arrives byte by byte is scanned only once.
 size_t FindHttpHeadEnd(std::string_view bytes, size_t searched);
 
 /// How the end of a body is found.
@@ -28,9 +28,9 @@ struct ParsedResponse {
   bool interim() const { return head.status < 200; }
 };
 
-/// Parses one whole head, as FindHttpHeadEnd found it. `to_head` says that the request was HEAD, whose response has no body
-/// whatever its fields say (head.content_length still tells what they say). InvalidArgument for what is not HTTP/1.0 or 1.1, or ambiguous
-/// (two different lengths, a length with chunks), or longer than kMaxHttpHeadBytes.
+/// Parses one whole head, as FindHttpHeadEnd found it. `to_head` says that the request was HEAD, whose response has no
+/// body whatever its fields say (head.content_length still tells what they say). InvalidArgument for what is not
+/// HTTP/1.0 or 1.1, or ambiguous (two different lengths, a length with chunks), or longer than kMaxHttpHeadBytes.
 absl::StatusOr<ParsedResponse> ParseHttpResponseHead(std::string_view head, bool to_head);
 
 /// Decodes "Transfer-Encoding: chunked", piece by piece. Extensions and trailers are skipped.
@@ -48,14 +48,26 @@ class HttpChunkDecoder {
   bool done() const { return state_ == State::kDone; }
 
  private:
-  enum class State { kSize, kExtension, kSizeEnd, kData, kDataCr, kDataLf, kTrailerStart, kTrailer, kTrailerLf, kLastLf, kDone };
+  enum class State {
+    kSize,
+    kExtension,
+    kSizeEnd,
+    kData,
+    kDataCr,
+    kDataLf,
+    kTrailerStart,
+    kTrailer,
+    kTrailerLf,
+    kLastLf,
+    kDone
+  };
 
   absl::Status Step(char c);
 
   State state_ = State::kSize;
-  uint64_t left_ = 0;        // of the chunk; while its size is read, the size so far
-  int digits_ = 0;           // of the size
-  size_t overhead_ = 0;      // bytes of the extension or the trailers, bounded
+  uint64_t left_ = 0;    // of the chunk; while its size is read, the size so far
+  int digits_ = 0;       // of the size
+  size_t overhead_ = 0;  // bytes of the extension or the trailers, bounded
 };
 
 }  // namespace millrace

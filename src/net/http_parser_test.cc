@@ -7,7 +7,9 @@
 namespace millrace {
 namespace {
 
-absl::StatusOr<ParsedResponse> Parse(std::string_view head, bool to_head = false) { return ParseHttpResponseHead(head, to_head); }
+absl::StatusOr<ParsedResponse> Parse(std::string_view head, bool to_head = false) {
+  return ParseHttpResponseHead(head, to_head);
+}
 
 TEST(HttpHeadEnd, IsFoundHoweverTheBytesArrive) {
   const std::string text = "HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody\r\n\r\n";
@@ -23,7 +25,8 @@ TEST(HttpHeadEnd, IsFoundHoweverTheBytesArrive) {
 
 TEST(HttpResponseHead, AnOrdinaryOne) {
   const auto response = Parse(
-      "HTTP/1.1 206 Partial Content\r\nContent-Length: 10\r\nContent-Range: bytes 0-9/100\r\nETag: \"abc\"\r\nX-Empty:\r\n\r\n");
+      "HTTP/1.1 206 Partial Content\r\nContent-Length: 10\r\nContent-Range: bytes 0-9/100\r\nETag: "
+      "\"abc\"\r\nX-Empty:\r\n\r\n");
   ASSERT_TRUE(response.ok()) << response.status();
   EXPECT_EQ(response->head.status, 206);
   EXPECT_EQ(response->head.reason, "Partial Content");
@@ -69,16 +72,19 @@ TEST(HttpResponseHead, InterimResponses) {
 
 class MalformedHead : public testing::TestWithParam<const char*> {};
 
-TEST_P(MalformedHead, IsRefused) { EXPECT_EQ(Parse(GetParam()).status().code(), absl::StatusCode::kInvalidArgument); }
+TEST_P(MalformedHead, IsRefused) {
+  EXPECT_EQ(Parse(GetParam()).status().code(), absl::StatusCode::kInvalidArgument);
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Heads, MalformedHead,
-    testing::Values("", "\r\n\r\n", "HTTP/1.1 200 OK\r\n", "hello\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n",
-                    "HTTP/1.1 999 Odd\r\n\r\n", "HTTP/1.1 099 Odd\r\n\r\n", "HTTP/1.1 abc OK\r\n\r\n", "HTTP/1.1200 OK\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nNo colon\r\n\r\n", "HTTP/1.1 200 OK\r\n: no name\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nBad Name: x\r\n\r\n", "HTTP/1.1 200 OK\r\nA: \x01\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nContent-Length: 1 2\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+    testing::Values("", "\r\n\r\n", "HTTP/1.1 200 OK\r\n", "hello\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n",
+                    "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 999 Odd\r\n\r\n", "HTTP/1.1 099 Odd\r\n\r\n",
+                    "HTTP/1.1 abc OK\r\n\r\n", "HTTP/1.1200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nNo colon\r\n\r\n",
+                    "HTTP/1.1 200 OK\r\n: no name\r\n\r\n", "HTTP/1.1 200 OK\r\nBad Name: x\r\n\r\n",
+                    "HTTP/1.1 200 OK\r\nA: \x01\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+                    "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1 2\r\n\r\n",
+                    "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
                     "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n",
                     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
                     "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -154,8 +160,9 @@ TEST_P(MalformedChunks, AreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Bodies, MalformedChunks,
-                         testing::Values("\r\n", "x\r\n", "-1\r\n", "4mill", "4\nmill\r\n", "4\r\rmill", "4\r\nmillX\r\n", "4\r\nmill\rX",
-                                         "4\r\nmill\r\n\r\n", "1000000000000000\r\n", "0;\n\r\n", "0\r\n\r\r", "0\r\nA\n\r\n", "0\r\nA\r\r\n",
+                         testing::Values("\r\n", "x\r\n", "-1\r\n", "4mill", "4\nmill\r\n", "4\r\rmill",
+                                         "4\r\nmillX\r\n", "4\r\nmill\rX", "4\r\nmill\r\n\r\n", "1000000000000000\r\n",
+                                         "0;\n\r\n", "0\r\n\r\r", "0\r\nA\n\r\n", "0\r\nA\r\r\n",
                                          "4;" + std::string(20'000, 'x') + "\r\nmill\r\n0\r\n\r\n",
                                          "0\r\nA: " + std::string(20'000, 'x') + "\r\n\r\n"));
 

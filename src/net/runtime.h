@@ -15,8 +15,8 @@ struct RuntimeOptions {
   uint64_t memory_bytes = 0;  // 0: half of the memory that the process may use (cgroup or machine)
 };
 
-/// The threads and memory that everything else borrows. Made once by the program (the CLI's main; one a process in Python) and
-/// passed down; must outlive what was given it. Members are thread-safe.
+/// The threads and memory that everything else borrows. Made once by the program (the CLI's main; one a process in
+/// Python) and passed down; must outlive what was given it. Members are thread-safe.
 class Runtime {
  public:
   explicit Runtime(const RuntimeOptions& options = {});

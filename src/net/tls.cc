@@ -19,7 +19,8 @@ absl::StatusOr<std::shared_ptr<ssl::context>> MakeClientTls(const std::string& c
   if (!ca_file.empty()) {
     context->load_verify_file(ca_file, error);
     if (error) {
-      return absl::InvalidArgumentError(fmt::format("the CA file {} cannot be used ({}); check AWS_CA_BUNDLE", ca_file, error.message()));
+      return absl::InvalidArgumentError(
+          fmt::format("the CA file {} cannot be used ({}); check AWS_CA_BUNDLE", ca_file, error.message()));
     }
   }
   return context;

@@ -19,7 +19,8 @@ namespace {
 
 bool IsShardName(std::string_view name) {
   constexpr std::string_view kStart = "shard-", kEnd = ".tar";
-  if (!name.starts_with(kStart) || !name.ends_with(kEnd) || name.size() != kStart.size() + 6 + kEnd.size()) return false;
+  if (!name.starts_with(kStart) || !name.ends_with(kEnd) || name.size() != kStart.size() + 6 + kEnd.size())
+    return false;
   return name.substr(kStart.size(), 6).find_first_not_of("0123456789") == std::string_view::npos;
 }
 
@@ -33,9 +34,9 @@ absl::StatusOr<std::vector<std::string>> OldShards(const Location& destination, 
       if (name.empty() || name.ends_with('/')) continue;  // folder markers
       const bool ours = IsShardName(name) || name.starts_with(kDatasetFolder);
       if (!ours || !force) {
-        return absl::AlreadyExistsError(fmt::format("{}: the destination is not empty; {}", destination.store->Uri(object.key),
-                                                    ours ? "--force replaces the shards that are there"
-                                                         : "remove what is there, or choose another"));
+        return absl::AlreadyExistsError(fmt::format(
+            "{}: the destination is not empty; {}", destination.store->Uri(object.key),
+            ours ? "--force replaces the shards that are there" : "remove what is there, or choose another"));
       }
       if (IsShardName(name)) shards.push_back(std::move(name));
     }
@@ -54,8 +55,8 @@ absl::Status CheckApart(const Dataset& source, const Location& destination) {
 
 }  // namespace
 
-absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source, std::string_view destination_uri,
-                                const PackOptions& options) {
+absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source,
+                                std::string_view destination_uri, const PackOptions& options) {
   if (options.shard_bytes == 0) return absl::InvalidArgumentError("the size of a shard must be positive");
   ASSIGN_OR_RETURN(const Location destination, stores.Open(destination_uri));
   RETURN_IF_ERROR(CheckApart(source, destination));

@@ -24,16 +24,16 @@ struct PackReport {
   uint64_t index_bytes = 0;
 };
 
-/// Writes a data set as WebDataset tar shards `destination`/shard-000000.tar and so on, in index order, with their index. Keys,
-/// fields and bytes stay the same (the class folder of raw objects becomes the member `cls`), so the packed data set has the digest
-/// of the source. The same source and options give the same bytes. Reads run ahead in parallel; memory is bounded by the
-/// runtime's budget and does not depend on the sizes of samples or shards.
+/// Writes a data set as WebDataset tar shards `destination`/shard-000000.tar and so on, in index order, with their
+/// index. Keys, fields and bytes stay the same (the class folder of raw objects becomes the member `cls`), so the
+/// packed data set has the digest of the source. The same source and options give the same bytes. Reads run ahead
+/// in parallel; memory is bounded by the runtime's budget and does not depend on the sizes of samples or shards.
 ///
 /// While it runs, and after a failure, the destination holds `.millrace/incomplete` and cannot be opened as a data set.
 ///
 /// Errors: AlreadyExists when the destination holds anything (with `force`: anything but shards of an earlier run),
-/// InvalidArgument for samples that cannot be told apart in tar (two in a row with one key), and those of the stores. Samples are
-/// verified against the checksums of the source's index (DataLoss).
+/// InvalidArgument for samples that cannot be told apart in tar (two in a row with one key), and those of the
+/// stores. Samples are verified against the checksums of the source's index (DataLoss).
 absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source, std::string_view destination,
                                 const PackOptions& options);
 

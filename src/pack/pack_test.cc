@@ -30,7 +30,8 @@ class PackTest : public ::testing::Test {
     EXPECT_TRUE(dataset.ok()) << dataset.status();
     return dataset.ok() ? *std::move(dataset) : nullptr;
   }
-  absl::StatusOr<PackReport> Run(const std::string& from, const std::string& to, uint64_t shard_bytes = 256 << 20, bool force = false) {
+  absl::StatusOr<PackReport> Run(const std::string& from, const std::string& to, uint64_t shard_bytes = 256 << 20,
+                                 bool force = false) {
     auto dataset = Dataset::Open(runtime_, stores_, from);
     if (!dataset.ok()) return dataset.status();
     PackOptions options;
@@ -75,7 +76,8 @@ class PackTest : public ::testing::Test {
       update(sample.key);
       for (const IndexedField& field : sample.fields) {
         update(field.name);
-        update(field.is_inline ? field.inline_text : std::string_view(*bytes).substr(sample.span.offset + field.offset, field.length));
+        update(field.is_inline ? field.inline_text
+                               : std::string_view(*bytes).substr(sample.span.offset + field.offset, field.length));
       }
       sum += hash.Digest();
     }
@@ -93,7 +95,8 @@ class PackTest : public ::testing::Test {
     }
   }
 
-  Runtime runtime_{{.io_threads = 1, .cpu_threads = 1, .memory_bytes = 1 << 20}};  // pieces of 64 KiB: one sample is larger
+  Runtime runtime_{
+      {.io_threads = 1, .cpu_threads = 1, .memory_bytes = 1 << 20}};  // pieces of 64 KiB: one sample is larger
   Stores stores_{runtime_};
 };
 
@@ -105,7 +108,10 @@ TEST_F(PackTest, SmallExample) {
   EXPECT_EQ(report->samples, 2u);
   EXPECT_EQ(report->shards, 1u);
   std::string expected;
-  for (const auto& [name, data] : {std::pair<std::string, std::string>{"bird/2.cls", "0"}, {"bird/2.jpg", "peep"}, {"cat/1.cls", "1"}, {"cat/1.jpg", "meow"}}) {
+  for (const auto& [name, data] : {std::pair<std::string, std::string>{"bird/2.cls", "0"},
+                                   {"bird/2.jpg", "peep"},
+                                   {"cat/1.cls", "1"},
+                                   {"cat/1.jpg", "meow"}}) {
     ASSERT_TRUE(AppendTarHeader(expected, name, data.size()).ok());
     expected += data;
     AppendTarPadding(expected, data.size());
@@ -150,7 +156,8 @@ TEST_F(PackTest, ShardsKeepTheSizeAndTheSameBytesComeTwice) {
     const ObjectInfo& object = (*objects)[i];
     EXPECT_EQ(object.key, fmt::format("one/shard-{:06}.tar", i));
     larger += object.size > 20'000 ? 1 : 0;
-    EXPECT_EQ(ReadKey("mem://s/one", fmt::format("shard-{:06}.tar", i)), ReadKey("mem://s/two", fmt::format("shard-{:06}.tar", i)));
+    EXPECT_EQ(ReadKey("mem://s/one", fmt::format("shard-{:06}.tar", i)),
+              ReadKey("mem://s/two", fmt::format("shard-{:06}.tar", i)));
   }
   EXPECT_EQ(larger, 1u) << "only that of the one sample that is larger";
 }
@@ -169,7 +176,8 @@ TEST_F(PackTest, DestinationMustBeEmptyUnlessForced) {
   Put("mem://s/in", "2.txt", "x");
   Put("mem://s/out", "other.txt", "mine");
   EXPECT_THAT(Run("mem://s/in", "mem://s/out").status().ToString(), HasSubstr("ALREADY_EXISTS: mem://s/out/other.txt"));
-  EXPECT_THAT(Run("mem://s/in", "mem://s/out", 1, true).status().ToString(), HasSubstr("other.txt")) << "--force is for shards only";
+  EXPECT_THAT(Run("mem://s/in", "mem://s/out", 1, true).status().ToString(), HasSubstr("other.txt"))
+      << "--force is for shards only";
   EXPECT_THAT(Keys("mem://s/out"), ElementsAre("out/other.txt"));
 
   ASSERT_TRUE(Run("mem://s/in", "mem://s/new", 1).ok());
@@ -221,7 +229,8 @@ TEST_F(PackTest, ChangedAndDamagedSourcesAreNoticed) {
   EXPECT_THAT(changed.ToString(), HasSubstr("mem://s/in/1.jpg"));
 }
 
-// A data set whose index tells other checksums than the objects have: both the small way (checked by the store) and the large one.
+// A data set whose index tells other checksums than the objects have: both the small way (checked by the store) and
+// the large one.
 TEST_F(PackTest, ChecksumsOfTheIndexAreVerified) {
   for (const size_t size : {1000, 200'000}) {
     const std::string uri = fmt::format("mem://bad{}", size);

@@ -49,13 +49,15 @@ absl::Status SampleReader::Gather(Piece* piece, ReadAhead::Request* request) {
     if (++next_ == dataset_.index().size()) return absl::OkStatus();
     RETURN_IF_ERROR(dataset_.index().Lookup(next_, &asked_));
     looked_up_ = true;
-    if (asked_.object != *object_ordinal_ || asked_.span.end() - request->range.offset > piece_bytes_) return absl::OkStatus();
+    if (asked_.object != *object_ordinal_ || asked_.span.end() - request->range.offset > piece_bytes_)
+      return absl::OkStatus();
   }
 }
 
 absl::Status SampleReader::SplitLarge(Piece* piece, ReadAhead::Request* request) {
   *piece = {.first = next_, .count = 1, .begin = 0, .whole = false, .part_offset = large_offset_};
-  request->range = {.offset = asked_.span.offset + large_offset_, .length = std::min(piece_bytes_, asked_.span.length - large_offset_)};
+  request->range = {.offset = asked_.span.offset + large_offset_,
+                    .length = std::min(piece_bytes_, asked_.span.length - large_offset_)};
   large_offset_ += request->range.length;
   if (large_offset_ == asked_.span.length) {
     large_offset_ = 0;
@@ -97,9 +99,10 @@ absl::StatusOr<SampleReader::Part> SampleReader::PartOfLarge() {
   if (part.last && large_crc_ != sample_.crc32c) {
     IndexedObject object;
     RETURN_IF_ERROR(dataset_.index().LookupObject(sample_.object, &object));
-    return absl::DataLossError(fmt::format("{}: sample '{}' at offset {}: its {} bytes have CRC32C {:08x}, the index says {:08x}",
-                                           dataset_.store().Uri(dataset_.StoreKey(object.key)), sample_.key, sample_.span.offset,
-                                           sample_.span.length, large_crc_, sample_.crc32c));
+    return absl::DataLossError(
+        fmt::format("{}: sample '{}' at offset {}: its {} bytes have CRC32C {:08x}, the index says {:08x}",
+                    dataset_.store().Uri(dataset_.StoreKey(object.key)), sample_.key, sample_.span.offset,
+                    sample_.span.length, large_crc_, sample_.crc32c));
   }
   return part;
 }

@@ -13,9 +13,9 @@
 
 namespace millrace {
 
-/// The bytes of all samples of a data set, in index order, read ahead in parallel: small samples that lie together in one request,
-/// large ones in pieces. Every sample is verified against its checksum in the index. Blocking; not thread-safe; the data set
-/// must outlive it.
+/// The bytes of all samples of a data set, in index order, read ahead in parallel: small samples that lie together
+/// in one request, large ones in pieces. Every sample is verified against its checksum in the index. Blocking; not
+/// thread-safe; the data set must outlive it.
 class SampleReader {
  public:
   SampleReader(Runtime& runtime, const Dataset& dataset);
@@ -50,11 +50,11 @@ class SampleReader {
   const uint64_t piece_bytes_;
 
   // The side that asks.
-  uint64_t next_ = 0;              // sample to ask for
-  bool looked_up_ = false;         // asked_ holds it
-  uint64_t large_offset_ = 0;      // of a large one, what has been asked for
+  uint64_t next_ = 0;          // sample to ask for
+  bool looked_up_ = false;     // asked_ holds it
+  uint64_t large_offset_ = 0;  // of a large one, what has been asked for
   IndexedSample asked_;
-  IndexedObject object_;           // of asked_
+  IndexedObject object_;  // of asked_
   std::optional<uint32_t> object_ordinal_;
 
   // The side that hands out.

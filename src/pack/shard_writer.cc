@@ -14,14 +14,18 @@ namespace {
 constexpr size_t kFlushBytes = 1 << 20;
 constexpr uint64_t kMaxShards = 1'000'000;  // six digits: beyond, names would not sort in order
 
-std::string MemberName(std::string_view key, std::string_view field) { return fmt::format("{}.{}", key, field); }
+std::string MemberName(std::string_view key, std::string_view field) {
+  return fmt::format("{}.{}", key, field);
+}
 
 }  // namespace
 
 ShardWriter::ShardWriter(const Location& destination, uint64_t shard_bytes, std::unique_ptr<ObjectWriter> index)
     : destination_(destination), shard_limit_(shard_bytes), index_(DataKind::kTar, std::move(index)) {}
 
-std::string ShardWriter::ShardName(uint64_t number) { return fmt::format("shard-{:06}.tar", number); }
+std::string ShardWriter::ShardName(uint64_t number) {
+  return fmt::format("shard-{:06}.tar", number);
+}
 
 absl::StatusOr<uint64_t> ShardWriter::PackedBytes(const IndexedSample& sample) const {
   uint64_t bytes = 0;
@@ -34,12 +38,14 @@ absl::StatusOr<uint64_t> ShardWriter::PackedBytes(const IndexedSample& sample) c
 
 absl::Status ShardWriter::BeginSample(const IndexedSample& sample) {
   if (samples_ > 0 && sample.key == key_) {
-    return absl::InvalidArgumentError(fmt::format("two samples in a row have the key '{}', which in a tar shard would make them one: "
-                                                  "files that differ only behind the first dot of their names cannot be packed apart",
-                                                  sample.key));
+    return absl::InvalidArgumentError(
+        fmt::format("two samples in a row have the key '{}', which in a tar shard would make them one: "
+                    "files that differ only behind the first dot of their names cannot be packed apart",
+                    sample.key));
   }
   ASSIGN_OR_RETURN(const uint64_t bytes, PackedBytes(sample));
-  if (out_ != nullptr && (shard_offset_ + bytes > shard_limit_ || shard_limit_ - shard_offset_ - bytes < kTarEndBytes)) {
+  if (out_ != nullptr &&
+      (shard_offset_ + bytes > shard_limit_ || shard_limit_ - shard_offset_ - bytes < kTarEndBytes)) {
     RETURN_IF_ERROR(EndShard());
   }
   if (out_ == nullptr) RETURN_IF_ERROR(OpenShard());
@@ -87,7 +93,8 @@ absl::Status ShardWriter::Add(const IndexedSample& sample, uint64_t offset, Byte
     RETURN_IF_ERROR(Append(AsBytes(padding)));
     field_begun_ = false;
   }
-  if (last && next_field_ < fields_.size()) return absl::InternalError(fmt::format("sample '{}' ended before its fields did", key_));
+  if (last && next_field_ < fields_.size())
+    return absl::InternalError(fmt::format("sample '{}' ended before its fields did", key_));
   return absl::OkStatus();
 }
 

@@ -14,15 +14,16 @@
 
 namespace millrace {
 
-/// Writes samples into consecutive tar shards and their index. Everything written also runs through the scanner that indexes
-/// foreign shards, so the index is by construction the one that `millrace index` would build. Blocking; not thread-safe; after
-/// an error only destruction is allowed, which leaves the shards that are complete.
+/// Writes samples into consecutive tar shards and their index. Everything written also runs through the scanner
+/// that indexes foreign shards, so the index is by construction the one that `millrace index` would build.
+/// Blocking; not thread-safe; after an error only destruction is allowed, which leaves the shards that are
+/// complete.
 class ShardWriter {
  public:
   ShardWriter(const Location& destination, uint64_t shard_bytes, std::unique_ptr<ObjectWriter> index);
 
-  /// The bytes of a sample's span from `offset` on, in order; `last` ends it. InvalidArgument when the sample has the key of the
-  /// one before it: they would become one.
+  /// The bytes of a sample's span from `offset` on, in order; `last` ends it. InvalidArgument when the sample has
+  /// the key of the one before it: they would become one.
   absl::Status Add(const IndexedSample& sample, uint64_t offset, ByteSpan bytes, bool last);
 
   /// Ends the last shard; the index becomes visible. Counts are valid after this.

@@ -238,8 +238,9 @@ absl::Status Loader::Engine::DecodeRow(Worker& worker, Step& step, Row& row) {
     return Replace(worker, step, row, status);
   }
   if (IsBadSample(status)) {
-    return Annotate(status, fmt::format("sample {} of {} (to go on without damaged samples, choose to replace them)",
-                                        row.sample, dataset_.uri()));
+    return absl::DataLossError(fmt::format("{}; to go on without damaged samples, have them replaced (feed: --bad-samples "
+                                           "replace, Python: bad_samples=\"replace\")",
+                                           ToStd(status.message())));
   }
   return status;
 }
@@ -263,9 +264,15 @@ absl::Status Loader::Engine::DecodeSample(Worker& worker, Step& step, Row& row, 
     return std::find_if(entry.fields.begin(), entry.fields.end(), [&](const auto& f) { return f.name == name; });
   };
 
-  const auto found = field_named(plan_.image_field);
+  const auto is_image = [&](const IndexedField& field) {
+    return std::find(plan_.image_fields.begin(), plan_.image_fields.end(), field.name) != plan_.image_fields.end();
+  };
+  const auto found = std::find_if(entry.fields.begin(), entry.fields.end(), is_image);
   if (found == entry.fields.end()) {
-    return in_context(absl::DataLossError("the sample has no such field"), plan_.image_field);
+    return in_context(absl::DataLossError("the sample has no image"), plan_.image_fields.front());
+  }
+  if (std::find_if(found + 1, entry.fields.end(), is_image) != entry.fields.end()) {
+    return in_context(absl::FailedPreconditionError("the sample has several images; name the field to decode"), found->name);
   }
   const MutableByteSpan out{slot + index * layout.image_bytes, layout.image_bytes};
   const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && row.counts;
@@ -273,7 +280,7 @@ absl::Status Loader::Engine::DecodeSample(Worker& worker, Step& step, Row& row, 
   const uint64_t key = HashKey(kAugmentDomain, {plan_.options.seed, step.epoch, sample});
   const absl::Status decoded = worker.decoder.Decode(FieldBytes(*found, span), image, key, out,
                                                      want_pixels ? worker.pixels.span() : MutableByteSpan());
-  if (!decoded.ok()) return in_context(decoded, plan_.image_field);
+  if (!decoded.ok()) return in_context(decoded, found->name);
 
   if (plan_.label) {
     const auto label_field = field_named(plan_.label->field);
@@ -289,7 +296,7 @@ absl::Status Loader::Engine::DecodeSample(Worker& worker, Step& step, Row& row, 
     }
   }
   if (plan_.options.digest != DigestOf::kNone && row.counts) {
-    const Uint128 digest = want_pixels ? worker.hasher.Hash(step.epoch, row.position, entry, span, plan_.image_field,
+    const Uint128 digest = want_pixels ? worker.hasher.Hash(step.epoch, row.position, entry, span, found->name,
                                                             std::as_const(worker.pixels).span())
                                        : worker.hasher.Hash(step.epoch, row.position, entry, span);
     std::lock_guard lock(mutex_);

@@ -34,7 +34,7 @@ struct LoaderPlan {
   OrderPolicy policy;
   Batching batching;
   SlotLayout layout;
-  std::string image_field;
+  std::vector<std::string> image_fields;  // one of which each sample has
   std::optional<LabelOptions> label;
   bool text_labels = false;
   uint64_t fingerprint = 0;

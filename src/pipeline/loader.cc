@@ -20,23 +20,21 @@ constexpr uint64_t kMaxBatch = uint64_t{1} << 24;
 
 uint64_t RoundUp(uint64_t value) { return (value + kAlignment - 1) / kAlignment * kAlignment; }
 
-absl::StatusOr<std::string> FindImageField(const Index& index, const std::string& wanted) {
+absl::StatusOr<std::vector<std::string>> FindImageFields(const Index& index, const std::string& wanted) {
   const std::vector<std::string>& names = index.field_names();
   if (!wanted.empty()) {
-    if (std::find(names.begin(), names.end(), wanted) != names.end()) return wanted;
+    if (std::find(names.begin(), names.end(), wanted) != names.end()) return std::vector<std::string>{wanted};
     return absl::InvalidArgumentError(
         fmt::format("the data set has no field '{}'; its fields are: {}", wanted, fmt::join(names, ", ")));
   }
   std::vector<std::string> images;
   for (const std::string& name : names) {
-    const size_t dot = name.rfind('.');
-    const std::string extension = dot == std::string::npos ? name : name.substr(dot + 1);
+    const std::string extension = name.substr(name.rfind('.') + 1);  // all of it where there is no dot
     if (extension == "jpg" || extension == "jpeg" || extension == "png") images.push_back(name);
   }
-  if (images.size() == 1) return images.front();
-  return absl::InvalidArgumentError(
-      images.empty() ? fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", "))
-                     : fmt::format("several fields are images: {}; name the one to decode", fmt::join(images, ", ")));
+  if (!images.empty()) return images;
+  return absl::FailedPreconditionError(
+      fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", ")));
 }
 
 absl::StatusOr<std::optional<LabelOptions>> FindLabel(const Index& index, const std::optional<LabelOptions>& wanted) {
@@ -102,7 +100,7 @@ absl::StatusOr<LoaderPlan> Settle(const Dataset& dataset, LoaderOptions options)
   plan.policy = options.policy.value_or(
       OrderPolicy::ForSamples(options.shuffle, index.mean_span_bytes(), index.kind() == DataKind::kRawObjects));
   RETURN_IF_ERROR(plan.policy.Check());
-  ASSIGN_OR_RETURN(plan.image_field, FindImageField(index, options.image_field));
+  ASSIGN_OR_RETURN(plan.image_fields, FindImageFields(index, options.image_field));
   ASSIGN_OR_RETURN(plan.label, FindLabel(index, options.label));
   plan.text_labels = plan.label && plan.label->spec.kind == LabelSpec::Kind::kText;
   plan.batching = {.samples = index.size(),

@@ -37,7 +37,7 @@ struct LabelOptions {
 struct LoaderOptions {
   // What is delivered.
   ImageSpec image;
-  std::string image_field;            // "" = the data set's only field that is a jpg, jpeg or png
+  std::string image_field;            // "" = the one field of each sample that is a jpg, jpeg or png
   std::optional<LabelOptions> label;     // absent = the field `cls` as an integer where the data set has it, else no labels
   BadSamples bad_samples = BadSamples::kFail;
 

@@ -11,20 +11,10 @@
 
 #include "base/rng.h"
 #include "gtest/gtest.h"
+#include "plan/testing/chi_square.h"
 
 namespace millrace {
 namespace {
-
-/// How far a histogram is from flat, in standard deviations of the chi-square statistic. Up to about 4 is chance.
-double ChiSquareZ(const std::vector<uint64_t>& counts) {
-  const double total = static_cast<double>(std::accumulate(counts.begin(), counts.end(), uint64_t{0}));
-  const double expected = total / static_cast<double>(counts.size());
-  double chi_square = 0;
-  for (const uint64_t count : counts) chi_square += std::pow(static_cast<double>(count) - expected, 2);
-  chi_square /= expected;
-  const double freedom = static_cast<double>(counts.size() - 1);
-  return (chi_square - freedom) / std::sqrt(2 * freedom);
-}
 
 constexpr double kChance = 5;
 

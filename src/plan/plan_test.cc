@@ -13,6 +13,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/testing/chi_square.h"
 #include "plan/window_order.h"
 
 namespace millrace {
@@ -274,6 +275,31 @@ TEST(Plan, SeedAndEpochChangeTheWholeOrder) {
   }
 }
 
+/// No two lanes are shuffled alike, be they of one window, of two, of groups with other numbers of lanes, or of other
+/// epochs.
+TEST(WindowOrder, EveryLaneHasAKeyOfItsOwn) {
+  const OrderPolicy policy = Windowed(20, 8, 8);
+  std::set<std::vector<uint8_t>> orders;
+  size_t lanes = 0;
+  for (const uint64_t seed : {0u, 1u}) {
+    for (const uint64_t epoch : {0u, 1u}) {
+      constexpr uint64_t kSamples = 20 * (8 * 30 + 7) + 19;  // ends with groups of 4, 2 and 1 lanes and a short extent
+      const WindowOrder order(kSamples, policy, seed, epoch);
+      for (uint64_t position = 0; position < kSamples;) {
+        const WindowOrder::Group group = order.GroupOf(position);
+        for (uint64_t lane = 0; lane < group.lanes(); ++lane, ++lanes) {
+          std::vector<uint8_t> table(group.lane_samples);
+          order.Lane(group, lane).FillTable(table);
+          orders.insert(table);
+        }
+        position = group.end();
+      }
+    }
+  }
+  EXPECT_EQ(lanes, 4u * (8 * 30 + 7 + 1));
+  EXPECT_EQ(orders.size(), lanes);
+}
+
 /// Over many epochs each sample comes at every place, so that no part of the data is always early or late.
 TEST(Plan, WindowedOrderSpreadsEachSampleOverTheEpoch) {
   constexpr uint64_t kSamples = 960;
@@ -281,14 +307,11 @@ TEST(Plan, WindowedOrderSpreadsEachSampleOverTheEpoch) {
   constexpr uint64_t kBins = 48;
   const OrderPolicy policy = Windowed(4, 32, 8);
   for (const uint64_t sample : {0u, 1u, 500u, 959u}) {
-    std::vector<double> bins(kBins, 0);
+    std::vector<uint64_t> bins(kBins, 0);
     for (uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
       ++bins[Plan(kSamples, policy, 8, epoch).Where(sample) * kBins / kSamples];
     }
-    constexpr double kExpected = double{kEpochs} / kBins;
-    double chi_square = 0;
-    for (const double count : bins) chi_square += std::pow(count - kExpected, 2) / kExpected;
-    EXPECT_NEAR(chi_square, kBins - 1, 5 * std::sqrt(2.0 * (kBins - 1))) << sample;
+    EXPECT_LT(std::abs(ChiSquareZ(bins)), 5) << sample;
   }
 }
 
@@ -310,8 +333,7 @@ TEST(Plan, RanksOfAPowerOfTwoShareFewExtents) {
   // Whole windows of full extents: none at all.
   const OrderPolicy policy = Windowed(13, 192, 64);
   for (const uint64_t world : {1u, 2u, 4u, 32u, 64u}) EXPECT_EQ(SharedExtents(13 * 192 * 5, policy, world), 0);
-  // Else what remains of the last window is shared: extents beyond a multiple of the lanes, and whatever comes behind
-  // the short one.
+  // Else the groups of fewer than W lanes are shared, which only the last window and that of the short extent have.
   EXPECT_LT(SharedExtents(20'000, policy, 2), 0.5);
   EXPECT_LT(SharedExtents(20'000, policy, 8), 3);
   EXPECT_LT(SharedExtents(20'000, policy, 64), 20);

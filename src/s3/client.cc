@@ -30,10 +30,14 @@ uint64_t RandomSeed() {
 
 RequestPhase ToRequestPhase(HttpPhase phase) {
   switch (phase) {
-    case HttpPhase::kQueued: return RequestPhase::kQueued;
-    case HttpPhase::kConnect: return RequestPhase::kConnect;
-    case HttpPhase::kFirstByte: return RequestPhase::kFirstByte;
-    case HttpPhase::kBody: return RequestPhase::kBody;
+    case HttpPhase::kQueued:
+      return RequestPhase::kQueued;
+    case HttpPhase::kConnect:
+      return RequestPhase::kConnect;
+    case HttpPhase::kFirstByte:
+      return RequestPhase::kFirstByte;
+    case HttpPhase::kBody:
+      return RequestPhase::kBody;
   }
   return RequestPhase::kQueued;
 }
@@ -148,7 +152,8 @@ void S3Client::Impl::Operation::Do(const S3Step& step) {
         Do({S3Step::Kind::kSend, {}});
       });
       return;
-    case S3Step::Kind::kDone: return End();
+    case S3Step::Kind::kDone:
+      return End();
   }
 }
 
@@ -196,7 +201,8 @@ S3Client::~S3Client() = default;
 void S3Client::Get(std::string bucket, std::string key, MutableByteSpan into, GetOptions options, GetCallback done) {
   RequestProgress* const progress = options.progress;
   std::stop_token stop = options.stop;
-  impl_->Start(std::make_unique<GetExchange>(impl_->context(), std::move(bucket), std::move(key), into, std::move(options), std::move(done)),
+  impl_->Start(std::make_unique<GetExchange>(impl_->context(), std::move(bucket), std::move(key), into,
+                                             std::move(options), std::move(done)),
                progress, std::move(stop));
 }
 
@@ -210,34 +216,42 @@ void S3Client::Put(std::string bucket, std::string key, ByteSpan body, PutOption
 }
 
 void S3Client::Delete(std::string bucket, std::string key, DoneCallback done) {
-  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key), std::nullopt, std::move(done)));
+  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key), std::nullopt,
+                                                std::move(done)));
 }
 
 void S3Client::List(std::string bucket, ListOptions options, ListCallback done) {
-  impl_->Start(std::make_unique<ListExchange>(impl_->context(), std::move(bucket), std::move(options), std::move(done)));
+  impl_->Start(
+      std::make_unique<ListExchange>(impl_->context(), std::move(bucket), std::move(options), std::move(done)));
 }
 
 void S3Client::CreateMultipart(std::string bucket, std::string key, PutOptions options,
                                absl::AnyInvocable<void(absl::StatusOr<std::string>)> done) {
-  impl_->Start(std::make_unique<CreateMultipartExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(options),
-                                                         std::move(done)));
+  impl_->Start(std::make_unique<CreateMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
+                                                         std::move(options), std::move(done)));
 }
 
-void S3Client::UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body, PutCallback done) {
+void S3Client::UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
+                          PutCallback done) {
   impl_->Start(std::make_unique<PutExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                             PutExchange::Part{std::move(upload_id), number}, body, PutOptions{}, std::move(done)));
+                                             PutExchange::Part{std::move(upload_id), number}, body, PutOptions{},
+                                             std::move(done)));
 }
 
-void S3Client::CompleteMultipart(std::string bucket, std::string key, std::string upload_id, std::vector<std::string> part_etags,
-                                 PutCallback done, bool only_if_absent) {
-  impl_->Start(std::make_unique<CompleteMultipartExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(upload_id),
-                                                           std::move(part_etags), only_if_absent, std::move(done)));
+void S3Client::CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
+                                 std::vector<std::string> part_etags, PutCallback done, bool only_if_absent) {
+  impl_->Start(std::make_unique<CompleteMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
+                                                           std::move(upload_id), std::move(part_etags), only_if_absent,
+                                                           std::move(done)));
 }
 
 void S3Client::AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done) {
-  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(upload_id), std::move(done)));
+  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key),
+                                                std::move(upload_id), std::move(done)));
 }
 
-const RequestCounters& S3Client::counters() const { return impl_->context().counters; }
+const RequestCounters& S3Client::counters() const {
+  return impl_->context().counters;
+}
 
 }  // namespace millrace

@@ -23,11 +23,11 @@ struct S3Config {
   int max_attempts = 10;      // of one request
 };
 
-/// The S3 protocol over HTTP/1.1, and the only place in Millrace that retries. Asynchronous and thread-safe; callbacks run on
-/// event loops, exactly once, and must not block. The destructor cancels requests and waits for their callbacks.
+/// The S3 protocol over HTTP/1.1, and the only place in Millrace that retries. Asynchronous and thread-safe; callbacks
+/// run on event loops, exactly once, and must not block. The destructor cancels requests and waits for their callbacks.
 ///
-/// Bodies of GETs are received straight into the caller's buffer. Each GET checks status, Content-Range, ETag (If-Match) and the
-/// caller's checksums; what fails in transit is resumed or fetched again within one retry budget.
+/// Bodies of GETs are received straight into the caller's buffer. Each GET checks status, Content-Range, ETag
+/// (If-Match) and the caller's checksums; what fails in transit is resumed or fetched again within one retry budget.
 class S3Client {
  public:
   S3Client(Runtime& runtime, S3Config config);
@@ -46,8 +46,8 @@ class S3Client {
   void UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
                   PutCallback done);  // part numbers start at 1; the result's etag names the part
   /// With `only_if_absent` it sends If-None-Match: * (AlreadyExists when there is an object of that key).
-  void CompleteMultipart(std::string bucket, std::string key, std::string upload_id, std::vector<std::string> part_etags,
-                         PutCallback done, bool only_if_absent = false);
+  void CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
+                         std::vector<std::string> part_etags, PutCallback done, bool only_if_absent = false);
   void AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done);
 
   const RequestCounters& counters() const;

@@ -24,17 +24,20 @@ std::string Pattern(size_t size) {
 }
 
 std::string Head(int status, size_t length, std::string_view more = "") {
-  return "HTTP/1.1 " + std::to_string(status) + " Scripted\r\nContent-Length: " + std::to_string(length) + "\r\n" + std::string(more) + "\r\n";
+  return "HTTP/1.1 " + std::to_string(status) + " Scripted\r\nContent-Length: " + std::to_string(length) + "\r\n" +
+         std::string(more) + "\r\n";
 }
 
 /// The whole answer to a ranged GET of `object`.
 std::string Answer(const std::string& object, const std::string& request) {
   uint64_t first = 0;
   uint64_t last = 0;
-  EXPECT_EQ(std::sscanf(request.substr(request.find("Range: ")).c_str(), "Range: bytes=%lu-%lu", &first, &last), 2) << request;
+  EXPECT_EQ(std::sscanf(request.substr(request.find("Range: ")).c_str(), "Range: bytes=%lu-%lu", &first, &last), 2)
+      << request;
   const std::string body = object.substr(first, last - first + 1);
   return Head(206, body.size(),
-              "ETag: \"e\"\r\nContent-Range: bytes " + std::to_string(first) + "-" + std::to_string(last) + "/" + std::to_string(object.size()) + "\r\n") +
+              "ETag: \"e\"\r\nContent-Range: bytes " + std::to_string(first) + "-" + std::to_string(last) + "/" +
+                  std::to_string(object.size()) + "\r\n") +
          body;
 }
 
@@ -66,7 +69,8 @@ TEST_F(S3ClientTest, ReadsThroughCutsAndFlips) {
       if (request.empty()) return;
       std::string answer = Answer(object, request);
       if (connection.number() < 4) {
-        connection.Send(std::string_view(answer).substr(0, answer.size() / 4 * static_cast<size_t>(connection.number())));
+        connection.Send(
+            std::string_view(answer).substr(0, answer.size() / 4 * static_cast<size_t>(connection.number())));
         if (connection.number() % 2 == 1) connection.Reset();
         return;
       }
@@ -127,8 +131,10 @@ TEST_F(S3ClientTest, AllOtherVerbs) {
       const std::string request = connection.ReadRequest();
       if (request.empty()) return;
       std::string body;
-      if (request.starts_with("GET /bucket?list-type=2")) body = "<ListBucketResult><Contents><Key>k</Key><Size>3</Size></Contents></ListBucketResult>";
-      if (request.starts_with("POST /bucket/key?uploads=")) body = "<InitiateMultipartUploadResult><UploadId>id</UploadId></InitiateMultipartUploadResult>";
+      if (request.starts_with("GET /bucket?list-type=2"))
+        body = "<ListBucketResult><Contents><Key>k</Key><Size>3</Size></Contents></ListBucketResult>";
+      if (request.starts_with("POST /bucket/key?uploads="))
+        body = "<InitiateMultipartUploadResult><UploadId>id</UploadId></InitiateMultipartUploadResult>";
       if (request.starts_with("POST /bucket/key?uploadId=id")) {
         EXPECT_THAT(request, HasSubstr("<PartNumber>1</PartNumber><ETag>&quot;part&quot;</ETag>"));
         body = "<CompleteMultipartUploadResult><ETag>\"whole\"</ETag></CompleteMultipartUploadResult>";
@@ -142,7 +148,8 @@ TEST_F(S3ClientTest, AllOtherVerbs) {
   client.Head("bucket", "key", [&](absl::StatusOr<ObjectInfo> result) { head.set_value(std::move(result)); });
   EXPECT_EQ(head.get_future().get()->size, 7u);
   std::promise<absl::StatusOr<ObjectInfo>> put;
-  client.Put("bucket", "key", AsBytes("body"), {}, [&](absl::StatusOr<ObjectInfo> result) { put.set_value(std::move(result)); });
+  client.Put("bucket", "key", AsBytes("body"), {},
+             [&](absl::StatusOr<ObjectInfo> result) { put.set_value(std::move(result)); });
   EXPECT_EQ(put.get_future().get()->etag, "part");
   std::promise<absl::Status> removed;
   client.Delete("bucket", "key", [&](absl::Status result) { removed.set_value(std::move(result)); });
@@ -151,13 +158,16 @@ TEST_F(S3ClientTest, AllOtherVerbs) {
   client.List("bucket", {}, [&](absl::StatusOr<ListPage> result) { list.set_value(std::move(result)); });
   EXPECT_EQ(list.get_future().get()->objects.at(0).key, "k");
   std::promise<absl::StatusOr<std::string>> created;
-  client.CreateMultipart("bucket", "key", {}, [&](absl::StatusOr<std::string> result) { created.set_value(std::move(result)); });
+  client.CreateMultipart("bucket", "key", {},
+                         [&](absl::StatusOr<std::string> result) { created.set_value(std::move(result)); });
   EXPECT_EQ(*created.get_future().get(), "id");
   std::promise<absl::StatusOr<ObjectInfo>> part;
-  client.UploadPart("bucket", "key", "id", 1, AsBytes("part"), [&](absl::StatusOr<ObjectInfo> result) { part.set_value(std::move(result)); });
+  client.UploadPart("bucket", "key", "id", 1, AsBytes("part"),
+                    [&](absl::StatusOr<ObjectInfo> result) { part.set_value(std::move(result)); });
   EXPECT_EQ(part.get_future().get()->etag, "part");
   std::promise<absl::StatusOr<ObjectInfo>> completed;
-  client.CompleteMultipart("bucket", "key", "id", {"part"}, [&](absl::StatusOr<ObjectInfo> result) { completed.set_value(std::move(result)); });
+  client.CompleteMultipart("bucket", "key", "id", {"part"},
+                           [&](absl::StatusOr<ObjectInfo> result) { completed.set_value(std::move(result)); });
   EXPECT_EQ(completed.get_future().get()->etag, "whole");
   std::promise<absl::Status> aborted;
   client.AbortMultipart("bucket", "key", "id", [&](absl::Status result) { aborted.set_value(std::move(result)); });
@@ -176,7 +186,8 @@ TEST_F(S3ClientTest, AStopBeforeTheRequest) {
   std::stop_source stop;
   stop.request_stop();
   std::string buffer(10, '\0');
-  EXPECT_EQ(Get(client, buffer, {.range = {0, 10}, .stop = stop.get_token()}).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Get(client, buffer, {.range = {0, 10}, .stop = stop.get_token()}).status().code(),
+            absl::StatusCode::kCancelled);
 }
 
 TEST_F(S3ClientTest, AStopWhileWaitingForTheAnswerOrTheBackOff) {
@@ -198,7 +209,8 @@ TEST_F(S3ClientTest, AStopWhileWaitingForTheAnswerOrTheBackOff) {
 }
 
 TEST_F(S3ClientTest, AStopInTheBackOff) {
-  // The server sees the end of its connection when the client has dropped it; the stop comes from the progress of the request.
+  // The server sees the end of its connection when the client has dropped it; the stop comes from the progress of the
+  // request.
   ScriptedServer server([](ScriptedConnection& connection) {
     connection.ReadRequest();
     connection.Send(Head(503, 0, "Retry-After: 60\r\n"));
@@ -209,7 +221,8 @@ TEST_F(S3ClientTest, AStopInTheBackOff) {
   RequestProgress progress{RequestPhase::kQueued};
   std::string buffer(10, '\0');
   std::promise<absl::Status> done;
-  client.Get("bucket", "key", {reinterpret_cast<std::byte*>(buffer.data()), 10}, {.range = {0, 10}, .progress = &progress, .stop = stop.get_token()},
+  client.Get("bucket", "key", {reinterpret_cast<std::byte*>(buffer.data()), 10},
+             {.range = {0, 10}, .progress = &progress, .stop = stop.get_token()},
              [&](absl::StatusOr<GetResult> result) { done.set_value(result.status()); });
   while (progress.load() != RequestPhase::kThrottled) std::this_thread::yield();
   stop.request_stop();

@@ -16,12 +16,15 @@ namespace {
 
 constexpr size_t kMaxProfileFileBytes = 1 << 20;
 
-std::string_view Trim(std::string_view text) { return ToStd(absl::StripAsciiWhitespace(ToAbsl(text))); }
+std::string_view Trim(std::string_view text) {
+  return ToStd(absl::StripAsciiWhitespace(ToAbsl(text)));
+}
 
 /// A comment within a line begins with a space before its mark.
 std::string_view WithoutComment(std::string_view value) {
   for (size_t i = 1; i < value.size(); ++i) {
-    if ((value[i] == '#' || value[i] == ';') && (value[i - 1] == ' ' || value[i - 1] == '\t')) return Trim(value.substr(0, i));
+    if ((value[i] == '#' || value[i] == ';') && (value[i - 1] == ' ' || value[i - 1] == '\t'))
+      return Trim(value.substr(0, i));
   }
   return value;
 }
@@ -46,7 +49,8 @@ absl::StatusOr<std::string> ReadProfileFile(const std::string& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
   if (file.bad()) return absl::InvalidArgumentError("cannot be read");
-  if (text.size() > kMaxProfileFileBytes) return absl::InvalidArgumentError(fmt::format("is longer than {} bytes", kMaxProfileFileBytes));
+  if (text.size() > kMaxProfileFileBytes)
+    return absl::InvalidArgumentError(fmt::format("is longer than {} bytes", kMaxProfileFileBytes));
   return text;
 }
 
@@ -62,7 +66,8 @@ class Settings {
     const std::string name = wanted.empty() ? "default" : wanted;
     bool found = false;
     // The credentials file wins where both name a key.
-    for (const auto& [variable, file] : {std::pair("AWS_CONFIG_FILE", "config"), std::pair("AWS_SHARED_CREDENTIALS_FILE", "credentials")}) {
+    for (const auto& [variable, file] :
+         {std::pair("AWS_CONFIG_FILE", "config"), std::pair("AWS_SHARED_CREDENTIALS_FILE", "credentials")}) {
       std::string path = Variable(variable);
       if (path.empty()) {
         const std::string home = Variable("HOME");
@@ -111,15 +116,16 @@ absl::StatusOr<Credentials> FindCredentials(const Settings& settings) {
                    settings.Profile("aws_session_token")};
   }
   if (credentials.access_key.empty() != credentials.secret_key.empty()) {
-    return absl::InvalidArgumentError(fmt::format("only {} is set; set {} as well",
-                                                  credentials.access_key.empty() ? "the secret key" : "the access key",
-                                                  credentials.access_key.empty() ? "AWS_ACCESS_KEY_ID" : "AWS_SECRET_ACCESS_KEY"));
+    return absl::InvalidArgumentError(fmt::format(
+        "only {} is set; set {} as well", credentials.access_key.empty() ? "the secret key" : "the access key",
+        credentials.access_key.empty() ? "AWS_ACCESS_KEY_ID" : "AWS_SECRET_ACCESS_KEY"));
   }
   if (credentials.access_key.empty()) return Credentials{};
   for (const std::string* value : {&credentials.access_key, &credentials.secret_key, &credentials.session_token}) {
     for (const char c : *value) {
       if (c <= ' ' || c > '~') {
-        return absl::InvalidArgumentError("an AWS key contains a space or a control character; check how it was copied");
+        return absl::InvalidArgumentError(
+            "an AWS key contains a space or a control character; check how it was copied");
       }
     }
   }
@@ -151,7 +157,8 @@ absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
     }
     if (line.front() == ' ' || line.front() == '\t') continue;  // a part of the setting above, such as "s3 ="
     const size_t equals = content.find('=');
-    if (equals == std::string_view::npos || Trim(content.substr(0, equals)).empty()) return refuse("is no setting (name = value)");
+    if (equals == std::string_view::npos || Trim(content.substr(0, equals)).empty())
+      return refuse("is no setting (name = value)");
     if (!in_section) return refuse("stands before the first [section]");
     if (profile == nullptr) continue;
     std::string name(Trim(content.substr(0, equals)));
@@ -167,9 +174,11 @@ absl::StatusOr<S3Config> LoadS3Config(const S3Environment& environment) {
   S3Config config;
   config.endpoint_url = settings.First({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"}, "endpoint_url");
   if (!config.endpoint_url.empty()) RETURN_IF_ERROR(ParseEndpointUrl(config.endpoint_url).status());
-  if (std::string region = settings.First({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region"); !region.empty()) config.region = std::move(region);
+  if (std::string region = settings.First({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region"); !region.empty())
+    config.region = std::move(region);
   if (!PlausibleRegion(config.region)) {
-    return absl::InvalidArgumentError(fmt::format("the AWS region '{}' is not a region's name; check AWS_REGION", config.region));
+    return absl::InvalidArgumentError(
+        fmt::format("the AWS region '{}' is not a region's name; check AWS_REGION", config.region));
   }
   config.ca_file = settings.First({"AWS_CA_BUNDLE"}, "ca_bundle");
   const std::string anonymous = settings.Variable("MILLRACE_S3_ANONYMOUS");

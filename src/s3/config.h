@@ -21,8 +21,9 @@ namespace millrace {
 ///   AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE    else ~/.aws/credentials and ~/.aws/config
 ///   MILLRACE_S3_ANONYMOUS=1                    no credentials: unsigned requests
 ///
-/// That no credentials are found is no error here; the first request fails with the remedy. InvalidArgument for settings that
-/// contradict each other or cannot be read (a profile that does not exist, a key without its secret, a broken URL).
+/// That no credentials are found is no error here; the first request fails with the remedy. InvalidArgument for
+/// settings that contradict each other or cannot be read (a profile that does not exist, a key without its secret, a
+/// broken URL).
 absl::StatusOr<S3Config> LoadS3Config();
 
 /// Where LoadS3Config reads from, for tests.
@@ -32,9 +33,9 @@ struct S3Environment {
 };
 absl::StatusOr<S3Config> LoadS3Config(const S3Environment& environment);
 
-/// The sections of a profile file, by profile: "[name]", or "[profile name]" as in ~/.aws/config; other kinds of section are skipped.
-/// Settings below an indented line's parent ("s3 =") are skipped too. Names of settings are in lower case. InvalidArgument, with the line, for what
-/// is neither a section, a setting nor a comment. Pure; fuzzed.
+/// The sections of a profile file, by profile: "[name]", or "[profile name]" as in ~/.aws/config; other kinds of
+/// section are skipped. Settings below an indented line's parent ("s3 =") are skipped too. Names of settings are in
+/// lower case. InvalidArgument, with the line, for what is neither a section, a setting nor a comment. Pure; fuzzed.
 using Profiles = std::map<std::string, std::map<std::string, std::string>>;
 absl::StatusOr<Profiles> ParseProfiles(std::string_view text);
 

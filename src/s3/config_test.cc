@@ -71,10 +71,12 @@ TEST(S3Config, TheEnvironment) {
 TEST(S3Config, ProfileFiles) {
   World world;
   world.files[kConfig] =
-      "[default]\nregion = eu-west-2\nendpoint_url=http://default:1\n[profile work]\nregion = ap-south-1\nca_bundle = /work.pem\n"
+      "[default]\nregion = eu-west-2\nendpoint_url=http://default:1\n[profile work]\nregion = ap-south-1\nca_bundle = "
+      "/work.pem\n"
       "aws_access_key_id = from-config\naws_secret_access_key = config-secret\n";
-  world.files[kCredentials] = "[default]\naws_access_key_id = AK\naws_secret_access_key = SK\n[work]\naws_access_key_id = WK\n"
-                              "aws_secret_access_key = WS\naws_session_token = WT\n";
+  world.files[kCredentials] =
+      "[default]\naws_access_key_id = AK\naws_secret_access_key = SK\n[work]\naws_access_key_id = WK\n"
+      "aws_secret_access_key = WS\naws_session_token = WT\n";
   auto config = world.Load();
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->region, "eu-west-2");
@@ -147,11 +149,14 @@ TEST(S3Config, MistakesAreNamed) {
 
 TEST(Profiles, SectionsSettingsAndComments) {
   const auto profiles = ParseProfiles(
-      "# comment\r\n; comment\n\n[default]\nregion = us-east-1 # why\nOUTPUT=json;not a comment\n  [ profile \"my team\" ]\n"
-      "s3 =\n  addressing_style = path\n\tindented = 1\nempty =\n[sso-session x]\nregion = nowhere\n[plain]\na = b = c\n[default]\nlate = 1");
+      "# comment\r\n; comment\n\n[default]\nregion = us-east-1 # why\nOUTPUT=json;not a comment\n  [ profile \"my "
+      "team\" ]\n"
+      "s3 =\n  addressing_style = path\n\tindented = 1\nempty =\n[sso-session x]\nregion = nowhere\n[plain]\na = b = "
+      "c\n[default]\nlate = 1");
   ASSERT_TRUE(profiles.ok()) << profiles.status();
   EXPECT_EQ(profiles->size(), 3u);
-  EXPECT_THAT(profiles->at("default"), ElementsAre(Pair("late", "1"), Pair("output", "json;not a comment"), Pair("region", "us-east-1")));
+  EXPECT_THAT(profiles->at("default"),
+              ElementsAre(Pair("late", "1"), Pair("output", "json;not a comment"), Pair("region", "us-east-1")));
   EXPECT_THAT(profiles->at("my team"), ElementsAre(Pair("empty", ""), Pair("s3", "")));
   EXPECT_THAT(profiles->at("plain"), ElementsAre(Pair("a", "b = c")));
   EXPECT_TRUE(ParseProfiles("")->empty());

@@ -14,7 +14,8 @@ absl::Status FindProblem(const S3Config& config) {
   if (!config.endpoint_url.empty()) RETURN_IF_ERROR(ParseEndpointUrl(config.endpoint_url).status());
   if (!config.anonymous && config.credentials.anonymous()) {
     return absl::UnauthenticatedError(
-        "no AWS credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for static keys in "
+        "no AWS credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for static "
+        "keys in "
         "~/.aws/credentials; for public data set MILLRACE_S3_ANONYMOUS=1");
   }
   return absl::OkStatus();
@@ -28,7 +29,10 @@ std::optional<EndpointUrl> Custom(const std::string& url) {
 }  // namespace
 
 S3Context::S3Context(S3Config settings, uint64_t jitter_seed)
-    : config(std::move(settings)), problem(FindProblem(config)), endpoint_(Custom(config.endpoint_url)), jitter_seed_(jitter_seed) {}
+    : config(std::move(settings)),
+      problem(FindProblem(config)),
+      endpoint_(Custom(config.endpoint_url)),
+      jitter_seed_(jitter_seed) {}
 
 S3Address S3Context::Address(std::string_view bucket, std::string_view key) const {
   return AddressOf(endpoint_, Region(bucket), config.force_path_style, bucket, key);

@@ -29,6 +29,12 @@ class S3Context {
   /// False when nothing is new: the region is the one already in use.
   bool LearnRegion(std::string_view bucket, std::string_view region);
 
+  /// Whether any server has ever answered: if not, the endpoint is more likely wrong than broken.
+  bool reached() const { return reached_.load(std::memory_order_relaxed); }
+  void SetReached() {
+    if (!reached()) reached_.store(true, std::memory_order_relaxed);
+  }
+
   /// The store's clock minus ours.
   absl::Duration clock_offset() const { return absl::Milliseconds(clock_offset_ms_.load(std::memory_order_relaxed)); }
   void LearnClockOffset(absl::Duration offset) {
@@ -43,6 +49,7 @@ class S3Context {
   const uint64_t jitter_seed_;
   std::atomic<uint64_t> exchanges_{0};
   std::atomic<int64_t> clock_offset_ms_{0};
+  std::atomic<bool> reached_{false};
   mutable std::mutex mutex_;
   std::map<std::string, std::string, std::less<>> regions_;  // of buckets elsewhere
 };

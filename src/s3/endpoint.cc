@@ -11,10 +11,13 @@ namespace millrace {
 
 namespace {
 
-bool IsLowerAlphanumeric(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+bool IsLowerAlphanumeric(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
 
 bool FitsHostName(std::string_view bucket) {
-  return bucket.size() >= 3 && bucket.size() <= 63 && IsLowerAlphanumeric(bucket.front()) && IsLowerAlphanumeric(bucket.back()) &&
+  return bucket.size() >= 3 && bucket.size() <= 63 && IsLowerAlphanumeric(bucket.front()) &&
+         IsLowerAlphanumeric(bucket.back()) &&
          std::all_of(bucket.begin(), bucket.end(), [](char c) { return IsLowerAlphanumeric(c) || c == '-'; });
 }
 
@@ -47,7 +50,8 @@ absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
   const size_t slash = std::min(rest.find('/'), rest.size());
   std::string_view authority = rest.substr(0, slash);
   std::string_view path = rest.substr(slash);
-  if (authority.find('@') != std::string_view::npos) return refuse("contains a user name; set AWS_ACCESS_KEY_ID instead");
+  if (authority.find('@') != std::string_view::npos)
+    return refuse("contains a user name; set AWS_ACCESS_KEY_ID instead");
   if (path.find_first_of("?# \r\n\t") != std::string_view::npos) return refuse("has a query or a space");
 
   std::string_view port;
@@ -67,7 +71,8 @@ absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
     port.remove_prefix(1);
     uint32_t number = 0;
     const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-    if (error != std::errc() || end != port.data() + port.size() || number == 0 || number > 65535) return refuse("has no valid port");
+    if (error != std::errc() || end != port.data() + port.size() || number == 0 || number > 65535)
+      return refuse("has no valid port");
     result.server.port = static_cast<uint16_t>(number);
   }
   while (path.ends_with('/')) path.remove_suffix(1);
@@ -92,7 +97,9 @@ S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view r
   } else {
     const std::string_view suffix = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
     in_host = !force_path_style && FitsHostName(bucket);
-    address.server = {in_host ? fmt::format("{}.s3.{}.{}", bucket, region, suffix) : fmt::format("s3.{}.{}", region, suffix), 443, true};
+    address.server = {
+        in_host ? fmt::format("{}.s3.{}.{}", bucket, region, suffix) : fmt::format("s3.{}.{}", region, suffix), 443,
+        true};
   }
   address.host = HostHeader(address.server);
   if (!in_host) address.path.append("/").append(UriEncode(bucket, /*keep_slash=*/false));

@@ -29,13 +29,13 @@ struct S3Address {
   std::string path;  // encoded
 };
 
-/// Custom endpoints are addressed by path; AWS by virtual host where the bucket's name can be a host name under its certificate
-/// (no dots), unless `force_path_style`. `key` is empty for requests about the bucket.
+/// Custom endpoints are addressed by path; AWS by virtual host where the bucket's name can be a host name under its
+/// certificate (no dots), unless `force_path_style`. `key` is empty for requests about the bucket.
 S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, bool force_path_style,
                     std::string_view bucket, std::string_view key);
 
-/// True for 1 to 255 letters, digits, '.', '-' and '_', other than "." and "..". Whether a bucket may have that name is for the store to say; these
-/// cannot be mistaken for something else in a path.
+/// True for 1 to 255 letters, digits, '.', '-' and '_', other than "." and "..". Whether a bucket may have that name is
+/// for the store to say; these cannot be mistaken for something else in a path.
 bool PlausibleBucket(std::string_view bucket);
 
 /// True for a name such as "eu-west-1": what servers send is checked before it becomes a part of a host name.

@@ -26,10 +26,13 @@ TEST(EndpointUrl, IsTakenApart) {
 }
 
 class BadEndpointUrl : public testing::TestWithParam<const char*> {};
-TEST_P(BadEndpointUrl, IsRefused) { EXPECT_EQ(ParseEndpointUrl(GetParam()).status().code(), absl::StatusCode::kInvalidArgument); }
+TEST_P(BadEndpointUrl, IsRefused) {
+  EXPECT_EQ(ParseEndpointUrl(GetParam()).status().code(), absl::StatusCode::kInvalidArgument);
+}
 INSTANTIATE_TEST_SUITE_P(Urls, BadEndpointUrl,
-                         testing::Values("", "127.0.0.1:9000", "ftp://x", "http://", "http://:80", "http://a:", "http://a:0", "http://a:65536",
-                                         "http://a:-1", "http://a:8x", "http://a b", "http://a?x", "http://a/b?c", "http://a/b#c", "http://[::1",
+                         testing::Values("", "127.0.0.1:9000", "ftp://x", "http://", "http://:80",
+                                         "http://a:", "http://a:0", "http://a:65536", "http://a:-1", "http://a:8x",
+                                         "http://a b", "http://a?x", "http://a/b?c", "http://a/b#c", "http://[::1",
                                          "http://[::1]x", "http://[]", "http://a\r\nb", "http://user:pass@a"));
 
 TEST(EndpointUrl, APasswordIsNotRepeated) {
@@ -59,7 +62,8 @@ TEST(Addressing, AwsGoesByHostWhereTheNameAllows) {
   EXPECT_EQ(address.host, "my-bucket.s3.eu-west-1.amazonaws.com");
   EXPECT_EQ(address.path, "/k/./e//y");
   EXPECT_EQ(AddressOf(std::nullopt, "eu-west-1", false, "my-bucket", "").path, "/");
-  EXPECT_EQ(AddressOf(std::nullopt, "cn-north-1", false, "my-bucket", "").host, "my-bucket.s3.cn-north-1.amazonaws.com.cn");
+  EXPECT_EQ(AddressOf(std::nullopt, "cn-north-1", false, "my-bucket", "").host,
+            "my-bucket.s3.cn-north-1.amazonaws.com.cn");
   for (const char* bucket : {"with.dot", "Upper", "under_score", "ab", "-dash", "dash-"}) {
     const S3Address by_path = AddressOf(std::nullopt, "eu-west-1", false, bucket, "key");
     EXPECT_EQ(by_path.host, "s3.eu-west-1.amazonaws.com") << bucket;
@@ -72,8 +76,10 @@ TEST(Names, ArePlausible) {
   for (const char* bucket : {"b", "my-bucket", "With_Under.dots"}) EXPECT_TRUE(PlausibleBucket(bucket)) << bucket;
   for (const char* bucket : {"", ".", "..", "a/b", "a b", "a?b", "ü"}) EXPECT_FALSE(PlausibleBucket(bucket)) << bucket;
   EXPECT_FALSE(PlausibleBucket(std::string(256, 'a')));
-  for (const char* region : {"us-east-1", "auto", "RegionOne", "default"}) EXPECT_TRUE(PlausibleRegion(region)) << region;
-  for (const char* region : {"", "evil.example/", "a b", "a\r\n", "a.b"}) EXPECT_FALSE(PlausibleRegion(region)) << region;
+  for (const char* region : {"us-east-1", "auto", "RegionOne", "default"})
+    EXPECT_TRUE(PlausibleRegion(region)) << region;
+  for (const char* region : {"", "evil.example/", "a b", "a\r\n", "a.b"})
+    EXPECT_FALSE(PlausibleRegion(region)) << region;
 }
 
 }  // namespace

@@ -38,7 +38,9 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
       {0, "IllegalLocationConstraintException", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},
       {0, "PreconditionFailed", {Code::kFailedPrecondition, S3Action::kFail, ""}},
       {0, "InvalidRange", {Code::kOutOfRange, S3Action::kFail, ""}},
-      {0, "InvalidObjectState", {Code::kFailedPrecondition, S3Action::kFail, "the object is archived: restore it first"}},
+      {0,
+       "InvalidObjectState",
+       {Code::kFailedPrecondition, S3Action::kFail, "the object is archived: restore it first"}},
       {0, "BucketAlreadyExists", {Code::kAlreadyExists, S3Action::kFail, ""}},
       {0, "BucketAlreadyOwnedByYou", {Code::kAlreadyExists, S3Action::kFail, ""}},
       {0, "ConditionalRequestConflict", {Code::kUnavailable, S3Action::kRetry, ""}},
@@ -82,7 +84,8 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
 
 S3Verdict ClassifyS3Error(int http_status, std::string_view code) {
   for (const S3ErrorRule& rule : S3ErrorRules()) {
-    if ((rule.status == 0 || rule.status == http_status) && (rule.code.empty() || rule.code == code)) return rule.verdict;
+    if ((rule.status == 0 || rule.status == http_status) && (rule.code.empty() || rule.code == code))
+      return rule.verdict;
   }
   if (http_status >= 400 && http_status < 500) return {Code::kInvalidArgument, S3Action::kFail, ""};
   // Unknown 5xx, an unknown error inside a 200, and statuses that S3 never sends.
@@ -91,17 +94,23 @@ S3Verdict ClassifyS3Error(int http_status, std::string_view code) {
 
 S3Verdict ClassifyTransportError(HttpErrorKind kind) {
   switch (kind) {
-    case HttpErrorKind::kConnect: return {Code::kUnavailable, S3Action::kRetry, "check AWS_ENDPOINT_URL, AWS_REGION and the network"};
-    case HttpErrorKind::kTls: return {Code::kUnavailable, S3Action::kFail, "for a private authority set AWS_CA_BUNDLE to its PEM file"};
+    case HttpErrorKind::kConnect:
+      return {Code::kUnavailable, S3Action::kRetry, "check AWS_ENDPOINT_URL, AWS_REGION and the network"};
+    case HttpErrorKind::kTls:
+      return {Code::kUnavailable, S3Action::kFail, "for a private authority set AWS_CA_BUNDLE to its PEM file"};
     case HttpErrorKind::kStale:
     case HttpErrorKind::kReset:
     case HttpErrorKind::kClosedEarly:
     case HttpErrorKind::kTimeout:
     case HttpErrorKind::kMalformed:
-    case HttpErrorKind::kRefused: return {Code::kUnavailable, S3Action::kRetry, ""};
-    case HttpErrorKind::kTooLarge: return {Code::kResourceExhausted, S3Action::kFail, ""};
-    case HttpErrorKind::kCancelled: return {Code::kCancelled, S3Action::kFail, ""};
-    case HttpErrorKind::kNone: break;
+    case HttpErrorKind::kRefused:
+      return {Code::kUnavailable, S3Action::kRetry, ""};
+    case HttpErrorKind::kTooLarge:
+      return {Code::kResourceExhausted, S3Action::kFail, ""};
+    case HttpErrorKind::kCancelled:
+      return {Code::kCancelled, S3Action::kFail, ""};
+    case HttpErrorKind::kNone:
+      break;
   }
   return {Code::kInternal, S3Action::kFail, ""};
 }

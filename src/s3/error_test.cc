@@ -58,15 +58,24 @@ const std::map<std::string, Expected> kByCode = {
 };
 
 const std::map<int, Expected> kByStatus = {
-    {301, {Code::kInvalidArgument, S3Action::kRedirect}},   {302, {Code::kInvalidArgument, S3Action::kRedirect}},
-    {307, {Code::kInvalidArgument, S3Action::kRedirect}},   {308, {Code::kInvalidArgument, S3Action::kRedirect}},
-    {401, {Code::kUnauthenticated, S3Action::kFail}},       {403, {Code::kPermissionDenied, S3Action::kFail}},
-    {404, {Code::kNotFound, S3Action::kFail}},              {408, {Code::kUnavailable, S3Action::kRetry}},
-    {409, {Code::kAlreadyExists, S3Action::kFail}},         {412, {Code::kFailedPrecondition, S3Action::kFail}},
-    {416, {Code::kOutOfRange, S3Action::kFail}},            {429, {Code::kUnavailable, S3Action::kThrottle}},
-    {500, {Code::kUnavailable, S3Action::kRetry}},          {501, {Code::kInvalidArgument, S3Action::kFail}},
-    {502, {Code::kUnavailable, S3Action::kRetry}},          {503, {Code::kUnavailable, S3Action::kThrottle}},
-    {504, {Code::kUnavailable, S3Action::kRetry}},          {507, {Code::kResourceExhausted, S3Action::kFail}},
+    {301, {Code::kInvalidArgument, S3Action::kRedirect}},
+    {302, {Code::kInvalidArgument, S3Action::kRedirect}},
+    {307, {Code::kInvalidArgument, S3Action::kRedirect}},
+    {308, {Code::kInvalidArgument, S3Action::kRedirect}},
+    {401, {Code::kUnauthenticated, S3Action::kFail}},
+    {403, {Code::kPermissionDenied, S3Action::kFail}},
+    {404, {Code::kNotFound, S3Action::kFail}},
+    {408, {Code::kUnavailable, S3Action::kRetry}},
+    {409, {Code::kAlreadyExists, S3Action::kFail}},
+    {412, {Code::kFailedPrecondition, S3Action::kFail}},
+    {416, {Code::kOutOfRange, S3Action::kFail}},
+    {429, {Code::kUnavailable, S3Action::kThrottle}},
+    {500, {Code::kUnavailable, S3Action::kRetry}},
+    {501, {Code::kInvalidArgument, S3Action::kFail}},
+    {502, {Code::kUnavailable, S3Action::kRetry}},
+    {503, {Code::kUnavailable, S3Action::kThrottle}},
+    {504, {Code::kUnavailable, S3Action::kRetry}},
+    {507, {Code::kResourceExhausted, S3Action::kFail}},
 };
 
 void ExpectVerdict(int status, std::string_view code, Expected expected) {
@@ -109,7 +118,8 @@ TEST(S3ErrorTable, ServerErrorsNeverMeanThatSomethingIsMissing) {
 TEST(S3ErrorTable, WhatTheUserCanFixHasARemedy) {
   for (const S3ErrorRule& rule : S3ErrorRules()) {
     const Code code = rule.verdict.code;
-    if (code == Code::kUnauthenticated || code == Code::kPermissionDenied || code == Code::kResourceExhausted || code == Code::kNotFound) {
+    if (code == Code::kUnauthenticated || code == Code::kPermissionDenied || code == Code::kResourceExhausted ||
+        code == Code::kNotFound) {
       EXPECT_FALSE(rule.verdict.remedy.empty()) << rule.status << rule.code;
     }
   }
@@ -117,11 +127,16 @@ TEST(S3ErrorTable, WhatTheUserCanFixHasARemedy) {
 
 TEST(TransportErrors, AreRetriedButForThoseThatStay) {
   const std::map<HttpErrorKind, Expected> table = {
-      {HttpErrorKind::kConnect, {Code::kUnavailable, S3Action::kRetry}},     {HttpErrorKind::kTls, {Code::kUnavailable, S3Action::kFail}},
-      {HttpErrorKind::kStale, {Code::kUnavailable, S3Action::kRetry}},       {HttpErrorKind::kReset, {Code::kUnavailable, S3Action::kRetry}},
-      {HttpErrorKind::kClosedEarly, {Code::kUnavailable, S3Action::kRetry}}, {HttpErrorKind::kTimeout, {Code::kUnavailable, S3Action::kRetry}},
-      {HttpErrorKind::kMalformed, {Code::kUnavailable, S3Action::kRetry}},   {HttpErrorKind::kTooLarge, {Code::kResourceExhausted, S3Action::kFail}},
-      {HttpErrorKind::kRefused, {Code::kUnavailable, S3Action::kRetry}},     {HttpErrorKind::kCancelled, {Code::kCancelled, S3Action::kFail}},
+      {HttpErrorKind::kConnect, {Code::kUnavailable, S3Action::kRetry}},
+      {HttpErrorKind::kTls, {Code::kUnavailable, S3Action::kFail}},
+      {HttpErrorKind::kStale, {Code::kUnavailable, S3Action::kRetry}},
+      {HttpErrorKind::kReset, {Code::kUnavailable, S3Action::kRetry}},
+      {HttpErrorKind::kClosedEarly, {Code::kUnavailable, S3Action::kRetry}},
+      {HttpErrorKind::kTimeout, {Code::kUnavailable, S3Action::kRetry}},
+      {HttpErrorKind::kMalformed, {Code::kUnavailable, S3Action::kRetry}},
+      {HttpErrorKind::kTooLarge, {Code::kResourceExhausted, S3Action::kFail}},
+      {HttpErrorKind::kRefused, {Code::kUnavailable, S3Action::kRetry}},
+      {HttpErrorKind::kCancelled, {Code::kCancelled, S3Action::kFail}},
       {HttpErrorKind::kNone, {Code::kInternal, S3Action::kFail}},
   };
   for (const auto& [kind, expected] : table) {

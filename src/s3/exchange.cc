@@ -14,26 +14,34 @@ namespace {
 /// Text of a server in a message: short, on one line.
 std::string Quotable(std::string_view text) {
   std::string out(text.substr(0, 300));
-  std::replace_if(out.begin(), out.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   return out;
 }
 
 bool HasControlCharacter(std::string_view value) {
-  return std::any_of(value.begin(), value.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+  return std::any_of(value.begin(), value.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
 constexpr absl::Duration kMinClockFix = absl::Minutes(1);
 
 }  // namespace
 
-std::string QuoteETag(std::string_view etag) {
+std::string IfMatchValue(std::string_view etag) {
   return etag.starts_with("W/") || etag.starts_with('"') ? std::string(etag) : fmt::format("\"{}\"", etag);
 }
 
 S3Exchange::S3Exchange(S3Context& context, std::string_view verb, std::string bucket, std::string key)
-    : context_(context), verb_(verb), bucket_(std::move(bucket)), key_(std::move(key)), jitter_key_(context.NextJitterKey()) {}
+    : context_(context),
+      verb_(verb),
+      bucket_(std::move(bucket)),
+      key_(std::move(key)),
+      jitter_key_(context.NextJitterKey()) {}
 
-std::string S3Exchange::Subject() const { return fmt::format("s3://{}/{}", bucket_, key_); }
+std::string S3Exchange::Subject() const {
+  return fmt::format("s3://{}/{}", bucket_, key_);
+}
 
 std::string_view S3Exchange::Header(std::string_view name) const {
   return head_ ? head_->headers.Find(name).value_or("") : std::string_view();
@@ -41,13 +49,16 @@ std::string_view S3Exchange::Header(std::string_view name) const {
 
 S3Step S3Exchange::Begin() {
   absl::Status problem = context_.problem;
-  if (problem.ok() && !PlausibleBucket(bucket_)) problem = absl::InvalidArgumentError("this cannot be the name of a bucket");
+  if (problem.ok() && !PlausibleBucket(bucket_))
+    problem = absl::InvalidArgumentError("this cannot be the name of a bucket");
   // A request about a key must never turn into one about its bucket.
-  if (problem.ok() && NeedsKey() && key_.empty()) problem = absl::InvalidArgumentError("the key is empty; append '/' and the object's key");
+  if (problem.ok() && NeedsKey() && key_.empty())
+    problem = absl::InvalidArgumentError("the key is empty; append '/' and the object's key");
   if (problem.ok()) problem = CheckArguments();
   if (problem.ok()) {
     for (const auto& [name, value] : MakeDraft().headers) {
-      if (HasControlCharacter(value)) problem = absl::InvalidArgumentError(fmt::format("{} must not contain control characters", name));
+      if (HasControlCharacter(value))
+        problem = absl::InvalidArgumentError(fmt::format("{} must not contain control characters", name));
     }
   }
   if (problem.ok()) return Again();
@@ -89,6 +100,7 @@ HttpRequest S3Exchange::Request(absl::Time now) {
 
 HttpBodySink S3Exchange::OnHead(const HttpResponseHead& head) {
   head_ = head;
+  context_.SetReached();
   if (head.status >= 200 && head.status < 300) return OnSuccessHead(head);
   return HttpBodySink::Text(kMaxErrorBytes);
 }
@@ -101,7 +113,8 @@ HttpBodySink S3Exchange::Refuse(std::string why) {
 S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
   // An error's status says enough, even when its body was cut off.
   const bool whole = result.error == HttpErrorKind::kNone;
-  if (!whole && (!head_ || head_->status < 300 || result.error == HttpErrorKind::kCancelled)) return OnTransportError(result, now);
+  if (!whole && (!head_ || head_->status < 300 || result.error == HttpErrorKind::kCancelled))
+    return OnTransportError(result, now);
   const int status = head_->status;
   std::optional<S3ErrorBody> error;
   if (!result.text.empty()) error = ParseErrorXml(result.text);
@@ -120,7 +133,8 @@ S3Step S3Exchange::OnErrorAnswer(Failure failure, absl::Time now) {
     failure.verdict.action = S3Action::kRedirect;
   }
   switch (failure.verdict.action) {
-    case S3Action::kFail: break;
+    case S3Action::kFail:
+      break;
     case S3Action::kRetry:
     case S3Action::kThrottle: {
       S3Step step = Retry(failure.verdict.code, Describe(failure), now);
@@ -152,7 +166,8 @@ std::optional<S3Step> S3Exchange::OnWrongClock(absl::Time now) {
   if (!theirs || clock_fixed_) return std::nullopt;
   clock_fixed_ = true;
   // Another exchange may have learnt it meanwhile; then this request merely came too early.
-  if (absl::AbsDuration(*theirs - now - context_.clock_offset()) >= kMinClockFix) context_.LearnClockOffset(*theirs - now);
+  if (absl::AbsDuration(*theirs - now - context_.clock_offset()) >= kMinClockFix)
+    context_.LearnClockOffset(*theirs - now);
   return Again();
 }
 
@@ -173,7 +188,10 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
   if (std::optional<S3Step> step = OnCut(result, now)) return *step;
   std::string what = kind == HttpErrorKind::kRefused && !refusal_.empty() ? refusal_ : result.detail;
   if (!verdict.remedy.empty()) what.append("; ").append(verdict.remedy);
-  return verdict.action == S3Action::kFail ? Fail(verdict.code, what) : Retry(verdict.code, what, now);
+  if (verdict.action == S3Action::kFail) return Fail(verdict.code, what);
+  int attempts = context_.config.max_attempts;
+  if (kind == HttpErrorKind::kConnect && !context_.reached()) attempts = std::min(attempts, kMaxFirstConnects);
+  return Retry(verdict.code, what, now, attempts);
 }
 
 S3Step S3Exchange::Succeed() {
@@ -195,11 +213,14 @@ S3Step S3Exchange::Retry(absl::StatusCode code, std::string_view what, absl::Tim
 }
 
 S3Step S3Exchange::RetryGarbled(const absl::Status& why, absl::Time now) {
-  return Retry(absl::StatusCode::kUnavailable, fmt::format("the answer is not S3's: {}; check AWS_ENDPOINT_URL", ToStd(why.message())), now,
+  return Retry(absl::StatusCode::kUnavailable,
+               fmt::format("the answer is not S3's: {}; check AWS_ENDPOINT_URL", ToStd(why.message())), now,
                std::min(kMaxGarbledAnswers, context_.config.max_attempts));
 }
 
-S3Step S3Exchange::FailWith(const Failure& failure) { return Fail(failure.verdict.code, Describe(failure)); }
+S3Step S3Exchange::FailWith(const Failure& failure) {
+  return Fail(failure.verdict.code, Describe(failure));
+}
 
 std::string S3Exchange::Describe(const Failure& failure) const {
   std::string out;

@@ -22,7 +22,8 @@ struct S3Step {
 
 /// One call of S3Client as a state machine without I/O, clock or threads: the retry loop of Millrace. The driver
 ///   1. calls Begin,
-///   2. on kSend sends Request(), passes the response's head to OnHead and its end to OnResult, and goes on with the step returned,
+///   2. on kSend sends Request(), passes the response's head to OnHead and its end to OnResult, and goes on with the
+///   step returned,
 ///   3. on kWait waits, then sends,
 ///   4. on kDone calls Finish, once.
 /// Abandon may end it at any moment between these calls (but not while a request is under way).
@@ -106,6 +107,7 @@ class S3Exchange {
   static constexpr size_t kMaxErrorBytes = 64 << 10;
   static constexpr int kMaxRedirects = 3;
   static constexpr int kMaxGarbledAnswers = 3;
+  static constexpr int kMaxFirstConnects = 4;  // while the endpoint has never been reached
 
   std::string Subject() const;
   std::string_view Header(std::string_view name) const;
@@ -133,6 +135,6 @@ class S3Exchange {
 };
 
 /// The tag as it is sent in If-Match.
-std::string QuoteETag(std::string_view etag);
+std::string IfMatchValue(std::string_view etag);
 
 }  // namespace millrace

@@ -18,10 +18,14 @@ using testing::HasSubstr;
 using testing::Not;
 
 ScriptedAnswer Error(int status, const std::string& code = "", HttpHeaders headers = {}) {
-  return {.status = status, .headers = std::move(headers), .body = code.empty() ? "" : "<Error><Code>" + code + "</Code></Error>"};
+  return {.status = status,
+          .headers = std::move(headers),
+          .body = code.empty() ? "" : "<Error><Code>" + code + "</Code></Error>"};
 }
 
-ScriptedAnswer Broken(HttpErrorKind kind) { return {.status = 0, .headers = {}, .body = "", .error = kind}; }
+ScriptedAnswer Broken(HttpErrorKind kind) {
+  return {.status = 0, .headers = {}, .body = "", .error = kind};
+}
 
 HttpHeaders Headers(std::initializer_list<HttpHeaders::Field> fields) {
   HttpHeaders headers;
@@ -75,7 +79,8 @@ class ExchangeTest : public testing::Test {
   }
   absl::StatusOr<ObjectInfo> Put(ExchangeDriver::Store store, PutOptions options = {}) {
     return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [this, &options](S3Context& context, auto done) {
-      return std::make_unique<PutExchange>(context, "bucket", "key", std::nullopt, AsBytes(body_), options, std::move(done));
+      return std::make_unique<PutExchange>(context, "bucket", "key", std::nullopt, AsBytes(body_), options,
+                                           std::move(done));
     });
   }
   absl::Status Delete(ExchangeDriver::Store store, std::optional<std::string> upload_id = {}) {
@@ -88,15 +93,19 @@ class ExchangeTest : public testing::Test {
       return std::make_unique<ListExchange>(context, "bucket", options, std::move(done));
     });
   }
-  absl::StatusOr<ObjectInfo> Complete(ExchangeDriver::Store store, std::vector<std::string> etags, bool only_if_absent = false) {
+  absl::StatusOr<ObjectInfo> Complete(ExchangeDriver::Store store, std::vector<std::string> etags,
+                                      bool only_if_absent = false) {
     return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [&](S3Context& context, auto done) {
-      return std::make_unique<CompleteMultipartExchange>(context, "bucket", "key", "upload", etags, only_if_absent, std::move(done));
+      return std::make_unique<CompleteMultipartExchange>(context, "bucket", "key", "upload", etags, only_if_absent,
+                                                         std::move(done));
     });
   }
 
-  const ScriptedAnswer kFound = {.status = 200,
-                                 .headers = Headers({{"Content-Length", "42"}, {"ETag", "\"abc\""}, {"Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"}}),
-                                 .body = ""};
+  const ScriptedAnswer kFound = {
+      .status = 200,
+      .headers =
+          Headers({{"Content-Length", "42"}, {"ETag", "\"abc\""}, {"Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT"}}),
+      .body = ""};
   const std::string body_ = "the body";
   const ScriptedAnswer kStored = {.status = 200, .headers = Headers({{"ETag", "\"stored\""}}), .body = ""};
   std::optional<S3Context> context_{std::in_place, TestS3Config(), 1};
@@ -112,7 +121,8 @@ TEST_F(ExchangeTest, WithoutCredentialsTheFirstRequestSaysWhatToDo) {
   Use(config);
   const auto result = Head(InTurn({kFound}));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnauthenticated);
-  EXPECT_THAT(std::string(result.status().message()), AllOf(HasSubstr("AWS_ACCESS_KEY_ID"), HasSubstr("MILLRACE_S3_ANONYMOUS")));
+  EXPECT_THAT(std::string(result.status().message()),
+              AllOf(HasSubstr("AWS_ACCESS_KEY_ID"), HasSubstr("MILLRACE_S3_ANONYMOUS")));
   EXPECT_TRUE(requests_.empty());
 }
 
@@ -156,6 +166,17 @@ TEST_F(ExchangeTest, MaxAttemptsOfOneMeansNoRetry) {
   EXPECT_EQ(requests_.size(), 1u);
 }
 
+TEST_F(ExchangeTest, AnEndpointThatWasNeverReachedIsGivenUpSoon) {
+  const auto result = Head(InTurn({Broken(HttpErrorKind::kConnect)}));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("check AWS_ENDPOINT_URL"));
+  EXPECT_EQ(requests_.size(), 4u);
+  // Once it has answered, it deserves more patience.
+  ASSERT_TRUE(Head(InTurn({Broken(HttpErrorKind::kConnect), kFound})).ok());
+  EXPECT_FALSE(Head(InTurn({Broken(HttpErrorKind::kConnect)})).ok());
+  EXPECT_EQ(requests_.size(), 10u);
+}
+
 TEST_F(ExchangeTest, AStormUsesUpTheBudgetAndIsPaced) {
   // Others have used it up, and 1,000 retries more.
   const absl::Time now = ExchangeDriver(nullptr).now;
@@ -168,8 +189,11 @@ TEST_F(ExchangeTest, AStormUsesUpTheBudgetAndIsPaced) {
 TEST_F(ExchangeTest, TheRegionIsLearntAndKept) {
   for (const ScriptedAnswer& redirect :
        {Error(301, "PermanentRedirect", Headers({{"x-amz-bucket-region", "eu-west-1"}})),
-        ScriptedAnswer{.status = 400, .headers = {}, .body = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"},
-        Error(400, "", Headers({{"x-amz-bucket-region", "eu-west-1"}})), Error(301, "", Headers({{"x-amz-bucket-region", "eu-west-1"}}))}) {
+        ScriptedAnswer{.status = 400,
+        .headers = {},
+        .body = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"},
+        Error(400, "", Headers({{"x-amz-bucket-region", "eu-west-1"}})),
+        Error(301, "", Headers({{"x-amz-bucket-region", "eu-west-1"}}))}) {
     Use(TestS3Config());
     const auto result = Put(InTurn({redirect, kStored}));
     ASSERT_TRUE(result.ok()) << result.status();
@@ -194,7 +218,8 @@ TEST_F(ExchangeTest, OnAwsTheRegionChangesTheHost) {
 TEST_F(ExchangeTest, RedirectsThatLeadNowhereEnd) {
   for (const char* region : {"", "us-east-1", "evil.example/"}) {
     Use(TestS3Config());
-    EXPECT_EQ(Delete(InTurn({Error(301, "PermanentRedirect", Headers({{"x-amz-bucket-region", region}}))})).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Delete(InTurn({Error(301, "PermanentRedirect", Headers({{"x-amz-bucket-region", region}}))})).code(),
+              absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(requests_.size(), 1u) << region;
   }
   Use(TestS3Config());
@@ -208,7 +233,8 @@ TEST_F(ExchangeTest, RedirectsThatLeadNowhereEnd) {
 
 TEST_F(ExchangeTest, AWrongClockIsCorrectedOnce) {
   // The driver starts at 2026-01-01 00:00; the store is an hour ahead.
-  const ScriptedAnswer skewed = Error(403, "RequestTimeTooSkewed", Headers({{"Date", "Thu, 01 Jan 2026 01:00:00 GMT"}}));
+  const ScriptedAnswer skewed =
+      Error(403, "RequestTimeTooSkewed", Headers({{"Date", "Thu, 01 Jan 2026 01:00:00 GMT"}}));
   ASSERT_TRUE(Put(InTurn({skewed, kStored})).ok());
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-date"), "20260101T000000Z");
   EXPECT_EQ(requests_[1].head.headers.Find("x-amz-date"), "20260101T010000Z");
@@ -225,12 +251,13 @@ TEST_F(ExchangeTest, AWrongClockIsCorrectedOnce) {
 
 TEST_F(ExchangeTest, MessagesNameTheRequestAndAreOneShortLine) {
   const std::string text(5000, 'x');
-  const absl::Status status =
-      Delete(InTurn({{.status = 403,
-                      .headers = Headers({{"x-amz-request-id", "REQ1"}}),
-                      .body = "<Error><Code>AccessDenied</Code><Message>line one\nline two " + text + "</Message></Error>"}}));
+  const absl::Status status = Delete(
+      InTurn({{.status = 403,
+               .headers = Headers({{"x-amz-request-id", "REQ1"}}),
+               .body = "<Error><Code>AccessDenied</Code><Message>line one\nline two " + text + "</Message></Error>"}}));
   const std::string message(status.message());
-  EXPECT_THAT(message, AllOf(HasSubstr("s3://bucket/key: DELETE failed: AccessDenied: line one line two"), HasSubstr("request REQ1")));
+  EXPECT_THAT(message, AllOf(HasSubstr("s3://bucket/key: DELETE failed: AccessDenied: line one line two"),
+                             HasSubstr("request REQ1")));
   EXPECT_THAT(message, Not(HasSubstr("\n")));
   EXPECT_LT(message.size(), 600u);
 }
@@ -239,8 +266,10 @@ TEST_F(ExchangeTest, CredentialsAreInNoMessage) {
   S3Config config = TestS3Config();
   config.credentials = {"key-id", "hush-secret", "hush-token"};
   Use(config);
-  for (const ScriptedAnswer& answer : {Error(403, "SignatureDoesNotMatch"), Error(500), Broken(HttpErrorKind::kReset)}) {
-    EXPECT_THAT(std::string(Delete(InTurn({answer})).message()), AllOf(Not(HasSubstr("hush")), Not(HasSubstr("Signature="))));
+  for (const ScriptedAnswer& answer :
+       {Error(403, "SignatureDoesNotMatch"), Error(500), Broken(HttpErrorKind::kReset)}) {
+    EXPECT_THAT(std::string(Delete(InTurn({answer})).message()),
+                AllOf(Not(HasSubstr("hush")), Not(HasSubstr("Signature="))));
   }
 }
 
@@ -270,7 +299,9 @@ TEST_F(ExchangeTest, HeadReadsTheHeaders) {
   EXPECT_EQ(info->modified_ms, 784111777000);
 }
 
-TEST_F(ExchangeTest, HeadOfWhatIsNotThere) { EXPECT_EQ(Head(InTurn({Error(404)})).status().code(), absl::StatusCode::kNotFound); }
+TEST_F(ExchangeTest, HeadOfWhatIsNotThere) {
+  EXPECT_EQ(Head(InTurn({Error(404)})).status().code(), absl::StatusCode::kNotFound);
+}
 
 TEST_F(ExchangeTest, HeadAsksByGetWhyItWasRefused) {
   const auto result = Head([](const HttpRequest& request) {
@@ -281,7 +312,8 @@ TEST_F(ExchangeTest, HeadAsksByGetWhyItWasRefused) {
   // Where GET is allowed and HEAD is not, its answer will do.
   const auto info = Head([](const HttpRequest& request) {
     if (request.head.method == "HEAD") return Error(403);
-    return ScriptedAnswer{.status = 206, .headers = Headers({{"Content-Range", "bytes 0-0/1234"}, {"ETag", "\"e\""}}), .body = "x"};
+    return ScriptedAnswer{
+        .status = 206, .headers = Headers({{"Content-Range", "bytes 0-0/1234"}, {"ETag", "\"e\""}}), .body = "x"};
   });
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->size, 1234u);
@@ -312,21 +344,24 @@ TEST_F(ExchangeTest, AnAbortWithoutAnIdNeverDeletesTheObject) {
 
 // ---- LIST
 
-const ScriptedAnswer kListing = {
-    .status = 200,
-    .headers = {},
-    .body = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken><Contents><Key>a</Key><Size>1</Size>"
-            "</Contents></ListBucketResult>"};
+const ScriptedAnswer kListing = {.status = 200,
+                                 .headers = {},
+                                 .body =
+                                     "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</"
+                                     "NextContinuationToken><Contents><Key>a</Key><Size>1</Size>"
+                                     "</Contents></ListBucketResult>"};
 
 TEST_F(ExchangeTest, ListAsksForOnePage) {
-  const auto page = List(InTurn({kListing}), {.prefix = "a b/", .delimiter = "/", .start_after = "x+y", .max_keys = 5000});
+  const auto page =
+      List(InTurn({kListing}), {.prefix = "a b/", .delimiter = "/", .start_after = "x+y", .max_keys = 5000});
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_EQ(page->objects.at(0).key, "a");
   EXPECT_EQ(page->continuation, "t");
   EXPECT_EQ(requests_[0].head.target,
             "/bucket?list-type=2&encoding-type=url&max-keys=1000&prefix=a%20b%2F&delimiter=%2F&start-after=x%2By");
   ASSERT_TRUE(List(InTurn({kListing}), {.start_after = "x", .continuation = "1/+="}).ok());
-  EXPECT_EQ(requests_[0].head.target, "/bucket?list-type=2&encoding-type=url&max-keys=1000&continuation-token=1%2F%2B%3D");
+  EXPECT_EQ(requests_[0].head.target,
+            "/bucket?list-type=2&encoding-type=url&max-keys=1000&continuation-token=1%2F%2B%3D");
   EXPECT_EQ(context_->counters.list, 2u);
 }
 
@@ -355,7 +390,8 @@ TEST_F(ExchangeTest, PutSendsTheHashOfItsBody) {
 }
 
 TEST_F(ExchangeTest, PutErrors) {
-  EXPECT_EQ(Put(InTurn({{.status = 200, .headers = {}, .body = ""}})).status().code(), absl::StatusCode::kUnavailable);  // no ETag
+  EXPECT_EQ(Put(InTurn({{.status = 200, .headers = {}, .body = ""}})).status().code(),
+            absl::StatusCode::kUnavailable);  // no ETag
   EXPECT_EQ(Put(InTurn({kStored}), {.content_type = "a\r\nb"}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(Put(InTurn({Error(400, "BadDigest"), kStored})).ok());
   EXPECT_EQ(Put(InTurn({Error(400, "BadDigest")})).status().code(), absl::StatusCode::kDataLoss);
@@ -374,7 +410,8 @@ TEST_F(ExchangeTest, PutOnlyIfAbsent) {
 TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
   const PutOptions options{.content_type = "", .only_if_absent = true};
   const std::string md5 = HexEncode(Md5(AsBytes(body_)));
-  for (const ScriptedAnswer& lost : {Broken(HttpErrorKind::kReset), Broken(HttpErrorKind::kTimeout), Broken(HttpErrorKind::kStale), Error(500), Error(503)}) {
+  for (const ScriptedAnswer& lost : {Broken(HttpErrorKind::kReset), Broken(HttpErrorKind::kTimeout),
+                                     Broken(HttpErrorKind::kStale), Error(500), Error(503)}) {
     // The first attempt was carried out, but its answer was lost; the second finds an object: ours.
     ScriptedAnswer ours = kFound;
     ours.headers.Set("ETag", "\"" + md5 + "\"");
@@ -388,7 +425,8 @@ TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
     EXPECT_TRUE(Put(InTurn({lost, Error(412), Error(503), ours}), options).ok());
   }
   // A connection that was never made carried out nothing.
-  EXPECT_EQ(Put(InTurn({Broken(HttpErrorKind::kConnect), Error(412)}), options).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Put(InTurn({Broken(HttpErrorKind::kConnect), Error(412)}), options).status().code(),
+            absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(requests_.size(), 2u);
 }
 
@@ -397,27 +435,33 @@ TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
 TEST_F(ExchangeTest, CreateMultipart) {
   const auto create = [this](ExchangeDriver::Store store) {
     return Run<absl::StatusOr<std::string>>(std::move(store), [](S3Context& context, auto done) {
-      return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", PutOptions{.content_type = "a/b"}, std::move(done));
+      return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", PutOptions{.content_type = "a/b"},
+                                                       std::move(done));
     });
   };
   const ScriptedAnswer created = {
-      .status = 200, .headers = {}, .body = "<InitiateMultipartUploadResult><UploadId>ID</UploadId></InitiateMultipartUploadResult>"};
+      .status = 200,
+      .headers = {},
+      .body = "<InitiateMultipartUploadResult><UploadId>ID</UploadId></InitiateMultipartUploadResult>"};
   EXPECT_EQ(create(InTurn({Error(503), created})).value(), "ID");
   EXPECT_EQ(requests_[0].head.target, "/bucket/key?uploads=");
   EXPECT_EQ(requests_[0].head.headers.Find("content-type"), "a/b");
-  EXPECT_EQ(create(InTurn({{.status = 200, .headers = {}, .body = "?"}})).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(create(InTurn({{.status = 200, .headers = {}, .body = "?"}})).status().code(),
+            absl::StatusCode::kUnavailable);
 }
 
 TEST_F(ExchangeTest, UploadPart) {
   const auto upload = [this](ExchangeDriver::Store store, std::string id, int number) {
     return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [&](S3Context& context, auto done) {
-      return std::make_unique<PutExchange>(context, "bucket", "key", PutExchange::Part{id, number}, AsBytes(body_), PutOptions{}, std::move(done));
+      return std::make_unique<PutExchange>(context, "bucket", "key", PutExchange::Part{id, number}, AsBytes(body_),
+                                           PutOptions{}, std::move(done));
     });
   };
   EXPECT_EQ(upload(InTurn({Broken(HttpErrorKind::kReset), kStored}), "I/D", 3)->etag, "stored");
   EXPECT_EQ(requests_[1].head.target, "/bucket/key?partNumber=3&uploadId=I%2FD");
   EXPECT_EQ(upload(InTurn({Error(404, "NoSuchUpload")}), "ID", 1).status().code(), absl::StatusCode::kNotFound);
-  for (const auto& [id, number] : {std::pair("", 1), std::pair("ID", 0), std::pair("ID", -1), std::pair("ID", 10'001)}) {
+  for (const auto& [id, number] :
+       {std::pair("", 1), std::pair("ID", 0), std::pair("ID", -1), std::pair("ID", 10'001)}) {
     EXPECT_EQ(upload(InTurn({kStored}), id, number).status().code(), absl::StatusCode::kInvalidArgument) << number;
     EXPECT_TRUE(requests_.empty());
   }
@@ -446,9 +490,11 @@ TEST_F(ExchangeTest, CompleteMultipart) {
   ASSERT_TRUE(Complete(InTurn({completed}), kPartETags, /*only_if_absent=*/true).ok());
   EXPECT_EQ(requests_[0].head.headers.Find("if-none-match"), "*");
   EXPECT_EQ(Complete(InTurn({Error(412)}), kPartETags, true).status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(Complete(InTurn({Error(400, "InvalidPart")}), kPartETags).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Complete(InTurn({Error(400, "InvalidPart")}), kPartETags).status().code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Complete(InTurn({completed}), {}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Complete(InTurn({Error(200, "InternalError")}), kPartETags).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Complete(InTurn({Error(200, "InternalError")}), kPartETags).status().code(),
+            absl::StatusCode::kUnavailable);
 }
 
 TEST_F(ExchangeTest, CompleteMultipartKnowsItsOwnWrite) {
@@ -458,10 +504,13 @@ TEST_F(ExchangeTest, CompleteMultipartKnowsItsOwnWrite) {
   const auto info = Complete(InTurn({lost, Error(404, "NoSuchUpload"), ours}), kPartETags);
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->etag, kCompletedETag);
-  EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), kFound}), kPartETags).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(Complete(InTurn({Error(404, "NoSuchUpload"), ours}), kPartETags).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), kFound}), kPartETags).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(Complete(InTurn({Error(404, "NoSuchUpload"), ours}), kPartETags).status().code(),
+            absl::StatusCode::kNotFound);
   EXPECT_EQ(requests_.size(), 1u);
-  EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), ours}), {"opaque"}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), ours}), {"opaque"}).status().code(),
+            absl::StatusCode::kNotFound);
   ASSERT_TRUE(Complete(InTurn({lost, Error(412), ours}), kPartETags, /*only_if_absent=*/true).ok());
 }
 

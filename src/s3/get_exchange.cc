@@ -43,14 +43,18 @@ std::optional<ContentRange> ParseContentRange(std::string_view text) {
 
 }  // namespace
 
-GetExchange::GetExchange(S3Context& context, std::string bucket, std::string key, MutableByteSpan into, GetOptions options,
-                         GetCallback done)
-    : S3Exchange(context, "GET", std::move(bucket), std::move(key)), into_(into), options_(std::move(options)), done_(std::move(done)) {}
+GetExchange::GetExchange(S3Context& context, std::string bucket, std::string key, MutableByteSpan into,
+                         GetOptions options, GetCallback done)
+    : S3Exchange(context, "GET", std::move(bucket), std::move(key)),
+      into_(into),
+      options_(std::move(options)),
+      done_(std::move(done)) {}
 
 absl::Status GetExchange::CheckArguments() {
   const ByteRange range = options_.range;
   if (range.length != into_.size()) {
-    return absl::InvalidArgumentError(fmt::format("a range of {} bytes does not fit a buffer of {}", range.length, into_.size()));
+    return absl::InvalidArgumentError(
+        fmt::format("a range of {} bytes does not fit a buffer of {}", range.length, into_.size()));
   }
   if (range.length > UINT64_MAX - range.offset) return absl::InvalidArgumentError("the range exceeds 64 bits");
   for (const SpanChecksum& checksum : options_.checksums) {
@@ -69,7 +73,7 @@ S3Exchange::Draft GetExchange::MakeDraft() {
   Draft draft;
   draft.method = "GET";
   draft.counter = &context().counters.get;
-  if (!etag_.empty()) draft.headers.Add("If-Match", QuoteETag(etag_));
+  if (!etag_.empty()) draft.headers.Add("If-Match", IfMatchValue(etag_));
   if (asks_nothing()) {
     // An empty range cannot be asked for; that the object exists can.
     draft.method = "HEAD";
@@ -94,14 +98,16 @@ HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
 
 GetExchange::Objection GetExchange::CheckVersion(const HttpResponseHead& head) {
   const std::string etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
-  if (!etag.empty() && !etag_.empty() && etag != etag_) return {.what = "the object changed while it was read", .other_version = true};
+  if (!etag.empty() && !etag_.empty() && etag != etag_)
+    return {.what = "the object changed while it was read", .other_version = true};
   if (etag_.empty()) etag_ = etag;
   return {};
 }
 
 GetExchange::Objection GetExchange::CheckHead(const HttpResponseHead& head, uint64_t* skip) {
   const auto too_short = [this](uint64_t size) {
-    return Objection{fmt::format("the object has {} bytes and ends before the range {}+{}", size, options_.range.offset, options_.range.length),
+    return Objection{fmt::format("the object has {} bytes and ends before the range {}+{}", size, options_.range.offset,
+                                 options_.range.length),
                      absl::StatusCode::kOutOfRange, /*final=*/true};
   };
   if (asks_nothing()) {
@@ -115,13 +121,15 @@ GetExchange::Objection GetExchange::CheckHead(const HttpResponseHead& head, uint
     const std::optional<ContentRange> got = ParseContentRange(text);
     if (!got) return {.what = fmt::format("the answer's Content-Range cannot be read: \"{}\"", text.substr(0, 64))};
     // A shorter answer is legal at the object's end only.
-    if (got->range.offset == wanted.offset && got->range.end() == got->total && got->total < wanted.end()) return too_short(got->total);
+    if (got->range.offset == wanted.offset && got->range.end() == got->total && got->total < wanted.end())
+      return too_short(got->total);
     if (got->range != wanted) {
-      return {.what = fmt::format("the store sent the range {}-{} instead of {}-{}", got->range.offset, got->range.end() - 1,
-                                  wanted.offset, wanted.end() - 1)};
+      return {.what = fmt::format("the store sent the range {}-{} instead of {}-{}", got->range.offset,
+                                  got->range.end() - 1, wanted.offset, wanted.end() - 1)};
     }
     if (head.content_length && *head.content_length != wanted.length) {
-      return {.what = fmt::format("Content-Length {} contradicts Content-Range {}", *head.content_length, text.substr(0, 64))};
+      return {.what = fmt::format("Content-Length {} contradicts Content-Range {}", *head.content_length,
+                                  text.substr(0, 64))};
     }
     object_size_ = got->total;
     return CheckVersion(head);
@@ -139,10 +147,13 @@ GetExchange::Objection GetExchange::CheckHead(const HttpResponseHead& head, uint
 S3Step GetExchange::OnSuccess(HttpResult result, absl::Time now) {
   if (asks_nothing()) return Succeed();
   context().counters.bytes_read.fetch_add(result.wire_bytes, std::memory_order_relaxed);
-  const bool short_body = result.body_bytes < missing_.front().length;
-  Keep(result.body_bytes);
-  // Only a body without a length can end early and yet be whole to HTTP.
-  if (short_body) return Retry(absl::StatusCode::kUnavailable, "the body is shorter than its Content-Range", now);
+  const bool too_long = result.more && head()->status == 206;
+  const bool too_short = result.body_bytes < missing_.front().length;
+  if (!too_long) Keep(result.body_bytes);
+  // Only a body without a length can differ from its Content-Range and yet be whole to HTTP.
+  if (too_long || too_short) {
+    return Retry(absl::StatusCode::kUnavailable, "the body is not as long as its Content-Range says", now);
+  }
   return NextPart(now);
 }
 
@@ -155,7 +166,9 @@ void GetExchange::Keep(uint64_t bytes) {
   if (part.length == 0) missing_.pop_front();
 }
 
-S3Step GetExchange::NextPart(absl::Time now) { return missing_.empty() ? Verify(now) : Again(); }
+S3Step GetExchange::NextPart(absl::Time now) {
+  return missing_.empty() ? Verify(now) : Again();
+}
 
 S3Step GetExchange::Verify(absl::Time now) {
   std::optional<ByteRange> first_bad;
@@ -174,9 +187,10 @@ S3Step GetExchange::Verify(absl::Time now) {
     }
   }
   if (!first_bad) return Succeed();
-  const std::string what =
-      fmt::format("bytes {}+{} do not match their checksum, {} fetches in a row; the stored object is damaged or the index belongs to other data",
-                  first_bad->offset, first_bad->length, refetches_ + 1);
+  const std::string what = fmt::format(
+      "bytes {}+{} do not match their checksum, {} fetches in a row; the stored object is damaged or the index belongs "
+      "to other data",
+      first_bad->offset, first_bad->length, refetches_ + 1);
   if (refetches_++ == kMaxRefetches || missing_.empty()) return Fail(absl::StatusCode::kDataLoss, what);
   return Retry(absl::StatusCode::kDataLoss, what, now);
 }

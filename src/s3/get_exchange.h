@@ -7,11 +7,12 @@
 
 namespace millrace {
 
-/// GET of a range into the caller's buffer. What arrived before a cut is kept and the rest asked for; spans whose checksums fail are asked
-/// for again; everything comes from one version of the object.
+/// GET of a range into the caller's buffer. What arrived before a cut is kept and the rest asked for; spans whose
+/// checksums fail are asked for again; everything comes from one version of the object.
 class GetExchange final : public S3Exchange {
  public:
-  GetExchange(S3Context& context, std::string bucket, std::string key, MutableByteSpan into, GetOptions options, GetCallback done);
+  GetExchange(S3Context& context, std::string bucket, std::string key, MutableByteSpan into, GetOptions options,
+              GetCallback done);
 
  private:
   absl::Status CheckArguments() override;
@@ -26,7 +27,7 @@ class GetExchange final : public S3Exchange {
   struct Objection {
     std::string what;
     absl::StatusCode code = absl::StatusCode::kUnavailable;
-    bool final = false;         // trying again does not help
+    bool final = false;          // trying again does not help
     bool other_version = false;  // the object changed while it was read
   };
   Objection CheckHead(const HttpResponseHead& head, uint64_t* skip);

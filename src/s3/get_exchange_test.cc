@@ -38,11 +38,13 @@ class GetTest : public testing::Test {
       return answer;
     }
     const ByteRange range = RangeOf(request);
-    if (range.offset >= object_.size()) return {.status = 416, .headers = {}, .body = "<Error><Code>InvalidRange</Code></Error>"};
+    if (range.offset >= object_.size())
+      return {.status = 416, .headers = {}, .body = "<Error><Code>InvalidRange</Code></Error>"};
     answer.status = 206;
     answer.body = object_.substr(range.offset, range.length);
     answer.headers.Add("Content-Range", "bytes " + std::to_string(range.offset) + "-" +
-                                            std::to_string(range.offset + answer.body.size() - 1) + "/" + std::to_string(object_.size()));
+                                            std::to_string(range.offset + answer.body.size() - 1) + "/" +
+                                            std::to_string(object_.size()));
     return answer;
   }
 
@@ -55,13 +57,14 @@ class GetTest : public testing::Test {
   }
 
   /// Runs a GET of `range`; `break_answer(attempt, answer)` may spoil the right answer (attempts from 1).
-  absl::StatusOr<GetResult> Run(ByteRange range, std::function<void(int, ScriptedAnswer&)> break_answer = nullptr, GetOptions options = {}) {
+  absl::StatusOr<GetResult> Run(ByteRange range, std::function<void(int, ScriptedAnswer&)> break_answer = nullptr,
+                                GetOptions options = {}) {
     buffer_.assign(range.length, '?');
     options.range = range;
     std::optional<absl::StatusOr<GetResult>> result;
     int calls = 0;
-    GetExchange exchange(context_, "bucket", "dir/key", {reinterpret_cast<std::byte*>(buffer_.data()), buffer_.size()}, std::move(options),
-                         [&](absl::StatusOr<GetResult> got) {
+    GetExchange exchange(context_, "bucket", "dir/key", {reinterpret_cast<std::byte*>(buffer_.data()), buffer_.size()},
+                         std::move(options), [&](absl::StatusOr<GetResult> got) {
                            result = std::move(got);
                            ++calls;
                          });
@@ -93,10 +96,14 @@ class GetTest : public testing::Test {
 };
 
 void FailWithStatus(ScriptedAnswer& answer, int status, std::string code = "") {
-  answer = {.status = status, .headers = {}, .body = code.empty() ? "" : "<Error><Code>" + code + "</Code><Message>as scripted</Message></Error>"};
+  answer = {.status = status,
+            .headers = {},
+            .body = code.empty() ? "" : "<Error><Code>" + code + "</Code><Message>as scripted</Message></Error>"};
 }
 
-void FailWithoutHead(ScriptedAnswer& answer, HttpErrorKind kind) { answer = {.status = 0, .headers = {}, .body = "", .error = kind}; }
+void FailWithoutHead(ScriptedAnswer& answer, HttpErrorKind kind) {
+  answer = {.status = 0, .headers = {}, .body = "", .error = kind};
+}
 
 TEST_F(GetTest, ReadsARange) {
   const auto result = Run({1000, 5000});
@@ -125,16 +132,21 @@ TEST_F(GetTest, AnEmptyRangeNeedsOnlyTheObject) {
   }
   EXPECT_EQ(Run({300'001, 0}).status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(Run({0, 0}, nullptr, {.if_match = "other"}).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(Run({0, 0}, [](int, ScriptedAnswer& answer) { FailWithStatus(answer, 404); }).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Run({0, 0}, [](int, ScriptedAnswer& answer) { FailWithStatus(answer, 404); }).status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 TEST_F(GetTest, ArgumentsAreChecked) {
   std::optional<absl::Status> status;
-  const auto run = [&](uint64_t buffer_size, GetOptions options, std::string key = "key", std::string bucket = "bucket") {
+  const auto run = [&](uint64_t buffer_size, GetOptions options, std::string key = "key",
+                       std::string bucket = "bucket") {
     std::string buffer(buffer_size, '\0');
-    GetExchange exchange(context_, bucket, key, {reinterpret_cast<std::byte*>(buffer.data()), buffer.size()}, std::move(options),
-                         [&](absl::StatusOr<GetResult> got) { status = got.status(); });
-    ExchangeDriver driver([](const HttpRequest&) -> ScriptedAnswer { ADD_FAILURE() << "nothing must be sent"; return {}; });
+    GetExchange exchange(context_, bucket, key, {reinterpret_cast<std::byte*>(buffer.data()), buffer.size()},
+                         std::move(options), [&](absl::StatusOr<GetResult> got) { status = got.status(); });
+    ExchangeDriver driver([](const HttpRequest&) -> ScriptedAnswer {
+      ADD_FAILURE() << "nothing must be sent";
+      return {};
+    });
     driver.Run(exchange);
     return status->code();
   };
@@ -172,7 +184,8 @@ const std::vector<Breakage>& Breakages() {
       {"malformed", [](ScriptedAnswer& a) { FailWithoutHead(a, HttpErrorKind::kMalformed); }},
       {"cut at the body's start", [](ScriptedAnswer& a) { a.error = HttpErrorKind::kClosedEarly, a.cut = 0; }, true},
       {"cut in the body", [](ScriptedAnswer& a) { a.error = HttpErrorKind::kReset, a.cut = a.body.size() / 3; }, true},
-      {"stall before the last byte", [](ScriptedAnswer& a) { a.error = HttpErrorKind::kTimeout, a.cut = a.body.size() - 1; }, true},
+      {"stall before the last byte",
+       [](ScriptedAnswer& a) { a.error = HttpErrorKind::kTimeout, a.cut = a.body.size() - 1; }, true},
       {"another range",
        [](ScriptedAnswer& a) {
          a.headers.Set("Content-Range", "bytes 7-8/300000");
@@ -188,7 +201,15 @@ const std::vector<Breakage>& Breakages() {
          a.body.resize(a.body.size() / 2);
        },
        true},
-      {"error page in 200", [](ScriptedAnswer& a) { a = {.status = 200, .headers = {}, .body = "<Error><Code>InternalError</Code></Error>"}; }},
+      {"long body without a length",
+       [](ScriptedAnswer& a) {
+         a.has_length = false;
+         a.body += "x";
+       }},
+      {"error page in 200",
+       [](ScriptedAnswer& a) {
+         a = {.status = 200, .headers = {}, .body = "<Error><Code>InternalError</Code></Error>"};
+       }},
       {"204", [](ScriptedAnswer& a) { a = {.status = 204, .headers = {}, .body = ""}; }},
   };
   return breakages;
@@ -215,7 +236,8 @@ TEST_F(GetTest, EveryFailureIsSurvivedAtEveryAttempt) {
 TEST_F(GetTest, AFailureThatStaysEndsAfterAllAttempts) {
   for (const Breakage& breakage : Breakages()) {
     const auto result = Run({100, 300}, [&](int, ScriptedAnswer& answer) { breakage.apply(answer); });
-    if (breakage.cuts_body && requests_.size() > static_cast<size_t>(context_.config.max_attempts)) FAIL() << breakage.name;
+    if (breakage.cuts_body && requests_.size() > static_cast<size_t>(context_.config.max_attempts))
+      FAIL() << breakage.name;
     if (result.ok()) {
       // Bodies that lose only their end are complete after some resumptions.
       EXPECT_TRUE(breakage.cuts_body) << breakage.name;
@@ -224,7 +246,9 @@ TEST_F(GetTest, AFailureThatStaysEndsAfterAllAttempts) {
     }
     EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable) << breakage.name << result.status();
     EXPECT_EQ(requests_.size(), 10u) << breakage.name;
-    EXPECT_THAT(std::string(result.status().message()), HasSubstr("s3://bucket/dir/key: GET failed after 10 attempts: ")) << breakage.name;
+    EXPECT_THAT(std::string(result.status().message()),
+                HasSubstr("s3://bucket/dir/key: GET failed after 10 attempts: "))
+        << breakage.name;
   }
 }
 
@@ -268,7 +292,8 @@ TEST_F(GetTest, ErrorsThatStayAreNotRetried) {
   const auto check = [&](int status, const char* code, absl::StatusCode expected, const char* message) {
     const auto result = Run({0, 10}, [&](int, ScriptedAnswer& answer) { FailWithStatus(answer, status, code); });
     EXPECT_EQ(result.status().code(), expected) << code;
-    EXPECT_THAT(std::string(result.status().message()), AllOf(HasSubstr("s3://bucket/dir/key: GET failed: "), HasSubstr(message)));
+    EXPECT_THAT(std::string(result.status().message()),
+                AllOf(HasSubstr("s3://bucket/dir/key: GET failed: "), HasSubstr(message)));
     EXPECT_EQ(requests_.size(), 1u) << code;
   };
   check(404, "NoSuchKey", absl::StatusCode::kNotFound, "NoSuchKey: as scripted (HTTP 404); the object does not exist");
@@ -306,7 +331,8 @@ TEST_F(GetTest, ThePinnedVersionIsAskedFor) {
 }
 
 TEST_F(GetTest, AStoreThatIgnoresIfMatchIsCaught) {
-  const auto result = Run({0, 10}, [](int, ScriptedAnswer& answer) { answer.headers.Set("ETag", "\"new\""); }, {.if_match = "etag-1"});
+  const auto result =
+      Run({0, 10}, [](int, ScriptedAnswer& answer) { answer.headers.Set("ETag", "\"new\""); }, {.if_match = "etag-1"});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(requests_.size(), 1u);
   EXPECT_EQ(buffer_, "??????????");  // no byte of the other version
@@ -328,14 +354,13 @@ TEST_F(GetTest, AnObjectReplacedWhileItIsReadIsReadAnew) {
 }
 
 TEST_F(GetTest, APinnedObjectReplacedWhileItIsReadFails) {
-  const auto result = Run(
-      {0, 1000},
-      [&](int, ScriptedAnswer& answer) {
-        answer.error = HttpErrorKind::kReset;
-        answer.cut = 500;
-        etag_ = "etag-2";
-      },
-      {.if_match = "etag-1"});
+  const auto result = Run({0, 1000},
+                          [&](int, ScriptedAnswer& answer) {
+                            answer.error = HttpErrorKind::kReset;
+                            answer.cut = 500;
+                            etag_ = "etag-2";
+                          },
+                          {.if_match = "etag-1"});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(requests_.size(), 2u);
 }
@@ -372,20 +397,23 @@ TEST_F(GetTest, TheWholeObjectInsteadOfTheRange) {
 
 // ---- Checksums
 
-uint32_t ChecksumOf(const std::string& object, ByteRange range) { return Crc32c(AsBytes(std::string_view(object).substr(range.offset, range.length))); }
+uint32_t ChecksumOf(const std::string& object, ByteRange range) {
+  return Crc32c(AsBytes(std::string_view(object).substr(range.offset, range.length)));
+}
 
 TEST_F(GetTest, SpansWithBadChecksumsAreFetchedAgain) {
   const std::vector<ByteRange> spans = {{1000, 100}, {1100, 100}, {1200, 100}, {1400, 50}, {1450, 0}};
   GetOptions options;
   for (const ByteRange span : spans) options.checksums.push_back({span, ChecksumOf(object_, span)});
-  const auto result = Run({1000, 500},
-                          [](int attempt, ScriptedAnswer& answer) {
-                            if (attempt != 1) return;
-                            answer.body[110] ^= 1;
-                            answer.body[250] ^= 1;
-                            answer.body[449] ^= 1;
-                          },
-                          options);
+  const auto result = Run(
+      {1000, 500},
+      [](int attempt, ScriptedAnswer& answer) {
+        if (attempt != 1) return;
+        answer.body[110] ^= 1;
+        answer.body[250] ^= 1;
+        answer.body[449] ^= 1;
+      },
+      options);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(buffer_, object_.substr(1000, 500));
   // Neighbours are fetched together, sound spans not at all.
@@ -393,7 +421,8 @@ TEST_F(GetTest, SpansWithBadChecksumsAreFetchedAgain) {
 }
 
 TEST_F(GetTest, ASpanThatStaysBadIsDataLoss) {
-  const auto result = Run({0, 100}, nullptr, {.checksums = {{{0, 50}, ChecksumOf(object_, {0, 50})}, {{50, 50}, 12345}}});
+  const auto result =
+      Run({0, 100}, nullptr, {.checksums = {{{0, 50}, ChecksumOf(object_, {0, 50})}, {{50, 50}, 12345}}});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("bytes 50+50 do not match their checksum"));
   EXPECT_THAT(Ranges(), ElementsAre(ByteRange{0, 100}, ByteRange{50, 50}, ByteRange{50, 50}, ByteRange{50, 50}));
@@ -407,14 +436,15 @@ TEST_F(GetTest, AnEmptySpanCannotBeRepaired) {
 TEST_F(GetTest, BytesAcrossACutAreVerifiedToo) {
   GetOptions options;
   options.checksums = {{{0, 1000}, ChecksumOf(object_, {0, 1000})}};
-  const auto result = Run({0, 1000},
-                          [](int attempt, ScriptedAnswer& answer) {
-                            if (attempt != 1) return;
-                            answer.error = HttpErrorKind::kReset;
-                            answer.cut = 500;
-                            answer.body[3] ^= 1;
-                          },
-                          options);
+  const auto result = Run(
+      {0, 1000},
+      [](int attempt, ScriptedAnswer& answer) {
+        if (attempt != 1) return;
+        answer.error = HttpErrorKind::kReset;
+        answer.cut = 500;
+        answer.body[3] ^= 1;
+      },
+      options);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(buffer_, object_.substr(0, 1000));
   EXPECT_THAT(Ranges(), ElementsAre(ByteRange{0, 1000}, ByteRange{500, 500}, ByteRange{0, 1000}));
@@ -426,8 +456,8 @@ TEST_F(GetTest, WaitsDependOnTheSeedOnly) {
   const auto waits_of = [](uint64_t seed) {
     S3Context context(TestS3Config(), seed);
     std::string buffer(10, '\0');
-    GetExchange exchange(context, "bucket", "key", {reinterpret_cast<std::byte*>(buffer.data()), buffer.size()}, {.range = {0, 10}},
-                         [](absl::StatusOr<GetResult>) {});
+    GetExchange exchange(context, "bucket", "key", {reinterpret_cast<std::byte*>(buffer.data()), buffer.size()},
+                         {.range = {0, 10}}, [](absl::StatusOr<GetResult>) {});
     ExchangeDriver driver([](const HttpRequest&) { return ScriptedAnswer{.status = 503, .headers = {}, .body = ""}; });
     driver.Run(exchange);
     return driver.waits;

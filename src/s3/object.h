@@ -53,10 +53,10 @@ struct PutOptions {
 };
 
 struct ListOptions {
-  std::string prefix;       // of the key; "" = all
-  std::string delimiter;    // "" or "/"
-  std::string start_after;  // keys greater than this one
-  std::string continuation; // from the page before; empty for the first
+  std::string prefix;        // of the key; "" = all
+  std::string delimiter;     // "" or "/"
+  std::string start_after;   // keys greater than this one
+  std::string continuation;  // from the page before; empty for the first
   int max_keys = 1000;
 };
 

@@ -37,7 +37,9 @@ std::string ETagOf(const std::optional<HttpResponseHead>& head) {
   return StripETagQuotes(head->headers.Find("etag").value_or(""));
 }
 
-std::string HexSha256(ByteSpan data) { return HexEncode(Sha256(data)); }
+std::string HexSha256(ByteSpan data) {
+  return HexEncode(Sha256(data));
+}
 
 std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags) {
   std::vector<CompletedPart> parts;
@@ -45,7 +47,9 @@ std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags) {
   return parts;
 }
 
-bool IsHex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
+bool IsHex(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
 
 }  // namespace
 
@@ -74,7 +78,9 @@ HttpBodySink HeadExchange::OnSuccessHead(const HttpResponseHead& head) {
   return HttpBodySink::Into({});  // the body does not matter
 }
 
-S3Step HeadExchange::OnSuccess(HttpResult, absl::Time) { return Succeed(); }
+S3Step HeadExchange::OnSuccess(HttpResult, absl::Time) {
+  return Succeed();
+}
 
 std::optional<S3Step> HeadExchange::OnFailure(const Failure& failure, absl::Time) {
   if (by_get_ || !failure.body.code.empty()) return std::nullopt;
@@ -91,8 +97,8 @@ void HeadExchange::Deliver(absl::Status status) {
 
 // ---- DELETE
 
-DeleteExchange::DeleteExchange(S3Context& context, std::string bucket, std::string key, std::optional<std::string> upload_id,
-                               DoneCallback done)
+DeleteExchange::DeleteExchange(S3Context& context, std::string bucket, std::string key,
+                               std::optional<std::string> upload_id, DoneCallback done)
     : S3Exchange(context, upload_id ? "AbortMultipartUpload" : "DELETE", std::move(bucket), std::move(key)),
       upload_id_(std::move(upload_id)),
       done_(std::move(done)) {}
@@ -119,7 +125,9 @@ std::optional<S3Step> DeleteExchange::OnFailure(const Failure& failure, absl::Ti
 // ---- LIST
 
 ListExchange::ListExchange(S3Context& context, std::string bucket, ListOptions options, ListCallback done)
-    : S3Exchange(context, "LIST", std::move(bucket), options.prefix), options_(std::move(options)), done_(std::move(done)) {}
+    : S3Exchange(context, "LIST", std::move(bucket), options.prefix),
+      options_(std::move(options)),
+      done_(std::move(done)) {}
 
 absl::Status ListExchange::CheckArguments() {
   if (options_.max_keys < 1) return absl::InvalidArgumentError("max_keys must be at least 1");
@@ -130,7 +138,8 @@ S3Exchange::Draft ListExchange::MakeDraft() {
   Draft draft;
   draft.method = "GET";
   draft.counter = &context().counters.list;
-  draft.query = {{"list-type", "2"}, {"encoding-type", "url"}, {"max-keys", std::to_string(std::min(options_.max_keys, 1000))}};
+  draft.query = {
+      {"list-type", "2"}, {"encoding-type", "url"}, {"max-keys", std::to_string(std::min(options_.max_keys, 1000))}};
   if (!options_.prefix.empty()) draft.query.emplace_back("prefix", options_.prefix);
   if (!options_.delimiter.empty()) draft.query.emplace_back("delimiter", options_.delimiter);
   if (!options_.continuation.empty()) {
@@ -192,8 +201,8 @@ std::optional<S3Step> WriteExchange::OnFailure(const Failure& failure, absl::Tim
   return std::nullopt;
 }
 
-PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key, std::optional<Part> part, ByteSpan body,
-                         PutOptions options, PutCallback done)
+PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key, std::optional<Part> part,
+                         ByteSpan body, PutOptions options, PutCallback done)
     : WriteExchange(context, part ? "UploadPart" : "PUT", std::move(bucket), std::move(key)),
       part_(std::move(part)),
       body_(body),
@@ -202,8 +211,9 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
 
 absl::Status PutExchange::CheckArguments() {
   if (part_ && (part_->number < 1 || part_->number > kMaxPartNumber || part_->upload_id.empty())) {
-    return absl::InvalidArgumentError(fmt::format("part {} of upload '{}': parts of an upload are numbered from 1 to {}",
-                                                  part_->number, part_->upload_id, kMaxPartNumber));
+    return absl::InvalidArgumentError(
+        fmt::format("part {} of upload '{}': parts of an upload are numbered from 1 to {}", part_->number,
+                    part_->upload_id, kMaxPartNumber));
   }
   // Unsigned requests carry an MD5 instead.
   if (!context().config.anonymous) payload_hash_ = HexSha256(body_);
@@ -241,9 +251,11 @@ void PutExchange::Deliver(absl::Status status) {
   done_(ObjectInfo{.key = key(), .size = body_.size(), .etag = etag()});
 }
 
-CreateMultipartExchange::CreateMultipartExchange(S3Context& context, std::string bucket, std::string key, PutOptions options,
-                                                 Callback done)
-    : S3Exchange(context, "CreateMultipartUpload", std::move(bucket), std::move(key)), options_(std::move(options)), done_(std::move(done)) {}
+CreateMultipartExchange::CreateMultipartExchange(S3Context& context, std::string bucket, std::string key,
+                                                 PutOptions options, Callback done)
+    : S3Exchange(context, "CreateMultipartUpload", std::move(bucket), std::move(key)),
+      options_(std::move(options)),
+      done_(std::move(done)) {}
 
 S3Exchange::Draft CreateMultipartExchange::MakeDraft() {
   Draft draft;
@@ -266,9 +278,9 @@ void CreateMultipartExchange::Deliver(absl::Status status) {
   done_(std::move(upload_id_));
 }
 
-CompleteMultipartExchange::CompleteMultipartExchange(S3Context& context, std::string bucket, std::string key, std::string upload_id,
-                                                     std::vector<std::string> part_etags, bool only_if_absent,
-                                                     PutCallback done)
+CompleteMultipartExchange::CompleteMultipartExchange(S3Context& context, std::string bucket, std::string key,
+                                                     std::string upload_id, std::vector<std::string> part_etags,
+                                                     bool only_if_absent, PutCallback done)
     : WriteExchange(context, "CompleteMultipartUpload", std::move(bucket), std::move(key)),
       upload_id_(std::move(upload_id)),
       part_etags_(std::move(part_etags)),
@@ -279,7 +291,8 @@ CompleteMultipartExchange::CompleteMultipartExchange(S3Context& context, std::st
 
 absl::Status CompleteMultipartExchange::CheckArguments() {
   if (upload_id_.empty() || part_etags_.empty() || part_etags_.size() > kMaxPartNumber) {
-    return absl::InvalidArgumentError(fmt::format("upload '{}' has {} parts; 1 to {} are possible", upload_id_, part_etags_.size(), kMaxPartNumber));
+    return absl::InvalidArgumentError(
+        fmt::format("upload '{}' has {} parts; 1 to {} are possible", upload_id_, part_etags_.size(), kMaxPartNumber));
   }
   return absl::OkStatus();
 }

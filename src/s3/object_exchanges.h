@@ -28,7 +28,8 @@ class HeadExchange final : public S3Exchange {
 /// Deletes an object, or aborts an upload. What is gone already counts as success.
 class DeleteExchange final : public S3Exchange {
  public:
-  DeleteExchange(S3Context& context, std::string bucket, std::string key, std::optional<std::string> upload_id, DoneCallback done);
+  DeleteExchange(S3Context& context, std::string bucket, std::string key, std::optional<std::string> upload_id,
+                 DoneCallback done);
 
  private:
   absl::Status CheckArguments() override;
@@ -57,17 +58,19 @@ class ListExchange final : public S3Exchange {
   ListPage page_;
 };
 
-/// An exchange that writes, where the loss of an answer leaves open whether it was carried out: the store's word that someone was
-/// faster is then checked against the ETag that our own write would have.
+/// An exchange that writes, where the loss of an answer leaves open whether it was carried out: the store's word that
+/// someone was faster is then checked against the ETag that our own write would have.
 class WriteExchange : public S3Exchange {
  protected:
   using S3Exchange::S3Exchange;
 
   virtual Draft WriteDraft() = 0;
   virtual S3Step OnWritten(HttpResult result, absl::Time now) = 0;
-  /// Asks for the object's ETag by HEAD. If it is `expected`, the exchange succeeds with it, else it ends as `otherwise`.
+  /// Asks for the object's ETag by HEAD. If it is `expected`, the exchange succeeds with it, else it ends as
+  /// `otherwise`.
   S3Step Confirm(std::string expected, Failure otherwise);
-  /// An answer of 412 to If-None-Match: AlreadyExists, unless the object is our own (ETag `expected`; "" = cannot be told).
+  /// An answer of 412 to If-None-Match: AlreadyExists, unless the object is our own (ETag `expected`; "" = cannot be
+  /// told).
   S3Step Exists(std::string expected, Failure failure);
   S3Step Written(std::string etag);
   const std::string& etag() const { return etag_; }
@@ -144,8 +147,8 @@ class CompleteMultipartExchange final : public WriteExchange {
   PutCallback done_;
 };
 
-/// The ETag that S3 gives to an object of these parts: the MD5 of their MD5s, then "-" and their number. "" when a part's ETag is
-/// no MD5.
+/// The ETag that S3 gives to an object of these parts: the MD5 of their MD5s, then "-" and their number. "" when a
+/// part's ETag is no MD5.
 std::string MultipartETag(const std::vector<std::string>& part_etags);
 
 }  // namespace millrace

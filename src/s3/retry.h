@@ -15,17 +15,19 @@ inline constexpr absl::Duration kBackoffBase = absl::Milliseconds(100);
 inline constexpr absl::Duration kBackoffCap = absl::Seconds(20);
 inline constexpr absl::Duration kMaxRetryAfter = absl::Seconds(60);
 
-/// Exponential back-off with full jitter: uniform in [0, min(cap, base x 2^(failures - 1))), drawn by `key`. failures >= 1.
+/// Exponential back-off with full jitter: uniform in [0, min(cap, base x 2^(failures - 1))), drawn by `key`. failures
+/// >= 1.
 absl::Duration Backoff(int failures, uint64_t key);
 
-/// The wait that a Retry-After header asks for (seconds or an HTTP date), at most kMaxRetryAfter; nullopt when it cannot be read.
+/// The wait that a Retry-After header asks for (seconds or an HTTP date), at most kMaxRetryAfter; nullopt when it
+/// cannot be read.
 std::optional<absl::Duration> ParseRetryAfter(std::string_view value, absl::Time now);
 
 /// "Sun, 06 Nov 1994 08:49:37 GMT".
 std::optional<absl::Time> TimeOfHttpDate(std::string_view text);
 
-/// Paces the retries of a client. Tokens come with time and with successes, so that a storm of failures is neither amplified nor
-/// ever locked out: who finds none is told how long to wait for his. Thread-safe.
+/// Paces the retries of a client. Tokens come with time and with successes, so that a storm of failures is neither
+/// amplified nor ever locked out: who finds none is told how long to wait for his. Thread-safe.
 class RetryBudget {
  public:
   static constexpr double kCapacity = 500;

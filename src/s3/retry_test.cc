@@ -11,7 +11,8 @@ const absl::Time kNow = absl::FromUnixSeconds(1'700'000'000);
 
 TEST(Backoff, IsSpreadOverAWindowThatDoubles) {
   for (int failures = 1; failures <= 40; ++failures) {
-    const absl::Duration limit = std::min(absl::Seconds(20), absl::Milliseconds(100) * (int64_t{1} << std::min(failures - 1, 20)));
+    const absl::Duration limit =
+        std::min(absl::Seconds(20), absl::Milliseconds(100) * (int64_t{1} << std::min(failures - 1, 20)));
     absl::Duration sum;
     absl::Duration least = absl::InfiniteDuration();
     absl::Duration most;
@@ -42,7 +43,8 @@ TEST(RetryAfter, SecondsAndDates) {
   EXPECT_EQ(ParseRetryAfter("86400", kNow), kMaxRetryAfter);
   EXPECT_EQ(ParseRetryAfter("Tue, 14 Nov 2023 22:13:25 GMT", kNow), absl::Seconds(5));
   EXPECT_EQ(ParseRetryAfter("Tue, 14 Nov 2023 22:00:00 GMT", kNow), absl::ZeroDuration());
-  for (const char* text : {"", "-1", "1.5", "soon", "7 s", "99999999999"}) EXPECT_EQ(ParseRetryAfter(text, kNow), std::nullopt) << text;
+  for (const char* text : {"", "-1", "1.5", "soon", "7 s", "99999999999"})
+    EXPECT_EQ(ParseRetryAfter(text, kNow), std::nullopt) << text;
 }
 
 TEST(HttpDate, IsReadInItsOneForm) {

@@ -16,7 +16,8 @@ namespace {
 constexpr std::string_view kAlgorithm = "AWS4-HMAC-SHA256";
 
 bool Unreserved(char c) {
-  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' || c == '~';
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' ||
+         c == '_' || c == '~';
 }
 
 int HexValue(char c) {
@@ -67,13 +68,17 @@ std::string CanonicalQuery(std::string_view query) {
   return out;
 }
 
-std::string Date(absl::Time time) { return absl::FormatTime("%Y%m%d", time, absl::UTCTimeZone()); }
+std::string Date(absl::Time time) {
+  return absl::FormatTime("%Y%m%d", time, absl::UTCTimeZone());
+}
 
 std::string ScopeText(absl::Time time, const SigV4Scope& scope) {
   return fmt::format("{}/{}/{}/aws4_request", Date(time), scope.region, scope.service);
 }
 
-ByteSpan Bytes(const Sha256Digest& digest) { return std::as_bytes(std::span(digest)); }
+ByteSpan Bytes(const Sha256Digest& digest) {
+  return std::as_bytes(std::span(digest));
+}
 
 /// Fields that user agents and proxies add or change on the way.
 bool LeftUnsigned(std::string_view name) {
@@ -127,7 +132,8 @@ std::optional<std::vector<std::pair<std::string, std::string>>> ParseQuery(std::
     if (item.empty()) continue;
     const size_t equals = item.find('=');
     std::optional<std::string> name = UriDecode(item.substr(0, equals));
-    std::optional<std::string> value = UriDecode(equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1));
+    std::optional<std::string> value =
+        UriDecode(equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1));
     if (!name || !value) return std::nullopt;
     parameters.emplace_back(*std::move(name), *std::move(value));
   }
@@ -141,7 +147,12 @@ std::string CanonicalRequest(std::string_view method, std::string_view target, c
   const std::string_view query = question == std::string_view::npos ? std::string_view() : target.substr(question + 1);
   std::string out;
   out.reserve(512);
-  out.append(method).append("\n").append(path.empty() ? "/" : path).append("\n").append(CanonicalQuery(query)).append("\n");
+  out.append(method)
+      .append("\n")
+      .append(path.empty() ? "/" : path)
+      .append("\n")
+      .append(CanonicalQuery(query))
+      .append("\n");
   for (const std::string& name : signed_headers) {
     out.append(name).append(":");
     bool first = true;
@@ -164,7 +175,8 @@ std::string StringToSign(std::string_view canonical_request, absl::Time time, co
                      HexEncode(Sha256(AsBytes(canonical_request))));
 }
 
-std::string Signature(std::string_view string_to_sign, std::string_view secret_key, absl::Time time, const SigV4Scope& scope) {
+std::string Signature(std::string_view string_to_sign, std::string_view secret_key, absl::Time time,
+                      const SigV4Scope& scope) {
   const std::string secret = fmt::format("AWS4{}", secret_key);
   const Sha256Digest date_key = HmacSha256(AsBytes(secret), AsBytes(Date(time)));
   const Sha256Digest region_key = HmacSha256(Bytes(date_key), AsBytes(scope.region));
@@ -188,11 +200,13 @@ void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const 
   names.erase(std::unique(names.begin(), names.end()), names.end());
   const std::string canonical = CanonicalRequest(request.method, request.target, request.headers, names, payload_hash);
   const std::string signature = Signature(StringToSign(canonical, time, scope), credentials.secret_key, time, scope);
-  request.headers.Set("Authorization", fmt::format("{} Credential={}/{}, SignedHeaders={}, Signature={}", kAlgorithm,
-                                                   credentials.access_key, ScopeText(time, scope), fmt::join(names, ";"),
-                                                   signature));
+  request.headers.Set("Authorization",
+                      fmt::format("{} Credential={}/{}, SignedHeaders={}, Signature={}", kAlgorithm,
+                                  credentials.access_key, ScopeText(time, scope), fmt::join(names, ";"), signature));
 }
 
-std::string AmzDate(absl::Time time) { return absl::FormatTime("%Y%m%dT%H%M%SZ", time, absl::UTCTimeZone()); }
+std::string AmzDate(absl::Time time) {
+  return absl::FormatTime("%Y%m%dT%H%M%SZ", time, absl::UTCTimeZone());
+}
 
 }  // namespace millrace

@@ -10,9 +10,9 @@
 #include "base/status.h"
 #include "net/http_message.h"
 
-/// AWS Signature Version 4 for S3, as pure functions. Client and devstore share only these steps; that they are right is shown
-/// by AWS's published vectors, by botocore and by Ceph.
-/// Source: AWS documentation, "Signature Version 4 signing process", "Authenticating Requests (AWS Signature Version 4)".
+/// AWS Signature Version 4 for S3, as pure functions. Client and devstore share only these steps; that they are right
+/// is shown by AWS's published vectors, by botocore and by Ceph. Source: AWS documentation, "Signature Version 4
+/// signing process", "Authenticating Requests (AWS Signature Version 4)".
 
 namespace millrace {
 
@@ -24,7 +24,8 @@ struct Credentials {
   bool anonymous() const { return access_key.empty(); }
 };
 
-/// Percent-encodes as SigV4 wants: unreserved A-Z a-z 0-9 - . _ ~ stay, the rest becomes %XX in upper case; `keep_slash` for paths.
+/// Percent-encodes as SigV4 wants: unreserved A-Z a-z 0-9 - . _ ~ stay, the rest becomes %XX in upper case;
+/// `keep_slash` for paths.
 std::string UriEncode(std::string_view raw, bool keep_slash);
 
 /// Decodes %XX; '+' stays '+'. nullopt for a broken escape.
@@ -38,22 +39,24 @@ struct SigV4Scope {
   std::string service = "s3";
 };
 
-/// The canonical request. `target` is the encoded path with its query (the path is taken as it is: S3 does not normalise);
-/// `signed_headers` are lower-case names in order, each present in `headers`.
+/// The canonical request. `target` is the encoded path with its query (the path is taken as it is: S3 does not
+/// normalise); `signed_headers` are lower-case names in order, each present in `headers`.
 std::string CanonicalRequest(std::string_view method, std::string_view target, const HttpHeaders& headers,
                              const std::vector<std::string>& signed_headers, std::string_view payload_hash);
 
 std::string StringToSign(std::string_view canonical_request, absl::Time time, const SigV4Scope& scope);
 
 /// 64 lower-case hex digits.
-std::string Signature(std::string_view string_to_sign, std::string_view secret_key, absl::Time time, const SigV4Scope& scope);
+std::string Signature(std::string_view string_to_sign, std::string_view secret_key, absl::Time time,
+                      const SigV4Scope& scope);
 
 /// The payload hash of an empty body, and the marker of an unsigned one.
-inline constexpr std::string_view kEmptyPayloadHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+inline constexpr std::string_view kEmptyPayloadHash =
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 inline constexpr std::string_view kUnsignedPayload = "UNSIGNED-PAYLOAD";
 
-/// Adds x-amz-date, x-amz-content-sha256, x-amz-security-token (when there is one) and Authorization to a request that already
-/// has its Host. Every header present is signed, but for User-Agent and those that proxies change.
+/// Adds x-amz-date, x-amz-content-sha256, x-amz-security-token (when there is one) and Authorization to a request that
+/// already has its Host. Every header present is signed, but for User-Agent and those that proxies change.
 void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const Credentials& credentials,
                  const SigV4Scope& scope, absl::Time time);
 

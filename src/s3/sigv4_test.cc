@@ -18,10 +18,12 @@ absl::Time Time(const char* text) {
   return time;
 }
 
-std::string Hash(std::string_view body) { return HexEncode(Sha256(AsBytes(body))); }
+std::string Hash(std::string_view body) {
+  return HexEncode(Sha256(AsBytes(body)));
+}
 
-/// AWS documentation, "Authenticating Requests: Using the Authorization Header (AWS Signature Version 4)", the four examples for a
-/// single chunk. The keys are AWS's published examples.
+/// AWS documentation, "Authenticating Requests: Using the Authorization Header (AWS Signature Version 4)", the four
+/// examples for a single chunk. The keys are AWS's published examples.
 struct AwsExample {
   const char* name;
   const char* method;
@@ -43,29 +45,47 @@ TEST_P(AwsExamples, Match) {
   const Credentials credentials{"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""};
   SignRequest(request, Hash(example.body), credentials, {.region = "us-east-1"}, Time("2013-05-24T00:00:00Z"));
   const std::string authorization(*request.headers.Find("authorization"));
-  EXPECT_TRUE(authorization.starts_with("AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, SignedHeaders="))
+  EXPECT_TRUE(authorization.starts_with(
+      "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request, SignedHeaders="))
       << authorization;
   EXPECT_TRUE(authorization.ends_with(std::string(", Signature=") + example.signature)) << authorization;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Published, AwsExamples,
-    testing::Values(AwsExample{"GetObject", "GET", "/test.txt", {"Range", "bytes=0-9"}, "",
-                               "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"},
-                    AwsExample{"PutObject", "PUT", "/test%24file.text", {"Date", "Fri, 24 May 2013 00:00:00 GMT"}, "Welcome to Amazon S3.",
-                               "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"},
-                    AwsExample{"GetLifecycle", "GET", "/?lifecycle", {}, "",
-                               "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"},
-                    AwsExample{"ListObjects", "GET", "/?max-keys=2&prefix=J", {}, "",
-                               "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"}),
-    [](const auto& instance) { return instance.param.name; });
+INSTANTIATE_TEST_SUITE_P(Published, AwsExamples,
+                         testing::Values(AwsExample{"GetObject",
+                                                    "GET",
+                                                    "/test.txt",
+                                                    {"Range", "bytes=0-9"},
+                                                    "",
+                                                    "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"},
+                                         AwsExample{"PutObject",
+                                                    "PUT",
+                                                    "/test%24file.text",
+                                                    {"Date", "Fri, 24 May 2013 00:00:00 GMT"},
+                                                    "Welcome to Amazon S3.",
+                                                    "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"},
+                                         AwsExample{"GetLifecycle",
+                                                    "GET",
+                                                    "/?lifecycle",
+                                                    {},
+                                                    "",
+                                                    "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"},
+                                         AwsExample{
+                                             "ListObjects",
+                                             "GET",
+                                             "/?max-keys=2&prefix=J",
+                                             {},
+                                             "",
+                                             "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"}),
+                         [](const auto& instance) { return instance.param.name; });
 
 TEST(SigV4, AgreesWithBotocore) {
   for (const SigV4Vector& vector : kSigV4Vectors) {
     HttpRequestHead request{vector.method, vector.target, {}};
     request.headers.Add("Host", "127.0.0.1:9000");
     for (const auto& [name, value] : vector.headers) request.headers.Add(name, value);
-    SignRequest(request, Hash(vector.body), {kVectorAccessKey, kVectorSecretKey, vector.token}, {.region = vector.region}, Time(kVectorTime));
+    SignRequest(request, Hash(vector.body), {kVectorAccessKey, kVectorSecretKey, vector.token},
+                {.region = vector.region}, Time(kVectorTime));
     EXPECT_EQ(request.headers.Find("Authorization"), vector.authorization) << vector.target;
     if (*vector.key == '\0') continue;
     // Our encoding of keys is the one that was signed.
@@ -114,7 +134,8 @@ TEST(SigV4, RepeatedHeadersAreJoined) {
   HttpHeaders headers;
   headers.Add("X-Amz-Meta-A", " one ");
   headers.Add("x-amz-meta-a", "two");
-  EXPECT_EQ(CanonicalRequest("GET", "/", headers, {"x-amz-meta-a"}, "hash"), "GET\n/\n\nx-amz-meta-a:one,two\n\nx-amz-meta-a\nhash");
+  EXPECT_EQ(CanonicalRequest("GET", "/", headers, {"x-amz-meta-a"}, "hash"),
+            "GET\n/\n\nx-amz-meta-a:one,two\n\nx-amz-meta-a\nhash");
 }
 
 TEST(UriEncoding, RoundTripsEveryByte) {

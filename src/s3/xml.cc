@@ -17,17 +17,20 @@ constexpr std::string_view kNamespace = "http://s3.amazonaws.com/doc/2006-03-01/
 
 /// Loads a document whose root element is `root`. A key may consist of spaces, so text of spaces is kept.
 absl::Status Load(std::string_view xml, const char* root, pugi::xml_document& document) {
-  const pugi::xml_parse_result result =
-      document.load_buffer(xml.data(), xml.size(), pugi::parse_default | pugi::parse_ws_pcdata_single, pugi::encoding_utf8);
+  const pugi::xml_parse_result result = document.load_buffer(
+      xml.data(), xml.size(), pugi::parse_default | pugi::parse_ws_pcdata_single, pugi::encoding_utf8);
   if (!result) {
     return absl::InvalidArgumentError(fmt::format("malformed XML at byte {}: {}", result.offset, result.description()));
   }
   const std::string_view name = document.document_element().name();
-  if (name != root) return absl::InvalidArgumentError(fmt::format("expected XML <{}>, got <{}>", root, name.substr(0, 64)));
+  if (name != root)
+    return absl::InvalidArgumentError(fmt::format("expected XML <{}>, got <{}>", root, name.substr(0, 64)));
   return absl::OkStatus();
 }
 
-std::string_view Text(const pugi::xml_node& parent, const char* name) { return parent.child(name).text().get(); }
+std::string_view Text(const pugi::xml_node& parent, const char* name) {
+  return parent.child(name).text().get();
+}
 
 template <typename T>
 absl::StatusOr<T> Number(const pugi::xml_node& parent, const char* name) {
@@ -45,7 +48,8 @@ absl::StatusOr<std::string> DecodeName(std::string_view text, bool encoded) {
   std::string spaced(text);
   std::replace(spaced.begin(), spaced.end(), '+', ' ');
   std::optional<std::string> decoded = UriDecode(spaced);
-  if (!decoded) return absl::InvalidArgumentError(fmt::format("broken escape in a listed name: \"{}\"", text.substr(0, 256)));
+  if (!decoded)
+    return absl::InvalidArgumentError(fmt::format("broken escape in a listed name: \"{}\"", text.substr(0, 256)));
   return *std::move(decoded);
 }
 
@@ -64,14 +68,29 @@ std::string XmlEscape(std::string_view text) {
   out.reserve(text.size());
   for (const char c : text) {
     switch (c) {
-      case '&': out.append("&amp;"); break;
-      case '<': out.append("&lt;"); break;
-      case '>': out.append("&gt;"); break;
-      case '"': out.append("&quot;"); break;
-      case '\r': out.append("&#13;"); break;
-      case '\n': out.append("&#10;"); break;
-      case '\t': out.append("&#9;"); break;
-      default: out.push_back(static_cast<unsigned char>(c) < 0x20 ? '?' : c);
+      case '&':
+        out.append("&amp;");
+        break;
+      case '<':
+        out.append("&lt;");
+        break;
+      case '>':
+        out.append("&gt;");
+        break;
+      case '"':
+        out.append("&quot;");
+        break;
+      case '\r':
+        out.append("&#13;");
+        break;
+      case '\n':
+        out.append("&#10;");
+        break;
+      case '\t':
+        out.append("&#9;");
+        break;
+      default:
+        out.push_back(static_cast<unsigned char>(c) < 0x20 ? '?' : c);
     }
   }
   return out;
@@ -96,7 +115,9 @@ void XmlWriter::Element(std::string_view name, std::string_view text) {
   out_.append("<").append(name).append(">").append(XmlEscape(text)).append("</").append(name).append(">");
 }
 
-void XmlWriter::Element(std::string_view name, uint64_t value) { Element(name, std::to_string(value)); }
+void XmlWriter::Element(std::string_view name, uint64_t value) {
+  Element(name, std::to_string(value));
+}
 
 std::string XmlWriter::Finish() && {
   while (!open_.empty()) Close();
@@ -107,8 +128,8 @@ std::optional<S3ErrorBody> ParseErrorXml(std::string_view xml) {
   pugi::xml_document document;
   if (!Load(xml, "Error", document).ok()) return std::nullopt;
   const pugi::xml_node error = document.document_element();
-  return S3ErrorBody{std::string(Text(error, "Code")), std::string(Text(error, "Message")), std::string(Text(error, "Region")),
-                     std::string(Text(error, "RequestId"))};
+  return S3ErrorBody{std::string(Text(error, "Code")), std::string(Text(error, "Message")),
+                     std::string(Text(error, "Region")), std::string(Text(error, "RequestId"))};
 }
 
 absl::StatusOr<ListPage> ParseListXml(std::string_view xml) {
@@ -131,11 +152,13 @@ absl::StatusOr<ListPage> ParseListXml(std::string_view xml) {
     page.common_prefixes.push_back(std::move(prefix));
   }
   // AWS sorts; its directory buckets and some other stores do not.
-  std::sort(page.objects.begin(), page.objects.end(), [](const ObjectInfo& a, const ObjectInfo& b) { return a.key < b.key; });
+  std::sort(page.objects.begin(), page.objects.end(),
+            [](const ObjectInfo& a, const ObjectInfo& b) { return a.key < b.key; });
   std::sort(page.common_prefixes.begin(), page.common_prefixes.end());
   if (Text(root, "IsTruncated") == "true") {
     page.continuation = Text(root, "NextContinuationToken");
-    if (page.continuation.empty()) return absl::InvalidArgumentError("a truncated listing has no <NextContinuationToken>");
+    if (page.continuation.empty())
+      return absl::InvalidArgumentError("a truncated listing has no <NextContinuationToken>");
   }
   return page;
 }

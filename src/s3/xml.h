@@ -10,13 +10,13 @@
 #include "base/status.h"
 #include "s3/object.h"
 
-/// The XML of S3, both ways: what the client reads and writes, and what a server (devstore) does. Pure; the parsers are fuzzed.
-/// Element names are AWS's, from the "Amazon S3 API Reference". Broken XML gives InvalidArgument.
+/// The XML of S3, both ways: what the client reads and writes, and what a server (devstore) does. Pure; the parsers are
+/// fuzzed. Element names are AWS's, from the "Amazon S3 API Reference". Broken XML gives InvalidArgument.
 
 namespace millrace {
 
-/// The text with & < > " and control characters replaced, for use between tags. Characters that XML 1.0 cannot express at all
-/// become "?": who must carry any key uses encoding-type=url.
+/// The text with & < > " and control characters replaced, for use between tags. Characters that XML 1.0 cannot express
+/// at all become "?": who must carry any key uses encoding-type=url.
 std::string XmlEscape(std::string_view text);
 
 /// Writes a document of elements: Open/Close nest, Element is a leaf. Starts with the XML declaration.
@@ -49,9 +49,9 @@ struct S3ErrorBody {
 /// nullopt when the text is not an <Error> document.
 std::optional<S3ErrorBody> ParseErrorXml(std::string_view xml);
 
-/// <ListBucketResult> of ListObjectsV2. Names are decoded when the answer says EncodingType url; '+' is a space then, as AWS writes
-/// it (Ceph writes %20). ETags lose their quotes. Objects and prefixes are in bytewise order afterwards. InvalidArgument also for a
-/// truncated page without a continuation token.
+/// <ListBucketResult> of ListObjectsV2. Names are decoded when the answer says EncodingType url; '+' is a space then,
+/// as AWS writes it (Ceph writes %20). ETags lose their quotes. Objects and prefixes are in bytewise order afterwards.
+/// InvalidArgument also for a truncated page without a continuation token.
 absl::StatusOr<ListPage> ParseListXml(std::string_view xml);
 
 /// The upload id of <InitiateMultipartUploadResult>.

@@ -24,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto again = ParseCompleteMultipartXml(WriteCompleteMultipartXml(*parts));
     // Control characters have no form in XML; everything else survives writing and reading.
     const bool plain = std::all_of(parts->begin(), parts->end(), [](const CompletedPart& part) {
-      return part.number >= 0 && std::all_of(part.etag.begin(), part.etag.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
+      return part.number >= 0 &&
+             std::all_of(part.etag.begin(), part.etag.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
              StripETagQuotes(part.etag) == part.etag;
     });
     if (plain) require(again.ok() && *again == *parts);

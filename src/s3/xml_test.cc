@@ -36,9 +36,12 @@ TEST(ParseListXml, TheFormOfAws) {
 
 TEST(ParseListXml, TheFormOfCeph) {
   const auto page = ParseListXml(
-      "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>b</Name>"
-      "<Prefix></Prefix><MaxKeys>1000</MaxKeys><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated><Contents>"
-      "<Key>a%20b%2B%01</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;e&quot;</ETag><Size>1</Size></Contents>"
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult "
+      "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>b</Name>"
+      "<Prefix></Prefix><MaxKeys>1000</MaxKeys><EncodingType>url</EncodingType><IsTruncated>false</"
+      "IsTruncated><Contents>"
+      "<Key>a%20b%2B%01</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;e&quot;</ETag><Size>1</"
+      "Size></Contents>"
       "</ListBucketResult>");
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_EQ(page->objects.at(0).key, "a b+\x01");
@@ -46,8 +49,9 @@ TEST(ParseListXml, TheFormOfCeph) {
 }
 
 TEST(ParseListXml, WithoutAnEncodingNamesAreTakenAsTheyAre) {
-  const auto page = ParseListXml("<ListBucketResult><Contents><Key>a+%20&amp;  </Key><Size>1</Size></Contents>"
-                                 "<Contents><Key> </Key><Size>2</Size></Contents></ListBucketResult>");
+  const auto page = ParseListXml(
+      "<ListBucketResult><Contents><Key>a+%20&amp;  </Key><Size>1</Size></Contents>"
+      "<Contents><Key> </Key><Size>2</Size></Contents></ListBucketResult>");
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_EQ(page->objects[0].key, " ");
   EXPECT_EQ(page->objects[1].key, "a+%20&  ");
@@ -61,18 +65,23 @@ TEST(ParseListXml, AnEmptyPage) {
 }
 
 class BadListing : public testing::TestWithParam<const char*> {};
-TEST_P(BadListing, IsRefused) { EXPECT_EQ(ParseListXml(GetParam()).status().code(), absl::StatusCode::kInvalidArgument); }
+TEST_P(BadListing, IsRefused) {
+  EXPECT_EQ(ParseListXml(GetParam()).status().code(), absl::StatusCode::kInvalidArgument);
+}
 INSTANTIATE_TEST_SUITE_P(
     Documents, BadListing,
-    testing::Values("", "text", "<ListBucketResult>", "<html></html>", "<Error><Code>NoSuchBucket</Code></Error>",
-                    "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
-                    "<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>",
-                    "<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>",
-                    "<ListBucketResult><Contents><Key>a</Key><Size>1x</Size></Contents></ListBucketResult>",
-                    "<ListBucketResult><Contents><Key>a</Key><Size>18446744073709551616</Size></Contents></ListBucketResult>",
-                    "<ListBucketResult><Contents><Key></Key><Size>1</Size></Contents></ListBucketResult>",
-                    "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>a%2</Key><Size>1</Size></Contents></ListBucketResult>",
-                    "<ListBucketResult><EncodingType>url</EncodingType><CommonPrefixes><Prefix>%</Prefix></CommonPrefixes></ListBucketResult>"));
+    testing::Values(
+        "", "text", "<ListBucketResult>", "<html></html>", "<Error><Code>NoSuchBucket</Code></Error>",
+        "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
+        "<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>",
+        "<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>",
+        "<ListBucketResult><Contents><Key>a</Key><Size>1x</Size></Contents></ListBucketResult>",
+        "<ListBucketResult><Contents><Key>a</Key><Size>18446744073709551616</Size></Contents></ListBucketResult>",
+        "<ListBucketResult><Contents><Key></Key><Size>1</Size></Contents></ListBucketResult>",
+        "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>a%2</Key><Size>1</Size></Contents></"
+        "ListBucketResult>",
+        "<ListBucketResult><EncodingType>url</EncodingType><CommonPrefixes><Prefix>%</Prefix></CommonPrefixes></"
+        "ListBucketResult>"));
 
 TEST(ParseListXml, EveryTruncationIsRefused) {
   for (size_t size = 0; size < kAwsListing.size(); ++size) {
@@ -82,7 +91,8 @@ TEST(ParseListXml, EveryTruncationIsRefused) {
 
 TEST(ParseErrorXml, TakesWhatItNeeds) {
   const auto error = ParseErrorXml(
-      "  \n<?xml version=\"1.0\"?>\n<Error><Code>AuthorizationHeaderMalformed</Code><Message>the region &apos;us-east-1&apos; is "
+      "  \n<?xml version=\"1.0\"?>\n<Error><Code>AuthorizationHeaderMalformed</Code><Message>the region "
+      "&apos;us-east-1&apos; is "
       "wrong</Message><Region>eu-west-1</Region><RequestId>4442587FB7D0A2F9</RequestId></Error>");
   // White space before the declaration is what long operations send to stay alive.
   ASSERT_TRUE(error);
@@ -93,16 +103,20 @@ TEST(ParseErrorXml, TakesWhatItNeeds) {
 }
 
 TEST(ParseErrorXml, OtherDocumentsAreNoErrors) {
-  for (const char* text : {"", "oops", "<Error>", "<html><Error><Code>x</Code></Error></html>"}) EXPECT_FALSE(ParseErrorXml(text)) << text;
+  for (const char* text : {"", "oops", "<Error>", "<html><Error><Code>x</Code></Error></html>"})
+    EXPECT_FALSE(ParseErrorXml(text)) << text;
 }
 
 TEST(Multipart, ResultsOfTheStore) {
-  EXPECT_EQ(*ParseInitiateMultipartXml("<InitiateMultipartUploadResult><Bucket>b</Bucket><UploadId>VX/+=</UploadId></InitiateMultipartUploadResult>"),
+  EXPECT_EQ(*ParseInitiateMultipartXml("<InitiateMultipartUploadResult><Bucket>b</Bucket><UploadId>VX/+=</UploadId></"
+                                       "InitiateMultipartUploadResult>"),
             "VX/+=");
-  EXPECT_EQ(*ParseCompleteMultipartResultXml("\n\n<CompleteMultipartUploadResult><ETag>&quot;abc-2&quot;</ETag></CompleteMultipartUploadResult>"),
+  EXPECT_EQ(*ParseCompleteMultipartResultXml(
+                "\n\n<CompleteMultipartUploadResult><ETag>&quot;abc-2&quot;</ETag></CompleteMultipartUploadResult>"),
             "abc-2");
   EXPECT_FALSE(ParseInitiateMultipartXml("<InitiateMultipartUploadResult/>").ok());
-  EXPECT_FALSE(ParseCompleteMultipartResultXml("<CompleteMultipartUploadResult><ETag/></CompleteMultipartUploadResult>").ok());
+  EXPECT_FALSE(
+      ParseCompleteMultipartResultXml("<CompleteMultipartUploadResult><ETag/></CompleteMultipartUploadResult>").ok());
   EXPECT_FALSE(ParseCompleteMultipartResultXml("<Error/>").ok());
 }
 
@@ -115,10 +129,12 @@ TEST(Multipart, TheRequestRoundTrips) {
 }
 
 TEST(Multipart, BadRequests) {
-  for (const char* text : {"", "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber></Part></CompleteMultipartUpload>",
-                           "<CompleteMultipartUpload><Part><PartNumber>x</PartNumber><ETag>a</ETag></Part></CompleteMultipartUpload>",
-                           "<CompleteMultipartUpload><Part><PartNumber>99999999999</PartNumber><ETag>a</ETag></Part></CompleteMultipartUpload>",
-                           "<Delete/>"}) {
+  for (const char* text :
+       {"", "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber></Part></CompleteMultipartUpload>",
+        "<CompleteMultipartUpload><Part><PartNumber>x</PartNumber><ETag>a</ETag></Part></CompleteMultipartUpload>",
+        "<CompleteMultipartUpload><Part><PartNumber>99999999999</PartNumber><ETag>a</ETag></Part></"
+        "CompleteMultipartUpload>",
+        "<Delete/>"}) {
     EXPECT_FALSE(ParseCompleteMultipartXml(text).ok()) << text;
   }
 }
@@ -141,9 +157,11 @@ TEST(XmlWriter, NestsAndEscapes) {
   writer.Close();
   writer.Open("Left");
   writer.Element("Number", uint64_t{18446744073709551615u});
-  EXPECT_EQ(std::move(writer).Finish(),
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Root xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Outer>"
-            "<Text>&lt;a &amp; &quot;b&quot;&gt;?&#13;&#10;</Text></Outer><Left><Number>18446744073709551615</Number></Left></Root>");
+  EXPECT_EQ(
+      std::move(writer).Finish(),
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Root xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Outer>"
+      "<Text>&lt;a &amp; "
+      "&quot;b&quot;&gt;?&#13;&#10;</Text></Outer><Left><Number>18446744073709551615</Number></Left></Root>");
 }
 
 TEST(ETags, LoseTheirQuotesOnly) {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-/// How names become samples: one rule for the members of a tar shard and for raw objects, so that raw data and the shards packed
-/// from them hold the same keys and fields. Names are bytes; nothing is decoded.
+/// How names become samples: one rule for the members of a tar shard and for raw objects, so that raw data and the
+/// shards packed from them hold the same keys and fields. Names are bytes; nothing is decoded.
 
 namespace millrace {
 
@@ -21,9 +21,9 @@ struct SampleName {
   std::string field;     // lower case (ASCII)
 };
 
-/// Splits "./dir/0001.Seg.PNG" into the key "dir/0001" and the field "seg.png": every leading "./" is dropped and the key ends at
-/// the first dot of the basename. None for names that hold no sample: a basename without a dot or starting with one, and
-/// whatever lies in a folder (or is a file) called __like_this__ at the top.
+/// Splits "./dir/0001.Seg.PNG" into the key "dir/0001" and the field "seg.png": every leading "./" is dropped and
+/// the key ends at the first dot of the basename. None for names that hold no sample: a basename without a dot or
+/// starting with one, and whatever lies in a folder (or is a file) called __like_this__ at the top.
 std::optional<SampleName> SplitSampleName(std::string_view name);
 
 /// The folder that is the class of a raw object: the first path component of its key; "" when it lies in no folder.

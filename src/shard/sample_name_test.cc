@@ -32,8 +32,8 @@ TEST(SampleName, LeadingDotSlashIsDropped) {
 }
 
 TEST(SampleName, NamesWithoutSample) {
-  for (const char* name : {"", "README", "a/README", "a.b/README", ".hidden", "a/.hidden.jpg", "a/", "./", "..", "__meta__",
-                           "__MACOSX__/x.jpg", "./__x__/y.jpg", "____/a.jpg"}) {
+  for (const char* name : {"", "README", "a/README", "a.b/README", ".hidden", "a/.hidden.jpg", "a/", "./", "..",
+                           "__meta__", "__MACOSX__/x.jpg", "./__x__/y.jpg", "____/a.jpg"}) {
     EXPECT_EQ(Split(name), "none") << name;
   }
   EXPECT_EQ(Split("__x__.jpg"), "__x__|jpg") << "not a meta name: the component is __x__.jpg";

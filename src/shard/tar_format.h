@@ -13,7 +13,9 @@ inline constexpr uint64_t kTarBlock = 512;
 /// Offsets beyond this are refused, so that sums of a checked offset and a block never overflow.
 inline constexpr uint64_t kTarMaxOffset = uint64_t{1} << 62;
 
-constexpr uint64_t TarPadded(uint64_t size) { return (size + kTarBlock - 1) / kTarBlock * kTarBlock; }
+constexpr uint64_t TarPadded(uint64_t size) {
+  return (size + kTarBlock - 1) / kTarBlock * kTarBlock;
+}
 
 /// Where a field lies in a header block.
 struct TarFieldAt {

@@ -23,10 +23,12 @@ absl::Status Unsupported(uint64_t offset, std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("offset {}: {}", offset, what));
 }
 
-std::string_view UntilNul(std::string_view field) { return field.substr(0, field.find('\0')); }
+std::string_view UntilNul(std::string_view field) {
+  return field.substr(0, field.find('\0'));
+}
 
-// An octal number between optional spaces, ended by NUL, a space or the field's end; empty counts as 0. Or, in GNU's way, a
-// big-endian number marked by the first byte's top bit.
+// An octal number between optional spaces, ended by NUL, a space or the field's end; empty counts as 0. Or, in
+// GNU's way, a big-endian number marked by the first byte's top bit.
 std::optional<uint64_t> ParseNumber(std::string_view field) {
   const auto first = static_cast<unsigned char>(field.front());
   uint64_t value = 0;
@@ -85,9 +87,13 @@ std::string_view CompressionOf(std::string_view bytes) {
 }
 
 // POSIX gives links, devices and folders no data, whatever their size field says.
-bool HasData(char type) { return type < '1' || type > '6'; }
+bool HasData(char type) {
+  return type < '1' || type > '6';
+}
 
-bool IsRegularType(char type) { return type == '0' || type == '\0' || type == '7'; }
+bool IsRegularType(char type) {
+  return type == '0' || type == '\0' || type == '7';
+}
 
 std::string HeaderName(std::string_view header) {
   const std::string_view name = UntilNul(TarField(header, kTarName));
@@ -137,8 +143,9 @@ absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
     if (header_offset_ > 0) return Damaged(header_offset_, "corrupt tar header (its checksum does not match)");
     const std::string_view compression = CompressionOf(header);
     if (compression.empty()) return Damaged(0, "not a tar archive (no header with a valid checksum)");
-    return Unsupported(0, fmt::format("compressed with {}; samples can be read singly only from plain tar: decompress it",
-                                      compression));
+    return Unsupported(
+        0,
+        fmt::format("compressed with {}; samples can be read singly only from plain tar: decompress it", compression));
   }
   const std::optional<uint64_t> size = ParseNumber(TarField(header, kTarSize));
   if (!size) return Damaged(header_offset_, "corrupt tar header (its size is not a number)");
@@ -152,7 +159,8 @@ absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
       RETURN_IF_ERROR(BeginExtension(type, *size));
       return Event::kNeedBytes;
     case 'S':
-      return Unsupported(header_offset_, fmt::format("'{}' is a sparse file; pack it without --sparse", HeaderName(header)));
+      return Unsupported(header_offset_,
+                         fmt::format("'{}' is a sparse file; pack it without --sparse", HeaderName(header)));
     default:
       RETURN_IF_ERROR(FinishMember(type, *size));
       return Event::kMember;
@@ -161,7 +169,8 @@ absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
 
 absl::Status TarReader::BeginExtension(char type, uint64_t size) {
   if (size > kMaxExtensionBytes) {
-    return Damaged(header_offset_, fmt::format("extended header of {} bytes (at most {} are allowed)", size, kMaxExtensionBytes));
+    return Damaged(header_offset_,
+                   fmt::format("extended header of {} bytes (at most {} are allowed)", size, kMaxExtensionBytes));
   }
   if (type == 'K') {  // the target of a link: links are not read
     position_ += TarPadded(size);
@@ -177,7 +186,8 @@ absl::Status TarReader::ReadExtension() {
   if (extension_type_ == 'L') {
     const std::string_view name = UntilNul(data);
     if (name.size() > kMaxNameBytes) {
-      return Unsupported(header_offset_, fmt::format("name of {} bytes (at most {} are allowed)", name.size(), kMaxNameBytes));
+      return Unsupported(header_offset_,
+                         fmt::format("name of {} bytes (at most {} are allowed)", name.size(), kMaxNameBytes));
     }
     long_name_ = std::string(name);
     return absl::OkStatus();
@@ -207,9 +217,11 @@ absl::Status TarReader::ReadPaxRecords(std::string_view records, Overrides* into
 absl::Status TarReader::ReadPaxRecord(std::string_view key, std::string_view value, Overrides* into) const {
   if (key == "path") {
     if (value.size() > kMaxNameBytes) {
-      return Unsupported(header_offset_, fmt::format("name of {} bytes (at most {} are allowed)", value.size(), kMaxNameBytes));
+      return Unsupported(header_offset_,
+                         fmt::format("name of {} bytes (at most {} are allowed)", value.size(), kMaxNameBytes));
     }
-    if (value.find('\0') != std::string_view::npos) return Damaged(header_offset_, "corrupt PAX header (NUL in a path)");
+    if (value.find('\0') != std::string_view::npos)
+      return Damaged(header_offset_, "corrupt PAX header (NUL in a path)");
     into->path.reset();  // an empty value takes an earlier one back
     if (!value.empty()) into->path = std::string(value);
   } else if (key == "size") {
@@ -249,14 +261,16 @@ absl::Status TarReader::FinishMember(char type, uint64_t header_size) {
 
 absl::Status TarReader::Finish(uint64_t object_size) const {
   if (ended_) return absl::OkStatus();
-  if (!buffer_.empty() || extension_type_ != 0) return Damaged(object_size, "truncated tar archive (it ends inside a header)");
+  if (!buffer_.empty() || extension_type_ != 0)
+    return Damaged(object_size, "truncated tar archive (it ends inside a header)");
   if (position_ > object_size) {
     if (member_.data_offset + member_.size > object_size) {
-      return Damaged(object_size, fmt::format("truncated tar archive ('{}' has {} bytes from offset {} on)", member_.name,
-                                              member_.size, member_.data_offset));
+      return Damaged(object_size, fmt::format("truncated tar archive ('{}' has {} bytes from offset {} on)",
+                                              member_.name, member_.size, member_.data_offset));
     }
   }
-  return Damaged(object_size, "truncated tar archive (no end-of-archive block; complete ones end with two blocks of zeros)");
+  return Damaged(object_size,
+                 "truncated tar archive (no end-of-archive block; complete ones end with two blocks of zeros)");
 }
 
 }  // namespace millrace

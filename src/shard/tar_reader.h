@@ -25,12 +25,14 @@ struct TarMember {
 ///                              kEnd: done
 ///   at the end of the object: reader.Finish(size)
 ///
-/// Understands v7, ustar with prefix, GNU (long names, base-256 sizes) and PAX (x and g headers with path and size). Header
-/// checksums are verified. Sparse files are refused. As in tar, the first block of zeros ends the archive and what follows is
-/// ignored; an archive without that block counts as truncated, because nothing else would tell.
+/// Understands v7, ustar with prefix, GNU (long names, base-256 sizes) and PAX (x and g headers with path and
+/// size). Header checksums are verified. Sparse files are refused. As in tar, the first block of zeros ends the
+/// archive and what follows is ignored; an archive without that block counts as truncated, because nothing else
+/// would tell.
 ///
-/// Errors start with the offset: DataLoss for corrupt or truncated archives, InvalidArgument for what is well formed but not
-/// supported. After an error the reader must not be used. Memory: one header, and extended headers up to 1 MiB. Not thread-safe.
+/// Errors start with the offset: DataLoss for corrupt or truncated archives, InvalidArgument for what is well
+/// formed but not supported. After an error the reader must not be used. Memory: one header, and extended headers
+/// up to 1 MiB. Not thread-safe.
 class TarReader {
  public:
   enum class Event { kNeedBytes, kMember, kEnd };

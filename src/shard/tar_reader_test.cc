@@ -40,8 +40,9 @@ TEST(TarReader, Ustar) {
 }
 
 TEST(TarReader, ChunkSizeMakesNoDifference) {
-  const std::string archive = Member("a.jpg", std::string(1300, 'x')) + Pax({"path=long/name.txt", "mtime=1.5"}) + Member("b.txt", "hi") +
-                              Member("././@LongLink", std::string("gnu/name.cls\0", 13), 'L') + Member("gnu", "7") + End();
+  const std::string archive = Member("a.jpg", std::string(1300, 'x')) + Pax({"path=long/name.txt", "mtime=1.5"}) +
+                              Member("b.txt", "hi") + Member("././@LongLink", std::string("gnu/name.cls\0", 13), 'L') +
+                              Member("gnu", "7") + End();
   const auto whole = Read(archive);
   ASSERT_EQ(whole.size(), 3u) << whole[0];
   for (size_t chunk = 1; chunk < 1200; ++chunk) EXPECT_EQ(Read(archive, chunk), whole) << chunk;
@@ -50,7 +51,8 @@ TEST(TarReader, ChunkSizeMakesNoDifference) {
 TEST(TarReader, PrefixOnlyWithPosixMagic) {
   EXPECT_THAT(Read(Header({.name = "b.jpg", .prefix = "dir/a"}) + End()), ElementsAre("dir/a/b.jpg@512+0"));
   const std::string gnu("ustar  \0", 8);
-  EXPECT_THAT(Read(Header({.name = "b.jpg", .magic = gnu, .prefix = "14300000000"}) + End()), ElementsAre("b.jpg@512+0"));
+  EXPECT_THAT(Read(Header({.name = "b.jpg", .magic = gnu, .prefix = "14300000000"}) + End()),
+              ElementsAre("b.jpg@512+0"));
 }
 
 TEST(TarReader, FullFieldsWithoutNul) {
@@ -59,8 +61,8 @@ TEST(TarReader, FullFieldsWithoutNul) {
 }
 
 TEST(TarReader, V7) {
-  EXPECT_THAT(Read(Header({.name = "a.jpg", .size = "         14 ", .type = '\0', .magic = ""}) + std::string(512, 'x') +
-                   Header({.name = "dir.d/", .type = '\0', .magic = ""}) + End()),
+  EXPECT_THAT(Read(Header({.name = "a.jpg", .size = "         14 ", .type = '\0', .magic = ""}) +
+                   std::string(512, 'x') + Header({.name = "dir.d/", .type = '\0', .magic = ""}) + End()),
               ElementsAre("a.jpg@512+12", "!dir.d/@1536+0"));
 }
 
@@ -93,23 +95,26 @@ TEST(TarReader, PaxPathAndSize) {
 }
 
 TEST(TarReader, PaxGlobalAndLocal) {
-  const std::string archive = Pax({"path=global.jpg"}, 'g') + Member("a.jpg", "") + Pax({"path=local.jpg"}) + Member("b.jpg", "") +
-                              Pax({"path="}, 'g') + Member("c.jpg", "") + End();
+  const std::string archive = Pax({"path=global.jpg"}, 'g') + Member("a.jpg", "") + Pax({"path=local.jpg"}) +
+                              Member("b.jpg", "") + Pax({"path="}, 'g') + Member("c.jpg", "") + End();
   EXPECT_THAT(Read(archive), ElementsAre("global.jpg@1536+0", "local.jpg@3072+0", "c.jpg@4608+0"));
 }
 
 TEST(TarReader, GnuLongNameAndLink) {
   const std::string name(300, 'n');
-  const std::string archive = Member("././@LongLink", std::string(700, 't'), 'K') + Member("././@LongLink", name + '\0', 'L') +
-                              Member("cut", "abc") + Member("next.txt", "") + End();
+  const std::string archive = Member("././@LongLink", std::string(700, 't'), 'K') +
+                              Member("././@LongLink", name + '\0', 'L') + Member("cut", "abc") +
+                              Member("next.txt", "") + End();
   EXPECT_THAT(Read(archive), ElementsAre(name + "@3072+3", "next.txt@4096+0"));
 }
 
 TEST(TarReader, OtherTypesAreNotRegularAndLinksHaveNoData) {
   // The hard link states a size but, as everywhere, has no data.
-  const std::string archive = Header({.name = "hard.jpg", .size = Octal(5000), .type = '1'}) + Header({.name = "dir.d/", .type = '5'}) +
-                              Member("contiguous.jpg", "abc", '7') + Member("volume.x", "abc", 'V') + Member("a.jpg", "abc") + End();
-  EXPECT_THAT(Read(archive), ElementsAre("!hard.jpg@512+0", "!dir.d/@1024+0", "contiguous.jpg@1536+3", "!volume.x@2560+3", "a.jpg@3584+3"));
+  const std::string archive = Header({.name = "hard.jpg", .size = Octal(5000), .type = '1'}) +
+                              Header({.name = "dir.d/", .type = '5'}) + Member("contiguous.jpg", "abc", '7') +
+                              Member("volume.x", "abc", 'V') + Member("a.jpg", "abc") + End();
+  EXPECT_THAT(Read(archive), ElementsAre("!hard.jpg@512+0", "!dir.d/@1024+0", "contiguous.jpg@1536+3",
+                                         "!volume.x@2560+3", "a.jpg@3584+3"));
 }
 
 TEST(TarReader, WhatFollowsTheEndIsIgnored) {
@@ -148,7 +153,8 @@ TEST(TarReader, EveryFlippedBitOfAHeaderIsNoticedOrHarmless) {
 }
 
 TEST(TarReader, EveryTruncationIsNoticed) {
-  const std::string archive = Member("a.jpg", std::string(700, 'x')) + Pax({"path=b.jpg"}) + Member("cut", "abc") + End();
+  const std::string archive =
+      Member("a.jpg", std::string(700, 'x')) + Pax({"path=b.jpg"}) + Member("cut", "abc") + End();
   const size_t end = archive.size() - 1024;  // from here on one whole block of zeros is enough
   for (size_t size = 0; size < end + 512; ++size) {
     const auto members = ReadMembers(std::string_view(archive).substr(0, size));
@@ -162,16 +168,21 @@ TEST(TarReader, EveryTruncationIsNoticed) {
 }
 
 TEST(TarReader, CorruptPax) {
-  for (const char* data : {"path=x\n", "99 path=x\n", "3 a\n", "9999999999999999999999 a=b\n", "8 path=x\n", "7 abcd\n", "0 a=b\n",
-                           "2 a=b\n", "-5 a=b\n", "16 size=0x10abc\n", "25 size=99999999999999999999\n", "abc"}) {
-    ExpectError(Member("x", data, 'x') + Member("a.jpg", "") + End(), absl::StatusCode::kDataLoss, "corrupt PAX header");
+  for (const char* data :
+       {"path=x\n", "99 path=x\n", "3 a\n", "9999999999999999999999 a=b\n", "8 path=x\n", "7 abcd\n", "0 a=b\n",
+        "2 a=b\n", "-5 a=b\n", "16 size=0x10abc\n", "25 size=99999999999999999999\n", "abc"}) {
+    ExpectError(Member("x", data, 'x') + Member("a.jpg", "") + End(), absl::StatusCode::kDataLoss,
+                "corrupt PAX header");
   }
-  ExpectError(Pax({std::string("path=a\0b.jpg", 12)}) + Member("a.jpg", "") + End(), absl::StatusCode::kDataLoss, "NUL in a path");
+  ExpectError(Pax({std::string("path=a\0b.jpg", 12)}) + Member("a.jpg", "") + End(), absl::StatusCode::kDataLoss,
+              "NUL in a path");
 }
 
 TEST(TarReader, LengthsAreBounded) {
-  ExpectError(Header({.name = "x", .size = Octal((1 << 20) + 1), .type = 'x'}), absl::StatusCode::kDataLoss, "extended header of 1048577 bytes");
-  ExpectError(Header({.name = "x", .size = "777777777777", .type = 'K'}), absl::StatusCode::kDataLoss, "extended header");
+  ExpectError(Header({.name = "x", .size = Octal((1 << 20) + 1), .type = 'x'}), absl::StatusCode::kDataLoss,
+              "extended header of 1048577 bytes");
+  ExpectError(Header({.name = "x", .size = "777777777777", .type = 'K'}), absl::StatusCode::kDataLoss,
+              "extended header");
   const std::string name(kMaxNameBytes + 1, 'n');
   ExpectError(Pax({"path=" + name}) + Member("a", "") + End(), absl::StatusCode::kInvalidArgument, "at most 4096");
   ExpectError(Member("x", name, 'L') + Member("a", "") + End(), absl::StatusCode::kInvalidArgument, "at most 4096");
@@ -193,8 +204,8 @@ TEST(TarReader, OffsetsNeverOverflow) {
 }
 
 TEST(TarReader, RandomDamageNeverCrashes) {
-  const std::string good = Member("a.jpg", "abc") + Pax({"path=b.jpg", "size=3"}) + Member("b", "abc") + Member("L", "name", 'L') +
-                           Member("c", "abc") + End();
+  const std::string good = Member("a.jpg", "abc") + Pax({"path=b.jpg", "size=3"}) + Member("b", "abc") +
+                           Member("L", "name", 'L') + Member("c", "abc") + End();
   Rng rng(HashKey(1, {2}));
   for (int round = 0; round < 20000; ++round) {
     std::string bad = good;

@@ -21,7 +21,9 @@ std::string_view TrimSpace(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-bool IsLabel(const TarSampleField& field) { return field.name == kClassField && field.length <= kMaxLabelBytes; }
+bool IsLabel(const TarSampleField& field) {
+  return field.name == kClassField && field.length <= kMaxLabelBytes;
+}
 
 }  // namespace
 
@@ -57,13 +59,14 @@ absl::Status TarSampleScanner::AddMember(ByteSpan chunk, Sink sink) {
   }
   for (const TarSampleField& field : sample_.fields) {
     if (field.name == name->field) {
-      return absl::DataLossError(fmt::format("offset {}: sample '{}' has the field '{}' twice (member '{}')", member.data_offset,
-                                             sample_.key, field.name, member.name));
+      return absl::DataLossError(fmt::format("offset {}: sample '{}' has the field '{}' twice (member '{}')",
+                                             member.data_offset, sample_.key, field.name, member.name));
     }
   }
   if (sample_.fields.size() == kMaxSampleFields) {
     return absl::InvalidArgumentError(
-        fmt::format("offset {}: sample '{}' has more than {} fields; its key ends at the first dot of the names: use names with one "
+        fmt::format("offset {}: sample '{}' has more than {} fields; its key ends at the first dot of the names: use "
+                    "names with one "
                     "dot, or with another character in its place",
                     member.data_offset, sample_.key, kMaxSampleFields));
   }

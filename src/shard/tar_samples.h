@@ -30,9 +30,9 @@ struct TarSample {
   std::string label;                   // contents of the field `cls` when it is a short decimal number, else ""
 };
 
-/// Finds the samples of a tar shard by WebDataset's rules (sample_name.h; members that are not regular files are skipped) and their
-/// checksums, in one pass over its bytes. A field that comes twice in a sample is DataLoss; other errors are those of TarReader.
-/// Memory is that of one sample's names. Not thread-safe.
+/// Finds the samples of a tar shard by WebDataset's rules (sample_name.h; members that are not regular files are
+/// skipped) and their checksums, in one pass over its bytes. A field that comes twice in a sample is DataLoss;
+/// other errors are those of TarReader. Memory is that of one sample's names. Not thread-safe.
 class TarSampleScanner {
  public:
   /// Gets each sample once; valid during the call. An error ends the scan and is returned.

@@ -24,7 +24,8 @@ absl::StatusOr<std::vector<TarSample>> Scan(std::string_view archive, size_t chu
     return absl::OkStatus();
   };
   TarSampleScanner scanner;
-  for (size_t at = 0; at < archive.size(); at += chunk) RETURN_IF_ERROR(scanner.Feed(AsBytes(archive.substr(at, chunk)), sink));
+  for (size_t at = 0; at < archive.size(); at += chunk)
+    RETURN_IF_ERROR(scanner.Feed(AsBytes(archive.substr(at, chunk)), sink));
   RETURN_IF_ERROR(scanner.Finish(sink));
   return samples;
 }
@@ -48,14 +49,15 @@ std::vector<std::string> Describe(std::string_view archive, size_t chunk = 0) {
 }
 
 TEST(TarSamples, ConsecutiveMembersWithOneKey) {
-  const std::string archive = Member("a.jpg", "A") + Member("a.cls", "3") + Member("b.cls", "12\n") + Member("a.txt", "again") + End();
+  const std::string archive =
+      Member("a.jpg", "A") + Member("a.cls", "3") + Member("b.cls", "12\n") + Member("a.txt", "again") + End();
   EXPECT_THAT(Describe(archive), ElementsAre("a[3]: jpg=A cls=3", "b[12]: cls=12\n", "a[]: txt=again"));
 }
 
 TEST(TarSamples, SkippedMembersDoNotSeparate) {
   const std::string archive = Header({.name = "d.d/", .type = '5'}) + Member("README", "x") + Member("./d/a.jpg", "A") +
-                              Member("__meta__/x.y", "m") + Header({.name = "d/b.jpg", .type = '1'}) + Member(".x.jpg", "h") +
-                              Member("d/a.JSON", "{}") + End();
+                              Member("__meta__/x.y", "m") + Header({.name = "d/b.jpg", .type = '1'}) +
+                              Member(".x.jpg", "h") + Member("d/a.JSON", "{}") + End();
   EXPECT_THAT(Describe(archive), ElementsAre("d/a[]: jpg=A json={}"));
 }
 
@@ -67,8 +69,8 @@ TEST(TarSamples, EmptyFields) {
 }
 
 TEST(TarSamples, LabelsAreShortDecimalNumbers) {
-  const std::string archive = Member("a.cls", " 7 ") + Member("b.cls", "cat") + Member("c.cls", "-1") + Member("d.cls", std::string(21, '1')) +
-                              Member("e.cls", "") + End();
+  const std::string archive = Member("a.cls", " 7 ") + Member("b.cls", "cat") + Member("c.cls", "-1") +
+                              Member("d.cls", std::string(21, '1')) + Member("e.cls", "") + End();
   const auto samples = Scan(archive);
   ASSERT_TRUE(samples.ok());
   std::vector<std::string> labels;
@@ -80,7 +82,8 @@ TEST(TarSamples, DuplicateFieldIsAnError) {
   const std::string archive = Member("a.jpg", "1") + Member("b.jpg", "1") + Member("b.JPG", "2") + End();
   const auto samples = Scan(archive);
   EXPECT_EQ(samples.status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(samples.status().ToString(), HasSubstr("offset 2560: sample 'b' has the field 'jpg' twice (member 'b.JPG')"));
+  EXPECT_THAT(samples.status().ToString(),
+              HasSubstr("offset 2560: sample 'b' has the field 'jpg' twice (member 'b.JPG')"));
 }
 
 TEST(TarSamples, TooManyFieldsPointAtTheNames) {
@@ -94,7 +97,8 @@ TEST(TarSamples, TooManyFieldsPointAtTheNames) {
 TEST(TarSamples, ErrorOfTheSinkEndsTheScan) {
   TarSampleScanner scanner;
   const std::string archive = Member("a.jpg", "1") + Member("b.jpg", "1") + End();
-  const absl::Status status = scanner.Feed(AsBytes(archive), [](const TarSample&) { return absl::CancelledError("enough"); });
+  const absl::Status status =
+      scanner.Feed(AsBytes(archive), [](const TarSample&) { return absl::CancelledError("enough"); });
   EXPECT_EQ(status.message(), "enough");
 }
 
@@ -105,7 +109,8 @@ TEST(TarSamples, RandomShardsInRandomChunks) {
     std::vector<std::string> expected;
     const uint64_t count = rng.Below(20);
     for (uint64_t i = 0; i < count; ++i) {
-      const std::string key = fmt::format("{}{:04}", rng.Below(2) == 0 ? std::string(rng.Below(200), 'd') + "/" : "", i);
+      const std::string key =
+          fmt::format("{}{:04}", rng.Below(2) == 0 ? std::string(rng.Below(200), 'd') + "/" : "", i);
       std::string text = key + "[]:";
       for (const char* field : {"jpg", "json", "seg.png"}) {
         if (text.back() != ':' && rng.Below(2) == 0) continue;

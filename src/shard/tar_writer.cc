@@ -71,13 +71,15 @@ std::string PaxRecords(std::string_view name, bool name_fits, uint64_t size) {
 absl::Status Check(std::string_view name, uint64_t size) {
   if (name.empty()) return absl::InvalidArgumentError("a tar member needs a name");
   if (name.size() > kMaxNameBytes) {
-    return absl::InvalidArgumentError(fmt::format("'{}...': name of {} bytes (at most {} are allowed)", name.substr(0, 100),
-                                                  name.size(), kMaxNameBytes));
+    return absl::InvalidArgumentError(fmt::format("'{}...': name of {} bytes (at most {} are allowed)",
+                                                  name.substr(0, 100), name.size(), kMaxNameBytes));
   }
   if (name.find('\0') != std::string_view::npos) {
-    return absl::InvalidArgumentError(fmt::format("'{}': NUL in the name of a tar member", name.substr(0, name.find('\0'))));
+    return absl::InvalidArgumentError(
+        fmt::format("'{}': NUL in the name of a tar member", name.substr(0, name.find('\0'))));
   }
-  if (size > kTarMaxOffset) return absl::InvalidArgumentError(fmt::format("'{}': too large for tar ({} bytes)", name, size));
+  if (size > kTarMaxOffset)
+    return absl::InvalidArgumentError(fmt::format("'{}': too large for tar ({} bytes)", name, size));
   return absl::OkStatus();
 }
 
@@ -104,8 +106,12 @@ absl::Status AppendTarHeader(std::string& out, std::string_view name, uint64_t s
   return absl::OkStatus();
 }
 
-void AppendTarPadding(std::string& out, uint64_t size) { out.append(TarPadded(size) - size, '\0'); }
+void AppendTarPadding(std::string& out, uint64_t size) {
+  out.append(TarPadded(size) - size, '\0');
+}
 
-void AppendTarEnd(std::string& out) { out.append(kTarEndBytes, '\0'); }
+void AppendTarEnd(std::string& out) {
+  out.append(kTarEndBytes, '\0');
+}
 
 }  // namespace millrace

@@ -7,17 +7,17 @@
 #include "base/status.h"
 #include "shard/tar_format.h"
 
-/// Tar archives, written piece by piece by the caller: for each member a header, its data, zeros up to a whole block; then the end.
-/// Plain ustar wherever it can express name and size, otherwise one PAX header in front. The bytes are a function of names and sizes
-/// only: mode 0644, owner 0, time 0. Pure.
+/// Tar archives, written piece by piece by the caller: for each member a header, its data, zeros up to a whole
+/// block; then the end. Plain ustar wherever it can express name and size, otherwise one PAX header in front. The
+/// bytes are a function of names and sizes only: mode 0644, owner 0, time 0. Pure.
 
 namespace millrace {
 
 /// Bytes of the header(s) of a member: 512, or more with a PAX header. The same errors as AppendTarHeader.
 absl::StatusOr<uint64_t> TarHeaderBytes(std::string_view name, uint64_t size);
 
-/// Appends the header(s) of a regular file of `size` bytes. InvalidArgument for names that are empty, hold a NUL or have more than
-/// kMaxNameBytes, and for sizes above kTarMaxOffset.
+/// Appends the header(s) of a regular file of `size` bytes. InvalidArgument for names that are empty, hold a NUL or
+/// have more than kMaxNameBytes, and for sizes above kTarMaxOffset.
 absl::Status AppendTarHeader(std::string& out, std::string_view name, uint64_t size);
 
 /// Appends the zeros that follow `size` bytes of data.

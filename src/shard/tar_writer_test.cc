@@ -30,7 +30,8 @@ std::string Archive(const std::vector<std::pair<std::string, std::string>>& memb
 
 TEST(TarWriter, GoldenBytes) {
   // Frozen: packing the same data must give the same bytes in every version.
-  const std::string archive = Archive({{"cat/0001.jpg", "abc"}, {"cat/0001.cls", ""}, {std::string(200, 'x') + ".jpg", "1"}});
+  const std::string archive =
+      Archive({{"cat/0001.jpg", "abc"}, {"cat/0001.cls", ""}, {std::string(200, 'x') + ".jpg", "1"}});
   EXPECT_EQ(archive.size(), 4608u);
   EXPECT_EQ(HexEncode(Sha256(AsBytes(archive))), "0bf8c9b713cffc8f22ba9b3f86cbadf78e1e4e64bc9c756cf119966f6390728b");
 }

@@ -1,8 +1,13 @@
 #include "store/s3_writer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+
+#include "devstore/devstore.h"
+#include "store/blocking.h"
+#include "store/s3_store.h"
 
 namespace millrace {
 namespace {
@@ -36,6 +41,96 @@ TEST(PartsInFlight, AreAtLeastTwoAndAtMostFour) {
   EXPECT_EQ(PartsInFlight(8 * kMiB), 4);
   EXPECT_EQ(PartsInFlight(16 * kMiB), 2);
   EXPECT_EQ(PartsInFlight(1024 * kMiB), 2);
+}
+
+/// A bucket `b` of a devstore with a rule that makes some requests fail, and a client that does not try again.
+class FailingBucket {
+ public:
+  explicit FailingBucket(std::vector<std::string> faults) {
+    DevstoreOptions options;
+    options.buckets = {"b"};
+    options.faults = std::move(faults);
+    auto started = Devstore::Start(options);
+    EXPECT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+    S3Config config;
+    config.endpoint_url = server_->url();
+    config.credentials = {options.access_key, options.secret_key, ""};
+    config.max_attempts = 1;
+    client_ = std::make_unique<S3Client>(runtime_, config);
+    store_ = std::make_unique<S3Store>(runtime_.loops(), *client_, "b");
+  }
+
+  ObjectStore& store() { return *store_; }
+
+  /// Answers to requests of that method, or only those of a status.
+  uint64_t Answers(const std::string& method, int status = 0) {
+    uint64_t count = 0;
+    for (const auto& [kind, answers] : server_->counters()) {
+      if (kind.first == method && (status == 0 || kind.second == status)) count += answers;
+    }
+    return count;
+  }
+
+ private:
+  Runtime runtime_{RuntimeOptions{.io_threads = 1, .cpu_threads = 1, .memory_bytes = 64 << 20}};
+  std::unique_ptr<Devstore> server_;
+  std::unique_ptr<S3Client> client_;
+  std::unique_ptr<S3Store> store_;
+};
+
+absl::Status WriteLarge(ObjectStore& store) {
+  const std::string piece(3 << 20, 'x');
+  ASSIGN_OR_RETURN(const auto writer, store.Write("k", {}));
+  for (int i = 0; i < 10; ++i) RETURN_IF_ERROR(writer->Append(AsBytes(piece)));
+  return writer->Commit().status();
+}
+
+TEST(S3Writer, UploadsInPartsAndAbortsNothing) {
+  FailingBucket bucket({});
+  EXPECT_TRUE(WriteLarge(bucket.store()).ok());
+  EXPECT_EQ(HeadBlocking(bucket.store(), "k")->size, uint64_t{30} << 20);
+  EXPECT_EQ(bucket.Answers("PUT"), 4u);
+  EXPECT_EQ(bucket.Answers("POST"), 2u);
+  EXPECT_EQ(bucket.Answers("DELETE"), 0u);
+}
+
+TEST(S3Writer, EveryStepMayFailAndLeavesNothing) {
+  struct Case {
+    const char* fault;
+    uint64_t aborts;
+  };
+  for (const Case& step : {Case{"POST b/k status=403", 0},          // creating the upload
+                           Case{"PUT b/k status=403 count=1", 1},   // the first part
+                           Case{"PUT b/k status=403 after=3", 1},   // the last part
+                           Case{"POST b/k status=403 after=1", 1},  // completing it
+                           Case{"POST b/k error-in-200 after=1 count=1", 1}}) {
+    FailingBucket bucket({step.fault});
+    const absl::Status status = WriteLarge(bucket.store());
+    EXPECT_FALSE(status.ok()) << step.fault;
+    EXPECT_THAT(ToStd(status.message()), testing::StartsWith("s3://b/k")) << step.fault;
+    EXPECT_EQ(HeadBlocking(bucket.store(), "k").status().code(), absl::StatusCode::kNotFound) << step.fault;
+    EXPECT_EQ(bucket.Answers("DELETE", 204), step.aborts) << step.fault;
+  }
+}
+
+TEST(S3Writer, SmallObjectsAreOnePut) {
+  FailingBucket bucket({});
+  const std::string whole(8 << 20, 'x');
+  auto writer = bucket.store().Write("k", {});
+  ASSERT_TRUE(writer.ok());
+  EXPECT_TRUE((*writer)->Append(AsBytes(whole)).ok());
+  EXPECT_TRUE((*writer)->Commit().ok());
+  EXPECT_EQ(bucket.Answers("PUT"), 1u);
+  EXPECT_EQ(bucket.Answers("POST"), 0u);
+}
+
+TEST(S3Writer, AFailedPutIsTheErrorOfTheCommit) {
+  FailingBucket bucket({"PUT b/k status=403"});
+  auto writer = bucket.store().Write("k", {});
+  ASSERT_TRUE(writer.ok());
+  EXPECT_TRUE((*writer)->Append(AsBytes("x")).ok());
+  EXPECT_EQ((*writer)->Commit().status().code(), absl::StatusCode::kPermissionDenied);
 }
 
 }  // namespace

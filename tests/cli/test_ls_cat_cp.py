@@ -1,27 +1,36 @@
-"""`millrace ls`, `cat` and `cp` over folders; tests/store/test_rgw.py runs them on a real S3 server."""
+"""`millrace ls`, `cat` and `cp` over folders and devstore; tests/store/test_rgw.py runs them on a real S3 server."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-BIN = os.environ.get("MILLRACE_BIN", str(REPOSITORY / "build/dev/bin/millrace"))
+Millrace = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
-def millrace(*arguments: str | Path, code: int = 0, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    done = subprocess.run([BIN, *map(str, arguments)], capture_output=True, cwd=cwd, timeout=120)
-    assert done.returncode == code, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
-    if code:
-        assert done.stderr.startswith(b"millrace"), done.stderr
-    return done
+@pytest.fixture
+def millrace(millrace_bin: Path) -> Millrace:
+    """Runs the command and holds it to its exit status; a failure must say why."""
+
+    def run(*arguments: str | Path, code: int = 0, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+        done = subprocess.run(
+            [str(millrace_bin), *map(str, arguments)], capture_output=True, cwd=cwd, env=os.environ | (env or {}), timeout=120
+        )
+        assert done.returncode == code, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
+        if code:
+            assert done.stderr.startswith(b"millrace"), done.stderr
+        return done
+
+    return run
 
 
 def lines(done: subprocess.CompletedProcess[bytes]) -> list[str]:
@@ -46,55 +55,55 @@ def contents(root: Path) -> dict[str, bytes]:
 # ls
 
 
-def test_ls_shows_one_level(tree: Path) -> None:
+def test_ls_shows_one_level(millrace: Millrace, tree: Path) -> None:
     shown = lines(millrace("ls", tree))
     assert [line[31:] for line in shown] == ["a-", "a/", "a0", "big"]
     assert shown[1][:30] == "PRE".rjust(30)
     assert shown[2][20:30] == "4".rjust(10)
 
 
-def test_ls_recursive_is_in_order_of_whole_keys(tree: Path) -> None:
+def test_ls_recursive_is_in_order_of_whole_keys(millrace: Millrace, tree: Path) -> None:
     assert [line[31:] for line in lines(millrace("ls", tree, "--recursive"))] == ["a-", "a/x", "a/y/z", "a0", "big"]
 
 
-def test_ls_human(tree: Path) -> None:
+def test_ls_human(millrace: Millrace, tree: Path) -> None:
     assert "24.4 MiB big" in lines(millrace("ls", tree, "--human"))[-1]
 
 
-def test_ls_json(tree: Path) -> None:
+def test_ls_json(millrace: Millrace, tree: Path) -> None:
     shown = [json.loads(line) for line in lines(millrace("ls", tree, "--json"))]
     assert shown[1] == {"prefix": "a/"}
     assert shown[0]["key"] == "a-" and shown[0]["size"] == 1 and shown[0]["etag"]
     assert shown[0]["modified"].endswith("Z")
 
 
-def test_ls_takes_a_file_and_an_empty_folder(tree: Path, tmp_path: Path) -> None:
+def test_ls_takes_a_file_and_an_empty_folder(millrace: Millrace, tree: Path, tmp_path: Path) -> None:
     assert lines(millrace("ls", tree / "a" / "x"))[0].endswith(" 2 x")
     (tmp_path / "empty").mkdir()
     assert millrace("ls", tmp_path / "empty").stdout == b""
 
 
-def test_ls_survives_names_that_are_not_utf8(tmp_path: Path) -> None:
+def test_ls_survives_names_that_are_not_utf8(millrace: Millrace, tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"\xff\xfe.jpg")).touch()
     assert json.loads(millrace("ls", tmp_path, "--json").stdout)["key"].endswith(".jpg")
     assert millrace("ls", tmp_path).stdout.endswith(b"\xff\xfe.jpg\n")
 
 
-def test_ls_of_many_files(tmp_path: Path) -> None:
+def test_ls_of_many_files(millrace: Millrace, tmp_path: Path) -> None:
     names = [f"{i:04}" for i in range(2345)]
     for name in names:
         (tmp_path / name).touch()
     assert [line[31:] for line in lines(millrace("ls", tmp_path))] == names
 
 
-def test_ls_of_nothing_fails(tmp_path: Path) -> None:
+def test_ls_of_nothing_fails(millrace: Millrace, tmp_path: Path) -> None:
     assert b"missing" in millrace("ls", tmp_path / "missing", code=1).stderr
 
 
 # cat
 
 
-def test_cat(tree: Path) -> None:
+def test_cat(millrace: Millrace, tree: Path) -> None:
     assert millrace("cat", tree / "a" / "x").stdout == b"22"
     assert millrace("cat", f"file://{tree}/big").stdout == (tree / "big").read_bytes()
     (tree / "empty").touch()
@@ -105,21 +114,21 @@ def test_cat(tree: Path) -> None:
     ("text", "start", "end"),
     [("0-0", 0, 1), ("5-9", 5, 10), ("100-", 100, None), ("-7", -7, None), ("25599990-99999999999", 25599990, None), ("-99999999999", 0, None)],
 )
-def test_cat_range(tree: Path, text: str, start: int, end: int | None) -> None:
+def test_cat_range(millrace: Millrace, tree: Path, text: str, start: int, end: int | None) -> None:
     assert millrace("cat", tree / "big", f"--range={text}").stdout == (tree / "big").read_bytes()[start:end]
 
 
 @pytest.mark.parametrize("text", ["-", "5", "9-5", "a-b", "1-2-3", " 1-2", "1-99999999999999999999999", "--1", "0x1-2"])
-def test_cat_refuses_what_is_no_range(tree: Path, text: str) -> None:
+def test_cat_refuses_what_is_no_range(millrace: Millrace, tree: Path, text: str) -> None:
     assert b"range" in millrace("cat", tree / "big", f"--range={text}", code=2).stderr
 
 
-def test_cat_range_beyond_the_end(tree: Path) -> None:
+def test_cat_range_beyond_the_end(millrace: Millrace, tree: Path) -> None:
     assert b"25600000 bytes" in millrace("cat", tree / "big", "--range=25600000-", code=1).stderr
 
 
-def test_cat_into_a_pipe_that_closes_is_quiet(tree: Path) -> None:
-    with subprocess.Popen([BIN, "cat", tree / "big"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+def test_cat_into_a_pipe_that_closes_is_quiet(millrace_bin: Path, tree: Path) -> None:
+    with subprocess.Popen([millrace_bin, "cat", tree / "big"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout and process.stderr
         assert process.stdout.read(10) == bytes(range(10))
         process.stdout.close()
@@ -127,14 +136,14 @@ def test_cat_into_a_pipe_that_closes_is_quiet(tree: Path) -> None:
         assert process.wait(timeout=60) == 1
 
 
-def test_cat_to_a_full_device_fails(tree: Path) -> None:
+def test_cat_to_a_full_device_fails(millrace_bin: Path, tree: Path) -> None:
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([BIN, "cat", tree / "big"], stdout=full, stderr=subprocess.PIPE, timeout=60)
+        done = subprocess.run([millrace_bin, "cat", tree / "big"], stdout=full, stderr=subprocess.PIPE, timeout=60)
     assert done.returncode == 1
     assert b"No space left" in done.stderr
 
 
-def test_cat_needs_one_existing_object(tree: Path) -> None:
+def test_cat_needs_one_existing_object(millrace: Millrace, tree: Path) -> None:
     assert b"missing" in millrace("cat", tree / "missing", code=1).stderr
     assert b"folder" in millrace("cat", f"{tree}/", code=2).stderr
     millrace("cat", tree / "a", code=1)
@@ -143,7 +152,7 @@ def test_cat_needs_one_existing_object(tree: Path) -> None:
 # cp
 
 
-def test_cp_to_a_name_a_folder_and_the_current_folder(tree: Path, tmp_path: Path) -> None:
+def test_cp_to_a_name_a_folder_and_the_current_folder(millrace: Millrace, tree: Path, tmp_path: Path) -> None:
     millrace("cp", tree / "a0", tmp_path / "renamed")
     (tmp_path / "folder").mkdir()
     millrace("cp", tree / "a0", tmp_path / "folder")
@@ -154,26 +163,26 @@ def test_cp_to_a_name_a_folder_and_the_current_folder(tree: Path, tmp_path: Path
         assert (tmp_path / copy).read_bytes() == b"4444"
 
 
-def test_cp_recursive(tree: Path, tmp_path: Path) -> None:
+def test_cp_recursive(millrace: Millrace, tree: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     done = millrace("cp", "--recursive", tree, target)
     assert done.stdout.startswith(b"copied 5 objects, 24.4 MiB")
     assert contents(target) == contents(tree)
 
 
-def test_cp_json(tree: Path, tmp_path: Path) -> None:
+def test_cp_json(millrace: Millrace, tree: Path, tmp_path: Path) -> None:
     report = json.loads(millrace("cp", "--recursive", tree, tmp_path / "target", "--json").stdout)
     assert report["objects"] == 5 and report["bytes"] == 25_600_010 and report["failed"] == 0 and report["seconds"] > 0
 
 
-def test_cp_replaces(tree: Path, tmp_path: Path) -> None:
+def test_cp_replaces(millrace: Millrace, tree: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_bytes(b"older and longer")
     millrace("cp", tree / "a0", target)
     assert target.read_bytes() == b"4444"
 
 
-def test_cp_of_many_small_files(tmp_path: Path) -> None:
+def test_cp_of_many_small_files(millrace: Millrace, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     for i in range(500):
@@ -182,7 +191,7 @@ def test_cp_of_many_small_files(tmp_path: Path) -> None:
     assert contents(tmp_path / "target") == contents(source)
 
 
-def test_cp_goes_on_after_a_failure_and_names_it(tree: Path, tmp_path: Path) -> None:
+def test_cp_goes_on_after_a_failure_and_names_it(millrace: Millrace, tree: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     (target / "a0").mkdir(parents=True)  # in the way
     done = millrace("cp", "--recursive", tree, target, code=1)
@@ -190,7 +199,7 @@ def test_cp_goes_on_after_a_failure_and_names_it(tree: Path, tmp_path: Path) -> 
     assert sorted(contents(target)) == ["a-", "a/x", "a/y/z", "big"]
 
 
-def test_cp_refuses_what_makes_no_sense(tree: Path, tmp_path: Path) -> None:
+def test_cp_refuses_what_makes_no_sense(millrace: Millrace, tree: Path, tmp_path: Path) -> None:
     assert b"--recursive" in millrace("cp", tree, tmp_path / "x", code=2).stderr
     assert b"same object" in millrace("cp", tree / "a0", tree / "a" / ".." / "a0", code=2).stderr
     assert b"into itself" in millrace("cp", "--recursive", tree, tree / "a" / "deeper", code=2).stderr
@@ -201,7 +210,7 @@ def test_cp_refuses_what_makes_no_sense(tree: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def test_cp_to_a_full_disk_fails_whole(tree: Path, tmp_path: Path) -> None:
+def test_cp_to_a_full_disk_fails_whole(millrace_bin: Path, tree: Path, tmp_path: Path) -> None:
     """A file system of 4 MiB in a mount namespace of its own: the small files fit, the large one does not."""
     script = """
         set -e
@@ -212,7 +221,7 @@ def test_cp_to_a_full_disk_fails_whole(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     done = subprocess.run(
-        [shutil.which("unshare") or "unshare", *rights, "--mount", "bash", "-c", script, BIN, tmp_path / "disk", tree],
+        [shutil.which("unshare") or "unshare", *rights, "--mount", "bash", "-c", script, millrace_bin, tmp_path / "disk", tree],
         capture_output=True,
         text=True,
         timeout=60,
@@ -223,18 +232,17 @@ def test_cp_to_a_full_disk_fails_whole(tree: Path, tmp_path: Path) -> None:
     assert not [line for line in done.stdout.splitlines() if "tmp-" in line]
 
 
-def test_cp_interrupted_leaves_nothing_half_done(tree: Path, tmp_path: Path) -> None:
+def test_cp_interrupted_leaves_nothing_half_done(millrace_bin: Path, tree: Path, tmp_path: Path) -> None:
     """SIGINT when the first files are there: each of the 3,000 is synced, so most are still to come."""
     source = tmp_path / "source"
     source.mkdir()
     for i in range(3000):
         (source / f"{i:04}").write_bytes(b"x" * 1000)
     target = tmp_path / "target"
-    with subprocess.Popen([BIN, "cp", "--recursive", source, target], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([millrace_bin, "cp", "--recursive", source, target], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not any(target.glob("[0-9]*")):
             pass
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     if process.returncode == 0:
         assert len(contents(target)) == 3000  # it was quicker
@@ -244,10 +252,93 @@ def test_cp_interrupted_leaves_nothing_half_done(tree: Path, tmp_path: Path) -> 
     assert all(name.isdigit() and data == b"x" * 1000 for name, data in contents(target).items())
 
 
+# on S3
+
+
+@dataclass
+class Bucket:
+    """A bucket `b` of a devstore: through boto3, and what a command needs to reach it."""
+
+    s3: Any
+    env: dict[str, str]
+
+    def put(self, **objects: bytes) -> None:
+        for key, body in objects.items():
+            self.s3.put_object(Bucket="b", Key=key, Body=body)
+
+    def objects(self) -> dict[str, bytes]:
+        listed = self.s3.list_objects_v2(Bucket="b").get("Contents", [])
+        return {item["Key"]: self.s3.get_object(Bucket="b", Key=item["Key"])["Body"].read() for item in listed}
+
+
+@pytest.fixture
+def bucket(devstore: Callable[..., Any]) -> Bucket:
+    server = devstore("mem:")
+    s3 = server.client()
+    s3.create_bucket(Bucket="b")
+    return Bucket(s3, server.env())
+
+
+def test_s3_ls_is_like_that_of_aws(millrace: Millrace, bucket: Bucket) -> None:
+    bucket.put(**{"train/a/1": b"1", "train/a/2": b"22", "train/b": b"333", "trainer": b"4"})
+    names = lambda *arguments: [line[31:] for line in lines(millrace("ls", *arguments, env=bucket.env))]  # noqa: E731
+    assert names("s3://b") == names("s3://b/") == ["train/", "trainer"]
+    assert names("s3://b/train") == ["train/", "trainer"]
+    assert names("s3://b/train/") == ["a/", "b"]
+    assert names("s3://b/train/", "--recursive") == ["train/a/1", "train/a/2", "train/b"]
+    assert b"s3://b/nothing" in millrace("ls", "s3://b/nothing", code=1, env=bucket.env).stderr
+    assert b"missing" in millrace("ls", "s3://missing", code=1, env=bucket.env).stderr
+
+
+def test_s3_cat(millrace: Millrace, bucket: Bucket) -> None:
+    body = bytes(range(256)) * 80_000
+    bucket.put(**{"odd key +%&?.bin": body})
+    assert millrace("cat", "s3://b/odd key +%&?.bin", env=bucket.env).stdout == body
+    assert millrace("cat", "s3://b/odd key +%&?.bin", "--range=9000000-9000009", env=bucket.env).stdout == body[9000000:9000010]
+    assert b"s3://b/none" in millrace("cat", "s3://b/none", code=1, env=bucket.env).stderr
+    assert b"names no object" in millrace("cat", "s3://b", code=2, env=bucket.env).stderr
+
+
+def test_s3_cp_takes_targets_as_aws_does(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    for target in ("s3://b", "s3://b/folder/", "s3://b/exact"):
+        millrace("cp", tmp_path / "file", target, env=bucket.env)
+    assert bucket.objects() == {"file": b"x", "folder/file": b"x", "exact": b"x"}
+    millrace("cp", "s3://b/exact", "s3://b/deeper/", env=bucket.env)
+    assert bucket.objects()["deeper/exact"] == b"x"
+    (tmp_path / "here").mkdir()
+    millrace("cp", "s3://b/folder/file", ".", cwd=tmp_path / "here", env=bucket.env)
+    assert (tmp_path / "here" / "file").read_bytes() == b"x"
+    assert b"--recursive" in millrace("cp", "s3://b/folder/", tmp_path, code=2, env=bucket.env).stderr
+    assert b"--recursive" in millrace("cp", "s3://b", tmp_path, code=2, env=bucket.env).stderr
+
+
+def test_s3_cp_there_across_and_back(millrace: Millrace, bucket: Bucket, tree: Path, tmp_path: Path) -> None:
+    millrace("cp", "--recursive", tree, "s3://b/one", env=bucket.env)
+    assert bucket.objects() == {f"one/{name}": data for name, data in contents(tree).items()}
+    assert bucket.s3.list_multipart_uploads(Bucket="b").get("Uploads", []) == []
+    millrace("cp", "--recursive", "s3://b/one", "s3://b/two/", env=bucket.env)
+    millrace("cp", "--recursive", "s3://b/two", tmp_path / "back", env=bucket.env)
+    assert contents(tmp_path / "back") == contents(tree)
+    assert b"into itself" in millrace("cp", "--recursive", "s3://b/one", "s3://b/one/more", code=2, env=bucket.env).stderr
+
+
+def test_s3_keys_that_no_folder_holds_fail_alone_and_never_escape(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    bad = ["in/../../escaped", "in//double", "in/./dot", "in//absolute"]
+    bucket.put(**{"in/good": b"1", "in/folder/": b""}, **{key: b"bad" for key in bad})
+    target = tmp_path / "deep" / "target"
+    done = millrace("cp", "--recursive", "s3://b/in", target, "--json", code=1, env=bucket.env)
+    assert contents(tmp_path) == {"deep/target/good": b"1"} | {name: data for name, data in contents(tmp_path).items() if name.endswith(".err")}
+    report = json.loads(done.stdout)
+    assert (report["objects"], report["failed"]) == (1, len(set(bad)))
+    for word in (b"escaped", b"double", b"dot"):
+        assert word in done.stderr
+
+
 # the program
 
 
-def test_help_has_examples() -> None:
+def test_help_has_examples(millrace: Millrace) -> None:
     for command in ("ls", "cat", "cp"):
         text = millrace(command, "--help").stdout
         assert b"Examples:" in text and b"s3://" in text
@@ -256,6 +347,6 @@ def test_help_has_examples() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["ls"], ["ls", "--frob", "x"], ["cp", "one"], ["cat", "a", "b"]])
-def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(millrace: Millrace, arguments: list[str]) -> None:
     done = millrace(*arguments, code=2)
     assert b"--help" in done.stderr and done.stdout == b""

@@ -1,8 +1,9 @@
 """Millrace's decoder against Pillow, pixel by pixel.
 
-`decode_dump` tells which rectangle of the source it showed and by what part libjpeg shrank the image, and Pillow does the same: it
-decodes (with `draft` for the shrinking), cuts what the filter must not see, and resizes with its antialiased bilinear filter. Pillow
-rounds to bytes between its two passes and Millrace does not, so single values may differ by one.
+`decode_dump` tells which rectangle of the source it showed and by what part libjpeg shrank the image, and Pillow does
+the same: it decodes (with `draft` for the shrinking), cuts what the filter must not see, and resizes with its
+antialiased bilinear filter. Pillow rounds to bytes between its two passes and Millrace does not, so single values may
+differ by one.
 """
 
 import io
@@ -60,8 +61,8 @@ def photo(width, height, seed):
     image = np.zeros((height, width, 3))
     for octave in range(2, 8):
         cells = rng.normal(size=(2**octave, 2**octave, 3)) * 90 / 2 ** (octave * 0.8)
-        layers = [Image.fromarray(cells[:, :, c].astype(np.float32)).resize((width, height), Image.BICUBIC) for c in range(3)]
-        image += np.stack([np.asarray(layer) for layer in layers], axis=2)
+        layers = [Image.fromarray(cells[:, :, c].astype(np.float32)) for c in range(3)]
+        image += np.stack([np.asarray(layer.resize((width, height), Image.BICUBIC)) for layer in layers], axis=2)
     y, x = np.mgrid[0:height, 0:width]
     image[(x - width * 0.4) ** 2 + (y - height * 0.5) ** 2 < (height * 0.3) ** 2] += 60
     return Image.fromarray(np.clip(image + 118, 0, 255).astype(np.uint8))

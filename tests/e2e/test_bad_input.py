@@ -275,12 +275,12 @@ class TestMachine:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            sandbox.run("devstore", tmp_path, "--port", port).failed(1, str(port), "in use", "--port")
+            sandbox.run("devstore", tmp_path, "--port", port).failed(1, str(port), "in use", "another|--port")
 
     def test_missing_root(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        sandbox.run("devstore", tmp_path / "none", "--port", 0, timeout=20).failed(
-            1, "none", "not exist|no such|not found|not a (folder|directory)"
-        )
+        result = sandbox.run("devstore", tmp_path / "none", "--port", 0, timeout=20)
+        assert result.code in (1, 2), str(result)
+        result.failed(result.code, "none", "not exist|no such|not found|not a (folder|directory)")
 
     @pytest.mark.parametrize(
         "spec",
@@ -318,7 +318,9 @@ class TestMachine:
         result = sandbox.run("pack", photos.raw, full / "tar", "--shard-size", "4MiB")
         result.failed(1, re.escape(str(full)), "space|full")
         left = [path for path in full.rglob("*") if path.is_file()]
-        assert all(path.suffix != ".tar" and path.stat().st_size < 1000 for path in left), "no half shard, seen or hidden"
+        assert all(path.suffix != ".tar" and path.stat().st_size < 1000 for path in left), (
+            "no half shard, seen or hidden"
+        )
 
     def test_full_disk_while_copying(self, photos: Photos, sandbox: Sandbox, server: Server, full: Path) -> None:
         (shard, *_) = sorted(photos.tar.glob("*.tar"))

@@ -233,6 +233,7 @@ class TestTar:
                     "a/one.cls",
                     "link.jpg",
                     "two.JPG",
+                    "two.cls",
                 ]
             ):
                 info = tarfile.TarInfo(name)

@@ -34,10 +34,10 @@ from support import Samples, write_raw, write_tar  # noqa: E402
 
 @pytest.fixture(scope="session", autouse=True)
 def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No index of a test goes to the user's cache folder, and no setting of the user's reaches a test."""
+    """No index of a test goes to the user's cache folder, and no rank of a job reaches a test."""
     patch = pytest.MonkeyPatch()
     patch.setenv("MILLRACE_CACHE", str(tmp_path_factory.mktemp("cache")))
-    for name in ("RANK", "WORLD_SIZE", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
+    for name in ("RANK", "WORLD_SIZE"):
         patch.delenv(name, raising=False)
     yield
     patch.undo()

@@ -29,7 +29,10 @@ def test_package_is_strictly_typed(tmp_path: pathlib.Path) -> None:
 
 
 def test_stub_matches_the_module(tmp_path: pathlib.Path) -> None:
-    result = mypy("mypy.stubtest", "millrace._core", "--ignore-missing-stub", cwd=tmp_path)
+    # A stub can neither name the metaclass of pybind11's classes nor say that one has no constructor.
+    allowed = ["Batch", "Batch.__init__", "Dataset", "Loader", "Plan"]
+    (tmp_path / "allowed").write_text("".join(f"millrace._core.{name}\n" for name in allowed))
+    result = mypy("mypy.stubtest", "millrace._core", "--allowlist", "allowed", cwd=tmp_path)
     assert result.returncode == 0, result.stdout
 
 
@@ -37,18 +40,17 @@ def test_users_code_is_checked(tmp_path: pathlib.Path) -> None:
     (tmp_path / "good.py").write_text(
         """
 import millrace
+from typing_extensions import assert_type
 loader = millrace.Loader("s3://b/p", batch_size=4, mean=(0.1, 0.2, 0.3), memory="1GiB")
 for batch in loader:
-    reveal_type(batch["key"])
-reveal_type(loader.report()["stalls"])
-reveal_type(millrace.Plan(10)[3])
-reveal_type(len(loader))
+    assert_type(batch["key"], list[str])
+assert_type(loader.report()["stalls"], dict[str, float])
+assert_type(millrace.Plan(10)[3], int)
+assert_type(len(loader), int)
 """
     )
     result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "c"), "good.py", cwd=tmp_path)
     assert result.returncode == 0, result.stdout
-    for revealed in ("list[builtins.str]", "dict[builtins.str, builtins.float]", '"builtins.int"'):
-        assert revealed in result.stdout.replace("builtins.list", "list").replace("builtins.dict", "dict")
     (tmp_path / "bad.py").write_text("import millrace\nmillrace.Loader('p', batch=3)\n")
     result = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "c"), "bad.py", cwd=tmp_path)
     assert result.returncode == 1 and 'Unexpected keyword argument "batch"' in result.stdout

@@ -25,7 +25,10 @@ int Dump(const std::string& path, size_t chunk) {
     nlohmann::json fields = nlohmann::json::array();
     for (const TarSampleField& field : sample.fields) {
       const ByteSpan bytes = AsBytes(shard).subspan(field.offset, field.length);
-      fields.push_back({{"name", field.name}, {"offset", field.offset}, {"length", field.length}, {"sha256", HexEncode(Sha256(bytes))}});
+      fields.push_back({{"name", field.name},
+                        {"offset", field.offset},
+                        {"length", field.length},
+                        {"sha256", HexEncode(Sha256(bytes))}});
     }
     fmt::print("{}\n", nlohmann::json({{"key", sample.key}, {"crc32c", sample.crc32c}, {"fields", fields}}).dump());
     return absl::OkStatus();

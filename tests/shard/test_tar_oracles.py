@@ -119,8 +119,6 @@ def test_reads_gnu_tar(tmp_path: Path, dialect: str) -> None:
     )
     assert samples_of(tmp_path / "t.tar") == grouped(found)
 
-    subprocess.run(["tar", "-C", tmp_path / "data", f"--format={dialect}", "-cf", tmp_path / "dot.tar", "./00001.jpg"], check=False, timeout=60)
-
 
 def test_gnu_tar_with_leading_dot_and_folders(tmp_path: Path) -> None:
     for n in range(3):
@@ -162,8 +160,9 @@ def test_reads_webdataset_writer(tmp_path: Path) -> None:
 
 
 def test_agrees_with_webdataset_on_what_is_a_sample(tmp_path: Path) -> None:
+    """But for `d/.hidden`, of which webdataset makes the key `d/`: a hidden file is no sample here, in a folder or not."""
     webdataset = pytest.importorskip("webdataset")
-    names = ["__meta__", "__meta__/x.jpg", "a.jpg", "README", "a.cls", ".hidden.jpg", "d/.hidden.jpg", "b.tar.gz", "d.e/f.g.H", "d.e/f.i", "a.jpg", "x."]
+    names = ["__meta__", "__meta__/x.jpg", "a.jpg", "README", "a.cls", ".hidden.jpg", "b.tar.gz", "d.e/f.g.H", "d.e/f.i", "a.jpg", "x."]
     write_tarfile(tmp_path / "t.tar", [(n, n.encode()) for n in names], tarfile.PAX_FORMAT)
     theirs = [
         (s["__key__"], {k: hashlib.sha256(v).hexdigest() for k, v in s.items() if not k.startswith("__")})
@@ -173,7 +172,9 @@ def test_agrees_with_webdataset_on_what_is_a_sample(tmp_path: Path) -> None:
 
 
 def test_random_archives_agree_with_tarfile(tmp_path: Path) -> None:
-    """Seeded; formats, names, types and sizes at random. Members that are not regular files must not disturb."""
+    """Seeded; formats, names, types and sizes at random. Members that are not regular files must not disturb.
+
+    Without the old type NUL, which tarfile takes for a folder when the cut name in front of a PAX path ends in a slash."""
     rng = random.Random(11)
     for round_number in range(60):
         path = tmp_path / f"{round_number}.tar"
@@ -181,7 +182,7 @@ def test_random_archives_agree_with_tarfile(tmp_path: Path) -> None:
             for n in range(rng.randrange(12)):
                 name = "".join(rng.choice("ab./é") for _ in range(rng.choice([3, 8, 20, 120, 300]))).strip("/") + rng.choice(["", f"{n}.x", f"{n}.Y.z"])
                 info = tarfile.TarInfo(name or "z.z")
-                info.type = rng.choice([tarfile.REGTYPE] * 6 + [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CONTTYPE, tarfile.AREGTYPE])
+                info.type = rng.choice([tarfile.REGTYPE] * 6 + [tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CONTTYPE])
                 info.linkname = rng.choice(["", "t" * 150]) if info.type in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
                 info.mtime = rng.choice([0, 1.5, -1])
                 data = rng.randbytes(rng.randrange(2000)) if info.isreg() else b""

@@ -16,14 +16,14 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "tests" / "servers" / "rgw.sh"
-BIN = Path(os.environ.get("MILLRACE_BIN", REPOSITORY / "build/dev/bin/millrace"))
 
 
 class Gateway:
     """A running gateway, reached over http or https."""
 
-    def __init__(self, exports: dict[str, str], home: Path) -> None:
+    def __init__(self, exports: dict[str, str], home: Path, millrace: Path) -> None:
         self.exports = exports
+        self.millrace = millrace
         self.home = home
         self.s3 = boto3.client(
             "s3",
@@ -55,14 +55,14 @@ class Gateway:
 
 
 @pytest.fixture(scope="module")
-def gateway() -> Iterator[Gateway]:
+def gateway(millrace_bin: Path) -> Iterator[Gateway]:
     # Not pytest's tmp_path: Ceph does not take paths with spaces or of any length.
     with tempfile.TemporaryDirectory(prefix="millrace-rgw-") as folder:
         started = subprocess.run([SCRIPT, "start", folder, "--tls"], capture_output=True, text=True, timeout=280)
         try:
             assert started.returncode == 0, started.stderr
             words = (shlex.split(line)[1] for line in started.stdout.splitlines())
-            yield Gateway(dict(word.split("=", 1) for word in words), Path(folder))
+            yield Gateway(dict(word.split("=", 1) for word in words), Path(folder), millrace_bin)
         finally:
             subprocess.run([SCRIPT, "stop", folder], check=True, timeout=60)
 
@@ -70,7 +70,7 @@ def gateway() -> Iterator[Gateway]:
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 def test_store_contract(gateway: Gateway, tls: bool) -> None:
     bucket = gateway.bucket(f"contract-{tls}".lower())
-    done = gateway.run(BIN.parent / "s3_conformance_test", "--gtest_brief=1", tls=tls, MILLRACE_TEST_BUCKET=bucket)
+    done = gateway.run(gateway.millrace.parent / "s3_conformance_test", "--gtest_brief=1", tls=tls, MILLRACE_TEST_BUCKET=bucket)
     assert done.returncode == 0, done.stdout[-10000:] + done.stderr[-2000:]
     passed = re.search(r"PASSED\s*\]\s*(\d+) tests", done.stdout)
     assert passed and int(passed[1]) >= 30, done.stdout  # the suite ran
@@ -85,14 +85,14 @@ def test_other_tools_see_what_millrace_wrote(gateway: Gateway, tmp_path: Path) -
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "small & odd+name.bin").write_bytes(small)
     (tmp_path / "data" / "large").write_bytes(large)
-    done = gateway.run(BIN, "cp", "--recursive", tmp_path / "data", f"s3://{bucket}/copy")
+    done = gateway.run(gateway.millrace, "cp", "--recursive", tmp_path / "data", f"s3://{bucket}/copy")
     assert done.returncode == 0, done.stderr
     assert gateway.s3.get_object(Bucket=bucket, Key="copy/small & odd+name.bin")["Body"].read() == small
     assert gateway.s3.get_object(Bucket=bucket, Key="copy/large")["Body"].read() == large
 
     gateway.s3.put_object(Bucket=bucket, Key="copy/by boto3", Body=b"hello")
     back = tmp_path / "back"
-    done = gateway.run(BIN, "cp", "--recursive", f"s3://{bucket}/copy", back, tls=True)
+    done = gateway.run(gateway.millrace, "cp", "--recursive", f"s3://{bucket}/copy", back, tls=True)
     assert done.returncode == 0, done.stderr
     assert {path.name: path.read_bytes() for path in back.iterdir()} == {
         "small & odd+name.bin": small,
@@ -103,7 +103,7 @@ def test_other_tools_see_what_millrace_wrote(gateway: Gateway, tmp_path: Path) -
 
 def test_an_untrusted_certificate_is_refused(gateway: Gateway) -> None:
     environment = {"AWS_ENDPOINT_URL": gateway.exports["RGW_TLS_URL"]}
-    done = gateway.run(BIN, "ls", "s3://any", **environment)
+    done = gateway.run(gateway.millrace, "ls", "s3://any", **environment)
     assert done.returncode == 1
     assert "certificate" in done.stderr
 
@@ -117,7 +117,7 @@ def test_an_untrusted_certificate_is_refused(gateway: Gateway) -> None:
 )
 def test_wrong_keys(gateway: Gateway, changes: dict[str, str], words: list[str]) -> None:
     bucket = gateway.bucket("keys")
-    done = gateway.run(BIN, "ls", f"s3://{bucket}", **changes)
+    done = gateway.run(gateway.millrace, "ls", f"s3://{bucket}", **changes)
     assert done.returncode == 1
     for word in words:
         assert word in done.stderr
@@ -125,6 +125,6 @@ def test_wrong_keys(gateway: Gateway, changes: dict[str, str], words: list[str])
 
 
 def test_a_missing_bucket(gateway: Gateway) -> None:
-    done = gateway.run(BIN, "ls", "s3://no-such-bucket-here")
+    done = gateway.run(gateway.millrace, "ls", "s3://no-such-bucket-here")
     assert done.returncode == 1
     assert "bucket" in done.stderr and "no-such-bucket-here" in done.stderr

@@ -23,8 +23,8 @@ int Bench(uint64_t samples) {
   absl::StatusOr<std::string> bytes = testing::WriteIndex(model);
   if (!bytes.ok()) return 1;
   const auto count = static_cast<double>(samples);
-  fmt::print("{} samples: {:.2f} bytes a sample, written at {:.0f} ns a sample\n", samples, static_cast<double>(bytes->size()) / count,
-             Seconds(start) / count * 1e9);
+  fmt::print("{} samples: {:.2f} bytes a sample, written at {:.0f} ns a sample\n", samples,
+             static_cast<double>(bytes->size()) / count, Seconds(start) / count * 1e9);
 
   start = std::chrono::steady_clock::now();
   const auto index = Index::FromBytes(*std::move(bytes));
@@ -47,4 +47,6 @@ int Bench(uint64_t samples) {
 }  // namespace
 }  // namespace millrace
 
-int main(int argc, char** argv) { return millrace::Bench(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1'000'000); }
+int main(int argc, char** argv) {
+  return millrace::Bench(argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 1'000'000);
+}

@@ -18,11 +18,16 @@ std::string RandomMd5(Rng& rng) {
 std::string RandomEtag(Rng& rng, uint64_t number) {
   const std::string hex = RandomMd5(rng);
   switch (rng.Below(5)) {
-    case 0: return hex;
-    case 1: return fmt::format("{}-{}", hex, 1 + rng.Below(10000));
-    case 2: return fmt::format("{}-007", hex);
-    case 3: return fmt::format("file:{}", number);
-    default: return "";
+    case 0:
+      return hex;
+    case 1:
+      return fmt::format("{}-{}", hex, 1 + rng.Below(10000));
+    case 2:
+      return fmt::format("{}-007", hex);
+    case 3:
+      return fmt::format("file:{}", number);
+    default:
+      return "";
   }
 }
 
@@ -60,7 +65,8 @@ Model RandomRaw(uint64_t samples, Rng& rng) {
   for (uint64_t i = 0; i < samples; ++i) {
     const std::string& folder = folders[i * folders.size() / std::max<uint64_t>(samples, 1)];
     const std::string key = fmt::format("{}{:07}", folder.empty() ? "0" : folder, i);
-    ModelObject object{.info = {.key = key + ".jpg", .size = rng.Below(1 << 20), .etag = RandomEtag(rng, i)}, .samples = {}};
+    ModelObject object{.info = {.key = key + ".jpg", .size = rng.Below(1 << 20), .etag = RandomEtag(rng, i)},
+                       .samples = {}};
     ModelSample sample{.key = key, .fields = {}, .crc32c = static_cast<uint32_t>(rng.Next()), .label = {}};
     sample.fields.push_back({.name = rng.Below(9) == 0 ? "png" : "jpg", .offset = 0, .length = object.info.size});
     if (!folder.empty()) sample.label = folder.substr(0, folder.size() - 1);
@@ -82,11 +88,12 @@ struct Totals {
 };
 
 std::string DescribeTotals(const Totals& totals) {
-  return fmt::format("{} samples {} objects {} bytes max {} fields {}\n", totals.samples, totals.objects, totals.bytes, totals.max_span,
-                     fmt::join(totals.fields, ","));
+  return fmt::format("{} samples {} objects {} bytes max {} fields {}\n", totals.samples, totals.objects, totals.bytes,
+                     totals.max_span, fmt::join(totals.fields, ","));
 }
 
-std::string DescribeSample(const std::string& key, uint64_t object, ByteRange span, uint32_t crc, const std::vector<IndexedField>& fields) {
+std::string DescribeSample(const std::string& key, uint64_t object, ByteRange span, uint32_t crc,
+                           const std::vector<IndexedField>& fields) {
   std::string text = fmt::format("'{}' in {} at {}+{} crc {:08x}:", key, object, span.offset, span.length, crc);
   for (const IndexedField& field : fields) text += DescribeField(field);
   return text + '\n';
@@ -99,11 +106,13 @@ Model RandomModel(DataKind kind, uint64_t samples, Rng& rng) {
   Model model{.kind = kind, .objects = {}};
   uint64_t made = 0;
   for (uint64_t number = 0; made < samples || rng.Below(3) == 0; ++number) {
-    ModelObject object{.info = {.key = fmt::format("s-{:06}.tar", number), .size = 0, .etag = RandomEtag(rng, number)}, .samples = {}};
+    ModelObject object{.info = {.key = fmt::format("s-{:06}.tar", number), .size = 0, .etag = RandomEtag(rng, number)},
+                       .samples = {}};
     uint64_t end = 0;
     // Some shards are empty, some span many blocks.
     const uint64_t count = rng.Below(4) == 0 ? 0 : rng.Below(1 + (rng.Below(3) == 0 ? 200 : 10));
-    for (uint64_t i = 0; i < count && made < samples; ++i, ++made) object.samples.push_back(RandomTarSample(RandomKey(made, rng), &end, rng));
+    for (uint64_t i = 0; i < count && made < samples; ++i, ++made)
+      object.samples.push_back(RandomTarSample(RandomKey(made, rng), &end, rng));
     object.info.size = (end + 511) / 512 * 512 + 1024;
     model.objects.push_back(std::move(object));
   }
@@ -115,12 +124,14 @@ Model UsualModel(uint64_t samples, Rng& rng) {
   for (uint64_t i = 0; i < samples; ++i) {
     if (i % 2000 == 0) {
       const std::string etag = RandomMd5(rng) + "-32";
-      model.objects.push_back({.info = {.key = fmt::format("shard-{:06}.tar", i / 2000), .size = 256 << 20, .etag = etag}, .samples = {}});
+      model.objects.push_back(
+          {.info = {.key = fmt::format("shard-{:06}.tar", i / 2000), .size = 256 << 20, .etag = etag}, .samples = {}});
     }
     ModelObject& object = model.objects.back();
     const uint64_t before = object.samples.empty() ? 0 : object.samples.back().fields.back().offset + 512;
     const uint64_t length = 100'000 + rng.Below(30'000);
-    ModelSample sample{.key = fmt::format("{:08}", i), .fields = {}, .crc32c = static_cast<uint32_t>(rng.Next()), .label = {}};
+    ModelSample sample{
+        .key = fmt::format("{:08}", i), .fields = {}, .crc32c = static_cast<uint32_t>(rng.Next()), .label = {}};
     sample.fields.push_back({.name = "jpg", .offset = before + 512, .length = length});
     sample.fields.push_back({.name = "cls", .offset = (before + 512 + length + 511) / 512 * 512 + 512, .length = 3});
     sample.label = fmt::format("{}", rng.Below(1000));
@@ -135,8 +146,10 @@ absl::StatusOr<std::string> WriteIndex(const Model& model) {
   for (const ModelObject& object : model.objects) {
     for (const ModelSample& sample : object.samples) {
       std::vector<NewSampleField> fields;
-      for (const ModelField& field : sample.fields) fields.push_back({.name = field.name, .offset = field.offset, .length = field.length});
-      RETURN_IF_ERROR(writer.AddSample({.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = sample.label}));
+      for (const ModelField& field : sample.fields)
+        fields.push_back({.name = field.name, .offset = field.offset, .length = field.length});
+      RETURN_IF_ERROR(
+          writer.AddSample({.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = sample.label}));
     }
     RETURN_IF_ERROR(writer.AddObject(object.info));
   }
@@ -145,7 +158,11 @@ absl::StatusOr<std::string> WriteIndex(const Model& model) {
 }
 
 std::string Describe(const Index& index) {
-  Totals totals{.samples = index.size(), .objects = index.objects(), .bytes = index.total_bytes(), .max_span = index.max_span_bytes(), .fields = {}};
+  Totals totals{.samples = index.size(),
+                .objects = index.objects(),
+                .bytes = index.total_bytes(),
+                .max_span = index.max_span_bytes(),
+                .fields = {}};
   totals.fields.insert(index.field_names().begin(), index.field_names().end());
   std::string text = DescribeTotals(totals);
   for (const ClassCount& one : index.class_counts()) text += fmt::format("class '{}': {}\n", one.name, one.samples);
@@ -184,7 +201,8 @@ std::string Describe(const Model& model) {
     }
   }
   std::vector<std::pair<std::string, uint64_t>> classes(counts.begin(), counts.end());
-  if (!raw) std::sort(classes.begin(), classes.end(), [](auto& a, auto& b) { return std::stoi(a.first) < std::stoi(b.first); });
+  if (!raw)
+    std::sort(classes.begin(), classes.end(), [](auto& a, auto& b) { return std::stoi(a.first) < std::stoi(b.first); });
   std::string text = DescribeTotals(totals);
   std::vector<std::string> folders;
   for (const auto& [name, count] : classes) text += fmt::format("class '{}': {}\n", name, count);
@@ -198,19 +216,29 @@ std::string Describe(const Model& model) {
       const uint64_t begin = sample.fields.front().offset;
       std::vector<IndexedField> fields;
       for (const ModelField& field : sample.fields) {
-        fields.push_back({.name = field.name, .offset = field.offset - begin, .length = field.length, .inline_text = {}, .is_inline = false});
+        fields.push_back({.name = field.name,
+                          .offset = field.offset - begin,
+                          .length = field.length,
+                          .inline_text = {},
+                          .is_inline = false});
       }
       std::string text_of_class;
       if (raw && !sample.label.empty()) {
         text_of_class = fmt::format("{}", std::find(folders.begin(), folders.end(), sample.label) - folders.begin());
-        fields.push_back({.name = "cls", .offset = 0, .length = text_of_class.size(), .inline_text = text_of_class, .is_inline = true});
+        fields.push_back({.name = "cls",
+                          .offset = 0,
+                          .length = text_of_class.size(),
+                          .inline_text = text_of_class,
+                          .is_inline = true});
       }
-      std::sort(fields.begin(), fields.end(), [](const IndexedField& a, const IndexedField& b) { return a.name < b.name; });
+      std::sort(fields.begin(), fields.end(),
+                [](const IndexedField& a, const IndexedField& b) { return a.name < b.name; });
       const ModelField& last = sample.fields.back();
       text += DescribeSample(sample.key, o, {begin, last.offset + last.length - begin}, sample.crc32c, fields);
     }
   }
-  for (const ModelObject& object : model.objects) text += fmt::format("object '{}' {} '{}'\n", object.info.key, object.info.size, object.info.etag);
+  for (const ModelObject& object : model.objects)
+    text += fmt::format("object '{}' {} '{}'\n", object.info.key, object.info.size, object.info.etag);
   return text;
 }
 

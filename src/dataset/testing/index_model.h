@@ -51,7 +51,8 @@ struct Model {
   std::vector<ModelObject> objects;
 };
 
-/// A data set of `samples` samples with all the variety that the format knows: odd keys, other fields and gaps, empty objects.
+/// A data set of `samples` samples with all the variety that the format knows: odd keys, other fields and gaps,
+/// empty objects.
 Model RandomModel(DataKind kind, uint64_t samples, Rng& rng);
 
 /// A usual data set: shards of 2,000 samples `%08d` with a JPEG and a class.

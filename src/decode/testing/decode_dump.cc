@@ -1,6 +1,9 @@
-// Decodes images for tests in other languages. Reads one request a line on stdin: FILE HEIGHT WIDTH CHANNELS center|augment KEY (FILE
-// without spaces). Answers each with one line, `ok X Y W H LEFT TOP RIGHT BOTTOM PART FLIP` (the rectangle of the source and by what
-// part the codec shrank it) followed by the u8 HWC pixels, or with `error CODE MESSAGE`.
+// Decodes images for tests in other languages. Reads one request a line on stdin: FILE HEIGHT WIDTH CHANNELS
+// center|augment KEY (FILE without spaces). Answers each with one line, `ok X Y W H LEFT TOP RIGHT BOTTOM PART FLIP`
+// (the rectangle of the source and by what part the codec shrank it) followed by the u8 HWC pixels, or with `error CODE
+// MESSAGE`.
+
+#include <fmt/format.h>
 
 #include <cstdio>
 #include <fstream>
@@ -9,8 +12,6 @@
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "decode/geometry.h"
 #include "decode/image.h"
@@ -36,8 +37,8 @@ absl::Status Answer(std::istream& request, ImageDecoder& decoder) {
   ASSIGN_OR_RETURN(const ImageSize size, ReadImageSize(AsBytes(encoded)));
   const SourceCrop crop = spec.augment ? RandomCrop(size, spec, key) : CenterCrop(size, spec);
   const int part = encoded.starts_with("\x89PNG") ? 1 : ChooseDenominator(crop, spec);
-  fmt::print("ok {:.17g} {:.17g} {:.17g} {:.17g} {} {} {} {} {} {}\n", crop.x, crop.y, crop.width, crop.height, crop.left, crop.top,
-             crop.right, crop.bottom, part, crop.flip ? 1 : 0);
+  fmt::print("ok {:.17g} {:.17g} {:.17g} {:.17g} {} {} {} {} {} {}\n", crop.x, crop.y, crop.width, crop.height,
+             crop.left, crop.top, crop.right, crop.bottom, part, crop.flip ? 1 : 0);
   std::fwrite(out.data(), 1, out.size(), stdout);
   return absl::OkStatus();
 }
@@ -50,7 +51,8 @@ int main() {
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream request(line);
     const absl::Status status = millrace::Answer(request, decoder);
-    if (!status.ok()) fmt::print("error {} {}\n", absl::StatusCodeToString(status.code()), millrace::ToStd(status.message()));
+    if (!status.ok())
+      fmt::print("error {} {}\n", absl::StatusCodeToString(status.code()), millrace::ToStd(status.message()));
     std::fflush(stdout);
   }
   return 0;

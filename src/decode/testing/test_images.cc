@@ -1,12 +1,16 @@
 #include "decode/testing/test_images.h"
 
+// jpeglib.h relies on what cstdio declares.
+// clang-format off
+#include <cstdio>
+#include <jpeglib.h>
+// clang-format on
+
+#include <spng.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
-
-#include <jpeglib.h>
-#include <spng.h>
 
 namespace millrace::testing {
 namespace {
@@ -185,7 +189,8 @@ Png MakePng(int width, int height, const PngOptions& options) {
         const int grey = palette ? level : level * 255 / (levels - 1);
         // Palette entry k is (k, 255 - k, k / 2).
         if (palette) {
-          png.rgb.insert(png.rgb.end(), {static_cast<uint8_t>(grey), static_cast<uint8_t>(255 - grey), static_cast<uint8_t>(grey / 2)});
+          png.rgb.insert(png.rgb.end(), {static_cast<uint8_t>(grey), static_cast<uint8_t>(255 - grey),
+                                         static_cast<uint8_t>(grey / 2)});
         } else {
           png.rgb.insert(png.rgb.end(), 3, static_cast<uint8_t>(grey));
         }

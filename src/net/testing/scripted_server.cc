@@ -24,11 +24,14 @@ void Check(bool ok, const char* what) {
 
 SSL_CTX* MakeContext(const TlsIdentity& identity) {
   SSL_CTX* const context = SSL_CTX_new(TLS_server_method());
-  BIO* const certificate_text = BIO_new_mem_buf(identity.certificate_pem.data(), static_cast<int>(identity.certificate_pem.size()));
+  BIO* const certificate_text =
+      BIO_new_mem_buf(identity.certificate_pem.data(), static_cast<int>(identity.certificate_pem.size()));
   BIO* const key_text = BIO_new_mem_buf(identity.key_pem.data(), static_cast<int>(identity.key_pem.size()));
   X509* const certificate = PEM_read_bio_X509(certificate_text, nullptr, nullptr, nullptr);
   EVP_PKEY* const key = PEM_read_bio_PrivateKey(key_text, nullptr, nullptr, nullptr);
-  Check(certificate && key && SSL_CTX_use_certificate(context, certificate) == 1 && SSL_CTX_use_PrivateKey(context, key) == 1, "identity");
+  Check(certificate && key && SSL_CTX_use_certificate(context, certificate) == 1 &&
+            SSL_CTX_use_PrivateKey(context, key) == 1,
+        "identity");
   X509_free(certificate);
   EVP_PKEY_free(key);
   BIO_free(certificate_text);
@@ -40,7 +43,8 @@ SSL_CTX* MakeContext(const TlsIdentity& identity) {
 
 std::string ScriptedConnection::ReadSome(size_t bytes) {
   std::string out(bytes, '\0');
-  const ssize_t got = ssl_ ? SSL_read(static_cast<SSL*>(ssl_), out.data(), static_cast<int>(bytes)) : ::recv(fd_, out.data(), bytes, 0);
+  const ssize_t got =
+      ssl_ ? SSL_read(static_cast<SSL*>(ssl_), out.data(), static_cast<int>(bytes)) : ::recv(fd_, out.data(), bytes, 0);
   out.resize(got > 0 ? static_cast<size_t>(got) : 0);
   return out;
 }
@@ -55,7 +59,8 @@ std::string ScriptedConnection::ReadRequest() {
     if (!more()) return "";
   }
   size_t length = received_.find("\r\n\r\n") + 4;
-  if (const size_t at = received_.find("Content-Length: "); at < length) length += std::strtoull(&received_[at + 16], nullptr, 10);
+  if (const size_t at = received_.find("Content-Length: "); at < length)
+    length += std::strtoull(&received_[at + 16], nullptr, 10);
   while (received_.size() < length) {
     if (!more()) return "";
   }

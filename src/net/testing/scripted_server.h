@@ -15,7 +15,8 @@ namespace millrace {
 /// One accepted connection of a ScriptedServer, used by its script with blocking calls.
 class ScriptedConnection {
  public:
-  /// Reads until a head has ended (and the body that its Content-Length announces). Returns it, or "" when the client closed.
+  /// Reads until a head has ended (and the body that its Content-Length announces). Returns it, or "" when the client
+  /// closed.
   std::string ReadRequest();
   /// Reads at most `bytes`; "" at the end of the stream.
   std::string ReadSome(size_t bytes);
@@ -39,8 +40,8 @@ class ScriptedConnection {
   std::string received_;
 };
 
-/// A server for tests: accepts on a free port of 127.0.0.1 and runs `script` for each connection on a thread of its own; when the script
-/// returns, the connection is closed. The destructor closes everything and joins.
+/// A server for tests: accepts on a free port of 127.0.0.1 and runs `script` for each connection on a thread of its
+/// own; when the script returns, the connection is closed. The destructor closes everything and joins.
 class ScriptedServer {
  public:
   using Script = std::function<void(ScriptedConnection&)>;

@@ -39,7 +39,8 @@ HttpResult ExchangeDriver::Call(S3Exchange& exchange, const HttpRequest& request
   if (answer.has_length) {
     head.content_length = answer.body.size();
     // A HEAD answer announces a body that does not come.
-    if (const auto announced = head.headers.Find("content-length")) head.content_length = std::stoull(std::string(*announced));
+    if (const auto announced = head.headers.Find("content-length"))
+      head.content_length = std::stoull(std::string(*announced));
   }
   const HttpBodySink sink = exchange.OnHead(head);
   if (sink.kind == HttpBodySink::Kind::kRefuse) {

@@ -23,7 +23,9 @@ std::string Header(const RawHeader& raw) {
   return block;
 }
 
-std::string Octal(uint64_t size) { return fmt::format("{:011o}", size); }
+std::string Octal(uint64_t size) {
+  return fmt::format("{:011o}", size);
+}
 
 std::string Member(std::string_view name, std::string_view data, char type) {
   std::string member = Header({.name = std::string(name), .size = Octal(data.size()), .type = type});
@@ -42,7 +44,9 @@ std::string Pax(const std::vector<std::string>& records, char type) {
   return Member("PaxHeaders/x", data, type);
 }
 
-std::string End() { return std::string(2 * kTarBlock, '\0'); }
+std::string End() {
+  return std::string(2 * kTarBlock, '\0');
+}
 
 absl::StatusOr<std::vector<TarMember>> ReadMembers(std::string_view archive, size_t chunk) {
   if (chunk == 0) chunk = archive.size() + 1;

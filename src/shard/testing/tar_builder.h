@@ -17,7 +17,10 @@ struct RawHeader {
   std::string name;
   std::string size = "00000000000";  // the twelve bytes of the field; shorter ones are followed by NULs
   char type = '0';
-  std::string magic = std::string("ustar\0" "00", 8);
+  std::string magic = std::string(
+      "ustar\0"
+      "00",
+      8);
   std::string prefix = "";  // NOLINT: designated initialisers want it
   bool signed_checksum = false;
 };

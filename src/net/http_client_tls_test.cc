@@ -1,0 +1,118 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "net/http_client.h"
+#include "net/testing/http_client_fixture.h"
+
+namespace millrace {
+namespace {
+
+using std::chrono::milliseconds;
+
+class HttpClientTlsTest : public HttpClientTest {
+ protected:
+  HttpClientTlsTest() : tls_(*MakeThrowawayTls("127.0.0.1")) { std::ofstream(ca_file_) << tls_.ca_pem; }
+  ~HttpClientTlsTest() override { std::remove(ca_file_.c_str()); }
+
+  HttpRequest TlsRequest(const ScriptedServer& server, std::string host = "127.0.0.1") {
+    HttpRequest request = Request(server, "GET", std::move(host));
+    request.endpoint.tls = true;
+    return request;
+  }
+
+  const ThrowawayTls tls_;
+  const std::string ca_file_ = testing::TempDir() + "/ca-" + std::to_string(::getpid()) + ".pem";
+};
+
+TEST_F(HttpClientTlsTest, BodiesArriveWholeAndConnectionsAreKept) {
+  const std::string body = Pattern(1'000'000);
+  ScriptedServer server(Answer(WithLength(body)), &tls_.server);
+  HttpClient& client = Client({.ca_file = ca_file_});
+  for (const char* host : {"127.0.0.1", "127.0.0.1", "localhost"}) {
+    std::string buffer(body.size(), '\0');
+    const Outcome outcome = RunInto(client, TlsRequest(server, host), buffer);
+    EXPECT_EQ(outcome.result.error, HttpErrorKind::kNone) << outcome.result.detail;
+    EXPECT_EQ(buffer, body);
+  }
+  EXPECT_EQ(server.connections(), 2);
+}
+
+TEST_F(HttpClientTlsTest, AnUnknownAuthorityIsNotTrusted) {
+  ScriptedServer server(Answer(WithLength("secret")), &tls_.server);
+  const Outcome outcome = Run(Client(), TlsRequest(server));
+  EXPECT_EQ(outcome.result.error, HttpErrorKind::kTls);
+  EXPECT_THAT(outcome.result.detail, testing::HasSubstr("not trusted"));
+}
+
+TEST_F(HttpClientTlsTest, AnotherHostsCertificateIsNotTrusted) {
+  ScriptedServer server(Answer(WithLength("secret")), &tls_.server);
+  // "127.1" is 127.0.0.1 to the resolver, but not the certificate's name.
+  EXPECT_EQ(Run(Client({.ca_file = ca_file_}), TlsRequest(server, "127.1")).result.error, HttpErrorKind::kTls);
+}
+
+TEST_F(HttpClientTlsTest, AMissingCaFileIsSaid) {
+  ScriptedServer server(Answer(WithLength("ok")), &tls_.server);
+  const Outcome outcome = Run(Client({.ca_file = "/no/such/file.pem"}), TlsRequest(server));
+  EXPECT_EQ(outcome.result.error, HttpErrorKind::kTls);
+  EXPECT_THAT(outcome.result.detail, testing::HasSubstr("/no/such/file.pem"));
+  EXPECT_EQ(server.connections(), 0);
+}
+
+TEST_F(HttpClientTlsTest, AServerWithoutTls) {
+  ScriptedServer server([](ScriptedConnection& connection) {
+    connection.ReadSome(1);
+    connection.Send("HTTP/1.1 400 Bad Request\r\n\r\n");
+  });
+  EXPECT_EQ(Run(Client(), TlsRequest(server)).result.error, HttpErrorKind::kTls);
+}
+
+TEST_F(HttpClientTlsTest, AHandshakeThatHangsOrIsCut) {
+  ScriptedServer hangs([](ScriptedConnection& connection) { connection.WaitForClose(); });
+  EXPECT_EQ(Run(Client({.connect_timeout = milliseconds(50)}), TlsRequest(hangs)).result.error,
+            HttpErrorKind::kConnect);
+  ScriptedServer cuts([](ScriptedConnection& connection) { connection.ReadSome(1); });
+  EXPECT_EQ(Run(Client(), TlsRequest(cuts)).result.error, HttpErrorKind::kConnect);
+}
+
+TEST_F(HttpClientTlsTest, TheEndOfTheStreamMustBeAuthentic) {
+  for (const bool authentic : {true, false}) {
+    ScriptedServer server(
+        [authentic](ScriptedConnection& connection) {
+          connection.ReadRequest();
+          connection.Send("HTTP/1.1 200 OK\r\n\r\nmillrace");
+          if (!authentic) connection.Truncate();
+        },
+        &tls_.server);
+    const Outcome outcome = Run(Client({.ca_file = ca_file_}), TlsRequest(server));
+    EXPECT_EQ(outcome.result.error, authentic ? HttpErrorKind::kNone : HttpErrorKind::kClosedEarly)
+        << outcome.result.detail;
+    EXPECT_EQ(outcome.result.text, "millrace");
+  }
+}
+
+TEST_F(HttpClientTlsTest, CancelInTheBody) {
+  ScriptedServer server(
+      [](ScriptedConnection& connection) {
+        connection.ReadRequest();
+        connection.Send("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n12345");
+        connection.WaitForClose();
+      },
+      &tls_.server);
+  HttpClient& client = Client({.ca_file = ca_file_});
+  Caller caller;
+  auto buffer = std::make_unique<std::string>(20, '\0');
+  caller.sink = [&] { return HttpBodySink::Into({reinterpret_cast<std::byte*>(buffer->data()), buffer->size()}); };
+  caller.on_phase = [&](HttpPhase reached) {
+    if (reached == HttpPhase::kBody) loops_.at(0).Post([&] { caller.call->Cancel(); });
+  };
+  Start(client, TlsRequest(server), caller);
+  EXPECT_EQ(caller.Wait().result.error, HttpErrorKind::kCancelled);
+  buffer.reset();  // a sanitizer would tell of a late write
+}
+
+}  // namespace
+}  // namespace millrace

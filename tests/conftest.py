@@ -1,0 +1,137 @@
+"""Fixtures for every Python test: the `millrace` binary, and `devstore` processes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ACCESS_KEY = "millrace"
+SECRET_KEY = "millrace-secret"
+
+
+def find_binary() -> Path | None:
+    """MILLRACE_BIN, else the `dev` build, else the newest of all builds."""
+    if named := os.environ.get("MILLRACE_BIN"):
+        return Path(named)
+    usual = ROOT / "build" / "dev" / "bin" / "millrace"
+    if usual.exists():
+        return usual
+    built = sorted(ROOT.glob("build/*/bin/millrace"), key=lambda path: path.stat().st_mtime)
+    return built[-1] if built else None
+
+
+@pytest.fixture(scope="session")
+def millrace_bin() -> Path:
+    binary = find_binary()
+    if binary is None or not binary.exists():
+        pytest.fail("there is no `millrace`: build it, or name it by MILLRACE_BIN")
+    return binary
+
+
+@functools.cache
+def boto3_session() -> Any:
+    """One for all clients: reading botocore's models is what takes long."""
+    import boto3  # type: ignore[import-untyped]
+
+    return boto3.session.Session()
+
+
+class Devstore:
+    """A running `millrace devstore`."""
+
+    def __init__(self, binary: Path, root: str, arguments: tuple[str, ...], stderr: Path) -> None:
+        self.root = root
+        self._stderr = stderr
+        with stderr.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [str(binary), "devstore", root, "--port", "0", *arguments], stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+        self.ca_file = ""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if found := re.match(r"CA file: (\S+)$", line):
+                self.ca_file = found[1]
+            if found := re.match(r"listening on (https?://\S+:(\d+))$", line):
+                self.url = found[1]
+                self.port = int(found[2])
+                return
+        raise AssertionError(f"devstore {root} {arguments} ended: {stderr.read_text()}")
+
+    def env(self) -> dict[str, str]:
+        """What AWS clients need to use it."""
+        env = {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_REGION": "us-east-1",
+        }
+        if self.ca_file:
+            env["AWS_CA_BUNDLE"] = self.ca_file
+        return env
+
+    def client(self, *, access_key: str = ACCESS_KEY, secret_key: str = SECRET_KEY, **config: Any) -> Any:
+        """A boto3 client without retries; `config` goes to botocore.config.Config, `region_name` included."""
+        from botocore.config import Config  # type: ignore[import-untyped]
+
+        settings: dict[str, Any] = {"retries": {"total_max_attempts": 1}, "region_name": "us-east-1", "read_timeout": 30}
+        return boto3_session().client(
+            "s3",
+            endpoint_url=self.url,
+            aws_access_key_id=access_key,
+            aws_secret_access_key=secret_key,
+            verify=self.ca_file or None,
+            config=Config(**{**settings, **config}),
+        )
+
+    def stop(self) -> None:
+        """By SIGTERM, which must be obeyed."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            code = self.process.wait(20)
+        finally:
+            self.process.kill()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+        said = self._stderr.read_text()
+        assert code == 0, f"devstore ended with {code}: {said}"
+        assert SECRET_KEY not in said
+
+
+StartDevstore = Callable[..., Devstore]
+
+
+@pytest.fixture
+def devstore(millrace_bin: Path, tmp_path: Path) -> Iterator[StartDevstore]:
+    """devstore("mem:", "--seed", "1") starts one; all are stopped after the test. Without a root: a new folder."""
+    running: list[Devstore] = []
+
+    def start(root: str | Path | None = None, *arguments: str) -> Devstore:
+        if root is None:
+            root = tmp_path / f"devstore-{len(running)}"
+            root.mkdir()
+        running.append(Devstore(millrace_bin, str(root), arguments, tmp_path / f"devstore-{len(running)}.err"))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_aws_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests must not use the keys, profiles or proxies of who runs them."""
+    for name in list(os.environ):
+        if name.startswith("AWS_") or name.lower() in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

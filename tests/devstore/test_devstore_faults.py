@@ -1,0 +1,215 @@
+"""Every fault, seen from the wire."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import time
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError
+
+BODY = bytes(range(256)) * 400  # 102,400 bytes
+
+
+@pytest.fixture(params=["folder", "memory"])
+def faulty(request: pytest.FixtureRequest, devstore: Any) -> Any:
+    """faulty(SPEC...): an anonymous devstore with the object bucket/k."""
+
+    def start(*specs: str, seed: int = 0) -> Any:
+        arguments = ["--anonymous", "--bucket", "bucket", "--seed", str(seed)]
+        for spec in specs:
+            arguments += ["--fault", spec]
+        store = devstore("mem:" if request.param == "memory" else None, *arguments)
+        store.client().put_object(Bucket="bucket", Key="k", Body=BODY)
+        return store
+
+    return start
+
+
+def split(response: bytes) -> tuple[bytes, bytes]:
+    head, _, body = response.partition(b"\r\n\r\n")
+    return head, body
+
+
+@pytest.mark.parametrize("status", [500, 503, 403, 429, 404])
+def test_status(faulty: Any, raw: Any, status: int) -> None:
+    store = faulty(f"GET bucket/* status={status}")
+    got, headers, body = raw(store).request("GET", "/bucket/k")
+    assert got == status
+    assert b"<Error><Code>" in body
+    assert headers["x-amz-request-id"]
+    assert raw(store).request("HEAD", "/bucket/k")[0] == 200
+
+
+def test_503_is_slow_down(faulty: Any) -> None:
+    with pytest.raises(ClientError) as error:
+        faulty("GET bucket/* status=503").client().get_object(Bucket="bucket", Key="k")
+    assert error.value.response["Error"]["Code"] == "SlowDown"
+
+
+def test_a_refused_write_is_not_done(faulty: Any, raw: Any) -> None:
+    store = faulty("PUT bucket/new* status=503", "DELETE bucket/k error-in-200")
+    assert raw(store).request("PUT", "/bucket/new", b"x")[0] == 503
+    assert raw(store).request("GET", "/bucket/new")[0] == 404
+    status, _, body = raw(store).request("DELETE", "/bucket/k")
+    assert (status, b"<Code>InternalError</Code>" in body) == (200, True)
+    assert raw(store).request("GET", "/bucket/k")[0] == 200
+
+
+def test_retry_after(faulty: Any, raw: Any) -> None:
+    status, headers, _ = raw(faulty("GET * retry-after=7")).request("GET", "/bucket/k")
+    assert (status, headers["retry-after"]) == (503, "7")
+
+
+def test_limit(faulty: Any, raw: Any) -> None:
+    client = raw(faulty("GET bucket/* limit=5"))
+    start = time.monotonic()
+    statuses = [client.request("GET", "/bucket/k")[0] for _ in range(30)]
+    allowed = 5 + 5 * (time.monotonic() - start)
+    assert 5 <= statuses.count(200) <= allowed + 1
+    assert set(statuses) == {200, 503}
+
+
+def test_delay(faulty: Any, raw: Any) -> None:
+    client = raw(faulty("GET bucket/* delay-ms=150"))
+    start = time.monotonic()
+    assert client.request("GET", "/bucket/k")[2] == BODY
+    assert 0.15 <= time.monotonic() - start < 5
+
+
+def test_rate(faulty: Any, raw: Any) -> None:
+    client = raw(faulty("GET bucket/* rate=409600"))
+    start = time.monotonic()
+    assert client.request("GET", "/bucket/k")[2] == BODY
+    assert 0.24 <= time.monotonic() - start < 5
+
+
+def test_stall(faulty: Any) -> None:
+    store = faulty("GET bucket/* stall=1000:300")
+    with socket.create_connection(("127.0.0.1", store.port), timeout=20) as connection:
+        connection.sendall(b"GET /bucket/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        received = b""
+        while len(split(received)[1]) < 1000:
+            received += connection.recv(1 << 16)
+        before = time.monotonic()
+        assert len(split(received)[1]) == 1000
+        received += connection.recv(1 << 16)
+        assert time.monotonic() - before > 0.2
+        while piece := connection.recv(1 << 16):
+            received += piece
+    assert split(received)[1] == BODY
+
+
+@pytest.mark.parametrize(("action", "end"), [("cut", "fin"), ("reset", "rst")])
+@pytest.mark.parametrize("at", [0, 1, 50_000, len(BODY) - 1])
+def test_cut_and_reset_in_the_body(faulty: Any, raw: Any, action: str, end: str, at: int) -> None:
+    response, ended = raw(faulty(f"GET bucket/* {action}={at}")).get("/bucket/k")
+    head, body = split(response)
+    assert f"Content-Length: {len(BODY)}".encode() in head
+    assert (body, ended) == (BODY[:at], end)
+
+
+@pytest.mark.parametrize(("action", "end"), [("cut", "fin"), ("reset", "rst")])
+def test_cut_and_reset_at_the_head(faulty: Any, raw: Any, action: str, end: str) -> None:
+    store = faulty(f"GET bucket/* {action}=head", f"PUT bucket/lost {action}=head")
+    assert raw(store).get("/bucket/k") == (b"", end)
+    # A write is done all the same: its answer is lost.
+    with pytest.raises((ConnectionClosedError, OSError)):
+        raw(store).request("PUT", "/bucket/lost", b"written")
+    assert raw(store).request("HEAD", "/bucket/lost")[0] == 200
+
+
+@pytest.mark.parametrize("at", [0, 777, len(BODY) - 1])
+def test_flip(faulty: Any, raw: Any, at: int) -> None:
+    store = faulty(f"GET bucket/* flip={at}")
+    expected = bytearray(BODY)
+    expected[at] ^= 1
+    assert raw(store).request("GET", "/bucket/k")[2] == bytes(expected)
+    # The offset counts within the body of the answer.
+    partial = raw(store).request("GET", "/bucket/k", headers={"Range": f"bytes=100-{99 + at + 1}"})[2]
+    assert len(partial) == min(at + 1, len(BODY) - 100)
+    if at < len(partial):
+        assert partial[at] == BODY[100 + at] ^ 1
+
+
+def test_wrong_range(faulty: Any, raw: Any) -> None:
+    store = faulty("GET bucket/* wrong-range")
+    status, headers, body = raw(store).request("GET", "/bucket/k", headers={"Range": "bytes=1000-1999"})
+    assert (status, len(body)) == (206, 1000)
+    unit, _, span = headers["content-range"].partition(" ")
+    first, last = map(int, span.partition("/")[0].split("-"))
+    assert (unit, first != 1000, last - first) == ("bytes", True, 999)
+    assert body == BODY[first : last + 1]
+
+
+def test_new_etag(faulty: Any) -> None:
+    s3 = faulty("GET bucket/* new-etag after=1 count=1").client()
+    old = s3.get_object(Bucket="bucket", Key="k")["ETag"]
+    assert old == f'"{hashlib.md5(BODY).hexdigest()}"'
+    with pytest.raises(ClientError) as error:
+        s3.get_object(Bucket="bucket", Key="k", IfMatch=old)
+    assert error.value.response["Error"]["Code"] == "PreconditionFailed"
+    new = s3.head_object(Bucket="bucket", Key="k")["ETag"]
+    assert new != old
+    assert s3.get_object(Bucket="bucket", Key="k", IfMatch=new)["Body"].read() == BODY  # it lasts, and is fired once
+    assert s3.list_objects_v2(Bucket="bucket")["Contents"][0]["ETag"] == new
+    with pytest.raises(ClientError) as error:
+        s3.put_object(Bucket="bucket", Key="k", Body=b"", IfMatch=old)
+    assert error.value.response["Error"]["Code"] == "PreconditionFailed"
+    assert s3.put_object(Bucket="bucket", Key="k", Body=BODY + b"!", IfMatch=new)["ETag"] == (
+        f'"{hashlib.md5(BODY + b"!").hexdigest()}"'
+    )
+
+
+def test_error_in_200(faulty: Any) -> None:
+    s3 = faulty("POST bucket/mp error-in-200 after=1 count=1", "PUT bucket/copy error-in-200").client()
+    upload = s3.create_multipart_upload(Bucket="bucket", Key="mp")["UploadId"]
+    where = {"Bucket": "bucket", "Key": "mp", "UploadId": upload}
+    part = s3.upload_part(**where, PartNumber=1, Body=b"x")
+    finish = {"MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}}
+    for call in (
+        lambda: s3.complete_multipart_upload(**where, **finish),
+        lambda: s3.copy_object(Bucket="bucket", Key="copy", CopySource="bucket/k"),
+    ):
+        with pytest.raises(ClientError) as error:
+            call()
+        assert error.value.response["Error"]["Code"] == "InternalError"
+    s3.complete_multipart_upload(**where, **finish)  # nothing was done: the second try succeeds
+
+
+def test_rules_match_listings_by_prefix(faulty: Any) -> None:
+    s3 = faulty("GET bucket/dir/* status=503").client()
+    s3.list_objects_v2(Bucket="bucket")
+    with pytest.raises(ClientError):
+        s3.list_objects_v2(Bucket="bucket", Prefix="dir/")
+
+
+def test_globs_are_decoded(faulty: Any, raw: Any) -> None:
+    store = faulty("GET bucket/a%20b* status=503")
+    assert raw(store).request("GET", "/bucket/a%20b")[0] == 503
+    assert raw(store).request("GET", "/bucket/a%2520b")[0] == 404
+
+
+def outcomes(store: Any, raw: Any) -> str:
+    client = raw(store)
+    return "".join(
+        "F" if client.request("GET", f"/bucket/k{n % 10}")[0] == 503 else "." for n in range(60)
+    )
+
+
+def test_the_seed_decides(faulty: Any, raw: Any) -> None:
+    spec = "GET bucket/* status=503 p=0.3"
+    first, again, other = (outcomes(faulty(spec, seed=seed), raw) for seed in (1, 1, 2))
+    assert first == again != other
+    assert 5 <= first.count("F") <= 35
+
+
+def test_counts_and_time(faulty: Any, raw: Any) -> None:
+    store = faulty("GET bucket/k0 status=503 after=1 count=2", "GET bucket/k1 status=503 from=0.5")
+    assert [raw(store).request("GET", "/bucket/k0")[0] for _ in range(5)] == [404, 503, 503, 404, 404]
+    assert raw(store).request("GET", "/bucket/k1")[0] == 404
+    deadline = time.monotonic() + 10
+    while raw(store).request("GET", "/bucket/k1")[0] == 404:
+        assert time.monotonic() < deadline
