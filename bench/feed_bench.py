@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How well `millrace feed` hides the latency of S3: 30 ms first byte against 0 ms and against local files, side by side in one run.
+"""How well `millrace feed` hides the latency of S3: 30 ms first byte, 0 ms and local files, side by side in one run.
 
-    bench/feed_bench.py                    20,000 JPEGs of about 115 KB, median of five interleaved runs (about half an hour on two cores)
+    bench/feed_bench.py                    20,000 JPEGs of about 115 KB, five interleaved runs (half an hour on two cores)
     bench/feed_bench.py --quick            2,000 JPEGs, three runs (a few minutes; the figures are rougher)
     bench/feed_bench.py --json result.json
 
@@ -73,9 +73,7 @@ def parse_arguments() -> argparse.Namespace:
         default=os.cpu_count(),
         help="CPU pool of a feed, and workers of a rival (default: all cores)",
     )
-    parser.add_argument(
-        "--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept (5 GB)"
-    )
+    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept (5 GB)")
     parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
     parser.add_argument("--no-rivals", action="store_true", help="leave PyTorch's DataLoader and webdataset out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and ratios there")
@@ -93,8 +91,8 @@ def say(text: str) -> None:
 
 
 def make_data(millrace: Path, cache: Path, count: int, kb: int) -> Path:
-    """The folder with `root` (served by devstore: bucket `b`) and `files` (the same files under another name, so that each place
-    has an index of its own). Made in a temporary folder that is renamed when it is whole."""
+    """The folder with `root`, which devstore serves as bucket `b`, and `files`, the same files under another name, so that
+    each place has an index of its own. Made in a temporary folder that is renamed when it is whole."""
     folder = cache / f"jpeg-{count}-{kb}kb"
     if folder.exists():
         return folder
@@ -121,10 +119,22 @@ def make_data(millrace: Path, cache: Path, count: int, kb: int) -> Path:
 def devstore(millrace: Path, root: Path, first_byte_ms: int) -> Iterator[tuple[int, dict[str, str]]]:
     """The server's process id, and the environment of its clients."""
     process = subprocess.Popen(
-        [millrace, "devstore", root, "--port", "0", "--first-byte-ms", str(first_byte_ms), "--access-key", KEYS["AWS_ACCESS_KEY_ID"],
-         "--secret-key", KEYS["AWS_SECRET_ACCESS_KEY"]],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [
+            millrace,
+            "devstore",
+            root,
+            "--port",
+            "0",
+            "--first-byte-ms",
+            str(first_byte_ms),
+            "--access-key",
+            KEYS["AWS_ACCESS_KEY_ID"],
+            "--secret-key",
+            KEYS["AWS_SECRET_ACCESS_KEY"],
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         line = process.stdout.readline()
         found = re.match(r"listening on (http://\S+)", line)
@@ -145,28 +155,63 @@ def cpu_seconds(pid: int) -> float:
 def feed(options: argparse.Namespace, uri: str, server: int | None, env: dict[str, str] | None) -> Run:
     before = cpu_seconds(server) if server else 0.0
     done = subprocess.run(
-        [options.millrace, "feed", uri, "--batch", "128", "--size", "224", "--threads", str(options.threads), "--memory", options.memory,
-         "--shuffle", options.shuffle, "--seed", "1", "--json"],
-        env=env, stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
+        [
+            options.millrace,
+            "feed",
+            uri,
+            "--batch",
+            "128",
+            "--size",
+            "224",
+            "--threads",
+            str(options.threads),
+            "--memory",
+            options.memory,
+            "--shuffle",
+            options.shuffle,
+            "--seed",
+            "1",
+            "--json",
+        ],
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     served = cpu_seconds(server) - before if server else 0.0
     report = json.loads(done.stdout)
     if report["samples"] != options.count:
         raise RuntimeError(f"{uri}: {report['samples']} samples instead of {options.count}")
     thousands = report["samples"] / 1000
     return Run(
-        report["samples_per_second"], report["cpu_seconds"] / thousands, served / thousands, report["first_batch_seconds"],
-        sum(report["requests"].values()), report["bytes_read"], report["max_rss_bytes"], report["bottleneck"],
-    )  # fmt: skip
+        report["samples_per_second"],
+        report["cpu_seconds"] / thousands,
+        served / thousands,
+        report["first_batch_seconds"],
+        sum(report["requests"].values()),
+        report["bytes_read"],
+        report["max_rss_bytes"],
+        report["bottleneck"],
+    )
 
 
 def rival(name: str, folder: Path, options: argparse.Namespace) -> dict | None:
     """Of a quarter of the images at most: rivals are slower, and their rate does not depend on the count."""
     done = subprocess.run(
-        [sys.executable, REPOSITORY / "bench/rivals.py", name, folder / "files", "--workers", str(options.threads), "--count",
-         str(min(options.count, 5000))],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            REPOSITORY / "bench/rivals.py",
+            name,
+            folder / "files",
+            "--workers",
+            str(options.threads),
+            "--count",
+            str(min(options.count, 5000)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         say(f"  {name} is left out: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'it failed'}")
         return None
@@ -192,12 +237,8 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[dict[str, list[R
         devstore(options.millrace, folder / "root", SLOW_MS) as (slow, slow_env),
     ):
         for layout in LAYOUTS:
-            subprocess.run(
-                [options.millrace, "index", folder / "files" / layout], check=True, stdout=subprocess.DEVNULL
-            )
-            subprocess.run(
-                [options.millrace, "index", f"s3://b/{layout}"], check=True, stdout=subprocess.DEVNULL, env=fast_env
-            )
+            subprocess.run([options.millrace, "index", folder / "files" / layout], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([options.millrace, "index", f"s3://b/{layout}"], check=True, stdout=subprocess.DEVNULL, env=fast_env)
         for path in (folder / "files").rglob("*"):  # into the page cache: no run is to wait for the disk
             if path.is_file():
                 path.read_bytes()
@@ -218,22 +259,23 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[dict[str, list[R
     return runs, rivals
 
 
-def middle(values: Iterator[float]) -> float:
-    return statistics.median(list(values))
-
-
 def print_feeds(runs: dict[str, list[Run]]) -> dict[str, float]:
     say(
-        f"\n{'':12}{'samples/s':>10}{'spread':>8}{'CPU-s/1000':>12}{'server':>8}{'first batch':>13}{'requests':>10}{'MB read':>9}{'peak MiB':>10}  bottleneck"
+        f"\n{'':12}{'samples/s':>10}{'spread':>8}{'CPU-s/1000':>12}{'server':>8}{'first batch':>13}{'requests':>10}"
+        f"{'MB read':>9}{'peak MiB':>10}  bottleneck"
     )
     rates = {}
     for name, results in runs.items():
-        rates[name] = middle(r.samples_per_second for r in results)
-        spread = (max(r.samples_per_second for r in results) - min(r.samples_per_second for r in results)) / rates[name]
+
+        def median(field: str, results: list[Run] = results) -> float:
+            return statistics.median(getattr(r, field) for r in results)
+
+        every = [r.samples_per_second for r in results]
+        rates[name] = median("samples_per_second")
         say(
-            f"{name:12}{rates[name]:10.0f}{spread:8.1%}{middle(r.cpu_per_1000 for r in results):12.2f}{middle(r.server_cpu_per_1000 for r in results):8.2f}"
-            f"{middle(r.first_batch_seconds for r in results):11.2f} s{middle(r.requests for r in results):10.0f}"
-            f"{middle(r.bytes_read for r in results) / 1e6:9.0f}{max(r.max_rss_bytes for r in results) / 2**20:10.0f}  {results[-1].bottleneck}"
+            f"{name:12}{rates[name]:10.0f}{(max(every) - min(every)) / rates[name]:8.1%}{median('cpu_per_1000'):12.2f}"
+            f"{median('server_cpu_per_1000'):8.2f}{median('first_batch_seconds'):11.2f} s{median('requests'):10.0f}"
+            f"{median('bytes_read') / 1e6:9.0f}{max(r.max_rss_bytes for r in results) / 2**20:10.0f}  {results[-1].bottleneck}"
         )
     return rates
 
@@ -250,26 +292,17 @@ def print_ratios(rates: dict[str, float]) -> dict[str, dict[str, float | bool]]:
     return ratios
 
 
-def print_context(
-    rates: dict[str, float], rivals: dict[str, list[dict]], ceiling_rates: dict[str, float] | None, cores: int
-) -> None:
+def print_context(rates: dict[str, float], rivals: dict[str, list[dict]], decoded: dict[str, float] | None, cores: int) -> None:
     say("")
-    best = rates["tar file"]
-    if ceiling_rates:
-        for name, what in (
-            ("turbo_full", "libjpeg-turbo, whole image"),
-            ("turbo_half", "libjpeg-turbo, scaled by 1/2 as a feed may do"),
-        ):
-            limit = ceiling_rates[name] * cores
-            say(
-                f"ceiling  {what:56}{limit:8.0f} samples/s on {cores} cores; feed (tar file) reaches {best / limit:.2f} of it"
-            )
-    for name, results in rivals.items():
-        rate, cpu = (middle(r[name] for r in results) for name in ("samples_per_second", "cpu_per_1000"))
-        what = results[0]["what"]
-        say(
-            f"rival    {what:56}{rate:8.0f} samples/s, {cpu:.2f} CPU-s/1000; feed (tar file) is {best / rate:.2f} times as fast"
-        )
+    ours = rates["tar file"]
+    if decoded:
+        for name, what in (("turbo_full", "whole images"), ("turbo_half", "at half size, as a feed may do")):
+            limit = decoded[name] * cores
+            say(f"ceiling  {'libjpeg-turbo, ' + what:56}{limit:8.0f} samples/s on {cores} cores: feed: {ours / limit:.2f} of it")
+    for results in rivals.values():
+        rate, cpu = (statistics.median(r[field] for r in results) for field in ("samples_per_second", "cpu_per_1000"))
+        say(f"rival    {results[0]['what']:56}{rate:8.0f} samples/s, {cpu:.2f} CPU-s/1000: feed is {ours / rate:.2f} x as fast")
+    say("(feed here: packed shards from local files)")
 
 
 def main() -> None:
@@ -277,9 +310,10 @@ def main() -> None:
     folder = make_data(options.millrace, options.cache, options.count, options.kb)
     cores = len(os.sched_getaffinity(0))
     say(
-        f"{options.count:,} JPEGs of {options.kb} KB, batch 128, 224x224 u8, shuffle {options.shuffle}, budget {options.memory}, {options.threads} threads, one process.\n"
-        f"Median of {options.runs} interleaved runs. Server and client share this machine's {cores} cores, so what the server burns is missing\n"
-        f"to the client: ratios against local files contain that handicap. Files are in the page cache."
+        f"{options.count:,} JPEGs of {options.kb} KB, batch 128, 224x224 u8, shuffle {options.shuffle}, budget {options.memory}, "
+        f"{options.threads} threads, one process.\nMedian of {options.runs} interleaved runs. Server and client share this "
+        f"machine's {cores} cores, so what the server burns is\nmissing to the client: ratios against local files contain that "
+        "handicap. Files are in the page cache."
     )
     ceiling_rates = ceiling(folder)
     runs, rivals = measure(options, folder)
@@ -287,9 +321,15 @@ def main() -> None:
     ratios = print_ratios(rates)
     print_context(rates, rivals, ceiling_rates, min(cores, options.threads))
     if options.json:
-        settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()}
-        record = {"settings": settings, "cores": cores, "runs": {n: [asdict(r) for r in rs] for n, rs in runs.items()}, "rates": rates,
-                  "ratios": ratios, "rivals": rivals, "ceiling": ceiling_rates}  # fmt: skip
+        record = {
+            "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
+            "cores": cores,
+            "runs": {name: [asdict(r) for r in results] for name, results in runs.items()},
+            "rates": rates,
+            "ratios": ratios,
+            "rivals": rivals,
+            "ceiling": ceiling_rates,
+        }
         options.json.write_text(json.dumps(record, indent=1) + "\n")
 
 

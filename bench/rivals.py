@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What others do with the files that feed_bench.py feeds: JPEG -> 224x224 u8 batches of 128 with PyTorch's DataLoader or webdataset.
+"""What others do with the files of feed_bench.py: JPEG to 224x224 u8 in batches of 128, by PyTorch's DataLoader or webdataset.
 
-Prints one JSON object. The clock starts with the first batch, so that neither imports nor the start of workers count against them.
+Prints one JSON object. The clock starts with the first batch: neither imports nor the start of workers count against them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH = 128
 
 
 def prepare(data: bytes, draft: bool) -> torch.Tensor:
-    """Shorter side to 224 with antialiasing, centre crop: torchvision's Resize and CenterCrop, by the same library that they use."""
+    """Shorter side to 224 with antialiasing, centre crop: what torchvision's Resize and CenterCrop do, with PIL as they do."""
     image = Image.open(io.BytesIO(data))
     if draft:  # let libjpeg scale by 1/2, 1/4 or 1/8 while it decodes
         image.draft("RGB", (SIZE, SIZE))
@@ -63,9 +63,7 @@ def shards(folder: Path, workers: int) -> Iterator[torch.Tensor]:
 
     urls = [str(path) for path in sorted(folder.glob("*.tar"))]
     data = webdataset.WebDataset(urls, shardshuffle=False).repeat().shuffle(1000).map(prepare_whole)
-    return iter(
-        torch.utils.data.DataLoader(data, BATCH, num_workers=min(workers, len(urls)), worker_init_fn=one_thread)
-    )
+    return iter(torch.utils.data.DataLoader(data, BATCH, num_workers=min(workers, len(urls)), worker_init_fn=one_thread))
 
 
 def cpu_seconds() -> float:
@@ -93,9 +91,7 @@ def main() -> None:
         what = "webdataset over the shards, PIL"
     else:
         files = Files(options.folder / "raw", options.count, options.name == "dataloader-draft")
-        batches = iter(
-            torch.utils.data.DataLoader(files, BATCH, num_workers=options.workers, worker_init_fn=one_thread)
-        )
+        batches = iter(torch.utils.data.DataLoader(files, BATCH, num_workers=options.workers, worker_init_fn=one_thread))
         what = "PyTorch DataLoader over the files, PIL" + (" with draft mode" if files.draft else "")
 
     next(batches)

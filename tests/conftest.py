@@ -109,21 +109,31 @@ class Devstore:
 StartDevstore = Callable[..., Devstore]
 
 
-@pytest.fixture
-def devstore(millrace_bin: Path, tmp_path: Path) -> Iterator[StartDevstore]:
-    """devstore("mem:", "--seed", "1") starts one; all are stopped after the test. Without a root: a new folder."""
+def starter(binary: Path, folder: Path) -> Iterator[StartDevstore]:
     running: list[Devstore] = []
 
     def start(root: str | Path | None = None, *arguments: str) -> Devstore:
         if root is None:
-            root = tmp_path / f"devstore-{len(running)}"
+            root = folder / f"devstore-{len(running)}"
             root.mkdir()
-        running.append(Devstore(millrace_bin, str(root), arguments, tmp_path / f"devstore-{len(running)}.err"))
+        running.append(Devstore(binary, str(root), arguments, folder / f"devstore-{len(running)}.err"))
         return running[-1]
 
     yield start
     for one in running:
         one.stop()
+
+
+@pytest.fixture
+def devstore(millrace_bin: Path, tmp_path: Path) -> Iterator[StartDevstore]:
+    """devstore("mem:", "--seed", "1") starts one; all are stopped after the test. Without a root: a new folder."""
+    yield from starter(millrace_bin, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def module_devstore(millrace_bin: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartDevstore]:
+    """The same, stopped after the last test of the module: for tests that only read."""
+    yield from starter(millrace_bin, tmp_path_factory.mktemp("devstore"))
 
 
 @pytest.fixture(autouse=True)

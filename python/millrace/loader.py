@@ -107,8 +107,8 @@ class Loader:
         std: Likewise (1).
         image_field: The field to decode; only needed when several are images.
         label_field: The field of the label. None: ``cls`` as an integer, if there is one.
-        label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"text"`` (UTF-8), or ``"json:PATH"``, a whole number at PATH
-            of a JSON field, such as ``json:annotation.label``.
+        label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"text"`` (UTF-8), ``"json:PATH"``, a whole number at PATH
+            of a JSON field, such as ``json:annotation.label``, or ``"json-text:PATH"``, a string there.
         shuffle: ``"window"`` (reads each byte once, in long runs), ``"global"`` (one permutation of all samples) or ``"none"``.
         seed: Of order and augmentation, 0 to 2^64 - 1.
         epochs: None: without end.

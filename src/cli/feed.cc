@@ -234,7 +234,7 @@ void AddFeed(CLI::App& app, Action* run) {
   feed->add_option("--layout", flags->layout, "nhwc or nchw")->capture_default_str()->check(CLI::IsMember({"nhwc", "nchw"}));
   feed->add_option("--image-field", flags->image_field, "The field to decode, when several are images");
   feed->add_option("--label-field", flags->label_field, "The field that holds the label [cls where there is one]");
-  feed->add_option("--label-kind", flags->label_kind, "int, text, or json:PATH for a value in a JSON field")
+  feed->add_option("--label-kind", flags->label_kind, "int, text, or json:PATH and json-text:PATH for a whole number or a string in a JSON field")
       ->capture_default_str();
   feed->add_option("--threads", flags->threads, "CPU threads that decode [all CPUs]")->check(CLI::Range(0, 1024));
   feed->add_option("--io-threads", flags->io_threads, "Network threads")->capture_default_str()->check(CLI::Range(1, 64));

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 namespace millrace {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kJsonPrefix = "json:";
+constexpr std::string_view kJsonTextPrefix = "json-text:";
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 constexpr size_t kQuoteBytes = 32;
 
@@ -72,7 +74,8 @@ absl::StatusOr<LabelValue> ParseText(std::string_view text) {
   return std::string(text);
 }
 
-absl::StatusOr<LabelValue> ParseJson(std::string_view text, std::string_view path) {
+absl::StatusOr<LabelValue> ParseJson(std::string_view text, const LabelSpec& spec) {
+  const std::string_view path = spec.json_path;
   const Json document = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (document.is_discarded()) return absl::DataLossError(fmt::format("the label {} is not JSON", Quote(text)));
   const Json* node = &document;
@@ -94,16 +97,17 @@ absl::StatusOr<LabelValue> ParseJson(std::string_view text, std::string_view pat
     }
     node = next;
   }
-  if (node->is_string()) return *node->get_ptr<const std::string*>();
-  if (node->is_number_float()) return *node->get_ptr<const double*>();
+  if (spec.kind == LabelSpec::Kind::kText) {
+    if (node->is_string()) return *node->get_ptr<const std::string*>();
+    return absl::DataLossError(fmt::format("the label {} holds no string at \"{}\"", Quote(text), path));
+  }
   if (node->is_number_unsigned()) {
     const uint64_t value = *node->get_ptr<const uint64_t*>();
     if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return static_cast<int64_t>(value);
   } else if (node->is_number_integer()) {
     return *node->get_ptr<const int64_t*>();
   }
-  return absl::DataLossError(
-      fmt::format("the label {} holds at \"{}\" neither a string nor a number of 64 bits", Quote(text), path));
+  return absl::DataLossError(fmt::format("the label {} holds no integer of 64 bits at \"{}\"", Quote(text), path));
 }
 
 }  // namespace
@@ -111,11 +115,15 @@ absl::StatusOr<LabelValue> ParseJson(std::string_view text, std::string_view pat
 absl::StatusOr<LabelSpec> LabelSpec::Parse(std::string_view text) {
   if (text == "int") return LabelSpec{Kind::kInt, ""};
   if (text == "text") return LabelSpec{Kind::kText, ""};
-  if (text.starts_with(kJsonPrefix) && text.size() > kJsonPrefix.size()) {
-    return LabelSpec{Kind::kJson, std::string(text.substr(kJsonPrefix.size()))};
+  for (const auto& [prefix, kind] : {std::pair{kJsonPrefix, Kind::kInt}, std::pair{kJsonTextPrefix, Kind::kText}}) {
+    if (text.starts_with(prefix) && text.size() > prefix.size()) {
+      return LabelSpec{kind, std::string(text.substr(prefix.size()))};
+    }
   }
-  return absl::InvalidArgumentError(
-      fmt::format("unknown kind of label \"{}\"; use int, text or json:PATH, for example json:annotation.label", text));
+  return absl::InvalidArgumentError(fmt::format(
+      "unknown kind of label \"{}\"; use int, text, json:PATH for a whole number in a JSON field (json:annotation.label), or "
+      "json-text:PATH for a string",
+      text));
 }
 
 absl::StatusOr<LabelValue> ParseLabel(ByteSpan bytes, const LabelSpec& spec) {
@@ -123,15 +131,8 @@ absl::StatusOr<LabelValue> ParseLabel(ByteSpan bytes, const LabelSpec& spec) {
     return absl::DataLossError(fmt::format("a label of {} bytes; the limit is {}", bytes.size(), kMaxLabelBytes));
   }
   const std::string_view text = AsText(bytes);
-  switch (spec.kind) {
-    case LabelSpec::Kind::kInt:
-      return ParseInt(text);
-    case LabelSpec::Kind::kText:
-      return ParseText(text);
-    case LabelSpec::Kind::kJson:
-      return ParseJson(text, spec.path);
-  }
-  return absl::InvalidArgumentError("unknown kind of label");
+  if (!spec.json_path.empty()) return ParseJson(text, spec);
+  return spec.kind == LabelSpec::Kind::kText ? ParseText(text) : ParseInt(text);
 }
 
 }  // namespace millrace

@@ -10,21 +10,21 @@
 
 namespace millrace {
 
-/// How the bytes of a label field are read.
+/// How the bytes of a label field are read. The type is part of it, so that all labels of a data set are of one.
 struct LabelSpec {
   enum class Kind : uint8_t {
-    kInt,   // an ASCII decimal integer, white space around it allowed
-    kText,  // UTF-8, as it stands
-    kJson,  // a number or string inside a JSON document
+    kInt,   // an integer of 64 bits: ASCII decimal, white space around it allowed; in JSON a whole number
+    kText,  // UTF-8, as it stands; in JSON a string
   };
   Kind kind = Kind::kInt;
-  std::string path;  // kJson only: names joined by dots, `annotation.label`; a number picks an item of an array
+  std::string json_path;  // not empty: the field is JSON, and the label its member at this path: names joined by dots,
+                          // `annotation.label`; a number picks an item of an array
 
-  /// "int", "text" or "json:annotation.label". InvalidArgument otherwise.
+  /// "int", "text", "json:PATH" (a whole number) or "json-text:PATH" (a string). InvalidArgument otherwise.
   static absl::StatusOr<LabelSpec> Parse(std::string_view text);
 };
 
-using LabelValue = std::variant<int64_t, double, std::string>;
+using LabelValue = std::variant<int64_t, std::string>;
 
 /// The largest label field that is read.
 inline constexpr size_t kMaxLabelBytes = size_t{1} << 20;

@@ -53,17 +53,19 @@ TEST(LabelTest, JsonFields) {
   constexpr std::string_view kText =
       R"({"label": 3, "a": {"b": [{"c": "x"}, 2.5]}, "big": 18446744073709551615, "": {"": -4}, "t": true})";
   EXPECT_EQ(*Parse("json:label", kText), LabelValue(int64_t{3}));
-  EXPECT_EQ(*Parse("json:a.b.0.c", kText), LabelValue(std::string("x")));
-  EXPECT_EQ(*Parse("json:a.b.1", kText), LabelValue(2.5));
+  EXPECT_EQ(*Parse("json-text:a.b.0.c", kText), LabelValue(std::string("x")));
+  ExpectDataLoss("json:a.b.1", kText, "no integer");
+  ExpectDataLoss("json:a.b.0.c", kText, "no integer");
+  ExpectDataLoss("json-text:label", kText, "no string");
   EXPECT_EQ(*Parse("json:.", kText), LabelValue(int64_t{-4}));
   ExpectDataLoss("json:none", kText, "has no \"none\"");
   ExpectDataLoss("json:a.b.2", kText, "has no \"2\" (of the path \"a.b.2\")");
   ExpectDataLoss("json:a.b.-1", kText, "has no \"-1\"");
   ExpectDataLoss("json:a.b.x", kText, "has no \"x\"");
   ExpectDataLoss("json:label.x", kText, "has no \"x\"");
-  ExpectDataLoss("json:big", kText, "neither a string nor a number of 64 bits");
-  ExpectDataLoss("json:t", kText, "neither a string");
-  ExpectDataLoss("json:a", kText, "neither a string");
+  ExpectDataLoss("json:big", kText, "no integer of 64 bits");
+  ExpectDataLoss("json:t", kText, "no integer");
+  ExpectDataLoss("json:a", kText, "no integer");
 }
 
 TEST(LabelTest, BrokenJson) {
@@ -80,7 +82,7 @@ TEST(LabelTest, SizeIsBounded) {
 }
 
 TEST(LabelTest, UnknownKinds) {
-  for (const std::string_view kind : {"", "integer", "json", "json:", "INT"}) {
+  for (const std::string_view kind : {"", "integer", "json", "json:", "json-text:", "INT"}) {
     EXPECT_EQ(LabelSpec::Parse(kind).status().code(), absl::StatusCode::kInvalidArgument) << kind;
   }
 }

@@ -223,14 +223,19 @@ S3Step S3Exchange::FailWith(const Failure& failure) {
 }
 
 std::string S3Exchange::Describe(const Failure& failure) const {
-  std::string out;
-  if (!failure.body.code.empty()) out.append(Quotable(failure.body.code)).append(": ");
-  if (!failure.body.message.empty()) out.append(Quotable(failure.body.message)).append(" ");
-  out.append(fmt::format("(HTTP {}", failure.http_status));
   const std::string_view header = Header("x-amz-request-id");
   const std::string_view id = header.empty() ? std::string_view(failure.body.request_id) : header;
-  if (!id.empty()) out.append(", request ").append(Quotable(id));
-  out.append(")");
+  std::string out;
+  if (failure.body.code.empty()) {
+    out = fmt::format("HTTP {} {}", failure.http_status, Quotable(head_->reason));
+    if (!id.empty()) out.append(fmt::format(" (request {})", Quotable(id)));
+  } else {
+    out = Quotable(failure.body.code);
+    if (!failure.body.message.empty()) out.append(": ").append(Quotable(failure.body.message));
+    out.append(fmt::format(" (HTTP {}", failure.http_status));
+    if (!id.empty()) out.append(", request ").append(Quotable(id));
+    out.append(")");
+  }
   if (!failure.verdict.remedy.empty()) out.append("; ").append(failure.verdict.remedy);
   return out;
 }

@@ -14,8 +14,9 @@ KEYS = sorted(
 )
 
 
-@pytest.fixture
-def filled(s3: Any) -> Any:
+@pytest.fixture(scope="module", params=["folder", "memory"])
+def filled(request: pytest.FixtureRequest, module_devstore: Any) -> Any:
+    s3 = module_devstore("mem:" if request.param == "memory" else None, "--bucket", "bucket").client()
     for key in KEYS:
         s3.put_object(Bucket="bucket", Key=key, Body=key.encode())
     return s3

@@ -10,7 +10,7 @@ import pytest
 from . import corpus, oracle
 from .harness import Sandbox, Server, devstore
 
-# Sorted as strings of bytes, "B" comes first and "a" before "a-b". Sorted with what follows them in a path, "a/" comes after "a-b/".
+# As strings of bytes, "B" comes first and "a" before "a-b". With what follows them in a path, "a/" comes after "a-b/".
 FOLDERS = ["a", "a-b", "a.b", "a0", "B"]
 
 
@@ -32,7 +32,7 @@ def session_sandbox(tmp_path_factory: pytest.TempPathFactory) -> Sandbox:
 
 @dataclass(frozen=True)
 class Photos:
-    """1,005 JPEGs of about 20 KB in five folders: as raw objects and packed, on disk and (the same files) in devstore's bucket `b`."""
+    """1,005 JPEGs of about 14 KB in five folders: raw and packed, on disk and (the same files) in devstore's bucket `b`."""
 
     raw: Path
     tar: Path
@@ -65,7 +65,7 @@ def server(photos: Photos, session_sandbox: Sandbox) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def big(session_sandbox: Sandbox) -> Iterator[tuple[Path, int]]:
-    """A devstore root with 3,000 JPEGs of 115 KB: `b/raw`, and `b/tar` in shards of 256 MiB. With the bytes of all images."""
+    """A devstore root with 3,000 JPEGs of 115 KB, `b/raw`, and `b/tar` in shards of 256 MiB; and the bytes of all images."""
     with tempfile.TemporaryDirectory(prefix="millrace-e2e-") as folder:
         root = Path(folder)
         session_sandbox.ok("synth", root / "b" / "raw", "--count", 3000, "--kb", 115, "--seed", 1, timeout=600)

@@ -67,7 +67,7 @@ def tar_samples(count: int, first: int = 0) -> list[Sample]:
                 "jpg": jpeg(first + n),
                 "cls": str(n % 7).encode(),
                 "json": b'{"n": %d}' % n,
-                "meta.v1.txt": ("größe %d\n" % n).encode(),
+                "meta.v1.txt": f"größe {n}\n".encode(),
                 "empty": b"",
             },
         )

@@ -62,14 +62,17 @@ class Result:
         return value
 
     def failed(self, code: int, *words: str) -> str:
-        """Asserts the exit status and that the message has each of these words (regular expressions, any case). Returns the message."""
+        """Asserts the exit status and that the message has each of these words (regular expressions). Returns the message."""
         assert self.code == code, f"{self}: expected exit status {code}"
         missing = [word for word in words if not re.search(word, self.err, re.IGNORECASE)]
         assert not missing, f"{self}: the message lacks {missing}"
         return self.err
 
     def __str__(self) -> str:
-        return f"millrace {' '.join(self.args)}\n  exit status {self.code} after {self.seconds:.1f} s\n  stdout: {self.out[:2000]}\n  stderr: {self.err[:2000]}"
+        return (
+            f"millrace {' '.join(self.args)}\n  exit status {self.code} after {self.seconds:.1f} s\n"
+            f"  stdout: {self.out[:2000]}\n  stderr: {self.err[:2000]}"
+        )
 
 
 def _check(result: Result) -> None:

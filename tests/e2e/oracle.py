@@ -1,7 +1,7 @@
 """What `millrace feed` must deliver, worked out without Millrace.
 
-Everything here follows the text of the interface: the order of the index, the naming of keys and fields, and the digest. It shares no code
-with the program, and uses Python's tarfile as its reader, so that a mistake has to be made twice, in two languages, to go unseen.
+Everything here follows the text of the interface: the order of the index, the names of keys and fields, and the digest. It
+shares no code with the program, and Python's tarfile is its reader, so that a mistake has to be made twice to go unseen.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def add(*digests: str) -> str:
 
 
 def find_order(samples: list[Sample], wanted: str, epoch: int = 0) -> tuple[int, ...] | None:
-    """The order of these few samples that has this digest: order[p] is the sample at position p. None = no order has it."""
+    """The order of these few samples that has this digest: order[p] is the sample at position p. None: no order has it."""
     hashes = [[sample_hash(s, epoch, p) for s in samples] for p in range(len(samples))]
     target = int(wanted, 16)
     for order in itertools.permutations(range(len(samples))):

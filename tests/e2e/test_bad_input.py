@@ -1,4 +1,4 @@
-"""Each mistake that a user makes, with the message that gets him further: the object, the operation, the remedy. Never a crash."""
+"""Each mistake that a user makes, with the message that gets him further: object, operation, remedy. Never a crash."""
 
 from __future__ import annotations
 

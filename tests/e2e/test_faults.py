@@ -1,4 +1,4 @@
-"""A store that misbehaves: the digest is right, or the run fails with a clear message. It never hangs and never delivers a wrong byte."""
+"""A store that misbehaves: the digest is right, or the run fails with a clear message. Never a hang, never a wrong byte."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_pack_survives_faults(photos: Photos, sandbox: Sandbox, tmp_path: Path, 
 
 
 def test_a_shard_that_cannot_be_written_is_not_left_behind(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
-    """The second shard's upload is refused for good: exit status 1, its name in the message, and no half shard to be seen."""
+    """The second shard's upload is refused for good: its name in the message, and no half shard to be seen."""
     (tmp_path / "root" / "out").mkdir(parents=True)
     fault = "* out/tar/*1.tar status=403"
     with devstore(sandbox, tmp_path / "root", faults=(fault,)) as server:

@@ -126,7 +126,7 @@ class TestStopAndResume:
 
 class TestKilled:
     def test_twenty_times_in_a_row(self, photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
-        """Each part starts where the last state of the parts before it says, is killed at a random moment, and leaves a state or none."""
+        """Each part starts where the last state of the parts before it says, is killed, and leaves a state or none."""
         how = {"shuffle": "window", "epochs": 8, "threads": 1, "size": 160}
         moments = random.Random(20)
         position, digests, samples, kills = None, [], 0, 0
