@@ -11,7 +11,7 @@ setup: ## install Debian packages and the Python environment .venv (root or sudo
 
 build: setup ## build the release: build/release/bin/millrace and the Python package in build/release/python
 	cmake --preset release
-	cmake --build --preset release
+	cmake --build --preset release --target millrace millrace_python
 
 demo: build ## train a model from S3, kill it, resume it, and prove that no sample was lost or repeated
 	examples/demo/run
@@ -23,6 +23,7 @@ check: ## quick look before a commit: format, lint of what changed, module table
 	@scripts/check
 
 bench: build ## measure, each figure beside its ceiling and its rival
+	cmake --build --preset release --target plan_bench decode_bench index_bench
 	@set -e; for bench in build/release/bin/*_bench; do echo "== $$bench"; $$bench; done
 	.venv/bin/python bench/feed_bench.py
 

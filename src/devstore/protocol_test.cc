@@ -404,8 +404,8 @@ TEST(S3Request, IsClassified) {
 }
 
 TEST(S3Request, ChecksNamesOfNewBuckets) {
-  for (const char* good : {"abc", "my-bucket.2", "000"}) EXPECT_TRUE(CheckNewBucketName(good).ok()) << good;
-  for (const std::string& bad : {std::string("ab"), std::string("Abc"), std::string("a_b"), std::string("-ab"), std::string("ab-"),
+  for (const char* good : {"b", "abc", "my-bucket.2", "000"}) EXPECT_TRUE(CheckNewBucketName(good).ok()) << good;
+  for (const std::string& bad : {std::string(), std::string("Abc"), std::string("a_b"), std::string("-ab"), std::string("ab-"),
                                  std::string("a..b"), std::string("1.2.3.4"), std::string(64, 'a'), std::string("a/b")}) {
     EXPECT_EQ(CodeOf(CheckNewBucketName(bad)), "InvalidBucketName") << bad;
   }

@@ -169,7 +169,7 @@ absl::StatusOr<S3Operation> ClassifyRequest(const S3Request& request) {
 
 absl::Status CheckNewBucketName(std::string_view name) {
   const auto plain = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); };
-  bool good = name.size() >= 3 && name.size() <= 63 && plain(name.front()) && plain(name.back()) &&
+  bool good = !name.empty() && name.size() <= 63 && plain(name.front()) && plain(name.back()) &&
               name.find("..") == std::string_view::npos;
   for (const char c : name) good = good && (plain(c) || c == '-' || c == '.');
   // Not in the form of an IPv4 address.
@@ -177,7 +177,7 @@ absl::Status CheckNewBucketName(std::string_view name) {
                   std::any_of(name.begin(), name.end(), [](char c) { return c != '.' && !absl::ascii_isdigit(c); }));
   if (good) return absl::OkStatus();
   return S3Error(S3Code::kInvalidBucketName,
-                 "The specified bucket is not valid: 3 to 63 lower-case letters, digits, '-' and '.', starting and ending with "
+                 "The specified bucket is not valid: 1 to 63 lower-case letters, digits, '-' and '.', starting and ending with "
                  "a letter or digit",
                  {{"BucketName", std::string(name)}});
 }

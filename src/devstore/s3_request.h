@@ -63,7 +63,7 @@ absl::StatusOr<S3Request> ParseS3Request(HttpRequestHead head);
 /// NotImplemented or MethodNotAllowed for what devstore does not offer.
 absl::StatusOr<S3Operation> ClassifyRequest(const S3Request& request);
 
-/// The rules of AWS for names of new buckets: InvalidBucketName.
+/// The rules of AWS for names of new buckets, but that one or two letters will do (`b` is handy): InvalidBucketName.
 absl::Status CheckNewBucketName(std::string_view name);
 
 /// A decimal number without sign, within [min, max]; nullopt otherwise.

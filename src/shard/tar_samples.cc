@@ -36,8 +36,9 @@ absl::Status TarSampleScanner::Feed(ByteSpan chunk, Sink sink) {
       HashUntil(chunk, field.offset + field.length);
       EndField();
     }
-    if (reader_.position() >= chunk_end) break;
+    if (ended_ || reader_.position() >= chunk_end) break;
     ASSIGN_OR_RETURN(const TarReader::Event event, reader_.Advance(chunk.subspan(reader_.position() - chunk_offset_)));
+    ended_ = event == TarReader::Event::kEnd;
     if (event != TarReader::Event::kMember) break;
     RETURN_IF_ERROR(AddMember(chunk, sink));
   }

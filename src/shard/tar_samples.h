@@ -52,6 +52,7 @@ class TarSampleScanner {
 
   TarReader reader_;
   uint64_t chunk_offset_ = 0;  // of the chunk that is being fed
+  bool ended_ = false;         // what follows is ignored
   TarSample sample_;           // no fields: none begun
   std::string label_;
   bool in_field_ = false;      // the end of the latest field has not been reached yet

@@ -129,6 +129,7 @@ def test_an_outage_ends_in_an_error(photos: Photos, sandbox: Sandbox, server: Se
     result.failed(1, r"b/tar/.*1\.tar", word)
 
 
+@pytest.mark.slow
 def test_the_server_goes_away(photos: Photos, sandbox: Sandbox, server: Server) -> None:
     """Nobody listens any more: an error that names the address, not a wait without end."""
     with devstore(sandbox, photos.root) as gone:

@@ -145,8 +145,8 @@ class TestStalls:
         assert sum(seconds for name, seconds in waited.items() if name in NETWORK) >= 0.5 * sum(waited.values()), report
 
     def test_throttling_is_named(self, photos: Photos, sandbox: Sandbox, server: Server) -> None:
-        with devstore(sandbox, photos.root, "--rate-per-prefix", 25) as slow:
-            report = sandbox.feed("s3://b/raw", shuffle="global", env=slow.env(), stop_after=600, timeout=120)
+        with devstore(sandbox, photos.root, "--rate-per-prefix", 40) as slow:
+            report = sandbox.feed("s3://b/raw", shuffle="global", env=slow.env(), stop_after=300, timeout=120)
         assert cause(report["bottleneck"]) == "throttling", report
 
     def test_a_slow_body_is_named(self, photos: Photos, sandbox: Sandbox, server: Server) -> None:
