@@ -4,8 +4,12 @@
 
 add_library(millrace_flags INTERFACE)
 target_include_directories(millrace_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
-target_compile_options(millrace_flags INTERFACE -Wall -Wextra -Wshadow=local -Wnon-virtual-dtor -Wimplicit-fallthrough
-  -Wno-missing-field-initializers)  # designated initialisers leave the defaults to the struct
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(shadow -Wshadow=local)
+endif()
+# Designated initialisers leave the defaults to the struct, hence no warning of missing ones.
+target_compile_options(millrace_flags INTERFACE -Wall -Wextra ${shadow} -Wnon-virtual-dtor -Wimplicit-fallthrough
+  -Wno-missing-field-initializers)
 if(MILLRACE_SANITIZE)
   target_compile_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE} -fno-omit-frame-pointer -g1)
   target_link_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE})
@@ -43,6 +47,9 @@ function(millrace_test name)
   foreach(dep ${ARG_DEPS})
     target_link_libraries(${target} PRIVATE millrace_${dep})
   endforeach()
+  if(MILLRACE_SANITIZE MATCHES "thread")
+    target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/toolchain/tsan_suppressions.cc)
+  endif()
   gtest_discover_tests(${target} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${label} TIMEOUT 300
     ENVIRONMENT "MILLRACE_SOURCE_DIR=${CMAKE_SOURCE_DIR};MILLRACE_BINARY_DIR=${CMAKE_BINARY_DIR}")

@@ -51,9 +51,8 @@ class Devstore:
         self.root = root
         self._stderr = stderr
         with stderr.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [str(binary), "devstore", root, "--port", "0", *arguments], stdout=subprocess.PIPE, stderr=errors, text=True
-            )
+            command = [str(binary), "devstore", root, "--port", "0", *arguments]
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         self.ca_file = ""
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -81,7 +80,8 @@ class Devstore:
         """A boto3 client without retries; `config` goes to botocore.config.Config, `region_name` included."""
         from botocore.config import Config  # type: ignore[import-untyped]
 
-        settings: dict[str, Any] = {"retries": {"total_max_attempts": 1}, "region_name": "us-east-1", "read_timeout": 30}
+        settings: dict[str, Any] = {"region_name": "us-east-1", "read_timeout": 30}
+        settings["retries"] = {"total_max_attempts": 1}
         return boto3_session().client(
             "s3",
             endpoint_url=self.url,

@@ -16,20 +16,22 @@ namespace millrace::cli {
 
 namespace {
 
-constexpr const char* kFooter = R"(A folder as ROOT: its sub-folders are buckets, the files below them objects; what devstore must remember besides
+constexpr const char* kFooter =
+    R"(A folder as ROOT: its sub-folders are buckets, the files below them objects; what devstore must remember besides
 lies in ROOT/.devstore. "mem:" keeps everything in memory. Without keys of your own, clients use
   AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret AWS_REGION=us-east-1
 
---fault 'METHOD KEYGLOB ACTION [p=0.3] [after=N] [count=N] [from=S] [until=S]', repeatable: the first rule that matches and wins
-its draw acts. METHOD may be *. KEYGLOB matches bucket/key (a listing: bucket/ + prefix); its * crosses '/', a space is %20.
-  status=503        an error, nothing is done         cut=head|BYTES    the connection ends (FIN) before the head or in the body
-  retry-after=S     503 with that header              reset=head|BYTES  the same by RST
-  limit=N           503 beyond N requests a second    flip=BYTE         one bit of the body is wrong
-  delay-ms=N        before the answer                 wrong-range       bytes and Content-Range of another range
-  rate=N            bytes a second                    new-etag          the object's ETag changes for good
-  stall=BYTES:MS    a pause within the body           error-in-200      an <Error> under status 200, nothing is done
-Draws and delays are hashes of (seed, method, key, range, attempt): the same run has the same faults. p is the chance of each draw;
-after and count count matches and firings of the rule, from and until seconds since its first match.
+--fault 'METHOD KEYGLOB ACTION [p=0.3] [after=N] [count=N] [from=S] [until=S]', repeatable: the first rule that matches
+and wins its draw acts. METHOD may be *. KEYGLOB matches bucket/key (a listing: bucket/ + prefix); its * crosses '/', a
+space is %20.
+  status=503      an error, nothing is done        cut=head|BYTES    ends the connection (FIN) before the head, in the body
+  retry-after=S   503 with that header             reset=head|BYTES  the same by RST
+  limit=N         503 beyond N requests a second   flip=BYTE         one bit of the body is wrong
+  delay-ms=N      before the answer                wrong-range       bytes and Content-Range of another range
+  rate=N          bytes a second                   new-etag          the object's ETag changes for good
+  stall=BYTES:MS  a pause within the body          error-in-200      an <Error> under status 200, nothing is done
+Draws and delays are hashes of (seed, method, key, range, attempt): the same run has the same faults. p is the chance of
+each draw; after and count count matches and firings of the rule, from and until seconds since its first match.
 
 Examples:
   millrace devstore data --port 9000
@@ -75,16 +77,20 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
   command->add_option("root", options.root, "Folder to serve, or mem:")->required();
   command->add_option("--host", options.host, "Address to listen on")->capture_default_str();
   command->add_option("--port", options.port, "0: any free one")->capture_default_str();
-  command->add_option("--threads", options.threads, "Event loops; 0: as many as CPUs, at most 2")->capture_default_str();
+  command->add_option("--threads", options.threads, "Event loops; 0: as many as CPUs, at most 2")
+      ->capture_default_str();
   command->add_flag("--tls", options.tls, "Serve https with a certificate made now; its CA file is printed");
-  command->add_option("--access-key", options.access_key, "The access key id that clients must use")->capture_default_str();
+  command->add_option("--access-key", options.access_key, "The access key id that clients must use")
+      ->capture_default_str();
   command->add_option("--secret-key", options.secret_key, "Its secret");
   command->add_flag("--anonymous", options.anonymous, "Do not check signatures");
   command->add_option("--region", options.region, "The region that requests must be signed for")->capture_default_str();
-  command->add_option("--bucket", options.buckets, "Make this bucket at the start; repeatable")->allow_extra_args(false);
+  command->add_option("--bucket", options.buckets, "Make this bucket at the start; repeatable")
+      ->allow_extra_args(false);
   command->add_option("--first-byte-ms", options.latency.first_byte_ms, "Median time to the first byte, log-normal")
       ->capture_default_str();
-  command->add_option("--first-byte-sigma", options.latency.first_byte_sigma, "Sigma of its logarithm")->capture_default_str();
+  command->add_option("--first-byte-sigma", options.latency.first_byte_sigma, "Sigma of its logarithm")
+      ->capture_default_str();
   command->add_option("--first-byte-tail-ms", options.latency.tail_ms, "Time to the first byte of slow requests");
   command->add_option("--tail-fraction", options.latency.tail_fraction, "Share of slow requests, 0 to 1");
   command->add_option("--bandwidth", flags->bandwidth, "Bytes a second of each connection, e.g. 50MiB");
@@ -99,7 +105,8 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
 }  // namespace
 
 void AddDevstore(CLI::App& app, Action* run) {
-  CLI::App* command = app.add_subcommand("devstore", "Serve a folder or memory as S3, with latency and faults, for tests");
+  CLI::App* command =
+      app.add_subcommand("devstore", "Serve a folder or memory as S3, with latency and faults, for tests");
   auto flags = std::make_shared<DevstoreFlags>();
   AddOptions(command, flags.get());
   command->callback([flags, run] {

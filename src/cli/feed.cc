@@ -41,7 +41,7 @@ struct FeedFlags {
   uint64_t world = 1;
   std::string last = "pad";
   uint64_t stop_after = 0;
-  std::string resume;
+  std::optional<std::string> resume;
   std::string state;
   std::string digest_of = "raw";
   std::string bad_samples = "fail";
@@ -88,8 +88,8 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   options.rank = flags.rank;
   options.world = flags.world;
   ASSIGN_OR_RETURN(options.last, ParseLastBatch(flags.last));
-  if (!flags.resume.empty()) {
-    ASSIGN_OR_RETURN(options.start, Position::Parse(flags.resume));
+  if (flags.resume) {
+    ASSIGN_OR_RETURN(options.start, Position::Parse(*flags.resume));
   }
   const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
   if (!memory.ok()) return Annotate(memory.status(), "--memory");

@@ -40,7 +40,12 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, const PackOptions& ch
 
 absl::Status RunPack(const PackFlags& flags) {
   PackOptions options;
-  ASSIGN_OR_RETURN(options.shard_bytes, ParseSize(flags.shard_size));
+  const absl::StatusOr<uint64_t> shard_bytes = ParseSize(flags.shard_size);
+  if (!shard_bytes.ok() || *shard_bytes == 0) {
+    return Annotate(shard_bytes.ok() ? absl::InvalidArgumentError("it must be positive") : shard_bytes.status(),
+                    "--shard-size");
+  }
+  options.shard_bytes = *shard_bytes;
   options.force = flags.force;
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const PackReport report, PackAll(flags, options));

@@ -136,15 +136,13 @@ void ExpectNoticed(std::string bad, const std::string& expected, std::string_vie
 TEST(Index, EveryFlippedByteIsNoticed) {
   Rng rng(HashKey(10, {6}));
   for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects}) {
-    const Model model = RandomModel(kind, 70, rng);
+    const Model model = RandomModel(kind, 40, rng);  // two blocks of samples
     const std::string good = Bytes(model);
     const std::string expected = Describe(model);
     for (size_t at = 0; at < good.size(); ++at) {
-      for (const int flip : {0x01, 0x80, 0xff}) {
-        std::string bad = good;
-        bad[at] = static_cast<char>(bad[at] ^ flip);
-        ExpectNoticed(bad, expected, fmt::format("byte {}", at));
-      }
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 + rng.Below(255)));
+      ExpectNoticed(bad, expected, fmt::format("byte {}", at));
     }
   }
 }

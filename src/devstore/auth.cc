@@ -40,7 +40,8 @@ absl::Status ParseCredential(std::string_view text, Claim* claim) {
   const std::vector<std::string> items = absl::StrSplit(ToAbsl(text), '/');
   // An access key may contain slashes; the scope is the last four.
   if (items.size() < 5 || items.back() != "aws4_request") {
-    return Malformed(claim->presigned, "the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".");
+    return Malformed(claim->presigned,
+                     "the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".");
   }
   const size_t n = items.size();
   claim->day = items[n - 4];
@@ -57,7 +58,8 @@ absl::StatusOr<Claim> ParseHeader(std::string_view header) {
   Claim claim;
   std::string credential;
   for (const absl::string_view item : absl::StrSplit(ToAbsl(header.substr(kAlgorithm.size())), ',')) {
-    const std::pair<std::string, std::string> pair = absl::StrSplit(absl::StripAsciiWhitespace(item), absl::MaxSplits('=', 1));
+    const std::pair<std::string, std::string> pair =
+        absl::StrSplit(absl::StripAsciiWhitespace(item), absl::MaxSplits('=', 1));
     if (pair.first == "Credential") credential = pair.second;
     if (pair.first == "SignedHeaders") claim.signed_headers = absl::StrSplit(pair.second, ';', absl::SkipEmpty());
     if (pair.first == "Signature") claim.signature = pair.second;
@@ -75,11 +77,13 @@ absl::StatusOr<Claim> ParsePresigned(const S3Request& request) {
   if (request.ParameterOr("X-Amz-Algorithm") != kAlgorithm) {
     return Malformed(true, "X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"");
   }
-  for (const char* name : {"X-Amz-Credential", "X-Amz-Signature", "X-Amz-Date", "X-Amz-SignedHeaders", "X-Amz-Expires"}) {
+  for (const char* name :
+       {"X-Amz-Credential", "X-Amz-Signature", "X-Amz-Date", "X-Amz-SignedHeaders", "X-Amz-Expires"}) {
     if (request.ParameterOr(name).empty()) {
-      return Malformed(true,
-                       "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, "
-                       "X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.");
+      return Malformed(
+          true,
+          "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, "
+          "X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.");
     }
   }
   RETURN_IF_ERROR(ParseCredential(request.ParameterOr("X-Amz-Credential"), &claim));
@@ -102,8 +106,8 @@ absl::Status CheckScope(const Claim& claim, const AuthSettings& settings) {
 }
 
 absl::StatusOr<absl::Time> RequestTime(const S3Request& request, const Claim& claim) {
-  const std::string text = claim.presigned ? request.ParameterOr("X-Amz-Date")
-                                           : std::string(request.Header("x-amz-date").value_or(""));
+  const std::string text =
+      claim.presigned ? request.ParameterOr("X-Amz-Date") : std::string(request.Header("x-amz-date").value_or(""));
   absl::Time time;
   if (!absl::ParseTime("%E4Y%m%dT%H%M%SZ", text, &time, nullptr)) {
     return claim.presigned
@@ -111,8 +115,9 @@ absl::StatusOr<absl::Time> RequestTime(const S3Request& request, const Claim& cl
                : S3Error(S3Code::kAccessDenied, "AWS authentication requires a valid Date or x-amz-date header");
   }
   if (!absl::StartsWith(text, claim.day)) {
-    return Malformed(claim.presigned, fmt::format("Invalid credential date \"{}\". This date is not the same as X-Amz-Date: \"{}\".",
-                                                  claim.day, text.substr(0, 8)));
+    return Malformed(claim.presigned,
+                     fmt::format("Invalid credential date \"{}\". This date is not the same as X-Amz-Date: \"{}\".",
+                                 claim.day, text.substr(0, 8)));
   }
   return time;
 }
@@ -120,19 +125,22 @@ absl::StatusOr<absl::Time> RequestTime(const S3Request& request, const Claim& cl
 absl::Status CheckTime(const S3Request& request, const Claim& claim, absl::Time time, absl::Time now) {
   if (claim.presigned) {
     const auto expiry = ParseDecimal(request.ParameterOr("X-Amz-Expires"), 0, kMaxExpiry);
-    if (!expiry) return Malformed(true, "X-Amz-Expires must be a non-negative number of seconds, at most a week (604800)");
+    if (!expiry)
+      return Malformed(true, "X-Amz-Expires must be a non-negative number of seconds, at most a week (604800)");
     if (now > time + absl::Seconds(static_cast<int64_t>(*expiry))) {
-      return S3Error(S3Code::kAccessDenied, "Request has expired",
-                     {{"X-Amz-Expires", std::to_string(*expiry)},
-                      {"Expires", absl::FormatTime(absl::RFC3339_sec, time + absl::Seconds(static_cast<int64_t>(*expiry)),
-                                                   absl::UTCTimeZone())},
-                      {"ServerTime", absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone())}});
+      return S3Error(
+          S3Code::kAccessDenied, "Request has expired",
+          {{"X-Amz-Expires", std::to_string(*expiry)},
+           {"Expires", absl::FormatTime(absl::RFC3339_sec, time + absl::Seconds(static_cast<int64_t>(*expiry)),
+                                        absl::UTCTimeZone())},
+           {"ServerTime", absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone())}});
     }
     if (time > now + kMaxSkew) return S3Error(S3Code::kAccessDenied, "Request is not yet valid");
     return absl::OkStatus();
   }
   if (now - time <= kMaxSkew && time - now <= kMaxSkew) return absl::OkStatus();
-  return S3Error(S3Code::kRequestTimeTooSkewed, "The difference between the request time and the current time is too large.",
+  return S3Error(S3Code::kRequestTimeTooSkewed,
+                 "The difference between the request time and the current time is too large.",
                  {{"RequestTime", AmzDate(time)},
                   {"ServerTime", absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone())},
                   {"MaxAllowedSkewMilliseconds", std::to_string(absl::ToInt64Milliseconds(kMaxSkew))}});
@@ -169,10 +177,11 @@ absl::StatusOr<std::string> PayloadHash(const S3Request& request, bool presigned
     return S3Error(S3Code::kInvalidRequest, "Missing required header for this request: x-amz-content-sha256");
   }
   if (IsPayloadHash(*header)) return std::string(*header);
-  return S3Error(S3Code::kInvalidArgument,
-                 "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, "
-                 "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, STREAMING-UNSIGNED-PAYLOAD-TRAILER or a valid sha256 value.",
-                 {{"ArgumentName", "x-amz-content-sha256"}, {"ArgumentValue", std::string(*header)}});
+  return S3Error(
+      S3Code::kInvalidArgument,
+      "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, "
+      "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, STREAMING-UNSIGNED-PAYLOAD-TRAILER or a valid sha256 value.",
+      {{"ArgumentName", "x-amz-content-sha256"}, {"ArgumentValue", std::string(*header)}});
 }
 
 /// The target without the parameter that carries the signature itself.
@@ -205,11 +214,13 @@ absl::StatusOr<AuthResult> Authenticate(const S3Request& request, const AuthSett
   const bool presigned = !header && (request.Has("X-Amz-Algorithm") || request.Has("X-Amz-Signature"));
   AuthResult result;
   if (settings.anonymous) {
-    if (const auto hash = request.Header("x-amz-content-sha256"); hash && IsPayloadHash(*hash)) result.payload_hash = *hash;
+    if (const auto hash = request.Header("x-amz-content-sha256"); hash && IsPayloadHash(*hash))
+      result.payload_hash = *hash;
     return result;
   }
   if (!header && !presigned) {
-    return S3Error(S3Code::kAccessDenied, "Access Denied: the request is not signed, and devstore runs without --anonymous");
+    return S3Error(S3Code::kAccessDenied,
+                   "Access Denied: the request is not signed, and devstore runs without --anonymous");
   }
   ASSIGN_OR_RETURN(const Claim claim, presigned ? ParsePresigned(request) : ParseHeader(*header));
   RETURN_IF_ERROR(CheckScope(claim, settings));
@@ -228,18 +239,20 @@ absl::StatusOr<AuthResult> Authenticate(const S3Request& request, const AuthSett
   const std::string target = presigned ? WithoutSignature(request.head.target) : request.head.target;
   std::string to_sign;
   const auto matches = [&](const std::string& as_sent) {
-    const std::string canonical = CanonicalRequest(request.head.method, as_sent, request.head.headers, claim.signed_headers,
-                                                   result.payload_hash);
+    const std::string canonical =
+        CanonicalRequest(request.head.method, as_sent, request.head.headers, claim.signed_headers, result.payload_hash);
     to_sign = StringToSign(canonical, result.time, claim.scope);
-    return EqualConstantTime(Signature(to_sign, settings.credentials.secret_key, result.time, claim.scope), claim.signature);
+    return EqualConstantTime(Signature(to_sign, settings.credentials.secret_key, result.time, claim.scope),
+                             claim.signature);
   };
   if (!matches(target)) {
     const std::string normalised = NormalisedTarget(target);
     if (normalised == target || !matches(normalised)) {
-      return S3Error(S3Code::kSignatureDoesNotMatch,
-                     "The request signature we calculated does not match the signature you provided. Check your key and signing "
-                     "method.",
-                     {{"AWSAccessKeyId", claim.access_key}, {"StringToSign", to_sign}});
+      return S3Error(
+          S3Code::kSignatureDoesNotMatch,
+          "The request signature we calculated does not match the signature you provided. Check your key and signing "
+          "method.",
+          {{"AWSAccessKeyId", claim.access_key}, {"StringToSign", to_sign}});
     }
   }
   result.is_signed = true;

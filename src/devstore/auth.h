@@ -25,8 +25,8 @@ struct AuthResult {
   std::string signature;
 };
 
-/// Checks a request's Signature Version 4, in the Authorization header or in the query (presigned). Pure. The errors of S3:
-/// AccessDenied, InvalidAccessKeyId, SignatureDoesNotMatch, RequestTimeTooSkewed, AuthorizationHeaderMalformed ...
+/// Checks a request's Signature Version 4, in the Authorization header or in the query (presigned). Pure. The errors of
+/// S3: AccessDenied, InvalidAccessKeyId, SignatureDoesNotMatch, RequestTimeTooSkewed, AuthorizationHeaderMalformed ...
 absl::StatusOr<AuthResult> Authenticate(const S3Request& request, const AuthSettings& settings, absl::Time now);
 
 }  // namespace millrace

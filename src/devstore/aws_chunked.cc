@@ -53,14 +53,17 @@ absl::Status AwsChunkedDecoder::Update(ByteSpan bytes, absl::FunctionRef<absl::S
 
 absl::Status AwsChunkedDecoder::OnLine(std::string_view line) {
   switch (state_) {
-    case State::kChunkHead: return OnChunkHead(line);
+    case State::kChunkHead:
+      return OnChunkHead(line);
     case State::kDataEnd:
       if (!line.empty()) return BadFraming("a chunk is longer than it says");
       state_ = State::kChunkHead;
       return CheckChunk();
-    case State::kTrailer: return OnTrailerLine(line);
+    case State::kTrailer:
+      return OnTrailerLine(line);
     case State::kData:
-    case State::kDone: break;
+    case State::kDone:
+      break;
   }
   return absl::OkStatus();
 }
@@ -73,7 +76,8 @@ absl::Status AwsChunkedDecoder::OnChunkHead(std::string_view line) {
   if (error != std::errc() || end != size_text.data() + size_text.size() || left_ > kMaxChunk) {
     return BadFraming("a chunk's size is no hexadecimal number");
   }
-  const std::string_view extension = semicolon == std::string_view::npos ? std::string_view() : line.substr(semicolon + 1);
+  const std::string_view extension =
+      semicolon == std::string_view::npos ? std::string_view() : line.substr(semicolon + 1);
   chunk_signature_ = extension.starts_with(kSignature) ? extension.substr(kSignature.size()) : std::string_view();
   if (left_ > 0) {
     state_ = State::kData;
@@ -125,9 +129,10 @@ absl::Status AwsChunkedDecoder::CheckSignature(std::string_view kind, std::strin
                   signing_->scope.service, signing_->previous_signature, hashes);
   std::string expected = Signature(to_sign, signing_->secret_key, signing_->time, signing_->scope);
   if (!EqualConstantTime(expected, given)) {
-    return S3Error(S3Code::kSignatureDoesNotMatch,
-                   "The chunk signature we calculated does not match the signature you provided. Check your key and signing "
-                   "method.");
+    return S3Error(
+        S3Code::kSignatureDoesNotMatch,
+        "The chunk signature we calculated does not match the signature you provided. Check your key and signing "
+        "method.");
   }
   signing_->previous_signature = std::move(expected);
   return absl::OkStatus();

@@ -36,7 +36,8 @@ class AwsChunkedDecoder {
   AwsChunkedDecoder(std::optional<Signing> signing, bool expects_trailer)
       : signing_(std::move(signing)), expects_trailer_(expects_trailer) {}
 
-  /// Takes the next bytes and hands on their payload. IncompleteBody for bad framing, SignatureDoesNotMatch for a bad chain.
+  /// Takes the next bytes and hands on their payload. IncompleteBody for bad framing, SignatureDoesNotMatch for a bad
+  /// chain.
   absl::Status Update(ByteSpan bytes, absl::FunctionRef<absl::Status(ByteSpan)> out);
 
   /// IncompleteBody when the last chunk has not come.

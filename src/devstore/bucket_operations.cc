@@ -13,7 +13,9 @@ namespace {
 constexpr uint64_t kMaxKeys = 1000;
 
 /// AWS writes whole seconds.
-std::string XmlSeconds(int64_t unix_s) { return FormatXmlTime(unix_s * 1000); }
+std::string XmlSeconds(int64_t unix_s) {
+  return FormatXmlTime(unix_s * 1000);
+}
 
 absl::StatusOr<ListingQuery> QueryOf(const S3Request& request) {
   ListingQuery query;
@@ -87,10 +89,11 @@ Reply CreateBucket(OperationContext& context, const S3Request& request, std::str
   if (!body.empty()) {
     ASSIGN_OR_RETURN(const std::string region, ParseLocationConstraint(body));
     if (!region.empty() && region != context.region) {
-      return S3Error(S3Code::kIllegalLocationConstraint,
-                     fmt::format("The {} location constraint is incompatible for the region specific endpoint this request was "
-                                 "sent to.",
-                                 region));
+      return S3Error(
+          S3Code::kIllegalLocationConstraint,
+          fmt::format("The {} location constraint is incompatible for the region specific endpoint this request was "
+                      "sent to.",
+                      region));
     }
   }
   RETURN_IF_ERROR(context.storage.CreateBucket(request.bucket));
@@ -114,12 +117,14 @@ Reply HeadBucket(OperationContext& context, const S3Request& request) {
 
 Reply GetBucketLocation(OperationContext& context, const S3Request& request) {
   RETURN_IF_ERROR(context.storage.CheckBucket(request.bucket));
-  const std::string region = context.region == "us-east-1" ? "" : context.region;  // AWS's oldest region has no name here
+  const std::string region =
+      context.region == "us-east-1" ? "" : context.region;  // AWS's oldest region has no name here
   HttpReply reply;
   reply.headers.Add("Content-Type", "application/xml");
-  reply.body.push_back(SendText{fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<LocationConstraint "
-                                            "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{}</LocationConstraint>",
-                                            XmlEscape(region))});
+  reply.body.push_back(
+      SendText{fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<LocationConstraint "
+                           "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{}</LocationConstraint>",
+                           XmlEscape(region))});
   return reply;
 }
 
@@ -179,7 +184,8 @@ Reply DeleteObjects(OperationContext& context, const S3Request& request, std::st
   RETURN_IF_ERROR(context.storage.CheckBucket(request.bucket));
   ASSIGN_OR_RETURN(const auto algorithm, AnnouncedChecksum(request));
   if (!request.Header("content-md5") && !algorithm) {
-    return S3Error(S3Code::kInvalidRequest, "Missing required header for this request: Content-MD5 OR x-amz-checksum-*");
+    return S3Error(S3Code::kInvalidRequest,
+                   "Missing required header for this request: Content-MD5 OR x-amz-checksum-*");
   }
   const auto parsed = ParseDeleteObjectsXml(body);
   if (!parsed.ok() || parsed->keys.empty() || parsed->keys.size() > kMaxKeys) {

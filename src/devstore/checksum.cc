@@ -19,20 +19,28 @@ std::string BigEndianBase64(T value) {
 
 std::string_view ChecksumName(ChecksumAlgorithm algorithm) {
   switch (algorithm) {
-    case ChecksumAlgorithm::kCrc32: return "CRC32";
-    case ChecksumAlgorithm::kCrc32c: return "CRC32C";
-    case ChecksumAlgorithm::kCrc64Nvme: return "CRC64NVME";
-    case ChecksumAlgorithm::kSha256: return "SHA256";
+    case ChecksumAlgorithm::kCrc32:
+      return "CRC32";
+    case ChecksumAlgorithm::kCrc32c:
+      return "CRC32C";
+    case ChecksumAlgorithm::kCrc64Nvme:
+      return "CRC64NVME";
+    case ChecksumAlgorithm::kSha256:
+      return "SHA256";
   }
   return "";
 }
 
 std::string_view ChecksumHeader(ChecksumAlgorithm algorithm) {
   switch (algorithm) {
-    case ChecksumAlgorithm::kCrc32: return "x-amz-checksum-crc32";
-    case ChecksumAlgorithm::kCrc32c: return "x-amz-checksum-crc32c";
-    case ChecksumAlgorithm::kCrc64Nvme: return "x-amz-checksum-crc64nvme";
-    case ChecksumAlgorithm::kSha256: return "x-amz-checksum-sha256";
+    case ChecksumAlgorithm::kCrc32:
+      return "x-amz-checksum-crc32";
+    case ChecksumAlgorithm::kCrc32c:
+      return "x-amz-checksum-crc32c";
+    case ChecksumAlgorithm::kCrc64Nvme:
+      return "x-amz-checksum-crc64nvme";
+    case ChecksumAlgorithm::kSha256:
+      return "x-amz-checksum-sha256";
   }
   return "";
 }
@@ -49,19 +57,30 @@ std::optional<ChecksumAlgorithm> FindChecksumAlgorithm(std::string_view name_or_
 
 void ChecksumStream::Update(ByteSpan bytes) {
   switch (algorithm_) {
-    case ChecksumAlgorithm::kCrc32: crc_ = Crc32(bytes, static_cast<uint32_t>(crc_)); break;
-    case ChecksumAlgorithm::kCrc32c: crc_ = Crc32c(bytes, static_cast<uint32_t>(crc_)); break;
-    case ChecksumAlgorithm::kCrc64Nvme: crc_ = Crc64Nvme(bytes, crc_); break;
-    case ChecksumAlgorithm::kSha256: sha256_.Update(bytes); break;
+    case ChecksumAlgorithm::kCrc32:
+      crc_ = Crc32(bytes, static_cast<uint32_t>(crc_));
+      break;
+    case ChecksumAlgorithm::kCrc32c:
+      crc_ = Crc32c(bytes, static_cast<uint32_t>(crc_));
+      break;
+    case ChecksumAlgorithm::kCrc64Nvme:
+      crc_ = Crc64Nvme(bytes, crc_);
+      break;
+    case ChecksumAlgorithm::kSha256:
+      sha256_.Update(bytes);
+      break;
   }
 }
 
 std::string ChecksumStream::Finish() {
   switch (algorithm_) {
     case ChecksumAlgorithm::kCrc32:
-    case ChecksumAlgorithm::kCrc32c: return BigEndianBase64(static_cast<uint32_t>(crc_));
-    case ChecksumAlgorithm::kCrc64Nvme: return BigEndianBase64(crc_);
-    case ChecksumAlgorithm::kSha256: break;
+    case ChecksumAlgorithm::kCrc32c:
+      return BigEndianBase64(static_cast<uint32_t>(crc_));
+    case ChecksumAlgorithm::kCrc64Nvme:
+      return BigEndianBase64(crc_);
+    case ChecksumAlgorithm::kSha256:
+      break;
   }
   return Base64Encode(sha256_.Finish());
 }
@@ -70,7 +89,8 @@ absl::StatusOr<std::string> CompositeChecksum(ChecksumAlgorithm algorithm, const
   ChecksumStream stream(algorithm);
   for (const std::string& part : parts) {
     std::string raw;
-    if (!absl::Base64Unescape(part, &raw)) return S3Error(S3Code::kInvalidRequest, "A part's checksum is not valid base64");
+    if (!absl::Base64Unescape(part, &raw))
+      return S3Error(S3Code::kInvalidRequest, "A part's checksum is not valid base64");
     stream.Update(AsBytes(raw));
   }
   return stream.Finish() + "-" + std::to_string(parts.size());

@@ -26,8 +26,8 @@ std::optional<ChecksumAlgorithm> FindChecksumAlgorithm(std::string_view name_or_
 
 struct Checksum {
   ChecksumAlgorithm algorithm = ChecksumAlgorithm::kCrc32;
-  std::string value;        // base64; of a composite one with "-parts" behind it
-  bool composite = false;   // a checksum of the parts' checksums
+  std::string value;       // base64; of a composite one with "-parts" behind it
+  bool composite = false;  // a checksum of the parts' checksums
 };
 
 /// A checksum of a stream. Not thread-safe.

@@ -65,13 +65,14 @@ absl::StatusOr<ByteRange> ParseCopyRange(std::string_view header, uint64_t objec
   const std::optional<uint64_t> first = text ? ParseDecimal(text->first, 0, kMax) : std::nullopt;
   const std::optional<uint64_t> last = text ? ParseDecimal(text->last, 0, kMax) : std::nullopt;
   if (!first || !last || *first > *last) {
-    return S3Error(S3Code::kInvalidArgument,
-                   "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the "
-                   "zero-based offsets of the first and last bytes to copy");
+    return S3Error(
+        S3Code::kInvalidArgument,
+        "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the "
+        "zero-based offsets of the first and last bytes to copy");
   }
   if (*last >= object_size) {
-    return S3Error(S3Code::kInvalidRange, "Range specified is not valid for source object of size: " +
-                                              std::to_string(object_size));
+    return S3Error(S3Code::kInvalidRange,
+                   "Range specified is not valid for source object of size: " + std::to_string(object_size));
   }
   return ByteRange{*first, *last - *first + 1};
 }
@@ -111,9 +112,10 @@ absl::StatusOr<WriteConditions> ParseWriteConditions(const S3Request& request) {
   WriteConditions conditions;
   if (const auto none_match = request.Header("if-none-match")) {
     if (*none_match != "*") {
-      return S3Error(S3Code::kNotImplemented,
-                     "A header you provided implies functionality that is not implemented: If-None-Match of a write takes only *",
-                     {{"Header", "If-None-Match"}});
+      return S3Error(
+          S3Code::kNotImplemented,
+          "A header you provided implies functionality that is not implemented: If-None-Match of a write takes only *",
+          {{"Header", "If-None-Match"}});
     }
     conditions.only_if_absent = true;
   }

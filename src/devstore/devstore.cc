@@ -30,7 +30,8 @@ absl::Status CheckOptions(const DevstoreOptions& options) {
   if (!within(latency.first_byte_ms, 0, kMaxMs) || !within(latency.tail_ms, 0, kMaxMs)) {
     return absl::InvalidArgumentError("the first byte's time must be 0 to 86400000 ms");
   }
-  if (!within(latency.first_byte_sigma, 0, 10)) return absl::InvalidArgumentError("the first byte's sigma must be 0 to 10");
+  if (!within(latency.first_byte_sigma, 0, 10))
+    return absl::InvalidArgumentError("the first byte's sigma must be 0 to 10");
   if (!within(latency.tail_fraction, 0, 1)) return absl::InvalidArgumentError("the tail's fraction must be 0 to 1");
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(fmt::format("threads must be 0 to {}", kMaxThreads));
@@ -45,7 +46,8 @@ absl::Status CheckOptions(const DevstoreOptions& options) {
 absl::StatusOr<std::string> WriteCaFile(const std::string& pem) {
   std::string folder = (std::filesystem::temp_directory_path() / "millrace-devstore-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {
-    return absl::InternalError(fmt::format("cannot make a folder for the CA file like {}: {}", folder, strerror(errno)));
+    return absl::InternalError(
+        fmt::format("cannot make a folder for the CA file like {}: {}", folder, strerror(errno)));
   }
   const std::string path = folder + "/ca.pem";
   RETURN_IF_ERROR(WriteTextFile(path, pem));
@@ -108,13 +110,19 @@ absl::StatusOr<std::unique_ptr<Devstore>> Devstore::Start(DevstoreOptions option
 
 std::string Devstore::url() const {
   const bool ipv6 = impl_->host.find(':') != std::string::npos;
-  return fmt::format("{}://{}{}{}:{}", impl_->ca_file.empty() ? "http" : "https", ipv6 ? "[" : "", impl_->host, ipv6 ? "]" : "",
-                     impl_->server->port());
+  return fmt::format("{}://{}{}{}:{}", impl_->ca_file.empty() ? "http" : "https", ipv6 ? "[" : "", impl_->host,
+                     ipv6 ? "]" : "", impl_->server->port());
 }
 
-uint16_t Devstore::port() const { return impl_->server->port(); }
-const std::string& Devstore::ca_file() const { return impl_->ca_file; }
+uint16_t Devstore::port() const {
+  return impl_->server->port();
+}
+const std::string& Devstore::ca_file() const {
+  return impl_->ca_file;
+}
 
-std::map<std::pair<std::string, int>, uint64_t> Devstore::counters() const { return impl_->service->counters(); }
+std::map<std::pair<std::string, int>, uint64_t> Devstore::counters() const {
+  return impl_->service->counters();
+}
 
 }  // namespace millrace

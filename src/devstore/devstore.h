@@ -27,8 +27,8 @@ struct DevstoreOptions {
   std::vector<std::string> buckets;  // made at the start unless they are there
 
   LatencyModel latency;
-  uint64_t bandwidth = 0;        // of each connection, bytes a second; 0: unlimited
-  uint64_t rate_per_prefix = 0;  // requests a second, 503 SlowDown beyond; 0: unlimited
+  uint64_t bandwidth = 0;           // of each connection, bytes a second; 0: unlimited
+  uint64_t rate_per_prefix = 0;     // requests a second, 503 SlowDown beyond; 0: unlimited
   std::vector<std::string> faults;  // rules of faults.h
   uint64_t seed = 0;
 
@@ -36,8 +36,8 @@ struct DevstoreOptions {
   std::function<void(std::string_view)> access_log;
 };
 
-/// An S3-compatible server in this process, with event loops and threads of its own, for development and tests. Serves from Start
-/// until it is destroyed, which closes all connections. Thread-safe.
+/// An S3-compatible server in this process, with event loops and threads of its own, for development and tests. Serves
+/// from Start until it is destroyed, which closes all connections. Thread-safe.
 class Devstore {
  public:
   /// InvalidArgument for options that make no sense, AlreadyExists when the port is in use.

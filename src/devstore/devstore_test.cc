@@ -33,8 +33,8 @@ std::string Ask(uint16_t port, std::string_view request) {
 }
 
 std::string Request(std::string_view method, std::string_view target, std::string_view body = "") {
-  return fmt::format("{} {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}", method, target, body.size(),
-                     body);
+  return fmt::format("{} {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}", method, target,
+                     body.size(), body);
 }
 
 DevstoreOptions Anonymous() {
@@ -56,8 +56,8 @@ TEST(Devstore, CountsAnswersByMethodAndStatus) {
   EXPECT_NE(Ask(port, Request("GET", "/bucket/none")).find("<Code>NoSuchKey</Code>"), std::string::npos);
   EXPECT_EQ(Ask(port, Request("GET", "/bucket/cut")), "");
   const auto counters = (*store)->counters();
-  EXPECT_EQ(counters, (decltype((*store)->counters()){
-                          {{"GET", 0}, 1}, {{"GET", 200}, 1}, {{"GET", 404}, 1}, {{"PUT", 200}, 1}}));
+  EXPECT_EQ(counters,
+            (decltype((*store)->counters()){{{"GET", 0}, 1}, {{"GET", 200}, 1}, {{"GET", 404}, 1}, {{"PUT", 200}, 1}}));
 }
 
 TEST(Devstore, LogsNoSecrets) {

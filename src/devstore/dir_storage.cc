@@ -19,6 +19,7 @@
 #include "devstore/dir_walk.h"
 #include "devstore/file_content.h"
 #include "devstore/s3_error.h"
+#include "devstore/s3_request.h"
 #include "devstore/sidecar.h"
 #include "devstore/upload_files.h"
 
@@ -29,9 +30,17 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxCachedRecords = size_t{1} << 17;
-constexpr auto kStaleTemporary = std::chrono::hours(24);
+constexpr int64_t kStaleTemporaryNs = int64_t{24} * 3600 * 1'000'000'000;
 
-std::string HashOf(std::string_view key) { return HexEncode(Sha256(AsBytes(key))); }
+std::string HashOf(std::string_view key) {
+  return HexEncode(Sha256(AsBytes(key)));
+}
+
+/// A folder that cannot be read has nothing for us.
+std::vector<std::string> NamesIn(const std::string& folder) {
+  auto names = ReadFolder(folder);
+  return names.ok() ? *std::move(names) : std::vector<std::string>();
+}
 
 /// Errors of a path that mean that there is no such object.
 bool MeansAbsent(int error) {
@@ -73,7 +82,8 @@ class DirStorage final : public Storage {
   absl::Status DeleteBucket(const std::string& bucket) override;
   absl::Status CheckBucket(const std::string& bucket) override;
   absl::StatusOr<StoredObject> Open(const std::string& bucket, const std::string& key) override;
-  absl::StatusOr<std::shared_ptr<const ObjectRecord>> Describe(const std::string& bucket, const std::string& key) override {
+  absl::StatusOr<std::shared_ptr<const ObjectRecord>> Describe(const std::string& bucket,
+                                                               const std::string& key) override {
     std::shared_lock lock(mutex_);
     return DescribeLocked(bucket, key);
   }
@@ -125,8 +135,8 @@ class DirStorage final : public Storage {
     const absl::Status no_bucket = CheckBucket(bucket);
     return no_bucket.ok() ? NoSuchKey(key) : no_bucket;
   }
-  std::shared_ptr<const ObjectRecord> RecordOf(const std::string& path, const std::string& bucket, const std::string& key,
-                                               const struct stat& stat);
+  std::shared_ptr<const ObjectRecord> RecordOf(const std::string& path, const std::string& bucket,
+                                               const std::string& key, const struct stat& stat);
   absl::StatusOr<std::shared_ptr<const ObjectRecord>> DescribeLocked(const std::string& bucket, const std::string& key);
   absl::StatusOr<std::shared_ptr<const ObjectRecord>> ExistingLocked(const std::string& bucket, const std::string& key);
   absl::StatusOr<std::string> Place(const std::string& from, const std::string& bucket, const std::string& key);
@@ -163,21 +173,19 @@ class MergedWalk final : public KeyWalk {
 
 /// Takes up what an earlier run left in the side folder.
 void DirStorage::Load() {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(side_ + "/odd", error)) LoadOddKeys(entry.path().filename().string());
+  for (const std::string& bucket : NamesIn(side_ + "/odd")) LoadOddKeys(bucket.substr(0, bucket.find('/')));
   uploads_.Load();
   // Uploads that were under way when a devstore was killed; fresh ones may belong to another that runs now.
-  const auto stale = fs::file_time_type::clock::now() - kStaleTemporary;
-  for (const auto& entry : fs::directory_iterator(temporary_, error)) {
-    std::error_code ignored;
-    if (entry.last_write_time(ignored) < stale) fs::remove(entry.path(), ignored);
+  for (const std::string& name : NamesIn(temporary_)) {
+    const std::string path = temporary_ + "/" + name;
+    struct stat stat;
+    if (::stat(path.c_str(), &stat) == 0 && NowNs() - IdentityOf(stat).modified_ns > kStaleTemporaryNs)
+      unlink(path.c_str());
   }
 }
 
 void DirStorage::LoadOddKeys(const std::string& bucket) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(OddFolder(bucket), error)) {
-    const std::string hash = entry.path().filename().string();
+  for (const std::string& hash : NamesIn(OddFolder(bucket))) {
     if (hash.size() != 64) continue;
     const auto record = ReadTextFile(fmt::format("{}/meta/{}/{}/{}", side_, bucket, hash.substr(0, 2), hash.substr(2)));
     if (!record.ok()) continue;
@@ -211,7 +219,7 @@ absl::StatusOr<std::vector<BucketInfo>> DirStorage::Buckets() {
 
 absl::Status DirStorage::CheckBucket(const std::string& bucket) {
   struct stat stat;
-  if (bucket.empty() || bucket[0] == '.' || ::stat(BucketPath(bucket).c_str(), &stat) != 0 || !S_ISDIR(stat.st_mode)) {
+  if (!MayNameBucket(bucket) || ::stat(BucketPath(bucket).c_str(), &stat) != 0 || !S_ISDIR(stat.st_mode)) {
     return NoSuchBucket(bucket);
   }
   return absl::OkStatus();
@@ -221,7 +229,8 @@ absl::Status DirStorage::CreateBucket(const std::string& bucket) {
   if (mkdir(BucketPath(bucket).c_str(), 0777) == 0) return absl::OkStatus();
   if (errno != EEXIST) return FileError(errno, "creating the bucket", bucket);
   return S3Error(S3Code::kBucketAlreadyOwnedByYou,
-                 "Your previous request to create the named bucket succeeded and you already own it.", {{"BucketName", bucket}});
+                 "Your previous request to create the named bucket succeeded and you already own it.",
+                 {{"BucketName", bucket}});
 }
 
 absl::Status DirStorage::DeleteBucket(const std::string& bucket) {
@@ -234,17 +243,8 @@ absl::Status DirStorage::DeleteBucket(const std::string& bucket) {
   if (key) return not_empty();
   {
     std::lock_guard lock(mutex_);
+    if (!RemoveEmptyFolders(BucketPath(bucket))) return not_empty();  // a file has appeared, or it is a link
     std::error_code error;
-    std::vector<std::string> folders;
-    for (const auto& entry : fs::recursive_directory_iterator(BucketPath(bucket), error)) {
-      if (entry.is_directory(error) && !entry.is_symlink(error)) folders.push_back(entry.path().string());
-    }
-    // Deepest first; a folder in which a file has appeared stays, and so does the bucket.
-    std::sort(folders.begin(), folders.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
-    for (const std::string& folder : folders) rmdir(folder.c_str());
-    if (rmdir(BucketPath(bucket).c_str()) != 0) {
-      return errno == ENOTEMPTY || errno == EEXIST ? not_empty() : FileError(errno, "deleting the bucket", bucket);
-    }
     fs::remove_all(fmt::format("{}/meta/{}", side_, bucket), error);
     fs::remove_all(OddFolder(bucket), error);
     odd_.erase(bucket);
@@ -266,6 +266,7 @@ std::shared_ptr<const ObjectRecord> DirStorage::RecordOf(const std::string& path
 }
 
 absl::StatusOr<StoredObject> DirStorage::Open(const std::string& bucket, const std::string& key) {
+  if (!MayNameBucket(bucket)) return NoSuchBucket(bucket);
   std::shared_lock lock(mutex_);
   const std::string path = ObjectPath(bucket, key);
   // O_NONBLOCK: a pipe in the folder must not block the server.
@@ -282,9 +283,11 @@ absl::StatusOr<StoredObject> DirStorage::Open(const std::string& bucket, const s
 
 absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::DescribeLocked(const std::string& bucket,
                                                                                const std::string& key) {
+  if (!MayNameBucket(bucket)) return NoSuchBucket(bucket);
   const std::string path = ObjectPath(bucket, key);
   struct stat stat;
-  if (::stat(path.c_str(), &stat) != 0) return MeansAbsent(errno) ? Absent(bucket, key) : FileError(errno, "looking at", key);
+  if (::stat(path.c_str(), &stat) != 0)
+    return MeansAbsent(errno) ? Absent(bucket, key) : FileError(errno, "looking at", key);
   if (!S_ISREG(stat.st_mode)) return Absent(bucket, key);
   return RecordOf(path, bucket, key, stat);
 }
@@ -342,7 +345,8 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::Put(const std::s
 }
 
 /// Moves a finished file to where the object belongs; the result is its path.
-absl::StatusOr<std::string> DirStorage::Place(const std::string& from, const std::string& bucket, const std::string& key) {
+absl::StatusOr<std::string> DirStorage::Place(const std::string& from, const std::string& bucket,
+                                              const std::string& key) {
   if (IsPlainPath(key) && !IsOdd(bucket, key)) {
     std::string to = BucketPath(bucket) + "/" + key;
     ASSIGN_OR_RETURN(const bool placed, PlaceAsPath(from, to));
@@ -355,15 +359,18 @@ absl::StatusOr<std::string> DirStorage::Place(const std::string& from, const std
   return to;
 }
 
-/// False when the path is taken in a way that does not exist in S3: a folder where the file should be, or a file for a folder.
+/// False when the path is taken in a way that does not exist in S3: a folder where the file should be, or a file for a
+/// folder.
 absl::StatusOr<bool> DirStorage::PlaceAsPath(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) == 0) return true;
   if (errno == ENOENT) {
     if (!MakeFolders(to.substr(0, to.rfind('/'))).ok()) return false;
     if (rename(from.c_str(), to.c_str()) == 0) return true;
   }
-  if (errno == EISDIR && rmdir(to.c_str()) == 0 && rename(from.c_str(), to.c_str()) == 0) return true;  // an empty folder
-  if (errno == ENOTDIR || errno == EISDIR || errno == EEXIST || errno == ENOTEMPTY || errno == ENAMETOOLONG || errno == ELOOP) {
+  if (errno == EISDIR && rmdir(to.c_str()) == 0 && rename(from.c_str(), to.c_str()) == 0)
+    return true;  // an empty folder
+  if (errno == ENOTDIR || errno == EISDIR || errno == EEXIST || errno == ENOTEMPTY || errno == ENAMETOOLONG ||
+      errno == ELOOP) {
     return false;
   }
   return FileError(errno, "writing", to);
@@ -403,7 +410,8 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenDirStorage(const std::string& root)
   std::error_code error;
   const fs::path canonical = fs::canonical(root, error);
   if (error || !fs::is_directory(canonical, error)) {
-    return absl::InvalidArgumentError(fmt::format("{} is not a folder; make it first, or use mem: for objects in memory", root));
+    return absl::InvalidArgumentError(
+        fmt::format("{} is not a folder; make it first, or use mem: for objects in memory", root));
   }
   auto storage = std::make_unique<DirStorage>(canonical.string());
   storage->Load();

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,7 +21,9 @@ constexpr size_t kMaxKey = 1024;
 /// A folder that changed this recently may change again without a new time: clocks of file systems tick slowly.
 constexpr int64_t kRacyNs = 100'000'000;
 
-int64_t ModifiedNs(const struct stat& stat) { return stat.st_mtim.tv_sec * 1'000'000'000 + stat.st_mtim.tv_nsec; }
+int64_t ModifiedNs(const struct stat& stat) {
+  return stat.st_mtim.tv_sec * 1'000'000'000 + stat.st_mtim.tv_nsec;
+}
 
 struct CloseDir {
   void operator()(DIR* dir) const { closedir(dir); }
@@ -43,16 +46,38 @@ std::optional<std::string> SortName(int dir_fd, const dirent& entry) {
 
 }  // namespace
 
-absl::StatusOr<DirCache::Names> DirCache::Read(const std::string& path) {
+absl::StatusOr<std::vector<std::string>> ReadFolder(const std::string& path) {
+  std::vector<std::string> names;
   const std::unique_ptr<DIR, CloseDir> dir(opendir(path.c_str()));
   if (dir == nullptr) {
-    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG) {
-      return std::make_shared<const std::vector<std::string>>();
-    }
+    if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG) return names;
     return FileError(errno, "listing", path);
   }
+  errno = 0;
+  while (const dirent* entry = readdir(dir.get())) {
+    if (std::optional<std::string> name = SortName(dirfd(dir.get()), *entry)) names.push_back(*std::move(name));
+    errno = 0;
+  }
+  if (errno != 0) return FileError(errno, "listing", path);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool RemoveEmptyFolders(const std::string& path) {
   struct stat stat;
-  if (fstat(dirfd(dir.get()), &stat) != 0) return FileError(errno, "listing", path);
+  if (lstat(path.c_str(), &stat) != 0 || !S_ISDIR(stat.st_mode)) return false;  // never through a link
+  const auto names = ReadFolder(path);
+  if (!names.ok()) return false;
+  for (const std::string& name : *names) {
+    if (name.ends_with('/')) RemoveEmptyFolders(path + "/" + name.substr(0, name.size() - 1));
+  }
+  return rmdir(path.c_str()) == 0;
+}
+
+absl::StatusOr<DirCache::Names> DirCache::Read(const std::string& path) {
+  // The time is taken first: what changes while the folder is read shows as a newer time later.
+  struct stat stat;
+  if (::stat(path.c_str(), &stat) != 0) return std::make_shared<const std::vector<std::string>>();
   const int64_t modified_ns = ModifiedNs(stat);
   {
     std::lock_guard lock(mutex_);
@@ -62,24 +87,17 @@ absl::StatusOr<DirCache::Names> DirCache::Read(const std::string& path) {
     }
   }
   const int64_t read_ns = absl::GetCurrentTimeNanos();
-  auto names = std::make_shared<std::vector<std::string>>();
-  errno = 0;
-  while (const dirent* entry = readdir(dir.get())) {
-    if (std::optional<std::string> name = SortName(dirfd(dir.get()), *entry)) names->push_back(*std::move(name));
-    errno = 0;
+  ASSIGN_OR_RETURN(std::vector<std::string> read, ReadFolder(path));
+  auto names = std::make_shared<const std::vector<std::string>>(std::move(read));
+  if (read_ns - modified_ns <= kRacyNs || names->size() > kMaxNames) return names;
+  std::lock_guard lock(mutex_);
+  if (names_ + names->size() > kMaxNames) {
+    entries_.clear();
+    names_ = 0;
   }
-  if (errno != 0) return FileError(errno, "listing", path);
-  std::sort(names->begin(), names->end());
-  if (read_ns - modified_ns > kRacyNs && names->size() <= kMaxNames) {
-    std::lock_guard lock(mutex_);
-    if (names_ + names->size() > kMaxNames) {
-      entries_.clear();
-      names_ = 0;
-    }
-    Entry& entry = entries_[path];
-    names_ += names->size() - (entry.names ? entry.names->size() : 0);
-    entry = {stat.st_ino, modified_ns, names};
-  }
+  Entry& entry = entries_[path];
+  names_ += names->size() - (entry.names ? entry.names->size() : 0);
+  entry = {stat.st_ino, modified_ns, names};
   return names;
 }
 
@@ -93,7 +111,9 @@ absl::StatusOr<DirCache::Names> DirWalk::NamesOf(const std::string& folder) {
   return names;
 }
 
-absl::StatusOr<std::optional<std::string>> DirWalk::FirstFrom(std::string_view from) { return Search("", from); }
+absl::StatusOr<std::optional<std::string>> DirWalk::FirstFrom(std::string_view from) {
+  return Search("", from);
+}
 
 /// `folder` is "" or ends with '/'; `from` and the keys compared with it are relative to it.
 absl::StatusOr<std::optional<std::string>> DirWalk::Search(const std::string& folder, std::string_view from) {

@@ -12,12 +12,17 @@
 
 namespace millrace {
 
-/// The sorted names in folders, kept as long as the folders' times say that nothing changed. Thread-safe. Remembers up to four
-/// million names.
+/// The sorted names in a folder: of regular files, and of folders with a '/' behind them. Bytewise order of these is
+/// the order of the keys below. Symbolic links are followed. Empty for a folder that does not exist.
+absl::StatusOr<std::vector<std::string>> ReadFolder(const std::string& path);
+
+/// Removes folders in which there is no file, `path` itself included. False when something is left.
+bool RemoveEmptyFolders(const std::string& path);
+
+/// What ReadFolder gives, kept as long as the folders' times say that nothing changed. Thread-safe. Remembers up to
+/// four million names.
 class DirCache {
  public:
-  /// Regular files, and folders with a '/' behind their name: bytewise order of these is the order of the keys below. Symbolic
-  /// links are followed. Empty for a folder that does not exist.
   using Names = std::shared_ptr<const std::vector<std::string>>;
   absl::StatusOr<Names> Read(const std::string& path);
 
@@ -32,8 +37,8 @@ class DirCache {
   size_t names_ = 0;
 };
 
-/// Finds keys, which are the paths of files below one folder, in order. Reads each folder once in its life, so it serves one
-/// listing. Not thread-safe.
+/// Finds keys, which are the paths of files below one folder, in order. Reads each folder once in its life, so it
+/// serves one listing. Not thread-safe.
 class DirWalk {
  public:
   DirWalk(DirCache& cache, std::string root) : cache_(cache), root_(std::move(root)) {}

@@ -65,11 +65,19 @@ constexpr NamedKind kKinds[] = {
 bool ParseValue(std::string_view text, FaultAction* action) {
   std::optional<uint64_t> value;
   switch (action->kind) {
-    case FaultKind::kStatus: value = Number(text, 300, 599); break;
-    case FaultKind::kRetryAfter: value = Number(text, 0, 86400); break;
-    case FaultKind::kDelay: value = Number(text, 0, 86'400'000); break;
+    case FaultKind::kStatus:
+      value = Number(text, 300, 599);
+      break;
+    case FaultKind::kRetryAfter:
+      value = Number(text, 0, 86400);
+      break;
+    case FaultKind::kDelay:
+      value = Number(text, 0, 86'400'000);
+      break;
     case FaultKind::kLimit:
-    case FaultKind::kRate: value = Number(text, 1); break;
+    case FaultKind::kRate:
+      value = Number(text, 1);
+      break;
     case FaultKind::kFlip:
       value = Number(text, 0);
       action->offset = value.value_or(0);
@@ -91,7 +99,8 @@ bool ParseValue(std::string_view text, FaultAction* action) {
     }
     case FaultKind::kWrongRange:
     case FaultKind::kNewETag:
-    case FaultKind::kErrorIn200: return false;
+    case FaultKind::kErrorIn200:
+      return false;
   }
   action->value = value.value_or(0);
   return value.has_value();
@@ -140,7 +149,8 @@ absl::Status ParseOption(std::string_view spec, std::string_view word, FaultRule
 
 absl::StatusOr<FaultRule> ParseFaultRule(std::string_view spec) {
   const std::vector<std::string> words = absl::StrSplit(ToAbsl(spec), absl::ByAnyChar(" \t\n"), absl::SkipEmpty());
-  if (words.size() < 3) return Bad(spec, "expected METHOD KEYGLOB ACTION [OPTION...], e.g. 'GET bucket/* status=503 p=0.3'");
+  if (words.size() < 3)
+    return Bad(spec, "expected METHOD KEYGLOB ACTION [OPTION...], e.g. 'GET bucket/* status=503 p=0.3'");
   FaultRule rule;
   rule.method = words[0];
   for (const char c : rule.method) {

@@ -12,8 +12,8 @@
 #include "base/status.h"
 #include "devstore/token_bucket.h"
 
-/// Injected faults: a plan of rules, each "METHOD KEYGLOB ACTION [p=] [after=] [count=] [from=] [until=]". See `millrace devstore
-/// --help` for the language.
+/// Injected faults: a plan of rules, each "METHOD KEYGLOB ACTION [p=] [after=] [count=] [from=] [until=]". See
+/// `millrace devstore --help` for the language.
 
 namespace millrace {
 
@@ -44,9 +44,9 @@ struct FaultRule {
   std::vector<std::string> key_pieces;  // the glob, decoded, split at its stars
   FaultAction action;
   double probability = 1;
-  uint64_t after = 0;  // matches that pass before the rule may act
+  uint64_t after = 0;                                     // matches that pass before the rule may act
   uint64_t count = std::numeric_limits<uint64_t>::max();  // times that it acts
-  double from_s = 0;  // since its first match
+  double from_s = 0;                                      // since its first match
   double until_s = std::numeric_limits<double>::infinity();
 };
 

@@ -47,12 +47,29 @@ TEST(FaultRule, ParsesEveryAction) {
 }
 
 TEST(FaultRule, ExplainsWhatIsWrong) {
-  for (const char* bad :
-       {"", "GET", "GET b/*", "GET b/* explode", "get b/* status=503", "GET b/* status", "GET b/* status=99", "GET b/* status=5o3",
-        "GET b/* status=503 p=2", "GET b/* status=503 p=nan", "GET b/* status=503 q=1", "GET b/* status=503 p=0.1 p=0.2",
-        "GET b/* stall=5", "GET b/* stall=:5", "GET b/* cut", "GET b/* cut=-1", "GET b/* wrong-range=3", "GET b/%zz status=503",
-        "GET b/* rate=0", "GET b/* limit=0", "GET b/* flip=99999999999999999999", "GET b/* status=503 from=5 until=5",
-        "GET b/* delay-ms=1e3"}) {
+  for (const char* bad : {"",
+                          "GET",
+                          "GET b/*",
+                          "GET b/* explode",
+                          "get b/* status=503",
+                          "GET b/* status",
+                          "GET b/* status=99",
+                          "GET b/* status=5o3",
+                          "GET b/* status=503 p=2",
+                          "GET b/* status=503 p=nan",
+                          "GET b/* status=503 q=1",
+                          "GET b/* status=503 p=0.1 p=0.2",
+                          "GET b/* stall=5",
+                          "GET b/* stall=:5",
+                          "GET b/* cut",
+                          "GET b/* cut=-1",
+                          "GET b/* wrong-range=3",
+                          "GET b/%zz status=503",
+                          "GET b/* rate=0",
+                          "GET b/* limit=0",
+                          "GET b/* flip=99999999999999999999",
+                          "GET b/* status=503 from=5 until=5",
+                          "GET b/* delay-ms=1e3"}) {
     const auto rule = ParseFaultRule(bad);
     EXPECT_EQ(rule.status().code(), absl::StatusCode::kInvalidArgument) << bad;
     EXPECT_NE(rule.status().message().find("--fault"), absl::string_view::npos);
@@ -172,8 +189,9 @@ TEST(Latency, DependsOnSeedAndRequestOnly) {
   const RequestIdentity request{"GET", "b/k", "bytes=0-9", 1};
   EXPECT_EQ(FirstByteDelay(model, 1, request), FirstByteDelay(model, 1, request));
   EXPECT_NE(FirstByteDelay(model, 1, request), FirstByteDelay(model, 2, request));
-  for (const RequestIdentity& other : {RequestIdentity{"HEAD", "b/k", "bytes=0-9", 1}, RequestIdentity{"GET", "b/l", "bytes=0-9", 1},
-                                       RequestIdentity{"GET", "b/k", "bytes=0-8", 1}, RequestIdentity{"GET", "b/k", "bytes=0-9", 2}}) {
+  for (const RequestIdentity& other :
+       {RequestIdentity{"HEAD", "b/k", "bytes=0-9", 1}, RequestIdentity{"GET", "b/l", "bytes=0-9", 1},
+        RequestIdentity{"GET", "b/k", "bytes=0-8", 1}, RequestIdentity{"GET", "b/k", "bytes=0-9", 2}}) {
     EXPECT_NE(FirstByteDelay(model, 1, request), FirstByteDelay(model, 1, other));
   }
 }

@@ -42,7 +42,8 @@ namespace {
 
 class FileBlobWriter final : public BlobWriter {
  public:
-  FileBlobWriter(std::shared_ptr<const FileHandle> file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+  FileBlobWriter(std::shared_ptr<const FileHandle> file, std::string path)
+      : file_(std::move(file)), path_(std::move(path)) {}
   ~FileBlobWriter() override {
     if (!path_.empty()) unlink(path_.c_str());
   }

@@ -13,7 +13,7 @@ namespace millrace {
 
 /// When the first byte of an answer leaves: log-normal, and for a fraction of requests a fixed, longer time.
 struct LatencyModel {
-  double first_byte_ms = 0;     // median; 0: no delay
+  double first_byte_ms = 0;       // median; 0: no delay
   double first_byte_sigma = 0.3;  // of the logarithm
   double tail_ms = 0;
   double tail_fraction = 0;
@@ -35,7 +35,8 @@ class AttemptCounter {
   std::unordered_map<uint64_t, uint32_t> seen_;
 };
 
-/// Requests a second for each prefix: the bucket and the key up to its last '/'. Thread-safe; remembers 65,536 busy prefixes.
+/// Requests a second for each prefix: the bucket and the key up to its last '/'. Thread-safe; remembers 65,536 busy
+/// prefixes.
 class PrefixRates {
  public:
   explicit PrefixRates(uint64_t per_second) : per_second_(static_cast<double>(per_second)) {}  // 0: unlimited

@@ -184,7 +184,8 @@ class MemStorage final : public Storage {
     return found->second;
   }
 
-  absl::StatusOr<std::shared_ptr<const ObjectRecord>> Describe(const std::string& name, const std::string& key) override {
+  absl::StatusOr<std::shared_ptr<const ObjectRecord>> Describe(const std::string& name,
+                                                               const std::string& key) override {
     ASSIGN_OR_RETURN(StoredObject object, Open(name, key));
     return std::move(object.record);
   }
@@ -275,6 +276,8 @@ class MemStorage final : public Storage {
 
 }  // namespace
 
-std::unique_ptr<Storage> MakeMemStorage(uint64_t limit_bytes) { return std::make_unique<MemStorage>(limit_bytes); }
+std::unique_ptr<Storage> MakeMemStorage(uint64_t limit_bytes) {
+  return std::make_unique<MemStorage>(limit_bytes);
+}
 
 }  // namespace millrace

@@ -101,9 +101,10 @@ Reply CopyObject(OperationContext& context, const S3Request& request) {
   }
   ASSIGN_OR_RETURN(const CopySource source, OpenCopySource(context, request));
   if (directive == "COPY" && source.bucket == request.bucket && source.key == request.key) {
-    return S3Error(S3Code::kInvalidRequest,
-                   "This copy request is illegal because it is trying to copy an object to itself without changing the object's "
-                   "metadata, storage class, website redirect location or encryption attributes.");
+    return S3Error(
+        S3Code::kInvalidRequest,
+        "This copy request is illegal because it is trying to copy an object to itself without changing the object's "
+        "metadata, storage class, website redirect location or encryption attributes.");
   }
   ObjectAttributes attributes = source.object.record->attributes;
   std::optional<ChecksumAlgorithm> algorithm;
@@ -114,16 +115,17 @@ Reply CopyObject(OperationContext& context, const S3Request& request) {
   if (const auto wanted = request.Header("x-amz-checksum-algorithm")) {
     algorithm = FindChecksumAlgorithm(*wanted);
     if (!algorithm) {
-      return S3Error(S3Code::kInvalidRequest, "Checksum algorithm provided is unsupported by devstore: CRC32, CRC32C, CRC64NVME "
-                                              "and SHA256 are known");
+      return S3Error(S3Code::kInvalidRequest,
+                     "Checksum algorithm provided is unsupported by devstore: CRC32, CRC32C, CRC64NVME "
+                     "and SHA256 are known");
     }
   }
   const Content& bytes = *source.object.content;
   ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context.storage, bytes, {0, bytes.size()}, algorithm));
   attributes.checksum = copied.checksum;
-  ASSIGN_OR_RETURN(const auto record, context.storage.Put(request.bucket, request.key, std::move(copied.content),
-                                                          std::move(attributes), std::move(copied.etag),
-                                                          ConditionsCheck(context, request, conditions)));
+  ASSIGN_OR_RETURN(const auto record,
+                   context.storage.Put(request.bucket, request.key, std::move(copied.content), std::move(attributes),
+                                       std::move(copied.etag), ConditionsCheck(context, request, conditions)));
   XmlWriter writer("CopyObjectResult");
   writer.Element("LastModified", FormatXmlTime(record->modified_s() * 1000));
   writer.Element("ETag", QuoteETag(record->etag));

@@ -49,7 +49,9 @@ absl::Status ForEachPiece(const Content& content, ByteRange range, absl::Functio
 
 }  // namespace
 
-std::string QuoteETag(std::string_view etag) { return fmt::format("\"{}\"", etag); }
+std::string QuoteETag(std::string_view etag) {
+  return fmt::format("\"{}\"", etag);
+}
 
 HttpReply XmlReply(XmlWriter writer) {
   HttpReply reply;
@@ -90,7 +92,8 @@ void WriteChecksum(const std::optional<Checksum>& checksum, XmlWriter* writer) {
 
 absl::StatusOr<CopySource> OpenCopySource(OperationContext& context, const S3Request& request) {
   const auto invalid = [] {
-    return S3Error(S3Code::kInvalidArgument, "Copy Source must mention the source bucket and key: sourcebucket/sourcekey",
+    return S3Error(S3Code::kInvalidArgument,
+                   "Copy Source must mention the source bucket and key: sourcebucket/sourcekey",
                    {{"ArgumentName", "x-amz-copy-source"}});
   };
   std::string_view header = request.Header("x-amz-copy-source").value_or("");
@@ -161,7 +164,9 @@ absl::StatusOr<NameEncoder> NameEncoder::Create(const S3Request& request) {
   return encoder;
 }
 
-std::string NameEncoder::operator()(std::string_view name) const { return url_ ? UrlEncodeName(name) : std::string(name); }
+std::string NameEncoder::operator()(std::string_view name) const {
+  return url_ ? UrlEncodeName(name) : std::string(name);
+}
 
 void NameEncoder::WriteType(XmlWriter* writer) const {
   if (url_) writer->Element("EncodingType", "url");

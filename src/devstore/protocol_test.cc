@@ -32,7 +32,8 @@ std::string CodeOf(const absl::Status& status) {
 }
 
 // The examples of AWS's documentation, "Authenticating Requests (AWS Signature Version 4)".
-const AuthSettings kAwsExample = {{"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""}, "us-east-1", false};
+const AuthSettings kAwsExample = {
+    {"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""}, "us-east-1", false};
 const absl::Time kAwsTime = absl::FromUnixSeconds(1369353600);  // 20130524T000000Z
 
 S3Request AwsGetExample() {
@@ -43,8 +44,10 @@ S3Request AwsGetExample() {
                {"x-amz-content-sha256", std::string(kEmptyPayloadHash)},
                {"x-amz-date", "20130524T000000Z"},
                {"Authorization",
-                "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,SignedHeaders=host;range;"
-                "x-amz-content-sha256;x-amz-date,Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"}}));
+                "AWS4-HMAC-SHA256 "
+                "Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,SignedHeaders=host;range;"
+                "x-amz-content-sha256;x-amz-date,Signature="
+                "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"}}));
 }
 
 TEST(Auth, AcceptsTheExampleOfAws) {
@@ -56,12 +59,14 @@ TEST(Auth, AcceptsTheExampleOfAws) {
 
 TEST(Auth, AcceptsThePresignedExampleOfAws) {
   const std::string target =
-      "/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2Fus-east-1%2Fs3%2Faws4_request"
+      "/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2Fus-east-1%2Fs3%"
+      "2Faws4_request"
       "&X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host"
       "&X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404";
   const auto check = [&](const std::string& text, absl::Time now) {
     return CodeOf(
-        Authenticate(Request("GET", text, Headers({{"Host", "examplebucket.s3.amazonaws.com"}})), kAwsExample, now).status());
+        Authenticate(Request("GET", text, Headers({{"Host", "examplebucket.s3.amazonaws.com"}})), kAwsExample, now)
+            .status());
   };
   EXPECT_EQ(check(target, kAwsTime + absl::Hours(23)), "");
   EXPECT_EQ(check(target, kAwsTime + absl::Hours(25)), "AccessDenied");  // expired
@@ -134,26 +139,30 @@ TEST(Auth, RefusesTheWrongServiceAndDay) {
   EXPECT_NE(with("/us-east-1/", "/mars/").message().find("expecting 'us-east-1'"), absl::string_view::npos);
 }
 
-// "Signature Calculations for the Authorization Header: Transferring Payload in Multiple Chunks", and the same with trailers.
+// "Signature Calculations for the Authorization Header: Transferring Payload in Multiple Chunks", and the same with
+// trailers.
 std::string ChunkedBody(std::vector<std::pair<size_t, std::string>> chunks, std::string trailer) {
   std::string body;
   for (const auto& [size, signature] : chunks) {
-    body += fmt::format("{:x}{}{}\r\n", size, signature.empty() ? "" : ";chunk-signature=", signature) + std::string(size, 'a');
+    body += fmt::format("{:x}{}{}\r\n", size, signature.empty() ? "" : ";chunk-signature=", signature) +
+            std::string(size, 'a');
     if (size > 0) body += "\r\n";
   }
   return body + trailer + "\r\n";
 }
 
-const std::string kAwsChunked = ChunkedBody({{65536, "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648"},
-                                             {1024, "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497"},
-                                             {0, "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9"}},
-                                            "");
-const std::string kAwsTrailer = ChunkedBody({{65536, "b474d8862b1487a5145d686f57f013e54db672cee1c953b3010fb58501ef5aa2"},
-                                             {1024, "1c1344b170168f8e65b41376b44b20fe354e373826ccbbe2c1d40a8cae51e5c7"},
-                                             {0, "2ca2aba2005185cf7159c6277faf83795951dd77a3a99e6e65d5c9f85863f992"}},
-                                            "x-amz-checksum-crc32c:sOO8/Q==\r\n"
-                                            "x-amz-trailer-signature:"
-                                            "d81f82fc3505edab99d459891051a732e8730629a2e4a59689829ca17fe2e435\r\n");
+const std::string kAwsChunked =
+    ChunkedBody({{65536, "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648"},
+                 {1024, "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497"},
+                 {0, "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9"}},
+                "");
+const std::string kAwsTrailer =
+    ChunkedBody({{65536, "b474d8862b1487a5145d686f57f013e54db672cee1c953b3010fb58501ef5aa2"},
+                 {1024, "1c1344b170168f8e65b41376b44b20fe354e373826ccbbe2c1d40a8cae51e5c7"},
+                 {0, "2ca2aba2005185cf7159c6277faf83795951dd77a3a99e6e65d5c9f85863f992"}},
+                "x-amz-checksum-crc32c:sOO8/Q==\r\n"
+                "x-amz-trailer-signature:"
+                "d81f82fc3505edab99d459891051a732e8730629a2e4a59689829ca17fe2e435\r\n");
 
 AwsChunkedDecoder::Signing Signing(std::string seed) {
   return {kAwsExample.credentials.secret_key, kAwsTime, {"us-east-1", "s3"}, std::move(seed)};
@@ -186,13 +195,15 @@ TEST(AwsChunked, DecodesTheExamplesOfAwsInAnyPieces) {
 }
 
 TEST(AwsChunked, RefusesABrokenChain) {
-  EXPECT_EQ(CodeOf(Decode(AwsChunkedDecoder(Signing(kTrailerSeed), false), kAwsChunked, 4096).status()), "SignatureDoesNotMatch");
+  EXPECT_EQ(CodeOf(Decode(AwsChunkedDecoder(Signing(kTrailerSeed), false), kAwsChunked, 4096).status()),
+            "SignatureDoesNotMatch");
   std::string tampered = kAwsChunked;
   tampered[1000] = 'b';
   EXPECT_EQ(CodeOf(Decode(AwsChunkedDecoder(Signing(kSeed), false), tampered, 4096).status()), "SignatureDoesNotMatch");
   std::string trailer = kAwsTrailer;
   trailer.replace(trailer.find("sOO8"), 4, "sOO9");
-  EXPECT_EQ(CodeOf(Decode(AwsChunkedDecoder(Signing(kTrailerSeed), true), trailer, 4096).status()), "SignatureDoesNotMatch");
+  EXPECT_EQ(CodeOf(Decode(AwsChunkedDecoder(Signing(kTrailerSeed), true), trailer, 4096).status()),
+            "SignatureDoesNotMatch");
   // An unsigned trailer where a signed one is due.
   std::string unsigned_trailer = kAwsTrailer;
   unsigned_trailer.erase(unsigned_trailer.find("x-amz-trailer-signature"));
@@ -269,8 +280,9 @@ TEST(RequestBody, ChecksEveryDigest) {
 
 TEST(RequestBody, TakesChecksumsFromTrailers) {
   const auto receive = [](std::string body, std::string decoded_length = "3") {
-    return Receive({Headers({{"x-amz-trailer", "x-amz-checksum-crc32"}, {"x-amz-decoded-content-length", decoded_length}}), body,
-                    "STREAMING-UNSIGNED-PAYLOAD-TRAILER"});
+    return Receive(
+        {Headers({{"x-amz-trailer", "x-amz-checksum-crc32"}, {"x-amz-decoded-content-length", decoded_length}}), body,
+         "STREAMING-UNSIGNED-PAYLOAD-TRAILER"});
   };
   EXPECT_EQ(receive("3\r\nabc\r\n0\r\nx-amz-checksum-crc32:NSRBwg==\r\n\r\n"), "");
   EXPECT_EQ(receive("3\r\nabd\r\n0\r\nx-amz-checksum-crc32:NSRBwg==\r\n\r\n"), "BadDigest");
@@ -285,9 +297,12 @@ TEST(Range, FollowsS3) {
   const auto parse = [](const char* header, uint64_t size) {
     const RangeRequest range = ParseRange(header, size);
     switch (range.kind) {
-      case RangeKind::kWhole: return std::string("whole");
-      case RangeKind::kUnsatisfiable: return std::string("416");
-      case RangeKind::kPart: break;
+      case RangeKind::kWhole:
+        return std::string("whole");
+      case RangeKind::kUnsatisfiable:
+        return std::string("416");
+      case RangeKind::kPart:
+        break;
     }
     return fmt::format("{}+{}", range.range.offset, range.range.length);
   };
@@ -335,8 +350,8 @@ TEST(Conditions, OfReads) {
   // A matching tag outweighs a date.
   EXPECT_EQ(check({{"If-Match", "\"abc\""}, {"If-Unmodified-Since", earlier}}), "");
   EXPECT_EQ(check({{"If-None-Match", "\"x\""}, {"If-Modified-Since", same}}), "");
-  EXPECT_EQ(CodeOf(CheckReadConditions(Request("PUT", "/b/k", Headers({{"x-amz-copy-source-if-none-match", "abc"}})), "abc", modified,
-                                       "x-amz-copy-source-")),
+  EXPECT_EQ(CodeOf(CheckReadConditions(Request("PUT", "/b/k", Headers({{"x-amz-copy-source-if-none-match", "abc"}})),
+                                       "abc", modified, "x-amz-copy-source-")),
             "PreconditionFailed");
 }
 
@@ -405,8 +420,9 @@ TEST(S3Request, IsClassified) {
 
 TEST(S3Request, ChecksNamesOfNewBuckets) {
   for (const char* good : {"b", "abc", "my-bucket.2", "000"}) EXPECT_TRUE(CheckNewBucketName(good).ok()) << good;
-  for (const std::string& bad : {std::string(), std::string("Abc"), std::string("a_b"), std::string("-ab"), std::string("ab-"),
-                                 std::string("a..b"), std::string("1.2.3.4"), std::string(64, 'a'), std::string("a/b")}) {
+  for (const std::string& bad :
+       {std::string(), std::string("Abc"), std::string("a_b"), std::string("-ab"), std::string("ab-"),
+        std::string("a..b"), std::string("1.2.3.4"), std::string(64, 'a'), std::string("a/b")}) {
     EXPECT_EQ(CodeOf(CheckNewBucketName(bad)), "InvalidBucketName") << bad;
   }
 }
@@ -417,7 +433,8 @@ TEST(S3Error, CarriesCodeAndDetails) {
   EXPECT_EQ(facts.name, "InvalidRange");
   EXPECT_EQ(facts.http_status, 416);
   EXPECT_EQ(S3ErrorXml(facts, "/b/k", "ID"),
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InvalidRange</Code><Message>no</Message><A>1 &lt; 2</A><B></B>"
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>InvalidRange</Code><Message>no</Message><A>1 "
+            "&lt; 2</A><B></B>"
             "<Resource>/b/k</Resource><RequestId>ID</RequestId></Error>");
   EXPECT_EQ(DescribeS3Error(absl::UnknownError("x")).name, "InternalError");
 }

@@ -11,7 +11,8 @@ namespace {
 /// A part of a step that has bytes.
 ReplyStep Slice(const ReplyStep& step, uint64_t offset, uint64_t length) {
   if (const auto* text = std::get_if<SendText>(&step)) return SendText{text->text.substr(offset, length)};
-  if (const auto* bytes = std::get_if<SendBytes>(&step)) return SendBytes{bytes->bytes.subspan(offset, length), bytes->owner};
+  if (const auto* bytes = std::get_if<SendBytes>(&step))
+    return SendBytes{bytes->bytes.subspan(offset, length), bytes->owner};
   const auto& file = std::get<SendFile>(step);
   return SendFile{file.file, {file.range.offset + offset, length}};
 }
@@ -79,7 +80,9 @@ void ApplyFault(const FaultAction& fault, HttpReply* reply) {
       reply->not_before =
           std::max(reply->not_before, std::chrono::steady_clock::now()) + std::chrono::milliseconds(fault.value);
       break;
-    case FaultKind::kRate: LimitRate(fault.value, reply); break;
+    case FaultKind::kRate:
+      LimitRate(fault.value, reply);
+      break;
     case FaultKind::kStall: {
       if (fault.offset >= BodySize(reply->body)) break;
       const size_t at = SplitAt(fault.offset, &reply->body);
@@ -87,15 +90,22 @@ void ApplyFault(const FaultAction& fault, HttpReply* reply) {
                           SendPause{std::chrono::milliseconds(fault.value)});
       break;
     }
-    case FaultKind::kCut: End(fault, /*reset=*/false, reply); break;
-    case FaultKind::kReset: End(fault, /*reset=*/true, reply); break;
-    case FaultKind::kFlip: Flip(fault.offset, &reply->body); break;
+    case FaultKind::kCut:
+      End(fault, /*reset=*/false, reply);
+      break;
+    case FaultKind::kReset:
+      End(fault, /*reset=*/true, reply);
+      break;
+    case FaultKind::kFlip:
+      Flip(fault.offset, &reply->body);
+      break;
     case FaultKind::kStatus:
     case FaultKind::kRetryAfter:
     case FaultKind::kLimit:
     case FaultKind::kWrongRange:
     case FaultKind::kNewETag:
-    case FaultKind::kErrorIn200: break;
+    case FaultKind::kErrorIn200:
+      break;
   }
 }
 

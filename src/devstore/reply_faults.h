@@ -6,15 +6,15 @@
 
 namespace millrace {
 
-/// Damages a finished answer: delay, pace, stall, cut, reset and flip. Other kinds act while the answer is made and change nothing
-/// here. Offsets beyond the body do nothing, but for a cut, which then falls behind its end.
+/// Damages a finished answer: delay, pace, stall, cut, reset and flip. Other kinds act while the answer is made and
+/// change nothing here. Offsets beyond the body do nothing, but for a cut, which then falls behind its end.
 void ApplyFault(const FaultAction& fault, HttpReply* reply);
 
 /// Sets the pace of a body, or lowers it.
 void LimitRate(uint64_t bytes_per_second, HttpReply* reply);
 
-/// Another range of the same object for `wrong-range`: of the same length if the object has one, else a shorter one; the same one
-/// if the object has no other.
+/// Another range of the same object for `wrong-range`: of the same length if the object has one, else a shorter one;
+/// the same one if the object has no other.
 ByteRange WrongRange(ByteRange range, uint64_t object_size);
 
 }  // namespace millrace

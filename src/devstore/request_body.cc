@@ -13,9 +13,10 @@ namespace {
 constexpr std::string_view kChecksumPrefix = "x-amz-checksum-";
 
 absl::Status UnknownChecksum(std::string_view header) {
-  return S3Error(S3Code::kNotImplemented,
-                 fmt::format("devstore does not know the checksum {}; it knows crc32, crc32c, crc64nvme and sha256", header),
-                 {{"Header", std::string(header)}});
+  return S3Error(
+      S3Code::kNotImplemented,
+      fmt::format("devstore does not know the checksum {}; it knows crc32, crc32c, crc64nvme and sha256", header),
+      {{"Header", std::string(header)}});
 }
 
 bool DescribesChecksum(std::string_view name) {
@@ -30,7 +31,8 @@ absl::StatusOr<std::optional<ChecksumAlgorithm>> AnnouncedChecksum(const S3Reque
     const std::optional<ChecksumAlgorithm> algorithm = FindChecksumAlgorithm(name);
     if (!algorithm) return UnknownChecksum(name);
     if (found) {
-      return S3Error(S3Code::kInvalidRequest, "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.");
+      return S3Error(S3Code::kInvalidRequest,
+                     "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.");
     }
     found = algorithm;
     return absl::OkStatus();
@@ -49,9 +51,9 @@ absl::StatusOr<std::optional<ChecksumAlgorithm>> AnnouncedChecksum(const S3Reque
   return found;
 }
 
-absl::StatusOr<std::unique_ptr<RequestBody>> RequestBody::Create(const S3Request& request, const HttpRequestFacts& facts,
-                                                                 const AuthResult& auth, const std::string& secret_key,
-                                                                 uint64_t max_bytes) {
+absl::StatusOr<std::unique_ptr<RequestBody>> RequestBody::Create(const S3Request& request,
+                                                                 const HttpRequestFacts& facts, const AuthResult& auth,
+                                                                 const std::string& secret_key, uint64_t max_bytes) {
   std::unique_ptr<RequestBody> body(new RequestBody());
   body->max_bytes_ = max_bytes;
   const std::string& mode = auth.payload_hash;
@@ -117,7 +119,8 @@ absl::Status RequestBody::Update(ByteSpan bytes, Sink sink) {
 absl::Status RequestBody::Finish() {
   if (decoder_) RETURN_IF_ERROR(decoder_->Finish());
   if (size_ != announced_size_) {
-    return S3Error(S3Code::kIncompleteBody, "You did not provide the number of bytes specified by the Content-Length HTTP header");
+    return S3Error(S3Code::kIncompleteBody,
+                   "You did not provide the number of bytes specified by the Content-Length HTTP header");
   }
   if (sha256_) {
     const std::string computed = HexEncode(sha256_->Finish());
@@ -143,8 +146,8 @@ absl::Status RequestBody::CheckChecksum() {
       if (name == ChecksumHeader(algorithm)) expected_checksum_ = value;
     }
     if (expected_checksum_.empty()) {
-      return S3Error(S3Code::kInvalidRequest, fmt::format("The trailer {} announced by x-amz-trailer did not come",
-                                                          ChecksumHeader(algorithm)));
+      return S3Error(S3Code::kInvalidRequest,
+                     fmt::format("The trailer {} announced by x-amz-trailer did not come", ChecksumHeader(algorithm)));
     }
   }
   checksum_ = Checksum{.algorithm = algorithm, .value = checksum_stream_->Finish()};

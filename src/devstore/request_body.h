@@ -15,8 +15,8 @@
 
 namespace millrace {
 
-/// The body of one request on its way in: takes its encoding off and checks everything that the request says about it (length,
-/// SHA-256, Content-MD5, x-amz-checksum-*, signatures of chunks). Streaming. Not thread-safe.
+/// The body of one request on its way in: takes its encoding off and checks everything that the request says about it
+/// (length, SHA-256, Content-MD5, x-amz-checksum-*, signatures of chunks). Streaming. Not thread-safe.
 class RequestBody {
  public:
   using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;

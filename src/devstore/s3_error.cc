@@ -71,16 +71,22 @@ constexpr bool TableIsInOrder() {
 }
 static_assert(TableIsInOrder(), "one row for each code, in the order of the enumeration");
 
-const CodeRow& Row(S3Code code) { return kCodes[static_cast<size_t>(code)]; }
+const CodeRow& Row(S3Code code) {
+  return kCodes[static_cast<size_t>(code)];
+}
 
 absl::StatusCode StatusCodeOf(int http_status) {
   switch (http_status) {
-    case 403: return absl::StatusCode::kPermissionDenied;
-    case 404: return absl::StatusCode::kNotFound;
+    case 403:
+      return absl::StatusCode::kPermissionDenied;
+    case 404:
+      return absl::StatusCode::kNotFound;
     case 304:
     case 409:
-    case 412: return absl::StatusCode::kFailedPrecondition;
-    default: return http_status >= 500 ? absl::StatusCode::kUnavailable : absl::StatusCode::kInvalidArgument;
+    case 412:
+      return absl::StatusCode::kFailedPrecondition;
+    default:
+      return http_status >= 500 ? absl::StatusCode::kUnavailable : absl::StatusCode::kInvalidArgument;
   }
 }
 
@@ -122,21 +128,36 @@ bool IsS3Error(const absl::Status& status, S3Code code) {
 
 S3Code CodeOfHttpStatus(int status) {
   switch (status) {
-    case 400: return S3Code::kBadRequest;
-    case 403: return S3Code::kAccessDenied;
-    case 404: return S3Code::kNoSuchKey;
-    case 405: return S3Code::kMethodNotAllowed;
-    case 408: return S3Code::kRequestTimeout;
-    case 409: return S3Code::kOperationAborted;
-    case 411: return S3Code::kMissingContentLength;
-    case 412: return S3Code::kPreconditionFailed;
-    case 416: return S3Code::kInvalidRange;
-    case 429: return S3Code::kTooManyRequests;
-    case 501: return S3Code::kNotImplemented;
-    case 502: return S3Code::kBadGateway;
-    case 503: return S3Code::kSlowDown;
-    case 504: return S3Code::kGatewayTimeout;
-    default: return S3Code::kInternalError;
+    case 400:
+      return S3Code::kBadRequest;
+    case 403:
+      return S3Code::kAccessDenied;
+    case 404:
+      return S3Code::kNoSuchKey;
+    case 405:
+      return S3Code::kMethodNotAllowed;
+    case 408:
+      return S3Code::kRequestTimeout;
+    case 409:
+      return S3Code::kOperationAborted;
+    case 411:
+      return S3Code::kMissingContentLength;
+    case 412:
+      return S3Code::kPreconditionFailed;
+    case 416:
+      return S3Code::kInvalidRange;
+    case 429:
+      return S3Code::kTooManyRequests;
+    case 501:
+      return S3Code::kNotImplemented;
+    case 502:
+      return S3Code::kBadGateway;
+    case 503:
+      return S3Code::kSlowDown;
+    case 504:
+      return S3Code::kGatewayTimeout;
+    default:
+      return S3Code::kInternalError;
   }
 }
 
@@ -162,10 +183,11 @@ absl::Status NoSuchKey(std::string_view key) {
 }
 
 absl::Status NoSuchUpload(std::string_view id) {
-  return S3Error(S3Code::kNoSuchUpload,
-                 "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or "
-                 "completed.",
-                 {{"UploadId", std::string(id)}});
+  return S3Error(
+      S3Code::kNoSuchUpload,
+      "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or "
+      "completed.",
+      {{"UploadId", std::string(id)}});
 }
 
 absl::Status PreconditionFailed(std::string_view condition) {

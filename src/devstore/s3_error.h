@@ -7,8 +7,9 @@
 
 #include "base/status.h"
 
-/// Errors as S3 answers them. Inside devstore they travel as absl::Status with the S3 code attached; any other Status is answered
-/// as 500 InternalError. Source of names and HTTP statuses: AWS, "Amazon S3 API Reference", "Error responses".
+/// Errors as S3 answers them. Inside devstore they travel as absl::Status with the S3 code attached; any other Status
+/// is answered as 500 InternalError. Source of names and HTTP statuses: AWS, "Amazon S3 API Reference", "Error
+/// responses".
 
 namespace millrace {
 

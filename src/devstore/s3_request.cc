@@ -15,12 +15,38 @@ namespace {
 constexpr size_t kMaxKeyBytes = 1024;
 
 /// Sub-resources of S3 that devstore does not have. Ignoring them would answer something else than was asked.
-constexpr std::array<std::string_view, 32> kForeignSubresources = {
-    "accelerate",  "acl",        "analytics",      "attributes",        "cors",         "encryption",        "intelligent-tiering",
-    "inventory",   "legal-hold", "lifecycle",      "logging",           "metadataTable", "metrics",          "notification",
-    "object-lock", "ownershipControls", "policy",  "policyStatus",      "publicAccessBlock", "renameObject", "replication",
-    "requestPayment", "restore", "retention",      "select",            "session",      "tagging",           "torrent",
-    "versioning",  "versions",   "website",        "annotation"};
+constexpr std::array<std::string_view, 32> kForeignSubresources = {"accelerate",
+                                                                   "acl",
+                                                                   "analytics",
+                                                                   "attributes",
+                                                                   "cors",
+                                                                   "encryption",
+                                                                   "intelligent-tiering",
+                                                                   "inventory",
+                                                                   "legal-hold",
+                                                                   "lifecycle",
+                                                                   "logging",
+                                                                   "metadataTable",
+                                                                   "metrics",
+                                                                   "notification",
+                                                                   "object-lock",
+                                                                   "ownershipControls",
+                                                                   "policy",
+                                                                   "policyStatus",
+                                                                   "publicAccessBlock",
+                                                                   "renameObject",
+                                                                   "replication",
+                                                                   "requestPayment",
+                                                                   "restore",
+                                                                   "retention",
+                                                                   "select",
+                                                                   "session",
+                                                                   "tagging",
+                                                                   "torrent",
+                                                                   "versioning",
+                                                                   "versions",
+                                                                   "website",
+                                                                   "annotation"};
 
 /// The bucket of "bucket.localhost:9000"; empty for other hosts.
 std::string_view VirtualBucket(std::string_view host) {
@@ -29,12 +55,8 @@ std::string_view VirtualBucket(std::string_view host) {
   return host.ends_with(kSuffix) ? host.substr(0, host.size() - kSuffix.size()) : std::string_view();
 }
 
-absl::Status InvalidUri() { return S3Error(S3Code::kInvalidUri, "Couldn't parse the specified URI."); }
-
-/// What may name an existing bucket: any folder of a root that is not hidden.
-bool MayNameBucket(std::string_view name) {
-  return !name.empty() && name.size() <= 255 && name[0] != '.' && name.find('/') == std::string_view::npos &&
-         name.find('\0') == std::string_view::npos;
+absl::Status InvalidUri() {
+  return S3Error(S3Code::kInvalidUri, "Couldn't parse the specified URI.");
 }
 
 absl::StatusOr<S3Operation> ClassifyBucketRequest(const S3Request& request) {
@@ -76,28 +98,53 @@ absl::StatusOr<S3Operation> ClassifyObjectRequest(const S3Request& request) {
 
 }  // namespace
 
+bool MayNameBucket(std::string_view name) {
+  return !name.empty() && name.size() <= 255 && name[0] != '.' && name.find('/') == std::string_view::npos &&
+         name.find('\0') == std::string_view::npos;
+}
+
 std::string_view OperationName(S3Operation operation) {
   switch (operation) {
-    case S3Operation::kListBuckets: return "ListBuckets";
-    case S3Operation::kCreateBucket: return "CreateBucket";
-    case S3Operation::kDeleteBucket: return "DeleteBucket";
-    case S3Operation::kHeadBucket: return "HeadBucket";
-    case S3Operation::kGetBucketLocation: return "GetBucketLocation";
-    case S3Operation::kListObjects: return "ListObjects";
-    case S3Operation::kListObjectsV2: return "ListObjectsV2";
-    case S3Operation::kListUploads: return "ListMultipartUploads";
-    case S3Operation::kDeleteObjects: return "DeleteObjects";
-    case S3Operation::kGetObject: return "GetObject";
-    case S3Operation::kHeadObject: return "HeadObject";
-    case S3Operation::kPutObject: return "PutObject";
-    case S3Operation::kCopyObject: return "CopyObject";
-    case S3Operation::kDeleteObject: return "DeleteObject";
-    case S3Operation::kCreateUpload: return "CreateMultipartUpload";
-    case S3Operation::kUploadPart: return "UploadPart";
-    case S3Operation::kUploadPartCopy: return "UploadPartCopy";
-    case S3Operation::kCompleteUpload: return "CompleteMultipartUpload";
-    case S3Operation::kAbortUpload: return "AbortMultipartUpload";
-    case S3Operation::kListParts: return "ListParts";
+    case S3Operation::kListBuckets:
+      return "ListBuckets";
+    case S3Operation::kCreateBucket:
+      return "CreateBucket";
+    case S3Operation::kDeleteBucket:
+      return "DeleteBucket";
+    case S3Operation::kHeadBucket:
+      return "HeadBucket";
+    case S3Operation::kGetBucketLocation:
+      return "GetBucketLocation";
+    case S3Operation::kListObjects:
+      return "ListObjects";
+    case S3Operation::kListObjectsV2:
+      return "ListObjectsV2";
+    case S3Operation::kListUploads:
+      return "ListMultipartUploads";
+    case S3Operation::kDeleteObjects:
+      return "DeleteObjects";
+    case S3Operation::kGetObject:
+      return "GetObject";
+    case S3Operation::kHeadObject:
+      return "HeadObject";
+    case S3Operation::kPutObject:
+      return "PutObject";
+    case S3Operation::kCopyObject:
+      return "CopyObject";
+    case S3Operation::kDeleteObject:
+      return "DeleteObject";
+    case S3Operation::kCreateUpload:
+      return "CreateMultipartUpload";
+    case S3Operation::kUploadPart:
+      return "UploadPart";
+    case S3Operation::kUploadPartCopy:
+      return "UploadPartCopy";
+    case S3Operation::kCompleteUpload:
+      return "CompleteMultipartUpload";
+    case S3Operation::kAbortUpload:
+      return "AbortMultipartUpload";
+    case S3Operation::kListParts:
+      return "ListParts";
   }
   return "";
 }
@@ -109,7 +156,9 @@ std::optional<std::string_view> S3Request::Parameter(std::string_view name) cons
   return std::nullopt;
 }
 
-std::string_view S3Request::path() const { return std::string_view(head.target).substr(0, head.target.find('?')); }
+std::string_view S3Request::path() const {
+  return std::string_view(head.target).substr(0, head.target.find('?'));
+}
 
 std::string S3Request::Subject() const {
   if (bucket.empty()) return "";
@@ -176,10 +225,11 @@ absl::Status CheckNewBucketName(std::string_view name) {
   good = good && (std::count(name.begin(), name.end(), '.') != 3 ||
                   std::any_of(name.begin(), name.end(), [](char c) { return c != '.' && !absl::ascii_isdigit(c); }));
   if (good) return absl::OkStatus();
-  return S3Error(S3Code::kInvalidBucketName,
-                 "The specified bucket is not valid: 1 to 63 lower-case letters, digits, '-' and '.', starting and ending with "
-                 "a letter or digit",
-                 {{"BucketName", std::string(name)}});
+  return S3Error(
+      S3Code::kInvalidBucketName,
+      "The specified bucket is not valid: 1 to 63 lower-case letters, digits, '-' and '.', starting and ending with "
+      "a letter or digit",
+      {{"BucketName", std::string(name)}});
 }
 
 std::optional<uint64_t> ParseDecimal(std::string_view text, uint64_t min, uint64_t max) {

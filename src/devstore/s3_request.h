@@ -40,8 +40,8 @@ std::string_view OperationName(S3Operation operation);
 /// A request taken apart. Plain data.
 struct S3Request {
   HttpRequestHead head;
-  std::string bucket;  // decoded; empty when the request names none
-  std::string key;     // decoded, without the '/' before it
+  std::string bucket;                                      // decoded; empty when the request names none
+  std::string key;                                         // decoded, without the '/' before it
   std::vector<std::pair<std::string, std::string>> query;  // decoded
 
   std::optional<std::string_view> Header(std::string_view name) const { return head.headers.Find(name); }
@@ -62,6 +62,9 @@ absl::StatusOr<S3Request> ParseS3Request(HttpRequestHead head);
 
 /// NotImplemented or MethodNotAllowed for what devstore does not offer.
 absl::StatusOr<S3Operation> ClassifyRequest(const S3Request& request);
+
+/// Whether this may name an existing bucket: a folder of a root, not hidden and not above it.
+bool MayNameBucket(std::string_view name);
 
 /// The rules of AWS for names of new buckets, but that one or two letters will do (`b` is handy): InvalidBucketName.
 absl::Status CheckNewBucketName(std::string_view name);

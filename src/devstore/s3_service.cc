@@ -33,6 +33,10 @@ bool IsQuick(S3Operation operation) {
          operation == S3Operation::kHeadBucket || operation == S3Operation::kGetBucketLocation;
 }
 
+bool IsS3Method(std::string_view method) {
+  return method == "GET" || method == "HEAD" || method == "PUT" || method == "POST" || method == "DELETE";
+}
+
 /// What tells requests for parts of the same thing apart, besides method and key.
 std::string PartOf(const S3Request& request) {
   std::string part(request.Header("range").value_or(""));
@@ -134,7 +138,8 @@ class UploadExchange final : public HttpExchange {
   const std::unique_ptr<BlobWriter> blob_;
 };
 
-S3Service::S3Service(Storage& storage, ThreadPool& workers, const DevstoreOptions& options, std::vector<FaultRule> rules)
+S3Service::S3Service(Storage& storage, ThreadPool& workers, const DevstoreOptions& options,
+                     std::vector<FaultRule> rules)
     : workers_(workers),
       auth_{{options.access_key, options.secret_key, ""}, options.region, options.anonymous},
       latency_(options.latency),
@@ -190,13 +195,19 @@ absl::Status S3Service::InjectBefore(S3Call& call) {
   call.fault = faults_.Draw(identity, call.arrived);
   if (!call.fault) return absl::OkStatus();
   switch (call.fault->kind) {
-    case FaultKind::kStatus: return S3Error(CodeOfHttpStatus(static_cast<int>(call.fault->value)), "Injected by --fault.");
+    case FaultKind::kStatus:
+      return S3Error(CodeOfHttpStatus(static_cast<int>(call.fault->value)), "Injected by --fault.");
     case FaultKind::kRetryAfter:
-    case FaultKind::kLimit: return S3Error(S3Code::kSlowDown, "Please reduce your request rate. (Injected by --fault.)");
+    case FaultKind::kLimit:
+      return S3Error(S3Code::kSlowDown, "Please reduce your request rate. (Injected by --fault.)");
     case FaultKind::kErrorIn200:
-      return S3Error(S3Code::kInternalError, "We encountered an internal error. Please try again. (Injected by --fault.)");
-    case FaultKind::kNewETag: etags_.Change(subject); break;
-    default: break;
+      return S3Error(S3Code::kInternalError,
+                     "We encountered an internal error. Please try again. (Injected by --fault.)");
+    case FaultKind::kNewETag:
+      etags_.Change(subject);
+      break;
+    default:
+      break;
   }
   return absl::OkStatus();
 }
@@ -210,27 +221,44 @@ void S3Service::Perform(std::shared_ptr<S3Call> call, std::string body) {
 Reply S3Service::Do(S3Call& call, std::string_view body) {
   const S3Request& request = call.request;
   switch (call.operation) {
-    case S3Operation::kListBuckets: return ListBuckets(context_, request);
-    case S3Operation::kCreateBucket: return CreateBucket(context_, request, body);
-    case S3Operation::kDeleteBucket: return DeleteBucket(context_, request);
-    case S3Operation::kHeadBucket: return HeadBucket(context_, request);
-    case S3Operation::kGetBucketLocation: return GetBucketLocation(context_, request);
-    case S3Operation::kListObjects: return ListObjects(context_, request);
-    case S3Operation::kListObjectsV2: return ListObjectsV2(context_, request);
-    case S3Operation::kListUploads: return ListUploads(context_, request);
-    case S3Operation::kDeleteObjects: return DeleteObjects(context_, request, body);
+    case S3Operation::kListBuckets:
+      return ListBuckets(context_, request);
+    case S3Operation::kCreateBucket:
+      return CreateBucket(context_, request, body);
+    case S3Operation::kDeleteBucket:
+      return DeleteBucket(context_, request);
+    case S3Operation::kHeadBucket:
+      return HeadBucket(context_, request);
+    case S3Operation::kGetBucketLocation:
+      return GetBucketLocation(context_, request);
+    case S3Operation::kListObjects:
+      return ListObjects(context_, request);
+    case S3Operation::kListObjectsV2:
+      return ListObjectsV2(context_, request);
+    case S3Operation::kListUploads:
+      return ListUploads(context_, request);
+    case S3Operation::kDeleteObjects:
+      return DeleteObjects(context_, request, body);
     case S3Operation::kGetObject:
     case S3Operation::kHeadObject:
       return GetObject(context_, request, call.fault && call.fault->kind == FaultKind::kWrongRange);
-    case S3Operation::kCopyObject: return CopyObject(context_, request);
-    case S3Operation::kDeleteObject: return DeleteObject(context_, request);
-    case S3Operation::kCreateUpload: return CreateUpload(context_, request);
-    case S3Operation::kUploadPartCopy: return UploadPartCopy(context_, request);
-    case S3Operation::kCompleteUpload: return CompleteUpload(context_, request, body);
-    case S3Operation::kAbortUpload: return AbortUpload(context_, request);
-    case S3Operation::kListParts: return ListParts(context_, request);
+    case S3Operation::kCopyObject:
+      return CopyObject(context_, request);
+    case S3Operation::kDeleteObject:
+      return DeleteObject(context_, request);
+    case S3Operation::kCreateUpload:
+      return CreateUpload(context_, request);
+    case S3Operation::kUploadPartCopy:
+      return UploadPartCopy(context_, request);
+    case S3Operation::kCompleteUpload:
+      return CompleteUpload(context_, request, body);
+    case S3Operation::kAbortUpload:
+      return AbortUpload(context_, request);
+    case S3Operation::kListParts:
+      return ListParts(context_, request);
     case S3Operation::kPutObject:
-    case S3Operation::kUploadPart: break;  // UploadExchange
+    case S3Operation::kUploadPart:
+      break;  // UploadExchange
   }
   return S3Error(S3Code::kInternalError, "an operation that takes a body came without one");
 }
@@ -269,13 +297,14 @@ void S3Service::Finish(S3Call& call, Reply result) {
 }
 
 void S3Service::Account(const S3Call& call, const HttpReply& reply) {
-  const std::string& method = call.request.head.method;
+  const std::string& asked = call.request.head.method;
+  const std::string method = IsS3Method(asked) ? asked : "OTHER";  // a client must not grow the table
   const int status = reply.send_head ? reply.status : 0;
   std::string line;
   if (access_log_) {
     // Never the query: that of a presigned URL is a credential.
-    line = fmt::format("{} {} {} {} {} {}{}", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()), method,
-                       call.request.path(), call.classified ? OperationName(call.operation) : "-", status,
+    line = fmt::format("{} {} {} {} {} {}{}", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()),
+                       method, call.request.path(), call.classified ? OperationName(call.operation) : "-", status,
                        BodySize(reply.body), call.fault ? " fault" : "");
   }
   std::lock_guard lock(mutex_);

@@ -17,7 +17,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMaxRecordBytes = size_t{1} << 20;
-constexpr size_t kMaxNameBytes = 255;   // of a file system
+constexpr size_t kMaxNameBytes = 255;  // of a file system
 constexpr std::string_view kHeader = "header:";
 
 template <typename T>
@@ -130,13 +130,16 @@ absl::Status FileError(int error, std::string_view doing, std::string_view name)
   switch (error) {
     case ENOSPC:
     case EDQUOT:
-      return S3Error(S3Code::kInternalError, fmt::format("devstore's disk is full ({} {}): free some space and try again", doing, name));
+      return S3Error(S3Code::kInternalError,
+                     fmt::format("devstore's disk is full ({} {}): free some space and try again", doing, name));
     case EACCES:
     case EPERM:
     case EROFS:
       return S3Error(S3Code::kAccessDenied,
-                     fmt::format("Access Denied: devstore may not do this in its folder ({} {}: {})", doing, name, strerror(error)));
-    default: return S3Error(S3Code::kInternalError, fmt::format("{} {}: {}", doing, name, strerror(error)));
+                     fmt::format("Access Denied: devstore may not do this in its folder ({} {}: {})", doing, name,
+                                 strerror(error)));
+    default:
+      return S3Error(S3Code::kInternalError, fmt::format("{} {}: {}", doing, name, strerror(error)));
   }
 }
 

@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "devstore/storage.h"
 
-/// How the side folder of a served folder (ROOT/.devstore) remembers what a plain file cannot hold. Each record is a small text
-/// file of lines "name value", values percent-encoded.
+/// How the side folder of a served folder (ROOT/.devstore) remembers what a plain file cannot hold. Each record is a
+/// small text file of lines "name value", values percent-encoded.
 
 namespace millrace {
 
@@ -28,7 +28,8 @@ ObjectAttributes ReadAttributes(const Fields& fields);
 void AppendChecksum(const std::optional<Checksum>& checksum, Fields* fields);
 std::optional<Checksum> ReadChecksum(const Fields& fields);
 
-/// Tells one state of a file from the others, so that a record is not taken for a file that someone else has put in its place.
+/// Tells one state of a file from the others, so that a record is not taken for a file that someone else has put in its
+/// place.
 struct FileIdentity {
   uint64_t inode = 0;
   uint64_t size = 0;

@@ -15,8 +15,8 @@
 #include "devstore/checksum.h"
 #include "net/http_server.h"
 
-/// Where devstore keeps buckets, objects and unfinished uploads: a folder (dir_storage.h) or memory (mem_storage.h). Errors are
-/// those of s3_error.h.
+/// Where devstore keeps buckets, objects and unfinished uploads: a folder (dir_storage.h) or memory (mem_storage.h).
+/// Errors are those of s3_error.h.
 
 namespace millrace {
 
@@ -48,8 +48,8 @@ class Content {
   virtual void AppendSteps(ByteRange range, std::vector<ReplyStep>* out) const = 0;
 };
 
-/// Takes bytes that become an object or a part. Dropped without Finish, or when its content is not put, it leaves nothing.
-/// Not thread-safe.
+/// Takes bytes that become an object or a part. Dropped without Finish, or when its content is not put, it leaves
+/// nothing. Not thread-safe.
 class BlobWriter {
  public:
   virtual ~BlobWriter() = default;
@@ -95,15 +95,16 @@ class KeyWalk {
 /// Thread-safe. Reads see an object before or after a write of it, whole, never a mixture.
 class Storage {
  public:
-  /// Looks at the object that a write would replace (nullptr: none) and vetoes the write. Runs under the storage's lock.
+  /// Looks at the object that a write would replace (nullptr: none) and vetoes the write. Runs under the storage's
+  /// lock.
   using Check = absl::FunctionRef<absl::Status(const ObjectRecord*)>;
 
   virtual ~Storage() = default;
 
-  virtual absl::StatusOr<std::vector<BucketInfo>> Buckets() = 0;             // in order of names
-  virtual absl::Status CreateBucket(const std::string& bucket) = 0;          // BucketAlreadyOwnedByYou
-  virtual absl::Status DeleteBucket(const std::string& bucket) = 0;          // NoSuchBucket, BucketNotEmpty
-  virtual absl::Status CheckBucket(const std::string& bucket) = 0;           // NoSuchBucket
+  virtual absl::StatusOr<std::vector<BucketInfo>> Buckets() = 0;     // in order of names
+  virtual absl::Status CreateBucket(const std::string& bucket) = 0;  // BucketAlreadyOwnedByYou
+  virtual absl::Status DeleteBucket(const std::string& bucket) = 0;  // NoSuchBucket, BucketNotEmpty
+  virtual absl::Status CheckBucket(const std::string& bucket) = 0;   // NoSuchBucket
 
   virtual absl::StatusOr<StoredObject> Open(const std::string& bucket, const std::string& key) = 0;
   /// Open without the content.

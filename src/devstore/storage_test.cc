@@ -30,7 +30,9 @@ std::string CodeOf(const absl::Status& status) {
   return status.ok() ? "" : std::string(DescribeS3Error(status).name);
 }
 
-absl::Status Any(const ObjectRecord*) { return absl::OkStatus(); }
+absl::Status Any(const ObjectRecord*) {
+  return absl::OkStatus();
+}
 
 class TempFolder {
  public:
@@ -53,7 +55,8 @@ std::shared_ptr<Content> Blob(Storage& storage, std::string_view text) {
 
 absl::Status Put(Storage& storage, const std::string& bucket, const std::string& key, std::string_view text,
                  ObjectAttributes attributes = {}) {
-  return storage.Put(bucket, key, Blob(storage, text), std::move(attributes), HexEncode(Md5(AsBytes(text))), Any).status();
+  return storage.Put(bucket, key, Blob(storage, text), std::move(attributes), HexEncode(Md5(AsBytes(text))), Any)
+      .status();
 }
 
 absl::StatusOr<std::string> Get(Storage& storage, const std::string& bucket, const std::string& key) {
@@ -133,10 +136,34 @@ TEST_P(StorageTest, KeepsObjectsWithTheirAttributes) {
 
 TEST_P(StorageTest, KeysAreNeverNormalised) {
   ASSERT_TRUE(storage_->CreateBucket("bucket").ok());
-  std::set<std::string> keys = {"a", "a/", "a//b", "a/b", "a/b/", "a/b/c", "..", "../..", "../../etc/passwd", ".", "./x", "/", "/x", "//",
-                                "a/../b", "a/./b", "x ", " x", "%2e%2e", "a\\b", "\x01\x7f", std::string("nul\0x", 5),
-                                std::string(300, 'n'), "p/" + std::string(300, 'n') + "/q", std::string(1024, 'k'), "\xc3\xa9",
-                                ".devstore", ".devstore/meta/x"};
+  std::set<std::string> keys = {"a",
+                                "a/",
+                                "a//b",
+                                "a/b",
+                                "a/b/",
+                                "a/b/c",
+                                "..",
+                                "../..",
+                                "../../etc/passwd",
+                                ".",
+                                "./x",
+                                "/",
+                                "/x",
+                                "//",
+                                "a/../b",
+                                "a/./b",
+                                "x ",
+                                " x",
+                                "%2e%2e",
+                                "a\\b",
+                                "\x01\x7f",
+                                std::string("nul\0x", 5),
+                                std::string(300, 'n'),
+                                "p/" + std::string(300, 'n') + "/q",
+                                std::string(1024, 'k'),
+                                "\xc3\xa9",
+                                ".devstore",
+                                ".devstore/meta/x"};
   for (const std::string& key : keys) ASSERT_TRUE(Put(*storage_, "bucket", key, "of " + key).ok()) << key;
   for (int round = 0; round < 2; ++round) {
     for (const std::string& key : keys) {
@@ -192,7 +219,9 @@ TEST_P(StorageTest, OneOfManyRacingWritersWins) {
         const auto only_first = [](const ObjectRecord* existing) {
           return existing == nullptr ? absl::OkStatus() : PreconditionFailed("If-None-Match");
         };
-        if (storage_->Put("bucket", fmt::format("k{}/x", i), Blob(*storage_, fmt::format("{}", t)), {}, "e", only_first).ok()) ++won;
+        if (storage_->Put("bucket", fmt::format("k{}/x", i), Blob(*storage_, fmt::format("{}", t)), {}, "e", only_first)
+                .ok())
+          ++won;
         storage_->Open("bucket", "k0/x").IgnoreError();
       }
     });
@@ -432,7 +461,22 @@ TEST_F(DirStorageTest, NeverWritesOutsideOfItsRoot) {
   for (const auto& entry : fs::directory_iterator(folder_.path())) EXPECT_EQ(entry.path().filename(), "root");
   EXPECT_TRUE(fs::is_empty(folder_.path() + "/root/bucket"));
   EXPECT_EQ(CodeOf(storage->CheckBucket(".devstore")), "NoSuchBucket");
-  EXPECT_EQ(CodeOf(storage->CheckBucket("..")), "NoSuchBucket");
+  for (const char* bucket : {"..", ".", ".devstore", "../root/bucket", "bucket/../..", ""}) {
+    EXPECT_EQ(CodeOf(storage->CheckBucket(bucket)), "NoSuchBucket") << bucket;
+    EXPECT_EQ(CodeOf(Get(*storage, bucket, "bucket/x").status()), "NoSuchBucket") << bucket;
+    EXPECT_EQ(CodeOf(Put(*storage, bucket, "x", "evil")), "NoSuchBucket") << bucket;
+    EXPECT_EQ(CodeOf(storage->Describe(bucket, "x").status()), "NoSuchBucket") << bucket;
+    EXPECT_EQ(CodeOf(storage->Walk(bucket).status()), "NoSuchBucket") << bucket;
+  }
+}
+
+TEST_F(DirStorageTest, DeletesNothingBehindALink) {
+  fs::create_directories(folder_.path() + "/outside/empty");
+  fs::create_directories(folder_.path() + "/root/bucket/sub");
+  fs::create_directory_symlink("../../../outside", folder_.path() + "/root/bucket/sub/link");
+  auto storage = *OpenDirStorage(folder_.path() + "/root");
+  EXPECT_EQ(CodeOf(storage->DeleteBucket("bucket")), "BucketNotEmpty");
+  EXPECT_TRUE(fs::exists(folder_.path() + "/outside/empty"));
 }
 
 TEST_F(DirStorageTest, AFileAndAFolderOfOneNameGoTogether) {
@@ -463,7 +507,8 @@ TEST_F(DirStorageTest, DamagedRecordsAreAsGoodAsNone) {
   ASSERT_TRUE(Put(*storage_, "bucket", "k", "text").ok());
   ASSERT_TRUE(Put(*storage_, "bucket", "o//dd", "text").ok());
   for (const auto& entry : fs::recursive_directory_iterator(folder_.path() + "/.devstore/meta")) {
-    if (entry.is_regular_file()) std::ofstream(entry.path()) << "\xff\xfe nonsense\n%%% \nsize 99999999999999999999\netag";
+    if (entry.is_regular_file())
+      std::ofstream(entry.path()) << "\xff\xfe nonsense\n%%% \nsize 99999999999999999999\netag";
   }
   Open();
   EXPECT_EQ(*Get(*storage_, "bucket", "k"), "text");
@@ -475,7 +520,7 @@ TEST(Listing, HelpersOfPages) {
   EXPECT_EQ(AfterPrefix("a/"), "a0");
   EXPECT_EQ(AfterPrefix("a\xff"), "b");
   EXPECT_EQ(AfterPrefix("\xff\xff"), std::nullopt);
-  EXPECT_EQ(AfterMarker("a/", "", "/"), "a0");                  // NextMarker was a common prefix
+  EXPECT_EQ(AfterMarker("a/", "", "/"), "a0");  // NextMarker was a common prefix
   EXPECT_EQ(AfterMarker("a/b", "", "/"), std::string("a/b\0", 4));
   EXPECT_EQ(AfterMarker("a/", "", ""), std::string("a/\0", 3));
   for (const std::string& from : {std::string(), std::string("k\0", 2), std::string("\xff/+ ")}) {

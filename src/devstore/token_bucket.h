@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-/// Allows `per_second` takings a second: that many at once, refilled evenly. Time is given, so that tests need no waiting. Not
-/// thread-safe.
+/// Allows `per_second` takings a second: that many at once, refilled evenly. Time is given, so that tests need no
+/// waiting. Not thread-safe.
 class TokenBucket {
  public:
   using Time = std::chrono::steady_clock::time_point;

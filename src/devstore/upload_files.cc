@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/crypto.h"
+#include "devstore/dir_walk.h"
 #include "devstore/s3_error.h"
 #include "devstore/sidecar.h"
 
@@ -29,8 +30,9 @@ T Parse(std::string_view text) {
 }  // namespace
 
 void UploadFiles::Load() {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder_, error)) LoadUpload(entry.path().filename().string());
+  const auto ids = ReadFolder(folder_);
+  if (!ids.ok()) return;  // cannot be read: as good as none
+  for (const std::string& id : *ids) LoadUpload(id.substr(0, id.find('/')));
 }
 
 void UploadFiles::LoadUpload(const std::string& id) {
@@ -44,11 +46,11 @@ void UploadFiles::LoadUpload(const std::string& id) {
                 .attributes = ReadAttributes(fields),
                 .initiated_ns = Parse<int64_t>(FieldOr(fields, "initiated-ns")),
                 .parts = {}};
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
+  const auto names = ReadFolder(folder);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
     if (!name.ends_with(kPartSuffix)) continue;
-    const auto part_text = ReadTextFile(entry.path().string());
+    const auto part_text = ReadTextFile(folder + "/" + name);
     if (!part_text.ok()) continue;
     const Fields part = DecodeFields(*part_text);
     const std::string path = folder + "/" + FieldOr(part, "file");
@@ -66,7 +68,8 @@ void UploadFiles::LoadUpload(const std::string& id) {
 absl::StatusOr<std::string> UploadFiles::Create(Upload upload) {
   upload.id = RandomHex(16);
   upload.initiated_ns = NowNs();
-  Fields fields = {{"bucket", upload.bucket}, {"key", upload.key}, {"initiated-ns", std::to_string(upload.initiated_ns)}};
+  Fields fields = {
+      {"bucket", upload.bucket}, {"key", upload.key}, {"initiated-ns", std::to_string(upload.initiated_ns)}};
   AppendAttributes(upload.attributes, &fields);
   RETURN_IF_ERROR(WriteTextFile(fmt::format("{}/{}/upload", folder_, upload.id), EncodeFields(fields)));
   std::string id = upload.id;

@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-/// Unfinished uploads in a folder, one sub-folder each: the file `upload`, and for a part `N` a record `N.part` that names the
-/// file of its bytes. They survive the server. Thread-safe.
+/// Unfinished uploads in a folder, one sub-folder each: the file `upload`, and for a part `N` a record `N.part` that
+/// names the file of its bytes. They survive the server. Thread-safe.
 class UploadFiles {
  public:
   explicit UploadFiles(std::string folder) : folder_(std::move(folder)) {}

@@ -15,7 +15,9 @@ constexpr uint64_t kMaxParts = 10'000;
 constexpr uint64_t kMinPartBytes = uint64_t{5} << 20;  // but for the last
 constexpr uint64_t kMaxPage = 1000;
 
-std::string UploadId(const S3Request& request) { return request.ParameterOr("uploadId"); }
+std::string UploadId(const S3Request& request) {
+  return request.ParameterOr("uploadId");
+}
 
 absl::StatusOr<int> PartNumber(const S3Request& request) {
   const std::string text = request.ParameterOr("partNumber");
@@ -42,28 +44,33 @@ absl::StatusOr<std::optional<Checksum>> AnnouncedUploadChecksum(const S3Request&
   if (!name) return std::nullopt;
   const auto algorithm = FindChecksumAlgorithm(*name);
   if (!algorithm) {
-    return S3Error(S3Code::kInvalidRequest,
-                   fmt::format("devstore does not know the checksum algorithm {}; it knows CRC32, CRC32C, CRC64NVME and SHA256", *name));
+    return S3Error(
+        S3Code::kInvalidRequest,
+        fmt::format("devstore does not know the checksum algorithm {}; it knows CRC32, CRC32C, CRC64NVME and SHA256",
+                    *name));
   }
   const bool only_full = *algorithm == ChecksumAlgorithm::kCrc64Nvme;
   const std::string_view type = request.Header("x-amz-checksum-type").value_or(only_full ? "FULL_OBJECT" : "COMPOSITE");
   const bool composite = type == "COMPOSITE";
   if ((composite && only_full) || (!composite && (type != "FULL_OBJECT" || *algorithm == ChecksumAlgorithm::kSha256))) {
-    return S3Error(S3Code::kInvalidRequest, fmt::format("The {} checksum type cannot be used with the {} checksum algorithm.", type,
-                                                        absl::AsciiStrToLower(ToAbsl(ChecksumName(*algorithm)))));
+    return S3Error(S3Code::kInvalidRequest,
+                   fmt::format("The {} checksum type cannot be used with the {} checksum algorithm.", type,
+                               absl::AsciiStrToLower(ToAbsl(ChecksumName(*algorithm)))));
   }
   return Checksum{.algorithm = *algorithm, .value = "", .composite = composite};
 }
 
 absl::Status InvalidPart(int number) {
-  return S3Error(S3Code::kInvalidPart,
-                 "One or more of the specified parts could not be found.  The part may not have been uploaded, or the specified "
-                 "entity tag may not match the part's entity tag.",
-                 {{"PartNumber", std::to_string(number)}});
+  return S3Error(
+      S3Code::kInvalidPart,
+      "One or more of the specified parts could not be found.  The part may not have been uploaded, or the specified "
+      "entity tag may not match the part's entity tag.",
+      {{"PartNumber", std::to_string(number)}});
 }
 
 /// The parts that a Complete names, checked.
-absl::StatusOr<std::vector<const UploadPart*>> ChosenParts(const Upload& upload, const std::vector<CompletedPart>& named) {
+absl::StatusOr<std::vector<const UploadPart*>> ChosenParts(const Upload& upload,
+                                                           const std::vector<CompletedPart>& named) {
   std::vector<const UploadPart*> chosen;
   int last_number = 0;
   for (const CompletedPart& part : named) {
@@ -99,7 +106,8 @@ std::string MultipartETag(const std::vector<const UploadPart*>& parts) {
   return fmt::format("{}-{}", HexEncode(Md5(AsBytes(digests))), parts.size());
 }
 
-absl::StatusOr<std::optional<Checksum>> MultipartChecksum(const Upload& upload, const std::vector<const UploadPart*>& parts,
+absl::StatusOr<std::optional<Checksum>> MultipartChecksum(const Upload& upload,
+                                                          const std::vector<const UploadPart*>& parts,
                                                           const Content& whole) {
   std::optional<Checksum> checksum = upload.attributes.checksum;
   if (!checksum) return checksum;
@@ -135,7 +143,8 @@ absl::Status CheckBeforeBody(OperationContext& context, const S3Request& request
 }
 
 Reply CreateUpload(OperationContext& context, const S3Request& request) {
-  Upload upload{.id = "", .bucket = request.bucket, .key = request.key, .attributes = {}, .initiated_ns = 0, .parts = {}};
+  Upload upload{
+      .id = "", .bucket = request.bucket, .key = request.key, .attributes = {}, .initiated_ns = 0, .parts = {}};
   ASSIGN_OR_RETURN(upload.attributes, AttributesOf(request));
   ASSIGN_OR_RETURN(upload.attributes.checksum, AnnouncedUploadChecksum(request));
   const std::optional<Checksum> checksum = upload.attributes.checksum;
@@ -266,7 +275,8 @@ Reply ListUploads(OperationContext& context, const S3Request& request) {
   const std::string prefix = request.ParameterOr("prefix");
   const std::string key_marker = request.ParameterOr("key-marker");
   const std::string id_marker = request.ParameterOr("upload-id-marker");
-  if (request.Has("delimiter")) return S3Error(S3Code::kNotImplemented, "devstore lists uploads without a delimiter only");
+  if (request.Has("delimiter"))
+    return S3Error(S3Code::kNotImplemented, "devstore lists uploads without a delimiter only");
 
   const std::vector<Upload> uploads = context.storage.Uploads(request.bucket);
   // Uploads of one key follow each other by time: the marker's own one is where the next page starts behind.

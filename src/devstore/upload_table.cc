@@ -8,7 +8,9 @@
 
 namespace millrace {
 
-int64_t NowNs() { return absl::GetCurrentTimeNanos(); }
+int64_t NowNs() {
+  return absl::GetCurrentTimeNanos();
+}
 
 void UploadTable::Insert(Upload upload) {
   std::lock_guard lock(mutex_);
@@ -31,7 +33,8 @@ absl::StatusOr<Upload> UploadTable::Find(const std::string& id) const {
   return found->second;
 }
 
-absl::StatusOr<Upload> UploadTable::Find(const std::string& bucket, const std::string& key, const std::string& id) const {
+absl::StatusOr<Upload> UploadTable::Find(const std::string& bucket, const std::string& key,
+                                         const std::string& id) const {
   ASSIGN_OR_RETURN(Upload upload, Find(id));
   if (upload.bucket != bucket || upload.key != key) return NoSuchUpload(id);
   return upload;

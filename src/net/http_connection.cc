@@ -78,7 +78,8 @@ void HttpConnection::Open(std::shared_ptr<HttpJob> job) {
 void HttpConnection::ConnectNext(const Error& last_error) {
   if (addresses_tried_ == addresses_.size()) {
     owner_.ForgetAddresses();
-    return Fail(HttpErrorKind::kConnect, fmt::format("cannot connect: {}", last_error.message()));
+    return Fail(HttpErrorKind::kConnect, fmt::format("cannot connect to {}:{}: {}", owner_.endpoint().host,
+                                                     owner_.endpoint().port, last_error.message()));
   }
   const asio::ip::tcp::endpoint address = addresses_[next_address_++ % addresses_.size()];
   ++addresses_tried_;

@@ -15,8 +15,10 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <condition_variable>
 #include <cstring>
 #include <future>
+#include <mutex>
 #include <utility>
 
 #include "base/log.h"
@@ -60,7 +62,8 @@ absl::StatusOr<TlsContext> MakeTlsContext(const TlsIdentity& identity) {
   return context;
 }
 
-/// Throughput over loopback is a quarter with the default of some machines (bbr), and small answers must not wait for others.
+/// Throughput over loopback is a quarter with the default of some machines (bbr), and small answers must not wait for
+/// others.
 void TuneSocket(int fd) {
   const int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -72,10 +75,14 @@ absl::Status ListenError(int error, const std::string& host, uint16_t port) {
   const std::string what = fmt::format("cannot listen on {}:{}", host, port);
   switch (error) {
     case EADDRINUSE:
-      return absl::AlreadyExistsError(what + ": the port is in use; stop who uses it, or choose another (0: any free one)");
-    case EACCES: return absl::PermissionDeniedError(what + ": not permitted; ports below 1024 need root");
-    case EADDRNOTAVAIL: return absl::InvalidArgumentError(what + ": the address is none of this machine's");
-    default: return absl::InternalError(fmt::format("{}: {}", what, strerror(error)));
+      return absl::AlreadyExistsError(what +
+                                      ": the port is in use; stop who uses it, or choose another (0: any free one)");
+    case EACCES:
+      return absl::PermissionDeniedError(what + ": not permitted; ports below 1024 need root");
+    case EADDRNOTAVAIL:
+      return absl::InvalidArgumentError(what + ": the address is none of this machine's");
+    default:
+      return absl::InternalError(fmt::format("{}: {}", what, strerror(error)));
   }
 }
 
@@ -187,6 +194,56 @@ FileHandle::~FileHandle() {
   if (fd_ >= 0) close(fd_);
 }
 
+struct LiveConnections::Impl {
+  std::mutex mutex;
+  std::condition_variable none;
+  size_t count = 0;
+};
+
+LiveConnections::LiveConnections() : impl_(std::make_unique<Impl>()) {}
+LiveConnections::~LiveConnections() = default;
+
+void LiveConnections::Add() {
+  std::lock_guard lock(impl_->mutex);
+  ++impl_->count;
+}
+
+void LiveConnections::Remove() {
+  std::lock_guard lock(impl_->mutex);
+  if (--impl_->count == 0) impl_->none.notify_all();
+}
+
+void LiveConnections::WaitForNone() {
+  std::unique_lock lock(impl_->mutex);
+  impl_->none.wait(lock, [this] { return impl_->count == 0; });
+}
+
+HttpResponder::HttpResponder(std::shared_ptr<ServerConnection> connection) : connection_(std::move(connection)) {}
+HttpResponder::HttpResponder(HttpResponder&&) noexcept = default;
+
+HttpResponder::~HttpResponder() {
+  if (!connection_) return;
+  EventLoop& loop = connection_->loop();
+  if (loop.InLoop()) {
+    connection_->OnAbandoned();
+  } else {
+    loop.Post([connection = std::move(connection_)] { connection->OnAbandoned(); });
+  }
+}
+
+void HttpResponder::Send(HttpReply reply) {
+  // Moved out first, and always ended on the loop: the connection may be destroyed with it.
+  std::shared_ptr<ServerConnection> connection = std::move(connection_);
+  EventLoop& loop = connection->loop();
+  if (loop.InLoop()) {
+    connection->OnReply(std::move(reply));
+  } else {
+    loop.Post([connection = std::move(connection), reply = std::move(reply)]() mutable {
+      connection->OnReply(std::move(reply));
+    });
+  }
+}
+
 struct HttpServer::Impl {
   explicit Impl(EventLoops& event_loops) : loops(event_loops) {}
 
@@ -248,6 +305,8 @@ HttpServer::~HttpServer() {
   }
 }
 
-uint16_t HttpServer::port() const { return impl_->port; }
+uint16_t HttpServer::port() const {
+  return impl_->port;
+}
 
 }  // namespace millrace

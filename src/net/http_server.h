@@ -14,8 +14,8 @@
 #include "net/http_message.h"
 #include "net/tls_identity.h"
 
-/// An HTTP/1.1 server on event loops: keep-alive, pipelining, chunked request bodies, 100-continue, TLS. It knows nothing of what
-/// is served: a handler gets requests and answers each with a head and a list of steps.
+/// An HTTP/1.1 server on event loops: keep-alive, pipelining, chunked request bodies, 100-continue, TLS. It knows
+/// nothing of what is served: a handler gets requests and answers each with a head and a list of steps.
 
 namespace millrace {
 
@@ -58,15 +58,15 @@ struct EndConnection {
 };
 using ReplyStep = std::variant<SendText, SendBytes, SendFile, SendPause, SendRate, EndConnection>;
 
-/// An answer. The server adds Date, Content-Length and Connection. To a HEAD request (and with status 204 or 304) the bytes of the
-/// body are counted but not sent. When the body ends short of `content_length`, the connection is closed.
+/// An answer. The server adds Date, Content-Length and Connection. To a HEAD request (and with status 204 or 304) the
+/// bytes of the body are counted but not sent. When the body ends short of `content_length`, the connection is closed.
 struct HttpReply {
   int status = 200;
   HttpHeaders headers;
   std::vector<ReplyStep> body;
-  std::optional<uint64_t> content_length;             // of the head; default: the bytes in `body`
+  std::optional<uint64_t> content_length;              // of the head; default: the bytes in `body`
   std::chrono::steady_clock::time_point not_before{};  // nothing leaves earlier
-  bool send_head = true;                              // false: the steps are carried out without a head
+  bool send_head = true;                               // false: the steps are carried out without a head
 };
 
 /// The bytes of a step (0 for one that is no bytes), and of all steps of a body.
@@ -83,15 +83,17 @@ class HttpResponder {
   HttpResponder(HttpResponder&&) noexcept;
   HttpResponder& operator=(HttpResponder&&) = delete;
 
-  /// Once; from any thread while the server lives (its destructor waits for all responders). The answer may be sent before the
-  /// request's body has arrived: what is left of the body is then dropped, or the connection closed if that is much.
+  /// Once; from any thread while the server lives (its destructor waits for all responders). The answer may be sent
+  /// before the request's body has arrived: what is left of the body is then dropped, or the connection closed if that
+  /// is much.
   void Send(HttpReply reply);
 
  private:
   std::shared_ptr<ServerConnection> connection_;
 };
 
-/// One request under way. Called on the connection's loop; destroyed there, after the answer or when the connection is lost.
+/// One request under way. Called on the connection's loop; destroyed there, after the answer or when the connection is
+/// lost.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
@@ -104,7 +106,7 @@ class HttpExchange {
 /// What a request says besides its head.
 struct HttpRequestFacts {
   std::optional<uint64_t> content_length;  // absent for a chunked body; 0 without a body
-  bool expects_continue = false;           // the client waits for "100 Continue", sent unless there is an answer at once
+  bool expects_continue = false;  // the client waits for "100 Continue", sent unless there is an answer at once
 };
 
 class HttpHandler {
@@ -122,8 +124,9 @@ struct HttpServerOptions {
   std::chrono::milliseconds idle_timeout = std::chrono::minutes(2);  // of a connection on which no byte moves
 };
 
-/// Listens from Start to its destructor, which closes every connection and waits until no callback runs and no responder is
-/// left (so it must not run on a loop). `loops` and `handler` must outlive it. Request heads are limited to 64 KiB.
+/// Listens from Start to its destructor, which closes every connection and waits until no callback runs and no
+/// responder is left (so it must not run on a loop). `loops` and `handler` must outlive it. Request heads are limited
+/// to 64 KiB.
 class HttpServer {
  public:
   /// AlreadyExists when the port is in use, InvalidArgument for a host that is none of this machine's.

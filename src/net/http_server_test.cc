@@ -147,7 +147,8 @@ void Echo(FunctionHandler::Request request, HttpResponder responder) {
 
 class HttpServerTest : public testing::Test {
  protected:
-  void Serve(FunctionHandler::OnComplete complete, FunctionHandler::OnHead head = nullptr, HttpServerOptions options = {}) {
+  void Serve(FunctionHandler::OnComplete complete, FunctionHandler::OnHead head = nullptr,
+             HttpServerOptions options = {}) {
     handler_.emplace(std::move(complete), std::move(head));
     auto server = HttpServer::Start(loops_, std::move(options), *handler_);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -162,13 +163,16 @@ class HttpServerTest : public testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
-std::string Body(const std::string& response) { return response.substr(response.find("\r\n\r\n") + 4); }
+std::string Body(const std::string& response) {
+  return response.substr(response.find("\r\n\r\n") + 4);
+}
 
 TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
   Serve(Echo);
   RawClient client(server_->port());
-  client.Send("GET /1 HTTP/1.1\r\nHost: x\r\n\r\nPUT /2 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
-              "GET /3 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  client.Send(
+      "GET /1 HTTP/1.1\r\nHost: x\r\n\r\nPUT /2 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
+      "GET /3 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   const std::string all = client.ReadAll();
   const size_t first = all.find("GET /1 ");
   const size_t second = all.find("PUT /2 hello");
@@ -183,8 +187,9 @@ TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrder) {
 TEST_F(HttpServerTest, TakesRequestsByteByByte) {
   Serve(Echo);
   RawClient client(server_->port());
-  for (const char c : std::string("POST /slow HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-                                  "3\r\nabc\r\n2;ext=1\r\nde\r\n0\r\nTrailer: x\r\n\r\n")) {
+  for (const char c :
+       std::string("POST /slow HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+                   "3\r\nabc\r\n2;ext=1\r\nde\r\n0\r\nTrailer: x\r\n\r\n")) {
     client.Send(std::string(1, c));
   }
   EXPECT_EQ(Body(client.ReadAll()), "POST /slow abcde");
@@ -255,7 +260,8 @@ TEST_F(HttpServerTest, AnEarlyAnswerDropsTheRestOfTheBody) {
   });
   RawClient client(server_->port());
   // A short body is read and dropped: the connection lives.
-  client.Send("PUT /no HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n0123456789GET /yes HTTP/1.1\r\nHost: x\r\n\r\n");
+  client.Send(
+      "PUT /no HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n0123456789GET /yes HTTP/1.1\r\nHost: x\r\n\r\n");
   EXPECT_NE(client.ReadUntil("refused").find("403 Forbidden"), std::string::npos);
   EXPECT_NE(client.ReadUntil("GET /yes ").find("200 OK"), std::string::npos);
   // Who waits for 100 gets the answer instead.
@@ -500,7 +506,8 @@ TEST_F(HttpServerTest, SaysWhyItCannotListen) {
   EXPECT_NE(second.status().message().find("in use"), absl::string_view::npos);
   HttpServerOptions elsewhere;
   elsewhere.host = "192.0.2.1";  // documentation only: no machine has it
-  EXPECT_EQ(HttpServer::Start(loops_, std::move(elsewhere), handler).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(HttpServer::Start(loops_, std::move(elsewhere), handler).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(HttpServerTest, ServesTls) {
@@ -529,8 +536,8 @@ TEST_F(HttpServerTest, ServesTls) {
     SSL_set_fd(ssl, client.fd());
     ASSERT_EQ(SSL_connect(ssl), 1);
     const std::string body(300'000, 'b');
-    const std::string request =
-        fmt::format("PUT / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}", body.size(), body);
+    const std::string request = fmt::format(
+        "PUT / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}", body.size(), body);
     for (size_t sent = 0; sent < request.size();) {
       const int n = SSL_write(ssl, request.data() + sent, static_cast<int>(request.size() - sent));
       ASSERT_GT(n, 0);

@@ -55,6 +55,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   struct Socket;
   using Clock = std::chrono::steady_clock;
 
+  static constexpr size_t kTurn = size_t{2} << 20;  // bytes moved before other connections get their turn
+
   enum class State { kHandshake, kReceive, kRespond, kReset, kDrain, kClosed };
   /// What to do after a step of the machine.
   enum class Next { kAgain, kWaitReadable, kWaitWritable, kWaitTimer, kWaitReply, kYield };
@@ -93,11 +95,13 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   Moved ReadSocket(MutableByteSpan into);
   Moved TlsResult(int result);
   void SendContinue();
+  void EndExchange();
   const std::string& Date();
   void SaveInput();
   void Await(bool readable);
 
   ServerLoop& home_;
+  const int fd_;  // owned by socket_
   std::unique_ptr<Socket> socket_;
   SSL* ssl_ = nullptr;
   Timer timer_;
@@ -106,7 +110,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   bool abandoned_ = false;  // there will be no answer
   bool reading_armed_ = false;
   bool writing_armed_ = false;
-  bool blocked_ = false;  // on the peer
+  bool blocked_ = false;   // on the peer
   size_t turn_bytes_ = 0;  // moved since others had a turn
   Clock::time_point last_move_;
 
@@ -116,6 +120,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   std::string saved_;
   std::unique_ptr<HttpExchange> exchange_;
   bool is_head_ = false;
+  bool http11_ = true;
   bool close_after_ = false;
   bool awaits_continue_ = false;
   bool discarding_ = false;  // the answer is there; the rest of the request's body is dropped

@@ -17,8 +17,8 @@ struct ThrowawayTls {
   std::string ca_pem;  // what clients must trust
 };
 
-/// Makes an authority and a server certificate signed by it, for `localhost`, `*.localhost`, 127.0.0.1, ::1 and `host` (a name
-/// or an address). Both are new at each call and valid for 30 days; the authority's key is forgotten on return.
+/// Makes an authority and a server certificate signed by it, for `localhost`, `*.localhost`, 127.0.0.1, ::1 and `host`
+/// (a name or an address). Both are new at each call and valid for 30 days; the authority's key is forgotten on return.
 absl::StatusOr<ThrowawayTls> MakeThrowawayTls(const std::string& host);
 
 }  // namespace millrace

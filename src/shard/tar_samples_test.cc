@@ -68,6 +68,11 @@ TEST(TarSamples, EmptyFields) {
   EXPECT_THAT(Describe(End()), ElementsAre());
 }
 
+TEST(TarSamples, WhatFollowsTheEndIsIgnored) {
+  const std::string archive = Member("a.jpg", "A") + End() + Member("b.jpg", "B") + std::string(9000, 'x');
+  for (const size_t chunk : {0, 1, 512, 700}) EXPECT_THAT(Describe(archive, chunk), ElementsAre("a[]: jpg=A"));
+}
+
 TEST(TarSamples, LabelsAreShortDecimalNumbers) {
   const std::string archive = Member("a.cls", " 7 ") + Member("b.cls", "cat") + Member("c.cls", "-1") +
                               Member("d.cls", std::string(21, '1')) + Member("e.cls", "") + End();

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <optional>
 
 #include "shard/sample_name.h"
@@ -30,7 +29,7 @@ std::optional<UstarName> FitUstar(std::string_view name) {
 }
 
 void Put(std::string& block, TarFieldAt at, std::string_view text) {
-  std::memcpy(block.data() + at.offset, text.data(), text.size());
+  block.replace(at.offset, text.size(), text);
 }
 
 void AppendBlock(std::string& out, UstarName name, uint64_t size, char type) {

@@ -43,12 +43,12 @@ TEST(PartsInFlight, AreAtLeastTwoAndAtMostFour) {
   EXPECT_EQ(PartsInFlight(1024 * kMiB), 2);
 }
 
-/// A bucket `b` of a devstore with a rule that makes some requests fail, and a client that does not try again.
+/// A bucket of a devstore with a rule that makes some requests fail, and a client that does not try again.
 class FailingBucket {
  public:
   explicit FailingBucket(std::vector<std::string> faults) {
     DevstoreOptions options;
-    options.buckets = {"b"};
+    options.buckets = {"bkt"};
     options.faults = std::move(faults);
     auto started = Devstore::Start(options);
     EXPECT_TRUE(started.ok()) << started.status();
@@ -58,7 +58,7 @@ class FailingBucket {
     config.credentials = {options.access_key, options.secret_key, ""};
     config.max_attempts = 1;
     client_ = std::make_unique<S3Client>(runtime_, config);
-    store_ = std::make_unique<S3Store>(runtime_.loops(), *client_, "b");
+    store_ = std::make_unique<S3Store>(runtime_.loops(), *client_, "bkt");
   }
 
   ObjectStore& store() { return *store_; }
@@ -100,15 +100,15 @@ TEST(S3Writer, EveryStepMayFailAndLeavesNothing) {
     const char* fault;
     uint64_t aborts;
   };
-  for (const Case& step : {Case{"POST b/k status=403", 0},          // creating the upload
-                           Case{"PUT b/k status=403 count=1", 1},   // the first part
-                           Case{"PUT b/k status=403 after=3", 1},   // the last part
-                           Case{"POST b/k status=403 after=1", 1},  // completing it
-                           Case{"POST b/k error-in-200 after=1 count=1", 1}}) {
+  for (const Case& step : {Case{"POST bkt/k status=403", 0},          // creating the upload
+                           Case{"PUT bkt/k status=403 count=1", 1},   // the first part
+                           Case{"PUT bkt/k status=403 after=3", 1},   // the last part
+                           Case{"POST bkt/k status=403 after=1", 1},  // completing it
+                           Case{"POST bkt/k error-in-200 after=1 count=1", 1}}) {
     FailingBucket bucket({step.fault});
     const absl::Status status = WriteLarge(bucket.store());
     EXPECT_FALSE(status.ok()) << step.fault;
-    EXPECT_THAT(ToStd(status.message()), testing::StartsWith("s3://b/k")) << step.fault;
+    EXPECT_THAT(ToStd(status.message()), testing::StartsWith("s3://bkt/k")) << step.fault;
     EXPECT_EQ(HeadBlocking(bucket.store(), "k").status().code(), absl::StatusCode::kNotFound) << step.fault;
     EXPECT_EQ(bucket.Answers("DELETE", 204), step.aborts) << step.fault;
   }
@@ -126,7 +126,7 @@ TEST(S3Writer, SmallObjectsAreOnePut) {
 }
 
 TEST(S3Writer, AFailedPutIsTheErrorOfTheCommit) {
-  FailingBucket bucket({"PUT b/k status=403"});
+  FailingBucket bucket({"PUT bkt/k status=403"});
   auto writer = bucket.store().Write("k", {});
   ASSERT_TRUE(writer.ok());
   EXPECT_TRUE((*writer)->Append(AsBytes("x")).ok());

@@ -257,77 +257,77 @@ def test_cp_interrupted_leaves_nothing_half_done(millrace_bin: Path, tree: Path,
 
 @dataclass
 class Bucket:
-    """A bucket `b` of a devstore: through boto3, and what a command needs to reach it."""
+    """A bucket of a devstore: through boto3, and what a command needs to reach it."""
 
     s3: Any
     env: dict[str, str]
 
     def put(self, **objects: bytes) -> None:
         for key, body in objects.items():
-            self.s3.put_object(Bucket="b", Key=key, Body=body)
+            self.s3.put_object(Bucket="bkt", Key=key, Body=body)
 
     def objects(self) -> dict[str, bytes]:
-        listed = self.s3.list_objects_v2(Bucket="b").get("Contents", [])
-        return {item["Key"]: self.s3.get_object(Bucket="b", Key=item["Key"])["Body"].read() for item in listed}
+        listed = self.s3.list_objects_v2(Bucket="bkt").get("Contents", [])
+        return {item["Key"]: self.s3.get_object(Bucket="bkt", Key=item["Key"])["Body"].read() for item in listed}
 
 
 @pytest.fixture
 def bucket(devstore: Callable[..., Any]) -> Bucket:
     server = devstore("mem:")
     s3 = server.client()
-    s3.create_bucket(Bucket="b")
+    s3.create_bucket(Bucket="bkt")
     return Bucket(s3, server.env())
 
 
 def test_s3_ls_is_like_that_of_aws(millrace: Millrace, bucket: Bucket) -> None:
     bucket.put(**{"train/a/1": b"1", "train/a/2": b"22", "train/b": b"333", "trainer": b"4"})
     names = lambda *arguments: [line[31:] for line in lines(millrace("ls", *arguments, env=bucket.env))]  # noqa: E731
-    assert names("s3://b") == names("s3://b/") == ["train/", "trainer"]
-    assert names("s3://b/train") == ["train/", "trainer"]
-    assert names("s3://b/train/") == ["a/", "b"]
-    assert names("s3://b/train/", "--recursive") == ["train/a/1", "train/a/2", "train/b"]
-    assert b"s3://b/nothing" in millrace("ls", "s3://b/nothing", code=1, env=bucket.env).stderr
+    assert names("s3://bkt") == names("s3://bkt/") == ["train/", "trainer"]
+    assert names("s3://bkt/train") == ["train/", "trainer"]
+    assert names("s3://bkt/train/") == ["a/", "b"]
+    assert names("s3://bkt/train/", "--recursive") == ["train/a/1", "train/a/2", "train/b"]
+    assert b"s3://bkt/nothing" in millrace("ls", "s3://bkt/nothing", code=1, env=bucket.env).stderr
     assert b"missing" in millrace("ls", "s3://missing", code=1, env=bucket.env).stderr
 
 
 def test_s3_cat(millrace: Millrace, bucket: Bucket) -> None:
     body = bytes(range(256)) * 80_000
     bucket.put(**{"odd key +%&?.bin": body})
-    assert millrace("cat", "s3://b/odd key +%&?.bin", env=bucket.env).stdout == body
-    assert millrace("cat", "s3://b/odd key +%&?.bin", "--range=9000000-9000009", env=bucket.env).stdout == body[9000000:9000010]
-    assert b"s3://b/none" in millrace("cat", "s3://b/none", code=1, env=bucket.env).stderr
-    assert b"names no object" in millrace("cat", "s3://b", code=2, env=bucket.env).stderr
+    assert millrace("cat", "s3://bkt/odd key +%&?.bin", env=bucket.env).stdout == body
+    assert millrace("cat", "s3://bkt/odd key +%&?.bin", "--range=9000000-9000009", env=bucket.env).stdout == body[9000000:9000010]
+    assert b"s3://bkt/none" in millrace("cat", "s3://bkt/none", code=1, env=bucket.env).stderr
+    assert b"names no object" in millrace("cat", "s3://bkt", code=2, env=bucket.env).stderr
 
 
 def test_s3_cp_takes_targets_as_aws_does(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
-    for target in ("s3://b", "s3://b/folder/", "s3://b/exact"):
+    for target in ("s3://bkt", "s3://bkt/folder/", "s3://bkt/exact"):
         millrace("cp", tmp_path / "file", target, env=bucket.env)
     assert bucket.objects() == {"file": b"x", "folder/file": b"x", "exact": b"x"}
-    millrace("cp", "s3://b/exact", "s3://b/deeper/", env=bucket.env)
+    millrace("cp", "s3://bkt/exact", "s3://bkt/deeper/", env=bucket.env)
     assert bucket.objects()["deeper/exact"] == b"x"
     (tmp_path / "here").mkdir()
-    millrace("cp", "s3://b/folder/file", ".", cwd=tmp_path / "here", env=bucket.env)
+    millrace("cp", "s3://bkt/folder/file", ".", cwd=tmp_path / "here", env=bucket.env)
     assert (tmp_path / "here" / "file").read_bytes() == b"x"
-    assert b"--recursive" in millrace("cp", "s3://b/folder/", tmp_path, code=2, env=bucket.env).stderr
-    assert b"--recursive" in millrace("cp", "s3://b", tmp_path, code=2, env=bucket.env).stderr
+    assert b"--recursive" in millrace("cp", "s3://bkt/folder/", tmp_path, code=2, env=bucket.env).stderr
+    assert b"--recursive" in millrace("cp", "s3://bkt", tmp_path, code=2, env=bucket.env).stderr
 
 
 def test_s3_cp_there_across_and_back(millrace: Millrace, bucket: Bucket, tree: Path, tmp_path: Path) -> None:
-    millrace("cp", "--recursive", tree, "s3://b/one", env=bucket.env)
+    millrace("cp", "--recursive", tree, "s3://bkt/one", env=bucket.env)
     assert bucket.objects() == {f"one/{name}": data for name, data in contents(tree).items()}
-    assert bucket.s3.list_multipart_uploads(Bucket="b").get("Uploads", []) == []
-    millrace("cp", "--recursive", "s3://b/one", "s3://b/two/", env=bucket.env)
-    millrace("cp", "--recursive", "s3://b/two", tmp_path / "back", env=bucket.env)
+    assert bucket.s3.list_multipart_uploads(Bucket="bkt").get("Uploads", []) == []
+    millrace("cp", "--recursive", "s3://bkt/one", "s3://bkt/two/", env=bucket.env)
+    millrace("cp", "--recursive", "s3://bkt/two", tmp_path / "back", env=bucket.env)
     assert contents(tmp_path / "back") == contents(tree)
-    assert b"into itself" in millrace("cp", "--recursive", "s3://b/one", "s3://b/one/more", code=2, env=bucket.env).stderr
+    assert b"into itself" in millrace("cp", "--recursive", "s3://bkt/one", "s3://bkt/one/more", code=2, env=bucket.env).stderr
 
 
 def test_s3_keys_that_no_folder_holds_fail_alone_and_never_escape(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
     bad = ["in/../../escaped", "in//double", "in/./dot", "in//absolute"]
     bucket.put(**{"in/good": b"1", "in/folder/": b""}, **{key: b"bad" for key in bad})
     target = tmp_path / "deep" / "target"
-    done = millrace("cp", "--recursive", "s3://b/in", target, "--json", code=1, env=bucket.env)
+    done = millrace("cp", "--recursive", "s3://bkt/in", target, "--json", code=1, env=bucket.env)
     assert contents(tmp_path) == {"deep/target/good": b"1"} | {name: data for name, data in contents(tmp_path).items() if name.endswith(".err")}
     report = json.loads(done.stdout)
     assert (report["objects"], report["failed"]) == (1, len(set(bad)))

@@ -77,7 +77,8 @@ def test_wrong_region(store: Any, devstore: Any) -> None:
     store.client(region_name="eu-west-1").list_objects_v2(Bucket="bucket")  # boto3 reads that, and signs anew
     other = devstore("mem:", "--bucket", "bucket", "--region", "eu-west-1")
     other.client(region_name="eu-west-1").list_objects_v2(Bucket="bucket")
-    assert other.client(region_name="eu-west-1").get_bucket_location(Bucket="bucket")["LocationConstraint"] == "eu-west-1"
+    location = other.client(region_name="eu-west-1").get_bucket_location(Bucket="bucket")
+    assert location["LocationConstraint"] == "eu-west-1"
 
 
 def test_unsigned_requests(store: Any, raw: Any, devstore: Any) -> None:
@@ -121,7 +122,8 @@ def test_changed_requests(store: Any) -> None:
     assert code(url, b"tampered", headers) == "XAmzContentSHA256Mismatch"
     assert code(url, b"body", {**headers, "X-Amz-Meta-A": "2"}) == "SignatureDoesNotMatch"
     assert code(url, b"body", {**headers, "X-Amz-Meta-B": "2"}) == "AccessDenied"
-    assert code(url, b"body", {**headers, "Authorization": "AWS4-HMAC-SHA256 nonsense"}) == "AuthorizationHeaderMalformed"
+    malformed = {**headers, "Authorization": "AWS4-HMAC-SHA256 nonsense"}
+    assert code(url, b"body", malformed) == "AuthorizationHeaderMalformed"
     assert code(url, b"body", {**headers, "Authorization": "AWS me:signature"}) == "InvalidRequest"
     assert code(url, b"body", {k: v for k, v in headers.items() if k != "X-Amz-Date"}) == "AccessDenied"
     assert store.client().get_object(Bucket="bucket", Key="k")["Body"].read() == b"body"
