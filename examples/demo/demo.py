@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import shlex
-import shutil
 import signal
 import struct
 import subprocess
@@ -167,7 +166,6 @@ def demo(folder: pathlib.Path) -> None:
         say("Packing them into tar shards on the store:")
         for name in counts:
             millrace("pack", folder / name, f"s3://fashion/{name}", "--shard-size", "16MiB")
-            shutil.rmtree(folder / name)
         shards = [line for line in millrace("ls", "s3://fashion/train/").splitlines() if line.endswith(".tar")]
 
         say("What an uninterrupted run of these epochs delivers, without a model:")

@@ -17,7 +17,8 @@ constexpr std::chrono::milliseconds kSlice{50};
 
 using Opened = absl::StatusOr<std::unique_ptr<Dataset>>;
 
-// Opening happens on a thread of its own, so that this one, which holds the interpreter, can report progress and see signals.
+// Opening happens on a thread of its own, so that this one, which holds the interpreter, can report progress and see
+// signals.
 Opened OpenWithProgress(Process& process, const std::string& uri, const py::object& progress) {
   std::atomic<uint64_t> done{0};
   std::atomic<uint64_t> total{0};
@@ -26,8 +27,8 @@ Opened OpenWithProgress(Process& process, const std::string& uri, const py::obje
     total.store(all, std::memory_order_relaxed);
     done.store(bytes, std::memory_order_relaxed);
   };
-  std::future<Opened> opened = std::async(
-      std::launch::async, [&] { return Dataset::Open(process.runtime, process.stores, uri, options); });
+  std::future<Opened> opened =
+      std::async(std::launch::async, [&] { return Dataset::Open(process.runtime, process.stores, uri, options); });
   bool ready = false;
   uint64_t shown = 0;
   try {
@@ -63,7 +64,8 @@ py::dict ClassCounts(const Index& index) {
 
 }  // namespace
 
-DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress) : uri_(uri), process_(CurrentProcess()) {
+DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress)
+    : uri_(uri), process_(CurrentProcess()) {
   dataset_.reset(ValueOrThrow(OpenWithProgress(*process_, uri, progress)).release());
 }
 
@@ -83,7 +85,8 @@ void BindDataset(py::module_& module) {
       .def_property_readonly("fields", [](const Handle& self) { return Texts(self.index().field_names()); })
       .def_property_readonly("classes", [](const Handle& self) { return Texts(self.index().class_names()); })
       .def_property_readonly("class_counts", [](const Handle& self) { return ClassCounts(self.index()); })
-      .def_property_readonly("kind", [](const Handle& self) { return self.index().kind() == DataKind::kTar ? "tar" : "raw"; })
+      .def_property_readonly("kind",
+                             [](const Handle& self) { return self.index().kind() == DataKind::kTar ? "tar" : "raw"; })
       .def_property_readonly("objects", [](const Handle& self) { return self.index().objects(); })
       .def_property_readonly("total_bytes", [](const Handle& self) { return self.index().total_bytes(); })
       .def_property_readonly("fingerprint", [](const Handle& self) { return self.index().fingerprint(); });

@@ -15,8 +15,8 @@ namespace millrace::python {
 /// _core.Dataset: an open data set and what it needs. Its members are called with the GIL held.
 class DatasetHandle {
  public:
-  /// Opens `uri`; the GIL is released meanwhile. `progress` (None, or a function of bytes done and in total) is called on this
-  /// thread, about ten times a second.
+  /// Opens `uri`; the GIL is released meanwhile. `progress` (None, or a function of bytes done and in total) is called
+  /// on this thread, about ten times a second.
   DatasetHandle(const std::string& uri, const py::object& progress);
 
   /// For loaders, on whatever thread. They keep the handle, which keeps these alive.

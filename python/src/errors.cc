@@ -18,7 +18,9 @@ py::str Decode(std::string_view text, const char* errors) {
   throw py::error_already_set();
 }
 
-py::object Errors(const char* name) { return py::module_::import("millrace.errors").attr(name); }
+py::object Errors(const char* name) {
+  return py::module_::import("millrace.errors").attr(name);
+}
 
 }  // namespace
 
@@ -26,9 +28,13 @@ void Throw(const absl::Status& status) {
   Raise(Errors("BY_CODE")[py::str(absl::StatusCodeToString(status.code()))], ToStd(status.message()));
 }
 
-void ThrowUsage(std::string_view message) { Raise(Errors("UsageError"), message); }
+void ThrowUsage(std::string_view message) {
+  Raise(Errors("UsageError"), message);
+}
 
-py::str ToPyText(std::string_view text) { return Decode(text, "surrogateescape"); }
+py::str ToPyText(std::string_view text) {
+  return Decode(text, "surrogateescape");
+}
 
 py::tuple StatusCodeNames() {
   py::list names;

@@ -17,9 +17,11 @@ namespace {
 // How long a signal waits at most.
 constexpr std::chrono::milliseconds kSlice{50};
 
-constexpr std::string_view kClosed = "the Loader is closed; make a new one, and give it the state_dict() of this one to go on";
+constexpr std::string_view kClosed =
+    "the Loader is closed; make a new one, and give it the state_dict() of this one to go on";
 
-// Loaders of this process whose destructor has not run. Guarded by the GIL; leaked, like all that the interpreter's end may touch.
+// Loaders of this process whose destructor has not run. Guarded by the GIL; leaked, like all that the interpreter's end
+// may touch.
 std::set<LoaderHandle*>& OpenLoaders() {
   static auto* const loaders = new std::set<LoaderHandle*>();
   return *loaders;
@@ -133,17 +135,19 @@ LoaderReport LoaderHandle::Report() {
 
 namespace {
 
-// ---- Options -----------------------------------------------------------------------------------------------------------------
+// ---- Options
+// -----------------------------------------------------------------------------------------------------------------
 
 using PerChannel = std::array<float, 3>;
 
 std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     std::shared_ptr<DatasetHandle> dataset, const py::int_& batch, int height, int width, int channels, bool augment,
-    std::array<double, 2> crop_scale, std::array<double, 2> crop_ratio, double flip_probability, const std::string& dtype,
-    const std::string& layout, PerChannel mean, PerChannel std, const std::string& image_field,
-    const std::optional<std::string>& label_field, const std::string& label_kind, const std::string& bad_samples,
-    const std::string& shuffle, const py::int_& seed, const py::int_& epochs, const py::int_& rank, const py::int_& world,
-    const std::string& last, const std::string& memory, const std::string& digest) {
+    std::array<double, 2> crop_scale, std::array<double, 2> crop_ratio, double flip_probability,
+    const std::string& dtype, const std::string& layout, PerChannel mean, PerChannel std,
+    const std::string& image_field, const std::optional<std::string>& label_field, const std::string& label_kind,
+    const std::string& bad_samples, const std::string& shuffle, const py::int_& seed, const py::int_& epochs,
+    const py::int_& rank, const py::int_& world, const std::string& last, const std::string& memory,
+    const std::string& digest) {
   LoaderOptions options;
   options.image.height = height;
   options.image.width = width;
@@ -158,8 +162,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.image.std = std;
   options.image_field = image_field;
   if (label_field) options.label = LabelOptions{*label_field, ValueOrThrow(LabelSpec::Parse(label_kind))};
-  options.bad_samples = Choose<BadSamples>("bad_samples", bad_samples,
-                                           {{"fail", BadSamples::kFail}, {"replace", BadSamples::kReplace}});
+  options.bad_samples =
+      Choose<BadSamples>("bad_samples", bad_samples, {{"fail", BadSamples::kFail}, {"replace", BadSamples::kReplace}});
   options.batch = ToNatural("batch_size", batch);
   options.shuffle = ValueOrThrow(ParseShuffle(shuffle));
   options.seed = ToNatural("seed", seed);
@@ -173,7 +177,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   return std::make_shared<LoaderHandle>(std::move(dataset), std::move(options));
 }
 
-// ---- Batches -----------------------------------------------------------------------------------------------------------------
+// ---- Batches
+// -----------------------------------------------------------------------------------------------------------------
 
 // What an array of a batch keeps alive.
 struct BatchOwner {
@@ -224,7 +229,8 @@ std::optional<BatchArrays> NextArrays(LoaderHandle& loader) {
   return arrays;
 }
 
-// ---- The report --------------------------------------------------------------------------------------------------------------
+// ---- The report
+// --------------------------------------------------------------------------------------------------------------
 
 py::dict ToDict(const LoaderReport& report, bool with_digest) {
   py::dict stalls;
@@ -267,9 +273,9 @@ void BindLoader(py::module_& module) {
       .def(py::init(&MakeLoaderHandle), py::arg("dataset"), py::kw_only(), py::arg("batch"), py::arg("height"),
            py::arg("width"), py::arg("channels"), py::arg("augment"), py::arg("crop_scale"), py::arg("crop_ratio"),
            py::arg("flip_probability"), py::arg("dtype"), py::arg("layout"), py::arg("mean"), py::arg("std"),
-           py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"), py::arg("bad_samples"), py::arg("shuffle"),
-           py::arg("seed"), py::arg("epochs"), py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"),
-           py::arg("digest"))
+           py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"), py::arg("bad_samples"),
+           py::arg("shuffle"), py::arg("seed"), py::arg("epochs"), py::arg("rank"), py::arg("world"), py::arg("last"),
+           py::arg("memory"), py::arg("digest"))
       .def("next", &NextArrays)
       .def("restart", &Handle::Restart, py::arg("position"))
       .def("close", &Handle::Close)

@@ -12,8 +12,8 @@
 
 namespace millrace::python {
 
-/// _core.Loader: a Loader with its Dataset, fit for Python's threads, signals and forks. Members are called with the GIL held, from
-/// any thread, and release it while they wait.
+/// _core.Loader: a Loader with its Dataset, fit for Python's threads, signals and forks. Members are called with the
+/// GIL held, from any thread, and release it while they wait.
 class LoaderHandle {
  public:
   LoaderHandle(std::shared_ptr<DatasetHandle> dataset, LoaderOptions options);
@@ -22,10 +22,12 @@ class LoaderHandle {
   /// None after the last epoch. Python's signal handlers run while it waits; what they raise comes out of here.
   std::optional<Batch> Next();
 
-  /// Goes on at `position`, with new counts. A position that is refused changes nothing; when memory is refused, the loader is closed.
+  /// Goes on at `position`, with new counts. A position that is refused changes nothing; when memory is refused, the
+  /// loader is closed.
   void Restart(const std::string& position);
 
-  /// Stops the threads' work for this loader. The report stays; batches that were received stay valid. May be called twice.
+  /// Stops the threads' work for this loader. The report stays; batches that were received stay valid. May be called
+  /// twice.
   void Close();
   /// What the end of the interpreter does for all loaders of this process that are still open.
   static void CloseAll();
@@ -50,7 +52,7 @@ class LoaderHandle {
   const LoaderOptions options_;
   uint64_t steps_per_epoch_ = 0;
 
-  std::mutex mutex_;  // never locked with the GIL held
+  std::mutex mutex_;             // never locked with the GIL held
   ProcessLocal<Loader> loader_;  // null once closed
   uint64_t epoch_ = 0;           // of the next batch
   LoaderReport last_report_;     // of a loader that was closed

@@ -20,7 +20,8 @@ void ConfigureFromPython(int io_threads, int cpu_threads, const std::string& mem
   Configure(options);
 }
 
-// Runs by atexit, while the interpreter is whole: work ends here, so that no thread of ours is busy while the process is torn down.
+// Runs by atexit, while the interpreter is whole: work ends here, so that no thread of ours is busy while the process
+// is torn down.
 void Shutdown() {
   LoaderHandle::CloseAll();
   ReleaseProcess();

@@ -17,8 +17,9 @@ namespace {
 
 using Numbers = py::array_t<int64_t, py::array::c_style>;
 
-std::unique_ptr<Plan> MakePlan(const py::int_& samples, const std::string& shuffle, const py::int_& seed, const py::int_& epoch,
-                               const py::int_& extent, const py::int_& window, const py::int_& lanes) {
+std::unique_ptr<Plan> MakePlan(const py::int_& samples, const std::string& shuffle, const py::int_& seed,
+                               const py::int_& epoch, const py::int_& extent, const py::int_& window,
+                               const py::int_& lanes) {
   const uint64_t size = ToNatural("the number of samples", samples);
   if (size > Plan::kMaxSamples) {
     Throw(absl::InvalidArgumentError(fmt::format("{} samples; a plan takes up to {}", size, Plan::kMaxSamples)));
@@ -52,8 +53,8 @@ Numbers Map(const Plan& plan, const Numbers& numbers) {
 
 void BindPlan(py::module_& module) {
   py::class_<Plan>(module, "Plan")
-      .def(py::init(&MakePlan), py::arg("samples"), py::kw_only(), py::arg("shuffle"), py::arg("seed"), py::arg("epoch"),
-           py::arg("extent"), py::arg("window"), py::arg("lanes"))
+      .def(py::init(&MakePlan), py::arg("samples"), py::kw_only(), py::arg("shuffle"), py::arg("seed"),
+           py::arg("epoch"), py::arg("extent"), py::arg("window"), py::arg("lanes"))
       .def("__len__", &Plan::size)
       .def("at", &Map<&Plan::At>, py::arg("positions"))
       .def("where", &Map<&Plan::Where>, py::arg("samples"));

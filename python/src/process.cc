@@ -10,10 +10,13 @@ namespace {
 
 // Guarded by the GIL, which a forking thread holds, so that a child finds them whole.
 RuntimeOptions options_for_runtime;
-std::shared_ptr<Process>* current = nullptr;  // never destroyed by the C++ runtime: its threads may outlast static objects
+std::shared_ptr<Process>* current =
+    nullptr;  // never destroyed by the C++ runtime: its threads may outlast static objects
 pid_t current_pid = 0;
 
-bool HaveProcess() { return current != nullptr && current_pid == getpid(); }
+bool HaveProcess() {
+  return current != nullptr && current_pid == getpid();
+}
 
 }  // namespace
 
@@ -27,7 +30,8 @@ std::shared_ptr<Process> CurrentProcess() {
 
 void Configure(const RuntimeOptions& options) {
   if (HaveProcess()) {
-    ThrowUsage("millrace.configure() comes too late: this process already uses Millrace; call it before the first Dataset");
+    ThrowUsage(
+        "millrace.configure() comes too late: this process already uses Millrace; call it before the first Dataset");
   }
   options_for_runtime = options;
 }
@@ -39,10 +43,11 @@ void ReleaseProcess() {
 
 void CheckOwnProcess(pid_t maker, std::string_view what) {
   if (maker == getpid()) return;
-  ThrowUsage(fmt::format(
-      "this {} was made in process {} and does not work in process {}, its fork: threads do not survive a fork. Create it again "
-      "after the fork, or start workers with the spawn method",
-      what, maker, getpid()));
+  ThrowUsage(
+      fmt::format("this {} was made in process {} and does not work in process {}, its fork: threads do not survive a "
+                  "fork. Create it again "
+                  "after the fork, or start workers with the spawn method",
+                  what, maker, getpid()));
 }
 
 }  // namespace millrace::python

@@ -9,10 +9,10 @@
 #include "net/runtime.h"
 #include "store/stores.h"
 
-/// What all objects of this Python process share, and the rule for forks: threads do not survive a fork, so whatever owns some
-/// belongs to the process that made it. In a child it is refused before it is touched (its locks may be held by threads that do
-/// not exist there) and never destroyed; what the child makes itself gets a Runtime of its own.
-/// All functions here are called with the GIL held.
+/// What all objects of this Python process share, and the rule for forks: threads do not survive a fork, so whatever
+/// owns some belongs to the process that made it. In a child it is refused before it is touched (its locks may be held
+/// by threads that do not exist there) and never destroyed; what the child makes itself gets a Runtime of its own. All
+/// functions here are called with the GIL held.
 
 namespace millrace::python {
 

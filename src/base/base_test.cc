@@ -94,7 +94,9 @@ TEST(Buffer, IsAlignedAndMoves) {
   EXPECT_EQ(buffer.size(), 0u);  // NOLINT(bugprone-use-after-move): the contract says so
 }
 
-absl::Status Fails() { return absl::NotFoundError("gone"); }
+absl::Status Fails() {
+  return absl::NotFoundError("gone");
+}
 absl::StatusOr<int> Adds(absl::StatusOr<int> a) {
   ASSIGN_OR_RETURN(const int value, a);
   return value + 1;

@@ -20,7 +20,9 @@ namespace {
 
 constexpr size_t kCrcChunk = size_t{1} << 30;  // ISA-L's lengths are ints
 
-const uint8_t* U8(ByteSpan data) { return reinterpret_cast<const uint8_t*>(data.data()); }
+const uint8_t* U8(ByteSpan data) {
+  return reinterpret_cast<const uint8_t*>(data.data());
+}
 
 /// Eight tables, so that eight bytes are taken at a time: table k advances a byte by k more zero bytes.
 using Crc64Tables = std::array<std::array<uint64_t, 256>, 8>;
@@ -65,7 +67,9 @@ std::array<uint8_t, 16> Md5(ByteSpan data) {
 Md5Stream::Md5Stream() : context_(EVP_MD_CTX_new()) {
   EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_md5(), nullptr);
 }
-Md5Stream::~Md5Stream() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
+Md5Stream::~Md5Stream() {
+  EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_));
+}
 void Md5Stream::Update(ByteSpan data) {
   EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(context_), data.data(), data.size());
 }
@@ -79,7 +83,9 @@ std::array<uint8_t, 16> Md5Stream::Finish() {
 Sha256Stream::Sha256Stream() : context_(EVP_MD_CTX_new()) {
   EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr);
 }
-Sha256Stream::~Sha256Stream() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
+Sha256Stream::~Sha256Stream() {
+  EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_));
+}
 void Sha256Stream::Update(ByteSpan data) {
   EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(context_), data.data(), data.size());
 }
@@ -124,20 +130,30 @@ uint32_t Crc32c(ByteSpan data, uint32_t crc) {
   return ~state;
 }
 
-uint64_t Xxh3(ByteSpan data, uint64_t seed) { return XXH3_64bits_withSeed(data.data(), data.size(), seed); }
+uint64_t Xxh3(ByteSpan data, uint64_t seed) {
+  return XXH3_64bits_withSeed(data.data(), data.size(), seed);
+}
 
-std::string Uint128::Hex() const { return fmt::format("{:016x}{:016x}", high, low); }
+std::string Uint128::Hex() const {
+  return fmt::format("{:016x}{:016x}", high, low);
+}
 
 Xxh3Stream::Xxh3Stream() : state_(XXH3_createState()) {
   if (state_ == nullptr) throw std::bad_alloc();
   Reset();
 }
-Xxh3Stream::~Xxh3Stream() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
-void Xxh3Stream::Reset() { XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_)); }
+Xxh3Stream::~Xxh3Stream() {
+  XXH3_freeState(static_cast<XXH3_state_t*>(state_));
+}
+void Xxh3Stream::Reset() {
+  XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_));
+}
 void Xxh3Stream::Update(ByteSpan data) {
   XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), data.data(), data.size());
 }
-void Xxh3Stream::UpdateLe64(uint64_t value) { Update({reinterpret_cast<const std::byte*>(&value), sizeof value}); }
+void Xxh3Stream::UpdateLe64(uint64_t value) {
+  Update({reinterpret_cast<const std::byte*>(&value), sizeof value});
+}
 Uint128 Xxh3Stream::Digest() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(static_cast<const XXH3_state_t*>(state_));
   return {hash.high64, hash.low64};

@@ -11,10 +11,14 @@ namespace {
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::err;
 }
@@ -35,7 +39,9 @@ spdlog::logger& Logger() {
 
 }  // namespace
 
-bool LogEnabled(LogLevel level) { return Logger().should_log(ToSpdlog(level)); }
+bool LogEnabled(LogLevel level) {
+  return Logger().should_log(ToSpdlog(level));
+}
 
 void Log(LogLevel level, std::string_view module, std::string_view message) {
   Logger().log(ToSpdlog(level), "{}: {}", module, message);

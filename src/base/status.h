@@ -24,9 +24,14 @@
 
 namespace millrace {
 
-/// Debian builds Abseil with a string_view of its own, so views are converted at its calls (a std::string needs no help).
-inline absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
-inline std::string_view ToStd(absl::string_view text) { return {text.data(), text.size()}; }
+/// Debian builds Abseil with a string_view of its own, so views are converted at its calls (a std::string needs no
+/// help).
+inline absl::string_view ToAbsl(std::string_view text) {
+  return {text.data(), text.size()};
+}
+inline std::string_view ToStd(absl::string_view text) {
+  return {text.data(), text.size()};
+}
 
 /// The same code with `context: ` in front of the message. OK stays OK.
 inline absl::Status Annotate(const absl::Status& status, std::string_view context) {
@@ -42,15 +47,14 @@ inline absl::Status Annotate(const absl::Status& status, std::string_view contex
 #define MILLRACE_CONCAT(a, b) MILLRACE_CONCAT_INNER(a, b)
 
 /// Returns from the enclosing function when `expr` (a Status) is an error.
-#define RETURN_IF_ERROR(expr)                                  \
-  do {                                                         \
+#define RETURN_IF_ERROR(expr)                                                        \
+  do {                                                                               \
     if (absl::Status status_macro = (expr); !status_macro.ok()) return status_macro; \
   } while (false)
 
 /// ASSIGN_OR_RETURN(auto x, F()): `lhs` gets the value of a StatusOr, or the enclosing function returns its error.
-#define ASSIGN_OR_RETURN(lhs, expr) \
-  ASSIGN_OR_RETURN_INNER(MILLRACE_CONCAT(status_or_, __COUNTER__), lhs, expr)
-#define ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)    \
-  auto tmp = (expr);                              \
-  if (!tmp.ok()) return std::move(tmp).status();  \
+#define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_INNER(MILLRACE_CONCAT(status_or_, __COUNTER__), lhs, expr)
+#define ASSIGN_OR_RETURN_INNER(tmp, lhs, expr)   \
+  auto tmp = (expr);                             \
+  if (!tmp.ok()) return std::move(tmp).status(); \
   lhs = std::move(tmp).value()

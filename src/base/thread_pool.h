@@ -11,7 +11,8 @@
 
 namespace millrace {
 
-/// A fixed set of threads that run tasks in the order of submission. The destructor runs what was submitted, then joins.
+/// A fixed set of threads that run tasks in the order of submission. The destructor runs what was submitted, then
+/// joins.
 ///
 /// The queue itself has no bound: who submits must hold something bounded (a buffer of a budget, a slot) for each task.
 /// Tasks must not throw. Thread-safe.

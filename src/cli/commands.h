@@ -6,8 +6,8 @@ namespace CLI {
 class App;
 }
 
-/// The subcommands of `millrace`, one file each. An Add function adds its subcommand to `app` and, when the user chose the
-/// command, stores in `*run` what main() then calls; its result is the exit status: 0 done, 1 failed, 2 usage.
+/// The subcommands of `millrace`, one file each. An Add function adds its subcommand to `app` and, when the user chose
+/// the command, stores in `*run` what main() then calls; its result is the exit status: 0 done, 1 failed, 2 usage.
 
 namespace millrace::cli {
 

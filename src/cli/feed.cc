@@ -51,11 +51,14 @@ struct FeedFlags {
 double CpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Peak resident bytes of this program. getrusage would report that of the process that started it, where that was larger.
+// Peak resident bytes of this program. getrusage would report that of the process that started it, where that was
+// larger.
 uint64_t MaxRssBytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -151,19 +154,23 @@ void PrintSummary(const FeedFlags& flags, const FeedResult& result, const Reques
   std::printf("%llu samples in %.2f s: %.0f samples/s, first batch after %.3f s, opening took %.2f s\n",
               static_cast<unsigned long long>(report.samples), result.seconds,
               result.seconds > 0 ? samples / result.seconds : 0, result.first_batch_seconds, result.open_seconds);
-  std::printf("CPU: %.2f s, %.3f s per 1,000 samples; peak memory %s of a budget of %s plus the program\n", result.cpu_seconds,
-              samples > 0 ? 1000 * result.cpu_seconds / samples : 0, FormatSize(MaxRssBytes()).c_str(), flags.memory.c_str());
+  std::printf("CPU: %.2f s, %.3f s per 1,000 samples; peak memory %s of a budget of %s plus the program\n",
+              result.cpu_seconds, samples > 0 ? 1000 * result.cpu_seconds / samples : 0,
+              FormatSize(MaxRssBytes()).c_str(), flags.memory.c_str());
   std::printf("Read: %s in %llu GET requests, %llu of them repeated\n", FormatSize(counters.bytes_read).c_str(),
-              static_cast<unsigned long long>(counters.get.load()), static_cast<unsigned long long>(counters.retries.load()));
+              static_cast<unsigned long long>(counters.get.load()),
+              static_cast<unsigned long long>(counters.retries.load()));
   std::printf("The consumer waited %.2f s of %.2f s:", report.stalls.waited(), result.seconds);
   for (size_t i = 0; i < kStallCauses; ++i) {
     if (report.stalls.seconds[i] < 0.0005) continue;
-    std::printf(" %s %.3f s", std::string(StallCauseName(static_cast<StallCause>(i))).c_str(), report.stalls.seconds[i]);
+    std::printf(" %s %.3f s", std::string(StallCauseName(static_cast<StallCause>(i))).c_str(),
+                report.stalls.seconds[i]);
   }
   std::printf("\nBottleneck: %s\n", std::string(report.stalls.bottleneck()).c_str());
   if (report.quarantined > 0) {
-    std::printf("Replaced %llu damaged samples; the first: %s: %s\n", static_cast<unsigned long long>(report.quarantined),
-                report.quarantine.front().uri.c_str(), report.quarantine.front().reason.c_str());
+    std::printf("Replaced %llu damaged samples; the first: %s: %s\n",
+                static_cast<unsigned long long>(report.quarantined), report.quarantine.front().uri.c_str(),
+                report.quarantine.front().reason.c_str());
   }
   std::printf("Digest: %s\nPosition: %s\n", report.digest.Hex().c_str(), report.position.ToString().c_str());
 }
@@ -226,26 +233,47 @@ void AddFeed(CLI::App& app, Action* run) {
   CLI::App* feed = app.add_subcommand("feed", "Run the input pipeline without a model: rates, waits, digest");
   auto flags = std::make_shared<FeedFlags>();
   feed->add_option("uri", flags->uri, "The data set: a prefix with tar shards or raw objects")->required();
-  feed->add_option("--batch", flags->batch, "Samples of a batch, per rank")->capture_default_str()->check(CLI::NonNegativeNumber);
-  feed->add_option("--size", flags->size, "Height and width of the images")->capture_default_str()->check(CLI::Range(1, 16384));
-  feed->add_option("--channels", flags->channels, "3 for RGB, 1 for grey")->capture_default_str()->check(CLI::IsMember({1, 3}));
-  feed->add_flag("--augment", flags->augment, "Random resized crop and flip, instead of resizing and cropping the centre");
+  feed->add_option("--batch", flags->batch, "Samples of a batch, per rank")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  feed->add_option("--size", flags->size, "Height and width of the images")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 16384));
+  feed->add_option("--channels", flags->channels, "3 for RGB, 1 for grey")
+      ->capture_default_str()
+      ->check(CLI::IsMember({1, 3}));
+  feed->add_flag("--augment", flags->augment,
+                 "Random resized crop and flip, instead of resizing and cropping the centre");
   feed->add_option("--dtype", flags->dtype, "u8 or f32")->capture_default_str()->check(CLI::IsMember({"u8", "f32"}));
-  feed->add_option("--layout", flags->layout, "nhwc or nchw")->capture_default_str()->check(CLI::IsMember({"nhwc", "nchw"}));
+  feed->add_option("--layout", flags->layout, "nhwc or nchw")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"nhwc", "nchw"}));
   feed->add_option("--image-field", flags->image_field, "The field to decode, when several are images");
   feed->add_option("--label-field", flags->label_field, "The field that holds the label [cls where there is one]");
-  feed->add_option("--label-kind", flags->label_kind, "int, text, or json:PATH and json-text:PATH for a whole number or a string in a JSON field")
+  feed->add_option("--label-kind", flags->label_kind,
+                   "int, text, or json:PATH and json-text:PATH for a whole number or a string in a JSON field")
       ->capture_default_str();
   feed->add_option("--threads", flags->threads, "CPU threads that decode [all CPUs]")->check(CLI::Range(0, 1024));
-  feed->add_option("--io-threads", flags->io_threads, "Network threads")->capture_default_str()->check(CLI::Range(1, 64));
+  feed->add_option("--io-threads", flags->io_threads, "Network threads")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
   feed->add_option("--memory", flags->memory, "Budget for fetched bytes and batches")->capture_default_str();
   feed->add_option("--shuffle", flags->shuffle, "none, global or window")->capture_default_str();
-  feed->add_option("--seed", flags->seed, "Of order and augmentation")->capture_default_str()->check(CLI::NonNegativeNumber);
-  feed->add_option("--epochs", flags->epochs, "Passes over the data")->capture_default_str()->check(CLI::PositiveNumber);
-  feed->add_option("--rank", flags->rank, "This consumer's number, from 0")->capture_default_str()->check(CLI::NonNegativeNumber);
-  feed->add_option("--world", flags->world, "How many consumers share the data")->capture_default_str()->check(CLI::NonNegativeNumber);
+  feed->add_option("--seed", flags->seed, "Of order and augmentation")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  feed->add_option("--epochs", flags->epochs, "Passes over the data")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  feed->add_option("--rank", flags->rank, "This consumer's number, from 0")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  feed->add_option("--world", flags->world, "How many consumers share the data")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   feed->add_option("--last", flags->last, "The last, short batch: pad, drop or wrap")->capture_default_str();
-  feed->add_option("--stop-after", flags->stop_after, "Stop at the batch that reaches this many samples of this rank")->check(CLI::NonNegativeNumber);
+  feed->add_option("--stop-after", flags->stop_after, "Stop at the batch that reaches this many samples of this rank")
+      ->check(CLI::NonNegativeNumber);
   feed->add_option("--resume", flags->resume, "Continue at this position");
   feed->add_option("--state", flags->state, "Keep position, samples and digest in this file");
   feed->add_option("--digest-of", flags->digest_of, "raw: stored bytes; decoded: pixels in place of the image")

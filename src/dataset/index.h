@@ -57,12 +57,12 @@ class Index {
   static absl::StatusOr<std::unique_ptr<Index>> FromBytes(std::string bytes);
   ~Index();
 
-  uint64_t size() const;     // samples
+  uint64_t size() const;  // samples
   uint64_t objects() const;
   DataKind kind() const;
   /// Identifies contents and order: keys, fields, lengths and CRCs, not names of objects' folders, ETags or times.
   uint64_t fingerprint() const;
-  uint64_t total_bytes() const;       // of all spans
+  uint64_t total_bytes() const;  // of all spans
   uint64_t max_span_bytes() const;
   double mean_span_bytes() const;
   const std::vector<std::string>& field_names() const;  // of the whole data set, in bytewise order

@@ -120,10 +120,11 @@ absl::StatusOr<LabelSpec> LabelSpec::Parse(std::string_view text) {
       return LabelSpec{kind, std::string(text.substr(prefix.size()))};
     }
   }
-  return absl::InvalidArgumentError(fmt::format(
-      "unknown kind of label \"{}\"; use int, text, json:PATH for a whole number in a JSON field (json:annotation.label), or "
-      "json-text:PATH for a string",
-      text));
+  return absl::InvalidArgumentError(
+      fmt::format("unknown kind of label \"{}\"; use int, text, json:PATH for a whole number in a JSON field "
+                  "(json:annotation.label), or "
+                  "json-text:PATH for a string",
+                  text));
 }
 
 absl::StatusOr<LabelValue> ParseLabel(ByteSpan bytes, const LabelSpec& spec) {

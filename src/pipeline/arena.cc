@@ -14,7 +14,8 @@ constexpr uint64_t kNone = UINT64_MAX;
 
 Arena::Arena(uint64_t bytes, uint64_t unit) : unit_(unit), units_(bytes / unit), bits_((units_ + 63) / 64, 0) {
   if (units_ == 0) return;
-  void* mapped = mmap(nullptr, units_ * unit_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* mapped =
+      mmap(nullptr, units_ * unit_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
   region_ = static_cast<std::byte*>(mapped);
 }
@@ -65,8 +66,8 @@ std::byte* Arena::Allocate(uint64_t size) {
   const uint64_t count = (size + unit_ - 1) / unit_;
   std::lock_guard lock(mutex_);
   if (count > units_ - used_units_) return nullptr;
-  // From the lowest place where something was freed: low addresses first keeps the touched part small, and what was touched
-  // last is still in the CPU's cache.
+  // From the lowest place where something was freed: low addresses first keeps the touched part small, and what was
+  // touched last is still in the CPU's cache.
   uint64_t found = FindRun(next_, units_, count);
   if (found == kNone) found = FindRun(0, std::min(units_, next_ + count), count);
   if (found == kNone) return nullptr;

@@ -7,11 +7,13 @@
 
 namespace millrace {
 
-/// A fixed region of memory that is handed out in runs of units, so that what was fetched never takes more than its share of the
-/// budget, however sizes mix: a general allocator may keep freed pages. Memory is touched only as far as it is used. Thread-safe.
+/// A fixed region of memory that is handed out in runs of units, so that what was fetched never takes more than its
+/// share of the budget, however sizes mix: a general allocator may keep freed pages. Memory is touched only as far as
+/// it is used. Thread-safe.
 class Arena {
  public:
-  /// `unit` is a power of two >= 64; `bytes` is rounded down to whole units. Throws std::bad_alloc when the system refuses.
+  /// `unit` is a power of two >= 64; `bytes` is rounded down to whole units. Throws std::bad_alloc when the system
+  /// refuses.
   Arena(uint64_t bytes, uint64_t unit);
   ~Arena();
   Arena(const Arena&) = delete;

@@ -93,7 +93,8 @@ Loader::Engine::~Engine() {
   ring_.reset();
 }
 
-// ---- The walker: which sample comes next -------------------------------------------------------------------------------------
+// ---- The walker: which sample comes next
+// -------------------------------------------------------------------------------------
 
 void Loader::Engine::OpenEpoch(uint64_t epoch, uint64_t consumed) {
   const uint64_t epochs = plan_.options.epochs;
@@ -144,7 +145,8 @@ Loader::Engine::Row* Loader::Engine::WalkToNextRow() {
   }
 }
 
-// ---- Moving work forward -----------------------------------------------------------------------------------------------------
+// ---- Moving work forward
+// -----------------------------------------------------------------------------------------------------
 
 bool Loader::Engine::FetchNext() {
   if (rows_ahead_ >= kMaxRowsAhead) return false;
@@ -207,7 +209,8 @@ void Loader::Engine::Advance() {
   if (FrontIsReady()) changed_.notify_all();
 }
 
-// ---- Decoding ----------------------------------------------------------------------------------------------------------------
+// ---- Decoding
+// ----------------------------------------------------------------------------------------------------------------
 
 std::unique_ptr<Loader::Engine::Worker> Loader::Engine::BorrowWorker() {
   std::lock_guard lock(mutex_);
@@ -238,9 +241,10 @@ absl::Status Loader::Engine::DecodeRow(Worker& worker, Step& step, Row& row) {
     return Replace(worker, step, row, status);
   }
   if (IsBadSample(status)) {
-    return absl::DataLossError(fmt::format("{}; to go on without damaged samples, have them replaced (feed: --bad-samples "
-                                           "replace, Python: bad_samples=\"replace\")",
-                                           ToStd(status.message())));
+    return absl::DataLossError(
+        fmt::format("{}; to go on without damaged samples, have them replaced (feed: --bad-samples "
+                    "replace, Python: bad_samples=\"replace\")",
+                    ToStd(status.message())));
   }
   return status;
 }
@@ -272,7 +276,8 @@ absl::Status Loader::Engine::DecodeSample(Worker& worker, Step& step, Row& row, 
     return in_context(absl::DataLossError("the sample has no image"), plan_.image_fields.front());
   }
   if (std::find_if(found + 1, entry.fields.end(), is_image) != entry.fields.end()) {
-    return in_context(absl::FailedPreconditionError("the sample has several images; name the field to decode"), found->name);
+    return in_context(absl::FailedPreconditionError("the sample has several images; name the field to decode"),
+                      found->name);
   }
   const MutableByteSpan out{slot + index * layout.image_bytes, layout.image_bytes};
   const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && row.counts;
@@ -341,7 +346,8 @@ absl::Status Loader::Engine::Replace(Worker& worker, Step& step, Row& row, const
                                     kMaxReplacements + 1, dataset_.uri()));
 }
 
-// ---- The consumer ------------------------------------------------------------------------------------------------------------
+// ---- The consumer
+// ------------------------------------------------------------------------------------------------------------
 
 bool Loader::Engine::ConsumerHoldsAll() const {
   // Slots go to steps in order, so when the first has none, the engine holds none.
@@ -427,10 +433,11 @@ absl::StatusOr<std::optional<Batch>> Loader::Engine::Next() {
   const Step& front = *steps_.front();
   if (!front.ready()) {
     if (!failure_.ok()) return failure_;
-    return absl::ResourceExhaustedError(fmt::format(
-        "the program holds all {} batches that fit into the memory budget of {}; let go of some (copy what you keep, or "
-        "keep only what you need of each), or raise the budget",
-        plan_.slots, FormatSize(plan_.options.memory_bytes)));
+    return absl::ResourceExhaustedError(
+        fmt::format("the program holds all {} batches that fit into the memory budget of {}; let go of some (copy what "
+                    "you keep, or "
+                    "keep only what you need of each), or raise the budget",
+                    plan_.slots, FormatSize(plan_.options.memory_bytes)));
   }
   for (const Row& row : front.rows) {
     if (!row.status.ok()) {

@@ -22,7 +22,7 @@ struct SlotLayout {
   uint64_t labels = 0;       // offsets
   uint64_t mask = 0;
   uint64_t samples = 0;
-  uint64_t bytes = 0;        // of the slot
+  uint64_t bytes = 0;  // of the slot
 
   SlotLayout() = default;
   SlotLayout(uint64_t batch_size, const ImageSpec& image);
@@ -43,8 +43,9 @@ struct LoaderPlan {
 };
 absl::StatusOr<LoaderPlan> Settle(const Dataset& dataset, LoaderOptions options);
 
-/// The machine behind Loader: a walker that turns the plan into steps and rows, a Fetcher, decode tasks on the CPU pool, and
-/// the queue of steps from which the consumer takes. One mutex guards all of it; decoding and network run outside it.
+/// The machine behind Loader: a walker that turns the plan into steps and rows, a Fetcher, decode tasks on the CPU
+/// pool, and the queue of steps from which the consumer takes. One mutex guards all of it; decoding and network run
+/// outside it.
 class Loader::Engine {
  public:
   /// The reservations cover plan.fetch_bytes and the slots; the latter lasts as long as the last batch.
@@ -102,7 +103,7 @@ class Loader::Engine {
   uint64_t walk_consumed_ = 0;
   uint64_t walk_row_ = 0;
   bool walk_done_ = false;
-  uint64_t rows_ahead_ = 0;     // rows whose bytes were asked for and that are not decoded yet
+  uint64_t rows_ahead_ = 0;  // rows whose bytes were asked for and that are not decoded yet
 
   // What the consumer has received.
   Position received_;

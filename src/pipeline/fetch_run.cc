@@ -31,7 +31,7 @@ absl::StatusOr<FetchRun> RunAround(const Index& index, uint64_t extent, uint64_t
     if (scratch.object != run.object) return false;
     const uint64_t begin = std::min(covered.offset, part.span.offset);
     const uint64_t end = std::max(covered.end(), part.span.end());
-    const uint64_t gap = part.span.offset >= covered.end() ? part.span.offset - covered.end()
+    const uint64_t gap = part.span.offset >= covered.end()   ? part.span.offset - covered.end()
                          : part.span.end() <= covered.offset ? covered.offset - part.span.end()
                                                              : 0;
     if (gap > kMaxGapBytes || end - begin > max_bytes) return false;

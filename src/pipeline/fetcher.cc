@@ -9,15 +9,15 @@ namespace millrace {
 
 namespace {
 
-// Memory beside the arena that an early piece costs (map node, control block, Piece); charged so that millions of tiny samples
-// stay within the budget too.
+// Memory beside the arena that an early piece costs (map node, control block, Piece); charged so that millions of tiny
+// samples stay within the budget too.
 constexpr uint64_t kPieceOverhead = 256;
 
 // A request longer than this gains nothing over two.
 constexpr uint64_t kMaxRunBytes = uint64_t{8} << 20;
 
-// What should be ahead of the consumer even when neighbours that are wanted later fill the memory: more than a fast network
-// delivers during the first byte's latency.
+// What should be ahead of the consumer even when neighbours that are wanted later fill the memory: more than a fast
+// network delivers during the first byte's latency.
 constexpr uint64_t kLeadBytes = uint64_t{32} << 20;
 constexpr uint64_t kMaxLandingBytes = uint64_t{64} << 20;
 
@@ -36,8 +36,8 @@ Fetcher::Sizes::Sizes(const Options& options, double mean_bytes) {
   reach = static_cast<uint64_t>(static_cast<double>(reach_bytes) / mean) * options.world;
 }
 
-// One GET. Runs of several samples land in one buffer and are dealt out to pieces, which are freed one by one: samples that are
-// neighbours in the object are far apart in a shuffled order.
+// One GET. Runs of several samples land in one buffer and are dealt out to pieces, which are freed one by one: samples
+// that are neighbours in the object are far apart in a shuffled order.
 struct Fetcher::Request {
   FetchRun run;
   std::vector<std::shared_ptr<Piece>> pieces;  // as run.parts
@@ -56,7 +56,9 @@ Fetcher::Fetcher(const Dataset& dataset, const Options& options, std::mutex* mut
 
 Fetcher::~Fetcher() = default;
 
-void Fetcher::Stop() { stop_.request_stop(); }
+void Fetcher::Stop() {
+  stop_.request_stop();
+}
 
 absl::StatusOr<FetchRun> Fetcher::Neighbours(uint64_t sample, const Horizon& horizon) const {
   const uint64_t reach_end = std::min(horizon.end, horizon.position + sizes_.reach);
@@ -118,7 +120,8 @@ absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(uint64_t sample, const Hor
   }
   std::unique_ptr<Request> request = Allocate(run);
   if (request == nullptr && rows_ahead < sizes_.lead) {
-    const auto alone = std::find_if(run.parts.begin(), run.parts.end(), [&](const auto& p) { return p.sample == sample; });
+    const auto alone =
+        std::find_if(run.parts.begin(), run.parts.end(), [&](const auto& p) { return p.sample == sample; });
     run.parts = {*alone};
     request = Allocate(run);
     if (request == nullptr && rows_ahead == 0 && reserve_in_use_.expired()) request = AllocateReserve(run);

@@ -46,8 +46,9 @@ class Piece {
   std::shared_ptr<RequestProgress> progress_;
 };
 
-/// Fetches samples in the order in which they are asked for, together with neighbours that the plan will want soon, within a
-/// fixed arena. Not thread-safe: the owner calls it with `mutex` held; results arrive under that lock too, through `fetched`.
+/// Fetches samples in the order in which they are asked for, together with neighbours that the plan will want soon,
+/// within a fixed arena. Not thread-safe: the owner calls it with `mutex` held; results arrive under that lock too,
+/// through `fetched`.
 class Fetcher {
  public:
   struct Options {
@@ -58,7 +59,8 @@ class Fetcher {
     int max_requests = 256;  // under way at once; more wait in the plan, not in the client's queue
   };
 
-  /// What decides whether a neighbour is worth taking along: the plan of the epoch and the positions that are still wanted.
+  /// What decides whether a neighbour is worth taking along: the plan of the epoch and the positions that are still
+  /// wanted.
   struct Horizon {
     const Plan* plan = nullptr;
     uint64_t epoch = 0;
@@ -71,9 +73,10 @@ class Fetcher {
   /// Call Stop() and wait for idle() first.
   ~Fetcher();
 
-  /// Starts fetching `sample`, or finds it fetched already. Null when memory or requests are used up: ask again after a piece
-  /// died or a request ended. `rows_ahead` pieces were returned before and live: with none left, nothing can free memory
-  /// any more and the reserve may be used; with few left, the sample is fetched without neighbours rather than late.
+  /// Starts fetching `sample`, or finds it fetched already. Null when memory or requests are used up: ask again after a
+  /// piece died or a request ended. `rows_ahead` pieces were returned before and live: with none left, nothing can free
+  /// memory any more and the reserve may be used; with few left, the sample is fetched without neighbours rather than
+  /// late.
   absl::StatusOr<std::shared_ptr<Piece>> Fetch(uint64_t sample, const Horizon& horizon, uint64_t rows_ahead);
 
   /// Cancels what is under way; the callbacks still come.
@@ -116,8 +119,8 @@ class Fetcher {
   const std::function<void()> fetched_;
   const Sizes sizes_;
   std::stop_source stop_;
-  Arena arena_;    // of pieces
-  Arena landing_;  // of runs: apart, since its long pieces would find no room between the others
+  Arena arena_;                      // of pieces
+  Arena landing_;                    // of runs: apart, since its long pieces would find no room between the others
   std::optional<FetchRun> refused_;  // the run of the last Fetch that found no memory
   std::unordered_map<EarlyKey, std::shared_ptr<Piece>, EarlyHash> early_;
   std::weak_ptr<Piece> reserve_in_use_;

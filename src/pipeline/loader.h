@@ -37,40 +37,43 @@ struct LabelOptions {
 struct LoaderOptions {
   // What is delivered.
   ImageSpec image;
-  std::string image_field;            // "" = the one field of each sample that is a jpg, jpeg or png
-  std::optional<LabelOptions> label;     // absent = the field `cls` as an integer where the data set has it, else no labels
+  std::string image_field;  // "" = the one field of each sample that is a jpg, jpeg or png
+  std::optional<LabelOptions>
+      label;  // absent = the field `cls` as an integer where the data set has it, else no labels
   BadSamples bad_samples = BadSamples::kFail;
 
   // In which order.
-  uint64_t batch = 128;               // samples of a batch of this rank
+  uint64_t batch = 128;  // samples of a batch of this rank
   Shuffle shuffle = Shuffle::kWindow;
-  std::optional<OrderPolicy> policy;  // absent = OrderPolicy::ForSamples of the data set; policy->shuffle wins over `shuffle`
+  std::optional<OrderPolicy>
+      policy;  // absent = OrderPolicy::ForSamples of the data set; policy->shuffle wins over `shuffle`
   uint64_t seed = 0;
-  uint64_t epochs = 1;                // 0 = without end
+  uint64_t epochs = 1;  // 0 = without end
   uint64_t rank = 0;
   uint64_t world = 1;
   LastBatch last = LastBatch::kPad;
-  std::optional<Position> start;      // absent = the beginning
+  std::optional<Position> start;  // absent = the beginning
 
   // With what means. None of these changes what is delivered.
-  uint64_t memory_bytes = uint64_t{512} << 20;  // of fetched bytes and batches together, also those that the program holds
+  uint64_t memory_bytes =
+      uint64_t{512} << 20;  // of fetched bytes and batches together, also those that the program holds
   DigestOf digest = DigestOf::kNone;
 };
 
-/// One batch of this rank. Move-only; its memory returns to the loader when it and all copies of `memory` are gone, also after
-/// the loader itself is gone. Rows beyond `valid` are padding: zeros, label -1.
+/// One batch of this rank. Move-only; its memory returns to the loader when it and all copies of `memory` are gone,
+/// also after the loader itself is gone. Rows beyond `valid` are padding: zeros, label -1.
 struct Batch {
-  std::shared_ptr<void> memory;   // keeps the spans below alive
-  MutableByteSpan images;         // [batch, H, W, C] or [batch, C, H, W] of ImageSpec::dtype
-  std::span<int64_t> labels;      // [batch]; empty unless labels are integers
-  std::span<uint8_t> mask;        // [batch]; 1 = a sample, 0 = padding
-  std::span<uint64_t> samples;    // [batch]; ordinal in the index (of the replacement, where one was made)
-  std::vector<std::string> texts; // [batch] when labels are text, else empty
-  std::vector<std::string> keys;  // [batch]; "" for padding
-  uint64_t valid = 0;             // rows that count as samples of the epoch (neither padding nor wrapped repeats)
+  std::shared_ptr<void> memory;    // keeps the spans below alive
+  MutableByteSpan images;          // [batch, H, W, C] or [batch, C, H, W] of ImageSpec::dtype
+  std::span<int64_t> labels;       // [batch]; empty unless labels are integers
+  std::span<uint8_t> mask;         // [batch]; 1 = a sample, 0 = padding
+  std::span<uint64_t> samples;     // [batch]; ordinal in the index (of the replacement, where one was made)
+  std::vector<std::string> texts;  // [batch] when labels are text, else empty
+  std::vector<std::string> keys;   // [batch]; "" for padding
+  uint64_t valid = 0;              // rows that count as samples of the epoch (neither padding nor wrapped repeats)
   uint64_t epoch = 0;
   bool last_of_epoch = false;
-  Position position;              // after this batch
+  Position position;  // after this batch
 };
 
 /// A sample that could not be used and what took its place.
@@ -83,31 +86,37 @@ struct QuarantinedSample {
 
 /// What the consumer has received so far and what it cost.
 struct LoaderReport {
-  uint64_t samples = 0;    // valid rows
-  Uint128 digest;          // of the valid rows, when asked for
-  Position position;       // after the last batch that was received
+  uint64_t samples = 0;  // valid rows
+  Uint128 digest;        // of the valid rows, when asked for
+  Position position;     // after the last batch that was received
   StallReport stalls;
   std::vector<QuarantinedSample> quarantine;  // the first 1,000
   uint64_t quarantined = 0;
 };
 
-/// The pipeline: fetches samples in the order of the plan, ahead of the consumer and within one memory budget, decodes them on the
-/// CPU pool straight into batches, and delivers those in order. The bytes of batch n depend on (data, options, n) only.
+/// The pipeline: fetches samples in the order of the plan, ahead of the consumer and within one memory budget, decodes
+/// them on the CPU pool straight into batches, and delivers those in order. The bytes of batch n depend on (data,
+/// options, n) only.
 ///
-/// Next, WaitReady and report may be called from any one thread at a time. The destructor cancels what is under way and waits for
-/// it (not for batches that the program still holds). Runtime, Dataset and its Stores must outlive the Loader.
+/// Next, WaitReady and report may be called from any one thread at a time. The destructor cancels what is under way and
+/// waits for it (not for batches that the program still holds). Runtime, Dataset and its Stores must outlive the
+/// Loader.
 class Loader {
  public:
-  /// Reserves options.memory_bytes of runtime.memory(). Errors: InvalidArgument (options; position of other data, seed or policy:
-  /// FailedPrecondition), ResourceExhausted (a budget that cannot hold two batches: names the one that would do).
-  static absl::StatusOr<std::unique_ptr<Loader>> Create(Runtime& runtime, const Dataset& dataset, LoaderOptions options);
+  /// Reserves options.memory_bytes of runtime.memory(). Errors: InvalidArgument (options; position of other data, seed
+  /// or policy: FailedPrecondition), ResourceExhausted (a budget that cannot hold two batches: names the one that would
+  /// do).
+  static absl::StatusOr<std::unique_ptr<Loader>> Create(Runtime& runtime, const Dataset& dataset,
+                                                        LoaderOptions options);
   ~Loader();
 
-  /// The next batch, nullopt after the last one of the last epoch. Blocks. An error is final and returned again, but for
-  /// ResourceExhausted: the program holds so many batches that no memory is left for another; it may let go of some and go on.
+  /// The next batch, nullopt after the last one of the last epoch. Blocks. An error is final and returned again, but
+  /// for ResourceExhausted: the program holds so many batches that no memory is left for another; it may let go of some
+  /// and go on.
   absl::StatusOr<std::optional<Batch>> Next();
 
-  /// Waits until Next() would not block, at most `limit`; true when so. For callers that must look at signals meanwhile.
+  /// Waits until Next() would not block, at most `limit`; true when so. For callers that must look at signals
+  /// meanwhile.
   bool WaitReady(std::chrono::nanoseconds limit);
 
   LoaderReport report() const;

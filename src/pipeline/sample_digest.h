@@ -8,11 +8,11 @@
 
 namespace millrace {
 
-/// The digest of one delivered sample; that of an epoch is the sum over its samples modulo 2^128, so it depends on neither the
-/// order in which threads finish nor on how ranks and interruptions cut the epoch.
+/// The digest of one delivered sample; that of an epoch is the sum over its samples modulo 2^128, so it depends on
+/// neither the order in which threads finish nor on how ranks and interruptions cut the epoch.
 ///
-/// XXH3-128 (seed 0) of: u64 epoch, u64 position, length + key, then for each field in bytewise order of names: length + name and
-/// length + bytes. Integers are little-endian, lengths u64. Keep one a thread.
+/// XXH3-128 (seed 0) of: u64 epoch, u64 position, length + key, then for each field in bytewise order of names: length
+/// + name and length + bytes. Integers are little-endian, lengths u64. Keep one a thread.
 class SampleHasher {
  public:
   /// `span` holds the bytes of the sample's span. The field called `decoded_field` counts with `decoded` instead of its

@@ -6,25 +6,34 @@
 namespace millrace {
 
 std::string_view StallCauseName(StallCause cause) {
-  constexpr std::array<std::string_view, kStallCauses> kNames{"queue", "credentials", "connect",  "first_byte", "body",
-                                                              "throttling", "budget", "decode", "consumer"};
+  constexpr std::array<std::string_view, kStallCauses> kNames{
+      "queue", "credentials", "connect", "first_byte", "body", "throttling", "budget", "decode", "consumer"};
   return kNames[static_cast<size_t>(cause)];
 }
 
 StallCause CauseOf(RequestPhase phase) {
   switch (phase) {
-    case RequestPhase::kQueued: return StallCause::kQueue;
-    case RequestPhase::kCredentials: return StallCause::kCredentials;
-    case RequestPhase::kConnect: return StallCause::kConnect;
-    case RequestPhase::kFirstByte: return StallCause::kFirstByte;
-    case RequestPhase::kBody: return StallCause::kBody;
-    case RequestPhase::kThrottled: return StallCause::kThrottling;
-    case RequestPhase::kDone: return StallCause::kDecode;
+    case RequestPhase::kQueued:
+      return StallCause::kQueue;
+    case RequestPhase::kCredentials:
+      return StallCause::kCredentials;
+    case RequestPhase::kConnect:
+      return StallCause::kConnect;
+    case RequestPhase::kFirstByte:
+      return StallCause::kFirstByte;
+    case RequestPhase::kBody:
+      return StallCause::kBody;
+    case RequestPhase::kThrottled:
+      return StallCause::kThrottling;
+    case RequestPhase::kDone:
+      return StallCause::kDecode;
   }
   return StallCause::kQueue;
 }
 
-double StallReport::waited() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+double StallReport::waited() const {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
 
 std::string_view StallReport::bottleneck() const {
   if (waited() < 0.05 * elapsed) return StallCauseName(StallCause::kConsumer);

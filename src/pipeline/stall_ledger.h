@@ -11,15 +11,15 @@ namespace millrace {
 
 /// What the earliest unfinished sample of the awaited batch is waiting for.
 enum class StallCause : uint8_t {
-  kQueue,        // asked for; the client waits for a free connection
+  kQueue,  // asked for; the client waits for a free connection
   kCredentials,
   kConnect,
   kFirstByte,
   kBody,
-  kThrottling,   // backing off because the store asked for it, or after an error
-  kBudget,       // not asked for yet: the memory budget is in use
-  kDecode,       // fetched; being decoded and transformed, or waiting for a CPU
-  kConsumer,     // decoded work cannot start: the consumer holds all batches
+  kThrottling,  // backing off because the store asked for it, or after an error
+  kBudget,      // not asked for yet: the memory budget is in use
+  kDecode,      // fetched; being decoded and transformed, or waiting for a CPU
+  kConsumer,    // decoded work cannot start: the consumer holds all batches
 };
 inline constexpr size_t kStallCauses = 9;
 

@@ -9,7 +9,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-StallLedger::Time At(int ms) { return StallLedger::Time(milliseconds(ms)); }
+StallLedger::Time At(int ms) {
+  return StallLedger::Time(milliseconds(ms));
+}
 
 TEST(StallLedger, CausesSumToTheWait) {
   StallLedger ledger;

@@ -51,10 +51,10 @@ def signed(
     body: bytes = b"",
     at: datetime.datetime | None = None,
     region: str = "us-east-1",
-    **headers: str,
+    headers: dict[str, str] | None = None,
 ) -> tuple[str, dict[str, str]]:
     """A request signed by botocore, to be changed before it is sent."""
-    request = AWSRequest(method, store.url + path, headers, body)
+    request = AWSRequest(method, store.url + path, headers or {}, body)
     now = (at or datetime.datetime.now(datetime.timezone.utc)).replace(tzinfo=None)
     with unittest.mock.patch("botocore.auth.get_current_datetime", return_value=now):
         S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", region).add_auth(request)
@@ -109,7 +109,7 @@ def test_skewed_clocks(store: Any, minutes: int) -> None:
 
 
 def test_changed_requests(store: Any) -> None:
-    url, headers = signed(store, "PUT", "/bucket/k?x-id=PutObject", b"body", **{"X-Amz-Meta-A": "1"})
+    url, headers = signed(store, "PUT", "/bucket/k?x-id=PutObject", b"body", headers={"X-Amz-Meta-A": "1"})
     assert send(store, "PUT", url, b"body", headers)[0] == 200
 
     def code(url: str, body: bytes, headers: dict[str, str], method: str = "PUT") -> str:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from collections.abc import Callable
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 BODY = bytes(range(256)) * 400  # 102,400 bytes
@@ -169,10 +170,11 @@ def test_error_in_200(faulty: Any) -> None:
     where = {"Bucket": "bucket", "Key": "mp", "UploadId": upload}
     part = s3.upload_part(**where, PartNumber=1, Body=b"x")
     finish = {"MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}}
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: s3.complete_multipart_upload(**where, **finish),
         lambda: s3.copy_object(Bucket="bucket", Key="copy", CopySource="bucket/k"),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(ClientError) as error:
             call()
         assert error.value.response["Error"]["Code"] == "InternalError"

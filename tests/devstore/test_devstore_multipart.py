@@ -10,6 +10,7 @@ import zlib
 from typing import Any
 
 import pytest
+from collections.abc import Callable
 from botocore.exceptions import ClientError
 
 MIB = 1 << 20
@@ -90,22 +91,21 @@ def test_errors_of_complete(s3: Any) -> None:
     upload.complete(large)  # after all that
 
 
-def test_unknown_uploads(s3: Any) -> None:
-    for where in (
-        {"Bucket": "bucket", "Key": "k", "UploadId": "nonsense"},
-        {"Bucket": "bucket", "Key": "other", "UploadId": Upload(s3).where["UploadId"]},
-    ):
-        for call in (
-            lambda where=where: s3.upload_part(**where, PartNumber=1, Body=b"x"),
-            lambda where=where: s3.list_parts(**where),
-            lambda where=where: s3.abort_multipart_upload(**where),
-            lambda where=where: s3.complete_multipart_upload(
-                **where, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": '"x"'}]}
-            ),
-        ):
-            with pytest.raises(ClientError) as error:
-                call()
-            assert code(error) == ("NoSuchUpload", 404)
+@pytest.mark.parametrize("of", ["nothing", "another key"])
+def test_unknown_uploads(s3: Any, of: str) -> None:
+    upload_id = "nonsense" if of == "nothing" else Upload(s3).where["UploadId"]
+    where = {"Bucket": "bucket", "Key": "other", "UploadId": upload_id}
+    finish = {"MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": '"x"'}]}}
+    calls: list[Callable[[], object]] = [
+        lambda: s3.upload_part(**where, PartNumber=1, Body=b"x"),
+        lambda: s3.list_parts(**where),
+        lambda: s3.abort_multipart_upload(**where),
+        lambda: s3.complete_multipart_upload(**where, **finish),
+    ]
+    for call in calls:
+        with pytest.raises(ClientError) as error:
+            call()
+        assert code(error) == ("NoSuchUpload", 404)
 
 
 @pytest.mark.parametrize("number", [0, 10_001])
@@ -119,7 +119,12 @@ def test_abort(s3: Any) -> None:
     upload = Upload(s3)
     part = upload.part(1, b"x")
     s3.abort_multipart_upload(**upload.where)
-    for call in (lambda: upload.complete(part), lambda: upload.part(2, b"x"), lambda: s3.list_parts(**upload.where)):
+    calls: list[Callable[[], object]] = [
+        lambda: upload.complete(part),
+        lambda: upload.part(2, b"x"),
+        lambda: s3.list_parts(**upload.where),
+    ]
+    for call in calls:
         with pytest.raises(ClientError) as error:
             call()
         assert code(error) == ("NoSuchUpload", 404)

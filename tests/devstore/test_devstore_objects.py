@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from collections.abc import Callable
 from botocore.exceptions import ClientError
 
 KEYS = [
@@ -74,7 +75,7 @@ class TestBuckets:
         with pytest.raises(ClientError) as error:
             s3.create_bucket(Bucket="bucket-2", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
         assert code(error) == ("IllegalLocationConstraintException", 400)
-        for call in (
+        calls: list[Callable[[], object]] = [
             lambda: s3.delete_bucket(Bucket="missing"),
             lambda: s3.get_bucket_location(Bucket="missing"),
             lambda: s3.list_objects(Bucket="missing"),
@@ -86,18 +87,20 @@ class TestBuckets:
             lambda: s3.list_multipart_uploads(Bucket="missing"),
             lambda: s3.copy_object(Bucket="bucket", Key="k", CopySource="missing/k"),
             lambda: s3.delete_objects(Bucket="missing", Delete={"Objects": [{"Key": "k"}]}),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(ClientError) as error:
                 call()
             assert code(error) == ("NoSuchBucket", 404)
 
     def test_what_devstore_does_not_offer_is_refused(self, s3: Any) -> None:
-        for call in (
+        calls: list[Callable[[], object]] = [
             lambda: s3.get_object_acl(Bucket="bucket", Key="k"),
             lambda: s3.get_bucket_versioning(Bucket="bucket"),
             lambda: s3.get_object_tagging(Bucket="bucket", Key="k"),
             lambda: s3.get_object_attributes(Bucket="bucket", Key="k", ObjectAttributes=["ETag"]),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(ClientError) as error:
                 call()
             assert code(error) == ("NotImplemented", 501)
