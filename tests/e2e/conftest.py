@@ -70,4 +70,7 @@ def big(session_sandbox: Sandbox) -> Iterator[tuple[Path, int]]:
         root = Path(folder)
         session_sandbox.ok("synth", root / "b" / "raw", "--count", 3000, "--kb", 115, "--seed", 1, timeout=600)
         session_sandbox.ok("pack", root / "b" / "raw", root / "b" / "tar", "--shard-size", "256MiB", timeout=300)
+        with devstore(session_sandbox, root) as running:  # the index of the files is not that of the objects
+            for place in ("raw", "tar"):
+                session_sandbox.ok("index", f"s3://b/{place}", env=running.env(), timeout=300)
         yield root, sum(path.stat().st_size for path in (root / "b" / "raw").rglob("*.jpg"))

@@ -119,7 +119,7 @@ def test_what_never_heals_is_reported(photos: Photos, sandbox: Sandbox, server: 
     [
         ("status=503", "503|slow ?down|unavailable"),
         ("reset=head", "reset|closed|connection"),
-        ("stall=5000:900000", "stall|time|deadline|slow"),
+        ("stall=5000:900000", "stall|time|deadline|slow|within"),
     ],
 )
 def test_an_outage_ends_in_an_error(photos: Photos, sandbox: Sandbox, server: Server, fault: str, word: str) -> None:
@@ -129,12 +129,11 @@ def test_an_outage_ends_in_an_error(photos: Photos, sandbox: Sandbox, server: Se
     result.failed(1, r"b/tar/.*1\.tar", word)
 
 
-@pytest.mark.slow
 def test_the_server_goes_away(photos: Photos, sandbox: Sandbox, server: Server) -> None:
-    """Nobody listens any more: an error that names the address, not a wait without end."""
+    """Nobody listens any more: an error, not a wait without end."""
     with devstore(sandbox, photos.root) as gone:
         env = gone.env()
-    sandbox.run(*feed_args("s3://b/tar"), env=env, timeout=300).failed(1, r"127\.0\.0\.1", "connect|refused")
+    sandbox.run(*feed_args("s3://b/tar"), env=env, timeout=300).failed(1, "s3://b/tar", "connect|refused", r"127\.0\.0\.1|AWS_ENDPOINT_URL")
 
 
 def test_resume_under_faults(photos: Photos, sandbox: Sandbox, server: Server) -> None:

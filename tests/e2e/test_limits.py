@@ -34,7 +34,6 @@ class TestMemory:
         root, _ = big
         with devstore(sandbox, root, "--first-byte-ms", 30) as server:
             how = {"batch": 128, "size": 224, "shuffle": policy, "memory": f"{budget}MiB"}
-            sandbox.feed(f"s3://b/{place}", stop_after=1, env=server.env(), timeout=120, **how)  # builds the index
             result = sandbox.run(*feed_args(f"s3://b/{place}", **how), env=server.env(), timeout=300, watch_rss=True)
         assert result.code == 0, str(result)
         limit = (budget + 64) * MIB
@@ -51,8 +50,6 @@ class TestMemory:
             "GET b/raw/*.jpg status=503 p=0.1",
             "GET b/raw/*.jpg flip=9 p=0.05",
         )
-        with devstore(sandbox, root) as server:
-            sandbox.ok("index", "s3://b/raw", env=server.env(), timeout=120)
         with devstore(sandbox, root, "--first-byte-ms", 30, faults=faults) as server:
             how = {"batch": 128, "size": 224, "shuffle": "global", "memory": "64MiB"}
             result = sandbox.run(*feed_args("s3://b/raw", **how), env=server.env(), timeout=300, watch_rss=True)
@@ -84,7 +81,6 @@ class TestBytes:
         root, image_bytes = big
         data = sum(path.stat().st_size for path in (root / "b" / "tar").glob("*.tar"))
         with devstore(sandbox, root) as server:
-            sandbox.ok("index", "s3://b/tar", env=server.env(), timeout=120)
             how = {"batch": 64, "size": 224, "shuffle": "window", "memory": memory, "env": server.env(), "timeout": 120}
             reports = [sandbox.feed("s3://b/tar", rank=rank, world=world, **how) for rank in range(world)]
         read = sum(r["bytes_read"] for r in reports)

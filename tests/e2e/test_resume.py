@@ -127,7 +127,7 @@ class TestStopAndResume:
 class TestKilled:
     def test_twenty_times_in_a_row(self, photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
         """Each part starts where the last state of the parts before it says, is killed, and leaves a state or none."""
-        how = {"shuffle": "window", "epochs": 8, "threads": 1, "size": 160}
+        how = {"shuffle": "window", "epochs": 32, "threads": 1, "size": 160}
         moments = random.Random(20)
         position, digests, samples, kills = None, [], 0, 0
         for part in range(21):
@@ -148,7 +148,7 @@ class TestKilled:
                 break
         assert kills >= 10, "the data are too small for this machine: raise `epochs`"
         whole = sandbox.feed(photos.tar, **how, timeout=120)
-        assert samples == whole["samples"] == 8 * 1005
+        assert samples == whole["samples"] == 32 * 1005
         assert oracle.add(*digests) == whole["digest"]
 
     @pytest.mark.slow
