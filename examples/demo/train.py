@@ -53,7 +53,10 @@ def main() -> None:
 
     torch.manual_seed(args.seed)
     model = make_model()
-    loader = millrace.Loader(args.train, batch_size=128, seed=args.seed, epochs=args.epochs, digest="raw", **IMAGES)
+    # Shards that were packed from class folders are sorted by class, so all samples are shuffled, not only those of a window.
+    loader = millrace.Loader(
+        args.train, batch_size=128, shuffle="global", seed=args.seed, epochs=args.epochs, digest="raw", **IMAGES
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=args.epochs * len(loader))
     step = 0

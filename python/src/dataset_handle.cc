@@ -7,6 +7,7 @@
 #include <future>
 #include <string>
 
+#include "gil_release.h"
 #include "plan/plan.h"
 
 namespace millrace::python {
@@ -34,7 +35,7 @@ Opened OpenWithProgress(Process& process, const std::string& uri, const py::obje
   try {
     while (!ready) {
       {
-        py::gil_scoped_release release;
+        GilRelease release;
         ready = opened.wait_for(kSlice) == std::future_status::ready;
       }
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -43,7 +44,7 @@ Opened OpenWithProgress(Process& process, const std::string& uri, const py::obje
       progress(shown, total.load());
     }
   } catch (...) {
-    py::gil_scoped_release release;
+    GilRelease release;
     opened.wait();  // what was started ends before its owner does
     throw;
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "arguments.h"
+#include "gil_release.h"
 #include "base/size.h"
 
 namespace millrace::python {
@@ -46,7 +47,7 @@ LoaderHandle::~LoaderHandle() {
 std::unique_ptr<Loader> LoaderHandle::MakeLoader() const {
   absl::StatusOr<std::unique_ptr<Loader>> made = nullptr;
   {
-    py::gil_scoped_release release;
+    GilRelease release;
     made = Loader::Create(dataset_->runtime(), dataset_->dataset(), options_);
   }
   return ValueOrThrow(std::move(made));
@@ -59,7 +60,7 @@ std::optional<Batch> LoaderHandle::Next() {
     bool closed = false;
     bool ready = false;
     {
-      py::gil_scoped_release release;
+      GilRelease release;
       std::lock_guard lock(mutex_);
       closed = loader_ == nullptr;
       ready = !closed && loader_->WaitReady(kSlice);
@@ -79,7 +80,7 @@ void LoaderHandle::Restart(const std::string& position) {
   bool closed = false;
   absl::Status status;
   {
-    py::gil_scoped_release release;
+    GilRelease release;
     std::lock_guard lock(mutex_);
     closed = loader_ == nullptr;
     if (!closed) status = RestartLocked(options);
@@ -104,7 +105,7 @@ absl::Status LoaderHandle::RestartLocked(const LoaderOptions& options) {
 
 void LoaderHandle::Close() {
   CheckOwnProcess();
-  py::gil_scoped_release release;
+  GilRelease release;
   std::lock_guard lock(mutex_);
   if (loader_ == nullptr) return;
   last_report_ = loader_->report();
@@ -121,14 +122,14 @@ void LoaderHandle::CloseAll() {
 
 uint64_t LoaderHandle::epoch() {
   CheckOwnProcess();
-  py::gil_scoped_release release;
+  GilRelease release;
   std::lock_guard lock(mutex_);
   return epoch_;
 }
 
 LoaderReport LoaderHandle::Report() {
   CheckOwnProcess();
-  py::gil_scoped_release release;
+  GilRelease release;
   std::lock_guard lock(mutex_);
   return loader_ == nullptr ? last_report_ : loader_->report();
 }

@@ -3,6 +3,7 @@
 #include "base/size.h"
 #include "dataset_handle.h"
 #include "errors.h"
+#include "gil_release.h"
 #include "loader_handle.h"
 #include "plan_array.h"
 #include "process.h"
@@ -23,6 +24,7 @@ void ConfigureFromPython(int io_threads, int cpu_threads, const std::string& mem
 // Runs by atexit, while the interpreter is whole: work ends here, so that no thread of ours is busy while the process
 // is torn down.
 void Shutdown() {
+  KeepGilFromOtherThreads();
   LoaderHandle::CloseAll();
   ReleaseProcess();
 }

@@ -200,12 +200,15 @@ TEST_F(HttpClientTest, CallsBeyondTheLimitWaitInOrder) {
   });
   HttpClient& client = Client({.max_connections = 1});
   std::vector<std::unique_ptr<Caller>> callers;
-  for (int i = 0; i < 5; ++i) {
-    callers.push_back(std::make_unique<Caller>());
-    HttpRequest request = Request(server);
-    request.head.target = "/" + std::to_string(i);
-    Start(client, std::move(request), *callers.back());
-  }
+  for (int i = 0; i < 5; ++i) callers.push_back(std::make_unique<Caller>());
+  // All in one task: none can end before the last has begun.
+  loops_.at(0).Post([&] {
+    for (size_t i = 0; i < callers.size(); ++i) {
+      HttpRequest request = Request(server);
+      request.head.target = "/" + std::to_string(i);
+      callers[i]->call = client.Start(loops_.at(0), std::move(request), *callers[i]);
+    }
+  });
   for (size_t i = 0; i < callers.size(); ++i) {
     const Outcome outcome = callers[i]->Wait();
     EXPECT_EQ(outcome.result.text, "ok");

@@ -112,6 +112,7 @@ def consume():
         pass
 threading.Thread(target=consume, daemon=True).start()
 started.wait()
+sys.setswitchinterval(5)  # so that the thread asks for the interpreter in vain until it is gone
 print("end")
 """
     assert check_script(script, timeout=50, **stalled) == "end\n"

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <Python.h>
+
+/// Lets other Python threads run while C++ works or waits. Where pybind11::gil_scoped_release would do but for one case: a
+/// daemon thread that asks for the GIL while the interpreter ends is unwound by CPython up to 3.13, and ends the process
+/// when it meets a destructor (https://docs.python.org/3/c-api/init.html, PyEval_RestoreThread). Here such a thread waits
+/// for ever instead, as it does from CPython 3.14 on.
+
+namespace millrace::python {
+
+/// Releases the GIL, which the thread must hold, and takes it again at the end of the scope.
+class GilRelease {
+ public:
+  GilRelease();
+  ~GilRelease();
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
+/// From here on only this thread, the one that ends the interpreter, takes the GIL; returns when no other is about to.
+/// Called once, by atexit, with the GIL held.
+void KeepGilFromOtherThreads();
+
+}  // namespace millrace::python
