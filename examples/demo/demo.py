@@ -169,8 +169,8 @@ def demo(folder: pathlib.Path) -> None:
         shards = [line for line in millrace("ls", "s3://fashion/train/").splitlines() if line.endswith(".tar")]
 
         say("What an uninterrupted run of these epochs delivers, without a model:")
-        options = ["--size", "28", "--channels", "1", "--shuffle", "global", "--epochs", str(EPOCHS), "--seed", str(SEED), "--json"]
-        whole = json.loads(millrace("feed", "s3://fashion/train", *options))
+        options = ["--size", "28", "--channels", "1", "--shuffle", "global", "--epochs", str(EPOCHS), "--seed", str(SEED)]
+        whole = json.loads(millrace("feed", "s3://fashion/train", *options, "--json"))
 
         say(f"Training; the trainer will be killed (SIGKILL) when it reports step {KILL_AFTER_STEP}:")
         checkpoint = folder / "run.pt"
