@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds every #include below src/ against the module table of the design. Prints what is wrong and exits 1.
+"""Holds every #include below src/ and python/src/ against the module table of the design. Prints what is wrong and exits 1.
 
 usage: check_modules.py [ROOT]        ROOT is the repository (default: the one this file lies in)
 
@@ -33,7 +33,7 @@ TABLE: dict[str, set[str]] = {
     "supervisor": {"checkpoint", "mount"},
     "devstore": {"s3"},
 }
-TABLE["cli"] = set(TABLE)
+TABLE["cli"] = TABLE["python"] = set(TABLE)
 
 # Tests may start the test server and use the helpers of any module below.
 TEST_EXTRA = {"devstore"}
@@ -66,6 +66,8 @@ OWNERS: dict[str, set[str]] = {
     "spng": {"decode"},
     "hwy/": {"decode"},
     "CLI/": {"cli"},
+    "pybind11/": {"python"},
+    "Python.h": {"python"},
     "fuse": {"mount"},
     "grpc": {"service"},
     "google/protobuf/": {"service"},
@@ -106,7 +108,7 @@ def owner_of(header: str) -> set[str] | None:
 
 
 def check_include(path: Path, module: str, header: str) -> Iterator[str]:
-    """What is wrong with one include; `path` is relative to src/."""
+    """What is wrong with one include of this file."""
     test = is_test(path)
     first = header.split("/")[0]
     if "/" in header and first in TABLE and not header.startswith(SYSTEM_FOLDERS):
@@ -128,19 +130,24 @@ def check_include(path: Path, module: str, header: str) -> Iterator[str]:
         yield f"{module} is pure and may not include {header}"
 
 
+def sources(root: Path) -> Iterator[tuple[Path, str]]:
+    """Each C++ file, with its module."""
+    for folder, module in ((root / "src", None), (root / "python/src", "python")):
+        for path in sorted(p for p in folder.rglob("*") if p.suffix in {".h", ".hpp", ".cc", ".cpp"}):
+            yield path, module or path.relative_to(folder).parts[0]
+
+
 def check(root: Path) -> list[str]:
-    source = root / "src"
     problems: list[str] = []
-    for path in sorted(p for p in source.rglob("*") if p.suffix in {".h", ".hpp", ".cc", ".cpp"}):
-        relative = path.relative_to(source)
-        module = relative.parts[0]
+    for path, module in sources(root):
+        name = path.relative_to(root)
         if module not in TABLE:
-            problems.append(f"src/{relative}: {module} is not a module of the table")
+            problems.append(f"{name}: {module} is not a module of the table")
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
             match = INCLUDE.match(line)
             if match:
-                problems.extend(f"src/{relative}:{number}: {problem}" for problem in check_include(relative, module, match[1]))
+                problems.extend(f"{name}:{number}: {problem}" for problem in check_include(name, module, match[1]))
     return problems
 
 

@@ -175,24 +175,42 @@ void PrintSummary(const FeedFlags& flags, const FeedResult& result, const Reques
   std::printf("Digest: %s\nPosition: %s\n", report.digest.Hex().c_str(), report.position.ToString().c_str());
 }
 
+// Writes `--state`: at most ten times a second, and at the end.
+class StateFile {
+ public:
+  explicit StateFile(std::string path) : path_(std::move(path)) {}
+
+  absl::Status Write(const LoaderReport& report) {
+    if (path_.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(WriteFileAtomically(path_, StateOf(report).dump() + "\n"));
+    written_ = SteadyClock::now();
+    return absl::OkStatus();
+  }
+  bool due() const { return !path_.empty() && SteadyClock::now() - written_ >= std::chrono::milliseconds(100); }
+
+ private:
+  const std::string path_;
+  SteadyClock::time_point written_{};
+};
+
 absl::Status Drain(Loader& loader, const FeedFlags& flags, SteadyClock::time_point begin, FeedResult* result) {
-  SteadyClock::time_point written{};
+  const uint64_t steps = loader.steps_per_epoch() * flags.epochs;
+  ProgressLine progress("feeding " + flags.uri, ProgressLine::Unit::kItems);
+  StateFile state(flags.state);
+  absl::Status status;
   for (;;) {
-    ASSIGN_OR_RETURN(const std::optional<Batch> batch, loader.Next());
-    if (!batch) break;
-    const SteadyClock::time_point now = SteadyClock::now();
-    if (result->batches++ == 0) result->first_batch_seconds = Seconds(begin, now);
-    const bool enough = flags.stop_after > 0 && loader.report().samples >= flags.stop_after;
-    if (!flags.state.empty() && now - written >= std::chrono::milliseconds(100)) {
-      RETURN_IF_ERROR(WriteFileAtomically(flags.state, StateOf(loader.report()).dump() + "\n"));
-      written = now;
-    }
-    if (enough) break;
+    absl::StatusOr<std::optional<Batch>> batch = loader.Next();
+    status = batch.status();
+    if (!status.ok() || !*batch) break;
+    if (result->batches++ == 0) result->first_batch_seconds = Seconds(begin, SteadyClock::now());
+    const LoaderReport report = loader.report();
+    progress.Update(report.samples, flags.resume ? 0 : steps * flags.batch);
+    if (state.due()) RETURN_IF_ERROR(state.Write(report));
+    if (flags.stop_after > 0 && report.samples >= flags.stop_after) break;
   }
-  if (!flags.state.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(flags.state, StateOf(loader.report()).dump() + "\n"));
-  }
-  return absl::OkStatus();
+  // Also after a failure: what was received before it need not be fed again.
+  absl::Status kept = state.Write(loader.report());
+  return status.ok() ? kept : status;
 }
 
 absl::Status Feed(const FeedFlags& flags) {

@@ -9,11 +9,6 @@ namespace millrace {
 
 namespace {
 
-// An index that is missing, or that the store will not even tell us about, is looked for elsewhere.
-bool Missing(const absl::Status& status) {
-  return absl::IsNotFound(status) || absl::IsPermissionDenied(status);
-}
-
 // The first index that is sound and matches the data. When there are only others, what is wrong with the first;
 // NotFound when there are none at all.
 absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Location& data) {
@@ -23,7 +18,9 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Location& data)
     absl::Status status = placed.status();
     if (status.ok()) status = CheckObjects(data, *placed->index);
     if (status.ok()) return placed;
-    if (absl::IsNotFound(first) && !(Missing(placed.status()))) first = status;
+    // A cache folder that cannot be read has nothing for us; an index beside the data that cannot is worth a word.
+    const bool missing = absl::IsNotFound(placed.status()) || (cached && absl::IsPermissionDenied(placed.status()));
+    if (absl::IsNotFound(first) && !missing) first = status;
   }
   return first;
 }

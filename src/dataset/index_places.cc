@@ -45,10 +45,17 @@ std::string Endpoint() {
   return s3.empty() ? Environment("AWS_ENDPOINT_URL") : s3;
 }
 
+// What is wrong with an index that is there, and the remedy.
 absl::Status BuildAnew(const absl::Status& status, const Location& data) {
-  if (status.code() != absl::StatusCode::kInvalidArgument) return status;
-  return absl::DataLossError(
-      fmt::format("{}; build it anew: millrace index {}", ToStd(status.message()), data.store->Uri(data.Key(""))));
+  const std::string uri = data.store->Uri(data.Key(""));
+  if (absl::IsInvalidArgument(status)) {
+    return absl::DataLossError(fmt::format("{}; build it anew: millrace index {}", ToStd(status.message()), uri));
+  }
+  if (absl::IsPermissionDenied(status)) {
+    return absl::PermissionDeniedError(fmt::format(
+        "{}; have it made readable, or build one for yourself: millrace index {}", ToStd(status.message()), uri));
+  }
+  return status;
 }
 
 absl::StatusOr<PlacedIndex> Verified(PlacedIndex placed) {
@@ -121,15 +128,18 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenBeside() {
 
 // Of an index on S3: the copy in the cache folder, made now if it is not there yet.
 absl::StatusOr<PlacedIndex> IndexPlaces::OpenCopy() {
-  ASSIGN_OR_RETURN(const ObjectInfo info, HeadBlocking(*beside_.store, beside_.prefix));
   const std::string uri = beside_.store->Uri(beside_.prefix);
-  const std::string name = CopyName(info.etag);
+  const absl::StatusOr<ObjectInfo> info = HeadBlocking(*beside_.store, beside_.prefix);
+  // S3 says so of a missing object, too, to those who may not list the bucket.
+  if (absl::IsPermissionDenied(info.status())) return absl::NotFoundError(info.status().message());
+  RETURN_IF_ERROR(info.status());
+  const std::string name = CopyName(info->etag);
   absl::StatusOr<PlacedIndex> copy = OpenCacheFile(name);
   // What is not there, or damaged in the cache folder, is fetched. Nothing tells the store what the bytes must be,
   // so damage on the way shows only now, and only here can it be fetched again.
   for (int attempt = 0; attempt < 3 && !copy.ok(); ++attempt) {
     ASSIGN_OR_RETURN(const Location cache, Cache());
-    RETURN_IF_ERROR(Copy(beside_, info.size, info.etag, {.store = cache.store, .prefix = name}).status());
+    RETURN_IF_ERROR(Copy(beside_, info->size, info->etag, {.store = cache.store, .prefix = name}).status());
     copy = OpenCacheFile(name);
     if (copy.ok()) copy = Verified(*std::move(copy));
     if (!copy.ok()) RETURN_IF_ERROR(DeleteBlocking(*cache.store, name));

@@ -65,12 +65,14 @@ def server(photos: Photos, session_sandbox: Sandbox) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def big(session_sandbox: Sandbox) -> Iterator[tuple[Path, int]]:
-    """A devstore root with 3,000 JPEGs of 115 KB, `b/raw`, and `b/tar` in shards of 256 MiB; and the bytes of all images."""
+    """A devstore root with 3,000 JPEGs of 115 KB, `b/raw`, and the same in shards of 256 MiB (`b/tar`), in one and in many;
+    and the bytes of all images."""
     with tempfile.TemporaryDirectory(prefix="millrace-e2e-") as folder:
         root = Path(folder)
         session_sandbox.ok("synth", root / "b" / "raw", "--count", 3000, "--kb", 115, "--seed", 1, timeout=600)
-        session_sandbox.ok("pack", root / "b" / "raw", root / "b" / "tar", "--shard-size", "256MiB", timeout=300)
+        for place, size in (("tar", "256MiB"), ("one-shard", "1GiB"), ("small-shards", "4MiB")):
+            session_sandbox.ok("pack", root / "b" / "raw", root / "b" / place, "--shard-size", size, timeout=300)
         with devstore(session_sandbox, root) as running:  # the index of the files is not that of the objects
-            for place in ("raw", "tar"):
+            for place in ("raw", "tar", "one-shard", "small-shards"):
                 session_sandbox.ok("index", f"s3://b/{place}", env=running.env(), timeout=300)
         yield root, sum(path.stat().st_size for path in (root / "b" / "raw").rglob("*.jpg"))

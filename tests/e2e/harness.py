@@ -108,10 +108,18 @@ class Sandbox:
         }
 
     def start(
-        self, *args: object, env: Mapping[str, str] | None = None, out=subprocess.DEVNULL, err=subprocess.DEVNULL
+        self,
+        *args: object,
+        env: Mapping[str, str] | None = None,
+        out=subprocess.DEVNULL,
+        err=subprocess.DEVNULL,
+        unprivileged: bool = False,
     ) -> subprocess.Popen:
+        """`unprivileged`: permissions of files count, even for root."""
+        drop = unprivileged and os.geteuid() == 0
+        prefix = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if drop else []
         return subprocess.Popen(
-            [str(binary()), *map(str, args)],
+            [*prefix, str(binary()), *map(str, args)],
             env=self.env(env),
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -120,11 +128,16 @@ class Sandbox:
         )
 
     def run(
-        self, *args: object, env: Mapping[str, str] | None = None, timeout: float = 60, watch_rss: bool = False
+        self,
+        *args: object,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 60,
+        watch_rss: bool = False,
+        unprivileged: bool = False,
     ) -> Result:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             began = time.monotonic()
-            process = self.start(*args, env=env, out=out, err=err)
+            process = self.start(*args, env=env, out=out, err=err, unprivileged=unprivileged)
             peak = 0
             try:
                 while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -25,21 +26,40 @@ def cause(name: str) -> str:
 
 class TestMemory:
     @pytest.mark.slow
-    @pytest.mark.parametrize("budget", [64, 128, 512])
-    @pytest.mark.parametrize("place", ["tar", "raw"])
+    @pytest.mark.parametrize("place", ["tar", "one-shard", "small-shards", "raw"])
     @pytest.mark.parametrize("policy", ["none", "window", "global"])
     def test_stays_under_the_budget_and_64_mib(
-        self, big: tuple[Path, int], sandbox: Sandbox, budget: int, place: str, policy: str
+        self, big: tuple[Path, int], sandbox: Sandbox, place: str, policy: str
+    ) -> None:
+        """And what is delivered does not depend on it."""
+        root, _ = big
+        digests = set()
+        with devstore(sandbox, root, "--first-byte-ms", 30) as server:
+            for budget in [64, 128, 512, 1024]:
+                how = {"batch": 128, "size": 224, "shuffle": policy, "memory": f"{budget}MiB"}
+                result = sandbox.run(*feed_args(f"s3://b/{place}", **how), env=server.env(), timeout=300, watch_rss=True)
+                assert result.code == 0, str(result)
+                limit = (budget + 64) * MIB
+                assert result.json()["samples"] == 3000
+                assert 0 < result.peak_rss <= limit, f"{result.peak_rss / MIB:.0f} MiB seen from outside"
+                assert result.json()["max_rss_bytes"] <= limit
+                digests.add(result.json()["digest"])
+        assert len(digests) == 1
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        "latency", [[], ["--first-byte-ms", 200, "--first-byte-tail-ms", 1500, "--tail-fraction", 0.02]]
+    )
+    @pytest.mark.parametrize("place", ["tar", "raw"])
+    def test_whatever_the_latency(
+        self, big: tuple[Path, int], sandbox: Sandbox, place: str, latency: list[object]
     ) -> None:
         root, _ = big
-        with devstore(sandbox, root, "--first-byte-ms", 30) as server:
-            how = {"batch": 128, "size": 224, "shuffle": policy, "memory": f"{budget}MiB"}
+        with devstore(sandbox, root, *latency) as server:
+            how = {"batch": 128, "size": 224, "shuffle": "window", "memory": "64MiB"}
             result = sandbox.run(*feed_args(f"s3://b/{place}", **how), env=server.env(), timeout=300, watch_rss=True)
         assert result.code == 0, str(result)
-        limit = (budget + 64) * MIB
-        assert result.json()["samples"] == 3000
-        assert 0 < result.peak_rss <= limit, f"{result.peak_rss / MIB:.0f} MiB seen from outside"
-        assert result.json()["max_rss_bytes"] <= limit
+        assert 0 < result.peak_rss <= 128 * MIB and result.json()["max_rss_bytes"] <= 128 * MIB
 
     @pytest.mark.slow
     def test_faults_do_not_raise_it(self, big: tuple[Path, int], sandbox: Sandbox) -> None:
@@ -140,6 +160,15 @@ class TestStalls:
         assert sum(waited.values()) <= report["seconds"] + 0.05
         assert sum(seconds for name, seconds in waited.items() if name in NETWORK) >= 0.5 * sum(waited.values()), report
 
+    def test_the_first_unfinished_sample_is_charged(self, photos: Photos, sandbox: Sandbox, server: Server) -> None:
+        """One sample of the first batch lacks its body for 2 s, a later one its first byte for 4 s."""
+        first, second = (f"b/raw/{s.key}.jpg" for s in photos.samples[:2])
+        faults = (f"GET {first} stall=100:2000 count=1", f"GET {second} delay-ms=4000 count=1")
+        with devstore(sandbox, photos.root, faults=faults) as slow:
+            stalls = sandbox.feed("s3://b/raw", shuffle="none", env=slow.env(), stop_after=32)["stalls"]
+        assert 1.5 < stalls["body"] < 2.5, stalls
+        assert 1.5 < stalls["first_byte"] < 2.5, stalls
+
     def test_throttling_is_named(self, photos: Photos, sandbox: Sandbox, server: Server) -> None:
         with devstore(sandbox, photos.root, "--rate-per-prefix", 40) as slow:
             report = sandbox.feed("s3://b/raw", shuffle="global", env=slow.env(), stop_after=300, timeout=120)
@@ -158,6 +187,20 @@ class TestStalls:
                 timeout=120,
             )
         assert cause(report["bottleneck"]) == "body", report["stalls"]
+
+
+def test_the_summary_for_people(photos: Photos, sandbox: Sandbox, server: Server) -> None:
+    text = sandbox.ok("feed", "s3://b/tar", "--size", 64, "--shuffle", "none", env=server.env()).out
+    for line in (
+        r"^1005 samples in [\d.]+ s: \d+ samples/s, first batch after [\d.]+ s, opening took [\d.]+ s$",
+        r"^CPU: [\d.]+ s, [\d.]+ s per 1,000 samples; peak memory [\d.]+ MiB of a budget of 512MiB",
+        r"^Read: [\d.]+ MiB in \d+ GET requests, 0 of them repeated$",
+        r"^The consumer waited [\d.]+ s of [\d.]+ s:",
+        r"^Bottleneck: \w+$",
+        f"^Digest: {photos.digest()}$",
+        r"^Position: mr1-1-0-[0-9a-f]{16}$",
+    ):
+        assert re.search(line, text, re.MULTILINE), f"{line}\n{text}"
 
 
 def test_latency_is_hidden(photos: Photos, sandbox: Sandbox, server: Server) -> None:
