@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "arguments.h"
-#include "gil_release.h"
 #include "base/size.h"
+#include "gil_release.h"
 
 namespace millrace::python {
 
@@ -90,13 +90,11 @@ void LoaderHandle::Restart(const std::string& position) {
 }
 
 absl::Status LoaderHandle::RestartLocked(const LoaderOptions& options) {
+  RETURN_IF_ERROR(Loader::Check(dataset_->dataset(), options));
+  // Then the old one ends first: there may be no room for two.
+  last_report_ = loader_->report();
+  loader_.reset();
   absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(dataset_->runtime(), dataset_->dataset(), options);
-  if (absl::IsResourceExhausted(made.status())) {
-    // The position is good, but there is no room for two loaders.
-    last_report_ = loader_->report();
-    loader_.reset();
-    made = Loader::Create(dataset_->runtime(), dataset_->dataset(), options);
-  }
   RETURN_IF_ERROR(made.status());
   loader_.reset(made->release());
   epoch_ = options.start->epoch;

@@ -170,6 +170,8 @@ absl::Status Index::Impl::ReadFoot() {
   names_bytes = LoadLe<uint64_t>(foot + kFootNamesBytes);
   const auto stored_kind = LoadLe<uint32_t>(foot + kFootKind);
   if (stored_kind > static_cast<uint32_t>(DataKind::kTar)) return Damaged("its foot");
+  // Others size their buffers by it. Then no sum of sizes overflows.
+  if (max_span > kMaxOffset || span_bytes / std::max<uint64_t>(samples, 1) > max_span) return Damaged("its foot");
   kind = static_cast<DataKind>(stored_kind);
   unit = OffsetUnit(kind);
 
@@ -328,6 +330,7 @@ bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted
     out->object = static_cast<uint32_t>(cursor->object);
     out->span = {.offset = begin, .length = cursor->end - begin};
     out->crc32c = crc;
+    if (out->span.length > max_span) return false;
   }
   return block->ok();
 }

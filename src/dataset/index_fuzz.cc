@@ -60,6 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!(*index)->Lookup(i, &sample).ok()) continue;
     // What comes out makes sense by itself.
     if (sample.object >= (*index)->objects() || sample.span.end() < sample.span.offset) std::abort();
+    if (sample.span.length > (*index)->max_span_bytes()) std::abort();
     for (const IndexedField& field : sample.fields) {
       if (field.is_inline ? field.inline_text.size() != field.length : field.offset + field.length > sample.span.length)
         std::abort();

@@ -19,14 +19,12 @@ constexpr uint64_t kAugmentDomain = 0x6175676d656e7431;  // "augment1"
 constexpr uint64_t kReplaceDomain = 0x7265706c61636531;  // "replace1"
 constexpr int kMaxReplacements = 8;
 constexpr size_t kMaxQuarantineEntries = 1000;
-// Rows beyond this many are not asked for, however small they are: their bookkeeping must stay small beside the budget.
+// Rows and steps beyond this many are not asked for, however small they are: their bookkeeping must stay small beside
+// the budget.
 constexpr uint64_t kMaxRowsAhead = 65536;
+constexpr size_t kMaxStepsAhead = 4096;
 // How often a waiting consumer looks at what it waits for: finer than any cause that matters, and cheap.
 constexpr std::chrono::milliseconds kLedgerTick{2};
-
-bool IsBadSample(const absl::Status& status) {
-  return absl::IsDataLoss(status) || absl::IsInvalidArgument(status);
-}
 
 }  // namespace
 
@@ -34,7 +32,6 @@ struct Loader::Engine::Row {
   uint64_t position = 0;
   uint64_t sample = 0;
   bool counts = true;  // false: a wrapped repeat
-  bool dispatched = false;
   bool done = false;
   std::shared_ptr<Piece> piece;
   absl::Status status;
@@ -42,15 +39,16 @@ struct Loader::Engine::Row {
 
 struct Loader::Engine::Step {
   uint64_t epoch = 0;
-  uint64_t consumed = 0;  // before it
-  std::vector<Row> rows;  // padding has none; reserved at once, so that tasks may keep pointers
-  bool walked = false;    // all rows are there
-  size_t dispatched = 0;  // rows handed to the CPU pool
-  size_t done = 0;        // rows decoded, or failed
+  uint64_t consumed = 0;          // before it
+  std::vector<Row> rows;          // padding has none; reserved at once, so that tasks may keep pointers
+  bool walked = false;            // all rows are there
+  std::vector<uint32_t> fetched;  // rows to hand to the CPU pool
+  size_t done = 0;                // rows decoded, or failed
   std::shared_ptr<Buffer> slot;
   std::vector<std::string> texts;
   std::vector<std::string> keys;
   Uint128 digest;
+  std::vector<std::pair<const Row*, QuarantinedSample>> quarantine;
 
   bool ready() const { return walked && slot != nullptr && done == rows.size(); }
 };
@@ -70,10 +68,13 @@ Loader::Engine::Engine(Runtime& runtime, const Dataset& dataset, LoaderPlan plan
   fetch.extent = plan_.policy.extent;
   fetch.world = plan_.batching.world;
   fetch.rank = plan_.batching.rank;
-  fetcher_ = std::make_unique<Fetcher>(dataset, fetch, &mutex_, [this] { Advance(); });
+  fetcher_ = std::make_unique<Fetcher>(dataset, fetch, &mutex_, [this](const Fetcher::Pieces& pieces) {
+    for (const std::shared_ptr<Piece>& piece : pieces) OnFetched(*piece);
+    Advance();
+  });
   ring_ = std::make_unique<BatchRing>(plan_.layout.bytes, plan_.slots, std::move(slot_memory), [this] {
     std::lock_guard lock(mutex_);
-    Advance();
+    AdvanceSoon();
   });
   received_ = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint});
   std::lock_guard lock(mutex_);
@@ -94,10 +95,14 @@ Loader::Engine::~Engine() {
 }
 
 // ---- The walker: which sample comes next
-// -------------------------------------------------------------------------------------
 
 void Loader::Engine::OpenEpoch(uint64_t epoch, uint64_t consumed) {
   const uint64_t epochs = plan_.options.epochs;
+  // So for a position that was written with a smaller batch, when the last, short one is dropped.
+  if (plan_.batching.StepsFrom(consumed) == 0) {
+    ++epoch;
+    consumed = 0;
+  }
   walk_done_ = epochs != 0 && epoch >= epochs;
   if (walk_done_) return;
   walk_plan_.emplace(plan_.batching.samples, plan_.policy, plan_.options.seed, epoch);
@@ -107,46 +112,55 @@ void Loader::Engine::OpenEpoch(uint64_t epoch, uint64_t consumed) {
   walk_row_ = 0;
 }
 
+void Loader::Engine::OpenStep() {
+  auto step = std::make_unique<Step>();
+  step->epoch = walk_epoch_;
+  step->consumed = walk_consumed_;
+  const bool wraps = plan_.batching.last == LastBatch::kWrap;
+  step->rows.reserve(wraps ? plan_.batching.batch : plan_.batching.Taken(walk_consumed_));
+  steps_.push_back(std::move(step));
+}
+
+void Loader::Engine::CloseStep(Step& step) {
+  step.walked = true;
+  walk_row_ = 0;
+  walk_consumed_ = plan_.batching.After(walk_consumed_);
+  if (plan_.batching.StepsFrom(walk_consumed_) == 0) OpenEpoch(walk_epoch_ + 1, 0);
+}
+
+Loader::Engine::Row* Loader::Engine::AppendRow(Step& step) {
+  const Batching::Slot slot = plan_.batching.At(walk_consumed_, walk_row_);
+  Row row;
+  row.position = slot.position;
+  row.counts = !slot.padding;
+  if (slot.padding) {
+    row.sample = walk_plan_->At(slot.position);
+  } else {
+    if (walk_cursor_ == nullptr) {
+      walk_cursor_ = std::make_unique<Plan::Cursor>(*walk_plan_, slot.position, plan_.batching.world);
+    }
+    row.sample = walk_cursor_->Next();
+  }
+  step.rows.push_back(std::move(row));
+  return &step.rows.back();
+}
+
 Loader::Engine::Row* Loader::Engine::WalkToNextRow() {
-  for (;;) {
-    if (walk_done_) return nullptr;
-    if (walk_row_ == 0 && (steps_.empty() || steps_.back()->walked)) {
-      auto step = std::make_unique<Step>();
-      step->epoch = walk_epoch_;
-      step->consumed = walk_consumed_;
-      step->rows.reserve(plan_.batching.batch);
-      steps_.push_back(std::move(step));
+  while (!walk_done_) {
+    if (steps_.empty() || steps_.back()->walked) {
+      if (steps_.size() >= kMaxStepsAhead) return nullptr;
+      OpenStep();
     }
     Step& step = *steps_.back();
     if (walk_row_ < step.rows.size()) return &step.rows[walk_row_];  // refused before; still the next one
-    const Batching::Slot slot =
-        walk_row_ < plan_.batching.batch ? plan_.batching.At(walk_consumed_, walk_row_) : Batching::Slot{0, true};
-    const bool wrapped = slot.padding && plan_.batching.last == LastBatch::kWrap;
-    if (walk_row_ < plan_.batching.batch && (!slot.padding || wrapped)) {
-      Row row;
-      row.position = slot.position;
-      row.counts = !slot.padding;
-      if (wrapped) {
-        row.sample = walk_plan_->At(slot.position);
-      } else {
-        if (walk_cursor_ == nullptr) {
-          walk_cursor_ = std::make_unique<Plan::Cursor>(*walk_plan_, slot.position, plan_.batching.world);
-        }
-        row.sample = walk_cursor_->Next();
-      }
-      step.rows.push_back(std::move(row));
-      return &step.rows.back();
-    }
-    // Padding comes last in a batch, so the step has all its rows.
-    step.walked = true;
-    walk_row_ = 0;
-    walk_consumed_ = plan_.batching.After(walk_consumed_);
-    if (plan_.batching.StepsFrom(walk_consumed_) == 0) OpenEpoch(walk_epoch_ + 1, 0);
+    const bool wraps = plan_.batching.last == LastBatch::kWrap;
+    if (walk_row_ < (wraps ? plan_.batching.batch : plan_.batching.Taken(walk_consumed_))) return AppendRow(step);
+    CloseStep(step);
   }
+  return nullptr;
 }
 
 // ---- Moving work forward
-// -----------------------------------------------------------------------------------------------------
 
 bool Loader::Engine::FetchNext() {
   if (rows_ahead_ >= kMaxRowsAhead) return false;
@@ -169,20 +183,36 @@ bool Loader::Engine::FetchNext() {
   }
   if (*piece == nullptr) return false;
   row->piece = *std::move(piece);
+  row->piece->row = RowId{taken_steps_ + steps_.size() - 1, static_cast<uint32_t>(walk_row_)};
   ++rows_ahead_;
   ++walk_row_;
+  if (row->piece->ready) OnFetched(*row->piece);
   return true;
 }
 
+void Loader::Engine::OnFetched(const Piece& piece) {
+  if (piece.row) steps_[piece.row->step - taken_steps_]->fetched.push_back(piece.row->row);
+}
+
 void Loader::Engine::Dispatch(Step& step) {
-  if (step.dispatched == step.rows.size()) return;
-  for (Row& row : step.rows) {
-    if (row.dispatched || row.piece == nullptr || !row.piece->ready) continue;
-    row.dispatched = true;
-    ++step.dispatched;
+  for (const uint32_t index : step.fetched) {
     ++tasks_;
-    runtime_.cpu().Submit([this, step = &step, row = &row] { RunRow(step, row); });
+    runtime_.cpu().Submit([this, step = &step, row = &step.rows[index]] { RunRow(step, row); });
   }
+  step.fetched.clear();
+}
+
+// For threads with better things to do, that of the consumer above all.
+void Loader::Engine::AdvanceSoon() {
+  if (advancing_soon_ || stopping_) return;
+  advancing_soon_ = true;
+  ++tasks_;
+  runtime_.cpu().Submit([this] {
+    std::lock_guard lock(mutex_);
+    advancing_soon_ = false;
+    --tasks_;
+    Advance();
+  });
 }
 
 void Loader::Engine::Advance() {
@@ -210,7 +240,6 @@ void Loader::Engine::Advance() {
 }
 
 // ---- Decoding
-// ----------------------------------------------------------------------------------------------------------------
 
 std::unique_ptr<Loader::Engine::Worker> Loader::Engine::BorrowWorker() {
   std::lock_guard lock(mutex_);
@@ -234,19 +263,27 @@ void Loader::Engine::RunRow(Step* step, Row* row) {
   Advance();
 }
 
+// "s3://bucket/shard.tar, sample 'n01440764/18'"
+std::string Loader::Engine::NameOf(uint64_t sample) const {
+  IndexedSample entry;
+  IndexedObject object;
+  const Index& index = dataset_.index();
+  if (!index.Lookup(sample, &entry).ok() || !index.LookupObject(entry.object, &object).ok()) return dataset_.uri();
+  return fmt::format("{}, sample '{}'", dataset_.store().Uri(dataset_.StoreKey(object.key)), entry.key);
+}
+
+// DataLoss says that the sample is damaged, whether in its bytes, which the store compares with the index's checksum,
+// or in what they mean. All else is no fault of the sample.
 absl::Status Loader::Engine::DecodeRow(Worker& worker, Step& step, Row& row) {
   absl::Status status = row.piece->status;
+  if (absl::IsDataLoss(status)) status = Annotate(status, NameOf(row.sample));
   if (status.ok()) status = DecodeSample(worker, step, row, row.sample, row.piece->span());
-  if (IsBadSample(status) && plan_.options.bad_samples == BadSamples::kReplace) {
-    return Replace(worker, step, row, status);
-  }
-  if (IsBadSample(status)) {
-    return absl::DataLossError(
-        fmt::format("{}; to go on without damaged samples, have them replaced (feed: --bad-samples "
-                    "replace, Python: bad_samples=\"replace\")",
-                    ToStd(status.message())));
-  }
-  return status;
+  if (!absl::IsDataLoss(status)) return status;
+  if (plan_.options.bad_samples == BadSamples::kReplace) return Replace(worker, step, row, status);
+  return absl::DataLossError(
+      fmt::format("{}; to go on without damaged samples, have them replaced (feed: --bad-samples replace, Python: "
+                  "bad_samples=\"replace\")",
+                  ToStd(status.message())));
 }
 
 absl::Status Loader::Engine::DecodeSample(Worker& worker, Step& step, Row& row, uint64_t sample, ByteSpan span) {
@@ -257,12 +294,8 @@ absl::Status Loader::Engine::DecodeSample(Worker& worker, Step& step, Row& row, 
   const size_t index = static_cast<size_t>(&row - step.rows.data());
   std::byte* slot = step.slot->data();
   const auto in_context = [&](const absl::Status& status, std::string_view field) {
-    IndexedObject object;
-    std::string where = dataset_.uri();
-    if (dataset_.index().LookupObject(entry.object, &object).ok()) {
-      where = dataset_.store().Uri(dataset_.StoreKey(object.key));
-    }
-    return Annotate(status, fmt::format("{}, sample '{}', field '{}'", where, entry.key, field));
+    const absl::Status named = Annotate(status, fmt::format("{}, field '{}'", NameOf(sample), field));
+    return absl::IsInvalidArgument(named) ? absl::DataLossError(named.message()) : named;
   };
   const auto field_named = [&](std::string_view name) {
     return std::find_if(entry.fields.begin(), entry.fields.end(), [&](const auto& f) { return f.name == name; });
@@ -332,22 +365,18 @@ absl::Status Loader::Engine::Replace(Worker& worker, Step& step, Row& row, const
     last = GetBlocking(dataset_.store(), dataset_.StoreKey(object.key), bytes.span(), std::move(get)).status();
     if (last.ok()) last = DecodeSample(worker, step, row, sample, std::as_const(bytes).span());
     if (last.ok()) {
+      QuarantinedSample quarantined{NameOf(row.sample), std::string(ToStd(reason.message())), entry.key, step.epoch};
       std::lock_guard lock(mutex_);
-      ++quarantined_;
-      if (quarantine_.size() < kMaxQuarantineEntries) {
-        quarantine_.push_back({fmt::format("{}, sample {}", dataset_.uri(), row.sample),
-                               std::string(ToStd(reason.message())), entry.key, step.epoch});
-      }
+      if (row.counts) step.quarantine.emplace_back(&row, std::move(quarantined));
       return absl::OkStatus();
     }
-    if (!IsBadSample(last)) return last;
+    if (!absl::IsDataLoss(last)) return last;
   }
   return Annotate(last, fmt::format("{} samples in a row were damaged, replacements included; is {} an image data set?",
                                     kMaxReplacements + 1, dataset_.uri()));
 }
 
 // ---- The consumer
-// ------------------------------------------------------------------------------------------------------------
 
 bool Loader::Engine::ConsumerHoldsAll() const {
   // Slots go to steps in order, so when the first has none, the engine holds none.
@@ -392,6 +421,7 @@ bool Loader::Engine::WaitReady(std::chrono::nanoseconds limit) {
 Batch Loader::Engine::TakeFront() {
   const std::unique_ptr<Step> step = std::move(steps_.front());
   steps_.pop_front();
+  ++taken_steps_;
   const SlotLayout& layout = plan_.layout;
   std::byte* data = step->slot->data();
   Batch batch;
@@ -418,6 +448,12 @@ Batch Loader::Engine::TakeFront() {
   received_ = batch.position;
   received_samples_ += batch.valid;
   received_digest_ += step->digest;
+  std::sort(step->quarantine.begin(), step->quarantine.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  quarantined_ += step->quarantine.size();
+  for (auto& [row, sample] : step->quarantine) {
+    if (quarantine_.size() < kMaxQuarantineEntries) quarantine_.push_back(std::move(sample));
+  }
   return batch;
 }
 
@@ -446,7 +482,7 @@ absl::StatusOr<std::optional<Batch>> Loader::Engine::Next() {
     }
   }
   Batch batch = TakeFront();
-  Advance();
+  AdvanceSoon();
   return batch;
 }
 

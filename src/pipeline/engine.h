@@ -64,9 +64,14 @@ class Loader::Engine {
 
   // All of these run with mutex_ held.
   void Advance();
+  void AdvanceSoon();
   bool FetchNext();
   Row* WalkToNextRow();
   void OpenEpoch(uint64_t epoch, uint64_t consumed);
+  void OpenStep();
+  void CloseStep(Step& step);
+  Row* AppendRow(Step& step);
+  void OnFetched(const Piece& piece);
   void Dispatch(Step& step);
   bool FrontIsReady() const;
   bool ConsumerHoldsAll() const;
@@ -78,6 +83,7 @@ class Loader::Engine {
   absl::Status DecodeRow(Worker& worker, Step& step, Row& row);
   absl::Status DecodeSample(Worker& worker, Step& step, Row& row, uint64_t sample, ByteSpan span);
   absl::Status Replace(Worker& worker, Step& step, Row& row, const absl::Status& reason);
+  std::string NameOf(uint64_t sample) const;
   std::unique_ptr<Worker> BorrowWorker();
 
   Runtime& runtime_;
@@ -88,12 +94,14 @@ class Loader::Engine {
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // a step became ready, or work ended
   bool stopping_ = false;
-  int tasks_ = 0;  // decode tasks submitted and not finished
+  int tasks_ = 0;  // submitted to the CPU pool and not finished
+  bool advancing_soon_ = false;
   std::stop_source stop_;
   absl::Status failure_;  // of the walk or of a delivered batch; final
 
   std::unique_ptr<Fetcher> fetcher_;
   std::deque<std::unique_ptr<Step>> steps_;  // in order of delivery; the walker appends
+  uint64_t taken_steps_ = 0;                 // of those before them
   std::vector<std::unique_ptr<Worker>> idle_workers_;
 
   // The walker: the next row to fetch is row walk_row_ of steps_.back().

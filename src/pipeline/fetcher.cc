@@ -40,12 +40,13 @@ Fetcher::Sizes::Sizes(const Options& options, double mean_bytes) {
 // that are neighbours in the object are far apart in a shuffled order.
 struct Fetcher::Request {
   FetchRun run;
-  std::vector<std::shared_ptr<Piece>> pieces;  // as run.parts
-  std::shared_ptr<Piece> landing;              // null for a single sample
+  Pieces pieces;                   // as run.parts
+  std::shared_ptr<Piece> landing;  // null for a single sample
   std::shared_ptr<RequestProgress> progress = std::make_shared<RequestProgress>(RequestPhase::kQueued);
 };
 
-Fetcher::Fetcher(const Dataset& dataset, const Options& options, std::mutex* mutex, std::function<void()> fetched)
+Fetcher::Fetcher(const Dataset& dataset, const Options& options, std::mutex* mutex,
+                 std::function<void(const Pieces&)> fetched)
     : dataset_(dataset),
       options_(options),
       mutex_(mutex),
@@ -162,40 +163,63 @@ absl::Status Fetcher::Send(std::unique_ptr<Request> request) {
 }
 
 void Fetcher::Finish(std::unique_ptr<Request> request, absl::Status status) {
-  if (status.ok() && request->landing != nullptr) {
-    const ByteSpan landed = request->landing->span();
-    const uint64_t base = request->run.range().offset;
-    for (size_t i = 0; i < request->pieces.size(); ++i) {
-      const ByteRange span = request->run.parts[i].span;
-      std::memcpy(request->pieces[i]->data_, landed.data() + (span.offset - base), span.length);
-    }
-  }
+  if (status.ok()) DealOut(*request);
   std::lock_guard lock(*mutex_);
   --requests_;
   request->landing = nullptr;
-  if (absl::IsDataLoss(status) && request->pieces.size() > 1 && !stop_.stop_requested()) {
-    // One damaged sample must not take its neighbours along: each is fetched by itself.
-    status = absl::OkStatus();
-    for (size_t i = 0; i < request->pieces.size() && status.ok(); ++i) {
-      auto single = std::make_unique<Request>();
-      single->run = {request->run.object, {request->run.parts[i]}};
-      single->pieces = {request->pieces[i]};
-      single->pieces.front()->progress_ = single->progress;
-      status = Send(std::move(single));
-    }
-    if (status.ok()) return;
+  if (absl::IsDataLoss(status) && request->pieces.size() > 1) {
+    SplitDamaged(*request);
+  } else {
+    Settle(*request, status);
   }
-  if (absl::IsFailedPrecondition(status)) {
-    status = Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}", dataset_.uri(),
-                                          dataset_.uri()));
+  SendSingles();
+  request = nullptr;  // under the lock: after it the owner may be gone, and the arena with it
+}
+
+void Fetcher::DealOut(Request& request) {
+  if (request.landing == nullptr) return;
+  const ByteSpan landed = request.landing->span();
+  const uint64_t base = request.run.range().offset;
+  for (size_t i = 0; i < request.pieces.size(); ++i) {
+    const ByteRange span = request.run.parts[i].span;
+    std::memcpy(request.pieces[i]->data_, landed.data() + (span.offset - base), span.length);
   }
-  request->progress->store(RequestPhase::kDone, std::memory_order_relaxed);
-  for (const std::shared_ptr<Piece>& piece : request->pieces) {
+}
+
+// One damaged sample must not take its neighbours along: each is fetched by itself.
+void Fetcher::SplitDamaged(const Request& request) {
+  for (size_t i = 0; i < request.pieces.size(); ++i) {
+    auto single = std::make_unique<Request>();
+    single->run = {request.run.object, {request.run.parts[i]}};
+    single->pieces = {request.pieces[i]};
+    single->pieces.front()->progress_ = single->progress;
+    singles_.push_back(std::move(single));
+  }
+}
+
+void Fetcher::SendSingles() {
+  while (!singles_.empty() && !at_request_limit() && !stop_.stop_requested()) {
+    std::unique_ptr<Request> single = std::move(singles_.front());
+    singles_.pop_front();
+    const Pieces pieces = single->pieces;
+    const absl::Status sent = Send(std::move(single));
+    if (sent.ok()) continue;
+    Request unsent;
+    unsent.pieces = pieces;
+    Settle(unsent, sent);
+  }
+}
+
+void Fetcher::Settle(const Request& request, const absl::Status& status) {
+  request.progress->store(RequestPhase::kDone, std::memory_order_relaxed);
+  for (const std::shared_ptr<Piece>& piece : request.pieces) {
     piece->ready = true;
-    piece->status = status;
+    piece->status = absl::IsFailedPrecondition(status)
+                        ? Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}",
+                                                       dataset_.uri(), dataset_.uri()))
+                        : status;
   }
-  request = nullptr;
-  fetched_();
+  fetched_(request.pieces);
 }
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,12 @@
 
 namespace millrace {
 
+/// A row of a batch: steps are counted over the life of a loader.
+struct RowId {
+  uint64_t step = 0;
+  uint32_t row = 0;
+};
+
 /// The fetched bytes of one sample's span. Its memory returns to the arena when it dies.
 class Piece {
  public:
@@ -33,9 +40,10 @@ class Piece {
   MutableByteSpan span() { return {data_, size_}; }
   RequestPhase phase() const { return progress_->load(std::memory_order_relaxed); }
 
-  // Set by the Fetcher under its owner's lock.
-  bool ready = false;   // fetched, or failed for good
-  absl::Status status;  // when ready
+  // Under the lock of the Fetcher's owner, who sets `row`.
+  bool ready = false;        // fetched, or failed for good
+  absl::Status status;       // when ready
+  std::optional<RowId> row;  // that it was asked for; absent while it is early
 
  private:
   friend class Fetcher;
@@ -48,7 +56,7 @@ class Piece {
 
 /// Fetches samples in the order in which they are asked for, together with neighbours that the plan will want soon,
 /// within a fixed arena. Not thread-safe: the owner calls it with `mutex` held; results arrive under that lock too,
-/// through `fetched`.
+/// through `fetched`, which gets the pieces that became ready.
 class Fetcher {
  public:
   struct Options {
@@ -68,8 +76,11 @@ class Fetcher {
     uint64_t end = 0;       // one past the last position that this epoch delivers
   };
 
-  /// `fetched` is called with `mutex` held, on a thread of the store, after pieces became ready.
-  Fetcher(const Dataset& dataset, const Options& options, std::mutex* mutex, std::function<void()> fetched);
+  using Pieces = std::vector<std::shared_ptr<Piece>>;
+
+  /// `fetched` is called with `mutex` held, on a thread of the store.
+  Fetcher(const Dataset& dataset, const Options& options, std::mutex* mutex,
+          std::function<void(const Pieces&)> fetched);
   /// Call Stop() and wait for idle() first.
   ~Fetcher();
 
@@ -112,11 +123,15 @@ class Fetcher {
   std::unique_ptr<Request> AllocateReserve(const FetchRun& run);  // of one part
   absl::Status Send(std::unique_ptr<Request> request);
   void Finish(std::unique_ptr<Request> request, absl::Status status);
+  void DealOut(Request& request);
+  void SplitDamaged(const Request& request);
+  void SendSingles();
+  void Settle(const Request& request, const absl::Status& status);
 
   const Dataset& dataset_;
   const Options options_;
   std::mutex* const mutex_;
-  const std::function<void()> fetched_;
+  const std::function<void(const Pieces&)> fetched_;
   const Sizes sizes_;
   std::stop_source stop_;
   Arena arena_;                      // of pieces
@@ -124,6 +139,7 @@ class Fetcher {
   std::optional<FetchRun> refused_;  // the run of the last Fetch that found no memory
   std::unordered_map<EarlyKey, std::shared_ptr<Piece>, EarlyHash> early_;
   std::weak_ptr<Piece> reserve_in_use_;
+  std::deque<std::unique_ptr<Request>> singles_;  // parts of damaged runs, still to be fetched by themselves
   int requests_ = 0;
 };
 

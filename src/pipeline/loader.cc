@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/size.h"
 #include "pipeline/engine.h"
@@ -137,8 +138,17 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(Runtime& runtime, const D
                     "program holds)",
                     FormatSize(memory), FormatSize(runtime.memory().limit()), FormatSize(runtime.memory().used())));
   }
-  return std::unique_ptr<Loader>(
-      new Loader(std::make_unique<Engine>(runtime, dataset, *std::move(plan), std::move(fetch), std::move(slots))));
+  try {
+    return std::unique_ptr<Loader>(
+        new Loader(std::make_unique<Engine>(runtime, dataset, *std::move(plan), std::move(fetch), std::move(slots))));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        fmt::format("the system refuses a memory budget of {}; choose a smaller one", FormatSize(memory)));
+  }
+}
+
+absl::Status Loader::Check(const Dataset& dataset, LoaderOptions options) {
+  return Annotate(Settle(dataset, std::move(options)).status(), dataset.uri());
 }
 
 absl::StatusOr<std::optional<Batch>> Loader::Next() {

@@ -78,7 +78,7 @@ struct Batch {
 
 /// A sample that could not be used and what took its place.
 struct QuarantinedSample {
-  std::string uri;  // object, and sample key
+  std::string uri;  // of the object, and the sample's key
   std::string reason;
   std::string replacement;  // key
   uint64_t epoch = 0;
@@ -90,7 +90,7 @@ struct LoaderReport {
   Uint128 digest;        // of the valid rows, when asked for
   Position position;     // after the last batch that was received
   StallReport stalls;
-  std::vector<QuarantinedSample> quarantine;  // the first 1,000
+  std::vector<QuarantinedSample> quarantine;  // in order of delivery; the first 1,000
   uint64_t quarantined = 0;
 };
 
@@ -108,6 +108,8 @@ class Loader {
   /// do).
   static absl::StatusOr<std::unique_ptr<Loader>> Create(Runtime& runtime, const Dataset& dataset,
                                                         LoaderOptions options);
+  /// What Create would refuse about these options, memory apart.
+  static absl::Status Check(const Dataset& dataset, LoaderOptions options);
   ~Loader();
 
   /// The next batch, nullopt after the last one of the last epoch. Blocks. An error is final and returned again, but

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "decode/jpeg_encoder.h"
@@ -177,6 +179,36 @@ TEST_F(LoaderTest, DropLeavesTheShortBatchAndWrapFillsIt) {
   EXPECT_EQ(loader->report().samples, 10u);
 }
 
+TEST_F(LoaderTest, DropLeavesTheShortBatchAlsoAfterAResumeWithALargerBatch) {
+  Fill(10);
+  OpenDataset();
+  LoaderOptions options = Options(2);
+  options.last = LastBatch::kDrop;
+  const auto first = Make(options);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE((*first->Next()).has_value());
+  options.start = first->report().position;
+  options.batch = 8;
+  EXPECT_EQ(Drain(*Make(options)).samples, 0u);  // of 6 that are left
+  options.epochs = 2;
+  EXPECT_EQ(Drain(*Make(options)).samples, 8u);
+}
+
+TEST_F(LoaderTest, ARankWithoutSamplesGetsPaddingForEver) {
+  Fill(3);
+  OpenDataset();
+  LoaderOptions options = Options(4);
+  options.epochs = 0;
+  options.rank = 5;
+  options.world = 8;
+  const auto loader = Make(options);
+  for (uint64_t epoch = 0; epoch < 5000; ++epoch) {
+    const absl::StatusOr<std::optional<Batch>> batch = loader->Next();
+    ASSERT_TRUE(batch.ok() && batch->has_value());
+    ASSERT_EQ((*batch)->valid, 0u);
+    ASSERT_EQ((*batch)->epoch, epoch);
+  }
+}
+
 TEST_F(LoaderTest, ResumesExactlyAtEveryBatch) {
   Fill(23);
   OpenDataset();
@@ -234,8 +266,20 @@ TEST_F(LoaderTest, ADamagedSampleFailsWithItsName) {
   absl::Status failed;
   while (failed.ok()) failed = loader->Next().status();
   EXPECT_TRUE(absl::IsDataLoss(failed)) << failed;
-  EXPECT_THAT(std::string(failed.message()), HasSubstr("cats/0006"));
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("mem://data/cats/0006.jpg, sample 'cats/0006'"));
   EXPECT_EQ(loader->Next().status(), failed);  // final
+}
+
+TEST_F(LoaderTest, BytesThatAreNotThoseOfTheIndexFailWithTheNameOfTheSample) {
+  Fill(12);
+  OpenDataset();
+  std::string other = Jpeg(6);
+  other[300] = static_cast<char>(other[300] ^ 1);
+  Put("cats/0006.jpg", other);
+  const auto loader = Make(Options(4));
+  absl::Status failed;
+  while (failed.ok()) failed = loader->Next().status();
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("cats/0006"));
 }
 
 TEST_F(LoaderTest, ADamagedSampleIsReplacedTheSameWayEveryTime) {
@@ -254,6 +298,25 @@ TEST_F(LoaderTest, ADamagedSampleIsReplacedTheSameWayEveryTime) {
   EXPECT_EQ(second.quarantine[0].replacement, first.quarantine[0].replacement);
 }
 
+TEST_F(LoaderTest, OnlyDeliveredSamplesAreReportedInOrder) {
+  Fill(40);
+  const std::vector<std::string> bad = {"cats/0006", "cats/0010", "dogs/0007", "dogs/0011", "dogs/0031"};
+  for (const std::string& key : bad) Put(key + ".jpg", "not a picture at all");
+  OpenDataset();
+  LoaderOptions options = Options(8);
+  options.bad_samples = BadSamples::kReplace;
+  options.shuffle = Shuffle::kNone;  // cats, then dogs
+  const auto loader = Make(options);
+  std::vector<uint64_t> counts;
+  while ((*loader->Next()).has_value()) counts.push_back(loader->report().quarantined);
+  EXPECT_EQ(counts, (std::vector<uint64_t>{2, 2, 3, 4, 5}));
+  const LoaderReport report = loader->report();
+  ASSERT_EQ(report.quarantine.size(), bad.size());
+  for (size_t i = 0; i < bad.size(); ++i) {
+    EXPECT_EQ(report.quarantine[i].uri, fmt::format("mem://data/{}.jpg, sample '{}'", bad[i], bad[i]));
+  }
+}
+
 TEST_F(LoaderTest, ABudgetThatIsTooSmallNamesOneThatWouldDo) {
   Fill(40);
   OpenDataset();
@@ -267,6 +330,39 @@ TEST_F(LoaderTest, ABudgetThatIsTooSmallNamesOneThatWouldDo) {
   const size_t begin = message.rfind(' ', end - 1) + 1;
   options.memory_bytes = std::stoull(message.substr(begin, end - begin)) << 20;
   EXPECT_EQ(Drain(*Make(options)).samples, 40u);
+}
+
+TEST_F(LoaderTest, ABudgetBeyondTheAddressSpaceIsRefusedInWords) {
+  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = uint64_t{1} << 60});
+  Fill(4);
+  OpenDataset();
+  LoaderOptions options = Options(2);
+  options.memory_bytes = uint64_t{1} << 60;
+  const absl::Status refused = Loader::Create(runtime, *dataset_, options).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+}
+
+// The same objects in memory and as files give the same epoch; tests/e2e compares files with S3.
+TEST_F(LoaderTest, DigestsDoNotDependOnTheStore) {
+  Fill(60);
+  OpenDataset();
+  const std::filesystem::path folder = testing::TempDir() + "/loader-files";
+  for (uint64_t i = 0; i < dataset_->index().objects(); ++i) {
+    IndexedObject object;
+    ASSERT_TRUE(dataset_->index().LookupObject(static_cast<uint32_t>(i), &object).ok());
+    std::filesystem::create_directories((folder / object.key).parent_path());
+    std::ofstream(folder / object.key) << *ReadAll(dataset_->store(), object.key, 1 << 20);
+  }
+  for (const Shuffle shuffle : {Shuffle::kNone, Shuffle::kGlobal, Shuffle::kWindow}) {
+    LoaderOptions options = Options(7);
+    options.shuffle = shuffle;
+    const absl::StatusOr<std::unique_ptr<Dataset>> files = Dataset::Open(runtime_, stores_, folder.string());
+    ASSERT_TRUE(files.ok()) << files.status();
+    const auto loader = Loader::Create(runtime_, **files, options);
+    ASSERT_TRUE(loader.ok()) << loader.status();
+    EXPECT_EQ(Drain(**loader).digest, Drain(*Make(options)).digest);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(LoaderTest, LoadersShareTheProcessBudget) {

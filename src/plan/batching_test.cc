@@ -26,6 +26,7 @@ uint64_t Consume(Batching batching, uint64_t consumed, uint64_t steps, Delivery*
     for (batching.rank = 0; batching.rank < batching.world; ++batching.rank) {
       for (uint64_t row = 0; row < batching.batch; ++row) {
         const Batching::Slot slot = batching.At(consumed, row);
+        EXPECT_EQ(slot.padding, row >= batching.Taken(consumed));
         if (!slot.padding) {
           EXPECT_EQ(slot.position % batching.world, batching.rank);
           EXPECT_GE(slot.position, consumed);

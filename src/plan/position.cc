@@ -118,11 +118,17 @@ uint64_t Batching::StepsFrom(uint64_t consumed) const {
   return left / step + (last != LastBatch::kDrop && left % step != 0 ? 1 : 0);
 }
 
+uint64_t Batching::FirstPosition(uint64_t consumed) const {
+  return consumed + (rank + world - consumed % world) % world;
+}
+
+uint64_t Batching::Taken(uint64_t consumed) const {
+  const uint64_t first = FirstPosition(consumed);
+  return first >= samples ? 0 : std::min(batch, (samples - first + world - 1) / world);
+}
+
 Batching::Slot Batching::At(uint64_t consumed, uint64_t row) const {
-  // The first position from `consumed` on that is this rank's. Where `consumed` is no multiple of the world, other
-  // ranks begin.
-  const uint64_t first = consumed + (rank + world - consumed % world) % world;
-  const uint64_t position = first + row * world;
+  const uint64_t position = FirstPosition(consumed) + row * world;
   if (position < samples) return {position, false};
   if (last == LastBatch::kWrap) return {(position - samples) % samples, true};
   return {samples, true};

@@ -66,10 +66,17 @@ struct Batching {
   /// StepsFrom(consumed) > 0.
   Slot At(uint64_t consumed, uint64_t row) const;
 
+  /// How many slots of this rank's batch in that step take a sample of their own: the first ones.
+  uint64_t Taken(uint64_t consumed) const;
+
   /// Samples consumed by all ranks after the step that begins after `consumed`: at most `samples`. With kDrop the last
   /// full step consumes what is dropped, too, so that the position after it is the start of the next epoch for every
   /// batch size and world.
   uint64_t After(uint64_t consumed) const;
+
+ private:
+  /// From `consumed` on, of this rank. Where `consumed` is no multiple of the world, other ranks begin.
+  uint64_t FirstPosition(uint64_t consumed) const;
 };
 
 }  // namespace millrace

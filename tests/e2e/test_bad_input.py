@@ -197,6 +197,13 @@ class TestImages:
         rest = sandbox.feed(spoilt, *replace, resume=first["position"], **how)
         assert oracle.add(first["digest"], rest["digest"]) == whole
 
+    def test_an_error_of_the_store_is_no_bad_sample(self, sandbox: Sandbox, spoilt: Path, tmp_path: Path) -> None:
+        """Replacing would hide that, say, a key for decryption is disabled."""
+        corpus.link_tree(spoilt, tmp_path / "root" / "b" / "d")
+        with devstore(sandbox, tmp_path / "root", faults=("GET b/d/x/00003.jpg status=400",)) as server:
+            result = sandbox.run(*feed_args("s3://b/d", "--bad-samples", "replace"), env=server.env())
+        assert "damaged" not in result.failed(1, "b/d/x/00003.jpg", "400")
+
     def test_nothing_but_bad_samples(self, sandbox: Sandbox, tmp_path: Path) -> None:
         for n in range(4):
             corpus.write(tmp_path / "d" / "x" / f"{n}.jpg", b"no image")
