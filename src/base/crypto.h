@@ -18,11 +18,13 @@ Sha256Digest Sha256(ByteSpan data);
 Sha256Digest HmacSha256(ByteSpan key, ByteSpan data);
 std::array<uint8_t, 16> Md5(ByteSpan data);
 
-/// MD5 of a stream, for the ETags of objects that do not fit into memory.
+/// MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
 class Md5Stream {
  public:
   Md5Stream();
   ~Md5Stream();
+  Md5Stream(const Md5Stream&) = delete;
+  Md5Stream& operator=(const Md5Stream&) = delete;
   void Update(ByteSpan data);
   std::array<uint8_t, 16> Finish();
 

@@ -31,10 +31,11 @@ bool PlausibleHost(std::string_view host, bool ipv6) {
 
 absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
   const auto refuse = [url](std::string_view why) {
-    // What stands before '@' may be a password: it is not repeated.
-    const size_t at = url.find('@');
-    return absl::InvalidArgumentError(fmt::format("the S3 endpoint '{}' {}; expected http[s]://host[:port][/path]",
-                                                  at == std::string_view::npos ? url : url.substr(at + 1), why));
+    // With an '@' some of it may be a password, and which part cannot be told: a password may contain any separator.
+    const bool secret = url.find('@') != std::string_view::npos;
+    const std::string shown = secret ? "(not shown: it may contain a password)" : fmt::format("'{}'", url);
+    return absl::InvalidArgumentError(
+        fmt::format("the S3 endpoint {} {}; expected http[s]://host[:port][/path]", shown, why));
   };
   EndpointUrl result;
   std::string_view rest = url;

@@ -36,7 +36,16 @@ INSTANTIATE_TEST_SUITE_P(Urls, BadEndpointUrl,
                                          "http://[::1]x", "http://[]", "http://a\r\nb", "http://user:pass@a"));
 
 TEST(EndpointUrl, APasswordIsNotRepeated) {
-  EXPECT_THAT(std::string(ParseEndpointUrl("http://user:hunter2@host").status().message()), Not(HasSubstr("hunter2")));
+  // Passwords contain what separates a URL's parts, too: '@', '/', '?', a missing scheme.
+  for (const char* url : {"http://user:hunter2@host", "http://user:p@hunter2@host:x", "http://user:p/hunter2@host",
+                          "http://user:p@/hunter2@host", "user:p@hunter2@host", "https://hunter2:?@host",
+                          "http://user:a@b?hunter2@[::1"}) {
+    const absl::Status status = ParseEndpointUrl(url).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << url;
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("hunter2"))) << url;
+  }
+  // A canary: the URL is repeated where there is nothing to hide.
+  EXPECT_THAT(std::string(ParseEndpointUrl("http://hunter2:x").status().message()), HasSubstr("hunter2"));
 }
 
 TEST(HostHeader, HasThePortOnlyWhenItIsUnusual) {
