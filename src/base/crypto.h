@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "base/hex.h"
 
 /// Hashes and checksums. Cryptographic ones are OpenSSL's, CRC32C is ISA-L's, XXH3 is xxHash's.
 
@@ -90,8 +91,6 @@ class Xxh3Stream {
   void* state_;  // XXH3_state_t; xxHash stays inside crypto.cc
 };
 
-/// Lower-case hex of any contiguous bytes.
-std::string HexEncode(std::span<const uint8_t> bytes);
 std::string Base64Encode(std::span<const uint8_t> bytes);
 
 /// Bytes from the system's random generator, as hex; for temporary names and upload ids.

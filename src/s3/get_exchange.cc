@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "s3/etag.h"
 
 namespace millrace {
 
