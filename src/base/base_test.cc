@@ -4,6 +4,7 @@
 
 #include "base/buffer.h"
 #include "base/bytes.h"
+#include "base/hex.h"
 #include "base/memory_budget.h"
 #include "base/rng.h"
 #include "base/size.h"
@@ -33,6 +34,21 @@ TEST(Varint, RefusesCutAndOverlongNumbers) {
   EXPECT_FALSE(ReadVarint(AsBytes("\x80\x80"), &pos, &value));
   pos = 0;
   EXPECT_FALSE(ReadVarint(AsBytes("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"), &pos, &value));
+}
+
+TEST(Hex, RoundTripsAndRefusesWhatIsNone) {
+  std::string all;
+  for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
+  const std::string hex = HexEncode({reinterpret_cast<const uint8_t*>(all.data()), all.size()});
+  EXPECT_EQ(hex.substr(0, 6), "000102");
+  EXPECT_EQ(HexDecode(hex), all);
+  EXPECT_EQ(HexDecode("aBCd"), "\xab\xcd");
+  EXPECT_EQ(HexDecode(""), "");
+  for (const char* bad : {"a", "0g", "g0", " 0", "+1", "0x", "abc"}) EXPECT_EQ(HexDecode(bad), std::nullopt) << bad;
+  // Exactly 22 characters are digits.
+  int digits = 0;
+  for (int c = -128; c < 128; ++c) digits += HexValue(static_cast<char>(c)) >= 0 ? 1 : 0;
+  EXPECT_EQ(digits, 22);
 }
 
 TEST(Size, ParsesWhatPeopleWrite) {

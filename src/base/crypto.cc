@@ -159,17 +159,6 @@ Uint128 Xxh3Stream::Digest() const {
   return {hash.high64, hash.low64};
 }
 
-std::string HexEncode(std::span<const uint8_t> bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out;
-  out.reserve(bytes.size() * 2);
-  for (const uint8_t byte : bytes) {
-    out.push_back(kDigits[byte >> 4]);
-    out.push_back(kDigits[byte & 15]);
-  }
-  return out;
-}
-
 std::string Base64Encode(std::span<const uint8_t> bytes) {
   return absl::Base64Escape(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }

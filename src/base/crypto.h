@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "base/hex.h"
 
 /// Hashes and checksums. Cryptographic ones are OpenSSL's, CRC32C is ISA-L's, XXH3 is xxHash's.
 
@@ -18,11 +19,13 @@ Sha256Digest Sha256(ByteSpan data);
 Sha256Digest HmacSha256(ByteSpan key, ByteSpan data);
 std::array<uint8_t, 16> Md5(ByteSpan data);
 
-/// MD5 of a stream, for the ETags of objects that do not fit into memory.
+/// MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
 class Md5Stream {
  public:
   Md5Stream();
   ~Md5Stream();
+  Md5Stream(const Md5Stream&) = delete;
+  Md5Stream& operator=(const Md5Stream&) = delete;
   void Update(ByteSpan data);
   std::array<uint8_t, 16> Finish();
 
@@ -88,8 +91,6 @@ class Xxh3Stream {
   void* state_;  // XXH3_state_t; xxHash stays inside crypto.cc
 };
 
-/// Lower-case hex of any contiguous bytes.
-std::string HexEncode(std::span<const uint8_t> bytes);
 std::string Base64Encode(std::span<const uint8_t> bytes);
 
 /// Bytes from the system's random generator, as hex; for temporary names and upload ids.

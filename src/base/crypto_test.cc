@@ -30,6 +30,11 @@ TEST(Crypto, Xxh3StreamIsIndependentOfPieces) {
   EXPECT_EQ(Xxh3Stream().Digest().Hex(), "99aa06d3014798d86001c324468d497f");
 }
 
+// Each frees the state that it points to.
+static_assert(!std::is_copy_constructible_v<Md5Stream> && !std::is_copy_assignable_v<Md5Stream>);
+static_assert(!std::is_copy_constructible_v<Sha256Stream> && !std::is_copy_assignable_v<Sha256Stream>);
+static_assert(!std::is_copy_constructible_v<Xxh3Stream> && !std::is_copy_assignable_v<Xxh3Stream>);
+
 TEST(Crypto, Uint128Carries) {
   Uint128 sum{0, UINT64_MAX};
   sum += Uint128{1, 1};

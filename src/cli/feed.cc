@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/atomic_file.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/write_file.h"
 #include "pipeline/loader.h"
 
 namespace millrace::cli {

@@ -6,6 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/time/time.h"
 #include "devstore/s3_error.h"
+#include "net/http_date.h"
+#include "s3/etag.h"
 #include "s3/xml.h"
 
 namespace millrace {
@@ -77,14 +79,9 @@ absl::StatusOr<ByteRange> ParseCopyRange(std::string_view header, uint64_t objec
   return ByteRange{*first, *last - *first + 1};
 }
 
-std::optional<int64_t> ParseHttpDate(std::string_view text) {
-  absl::Time time;
-  if (!absl::ParseTime("%a, %d %b %Y %H:%M:%S GMT", ToAbsl(text), &time, nullptr)) return std::nullopt;
-  return absl::ToUnixSeconds(time);
-}
-
 absl::Status CheckReadConditions(const S3Request& request, std::string_view etag, int64_t modified_s,
                                  std::string_view prefix) {
+  const absl::Time modified = absl::FromUnixSeconds(modified_s);
   const bool of_copy = !prefix.empty();
   const auto header = [&](std::string_view name) { return request.Header(std::string(prefix).append(name)); };
   const auto not_modified = [&](std::string_view name) {
@@ -94,16 +91,16 @@ absl::Status CheckReadConditions(const S3Request& request, std::string_view etag
   if (const auto match = header("if-match")) {
     if (!ListsETag(*match, etag)) return PreconditionFailed(of_copy ? "x-amz-copy-source-If-Match" : "If-Match");
   } else if (const auto unmodified = header("if-unmodified-since")) {
-    const std::optional<int64_t> since = ParseHttpDate(*unmodified);
-    if (since && modified_s > *since) {
+    const std::optional<absl::Time> since = ParseHttpDate(*unmodified);
+    if (since && modified > *since) {
       return PreconditionFailed(of_copy ? "x-amz-copy-source-If-Unmodified-Since" : "If-Unmodified-Since");
     }
   }
   if (const auto none_match = header("if-none-match")) {
     if (ListsETag(*none_match, etag)) return not_modified("If-None-Match");
-  } else if (const auto modified = header("if-modified-since")) {
-    const std::optional<int64_t> since = ParseHttpDate(*modified);
-    if (since && modified_s <= *since) return not_modified("If-Modified-Since");
+  } else if (const auto modified_since = header("if-modified-since")) {
+    const std::optional<absl::Time> since = ParseHttpDate(*modified_since);
+    if (since && modified <= *since) return not_modified("If-Modified-Since");
   }
   return absl::OkStatus();
 }

@@ -41,7 +41,4 @@ absl::StatusOr<WriteConditions> ParseWriteConditions(const S3Request& request);
 /// `etag`: of the object that is there, nullptr when there is none. PreconditionFailed or NoSuchKey.
 absl::Status CheckWriteConditions(const WriteConditions& conditions, const std::string* etag, std::string_view key);
 
-/// "Sun, 06 Nov 1994 08:49:37 GMT" -> seconds since 1970; nullopt when it is no such date.
-std::optional<int64_t> ParseHttpDate(std::string_view text);
-
 }  // namespace millrace

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 
+#include "base/errno_status.h"
 #include "devstore/dir_storage.h"
 #include "devstore/mem_storage.h"
 #include "devstore/s3_error.h"
@@ -45,10 +45,7 @@ absl::Status CheckOptions(const DevstoreOptions& options) {
 /// A new folder with the authority's certificate.
 absl::StatusOr<std::string> WriteCaFile(const std::string& pem) {
   std::string folder = (std::filesystem::temp_directory_path() / "millrace-devstore-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) {
-    return absl::InternalError(
-        fmt::format("cannot make a folder for the CA file like {}: {}", folder, strerror(errno)));
-  }
+  if (mkdtemp(folder.data()) == nullptr) return ErrnoStatus(errno, folder, "making a folder for the CA file");
   const std::string path = folder + "/ca.pem";
   RETURN_IF_ERROR(WriteTextFile(path, pem));
   return path;

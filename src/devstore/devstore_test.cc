@@ -9,7 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <future>
 #include <mutex>
 
 namespace millrace {
@@ -94,6 +96,8 @@ TEST(Devstore, RemovesItsCaFile) {
 TEST(Devstore, StopsWhileRequestsWait) {
   DevstoreOptions options = Anonymous();
   options.faults = {"GET * delay-ms=3600000"};
+  std::promise<void> waits;  // the answer is made and waits for its time
+  options.access_log = [&](std::string_view) { waits.set_value(); };
   auto store = *Devstore::Start(options);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in to{};
@@ -103,7 +107,7 @@ TEST(Devstore, StopsWhileRequestsWait) {
   ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
   const std::string request = Request("GET", "/bucket/k");
   ASSERT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
-  while (store->counters().empty()) usleep(1000);  // until it is under way
+  ASSERT_EQ(waits.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
   store.reset();
   char byte;
   EXPECT_LE(recv(fd, &byte, 1, 0), 0);

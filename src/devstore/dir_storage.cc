@@ -270,10 +270,10 @@ absl::StatusOr<StoredObject> DirStorage::Open(const std::string& bucket, const s
   std::shared_lock lock(mutex_);
   const std::string path = ObjectPath(bucket, key);
   // O_NONBLOCK: a pipe in the folder must not block the server.
-  auto file = std::make_shared<const FileHandle>(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
-  if (file->fd() < 0) return MeansAbsent(errno) ? Absent(bucket, key) : FileError(errno, "opening", key);
+  auto file = std::make_shared<const UniqueFd>(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (!*file) return MeansAbsent(errno) ? Absent(bucket, key) : FileError(errno, "opening", key);
   struct stat stat;
-  if (fstat(file->fd(), &stat) != 0) return FileError(errno, "looking at", key);
+  if (fstat(file->get(), &stat) != 0) return FileError(errno, "looking at", key);
   if (!S_ISREG(stat.st_mode)) return Absent(bucket, key);
   StoredObject object;
   object.record = RecordOf(path, bucket, key, stat);
@@ -327,7 +327,7 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::Put(const std::s
                                                                     Check check) {
   auto& file = static_cast<FileContent&>(*content);
   struct stat stat;
-  if (fstat(file.file().fd(), &stat) != 0) return FileError(errno, "looking at", key);
+  if (fstat(file.file().get(), &stat) != 0) return FileError(errno, "looking at", key);
   const FileIdentity identity = IdentityOf(stat);
   auto record = std::make_shared<const ObjectRecord>(
       ObjectRecord{std::move(attributes), std::move(etag), identity.size, identity.modified_ns});

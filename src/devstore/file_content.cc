@@ -18,13 +18,13 @@ FileContent::~FileContent() {
 }
 
 absl::Status FileContent::Read(uint64_t offset, MutableByteSpan into) const {
-  std::shared_ptr<const FileHandle> file = file_;
+  std::shared_ptr<const UniqueFd> file = file_;
   if (!file) {
-    file = std::make_shared<const FileHandle>(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-    if (file->fd() < 0) return FileError(errno, "opening", path_);
+    file = std::make_shared<const UniqueFd>(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!*file) return FileError(errno, "opening", path_);
   }
   while (!into.empty()) {
-    const ssize_t n = pread(file->fd(), into.data(), into.size(), static_cast<off_t>(offset));
+    const ssize_t n = pread(file->get(), into.data(), into.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError(errno, "reading", path_);
     if (n == 0) return S3Error(S3Code::kInternalError, "a file shrank while it was read");
@@ -42,7 +42,7 @@ namespace {
 
 class FileBlobWriter final : public BlobWriter {
  public:
-  FileBlobWriter(std::shared_ptr<const FileHandle> file, std::string path)
+  FileBlobWriter(std::shared_ptr<const UniqueFd> file, std::string path)
       : file_(std::move(file)), path_(std::move(path)) {}
   ~FileBlobWriter() override {
     if (!path_.empty()) unlink(path_.c_str());
@@ -51,7 +51,7 @@ class FileBlobWriter final : public BlobWriter {
   absl::Status Append(ByteSpan bytes) override {
     size_ += bytes.size();
     while (!bytes.empty()) {
-      const ssize_t n = write(file_->fd(), bytes.data(), bytes.size());
+      const ssize_t n = write(file_->get(), bytes.data(), bytes.size());
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return FileError(errno, "writing", path_);
       bytes = bytes.subspan(static_cast<size_t>(n));
@@ -64,7 +64,7 @@ class FileBlobWriter final : public BlobWriter {
   }
 
  private:
-  std::shared_ptr<const FileHandle> file_;
+  std::shared_ptr<const UniqueFd> file_;
   std::string path_;
   uint64_t size_ = 0;
 };
@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<BlobWriter>> NewFileBlob(const std::string& folde
     fd = open(path.c_str(), kFlags, 0666);
   }
   if (fd < 0) return FileError(errno, "creating", path);
-  return std::make_unique<FileBlobWriter>(std::make_shared<const FileHandle>(fd), std::move(path));
+  return std::make_unique<FileBlobWriter>(std::make_shared<const UniqueFd>(fd), std::move(path));
 }
 
 }  // namespace millrace

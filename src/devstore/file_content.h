@@ -10,10 +10,10 @@ namespace millrace {
 /// A file's bytes, by an open descriptor or, so that many parts need no descriptors, opened for each use.
 class FileContent final : public Content {
  public:
-  FileContent(std::shared_ptr<const FileHandle> file, uint64_t size) : file_(std::move(file)), size_(size) {}
+  FileContent(std::shared_ptr<const UniqueFd> file, uint64_t size) : file_(std::move(file)), size_(size) {}
   FileContent(std::string path, uint64_t size) : path_(std::move(path)), size_(size) {}
   /// A temporary file, removed with this object unless Keep() was called.
-  FileContent(std::shared_ptr<const FileHandle> file, std::string temporary_path, uint64_t size)
+  FileContent(std::shared_ptr<const UniqueFd> file, std::string temporary_path, uint64_t size)
       : file_(std::move(file)), path_(std::move(temporary_path)), temporary_(true), size_(size) {}
   ~FileContent() override;
 
@@ -22,12 +22,12 @@ class FileContent final : public Content {
   /// Only with an open descriptor.
   void AppendSteps(ByteRange range, std::vector<ReplyStep>* out) const override;
 
-  const FileHandle& file() const { return *file_; }
+  const UniqueFd& file() const { return *file_; }
   const std::string& path() const { return path_; }
   void Keep() { temporary_ = false; }
 
  private:
-  std::shared_ptr<const FileHandle> file_;
+  std::shared_ptr<const UniqueFd> file_;
   std::string path_;
   bool temporary_ = false;
   const uint64_t size_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/escaping.h"
+#include "s3/key_order.h"
 #include "s3/sigv4.h"
 
 namespace millrace {
@@ -33,14 +34,6 @@ absl::StatusOr<Listing> ListKeys(KeyWalk& walk, const ListingQuery& query) {
     if (!next) return listing;
     position = *next;
   }
-}
-
-std::optional<std::string> AfterPrefix(std::string_view prefix) {
-  std::string after(prefix);
-  while (!after.empty() && after.back() == '\xff') after.pop_back();
-  if (after.empty()) return std::nullopt;
-  after.back() = static_cast<char>(static_cast<unsigned char>(after.back()) + 1);
-  return after;
 }
 
 std::string AfterMarker(std::string_view marker, std::string_view prefix, std::string_view delimiter) {

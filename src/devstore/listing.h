@@ -29,9 +29,6 @@ struct Listing {
 
 absl::StatusOr<Listing> ListKeys(KeyWalk& walk, const ListingQuery& query);
 
-/// The least string greater than every string that starts with `prefix`; nullopt when there is none.
-std::optional<std::string> AfterPrefix(std::string_view prefix);
-
 /// Where a listing after `marker` starts. A marker that is itself a common prefix (as NextMarker may be) skips what it
 /// stands for.
 std::string AfterMarker(std::string_view marker, std::string_view prefix, std::string_view delimiter);

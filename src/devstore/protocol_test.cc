@@ -290,6 +290,7 @@ TEST(RequestBody, TakesChecksumsFromTrailers) {
   EXPECT_EQ(receive("3\r\nabc\r\n0\r\nx-amz-checksum-crc32:NSRBwg==\r\n\r\n", "4"), "IncompleteBody");
   EXPECT_EQ(receive("3\r\nabc\r\n0\r\nx-amz-checksum-crc32:NSRBwg==\r\n\r\n", "2"), "IncompleteBody");
   EXPECT_EQ(receive("", "no number"), "MissingContentLength");
+  EXPECT_EQ(receive("", "1001"), "EntityTooLarge");
   EXPECT_EQ(Receive({Headers({{"x-amz-trailer", "x-amz-checksum-crc32"}}), "abc"}), "InvalidRequest");
 }
 

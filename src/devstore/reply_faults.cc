@@ -45,7 +45,7 @@ void Flip(uint64_t offset, std::vector<ReplyStep>* body) {
     byte = static_cast<char>(bytes->bytes[0]);
   } else {
     const auto& file = std::get<SendFile>(step);
-    if (pread(file.file->fd(), &byte, 1, static_cast<off_t>(file.range.offset)) != 1) return;
+    if (pread(file.file->get(), &byte, 1, static_cast<off_t>(file.range.offset)) != 1) return;
   }
   step = SendText{std::string(1, static_cast<char>(byte ^ 1))};
 }

@@ -55,7 +55,6 @@ absl::StatusOr<std::unique_ptr<RequestBody>> RequestBody::Create(const S3Request
                                                                  const HttpRequestFacts& facts, const AuthResult& auth,
                                                                  const std::string& secret_key, uint64_t max_bytes) {
   std::unique_ptr<RequestBody> body(new RequestBody());
-  body->max_bytes_ = max_bytes;
   const std::string& mode = auth.payload_hash;
   std::optional<uint64_t> size = facts.content_length;
   if (mode.starts_with("STREAMING-")) {

@@ -42,7 +42,6 @@ class RequestBody {
   absl::Status CheckChecksum();
 
   uint64_t announced_size_ = 0;
-  uint64_t max_bytes_ = 0;
   uint64_t size_ = 0;
   std::optional<AwsChunkedDecoder> decoder_;
   std::optional<Sha256Stream> sha256_;

@@ -6,9 +6,10 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 
+#include "base/atomic_file.h"
 #include "base/crypto.h"
+#include "base/errno_status.h"
 #include "devstore/s3_error.h"
 #include "s3/sigv4.h"
 
@@ -126,31 +127,28 @@ bool IsPlainPath(std::string_view key) {
   return true;
 }
 
-absl::Status FileError(int error, std::string_view doing, std::string_view name) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-      return S3Error(S3Code::kInternalError,
-                     fmt::format("devstore's disk is full ({} {}): free some space and try again", doing, name));
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return S3Error(S3Code::kAccessDenied,
-                     fmt::format("Access Denied: devstore may not do this in its folder ({} {}: {})", doing, name,
-                                 strerror(error)));
-    default:
-      return S3Error(S3Code::kInternalError, fmt::format("{} {}: {}", doing, name, strerror(error)));
+absl::Status FileError(const absl::Status& status) {
+  if (status.ok()) return status;
+  if (absl::IsPermissionDenied(status)) {
+    return S3Error(S3Code::kAccessDenied,
+                   fmt::format("Access Denied: devstore may not do this in its folder ({})", ToStd(status.message())));
   }
+  return S3Error(S3Code::kInternalError, ToStd(status.message()));
+}
+
+absl::Status FileError(int error, std::string_view doing, std::string_view name) {
+  return FileError(ErrnoStatus(error, name, doing));
 }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
-  const FileHandle file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.fd() < 0) return errno == ENOENT ? absl::NotFoundError(path) : FileError(errno, "reading", path);
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return errno == ENOENT ? absl::NotFoundError(path) : FileError(errno, "reading", path);
   std::string text;
   char buffer[4096];
   for (;;) {
-    const ssize_t n = read(file.fd(), buffer, sizeof buffer);
+    const ssize_t n = read(file.get(), buffer, sizeof buffer);
     if (n == 0) return text;
+    if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError(errno, "reading", path);
     text.append(buffer, static_cast<size_t>(n));
     if (text.size() > kMaxRecordBytes) return S3Error(S3Code::kInternalError, fmt::format("{} is too large", path));
@@ -158,39 +156,11 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
 }
 
 absl::Status MakeFolders(const std::string& path) {
-  for (size_t at = 1; at != std::string::npos;) {
-    at = path.find('/', at + 1);
-    const std::string folder = path.substr(0, at);
-    if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) return FileError(errno, "making the folder", folder);
-  }
-  return absl::OkStatus();
+  return FileError(MakeFolder(path, path, Durability::kUnsynced));
 }
 
 absl::Status WriteTextFile(const std::string& path, std::string_view text) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, RandomHex(8));
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-  int fd = open(temporary.c_str(), kFlags, 0666);
-  if (fd < 0 && errno == ENOENT) {
-    RETURN_IF_ERROR(MakeFolders(path.substr(0, path.rfind('/'))));
-    fd = open(temporary.c_str(), kFlags, 0666);
-  }
-  if (fd < 0) return FileError(errno, "creating", temporary);
-  const FileHandle file(fd);
-  while (!text.empty()) {
-    const ssize_t n = write(fd, text.data(), text.size());
-    if (n < 0) {
-      const int error = errno;
-      unlink(temporary.c_str());
-      return FileError(error, "writing", temporary);
-    }
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(temporary.c_str());
-    return FileError(error, "renaming", temporary);
-  }
-  return absl::OkStatus();
+  return FileError(WriteFileAtomically(path, text));
 }
 
 }  // namespace millrace

@@ -49,6 +49,7 @@ std::optional<ObjectRecord> DecodeObject(std::string_view text, const FileIdenti
 bool IsPlainPath(std::string_view key);
 
 // Files, with errors in the terms of S3.
+absl::Status FileError(const absl::Status& status);
 absl::Status FileError(int error, std::string_view doing, std::string_view name);
 absl::StatusOr<std::string> ReadTextFile(const std::string& path);  // NotFound (a plain Status) when there is none
 /// Whole or not at all: by a temporary file beside it. Makes missing folders.

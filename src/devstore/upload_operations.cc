@@ -6,6 +6,7 @@
 #include "devstore/conditions.h"
 #include "devstore/operation_parts.h"
 #include "devstore/s3_error.h"
+#include "s3/etag.h"
 
 namespace millrace {
 
@@ -92,18 +93,6 @@ absl::StatusOr<std::vector<const UploadPart*>> ChosenParts(const Upload& upload,
                     {"ETag", chosen[i]->etag}});
   }
   return chosen;
-}
-
-/// MD5 of the parts' MD5s, as AWS makes it.
-std::string MultipartETag(const std::vector<const UploadPart*>& parts) {
-  std::string digests;
-  for (const UploadPart* part : parts) {
-    for (size_t i = 0; i + 1 < part->etag.size(); i += 2) {
-      const auto value = [](char c) { return c >= 'a' ? c - 'a' + 10 : c - '0'; };
-      digests.push_back(static_cast<char>(value(part->etag[i]) * 16 + value(part->etag[i + 1])));
-    }
-  }
-  return fmt::format("{}-{}", HexEncode(Md5(AsBytes(digests))), parts.size());
 }
 
 absl::StatusOr<std::optional<Checksum>> MultipartChecksum(const Upload& upload,
@@ -210,8 +199,10 @@ Reply CompleteUpload(OperationContext& context, const S3Request& request, std::s
     const std::string etag = context.etags.Effective(request.bucket, request.key, existing->etag);
     return CheckWriteConditions(conditions, &etag, request.key);
   };
+  std::vector<std::string> etags;
+  for (const UploadPart* part : parts) etags.push_back(part->etag);
   ASSIGN_OR_RETURN(const auto record, context.storage.Put(request.bucket, request.key, std::move(whole),
-                                                          std::move(attributes), MultipartETag(parts), check));
+                                                          std::move(attributes), MultipartETag(etags), check));
   // The object stands; an upload that another request has removed meanwhile changes nothing.
   context.storage.RemoveUpload(upload.id).IgnoreError();
   XmlWriter writer("CompleteMultipartUploadResult");

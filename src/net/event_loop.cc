@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <future>
 #include <utility>
 
 namespace millrace {
@@ -38,6 +39,15 @@ bool EventLoop::InLoop() const {
 
 boost::asio::io_context& EventLoop::context() {
   return impl_->context;
+}
+
+void RunAndWait(EventLoop& loop, absl::FunctionRef<void()> task) {
+  const auto done = std::make_shared<std::promise<void>>();  // shared: set_value may still run when the wait is over
+  loop.Post([task, done] {
+    task();
+    done->set_value();
+  });
+  done->get_future().wait();
 }
 
 struct Timer::Impl {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 
 namespace boost::asio {
 class io_context;
@@ -39,6 +40,10 @@ class EventLoop {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Runs `task` on the loop's thread and returns when it is done. Never on a loop's own thread, which would wait for
+/// itself.
+void RunAndWait(EventLoop& loop, absl::FunctionRef<void()> task);
 
 /// A timer of one loop; used on that loop's thread only. Its destructor cancels.
 class Timer {

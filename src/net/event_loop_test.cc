@@ -64,6 +64,15 @@ TEST(EventLoop, TasksPostedToAStoppedLoopAreDestroyed) {
   EXPECT_TRUE(watch.expired());
 }
 
+TEST(EventLoop, RunAndWaitReturnsWhenTheTaskIsDone) {
+  EventLoop loop("test");
+  int done = 0;
+  for (int i = 1; i <= 1000; ++i) {
+    RunAndWait(loop, [&] { done += loop.InLoop() ? 1 : 0; });
+    ASSERT_EQ(done, i);
+  }
+}
+
 TEST(Timer, Fires) {
   EventLoop loop("test");
   std::promise<bool> fired;

@@ -6,8 +6,6 @@
 #include <boost/asio/ip/address.hpp>
 #include <condition_variable>
 #include <deque>
-#include <functional>
-#include <latch>
 #include <mutex>
 #include <utility>
 
@@ -260,16 +258,8 @@ struct LoopPools {
 struct HttpClient::Impl {
   explicit Impl(HttpClientOptions options) : shared(std::move(options)) {}
 
-  /// Runs `task` once on every loop and waits for all.
-  void OnEveryLoop(const std::function<void(LoopPools&)>& task) {
-    std::latch done(static_cast<ptrdiff_t>(loops.size()));
-    for (LoopPools& pools : loops) {
-      pools.loop->Post([&task, &pools, &done] {
-        task(pools);
-        done.count_down();
-      });
-    }
-    done.wait();
+  void OnEveryLoop(absl::FunctionRef<void(LoopPools&)> task) {
+    for (LoopPools& pools : loops) RunAndWait(*pools.loop, [&] { task(pools); });
   }
 
   Shared shared;

@@ -6,6 +6,8 @@
 #include <boost/beast/http/basic_parser.hpp>
 #include <utility>
 
+#include "base/hex.h"
+
 namespace millrace {
 
 namespace {
@@ -69,13 +71,6 @@ absl::Status Parse(HeadParser& parser, std::string_view head) {
     return absl::InvalidArgumentError(fmt::format("malformed HTTP head: {}", error ? error.message() : "incomplete"));
   }
   return absl::OkStatus();
-}
-
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
 }
 
 constexpr size_t kMaxChunkOverheadBytes = 16 * 1024;

@@ -16,11 +16,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <condition_variable>
-#include <cstring>
-#include <future>
 #include <mutex>
 #include <utility>
 
+#include "base/errno_status.h"
 #include "base/log.h"
 #include "net/server_connection.h"
 
@@ -71,6 +70,7 @@ void TuneSocket(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno.data(), kReno.size());
 }
 
+/// What is particular to sockets; the rest is as for files.
 absl::Status ListenError(int error, const std::string& host, uint16_t port) {
   const std::string what = fmt::format("cannot listen on {}:{}", host, port);
   switch (error) {
@@ -82,11 +82,11 @@ absl::Status ListenError(int error, const std::string& host, uint16_t port) {
     case EADDRNOTAVAIL:
       return absl::InvalidArgumentError(what + ": the address is none of this machine's");
     default:
-      return absl::InternalError(fmt::format("{}: {}", what, strerror(error)));
+      return ErrnoStatus(error, fmt::format("{}:{}", host, port), "listening");
   }
 }
 
-absl::StatusOr<int> Listen(const std::string& host, uint16_t port) {
+absl::StatusOr<UniqueFd> Listen(const std::string& host, uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
@@ -95,15 +95,13 @@ absl::StatusOr<int> Listen(const std::string& host, uint16_t port) {
     return absl::InvalidArgumentError(fmt::format("cannot listen on {}: {}", host, gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, FreeAddresses> addresses(found);
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return ListenError(errno, host, port);
+  UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return ListenError(errno, host, port);
   const int one = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  TuneSocket(fd);
-  if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, SOMAXCONN) != 0) {
-    const int error = errno;
-    close(fd);
-    return ListenError(error, host, port);
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  TuneSocket(fd.get());
+  if (bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || listen(fd.get(), SOMAXCONN) != 0) {
+    return ListenError(errno, host, port);
   }
   return fd;
 }
@@ -114,15 +112,6 @@ uint16_t PortOf(int fd) {
   getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
                                              : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
-}
-
-void RunAndWait(EventLoop& loop, absl::AnyInvocable<void()> task) {
-  const auto done = std::make_shared<std::promise<void>>();  // shared: set_value may still run when the wait is over
-  loop.Post([&task, done] {
-    task();
-    done->set_value();
-  });
-  done->get_future().wait();
 }
 
 void Sweep(ServerLoop& home) {
@@ -172,7 +161,8 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
         ServerLoop& home = *homes_[next_++ % homes_.size()];
         home.loop.Post([&home, fd] { Adopt(home, fd); });
       } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        Log(LogLevel::kWarning, "net", fmt::format("cannot accept a connection: {}; trying again", strerror(errno)));
+        const absl::Status status = ErrnoStatus(errno, "the HTTP server", "accepting a connection");
+        Log(LogLevel::kWarning, "net", fmt::format("{}; trying again", ToStd(status.message())));
         retry_.Start(std::chrono::milliseconds(100), [self = shared_from_this()] { self->AcceptAll(); });
         return;
       } else if (errno != EINTR && errno != ECONNABORTED) {
@@ -189,10 +179,6 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
 };
 
 }  // namespace
-
-FileHandle::~FileHandle() {
-  if (fd_ >= 0) close(fd_);
-}
 
 struct LiveConnections::Impl {
   std::mutex mutex;
@@ -263,8 +249,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoops& loops,
   if (options.tls) {
     ASSIGN_OR_RETURN(impl->tls, MakeTlsContext(*options.tls));
   }
-  ASSIGN_OR_RETURN(const int listener, Listen(options.host, options.port));
-  impl->port = PortOf(listener);
+  ASSIGN_OR_RETURN(UniqueFd listener, Listen(options.host, options.port));
+  impl->port = PortOf(listener.get());
   std::vector<ServerLoop*> homes;
   for (size_t i = 0; i < loops.size(); ++i) {
     // A peer that goes away while a file is sent to it raises SIGPIPE; sendfile and OpenSSL have no flag against that.
@@ -283,13 +269,16 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoops& loops,
     homes.push_back(&home);
     home.loop.Post([&home] { Sweep(home); });
   }
-  impl->acceptor = std::make_shared<Acceptor>(loops.at(0), listener, std::move(homes));
+  impl->acceptor = std::make_shared<Acceptor>(loops.at(0), listener.Release(), std::move(homes));
   loops.at(0).Post([acceptor = impl->acceptor] { acceptor->Wait(); });
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 
 HttpServer::~HttpServer() {
-  RunAndWait(impl_->loops.at(0), [acceptor = std::move(impl_->acceptor)] { acceptor->Close(); });
+  RunAndWait(impl_->loops.at(0), [this] {
+    impl_->acceptor->Close();
+    impl_->acceptor.reset();
+  });
   // No connection is taken in any more, and those on their way to a loop arrive before what is posted now.
   for (const auto& home : impl_->homes) {
     RunAndWait(home->loop, [&home] {

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "net/event_loop.h"
 #include "net/http_message.h"
 #include "net/tls_identity.h"
@@ -18,19 +19,6 @@
 /// nothing of what is served: a handler gets requests and answers each with a head and a list of steps.
 
 namespace millrace {
-
-/// A file descriptor, closed when the last owner goes.
-class FileHandle {
- public:
-  explicit FileHandle(int fd) : fd_(fd) {}
-  ~FileHandle();
-  FileHandle(const FileHandle&) = delete;
-  FileHandle& operator=(const FileHandle&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 /// Bytes of the body. A file must not shrink below its range while it is sent (the connection is cut if it does).
 struct SendText {
@@ -41,7 +29,7 @@ struct SendBytes {
   std::shared_ptr<const void> owner;  // keeps `bytes` alive
 };
 struct SendFile {
-  std::shared_ptr<const FileHandle> file;
+  std::shared_ptr<const UniqueFd> file;
   ByteRange range;
 };
 /// A pause once everything before it was handed to the kernel.

@@ -308,16 +308,16 @@ class PatternFile {
   PatternFile() : text_(3'000'000, '\0') {
     for (size_t i = 0; i < text_.size(); ++i) text_[i] = static_cast<char>((i * 2654435761u) >> 13);
     std::string path = testing::TempDir() + "http_server_testXXXXXX";
-    file_ = std::make_shared<const FileHandle>(mkstemp(path.data()));
+    file_ = std::make_shared<const UniqueFd>(mkstemp(path.data()));
     unlink(path.c_str());
-    EXPECT_EQ(write(file_->fd(), text_.data(), text_.size()), static_cast<ssize_t>(text_.size()));
+    EXPECT_EQ(write(file_->get(), text_.data(), text_.size()), static_cast<ssize_t>(text_.size()));
   }
   const std::string& text() const { return text_; }
   ReplyStep Step(uint64_t offset, uint64_t length) const { return SendFile{file_, {offset, length}}; }
 
  private:
   std::string text_;
-  std::shared_ptr<const FileHandle> file_;
+  std::shared_ptr<const UniqueFd> file_;
 };
 
 TEST_F(HttpServerTest, SendsTextMemoryAndFilesInOrder) {

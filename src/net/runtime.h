@@ -2,7 +2,6 @@
 
 #include <cstdint>
 
-#include "base/clock.h"
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
 #include "net/event_loop.h"
@@ -24,10 +23,8 @@ class Runtime {
   MemoryBudget& memory() { return memory_; }
   ThreadPool& cpu() { return cpu_; }
   EventLoops& loops() { return loops_; }
-  Clock& clock() { return clock_; }
 
  private:
-  SystemClock clock_;
   MemoryBudget memory_;
   EventLoops loops_;
   ThreadPool cpu_;

@@ -236,7 +236,7 @@ ServerConnection::Next ServerConnection::SendGathered(size_t allowance) {
 ServerConnection::Next ServerConnection::SendFilePart(const SendFile& file, size_t allowance) {
   off_t offset = static_cast<off_t>(file.range.offset + step_sent_);
   const size_t size = static_cast<size_t>(std::min<uint64_t>(file.range.length - step_sent_, allowance));
-  return AfterSend(sendfile(fd_, file.file->fd(), &offset, size));
+  return AfterSend(sendfile(fd_, file.file->get(), &offset, size));
 }
 
 ServerConnection::Next ServerConnection::SendEncrypted(size_t allowance) {
@@ -253,7 +253,7 @@ ServerConnection::Next ServerConnection::SendEncrypted(size_t allowance) {
         static_cast<size_t>(std::min<uint64_t>({BytesOf(step).size - skip, allowance, buffer.size() - filled}));
     if (const auto* file = std::get_if<SendFile>(&step)) {
       const ssize_t got =
-          pread(file->file->fd(), buffer.data() + filled, n, static_cast<off_t>(file->range.offset + skip));
+          pread(file->file->get(), buffer.data() + filled, n, static_cast<off_t>(file->range.offset + skip));
       if (got != static_cast<ssize_t>(n)) {
         Close();  // the file was truncated while it was sent
         return Next::kAgain;

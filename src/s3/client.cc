@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "base/crypto.h"
 #include "base/rng.h"
 #include "net/http_client.h"
@@ -133,7 +134,7 @@ void S3Client::Impl::Operation::Cancel() {
 void S3Client::Impl::Operation::OnDone(HttpResult result) {
   const std::shared_ptr<Operation> self = shared_from_this();
   call_.reset();
-  const S3Step step = exchange_->OnResult(std::move(result), client_.runtime_.clock().Now());
+  const S3Step step = exchange_->OnResult(std::move(result), absl::Now());
   if (cancelled_ && step.kind != S3Step::Kind::kDone) return EndCancelled();
   Do(step);
 }
@@ -141,7 +142,7 @@ void S3Client::Impl::Operation::OnDone(HttpResult result) {
 void S3Client::Impl::Operation::Do(const S3Step& step) {
   switch (step.kind) {
     case S3Step::Kind::kSend:
-      call_ = client_.http_.Start(loop_, exchange_->Request(client_.runtime_.clock().Now()), *this);
+      call_ = client_.http_.Start(loop_, exchange_->Request(absl::Now()), *this);
       return;
     case S3Step::Kind::kWait:
       Report(RequestPhase::kThrottled);

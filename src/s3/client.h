@@ -5,6 +5,7 @@
 #include <string>
 
 #include "net/runtime.h"
+#include "s3/endpoint.h"
 #include "s3/object.h"
 #include "s3/sigv4.h"
 
@@ -17,7 +18,7 @@ struct S3Config {
   Credentials credentials;  // empty and not `anonymous`: every request fails with Unauthenticated and the remedy
   bool anonymous = false;   // send unsigned requests
   std::string ca_file;      // PEM of extra trusted authorities (AWS_CA_BUNDLE)
-  bool force_path_style = false;
+  S3Addressing addressing = S3Addressing::kAuto;
 
   int max_connections = 256;  // for all loops together
   int max_attempts = 10;      // of one request

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -108,6 +109,28 @@ class Settings {
   std::map<std::string, std::string> profile_;
 };
 
+absl::StatusOr<int> FindAttempts(const Settings& settings, int otherwise) {
+  constexpr int kMost = 1000;
+  const std::string text = settings.First({"AWS_MAX_ATTEMPTS"}, "max_attempts");
+  if (text.empty()) return otherwise;
+  int attempts = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), attempts);
+  if (error != std::errc() || end != text.data() + text.size() || attempts < 1 || attempts > kMost) {
+    return absl::InvalidArgumentError(fmt::format(
+        "AWS_MAX_ATTEMPTS or the profile's max_attempts is '{}'; it must be a whole number from 1 to {}", text, kMost));
+  }
+  return attempts;
+}
+
+absl::StatusOr<S3Addressing> FindAddressing(const Settings& settings) {
+  const std::string style = settings.Profile("s3.addressing_style");
+  if (style.empty() || style == "auto") return S3Addressing::kAuto;
+  if (style == "virtual") return S3Addressing::kVirtual;
+  if (style == "path") return S3Addressing::kPath;
+  return absl::InvalidArgumentError(
+      fmt::format("the profile's addressing_style (in 's3 =') is '{}'; it must be auto, virtual or path", style));
+}
+
 absl::StatusOr<Credentials> FindCredentials(const Settings& settings) {
   Credentials credentials{settings.Variable("AWS_ACCESS_KEY_ID"), settings.Variable("AWS_SECRET_ACCESS_KEY"),
                           settings.Variable("AWS_SESSION_TOKEN")};
@@ -138,6 +161,9 @@ absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
   Profiles profiles;
   std::map<std::string, std::string>* profile = nullptr;
   bool in_section = false;
+  // The last setting, which lines that are indented further belong to.
+  std::string parent;  // empty: it has a value
+  std::optional<size_t> parent_indent;
   for (int number = 1; !text.empty(); ++number) {
     const size_t length = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, length);
@@ -153,17 +179,27 @@ absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
       const std::optional<std::string> name = ProfileOf(content.substr(1, end - 1));
       profile = name ? &profiles[*name] : nullptr;
       in_section = true;
+      parent_indent.reset();
       continue;
     }
-    if (line.front() == ' ' || line.front() == '\t') continue;  // a part of the setting above, such as "s3 ="
     const size_t equals = content.find('=');
-    if (equals == std::string_view::npos || Trim(content.substr(0, equals)).empty())
-      return refuse("is no setting (name = value)");
+    const bool is_setting = equals != std::string_view::npos && !Trim(content.substr(0, equals)).empty();
+    const size_t indent = line.find_first_not_of(" \t");
+    const bool belongs_to_parent = parent_indent && indent > *parent_indent;
+    if (belongs_to_parent && (parent.empty() || !is_setting)) continue;  // more of a value that we do not read
+    if (!is_setting) return refuse("is no setting (name = value)");
     if (!in_section) return refuse("stands before the first [section]");
     if (profile == nullptr) continue;
     std::string name(Trim(content.substr(0, equals)));
     absl::AsciiStrToLower(&name);
-    (*profile)[name] = WithoutComment(Trim(content.substr(equals + 1)));
+    std::string value(WithoutComment(Trim(content.substr(equals + 1))));
+    if (belongs_to_parent) {
+      name = fmt::format("{}.{}", parent, name);
+    } else {
+      parent = value.empty() ? name : "";
+      parent_indent = indent;
+    }
+    (*profile)[name] = std::move(value);
   }
   return profiles;
 }
@@ -181,6 +217,8 @@ absl::StatusOr<S3Config> LoadS3Config(const S3Environment& environment) {
         fmt::format("the AWS region '{}' is not a region's name; check AWS_REGION", config.region));
   }
   config.ca_file = settings.First({"AWS_CA_BUNDLE"}, "ca_bundle");
+  ASSIGN_OR_RETURN(config.max_attempts, FindAttempts(settings, config.max_attempts));
+  ASSIGN_OR_RETURN(config.addressing, FindAddressing(settings));
   const std::string anonymous = settings.Variable("MILLRACE_S3_ANONYMOUS");
   config.anonymous = !anonymous.empty() && anonymous != "0";
   if (config.anonymous) return config;

@@ -114,6 +114,41 @@ TEST(S3Config, OtherPlacesForTheFiles) {
   EXPECT_EQ(config->credentials.access_key, "AK");
 }
 
+TEST(S3Config, Attempts) {
+  World world;
+  EXPECT_EQ(world.Load()->max_attempts, S3Config().max_attempts);
+  world.files[kConfig] = "[default]\nmax_attempts = 3\n";
+  EXPECT_EQ(world.Load()->max_attempts, 3);
+  world.variables["AWS_MAX_ATTEMPTS"] = "1";
+  EXPECT_EQ(world.Load()->max_attempts, 1);
+  for (const char* bad : {"0", "-1", "1.5", "many", "1001", "99999999999", "3 "}) {
+    world.variables["AWS_MAX_ATTEMPTS"] = bad;
+    const auto config = world.Load();
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(std::string(config.status().message()), HasSubstr("AWS_MAX_ATTEMPTS")) << bad;
+  }
+}
+
+TEST(S3Config, AddressingStyle) {
+  const auto load = [](const char* text) {
+    World world;
+    world.files[kConfig] = text;
+    return world.Load();
+  };
+  EXPECT_EQ(load("[default]\n")->addressing, S3Addressing::kAuto);
+  EXPECT_EQ(load("[default]\ns3 =\n  addressing_style = auto\n")->addressing, S3Addressing::kAuto);
+  EXPECT_EQ(load("[default]\ns3 =\n  addressing_style = path\n")->addressing, S3Addressing::kPath);
+  EXPECT_EQ(load("[default]\nS3=\n  max_queue_size = 9\n\tAddressing_Style=virtual # why\nregion = auto\n")->addressing,
+            S3Addressing::kVirtual);
+  // Of the s3 section, this profile and an indented line only.
+  EXPECT_EQ(load("[default]\ns3 =\naddressing_style = path\n")->addressing, S3Addressing::kAuto);
+  EXPECT_EQ(load("[default]\ndynamodb =\n  addressing_style = path\n")->addressing, S3Addressing::kAuto);
+  EXPECT_EQ(load("[profile other]\ns3 =\n  addressing_style = path\n[default]\n")->addressing, S3Addressing::kAuto);
+  const auto bad = load("[default]\ns3 =\n  addressing_style = host\n");
+  EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("addressing_style"));
+}
+
 TEST(S3Config, AnonymousByWish) {
   World world;
   world.variables.insert({{"MILLRACE_S3_ANONYMOUS", "1"}, {"AWS_ACCESS_KEY_ID", "key"}});
@@ -151,15 +186,21 @@ TEST(Profiles, SectionsSettingsAndComments) {
   const auto profiles = ParseProfiles(
       "# comment\r\n; comment\n\n[default]\nregion = us-east-1 # why\nOUTPUT=json;not a comment\n  [ profile \"my "
       "team\" ]\n"
-      "s3 =\n  addressing_style = path\n\tindented = 1\nempty =\n[sso-session x]\nregion = nowhere\n[plain]\na = b = "
+      "s3 =\n  addressing_style = path # why\n\tindented = 1\n  no setting\ntext = a\n  b = c\nempty =\n[sso-session "
+      "x]\nregion = nowhere\n[plain]\na = b = "
       "c\n[default]\nlate = 1");
   ASSERT_TRUE(profiles.ok()) << profiles.status();
   EXPECT_EQ(profiles->size(), 3u);
   EXPECT_THAT(profiles->at("default"),
               ElementsAre(Pair("late", "1"), Pair("output", "json;not a comment"), Pair("region", "us-east-1")));
-  EXPECT_THAT(profiles->at("my team"), ElementsAre(Pair("empty", ""), Pair("s3", "")));
+  EXPECT_THAT(profiles->at("my team"),
+              ElementsAre(Pair("empty", ""), Pair("s3", ""), Pair("s3.addressing_style", "path"),
+                          Pair("s3.indented", "1"), Pair("text", "a")));
   EXPECT_THAT(profiles->at("plain"), ElementsAre(Pair("a", "b = c")));
   EXPECT_TRUE(ParseProfiles("")->empty());
+  // Only what is indented further than the setting above belongs to it.
+  EXPECT_THAT(ParseProfiles("[a]\n  s3 =\n    x = 1\n  y = 2\nz = 3\n")->at("a"),
+              ElementsAre(Pair("s3", ""), Pair("s3.x", "1"), Pair("y", "2"), Pair("z", "3")));
 }
 
 TEST(Profiles, BrokenLinesAreNamed) {

@@ -27,14 +27,19 @@ bool PlausibleHost(std::string_view host, bool ipv6) {
   });
 }
 
+bool IsIpAddress(std::string_view host) {
+  return host.find_first_not_of("0123456789.") == std::string_view::npos || host.find(':') != std::string_view::npos;
+}
+
 }  // namespace
 
 absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
   const auto refuse = [url](std::string_view why) {
-    // What stands before '@' may be a password: it is not repeated.
-    const size_t at = url.find('@');
-    return absl::InvalidArgumentError(fmt::format("the S3 endpoint '{}' {}; expected http[s]://host[:port][/path]",
-                                                  at == std::string_view::npos ? url : url.substr(at + 1), why));
+    // With an '@' some of it may be a password, and which part cannot be told: a password may contain any separator.
+    const bool secret = url.find('@') != std::string_view::npos;
+    const std::string shown = secret ? "(not shown: it may contain a password)" : fmt::format("'{}'", url);
+    return absl::InvalidArgumentError(
+        fmt::format("the S3 endpoint {} {}; expected http[s]://host[:port][/path]", shown, why));
   };
   EndpointUrl result;
   std::string_view rest = url;
@@ -87,20 +92,19 @@ std::string HostHeader(const HttpEndpoint& server) {
   return server.port == standard ? host : fmt::format("{}:{}", host, server.port);
 }
 
-S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, bool force_path_style,
+S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, S3Addressing addressing,
                     std::string_view bucket, std::string_view key) {
   S3Address address;
-  bool in_host = false;
+  bool in_host = addressing != S3Addressing::kPath && FitsHostName(bucket);
   if (custom) {
+    in_host = in_host && addressing == S3Addressing::kVirtual && !IsIpAddress(custom->server.host);
     address.server = custom->server;
     address.path = custom->base_path;
   } else {
     const std::string_view suffix = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
-    in_host = !force_path_style && FitsHostName(bucket);
-    address.server = {
-        in_host ? fmt::format("{}.s3.{}.{}", bucket, region, suffix) : fmt::format("s3.{}.{}", region, suffix), 443,
-        true};
+    address.server = {fmt::format("s3.{}.{}", region, suffix), 443, true};
   }
+  if (in_host) address.server.host = fmt::format("{}.{}", bucket, address.server.host);
   address.host = HostHeader(address.server);
   if (!in_host) address.path.append("/").append(UriEncode(bucket, /*keep_slash=*/false));
   if (!key.empty() || address.path.empty()) address.path.append("/").append(UriEncode(key, /*keep_slash=*/true));

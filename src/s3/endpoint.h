@@ -17,7 +17,7 @@ struct EndpointUrl {
   std::string base_path;  // "" or "/base/path", without a slash at the end
 };
 
-/// InvalidArgument names the URL and what is wrong with it.
+/// InvalidArgument names what is wrong with it, and the URL unless it has a user name and so perhaps a password.
 absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url);
 
 /// The value of the Host header: the port only when it is not the scheme's own, IPv6 in brackets.
@@ -29,9 +29,16 @@ struct S3Address {
   std::string path;  // encoded
 };
 
-/// Custom endpoints are addressed by path; AWS by virtual host where the bucket's name can be a host name under its
-/// certificate (no dots), unless `force_path_style`. `key` is empty for requests about the bucket.
-S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, bool force_path_style,
+/// Whether the bucket is named in the path or in the host's name ("virtual host").
+enum class S3Addressing {
+  kAuto,     // AWS: in the host; custom endpoints: in the path
+  kVirtual,  // in the host
+  kPath,
+};
+
+/// A bucket whose name cannot be a host's under AWS's certificate (with dots, for instance) goes by path whatever
+/// `addressing` says, and so does an endpoint that is an IP address. `key` is empty for requests about the bucket.
+S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, S3Addressing addressing,
                     std::string_view bucket, std::string_view key);
 
 /// True for 1 to 255 letters, digits, '.', '-' and '_', other than "." and "..". Whether a bucket may have that name is

@@ -36,7 +36,16 @@ INSTANTIATE_TEST_SUITE_P(Urls, BadEndpointUrl,
                                          "http://[::1]x", "http://[]", "http://a\r\nb", "http://user:pass@a"));
 
 TEST(EndpointUrl, APasswordIsNotRepeated) {
-  EXPECT_THAT(std::string(ParseEndpointUrl("http://user:hunter2@host").status().message()), Not(HasSubstr("hunter2")));
+  // Passwords contain what separates a URL's parts, too: '@', '/', '?', a missing scheme.
+  for (const char* url : {"http://user:hunter2@host", "http://user:p@hunter2@host:x", "http://user:p/hunter2@host",
+                          "http://user:p@/hunter2@host", "user:p@hunter2@host", "https://hunter2:?@host",
+                          "http://user:a@b?hunter2@[::1"}) {
+    const absl::Status status = ParseEndpointUrl(url).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << url;
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("hunter2"))) << url;
+  }
+  // A canary: the URL is repeated where there is nothing to hide.
+  EXPECT_THAT(std::string(ParseEndpointUrl("http://hunter2:x").status().message()), HasSubstr("hunter2"));
 }
 
 TEST(HostHeader, HasThePortOnlyWhenItIsUnusual) {
@@ -49,27 +58,43 @@ TEST(HostHeader, HasThePortOnlyWhenItIsUnusual) {
 
 TEST(Addressing, CustomEndpointsGoByPath) {
   const auto custom = ParseEndpointUrl("http://127.0.0.1:9000/base");
-  const S3Address address = AddressOf(*custom, "us-east-1", false, "bucket", "a b/c");
+  const S3Address address = AddressOf(*custom, "us-east-1", S3Addressing::kAuto, "bucket", "a b/c");
   EXPECT_EQ(address.server, (HttpEndpoint{"127.0.0.1", 9000, false}));
   EXPECT_EQ(address.host, "127.0.0.1:9000");
   EXPECT_EQ(address.path, "/base/bucket/a%20b/c");
-  EXPECT_EQ(AddressOf(*custom, "us-east-1", false, "bucket", "").path, "/base/bucket");
+  EXPECT_EQ(AddressOf(*custom, "us-east-1", S3Addressing::kAuto, "bucket", "").path, "/base/bucket");
 }
 
 TEST(Addressing, AwsGoesByHostWhereTheNameAllows) {
-  const S3Address address = AddressOf(std::nullopt, "eu-west-1", false, "my-bucket", "k/./e//y");
+  const S3Address address = AddressOf(std::nullopt, "eu-west-1", S3Addressing::kAuto, "my-bucket", "k/./e//y");
   EXPECT_EQ(address.server, (HttpEndpoint{"my-bucket.s3.eu-west-1.amazonaws.com", 443, true}));
   EXPECT_EQ(address.host, "my-bucket.s3.eu-west-1.amazonaws.com");
   EXPECT_EQ(address.path, "/k/./e//y");
-  EXPECT_EQ(AddressOf(std::nullopt, "eu-west-1", false, "my-bucket", "").path, "/");
-  EXPECT_EQ(AddressOf(std::nullopt, "cn-north-1", false, "my-bucket", "").host,
+  EXPECT_EQ(AddressOf(std::nullopt, "eu-west-1", S3Addressing::kAuto, "my-bucket", "").path, "/");
+  EXPECT_EQ(AddressOf(std::nullopt, "cn-north-1", S3Addressing::kAuto, "my-bucket", "").host,
             "my-bucket.s3.cn-north-1.amazonaws.com.cn");
   for (const char* bucket : {"with.dot", "Upper", "under_score", "ab", "-dash", "dash-"}) {
-    const S3Address by_path = AddressOf(std::nullopt, "eu-west-1", false, bucket, "key");
+    const S3Address by_path = AddressOf(std::nullopt, "eu-west-1", S3Addressing::kAuto, bucket, "key");
     EXPECT_EQ(by_path.host, "s3.eu-west-1.amazonaws.com") << bucket;
     EXPECT_EQ(by_path.path, std::string("/") + bucket + "/key");
   }
-  EXPECT_EQ(AddressOf(std::nullopt, "eu-west-1", true, "my-bucket", "key").path, "/my-bucket/key");
+  EXPECT_EQ(AddressOf(std::nullopt, "eu-west-1", S3Addressing::kPath, "my-bucket", "key").path, "/my-bucket/key");
+}
+
+TEST(Addressing, ByWish) {
+  const auto address = [](const char* url, S3Addressing addressing, const char* bucket) {
+    const S3Address result = AddressOf(*ParseEndpointUrl(url), "r", addressing, bucket, "key");
+    return result.host + result.path;
+  };
+  const char* url = "http://store.example:9000/base";
+  EXPECT_EQ(address(url, S3Addressing::kAuto, "bucket"), "store.example:9000/base/bucket/key");
+  EXPECT_EQ(address(url, S3Addressing::kPath, "bucket"), "store.example:9000/base/bucket/key");
+  EXPECT_EQ(address(url, S3Addressing::kVirtual, "bucket"), "bucket.store.example:9000/base/key");
+  EXPECT_EQ(address(url, S3Addressing::kVirtual, "with.dot"), "store.example:9000/base/with.dot/key");
+  EXPECT_EQ(address("http://127.0.0.1:1", S3Addressing::kVirtual, "bucket"), "127.0.0.1:1/bucket/key");
+  EXPECT_EQ(address("http://[::1]:1", S3Addressing::kVirtual, "bucket"), "[::1]:1/bucket/key");
+  EXPECT_EQ(AddressOf(std::nullopt, "eu-west-1", S3Addressing::kVirtual, "my-bucket", "key").host,
+            "my-bucket.s3.eu-west-1.amazonaws.com");
 }
 
 TEST(Names, ArePlausible) {

@@ -6,6 +6,7 @@
 
 #include "base/crypto.h"
 #include "base/rng.h"
+#include "net/http_date.h"
 
 namespace millrace {
 
@@ -27,10 +28,6 @@ bool HasControlCharacter(std::string_view value) {
 constexpr absl::Duration kMinClockFix = absl::Minutes(1);
 
 }  // namespace
-
-std::string IfMatchValue(std::string_view etag) {
-  return etag.starts_with("W/") || etag.starts_with('"') ? std::string(etag) : fmt::format("\"{}\"", etag);
-}
 
 S3Exchange::S3Exchange(S3Context& context, std::string_view verb, std::string bucket, std::string key)
     : context_(context),
@@ -162,7 +159,7 @@ std::optional<S3Step> S3Exchange::OnRedirect(const Failure& failure) {
 }
 
 std::optional<S3Step> S3Exchange::OnWrongClock(absl::Time now) {
-  const std::optional<absl::Time> theirs = TimeOfHttpDate(Header("date"));
+  const std::optional<absl::Time> theirs = ParseHttpDate(Header("date"));
   if (!theirs || clock_fixed_) return std::nullopt;
   clock_fixed_ = true;
   // Another exchange may have learnt it meanwhile; then this request merely came too early.

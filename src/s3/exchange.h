@@ -134,7 +134,4 @@ class S3Exchange {
   std::string refusal_;
 };
 
-/// The tag as it is sent in If-Match.
-std::string IfMatchValue(std::string_view etag);
-
 }  // namespace millrace

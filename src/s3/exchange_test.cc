@@ -471,12 +471,6 @@ const std::vector<std::string> kPartETags = {"900150983cd24fb0d6963f7d28e17f72",
 // printf '900150983cd24fb0d6963f7d28e17f72d41d8cd98f00b204e9800998ecf8427e' | xxd -r -p | md5sum
 constexpr char kCompletedETag[] = "fdf1fdf1567f6942ffe1743f1e72301e-2";
 
-TEST(MultipartETag, IsTheHashOfHashes) {
-  EXPECT_EQ(MultipartETag(kPartETags), kCompletedETag);
-  EXPECT_EQ(MultipartETag({"not an md5"}), "");
-  EXPECT_EQ(MultipartETag({"900150983cd24fb0d6963f7d28e17f7Z"}), "");
-}
-
 TEST_F(ExchangeTest, CompleteMultipart) {
   const ScriptedAnswer completed = {
       .status = 200,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "s3/etag.h"
 
 namespace millrace {
 
@@ -15,6 +16,8 @@ namespace {
 constexpr uint64_t kProgressBytes = 64 << 10;
 // Fetches of a span whose checksum does not match, before the stored object itself is held to be damaged.
 constexpr int kMaxRefetches = 3;
+// Fetches from the beginning because the object was replaced meanwhile, before it is held to be rewritten all the time.
+constexpr int kMaxRestarts = 3;
 
 struct ContentRange {
   ByteRange range;
@@ -199,8 +202,14 @@ S3Step GetExchange::ChangedSinceIndexed() {
   return Fail(absl::StatusCode::kFailedPrecondition, "the object changed since it was indexed; build the index again");
 }
 
-/// Nobody asked for a certain version: the new one will do, but from its beginning.
+/// Nobody asked for a certain version: the new one will do, but from its beginning. Counted apart from failures, which
+/// are forgiven when bytes arrive: an object that is rewritten all the time would be fetched for ever.
 S3Step GetExchange::Restart(absl::Time now) {
+  if (restarts_++ == kMaxRestarts) {
+    return Fail(
+        absl::StatusCode::kFailedPrecondition,
+        fmt::format("the object changed {} times while it was read; stop what writes it, or read a copy", restarts_));
+  }
   etag_.clear();
   missing_.assign(1, options_.range);
   verified_.assign(verified_.size(), false);

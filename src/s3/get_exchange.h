@@ -48,6 +48,7 @@ class GetExchange final : public S3Exchange {
   std::deque<ByteRange> missing_;  // of the object; the first is asked for
   std::vector<bool> verified_;     // one for each checksum
   int refetches_ = 0;
+  int restarts_ = 0;
   std::string etag_;  // of the version that is read; empty until known
   uint64_t object_size_ = 0;
   Objection objection_;

@@ -353,6 +353,41 @@ TEST_F(GetTest, AnObjectReplacedWhileItIsReadIsReadAnew) {
   EXPECT_THAT(Ranges(), ElementsAre(ByteRange{0, 1000}, ByteRange{500, 500}, ByteRange{0, 1000}));
 }
 
+TEST_F(GetTest, AnObjectReplacedAllTheTimeIsGivenUp) {
+  // Each attempt makes progress, so that the count of failures alone would never end it.
+  object_ = Pattern(200'000);
+  int version = 1;
+  const auto result = Run({0, 200'000}, [&](int attempt, ScriptedAnswer& answer) {
+    if (attempt > 50) return FailWithStatus(answer, 404);  // the end of this test, at any rate
+    if (answer.status != 206) return;
+    answer.error = HttpErrorKind::kReset;
+    answer.cut = 100'000;
+    etag_ = "etag-" + std::to_string(++version);
+  });
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(result.status().message()),
+              AllOf(HasSubstr("s3://bucket/dir/key"), HasSubstr("changed 4 times while it was read")));
+  // A cut and a refusal of the old version, for each of the four versions read.
+  EXPECT_EQ(requests_.size(), 8u);
+}
+
+TEST_F(GetTest, AStoreThatIgnoresIfMatchDoesNotRestartForEver) {
+  int version = 1;
+  const auto result = Run({0, 200'000}, [&](int attempt, ScriptedAnswer& answer) {
+    if (attempt > 50) return FailWithStatus(answer, 404);
+    answer = {};
+    answer.status = 206;
+    const ByteRange range = attempt % 2 == 1 ? ByteRange{0, 200'000} : ByteRange{100'000, 100'000};
+    answer.body = object_.substr(range.offset, range.length);
+    answer.headers.Add("Content-Range",
+                       "bytes " + std::to_string(range.offset) + "-199999/" + std::to_string(object_.size()));
+    answer.headers.Add("ETag", "\"etag-" + std::to_string(++version) + "\"");
+    answer.error = HttpErrorKind::kReset;
+    answer.cut = 100'000;
+  });
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(GetTest, APinnedObjectReplacedWhileItIsReadFails) {
   const auto result = Run({0, 1000},
                           [&](int, ScriptedAnswer& answer) {

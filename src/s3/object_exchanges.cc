@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "net/http_date.h"
+#include "s3/etag.h"
 
 namespace millrace {
 
@@ -15,7 +17,7 @@ namespace {
 constexpr int kMaxPartNumber = 10'000;
 
 int64_t LastModified(const HttpResponseHead& head) {
-  const std::optional<absl::Time> time = TimeOfHttpDate(head.headers.Find("last-modified").value_or(""));
+  const std::optional<absl::Time> time = ParseHttpDate(head.headers.Find("last-modified").value_or(""));
   return time ? absl::ToUnixMillis(*time) : 0;
 }
 
@@ -45,10 +47,6 @@ std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags) {
   std::vector<CompletedPart> parts;
   for (const std::string& etag : etags) parts.push_back({static_cast<int>(parts.size()) + 1, etag});
   return parts;
-}
-
-bool IsHex(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
 }
 
 }  // namespace
@@ -326,17 +324,6 @@ std::optional<S3Step> CompleteMultipartExchange::OnWriteFailure(const Failure& f
 void CompleteMultipartExchange::Deliver(absl::Status status) {
   if (!status.ok()) return done_(std::move(status));
   done_(ObjectInfo{.key = key(), .etag = etag()});
-}
-
-std::string MultipartETag(const std::vector<std::string>& part_etags) {
-  Md5Stream md5;
-  for (const std::string& etag : part_etags) {
-    if (etag.size() != 32 || !std::all_of(etag.begin(), etag.end(), IsHex)) return "";
-    std::array<uint8_t, 16> digest;
-    for (size_t i = 0; i < digest.size(); ++i) std::from_chars(&etag[2 * i], &etag[2 * i] + 2, digest[i], 16);
-    md5.Update(std::as_bytes(std::span(digest)));
-  }
-  return fmt::format("{}-{}", HexEncode(md5.Finish()), part_etags.size());
 }
 
 }  // namespace millrace

@@ -147,8 +147,4 @@ class CompleteMultipartExchange final : public WriteExchange {
   PutCallback done_;
 };
 
-/// The ETag that S3 gives to an object of these parts: the MD5 of their MD5s, then "-" and their number. "" when a
-/// part's ETag is no MD5.
-std::string MultipartETag(const std::vector<std::string>& part_etags);
-
 }  // namespace millrace

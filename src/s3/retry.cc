@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/rng.h"
-#include "base/status.h"
+#include "net/http_date.h"
 
 namespace millrace {
 
@@ -21,15 +21,9 @@ std::optional<absl::Duration> ParseRetryAfter(std::string_view value, absl::Time
   if (error == std::errc() && end == value.data() + value.size()) {
     return std::min(absl::Seconds(seconds), kMaxRetryAfter);
   }
-  const std::optional<absl::Time> date = TimeOfHttpDate(value);
+  const std::optional<absl::Time> date = ParseHttpDate(value);
   if (!date) return std::nullopt;
   return std::clamp(*date - now, absl::ZeroDuration(), kMaxRetryAfter);
-}
-
-std::optional<absl::Time> TimeOfHttpDate(std::string_view text) {
-  absl::Time time;
-  if (!absl::ParseTime("%a, %d %b %Y %H:%M:%S GMT", ToAbsl(text), &time, nullptr)) return std::nullopt;
-  return time;
 }
 
 absl::Duration RetryBudget::Spend(absl::Time now) {

@@ -23,9 +23,6 @@ absl::Duration Backoff(int failures, uint64_t key);
 /// cannot be read.
 std::optional<absl::Duration> ParseRetryAfter(std::string_view value, absl::Time now);
 
-/// "Sun, 06 Nov 1994 08:49:37 GMT".
-std::optional<absl::Time> TimeOfHttpDate(std::string_view text);
-
 /// Paces the retries of a client. Tokens come with time and with successes, so that a storm of failures is neither
 /// amplified nor ever locked out: who finds none is told how long to wait for his. Thread-safe.
 class RetryBudget {

@@ -47,12 +47,6 @@ TEST(RetryAfter, SecondsAndDates) {
     EXPECT_EQ(ParseRetryAfter(text, kNow), std::nullopt) << text;
 }
 
-TEST(HttpDate, IsReadInItsOneForm) {
-  EXPECT_EQ(TimeOfHttpDate("Sun, 06 Nov 1994 08:49:37 GMT"), absl::FromUnixSeconds(784111777));
-  EXPECT_EQ(TimeOfHttpDate("1994-11-06T08:49:37Z"), std::nullopt);
-  EXPECT_EQ(TimeOfHttpDate(""), std::nullopt);
-}
-
 TEST(RetryBudget, ABurstIsFreeThenRetriesArePaced) {
   RetryBudget budget;
   for (int i = 0; i < RetryBudget::kCapacity; ++i) ASSERT_EQ(budget.Spend(kNow), absl::ZeroDuration());

@@ -7,6 +7,7 @@
 #include <pugixml.hpp>
 
 #include "absl/time/time.h"
+#include "s3/etag.h"
 #include "s3/sigv4.h"
 
 namespace millrace {
@@ -214,11 +215,6 @@ absl::StatusOr<std::string> ParseLocationConstraint(std::string_view xml) {
   pugi::xml_document document;
   RETURN_IF_ERROR(Load(xml, "CreateBucketConfiguration", document));
   return std::string(Text(document.document_element(), "LocationConstraint"));
-}
-
-std::string StripETagQuotes(std::string_view etag) {
-  if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, etag.size() - 2);
-  return std::string(etag);
 }
 
 int64_t ParseXmlTime(std::string_view text) {

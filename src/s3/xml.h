@@ -80,9 +80,6 @@ absl::StatusOr<DeleteObjectsRequest> ParseDeleteObjectsXml(std::string_view xml)
 /// The region in <CreateBucketConfiguration>, the body of CreateBucket; empty when it names none.
 absl::StatusOr<std::string> ParseLocationConstraint(std::string_view xml);
 
-/// `"abc"` -> `abc`. A weak or unquoted tag stays as it is: to us it is opaque.
-std::string StripETagQuotes(std::string_view etag);
-
 /// "2009-10-12T17:50:30.000Z" -> milliseconds since 1970; 0 when it is no time.
 int64_t ParseXmlTime(std::string_view text);
 std::string FormatXmlTime(int64_t unix_ms);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "s3/etag.h"
 #include "s3/xml.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

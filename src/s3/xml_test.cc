@@ -164,14 +164,6 @@ TEST(XmlWriter, NestsAndEscapes) {
       "&quot;b&quot;&gt;?&#13;&#10;</Text></Outer><Left><Number>18446744073709551615</Number></Left></Root>");
 }
 
-TEST(ETags, LoseTheirQuotesOnly) {
-  EXPECT_EQ(StripETagQuotes("\"abc\""), "abc");
-  EXPECT_EQ(StripETagQuotes("abc"), "abc");
-  EXPECT_EQ(StripETagQuotes("W/\"abc\""), "W/\"abc\"");
-  EXPECT_EQ(StripETagQuotes("\""), "\"");
-  EXPECT_EQ(StripETagQuotes("\"\""), "");
-}
-
 TEST(XmlTime, RoundTrips) {
   EXPECT_EQ(FormatXmlTime(1255369830500), "2009-10-12T17:50:30.500Z");
   EXPECT_EQ(ParseXmlTime(FormatXmlTime(1255369830500)), 1255369830500);

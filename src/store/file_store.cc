@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/atomic_file.h"
+#include "base/errno_status.h"
 #include "store/checks.h"
 #include "store/file_system.h"
 
@@ -118,7 +120,7 @@ void FileStore::Head(std::string key, HeadCallback done) {
 
 absl::StatusOr<ObjectInfo> FileStore::Store(const std::string& key, ByteSpan body, const PutOptions& options) {
   RETURN_IF_ERROR(Check(key));
-  ASSIGN_OR_RETURN(const auto file, TempFile::Create(Uri(key), Uri(key)));
+  ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
   RETURN_IF_ERROR(file->Append(body));
   ASSIGN_OR_RETURN(const struct stat info, file->Commit(options.only_if_absent));
   return FileInfo(key, info);
@@ -204,7 +206,7 @@ void FileStore::List(ListOptions options, ListCallback done) {
 
 class FileStore::Writer final : public ObjectWriter {
  public:
-  Writer(FileStore& store, std::string key, PutOptions options, std::unique_ptr<TempFile> file)
+  Writer(FileStore& store, std::string key, PutOptions options, std::unique_ptr<AtomicFile> file)
       : store_(store), key_(std::move(key)), options_(std::move(options)), file_(std::move(file)) {}
 
   absl::Status Append(ByteSpan bytes) override { return file_->Append(bytes); }
@@ -219,12 +221,12 @@ class FileStore::Writer final : public ObjectWriter {
   FileStore& store_;
   const std::string key_;
   const PutOptions options_;
-  const std::unique_ptr<TempFile> file_;
+  const std::unique_ptr<AtomicFile> file_;
 };
 
 absl::StatusOr<std::unique_ptr<ObjectWriter>> FileStore::Write(std::string key, PutOptions options) {
   RETURN_IF_ERROR(Check(key));
-  ASSIGN_OR_RETURN(auto file, TempFile::Create(Uri(key), Uri(key)));
+  ASSIGN_OR_RETURN(auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
   return std::make_unique<Writer>(*this, std::move(key), std::move(options), std::move(file));
 }
 

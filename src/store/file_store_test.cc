@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/atomic_file.h"
 #include "store/blocking.h"
 #include "store/file_system.h"
 #include "store/testing/temp_folder.h"
@@ -291,28 +292,6 @@ TEST_F(FileStoreTest, NoSpaceIsResourceExhaustedAndLeavesNothing) {
   EXPECT_EQ(commit, append);  // what was written in part must not appear
   EXPECT_EQ(*ReadAll(store_, "k", 100), "old");
   EXPECT_THAT(Entries(), ElementsAre("k"));
-}
-
-TEST(ErrnoStatus, MapsEachErrnoToACode) {
-  using enum absl::StatusCode;
-  const std::vector<std::pair<int, absl::StatusCode>> table{
-      {ENOENT, kNotFound},          {ENOTDIR, kNotFound},
-      {ELOOP, kNotFound},           {EACCES, kPermissionDenied},
-      {EPERM, kPermissionDenied},   {EROFS, kPermissionDenied},
-      {ENOSPC, kResourceExhausted}, {EDQUOT, kResourceExhausted},
-      {EFBIG, kResourceExhausted},  {EMFILE, kResourceExhausted},
-      {ENFILE, kResourceExhausted}, {ENOMEM, kResourceExhausted},
-      {EISDIR, kInvalidArgument},   {ENAMETOOLONG, kInvalidArgument},
-      {EINVAL, kInvalidArgument},   {EILSEQ, kInvalidArgument},
-      {EIO, kUnavailable},          {ESTALE, kUnavailable},
-      {ETIMEDOUT, kUnavailable},    {ENOTTY, kUnknown},
-  };
-  for (const auto& [error, code] : table) {
-    const absl::Status status = ErrnoStatus(error, "/the/file", "reading");
-    EXPECT_EQ(status.code(), code) << error;
-    EXPECT_THAT(ToStd(status.message()), HasSubstr("/the/file: reading failed: "));
-  }
-  EXPECT_THAT(ToStd(ErrnoStatus(ENOSPC, "/x", "writing").message()), HasSubstr("free space"));
 }
 
 TEST(CheckFileKey, RefusesWhatAFolderCannotHold) {

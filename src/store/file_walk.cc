@@ -10,6 +10,8 @@
 #include <memory>
 #include <string_view>
 
+#include "base/atomic_file.h"
+#include "base/errno_status.h"
 #include "store/checks.h"
 #include "store/file_system.h"
 

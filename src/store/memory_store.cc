@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "s3/key_order.h"
 #include "store/checks.h"
 
 namespace millrace {
@@ -19,13 +20,6 @@ absl::Status Closed() {
 
 void SetPhase(const GetOptions& options, RequestPhase phase) {
   if (options.progress != nullptr) options.progress->store(phase, std::memory_order_relaxed);
-}
-
-// The least key that is greater than every key with this prefix; empty when there is none.
-std::string AfterPrefix(std::string prefix) {
-  while (!prefix.empty() && static_cast<unsigned char>(prefix.back()) == 0xff) prefix.pop_back();
-  if (!prefix.empty()) prefix.back() = static_cast<char>(static_cast<unsigned char>(prefix.back()) + 1);
-  return prefix;
 }
 
 }  // namespace
@@ -144,7 +138,7 @@ ListPage MemoryStore::Page(const ListOptions& options) const {
       continue;
     }
     page.common_prefixes.push_back(key.substr(0, slash + 1));
-    at = objects_.lower_bound(AfterPrefix(page.common_prefixes.back()));  // ends with '/', so there is one
+    at = objects_.lower_bound(*AfterPrefix(page.common_prefixes.back()));  // ends with '/', so there is one
   }
   return page;
 }

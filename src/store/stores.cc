@@ -6,10 +6,10 @@
 #include <system_error>
 #include <utility>
 
+#include "base/errno_status.h"
 #include "s3/client.h"
 #include "s3/config.h"
 #include "store/file_store.h"
-#include "store/file_system.h"
 #include "store/memory_store.h"
 #include "store/s3_store.h"
 #include "store/uri.h"

@@ -1,0 +1,115 @@
+#include "base/atomic_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "base/crypto.h"
+#include "base/errno_status.h"
+
+namespace millrace {
+
+namespace {
+
+std::string ParentOf(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) return ".";
+  return std::string(path.substr(0, std::max<size_t>(slash, 1)));  // that of "/x" is "/"
+}
+
+absl::Status SyncFolder(const std::string& folder, std::string_view name) {
+  const UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return ErrnoStatus(errno, name, "opening the folder");
+  // Some network and FUSE file systems cannot sync a folder; there is nothing more to be done there.
+  if (fsync(fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
+    return ErrnoStatus(errno, name, "syncing the folder");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsTemporaryName(std::string_view name) {
+  return name.starts_with(kTemporaryPrefix);
+}
+
+absl::Status MakeFolder(const std::string& folder, std::string_view name, Durability durability) {
+  const std::string parent = ParentOf(folder);
+  bool made = mkdir(folder.c_str(), 0777) == 0;
+  if (!made && errno == ENOENT && parent != folder) {
+    RETURN_IF_ERROR(MakeFolder(parent, name, durability));
+    made = mkdir(folder.c_str(), 0777) == 0;
+  }
+  if (made) return durability == Durability::kSynced ? SyncFolder(parent, name) : absl::OkStatus();
+  if (errno != EEXIST) return ErrnoStatus(errno, name, "making its folder");
+  return absl::OkStatus();  // another writer was quicker, or a file is in the way, which the next open reports
+}
+
+absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(std::string path, std::string name,
+                                                               Durability durability) {
+  const std::string folder = ParentOf(path);
+  std::string temporary = fmt::format("{}/{}{}", folder, kTemporaryPrefix, RandomHex(8));
+  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  UniqueFd fd(open(temporary.c_str(), flags, 0666));
+  if (!fd && errno == ENOENT) {
+    RETURN_IF_ERROR(MakeFolder(folder, name, durability));
+    fd = UniqueFd(open(temporary.c_str(), flags, 0666));
+  }
+  if (!fd && errno == ENOTDIR) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: a part of the path is a file; a folder cannot hold a file and a folder of one name", name));
+  }
+  if (!fd) return ErrnoStatus(errno, name, "making a temporary file beside it");
+  return std::unique_ptr<AtomicFile>(
+      new AtomicFile(std::move(path), std::move(name), std::move(temporary), std::move(fd), durability));
+}
+
+AtomicFile::~AtomicFile() {
+  if (exists_) unlink(temporary_.c_str());
+}
+
+absl::Status AtomicFile::Append(ByteSpan bytes) {
+  RETURN_IF_ERROR(failed_);
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd_.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return failed_ = ErrnoStatus(errno, name_, "writing");
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::LinkError(int error) const {
+  if (error != EEXIST) return ErrnoStatus(error, name_, "linking");
+  struct stat there {};
+  if (stat(path_.c_str(), &there) == 0 && S_ISDIR(there.st_mode)) return ErrnoStatus(EISDIR, name_, "linking");
+  return absl::AlreadyExistsError(fmt::format("{}: is there already", name_));
+}
+
+absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent) {
+  RETURN_IF_ERROR(failed_);
+  struct stat info {};
+  const bool synced = durability_ == Durability::kSynced;
+  if (synced && fsync(fd_.get()) != 0) return ErrnoStatus(errno, name_, "syncing");
+  if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, name_, "reading its state");
+  if (only_if_absent) {
+    if (link(temporary_.c_str(), path_.c_str()) != 0) return LinkError(errno);
+    unlink(temporary_.c_str());
+  } else if (rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return ErrnoStatus(errno, name_, "renaming");
+  }
+  exists_ = false;
+  if (synced) RETURN_IF_ERROR(SyncFolder(ParentOf(path_), name_));
+  return info;
+}
+
+absl::Status WriteFileAtomically(const std::string& path, std::string_view contents) {
+  ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kUnsynced));
+  RETURN_IF_ERROR(file->Append(AsBytes(contents)));
+  return file->Commit(/*only_if_absent=*/false).status();
+}
+
+}  // namespace millrace

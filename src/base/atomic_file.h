@@ -1,0 +1,70 @@
+#pragma once
+
+#include <sys/stat.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+/// Files that appear whole or not at all.
+
+namespace millrace {
+
+enum class Durability {
+  kSynced,    // on disk when it returns: survives a loss of power
+  kUnsynced,  // survives the process's death; after a loss of power it may be the old file, or empty
+};
+
+/// What the names of files that are being written begin with.
+inline constexpr std::string_view kTemporaryPrefix = ".millrace-tmp-";
+bool IsTemporaryName(std::string_view name);
+
+/// Makes a folder and those above it where they are missing. `name` is what messages call it.
+absl::Status MakeFolder(const std::string& folder, std::string_view name, Durability durability);
+
+/// A file being written beside its final place. Removed unless committed; a kill leaves a hidden file
+/// (IsTemporaryName). Not thread-safe.
+class AtomicFile {
+ public:
+  /// Makes the folders of `path` where they are missing. `name` is what messages call it.
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(std::string path, std::string name, Durability durability);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// After an error this and Commit give the same error.
+  absl::Status Append(ByteSpan bytes);
+
+  /// Moves the file to its place and returns what it is now. AlreadyExists when `only_if_absent` and something is
+  /// there. Call it once, and Append no more.
+  absl::StatusOr<struct stat> Commit(bool only_if_absent);
+
+ private:
+  AtomicFile(std::string path, std::string name, std::string temporary, UniqueFd fd, Durability durability)
+      : path_(std::move(path)),
+        name_(std::move(name)),
+        temporary_(std::move(temporary)),
+        durability_(durability),
+        fd_(std::move(fd)) {}
+
+  absl::Status LinkError(int error) const;
+
+  const std::string path_;
+  const std::string name_;
+  const std::string temporary_;
+  const Durability durability_;
+  UniqueFd fd_;
+  absl::Status failed_;
+  bool exists_ = true;  // the temporary name
+};
+
+/// Replaces a file so that readers see the old contents or the new ones, whole, also after a kill; makes missing
+/// folders. Unsynced: for what is written often and may lag after a loss of power.
+absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
+
+}  // namespace millrace

@@ -1,0 +1,112 @@
+#include "base/atomic_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// A folder of its own. What AtomicFile does for objects is tested by store/file_store_test.cc as well.
+class AtomicFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string folder = (fs::temp_directory_path() / "atomic-file-XXXXXX").string();
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string Path(std::string_view name) const { return (folder_ / name).string(); }
+  static std::string Read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::set<std::string> Files() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+      if (entry.is_regular_file()) names.insert(fs::relative(entry.path(), folder_).string());
+    }
+    return names;
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(AtomicFileTest, ReplacesAFileAndMakesFolders) {
+  for (const std::string contents : {"first", "", "the third"}) {
+    ASSERT_TRUE(WriteFileAtomically(Path("a/b/file"), contents).ok());
+    EXPECT_EQ(Read(Path("a/b/file")), contents);
+  }
+  EXPECT_THAT(Files(), ElementsAre("a/b/file"));
+}
+
+TEST_F(AtomicFileTest, ANameWithoutAFolderIsInTheCurrentOne) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+  const absl::Status written = WriteFileAtomically("plain", "x");
+  fs::current_path(before);
+  EXPECT_TRUE(written.ok()) << written;
+  EXPECT_THAT(Files(), ElementsAre("plain"));
+}
+
+TEST_F(AtomicFileTest, AFailureLeavesTheOldFileAndNoOther) {
+  ASSERT_TRUE(WriteFileAtomically(Path("file"), "old").ok());
+  // The limit of the file size stands for a full disk.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto signal_before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 1000;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status written = WriteFileAtomically(Path("file"), std::string(5000, 'x'));
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, signal_before);
+  EXPECT_EQ(written.code(), absl::StatusCode::kResourceExhausted) << written;
+  EXPECT_THAT(std::string(written.message()), HasSubstr(Path("file") + ": writing failed"));
+  EXPECT_EQ(Read(Path("file")), "old");
+  EXPECT_THAT(Files(), ElementsAre("file"));
+
+  fs::create_directories(folder_ / "folder/inside");
+  EXPECT_EQ(WriteFileAtomically(Path("folder"), "x").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(WriteFileAtomically(Path("file/below"), "x").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Files(), ElementsAre("file"));
+}
+
+TEST_F(AtomicFileTest, IsHiddenUntilItIsCommitted) {
+  for (const Durability durability : {Durability::kSynced, Durability::kUnsynced}) {
+    {
+      const auto file = AtomicFile::Create(Path("file"), "the file", durability);
+      ASSERT_TRUE(file.ok()) << file.status();
+      ASSERT_TRUE((*file)->Append(AsBytes("x")).ok());
+      const std::set<std::string> files = Files();
+      ASSERT_EQ(files.size(), 1u);
+      EXPECT_TRUE(IsTemporaryName(*files.begin())) << *files.begin();
+    }
+    EXPECT_THAT(Files(), IsEmpty());
+  }
+  EXPECT_FALSE(IsTemporaryName("file"));
+}
+
+TEST_F(AtomicFileTest, OnlyIfAbsent) {
+  for (const auto code : {absl::StatusCode::kOk, absl::StatusCode::kAlreadyExists}) {
+    const auto file = AtomicFile::Create(Path("file"), "the file", Durability::kSynced);
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ((*file)->Commit(/*only_if_absent=*/true).status().code(), code);
+  }
+  EXPECT_THAT(Files(), ElementsAre("file"));
+}
+
+}  // namespace
+}  // namespace millrace

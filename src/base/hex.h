@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+/// The value of a hex digit of either case; -1 for other characters.
+constexpr int HexValue(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+/// Lower-case hex of any contiguous bytes.
+std::string HexEncode(std::span<const uint8_t> bytes);
+
+/// The bytes that hex of either case stands for; nullopt when a character is no digit or half a byte is left.
+std::optional<std::string> HexDecode(std::string_view hex);
+
+}  // namespace millrace

@@ -1,0 +1,29 @@
+#include "s3/etag.h"
+
+#include <fmt/format.h>
+
+#include "base/crypto.h"
+#include "base/hex.h"
+
+namespace millrace {
+
+std::string StripETagQuotes(std::string_view etag) {
+  if (etag.size() >= 2 && etag.front() == '"' && etag.back() == '"') etag = etag.substr(1, etag.size() - 2);
+  return std::string(etag);
+}
+
+std::string IfMatchValue(std::string_view etag) {
+  return etag.starts_with("W/") || etag.starts_with('"') ? std::string(etag) : fmt::format("\"{}\"", etag);
+}
+
+std::string MultipartETag(const std::vector<std::string>& part_etags) {
+  Md5Stream md5;
+  for (const std::string& etag : part_etags) {
+    const std::optional<std::string> digest = HexDecode(etag);
+    if (!digest || digest->size() != 16) return "";
+    md5.Update(AsBytes(*digest));
+  }
+  return fmt::format("{}-{}", HexEncode(md5.Finish()), part_etags.size());
+}
+
+}  // namespace millrace

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace {
+
+/// `"abc"` -> `abc`. A weak or unquoted tag stays as it is: to us it is opaque.
+std::string StripETagQuotes(std::string_view etag);
+
+/// The tag as it is sent in If-Match.
+std::string IfMatchValue(std::string_view etag);
+
+/// The ETag that S3 gives to an object of these parts: the MD5 of their MD5s, then "-" and their number. "" when a
+/// part's ETag is no MD5.
+std::string MultipartETag(const std::vector<std::string>& part_etags);
+
+}  // namespace millrace

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+/// The least string greater than every string that starts with `prefix`; nullopt when there is none. Keys are ordered
+/// bytewise, as S3 lists them.
+std::optional<std::string> AfterPrefix(std::string_view prefix);
+
+}  // namespace millrace
