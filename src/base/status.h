@@ -14,13 +14,20 @@
 ///   NotFound            the bucket, object or file does not exist
 ///   PermissionDenied    the store refuses these credentials
 ///   Unauthenticated     there are no credentials, or the store does not know them
-///   FailedPrecondition  the object is not the one that was indexed (ETag), or a position belongs to other data
+///   FailedPrecondition  the object is not the one that was indexed (ETag) or changes all the time, or a position
+///                       belongs to other data
 ///   DataLoss            bytes are damaged: checksum, truncated shard, undecodable sample
 ///   InvalidArgument     the caller's options or input make no sense; nothing was attempted
 ///   AlreadyExists       a conditional write lost, a bucket exists
 ///   ResourceExhausted   a budget, disk or quota is too small; the message says what would do
 ///   Unavailable         retries were used up; trying later may help
 ///   Cancelled           the owner stopped the operation
+///   OutOfRange          a range of bytes lies beyond the end of the object
+///   Aborted             who reads our output went away; nobody is left to be told (the CLI)
+///   Internal            a fault of Millrace, or of a library that should have worked: report it
+///   Unknown             the operating system failed in a way that none of the others describes
+///
+/// Others (Unimplemented, DeadlineExceeded) are not used.
 
 namespace millrace {
 

@@ -29,8 +29,7 @@ using LabelValue = std::variant<int64_t, std::string>;
 /// The largest label field that is read.
 inline constexpr size_t kMaxLabelBytes = size_t{1} << 20;
 
-/// Pure. kInt yields int64_t and kText std::string; kJson yields int64_t for whole numbers, double for others, and
-/// std::string. DataLoss when the bytes are not such a label.
+/// Pure. kInt yields int64_t and kText std::string, from JSON too. DataLoss when the bytes are not such a label.
 absl::StatusOr<LabelValue> ParseLabel(ByteSpan bytes, const LabelSpec& spec);
 
 }  // namespace millrace

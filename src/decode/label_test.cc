@@ -76,6 +76,15 @@ TEST(LabelTest, BrokenJson) {
   ExpectDataLoss("json:a", std::string(200'000, '['), "not JSON");
 }
 
+TEST(LabelTest, DeepNestingDoesNotExhaustTheStack) {
+  // As deep as a field can be: each '[' is a level.
+  const std::string open(kMaxLabelBytes, '[');
+  EXPECT_EQ(ParseLabel(AsBytes(open), *LabelSpec::Parse("json:0")).status().code(), absl::StatusCode::kDataLoss);
+  const size_t levels = kMaxLabelBytes / 2;
+  const std::string closed = std::string(levels, '[') + std::string(levels, ']');
+  EXPECT_EQ(ParseLabel(AsBytes(closed), *LabelSpec::Parse("json:0")).status().code(), absl::StatusCode::kDataLoss);
+}
+
 TEST(LabelTest, SizeIsBounded) {
   ExpectDataLoss("text", std::string(kMaxLabelBytes + 1, 'a'), "limit");
   EXPECT_TRUE(Parse("text", std::string(kMaxLabelBytes, 'a')).ok());

@@ -1,78 +1,25 @@
-// One suite for both storages, and what only a folder does.
+// One suite for both storages.
 
 #include "devstore/storage.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <thread>
 
 #include "base/rng.h"
 #include "devstore/dir_storage.h"
 #include "devstore/etag_overrides.h"
-#include "devstore/listing.h"
 #include "devstore/mem_storage.h"
-#include "devstore/s3_error.h"
-#include "devstore/sidecar.h"
+#include "devstore/testing/storage_helpers.h"
 
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string CodeOf(const absl::Status& status) {
-  return status.ok() ? "" : std::string(DescribeS3Error(status).name);
-}
-
-absl::Status Any(const ObjectRecord*) {
-  return absl::OkStatus();
-}
-
-class TempFolder {
- public:
-  TempFolder() : path_(testing::TempDir() + "devstore_testXXXXXX") { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
-  ~TempFolder() { fs::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-std::shared_ptr<Content> Blob(Storage& storage, std::string_view text) {
-  auto writer = storage.NewBlob(text.size());
-  EXPECT_TRUE(writer.ok()) << writer.status();
-  // In two pieces, as bodies come.
-  EXPECT_TRUE((*writer)->Append(AsBytes(text.substr(0, text.size() / 2))).ok());
-  EXPECT_TRUE((*writer)->Append(AsBytes(text.substr(text.size() / 2))).ok());
-  return *(*writer)->Finish();
-}
-
-absl::Status Put(Storage& storage, const std::string& bucket, const std::string& key, std::string_view text,
-                 ObjectAttributes attributes = {}) {
-  return storage.Put(bucket, key, Blob(storage, text), std::move(attributes), HexEncode(Md5(AsBytes(text))), Any)
-      .status();
-}
-
-absl::StatusOr<std::string> Get(Storage& storage, const std::string& bucket, const std::string& key) {
-  ASSIGN_OR_RETURN(const StoredObject object, storage.Open(bucket, key));
-  std::string text(object.content->size(), '\0');
-  RETURN_IF_ERROR(object.content->Read(0, {reinterpret_cast<std::byte*>(text.data()), text.size()}));
-  return text;
-}
-
-std::vector<std::string> Keys(Storage& storage, const std::string& bucket, const std::string& prefix = "") {
-  auto walk = storage.Walk(bucket);
-  EXPECT_TRUE(walk.ok()) << walk.status();
-  auto listing = ListKeys(**walk, {.prefix = prefix, .delimiter = "", .from = "", .max_keys = 100'000});
-  EXPECT_TRUE(listing.ok()) << listing.status();
-  return listing->keys;
-}
 
 class StorageTest : public testing::TestWithParam<bool> {
  protected:
@@ -371,149 +318,6 @@ TEST(MemStorage, IsBounded) {
   *writer = nullptr;
   ASSERT_TRUE(storage->Delete("bucket", "a", Any).ok());
   EXPECT_TRUE(Put(*storage, "bucket", "b", text).ok());
-}
-
-class DirStorageTest : public testing::Test {
- protected:
-  void Open() {
-    auto opened = OpenDirStorage(folder_.path());
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    storage_ = *std::move(opened);
-  }
-  void WriteFile(const std::string& name, std::string_view text) {
-    const fs::path path = folder_.path() + "/" + name;
-    fs::create_directories(path.parent_path());
-    std::ofstream(path) << text;
-  }
-  std::string ETag(const std::string& key) { return (*storage_->Describe("bucket", key))->etag; }
-
-  TempFolder folder_;
-  std::unique_ptr<Storage> storage_;
-};
-
-TEST_F(DirStorageTest, ServesFilesOfOthers) {
-  WriteFile("bucket/a/x", "file");
-  WriteFile("bucket/a-/y", "");
-  WriteFile("not a bucket", "");
-  fs::create_directories(folder_.path() + "/bucket/empty/folder");
-  fs::create_symlink("x", folder_.path() + "/bucket/a/link");
-  fs::create_symlink("nowhere", folder_.path() + "/bucket/a/broken");
-  ASSERT_EQ(mkfifo((folder_.path() + "/bucket/pipe").c_str(), 0666), 0);
-  Open();
-  EXPECT_EQ(storage_->Buckets()->size(), 1u);
-  EXPECT_EQ(Keys(*storage_, "bucket"), (std::vector<std::string>{"a-/y", "a/link", "a/x"}));
-  EXPECT_EQ(*Get(*storage_, "bucket", "a/link"), "file");
-  EXPECT_EQ(CodeOf(Get(*storage_, "bucket", "pipe").status()), "NoSuchKey");
-  EXPECT_EQ(CodeOf(Get(*storage_, "bucket", "empty").status()), "NoSuchKey");
-  const std::string etag = ETag("a/x");
-  EXPECT_EQ(etag.size(), 32u);
-  EXPECT_EQ(ETag("a/x"), etag);
-  WriteFile("bucket/a/x", "changed");
-  EXPECT_NE(ETag("a/x"), etag);
-  EXPECT_FALSE(fs::exists(folder_.path() + "/.devstore"));  // looking leaves no trace
-}
-
-TEST_F(DirStorageTest, NoticesFilesThatOthersReplace) {
-  fs::create_directory(folder_.path() + "/bucket");
-  Open();
-  ObjectAttributes attributes;
-  attributes.content_type = "text/plain";
-  ASSERT_TRUE(Put(*storage_, "bucket", "k", "mine", attributes).ok());
-  EXPECT_EQ(ETag("k"), HexEncode(Md5(AsBytes("mine"))));
-  Open();  // remembered across runs
-  EXPECT_EQ(ETag("k"), HexEncode(Md5(AsBytes("mine"))));
-  EXPECT_EQ((*storage_->Describe("bucket", "k"))->attributes.content_type, "text/plain");
-  WriteFile("bucket/other", "else");
-  fs::rename(folder_.path() + "/bucket/other", folder_.path() + "/bucket/k");
-  EXPECT_NE(ETag("k"), HexEncode(Md5(AsBytes("mine"))));
-  EXPECT_EQ((*storage_->Describe("bucket", "k"))->attributes.content_type, "");
-  fs::remove(folder_.path() + "/bucket/k");
-  EXPECT_EQ(CodeOf(storage_->Describe("bucket", "k").status()), "NoSuchKey");
-}
-
-TEST_F(DirStorageTest, ListingsSeeChangesOfOthers) {
-  WriteFile("bucket/d/a", "");
-  Open();
-  for (int i = 0; i < 50; ++i) {
-    EXPECT_EQ(Keys(*storage_, "bucket").size(), static_cast<size_t>(i + 1));
-    WriteFile(fmt::format("bucket/d/{}", i), "");
-  }
-}
-
-TEST_F(DirStorageTest, WritesPlainFilesThatOthersSee) {
-  fs::create_directory(folder_.path() + "/bucket");
-  Open();
-  ASSERT_TRUE(Put(*storage_, "bucket", "a/b/c", "text").ok());
-  std::ifstream file(folder_.path() + "/bucket/a/b/c");
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "text");
-  ASSERT_TRUE(storage_->Delete("bucket", "a/b/c", Any).ok());
-  EXPECT_FALSE(fs::exists(folder_.path() + "/bucket/a"));  // folders that it made are gone as well
-  EXPECT_TRUE(fs::exists(folder_.path() + "/bucket"));
-}
-
-TEST_F(DirStorageTest, NeverWritesOutsideOfItsRoot) {
-  fs::create_directories(folder_.path() + "/root/bucket");
-  auto storage = *OpenDirStorage(folder_.path() + "/root");
-  for (const char* key : {"../x", "../../x", "a/../../../x", "/x", "..", "../root/bucket/y"}) {
-    ASSERT_TRUE(Put(*storage, "bucket", key, "evil").ok());
-    EXPECT_EQ(*Get(*storage, "bucket", key), "evil");
-  }
-  for (const auto& entry : fs::directory_iterator(folder_.path())) EXPECT_EQ(entry.path().filename(), "root");
-  EXPECT_TRUE(fs::is_empty(folder_.path() + "/root/bucket"));
-  EXPECT_EQ(CodeOf(storage->CheckBucket(".devstore")), "NoSuchBucket");
-  for (const char* bucket : {"..", ".", ".devstore", "../root/bucket", "bucket/../..", ""}) {
-    EXPECT_EQ(CodeOf(storage->CheckBucket(bucket)), "NoSuchBucket") << bucket;
-    EXPECT_EQ(CodeOf(Get(*storage, bucket, "bucket/x").status()), "NoSuchBucket") << bucket;
-    EXPECT_EQ(CodeOf(Put(*storage, bucket, "x", "evil")), "NoSuchBucket") << bucket;
-    EXPECT_EQ(CodeOf(storage->Describe(bucket, "x").status()), "NoSuchBucket") << bucket;
-    EXPECT_EQ(CodeOf(storage->Walk(bucket).status()), "NoSuchBucket") << bucket;
-  }
-}
-
-TEST_F(DirStorageTest, DeletesNothingBehindALink) {
-  fs::create_directories(folder_.path() + "/outside/empty");
-  fs::create_directories(folder_.path() + "/root/bucket/sub");
-  fs::create_directory_symlink("../../../outside", folder_.path() + "/root/bucket/sub/link");
-  auto storage = *OpenDirStorage(folder_.path() + "/root");
-  EXPECT_EQ(CodeOf(storage->DeleteBucket("bucket")), "BucketNotEmpty");
-  EXPECT_TRUE(fs::exists(folder_.path() + "/outside/empty"));
-}
-
-TEST_F(DirStorageTest, AFileAndAFolderOfOneNameGoTogether) {
-  fs::create_directory(folder_.path() + "/bucket");
-  Open();
-  ASSERT_TRUE(Put(*storage_, "bucket", "a", "file first").ok());
-  ASSERT_TRUE(Put(*storage_, "bucket", "a/b", "below").ok());
-  ASSERT_TRUE(Put(*storage_, "bucket", "c/d", "folder first").ok());
-  ASSERT_TRUE(Put(*storage_, "bucket", "c", "above").ok());
-  ASSERT_TRUE(Put(*storage_, "bucket", "a/b", "below again").ok());
-  EXPECT_EQ(*Get(*storage_, "bucket", "a"), "file first");
-  EXPECT_EQ(*Get(*storage_, "bucket", "a/b"), "below again");
-  EXPECT_EQ(*Get(*storage_, "bucket", "c"), "above");
-  EXPECT_EQ(Keys(*storage_, "bucket"), (std::vector<std::string>{"a", "a/b", "c", "c/d"}));
-  ASSERT_TRUE(storage_->Delete("bucket", "a", Any).ok());
-  EXPECT_EQ(*Get(*storage_, "bucket", "a/b"), "below again");
-}
-
-TEST_F(DirStorageTest, SaysWhatIsWrongWithTheRoot) {
-  EXPECT_EQ(OpenDirStorage(folder_.path() + "/none").status().code(), absl::StatusCode::kInvalidArgument);
-  WriteFile("file", "");
-  EXPECT_EQ(OpenDirStorage(folder_.path() + "/file").status().code(), absl::StatusCode::kInvalidArgument);
-}
-
-TEST_F(DirStorageTest, DamagedRecordsAreAsGoodAsNone) {
-  fs::create_directory(folder_.path() + "/bucket");
-  Open();
-  ASSERT_TRUE(Put(*storage_, "bucket", "k", "text").ok());
-  ASSERT_TRUE(Put(*storage_, "bucket", "o//dd", "text").ok());
-  for (const auto& entry : fs::recursive_directory_iterator(folder_.path() + "/.devstore/meta")) {
-    if (entry.is_regular_file())
-      std::ofstream(entry.path()) << "\xff\xfe nonsense\n%%% \nsize 99999999999999999999\netag";
-  }
-  Open();
-  EXPECT_EQ(*Get(*storage_, "bucket", "k"), "text");
-  EXPECT_EQ(ETag("k").size(), 32u);
-  EXPECT_EQ(Keys(*storage_, "bucket"), (std::vector<std::string>{"k"}));
 }
 
 TEST(Listing, HelpersOfPages) {

@@ -26,7 +26,7 @@ constexpr int kMaxParts = 64;                      // of one sendmsg
 constexpr auto kDrainTime = std::chrono::seconds(2);
 constexpr auto kResetPatience = std::chrono::seconds(5);
 
-/// The bytes of a step; null for steps that are no bytes.
+/// How many bytes a step sends; `is_bytes` is false for pauses, rates and ends.
 struct StepBytes {
   uint64_t size = 0;
   bool is_bytes = false;

@@ -10,9 +10,8 @@
 
 namespace millrace {
 
-/// A client's TLS settings: TLS 1.2 or later, the server's chain verified against the system's authorities and those of
-/// `ca_file` (PEM;
-/// "" = none). InvalidArgument when the file cannot be used.
+/// A client's TLS settings: TLS 1.2 or later, the server's chain verified against the system's authorities and those in
+/// `ca_file` (PEM; "": no further ones). InvalidArgument when the file cannot be used.
 absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> MakeClientTls(const std::string& ca_file);
 
 /// Why the peer's certificate was refused; "" when it was not.

@@ -25,7 +25,8 @@ struct S3Config {
 };
 
 /// The S3 protocol over HTTP/1.1, and the only place in Millrace that retries. Asynchronous and thread-safe; callbacks
-/// run on event loops, exactly once, and must not block. The destructor cancels requests and waits for their callbacks.
+/// run on event loops, exactly once, and must not block. The SHA-256 that a signed body needs is made by the thread
+/// that calls Put or UploadPart, before they return. The destructor cancels requests and waits for their callbacks.
 ///
 /// Bodies of GETs are received straight into the caller's buffer. Each GET checks status, Content-Range, ETag
 /// (If-Match) and the caller's checksums; what fails in transit is resumed or fetched again within one retry budget.

@@ -162,8 +162,8 @@ absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
   std::map<std::string, std::string>* profile = nullptr;
   bool in_section = false;
   // The last setting, which lines that are indented further belong to.
-  std::string parent;  // empty: it has a value
-  std::optional<size_t> parent_indent;
+  std::string parent;                             // empty: it has a value
+  size_t parent_indent = std::string_view::npos;  // no line is indented further than that
   for (int number = 1; !text.empty(); ++number) {
     const size_t length = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, length);
@@ -179,17 +179,16 @@ absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
       const std::optional<std::string> name = ProfileOf(content.substr(1, end - 1));
       profile = name ? &profiles[*name] : nullptr;
       in_section = true;
-      parent_indent.reset();
+      parent_indent = std::string_view::npos;
       continue;
     }
     const size_t equals = content.find('=');
     const bool is_setting = equals != std::string_view::npos && !Trim(content.substr(0, equals)).empty();
     const size_t indent = line.find_first_not_of(" \t");
-    const bool belongs_to_parent = parent_indent && indent > *parent_indent;
+    const bool belongs_to_parent = indent > parent_indent;
     if (belongs_to_parent && (parent.empty() || !is_setting)) continue;  // more of a value that we do not read
     if (!is_setting) return refuse("is no setting (name = value)");
     if (!in_section) return refuse("stands before the first [section]");
-    if (profile == nullptr) continue;
     std::string name(Trim(content.substr(0, equals)));
     absl::AsciiStrToLower(&name);
     std::string value(WithoutComment(Trim(content.substr(equals + 1))));
@@ -199,7 +198,7 @@ absl::StatusOr<Profiles> ParseProfiles(std::string_view text) {
       parent = value.empty() ? name : "";
       parent_indent = indent;
     }
-    (*profile)[name] = std::move(value);
+    if (profile != nullptr) (*profile)[name] = std::move(value);
   }
   return profiles;
 }

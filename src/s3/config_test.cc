@@ -198,6 +198,7 @@ TEST(Profiles, SectionsSettingsAndComments) {
                           Pair("s3.indented", "1"), Pair("text", "a")));
   EXPECT_THAT(profiles->at("plain"), ElementsAre(Pair("a", "b = c")));
   EXPECT_TRUE(ParseProfiles("")->empty());
+  EXPECT_TRUE(ParseProfiles("[services x]\na = b\n  more of it\nc =\n  d = 1\n  more\n")->empty());
   // Only what is indented further than the setting above belongs to it.
   EXPECT_THAT(ParseProfiles("[a]\n  s3 =\n    x = 1\n  y = 2\nz = 3\n")->at("a"),
               ElementsAre(Pair("s3", ""), Pair("s3.x", "1"), Pair("y", "2"), Pair("z", "3")));

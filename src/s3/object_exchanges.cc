@@ -205,6 +205,8 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       part_(std::move(part)),
       body_(body),
       options_(std::move(options)),
+      // Unsigned requests carry an MD5 instead. Here and not later, because this is still the caller's thread.
+      payload_hash_(context.config.anonymous ? "" : HexSha256(body)),
       done_(std::move(done)) {}
 
 absl::Status PutExchange::CheckArguments() {
@@ -213,8 +215,6 @@ absl::Status PutExchange::CheckArguments() {
         fmt::format("part {} of upload '{}': parts of an upload are numbered from 1 to {}", part_->number,
                     part_->upload_id, kMaxPartNumber));
   }
-  // Unsigned requests carry an MD5 instead.
-  if (!context().config.anonymous) payload_hash_ = HexSha256(body_);
   return absl::OkStatus();
 }
 

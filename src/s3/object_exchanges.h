@@ -108,8 +108,8 @@ class PutExchange final : public WriteExchange {
   const std::optional<Part> part_;
   const ByteSpan body_;
   const PutOptions options_;
+  const std::string payload_hash_;
   PutCallback done_;
-  std::string payload_hash_;
 };
 
 class CreateMultipartExchange final : public S3Exchange {

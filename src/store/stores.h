@@ -17,8 +17,8 @@ class S3Client;
 /// A URI taken apart: the store, and the key or key prefix in it ("" for the whole store).
 ///
 ///   s3://bucket/prefix   S3 or what AWS_ENDPOINT_URL selects   store = the bucket
-///   file:///dir, dir     a local or mounted folder             store = the folder; prefix = ""; see OpenStore for
-///   files mem://name/prefix    memory of this Stores                 store = the name
+///   file:///dir, dir     a local or mounted folder             store = the folder; prefix = "" (a file: OpenObject)
+///   mem://name/prefix    memory of this Stores                 store = the name
 struct Location {
   ObjectStore* store = nullptr;  // owned by the Stores
   std::string prefix;            // no leading '/'; a trailing '/' is kept as given
