@@ -135,7 +135,6 @@ LoaderReport LoaderHandle::Report() {
 namespace {
 
 // ---- Options
-// -----------------------------------------------------------------------------------------------------------------
 
 using PerChannel = std::array<float, 3>;
 
@@ -177,7 +176,6 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
 }
 
 // ---- Batches
-// -----------------------------------------------------------------------------------------------------------------
 
 // What an array of a batch keeps alive.
 struct BatchOwner {
@@ -229,7 +227,6 @@ std::optional<BatchArrays> NextArrays(LoaderHandle& loader) {
 }
 
 // ---- The report
-// --------------------------------------------------------------------------------------------------------------
 
 py::dict ToDict(const LoaderReport& report, bool with_digest) {
   py::dict stalls;

@@ -13,8 +13,8 @@ namespace millrace::python {
 namespace {
 
 void ConfigureFromPython(int io_threads, int cpu_threads, const std::string& memory) {
-  if (io_threads < 1 || cpu_threads < 0) {
-    Throw(absl::InvalidArgumentError("io_threads must be at least 1, cpu_threads at least 1 or None for all CPUs"));
+  if (io_threads < 1 || io_threads > 64 || cpu_threads < 0 || cpu_threads > 1024) {
+    Throw(absl::InvalidArgumentError("io_threads must be 1 to 64, cpu_threads 1 to 1024 or None for all CPUs"));
   }
   RuntimeOptions options{.io_threads = io_threads, .cpu_threads = cpu_threads};
   if (!memory.empty()) options.memory_bytes = ValueOrThrow(ParseSize(memory));
