@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "devstore/dir_storage.h"
 #include "devstore/mem_storage.h"
@@ -44,7 +45,14 @@ absl::Status CheckOptions(const DevstoreOptions& options) {
 
 /// A new folder with the authority's certificate.
 absl::StatusOr<std::string> WriteCaFile(const std::string& pem) {
-  std::string folder = (std::filesystem::temp_directory_path() / "millrace-devstore-XXXXXX").string();
+  std::error_code error;
+  const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
+  if (error) {
+    return absl::InternalError(
+        fmt::format("cannot make a folder for the CA file: no folder for temporary files ({}); set TMPDIR to one",
+                    error.message()));
+  }
+  std::string folder = (temporary / "millrace-devstore-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) {
     return absl::InternalError(
         fmt::format("cannot make a folder for the CA file like {}: {}", folder, strerror(errno)));

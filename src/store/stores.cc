@@ -64,9 +64,10 @@ absl::StatusOr<ObjectStore*> Stores::FindBucket(const std::string& bucket) {
   return Find("s3://" + bucket, [&]() -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
     if (client_ == nullptr) {
       ASSIGN_OR_RETURN(S3Config config, LoadS3Config());
+      endpoint_ = config.endpoint_url;
       client_ = std::make_unique<S3Client>(runtime_, std::move(config));
     }
-    return std::make_unique<S3Store>(runtime_.loops(), *client_, bucket);
+    return std::make_unique<S3Store>(runtime_.loops(), *client_, bucket, endpoint_);
   });
 }
 
