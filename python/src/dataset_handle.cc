@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <stop_token>
 #include <string>
 
 #include "gil_release.h"
@@ -23,7 +24,9 @@ using Opened = absl::StatusOr<std::unique_ptr<Dataset>>;
 Opened OpenWithProgress(Process& process, const std::string& uri, const py::object& progress) {
   std::atomic<uint64_t> done{0};
   std::atomic<uint64_t> total{0};
+  std::stop_source stop;
   OpenOptions options;
+  options.stop = stop.get_token();
   options.progress = [&](uint64_t bytes, uint64_t all) {
     total.store(all, std::memory_order_relaxed);
     done.store(bytes, std::memory_order_relaxed);
@@ -44,6 +47,7 @@ Opened OpenWithProgress(Process& process, const std::string& uri, const py::obje
       progress(shown, total.load());
     }
   } catch (...) {
+    stop.request_stop();
     GilRelease release;
     opened.wait();  // what was started ends before its owner does
     throw;

@@ -39,9 +39,9 @@ absl::StatusOr<ByteRange> ParseRange(std::string_view text, const std::string& u
   const bool valid = dash != text.npos && (first || left.empty()) && (last || right.empty()) && (first || last) &&
                      (!first || !last || *first <= *last);
   if (!valid) {
-    return absl::InvalidArgumentError(fmt::format(
+    return AsUsage(absl::InvalidArgumentError(fmt::format(
         "--range '{}' is not a range; write 0-99 for the first 100 bytes, 100- for what follows, -100 for the end",
-        text));
+        text)));
   }
   if (!first) return ByteRange{size - std::min(size, *last), std::min(size, *last)};
   if (*first >= size)
@@ -51,6 +51,7 @@ absl::StatusOr<ByteRange> ParseRange(std::string_view text, const std::string& u
 }
 
 absl::Status Cat(const CatFlags& flags) {
+  RETURN_IF_ERROR(CheckObjectUri(flags.uri));
   Runtime runtime;
   Stores stores(runtime);
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(flags.uri));

@@ -1,14 +1,18 @@
 #include "cli/console.h"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 
+#include "absl/strings/cord.h"
 #include "base/size.h"
+#include "store/uri.h"
 
 namespace millrace::cli {
 
@@ -16,7 +20,20 @@ namespace {
 
 constexpr std::chrono::milliseconds kRedraw{100};
 
+constexpr const char* kUsage = "millrace/usage";
+
 volatile std::sig_atomic_t interrupted = 0;
+std::atomic<int> interrupt_event{-1};  // of the InterruptStop
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void OnInterrupt(int) {
+  const int error = errno;
+  interrupted = 1;
+  const uint64_t one = 1;
+  // Nothing is to be done where it fails: then the event has been told before.
+  if (const int event = interrupt_event; event >= 0) (void)!write(event, &one, sizeof one);
+  errno = error;
+}
 
 std::string Amount(double amount, bool bytes) {
   const auto whole = static_cast<uint64_t>(amount);
@@ -35,7 +52,20 @@ int Fail(std::string_view command, const absl::Status& status) {
   if (!absl::IsAborted(status)) {  // the reader of our output went away: nobody wants to be told
     fmt::print(stderr, "millrace {}: {}\n", command, ToStd(status.message()));
   }
-  return absl::IsInvalidArgument(status) ? 2 : 1;
+  return status.GetPayload(kUsage).has_value() ? 2 : 1;
+}
+
+absl::Status AsUsage(absl::Status status) {
+  if (!status.ok()) status.SetPayload(kUsage, absl::Cord());
+  return status;
+}
+
+absl::Status CheckUri(const std::string& uri) {
+  return AsUsage(ParseUri(uri).status());
+}
+
+absl::Status CheckObjectUri(const std::string& uri) {
+  return AsUsage(ParseObjectUri(uri).status());
 }
 
 absl::Status WriteStdout(std::string_view text) {
@@ -51,7 +81,7 @@ absl::Status WriteStdout(std::string_view text) {
 
 void CatchInterrupts() {
   struct sigaction action {};
-  action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_handler = OnInterrupt;
   action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second one ends the process at once
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
@@ -59,6 +89,25 @@ void CatchInterrupts() {
 
 bool Interrupted() {
   return interrupted != 0;
+}
+
+InterruptStop::InterruptStop() {
+  // Never closed: a handler may be about to write to it.
+  static const int event = eventfd(0, EFD_CLOEXEC);
+  interrupt_event = event;
+  CatchInterrupts();
+  thread_ = std::thread([this] {
+    uint64_t told = 0;
+    while (read(event, &told, sizeof told) < 0 && errno == EINTR) {
+    }
+    if (Interrupted()) stop_.request_stop();
+  });
+}
+
+InterruptStop::~InterruptStop() {
+  const uint64_t end = 1;
+  (void)!write(interrupt_event.exchange(-1), &end, sizeof end);
+  thread_.join();
 }
 
 ProgressLine::ProgressLine(std::string label, Unit unit)

@@ -3,16 +3,30 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include "base/status.h"
 
 namespace millrace::cli {
 
-/// Prints "millrace COMMAND: message" on stderr and returns the exit status: 2 for InvalidArgument, else 1. Prints
+/// Prints "millrace COMMAND: message" on stderr and returns the exit status: 2 for what AsUsage marked, else 1. Prints
 /// nothing for Aborted, which says that standard output was closed.
 int Fail(std::string_view command, const absl::Status& status);
+
+/// Marks an error as wrong usage: of the command line itself, whatever the data are. OK stays OK.
+absl::Status AsUsage(absl::Status status);
+template <typename T>
+absl::StatusOr<T> AsUsage(absl::StatusOr<T> value) {
+  return value.ok() ? std::move(value) : AsUsage(value.status());
+}
+
+/// What is wrong with the form of a URI, or with that of one object, as wrong usage.
+absl::Status CheckUri(const std::string& uri);
+absl::Status CheckObjectUri(const std::string& uri);
 
 /// Writes all of it to standard output. Aborted when its reader is gone (`millrace cat x | head`).
 absl::Status WriteStdout(std::string_view text);
@@ -20,6 +34,20 @@ absl::Status WriteStdout(std::string_view text);
 /// From now on SIGINT and SIGTERM are noted, for a command to stop at the next step and clean up; the second one kills.
 void CatchInterrupts();
 bool Interrupted();
+
+/// Calls CatchInterrupts, and requests a stop at the first interrupt, for work that waits. One at a time.
+class InterruptStop {
+ public:
+  InterruptStop();
+  ~InterruptStop();
+  InterruptStop(const InterruptStop&) = delete;
+  InterruptStop& operator=(const InterruptStop&) = delete;
+  std::stop_token token() const { return stop_.get_token(); }
+
+ private:
+  std::stop_source stop_;
+  std::thread thread_;
+};
 
 /// One line of progress on stderr, redrawn in place, with rate and time left; silent unless stderr is a terminal.
 /// Thread-safe.

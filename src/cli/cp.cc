@@ -37,7 +37,10 @@ absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
   const bool file = parsed.scheme == ParsedUri::Scheme::kFile;
   const bool container = file ? IsFolder(parsed) : parsed.path.empty() || parsed.path.ends_with('/');
-  if (!container) return stores.OpenObject(uri);
+  if (!container) {
+    RETURN_IF_ERROR(CheckObjectUri(uri));
+    return stores.OpenObject(uri);
+  }
   ASSIGN_OR_RETURN(Location location, stores.Open(uri));
   location.prefix = location.Key(name);
   return location;
@@ -46,15 +49,17 @@ absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::
 absl::Status CopyOne(Stores& stores, const CpFlags& flags, Copier& copier) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(flags.source));
   if (IsFolder(parsed) || parsed.path.empty() || parsed.path.ends_with('/')) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} is not one object; add --recursive to copy what is below it", flags.source));
+    return AsUsage(absl::InvalidArgumentError(
+        fmt::format("{} is not one object; add --recursive to copy what is below it", flags.source)));
   }
+  RETURN_IF_ERROR(CheckObjectUri(flags.source));
   ASSIGN_OR_RETURN(const Location from, stores.OpenObject(flags.source));
   const std::string& key = from.prefix;
   ASSIGN_OR_RETURN(const Location to,
                    OneTarget(stores, flags.target, std::string_view(key).substr(key.rfind('/') + 1)));
   if (from.store == to.store && from.prefix == to.prefix) {
-    return absl::InvalidArgumentError(fmt::format("{} and {} are the same object", flags.source, flags.target));
+    return AsUsage(
+        absl::InvalidArgumentError(fmt::format("{} and {} are the same object", flags.source, flags.target)));
   }
   ASSIGN_OR_RETURN(ObjectInfo source, HeadBlocking(*from.store, key));
   copier.SetTotal(source.size);
@@ -74,8 +79,8 @@ absl::Status CopyAll(Stores& stores, const CpFlags& flags, Copier& copier) {
   const std::string below = AsFolder(from.prefix);
   to.prefix = AsFolder(to.prefix);
   if (to.store->Uri(to.prefix).starts_with(from.store->Uri(below))) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} lies in {}, which would be copied into itself", flags.target, flags.source));
+    return AsUsage(absl::InvalidArgumentError(
+        fmt::format("{} lies in {}, which would be copied into itself", flags.target, flags.source)));
   }
   uint64_t bytes = 0;
   bool found = false;
@@ -112,6 +117,8 @@ absl::Status PrintReport(const CpFlags& flags, const Copier::Report& report, dou
 }
 
 absl::StatusOr<bool> Cp(const CpFlags& flags) {
+  RETURN_IF_ERROR(CheckUri(flags.source));
+  RETURN_IF_ERROR(CheckUri(flags.target));
   CatchInterrupts();
   Runtime runtime;
   Stores stores(runtime);

@@ -56,7 +56,7 @@ sigset_t StopSignals() {
 absl::Status Serve(const DevstoreFlags& flags) {
   DevstoreOptions options = flags.options;
   if (!flags.bandwidth.empty()) {
-    ASSIGN_OR_RETURN(options.bandwidth, ParseSize(flags.bandwidth));
+    ASSIGN_OR_RETURN(options.bandwidth, AsUsage(ParseSize(flags.bandwidth)));
   }
   if (flags.access_log) {
     options.access_log = [](std::string_view line) { WriteStdout(fmt::format("{}\n", line)).IgnoreError(); };
@@ -64,7 +64,9 @@ absl::Status Serve(const DevstoreFlags& flags) {
   // Blocked before there are threads, so that only the wait below takes them.
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ASSIGN_OR_RETURN(const std::unique_ptr<Devstore> devstore, Devstore::Start(std::move(options)));
+  absl::StatusOr<std::unique_ptr<Devstore>> started = Devstore::Start(std::move(options));
+  if (absl::IsInvalidArgument(started.status())) return AsUsage(started.status());  // there are only options
+  ASSIGN_OR_RETURN(const std::unique_ptr<Devstore> devstore, std::move(started));
   if (!devstore->ca_file().empty()) RETURN_IF_ERROR(WriteStdout(fmt::format("CA file: {}\n", devstore->ca_file())));
   RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n", devstore->url())));
   int received = 0;

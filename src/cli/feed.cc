@@ -1,10 +1,10 @@
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -19,6 +19,9 @@ namespace millrace::cli {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+// How long an interrupt waits at most.
+constexpr std::chrono::milliseconds kInterruptSlice{50};
 
 struct FeedFlags {
   std::string uri;
@@ -97,6 +100,15 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
   if (!memory.ok()) return Annotate(memory.status(), "--memory");
   options.memory_bytes = *memory;
+  // What needs no data to be refused; the samples of an epoch are not known yet.
+  RETURN_IF_ERROR(options.image.Check());
+  Batching batching;
+  batching.samples = UINT64_MAX;
+  batching.batch = options.batch;
+  batching.rank = options.rank;
+  batching.world = options.world;
+  batching.last = options.last;
+  RETURN_IF_ERROR(batching.Check());
   options.digest = flags.digest_of == "decoded" ? DigestOf::kDecoded : DigestOf::kRaw;
   return options;
 }
@@ -115,7 +127,7 @@ struct FeedResult {
   LoaderReport report;
 };
 
-nlohmann::ordered_json ToJson(const FeedResult& result, const RequestCounters& counters) {
+std::string ToJson(const FeedResult& result, const RequestCounters& counters) {
   nlohmann::ordered_json stalls = nlohmann::ordered_json::object();
   for (size_t i = 0; i < kStallCauses; ++i) {
     stalls[std::string(StallCauseName(static_cast<StallCause>(i)))] = result.report.stalls.seconds[i];
@@ -125,54 +137,56 @@ nlohmann::ordered_json ToJson(const FeedResult& result, const RequestCounters& c
     quarantine.push_back(
         {{"sample", bad.uri}, {"reason", bad.reason}, {"replacement", bad.replacement}, {"epoch", bad.epoch}});
   }
-  return {{"samples", result.report.samples},
-          {"seconds", result.seconds},
-          {"open_seconds", result.open_seconds},
-          {"first_batch_seconds", result.first_batch_seconds},
-          {"samples_per_second", result.seconds > 0 ? static_cast<double>(result.report.samples) / result.seconds : 0},
-          {"cpu_seconds", result.cpu_seconds},
-          {"max_rss_bytes", MaxRssBytes()},
-          {"digest", result.report.digest.Hex()},
-          {"position", result.report.position.ToString()},
-          {"stalls", std::move(stalls)},
-          {"bottleneck", std::string(result.report.stalls.bottleneck())},
-          {"requests",
-           {{"GET", counters.get.load()},
-            {"HEAD", counters.head.load()},
-            {"PUT", counters.put.load()},
-            {"LIST", counters.list.load()},
-            {"DELETE", counters.del.load()}}},
-          {"bytes_read", counters.bytes_read.load()},
-          {"batches", result.batches},
-          {"quarantined", result.report.quarantined},
-          {"quarantine", std::move(quarantine)}};
+  const nlohmann::ordered_json json{
+      {"samples", result.report.samples},
+      {"seconds", result.seconds},
+      {"open_seconds", result.open_seconds},
+      {"first_batch_seconds", result.first_batch_seconds},
+      {"samples_per_second", result.seconds > 0 ? static_cast<double>(result.report.samples) / result.seconds : 0},
+      {"cpu_seconds", result.cpu_seconds},
+      {"max_rss_bytes", MaxRssBytes()},
+      {"digest", result.report.digest.Hex()},
+      {"position", result.report.position.ToString()},
+      {"stalls", std::move(stalls)},
+      {"bottleneck", std::string(result.report.stalls.bottleneck())},
+      {"requests",
+       {{"GET", counters.get.load()},
+        {"HEAD", counters.head.load()},
+        {"PUT", counters.put.load()},
+        {"LIST", counters.list.load()},
+        {"DELETE", counters.del.load()}}},
+      {"bytes_read", counters.bytes_read.load()},
+      {"batches", result.batches},
+      {"quarantined", result.report.quarantined},
+      {"quarantine", std::move(quarantine)}};
+  // Names and reasons may hold any bytes.
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 
-void PrintSummary(const FeedFlags& flags, const FeedResult& result, const RequestCounters& counters) {
+std::string Summary(const FeedFlags& flags, const FeedResult& result, const RequestCounters& counters) {
   const LoaderReport& report = result.report;
   const double samples = static_cast<double>(report.samples);
-  std::printf("%llu samples in %.2f s: %.0f samples/s, first batch after %.3f s, opening took %.2f s\n",
-              static_cast<unsigned long long>(report.samples), result.seconds,
-              result.seconds > 0 ? samples / result.seconds : 0, result.first_batch_seconds, result.open_seconds);
-  std::printf("CPU: %.2f s, %.3f s per 1,000 samples; peak memory %s of a budget of %s plus the program\n",
-              result.cpu_seconds, samples > 0 ? 1000 * result.cpu_seconds / samples : 0,
-              FormatSize(MaxRssBytes()).c_str(), flags.memory.c_str());
-  std::printf("Read: %s in %llu GET requests, %llu of them repeated\n", FormatSize(counters.bytes_read).c_str(),
-              static_cast<unsigned long long>(counters.get.load()),
-              static_cast<unsigned long long>(counters.retries.load()));
-  std::printf("The consumer waited %.2f s of %.2f s:", report.stalls.waited(), result.seconds);
+  std::string text =
+      fmt::format("{} samples in {:.2f} s: {:.0f} samples/s, first batch after {:.3f} s, opening took {:.2f} s\n",
+                  report.samples, result.seconds, result.seconds > 0 ? samples / result.seconds : 0,
+                  result.first_batch_seconds, result.open_seconds);
+  text += fmt::format("CPU: {:.2f} s, {:.3f} s per 1,000 samples; peak memory {} of a budget of {} plus the program\n",
+                      result.cpu_seconds, samples > 0 ? 1000 * result.cpu_seconds / samples : 0,
+                      FormatSize(MaxRssBytes()), flags.memory);
+  text += fmt::format("Read: {} in {} GET requests, {} of them repeated\n", FormatSize(counters.bytes_read),
+                      counters.get.load(), counters.retries.load());
+  text += fmt::format("The consumer waited {:.2f} s of {:.2f} s:", report.stalls.waited(), result.seconds);
   for (size_t i = 0; i < kStallCauses; ++i) {
     if (report.stalls.seconds[i] < 0.0005) continue;
-    std::printf(" %s %.3f s", std::string(StallCauseName(static_cast<StallCause>(i))).c_str(),
-                report.stalls.seconds[i]);
+    text += fmt::format(" {} {:.3f} s", StallCauseName(static_cast<StallCause>(i)), report.stalls.seconds[i]);
   }
-  std::printf("\nBottleneck: %s\n", std::string(report.stalls.bottleneck()).c_str());
+  text += fmt::format("\nBottleneck: {}\n", report.stalls.bottleneck());
   if (report.quarantined > 0) {
-    std::printf("Replaced %llu damaged samples; the first: %s: %s\n",
-                static_cast<unsigned long long>(report.quarantined), report.quarantine.front().uri.c_str(),
-                report.quarantine.front().reason.c_str());
+    text += fmt::format("Replaced {} damaged samples; the first: {}: {}\n", report.quarantined,
+                        report.quarantine.front().uri, report.quarantine.front().reason);
   }
-  std::printf("Digest: %s\nPosition: %s\n", report.digest.Hex().c_str(), report.position.ToString().c_str());
+  text += fmt::format("Digest: {}\nPosition: {}\n", report.digest.Hex(), report.position.ToString());
+  return text;
 }
 
 // Writes `--state`: at most ten times a second, and at the end.
@@ -193,56 +207,71 @@ class StateFile {
   SteadyClock::time_point written_{};
 };
 
-absl::Status Drain(Loader& loader, const FeedFlags& flags, SteadyClock::time_point begin, FeedResult* result) {
-  const uint64_t steps = loader.steps_per_epoch() * flags.epochs;
+// Samples that this rank will get; 0 where a resumed run makes it hard to tell.
+uint64_t ExpectedSamples(const LoaderOptions& options, const Loader& loader, uint64_t data_set, uint64_t stop_after) {
+  if (options.start) return 0;
+  uint64_t epoch = (data_set + options.world - 1 - options.rank) / options.world;
+  if (options.last == LastBatch::kDrop) epoch = loader.steps_per_epoch() * options.batch;
+  const uint64_t all = epoch * options.epochs;
+  const uint64_t stop = (stop_after + options.batch - 1) / options.batch * options.batch;
+  return stop > 0 ? std::min(all, stop) : all;
+}
+
+absl::Status Drain(Loader& loader, const FeedFlags& flags, uint64_t expected, SteadyClock::time_point begin,
+                   FeedResult* result) {
   ProgressLine progress("feeding " + flags.uri, ProgressLine::Unit::kItems);
   StateFile state(flags.state);
   absl::Status status;
-  for (;;) {
+  uint64_t samples = 0;  // the loader's report has it too, but with a copy of all that was quarantined
+  while (flags.stop_after == 0 || samples < flags.stop_after) {
+    while (!Interrupted() && !loader.WaitReady(kInterruptSlice)) {
+    }
+    if (Interrupted()) break;
     absl::StatusOr<std::optional<Batch>> batch = loader.Next();
     status = batch.status();
     if (!status.ok() || !*batch) break;
     if (result->batches++ == 0) result->first_batch_seconds = Seconds(begin, SteadyClock::now());
-    const LoaderReport report = loader.report();
-    progress.Update(report.samples, flags.resume ? 0 : steps * flags.batch);
-    if (state.due()) RETURN_IF_ERROR(state.Write(report));
-    if (flags.stop_after > 0 && report.samples >= flags.stop_after) break;
+    samples += (*batch)->valid;
+    progress.Update(samples, expected);
+    if (state.due()) RETURN_IF_ERROR(state.Write(loader.report()));
   }
-  // Also after a failure: what was received before it need not be fed again.
+  // Also after a failure or an interrupt: what was received before it need not be fed again.
   absl::Status kept = state.Write(loader.report());
   return status.ok() ? kept : status;
 }
 
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& stores, const std::string& uri) {
+  InterruptStop interrupt;
+  ProgressLine progress("indexing " + uri, ProgressLine::Unit::kBytes);
+  OpenOptions open;
+  open.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
+  open.stop = interrupt.token();
+  return Dataset::Open(runtime, stores, uri, open);
+}
+
 absl::Status Feed(const FeedFlags& flags) {
-  ASSIGN_OR_RETURN(LoaderOptions options, ToOptions(flags));
+  ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
+  RETURN_IF_ERROR(CheckUri(flags.uri));
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   runtime_options.memory_bytes = options.memory_bytes;
   Runtime runtime(runtime_options);
   Stores stores(runtime);
   FeedResult result;
   const SteadyClock::time_point opening = SteadyClock::now();
-  std::unique_ptr<Dataset> dataset;
-  {
-    ProgressLine progress("indexing " + flags.uri, ProgressLine::Unit::kBytes);
-    OpenOptions open;
-    open.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
-    ASSIGN_OR_RETURN(dataset, Dataset::Open(runtime, stores, flags.uri, open));
-  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, OpenDataset(runtime, stores, flags.uri));
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();
   result.open_seconds = Seconds(opening, begin);
   ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Create(runtime, *dataset, options));
-  RETURN_IF_ERROR(Drain(*loader, flags, begin, &result));
+  const uint64_t expected = ExpectedSamples(options, *loader, dataset->index().size(), flags.stop_after);
+  RETURN_IF_ERROR(Drain(*loader, flags, expected, begin, &result));
   result.seconds = Seconds(begin, SteadyClock::now());
   result.cpu_seconds = CpuSeconds() - cpu_before;
   result.report = loader->report();
   const RequestCounters& counters = dataset->store().counters();
-  if (flags.json) {
-    std::cout << ToJson(result, counters).dump() << std::endl;
-  } else {
-    PrintSummary(flags, result, counters);
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(WriteStdout(flags.json ? ToJson(result, counters) : Summary(flags, result, counters)));
+  if (!Interrupted()) return absl::OkStatus();
+  return absl::CancelledError(fmt::format("interrupted; go on with --resume {}", result.report.position.ToString()));
 }
 
 }  // namespace
@@ -267,10 +296,12 @@ void AddFeed(CLI::App& app, Action* run) {
       ->capture_default_str()
       ->check(CLI::IsMember({"nhwc", "nchw"}));
   feed->add_option("--image-field", flags->image_field, "The field to decode, when several are images");
-  feed->add_option("--label-field", flags->label_field, "The field that holds the label [cls where there is one]");
+  CLI::Option* label_field =
+      feed->add_option("--label-field", flags->label_field, "The field that holds the label [cls where there is one]");
   feed->add_option("--label-kind", flags->label_kind,
                    "int, text, or json:PATH and json-text:PATH for a whole number or a string in a JSON field")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(label_field);
   feed->add_option("--threads", flags->threads, "CPU threads that decode [all CPUs]")->check(CLI::Range(0, 1024));
   feed->add_option("--io-threads", flags->io_threads, "Network threads")
       ->capture_default_str()
@@ -302,6 +333,9 @@ void AddFeed(CLI::App& app, Action* run) {
       ->check(CLI::IsMember({"fail", "replace"}));
   feed->add_flag("--json", flags->json, "One JSON object on stdout");
   feed->footer(
+      "An interrupt (Ctrl-C, SIGTERM) ends it after the batch at hand: the result so far is printed as usual, --state "
+      "is written,\n"
+      "and the exit status is 1. After any other failure nothing is printed on stdout, but --state is written.\n\n"
       "Examples:\n"
       "  millrace feed s3://bucket/train --batch 256 --augment\n"
       "  millrace feed /data/train --shuffle none --threads 8 --json\n"

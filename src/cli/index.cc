@@ -4,7 +4,9 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/size.h"
@@ -29,21 +31,24 @@ struct IndexResult {
 };
 
 absl::StatusOr<IndexResult> BuildToFile(Runtime& runtime, Stores& stores, const IndexFlags& flags,
-                                        const ProgressFn& progress) {
+                                        const ProgressFn& progress, std::stop_token stop) {
   ASSIGN_OR_RETURN(const Location data, stores.Open(flags.uri));
   ASSIGN_OR_RETURN(const Location output, stores.OpenObject(flags.output));
+  PutOptions options;
+  options.stop = stop;
   IndexResult result{.summary = {}, .place = output.store->Uri(output.prefix)};
   ASSIGN_OR_RETURN(result.summary,
                    BuildIndex(
-                       runtime, data, [&] { return output.store->Write(output.prefix, {}); }, progress));
+                       runtime, data, [&] { return output.store->Write(output.prefix, options); }, progress, stop));
   return result;
 }
 
 absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const IndexFlags& flags,
-                                         const ProgressFn& progress) {
+                                         const ProgressFn& progress, std::stop_token stop) {
   OpenOptions options;
   options.rebuild = true;
   options.progress = progress;
+  options.stop = std::move(stop);
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(runtime, stores, flags.uri, options));
   const Index& index = dataset->index();
   return IndexResult{.summary = {.samples = index.size(),
@@ -55,6 +60,9 @@ absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const
 }
 
 absl::Status RunIndex(const IndexFlags& flags) {
+  RETURN_IF_ERROR(CheckUri(flags.uri));
+  if (!flags.output.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.output));
+  InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
   const auto start = std::chrono::steady_clock::now();
@@ -62,8 +70,8 @@ absl::Status RunIndex(const IndexFlags& flags) {
   {
     ProgressLine line("indexing", ProgressLine::Unit::kBytes);
     const ProgressFn progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
-    ASSIGN_OR_RETURN(result, flags.output.empty() ? BuildInPlace(runtime, stores, flags, progress)
-                                                  : BuildToFile(runtime, stores, flags, progress));
+    ASSIGN_OR_RETURN(result, flags.output.empty() ? BuildInPlace(runtime, stores, flags, progress, interrupt.token())
+                                                  : BuildToFile(runtime, stores, flags, progress, interrupt.token()));
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const IndexSummary& summary = result.summary;

@@ -196,9 +196,12 @@ std::string ToText(const Dataset& dataset, const Report& report) {
 }
 
 absl::Status RunInspect(const InspectFlags& flags) {
+  RETURN_IF_ERROR(CheckUri(flags.uri));
+  InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
   OpenOptions options;
+  options.stop = interrupt.token();
   std::unique_ptr<Dataset> dataset;
   {
     ProgressLine line("indexing", ProgressLine::Unit::kBytes);

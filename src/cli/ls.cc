@@ -79,6 +79,7 @@ absl::StatusOr<bool> IsLocalFile(const std::string& uri) {
 }
 
 absl::Status Ls(const LsFlags& flags) {
+  RETURN_IF_ERROR(CheckUri(flags.uri));
   Runtime runtime;
   Stores stores(runtime);
   ASSIGN_OR_RETURN(const bool file, IsLocalFile(flags.uri));

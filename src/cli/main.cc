@@ -4,10 +4,12 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <sstream>
 #include <string>
 #include <string_view>
 
 #include "cli/commands.h"
+#include "cli/console.h"
 
 namespace millrace::cli {
 namespace {
@@ -42,7 +44,9 @@ int UsageError(const CLI::App& app, const CLI::ParseError& error, std::string_vi
 
 int Main(int argc, char** argv) {
   // A reader that goes away (`millrace cat x | head`) is an error of write(), so that destructors still run.
+  // So does a limit on the size of files.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("Streams machine-learning samples from object storage to the training loop.", "millrace");
   app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
   app.require_subcommand(1);
@@ -52,7 +56,12 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) {  // --help, --version
+      std::ostringstream text;
+      app.exit(error, text, text);
+      const absl::Status status = WriteStdout(text.str());
+      return status.ok() ? 0 : Fail("help", status);
+    }
     return UsageError(app, error, argc > 1 ? argv[1] : "");
   }
   return run();

@@ -26,25 +26,36 @@ struct PackFlags {
 };
 
 absl::StatusOr<PackReport> PackAll(const PackFlags& flags, const PackOptions& chosen) {
+  InterruptStop interrupt;
   PackOptions options = chosen;
+  options.stop = interrupt.token();
   Runtime runtime;
   Stores stores(runtime);
+  ASSIGN_OR_RETURN(const Location from, stores.Open(flags.source));
+  ASSIGN_OR_RETURN(const Location to, stores.Open(flags.destination));
+  RETURN_IF_ERROR(AsUsage(CheckApart(from, to)));
   OpenOptions open;
+  open.stop = interrupt.token();
   ProgressLine indexing("indexing", ProgressLine::Unit::kBytes);
   open.progress = [&indexing](uint64_t done, uint64_t total) { indexing.Update(done, total); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source, Dataset::Open(runtime, stores, flags.source, open));
   ProgressLine packing("packing", ProgressLine::Unit::kBytes);
   options.progress = [&packing](uint64_t done, uint64_t total) { packing.Update(done, total); };
-  return Pack(runtime, stores, *source, flags.destination, options);
+  absl::StatusOr<PackReport> report = Pack(runtime, stores, *source, flags.destination, options);
+  if (!absl::IsCancelled(report.status())) return report;
+  return absl::CancelledError(
+      fmt::format("interrupted; {} is not complete: pack it again with --force", flags.destination));
 }
 
 absl::Status RunPack(const PackFlags& flags) {
   PackOptions options;
   const absl::StatusOr<uint64_t> shard_bytes = ParseSize(flags.shard_size);
   if (!shard_bytes.ok() || *shard_bytes == 0) {
-    return Annotate(shard_bytes.ok() ? absl::InvalidArgumentError("it must be positive") : shard_bytes.status(),
-                    "--shard-size");
+    return AsUsage(Annotate(shard_bytes.ok() ? absl::InvalidArgumentError("it must be positive") : shard_bytes.status(),
+                            "--shard-size"));
   }
+  RETURN_IF_ERROR(CheckUri(flags.source));
+  RETURN_IF_ERROR(CheckUri(flags.destination));
   options.shard_bytes = *shard_bytes;
   options.force = flags.force;
   const auto start = std::chrono::steady_clock::now();

@@ -121,6 +121,7 @@ class Writer {
 };
 
 absl::Status Synth(const SynthFlags& flags) {
+  RETURN_IF_ERROR(CheckUri(flags.uri));
   CatchInterrupts();
   Runtime runtime;
   Stores stores(runtime);

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,7 @@
 namespace millrace {
 
 /// Progress of long work: bytes or items done of a total (0 = not known yet). Called from any thread, at most ten
-/// times a second.
+/// times a second, and at the end.
 using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
 struct OpenOptions {
@@ -20,12 +21,14 @@ struct OpenOptions {
   ProgressFn progress;       // of building
   std::string cache_folder;  // where an index is kept that cannot be stored beside the data; "" = $MILLRACE_CACHE,
                              // $XDG_CACHE_HOME/millrace or ~/.cache/millrace
+  std::stop_token stop;      // when requested, opening ends soon with Cancelled
 };
 
 /// A place of samples and its index. The index is looked for beside the data (`.millrace/index`), then in the cache
 /// folder. Where there is none, it is built and stored: beside the data if they can be written to, else in the
 /// cache folder. An index beside data on S3 is copied to the cache folder, once for each version (ETag), and mapped
-/// from there.
+/// from there. Of several processes that open a new data set, one builds the index, and the others wait for it
+/// (those of one machine).
 ///
 /// Opening compares the index with the objects of the store (keys, sizes, ETags) when there are at most 10,000 of
 /// them, which is always so for shards of a sensible size. In larger data sets, reads notice changed objects by

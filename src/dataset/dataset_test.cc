@@ -5,11 +5,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <stop_token>
+#include <thread>
+#include <vector>
 
 #include "base/crypto.h"
 #include "base/rng.h"
+#include "dataset/file_lock.h"
 #include "dataset/index_builder.h"
 #include "dataset/sample_objects.h"
 #include "dataset/testing/index_model.h"
@@ -199,6 +204,25 @@ TEST_P(DatasetTest, ProgressHasATotal) {
   EXPECT_EQ(seen_total, 2048u);
 }
 
+TEST_P(DatasetTest, TheLastProgressIsTheEnd) {
+  for (int i = 0; i < 50; ++i) Put(fmt::format("{:02}.tar", i), Tar({{"1.jpg", "x"}}));
+  uint64_t seen_done = 0;
+  options_.progress = [&](uint64_t done, uint64_t) { seen_done = done; };
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(seen_done, 50u * 2048);
+}
+
+TEST_P(DatasetTest, AStopEndsTheBuildingAndLeavesNothing) {
+  for (int i = 0; i < 300; ++i) Put(fmt::format("{:03}.tar", i), Tar({{"1.jpg", "x"}}));  // more than is read ahead
+  std::stop_source stop;
+  options_.stop = stop.get_token();
+  options_.progress = [&](uint64_t, uint64_t) { stop.request_stop(); };
+  ExpectError(absl::StatusCode::kCancelled, {"interrupted"});
+  EXPECT_FALSE(Exists(".millrace/index"));
+  options_.stop = {};
+  EXPECT_TRUE(Open().ok());
+}
+
 TEST_P(DatasetTest, NoSamples) {
   if (GetParam() == "file") {
     ExpectError(absl::StatusCode::kNotFound, {(root_ / "data/set").string()});
@@ -309,6 +333,33 @@ TEST_P(LocalDatasetTest, CacheFolderWhereTheDataCannotBeWrittenTo) {
   ExpectError(absl::StatusCode::kFailedPrecondition, {"a.tar: it was replaced"});
   options_.rebuild = true;
   EXPECT_THAT(OpenAndRead(), ElementsAre("1: jpg=y"));
+}
+
+TEST_P(LocalDatasetTest, OfSeveralThatOpenANewDataSetOneBuilds) {
+  for (int i = 0; i < 100; ++i) Put(fmt::format("{:02}.tar", i), Tar({{"1.jpg", std::string(50'000, 'x')}}));
+  std::atomic<int> built{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      OpenOptions options = options_;
+      bool builds = false;
+      options.progress = [&](uint64_t, uint64_t) { builds = true; };
+      const auto dataset = Dataset::Open(runtime_, stores_, uri_, options);
+      EXPECT_TRUE(dataset.ok()) << dataset.status();
+      built += builds;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(built, 1);
+}
+
+TEST_P(LocalDatasetTest, AStopEndsTheWaitForTheOneThatBuilds) {
+  Put("a.tar", Tar({{"1.jpg", "x"}}));
+  const auto held = FileLock::OfFolder(uri_, {});
+  std::stop_source stop;
+  options_.stop = stop.get_token();
+  std::jthread stopping([&] { stop.request_stop(); });
+  ExpectError(absl::StatusCode::kCancelled, {"data/set", "another process"});
 }
 
 TEST_P(LocalDatasetTest, ACachedIndexThatMatchesBeatsOneBesideTheDataThatDoesNot) {

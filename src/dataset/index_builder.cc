@@ -21,13 +21,15 @@ namespace {
 
 class IndexBuilder {
  public:
-  IndexBuilder(Runtime& runtime, const Location& data, OpenIndexFn open_index, const ProgressFn& progress)
+  IndexBuilder(Runtime& runtime, const Location& data, OpenIndexFn open_index, const ProgressFn& progress,
+               const std::stop_token& stop)
       : data_(data),
         piece_bytes_(ReadAhead::PieceBytes(runtime.memory())),
         open_index_(open_index),
         progress_(progress),
-        listing_(data),
-        reads_(*data.store, runtime.memory(), [this] { return NextPiece(); }) {}
+        listing_(data, stop),
+        reads_(
+            *data.store, runtime.memory(), [this] { return NextPiece(); }, stop) {}
 
   absl::StatusOr<IndexSummary> Run();
 
@@ -141,8 +143,8 @@ absl::Status IndexBuilder::AddRawSample() {
 }  // namespace
 
 absl::StatusOr<IndexSummary> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
-                                        const ProgressFn& progress) {
-  return IndexBuilder(runtime, data, open_index, progress).Run();
+                                        const ProgressFn& progress, std::stop_token stop) {
+  return IndexBuilder(runtime, data, open_index, progress, stop).Run();
 }
 
 }  // namespace millrace

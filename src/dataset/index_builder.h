@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <stop_token>
 
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
@@ -20,8 +21,8 @@ using OpenIndexFn = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectWrite
 ///
 /// Errors: NotFound (no bucket or no samples), InvalidArgument (tar and other files mixed, a sample that breaks the
 /// rules), DataLoss (truncated or corrupt shard: object, offset, reason), FailedPrecondition (an object was
-/// replaced while it was read).
+/// replaced while it was read), Cancelled (soon after `stop` is requested).
 absl::StatusOr<IndexSummary> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
-                                        const ProgressFn& progress);
+                                        const ProgressFn& progress, std::stop_token stop = {});
 
 }  // namespace millrace

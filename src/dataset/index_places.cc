@@ -39,12 +39,6 @@ std::string Hash(std::string_view text) {
   return stream.Digest().Hex();
 }
 
-// One bucket name can mean different things at different endpoints.
-std::string Endpoint() {
-  const std::string s3 = Environment("AWS_ENDPOINT_URL_S3");
-  return s3.empty() ? Environment("AWS_ENDPOINT_URL") : s3;
-}
-
 // What is wrong with an index that is there, and the remedy.
 absl::Status BuildAnew(const absl::Status& status, const Location& data) {
   const std::string uri = data.store->Uri(data.Key(""));
@@ -65,13 +59,15 @@ absl::StatusOr<PlacedIndex> Verified(PlacedIndex placed) {
 
 }  // namespace
 
-IndexPlaces::IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, std::string cache_folder)
+IndexPlaces::IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, std::string cache_folder,
+                         std::stop_token stop)
     : runtime_(runtime),
       stores_(stores),
       data_(data),
       beside_{.store = data.store, .prefix = data.Key(kIndexName)},
       cache_folder_(cache_folder.empty() ? DefaultCacheFolder() : std::move(cache_folder)),
-      hash_(Hash(fmt::format("{} {}", data.store->Uri(data.Key("")), Endpoint()))) {
+      hash_(Hash(fmt::format("{} {}", data.store->Uri(data.Key("")), data.store->Identity()))),
+      stop_(std::move(stop)) {
   const std::string uri = data.store->Uri("");
   if (uri.starts_with("s3://")) medium_ = Medium::kS3;
   if (uri.starts_with("mem://")) medium_ = Medium::kMemory;
@@ -129,7 +125,7 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenBeside() {
 // Of an index on S3: the copy in the cache folder, made now if it is not there yet.
 absl::StatusOr<PlacedIndex> IndexPlaces::OpenCopy() {
   const std::string uri = beside_.store->Uri(beside_.prefix);
-  const absl::StatusOr<ObjectInfo> info = HeadBlocking(*beside_.store, beside_.prefix);
+  const absl::StatusOr<ObjectInfo> info = HeadBlocking(*beside_.store, beside_.prefix, stop_);
   // S3 says so of a missing object, too, to those who may not list the bucket.
   if (absl::IsPermissionDenied(info.status())) return absl::NotFoundError(info.status().message());
   RETURN_IF_ERROR(info.status());
@@ -155,16 +151,21 @@ absl::StatusOr<ObjectInfo> IndexPlaces::Copy(const Location& from, uint64_t size
                                              const Location& to) {
   const uint64_t piece_bytes = ReadAhead::PieceBytes(runtime_.memory());
   uint64_t asked = 0;
-  ReadAhead reads(*from.store, runtime_.memory(), [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
-    if (asked == size) return std::nullopt;
-    ReadAhead::Request request;
-    request.key = from.prefix;
-    request.range = {.offset = asked, .length = std::min(piece_bytes, size - asked)};
-    request.if_match = etag;
-    asked = request.range.end();
-    return request;
-  });
-  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, to.store->Write(to.prefix, {}));
+  ReadAhead reads(
+      *from.store, runtime_.memory(),
+      [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
+        if (asked == size) return std::nullopt;
+        ReadAhead::Request request;
+        request.key = from.prefix;
+        request.range = {.offset = asked, .length = std::min(piece_bytes, size - asked)};
+        request.if_match = etag;
+        asked = request.range.end();
+        return request;
+      },
+      stop_);
+  PutOptions options;
+  options.stop = stop_;
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, to.store->Write(to.prefix, options));
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> piece, reads.Next());
     if (!piece) break;
@@ -193,7 +194,7 @@ absl::StatusOr<PlacedIndex> IndexPlaces::BuildInCache(const ProgressFn& progress
                                         "the index can be kept neither beside the data nor in the cache folder (set "
                                         "MILLRACE_CACHE to a folder that can be written to)");
                       },
-                      progress)
+                      progress, stop_)
                       .status());
   return OpenCached();
 }
@@ -203,6 +204,7 @@ absl::StatusOr<PlacedIndex> IndexPlaces::PublishFromCache(PlacedIndex built) {
   ASSIGN_OR_RETURN(const Location cache, Cache());
   const Location from{.store = cache.store, .prefix = BuiltName()};
   const absl::StatusOr<ObjectInfo> published = Copy(from, built.index->file_bytes(), "", beside_);
+  if (absl::IsCancelled(published.status())) return published.status();
   if (!published.ok()) {
     // The data set can be used all the same, on this machine.
     Log(LogLevel::kInfo, "dataset",
@@ -219,6 +221,17 @@ absl::StatusOr<PlacedIndex> IndexPlaces::PublishFromCache(PlacedIndex built) {
   return built;
 }
 
+absl::StatusOr<FileLock> IndexPlaces::LockForBuilding() {
+  // A folder can be locked itself, which leaves no trace; of a bucket the index is built in the cache folder.
+  if (medium_ == Medium::kFile) return FileLock::OfFolder(data_.store->Uri(""), stop_);
+  if (medium_ == Medium::kMemory) return FileLock();
+  const absl::StatusOr<Location> cache = Cache();
+  if (!cache.ok()) return FileLock();
+  std::error_code ignored;  // what is wrong with the folder is said when something is written there
+  std::filesystem::create_directories(cache->store->Uri(""), ignored);
+  return FileLock::OfFile(cache->store->Uri(hash_ + ".lock"), stop_);
+}
+
 absl::StatusOr<PlacedIndex> IndexPlaces::Build(const ProgressFn& progress) {
   if (medium_ == Medium::kS3) {
     ASSIGN_OR_RETURN(PlacedIndex built, BuildInCache(progress));
@@ -230,7 +243,7 @@ absl::StatusOr<PlacedIndex> IndexPlaces::Build(const ProgressFn& progress) {
     in_cache = !out.ok();
     return out;
   };
-  const absl::Status status = BuildIndex(runtime_, data_, open_index, progress).status();
+  const absl::Status status = BuildIndex(runtime_, data_, open_index, progress, stop_).status();
   if (in_cache) {
     Log(LogLevel::kInfo, "dataset",
         fmt::format("the index is kept in the cache folder, not beside the data: {}", ToStd(status.message())));

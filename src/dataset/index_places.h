@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "base/status.h"
 #include "dataset/dataset.h"
+#include "dataset/file_lock.h"
 #include "dataset/index.h"
 #include "store/stores.h"
 
@@ -20,11 +22,17 @@ struct PlacedIndex {
 /// thread-safe.
 ///
 /// In the cache folder, `H.index` is one that was built for the data, where H hashes their URI and the S3 endpoint,
-/// and `H-E.index` a copy of the one beside the data, where E hashes its ETag. A new copy replaces the older ones.
+/// `H.lock` is locked by who builds it, and `H-E.index` a copy of the one beside the data, where E hashes its ETag. A
+/// new copy replaces the older ones.
 class IndexPlaces {
  public:
-  /// `cache_folder` as in OpenOptions. Touches nothing yet.
-  IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, std::string cache_folder);
+  /// `cache_folder` and `stop` as in OpenOptions. Touches nothing yet.
+  IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, std::string cache_folder,
+              std::stop_token stop = {});
+
+  /// Waits until no other process of this machine builds the index of these data, and keeps them from it. Where
+  /// nothing can be locked, several may build: that costs time, and all of them make the same.
+  absl::StatusOr<FileLock> LockForBuilding();
 
   /// The index beside the data, or in the cache folder; NotFound when there is none.
   absl::StatusOr<PlacedIndex> OpenBeside();
@@ -52,6 +60,7 @@ class IndexPlaces {
   const Location beside_;  // prefix = the whole key
   const std::string cache_folder_;
   const std::string hash_;
+  const std::stop_token stop_;
   Medium medium_ = Medium::kFile;
 };
 

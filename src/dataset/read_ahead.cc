@@ -20,11 +20,13 @@ uint64_t ReadAhead::PieceBytes(const MemoryBudget& memory) {
   return std::clamp(memory.limit() / 16, kMinPieceBytes, kMaxPieceBytes);
 }
 
-ReadAhead::ReadAhead(ObjectStore& store, MemoryBudget& memory, Source source)
+ReadAhead::ReadAhead(ObjectStore& store, MemoryBudget& memory, Source source, std::stop_token stop)
     : store_(store),
       memory_(memory),
       source_(std::move(source)),
-      window_bytes_(std::min(kMaxWindowBytes, memory.limit() / 2)) {}
+      window_bytes_(std::min(kMaxWindowBytes, memory.limit() / 2)),
+      owners_stop_(std::move(stop)),
+      on_stop_(owners_stop_, [this] { stop_.request_stop(); }) {}
 
 ReadAhead::~ReadAhead() {
   stop_.request_stop();
@@ -84,6 +86,8 @@ absl::Status ReadAhead::Fill() {
 }
 
 absl::StatusOr<std::optional<ReadAhead::Result>> ReadAhead::Next() {
+  // Also where reads end too soon to be cancelled, as those of files.
+  if (owners_stop_.stop_requested()) return absl::CancelledError("reading was interrupted");
   RETURN_IF_ERROR(Fill());
   if (slots_.empty()) return std::nullopt;
   std::unique_ptr<Slot> slot;
@@ -94,6 +98,7 @@ absl::StatusOr<std::optional<ReadAhead::Result>> ReadAhead::Next() {
     slots_.pop_front();
   }
   bytes_ahead_ -= slot->result.bytes.size();
+  if (owners_stop_.stop_requested()) return absl::CancelledError("reading was interrupted");
   RETURN_IF_ERROR(slot->status);
   return std::move(slot->result);
 }

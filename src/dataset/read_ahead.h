@@ -40,13 +40,14 @@ class ReadAhead {
     Reservation memory;
   };
 
-  ReadAhead(ObjectStore& store, MemoryBudget& memory, Source source);
+  ReadAhead(ObjectStore& store, MemoryBudget& memory, Source source, std::stop_token stop = {});
   ~ReadAhead();
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  /// Waits for the next range; nullopt after the last. Let go of the result before, or the budget may refuse the
-  /// next one: ResourceExhausted, with the figure that would do. After an error only destruction is allowed.
+  /// Waits for the next range; Cancelled soon after `stop` is requested; nullopt after the last. Let go of the result
+  /// before, or the budget may refuse the next one: ResourceExhausted, with the figure that would do. After an error
+  /// only destruction is allowed.
   absl::StatusOr<std::optional<Result>> Next();
 
   /// The largest range that scans should ask for: several fit into the bounds above.
@@ -69,7 +70,9 @@ class ReadAhead {
   std::optional<Request> refused_;  // waits for room
   bool exhausted_ = false;
   uint64_t bytes_ahead_ = 0;
-  std::stop_source stop_;
+  std::stop_source stop_;  // of the reads: requested by the owner's token, and at the end
+  const std::stop_token owners_stop_;
+  std::stop_callback<std::function<void()>> on_stop_;
 
   std::mutex mutex_;  // guards what callbacks touch: done and status of the slots
   std::condition_variable changed_;

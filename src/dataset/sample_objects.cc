@@ -79,7 +79,7 @@ absl::Status SampleObjects::ListAhead() {
     ListOptions options;
     options.prefix = data_.Key("");
     options.continuation = continuation_;
-    ASSIGN_OR_RETURN(ListPage page, ListBlocking(*data_.store, std::move(options)));
+    ASSIGN_OR_RETURN(ListPage page, ListBlocking(*data_.store, std::move(options), stop_));
     for (ObjectInfo& object : page.objects) RETURN_IF_ERROR(Take(std::move(object)));
     continuation_ = std::move(page.continuation);
     listed_all_ = continuation_.empty();
@@ -96,9 +96,9 @@ absl::StatusOr<std::optional<IndexedObject>> SampleObjects::Next() {
   return object;
 }
 
-absl::Status CheckObjects(const Location& data, const Index& index) {
+absl::Status CheckObjects(const Location& data, const Index& index, const std::stop_token& stop) {
   if (index.objects() > kMaxCheckedObjects) return absl::OkStatus();
-  SampleObjects stored(data);
+  SampleObjects stored(data, stop);
   IndexedObject expected;
   for (uint64_t i = 0; i < index.objects(); ++i) {
     RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &expected));

@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "dataset/index.h"
@@ -26,7 +28,8 @@ inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 /// thread-safe.
 class SampleObjects {
  public:
-  explicit SampleObjects(const Location& data) : data_(data) {}
+  /// Gives Cancelled soon after a stop is requested.
+  explicit SampleObjects(const Location& data, std::stop_token stop = {}) : data_(data), stop_(std::move(stop)) {}
 
   /// The next object, its key taken below the data set's URI; nullopt after the last. FailedPrecondition when the
   /// data set is not complete (kIncompleteName), or the store lists keys out of order.
@@ -43,6 +46,7 @@ class SampleObjects {
   absl::Status Take(ObjectInfo object);
 
   const Location data_;
+  const std::stop_token stop_;
   std::deque<IndexedObject> ahead_;
   std::string continuation_;
   std::string last_key_;
@@ -55,6 +59,6 @@ class SampleObjects {
 /// Compares the objects of an index with those of the store: FailedPrecondition for the first that was changed,
 /// added or removed. Does nothing for data sets of more than 10,000 objects, where listing takes too long to do on
 /// each opening; reads of them still notice changed objects by their ETags.
-absl::Status CheckObjects(const Location& data, const Index& index);
+absl::Status CheckObjects(const Location& data, const Index& index, const std::stop_token& stop = {});
 
 }  // namespace millrace

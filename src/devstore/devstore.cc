@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <system_error>
 
 #include "base/errno_status.h"
 #include "devstore/dir_storage.h"
@@ -44,7 +45,14 @@ absl::Status CheckOptions(const DevstoreOptions& options) {
 
 /// A new folder with the authority's certificate.
 absl::StatusOr<std::string> WriteCaFile(const std::string& pem) {
-  std::string folder = (std::filesystem::temp_directory_path() / "millrace-devstore-XXXXXX").string();
+  std::error_code error;
+  const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
+  if (error) {
+    return absl::InternalError(
+        fmt::format("cannot make a folder for the CA file: no folder for temporary files ({}); set TMPDIR to one",
+                    error.message()));
+  }
+  std::string folder = (temporary / "millrace-devstore-XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) return ErrnoStatus(errno, folder, "making a folder for the CA file");
   const std::string path = folder + "/ca.pem";
   RETURN_IF_ERROR(WriteTextFile(path, pem));

@@ -40,7 +40,8 @@ struct DevstoreOptions {
 /// from Start until it is destroyed, which closes all connections. Thread-safe.
 class Devstore {
  public:
-  /// InvalidArgument for options that make no sense, AlreadyExists when the port is in use.
+  /// InvalidArgument for options that make no sense, NotFound when the root is no folder, AlreadyExists when the port
+  /// is in use.
   static absl::StatusOr<std::unique_ptr<Devstore>> Start(DevstoreOptions options);
   ~Devstore();
   Devstore(const Devstore&) = delete;

@@ -121,7 +121,7 @@ TEST(Devstore, RefusesOptionsThatMakeNoSense) {
     return Devstore::Start(options).status().code();
   };
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-  EXPECT_EQ(code([](DevstoreOptions& o) { o.root = "/nonexistent/folder"; }), kInvalid);
+  EXPECT_EQ(code([](DevstoreOptions& o) { o.root = "/nonexistent/folder"; }), absl::StatusCode::kNotFound);
   EXPECT_EQ(code([](DevstoreOptions& o) { o.faults = {"GET"}; }), kInvalid);
   EXPECT_EQ(code([](DevstoreOptions& o) { o.latency.first_byte_ms = -1; }), kInvalid);
   EXPECT_EQ(code([](DevstoreOptions& o) { o.latency.tail_fraction = 1.5; }), kInvalid);

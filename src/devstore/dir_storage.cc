@@ -410,7 +410,7 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenDirStorage(const std::string& root)
   std::error_code error;
   const fs::path canonical = fs::canonical(root, error);
   if (error || !fs::is_directory(canonical, error)) {
-    return absl::InvalidArgumentError(
+    return absl::NotFoundError(
         fmt::format("{} is not a folder; make it first, or use mem: for objects in memory", root));
   }
   auto storage = std::make_unique<DirStorage>(canonical.string());

@@ -140,9 +140,9 @@ TEST_F(DirStorageTest, AFileAndAFolderOfOneNameGoTogether) {
 }
 
 TEST_F(DirStorageTest, SaysWhatIsWrongWithTheRoot) {
-  EXPECT_EQ(OpenDirStorage(folder_.path() + "/none").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenDirStorage(folder_.path() + "/none").status().code(), absl::StatusCode::kNotFound);
   WriteFile("file", "");
-  EXPECT_EQ(OpenDirStorage(folder_.path() + "/file").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenDirStorage(folder_.path() + "/file").status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(DirStorageTest, DamagedRecordsAreAsGoodAsNone) {

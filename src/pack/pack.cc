@@ -46,31 +46,33 @@ absl::StatusOr<std::vector<std::string>> OldShards(const Location& destination, 
   return shards;
 }
 
-absl::Status CheckApart(const Dataset& source, const Location& destination) {
-  const std::string from = source.store().Uri(source.StoreKey(""));
+}  // namespace
+
+absl::Status CheckApart(const Location& source, const Location& destination) {
+  const std::string from = source.store->Uri(source.Key(""));
   const std::string to = destination.store->Uri(destination.Key(""));
   if (!to.starts_with(from) && !from.starts_with(to)) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format("cannot pack {} into {}: one lies within the other", from, to));
 }
 
-}  // namespace
-
 absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source,
                                 std::string_view destination_uri, const PackOptions& options) {
   if (options.shard_bytes == 0) return absl::InvalidArgumentError("the size of a shard must be positive");
   ASSIGN_OR_RETURN(const Location destination, stores.Open(destination_uri));
-  RETURN_IF_ERROR(CheckApart(source, destination));
+  RETURN_IF_ERROR(CheckApart({&source.store(), source.StoreKey("")}, destination));
   ASSIGN_OR_RETURN(const std::vector<std::string> old_shards, OldShards(destination, options.force));
   ObjectStore& store = *destination.store;
 
   const std::string marker = destination.Key(kIncompleteName);
   RETURN_IF_ERROR(PutBlocking(store, marker, AsBytes("millrace pack\n")).status());
   RETURN_IF_ERROR(DeleteBlocking(store, destination.Key(kIndexName)));
-  ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> index, store.Write(destination.Key(kIndexName), {}));
-  ShardWriter shards(destination, options.shard_bytes, std::move(index));
+  PutOptions put;
+  put.stop = options.stop;
+  ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> index, store.Write(destination.Key(kIndexName), put));
+  ShardWriter shards(destination, options.shard_bytes, std::move(index), options.stop);
   ProgressMeter progress(options.progress);
   uint64_t done = 0;
-  SampleReader samples(runtime, source);
+  SampleReader samples(runtime, source, options.stop);
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<SampleReader::Part> part, samples.Next());
     if (!part) break;

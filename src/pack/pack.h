@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,7 @@ struct PackOptions {
   uint64_t shard_bytes = 256 << 20;  // a shard ends before it gets larger, unless one sample is
   bool force = false;                // replace shards that are there already
   ProgressFn progress;               // bytes of samples
+  std::stop_token stop;              // when requested, packing ends soon with Cancelled
 };
 
 struct PackReport {
@@ -23,6 +25,9 @@ struct PackReport {
   uint64_t shard_bytes = 0;  // of all shards together
   uint64_t index_bytes = 0;
 };
+
+/// InvalidArgument when one of the two places lies within the other.
+absl::Status CheckApart(const Location& source, const Location& destination);
 
 /// Writes a data set as WebDataset tar shards `destination`/shard-000000.tar and so on, in index order, with their
 /// index. Keys, fields and bytes stay the same (the class folder of raw objects becomes the member `cls`), so the

@@ -9,10 +9,11 @@
 
 namespace millrace {
 
-SampleReader::SampleReader(Runtime& runtime, const Dataset& dataset)
+SampleReader::SampleReader(Runtime& runtime, const Dataset& dataset, std::stop_token stop)
     : dataset_(dataset),
       piece_bytes_(ReadAhead::PieceBytes(runtime.memory())),
-      reads_(dataset.store(), runtime.memory(), [this] { return NextRequest(); }) {}
+      reads_(
+          dataset.store(), runtime.memory(), [this] { return NextRequest(); }, std::move(stop)) {}
 
 absl::StatusOr<std::optional<ReadAhead::Request>> SampleReader::NextRequest() {
   const Index& index = dataset_.index();

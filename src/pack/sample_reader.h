@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "base/bytes.h"
@@ -18,7 +19,8 @@ namespace millrace {
 /// thread-safe; the data set must outlive it.
 class SampleReader {
  public:
-  SampleReader(Runtime& runtime, const Dataset& dataset);
+  /// Gives Cancelled soon after a stop is requested.
+  SampleReader(Runtime& runtime, const Dataset& dataset, std::stop_token stop = {});
 
   /// A sample, or a part of a large one. Valid until the next call.
   struct Part {

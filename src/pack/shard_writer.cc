@@ -20,8 +20,12 @@ std::string MemberName(std::string_view key, std::string_view field) {
 
 }  // namespace
 
-ShardWriter::ShardWriter(const Location& destination, uint64_t shard_bytes, std::unique_ptr<ObjectWriter> index)
-    : destination_(destination), shard_limit_(shard_bytes), index_(DataKind::kTar, std::move(index)) {}
+ShardWriter::ShardWriter(const Location& destination, uint64_t shard_bytes, std::unique_ptr<ObjectWriter> index,
+                         std::stop_token stop)
+    : destination_(destination),
+      shard_limit_(shard_bytes),
+      index_(DataKind::kTar, std::move(index)),
+      stop_(std::move(stop)) {}
 
 std::string ShardWriter::ShardName(uint64_t number) {
   return fmt::format("shard-{:06}.tar", number);
@@ -104,6 +108,7 @@ absl::Status ShardWriter::OpenShard() {
   }
   PutOptions options;
   options.content_type = "application/x-tar";
+  options.stop = stop_;
   ASSIGN_OR_RETURN(out_, destination_.store->Write(destination_.Key(ShardName(shards_)), std::move(options)));
   shard_offset_ = 0;
   return absl::OkStatus();

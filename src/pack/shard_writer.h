@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ namespace millrace {
 /// complete.
 class ShardWriter {
  public:
-  ShardWriter(const Location& destination, uint64_t shard_bytes, std::unique_ptr<ObjectWriter> index);
+  ShardWriter(const Location& destination, uint64_t shard_bytes, std::unique_ptr<ObjectWriter> index,
+              std::stop_token stop = {});
 
   /// The bytes of a sample's span from `offset` on, in order; `last` ends it. InvalidArgument when the sample has
   /// the key of the one before it: they would become one.
@@ -48,6 +50,7 @@ class ShardWriter {
   const Location destination_;
   const uint64_t shard_limit_;
   IndexWriter index_;
+  const std::stop_token stop_;
 
   std::unique_ptr<ObjectWriter> out_;  // of the open shard
   std::string buffer_;

@@ -212,8 +212,10 @@ void S3Client::Head(std::string bucket, std::string key, HeadCallback done) {
 }
 
 void S3Client::Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done) {
+  std::stop_token stop = options.stop;
   impl_->Start(std::make_unique<PutExchange>(impl_->context(), std::move(bucket), std::move(key), std::nullopt, body,
-                                             std::move(options), std::move(done)));
+                                             std::move(options), std::move(done)),
+               nullptr, std::move(stop));
 }
 
 void S3Client::Delete(std::string bucket, std::string key, DoneCallback done) {
@@ -228,15 +230,18 @@ void S3Client::List(std::string bucket, ListOptions options, ListCallback done) 
 
 void S3Client::CreateMultipart(std::string bucket, std::string key, PutOptions options,
                                absl::AnyInvocable<void(absl::StatusOr<std::string>)> done) {
+  std::stop_token stop = options.stop;
   impl_->Start(std::make_unique<CreateMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                                         std::move(options), std::move(done)));
+                                                         std::move(options), std::move(done)),
+               nullptr, std::move(stop));
 }
 
 void S3Client::UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
-                          PutCallback done) {
+                          PutCallback done, std::stop_token stop) {
   impl_->Start(std::make_unique<PutExchange>(impl_->context(), std::move(bucket), std::move(key),
                                              PutExchange::Part{std::move(upload_id), number}, body, PutOptions{},
-                                             std::move(done)));
+                                             std::move(done)),
+               nullptr, std::move(stop));
 }
 
 void S3Client::CompleteMultipart(std::string bucket, std::string key, std::string upload_id,

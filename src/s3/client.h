@@ -46,7 +46,8 @@ class S3Client {
   void CreateMultipart(std::string bucket, std::string key, PutOptions options,
                        absl::AnyInvocable<void(absl::StatusOr<std::string>)> done);  // the upload id
   void UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
-                  PutCallback done);  // part numbers start at 1; the result's etag names the part
+                  PutCallback done,  // part numbers start at 1; the result's etag names the part
+                  std::stop_token stop = {});
   /// With `only_if_absent` it sends If-None-Match: * (AlreadyExists when there is an object of that key).
   void CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
                          std::vector<std::string> part_etags, PutCallback done, bool only_if_absent = false);

@@ -50,6 +50,7 @@ struct GetResult {
 struct PutOptions {
   std::string content_type;
   bool only_if_absent = false;  // AlreadyExists when there is an object of that key
+  std::stop_token stop;         // when requested, the callback, or a call of a writer that waits, gets Cancelled soon
 };
 
 struct ListOptions {

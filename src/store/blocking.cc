@@ -2,11 +2,43 @@
 
 #include <fmt/format.h>
 
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
 #include <utility>
 
 #include "store/completion.h"
 
 namespace millrace {
+
+namespace {
+
+// The result of a call, for one who may stop waiting for it. Shared by the two.
+template <typename T>
+class Awaited {
+ public:
+  static auto Callback(std::shared_ptr<Awaited> self) {
+    return [self = std::move(self)](absl::StatusOr<T> result) {
+      std::lock_guard lock(self->mutex_);
+      self->result_ = std::move(result);
+      self->came_.notify_all();
+    };
+  }
+
+  absl::StatusOr<T> Wait(std::stop_token stop, std::string_view uri) {
+    std::unique_lock lock(mutex_);
+    if (came_.wait(lock, std::move(stop), [this] { return result_.has_value(); })) return *std::move(result_);
+    return absl::CancelledError(fmt::format("{}: interrupted", uri));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any came_;
+  std::optional<absl::StatusOr<T>> result_;
+};
+
+}  // namespace
 
 absl::StatusOr<GetResult> GetBlocking(ObjectStore& store, std::string key, MutableByteSpan into, GetOptions options) {
   Completion<absl::StatusOr<GetResult>> completion;
@@ -14,10 +46,11 @@ absl::StatusOr<GetResult> GetBlocking(ObjectStore& store, std::string key, Mutab
   return completion.Wait();
 }
 
-absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key) {
-  Completion<absl::StatusOr<ObjectInfo>> completion;
-  store.Head(std::move(key), completion.Callback());
-  return completion.Wait();
+absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key, std::stop_token stop) {
+  const auto awaited = std::make_shared<Awaited<ObjectInfo>>();
+  const std::string uri = store.Uri(key);
+  store.Head(std::move(key), Awaited<ObjectInfo>::Callback(awaited));
+  return awaited->Wait(std::move(stop), uri);
 }
 
 absl::StatusOr<ObjectInfo> PutBlocking(ObjectStore& store, std::string key, ByteSpan body, PutOptions options) {
@@ -32,10 +65,11 @@ absl::Status DeleteBlocking(ObjectStore& store, std::string key) {
   return completion.Wait();
 }
 
-absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options) {
-  Completion<absl::StatusOr<ListPage>> completion;
-  store.List(std::move(options), completion.Callback());
-  return completion.Wait();
+absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, std::stop_token stop) {
+  const auto awaited = std::make_shared<Awaited<ListPage>>();
+  const std::string uri = store.Uri(options.prefix);
+  store.List(std::move(options), Awaited<ListPage>::Callback(awaited));
+  return awaited->Wait(std::move(stop), uri);
 }
 
 absl::StatusOr<std::string> ReadAll(ObjectStore& store, std::string key, uint64_t max_bytes) {

@@ -1,20 +1,22 @@
 #pragma once
 
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "store/object_store.h"
 
-/// Blocking twins of ObjectStore's calls, for programs and set-up code. Never call them on a thread of a store.
+/// Blocking twins of ObjectStore's calls, for programs and set-up code. Never call them on a thread of a store. Those
+/// that take a token return Cancelled when it asks them to, and leave the call to end by itself.
 
 namespace millrace {
 
 absl::StatusOr<GetResult> GetBlocking(ObjectStore& store, std::string key, MutableByteSpan into, GetOptions options);
-absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key);
+absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key, std::stop_token stop = {});
 absl::StatusOr<ObjectInfo> PutBlocking(ObjectStore& store, std::string key, ByteSpan body, PutOptions options = {});
 absl::Status DeleteBlocking(ObjectStore& store, std::string key);
-absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options);
+absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, std::stop_token stop = {});
 
 /// The whole object, pinned to one version. ResourceExhausted above `max_bytes`.
 absl::StatusOr<std::string> ReadAll(ObjectStore& store, std::string key, uint64_t max_bytes);

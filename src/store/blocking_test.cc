@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <stop_token>
+#include <thread>
+
 #include "store/memory_store.h"
 
 namespace millrace {
@@ -61,6 +64,33 @@ class StuckStore final : public ObjectStore {
  private:
   RequestCounters counters_;
 };
+
+// Where nothing is ever answered.
+class SilentStore final : public ObjectStore {
+ public:
+  std::string Uri(std::string_view key) const override { return fmt::format("silent://{}", key); }
+  void Get(std::string, MutableByteSpan, GetOptions, GetCallback) override {}
+  void Head(std::string, HeadCallback) override {}
+  void Put(std::string, ByteSpan, PutOptions, PutCallback) override {}
+  void Delete(std::string, DoneCallback) override {}
+  void List(ListOptions, ListCallback) override {}
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string, PutOptions) override {
+    return absl::UnknownError("unused");
+  }
+  const RequestCounters& counters() const override { return counters_; }
+
+ private:
+  RequestCounters counters_;
+};
+
+TEST(Blocking, AStopEndsTheWait) {
+  SilentStore store;
+  std::stop_source stop;
+  std::jthread stopping([&] { stop.request_stop(); });
+  EXPECT_TRUE(absl::IsCancelled(HeadBlocking(store, "k", stop.get_token()).status()));
+  EXPECT_EQ(ListBlocking(store, {.prefix = "p"}, stop.get_token()).status().ToString(),
+            "CANCELLED: silent://p: interrupted");
+}
 
 TEST(ForEachPage, NoticesAListingThatDoesNotAdvance) {
   StuckStore store;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <future>
 #include <utility>
 
@@ -13,6 +14,9 @@ class Completion {
   auto Callback() {
     return [promise = std::move(promise_)](Result result) mutable { promise.set_value(std::move(result)); };
   }
+
+  /// Whether the callback has run, or does so within `limit`.
+  bool WaitFor(std::chrono::milliseconds limit) { return future_.wait_for(limit) == std::future_status::ready; }
 
   /// Blocks until the callback has run. Call it once, after Callback().
   Result Wait() { return future_.get(); }

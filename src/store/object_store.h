@@ -34,6 +34,9 @@ class ObjectStore {
   /// "s3://bucket/key", "/folder/key", "mem://name/key": for messages and reports.
   virtual std::string Uri(std::string_view key) const = 0;
 
+  /// What tells this store from others of the same URI: of a bucket the endpoint, else "".
+  virtual std::string Identity() const { return {}; }
+
   /// Reads options.range into `into` (of just that length). OutOfRange when the object ends before the range does,
   /// FailedPrecondition when it does not have the ETag `if_match`, DataLoss when a checksum keeps failing.
   /// An empty range of an existing object succeeds.

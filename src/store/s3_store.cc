@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-S3Store::S3Store(EventLoops& loops, S3Client& client, std::string bucket)
-    : loops_(loops), client_(client), bucket_(std::move(bucket)) {}
+S3Store::S3Store(EventLoops& loops, S3Client& client, std::string bucket, std::string endpoint)
+    : loops_(loops), client_(client), bucket_(std::move(bucket)), endpoint_(std::move(endpoint)) {}
 
 S3Store::~S3Store() {
   std::unique_lock lock(mutex_);

@@ -17,10 +17,12 @@ namespace millrace {
 /// first.
 class S3Store final : public ObjectStore {
  public:
-  S3Store(EventLoops& loops, S3Client& client, std::string bucket);
+  /// `endpoint` is the URL under which the client reaches S3; "" for AWS.
+  S3Store(EventLoops& loops, S3Client& client, std::string bucket, std::string endpoint = {});
   ~S3Store() override;
 
   std::string Uri(std::string_view key) const override;
+  std::string Identity() const override { return endpoint_; }
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
   void Head(std::string key, HeadCallback done) override;
   void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override;
@@ -38,6 +40,7 @@ class S3Store final : public ObjectStore {
   EventLoops& loops_;
   S3Client& client_;
   const std::string bucket_;
+  const std::string endpoint_;
   std::mutex mutex_;
   std::condition_variable idle_;
   uint64_t in_flight_ = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +19,8 @@ constexpr uint64_t kFirstPart = 8 << 20;
 constexpr uint64_t kLargestPart = 1 << 30;
 constexpr int kPartsPerSize = 1000;
 constexpr uint64_t kBytesInFlight = 32 << 20;
+// Who gives up, often because the store is gone, is not to wait for it.
+constexpr std::chrono::seconds kAbortLimit{5};
 
 }  // namespace
 
@@ -30,9 +33,13 @@ int PartsInFlight(uint64_t part_size) {
 }
 
 S3Writer::S3Writer(S3Client& client, std::string bucket, std::string key, PutOptions options)
-    : client_(client), bucket_(std::move(bucket)), key_(std::move(key)), options_(std::move(options)) {}
+    : client_(client), bucket_(std::move(bucket)), key_(std::move(key)), options_(std::move(options)) {
+  if (options_.stop.stop_possible()) on_stop_.emplace(options_.stop, [this] { stop_.request_stop(); });
+}
 
 S3Writer::~S3Writer() {
+  // No part may arrive after the abort: it would stay.
+  stop_.request_stop();
   {
     std::unique_lock lock(mutex_);
     landed_.wait(lock, [this] { return in_flight_ == 0; });
@@ -40,7 +47,9 @@ S3Writer::~S3Writer() {
   if (upload_id_.empty()) return;
   Completion<absl::Status> aborted;
   client_.AbortMultipart(bucket_, key_, upload_id_, aborted.Callback());
-  const absl::Status status = aborted.Wait();
+  // Beyond the limit it goes on for as long as the client lives.
+  const absl::Status status =
+      aborted.WaitFor(kAbortLimit) ? aborted.Wait() : absl::UnavailableError("the store does not answer in time");
   if (status.ok() || absl::IsNotFound(status)) return;
   Log(LogLevel::kWarning, "store",
       fmt::format("{}: the parts of an unfinished upload stay in the bucket until it is aborted: {}", Uri(),
@@ -118,18 +127,20 @@ absl::Status S3Writer::StartPart() {
     ++in_flight_;
   }
   const ByteSpan body = part_.span().first(filled_);
-  client_.UploadPart(bucket_, key_, upload_id_, static_cast<int>(index) + 1, body,
-                     [this, index, part = std::move(part_)](absl::StatusOr<ObjectInfo> result) mutable {
-                       std::lock_guard lock(mutex_);
-                       if (result.ok()) {
-                         etags_[index] = std::move(result->etag);
-                       } else if (status_.ok()) {
-                         status_ = result.status();
-                       }
-                       spare_.push_back(std::move(part));
-                       --in_flight_;
-                       landed_.notify_all();  // under the lock: the waiting destructor may free it right after
-                     });
+  client_.UploadPart(
+      bucket_, key_, upload_id_, static_cast<int>(index) + 1, body,
+      [this, index, part = std::move(part_)](absl::StatusOr<ObjectInfo> result) mutable {
+        std::lock_guard lock(mutex_);
+        if (result.ok()) {
+          etags_[index] = std::move(result->etag);
+        } else if (status_.ok()) {
+          status_ = result.status();
+        }
+        spare_.push_back(std::move(part));
+        --in_flight_;
+        landed_.notify_all();  // under the lock: the waiting destructor may free it right after
+      },
+      stop_.get_token());
   part_ = Buffer();
   filled_ = 0;
   return absl::OkStatus();

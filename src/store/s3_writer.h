@@ -1,7 +1,10 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -22,7 +25,8 @@ uint64_t PartSize(int number);
 int PartsInFlight(uint64_t part_size);
 
 /// Writes an object of any length: up to 8 MiB by one PUT, beyond by a multipart upload that is aborted unless
-/// committed. Holds at most five parts of 8 MiB, or three of a larger size (from 8 GiB on).
+/// committed. Its end cancels what is under way and waits a few seconds for the abort. Holds at most five parts of 8
+/// MiB, or three of a larger size (from 8 GiB on).
 class S3Writer final : public ObjectWriter {
  public:
   S3Writer(S3Client& client, std::string bucket, std::string key, PutOptions options);
@@ -50,6 +54,9 @@ class S3Writer final : public ObjectWriter {
   size_t filled_ = 0;
   uint64_t written_ = 0;
   std::string upload_id_;  // empty: no upload to be completed or aborted
+
+  std::stop_source stop_;  // of the parts
+  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
 
   std::mutex mutex_;
   std::condition_variable landed_;

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <stop_token>
+#include <thread>
 
 #include "devstore/devstore.h"
 #include "store/blocking.h"
@@ -43,10 +46,11 @@ TEST(PartsInFlight, AreAtLeastTwoAndAtMostFour) {
   EXPECT_EQ(PartsInFlight(1024 * kMiB), 2);
 }
 
-/// A bucket of a devstore with a rule that makes some requests fail, and a client that does not try again.
+/// A bucket of a devstore with a rule that makes some requests fail, and a client that does not try again, unless told
+/// to.
 class FailingBucket {
  public:
-  explicit FailingBucket(std::vector<std::string> faults) {
+  explicit FailingBucket(std::vector<std::string> faults, int attempts = 1) {
     DevstoreOptions options;
     options.buckets = {"bkt"};
     options.faults = std::move(faults);
@@ -56,7 +60,7 @@ class FailingBucket {
     S3Config config;
     config.endpoint_url = server_->url();
     config.credentials = {options.access_key, options.secret_key, ""};
-    config.max_attempts = 1;
+    config.max_attempts = attempts;
     client_ = std::make_unique<S3Client>(runtime_, config);
     store_ = std::make_unique<S3Store>(runtime_.loops(), *client_, "bkt");
   }
@@ -112,6 +116,65 @@ TEST(S3Writer, EveryStepMayFailAndLeavesNothing) {
     EXPECT_EQ(HeadBlocking(bucket.store(), "k").status().code(), absl::StatusCode::kNotFound) << step.fault;
     EXPECT_EQ(bucket.Answers("DELETE", 204), step.aborts) << step.fault;
   }
+}
+
+// How long a writer with parts under way, which was not committed, takes to end.
+double SecondsToAbandon(ObjectStore& store) {
+  const std::string piece(10 << 20, 'x');
+  auto writer = store.Write("k", {});
+  EXPECT_TRUE(writer.ok() && (*writer)->Append(AsBytes(piece)).ok() && (*writer)->Append(AsBytes(piece)).ok());
+  const auto begin = std::chrono::steady_clock::now();
+  writer->reset();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+TEST(S3Writer, AnAbandonedOneDoesNotWaitForPartsThatAreTriedAgain) {
+  FailingBucket bucket({"PUT bkt/k retry-after=20"}, 10);
+  EXPECT_LT(SecondsToAbandon(bucket.store()), 10);
+  EXPECT_EQ(bucket.Answers("DELETE", 204), 1u);
+}
+
+TEST(S3Writer, AnAbandonedOneDoesNotWaitForPartsWithoutAnAnswer) {
+  FailingBucket bucket({"PUT bkt/k delay-ms=60000"}, 10);
+  EXPECT_LT(SecondsToAbandon(bucket.store()), 10);
+  EXPECT_EQ(bucket.Answers("DELETE", 204), 1u);
+}
+
+TEST(S3Writer, TheAbortHasADeadline) {
+  FailingBucket bucket({"PUT bkt/k status=403", "DELETE bkt/k retry-after=20"}, 10);
+  EXPECT_LT(SecondsToAbandon(bucket.store()), 15);
+}
+
+TEST(S3Writer, AStopEndsTheCallThatWaits) {
+  for (const char* fault : {"PUT bkt/k retry-after=20", "POST bkt/k retry-after=20"}) {
+    FailingBucket bucket({fault}, 10);
+    std::stop_source stop;
+    PutOptions options;
+    options.stop = stop.get_token();
+    absl::Status status;
+    std::thread writing([&] {
+      const std::string piece(3 << 20, 'x');
+      auto writer = bucket.store().Write("k", options);
+      for (int i = 0; i < 30 && status.ok(); ++i) status = (*writer)->Append(AsBytes(piece));
+    });
+    while (bucket.Answers(std::string(fault, std::string_view(fault).find(' '))) == 0) std::this_thread::yield();
+    const auto begin = std::chrono::steady_clock::now();
+    stop.request_stop();
+    writing.join();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10)) << fault;
+    EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  }
+}
+
+TEST(S3Writer, AStopEndsTheCommitOfASmallObject) {
+  FailingBucket bucket({"PUT bkt/k retry-after=20"}, 10);
+  std::stop_source stop;
+  PutOptions options;
+  options.stop = stop.get_token();
+  auto writer = bucket.store().Write("k", options);
+  ASSERT_TRUE((*writer)->Append(AsBytes("x")).ok());
+  stop.request_stop();
+  EXPECT_TRUE(absl::IsCancelled((*writer)->Commit().status()));
 }
 
 TEST(S3Writer, SmallObjectsAreOnePut) {

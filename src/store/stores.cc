@@ -64,9 +64,10 @@ absl::StatusOr<ObjectStore*> Stores::FindBucket(const std::string& bucket) {
   return Find("s3://" + bucket, [&]() -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
     if (client_ == nullptr) {
       ASSIGN_OR_RETURN(S3Config config, LoadS3Config());
+      endpoint_ = config.endpoint_url;
       client_ = std::make_unique<S3Client>(runtime_, std::move(config));
     }
-    return std::make_unique<S3Store>(runtime_.loops(), *client_, bucket);
+    return std::make_unique<S3Store>(runtime_.loops(), *client_, bucket, endpoint_);
   });
 }
 
@@ -93,19 +94,12 @@ absl::StatusOr<Location> Stores::Open(std::string_view uri) {
 }
 
 absl::StatusOr<Location> Stores::OpenObject(std::string_view uri) {
-  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
-  if (parsed.scheme != ParsedUri::Scheme::kFile) {
-    if (!parsed.path.empty()) return Open(uri);
-    return absl::InvalidArgumentError(fmt::format("'{}': names no object; append '/' and its key", uri));
-  }
+  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseObjectUri(uri));
+  if (parsed.scheme != ParsedUri::Scheme::kFile) return Open(uri);
   const std::filesystem::path path(parsed.path);
-  const std::string name = path.filename().string();
-  if (name.empty() || name == "." || name == "..") {
-    return absl::InvalidArgumentError(fmt::format("'{}': is a folder; a file is needed here", uri));
-  }
   Location location;
   ASSIGN_OR_RETURN(location.store, FindFolder(path.has_parent_path() ? path.parent_path().string() : "."));
-  location.prefix = name;
+  location.prefix = path.filename().string();
   return location;
 }
 

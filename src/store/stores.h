@@ -49,6 +49,7 @@ class Stores {
   Runtime& runtime_;
   std::mutex mutex_;
   std::unique_ptr<S3Client> client_;  // of all buckets; made when the first is opened
+  std::string endpoint_;              // of it
   std::map<std::string, std::unique_ptr<ObjectStore>, std::less<>> stores_;
 };
 

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "store/blocking.h"
 #include "store/testing/temp_folder.h"
@@ -76,6 +78,23 @@ TEST_F(StoresTest, MemoryIsSharedByName) {
   EXPECT_EQ(*ReadAll(*two->store, two->prefix, 10), "x");
   EXPECT_NE(stores_.Open("mem://other")->store, one->store);
   EXPECT_EQ(one->store->Uri("k"), "mem://m/k");
+}
+
+// Two stores of one URI are told apart by it, also where a profile says which endpoint is meant.
+TEST_F(StoresTest, ABucketIsIdentifiedByItsEndpoint) {
+  const std::string config = folder_ / "config";
+  std::ofstream(config) << "[default]\nendpoint_url = http://127.0.0.1:9\n"
+                        << "[profile other]\nendpoint_url = http://127.0.0.1:10\n";
+  for (const char* name : {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"}) unsetenv(name);
+  setenv("AWS_CONFIG_FILE", config.c_str(), 1);
+  setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
+  unsetenv("AWS_PROFILE");
+  EXPECT_EQ(stores_.Open("s3://bkt/x")->store->Identity(), "http://127.0.0.1:9");
+  setenv("AWS_PROFILE", "other", 1);
+  Stores other(runtime_);
+  EXPECT_EQ(other.Open("s3://bkt/x")->store->Identity(), "http://127.0.0.1:10");
+  for (const char* name : {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_PROFILE"}) unsetenv(name);
+  EXPECT_EQ(stores_.Open(folder_ / "x")->store->Identity(), "");
 }
 
 TEST_F(StoresTest, RefusesUnknownSchemes) {

@@ -65,4 +65,16 @@ absl::StatusOr<ParsedUri> ParseUri(std::string_view uri) {
                    std::string(rest.substr(std::min(slash + 1, rest.size())))};
 }
 
+absl::StatusOr<ParsedUri> ParseObjectUri(std::string_view uri) {
+  ASSIGN_OR_RETURN(ParsedUri parsed, ParseUri(uri));
+  if (parsed.scheme != ParsedUri::Scheme::kFile) {
+    if (!parsed.path.empty()) return parsed;
+    return absl::InvalidArgumentError(fmt::format("'{}': names no object; append '/' and its key", uri));
+  }
+  const std::string_view path = parsed.path;
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  if (!name.empty() && name != "." && name != "..") return parsed;
+  return absl::InvalidArgumentError(fmt::format("'{}': is a folder; a file is needed here", uri));
+}
+
 }  // namespace millrace

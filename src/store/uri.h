@@ -21,4 +21,8 @@ struct ParsedUri {
 /// instead, for other schemes and broken forms. No I/O.
 absl::StatusOr<ParsedUri> ParseUri(std::string_view uri);
 
+/// The same for the URI of one object: InvalidArgument, too, for that of a bucket or, as far as its form tells, of a
+/// folder.
+absl::StatusOr<ParsedUri> ParseObjectUri(std::string_view uri);
+
 }  // namespace millrace

@@ -143,6 +143,16 @@ class TestStalls:
             report = sandbox.feed("s3://b/raw", shuffle=policy, env=server.env())
             assert 0 <= sum(report["stalls"].values()) <= report["seconds"] + 0.05
 
+    def test_causes_sum_to_the_time_where_there_is_nothing_but_waiting(
+        self, photos: Photos, sandbox: Sandbox, server: Server
+    ) -> None:
+        with devstore(sandbox, photos.root, faults=("GET b/raw/*.jpg delay-ms=1500",)) as slow:
+            for policy in ("none", "global"):
+                report = sandbox.feed("s3://b/raw", shuffle=policy, env=slow.env(), stop_after=100)
+                waited = sum(report["stalls"].values())
+                assert report["seconds"] > 1.5, report
+                assert 0.9 * report["seconds"] - 0.1 <= waited <= report["seconds"] + 0.05, report
+
     def test_slow_decoding_is_named(self, large: Path, sandbox: Sandbox) -> None:
         report = sandbox.feed(large, threads=1, size=600, batch=16)
         assert cause(report["bottleneck"]) == "decode", report

@@ -166,3 +166,10 @@ def test_progress_goes_to_stderr_when_asked_for(tmp_path: pathlib.Path, capfd: p
     (tmp_path / "c" / "x.png").write_bytes(png(make_pixels(0)))
     millrace.Dataset(tmp_path)
     assert capfd.readouterr().err == ""  # not a terminal
+    (tmp_path / ".millrace" / "index").unlink()
+    millrace.Dataset(tmp_path, progress=False)
+    assert capfd.readouterr().err == ""
+    (tmp_path / ".millrace" / "index").unlink()
+    millrace.Dataset(tmp_path, progress=True)
+    shown = capfd.readouterr()
+    assert shown.err.startswith(f"\rindexing {tmp_path}: ") and shown.err.endswith(" \r") and shown.out == ""

@@ -125,9 +125,10 @@ def test_objects_that_changed_after_indexing(tmp_path: pathlib.Path) -> None:
     samples = write_raw(tmp_path, 6)
     millrace.Dataset(samples.uri)
     (tmp_path / "cat" / "0000.png").write_bytes(png(make_pixels(77, 30, 30)))
-    with pytest.raises(millrace.Error, match="(?s)0000.png|millrace index"):
+    with pytest.raises(millrace.Error, match="0000.png") as caught:
         loader = millrace.Loader(samples.uri, batch_size=6, epochs=1, **AT_SIZE)
         list(loader)
+    assert "millrace index" in str(caught.value)
 
 
 @pytest.mark.parametrize(

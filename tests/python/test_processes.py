@@ -224,6 +224,8 @@ import io, sys, millrace
 sys.stderr = io.StringIO()
 dataset = millrace.Dataset(sys.argv[1], progress=True)
 shown = sys.stderr.getvalue()
-print(len(dataset), shown == "" or (shown.startswith("\\rindexing ") and shown.endswith("\\r")))
+print(len(dataset), shown.startswith(f"\\rindexing {sys.argv[1]}: "), ", 100 %" in shown, shown.endswith(" \\r"))
+millrace.Dataset(sys.argv[1], progress=True)  # there is an index now
+print(sys.stderr.getvalue() == shown)
 """
-    assert check_script(script, str(tmp_path)) == "50 True\n"
+    assert check_script(script, str(tmp_path)) == "50 True True True\nTrue\n"

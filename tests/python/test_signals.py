@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import shutil
 from collections.abc import Iterator
 
@@ -57,6 +58,31 @@ def test_ctrl_c_that_nobody_catches_ends_the_program(stalled: dict[str, str]) ->
     result = run_script(PRELUDE + "interrupt_in(0.3)\nfor batch in loader: pass", timeout=50, **stalled)
     assert result.returncode == -2, result.stderr  # Python dies by SIGINT, as a shell expects
     assert result.stderr.rstrip().endswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("fault", ["GET b/tar/*.tar stall=0:60000", "GET b/tar/*.tar retry-after=20", "HEAD b/* delay-ms=60000", "GET b/tar/ delay-ms=60000"])
+def test_ctrl_c_while_an_index_is_built(tar: Samples, tmp_path: pathlib.Path, fault: str) -> None:
+    """Whatever the store lets it wait for: a shard, another attempt, the index beside the data, the listing."""
+    shutil.copytree(tar.uri, tmp_path / "b" / "tar", ignore=shutil.ignore_patterns(".millrace"))
+    script = """
+import os, signal, threading, time, millrace
+began = time.monotonic()
+def interrupt(done):
+    # Again and again: it may come before the program is ready for it.
+    while not done.wait(0.3): os.kill(os.getpid(), signal.SIGINT)
+done = threading.Event()
+threading.Thread(target=interrupt, args=(done,)).start()
+try:
+    millrace.Dataset("s3://b/tar")
+    print("opened?")
+except KeyboardInterrupt:
+    done.set()
+    print("interrupted" if time.monotonic() - began < 8 else "too late")
+"""
+    with devstore(tmp_path, "--fault", fault) as environment:
+        out = check_script(script, timeout=100, MILLRACE_CACHE=str(tmp_path / "cache"), **environment)
+    assert out == "interrupted\n"
+    assert not list((tmp_path / "cache").rglob("*.index")) and not list(tmp_path.rglob(".millrace/index"))
 
 
 def test_handlers_run_while_waiting_and_may_close_the_loader(stalled: dict[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import threading
 from typing import Any
 
@@ -11,7 +12,7 @@ import millrace
 import numpy as np
 import pytest
 import torch
-from support import AT_SIZE, Samples, add_digests, check_script, keys_of
+from support import AT_SIZE, Samples, add_digests, check_script, devstore, keys_of
 
 
 def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
@@ -299,3 +300,31 @@ def test_report(tar: Samples) -> None:
     assert set(report["stalls"]) == causes and report["bottleneck"] in causes
     assert 0 <= report["waited"] <= report["seconds"]
     assert np.isclose(sum(report["stalls"].values()), report["waited"])
+
+
+def test_waited_is_the_time_that_next_takes(tar: Samples, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured from outside, on a store so slow that there is much to wait for."""
+    shutil.copytree(tar.uri, tmp_path / "b" / "tar", ignore=shutil.ignore_patterns(".millrace"))
+    monkeypatch.setenv("MILLRACE_CACHE", str(tmp_path / "cache"))
+    with devstore(tmp_path, "--fault", "GET b/tar/*.tar delay-ms=500") as environment:
+        script = """
+import sys, time, millrace
+loader = millrace.Loader("s3://b/tar", batch_size=8, size=8, output="numpy", epochs=2, shuffle="none")
+measured = 0.0
+iterator = iter(loader)
+for epoch in range(2):
+    while True:
+        began = time.perf_counter()
+        batch = next(iterator, None)
+        measured += time.perf_counter() - began
+        if batch is None: break
+        time.sleep(0.01)  # not waiting for the loader
+    iterator = iter(loader)
+report = loader.report()
+print(measured, report["waited"], sum(report["stalls"].values()))
+"""
+        check_script("import millrace; millrace.Dataset('s3://b/tar')", **environment)
+        measured, waited, causes = map(float, check_script(script, **environment).split())
+    assert measured > 0.4, "there is nothing to measure"
+    assert measured - 0.1 - 0.1 * measured <= waited <= measured + 0.05
+    assert abs(waited - causes) < 1e-6

@@ -1,0 +1,219 @@
+"""How a run ends: its exit status, an interrupt, and output that cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from . import corpus, oracle
+from .conftest import Photos
+from .harness import Result, Sandbox, binary, devstore, feed_args
+from .test_resume import read_state
+
+
+def interrupt(sandbox: Sandbox, args: list[object], env: dict[str, str], ready, *, with_signal: int = signal.SIGINT) -> Result:
+    """Runs `millrace`, sends the signal once `ready()` is true, and waits for the end."""
+    process = sandbox.start(*args, env=env, out=subprocess.PIPE, err=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 30
+        while not ready() and process.poll() is None and time.monotonic() < deadline:
+            pass
+        assert process.poll() is None, f"{args}: ended too soon: {process.stderr.read()!r}"
+        process.send_signal(with_signal)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=30)
+        return Result(list(map(str, args)), process.returncode, out.decode(), err.decode(), time.monotonic() - began, 0)
+    finally:
+        process.kill()
+        process.wait()
+
+
+class TestInterrupts:
+    @pytest.mark.parametrize("fault", ["PUT out/tar/*.tar retry-after=20", "PUT out/tar/*.tar delay-ms=60000", "GET in/raw/*.jpg delay-ms=60000"])
+    def test_pack_leaves_no_upload(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
+        """Interrupted while the store lets it wait for a part or for a sample."""
+        (tmp_path / "root" / "out").mkdir(parents=True)
+        corpus.link_tree(photos.raw, tmp_path / "root" / "in" / "raw")
+        with devstore(sandbox, tmp_path / "root") as server:
+            sandbox.ok("index", "s3://in/raw", env=server.env())
+        with devstore(sandbox, tmp_path / "root", faults=(fault,)) as server:
+            client = server.client()
+            uploads = lambda: client.list_multipart_uploads(Bucket="out").get("Uploads", [])  # noqa: E731
+            marker = tmp_path / "root" / "out" / "tar" / ".millrace" / "incomplete"
+            ready = uploads if fault.startswith("PUT") else marker.exists
+            result = interrupt(sandbox, ["pack", "s3://in/raw", "s3://out/tar", "--shard-size", "100MiB"], server.env(), ready)
+            result.failed(1, "interrupted", "--force")
+            assert result.seconds < 10 and not uploads()
+            sandbox.run("inspect", "s3://out/tar", env=server.env()).failed(1, "--force")
+        with devstore(sandbox, tmp_path / "root") as server:
+            sandbox.ok("pack", "s3://in/raw", "s3://out/tar", "--force", env=server.env())
+
+    def test_pack_to_a_folder_leaves_no_temporary_file(self, photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+        corpus.link_tree(photos.raw, tmp_path / "root" / "in" / "raw")
+        with devstore(sandbox, tmp_path / "root") as server:
+            sandbox.ok("index", "s3://in/raw", env=server.env())
+        last = f"in/raw/{photos.samples[-1].key}.jpg"
+        with devstore(sandbox, tmp_path / "root", faults=(f"GET {last} delay-ms=60000",)) as server:
+            target = tmp_path / "tar"
+            args = ["pack", "s3://in/raw", target, "--shard-size", "4MiB"]
+            interrupt(sandbox, args, server.env(), (target / "shard-000001.tar").exists).failed(1, "interrupted")
+        left = {path.name for path in target.rglob("*") if path.is_file()}
+        assert all(name.startswith("shard-") and name.endswith(".tar") or name == "incomplete" for name in left), left
+
+    @pytest.mark.parametrize("command", [["index"], ["inspect"], ["feed"], ["pack"], ["index", "--output"]])
+    def test_while_an_index_is_built(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, command: list[str]) -> None:
+        corpus.link_tree(photos.raw, tmp_path / "root" / "b" / "raw")
+        slow = f"GET b/raw/{photos.samples[700].key}.jpg stall=0:60000"
+        seen = tmp_path / "log"
+        with seen.open("wb") as log:
+            with devstore_with_log(sandbox, tmp_path / "root", log, slow) as server:
+                args = [command[0], "s3://b/raw", *(["--output", tmp_path / "x.index"] if len(command) > 1 else [])]
+                args += [tmp_path / "packed"] if command == ["pack"] else []
+                ready = lambda: seen.read_bytes().count(b"GET /b/raw/") > 700  # noqa: E731
+                result = interrupt(sandbox, args, server, ready, with_signal=signal.SIGTERM)
+        result.failed(1, "interrupted")
+        assert result.seconds < 10 and result.out == ""
+        left = [path for path in tmp_path.rglob("*") if "index" in path.name and path.is_file()]
+        assert not left, left
+
+    @pytest.mark.parametrize("way", ["between", "waiting"])
+    def test_feed_keeps_its_state_and_prints_what_it_did(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, way: str) -> None:
+        """Goes on afterwards to the digest of a run that was not interrupted."""
+        state = tmp_path / "state"
+        fault = f"GET b/raw/{photos.samples[500].key}.jpg delay-ms=60000"
+        corpus.link_tree(photos.raw, tmp_path / "root" / "b" / "raw")
+        with devstore(sandbox, tmp_path / "root") as server:
+            sandbox.ok("index", "s3://b/raw", env=server.env())
+        epochs = 400 if way == "between" else 1
+        with devstore(sandbox, tmp_path / "root", faults=() if way == "between" else (fault,)) as server:
+            ready = lambda: read_state(state) is not None  # noqa: E731
+            uri = photos.tar if way == "between" else "s3://b/raw"
+            result = interrupt(sandbox, feed_args(uri, state=state, epochs=epochs), server.env(), ready)
+        left = read_state(state)
+        result.failed(1, "interrupted", "--resume")
+        assert left["position"] in result.err
+        assert result.seconds < 10
+        report = json.loads(result.out)
+        assert {name: report[name] for name in left} == left
+        if way == "waiting":
+            rest = sandbox.feed(photos.raw)  # other ETags: another index, but the same samples
+            assert rest["digest"] == photos.digest() != left["digest"]
+            with devstore(sandbox, tmp_path / "root") as server:
+                rest = sandbox.feed("s3://b/raw", resume=left["position"], env=server.env())
+            assert left["samples"] + rest["samples"] == 1005
+            assert oracle.add(left["digest"], rest["digest"]) == photos.digest()
+
+
+def devstore_with_log(sandbox: Sandbox, root: Path, log, fault: str):
+    """devstore's access log in a file. Gives the environment of its clients."""
+    import contextlib
+
+    from .harness import ACCESS_KEY, SECRET_KEY
+
+    @contextlib.contextmanager
+    def running():
+        args = ["devstore", root, "--port", 0, "--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY, "--access-log"]
+        args += ["--fault", fault] if fault else []
+        process = sandbox.start(*args, out=log)
+        try:
+            deadline, url = time.monotonic() + 30, ""
+            while not url and time.monotonic() < deadline:
+                lines = Path(log.name).read_text().splitlines()
+                url = next((line.split()[-1] for line in lines if line.startswith("listening on http")), "")
+            assert url
+            yield {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": "us-east-1"}
+        finally:
+            process.terminate()
+            process.wait(30)
+
+    return running()
+
+
+class TestStatus:
+    """2 is for the command line; whatever is wrong with data or machine is 1."""
+
+    def test_bad_data(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        corpus.write(tmp_path / "zipped" / "a.tar.gz", b"x")
+        corpus.write(tmp_path / "mixed" / "a.tar", b"x")
+        corpus.write(tmp_path / "mixed" / "b.jpg", b"x")
+        for command in (["index", tmp_path / "zipped"], ["inspect", tmp_path / "mixed"], feed_args(tmp_path / "mixed")):
+            sandbox.run(*command).failed(1, "compressed|both tar shards")
+
+    def test_samples_that_cannot_be_packed(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        for name in ("x.jpg", "x.png"):
+            corpus.write(tmp_path / "d" / name, b"x")
+        sandbox.run("pack", tmp_path / "d", tmp_path / "out").failed(1, "key 'x'")
+
+    def test_fields_that_the_data_lack(self, photos: Photos, sandbox: Sandbox) -> None:
+        sandbox.run(*feed_args(photos.tar, "--image-field", "webp")).failed(1, "webp")
+        sandbox.run(*feed_args(photos.tar, "--label-field", "txt")).failed(1, "txt")
+
+    def test_settings_of_s3(self, sandbox: Sandbox) -> None:
+        sandbox.run("ls", "s3://b/", env={"AWS_PROFILE": "nobody"}).failed(1, "nobody")
+
+    @pytest.mark.parametrize(
+        "options",
+        [["--label-kind", "text"], ["--rank", 3, "--world", 2], ["--batch", 0], ["--memory", "lots"], ["--shuffle", "x"], ["--last", "x"], ["--resume", "x"], ["--label-field", "cls", "--label-kind", "x"]],
+    )
+    def test_options_are_refused_before_the_data_are_looked_at(self, sandbox: Sandbox, options: list[object]) -> None:
+        said = sandbox.run("feed", "/nowhere", *options).failed(2)
+        assert "/nowhere" not in said
+
+    def test_uris_are_part_of_the_command_line(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        for command in ("ls", "cat", "index", "inspect", "feed"):
+            sandbox.run(command, "gs://b/x").failed(2, "gs")
+        for command in ("cp", "pack"):
+            sandbox.run(command, "gs://b/x", tmp_path / "y").failed(2, "gs")
+            sandbox.run(command, tmp_path, "gs://b/x").failed(2, "gs")
+        sandbox.run("synth", "gs://b/x", "--count", 1).failed(2, "gs")
+        sandbox.run("index", tmp_path, "--output", "s3://b").failed(2, "names no object")
+
+    def test_pack_into_itself(self, photos: Photos, sandbox: Sandbox) -> None:
+        sandbox.run("pack", photos.raw, photos.raw / "packed").failed(2, "within the other")
+
+
+class TestOutput:
+    def test_a_full_device_is_a_failure(self, photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+        commands = {
+            "ls": ["ls", photos.tar],
+            "cat": ["cat", next(photos.tar.glob("*.tar"))],
+            "inspect": ["inspect", photos.tar],
+            "inspect --json": ["inspect", photos.tar, "--json"],
+            "index": ["index", photos.tar, "--output", tmp_path / "i"],
+            "pack": ["pack", photos.raw, tmp_path / "packed"],
+            "synth": ["synth", tmp_path / "synth", "--count", 2],
+            "cp": ["cp", "--recursive", photos.tar, tmp_path / "copy"],
+            "feed": ["feed", photos.tar, "--size", 16],
+            "feed --json": feed_args(photos.tar),
+            "--help": ["--help"],
+            "feed --help": ["feed", "--help"],
+            "--version": ["--version"],
+        }
+        for name, command in commands.items():
+            with open("/dev/full", "wb") as full:
+                process = sandbox.start(*command, out=full, err=subprocess.PIPE)
+                _, said = process.communicate(timeout=60)
+            assert process.returncode == 1 and b"No space left" in said, (name, process.returncode, said)
+
+    def test_a_report_of_names_that_are_no_text(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        for n in range(8):
+            corpus.write(tmp_path / "d" / "x" / os.fsdecode(b"\xff%d.jpg" % n), corpus.jpeg(n) if n != 3 else b"no image")
+        report = sandbox.feed(tmp_path / "d", "--bad-samples", "replace", batch=4)
+        assert report["quarantined"] == 1
+        assert "\ufffd" in report["quarantine"][0]["replacement"]
+
+    def test_a_limit_on_file_sizes_is_an_error_with_a_remedy(self, photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+        source = max(photos.tar.glob("*.tar"), key=lambda path: path.stat().st_size)
+        done = subprocess.run(
+            ["bash", "-c", 'ulimit -f 100; exec "$0" cp "$1" "$2"', binary(), source, tmp_path / "copy.tar"],
+            env=sandbox.env(), capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1, (done.returncode, done.stderr)
+        assert "File too large" in done.stderr and "copy.tar" in done.stderr
+        assert not list(tmp_path.glob("copy*"))
