@@ -275,6 +275,24 @@ def devstore(sandbox: Sandbox, root: object, *args: object, faults: tuple[str, .
         assert SECRET_KEY not in said, "devstore prints the secret key"
 
 
+@contextlib.contextmanager
+def logged_devstore(sandbox: Sandbox, root: object, log: Path, *, faults: tuple[str, ...] = ()) -> Iterator[Server]:
+    """The same, with its access log in a file."""
+    keys = ["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY]
+    given = [part for spec in faults for part in ("--fault", spec)]
+    with log.open("wb") as file:
+        process = sandbox.start("devstore", root, "--port", 0, "--access-log", *keys, *given, out=file)
+    try:
+        found, deadline = None, time.monotonic() + 30
+        while not found and time.monotonic() < deadline:
+            found = re.search(r"^listening on (\S+)\n", log.read_text(), re.MULTILINE)
+        assert found, f"devstore {root}: does not say that it listens"
+        yield Server(found[1], None, process)
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
 def _read_greeting(process: subprocess.Popen, tls: bool, limit: float = 30) -> tuple[str | None, str | None]:
     said, deadline = b"", time.monotonic() + limit
     while time.monotonic() < deadline:

@@ -312,6 +312,10 @@ class TestMachine:
             port = taken.getsockname()[1]
             sandbox.run("devstore", tmp_path, "--port", port).failed(1, str(port), "in use", "another|--port")
 
+    def test_no_folder_for_temporary_files(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        env = {"TMPDIR": str(tmp_path / "none")}
+        sandbox.run("devstore", "mem:", "--port", 0, "--tls", env=env, timeout=20).failed(1, "CA file", "set TMPDIR")
+
     def test_missing_root(self, sandbox: Sandbox, tmp_path: Path) -> None:
         result = sandbox.run("devstore", tmp_path / "none", "--port", 0, timeout=20)
         result.failed(1, "none", "not exist|no such|not found|not a (folder|directory)")

@@ -13,11 +13,13 @@ import pytest
 
 from . import corpus, oracle
 from .conftest import Photos
-from .harness import Result, Sandbox, binary, devstore, feed_args
+from .harness import Result, Sandbox, binary, devstore, feed_args, logged_devstore
 from .test_resume import read_state
 
 
-def interrupt(sandbox: Sandbox, args: list[object], env: dict[str, str], ready, *, with_signal: int = signal.SIGINT) -> Result:
+def interrupt(
+    sandbox: Sandbox, args: list[object], env: dict[str, str], ready, *, with_signal: int = signal.SIGINT
+) -> Result:
     """Runs `millrace`, sends the signal once `ready()` is true, and waits for the end."""
     process = sandbox.start(*args, env=env, out=subprocess.PIPE, err=subprocess.PIPE)
     try:
@@ -35,7 +37,10 @@ def interrupt(sandbox: Sandbox, args: list[object], env: dict[str, str], ready, 
 
 
 class TestInterrupts:
-    @pytest.mark.parametrize("fault", ["PUT out/tar/*.tar retry-after=20", "PUT out/tar/*.tar delay-ms=60000", "GET in/raw/*.jpg delay-ms=60000"])
+    @pytest.mark.parametrize(
+        "fault",
+        ["PUT out/tar/*.tar retry-after=20", "PUT out/tar/*.tar delay-ms=60000", "GET in/raw/*.jpg delay-ms=60000"],
+    )
     def test_pack_leaves_no_upload(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
         """Interrupted while the store lets it wait for a part or for a sample."""
         (tmp_path / "root" / "out").mkdir(parents=True)
@@ -71,12 +76,11 @@ class TestInterrupts:
         corpus.link_tree(photos.raw, tmp_path / "root" / "b" / "raw")
         slow = f"GET b/raw/{photos.samples[700].key}.jpg stall=0:60000"
         seen = tmp_path / "log"
-        with seen.open("wb") as log:
-            with devstore_with_log(sandbox, tmp_path / "root", log, slow) as server:
-                args = [command[0], "s3://b/raw", *(["--output", tmp_path / "x.index"] if len(command) > 1 else [])]
-                args += [tmp_path / "packed"] if command == ["pack"] else []
-                ready = lambda: seen.read_bytes().count(b"GET /b/raw/") > 700  # noqa: E731
-                result = interrupt(sandbox, args, server, ready, with_signal=signal.SIGTERM)
+        with logged_devstore(sandbox, tmp_path / "root", seen, faults=(slow,)) as server:
+            args = [command[0], "s3://b/raw", *(["--output", tmp_path / "x.index"] if len(command) > 1 else [])]
+            args += [tmp_path / "packed"] if command == ["pack"] else []
+            ready = lambda: seen.read_bytes().count(b"GET /b/raw/") > 700  # noqa: E731
+            result = interrupt(sandbox, args, server.env(), ready, with_signal=signal.SIGTERM)
         result.failed(1, "interrupted")
         assert result.seconds < 10 and result.out == ""
         left = [path for path in tmp_path.rglob("*") if "index" in path.name and path.is_file()]
@@ -110,31 +114,6 @@ class TestInterrupts:
             assert oracle.add(left["digest"], rest["digest"]) == photos.digest()
 
 
-def devstore_with_log(sandbox: Sandbox, root: Path, log, fault: str):
-    """devstore's access log in a file. Gives the environment of its clients."""
-    import contextlib
-
-    from .harness import ACCESS_KEY, SECRET_KEY
-
-    @contextlib.contextmanager
-    def running():
-        args = ["devstore", root, "--port", 0, "--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY, "--access-log"]
-        args += ["--fault", fault] if fault else []
-        process = sandbox.start(*args, out=log)
-        try:
-            deadline, url = time.monotonic() + 30, ""
-            while not url and time.monotonic() < deadline:
-                lines = Path(log.name).read_text().splitlines()
-                url = next((line.split()[-1] for line in lines if line.startswith("listening on http")), "")
-            assert url
-            yield {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": "us-east-1"}
-        finally:
-            process.terminate()
-            process.wait(30)
-
-    return running()
-
-
 class TestStatus:
     """2 is for the command line; whatever is wrong with data or machine is 1."""
 
@@ -159,7 +138,16 @@ class TestStatus:
 
     @pytest.mark.parametrize(
         "options",
-        [["--label-kind", "text"], ["--rank", 3, "--world", 2], ["--batch", 0], ["--memory", "lots"], ["--shuffle", "x"], ["--last", "x"], ["--resume", "x"], ["--label-field", "cls", "--label-kind", "x"]],
+        [
+            ["--label-kind", "text"],
+            ["--label-field", "cls", "--label-kind", "x"],
+            ["--rank", 3, "--world", 2],
+            ["--batch", 0],
+            ["--memory", "lots"],
+            ["--shuffle", "x"],
+            ["--last", "x"],
+            ["--resume", "x"],
+        ],
     )
     def test_options_are_refused_before_the_data_are_looked_at(self, sandbox: Sandbox, options: list[object]) -> None:
         said = sandbox.run("feed", "/nowhere", *options).failed(2)
