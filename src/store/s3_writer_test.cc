@@ -141,7 +141,7 @@ TEST(S3Writer, AnAbandonedOneDoesNotWaitForPartsWithoutAnAnswer) {
 }
 
 TEST(S3Writer, TheAbortHasADeadline) {
-  FailingBucket bucket({"PUT bkt/k status=403", "DELETE bkt/k retry-after=20"}, 10);
+  FailingBucket bucket({"PUT bkt/k delay-ms=60000", "DELETE bkt/k retry-after=20"}, 10);
   EXPECT_LT(SecondsToAbandon(bucket.store()), 15);
 }
 
