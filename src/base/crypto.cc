@@ -58,6 +58,12 @@ Sha256Digest HmacSha256(ByteSpan key, ByteSpan data) {
   return digest;
 }
 
+std::array<uint8_t, 20> Sha1(ByteSpan data) {
+  std::array<uint8_t, 20> digest;
+  SHA1(U8(data), data.size(), digest.data());
+  return digest;
+}
+
 std::array<uint8_t, 16> Md5(ByteSpan data) {
   Md5Stream stream;
   stream.Update(data);

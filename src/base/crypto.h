@@ -18,6 +18,8 @@ using Sha256Digest = std::array<uint8_t, 32>;
 Sha256Digest Sha256(ByteSpan data);
 Sha256Digest HmacSha256(ByteSpan key, ByteSpan data);
 std::array<uint8_t, 16> Md5(ByteSpan data);
+/// For names that others form by it, never for security.
+std::array<uint8_t, 20> Sha1(ByteSpan data);
 
 /// MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
 class Md5Stream {

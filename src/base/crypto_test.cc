@@ -7,6 +7,7 @@ namespace {
 
 // Published vectors: FIPS 180-2, RFC 4231, RFC 1321, RFC 3720.
 TEST(Crypto, PublishedVectors) {
+  EXPECT_EQ(HexEncode(Sha1(AsBytes("abc"))), "a9993e364706816aba3e25717850c26c9cd0d89d");
   EXPECT_EQ(HexEncode(Sha256(AsBytes("abc"))), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(HexEncode(HmacSha256(AsBytes("Jefe"), AsBytes("what do ya want for nothing?"))),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");

@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/expand.h"
 #include "cli/transfer.h"
 #include "store/blocking.h"
 #include "store/stores.h"
@@ -50,17 +51,26 @@ absl::StatusOr<ByteRange> ParseRange(std::string_view text, const std::string& u
   return ByteRange{*first, end - *first};
 }
 
+absl::Status CatObject(const CatFlags& flags, ObjectStore& store, const ObjectInfo& object) {
+  ByteRange range{0, object.size};
+  if (!flags.range.empty()) {
+    ASSIGN_OR_RETURN(range, ParseRange(flags.range, store.Uri(object.key), object.size));
+  }
+  return StreamObject(store, object, range, [](ByteSpan bytes) { return WriteStdout(AsText(bytes)); });
+}
+
 absl::Status Cat(const CatFlags& flags) {
   RETURN_IF_ERROR(CheckObjectUri(flags.uri));
   Runtime runtime;
   Stores stores(runtime);
+  ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, OpenPattern(stores, flags.uri, Named::kObject));
+  if (pattern) {
+    return ExpandObjects(*pattern, /*recursive=*/false,
+                         [&](const ObjectInfo& object) { return CatObject(flags, *pattern->store, object); });
+  }
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(flags.uri));
   ASSIGN_OR_RETURN(const ObjectInfo object, HeadBlocking(*location.store, location.prefix));
-  ByteRange range{0, object.size};
-  if (!flags.range.empty()) {
-    ASSIGN_OR_RETURN(range, ParseRange(flags.range, location.store->Uri(location.prefix), object.size));
-  }
-  return StreamObject(*location.store, object, range, [](ByteSpan bytes) { return WriteStdout(AsText(bytes)); });
+  return CatObject(flags, *location.store, object);
 }
 
 }  // namespace
@@ -68,12 +78,14 @@ absl::Status Cat(const CatFlags& flags) {
 void AddCat(CLI::App& app, Action* run) {
   CLI::App* cat = app.add_subcommand("cat", "Write an object, or a range of it, to standard output");
   auto flags = std::make_shared<CatFlags>();
-  cat->add_option("uri", flags->uri, "The object")->required();
+  cat->add_option("uri", flags->uri, "The object; or a pattern with * ** ? [a-z], for all that match, in order")
+      ->required();
   cat->add_option("--range", flags->range, "Bytes a-b (both included), a- or -n (the last n)");
   cat->footer(
       "Examples:\n"
       "  millrace cat s3://bucket/train/shard-000000.tar | tar t\n"
       "  millrace cat s3://bucket/log.txt --range=-1000\n"
+      "  millrace cat 's3://bucket/logs/2026-*.txt'\n"
       "  millrace cat data/image.jpg --range 0-15 | xxd");
   cat->callback([flags, run] {
     *run = [flags] {

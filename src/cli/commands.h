@@ -16,11 +16,14 @@ using Action = std::function<int()>;
 void AddCat(CLI::App& app, Action* run);
 void AddCp(CLI::App& app, Action* run);
 void AddDevstore(CLI::App& app, Action* run);
+void AddDoctor(CLI::App& app, Action* run);
 void AddFeed(CLI::App& app, Action* run);
 void AddIndex(CLI::App& app, Action* run);
 void AddInspect(CLI::App& app, Action* run);
 void AddLs(CLI::App& app, Action* run);
 void AddPack(CLI::App& app, Action* run);
+void AddRm(CLI::App& app, Action* run);
+void AddSync(CLI::App& app, Action* run);
 void AddSynth(CLI::App& app, Action* run);
 
 }  // namespace millrace::cli

@@ -137,4 +137,14 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
   std::fflush(stderr);
 }
 
+std::string ForTerminal(std::string_view name) {
+  static const bool terminal = isatty(STDOUT_FILENO) == 1;
+  std::string text(name);
+  if (!terminal) return text;
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
 }  // namespace millrace::cli

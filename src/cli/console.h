@@ -67,4 +67,7 @@ class ProgressLine {
   std::chrono::steady_clock::time_point drawn_{};
 };
 
+/// A name for standard output. Names may hold anything; a terminal must not obey it.
+std::string ForTerminal(std::string_view name);
+
 }  // namespace millrace::cli

@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/expand.h"
 #include "cli/transfer.h"
 #include "store/blocking.h"
 #include "store/stores.h"
@@ -67,10 +69,30 @@ absl::Status CopyOne(Stores& stores, const CpFlags& flags, Copier& copier) {
   return absl::OkStatus();
 }
 
-// A prefix that stands for a folder: "" or ending with '/'.
-std::string AsFolder(std::string prefix) {
-  if (!prefix.empty() && !prefix.ends_with('/')) prefix += '/';
-  return prefix;
+// All that match, to below the target, under their paths below the last folder without a wildcard: two objects of one
+// name in two folders do not meet.
+absl::Status CopyMatches(Stores& stores, const CpFlags& flags, const Pattern& pattern, Copier& copier) {
+  ASSIGN_OR_RETURN(Location to, stores.Open(flags.target));
+  to.prefix = AsFolder(to.prefix);
+  if (to.store->Uri(to.prefix).starts_with(pattern.store->Uri(pattern.folder)) &&
+      (flags.recursive || pattern.pattern.find("**") != std::string::npos)) {
+    return absl::InvalidArgumentError(fmt::format("{} lies in {}, which may be copied into itself", flags.target,
+                                                  pattern.store->Uri(pattern.folder)));
+  }
+  uint64_t bytes = 0;
+  bool stopped = false;
+  const absl::Status status = ExpandObjects(pattern, flags.recursive, [&](const ObjectInfo& object) {
+    if (object.key.ends_with('/')) return absl::OkStatus();  // the marker of an empty folder
+    std::string key = to.Key(std::string_view(object.key).substr(pattern.folder.size()));
+    if (to.store == pattern.store && key == object.key) {
+      return absl::InvalidArgumentError(fmt::format("{} would be copied onto itself", to.store->Uri(key)));
+    }
+    bytes += object.size;
+    stopped = !copier.Add({pattern.store, object, to.store, std::move(key)});
+    return stopped ? absl::CancelledError("stopped") : absl::OkStatus();
+  });
+  copier.SetTotal(bytes);
+  return stopped ? absl::OkStatus() : status;
 }
 
 absl::Status CopyAll(Stores& stores, const CpFlags& flags, Copier& copier) {
@@ -127,7 +149,11 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
   {
     ProgressLine progress("copied", ProgressLine::Unit::kBytes);
     Copier copier(progress);
-    RETURN_IF_ERROR(flags.recursive ? CopyAll(stores, flags, copier) : CopyOne(stores, flags, copier));
+    ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
+                     OpenPattern(stores, flags.source, flags.recursive ? Named::kFolder : Named::kObject));
+    RETURN_IF_ERROR(pattern           ? CopyMatches(stores, flags, *pattern, copier)
+                    : flags.recursive ? CopyAll(stores, flags, copier)
+                                      : CopyOne(stores, flags, copier));
     report = copier.Finish();
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -141,7 +167,9 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
 void AddCp(CLI::App& app, Action* run) {
   CLI::App* cp = app.add_subcommand("cp", "Copy objects between stores, many at a time");
   auto flags = std::make_shared<CpFlags>();
-  cp->add_option("source", flags->source, "An object, or with --recursive a prefix or folder")->required();
+  cp->add_option("source", flags->source,
+                 "An object, a pattern with * ** ? [a-z], or with --recursive a prefix or folder")
+      ->required();
   cp->add_option("target", flags->target,
                  "A name; or a bucket, a folder or what ends with '/', to keep the object's name")
       ->required();
@@ -149,10 +177,12 @@ void AddCp(CLI::App& app, Action* run) {
   cp->add_flag("--json", flags->json, R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds"})");
   cp->footer(
       "Each object appears whole or not at all, and replaces an older one. Objects that fail are named and the others "
-      "copied.\n\n"
+      "copied. What matches a pattern keeps its path below the last folder without a wildcard; '*' stays within one "
+      "folder, '**' does not; quote patterns, so that the shell leaves them alone.\n\n"
       "Examples:\n"
       "  millrace cp shard-000000.tar s3://bucket/train/\n"
       "  millrace cp s3://bucket/train/shard-000000.tar .\n"
+      "  millrace cp 's3://bucket/train/shard-00000[0-3].tar' /data/few/\n"
       "  millrace cp --recursive s3://bucket/train /data/train\n"
       "  millrace cp --recursive /data/train s3://bucket/copy");
   cp->callback([flags, run] {

@@ -1,16 +1,17 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/expand.h"
 #include "store/blocking.h"
 #include "store/stores.h"
 #include "store/uri.h"
@@ -25,17 +26,6 @@ struct LsFlags {
   bool human = false;
   bool json = false;
 };
-
-// Names may hold anything; a terminal must not obey it.
-std::string ForTerminal(std::string_view name) {
-  static const bool terminal = isatty(STDOUT_FILENO) == 1;
-  std::string text(name);
-  if (!terminal) return text;
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
-}
 
 std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hidden) {
   const absl::Time modified = absl::FromUnixMillis(object.modified_ms);
@@ -78,6 +68,16 @@ absl::StatusOr<bool> IsLocalFile(const std::string& uri) {
   return parsed.scheme == ParsedUri::Scheme::kFile && std::filesystem::is_regular_file(parsed.path, ignored);
 }
 
+// Whole keys, since those that match may lie in many folders.
+absl::Status LsPattern(const LsFlags& flags, const Pattern& pattern) {
+  bool found = false;
+  RETURN_IF_ERROR(Expand(pattern, {.folders = !flags.recursive, .below = flags.recursive}, [&](const ListPage& page) {
+    found = true;
+    return WriteStdout(PageText(flags, page, 0));
+  }));
+  return found ? absl::OkStatus() : NothingMatches(pattern);
+}
+
 absl::Status Ls(const LsFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
   Runtime runtime;
@@ -88,6 +88,8 @@ absl::Status Ls(const LsFlags& flags) {
     ASSIGN_OR_RETURN(const ObjectInfo object, HeadBlocking(*location.store, location.prefix));
     return WriteStdout(ObjectLine(flags, object, 0));
   }
+  ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, OpenPattern(stores, flags.uri, Named::kPrefix));
+  if (pattern) return LsPattern(flags, *pattern);
   ASSIGN_OR_RETURN(const Location location, stores.Open(flags.uri));
   // As `aws s3 ls`: names below the last '/' of the prefix, whole keys when recursive.
   const size_t hidden = flags.recursive ? 0 : location.prefix.rfind('/') + 1;
@@ -110,7 +112,8 @@ absl::Status Ls(const LsFlags& flags) {
 void AddLs(CLI::App& app, Action* run) {
   CLI::App* ls = app.add_subcommand("ls", "List the objects of a bucket or folder");
   auto flags = std::make_shared<LsFlags>();
-  ls->add_option("uri", flags->uri, "A bucket with a prefix, a folder, or one file")->required();
+  ls->add_option("uri", flags->uri, "A bucket with a prefix, a folder, one file, or a pattern with * ** ? [a-z]")
+      ->required();
   ls->add_flag("--recursive", flags->recursive, "All keys below, instead of one level");
   ls->add_flag("--human", flags->human, "Sizes as 1.5 MiB");
   ls->add_flag("--json", flags->json, R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"})");
@@ -119,6 +122,7 @@ void AddLs(CLI::App& app, Action* run) {
       "Examples:\n"
       "  millrace ls s3://bucket/train/\n"
       "  millrace ls s3://bucket --recursive --human\n"
+      "  millrace ls 's3://bucket/*/shard-00000[0-4].tar'\n"
       "  millrace ls /data/train --recursive --json | jq -r .key");
   ls->callback([flags, run] {
     *run = [flags] {

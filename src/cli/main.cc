@@ -25,10 +25,13 @@ void AddCommands(CLI::App& app, Action* run) {
   AddLs(app, run);
   AddCat(app, run);
   AddCp(app, run);
+  AddSync(app, run);
+  AddRm(app, run);
   AddPack(app, run);
   AddIndex(app, run);
   AddInspect(app, run);
   AddFeed(app, run);
+  AddDoctor(app, run);
 }
 
 int UsageError(const CLI::App& app, const CLI::ParseError& error, std::string_view first_argument) {

@@ -240,6 +240,7 @@ class Call final : public HttpCall {
   void Cancel() override {
     if (const std::shared_ptr<Pool> pool = pool_.lock()) pool->Cancel(job_);
   }
+  uint64_t body_bytes() const override { return job_->received; }
 
  private:
   const std::weak_ptr<Pool> pool_;

@@ -239,7 +239,7 @@ void HttpConnection::OnBufferRead(const Error& error, size_t bytes) {
 void HttpConnection::OnSinkRead(const Error& error, size_t bytes) {
   if (!OnReadDone(error)) return;
   result_.body_bytes += bytes;
-  result_.wire_bytes += bytes;
+  job_->received = result_.wire_bytes += bytes;
   if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;
   SetDeadline(Stage::kBody, owner_.options().stall_timeout);
   ContinueBody();
@@ -318,7 +318,7 @@ bool HttpConnection::UseChunked() {
 
 /// Takes bytes of the body from the buffer to their sink. False when the job has ended.
 bool HttpConnection::Deliver(std::string_view data) {
-  result_.wire_bytes += data.size();
+  job_->received = result_.wire_bytes += data.size();
   if (sink_.kind == HttpBodySink::Kind::kText) {
     const size_t room = sink_.text_limit - result_.text.size();
     result_.text.append(data.substr(0, room));

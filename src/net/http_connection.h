@@ -27,6 +27,7 @@ class HttpConnection;
 struct HttpJob {
   HttpRequest request;
   HttpResponseHandler* handler = nullptr;
+  uint64_t received = 0;  // bytes of the response's body so far
 };
 
 /// What a connection needs from its pool. All on the loop's thread.

@@ -11,13 +11,18 @@
 
 namespace millrace {
 
+struct S3Environment;  // s3/aws_settings.h
+
 /// Where and how to reach S3. Filled from the environment and profile files by LoadS3Config (s3/config.h).
 struct S3Config {
   std::string endpoint_url;  // "http://127.0.0.1:9000"; empty: AWS of `region`
   std::string region = "us-east-1";
-  Credentials credentials;  // empty and not `anonymous`: every request fails with Unauthenticated and the remedy
-  bool anonymous = false;   // send unsigned requests
-  std::string ca_file;      // PEM of extra trusted authorities (AWS_CA_BUNDLE)
+  Credentials credentials;  // used as they are, unless `credential_environment` gives newer ones
+  // Where credentials are looked for when `credentials` is empty or the store does not take them any more; null:
+  // nowhere. With neither, and not `anonymous`, every request fails with Unauthenticated and the remedy.
+  std::shared_ptr<const S3Environment> credential_environment;
+  bool anonymous = false;  // send unsigned requests
+  std::string ca_file;     // PEM of extra trusted authorities (AWS_CA_BUNDLE)
   S3Addressing addressing = S3Addressing::kAuto;
 
   int max_connections = 256;  // for all loops together
@@ -41,6 +46,8 @@ class S3Client {
   void Head(std::string bucket, std::string key, HeadCallback done);
   void Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done);
   void Delete(std::string bucket, std::string key, DoneCallback done);
+  /// 1 to 1,000 keys by one DeleteObjects. Each must be one that XmlCanCarry (s3/xml.h).
+  void DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteManyCallback done);
   void List(std::string bucket, ListOptions options, ListCallback done);
 
   void CreateMultipart(std::string bucket, std::string key, PutOptions options,

@@ -278,6 +278,101 @@ TEST_F(S3ClientTest, CallbacksMayStartRequestsEvenWhenTheClientCloses) {
   EXPECT_EQ(second.get_future().get().code(), absl::StatusCode::kCancelled);
 }
 
+// ---- Requests that take too long
+
+/// Answers at once to `known` requests, from which a client learns what is usual; then each new request is given to
+/// `odd` with its number from 0, which says whether it has dealt with it.
+class OddServer {
+ public:
+  OddServer(const std::string& object, int known, std::function<bool(ScriptedConnection&, int)> odd)
+      : server_([this, &object, known, odd = std::move(odd)](ScriptedConnection& connection) {
+          for (;;) {
+            const std::string request = connection.ReadRequest();
+            if (request.empty()) return;
+            const int number = requests_++ - known;
+            if (number >= 0 && odd(connection, number)) return connection.WaitForClose();
+            connection.Send(Answer(object, request));
+          }
+        }) {}
+  const ScriptedServer& server() const { return server_; }
+  int requests() const { return requests_; }
+
+ private:
+  std::atomic<int> requests_{0};
+  ScriptedServer server_;
+};
+
+TEST_F(S3ClientTest, ASecondRequestOvertakesALateFirstByte) {
+  const std::string object = Pattern(1000);
+  OddServer odd(object, 200, [](ScriptedConnection&, int number) { return number == 0; });  // is never answered
+  S3Client client(runtime_, Config(odd.server()));
+  std::string buffer(object.size(), '\0');
+  for (int i = 0; i < 201; ++i) {
+    buffer.assign(object.size(), '\0');
+    ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
+    ASSERT_EQ(buffer, object);
+  }
+  EXPECT_GE(client.counters().hedges, 1u);
+  EXPECT_EQ(client.counters().retries, 0u);
+  EXPECT_EQ(client.counters().bytes_read, 201 * object.size());
+}
+
+TEST_F(S3ClientTest, AnErrorOfTheSecondRequestDoesNotCount) {
+  const std::string object = Pattern(1000);
+  OddServer odd(object, 200, [&](ScriptedConnection& connection, int number) {
+    if (number > 1) return false;
+    if (number == 1) {
+      connection.Send(Head(500, 0));
+      return true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    connection.Send(Answer(object, "Range: bytes=0-999"));
+    return true;
+  });
+  S3Client client(runtime_, Config(odd.server()));
+  std::string buffer(object.size(), '\0');
+  for (int i = 0; i < 201; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
+  EXPECT_EQ(buffer, object);
+  EXPECT_GE(client.counters().hedges, 1u);
+  EXPECT_EQ(client.counters().retries, 0u);
+}
+
+TEST_F(S3ClientTest, WithoutExperienceNothingIsAskedTwice) {
+  const std::string object = Pattern(1000);
+  OddServer odd(object, 20, [&](ScriptedConnection& connection, int) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    connection.Send(Answer(object, "Range: bytes=0-999"));
+    return true;
+  });
+  S3Client client(runtime_, Config(odd.server()));
+  std::string buffer(object.size(), '\0');
+  for (int i = 0; i < 21; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
+  EXPECT_EQ(odd.requests(), 21);
+}
+
+TEST_F(S3ClientTest, ATrickleIsCutAndResumed) {
+  const std::string object = Pattern(200'000);
+  OddServer odd(object, 0, [&](ScriptedConnection& connection, int number) {
+    if (number > 0) return false;
+    const std::string answer = Answer(object, "Range: bytes=0-199999");
+    connection.Send(std::string_view(answer).substr(0, 50'000));
+    for (size_t at = 50'000; at < 60'000; at += 100) {  // 1,000 bytes a second
+      connection.Send(std::string_view(answer).substr(at, 100));
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return true;
+  });
+  S3Client client(runtime_, Config(odd.server()));
+  std::string buffer(object.size(), '\0');
+  const auto begin = std::chrono::steady_clock::now();
+  const auto result = Get(client, buffer, {.range = {0, object.size()}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(buffer, object);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));  // of which 2 x 0.9 s to notice
+  EXPECT_EQ(client.counters().retries, 1u);
+  EXPECT_EQ(client.counters().bytes_read, object.size());
+}
+
 // ---- TLS
 
 TEST_F(S3ClientTest, TlsWithAPrivateAuthority) {

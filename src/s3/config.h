@@ -1,21 +1,15 @@
 #pragma once
 
-#include <functional>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
-
 #include "base/status.h"
+#include "s3/aws_settings.h"
 #include "s3/client.h"
 
 namespace millrace {
 
-/// Reads the settings of S3 as the AWS tools do. The environment wins over profile files:
+/// Reads the settings of S3 as the AWS tools do (docs/s3.md). The environment wins over profile files:
 ///
 ///   AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL      else `endpoint_url` of the profile; else AWS
 ///   AWS_REGION, AWS_DEFAULT_REGION             else `region`; else us-east-1
-///   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN    else the profile's static keys
 ///   AWS_CA_BUNDLE                              else `ca_bundle`
 ///   AWS_MAX_ATTEMPTS                           else `max_attempts`: requests in all for one that fails, 1 to 1000
 ///   -                                          `addressing_style` below the profile's `s3 =`: auto, virtual or path
@@ -23,23 +17,26 @@ namespace millrace {
 ///   AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE    else ~/.aws/credentials and ~/.aws/config
 ///   MILLRACE_S3_ANONYMOUS=1                    no credentials: unsigned requests
 ///
+/// Credentials come from the first of these that is configured (s3/credential_chain.h):
+///
+///   AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN
+///   AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ROLE_ARN, AWS_ROLE_SESSION_NAME
+///   the profile: role_arn with source_profile, credential_source or web_identity_token_file; static keys;
+///     credential_process; sso_session or sso_start_url
+///   AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or _FULL_URI, AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE or _TOKEN
+///   the metadata service of an EC2 instance, unless AWS_EC2_METADATA_DISABLED=true; its address is
+///     AWS_EC2_METADATA_SERVICE_ENDPOINT, or by _ENDPOINT_MODE=IPv6
+///
+/// AWS_ENDPOINT_URL_STS and AWS_ENDPOINT_URL_SSO are the services of roles and SSO. Only keys that lie in settings are
+/// read here; S3Client fetches the others at the first request, and again ahead of their end, and reads settings and
+/// files anew for it.
+///
 /// That no credentials are found is no error here; the first request fails with the remedy. InvalidArgument for
 /// settings that contradict each other or cannot be read (a profile that does not exist, a key without its secret, a
 /// broken URL).
 absl::StatusOr<S3Config> LoadS3Config();
 
-/// Where LoadS3Config reads from, for tests.
-struct S3Environment {
-  std::function<std::optional<std::string>(const std::string& name)> variable;
-  std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;  // NotFound when there is none
-};
+/// The same from `environment`, for tests.
 absl::StatusOr<S3Config> LoadS3Config(const S3Environment& environment);
-
-/// The sections of a profile file, by profile: "[name]", or "[profile name]" as in ~/.aws/config; other kinds of
-/// section are skipped. Settings that are indented further than one without a value above them
-/// ("s3 =") get its name in front: "s3.addressing_style"; other such lines are skipped. Names of settings are in lower
-/// case. InvalidArgument, with the line, for what is neither a section, a setting nor a comment. Pure; fuzzed.
-using Profiles = std::map<std::string, std::map<std::string, std::string>>;
-absl::StatusOr<Profiles> ParseProfiles(std::string_view text);
 
 }  // namespace millrace

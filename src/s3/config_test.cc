@@ -190,17 +190,18 @@ TEST(Profiles, SectionsSettingsAndComments) {
       "x]\nregion = nowhere\n[plain]\na = b = "
       "c\n[default]\nlate = 1");
   ASSERT_TRUE(profiles.ok()) << profiles.status();
-  EXPECT_EQ(profiles->size(), 3u);
-  EXPECT_THAT(profiles->at("default"),
+  EXPECT_EQ(profiles->profiles.size(), 3u);
+  EXPECT_THAT(profiles->sso_sessions.at("x"), ElementsAre(Pair("region", "nowhere")));
+  EXPECT_THAT(profiles->profiles.at("default"),
               ElementsAre(Pair("late", "1"), Pair("output", "json;not a comment"), Pair("region", "us-east-1")));
-  EXPECT_THAT(profiles->at("my team"),
+  EXPECT_THAT(profiles->profiles.at("my team"),
               ElementsAre(Pair("empty", ""), Pair("s3", ""), Pair("s3.addressing_style", "path"),
                           Pair("s3.indented", "1"), Pair("text", "a")));
-  EXPECT_THAT(profiles->at("plain"), ElementsAre(Pair("a", "b = c")));
-  EXPECT_TRUE(ParseProfiles("")->empty());
-  EXPECT_TRUE(ParseProfiles("[services x]\na = b\n  more of it\nc =\n  d = 1\n  more\n")->empty());
+  EXPECT_THAT(profiles->profiles.at("plain"), ElementsAre(Pair("a", "b = c")));
+  EXPECT_TRUE(ParseProfiles("")->profiles.empty());
+  EXPECT_TRUE(ParseProfiles("[services x]\na = b\n  more of it\nc =\n  d = 1\n  more\n")->profiles.empty());
   // Only what is indented further than the setting above belongs to it.
-  EXPECT_THAT(ParseProfiles("[a]\n  s3 =\n    x = 1\n  y = 2\nz = 3\n")->at("a"),
+  EXPECT_THAT(ParseProfiles("[a]\n  s3 =\n    x = 1\n  y = 2\nz = 3\n")->profiles.at("a"),
               ElementsAre(Pair("s3", ""), Pair("s3.x", "1"), Pair("y", "2"), Pair("z", "3")));
 }
 

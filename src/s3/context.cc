@@ -3,21 +3,19 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "s3/credential_chain.h"
 
 namespace millrace {
 
 namespace {
 
-constexpr uint64_t kJitterDomain = 0x7333'7265'7472'79;  // "s3retry"
+constexpr uint64_t kCredentialsDomain = 0x7333'6372'6564;  // "s3cred"
+constexpr uint64_t kJitterDomain = 0x7333'7265'7472'79;    // "s3retry"
 
 absl::Status FindProblem(const S3Config& config) {
   if (!config.endpoint_url.empty()) RETURN_IF_ERROR(ParseEndpointUrl(config.endpoint_url).status());
-  if (!config.anonymous && config.credentials.anonymous()) {
-    return absl::UnauthenticatedError(
-        "no AWS credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for static "
-        "keys in "
-        "~/.aws/credentials; for public data set MILLRACE_S3_ANONYMOUS=1");
-  }
+  if (!config.anonymous && config.credentials.anonymous() && config.credential_environment == nullptr)
+    return absl::UnauthenticatedError(kNoCredentials.data());
   return absl::OkStatus();
 }
 
@@ -28,9 +26,11 @@ std::optional<EndpointUrl> Custom(const std::string& url) {
 
 }  // namespace
 
-S3Context::S3Context(S3Config settings, uint64_t jitter_seed)
+S3Context::S3Context(S3Config settings, uint64_t jitter_seed, CredentialsProvider::Fetch fetch)
     : config(std::move(settings)),
       problem(FindProblem(config)),
+      credentials(config.credentials, config.credential_environment ? std::move(fetch) : CredentialsProvider::Fetch(),
+                  HashKey(kCredentialsDomain, {jitter_seed})),
       endpoint_(Custom(config.endpoint_url)),
       jitter_seed_(jitter_seed) {}
 

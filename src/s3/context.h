@@ -8,7 +8,10 @@
 #include <string_view>
 
 #include "s3/client.h"
+#include "s3/credentials.h"
 #include "s3/endpoint.h"
+#include "s3/latency.h"
+#include "s3/pace.h"
 #include "s3/retry.h"
 
 namespace millrace {
@@ -17,11 +20,15 @@ namespace millrace {
 class S3Context {
  public:
   /// `jitter_seed` must differ between processes, so that their retries do not march in step.
-  S3Context(S3Config settings, uint64_t jitter_seed);
+  /// `fetch` gets credentials from the config's `credential_environment`.
+  S3Context(S3Config settings, uint64_t jitter_seed, CredentialsProvider::Fetch fetch = {});
 
   const S3Config config;
   const absl::Status problem;  // of the settings; every request fails with it
+  CredentialsProvider credentials;
   RetryBudget budget;
+  Pacer pacer;
+  Hedging hedging;
   RequestCounters counters;
 
   S3Address Address(std::string_view bucket, std::string_view key) const;
@@ -34,6 +41,12 @@ class S3Context {
   void SetReached() {
     if (!reached()) reached_.store(true, std::memory_order_relaxed);
   }
+
+  /// Whether a request that was made in the last seconds has succeeded.
+  bool AnsweredLately(absl::Time now) const {
+    return absl::ToUnixMillis(now) - answered_ms_.load(std::memory_order_relaxed) < 10'000;
+  }
+  void SetAnswered(absl::Time sent) { answered_ms_.store(absl::ToUnixMillis(sent), std::memory_order_relaxed); }
 
   /// The store's clock minus ours.
   absl::Duration clock_offset() const { return absl::Milliseconds(clock_offset_ms_.load(std::memory_order_relaxed)); }
@@ -50,6 +63,7 @@ class S3Context {
   std::atomic<uint64_t> exchanges_{0};
   std::atomic<int64_t> clock_offset_ms_{0};
   std::atomic<bool> reached_{false};
+  std::atomic<int64_t> answered_ms_{0};  // since 1970
   mutable std::mutex mutex_;
   std::map<std::string, std::string, std::less<>> regions_;  // of buckets elsewhere
 };

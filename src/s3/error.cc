@@ -7,7 +7,7 @@ namespace {
 using Code = absl::StatusCode;
 
 constexpr std::string_view kCheckKeys = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in use";
-constexpr std::string_view kRenewKeys = "renew the temporary credentials (AWS_SESSION_TOKEN)";
+constexpr std::string_view kRenewKeys = "renew the temporary credentials (AWS_SESSION_TOKEN, or the profile in use)";
 constexpr std::string_view kNoPermission = "these credentials have no permission for it";
 constexpr std::string_view kCheckRegion = "check AWS_REGION and AWS_ENDPOINT_URL";
 constexpr std::string_view kCheckClock = "set this machine's clock";
@@ -28,9 +28,9 @@ const std::vector<S3ErrorRule>& S3ErrorRules() {
       {0, "InvalidAccessKeyId", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
       {0, "SignatureDoesNotMatch", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
       {0, "InvalidSecurity", {Code::kUnauthenticated, S3Action::kFail, kCheckKeys}},
-      {0, "ExpiredToken", {Code::kUnauthenticated, S3Action::kFail, kRenewKeys}},
-      {0, "InvalidToken", {Code::kUnauthenticated, S3Action::kFail, kRenewKeys}},
-      {0, "TokenRefreshRequired", {Code::kUnauthenticated, S3Action::kFail, kRenewKeys}},
+      {0, "ExpiredToken", {Code::kUnauthenticated, S3Action::kRefresh, kRenewKeys}},
+      {0, "InvalidToken", {Code::kUnauthenticated, S3Action::kRefresh, kRenewKeys}},
+      {0, "TokenRefreshRequired", {Code::kUnauthenticated, S3Action::kRefresh, kRenewKeys}},
       {0, "RequestTimeTooSkewed", {Code::kUnauthenticated, S3Action::kFixClock, kCheckClock}},
       {0, "AuthorizationHeaderMalformed", {Code::kUnauthenticated, S3Action::kRedirect, kCheckRegion}},
       {0, "PermanentRedirect", {Code::kInvalidArgument, S3Action::kRedirect, kCheckRegion}},

@@ -15,6 +15,7 @@ enum class S3Action {
   kRetry,
   kThrottle,  // retry; the store asks for fewer requests
   kRedirect,  // the bucket is in another region
+  kRefresh,   // the temporary credentials have ended
   kFixClock,  // our clock differs from the store's
 };
 

@@ -26,6 +26,7 @@ bool HasControlCharacter(std::string_view value) {
 }
 
 constexpr absl::Duration kMinClockFix = absl::Minutes(1);
+constexpr int kPatience = 5;  // times the usual number of attempts
 
 }  // namespace
 
@@ -34,6 +35,7 @@ S3Exchange::S3Exchange(S3Context& context, std::string_view verb, std::string bu
       verb_(verb),
       bucket_(std::move(bucket)),
       key_(std::move(key)),
+      pace_kind_(verb == "GET" || verb == "HEAD" || verb == "LIST" ? Pacer::Kind::kRead : Pacer::Kind::kWrite),
       jitter_key_(context.NextJitterKey()) {}
 
 std::string S3Exchange::Subject() const {
@@ -63,11 +65,30 @@ S3Step S3Exchange::Begin() {
   return {};
 }
 
-HttpRequest S3Exchange::Request(absl::Time now) {
+bool S3Exchange::TakeCredentials(absl::Time now) {
+  if (context_.config.anonymous) return true;
+  credentials_ = context_.credentials.Get(now);
+  return credentials_ != nullptr;
+}
+
+Pacer::Turn S3Exchange::TakeTurn(absl::Time now) {
+  return context_.pacer.TakeTurn(pace_kind_, bucket_, key_, now);
+}
+
+bool S3Exchange::MayHedge(absl::Time now) {
+  return context_.pacer.Unhurried(pace_kind_, bucket_, key_, now);
+}
+
+HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   Draft draft = MakeDraft();
   draft.counter->fetch_add(1, std::memory_order_relaxed);
-  if (attempts_ > 0) context_.counters.retries.fetch_add(1, std::memory_order_relaxed);
-  ++attempts_;
+  if (hedge) {
+    context_.counters.hedges.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    if (attempts_ > 0) context_.counters.retries.fetch_add(1, std::memory_order_relaxed);
+    ++attempts_;
+    sent_ = now;
+  }
   head_.reset();
   refusal_.clear();
 
@@ -86,7 +107,7 @@ HttpRequest S3Exchange::Request(absl::Time now) {
   request.body = draft.body;
   request.fresh_connection = std::exchange(fresh_, false);
   if (!context_.config.anonymous) {
-    SignRequest(request.head, draft.payload_hash, context_.config.credentials, {.region = context_.Region(bucket_)},
+    SignRequest(request.head, draft.payload_hash, *credentials_, {.region = context_.Region(bucket_)},
                 now + context_.clock_offset());
   } else if (!draft.body.empty()) {
     request.head.headers.Add("Content-MD5", Base64Encode(Md5(draft.body)));
@@ -113,6 +134,7 @@ S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
   if (!whole && (!head_ || head_->status < 300 || result.error == HttpErrorKind::kCancelled))
     return OnTransportError(result, now);
   const int status = head_->status;
+  context_.pacer.OnAnswer(pace_kind_, bucket_, key_, status == 503 || status == 429, sent_, now);
   std::optional<S3ErrorBody> error;
   if (!result.text.empty()) error = ParseErrorXml(result.text);
   // Long operations begin with 200 and may end with an error all the same.
@@ -144,6 +166,9 @@ S3Step S3Exchange::OnErrorAnswer(Failure failure, absl::Time now) {
     case S3Action::kRedirect:
       if (std::optional<S3Step> step = OnRedirect(failure)) return *step;
       break;
+    case S3Action::kRefresh:
+      if (std::optional<S3Step> step = OnRejectedCredentials(now)) return *step;
+      break;
     case S3Action::kFixClock:
       if (std::optional<S3Step> step = OnWrongClock(now)) return *step;
       break;
@@ -165,6 +190,12 @@ std::optional<S3Step> S3Exchange::OnWrongClock(absl::Time now) {
   // Another exchange may have learnt it meanwhile; then this request merely came too early.
   if (absl::AbsDuration(*theirs - now - context_.clock_offset()) >= kMinClockFix)
     context_.LearnClockOffset(*theirs - now);
+  return Again();
+}
+
+std::optional<S3Step> S3Exchange::OnRejectedCredentials(absl::Time now) {
+  if (context_.config.anonymous || std::exchange(refreshed_, true)) return std::nullopt;
+  if (!context_.credentials.Reject(credentials_, now)) return std::nullopt;
   return Again();
 }
 
@@ -193,6 +224,7 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
 
 S3Step S3Exchange::Succeed() {
   context_.budget.OnSuccess();
+  context_.SetAnswered(sent_);
   status_ = absl::OkStatus();
   return {};
 }
@@ -204,6 +236,8 @@ S3Step S3Exchange::Fail(absl::StatusCode code, std::string_view what) {
 }
 
 S3Step S3Exchange::Retry(absl::StatusCode code, std::string_view what, absl::Time now, int attempts) {
+  // While others get through, this one will, too: in a storm that lasts, somebody always draws the bad lots.
+  if (attempts == context_.config.max_attempts && context_.AnsweredLately(now)) attempts *= kPatience;
   if (++failures_ >= attempts) return Fail(code, what);
   const absl::Duration backoff = Backoff(failures_, HashKey(jitter_key_, {static_cast<uint64_t>(attempts_)}));
   return {S3Step::Kind::kWait, backoff + context_.budget.Spend(now)};

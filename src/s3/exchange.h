@@ -22,8 +22,9 @@ struct S3Step {
 
 /// One call of S3Client as a state machine without I/O, clock or threads: the retry loop of Millrace. The driver
 ///   1. calls Begin,
-///   2. on kSend sends Request(), passes the response's head to OnHead and its end to OnResult, and goes on with the
-///   step returned,
+///   2. on kSend calls TakeCredentials, waiting for them while there are none, then takes a turn, waiting and asking
+///   again as it says, sends Request(), passes the response's head to OnHead and its end to OnResult, and goes on with
+///   the step returned,
 ///   3. on kWait waits, then sends,
 ///   4. on kDone calls Finish, once.
 /// Abandon may end it at any moment between these calls (but not while a request is under way).
@@ -36,7 +37,14 @@ class S3Exchange {
   S3Exchange& operator=(const S3Exchange&) = delete;
 
   S3Step Begin();
-  HttpRequest Request(absl::Time now);
+  /// The current credentials are those of the requests to come. False: there are none; wait for the context's.
+  bool TakeCredentials(absl::Time now);
+  Pacer::Turn TakeTurn(absl::Time now);
+  bool MayHedge(absl::Time now);
+  /// `hedge`: a second one beside that which is under way. Of the two one counts: the other gets no OnHead, no
+  /// OnResult.
+  HttpRequest Request(absl::Time now, bool hedge = false);
+  virtual bool hedged() const { return false; }
   HttpBodySink OnHead(const HttpResponseHead& head);
   S3Step OnResult(HttpResult result, absl::Time now);
   /// Tells the caller how it ended.
@@ -114,6 +122,7 @@ class S3Exchange {
   S3Step OnErrorAnswer(Failure failure, absl::Time now);
   std::optional<S3Step> OnRedirect(const Failure& failure);
   std::optional<S3Step> OnWrongClock(absl::Time now);
+  std::optional<S3Step> OnRejectedCredentials(absl::Time now);
   S3Step OnTransportError(const HttpResult& result, absl::Time now);
   std::string Describe(const Failure& failure) const;
 
@@ -121,14 +130,18 @@ class S3Exchange {
   const std::string_view verb_;
   const std::string bucket_;
   const std::string key_;
+  const Pacer::Kind pace_kind_;
   const uint64_t jitter_key_;
 
   absl::Status status_;
   int attempts_ = 0;  // requests made
+  absl::Time sent_;   // the last of them
   int failures_ = 0;  // since the last progress
   int redirects_ = 0;
   bool clock_fixed_ = false;
-  bool fresh_ = false;  // the next request needs a fresh connection
+  CredentialsProvider::Shared credentials_;  // null when anonymous, and before TakeCredentials
+  bool refreshed_ = false;                   // credentials, after the store rejected some
+  bool fresh_ = false;                       // the next request needs a fresh connection
   bool ambiguous_ = false;
   std::optional<HttpResponseHead> head_;  // of the current attempt
   std::string refusal_;

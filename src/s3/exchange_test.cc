@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/crypto.h"
+#include "s3/aws_settings.h"
 #include "s3/object_exchanges.h"
 #include "s3/testing/exchange_driver.h"
 
@@ -247,6 +248,38 @@ TEST_F(ExchangeTest, AWrongClockIsCorrectedOnce) {
   Use(TestS3Config());
   EXPECT_EQ(Put(InTurn({Error(403, "RequestTimeTooSkewed")})).status().code(), absl::StatusCode::kUnauthenticated);
   EXPECT_EQ(requests_.size(), 1u);  // no Date, nothing to learn
+}
+
+TEST_F(ExchangeTest, RejectedCredentialsAreRefreshedOnceForARequest) {
+  const auto signed_by = [](const HttpRequest& request, std::string_view key) {
+    return request.head.headers.Find("Authorization")->find("Credential=" + std::string(key) + "/") !=
+           std::string::npos;
+  };
+  for (const auto& [status, code] : {std::pair(400, "ExpiredToken"), std::pair(403, "InvalidToken")}) {
+    SCOPED_TRACE(code);
+    int fetches = 0;
+    S3Config config = TestS3Config();
+    config.credentials = {"old", "secret", "token"};
+    config.credential_environment = std::make_shared<const S3Environment>();
+    context_.emplace(std::move(config), 1, [&](CredentialsProvider::Fetched done) {
+      const absl::Time now = ExchangeDriver(nullptr).now;
+      done(ExpiringCredentials{{"new" + std::to_string(++fetches), "secret", "token"}, now + absl::Hours(1)}, now);
+    });
+    const ExchangeDriver::Store refuse = [&](const HttpRequest&) { return Error(status, code); };
+    const ExchangeDriver::Store takes_new = [&](const HttpRequest& request) {
+      return signed_by(request, "old") ? Error(status, code) : ScriptedAnswer{.body = "<ListBucketResult/>"};
+    };
+    const auto list = [](S3Context& context, auto done) {
+      return std::make_unique<ListExchange>(context, "bucket", ListOptions{}, std::move(done));
+    };
+    EXPECT_TRUE(Run<absl::StatusOr<ListPage>>(takes_new, list).ok());
+    EXPECT_EQ(requests_.size(), 2u);
+    EXPECT_TRUE(waits_.empty()) << "no failure of the store's, so no back-off";
+    // They are new, and the store refuses them too: that is final.
+    EXPECT_TRUE(absl::IsUnauthenticated(Run<absl::StatusOr<ListPage>>(refuse, list).status()));
+    EXPECT_EQ(requests_.size(), 1u);
+    EXPECT_EQ(fetches, 1);
+  }
 }
 
 TEST_F(ExchangeTest, MessagesNameTheRequestAndAreOneShortLine) {

@@ -14,6 +14,8 @@ class GetExchange final : public S3Exchange {
   GetExchange(S3Context& context, std::string bucket, std::string key, MutableByteSpan into, GetOptions options,
               GetCallback done);
 
+  bool hedged() const override { return !asks_nothing(); }
+
  private:
   absl::Status CheckArguments() override;
   Draft MakeDraft() override;

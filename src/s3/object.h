@@ -71,6 +71,8 @@ using GetCallback = absl::AnyInvocable<void(absl::StatusOr<GetResult>)>;
 using HeadCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
 using PutCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
 using DoneCallback = absl::AnyInvocable<void(absl::Status)>;
+/// A status for each key, in the order given.
+using DeleteManyCallback = absl::AnyInvocable<void(std::vector<absl::Status>)>;
 using ListCallback = absl::AnyInvocable<void(absl::StatusOr<ListPage>)>;
 
 /// Requests made and bytes received, for reports. Counters only grow. Thread-safe.
@@ -81,6 +83,7 @@ struct RequestCounters {
   std::atomic<uint64_t> list{0};
   std::atomic<uint64_t> del{0};
   std::atomic<uint64_t> retries{0};  // attempts beyond the first, counted in the others too
+  std::atomic<uint64_t> hedges{0};   // second requests beside late ones, counted in the others too
   std::atomic<uint64_t> bytes_read{0};
 };
 

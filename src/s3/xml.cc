@@ -198,6 +198,52 @@ absl::StatusOr<std::vector<CompletedPart>> ParseCompleteMultipartXml(std::string
   return parts;
 }
 
+std::string WriteDeleteObjectsXml(const DeleteObjectsRequest& request) {
+  XmlWriter writer("Delete");
+  if (request.quiet) writer.Element("Quiet", "true");
+  for (const std::string& key : request.keys) {
+    writer.Open("Object");
+    writer.Element("Key", key);
+    writer.Close();
+  }
+  return std::move(writer).Finish();
+}
+
+absl::StatusOr<std::vector<DeleteObjectsError>> ParseDeleteResultXml(std::string_view xml) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, "DeleteResult", document));
+  std::vector<DeleteObjectsError> errors;
+  for (const pugi::xml_node& node : document.document_element().children("Error")) {
+    errors.push_back(
+        {std::string(Text(node, "Key")), std::string(Text(node, "Code")), std::string(Text(node, "Message"))});
+  }
+  return errors;
+}
+
+bool XmlCanCarry(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
+    const unsigned char lead = byte(i);
+    const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
+    if (length == 0 || text.size() - i < length) return false;
+    uint32_t character = length == 1 ? lead : lead & (0x7FU >> length);
+    for (size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xC0) != 0x80) return false;
+      character = character << 6 | (byte(i + k) & 0x3F);
+    }
+    constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+    // Of the control characters only these three exist in XML; surrogates and U+FFFE, U+FFFF never do.
+    const bool control = character < 0x20 && character != '\t' && character != '\n' && character != '\r';
+    const bool surrogate = character >= 0xD800 && character < 0xE000;
+    if (character < kLeast[length] || control || surrogate || character == 0xFFFE || character == 0xFFFF ||
+        character > 0x10FFFF) {
+      return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
 absl::StatusOr<DeleteObjectsRequest> ParseDeleteObjectsXml(std::string_view xml) {
   pugi::xml_document document;
   RETURN_IF_ERROR(Load(xml, "Delete", document));

@@ -75,7 +75,20 @@ struct DeleteObjectsRequest {
   std::vector<std::string> keys;
   bool quiet = false;
 };
+std::string WriteDeleteObjectsXml(const DeleteObjectsRequest& request);
 absl::StatusOr<DeleteObjectsRequest> ParseDeleteObjectsXml(std::string_view xml);
+
+/// An <Error> of <DeleteResult>: a key that was not deleted.
+struct DeleteObjectsError {
+  std::string key;
+  std::string code;
+  std::string message;
+};
+absl::StatusOr<std::vector<DeleteObjectsError>> ParseDeleteResultXml(std::string_view xml);
+
+/// False for text that changes on its way through XML 1.0, escaped or not: control characters, what is not UTF-8. Such
+/// a key in a request would stand for another object.
+bool XmlCanCarry(std::string_view text);
 
 /// The region in <CreateBucketConfiguration>, the body of CreateBucket; empty when it names none.
 absl::StatusOr<std::string> ParseLocationConstraint(std::string_view xml);

@@ -21,6 +21,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto id = ParseInitiateMultipartXml(text); id.ok()) require(!id->empty());
   (void)ParseCompleteMultipartResultXml(text);
   (void)ParseDeleteObjectsXml(text);
+  (void)ParseDeleteResultXml(text);
+  if (!text.empty() && XmlCanCarry(text)) {
+    const auto request = ParseDeleteObjectsXml(WriteDeleteObjectsXml({.keys = {std::string(text)}, .quiet = true}));
+    require(request.ok() && request->quiet && request->keys == std::vector<std::string>{std::string(text)});
+  }
   if (const auto parts = ParseCompleteMultipartXml(text); parts.ok()) {
     const auto again = ParseCompleteMultipartXml(WriteCompleteMultipartXml(*parts));
     // Control characters have no form in XML; everything else survives writing and reading.

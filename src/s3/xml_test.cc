@@ -170,5 +170,31 @@ TEST(XmlTime, RoundTrips) {
   EXPECT_EQ(ParseXmlTime("yesterday"), 0);
 }
 
+TEST(DeleteObjects, EachKeyThatXmlCanCarryArrives) {
+  for (const std::string key :
+       {"plain", " ", "  two  ", "\t\r\n", "a\r\nb", "<&>\"']]>", "\x7f", "\xe2\x82\xac", "\xf0\x9f\x8c\x8a"}) {
+    ASSERT_TRUE(XmlCanCarry(key)) << key;
+    const auto request = ParseDeleteObjectsXml(WriteDeleteObjectsXml({.keys = {key}, .quiet = true}));
+    ASSERT_TRUE(request.ok()) << request.status();
+    EXPECT_TRUE(request->quiet);
+    EXPECT_THAT(request->keys, ElementsAre(key));
+  }
+  for (const std::string key :
+       {"\x01", "a\x1f", "\xff", "\x80", "\xe2\x82", "\xc0\x80", "\xed\xbf\xbf", "\xef\xbf\xbe"}) {
+    EXPECT_FALSE(XmlCanCarry(key));
+  }
+}
+
+TEST(DeleteObjects, Results) {
+  const auto errors = ParseDeleteResultXml(
+      "<DeleteResult><Deleted><Key>a</Key></Deleted>"
+      "<Error><Key>b&amp;</Key><Code>AccessDenied</Code><Message>no</Message></Error></DeleteResult>");
+  ASSERT_TRUE(errors.ok()) << errors.status();
+  ASSERT_EQ(errors->size(), 1u);
+  EXPECT_EQ(errors->at(0).key, "b&");
+  EXPECT_EQ(errors->at(0).code, "AccessDenied");
+  EXPECT_FALSE(ParseDeleteResultXml("<Other/>").ok());
+}
+
 }  // namespace
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "s3/object.h"
 
@@ -49,6 +50,9 @@ class ObjectStore {
 
   /// Deleting what does not exist succeeds.
   virtual void Delete(std::string key, DoneCallback done) = 0;
+
+  /// Deletes 1 to 1,000 keys: each as Delete does, with a status of its own. By one request where the store has one.
+  virtual void DeleteMany(std::vector<std::string> keys, DeleteManyCallback done);
 
   /// One page of keys in bytewise order. A prefix that matches nothing gives an empty page; a missing bucket or folder
   /// NotFound.

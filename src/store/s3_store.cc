@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <utility>
 
+#include "s3/xml.h"
 #include "store/checks.h"
 #include "store/s3_writer.h"
+#include "store/status_gatherer.h"
 
 namespace millrace {
 
@@ -68,6 +71,29 @@ void S3Store::Delete(std::string key, DoneCallback done) {
   absl::Status bad = CheckKey(Uri(""), key);
   if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
   client_.Delete(bucket_, std::move(key), std::move(tracked));
+}
+
+void S3Store::DeleteMany(std::vector<std::string> keys, DeleteManyCallback done) {
+  auto gather = std::make_shared<StatusGatherer>(keys.size(), Tracked(std::move(done)));
+  std::vector<std::string> together;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    absl::Status bad = CheckKey(Uri(""), keys[i]);
+    if (!bad.ok()) {
+      Fail(std::move(bad), [gather, i](absl::Status status) { gather->Set(i, std::move(status)); });
+    } else if (XmlCanCarry(keys[i])) {
+      together.push_back(std::move(keys[i]));
+      places.push_back(i);
+    } else {
+      // In the XML of the common request it would name another object.
+      client_.Delete(bucket_, std::move(keys[i]), [gather, i](absl::Status status) { gather->Set(i, status); });
+    }
+  }
+  if (together.empty()) return;
+  client_.DeleteMany(bucket_, std::move(together),
+                     [gather, places = std::move(places)](std::vector<absl::Status> statuses) {
+                       for (size_t i = 0; i < places.size(); ++i) gather->Set(places[i], std::move(statuses[i]));
+                     });
 }
 
 void S3Store::List(ListOptions options, ListCallback done) {

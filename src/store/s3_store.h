@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "net/event_loop.h"
 #include "s3/client.h"
@@ -27,6 +28,7 @@ class S3Store final : public ObjectStore {
   void Head(std::string key, HeadCallback done) override;
   void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override;
   void Delete(std::string key, DoneCallback done) override;
+  void DeleteMany(std::vector<std::string> keys, DeleteManyCallback done) override;
   void List(ListOptions options, ListCallback done) override;
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) override;
   const RequestCounters& counters() const override;

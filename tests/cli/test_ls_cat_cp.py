@@ -7,50 +7,10 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-Millrace = Callable[..., subprocess.CompletedProcess[bytes]]
-
-
-@pytest.fixture
-def millrace(millrace_bin: Path) -> Millrace:
-    """Runs the command and holds it to its exit status; a failure must say why."""
-
-    def run(*arguments: str | Path, code: int = 0, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
-        done = subprocess.run(
-            [str(millrace_bin), *map(str, arguments)], capture_output=True, cwd=cwd, env=os.environ | (env or {}), timeout=120
-        )
-        assert done.returncode == code, (arguments, done.returncode, done.stdout[-2000:], done.stderr[-2000:])
-        if code:
-            assert done.stderr.startswith(b"millrace"), done.stderr
-        return done
-
-    return run
-
-
-def lines(done: subprocess.CompletedProcess[bytes]) -> list[str]:
-    return done.stdout.decode().splitlines()
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    root = tmp_path / "tree"
-    for name, data in {"a-": b"1", "a/x": b"22", "a/y/z": b"333", "a0": b"4444", "big": bytes(range(256)) * 100_000}.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return root
-
-
-def contents(root: Path) -> dict[str, bytes]:
-    """All files, hidden and temporary ones too."""
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
+from cli_support import Bucket, Millrace, contents, lines
 
 # ls
 
@@ -253,30 +213,6 @@ def test_cp_interrupted_leaves_nothing_half_done(millrace_bin: Path, tree: Path,
 
 
 # on S3
-
-
-@dataclass
-class Bucket:
-    """A bucket of a devstore: through boto3, and what a command needs to reach it."""
-
-    s3: Any
-    env: dict[str, str]
-
-    def put(self, **objects: bytes) -> None:
-        for key, body in objects.items():
-            self.s3.put_object(Bucket="bkt", Key=key, Body=body)
-
-    def objects(self) -> dict[str, bytes]:
-        listed = self.s3.list_objects_v2(Bucket="bkt").get("Contents", [])
-        return {item["Key"]: self.s3.get_object(Bucket="bkt", Key=item["Key"])["Body"].read() for item in listed}
-
-
-@pytest.fixture
-def bucket(devstore: Callable[..., Any]) -> Bucket:
-    server = devstore("mem:")
-    s3 = server.client()
-    s3.create_bucket(Bucket="bkt")
-    return Bucket(s3, server.env())
 
 
 def test_s3_ls_is_like_that_of_aws(millrace: Millrace, bucket: Bucket) -> None:

@@ -20,6 +20,10 @@ void ExchangeDriver::Run(S3Exchange& exchange) {
       waits.push_back(step.wait);
       now += step.wait;
     }
+    if (!exchange.TakeCredentials(now)) {
+      exchange.Abandon(absl::UnauthenticatedError("the driver waits for no credentials"));
+      break;
+    }
     HttpRequest request = exchange.Request(now);
     HttpResult result = Call(exchange, request);
     requests.push_back(std::move(request));

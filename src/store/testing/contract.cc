@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <latch>
 #include <set>
 #include <thread>
@@ -270,6 +271,21 @@ TEST_P(StoreContract, DeletesAndDeletingNothingSucceeds) {
   PutText("dir/k2", "x");
   EXPECT_TRUE(DeleteBlocking(store(), "dir").ok());
   EXPECT_EQ(Contents("dir/k2"), "x");
+}
+
+TEST_P(StoreContract, DeletesManyWithAStatusForEach) {
+  PutText("a", "x");
+  PutText("b/c", "x");
+  PutText("keep", "x");
+  std::promise<std::vector<absl::Status>> done;
+  store().DeleteMany({"a", "", "never/was", "b/c", "a"},
+                     [&](std::vector<absl::Status> statuses) { done.set_value(std::move(statuses)); });
+  const std::vector<absl::Status> statuses = done.get_future().get();
+  ASSERT_EQ(statuses.size(), 5u);
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    EXPECT_EQ(statuses[i].code(), i == 1 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kOk) << i;
+  }
+  EXPECT_THAT(Keys(), ElementsAre("keep"));
 }
 
 TEST_P(StoreContract, ListsInBytewiseOrderOfWholeKeys) {

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/console.h"
+#include "s3/client.h"
+
+namespace millrace::cli {
+
+inline constexpr int kManyConnections = 16;
+
+struct Measured {
+  int reads = 0;  // small ones, one after the other
+  double first_byte_median_ms = 0;
+  double first_byte_p99_ms = 0;
+  double one_bytes_per_second = 0;   // one read at a time
+  double many_bytes_per_second = 0;  // kManyConnections at a time
+};
+
+/// Reads parts of `objects` (at least one that is not empty) for some six seconds or half a GiB. Ends with the first
+/// error.
+absl::StatusOr<Measured> Measure(S3Client& client, const std::string& bucket, const std::vector<ObjectInfo>& objects,
+                                 ProgressLine& progress);
+
+/// What the numbers advise.
+std::vector<std::string> Advise(const Measured& measured);
+
+}  // namespace millrace::cli

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "store/stores.h"
+
+namespace millrace::cli {
+
+/// A prefix that stands for a folder: "" or ending with '/'.
+std::string AsFolder(std::string prefix);
+
+/// A URI with wildcards (store/glob.h), opened.
+struct Pattern {
+  std::string uri;  // as given
+  ObjectStore* store = nullptr;
+  std::string pattern;  // of keys
+  std::string folder;   // "" or ending with '/': the last folder before the first wildcard, of keys
+};
+
+/// What a URI names when it is taken word for word.
+enum class Named {
+  kObject,
+  kFolder,  // the objects below it
+  kPrefix,  // the objects that begin so
+};
+
+/// nullopt when the URI has no wildcard, or something exists that is named so word for word, which then is meant. One
+/// request where there are wildcards.
+absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named);
+
+struct ExpandOptions {
+  bool folders = false;  // folders that match, as common prefixes
+  bool below = false;    // and all objects below them
+};
+
+/// Lists what matches, in order of keys, page by page. Lists one folder after the other as far as there is no "**", so
+/// that other folders cost nothing. Ends with the first error of a page or of `each`, and with Cancelled when
+/// Interrupted().
+absl::Status Expand(const Pattern& pattern, const ExpandOptions& options,
+                    absl::FunctionRef<absl::Status(const ListPage&)> each);
+
+/// NotFound, for a pattern without a match.
+absl::Status NothingMatches(const Pattern& pattern);
+
+/// The objects that match, with `recursive` also those below folders that match. NotFound when there is none.
+absl::Status ExpandObjects(const Pattern& pattern, bool recursive,
+                           absl::FunctionRef<absl::Status(const ObjectInfo&)> each);
+
+}  // namespace millrace::cli

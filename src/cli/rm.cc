@@ -1,0 +1,189 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/size.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/expand.h"
+#include "cli/remove.h"
+#include "store/blocking.h"
+#include "store/glob.h"
+#include "store/stores.h"
+#include "store/uri.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct RmFlags {
+  std::vector<std::string> uris;
+  bool recursive = false;
+  bool dry_run = false;
+  bool json = false;
+};
+
+bool IsFolder(const ParsedUri& uri) {
+  std::error_code ignored;  // what cannot be looked at is reported when it is opened
+  return uri.scheme == ParsedUri::Scheme::kFile &&
+         std::filesystem::is_directory(std::filesystem::symlink_status(uri.path, ignored));
+}
+
+// All of them before anything is removed.
+absl::Status CheckUsage(const RmFlags& flags) {
+  for (const std::string& uri : flags.uris) {
+    ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
+    std::error_code ignored;
+    const bool file = parsed.scheme == ParsedUri::Scheme::kFile;
+    if (file && std::filesystem::weakly_canonical(parsed.path, ignored) == "/") {
+      return absl::InvalidArgumentError(fmt::format("{} is everything on this machine; it is not removed", uri));
+    }
+    const bool many = parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed);
+    if (!many || flags.recursive || HasWildcard(parsed.path)) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("{} is {}, not one object; add --recursive to remove everything in it", uri,
+                    parsed.path.empty() ? "a whole bucket" : "a folder"));
+  }
+  return absl::OkStatus();
+}
+
+/// Takes what is to be removed: removes it, or with --dry-run says so.
+class Sink {
+ public:
+  Sink(const RmFlags& flags, Remover& remover) : flags_(flags), remover_(remover) {}
+
+  // Cancelled when nothing more should come.
+  absl::Status Take(ObjectStore& store, const ObjectInfo& object) {
+    if (!flags_.dry_run) {
+      return remover_.Add(store, object) ? absl::OkStatus() : absl::CancelledError("stopped");
+    }
+    ++objects;
+    bytes += object.size;
+    const std::string uri = store.Uri(object.key);
+    if (!flags_.json) return WriteStdout(fmt::format("would remove {}\n", ForTerminal(uri)));
+    const nlohmann::json line{{"remove", uri}, {"size", object.size}};
+    return WriteStdout(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
+  }
+
+  uint64_t objects = 0;  // of a dry run
+  uint64_t bytes = 0;
+
+ private:
+  const RmFlags& flags_;
+  Remover& remover_;
+};
+
+absl::Status RemoveBelow(Stores& stores, const std::string& uri, Sink& sink) {
+  ASSIGN_OR_RETURN(const Location location, stores.Open(uri));
+  const std::string below = AsFolder(location.prefix);
+  bool found = false;
+  const absl::Status status = ForEachPage(*location.store, below, [&](const ListPage& page) {
+    for (const ObjectInfo& object : page.objects) {
+      found = true;
+      RETURN_IF_ERROR(sink.Take(*location.store, object));
+    }
+    return absl::OkStatus();
+  });
+  if (!status.ok() || found) return status;
+  return absl::NotFoundError(fmt::format("{}: there is nothing below it to remove", location.store->Uri(below)));
+}
+
+absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& uri, Sink& sink) {
+  ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
+                   OpenPattern(stores, uri, flags.recursive ? Named::kFolder : Named::kObject));
+  if (pattern) {
+    return ExpandObjects(*pattern, flags.recursive,
+                         [&](const ObjectInfo& object) { return sink.Take(*pattern->store, object); });
+  }
+  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
+  const bool one_file = parsed.scheme == ParsedUri::Scheme::kFile && !IsFolder(parsed) && !parsed.path.ends_with('/');
+  if (flags.recursive && !one_file) return RemoveBelow(stores, uri, sink);
+  ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
+  return sink.Take(*location.store, ObjectInfo{.key = location.prefix});
+}
+
+absl::Status PrintReport(const RmFlags& flags, const Sink& sink, const Remover::Report& report, double seconds) {
+  for (const auto& [uri, failure] : report.failures) Fail("rm", failure);
+  if (report.failed > report.failures.size()) {
+    fmt::print(stderr, "millrace rm: {} more objects failed\n", report.failed - report.failures.size());
+  }
+  const uint64_t objects = flags.dry_run ? sink.objects : report.objects;
+  const uint64_t bytes = flags.dry_run ? sink.bytes : report.bytes;
+  if (flags.json) {
+    const nlohmann::json line{{"objects", objects},
+                              {"bytes", bytes},
+                              {"failed", report.failed},
+                              {"seconds", seconds},
+                              {"dry_run", flags.dry_run}};
+    return WriteStdout(line.dump() + '\n');
+  }
+  if (objects == 0) return absl::OkStatus();  // what failed was said
+  return WriteStdout(fmt::format("{} {} object{}{}\n", flags.dry_run ? "would remove" : "removed", objects,
+                                 objects == 1 ? "" : "s", bytes > 0 ? ", " + FormatSize(bytes) : ""));
+}
+
+absl::StatusOr<bool> Rm(const RmFlags& flags) {
+  CatchInterrupts();
+  Runtime runtime;
+  Stores stores(runtime);
+  const auto start = std::chrono::steady_clock::now();
+  ProgressLine progress("removed", ProgressLine::Unit::kItems);
+  Remover remover(&progress);
+  Sink sink(flags, remover);
+  bool all = true;
+  for (const std::string& uri : flags.uris) {
+    const absl::Status status = RemoveUri(stores, flags, uri, sink);
+    if (absl::IsCancelled(status)) break;  // the report says why
+    if (absl::IsAborted(status)) return status;
+    if (status.ok()) continue;
+    Fail("rm", status);
+    all = false;
+  }
+  const Remover::Report report = remover.Finish();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  RETURN_IF_ERROR(PrintReport(flags, sink, report, seconds));
+  if (Interrupted()) return absl::CancelledError(fmt::format("interrupted; {} objects were removed", report.objects));
+  return all && report.failed == 0;
+}
+
+}  // namespace
+
+void AddRm(CLI::App& app, Action* run) {
+  CLI::App* rm = app.add_subcommand("rm", "Remove objects, without asking");
+  auto flags = std::make_shared<RmFlags>();
+  rm->add_option("uri", flags->uris, "Objects; patterns with * ** ? [a-z]; with --recursive prefixes and folders")
+      ->required();
+  rm->add_flag("--recursive", flags->recursive, "Everything below, of a bucket too");
+  rm->add_flag("--dry-run", flags->dry_run, "Say what would be removed, and remove nothing");
+  rm->add_flag("--json", flags->json,
+               R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds", "dry_run"}; with --dry-run )"
+               R"({"remove", "size"} for each object before)");
+  rm->footer(
+      "As with 'aws s3 rm', removing what does not exist succeeds, but a pattern that matches nothing is an error. '*' "
+      "stays within one folder, '**' does not; quote patterns, so that the shell leaves them alone. Folders of the "
+      "file system stay, and so does what lies behind links to folders.\n\n"
+      "Examples:\n"
+      "  millrace rm s3://bucket/old.tar s3://bucket/older.tar\n"
+      "  millrace rm 's3://bucket/train/shard-*.tar' --dry-run\n"
+      "  millrace rm 's3://bucket/**/*.tmp'\n"
+      "  millrace rm --recursive s3://bucket/scratch");
+  rm->callback([flags, run] {
+    *run = [flags] {
+      if (const absl::Status usage = CheckUsage(*flags); !usage.ok()) {
+        Fail("rm", usage);
+        return 2;
+      }
+      const absl::StatusOr<bool> removed = Rm(*flags);
+      if (!removed.ok()) return Fail("rm", removed.status());
+      return *removed ? 0 : 1;
+    };
+  });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+/// The settings of the AWS tools: environment variables and profile files.
+
+namespace millrace {
+
+/// Where settings are read from; a test gives its own. Both functions may be called from any thread, while settings
+/// are loaded and whenever credentials are fetched again.
+struct S3Environment {
+  std::function<std::optional<std::string>(const std::string& name)> variable;
+  std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;  // NotFound when there is none
+};
+
+/// The variables of the process as they are now, and its files. A copy: nobody may read the environment of a process
+/// while another thread changes it.
+S3Environment ProcessEnvironment();
+
+/// The sections of a profile file by name: "[name]", or "[profile name]" as in ~/.aws/config, and "[sso-session name]";
+/// other kinds of section are skipped. Settings that are indented further than one without a value above them
+/// ("s3 =") get its name in front: "s3.addressing_style"; other such lines are skipped. Names of settings are in lower
+/// case.
+using AwsSection = std::map<std::string, std::string>;
+struct Profiles {
+  std::map<std::string, AwsSection> profiles;
+  std::map<std::string, AwsSection> sso_sessions;
+};
+/// InvalidArgument, with the line's number, for what is neither a section, a setting nor a comment. Pure; fuzzed.
+absl::StatusOr<Profiles> ParseProfiles(std::string_view text);
+
+/// The environment and both profile files, merged. An empty variable is an unset one. Plain data.
+class AwsSettings {
+ public:
+  /// InvalidArgument when a file cannot be read or AWS_PROFILE names a profile that is not there.
+  static absl::StatusOr<AwsSettings> Load(const S3Environment& environment);
+
+  std::string Variable(const std::string& name) const { return variable_(name).value_or(""); }
+  /// A setting of the profile in use; "" without one.
+  std::string Profile(const std::string& key) const;
+  /// The first of the variables that is set, else the profile's setting.
+  std::string First(std::initializer_list<std::string> variables, const std::string& key) const;
+
+  const std::string& profile_name() const { return profile_name_; }
+  /// nullptr when there is no such section.
+  const AwsSection* FindProfile(const std::string& name) const;
+  const AwsSection* FindSsoSession(const std::string& name) const;
+
+ private:
+  std::function<std::optional<std::string>(const std::string& name)> variable_;
+  std::string profile_name_;
+  Profiles files_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "s3/sigv4.h"
+
+/// The documents in which credentials come: XML of STS, JSON of the others. Pure; fuzzed. InvalidArgument says what is
+/// wrong with a document and never quotes from it, since any part of it may be a secret.
+
+namespace millrace {
+
+/// Credentials and when they end, by the clock of who issued them; InfiniteFuture for keys that stay.
+struct ExpiringCredentials {
+  Credentials keys;
+  absl::Time expires = absl::InfiniteFuture();
+};
+
+/// The answer to AssumeRole or AssumeRoleWithWebIdentity.
+absl::StatusOr<ExpiringCredentials> ParseStsXml(std::string_view xml);
+
+struct StsError {
+  std::string code;
+  std::string message;
+};
+/// <ErrorResponse>; empty fields for anything else.
+StsError ParseStsErrorXml(std::string_view xml);
+
+/// What container endpoints and the instance metadata service send.
+absl::StatusOr<ExpiringCredentials> ParseMetadataJson(std::string_view json);
+
+/// What a credential_process prints. Without an Expiration the keys stay.
+absl::StatusOr<ExpiringCredentials> ParseProcessJson(std::string_view json);
+
+/// The answer to GetRoleCredentials of the SSO portal.
+absl::StatusOr<ExpiringCredentials> ParseSsoRoleJson(std::string_view json);
+
+struct SsoToken {
+  std::string access_token;
+  absl::Time expires;
+};
+/// A file of ~/.aws/sso/cache.
+absl::StatusOr<SsoToken> ParseSsoTokenJson(std::string_view json);
+
+/// OK for a key or token that can stand in a header: printable ASCII without spaces, not too long. `name` is what the
+/// message calls it.
+absl::Status CheckSecret(std::string_view value, std::string_view name);
+
+}  // namespace millrace

@@ -1,0 +1,96 @@
+#include "s3/latency.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/rng.h"
+
+namespace millrace {
+namespace {
+
+double Millis(absl::Duration duration) {
+  return absl::ToDoubleMilliseconds(duration);
+}
+
+TEST(Durations, QuantilesAreThoseOfTheDistribution) {
+  Durations durations;
+  Rng rng(1);
+  for (int i = 0; i < 1999; ++i) durations.Add(absl::Milliseconds(10 + 90 * rng.Unit()));
+  for (const double part : {0.1, 0.5, 0.9, 0.99}) {
+    EXPECT_NEAR(Millis(durations.Quantile(part)), 10 + 90 * part, 0.1 * (10 + 90 * part)) << part;
+  }
+}
+
+TEST(Durations, FewSayNothing) {
+  Durations durations;
+  for (int i = 0; i < 99; ++i) durations.Add(absl::Milliseconds(5));
+  EXPECT_EQ(durations.Quantile(0.5), absl::ZeroDuration());
+  durations.Add(absl::Milliseconds(5));
+  EXPECT_NEAR(Millis(durations.Quantile(0.5)), 5, 0.5);
+}
+
+TEST(Durations, WhatWasLongAgoIsForgotten) {
+  Durations durations;
+  for (int i = 0; i < 5000; ++i) durations.Add(absl::Milliseconds(5));
+  for (int i = 0; i < 5000; ++i) durations.Add(absl::Milliseconds(50));
+  EXPECT_NEAR(Millis(durations.Quantile(0.2)), 50, 5);
+}
+
+TEST(Durations, ExtremesStayWithin) {
+  Durations durations;
+  for (int i = 0; i < 200; ++i) durations.Add(i % 2 == 0 ? absl::ZeroDuration() : absl::Hours(1000));
+  EXPECT_LT(Millis(durations.Quantile(0.1)), 0.2);
+  EXPECT_GT(durations.Quantile(0.9), absl::Minutes(30));
+}
+
+TEST(Hedging, WaitsForTheSlowestEighth) {
+  Hedging hedging;
+  EXPECT_EQ(hedging.Delay(), absl::InfiniteDuration());
+  Rng rng(2);
+  for (int i = 0; i < 1000; ++i) {
+    hedging.OnFirstByte(absl::Milliseconds(100 * rng.Unit()));
+    hedging.Delay();
+  }
+  EXPECT_NEAR(Millis(hedging.Delay()), 88, 9);
+}
+
+TEST(Hedging, StopsWhenItCostsTooMuchAndGoesOnLater) {
+  Hedging hedging;
+  for (int i = 0; i < 200; ++i) hedging.OnFirstByte(absl::Milliseconds(10));
+  uint64_t read = 0;
+  uint64_t wasted = 0;
+  for (int i = 0; i < 10'000; ++i) {  // each second request costs its whole body
+    hedging.OnBody(100'000, absl::Milliseconds(1));
+    read += 100'000;
+    if (hedging.Delay() == absl::InfiniteDuration()) continue;
+    hedging.OnWasted(100'000);
+    wasted += 100'000;
+  }
+  EXPECT_GT(wasted, read / 50);
+  EXPECT_LE(wasted, read * 3 / 100 + (5 << 20));
+}
+
+TEST(Hedging, GivesUpWhatIsFarSlowerThanUsual) {
+  Hedging hedging;
+  EXPECT_TRUE(hedging.GiveUp(1000));  // nothing is known yet: a trickle
+  EXPECT_FALSE(hedging.GiveUp(5000));
+  for (int i = 0; i < 200; ++i) hedging.OnBody(1 << 20, absl::Milliseconds(100));  // 10 MiB a second
+  EXPECT_TRUE(hedging.GiveUp(50'000));
+  EXPECT_FALSE(hedging.GiveUp(100'000));
+}
+
+TEST(Hedging, GivesNothingUpInASlowNetwork) {
+  Hedging hedging;
+  for (int i = 0; i < 200; ++i) hedging.OnBody(64 << 10, absl::Seconds(60));  // 1 KiB a second
+  EXPECT_FALSE(hedging.GiveUp(500));
+  EXPECT_TRUE(hedging.GiveUp(5));
+
+  Hedging fresh;  // nothing known, and everything trickles: a few are given up, then no more
+  int given_up = 0;
+  for (int i = 0; i < 1000; ++i) given_up += fresh.GiveUp(1000) ? 1 : 0;
+  EXPECT_EQ(given_up, 32);
+}
+
+}  // namespace
+}  // namespace millrace

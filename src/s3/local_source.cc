@@ -1,0 +1,289 @@
+#include "s3/local_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include "base/crypto.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr absl::Duration kPortalTimeout = absl::Seconds(10);
+constexpr absl::Duration kNearTimeout = absl::Seconds(2);
+constexpr int kAttempts = 4;
+
+class Static final : public CredentialSource {
+ public:
+  Static(std::string name, Credentials keys) : name_(std::move(name)), keys_(std::move(keys)) {}
+  std::string Name() const override { return name_; }
+  CredentialAction Begin(absl::Time) override { return ExpiringCredentials{keys_, absl::InfiniteFuture()}; }
+  CredentialAction OnInput(CredentialInput, absl::Time) override { return absl::InternalError("nothing was asked"); }
+
+ private:
+  const std::string name_;
+  const Credentials keys_;
+};
+
+class Process final : public CredentialSource {
+ public:
+  Process(std::string profile, std::string command) : profile_(std::move(profile)), command_(std::move(command)) {}
+  std::string Name() const override { return fmt::format("credential_process of profile '{}'", profile_); }
+  CredentialAction Begin(absl::Time) override { return RunProcessAction{command_}; }
+
+  CredentialAction OnInput(CredentialInput input, absl::Time now) override {
+    constexpr std::string_view kRemedy = "run it by hand to see why";
+    if (!input.status.ok())
+      return absl::UnauthenticatedError(fmt::format("it {}; {}", ToStd(input.status.message()), kRemedy));
+    absl::StatusOr<ExpiringCredentials> credentials = ParseProcessJson(input.text);
+    if (!credentials.ok()) {
+      return absl::UnauthenticatedError(
+          fmt::format("what it printed: {}; {}", ToStd(credentials.status().message()), kRemedy));
+    }
+    if (credentials->expires <= now) return absl::UnauthenticatedError("it printed credentials that have expired");
+    return *std::move(credentials);
+  }
+
+ private:
+  const std::string profile_;
+  const std::string command_;
+};
+
+class Sso final : public CredentialSource {
+ public:
+  explicit Sso(SsoLogin login) : login_(std::move(login)) {}
+  std::string Name() const override { return fmt::format("SSO of profile '{}'", login_.profile); }
+
+  CredentialAction Begin(absl::Time) override {
+    token_.clear();
+    const std::string& key = login_.session.empty() ? login_.start_url : login_.session;
+    return ReadFileAction{fmt::format("{}/{}.json", login_.cache_folder, HexEncode(Sha1(AsBytes(key))))};
+  }
+
+  CredentialAction OnInput(CredentialInput input, absl::Time now) override {
+    return token_.empty() ? OnToken(input, now) : OnAnswer(input);
+  }
+
+ private:
+  std::string Remedy() const { return fmt::format("run `aws sso login --profile {}`", login_.profile); }
+
+  CredentialAction OnToken(const CredentialInput& file, absl::Time now) {
+    if (!file.status.ok()) return absl::UnauthenticatedError(fmt::format("nobody is logged in; {}", Remedy()));
+    absl::StatusOr<SsoToken> token = ParseSsoTokenJson(file.text);
+    if (!token.ok()) {
+      return absl::UnauthenticatedError(
+          fmt::format("the cached token: {}; {}", ToStd(token.status().message()), Remedy()));
+    }
+    if (token->expires <= now) return absl::UnauthenticatedError(fmt::format("the login has expired; {}", Remedy()));
+    token_ = std::move(token->access_token);
+    CallAction call{login_.portal.server, {"GET", "", {}}, "", kPortalTimeout, kAttempts};
+    call.head.target =
+        fmt::format("{}/federation/credentials?role_name={}&account_id={}", login_.portal.base_path,
+                    UriEncode(login_.role_name, /*keep_slash=*/false), UriEncode(login_.account_id, false));
+    call.head.headers.Add("Host", HostHeader(login_.portal.server));
+    call.head.headers.Add("x-amz-sso_bearer_token", token_);
+    return call;
+  }
+
+  CredentialAction OnAnswer(const CredentialInput& answer) {
+    if (!answer.status.ok() || answer.http_status >= 500 || answer.http_status == 429)
+      return RefusedBy("the SSO portal", answer, "check sso_region and the network");
+    if (answer.http_status == 401) return RefusedBy("the SSO portal", answer, Remedy());
+    if (answer.http_status != 200)
+      return RefusedBy("the SSO portal", answer, "check sso_account_id, sso_role_name and sso_region of the profile");
+    absl::StatusOr<ExpiringCredentials> credentials = ParseSsoRoleJson(answer.text);
+    if (credentials.ok()) return *std::move(credentials);
+    return absl::UnavailableError(
+        fmt::format("the SSO portal's answer: {}; check sso_region", ToStd(credentials.status().message())));
+  }
+
+  const SsoLogin login_;
+  std::string token_;
+};
+
+class Container final : public CredentialSource {
+ public:
+  explicit Container(ContainerEndpoint endpoint) : endpoint_(std::move(endpoint)) {}
+  std::string Name() const override {
+    return fmt::format("the container's endpoint ({})", HostHeader(endpoint_.server));
+  }
+
+  CredentialAction Begin(absl::Time) override {
+    asked_ = false;
+    if (!endpoint_.token_file.empty()) return ReadFileAction{endpoint_.token_file};
+    return Call(endpoint_.token);
+  }
+
+  CredentialAction OnInput(CredentialInput input, absl::Time) override {
+    constexpr std::string_view kRemedy =
+        "check AWS_CONTAINER_CREDENTIALS_FULL_URI or _RELATIVE_URI, and the role of the task or pod";
+    if (!asked_) {
+      absl::StatusOr<std::string> token = TokenOf(input, "the token file (AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE)");
+      if (!token.ok()) return std::move(token).status();
+      return Call(*std::move(token));
+    }
+    if (!input.status.ok() || input.http_status != 200) return RefusedBy("it", input, kRemedy);
+    absl::StatusOr<ExpiringCredentials> credentials = ParseMetadataJson(input.text);
+    if (credentials.ok()) return *std::move(credentials);
+    return absl::UnavailableError(fmt::format("its answer: {}; {}", ToStd(credentials.status().message()), kRemedy));
+  }
+
+ private:
+  CredentialAction Call(std::string token) {
+    asked_ = true;
+    if (absl::Status status = CheckSecret(token, "AWS_CONTAINER_AUTHORIZATION_TOKEN"); !status.ok()) return status;
+    CallAction call{endpoint_.server, {"GET", endpoint_.target, {}}, "", kNearTimeout, kAttempts};
+    call.head.headers.Add("Host", HostHeader(endpoint_.server));
+    call.head.headers.Add("Accept", "application/json");
+    if (!token.empty()) call.head.headers.Add("Authorization", std::move(token));
+    return call;
+  }
+
+  const ContainerEndpoint endpoint_;
+  bool asked_ = false;
+};
+
+class Instance final : public CredentialSource {
+ public:
+  explicit Instance(EndpointUrl service) : service_(std::move(service)) {}
+  std::string Name() const override {
+    return fmt::format("the instance metadata service ({})", HostHeader(service_.server));
+  }
+
+  CredentialAction Begin(absl::Time) override {
+    stage_ = Stage::kToken;
+    // Where there is no such service, nobody answers: little patience.
+    CallAction call = Call("PUT", "/latest/api/token", absl::Seconds(1), 2);
+    call.head.headers.Add("X-aws-ec2-metadata-token-ttl-seconds", "21600");
+    return call;
+  }
+
+  CredentialAction OnInput(CredentialInput input, absl::Time) override {
+    if (stage_ == Stage::kToken && !input.status.ok()) return absl::NotFoundError("it does not answer");
+    if (!input.status.ok() || input.http_status != 200) return Refused(input);
+    switch (stage_) {
+      case Stage::kToken: {
+        absl::StatusOr<std::string> token = TokenOf(input, "its token");
+        if (!token.ok()) return std::move(token).status();
+        token_ = *std::move(token);
+        stage_ = Stage::kRole;
+        return Read(kRoles);
+      }
+      case Stage::kRole: {
+        // The first line; an instance has one role.
+        const std::string role = input.text.substr(0, input.text.find_first_of("\r\n"));
+        if (role.empty()) return absl::UnauthenticatedError("this instance has no role; attach an instance profile");
+        stage_ = Stage::kKeys;
+        return Read(fmt::format("{}{}", kRoles, UriEncode(role, /*keep_slash=*/false)));
+      }
+      case Stage::kKeys:
+        break;
+    }
+    absl::StatusOr<ExpiringCredentials> credentials = ParseMetadataJson(input.text);
+    if (credentials.ok()) return *std::move(credentials);
+    return absl::UnavailableError(
+        fmt::format("its answer: {}; check the instance profile's role", ToStd(credentials.status().message())));
+  }
+
+ private:
+  enum class Stage { kToken, kRole, kKeys };
+  static constexpr std::string_view kRoles = "/latest/meta-data/iam/security-credentials/";
+
+  CallAction Call(std::string_view method, std::string_view path, absl::Duration timeout, int attempts) const {
+    CallAction call{service_.server, {std::string(method), service_.base_path, {}}, "", timeout, attempts};
+    call.head.target.append(path);
+    call.head.headers.Add("Host", HostHeader(service_.server));
+    return call;
+  }
+
+  CallAction Read(std::string_view path) const {
+    CallAction call = Call("GET", path, kNearTimeout, kAttempts);
+    call.head.headers.Add("X-aws-ec2-metadata-token", token_);
+    return call;
+  }
+
+  absl::Status Refused(const CredentialInput& input) const {
+    const bool no_role = stage_ == Stage::kRole && input.http_status == 404;
+    if (no_role) return absl::UnauthenticatedError("this instance has no role; attach an instance profile");
+    return RefusedBy("it", input,
+                     "check that the instance allows IMDSv2, with a hop limit of 2 for containers, and has a role");
+  }
+
+  const EndpointUrl service_;
+  Stage stage_ = Stage::kToken;
+  std::string token_;
+};
+
+/// This machine, and the addresses at which ECS and EKS give credentials.
+bool MayGetTokenInClear(const std::string& host) {
+  constexpr std::array<std::string_view, 5> kHosts = {"localhost", "::1", "169.254.170.2", "169.254.170.23",
+                                                      "fd00:ec2::23"};
+  if (std::find(kHosts.begin(), kHosts.end(), host) != kHosts.end()) return true;
+  // 127.0.0.0/8, and not a name that begins like it.
+  if (!host.starts_with("127.")) return false;
+  int parts = 0;
+  std::string_view rest = host;
+  while (parts < 4) {
+    const std::string_view part = rest.substr(0, rest.find('.'));
+    unsigned number = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (error != std::errc() || end != part.data() + part.size() || number > 255) return false;
+    ++parts;
+    if (part.size() == rest.size()) return parts == 4;
+    rest.remove_prefix(part.size() + 1);
+  }
+  return false;
+}
+
+}  // namespace
+
+std::unique_ptr<CredentialSource> StaticSource(std::string name, Credentials keys) {
+  return std::make_unique<Static>(std::move(name), std::move(keys));
+}
+
+std::unique_ptr<CredentialSource> ProcessSource(std::string profile, std::string command) {
+  return std::make_unique<Process>(std::move(profile), std::move(command));
+}
+
+std::unique_ptr<CredentialSource> SsoSource(SsoLogin login) {
+  return std::make_unique<Sso>(std::move(login));
+}
+
+absl::StatusOr<ContainerEndpoint> ParseContainerUri(std::string_view relative, std::string_view full) {
+  const std::string url = relative.empty() ? std::string(full) : fmt::format("http://169.254.170.2{}", relative);
+  const std::string_view name =
+      relative.empty() ? "AWS_CONTAINER_CREDENTIALS_FULL_URI" : "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
+  const auto refuse = [&](std::string_view why) { return absl::InvalidArgumentError(fmt::format("{} {}", name, why)); };
+  if (!relative.empty() && !relative.starts_with('/')) return refuse("does not begin with '/'");
+  if (std::any_of(url.begin(), url.end(), [](char c) { return c <= ' ' || c > '~' || c == '#'; }))
+    return refuse("contains a space, a '#' or a control character");
+  const size_t scheme = url.find("://");
+  const size_t path = scheme == std::string::npos ? scheme : url.find_first_of("/?", scheme + 3);
+  // Its errors quote the URL; what follows the host may be secret.
+  const absl::StatusOr<EndpointUrl> parsed = ParseEndpointUrl(url.substr(0, path));
+  if (!parsed.ok()) return refuse("is no URL of the form http[s]://host[:port]/path");
+  if (!parsed->server.tls && !MayGetTokenInClear(parsed->server.host)) {
+    return refuse(
+        "must be https, or http to this machine, 169.254.170.2, 169.254.170.23 or [fd00:ec2::23]: credentials are not "
+        "asked for in clear elsewhere");
+  }
+  ContainerEndpoint endpoint;
+  endpoint.server = parsed->server;
+  if (path == std::string::npos || url[path] == '?') endpoint.target.push_back('/');
+  if (path != std::string::npos) endpoint.target.append(url, path);
+  return endpoint;
+}
+
+std::unique_ptr<CredentialSource> ContainerSource(ContainerEndpoint endpoint) {
+  return std::make_unique<Container>(std::move(endpoint));
+}
+
+std::unique_ptr<CredentialSource> InstanceSource(EndpointUrl service) {
+  return std::make_unique<Instance>(std::move(service));
+}
+
+}  // namespace millrace

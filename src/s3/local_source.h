@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "s3/credential_source.h"
+#include "s3/endpoint.h"
+
+/// Sources of credentials on this machine or near it: keys, a process, the cache of `aws sso login`, the endpoint of a
+/// container, the metadata service of an EC2 instance.
+
+namespace millrace {
+
+/// Keys that are known already. `name` is for messages.
+std::unique_ptr<CredentialSource> StaticSource(std::string name, Credentials keys);
+
+/// credential_process of a profile.
+std::unique_ptr<CredentialSource> ProcessSource(std::string profile, std::string command);
+
+struct SsoLogin {
+  std::string profile;
+  std::string cache_folder;  // ~/.aws/sso/cache
+  std::string session;       // name of the sso-session; else the start URL names the cache's file
+  std::string start_url;
+  std::string account_id;
+  std::string role_name;
+  EndpointUrl portal;
+};
+/// `aws sso login` has left a token; the portal gives credentials for it. The token itself is not renewed.
+std::unique_ptr<CredentialSource> SsoSource(SsoLogin login);
+
+/// Where a container asks (ECS, EKS Pod Identity).
+struct ContainerEndpoint {
+  HttpEndpoint server;
+  std::string target;
+  std::string token;       // of the Authorization header
+  std::string token_file;  // wins over it; read each time
+};
+/// AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, or _FULL_URI: https, or http to this machine or to one of the addresses that
+/// ECS and EKS use. InvalidArgument for anything else: the token must not go to strangers.
+absl::StatusOr<ContainerEndpoint> ParseContainerUri(std::string_view relative, std::string_view full);
+std::unique_ptr<CredentialSource> ContainerSource(ContainerEndpoint endpoint);
+
+/// IMDSv2. Its failure to answer at all gives NotFound: this machine is no EC2 instance.
+std::unique_ptr<CredentialSource> InstanceSource(EndpointUrl service);
+
+}  // namespace millrace

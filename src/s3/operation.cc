@@ -1,0 +1,280 @@
+#include "s3/operation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace millrace {
+
+namespace {
+
+RequestPhase ToRequestPhase(HttpPhase phase) {
+  switch (phase) {
+    case HttpPhase::kQueued:
+      return RequestPhase::kQueued;
+    case HttpPhase::kConnect:
+      return RequestPhase::kConnect;
+    case HttpPhase::kFirstByte:
+      return RequestPhase::kFirstByte;
+    case HttpPhase::kBody:
+      return RequestPhase::kBody;
+  }
+  return RequestPhase::kQueued;
+}
+
+// A body's rate is looked at this often, over as long; a trickle is cut after two looks at most.
+constexpr absl::Duration kLook = absl::Milliseconds(900);
+// Less is left of the body: not worth another request.
+constexpr uint64_t kWorthCutting = 4096;
+
+}  // namespace
+
+// One request of the exchange. Lives until its OnDone, and keeps the operation alive that long.
+struct S3Operation::Attempt final : HttpResponseHandler {
+  explicit Attempt(std::shared_ptr<S3Operation> owner) : operation(std::move(owner)) {}
+
+  void OnPhase(HttpPhase phase) override { operation->OnPhase(*this, phase); }
+  HttpBodySink OnHead(const HttpResponseHead& head) override { return operation->OnHead(*this, head); }
+  void OnDone(HttpResult result) override { operation->OnDone(*this, std::move(result)); }
+
+  const std::shared_ptr<S3Operation> operation;
+  std::shared_ptr<HttpCall> call;
+  std::optional<absl::Time> sent;  // the whole request
+  std::optional<absl::Time> answered;
+  uint64_t seen = 0;      // bytes of the body at the last look
+  uint64_t expected = 0;  // of the body
+  bool too_slow = false;
+  bool lost = false;
+};
+
+bool S3Gate::Take(std::shared_ptr<S3Operation> operation) {
+  if (free_ == 0) {
+    waiting_.push_back(std::move(operation));
+    return false;
+  }
+  --free_;
+  return true;
+}
+
+void S3Gate::Return() {
+  while (!waiting_.empty()) {
+    const std::shared_ptr<S3Operation> next = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (next->OnPermit()) return;
+  }
+  ++free_;
+}
+
+S3Operation::S3Operation(const Environment& environment, EventLoop& loop, S3Gate& gate,
+                         std::unique_ptr<S3Exchange> exchange, RequestProgress* progress)
+    : environment_(environment), loop_(loop), gate_(gate), exchange_(std::move(exchange)), progress_(progress) {}
+S3Operation::~S3Operation() = default;
+
+void S3Operation::OnStop::operator()() const {
+  loop->Post([operation = operation] {
+    if (const std::shared_ptr<S3Operation> self = operation.lock()) self->Cancel();
+  });
+}
+
+void S3Operation::Begin(std::stop_token stop) {
+  if (cancelled_) return EndCancelled();
+  if (stop.stop_possible()) stop_.emplace(std::move(stop), OnStop{weak_from_this(), &loop_});
+  Do(exchange_->Begin());
+}
+
+void S3Operation::Cancel() {
+  if (cancelled_ || ended_) return;
+  cancelled_ = true;
+  if (!attempts_.empty()) {
+    // The last OnDone ends the operation.
+    std::vector<std::shared_ptr<HttpCall>> calls;
+    for (const std::unique_ptr<Attempt>& attempt : attempts_) calls.push_back(attempt->call);
+    watch_.reset();
+    for (const std::shared_ptr<HttpCall>& call : calls) call->Cancel();
+  } else if (timer_ || waits_for_permit_ || waits_for_credentials_) {
+    EndCancelled();
+  }
+  // Otherwise it has not begun yet, and Begin ends it.
+}
+
+void S3Operation::Do(const S3Step& step) {
+  switch (step.kind) {
+    case S3Step::Kind::kSend:
+      return Send();
+    case S3Step::Kind::kWait:
+      ReturnPermit();
+      return WaitThenSend(step.wait, RequestPhase::kThrottled);
+    case S3Step::Kind::kDone:
+      return End();
+  }
+}
+
+bool S3Operation::OnPermit() {
+  waits_for_permit_ = false;
+  if (ended_) return false;
+  has_permit_ = true;
+  // Not from here: who returns a permit is in the middle of something.
+  loop_.Post([self = shared_from_this()] {
+    if (!self->ended_) self->Send();
+  });
+  return true;
+}
+
+void S3Operation::ReturnPermit() {
+  if (std::exchange(has_permit_, false)) gate_.Return();
+}
+
+void S3Operation::Send() {
+  if (cancelled_) return EndCancelled();
+  if (const absl::Time now = absl::Now(); !exchange_->TakeCredentials(now)) return WaitForCredentials(now);
+  if (!has_permit_) {
+    Report(RequestPhase::kQueued);
+    has_permit_ = gate_.Take(shared_from_this());
+    waits_for_permit_ = !has_permit_;
+    if (waits_for_permit_) return;
+  }
+  const Pacer::Turn turn = exchange_->TakeTurn(absl::Now());
+  if (turn.wait > absl::ZeroDuration()) {
+    return WaitThenSend(turn.wait, turn.throttled ? RequestPhase::kThrottled : RequestPhase::kQueued);
+  }
+  StartAttempt(/*hedge=*/false);
+}
+
+void S3Operation::WaitForCredentials(absl::Time now) {
+  ReturnPermit();
+  Report(RequestPhase::kCredentials);
+  waits_for_credentials_ = true;
+  environment_.context.credentials.Wait(now, [weak = weak_from_this(), &loop = loop_](absl::Status status) {
+    loop.Post([weak, status = std::move(status)] {
+      const std::shared_ptr<S3Operation> self = weak.lock();
+      if (self == nullptr || self->ended_) return;
+      self->waits_for_credentials_ = false;
+      if (status.ok()) return self->Send();
+      self->exchange_->Abandon(status);
+      self->End();
+    });
+  });
+}
+
+void S3Operation::WaitThenSend(absl::Duration wait, RequestPhase phase) {
+  Report(phase);
+  timer_.emplace(loop_);
+  timer_->Start(absl::ToChronoNanoseconds(wait), [this] {
+    const std::shared_ptr<S3Operation> self = shared_from_this();
+    timer_.reset();
+    Send();
+  });
+}
+
+void S3Operation::StartAttempt(bool hedge) {
+  attempts_.push_back(std::make_unique<Attempt>(shared_from_this()));
+  Attempt& attempt = *attempts_.back();
+  attempt.call = environment_.http.Start(loop_, exchange_->Request(absl::Now(), hedge), attempt);
+}
+
+// ---- While a request is under way
+
+void S3Operation::OnPhase(Attempt& attempt, HttpPhase phase) {
+  if (&attempt == attempts_.front().get()) Report(ToRequestPhase(phase));
+  if (phase != HttpPhase::kFirstByte || attempt.sent) return;
+  attempt.sent = absl::Now();
+  if (exchange_->hedged() && attempts_.size() == 1) HedgeLater(attempt);
+}
+
+void S3Operation::HedgeLater(Attempt& first) {
+  const absl::Duration delay = environment_.context.hedging.Delay();
+  if (delay == absl::InfiniteDuration()) return;
+  watch_.emplace(loop_);
+  watch_->Start(absl::ToChronoNanoseconds(delay), [this, &first] {
+    const bool late = !first.answered && attempts_.size() == 1 && !cancelled_;
+    if (late && exchange_->MayHedge(absl::Now())) StartAttempt(/*hedge=*/true);
+  });
+}
+
+HttpBodySink S3Operation::OnHead(Attempt& attempt, const HttpResponseHead& head) {
+  if (attempt.lost) return HttpBodySink::Refuse();
+  // An error counts when nothing better can come any more.
+  if (head.status >= 300 && attempts_.size() > 1) {
+    Lose(attempt);
+    return HttpBodySink::Refuse();
+  }
+  const absl::Time now = absl::Now();
+  attempt.answered = now;
+  Hedging& hedging = environment_.context.hedging;
+  if (attempts_.size() > 1) {
+    Attempt& other = attempts_.front().get() == &attempt ? *attempts_.back() : *attempts_.front();
+    if (other.sent) hedging.OnFirstByte(now - *other.sent);
+    loop_.Post([call = other.call] { call->Cancel(); });  // not from within another call
+    Lose(other);
+  }
+  if (exchange_->hedged()) {
+    hedging.OnFirstByte(now - attempt.sent.value_or(now));
+    attempt.expected = head.content_length.value_or(0);
+    watch_.reset();
+    if (head.status < 300 && attempt.expected > kWorthCutting) Watch(attempt);
+  }
+  return exchange_->OnHead(head);
+}
+
+void S3Operation::Lose(Attempt& attempt) {
+  attempt.lost = true;
+  const auto at = std::find_if(attempts_.begin(), attempts_.end(), [&](const auto& a) { return a.get() == &attempt; });
+  losers_.push_back(std::move(*at));
+  attempts_.erase(at);
+}
+
+void S3Operation::Watch(Attempt& attempt) {
+  watch_.emplace(loop_);
+  watch_->Start(absl::ToChronoNanoseconds(kLook), [this, &attempt] {
+    const std::shared_ptr<S3Operation> self = shared_from_this();
+    const uint64_t received = attempt.call->body_bytes();
+    const auto rate = static_cast<double>(received - attempt.seen) / absl::ToDoubleSeconds(kLook);
+    attempt.seen = received;
+    if (attempt.expected - std::min(received, attempt.expected) <= kWorthCutting) return;
+    if (!environment_.context.hedging.GiveUp(rate)) return Watch(attempt);
+    attempt.too_slow = true;
+    attempt.call->Cancel();
+  });
+}
+
+void S3Operation::OnDone(Attempt& done, HttpResult result) {
+  const auto is_it = [&](const std::unique_ptr<Attempt>& a) { return a.get() == &done; };
+  std::vector<std::unique_ptr<Attempt>>& list = done.lost ? losers_ : attempts_;
+  const auto at = std::find_if(list.begin(), list.end(), is_it);
+  const std::unique_ptr<Attempt> attempt = std::move(*at);  // and with it the operation, until the end of this call
+  list.erase(at);
+  Hedging& hedging = environment_.context.hedging;
+  // Lost, or failed before the other one answered, which then goes on alone.
+  if (attempt->lost || !attempts_.empty()) return hedging.OnWasted(result.wire_bytes);
+  watch_.reset();
+  if (exchange_->hedged() && attempt->answered) hedging.OnBody(result.wire_bytes, absl::Now() - *attempt->answered);
+  if (attempt->too_slow && result.error == HttpErrorKind::kCancelled && !cancelled_) {
+    result.error = HttpErrorKind::kTimeout;
+    result.detail = "the body came far more slowly than others";
+  }
+  const S3Step step = exchange_->OnResult(std::move(result), absl::Now());
+  if (cancelled_ && step.kind != S3Step::Kind::kDone) return EndCancelled();
+  Do(step);
+}
+
+void S3Operation::EndCancelled() {
+  exchange_->Abandon(absl::CancelledError("the request was cancelled"));
+  End();
+}
+
+void S3Operation::End() {
+  const std::shared_ptr<S3Operation> self = shared_from_this();
+  ended_ = true;
+  ReturnPermit();
+  timer_.reset();
+  watch_.reset();
+  stop_.reset();
+  Report(RequestPhase::kDone);
+  exchange_->Finish();
+  environment_.ended(self);
+}
+
+}  // namespace millrace

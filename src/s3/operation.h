@@ -1,0 +1,100 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <vector>
+
+#include "net/http_client.h"
+#include "s3/exchange.h"
+#include "s3/object.h"
+
+namespace millrace {
+
+class S3Operation;
+
+/// How many operations of one loop may have a request under way; the others wait in order. So a request that takes its
+/// turn goes out at once, and the pace of requests is what the store sees. On the loop's thread only.
+class S3Gate {
+ public:
+  explicit S3Gate(int permits) : free_(permits) {}
+
+  /// False: `operation` gets its permit later, by OnPermit.
+  bool Take(std::shared_ptr<S3Operation> operation);
+  void Return();
+
+ private:
+  int free_;
+  std::deque<std::shared_ptr<S3Operation>> waiting_;
+};
+
+/// Drives one exchange on one event loop: waits for credentials, takes turns at the pace of the store, sends, waits,
+/// and for reads sends a second request where the first byte is late and gives up bodies that trickle. All on the
+/// loop's thread, but for the constructor.
+class S3Operation final : public std::enable_shared_from_this<S3Operation> {
+ public:
+  /// What it works with; all outlive it.
+  struct Environment {
+    HttpClient& http;
+    S3Context& context;
+    std::function<void(const std::shared_ptr<S3Operation>&)> ended;  // the caller of the exchange has its result
+  };
+
+  S3Operation(const Environment& environment, EventLoop& loop, S3Gate& gate, std::unique_ptr<S3Exchange> exchange,
+              RequestProgress* progress);
+  ~S3Operation();
+
+  EventLoop& loop() { return loop_; }
+  void Begin(std::stop_token stop);
+  void Cancel();
+  /// False: it does not need one any more.
+  bool OnPermit();
+
+ private:
+  struct Attempt;
+  struct OnStop {
+    std::weak_ptr<S3Operation> operation;
+    EventLoop* loop;
+    void operator()() const;
+  };
+
+  void Do(const S3Step& step);
+  void Send();
+  void ReturnPermit();
+  void WaitForCredentials(absl::Time now);
+  void WaitThenSend(absl::Duration wait, RequestPhase phase);
+  void StartAttempt(bool hedge);
+  void HedgeLater(Attempt& first);
+  void Watch(Attempt& attempt);
+
+  void OnPhase(Attempt& attempt, HttpPhase phase);
+  HttpBodySink OnHead(Attempt& attempt, const HttpResponseHead& head);
+  void OnDone(Attempt& attempt, HttpResult result);
+  void Lose(Attempt& attempt);
+
+  void Report(RequestPhase phase) {
+    if (progress_ != nullptr) progress_->store(phase, std::memory_order_relaxed);
+  }
+  void EndCancelled();
+  void End();
+
+  const Environment& environment_;
+  EventLoop& loop_;
+  S3Gate& gate_;
+  std::unique_ptr<S3Exchange> exchange_;
+  RequestProgress* const progress_;
+  std::vector<std::unique_ptr<Attempt>> attempts_;  // under way: one, or two until the first answers
+  std::vector<std::unique_ptr<Attempt>> losers_;    // cancelled, or answered with an error; not ended yet
+  std::optional<Timer> timer_;                      // while waiting to send
+  std::optional<Timer> watch_;                      // on the attempts
+  std::optional<std::stop_callback<OnStop>> stop_;
+  bool has_permit_ = false;
+  bool waits_for_permit_ = false;
+  bool waits_for_credentials_ = false;
+  bool cancelled_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace millrace

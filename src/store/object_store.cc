@@ -1,0 +1,17 @@
+#include "store/object_store.h"
+
+#include <memory>
+#include <utility>
+
+#include "store/status_gatherer.h"
+
+namespace millrace {
+
+void ObjectStore::DeleteMany(std::vector<std::string> keys, DeleteManyCallback done) {
+  auto gather = std::make_shared<StatusGatherer>(keys.size(), std::move(done));
+  for (size_t i = 0; i < keys.size(); ++i) {
+    Delete(std::move(keys[i]), [gather, i](absl::Status status) { gather->Set(i, std::move(status)); });
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,140 @@
+#include "store/parallel_listing.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <queue>
+
+#include "base/rng.h"
+
+namespace millrace {
+namespace {
+
+using Keys = std::vector<std::string>;
+
+struct Outcome {
+  Keys keys;
+  double seconds = 0;  // at 50 ms a page, requests side by side
+  int requests = 0;
+  uint64_t most_buffered = 0;
+};
+
+/// Lists `keys` (sorted) below `prefix` from a simulated store of pages of 1,000.
+Outcome List(const Keys& keys, const std::string& prefix = "", ParallelListing::Options options = {}) {
+  struct Answer {
+    double at;
+    ParallelListing::Request request;
+    bool operator<(const Answer& other) const { return at > other.at; }
+  };
+  Outcome outcome;
+  ParallelListing listing(prefix, options);
+  std::priority_queue<Answer> answers;
+  while (!listing.Done()) {
+    while (const auto request = listing.Next()) {
+      EXPECT_LE(listing.requests_under_way(), options.max_requests);
+      answers.push({outcome.seconds + 0.05 * (1 + 0.2 * Rng(outcome.requests++).Unit()), *request});
+    }
+    if (answers.empty()) {
+      ADD_FAILURE() << "stuck after " << outcome.keys.size();
+      break;
+    }
+    const Answer answer = answers.top();
+    answers.pop();
+    outcome.seconds = answer.at;
+    auto from = std::upper_bound(keys.begin(), keys.end(), std::max(answer.request.start_after, prefix));
+    if (answer.request.start_after < prefix) from = std::lower_bound(keys.begin(), keys.end(), prefix);
+    std::vector<ObjectInfo> page;
+    for (; from != keys.end() && from->starts_with(prefix) && page.size() < options.page; ++from) {
+      page.emplace_back().key = *from;
+    }
+    const bool more = from != keys.end() && from->starts_with(prefix);
+    listing.OnPage(answer.request.range, std::move(page), more);
+    outcome.most_buffered = std::max(outcome.most_buffered, listing.buffered());
+    for (ObjectInfo& object : listing.Take()) outcome.keys.push_back(std::move(object.key));
+  }
+  return outcome;
+}
+
+void ExpectQuick(const char* shape, const Keys& keys, double keys_per_second) {
+  SCOPED_TRACE(shape);
+  const Outcome outcome = List(keys);
+  EXPECT_TRUE(outcome.keys == keys);
+  EXPECT_GE(static_cast<double>(keys.size()) / outcome.seconds, keys_per_second);
+  EXPECT_LE(outcome.most_buffered, 250'000u);
+  EXPECT_LE(outcome.requests, 3 * static_cast<int>(keys.size()) / 1000 + 200);
+  std::printf("%-12s %8.0f keys/s, %d requests, %lu buffered\n", shape, static_cast<double>(keys.size()) / outcome.seconds,
+              outcome.requests, outcome.most_buffered);
+}
+
+Keys Sorted(Keys keys) {
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  return keys;
+}
+
+constexpr int kMany = 1'000'000;
+
+TEST(ParallelListing, AMillionFlatKeys) {
+  Keys keys;
+  for (int i = 0; i < kMany; ++i) keys.push_back(fmt::format("{:08}.jpg", i));
+  ExpectQuick("flat", keys, 100'000);
+}
+
+TEST(ParallelListing, AMillionHashedKeys) {
+  Keys keys;
+  for (int i = 0; i < kMany; ++i) keys.push_back(fmt::format("{:016x}", Mix64(static_cast<uint64_t>(i))));
+  ExpectQuick("hashed", Sorted(std::move(keys)), 50'000);
+}
+
+TEST(ParallelListing, AMillionKeysInDeepFolders) {
+  Keys keys;
+  for (int i = 0; i < kMany; ++i) {
+    keys.push_back(fmt::format("data/2026/{:02}/{:02}/host-{}/part-{:05}.bin", i / 100000, i / 5000 % 20, i / 1000 % 5, i % 1000));
+  }
+  ExpectQuick("deep", Sorted(std::move(keys)), 50'000);
+}
+
+TEST(ParallelListing, AMillionKeysOfWhichMostAreInOnePrefix) {
+  Keys keys;
+  for (int i = 0; i < kMany; ++i) {
+    keys.push_back(i % 20 == 0 ? fmt::format("cold/{:03}/{}", i % 777, i) : fmt::format("hot/2026-11-21/{:07}", i));
+  }
+  ExpectQuick("hot prefix", Sorted(std::move(keys)), 50'000);
+}
+
+TEST(ParallelListing, AMillionKeysOfSkewedClasses) {
+  Keys keys;
+  for (int i = 0; i < kMany; ++i) {
+    const auto name = static_cast<int>(1000 * std::pow(Rng(static_cast<uint64_t>(i)).Unit(), 4));
+    keys.push_back(fmt::format("train/n{:08}/img_{}.JPEG", 1440764 + 37 * name, i));
+  }
+  ExpectQuick("classes", Sorted(std::move(keys)), 50'000);
+}
+
+TEST(ParallelListing, EveryKeyOnceWhateverTheirShape) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Rng rng(seed);
+    const int alphabet = 1 + static_cast<int>(rng.Below(4));
+    Keys keys;
+    for (uint64_t i = 0, n = rng.Below(400); i < n; ++i) {
+      std::string key = seed % 3 == 0 ? "p/" : "";
+      for (uint64_t c = 0, length = 1 + rng.Below(8); c < length; ++c) {
+        key.push_back(seed % 5 == 0 ? static_cast<char>(1 + rng.Below(255)) : static_cast<char>('a' + rng.Below(alphabet)));
+      }
+      keys.push_back(key);
+    }
+    keys = Sorted(std::move(keys));
+    const ParallelListing::Options options{
+        .max_requests = 1 + static_cast<int>(rng.Below(8)), .max_buffered = 1 + rng.Below(100), .page = 1 + rng.Below(7)};
+    ASSERT_TRUE(List(keys, seed % 3 == 0 ? "p/" : "", options).keys == keys) << seed;
+  }
+}
+
+TEST(ParallelListing, FewKeysCostOneRequest) {
+  EXPECT_EQ(List({}).requests, 1);
+  EXPECT_EQ(List({"a", "b"}).requests, 1);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,39 @@
+"""What the tests of commands share; the fixtures are in conftest.py."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Millrace = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+def lines(done: subprocess.CompletedProcess[bytes]) -> list[str]:
+    return done.stdout.decode().splitlines()
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """All files, hidden and temporary ones too."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@dataclass
+class Bucket:
+    """A bucket of a devstore: through boto3, and what a command needs to reach it."""
+
+    s3: Any
+    env: dict[str, str]
+
+    def put(self, **objects: bytes) -> None:
+        for key, body in objects.items():
+            self.s3.put_object(Bucket="bkt", Key=key, Body=body)
+
+    def objects(self) -> dict[str, bytes]:
+        return {key: self.s3.get_object(Bucket="bkt", Key=key)["Body"].read() for key in self.keys()}
+
+    def keys(self) -> list[str]:
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket="bkt")
+        return [item["Key"] for page in pages for item in page.get("Contents", [])]
