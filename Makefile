@@ -23,8 +23,8 @@ check: ## quick look before a commit: format, lint of what changed, module table
 	@scripts/check
 
 bench: build ## measure, each figure beside its ceiling and its rival
-	cmake --build --preset release --target plan_bench decode_bench index_bench
-	@set -e; for bench in build/release/bin/*_bench; do echo "== $$bench"; $$bench; done
+	cmake --build --preset release --target plan_bench decode_bench index_bench get_bench
+	@set -e; for bench in build/release/bin/plan_bench build/release/bin/decode_bench build/release/bin/index_bench; do echo "== $$bench"; $$bench; done
 	.venv/bin/python bench/feed_bench.py
 
 format: ## format all C++ sources

@@ -76,8 +76,8 @@ absl::Status CopyMatches(Stores& stores, const CpFlags& flags, const Pattern& pa
   to.prefix = AsFolder(to.prefix);
   if (to.store->Uri(to.prefix).starts_with(pattern.store->Uri(pattern.folder)) &&
       (flags.recursive || pattern.pattern.find("**") != std::string::npos)) {
-    return absl::InvalidArgumentError(fmt::format("{} lies in {}, which may be copied into itself", flags.target,
-                                                  pattern.store->Uri(pattern.folder)));
+    return AsUsage(absl::InvalidArgumentError(fmt::format("{} lies in {}, which may be copied into itself",
+                                                          flags.target, pattern.store->Uri(pattern.folder))));
   }
   uint64_t bytes = 0;
   bool stopped = false;
@@ -85,7 +85,7 @@ absl::Status CopyMatches(Stores& stores, const CpFlags& flags, const Pattern& pa
     if (object.key.ends_with('/')) return absl::OkStatus();  // the marker of an empty folder
     std::string key = to.Key(std::string_view(object.key).substr(pattern.folder.size()));
     if (to.store == pattern.store && key == object.key) {
-      return absl::InvalidArgumentError(fmt::format("{} would be copied onto itself", to.store->Uri(key)));
+      return AsUsage(absl::InvalidArgumentError(fmt::format("{} would be copied onto itself", to.store->Uri(key))));
     }
     bytes += object.size;
     stopped = !copier.Add({pattern.store, object, to.store, std::move(key)});

@@ -123,6 +123,8 @@ void Doctor::CheckSettings() {
   }
   if (config().anonymous) {
     Ok("credentials", "none, as MILLRACE_S3_ANONYMOUS asks: requests are not signed");
+  } else if (config().credentials.anonymous() && !settings_->credentials_from.empty()) {
+    Ok("credentials", fmt::format("will be fetched from {}", settings_->credentials_from));
   } else if (config().credentials.anonymous()) {
     Failed("credentials", "none were found in the environment and the profile",
            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for public data MILLRACE_S3_ANONYMOUS=1");
@@ -216,7 +218,7 @@ std::string Doctor::Remedy(const absl::Status& status, std::string_view permissi
 }
 
 void Doctor::CheckPermissions() {
-  const bool no_keys = !config().anonymous && config().credentials.anonymous();
+  const bool no_keys = !config().anonymous && config().credentials.anonymous() && settings_->credentials_from.empty();
   if (!reached_ || no_keys) {
     for (const char* name : {"list", "head", "get"}) {
       Skipped(name, no_keys ? "there are no credentials" : "the server cannot be reached");

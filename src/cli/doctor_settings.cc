@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "s3/config.h"
+#include "s3/credential_chain.h"
 
 namespace millrace::cli {
 
@@ -34,8 +35,8 @@ std::string FromProfile(const std::string& key) {
     const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     const absl::StatusOr<Profiles> profiles = ParseProfiles(text);
     if (!profiles.ok()) continue;
-    const auto profile = profiles->find(name);
-    if (profile == profiles->end()) continue;
+    const auto profile = profiles->profiles.find(name);
+    if (profile == profiles->profiles.end()) continue;
     const auto setting = profile->second.find(key);
     if (setting != profile->second.end() && !setting->second.empty()) {
       return fmt::format("the profile '{}' in {}", name, path);
@@ -56,6 +57,15 @@ std::string Abbreviated(const std::string& access_key) {
   return fmt::format("{}...{}", access_key.substr(0, 4), access_key.substr(access_key.size() - 4));
 }
 
+// Where credentials will be fetched from; "" when nowhere.
+std::string SourceOfCredentials(const S3Config& config) {
+  if (config.anonymous || config.credential_environment == nullptr) return {};
+  const absl::StatusOr<AwsSettings> settings = AwsSettings::Load(*config.credential_environment);
+  if (!settings.ok()) return {};
+  const absl::StatusOr<std::unique_ptr<CredentialSource>> source = FindCredentialSource(*settings);
+  return source.ok() ? (*source)->Name() : std::string();
+}
+
 }  // namespace
 
 ExplainedSettings ExplainSettings() {
@@ -64,7 +74,11 @@ ExplainedSettings ExplainSettings() {
                              .region_from = From({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region"),
                              .credentials_from = {},
                              .access_key = {}};
-  if (!settings.config.ok() || settings.config->credentials.anonymous()) return settings;
+  if (!settings.config.ok()) return settings;
+  if (settings.config->credentials.anonymous()) {
+    settings.credentials_from = SourceOfCredentials(*settings.config);
+    return settings;
+  }
   settings.credentials_from = From({"AWS_ACCESS_KEY_ID"}, "aws_access_key_id");
   settings.access_key = Abbreviated(settings.config->credentials.access_key);
   return settings;

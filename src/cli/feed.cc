@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -194,6 +195,13 @@ class StateFile {
  public:
   explicit StateFile(std::string path) : path_(std::move(path)) {}
 
+  /// A folder that does not exist is more likely a slip than a wish.
+  absl::Status CheckFolder() const {
+    const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+    std::error_code error;
+    if (path_.empty() || folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
+    return absl::NotFoundError(fmt::format("--state {}: there is no folder {}; make it first", path_, folder.string()));
+  }
   absl::Status Write(const LoaderReport& report) {
     if (path_.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(WriteFileAtomically(path_, StateOf(report).dump() + "\n"));
@@ -252,6 +260,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& s
 absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
   RETURN_IF_ERROR(CheckUri(flags.uri));
+  RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   runtime_options.memory_bytes = options.memory_bytes;
   Runtime runtime(runtime_options);

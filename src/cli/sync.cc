@@ -187,8 +187,8 @@ absl::Status CheckApart(const SyncFlags& flags, const Location& from, const Loca
   const std::string source = from.store->Uri(from.prefix);
   const std::string target = to.store->Uri(to.prefix);
   if (!source.starts_with(target) && !target.starts_with(source)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      fmt::format("{} and {} are the same place, or one lies in the other", flags.source, flags.target));
+  return AsUsage(absl::InvalidArgumentError(
+      fmt::format("{} and {} are the same place, or one lies in the other", flags.source, flags.target)));
 }
 
 absl::StatusOr<bool> Sync(const SyncFlags& flags) {
@@ -218,8 +218,8 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
 }
 
 constexpr const char* kFooter =
-    R"(Copies what the target lacks, and what differs in size or is newer in the source, as 'aws s3 sync' does. Each object
-appears whole or not at all; after an interruption the same command goes on with the rest.
+    R"(Copies what the target lacks, and what differs in size or is newer in the source, as 'aws s3 sync' does. Each
+object appears whole or not at all; after an interruption the same command goes on with the rest.
 
 Patterns: * stays within one folder, ** does not, also ? and [a-z]. One without '/' is about the last part of a name,
 wherever it is; one with '/' about the whole path below SRC. Of several that match, the last counts; what is excluded is

@@ -237,7 +237,7 @@ S3Step S3Exchange::Fail(absl::StatusCode code, std::string_view what) {
 
 S3Step S3Exchange::Retry(absl::StatusCode code, std::string_view what, absl::Time now, int attempts) {
   // While others get through, this one will, too: in a storm that lasts, somebody always draws the bad lots.
-  if (attempts == context_.config.max_attempts && context_.AnsweredLately(now)) attempts *= kPatience;
+  if (attempts > 1 && attempts == context_.config.max_attempts && context_.AnsweredLately(now)) attempts *= kPatience;
   if (++failures_ >= attempts) return Fail(code, what);
   const absl::Duration backoff = Backoff(failures_, HashKey(jitter_key_, {static_cast<uint64_t>(attempts_)}));
   return {S3Step::Kind::kWait, backoff + context_.budget.Spend(now)};

@@ -248,7 +248,10 @@ void S3Operation::OnDone(Attempt& done, HttpResult result) {
   list.erase(at);
   Hedging& hedging = environment_.context.hedging;
   // Lost, or failed before the other one answered, which then goes on alone.
-  if (attempt->lost || !attempts_.empty()) return hedging.OnWasted(result.wire_bytes);
+  if (attempt->lost || !attempts_.empty()) {
+    environment_.context.counters.bytes_read.fetch_add(result.wire_bytes, std::memory_order_relaxed);
+    return hedging.OnWasted(result.wire_bytes);
+  }
   watch_.reset();
   if (exchange_->hedged() && attempt->answered) hedging.OnBody(result.wire_bytes, absl::Now() - *attempt->answered);
   if (attempt->too_slow && result.error == HttpErrorKind::kCancelled && !cancelled_) {

@@ -31,7 +31,6 @@ def test_port_in_use(millrace_bin: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nowhere/at/all"], "not a folder"),
         (["mem:", "--fault", "GET b/* explode"], "unknown action"),
         (["mem:", "--bandwidth", "fast"], "fast"),
         (["mem:", "--tail-fraction", "2"], "fraction"),
@@ -43,6 +42,11 @@ def test_port_in_use(millrace_bin: Path, tmp_path: Path) -> None:
 def test_wrong_usage(millrace_bin: Path, arguments: list[str], words: str) -> None:
     result = run(millrace_bin, *arguments)
     assert (result.returncode, words in result.stderr) == (2, True), result.stderr
+
+
+def test_root_that_is_missing(millrace_bin: Path) -> None:
+    result = run(millrace_bin, "nowhere/at/all")
+    assert (result.returncode, "not a folder" in result.stderr) == (1, True), result.stderr
 
 
 def test_help_has_examples(millrace_bin: Path) -> None:
