@@ -21,6 +21,7 @@ constexpr int kPartsPerSize = 1000;
 constexpr uint64_t kBytesInFlight = 32 << 20;
 // Who gives up, often because the store is gone, is not to wait for it.
 constexpr std::chrono::seconds kAbortLimit{5};
+constexpr std::chrono::seconds kAnswerLimit{2};
 
 }  // namespace
 
@@ -108,7 +109,16 @@ absl::Status S3Writer::Append(ByteSpan bytes) {
 
 absl::Status S3Writer::CreateUpload() {
   Completion<absl::StatusOr<std::string>> created;
-  client_.CreateMultipart(bucket_, key_, options_, created.Callback());
+  std::stop_source give_up;
+  PutOptions options = options_;
+  options.stop = give_up.get_token();
+  client_.CreateMultipart(bucket_, key_, std::move(options), created.Callback());
+  // A stop does not cut off an answer that is on its way: without its id the upload could not be aborted.
+  while (!created.WaitFor(std::chrono::milliseconds(50))) {
+    if (!options_.stop.stop_requested()) continue;
+    if (!created.WaitFor(kAnswerLimit)) give_up.request_stop();
+    break;
+  }
   absl::StatusOr<std::string> id = created.Wait();
   std::lock_guard lock(mutex_);
   if (!id.ok()) return status_ = id.status();
