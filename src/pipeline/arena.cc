@@ -12,12 +12,13 @@ namespace {
 constexpr uint64_t kNone = UINT64_MAX;
 }
 
-Arena::Arena(uint64_t bytes, uint64_t unit) : unit_(unit), units_(bytes / unit), bits_((units_ + 63) / 64, 0) {
+Arena::Arena(uint64_t bytes, uint64_t unit) : unit_(unit), units_(bytes / unit) {
   if (units_ == 0) return;
   void* mapped =
       mmap(nullptr, units_ * unit_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) throw std::bad_alloc();
   region_ = static_cast<std::byte*>(mapped);
+  bits_.resize((units_ + 63) / 64, 0);  // now that the size is known to be a possible one
 }
 
 Arena::~Arena() {
