@@ -122,7 +122,8 @@ TEST_F(S3ClientTest, ManyRequestsShareFewConnections) {
     EXPECT_TRUE(done[i].get_future().get().ok());
     EXPECT_EQ(buffers[i], object.substr(i * 100, 100));
   }
-  EXPECT_LE(server.connections(), 4);
+  // One more on each loop for second requests, each of which ends a connection.
+  EXPECT_LE(static_cast<uint64_t>(server.connections()), 4 + 2 + client.counters().hedges);
 }
 
 TEST_F(S3ClientTest, AllOtherVerbs) {
