@@ -133,8 +133,8 @@ void S3Client::Delete(std::string bucket, std::string key, DoneCallback done) {
 }
 
 void S3Client::DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteManyCallback done) {
-  impl_->Start(std::make_unique<DeleteObjectsExchange>(impl_->context(), std::move(bucket), std::move(keys),
-                                                       std::move(done)));
+  impl_->Start(
+      std::make_unique<DeleteObjectsExchange>(impl_->context(), std::move(bucket), std::move(keys), std::move(done)));
 }
 
 void S3Client::List(std::string bucket, ListOptions options, ListCallback done) {

@@ -28,7 +28,8 @@ bool ParallelListing::MayAsk(int place) const {
   if (place == 0) return true;
   const uint64_t coming = buffered_ + static_cast<uint64_t>(under_way_) * options_.page;
   const int from_last = std::max(1, options_.max_requests - place);
-  return coming < options_.max_buffered * static_cast<uint64_t>(from_last) / static_cast<uint64_t>(options_.max_requests);
+  return coming <
+         options_.max_buffered * static_cast<uint64_t>(from_last) / static_cast<uint64_t>(options_.max_requests);
 }
 
 std::optional<ParallelListing::Request> ParallelListing::Ask(Range& range) {
@@ -67,7 +68,8 @@ bool ParallelListing::Split() {
     std::string last = std::exchange(range->last, points.front());
     for (size_t i = 0; i < points.size(); ++i) {
       const bool final = i + 1 == points.size();
-      ranges_.insert(before, {.id = next_id_++, .after = points[i], .last = final ? last : points[i + 1], .objects = {}});
+      ranges_.insert(before,
+                     {.id = next_id_++, .after = points[i], .last = final ? last : points[i + 1], .objects = {}});
     }
     return true;
   }
@@ -81,8 +83,8 @@ void ParallelListing::AddPoints(std::string_view stem, int above, int below, std
   }
 }
 
-// Where the range may be split, evenly chosen among the candidates of the first position that has any: above its cursor and
-// below its end.
+// Where the range may be split, evenly chosen among the candidates of the first position that has any: above its cursor
+// and below its end.
 std::vector<std::string> ParallelListing::SplitPoints(const Range& range, size_t most) const {
   const std::string& low = range.after;
   const std::string& high = range.last;

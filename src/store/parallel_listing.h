@@ -12,13 +12,13 @@
 
 namespace millrace {
 
-/// Lists all keys below a prefix in order with many requests at once, by splitting the space of keys where there turn out
-/// to be many: a state machine without I/O, which a driver feeds with pages. Nothing need be known about the keys.
+/// Lists all keys below a prefix in order with many requests at once, by splitting the space of keys where there turn
+/// out to be many: a state machine without I/O, which a driver feeds with pages. Nothing need be known about the keys.
 ///
-/// The space is a row of ranges, each of which is listed page by page. When a request may be made and no range waits for
-/// one, a range that has proved long is split: at keys that differ from where it stands in one character, taken from those
-/// that occurred so far. A split into nothing costs one request. Memory is bounded by `max_buffered`: the further a range is
-/// from the front, the sooner it has to wait.
+/// The space is a row of ranges, each of which is listed page by page. When a request may be made and no range waits
+/// for one, a range that has proved long is split: at keys that differ from where it stands in one character, taken
+/// from those that occurred so far. A split into nothing costs one request. Memory is bounded by `max_buffered`: the
+/// further a range is from the front, the sooner it has to wait.
 class ParallelListing {
  public:
   struct Options {
@@ -66,7 +66,7 @@ class ParallelListing {
 
   const std::string prefix_;
   const Options options_;
-  Ranges ranges_;  // in order of keys; those before the first are taken
+  Ranges ranges_;          // in order of keys; those before the first are taken
   std::bitset<256> seen_;  // characters of keys, after the prefix
   uint64_t next_id_ = 0;
   int under_way_ = 0;

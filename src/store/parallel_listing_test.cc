@@ -63,8 +63,8 @@ void ExpectQuick(const char* shape, const Keys& keys, double keys_per_second) {
   EXPECT_GE(static_cast<double>(keys.size()) / outcome.seconds, keys_per_second);
   EXPECT_LE(outcome.most_buffered, 250'000u);
   EXPECT_LE(outcome.requests, 3 * static_cast<int>(keys.size()) / 1000 + 200);
-  std::printf("%-12s %8.0f keys/s, %d requests, %lu buffered\n", shape, static_cast<double>(keys.size()) / outcome.seconds,
-              outcome.requests, outcome.most_buffered);
+  std::printf("%-12s %8.0f keys/s, %d requests, %lu buffered\n", shape,
+              static_cast<double>(keys.size()) / outcome.seconds, outcome.requests, outcome.most_buffered);
 }
 
 Keys Sorted(Keys keys) {
@@ -90,7 +90,8 @@ TEST(ParallelListing, AMillionHashedKeys) {
 TEST(ParallelListing, AMillionKeysInDeepFolders) {
   Keys keys;
   for (int i = 0; i < kMany; ++i) {
-    keys.push_back(fmt::format("data/2026/{:02}/{:02}/host-{}/part-{:05}.bin", i / 100000, i / 5000 % 20, i / 1000 % 5, i % 1000));
+    keys.push_back(
+        fmt::format("data/2026/{:02}/{:02}/host-{}/part-{:05}.bin", i / 100000, i / 5000 % 20, i / 1000 % 5, i % 1000));
   }
   ExpectQuick("deep", Sorted(std::move(keys)), 50'000);
 }
@@ -120,13 +121,15 @@ TEST(ParallelListing, EveryKeyOnceWhateverTheirShape) {
     for (uint64_t i = 0, n = rng.Below(400); i < n; ++i) {
       std::string key = seed % 3 == 0 ? "p/" : "";
       for (uint64_t c = 0, length = 1 + rng.Below(8); c < length; ++c) {
-        key.push_back(seed % 5 == 0 ? static_cast<char>(1 + rng.Below(255)) : static_cast<char>('a' + rng.Below(alphabet)));
+        key.push_back(seed % 5 == 0 ? static_cast<char>(1 + rng.Below(255))
+                                    : static_cast<char>('a' + rng.Below(alphabet)));
       }
       keys.push_back(key);
     }
     keys = Sorted(std::move(keys));
-    const ParallelListing::Options options{
-        .max_requests = 1 + static_cast<int>(rng.Below(8)), .max_buffered = 1 + rng.Below(100), .page = 1 + rng.Below(7)};
+    const ParallelListing::Options options{.max_requests = 1 + static_cast<int>(rng.Below(8)),
+                                           .max_buffered = 1 + rng.Below(100),
+                                           .page = 1 + rng.Below(7)};
     ASSERT_TRUE(List(keys, seed % 3 == 0 ? "p/" : "", options).keys == keys) << seed;
   }
 }
