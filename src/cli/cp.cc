@@ -14,6 +14,7 @@
 #include "cli/expand.h"
 #include "cli/transfer.h"
 #include "store/blocking.h"
+#include "store/lister.h"
 #include "store/stores.h"
 #include "store/uri.h"
 
@@ -106,19 +107,18 @@ absl::Status CopyAll(Stores& stores, const CpFlags& flags, Copier& copier) {
   }
   uint64_t bytes = 0;
   bool found = false;
-  ListOptions options;
-  options.prefix = below;
-  do {
-    ASSIGN_OR_RETURN(ListPage page, ListBlocking(*from.store, options));
-    for (ObjectInfo& object : page.objects) {
+  Lister lister(*from.store, below);
+  for (;;) {
+    ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, lister.Next());
+    if (objects.empty()) break;
+    for (ObjectInfo& object : objects) {
       if (object.key.ends_with('/')) continue;  // the marker of an empty folder
       found = true;
       bytes += object.size;
       std::string key = to.Key(std::string_view(object.key).substr(below.size()));
       if (!copier.Add({from.store, std::move(object), to.store, std::move(key)})) return absl::OkStatus();
     }
-    options.continuation = std::move(page.continuation);
-  } while (!options.continuation.empty());
+  }
   copier.SetTotal(bytes);
   if (found) return absl::OkStatus();
   return absl::NotFoundError(fmt::format("{}: there is nothing below it to copy", from.store->Uri(below)));

@@ -16,8 +16,6 @@ namespace millrace::cli {
 
 namespace {
 
-using PageSink = absl::FunctionRef<absl::Status(const ListPage&)>;
-
 std::string Unescaped(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -50,16 +48,10 @@ absl::StatusOr<bool> Exists(const Location& location, Named named) {
 }
 
 absl::Status ListPages(ObjectStore& store, const std::string& prefix, std::string delimiter, PageSink each) {
-  ListOptions options;
-  options.prefix = prefix;
-  options.delimiter = std::move(delimiter);
-  do {
+  return ForEachPage(store, prefix, std::move(delimiter), [&](const ListPage& page) {
     if (Interrupted()) return absl::CancelledError(fmt::format("{}: interrupted", store.Uri(prefix)));
-    ASSIGN_OR_RETURN(ListPage page, ListBlocking(store, options));
-    RETURN_IF_ERROR(each(page));
-    options.continuation = std::move(page.continuation);
-  } while (!options.continuation.empty());
-  return absl::OkStatus();
+    return each(page);
+  });
 }
 
 class Expander {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/functional/function_ref.h"
+#include "store/blocking.h"
 #include "store/stores.h"
 
 namespace millrace::cli {
@@ -38,8 +39,7 @@ struct ExpandOptions {
 /// Lists what matches, in order of keys, page by page. Lists one folder after the other as far as there is no "**", so
 /// that other folders cost nothing. Ends with the first error of a page or of `each`, and with Cancelled when
 /// Interrupted().
-absl::Status Expand(const Pattern& pattern, const ExpandOptions& options,
-                    absl::FunctionRef<absl::Status(const ListPage&)> each);
+absl::Status Expand(const Pattern& pattern, const ExpandOptions& options, PageSink each);
 
 /// NotFound, for a pattern without a match.
 absl::Status NothingMatches(const Pattern& pattern);

@@ -93,16 +93,12 @@ absl::Status Ls(const LsFlags& flags) {
   ASSIGN_OR_RETURN(const Location location, stores.Open(flags.uri));
   // As `aws s3 ls`: names below the last '/' of the prefix, whole keys when recursive.
   const size_t hidden = flags.recursive ? 0 : location.prefix.rfind('/') + 1;
-  ListOptions options;
-  options.prefix = location.prefix;
-  options.delimiter = flags.recursive ? "" : "/";
   bool found = false;
-  do {
-    ASSIGN_OR_RETURN(ListPage page, ListBlocking(*location.store, options));
+  const std::string delimiter = flags.recursive ? "" : "/";
+  RETURN_IF_ERROR(ForEachPage(*location.store, location.prefix, delimiter, [&](const ListPage& page) {
     found = found || !page.objects.empty() || !page.common_prefixes.empty();
-    RETURN_IF_ERROR(WriteStdout(PageText(flags, page, hidden)));
-    options.continuation = std::move(page.continuation);
-  } while (!options.continuation.empty());
+    return WriteStdout(PageText(flags, page, hidden));
+  }));
   if (found || location.prefix.empty()) return absl::OkStatus();
   return absl::NotFoundError(fmt::format("{}: no key begins so", location.store->Uri(location.prefix)));
 }

@@ -83,7 +83,7 @@ absl::Status RemoveBelow(Stores& stores, const std::string& uri, Sink& sink) {
   ASSIGN_OR_RETURN(const Location location, stores.Open(uri));
   const std::string below = AsFolder(location.prefix);
   bool found = false;
-  const absl::Status status = ForEachPage(*location.store, below, [&](const ListPage& page) {
+  const absl::Status status = ForEachPage(*location.store, below, "", [&](const ListPage& page) {
     for (const ObjectInfo& object : page.objects) {
       found = true;
       RETURN_IF_ERROR(sink.Take(*location.store, object));

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "shard/sample_name.h"
-#include "store/blocking.h"
 
 namespace millrace {
 
@@ -76,13 +75,9 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
 
 absl::Status SampleObjects::ListAhead() {
   while (!listed_all_ && ahead_.size() < kObjectsAhead) {
-    ListOptions options;
-    options.prefix = data_.Key("");
-    options.continuation = continuation_;
-    ASSIGN_OR_RETURN(ListPage page, ListBlocking(*data_.store, std::move(options), stop_));
-    for (ObjectInfo& object : page.objects) RETURN_IF_ERROR(Take(std::move(object)));
-    continuation_ = std::move(page.continuation);
-    listed_all_ = continuation_.empty();
+    ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, lister_.Next());
+    for (ObjectInfo& object : objects) RETURN_IF_ERROR(Take(std::move(object)));
+    listed_all_ = objects.empty();
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "dataset/index.h"
+#include "store/lister.h"
 #include "store/stores.h"
 
 namespace millrace {
@@ -20,7 +21,7 @@ inline constexpr std::string_view kIndexName = ".millrace/index";
 /// An object that is there while something writes the data set: what else is there is not whole yet.
 inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 
-/// Lists the objects of a data set that hold samples, in index order, a few pages ahead.
+/// Lists the objects of a data set that hold samples, in index order.
 ///
 /// Passed over are folder markers (keys ending in '/'), whatever is hidden (a component that starts with a dot),
 /// and objects whose name makes no sample (sample_name.h), e.g. LICENSE. What remains must be tar shards only
@@ -29,7 +30,8 @@ inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 class SampleObjects {
  public:
   /// Gives Cancelled soon after a stop is requested.
-  explicit SampleObjects(const Location& data, std::stop_token stop = {}) : data_(data), stop_(std::move(stop)) {}
+  explicit SampleObjects(const Location& data, std::stop_token stop = {})
+      : data_(data), lister_(*data.store, data.Key(""), std::move(stop)) {}
 
   /// The next object, its key taken below the data set's URI; nullopt after the last. FailedPrecondition when the
   /// data set is not complete (kIncompleteName), or the store lists keys out of order.
@@ -46,9 +48,8 @@ class SampleObjects {
   absl::Status Take(ObjectInfo object);
 
   const Location data_;
-  const std::stop_token stop_;
+  Lister lister_;
   std::deque<IndexedObject> ahead_;
-  std::string continuation_;
   std::string last_key_;
   std::string first_sample_;  // key of the one that decided kind_
   DataKind kind_ = DataKind::kRawObjects;

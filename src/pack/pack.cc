@@ -28,7 +28,7 @@ bool IsShardName(std::string_view name) {
 absl::StatusOr<std::vector<std::string>> OldShards(const Location& destination, bool force) {
   const std::string prefix = destination.Key("");
   std::vector<std::string> shards;
-  const absl::Status status = ForEachPage(*destination.store, prefix, [&](const ListPage& page) -> absl::Status {
+  const absl::Status status = ForEachPage(*destination.store, prefix, "", [&](const ListPage& page) -> absl::Status {
     for (const ObjectInfo& object : page.objects) {
       std::string name = object.key.substr(prefix.size());
       if (name.empty() || name.ends_with('/')) continue;  // folder markers

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "store/completion.h"
+#include "store/lister.h"
 
 namespace millrace {
 
@@ -88,12 +89,12 @@ absl::StatusOr<std::string> ReadAll(ObjectStore& store, std::string key, uint64_
   return bytes;
 }
 
-absl::Status ForEachPage(ObjectStore& store, std::string prefix,
-                         absl::FunctionRef<absl::Status(const ListPage&)> each) {
-  ListOptions options;
-  options.prefix = std::move(prefix);
+namespace {
+
+// Folders are few: they are listed page by page.
+absl::Status ForEachPageOfFolder(ObjectStore& store, ListOptions options, PageSink each, const std::stop_token& stop) {
   for (;;) {
-    ASSIGN_OR_RETURN(ListPage page, ListBlocking(store, options));
+    ASSIGN_OR_RETURN(ListPage page, ListBlocking(store, options, stop));
     RETURN_IF_ERROR(each(page));
     if (page.continuation.empty()) return absl::OkStatus();
     if (page.continuation == options.continuation) {
@@ -104,9 +105,28 @@ absl::Status ForEachPage(ObjectStore& store, std::string prefix,
   }
 }
 
+}  // namespace
+
+absl::Status ForEachPage(ObjectStore& store, std::string prefix, std::string delimiter, PageSink each,
+                         std::stop_token stop) {
+  if (!delimiter.empty()) {
+    ListOptions options;
+    options.prefix = std::move(prefix);
+    options.delimiter = std::move(delimiter);
+    return ForEachPageOfFolder(store, std::move(options), each, stop);
+  }
+  Lister lister(store, std::move(prefix), std::move(stop));
+  for (;;) {
+    ListPage page;
+    ASSIGN_OR_RETURN(page.objects, lister.Next());
+    if (page.objects.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(each(page));
+  }
+}
+
 absl::StatusOr<std::vector<ObjectInfo>> ListAll(ObjectStore& store, std::string prefix) {
   std::vector<ObjectInfo> objects;
-  RETURN_IF_ERROR(ForEachPage(store, std::move(prefix), [&objects](const ListPage& page) {
+  RETURN_IF_ERROR(ForEachPage(store, std::move(prefix), "", [&objects](const ListPage& page) {
     objects.insert(objects.end(), page.objects.begin(), page.objects.end());
     return absl::OkStatus();
   }));

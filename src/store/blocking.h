@@ -21,8 +21,12 @@ absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, s
 /// The whole object, pinned to one version. ResourceExhausted above `max_bytes`.
 absl::StatusOr<std::string> ReadAll(ObjectStore& store, std::string key, uint64_t max_bytes);
 
-/// Calls `each` with every page under `prefix`, in order, until one fails or the last was seen.
-absl::Status ForEachPage(ObjectStore& store, std::string prefix, absl::FunctionRef<absl::Status(const ListPage&)> each);
+using PageSink = absl::FunctionRef<absl::Status(const ListPage&)>;
+
+/// Calls `each` with the objects under `prefix`, in order, some at a time, until one call fails or the last was seen.
+/// With a delimiter, also with the common prefixes in place of what is below them.
+absl::Status ForEachPage(ObjectStore& store, std::string prefix, std::string delimiter, PageSink each,
+                         std::stop_token stop = {});
 
 /// All objects under `prefix`, in bytewise order of keys.
 absl::StatusOr<std::vector<ObjectInfo>> ListAll(ObjectStore& store, std::string prefix);

@@ -58,6 +58,9 @@ class ObjectStore {
   /// NotFound.
   virtual void List(ListOptions options, ListCallback done) = 0;
 
+  /// How many listings at once are faster than one.
+  virtual int ListsAtOnce() const { return 1; }
+
   /// Starts an object that is too large for one Put.
   virtual absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) = 0;
 

@@ -1,5 +1,7 @@
 #include "store/parallel_listing.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -16,16 +18,24 @@ int At(std::string_view text, size_t i) {
   return static_cast<unsigned char>(text[i]);
 }
 
+// Digits stand where digits stand: of separators, digits, upper case, lower case and the rest.
+size_t KindOf(int c) {
+  if (c >= '0' && c <= '9') return 1;
+  if (c >= 'A' && c <= 'Z') return 2;
+  if (c >= 'a' && c <= 'z') return 3;
+  return c < 128 ? 0 : 4;
+}
+
 }  // namespace
 
 ParallelListing::ParallelListing(std::string prefix, const Options& options)
     : prefix_(std::move(prefix)), options_(options) {
-  ranges_.push_back({.id = next_id_++, .after = "", .last = "", .objects = {}});
+  ranges_.push_back({.id = next_id_++, .after = "", .last = "", .continuation = "", .objects = {}});
 }
 
-// The front range always may; the one furthest away only while little is buffered.
+// The front range always may when nothing can be taken; the one furthest away only while little is buffered.
 bool ParallelListing::MayAsk(int place) const {
-  if (place == 0) return true;
+  if (place == 0 && ranges_.front().objects.empty()) return true;
   const uint64_t coming = buffered_ + static_cast<uint64_t>(under_way_) * options_.page;
   const int from_last = std::max(1, options_.max_requests - place);
   return coming <
@@ -35,7 +45,7 @@ bool ParallelListing::MayAsk(int place) const {
 std::optional<ParallelListing::Request> ParallelListing::Ask(Range& range) {
   range.asked = true;
   ++under_way_;
-  return Request{range.id, range.after};
+  return Request{range.id, range.continuation.empty() ? range.after : "", range.continuation};
 }
 
 std::optional<ParallelListing::Request> ParallelListing::Next() {
@@ -55,6 +65,7 @@ std::optional<ParallelListing::Request> ParallelListing::Next() {
 
 // Splits the first range that is long, for as many requests as may still be made.
 bool ParallelListing::Split() {
+  if (!ordered_) return false;
   int place = 0;
   for (auto range = ranges_.begin(); range != ranges_.end(); ++range) {
     if (range->done) continue;
@@ -63,23 +74,30 @@ bool ParallelListing::Split() {
     const auto most = static_cast<size_t>(options_.max_requests - under_way_);
     const std::vector<std::string> points = SplitPoints(*range, most);
     if (points.empty()) continue;
+    split_ = true;
     range->pages = 0;  // is split again when it proves long again
     auto before = std::next(range);
     std::string last = std::exchange(range->last, points.front());
     for (size_t i = 0; i < points.size(); ++i) {
       const bool final = i + 1 == points.size();
-      ranges_.insert(before,
-                     {.id = next_id_++, .after = points[i], .last = final ? last : points[i + 1], .objects = {}});
+      ranges_.insert(before, {.id = next_id_++,
+                              .after = points[i],
+                              .last = final ? last : points[i + 1],
+                              .continuation = "",
+                              .objects = {}});
     }
     return true;
   }
   return false;
 }
 
-// Keys stem + c, for each character c seen with above < c < below.
+// Keys stem + c, for each character c that is likely there, above < c < below: seen somewhere, and of a kind that was
+// seen in this place.
 void ParallelListing::AddPoints(std::string_view stem, int above, int below, std::vector<std::string>* points) const {
+  const size_t place = stem.size() - prefix_.size();
+  const Kinds kinds = place < kinds_.size() ? kinds_[place] : Kinds().set();
   for (int c = above + 1; c < below; ++c) {
-    if (seen_[static_cast<size_t>(c)]) points->push_back(std::string(stem) + static_cast<char>(c));
+    if (seen_[static_cast<size_t>(c)] && kinds[KindOf(c)]) points->push_back(std::string(stem) + static_cast<char>(c));
   }
 }
 
@@ -110,39 +128,69 @@ std::vector<std::string> ParallelListing::SplitPoints(const Range& range, size_t
   return chosen;
 }
 
-void ParallelListing::OnPage(uint64_t id, std::vector<ObjectInfo> objects, bool more) {
-  --under_way_;
-  const auto range = std::find_if(ranges_.begin(), ranges_.end(), [id](const Range& r) { return r.id == id; });
-  if (range == ranges_.end()) return;
-  range->asked = false;
-  const size_t received = objects.size();
-  // The range may have been split since it asked.
-  if (!range->last.empty()) {
-    const auto end = std::upper_bound(objects.begin(), objects.end(), range->last,
-                                      [](const std::string& last, const ObjectInfo& o) { return last < o.key; });
-    more = more && end == objects.end();
-    objects.erase(end, objects.end());
+// A store is believed to list in order until it does not. When it has been split by then, keys may be missing.
+absl::Status ParallelListing::CheckOrder(const Range& range, const std::vector<ObjectInfo>& objects) {
+  if (!ordered_) return absl::OkStatus();
+  std::string_view before = range.after;
+  for (const ObjectInfo& object : objects) {
+    if (object.key <= before && !before.empty()) {
+      if (split_) {
+        return absl::DataLossError(fmt::format(
+            "the store does not list its keys in order: {} comes after {}; what was listed may lack some", object.key,
+            before));
+      }
+      ordered_ = false;
+      return absl::OkStatus();
+    }
+    before = object.key;
   }
-  if (objects.empty() || objects.back().key <= range->after) {
-    range->done = !more || received == 0;
-    if (received > 0 && !objects.empty()) range->done = true;
-  } else {
-    range->after = objects.back().key;
-    range->done = !more || (!range->last.empty() && range->after == range->last);
-    if (more) ++range->pages;
-  }
+  return absl::OkStatus();
+}
+
+// The range may have been split since it asked.
+void ParallelListing::CutAt(const std::string& last, ListPage* page) const {
+  if (last.empty() || page->objects.empty() || page->objects.back().key < last) return;
+  const auto end = std::upper_bound(page->objects.begin(), page->objects.end(), last,
+                                    [](const std::string& key, const ObjectInfo& o) { return key < o.key; });
+  page->objects.erase(end, page->objects.end());
+  page->continuation.clear();
+}
+
+// Which characters occur, from a few keys of each page.
+void ParallelListing::Learn(const std::vector<ObjectInfo>& objects) {
   for (size_t i = 0; i < objects.size(); i += std::max<size_t>(1, objects.size() / 16)) {
-    for (const char c : std::string_view(objects[i].key).substr(std::min(prefix_.size(), objects[i].key.size()))) {
-      seen_.set(static_cast<unsigned char>(c));
+    const std::string_view key = std::string_view(objects[i].key).substr(std::min(prefix_.size(), objects[i].key.size()));
+    if (kinds_.size() < key.size()) kinds_.resize(key.size());
+    for (size_t place = 0; place < key.size(); ++place) {
+      seen_.set(static_cast<size_t>(At(key, place)));
+      kinds_[place].set(KindOf(At(key, place)));
     }
   }
-  buffered_ += objects.size();
-  if (range->objects.empty()) {
-    range->objects = std::move(objects);
-  } else {
-    range->objects.insert(range->objects.end(), std::make_move_iterator(objects.begin()),
-                          std::make_move_iterator(objects.end()));
+}
+
+absl::Status ParallelListing::OnPage(uint64_t id, ListPage page) {
+  --under_way_;
+  const auto range = std::find_if(ranges_.begin(), ranges_.end(), [id](const Range& r) { return r.id == id; });
+  if (range == ranges_.end()) return absl::InternalError("a page of a range that is not listed");
+  range->asked = false;
+  if (!page.continuation.empty() && page.continuation == range->continuation) {
+    return absl::DataLossError("the listing does not advance: the store answers the same page again");
   }
+  RETURN_IF_ERROR(CheckOrder(*range, page.objects));
+  CutAt(range->last, &page);
+  Learn(page.objects);
+  range->done = page.continuation.empty();
+  range->continuation = std::move(page.continuation);
+  ++range->pages;
+  if (!page.objects.empty()) range->after = page.objects.back().key;
+  buffered_ += page.objects.size();
+  if (range->objects.empty()) {
+    range->objects = std::move(page.objects);
+  } else {
+    range->objects.insert(range->objects.end(), std::make_move_iterator(page.objects.begin()),
+                          std::make_move_iterator(page.objects.end()));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<ObjectInfo> ParallelListing::Take() {

@@ -13,30 +13,34 @@
 namespace millrace {
 
 /// Lists all keys below a prefix in order with many requests at once, by splitting the space of keys where there turn
-/// out to be many: a state machine without I/O, which a driver feeds with pages. Nothing need be known about the keys.
+/// out to be many: a state machine without I/O, which a driver feeds with pages (store/lister.h). Nothing need be known
+/// about the keys.
 ///
 /// The space is a row of ranges, each of which is listed page by page. When a request may be made and no range waits
 /// for one, a range that has proved long is split: at keys that differ from where it stands in one character, taken
 /// from those that occurred so far. A split into nothing costs one request. Memory is bounded by `max_buffered`: the
 /// further a range is from the front, the sooner it has to wait.
+///
+/// A store that lists its keys in another order than that of their bytes is never split: what it lists is passed on.
 class ParallelListing {
  public:
   struct Options {
     int max_requests = 32;
-    uint64_t max_buffered = 200'000;  // objects that wait for those before them
+    uint64_t max_buffered = 200'000;  // objects that wait for those before them, or to be taken
     uint64_t page = 1000;             // objects of a full page
   };
   ParallelListing(std::string prefix, const Options& options);
 
   struct Request {
-    uint64_t range = 0;  // for OnPage
-    std::string start_after;
+    uint64_t range = 0;       // for OnPage
+    std::string start_after;  // of the first page of a range
+    std::string continuation;  // of the others
   };
   /// The next request to make, or nullopt when none may be made before the next OnPage or Take.
   std::optional<Request> Next();
 
-  /// The answer; `more` when the listing goes on after it. A page that does not advance ends the listing of its range.
-  void OnPage(uint64_t range, std::vector<ObjectInfo> objects, bool more);
+  /// The answer. DataLoss when the store answers the same page again, or out of order after it has been in order.
+  absl::Status OnPage(uint64_t range, ListPage page);
 
   /// Objects that are next in order, as many as are there; empty while they are under way, or when Done().
   std::vector<ObjectInfo> Take();
@@ -50,27 +54,35 @@ class ParallelListing {
   struct Range {
     uint64_t id = 0;
     std::string after;
-    std::string last;  // empty: without end
+    std::string last;          // empty: without end
+    std::string continuation;  // empty: nothing was asked yet
     std::vector<ObjectInfo> objects;
-    int pages = 0;  // full ones since it was made
+    int pages = 0;  // since it was made
     bool asked = false;
     bool done = false;
   };
   using Ranges = std::list<Range>;
+  using Kinds = std::bitset<5>;
 
   bool MayAsk(int place) const;
   std::optional<Request> Ask(Range& range);
   bool Split();
   std::vector<std::string> SplitPoints(const Range& range, size_t most) const;
   void AddPoints(std::string_view stem, int above, int below, std::vector<std::string>* points) const;
+  absl::Status CheckOrder(const Range& range, const std::vector<ObjectInfo>& objects);
+  void CutAt(const std::string& last, ListPage* page) const;
+  void Learn(const std::vector<ObjectInfo>& objects);
 
   const std::string prefix_;
   const Options options_;
   Ranges ranges_;          // in order of keys; those before the first are taken
-  std::bitset<256> seen_;  // characters of keys, after the prefix
+  std::bitset<256> seen_;     // characters of keys, after the prefix
+  std::vector<Kinds> kinds_;  // and of which kinds, by their place
   uint64_t next_id_ = 0;
   int under_way_ = 0;
   uint64_t buffered_ = 0;
+  bool ordered_ = true;
+  bool split_ = false;
 };
 
 }  // namespace millrace

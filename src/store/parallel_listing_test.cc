@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <queue>
 
 #include "base/rng.h"
@@ -19,6 +20,19 @@ struct Outcome {
   int requests = 0;
   uint64_t most_buffered = 0;
 };
+
+/// What a store of `keys` (sorted) answers. Its continuation is the last key of the page, marked.
+ListPage Page(const Keys& keys, const std::string& prefix, const ParallelListing::Request& request, uint64_t size) {
+  const std::string after = request.continuation.empty() ? request.start_after : request.continuation.substr(1);
+  auto from = after < prefix ? std::lower_bound(keys.begin(), keys.end(), prefix)
+                             : std::upper_bound(keys.begin(), keys.end(), after);
+  ListPage page;
+  for (; from != keys.end() && from->starts_with(prefix) && page.objects.size() < size; ++from) {
+    page.objects.emplace_back().key = *from;
+  }
+  if (from != keys.end() && from->starts_with(prefix)) page.continuation = '>' + page.objects.back().key;
+  return page;
+}
 
 /// Lists `keys` (sorted) below `prefix` from a simulated store of pages of 1,000.
 Outcome List(const Keys& keys, const std::string& prefix = "", ParallelListing::Options options = {}) {
@@ -42,14 +56,7 @@ Outcome List(const Keys& keys, const std::string& prefix = "", ParallelListing::
     const Answer answer = answers.top();
     answers.pop();
     outcome.seconds = answer.at;
-    auto from = std::upper_bound(keys.begin(), keys.end(), std::max(answer.request.start_after, prefix));
-    if (answer.request.start_after < prefix) from = std::lower_bound(keys.begin(), keys.end(), prefix);
-    std::vector<ObjectInfo> page;
-    for (; from != keys.end() && from->starts_with(prefix) && page.size() < options.page; ++from) {
-      page.emplace_back().key = *from;
-    }
-    const bool more = from != keys.end() && from->starts_with(prefix);
-    listing.OnPage(answer.request.range, std::move(page), more);
+    EXPECT_TRUE(listing.OnPage(answer.request.range, Page(keys, prefix, answer.request, options.page)).ok());
     outcome.most_buffered = std::max(outcome.most_buffered, listing.buffered());
     for (ObjectInfo& object : listing.Take()) outcome.keys.push_back(std::move(object.key));
   }
@@ -132,6 +139,71 @@ TEST(ParallelListing, EveryKeyOnceWhateverTheirShape) {
                                            .page = 1 + rng.Below(7)};
     ASSERT_TRUE(List(keys, seed % 3 == 0 ? "p/" : "", options).keys == keys) << seed;
   }
+}
+
+ListPage PageOf(Keys keys, std::string continuation) {
+  ListPage page;
+  for (std::string& key : keys) page.objects.emplace_back().key = std::move(key);
+  page.continuation = std::move(continuation);
+  return page;
+}
+
+TEST(ParallelListing, WhatIsNotTakenIsBounded) {
+  Keys keys;
+  for (int i = 0; i < 100'000; ++i) keys.push_back(fmt::format("{:08}", i));
+  for (const int max_requests : {1, 8}) {
+    ParallelListing listing("", {.max_requests = max_requests, .max_buffered = 5'000, .page = 1'000});
+    while (const auto request = listing.Next()) {
+      ASSERT_TRUE(listing.OnPage(request->range, Page(keys, "", *request, 1'000)).ok());
+      ASSERT_LE(listing.buffered(), 5'000u);
+    }
+    EXPECT_GE(listing.buffered(), 4'000u);
+    EXPECT_FALSE(listing.Take().empty());
+    EXPECT_TRUE(listing.Next().has_value());
+  }
+}
+
+TEST(ParallelListing, AStoreWithAnOrderOfItsOwnIsListedPageByPage) {
+  ParallelListing listing("", {.max_requests = 8});
+  for (int i = 0; i < 50; ++i) {
+    const auto request = listing.Next();
+    ASSERT_TRUE(request);
+    EXPECT_EQ(request->start_after, "");
+    EXPECT_EQ(request->continuation, i == 0 ? "" : std::to_string(i));
+    EXPECT_FALSE(listing.Next()) << "one request at a time";
+    ASSERT_TRUE(listing.OnPage(request->range, PageOf({"c", "a", "b"}, std::to_string(i + 1))).ok());
+    EXPECT_EQ(listing.Take().size(), 3u);
+  }
+}
+
+TEST(ParallelListing, DisorderAfterASplitIsAnError) {
+  ParallelListing listing("", {.max_requests = 8});
+  for (int i = 0; i < 3; ++i) {
+    const auto request = listing.Next();
+    ASSERT_TRUE(listing.OnPage(request->range, PageOf({fmt::format("{}0", i), fmt::format("{}9", i)}, std::to_string(i)))
+                    .ok());
+  }
+  const auto front = listing.Next();
+  const auto split = listing.Next();
+  ASSERT_TRUE(split) << "a range of three pages is split";
+  EXPECT_NE(split->start_after, "");
+  const absl::Status status = listing.OnPage(front->range, PageOf({"1"}, "4"));
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+}
+
+TEST(ParallelListing, APageThatComesAgainIsAnError) {
+  ParallelListing listing("", {});
+  ASSERT_TRUE(listing.OnPage(listing.Next()->range, PageOf({"a"}, "x")).ok());
+  const absl::Status status = listing.OnPage(listing.Next()->range, PageOf({"b"}, "x"));
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+}
+
+TEST(ParallelListing, AnEmptyPageIsNotTheEnd) {
+  ParallelListing listing("", {});
+  ASSERT_TRUE(listing.OnPage(listing.Next()->range, PageOf({}, "1")).ok());
+  ASSERT_TRUE(listing.OnPage(listing.Next()->range, PageOf({"b"}, "")).ok());
+  EXPECT_EQ(listing.Take().size(), 1u);
+  EXPECT_TRUE(listing.Done());
 }
 
 TEST(ParallelListing, FewKeysCostOneRequest) {

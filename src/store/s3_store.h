@@ -30,6 +30,7 @@ class S3Store final : public ObjectStore {
   void Delete(std::string key, DoneCallback done) override;
   void DeleteMany(std::vector<std::string> keys, DeleteManyCallback done) override;
   void List(ListOptions options, ListCallback done) override;
+  int ListsAtOnce() const override { return 32; }
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) override;
   const RequestCounters& counters() const override;
 
