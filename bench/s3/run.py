@@ -23,26 +23,31 @@ import json
 import os
 import re
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from harness import (
+    KEYS,
+    REPOSITORY,
+    RIVALS_PYTHON,
+    Result,
+    Target,
+    add_arguments,
+    complete_arguments,
+    devstore,
+    enter_namespace,
+    print_targets,
+    run_client,
+    say,
+)
+
 RIVALS = ("awscrt", "s3torchconnector", "boto3", "obstore", "s3fs", "curl")
-KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench-secret", "AWS_REGION": "us-east-1"}
-INSIDE = "MILLRACE_BENCH_NAMESPACE"
-SYSTEM_CAS = Path("/etc/ssl/certs/ca-certificates.crt")
 RATE_LIMIT = 5500  # GETs a second of a prefix of S3
 SMALL = 115_000
 MIB = 1 << 20
-Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -137,19 +142,6 @@ SCENARIOS = (
 
 
 @dataclass
-class Target:
-    scenario: str
-    what: str
-    value: float
-    limit: float
-    at_least: bool
-
-    @property
-    def met(self) -> bool:
-        return self.value >= self.limit if self.at_least else self.value <= self.limit
-
-
-@dataclass
 class Outcome:
     scenario: Scenario
     runs: dict[str, list[Result]] = field(default_factory=dict)
@@ -165,10 +157,6 @@ class Outcome:
         return max(names, key=lambda name: self.median(name, "gb_per_second"), default="")
 
 
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
 def parse_arguments() -> argparse.Namespace:
     listed = "\n".join(f"  {scenario.name:14}{scenario.what}" for scenario in SCENARIOS)
     parser = argparse.ArgumentParser(
@@ -179,39 +167,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", metavar="NAME,...", help="only these of: recv, millrace, " + ", ".join(RIVALS))
     parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 5)")
     parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data/s3", help="where the data are kept (2 GB)")
-    parser.add_argument("--build", type=Path, default=REPOSITORY / "build/release/bin", help="the binaries (default: build/release/bin)")
-    parser.add_argument("--server-cores", metavar="LIST", help="for taskset -c (default: the first core)")
-    parser.add_argument("--client-cores", metavar="LIST", help="for taskset -c (default: the second core)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and targets there")
+    add_arguments(parser)
     options = parser.parse_args()
     options.runs = options.runs or (1 if options.quick else 5)
     options.only = options.only.split(",") if options.only else ["recv", "millrace", *RIVALS]
     if unknown := set(options.only) - {"recv", "millrace", *RIVALS}:
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
-    cores = sorted(os.sched_getaffinity(0))
-    options.server_cores = options.server_cores or str(cores[0])
-    options.client_cores = options.client_cores or str(cores[min(1, len(cores) - 1)])
-    for program in ("millrace", "get_bench", "ceiling"):
-        if not (options.build / program).exists():
-            parser.error(
-                f"{options.build / program} is missing: cmake --preset release && "
-                "cmake --build --preset release --target millrace get_bench ceiling"
-            )
+    complete_arguments(parser, options, ["millrace", "get_bench", "ceiling"])
     return options
-
-
-def enter_namespace() -> None:
-    """Starts this program anew where loopback is reno's and mounts are private: many hosts use BBR, which on loopback is four to
-    five times slower, and setting it on the client's sockets does not change the server's."""
-    if INSIDE in os.environ:
-        return
-    flags = ["--net", "--mount"] + ([] if os.geteuid() == 0 else ["--user", "--map-root-user"])
-    script = 'ip link set lo up && echo reno >/proc/sys/net/ipv4/tcp_congestion_control && exec "$@"'
-    if subprocess.run(["unshare", *flags, "true"], capture_output=True, check=False).returncode:
-        say("No namespace may be made here: loopback stays with the host's congestion control, and TLS of s3torchconnector fails.")
-        return
-    command = ["unshare", *flags, "sh", "-c", script, "sh", sys.executable, *sys.argv]
-    os.execvpe("unshare", command, {**os.environ, INSIDE: "1"})
 
 
 def make_data(cache: Path, quick: bool) -> tuple[Path, dict[str, Data]]:
@@ -243,103 +206,6 @@ def make_data(cache: Path, quick: bool) -> tuple[Path, dict[str, Data]]:
     return root, every
 
 
-@contextlib.contextmanager
-def devstore(options: argparse.Namespace, root: Path, arguments: list[str]) -> Iterator[dict[str, str]]:
-    """The environment of its clients. Unsigned requests are served too, for recv and curl; nobody's signature is checked."""
-    command = ["taskset", "-c", options.server_cores, options.build / "millrace", "devstore", root, "--port", "0", "--threads", "1"]
-    process = subprocess.Popen([*command, "--anonymous", *arguments], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        environment = {**os.environ, **KEYS}
-        while True:
-            line = process.stdout.readline()
-            if found := re.match(r"CA file: (.+)", line):
-                environment["AWS_CA_BUNDLE"] = found[1]
-            elif found := re.match(r"listening on (https?://\S+)", line):
-                environment["AWS_ENDPOINT_URL"] = found[1]
-                break
-            elif not line:
-                raise RuntimeError("devstore does not start")
-        with trusted(environment.get("AWS_CA_BUNDLE")):
-            yield environment
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
-        process.stdout.close()
-
-
-@contextlib.contextmanager
-def trusted(ca_file: str | None) -> Iterator[None]:
-    """The authority among the system's, in this namespace only: s3torchconnector has no setting for one."""
-    if ca_file is None or INSIDE not in os.environ or not SYSTEM_CAS.exists():
-        yield
-        return
-    with tempfile.NamedTemporaryFile("wb", suffix=".pem") as merged:
-        merged.write(SYSTEM_CAS.read_bytes() + b"\n" + Path(ca_file).read_bytes())
-        merged.flush()
-        os.chmod(merged.name, 0o644)
-        mounted = subprocess.run(["mount", "--bind", merged.name, SYSTEM_CAS], capture_output=True, check=False).returncode == 0
-        try:
-            yield
-        finally:
-            if mounted:
-                subprocess.run(["umount", SYSTEM_CAS], check=False)
-
-
-def connections(port: int) -> int:
-    """Established ones, counted at the server's end."""
-    wanted = f":{port:04X}"
-    count = 0
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        count += fields[1].endswith(wanted) and fields[3] == "01"
-    return count
-
-
-class Watch:
-    """The most connections at a time, looked at four times a second."""
-
-    def __init__(self, port: int) -> None:
-        self.most = 0
-        self._port = port
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.25):
-            self.most = max(self.most, connections(self._port))
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-def run_client(options: argparse.Namespace, command: list[str], environment: dict[str, str], limit: float) -> Result | str:
-    """What it measured, or why there is nothing."""
-    port = int(environment["AWS_ENDPOINT_URL"].rpartition(":")[2])
-    full = ["taskset", "-c", options.client_cores, *command]
-    with Watch(port) as watch:
-        process = subprocess.Popen(
-            full, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        try:
-            output, errors = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            return f"did not end within {limit:.0f} s"
-    lines = [line for line in output.splitlines() if line.startswith("{")]
-    if process.returncode or not lines:
-        return (errors.strip().splitlines() or [f"ended with {process.returncode}"])[-1][:200]
-    result: Result = json.loads(lines[-1])
-    result["connections"] = result.get("connections") or watch.most or None
-    return result
-
-
 def contestants(options: argparse.Namespace, scenario: Scenario, data: Data, environment: dict[str, str]) -> dict[str, list[str]]:
     uri = f"s3://b/{data.name}/"
     count = scenario.quick_count if options.quick else scenario.count
@@ -362,13 +228,12 @@ def contestants(options: argparse.Namespace, scenario: Scenario, data: Data, env
         commands["millrace"] = [str(options.build / "get_bench"), uri, *amount, *calls]
         if scenario.ceiling:
             commands["millrace+crc"] = [*commands["millrace"], "--verify"]
-    python = str(REPOSITORY / "build/bench-venv/bin/python")
     for rival in scenario.rivals:
         if rival not in options.only:
             continue
         mine = ["--count", str(max(100, count // 10))] if rival in scenario.slow_rivals and not seconds else amount
         shape = ["--objects", str(data.objects), "--size", str(data.size)]
-        commands[rival] = [python, str(REPOSITORY / "bench/s3/rivals.py"), rival, uri, *shape, *mine, *calls]
+        commands[rival] = [str(RIVALS_PYTHON), str(REPOSITORY / "bench/s3/rivals.py"), rival, uri, *shape, *mine, *calls]
     return commands
 
 
@@ -531,15 +396,6 @@ def targets_of(options: argparse.Namespace, outcome: Outcome) -> list[Target]:
         "tail": lambda: tail_targets(outcome),
     }
     return judges[name]() if name in judges else []
-
-
-def print_targets(targets: list[Target]) -> None:
-    for target in targets:
-        bound = f"at {'least' if target.at_least else 'most'} {target.limit:g}"
-        unknown = target.value != target.value
-        verdict = "not measured" if unknown else "met" if target.met else "MISSED"
-        value = "-" if unknown else f"{target.value:.3f}"
-        say(f"  {target.scenario:14}{target.what:50}{value:>9}   {bound:14}{verdict}")
 
 
 def main() -> int:
