@@ -4,11 +4,11 @@ namespace millrace {
 
 std::string HexEncode(std::span<const uint8_t> bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string out;
-  out.reserve(bytes.size() * 2);
+  std::string out(bytes.size() * 2, '\0');
+  char* to = out.data();
   for (const uint8_t byte : bytes) {
-    out.push_back(kDigits[byte >> 4]);
-    out.push_back(kDigits[byte & 15]);
+    *to++ = kDigits[byte >> 4];
+    *to++ = kDigits[byte & 15];
   }
   return out;
 }

@@ -11,9 +11,11 @@ constexpr double kFirstBucketSeconds = 1e-4;
 constexpr double kLogWidth = 0.087;  // ln 1.091
 constexpr double kLeastSeen = 100;
 
-// With first bytes spread as S3's are, a second request after this quantile brings the slowest thousandth below three
-// times the median, at the cost of a request more for each ten.
-constexpr double kHedgeQuantile = 0.88;
+// With first bytes spread as S3's are and some that stall, a second request after this quantile brings the slowest
+// thousandth below three times the median, at the cost of a request more for each seven.
+constexpr double kHedgeQuantile = 0.86;
+constexpr double kLateMedians = 3;
+constexpr double kFewLate = 0.003;  // share of first bytes later than that
 constexpr absl::Duration kLeastDelay = absl::Milliseconds(5);
 constexpr double kExtraBytes = 0.03;
 constexpr int kUpdateEvery = 32;
@@ -42,15 +44,18 @@ absl::Duration Durations::Quantile(double part) const {
   double left = part * total_;
   size_t bucket = 0;
   while (bucket + 1 < kBuckets && left > counts_[bucket]) left -= counts_[bucket++];
-  return absl::Seconds(kFirstBucketSeconds * std::exp(kLogWidth * (static_cast<double>(bucket) + 0.5)));
+  const double within = counts_[bucket] > 0 ? std::clamp(left / counts_[bucket], 0.0, 1.0) : 0.5;
+  return absl::Seconds(kFirstBucketSeconds * std::exp(kLogWidth * (static_cast<double>(bucket) + within)));
 }
 
 absl::Duration Hedging::Delay() {
   std::lock_guard lock(mutex_);
   if (allowance_ <= 0) return absl::InfiniteDuration();
   if (until_update_ <= 0) {
-    const absl::Duration usual = first_bytes_.Quantile(kHedgeQuantile);
-    delay_ = usual == absl::ZeroDuration() ? absl::InfiniteDuration() : std::max(usual, kLeastDelay);
+    const absl::Duration late = kLateMedians * first_bytes_.Quantile(0.5);
+    const bool few = first_bytes_.Quantile(1 - kFewLate) <= late;
+    delay_ = late == absl::ZeroDuration() ? absl::InfiniteDuration()
+                                          : std::max(few ? late : first_bytes_.Quantile(kHedgeQuantile), kLeastDelay);
     until_update_ = kUpdateEvery;
   }
   --until_update_;
@@ -60,6 +65,11 @@ absl::Duration Hedging::Delay() {
 void Hedging::OnFirstByte(absl::Duration after) {
   std::lock_guard lock(mutex_);
   first_bytes_.Add(after);
+}
+
+void Hedging::OnLost() {
+  std::lock_guard lock(mutex_);
+  first_bytes_.AddEndless();
 }
 
 void Hedging::OnBody(uint64_t bytes, absl::Duration took) {

@@ -14,12 +14,14 @@ namespace millrace {
 class Durations {
  public:
   void Add(absl::Duration duration);
+  /// One that was given up: longer than all others.
+  void AddEndless() { Add(absl::InfiniteDuration()); }
   /// The duration that `part` of them do not exceed; zero while fewer than 100 were seen.
   absl::Duration Quantile(double part) const;
 
  private:
   static constexpr size_t kBuckets = 200;  // from 0.1 ms to an hour
-  static constexpr double kRemembered = 2000;
+  static constexpr double kRemembered = 4000;
 
   std::array<float, kBuckets> counts_{};
   double total_ = 0;
@@ -29,15 +31,17 @@ class Durations {
 /// for. Thread-safe.
 ///
 /// Of two requests the first to answer wins and the other is cancelled before its body, so what a second one costs is a
-/// request, and rarely bytes. Both are bounded: requests by the quantile, bytes by an allowance of 3 % of all bytes
-/// received.
+/// request and a connection, and rarely bytes. Requests are bounded: where few first bytes are late, so few that the
+/// slowest thousandth comes within three times the median by itself, only those are asked for again that come later
+/// than that; where more are, the slowest seventh. Bytes are bounded by an allowance of 3 % of all bytes received.
 class Hedging {
  public:
   /// How long to wait for a first byte before a second request; infinite while the store is not known well enough, or
   /// the allowance is used up.
   absl::Duration Delay();
 
-  void OnFirstByte(absl::Duration after);            // of the first to answer; of the loser, how long it had waited
+  void OnFirstByte(absl::Duration after);            // of the first to answer
+  void OnLost();                                     // a request whose second one answered first
   void OnBody(uint64_t bytes, absl::Duration took);  // whole or not
   void OnWasted(uint64_t bytes);                     // that came for nothing
 

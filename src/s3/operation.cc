@@ -206,7 +206,7 @@ HttpBodySink S3Operation::OnHead(Attempt& attempt, const HttpResponseHead& head)
   Hedging& hedging = environment_.context.hedging;
   if (attempts_.size() > 1) {
     Attempt& other = attempts_.front().get() == &attempt ? *attempts_.back() : *attempts_.front();
-    if (other.sent) hedging.OnFirstByte(now - *other.sent);
+    if (&other == attempts_.front().get()) hedging.OnLost();
     loop_.Post([call = other.call] { call->Cancel(); });  // not from within another call
     Lose(other);
   }

@@ -1,5 +1,6 @@
 #include "s3/sigv4.h"
 
+#include <fmt/compile.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,12 +63,10 @@ std::string CanonicalQuery(std::string_view query) {
   return out;
 }
 
-std::string Date(absl::Time time) {
-  return absl::FormatTime("%Y%m%d", time, absl::UTCTimeZone());
-}
+constexpr size_t kDateLength = 8;  // of what AmzDate gives
 
-std::string ScopeText(absl::Time time, const SigV4Scope& scope) {
-  return fmt::format("{}/{}/{}/aws4_request", Date(time), scope.region, scope.service);
+std::string ScopeText(std::string_view amz_date, const SigV4Scope& scope) {
+  return fmt::format(FMT_COMPILE("{}/{}/{}/aws4_request"), amz_date.substr(0, kDateLength), scope.region, scope.service);
 }
 
 ByteSpan Bytes(const Sha256Digest& digest) {
@@ -164,24 +163,58 @@ std::string CanonicalRequest(std::string_view method, std::string_view target, c
   return out;
 }
 
-std::string StringToSign(std::string_view canonical_request, absl::Time time, const SigV4Scope& scope) {
-  return fmt::format("{}\n{}\n{}\n{}", kAlgorithm, AmzDate(time), ScopeText(time, scope),
+namespace {
+
+Sha256Digest SigningKey(const std::string& secret, std::string_view date, const SigV4Scope& scope) {
+  const Sha256Digest date_key = HmacSha256(AsBytes(secret), AsBytes(date));
+  const Sha256Digest region_key = HmacSha256(Bytes(date_key), AsBytes(scope.region));
+  const Sha256Digest service_key = HmacSha256(Bytes(region_key), AsBytes(scope.service));
+  return HmacSha256(Bytes(service_key), AsBytes("aws4_request"));
+}
+
+// The key of a secret, day and place signs all their requests: each thread keeps the last.
+Sha256Digest CachedSigningKey(std::string_view secret_key, std::string_view date, const SigV4Scope& scope) {
+  struct Last {
+    std::string secret, date;
+    SigV4Scope scope;
+    Sha256Digest key{};
+  };
+  thread_local Last last;
+  const std::string secret = fmt::format("AWS4{}", secret_key);
+  if (last.secret != secret || last.date != date || last.scope != scope) {
+    last = {secret, std::string(date), scope, SigningKey(secret, date, scope)};
+  }
+  return last.key;
+}
+
+std::string StringToSign(std::string_view canonical_request, std::string_view amz_date, std::string_view scope_text) {
+  return fmt::format(FMT_COMPILE("{}\n{}\n{}\n{}"), kAlgorithm, amz_date, scope_text,
                      HexEncode(Sha256(AsBytes(canonical_request))));
+}
+
+std::string Signature(std::string_view string_to_sign, std::string_view secret_key, std::string_view amz_date,
+                      const SigV4Scope& scope) {
+  const Sha256Digest key = CachedSigningKey(secret_key, amz_date.substr(0, kDateLength), scope);
+  return HexEncode(HmacSha256(Bytes(key), AsBytes(string_to_sign)));
+}
+
+}  // namespace
+
+std::string StringToSign(std::string_view canonical_request, absl::Time time, const SigV4Scope& scope) {
+  const std::string amz_date = AmzDate(time);
+  return StringToSign(canonical_request, amz_date, ScopeText(amz_date, scope));
 }
 
 std::string Signature(std::string_view string_to_sign, std::string_view secret_key, absl::Time time,
                       const SigV4Scope& scope) {
-  const std::string secret = fmt::format("AWS4{}", secret_key);
-  const Sha256Digest date_key = HmacSha256(AsBytes(secret), AsBytes(Date(time)));
-  const Sha256Digest region_key = HmacSha256(Bytes(date_key), AsBytes(scope.region));
-  const Sha256Digest service_key = HmacSha256(Bytes(region_key), AsBytes(scope.service));
-  const Sha256Digest signing_key = HmacSha256(Bytes(service_key), AsBytes("aws4_request"));
-  return HexEncode(HmacSha256(Bytes(signing_key), AsBytes(string_to_sign)));
+  return Signature(string_to_sign, secret_key, AmzDate(time), scope);
 }
 
 void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const Credentials& credentials,
                  const SigV4Scope& scope, absl::Time time) {
-  request.headers.Set("x-amz-date", AmzDate(time));
+  const std::string amz_date = AmzDate(time);
+  const std::string scope_text = ScopeText(amz_date, scope);
+  request.headers.Set("x-amz-date", amz_date);
   request.headers.Set("x-amz-content-sha256", std::string(payload_hash));
   if (!credentials.session_token.empty()) request.headers.Set("x-amz-security-token", credentials.session_token);
   std::vector<std::string> names;
@@ -193,14 +226,17 @@ void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const 
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   const std::string canonical = CanonicalRequest(request.method, request.target, request.headers, names, payload_hash);
-  const std::string signature = Signature(StringToSign(canonical, time, scope), credentials.secret_key, time, scope);
+  const std::string signature =
+      Signature(StringToSign(canonical, amz_date, scope_text), credentials.secret_key, amz_date, scope);
   request.headers.Set("Authorization",
                       fmt::format("{} Credential={}/{}, SignedHeaders={}, Signature={}", kAlgorithm,
-                                  credentials.access_key, ScopeText(time, scope), fmt::join(names, ";"), signature));
+                                  credentials.access_key, scope_text, fmt::join(names, ";"), signature));
 }
 
 std::string AmzDate(absl::Time time) {
-  return absl::FormatTime("%Y%m%dT%H%M%SZ", time, absl::UTCTimeZone());
+  const absl::CivilSecond t = absl::ToCivilSecond(time, absl::UTCTimeZone());
+  return fmt::format(FMT_COMPILE("{:04}{:02}{:02}T{:02}{:02}{:02}Z"), t.year(), t.month(), t.day(), t.hour(), t.minute(),
+                     t.second());
 }
 
 }  // namespace millrace

@@ -37,6 +37,8 @@ std::optional<std::vector<std::pair<std::string, std::string>>> ParseQuery(std::
 struct SigV4Scope {
   std::string region;
   std::string service = "s3";
+
+  bool operator==(const SigV4Scope&) const = default;
 };
 
 /// The canonical request. `target` is the encoded path with its query (the path is taken as it is: S3 does not
