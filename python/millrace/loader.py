@@ -200,16 +200,10 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same for all ranks."""
-        return self._native.batches
+        return self._native.steps_per_epoch
 
     def __iter__(self) -> Iterator[Batch]:
-        epoch = self.epoch
-        while self.epoch == epoch:
-            batch = self._next()
-            if batch is None:
-                return
-            yield batch
-            del batch  # while the next one is made, only the program may hold it
+        return cast(Iterator[Batch], self._native.batches(self._torch.from_numpy if self._torch else None))
 
     @property
     def dataset(self) -> Dataset:
@@ -271,25 +265,6 @@ class Loader:
         raise UnsupportedError(
             "a Loader cannot be sent to another process; send its Dataset (or URI) and state_dict(), and make the Loader there"
         )
-
-    def _next(self) -> Batch | None:
-        arrays = self._native.next()
-        if arrays is None:
-            return None
-        convert = self._torch.from_numpy if self._torch else _identity
-        batch: Batch = {
-            "image": convert(arrays.image),
-            "mask": convert(arrays.mask),
-            "sample": convert(arrays.sample),
-            "key": arrays.key,
-        }
-        if arrays.label is not None:
-            batch["label"] = arrays.label if isinstance(arrays.label, list) else convert(arrays.label)
-        return batch
-
-
-def _identity(array: Any) -> Any:
-    return array
 
 
 def _torch_for(output: str | None) -> Any:

@@ -183,15 +183,6 @@ struct BatchOwner {
   std::shared_ptr<void> memory;
 };
 
-// _core.Batch: arrays over the memory of one Batch, and its names. Fields that do not apply are None.
-struct BatchArrays {
-  py::array image;
-  py::object label;
-  py::array mask;
-  py::array sample;
-  py::list key;
-};
-
 py::list ToTexts(const std::vector<std::string>& texts) {
   py::list list(texts.size());
   for (size_t i = 0; i < texts.size(); ++i) list[i] = ToPyText(texts[i]);
@@ -208,23 +199,48 @@ py::array ImageArray(const LoaderHandle& loader, const Batch& batch, const py::c
   return py::array(type, shape, batch.images.data(), owner);
 }
 
-std::optional<BatchArrays> NextArrays(LoaderHandle& loader) {
-  std::optional<Batch> batch = loader.Next();
-  if (!batch) return std::nullopt;
+// `convert` makes of an array what the program gets, e.g. a tensor.
+py::dict ToDict(const LoaderHandle& loader, Batch batch, const py::object& convert) {
   const py::ssize_t size = static_cast<py::ssize_t>(loader.batch());
-  auto* const held = new ProcessLocal<BatchOwner>(new BatchOwner{loader.process(), std::move(batch->memory)});
+  auto* const held = new ProcessLocal<BatchOwner>(new BatchOwner{loader.process(), std::move(batch.memory)});
   const py::capsule owner(held, [](void* pointer) { delete static_cast<ProcessLocal<BatchOwner>*>(pointer); });
-  BatchArrays arrays;
-  arrays.image = ImageArray(loader, *batch, owner);
-  arrays.label = py::none();
-  if (!batch->labels.empty()) arrays.label = py::array_t<int64_t>(size, batch->labels.data(), owner);
-  if (!batch->texts.empty()) arrays.label = ToTexts(batch->texts);
-  arrays.mask = py::array(py::dtype::of<bool>(), {size}, batch->mask.data(), owner);
+  const auto converted = [&](const py::array& array) -> py::object {
+    return convert.is_none() ? py::object(array) : convert(array);
+  };
+  py::dict result;
+  result["image"] = converted(ImageArray(loader, batch, owner));
+  result["mask"] = converted(py::array(py::dtype::of<bool>(), {size}, batch.mask.data(), owner));
   // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
-  arrays.sample = py::array(py::dtype::of<int64_t>(), {size}, batch->samples.data(), owner);
-  arrays.key = ToTexts(batch->keys);
-  return arrays;
+  result["sample"] = converted(py::array(py::dtype::of<int64_t>(), {size}, batch.samples.data(), owner));
+  result["key"] = ToTexts(batch.keys);
+  if (!batch.labels.empty()) result["label"] = converted(py::array_t<int64_t>(size, batch.labels.data(), owner));
+  if (!batch.texts.empty()) result["label"] = ToTexts(batch.texts);
+  return result;
 }
+
+// _core.Batches: what a `for` loop over a Loader goes through, the rest of one epoch. That all of it is native is what
+// makes the position of a Loader exact: Python looks for signals between its own instructions only, so a handler that
+// raises (Ctrl-C) cannot come between the step of the position and the loop's variable.
+class Batches {
+ public:
+  Batches(std::shared_ptr<LoaderHandle> loader, py::object convert)
+      : loader_(std::move(loader)), convert_(std::move(convert)) {}
+
+  py::dict Next() {
+    if (!epoch_) epoch_ = loader_->epoch();
+    if (!ended_ && loader_->epoch() == *epoch_) {
+      if (std::optional<Batch> batch = loader_->Next()) return ToDict(*loader_, *std::move(batch), convert_);
+    }
+    ended_ = true;
+    throw py::stop_iteration();
+  }
+
+ private:
+  const std::shared_ptr<LoaderHandle> loader_;
+  const py::object convert_;
+  std::optional<uint64_t> epoch_;
+  bool ended_ = false;
+};
 
 // ---- The report
 
@@ -258,12 +274,10 @@ py::dict ToDict(const LoaderReport& report, bool with_digest) {
 }  // namespace
 
 void BindLoader(py::module_& module) {
-  py::class_<BatchArrays>(module, "Batch")
-      .def_readonly("image", &BatchArrays::image)
-      .def_readonly("label", &BatchArrays::label)
-      .def_readonly("mask", &BatchArrays::mask)
-      .def_readonly("sample", &BatchArrays::sample)
-      .def_readonly("key", &BatchArrays::key);
+  const py::array_t<uint8_t> first(0);  // imports what arrays need, which later would be a place for signals
+  py::class_<Batches>(module, "Batches")
+      .def("__iter__", [](py::object self) { return self; })
+      .def("__next__", &Batches::Next);
   using Handle = LoaderHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")
       .def(py::init(&MakeLoaderHandle), py::arg("dataset"), py::kw_only(), py::arg("batch"), py::arg("height"),
@@ -272,12 +286,17 @@ void BindLoader(py::module_& module) {
            py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"), py::arg("bad_samples"),
            py::arg("shuffle"), py::arg("seed"), py::arg("epochs"), py::arg("rank"), py::arg("world"), py::arg("last"),
            py::arg("memory"), py::arg("digest"))
-      .def("next", &NextArrays)
+      .def(
+          "batches",
+          [](std::shared_ptr<LoaderHandle> self, py::object convert) {
+            return Batches(std::move(self), std::move(convert));
+          },
+          py::arg("convert"))
       .def("restart", &Handle::Restart, py::arg("position"))
       .def("close", &Handle::Close)
       .def("report", [](Handle& self) { return ToDict(self.Report(), self.with_digest()); })
       .def_property_readonly("epoch", &Handle::epoch)
-      .def_property_readonly("batches", &Handle::steps_per_epoch);
+      .def_property_readonly("steps_per_epoch", &Handle::steps_per_epoch);
 }
 
 }  // namespace millrace::python

@@ -60,6 +60,42 @@ def test_ctrl_c_that_nobody_catches_ends_the_program(stalled: dict[str, str]) ->
     assert result.stderr.rstrip().endswith("KeyboardInterrupt")
 
 
+def test_no_signal_costs_a_batch(tar: Samples) -> None:
+    """However often a handler raises: what the loop has is what the position says."""
+    script = f"""
+import itertools, signal, millrace
+class Interrupt(Exception): pass
+armed = False
+def handler(number, frame):
+    global armed
+    if armed:
+        armed = False
+        raise Interrupt
+signal.signal(signal.SIGALRM, handler)
+interrupts = 0
+for attempt in range(200):
+    loader = millrace.Loader({tar.uri!r}, batch_size=2, size=8, epochs=1, seed=attempt, output="numpy")
+    seen = []
+    while len(seen) < len(loader):
+        try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, 0.0002 + attempt % 50 * 1e-5, 0.0003)
+            for batch in loader:
+                seen.append(batch)
+            armed = False
+            break
+        except Interrupt:
+            interrupts += 1
+            assert loader.report()["samples"] == sum(int(b["mask"].sum()) for b in seen), "lost"
+    samples = sorted(s for b in seen for s, m in zip(b["sample"].tolist(), b["mask"].tolist()) if m)
+    assert samples == list(range(len(loader.dataset))), (attempt, samples)
+    if interrupts > 200: break
+signal.setitimer(signal.ITIMER_REAL, 0)
+print("interrupted" if interrupts > 50 else interrupts)
+"""
+    assert check_script(script, timeout=120) == "interrupted\n"
+
+
 @pytest.mark.parametrize("fault", ["GET b/tar/*.tar stall=0:60000", "GET b/tar/*.tar retry-after=20", "HEAD b/* delay-ms=60000", "GET b/tar/ delay-ms=60000"])
 def test_ctrl_c_while_an_index_is_built(tar: Samples, tmp_path: pathlib.Path, fault: str) -> None:
     """Whatever the store lets it wait for: a shard, another attempt, the index beside the data, the listing."""
