@@ -49,7 +49,7 @@ OWNERS: dict[str, set[str]] = {
     "boost/": {"net"},
     "openssl/": {"net"},
     "openssl/sha.h": {"base"},
-    "openssl/hmac.h": {"base"},
+    "openssl/core_names.h": {"base"},
     "openssl/md5.h": {"base"},
     "openssl/crypto.h": {"base"},
     "openssl/evp.h": {"base", "net"},  # certificates are made of EVP keys

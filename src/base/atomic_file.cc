@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "base/crypto.h"
 #include "base/errno_status.h"
@@ -30,6 +32,24 @@ absl::Status SyncFolder(const std::string& folder, std::string_view name) {
   return absl::OkStatus();
 }
 
+// The path that is to be replaced: what a symbolic link points to, not the link. Only files can be replaced.
+absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name) {
+  constexpr int kMostLinks = 40;  // as Linux
+  struct stat there {};
+  for (int links = 0;; ++links) {
+    if (lstat(path.c_str(), &there) != 0) return path;
+    if (!S_ISLNK(there.st_mode)) break;
+    if (links == kMostLinks) return ErrnoStatus(ELOOP, name, "following the symbolic link");
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    if (error) return ErrnoStatus(error.value(), name, "following the symbolic link");
+    path = (std::filesystem::path(ParentOf(path)) / target).string();
+  }
+  if (S_ISREG(there.st_mode) || S_ISDIR(there.st_mode)) return path;  // of a folder the renaming tells
+  return absl::FailedPreconditionError(
+      fmt::format("{}: is a device, a pipe or a socket, and must not be replaced by a file; name another path", name));
+}
+
 }  // namespace
 
 bool IsTemporaryName(std::string_view name) {
@@ -50,6 +70,7 @@ absl::Status MakeFolder(const std::string& folder, std::string_view name, Durabi
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(std::string path, std::string name,
                                                                Durability durability) {
+  ASSIGN_OR_RETURN(path, Replaceable(std::move(path), name));
   const std::string folder = ParentOf(path);
   std::string temporary = fmt::format("{}/{}{}", folder, kTemporaryPrefix, RandomHex(8));
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;

@@ -31,7 +31,8 @@ absl::Status MakeFolder(const std::string& folder, std::string_view name, Durabi
 /// (IsTemporaryName). Not thread-safe.
 class AtomicFile {
  public:
-  /// Makes the folders of `path` where they are missing. `name` is what messages call it.
+  /// Makes the folders of `path` where they are missing, and follows symbolic links. `name` is what messages call it.
+  /// FailedPrecondition when something is there that is neither a file nor a folder, e.g. /dev/null.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(std::string path, std::string name, Durability durability);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

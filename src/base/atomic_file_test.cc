@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <filesystem>
@@ -50,6 +51,30 @@ TEST_F(AtomicFileTest, ReplacesAFileAndMakesFolders) {
     EXPECT_EQ(Read(Path("a/b/file")), contents);
   }
   EXPECT_THAT(Files(), ElementsAre("a/b/file"));
+}
+
+TEST_F(AtomicFileTest, WritesThroughSymbolicLinks) {
+  ASSERT_TRUE(WriteFileAtomically(Path("real/file"), "old").ok());
+  fs::create_symlink("real/file", Path("link"));
+  fs::create_symlink("link", Path("link to link"));
+  fs::create_symlink("real/new", Path("dangling"));
+  ASSERT_TRUE(WriteFileAtomically(Path("link to link"), "new").ok());
+  ASSERT_TRUE(WriteFileAtomically(Path("dangling"), "made").ok());
+  EXPECT_EQ(Read(Path("real/file")), "new");
+  EXPECT_EQ(Read(Path("real/new")), "made");
+  EXPECT_TRUE(fs::is_symlink(Path("link")) && fs::is_symlink(Path("link to link")) && fs::is_symlink(Path("dangling")));
+  EXPECT_THAT(Files(), ElementsAre("real/file", "real/new"));
+}
+
+TEST_F(AtomicFileTest, NeverReplacesWhatIsNoFile) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  fs::create_symlink("pipe", Path("link"));
+  for (const char* name : {"pipe", "link"}) {
+    const absl::Status written = WriteFileAtomically(Path(name), "x");
+    EXPECT_TRUE(absl::IsFailedPrecondition(written)) << written;
+    EXPECT_THAT(std::string(written.message()), HasSubstr("is a device, a pipe or a socket"));
+  }
+  EXPECT_TRUE(fs::is_fifo(Path("pipe")));
 }
 
 TEST_F(AtomicFileTest, ANameWithoutAFolderIsInTheCurrentOne) {

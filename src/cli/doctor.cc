@@ -166,8 +166,8 @@ void Doctor::CheckServer(const S3Address& address) {
   const ProbeAnswer answer = Probe(runtime_, address.server, address.host, address.path, config().ca_file);
   if (answer.error == HttpErrorKind::kTls) {
     return Failed("tls", answer.detail,
-                  "for a private authority set AWS_CA_BUNDLE to its PEM file; check that the endpoint's name is that "
-                  "in the certificate, and that it is no plain http server");
+                  "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file; check "
+                  "that the endpoint's name is that in the certificate");
   }
   if (answer.error != HttpErrorKind::kNone) {
     return Failed("http", answer.detail,

@@ -20,7 +20,7 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Location& data,
     if (status.ok()) return placed;
     if (absl::IsCancelled(status)) return status;
     // A cache folder that cannot be read has nothing for us; an index beside the data that cannot is worth a word.
-    const bool missing = absl::IsNotFound(placed.status()) || (cached && absl::IsPermissionDenied(placed.status()));
+    const bool missing = absl::IsNotFound(status) || (cached && absl::IsPermissionDenied(placed.status()));
     if (absl::IsNotFound(first) && !missing) first = status;
   }
   return first;

@@ -14,6 +14,7 @@
 #include "dataset/sample_objects.h"
 #include "shard/sample_name.h"
 #include "shard/tar_samples.h"
+#include "store/blocking.h"
 
 namespace millrace {
 
@@ -39,6 +40,7 @@ class IndexBuilder {
   absl::Status EndObject();
   absl::Status AddTarSample(const TarSample& sample);
   absl::Status AddRawSample();
+  absl::Status NoSamples() const;
 
   const Location& data_;
   const uint64_t piece_bytes_;
@@ -94,13 +96,19 @@ absl::StatusOr<IndexSummary> IndexBuilder::Run() {
     RETURN_IF_ERROR(Annotate(EndObject(), data_.store->Uri(data_.Key(scanning_.front().key))));
     scanning_.pop_front();
   }
-  if (writer_ == nullptr || writer_->samples() == 0) {
-    return absl::NotFoundError(fmt::format("no samples under {}: {}", data_.store->Uri(data_.Key("")),
-                                           writer_ == nullptr
-                                               ? "no tar shards (*.tar) and no files such as class/0001.jpg"
-                                               : "its shards hold no files such as 0001.jpg"));
-  }
+  if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
   return writer_->Finish();
+}
+
+absl::Status IndexBuilder::NoSamples() const {
+  const std::string folder = data_.Key("");
+  std::string why = "its shards hold no files such as 0001.jpg";
+  if (writer_ == nullptr) {
+    why = "no tar shards (*.tar) and no files such as class/0001.jpg";
+    const std::string key = folder.substr(0, folder.empty() ? 0 : folder.size() - 1);
+    if (!key.empty() && HeadBlocking(*data_.store, key).ok()) why = "that is an object; name the folder it is in";
+  }
+  return absl::NotFoundError(fmt::format("no samples under {}: {}", data_.store->Uri(folder), why));
 }
 
 absl::Status IndexBuilder::AddPiece(ByteSpan bytes) {

@@ -95,6 +95,8 @@ absl::Status CheckObjects(const Location& data, const Index& index, const std::s
   if (index.objects() > kMaxCheckedObjects) return absl::OkStatus();
   SampleObjects stored(data, stop);
   IndexedObject expected;
+  uint64_t replaced = 0;
+  absl::Status first_replaced;
   for (uint64_t i = 0; i < index.objects(); ++i) {
     RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &expected));
     ASSIGN_OR_RETURN(const std::optional<IndexedObject> found, stored.Next());
@@ -103,12 +105,19 @@ absl::Status CheckObjects(const Location& data, const Index& index, const std::s
     if (found->size != expected.size) {
       return Changed(data, expected.key, fmt::format("its size was {} and is {}", expected.size, found->size));
     }
-    if (found->etag != expected.etag) {
-      return Changed(data, expected.key, fmt::format("it was replaced (ETag {}, now {})", expected.etag, found->etag));
-    }
+    if (found->etag == expected.etag) continue;
+    ++replaced;
+    first_replaced.Update(Changed(data, expected.key,
+                                  fmt::format("it was replaced (ETag {}, now {}) or is a copy", expected.etag,
+                                              found->etag)));
   }
   ASSIGN_OR_RETURN(const std::optional<IndexedObject> more, stored.Next());
-  return more ? Changed(data, more->key, "it was added") : absl::OkStatus();
+  if (more) return Changed(data, more->key, "it was added");
+  if (replaced > 1 && replaced == index.objects()) {
+    return absl::NotFoundError(
+        fmt::format("{}: its index is that of the data set it was copied from", data.store->Uri(data.Key(""))));
+  }
+  return first_replaced;
 }
 
 }  // namespace millrace

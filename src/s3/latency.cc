@@ -8,6 +8,7 @@ namespace millrace {
 namespace {
 
 constexpr double kFirstBucketSeconds = 1e-4;
+constexpr double kEndlessSeconds = 1e6;
 constexpr double kLogWidth = 0.087;  // ln 1.091
 constexpr double kLeastSeen = 100;
 
@@ -30,7 +31,7 @@ constexpr double kGiveUpsPerBody = 0.05;
 }  // namespace
 
 void Durations::Add(absl::Duration duration) {
-  const double seconds = std::max(absl::ToDoubleSeconds(duration), kFirstBucketSeconds);
+  const double seconds = std::clamp(absl::ToDoubleSeconds(duration), kFirstBucketSeconds, kEndlessSeconds);
   const auto bucket = static_cast<size_t>(std::log(seconds / kFirstBucketSeconds) / kLogWidth);
   counts_[std::min(bucket, kBuckets - 1)] += 1;
   total_ += 1;
