@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 #include <isa-l/crc.h>
+#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/core_names.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <xxhash.h>
@@ -47,8 +47,8 @@ constexpr Crc64Tables kCrc64NvmeTables = MakeCrc64NvmeTables();
 
 namespace {
 
-// OpenSSL 3 looks algorithms up by name, under locks, for each hash by its one-call functions: several times the cost of
-// hashing a request. So each thread keeps its contexts.
+// OpenSSL 3 looks algorithms up by name, under locks, for each hash by its one-call functions: several times the cost
+// of hashing a request. So each thread keeps its contexts.
 struct Sha256Context {
   EVP_MD* const md = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   EVP_MD_CTX* const context = EVP_MD_CTX_new();

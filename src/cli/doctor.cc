@@ -165,9 +165,10 @@ void Doctor::CheckNetwork() {
 void Doctor::CheckServer(const S3Address& address) {
   const ProbeAnswer answer = Probe(runtime_, address.server, address.host, address.path, config().ca_file);
   if (answer.error == HttpErrorKind::kTls) {
-    return Failed("tls", answer.detail,
-                  "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file; check "
-                  "that the endpoint's name is that in the certificate");
+    return Failed(
+        "tls", answer.detail,
+        "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file; check "
+        "that the endpoint's name is that in the certificate");
   }
   if (answer.error != HttpErrorKind::kNone) {
     return Failed("http", answer.detail,

@@ -9,7 +9,8 @@
 
 namespace millrace::cli {
 
-/// The objects below a folder in order of keys, one by one. Markers of empty folders are passed over. Not thread-safe; `store` must outlive the calls it makes.
+/// The objects below a folder in order of keys, one by one. Markers of empty folders are passed over. Not thread-safe;
+/// `store` must outlive the calls it makes.
 class KeyStream {
  public:
   /// `below` is "" or ends with '/'. With `may_lack` a missing bucket or folder is an empty one.

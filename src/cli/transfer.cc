@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "store/completion.h"
+#include "store/whole_check.h"
 
 namespace millrace::cli {
 
@@ -42,6 +43,7 @@ class Window {
     GetOptions options;
     options.range = range;
     options.if_match = object.etag;
+    options.whole = range.length == object.size;
     options.stop = stop_.get_token();
     store.Get(object.key, piece.buffer.span().first(range.length), std::move(options), piece.done.Callback());
   }
@@ -81,6 +83,11 @@ absl::Status CheckSize(const Copier::Item& item, uint64_t written) {
 
 absl::Status StreamObject(ObjectStore& store, const ObjectInfo& object, ByteRange range,
                           absl::FunctionRef<absl::Status(ByteSpan)> sink) {
+  const bool in_pieces = range.length == object.size && object.size > kPiece;
+  std::optional<WholeCheck> check;
+  if (in_pieces) {
+    ASSIGN_OR_RETURN(check, WholeCheck::Begin(store, object));
+  }
   Window window;
   uint64_t next = range.offset;
   const auto start = [&](Buffer buffer) {
@@ -93,10 +100,12 @@ absl::Status StreamObject(ObjectStore& store, const ObjectInfo& object, ByteRang
     if (Interrupted()) return InterruptedError(store.Uri(object.key));
     auto [status, piece] = window.TakeFirst();
     RETURN_IF_ERROR(status);
-    RETURN_IF_ERROR(sink(piece.buffer.span().first(piece.length)));
+    const ByteSpan bytes = piece.buffer.span().first(piece.length);
+    if (check) check->Update(bytes);
+    RETURN_IF_ERROR(sink(bytes));
     if (next < range.end()) start(std::move(piece.buffer));
   }
-  return absl::OkStatus();
+  return check ? check->Finish() : absl::OkStatus();
 }
 
 // A small object on its way; shared by the callbacks of its GET and PUT.
@@ -138,6 +147,7 @@ void Copier::StartSmall(Item item) {
   GetOptions options;
   options.range = {0, small->item.source.size};
   options.if_match = small->item.source.etag;
+  options.whole = true;
   ObjectStore& from = *small->item.from;
   from.Get(
       small->item.source.key, small->buffer.span(), std::move(options), [this, small](absl::StatusOr<GetResult> got) {
@@ -168,7 +178,10 @@ void Copier::CopyLargeObjects() {
       large_.pop_front();
       changed_.notify_all();
     }
-    Done(item, CopyLarge(item));
+    absl::Status status = CopyLarge(item);
+    // Damage on the way is found at the end only: from the beginning, then.
+    if (absl::IsDataLoss(status)) status = CopyLarge(item);
+    Done(item, status);
   }
 }
 

@@ -16,7 +16,8 @@
 namespace millrace::cli {
 
 /// Reads a range of an object and hands it to `sink` in order, 8 MiB or less at a time, with four pieces under way (32
-/// MiB). The object is pinned by its ETag. Stops with the first error of a read or of the sink, and with Cancelled when
+/// MiB). The object is pinned by its ETag, and a whole one checked against the store's checksum, if it keeps one, at
+/// the end. Stops with the first error of a read or of the sink, and with Cancelled when
 /// Interrupted().
 absl::Status StreamObject(ObjectStore& store, const ObjectInfo& object, ByteRange range,
                           absl::FunctionRef<absl::Status(ByteSpan)> sink);

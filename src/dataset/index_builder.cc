@@ -15,6 +15,7 @@
 #include "shard/sample_name.h"
 #include "shard/tar_samples.h"
 #include "store/blocking.h"
+#include "store/whole_check.h"
 
 namespace millrace {
 
@@ -25,6 +26,7 @@ class IndexBuilder {
   IndexBuilder(Runtime& runtime, const Location& data, OpenIndexFn open_index, const ProgressFn& progress,
                const std::stop_token& stop)
       : data_(data),
+        stop_(stop),
         piece_bytes_(ReadAhead::PieceBytes(runtime.memory())),
         open_index_(open_index),
         progress_(progress),
@@ -42,7 +44,13 @@ class IndexBuilder {
   absl::Status AddRawSample();
   absl::Status NoSamples() const;
 
+  struct Scanned {
+    IndexedObject object;
+    std::optional<WholeCheck> check;  // of what is read in pieces
+  };
+
   const Location& data_;
+  const std::stop_token stop_;
   const uint64_t piece_bytes_;
   const OpenIndexFn open_index_;
   ProgressMeter progress_;
@@ -52,7 +60,7 @@ class IndexBuilder {
   std::optional<IndexedObject> asking_;
   uint64_t asked_ = 0;
   // Asked for, in order; the first is being scanned and got_ bytes of it have come.
-  std::deque<IndexedObject> scanning_;
+  std::deque<Scanned> scanning_;
   uint64_t got_ = 0;
   uint64_t done_bytes_ = 0;
 
@@ -70,12 +78,18 @@ absl::StatusOr<std::optional<ReadAhead::Request>> IndexBuilder::NextPiece() {
     ASSIGN_OR_RETURN(asking_, listing_.Next());
     if (!asking_) return std::nullopt;
     asked_ = 0;
-    scanning_.push_back(*asking_);
+    Scanned& scanned = scanning_.emplace_back(*asking_);
+    // What is damaged on the way would be pinned by the index for good.
+    if (asking_->size > piece_bytes_) {
+      const ObjectInfo object{.key = data_.Key(asking_->key), .size = asking_->size, .etag = asking_->etag};
+      ASSIGN_OR_RETURN(scanned.check, WholeCheck::Begin(*data_.store, object, stop_));
+    }
   }
   ReadAhead::Request request;
   request.key = data_.Key(asking_->key);
   request.range = {.offset = asked_, .length = std::min(piece_bytes_, asking_->size - asked_)};
   request.if_match = asking_->etag;
+  request.whole = request.range.length == asking_->size;
   asked_ = request.range.end();
   if (asked_ == asking_->size) asking_.reset();
   return request;
@@ -89,11 +103,11 @@ absl::StatusOr<IndexSummary> IndexBuilder::Run() {
       ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, open_index_());
       writer_ = std::make_unique<IndexWriter>(listing_.kind(), std::move(out));
     }
-    RETURN_IF_ERROR(Annotate(AddPiece(piece->bytes.span()), data_.store->Uri(data_.Key(scanning_.front().key))));
+    RETURN_IF_ERROR(Annotate(AddPiece(piece->bytes.span()), data_.store->Uri(data_.Key(scanning_.front().object.key))));
     done_bytes_ += piece->bytes.size();
     progress_.Update(done_bytes_, listing_.total_bytes());
-    if (got_ < scanning_.front().size) continue;
-    RETURN_IF_ERROR(Annotate(EndObject(), data_.store->Uri(data_.Key(scanning_.front().key))));
+    if (got_ < scanning_.front().object.size) continue;
+    RETURN_IF_ERROR(Annotate(EndObject(), data_.store->Uri(data_.Key(scanning_.front().object.key))));
     scanning_.pop_front();
   }
   if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
@@ -113,6 +127,7 @@ absl::Status IndexBuilder::NoSamples() const {
 
 absl::Status IndexBuilder::AddPiece(ByteSpan bytes) {
   got_ += bytes.size();
+  if (scanning_.front().check) scanning_.front().check->Update(bytes);
   if (listing_.kind() == DataKind::kRawObjects) {
     crc_ = Crc32c(bytes, crc_);
     return absl::OkStatus();
@@ -121,13 +136,14 @@ absl::Status IndexBuilder::AddPiece(ByteSpan bytes) {
 }
 
 absl::Status IndexBuilder::EndObject() {
+  if (scanning_.front().check) RETURN_IF_ERROR(scanning_.front().check->Finish());
   if (listing_.kind() == DataKind::kRawObjects) {
     RETURN_IF_ERROR(AddRawSample());
   } else {
     RETURN_IF_ERROR(scanner_.Finish([this](const TarSample& sample) { return AddTarSample(sample); }));
     scanner_ = {};
   }
-  RETURN_IF_ERROR(writer_->AddObject(scanning_.front()));
+  RETURN_IF_ERROR(writer_->AddObject(scanning_.front().object));
   got_ = 0;
   crc_ = 0;
   return absl::OkStatus();
@@ -142,7 +158,7 @@ absl::Status IndexBuilder::AddTarSample(const TarSample& sample) {
 }
 
 absl::Status IndexBuilder::AddRawSample() {
-  const IndexedObject& object = scanning_.front();
+  const IndexedObject& object = scanning_.front().object;
   const std::optional<SampleName> name = SplitSampleName(object.key);  // the listing holds only what has one
   fields_.assign(1, {.name = name->field, .offset = 0, .length = object.size});
   return writer_->AddSample({.key = name->key, .fields = fields_, .crc32c = crc_, .label = ClassFolder(name->key)});

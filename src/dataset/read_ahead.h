@@ -31,6 +31,7 @@ class ReadAhead {
     ByteRange range;  // an empty one costs no request
     std::string if_match;
     std::vector<SpanChecksum> checksums;
+    bool whole = false;  // as in GetOptions
   };
   /// The next range to read, nullopt at the end. Called on the thread that calls Next().
   using Source = std::function<absl::StatusOr<std::optional<Request>>()>;

@@ -107,9 +107,8 @@ absl::Status CheckObjects(const Location& data, const Index& index, const std::s
     }
     if (found->etag == expected.etag) continue;
     ++replaced;
-    first_replaced.Update(Changed(data, expected.key,
-                                  fmt::format("it was replaced (ETag {}, now {}) or is a copy", expected.etag,
-                                              found->etag)));
+    first_replaced.Update(Changed(
+        data, expected.key, fmt::format("it was replaced (ETag {}, now {}) or is a copy", expected.etag, found->etag)));
   }
   ASSIGN_OR_RETURN(const std::optional<IndexedObject> more, stored.Next());
   if (more) return Changed(data, more->key, "it was added");

@@ -58,9 +58,10 @@ class SampleObjects {
 };
 
 /// Compares the objects of an index with those of the store: FailedPrecondition for the first that was changed,
-/// added or removed; NotFound when the keys and sizes are those of the index but every ETag is another, as in a data set
-/// that was copied together with its index: such an index is as good as none. Does nothing for data sets of more than 10,000 objects, where listing takes too long to do on
-/// each opening; reads of them still notice changed objects by their ETags.
+/// added or removed; NotFound when the keys and sizes are those of the index but every ETag is another, as in a data
+/// set that was copied together with its index: such an index is as good as none. Does nothing for data sets of more
+/// than 10,000 objects, where listing takes too long to do on each opening; reads of them still notice changed objects
+/// by their ETags.
 absl::Status CheckObjects(const Location& data, const Index& index, const std::stop_token& stop = {});
 
 }  // namespace millrace

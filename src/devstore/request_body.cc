@@ -90,7 +90,9 @@ absl::Status RequestBody::ReadDigestHeaders(const S3Request& request) {
     }
   }
   ASSIGN_OR_RETURN(const std::optional<ChecksumAlgorithm> algorithm, AnnouncedChecksum(request));
-  if (!algorithm) return absl::OkStatus();
+  // The one of CompleteMultipartUpload is that of the object.
+  const bool completes = request.head.method == "POST" && request.Has("uploadId");
+  if (!algorithm || completes) return absl::OkStatus();
   checksum_stream_.emplace(*algorithm);
   const auto value = request.Header(ChecksumHeader(*algorithm));
   expected_checksum_ = std::string(value.value_or(""));

@@ -110,6 +110,20 @@ absl::StatusOr<std::optional<Checksum>> MultipartChecksum(const Upload& upload,
   return checksum;
 }
 
+// A checksum of the object that the client gives when it completes an upload.
+absl::Status CheckObjectChecksum(const S3Request& request, const std::optional<Checksum>& checksum) {
+  ASSIGN_OR_RETURN(const auto algorithm, AnnouncedChecksum(request));
+  if (!algorithm) return absl::OkStatus();
+  if (!checksum || checksum->algorithm != *algorithm || request.Header("x-amz-checksum-type") != "FULL_OBJECT" ||
+      checksum->composite) {
+    return S3Error(S3Code::kInvalidRequest,
+                   fmt::format("The upload was created without the full object checksum {}", ChecksumName(*algorithm)));
+  }
+  if (request.Header(ChecksumHeader(*algorithm)) == checksum->value) return absl::OkStatus();
+  return S3Error(S3Code::kBadDigest,
+                 fmt::format("The {} you specified did not match the calculated checksum.", ChecksumName(*algorithm)));
+}
+
 }  // namespace
 
 absl::Status CheckBeforeBody(OperationContext& context, const S3Request& request, S3Operation operation) {
@@ -194,6 +208,7 @@ Reply CompleteUpload(OperationContext& context, const S3Request& request, std::s
   ASSIGN_OR_RETURN(std::shared_ptr<Content> whole, context.storage.Concatenate(contents));
   ObjectAttributes attributes = upload.attributes;
   ASSIGN_OR_RETURN(attributes.checksum, MultipartChecksum(upload, parts, *whole));
+  RETURN_IF_ERROR(CheckObjectChecksum(request, attributes.checksum));
   const auto check = [&](const ObjectRecord* existing) {
     if (existing == nullptr) return CheckWriteConditions(conditions, nullptr, request.key);
     const std::string etag = context.etags.Effective(request.bucket, request.key, existing->etag);

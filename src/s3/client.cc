@@ -159,9 +159,9 @@ void S3Client::UploadPart(std::string bucket, std::string key, std::string uploa
 }
 
 void S3Client::CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
-                                 std::vector<std::string> part_etags, PutCallback done, bool only_if_absent) {
+                                 std::vector<std::string> part_etags, PutCallback done, CompleteOptions options) {
   impl_->Start(std::make_unique<CompleteMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                                           std::move(upload_id), std::move(part_etags), only_if_absent,
+                                                           std::move(upload_id), std::move(part_etags), options,
                                                            std::move(done)));
 }
 

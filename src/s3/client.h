@@ -27,6 +27,9 @@ struct S3Config {
 
   int max_connections = 256;  // for all loops together
   int max_attempts = 10;      // of one request
+
+  bool checksum_uploads = true;    // send a CRC32C with what is written, which the store checks and keeps
+  bool validate_downloads = true;  // check whole objects against the checksum that the store keeps
 };
 
 /// The S3 protocol over HTTP/1.1, and the only place in Millrace that retries. Asynchronous and thread-safe; callbacks
@@ -34,7 +37,8 @@ struct S3Config {
 /// that calls Put or UploadPart, before they return. The destructor cancels requests and waits for their callbacks.
 ///
 /// Bodies of GETs are received straight into the caller's buffer. Each GET checks status, Content-Range, ETag
-/// (If-Match) and the caller's checksums; what fails in transit is resumed or fetched again within one retry budget.
+/// (If-Match) and the caller's checksums, or, of a whole object, that of the store; what fails in transit is resumed or
+/// fetched again within one retry budget.
 class S3Client {
  public:
   S3Client(Runtime& runtime, S3Config config);
@@ -55,9 +59,8 @@ class S3Client {
   void UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
                   PutCallback done,  // part numbers start at 1; the result's etag names the part
                   std::stop_token stop = {});
-  /// With `only_if_absent` it sends If-None-Match: * (AlreadyExists when there is an object of that key).
   void CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
-                         std::vector<std::string> part_etags, PutCallback done, bool only_if_absent = false);
+                         std::vector<std::string> part_etags, PutCallback done, CompleteOptions options = {});
   void AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done);
 
   const RequestCounters& counters() const;

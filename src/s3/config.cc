@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
 #include "s3/credential_chain.h"
 #include "s3/endpoint.h"
@@ -36,6 +37,15 @@ absl::StatusOr<S3Addressing> FindAddressing(const AwsSettings& settings) {
   if (style == "path") return S3Addressing::kPath;
   return absl::InvalidArgumentError(
       fmt::format("the profile's addressing_style (in 's3 =') is '{}'; it must be auto, virtual or path", style));
+}
+
+// Whether checksums are used wherever they are supported; no operation of ours requires one.
+absl::StatusOr<bool> FindChecksums(const AwsSettings& settings, const char* variable, const std::string& in_profile) {
+  const std::string when = absl::AsciiStrToLower(ToAbsl(settings.First({variable}, in_profile)));
+  if (when.empty() || when == "when_supported") return true;
+  if (when == "when_required") return false;
+  return absl::InvalidArgumentError(fmt::format(
+      "{} or the profile's {} is '{}'; it must be when_supported or when_required", variable, in_profile, when));
 }
 
 /// Finds out where credentials come from. Keys that need nobody's answer are taken at once, so that no request waits.
@@ -72,6 +82,10 @@ absl::StatusOr<S3Config> LoadS3Config(const S3Environment& environment) {
   config.ca_file = settings.First({"AWS_CA_BUNDLE"}, "ca_bundle");
   ASSIGN_OR_RETURN(config.max_attempts, FindAttempts(settings, config.max_attempts));
   ASSIGN_OR_RETURN(config.addressing, FindAddressing(settings));
+  ASSIGN_OR_RETURN(config.checksum_uploads,
+                   FindChecksums(settings, "AWS_REQUEST_CHECKSUM_CALCULATION", "request_checksum_calculation"));
+  ASSIGN_OR_RETURN(config.validate_downloads,
+                   FindChecksums(settings, "AWS_RESPONSE_CHECKSUM_VALIDATION", "response_checksum_validation"));
   const std::string anonymous = settings.Variable("MILLRACE_S3_ANONYMOUS");
   config.anonymous = !anonymous.empty() && anonymous != "0";
   if (config.anonymous) return config;

@@ -12,6 +12,9 @@ namespace millrace {
 ///   AWS_REGION, AWS_DEFAULT_REGION             else `region`; else us-east-1
 ///   AWS_CA_BUNDLE                              else `ca_bundle`
 ///   AWS_MAX_ATTEMPTS                           else `max_attempts`: requests in all for one that fails, 1 to 1000
+///   AWS_REQUEST_CHECKSUM_CALCULATION           else `request_checksum_calculation`: when_supported (the default) sends
+///                                              a CRC32C with every upload, when_required none
+///   AWS_RESPONSE_CHECKSUM_VALIDATION           else `response_checksum_validation`: the same for checking downloads
 ///   -                                          `addressing_style` below the profile's `s3 =`: auto, virtual or path
 ///   AWS_PROFILE                                the profile, else "default"
 ///   AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE    else ~/.aws/credentials and ~/.aws/config

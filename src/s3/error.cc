@@ -97,7 +97,8 @@ S3Verdict ClassifyTransportError(HttpErrorKind kind) {
     case HttpErrorKind::kConnect:
       return {Code::kUnavailable, S3Action::kRetry, "check AWS_ENDPOINT_URL, AWS_REGION and the network"};
     case HttpErrorKind::kTls:
-      return {Code::kUnavailable, S3Action::kFail, "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file"};
+      return {Code::kUnavailable, S3Action::kFail,
+              "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file"};
     case HttpErrorKind::kStale:
     case HttpErrorKind::kReset:
     case HttpErrorKind::kClosedEarly:

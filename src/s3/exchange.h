@@ -107,6 +107,7 @@ class S3Exchange {
   bool ambiguous() const { return ambiguous_; }
   const std::optional<HttpResponseHead>& head() const { return head_; }
   S3Context& context() { return context_; }
+  const S3Context& context() const { return context_; }
   const std::string& key() const { return key_; }
 
   static constexpr size_t kMaxAnswerBytes = 16 << 20;  // a page of 1,000 keys of 1,024 bytes, escaped, with room

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "s3/checksum.h"
 #include "s3/etag.h"
 
 namespace millrace {
@@ -77,11 +78,12 @@ S3Exchange::Draft GetExchange::MakeDraft() {
   draft.method = "GET";
   draft.counter = &context().counters.get;
   if (!etag_.empty()) draft.headers.Add("If-Match", IfMatchValue(etag_));
+  if (wants_checksum()) draft.headers.Add("x-amz-checksum-mode", "ENABLED");
   if (asks_nothing()) {
     // An empty range cannot be asked for; that the object exists can.
     draft.method = "HEAD";
     draft.counter = &context().counters.head;
-  } else {
+  } else if (!options_.whole || missing_.front() != options_.range) {
     draft.headers.Add("Range", fmt::format("bytes={}-{}", missing_.front().offset, missing_.front().end() - 1));
   }
   return draft;
@@ -95,6 +97,8 @@ HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
   uint64_t skip = 0;
   objection_ = CheckHead(head, &skip);
   if (!objection_.what.empty()) return Refuse(objection_.what);
+  // Answers to ranges, of what a cut left missing, do not tell it.
+  if (wants_checksum() && !stored_checksum_) stored_checksum_ = WholeObjectChecksum(head.headers);
   if (asks_nothing()) return HttpBodySink::Text(0);
   return HttpBodySink::Into(BufferOf(missing_.front()), skip);
 }
@@ -189,12 +193,28 @@ S3Step GetExchange::Verify(absl::Time now) {
       missing_.push_back(bad);
     }
   }
-  if (!first_bad) return Succeed();
+  if (!first_bad) return VerifyWhole(now);
   const std::string what = fmt::format(
       "bytes {}+{} do not match their checksum, {} fetches in a row; the stored object is damaged or the index belongs "
       "to other data",
       first_bad->offset, first_bad->length, refetches_ + 1);
   if (refetches_++ == kMaxRefetches || missing_.empty()) return Fail(absl::StatusCode::kDataLoss, what);
+  return Retry(absl::StatusCode::kDataLoss, what, now);
+}
+
+S3Step GetExchange::VerifyWhole(absl::Time now) {
+  if (!stored_checksum_ || options_.range.length != object_size_) return Succeed();
+  std::string digest = DigestOf(stored_checksum_->kind, into_);
+  if (digest == stored_checksum_->digest) return Succeed();
+  // Damage on the way is not the same twice. So the store has these bytes, and its ETag is no MD5.
+  const bool same_again = digest == last_digest_;
+  if (same_again && stored_checksum_->kind == ObjectChecksum::Kind::kMd5) return Succeed();
+  last_digest_ = std::move(digest);
+  const std::string what =
+      fmt::format("the object does not match the {} that the store keeps for it, {} fetches in a row",
+                  ChecksumKindName(stored_checksum_->kind), refetches_ + 1);
+  if (same_again || refetches_++ == kMaxRefetches) return Fail(absl::StatusCode::kDataLoss, what);
+  missing_.assign(1, options_.range);
   return Retry(absl::StatusCode::kDataLoss, what, now);
 }
 
@@ -211,6 +231,7 @@ S3Step GetExchange::Restart(absl::Time now) {
         fmt::format("the object changed {} times while it was read; stop what writes it, or read a copy", restarts_));
   }
   etag_.clear();
+  stored_checksum_.reset();
   missing_.assign(1, options_.range);
   verified_.assign(verified_.size(), false);
   return Retry(absl::StatusCode::kUnavailable, "the object changed while it was read", now);

@@ -36,9 +36,11 @@ class GetExchange final : public S3Exchange {
   Objection CheckVersion(const HttpResponseHead& head);
 
   bool asks_nothing() const { return options_.range.length == 0; }
+  bool wants_checksum() const { return options_.whole && context().config.validate_downloads; }
   void Keep(uint64_t bytes);
   S3Step NextPart(absl::Time now);
   S3Step Verify(absl::Time now);
+  S3Step VerifyWhole(absl::Time now);
   S3Step Restart(absl::Time now);
   S3Step ChangedSinceIndexed();
   MutableByteSpan BufferOf(ByteRange range) const;
@@ -54,6 +56,8 @@ class GetExchange final : public S3Exchange {
   std::string etag_;  // of the version that is read; empty until known
   uint64_t object_size_ = 0;
   Objection objection_;
+  std::optional<ObjectChecksum> stored_checksum_;  // of the whole object
+  std::string last_digest_;                        // of what came, when it was not that
 };
 
 }  // namespace millrace

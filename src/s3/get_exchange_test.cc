@@ -6,8 +6,7 @@
 #include <charconv>
 #include <optional>
 
-#include "base/crypto.h"
-#include "s3/testing/exchange_driver.h"
+#include "s3/testing/get_exchange_fixture.h"
 
 namespace millrace {
 namespace {
@@ -15,95 +14,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string Pattern(size_t size) {
-  std::string text(size, '\0');
-  for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>('a' + i * 11 % 26);
-  return text;
-}
-
-/// One object, answered as S3 does, but for what a test makes go wrong.
-class GetTest : public testing::Test {
- protected:
-  /// The right answer to a request.
-  ScriptedAnswer Serve(const HttpRequest& request) {
-    ScriptedAnswer answer;
-    answer.headers.Add("ETag", "\"" + etag_ + "\"");
-    const auto if_match = request.head.headers.Find("if-match");
-    if (if_match && *if_match != "\"" + etag_ + "\"") {
-      return {.status = 412, .headers = {}, .body = "<Error><Code>PreconditionFailed</Code></Error>"};
-    }
-    if (request.head.method == "HEAD") {
-      answer.headers.Add("Content-Length", std::to_string(object_.size()));
-      return answer;
-    }
-    const ByteRange range = RangeOf(request);
-    if (range.offset >= object_.size())
-      return {.status = 416, .headers = {}, .body = "<Error><Code>InvalidRange</Code></Error>"};
-    answer.status = 206;
-    answer.body = object_.substr(range.offset, range.length);
-    answer.headers.Add("Content-Range", "bytes " + std::to_string(range.offset) + "-" +
-                                            std::to_string(range.offset + answer.body.size() - 1) + "/" +
-                                            std::to_string(object_.size()));
-    return answer;
-  }
-
-  static ByteRange RangeOf(const HttpRequest& request) {
-    const std::string text(request.head.headers.Find("range").value_or(""));
-    uint64_t first = 0;
-    uint64_t last = 0;
-    EXPECT_EQ(std::sscanf(text.c_str(), "bytes=%lu-%lu", &first, &last), 2) << text;
-    return {first, last - first + 1};
-  }
-
-  /// Runs a GET of `range`; `break_answer(attempt, answer)` may spoil the right answer (attempts from 1).
-  absl::StatusOr<GetResult> Run(ByteRange range, std::function<void(int, ScriptedAnswer&)> break_answer = nullptr,
-                                GetOptions options = {}) {
-    buffer_.assign(range.length, '?');
-    options.range = range;
-    std::optional<absl::StatusOr<GetResult>> result;
-    int calls = 0;
-    GetExchange exchange(context_, "bucket", "dir/key", {reinterpret_cast<std::byte*>(buffer_.data()), buffer_.size()},
-                         std::move(options), [&](absl::StatusOr<GetResult> got) {
-                           result = std::move(got);
-                           ++calls;
-                         });
-    ExchangeDriver driver([&, attempt = 0](const HttpRequest& request) mutable {
-      ScriptedAnswer answer = Serve(request);
-      ++attempt;
-      if (break_answer) break_answer(attempt, answer);
-      return answer;
-    });
-    driver.Run(exchange);
-    requests_ = std::move(driver.requests);
-    waits_ = std::move(driver.waits);
-    EXPECT_EQ(calls, 1);
-    return *std::move(result);
-  }
-
-  std::vector<ByteRange> Ranges() const {
-    std::vector<ByteRange> ranges;
-    for (const HttpRequest& request : requests_) ranges.push_back(RangeOf(request));
-    return ranges;
-  }
-
-  S3Context context_{TestS3Config(), 7};
-  std::string object_ = Pattern(300'000);
-  std::string etag_ = "etag-1";
-  std::string buffer_;
-  std::vector<HttpRequest> requests_;
-  std::vector<absl::Duration> waits_;
-};
-
-void FailWithStatus(ScriptedAnswer& answer, int status, std::string code = "") {
-  answer = {.status = status,
-            .headers = {},
-            .body = code.empty() ? "" : "<Error><Code>" + code + "</Code><Message>as scripted</Message></Error>"};
-}
-
-void FailWithoutHead(ScriptedAnswer& answer, HttpErrorKind kind) {
-  answer = {.status = 0, .headers = {}, .body = "", .error = kind};
-}
 
 TEST_F(GetTest, ReadsARange) {
   const auto result = Run({1000, 5000});
@@ -428,61 +338,6 @@ TEST_F(GetTest, TheWholeObjectInsteadOfTheRange) {
     answer.body.resize(55);
   });
   EXPECT_EQ(result.status().code(), absl::StatusCode::kOutOfRange);
-}
-
-// ---- Checksums
-
-uint32_t ChecksumOf(const std::string& object, ByteRange range) {
-  return Crc32c(AsBytes(std::string_view(object).substr(range.offset, range.length)));
-}
-
-TEST_F(GetTest, SpansWithBadChecksumsAreFetchedAgain) {
-  const std::vector<ByteRange> spans = {{1000, 100}, {1100, 100}, {1200, 100}, {1400, 50}, {1450, 0}};
-  GetOptions options;
-  for (const ByteRange span : spans) options.checksums.push_back({span, ChecksumOf(object_, span)});
-  const auto result = Run(
-      {1000, 500},
-      [](int attempt, ScriptedAnswer& answer) {
-        if (attempt != 1) return;
-        answer.body[110] ^= 1;
-        answer.body[250] ^= 1;
-        answer.body[449] ^= 1;
-      },
-      options);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(buffer_, object_.substr(1000, 500));
-  // Neighbours are fetched together, sound spans not at all.
-  EXPECT_THAT(Ranges(), ElementsAre(ByteRange{1000, 500}, ByteRange{1100, 200}, ByteRange{1400, 50}));
-}
-
-TEST_F(GetTest, ASpanThatStaysBadIsDataLoss) {
-  const auto result =
-      Run({0, 100}, nullptr, {.checksums = {{{0, 50}, ChecksumOf(object_, {0, 50})}, {{50, 50}, 12345}}});
-  EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(result.status().message()), HasSubstr("bytes 50+50 do not match their checksum"));
-  EXPECT_THAT(Ranges(), ElementsAre(ByteRange{0, 100}, ByteRange{50, 50}, ByteRange{50, 50}, ByteRange{50, 50}));
-}
-
-TEST_F(GetTest, AnEmptySpanCannotBeRepaired) {
-  EXPECT_EQ(Run({0, 100}, nullptr, {.checksums = {{{50, 0}, 12345}}}).status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(requests_.size(), 1u);
-}
-
-TEST_F(GetTest, BytesAcrossACutAreVerifiedToo) {
-  GetOptions options;
-  options.checksums = {{{0, 1000}, ChecksumOf(object_, {0, 1000})}};
-  const auto result = Run(
-      {0, 1000},
-      [](int attempt, ScriptedAnswer& answer) {
-        if (attempt != 1) return;
-        answer.error = HttpErrorKind::kReset;
-        answer.cut = 500;
-        answer.body[3] ^= 1;
-      },
-      options);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(buffer_, object_.substr(0, 1000));
-  EXPECT_THAT(Ranges(), ElementsAre(ByteRange{0, 1000}, ByteRange{500, 500}, ByteRange{0, 1000}));
 }
 
 // ---- What is random is only when

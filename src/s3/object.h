@@ -16,11 +16,19 @@
 
 namespace millrace {
 
+/// A checksum of a whole object, as the store keeps it.
+struct ObjectChecksum {
+  enum class Kind { kCrc32, kCrc32c, kCrc64Nvme, kMd5 };
+  Kind kind = Kind::kCrc32c;
+  std::string digest;  // its bytes, the most significant first
+};
+
 struct ObjectInfo {
   std::string key;
   uint64_t size = 0;
-  std::string etag;         // without quotes; opaque
-  int64_t modified_ms = 0;  // since 1970; 0 when unknown
+  std::string etag;                        // without quotes; opaque
+  int64_t modified_ms = 0;                 // since 1970; 0 when unknown
+  std::optional<ObjectChecksum> checksum;  // only Head tells it, where the store has one
 };
 
 /// What a request is waiting for right now. Written by the client, read by whoever accounts for waiting.
@@ -38,6 +46,7 @@ struct GetOptions {
   ByteRange range;                      // must lie within the object
   std::string if_match;                 // ETag that the object must have; empty = any
   std::vector<SpanChecksum> checksums;  // verified; a mismatch is fetched again, then DataLoss
+  bool whole = false;                   // the range is the object: checked against the checksum that the store keeps
   RequestProgress* progress = nullptr;  // outlives the callback
   std::stop_token stop;                 // when requested, the callback gets Cancelled soon
 };
@@ -51,6 +60,11 @@ struct PutOptions {
   std::string content_type;
   bool only_if_absent = false;  // AlreadyExists when there is an object of that key
   std::stop_token stop;         // when requested, the callback, or a call of a writer that waits, gets Cancelled soon
+};
+
+struct CompleteOptions {
+  bool only_if_absent = false;     // AlreadyExists when there is an object of that key
+  std::optional<uint32_t> crc32c;  // of the whole object, for the store to check
 };
 
 struct ListOptions {

@@ -8,6 +8,7 @@
 
 #include "base/crypto.h"
 #include "net/http_date.h"
+#include "s3/checksum.h"
 #include "s3/etag.h"
 
 namespace millrace {
@@ -63,6 +64,7 @@ S3Exchange::Draft HeadExchange::MakeDraft() {
   draft.method = by_get_ ? "GET" : "HEAD";
   draft.counter = by_get_ ? &context().counters.get : &context().counters.head;
   if (by_get_) draft.headers.Add("Range", "bytes=0-0");
+  if (context().config.validate_downloads) draft.headers.Add("x-amz-checksum-mode", "ENABLED");
   return draft;
 }
 
@@ -73,6 +75,7 @@ HttpBodySink HeadExchange::OnSuccessHead(const HttpResponseHead& head) {
   info_.size = *size;
   info_.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
   info_.modified_ms = LastModified(head);
+  if (context().config.validate_downloads) info_.checksum = WholeObjectChecksum(head.headers);
   return HttpBodySink::Into({});  // the body does not matter
 }
 
@@ -207,6 +210,7 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       options_(std::move(options)),
       // Unsigned requests carry an MD5 instead. Here and not later, because this is still the caller's thread.
       payload_hash_(context.config.anonymous ? "" : HexSha256(body)),
+      checksum_(context.config.checksum_uploads ? std::optional(Crc32c(body)) : std::nullopt),
       done_(std::move(done)) {}
 
 absl::Status PutExchange::CheckArguments() {
@@ -224,6 +228,7 @@ S3Exchange::Draft PutExchange::WriteDraft() {
   draft.counter = &context().counters.put;
   draft.body = body_;
   draft.payload_hash = payload_hash_;
+  if (checksum_) draft.headers.Add("x-amz-checksum-crc32c", Crc32cHeader(*checksum_));
   if (part_) {
     draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
   } else {
@@ -261,6 +266,10 @@ S3Exchange::Draft CreateMultipartExchange::MakeDraft() {
   draft.counter = &context().counters.put;
   draft.query = {{"uploads", ""}};
   AddContentType(draft.headers, options_);
+  if (context().config.checksum_uploads) {
+    draft.headers.Add("x-amz-checksum-algorithm", "CRC32C");
+    draft.headers.Add("x-amz-checksum-type", "FULL_OBJECT");
+  }
   return draft;
 }
 
@@ -278,11 +287,11 @@ void CreateMultipartExchange::Deliver(absl::Status status) {
 
 CompleteMultipartExchange::CompleteMultipartExchange(S3Context& context, std::string bucket, std::string key,
                                                      std::string upload_id, std::vector<std::string> part_etags,
-                                                     bool only_if_absent, PutCallback done)
+                                                     CompleteOptions options, PutCallback done)
     : WriteExchange(context, "CompleteMultipartUpload", std::move(bucket), std::move(key)),
       upload_id_(std::move(upload_id)),
       part_etags_(std::move(part_etags)),
-      only_if_absent_(only_if_absent),
+      options_(options),
       body_(WriteCompleteMultipartXml(Numbered(part_etags_))),
       payload_hash_(HexSha256(AsBytes(body_))),
       done_(std::move(done)) {}
@@ -301,7 +310,11 @@ S3Exchange::Draft CompleteMultipartExchange::WriteDraft() {
   draft.counter = &context().counters.put;
   draft.query = {{"uploadId", upload_id_}};
   draft.headers.Add("Content-Type", "application/xml");
-  if (only_if_absent_) draft.headers.Add("If-None-Match", "*");
+  if (options_.only_if_absent) draft.headers.Add("If-None-Match", "*");
+  if (options_.crc32c && context().config.checksum_uploads) {
+    draft.headers.Add("x-amz-checksum-crc32c", Crc32cHeader(*options_.crc32c));
+    draft.headers.Add("x-amz-checksum-type", "FULL_OBJECT");
+  }
   draft.body = AsBytes(body_);
   draft.payload_hash = payload_hash_;
   return draft;
@@ -314,7 +327,7 @@ S3Step CompleteMultipartExchange::OnWritten(HttpResult result, absl::Time now) {
 }
 
 std::optional<S3Step> CompleteMultipartExchange::OnWriteFailure(const Failure& failure) {
-  if (failure.http_status == 412 && only_if_absent_) return Exists(MultipartETag(part_etags_), failure);
+  if (failure.http_status == 412 && options_.only_if_absent) return Exists(MultipartETag(part_etags_), failure);
   if (failure.body.code != "NoSuchUpload" || !ambiguous()) return std::nullopt;
   std::string expected = MultipartETag(part_etags_);
   if (expected.empty()) return std::nullopt;

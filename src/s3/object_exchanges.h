@@ -109,6 +109,7 @@ class PutExchange final : public WriteExchange {
   const ByteSpan body_;
   const PutOptions options_;
   const std::string payload_hash_;
+  const std::optional<uint32_t> checksum_;  // CRC32C
   PutCallback done_;
 };
 
@@ -130,7 +131,7 @@ class CreateMultipartExchange final : public S3Exchange {
 class CompleteMultipartExchange final : public WriteExchange {
  public:
   CompleteMultipartExchange(S3Context& context, std::string bucket, std::string key, std::string upload_id,
-                            std::vector<std::string> part_etags, bool only_if_absent, PutCallback done);
+                            std::vector<std::string> part_etags, CompleteOptions options, PutCallback done);
 
  private:
   absl::Status CheckArguments() override;
@@ -141,7 +142,7 @@ class CompleteMultipartExchange final : public WriteExchange {
 
   const std::string upload_id_;
   const std::vector<std::string> part_etags_;
-  const bool only_if_absent_;
+  const CompleteOptions options_;
   const std::string body_;
   const std::string payload_hash_;
   PutCallback done_;

@@ -66,7 +66,8 @@ std::string CanonicalQuery(std::string_view query) {
 constexpr size_t kDateLength = 8;  // of what AmzDate gives
 
 std::string ScopeText(std::string_view amz_date, const SigV4Scope& scope) {
-  return fmt::format(FMT_COMPILE("{}/{}/{}/aws4_request"), amz_date.substr(0, kDateLength), scope.region, scope.service);
+  return fmt::format(FMT_COMPILE("{}/{}/{}/aws4_request"), amz_date.substr(0, kDateLength), scope.region,
+                     scope.service);
 }
 
 ByteSpan Bytes(const Sha256Digest& digest) {
@@ -235,8 +236,8 @@ void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const 
 
 std::string AmzDate(absl::Time time) {
   const absl::CivilSecond t = absl::ToCivilSecond(time, absl::UTCTimeZone());
-  return fmt::format(FMT_COMPILE("{:04}{:02}{:02}T{:02}{:02}{:02}Z"), t.year(), t.month(), t.day(), t.hour(), t.minute(),
-                     t.second());
+  return fmt::format(FMT_COMPILE("{:04}{:02}{:02}T{:02}{:02}{:02}Z"), t.year(), t.month(), t.day(), t.hour(),
+                     t.minute(), t.second());
 }
 
 }  // namespace millrace

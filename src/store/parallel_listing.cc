@@ -135,9 +135,9 @@ absl::Status ParallelListing::CheckOrder(const Range& range, const std::vector<O
   for (const ObjectInfo& object : objects) {
     if (object.key <= before && !before.empty()) {
       if (split_) {
-        return absl::DataLossError(fmt::format(
-            "the store does not list its keys in order: {} comes after {}; what was listed may lack some", object.key,
-            before));
+        return absl::DataLossError(
+            fmt::format("the store does not list its keys in order: {} comes after {}; what was listed may lack some",
+                        object.key, before));
       }
       ordered_ = false;
       return absl::OkStatus();
@@ -159,7 +159,8 @@ void ParallelListing::CutAt(const std::string& last, ListPage* page) const {
 // Which characters occur, from a few keys of each page.
 void ParallelListing::Learn(const std::vector<ObjectInfo>& objects) {
   for (size_t i = 0; i < objects.size(); i += std::max<size_t>(1, objects.size() / 16)) {
-    const std::string_view key = std::string_view(objects[i].key).substr(std::min(prefix_.size(), objects[i].key.size()));
+    const std::string_view key =
+        std::string_view(objects[i].key).substr(std::min(prefix_.size(), objects[i].key.size()));
     if (kinds_.size() < key.size()) kinds_.resize(key.size());
     for (size_t place = 0; place < key.size(); ++place) {
       seen_.set(static_cast<size_t>(At(key, place)));

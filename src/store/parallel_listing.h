@@ -32,8 +32,8 @@ class ParallelListing {
   ParallelListing(std::string prefix, const Options& options);
 
   struct Request {
-    uint64_t range = 0;       // for OnPage
-    std::string start_after;  // of the first page of a range
+    uint64_t range = 0;        // for OnPage
+    std::string start_after;   // of the first page of a range
     std::string continuation;  // of the others
   };
   /// The next request to make, or nullopt when none may be made before the next OnPage or Take.
@@ -75,7 +75,7 @@ class ParallelListing {
 
   const std::string prefix_;
   const Options options_;
-  Ranges ranges_;          // in order of keys; those before the first are taken
+  Ranges ranges_;             // in order of keys; those before the first are taken
   std::bitset<256> seen_;     // characters of keys, after the prefix
   std::vector<Kinds> kinds_;  // and of which kinds, by their place
   uint64_t next_id_ = 0;

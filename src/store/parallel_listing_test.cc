@@ -180,8 +180,8 @@ TEST(ParallelListing, DisorderAfterASplitIsAnError) {
   ParallelListing listing("", {.max_requests = 8});
   for (int i = 0; i < 3; ++i) {
     const auto request = listing.Next();
-    ASSERT_TRUE(listing.OnPage(request->range, PageOf({fmt::format("{}0", i), fmt::format("{}9", i)}, std::to_string(i)))
-                    .ok());
+    ASSERT_TRUE(
+        listing.OnPage(request->range, PageOf({fmt::format("{}0", i), fmt::format("{}9", i)}, std::to_string(i))).ok());
   }
   const auto front = listing.Next();
   const auto split = listing.Next();

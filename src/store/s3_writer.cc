@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/crypto.h"
 #include "base/log.h"
 #include "base/size.h"
 #include "store/completion.h"
@@ -99,6 +100,7 @@ absl::Status S3Writer::Append(ByteSpan bytes) {
       filled_ = 0;
     }
     const size_t take = std::min(bytes.size(), part_.size() - filled_);
+    crc32c_ = Crc32c(bytes.first(take), crc32c_);
     std::memcpy(part_.data() + filled_, bytes.data(), take);
     filled_ += take;
     written_ += take;
@@ -178,7 +180,8 @@ absl::StatusOr<ObjectInfo> S3Writer::Complete() {
   RETURN_IF_ERROR(WaitForParts(0));
   if (options_.only_if_absent) RETURN_IF_ERROR(CheckAbsent());
   Completion<absl::StatusOr<ObjectInfo>> completed;
-  client_.CompleteMultipart(bucket_, key_, upload_id_, etags_, completed.Callback(), options_.only_if_absent);
+  client_.CompleteMultipart(bucket_, key_, upload_id_, etags_, completed.Callback(),
+                            {.only_if_absent = options_.only_if_absent, .crc32c = crc32c_});
   absl::StatusOr<ObjectInfo> info = completed.Wait();
   if (info.ok()) upload_id_.clear();
   return info;

@@ -185,6 +185,17 @@ def test_checksums(s3: Any, kind: str) -> None:
     assert (head["ChecksumCRC32"], head["ChecksumType"]) == (expected, kind)
 
 
+def test_the_checksum_of_the_object_is_checked(s3: Any) -> None:
+    bodies = [os.urandom(PART), b"end"]
+    upload = Upload(s3, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")
+    parts = [upload.part(n, body, ChecksumAlgorithm="CRC32") for n, body in enumerate(bodies, 1)]
+    with pytest.raises(ClientError) as error:
+        upload.complete(*parts, ChecksumType="FULL_OBJECT", ChecksumCRC32=base64.b64encode(crc32(bodies[0])).decode())
+    assert code(error) == ("BadDigest", 400)
+    right = base64.b64encode(crc32(b"".join(bodies))).decode()
+    assert upload.complete(*parts, ChecksumType="FULL_OBJECT", ChecksumCRC32=right)["ChecksumCRC32"] == right
+
+
 def test_a_part_without_the_announced_checksum(store: Any) -> None:
     s3 = store.client(request_checksum_calculation="when_required")
     upload = Upload(s3, ChecksumAlgorithm="CRC32")

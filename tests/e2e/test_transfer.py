@@ -73,3 +73,47 @@ def test_index_is_used_again(photos: Photos, sandbox: Sandbox, server: Server) -
     report = sandbox.feed("s3://b/tar", env=server.env(), stop_after=1, memory="64MiB", batch=8)
     assert report["bytes_read"] < 0.9 * sum(path.stat().st_size for path in photos.tar.glob("*.tar"))
     assert report["open_seconds"] < 2
+
+
+def test_what_arrives_damaged_is_read_again(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Small objects, large ones by parts, and those that somebody else put: their ETag is all there is."""
+    (tmp_path / "root" / "b").mkdir(parents=True)
+    files = {"small.bin": bytes(range(256)) * 400, "large.bin": bytes(range(255, -1, -1)) * 100_000}
+    for name, data in files.items():
+        corpus.write(tmp_path / "src" / name, data)
+    faults = tuple(f"GET b/{name} flip=1000 count=1" for name in ("copy/small.bin", "copy/large.bin", "theirs.bin", "cat.bin"))
+    with devstore(sandbox, tmp_path / "root", faults=faults) as server:
+        sandbox.ok("cp", tmp_path / "src", "s3://b/copy", "--recursive", env=server.env())
+        head = server.client().head_object(Bucket="b", Key="copy/large.bin", ChecksumMode="ENABLED")
+        assert head["ChecksumType"] == "FULL_OBJECT" and len(head["ChecksumCRC32C"]) == 8
+        sandbox.ok("cp", "s3://b/copy", tmp_path / "back", "--recursive", env=server.env())
+        assert {name: (tmp_path / "back" / name).read_bytes() for name in files} == files
+
+        for key in ("theirs.bin", "cat.bin"):
+            server.client().put_object(Bucket="b", Key=key, Body=files["small.bin"])
+        sandbox.ok("cp", "s3://b/theirs.bin", tmp_path / "theirs.bin", env=server.env())
+        assert (tmp_path / "theirs.bin").read_bytes() == files["small.bin"]
+        done = subprocess.run([binary(), "cat", "s3://b/cat.bin"], env=sandbox.env(server.env()), capture_output=True, timeout=30, check=True)
+        assert done.stdout == files["small.bin"]
+
+
+def test_a_damaged_large_object_is_not_passed_on_in_silence(sandbox: Sandbox, tmp_path: Path) -> None:
+    (tmp_path / "root" / "b").mkdir(parents=True)
+    corpus.write(tmp_path / "large.bin", bytes(range(256)) * 100_000)
+    with devstore(sandbox, tmp_path / "root", faults=("GET b/large.bin flip=1000",)) as server:
+        sandbox.ok("cp", tmp_path / "large.bin", "s3://b/large.bin", env=server.env())
+        failed = sandbox.run("cp", "s3://b/large.bin", tmp_path / "back.bin", env=server.env())
+        failed.failed(1, "does not match the CRC32C that the store keeps")
+        assert not (tmp_path / "back.bin").exists()
+        cat = subprocess.run([binary(), "cat", "s3://b/large.bin"], env=sandbox.env(server.env()), capture_output=True, timeout=30)
+        assert cat.returncode == 1 and b"does not match the CRC32C" in cat.stderr
+
+
+def test_an_index_is_not_built_of_damaged_bytes(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    """It would pin them: every later read of the true bytes would be refused."""
+    (tmp_path / "root" / "b").mkdir(parents=True)
+    with devstore(sandbox, tmp_path / "root", faults=("GET b/tar/*.tar flip=5000 p=0.5 count=8",)) as server:
+        sandbox.ok("cp", photos.tar, "s3://b/tar", "--recursive", env=server.env())
+        sandbox.ok("index", "s3://b/tar", env=server.env())
+        feed = sandbox.feed("s3://b/tar", env=server.env())
+        assert feed["digest"] == sandbox.feed(photos.tar)["digest"]

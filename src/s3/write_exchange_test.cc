@@ -1,0 +1,172 @@
+// The exchanges that write: PUT and multipart uploads.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "base/crypto.h"
+#include "s3/checksum.h"
+#include "s3/testing/exchange_fixture.h"
+
+namespace millrace {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// ---- PUT
+
+TEST_F(ExchangeTest, PutSendsTheHashOfItsBody) {
+  const auto info = Put(InTurn({kStored}), {.content_type = "image/jpeg"});
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->etag, "stored");
+  EXPECT_EQ(info->size, body_.size());
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-content-sha256"), HexEncode(Sha256(AsBytes(body_))));
+  EXPECT_EQ(requests_[0].head.headers.Find("content-type"), "image/jpeg");
+  EXPECT_FALSE(requests_[0].head.headers.Has("if-none-match"));
+  EXPECT_EQ(AsText(requests_[0].body), body_);
+}
+
+TEST_F(ExchangeTest, WhatIsWrittenHasAChecksumForTheStoreToKeep) {
+  const std::string crc = Crc32cHeader(Crc32c(AsBytes(body_)));
+  ASSERT_TRUE(Put(InTurn({kStored})).ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc32c"), crc);
+  ASSERT_TRUE(Complete(InTurn({{.status = 200,
+                                .headers = {},
+                                .body = "<CompleteMultipartUploadResult><ETag>e</ETag>"
+                                        "</CompleteMultipartUploadResult>"}}),
+                       {"a"}, {.crc32c = Crc32c(AsBytes(body_))})
+                  .ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc32c"), crc);
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-type"), "FULL_OBJECT");
+
+  S3Config config = TestS3Config();
+  config.checksum_uploads = false;
+  Use(config);
+  ASSERT_TRUE(Put(InTurn({kStored})).ok());
+  EXPECT_FALSE(requests_[0].head.headers.Has("x-amz-checksum-crc32c"));
+}
+
+TEST_F(ExchangeTest, PutErrors) {
+  EXPECT_EQ(Put(InTurn({{.status = 200, .headers = {}, .body = ""}})).status().code(),
+            absl::StatusCode::kUnavailable);  // no ETag
+  EXPECT_EQ(Put(InTurn({kStored}), {.content_type = "a\r\nb"}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Put(InTurn({Error(400, "BadDigest"), kStored})).ok());
+  EXPECT_EQ(Put(InTurn({Error(400, "BadDigest")})).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Put(InTurn({Error(403, "QuotaExceeded")})).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(ExchangeTest, PutOnlyIfAbsent) {
+  const PutOptions options{.content_type = "", .only_if_absent = true};
+  ASSERT_TRUE(Put(InTurn({kStored}), options).ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("if-none-match"), "*");
+  EXPECT_EQ(Put(InTurn({Error(412, "PreconditionFailed")}), options).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(requests_.size(), 1u);
+  EXPECT_TRUE(Put(InTurn({Error(409, "ConditionalRequestConflict"), kStored}), options).ok());
+}
+
+TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
+  const PutOptions options{.content_type = "", .only_if_absent = true};
+  const std::string md5 = HexEncode(Md5(AsBytes(body_)));
+  for (const ScriptedAnswer& lost : {Broken(HttpErrorKind::kReset), Broken(HttpErrorKind::kTimeout),
+                                     Broken(HttpErrorKind::kStale), Error(500), Error(503)}) {
+    // The first attempt was carried out, but its answer was lost; the second finds an object: ours.
+    ScriptedAnswer ours = kFound;
+    ours.headers.Set("ETag", "\"" + md5 + "\"");
+    const auto mine = Put(InTurn({lost, Error(412), ours}), options);
+    ASSERT_TRUE(mine.ok()) << mine.status();
+    EXPECT_EQ(mine->etag, md5);
+    EXPECT_EQ(requests_.back().head.method, "HEAD");
+    // Or that of someone who was faster.
+    EXPECT_EQ(Put(InTurn({lost, Error(412), kFound}), options).status().code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_EQ(Put(InTurn({lost, Error(412), Error(404)}), options).status().code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_TRUE(Put(InTurn({lost, Error(412), Error(503), ours}), options).ok());
+  }
+  // A connection that was never made carried out nothing.
+  EXPECT_EQ(Put(InTurn({Broken(HttpErrorKind::kConnect), Error(412)}), options).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(requests_.size(), 2u);
+}
+
+// ---- Multipart
+
+TEST_F(ExchangeTest, CreateMultipart) {
+  const auto create = [this](ExchangeDriver::Store store) {
+    return Run<absl::StatusOr<std::string>>(std::move(store), [](S3Context& context, auto done) {
+      return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", PutOptions{.content_type = "a/b"},
+                                                       std::move(done));
+    });
+  };
+  const ScriptedAnswer created = {
+      .status = 200,
+      .headers = {},
+      .body = "<InitiateMultipartUploadResult><UploadId>ID</UploadId></InitiateMultipartUploadResult>"};
+  EXPECT_EQ(create(InTurn({Error(503), created})).value(), "ID");
+  EXPECT_EQ(requests_[0].head.target, "/bucket/key?uploads=");
+  EXPECT_EQ(requests_[0].head.headers.Find("content-type"), "a/b");
+  EXPECT_EQ(create(InTurn({{.status = 200, .headers = {}, .body = "?"}})).status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ExchangeTest, UploadPart) {
+  const auto upload = [this](ExchangeDriver::Store store, std::string id, int number) {
+    return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [&](S3Context& context, auto done) {
+      return std::make_unique<PutExchange>(context, "bucket", "key", PutExchange::Part{id, number}, AsBytes(body_),
+                                           PutOptions{}, std::move(done));
+    });
+  };
+  EXPECT_EQ(upload(InTurn({Broken(HttpErrorKind::kReset), kStored}), "I/D", 3)->etag, "stored");
+  EXPECT_EQ(requests_[1].head.target, "/bucket/key?partNumber=3&uploadId=I%2FD");
+  EXPECT_EQ(upload(InTurn({Error(404, "NoSuchUpload")}), "ID", 1).status().code(), absl::StatusCode::kNotFound);
+  for (const auto& [id, number] :
+       {std::pair("", 1), std::pair("ID", 0), std::pair("ID", -1), std::pair("ID", 10'001)}) {
+    EXPECT_EQ(upload(InTurn({kStored}), id, number).status().code(), absl::StatusCode::kInvalidArgument) << number;
+    EXPECT_TRUE(requests_.empty());
+  }
+}
+
+const std::vector<std::string> kPartETags = {"900150983cd24fb0d6963f7d28e17f72", "d41d8cd98f00b204e9800998ecf8427e"};
+// printf '900150983cd24fb0d6963f7d28e17f72d41d8cd98f00b204e9800998ecf8427e' | xxd -r -p | md5sum
+constexpr char kCompletedETag[] = "fdf1fdf1567f6942ffe1743f1e72301e-2";
+
+TEST_F(ExchangeTest, CompleteMultipart) {
+  const ScriptedAnswer completed = {
+      .status = 200,
+      .headers = {},
+      .body = "  \n<CompleteMultipartUploadResult><ETag>&quot;whole-2&quot;</ETag></CompleteMultipartUploadResult>"};
+  const auto info = Complete(InTurn({Error(200, "InternalError"), completed}), kPartETags);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->etag, "whole-2");
+  EXPECT_EQ(requests_[1].head.target, "/bucket/key?uploadId=upload");
+  EXPECT_FALSE(requests_[1].head.headers.Has("if-none-match"));
+  ASSERT_TRUE(Complete(InTurn({completed}), kPartETags, {.only_if_absent = true}).ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("if-none-match"), "*");
+  EXPECT_EQ(Complete(InTurn({Error(412)}), kPartETags, {.only_if_absent = true}).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Complete(InTurn({Error(400, "InvalidPart")}), kPartETags).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Complete(InTurn({completed}), {}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Complete(InTurn({Error(200, "InternalError")}), kPartETags).status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ExchangeTest, CompleteMultipartKnowsItsOwnWrite) {
+  ScriptedAnswer ours = kFound;
+  ours.headers.Set("ETag", std::string("\"") + kCompletedETag + "\"");
+  const auto lost = Broken(HttpErrorKind::kTimeout);
+  const auto info = Complete(InTurn({lost, Error(404, "NoSuchUpload"), ours}), kPartETags);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->etag, kCompletedETag);
+  EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), kFound}), kPartETags).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(Complete(InTurn({Error(404, "NoSuchUpload"), ours}), kPartETags).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(requests_.size(), 1u);
+  EXPECT_EQ(Complete(InTurn({lost, Error(404, "NoSuchUpload"), ours}), {"opaque"}).status().code(),
+            absl::StatusCode::kNotFound);
+  ASSERT_TRUE(Complete(InTurn({lost, Error(412), ours}), kPartETags, {.only_if_absent = true}).ok());
+}
+
+}  // namespace
+}  // namespace millrace
