@@ -141,8 +141,8 @@ void S3Exchange::WarnOfDelay(absl::Duration wait, absl::Time now) {
   if (warned_ || delay < kSilence || !context_.TakeWarning(now)) return;
   warned_ = true;
   Log(LogLevel::kWarning, "s3",
-      fmt::format("{}: {} has failed {} times and is tried again in {:.1f} s: {}", Subject(), verb_, failures_,
-                  absl::ToDoubleSeconds(wait), last_failure_));
+      fmt::format("{}: {} has failed {} time{} and is tried again in {:.1f} s: {}", Subject(), verb_, failures_,
+                  failures_ == 1 ? "" : "s", absl::ToDoubleSeconds(wait), last_failure_));
 }
 
 S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
