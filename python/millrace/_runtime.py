@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import _core
+from . import _arguments, _core
 
 
 def configure(*, io_threads: int = 1, cpu_threads: int | None = None, memory: int | str | None = None) -> None:
@@ -18,6 +18,10 @@ def configure(*, io_threads: int = 1, cpu_threads: int | None = None, memory: in
 
     Raises:
         UsageError: Millrace is in use already.
-        InvalidArgumentError: A number or size makes no sense.
+        InvalidArgumentError: A number or size makes no sense, or ``memory`` can hold no loader (it is below 2 MiB).
     """
-    _core.configure(io_threads, 0 if cpu_threads is None else cpu_threads, "" if memory is None else str(memory))
+    _core.configure(
+        _arguments.integer("io_threads", io_threads, least=1, most=64),
+        0 if cpu_threads is None else _arguments.integer("cpu_threads", cpu_threads, least=1, most=1024),
+        "" if memory is None else _arguments.memory(memory),
+    )

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Callable
 
-from . import _core
+from . import _arguments, _core
 
 
 class Dataset:
@@ -28,11 +28,12 @@ class Dataset:
     """
 
     def __init__(self, uri: str | os.PathLike[str], *, progress: bool | None = None) -> None:
+        uri = _arguments.uri("uri", uri)
         self._progress = progress
         show = sys.stderr.isatty() if progress is None else progress
-        line = _ProgressLine(os.fspath(uri)) if show else None
+        line = _ProgressLine(uri) if show else None
         try:
-            self._native = _core.Dataset(os.fspath(uri), line.update if line else None)
+            self._native = _core.Dataset(uri, line.update if line else None)
         finally:
             if line:
                 line.clear()

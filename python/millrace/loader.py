@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import operator
 import os
 import sys
 from types import TracebackType
-from typing import Any, Iterator, NoReturn, Sequence, TypedDict, cast
+from typing import Any, Iterator, Mapping, NoReturn, Sequence, TypedDict, cast
 
-from . import _core
+from . import _arguments, _core
 from .dataset import Dataset
 from .errors import InvalidArgumentError, UnsupportedError
 
@@ -109,7 +108,8 @@ class Loader:
         label_field: The field of the label. None: ``cls`` as an integer, if there is one.
         label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"text"`` (UTF-8), ``"json:PATH"``, a whole number at PATH
             of a JSON field, such as ``json:annotation.label``, or ``"json-text:PATH"``, a string there.
-        shuffle: ``"window"`` (reads each byte once, in long runs), ``"global"`` (one permutation of all samples) or ``"none"``.
+        shuffle: ``"window"`` (reads each byte once, in long runs), ``"global"`` (one permutation of all samples), or ``"none"``
+            (also False and None).
         seed: Of order and augmentation, 0 to 2^64 - 1.
         epochs: None: without end.
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
@@ -149,7 +149,7 @@ class Loader:
         image_field: str | None = None,
         label_field: str | None = None,
         label_kind: str | None = None,
-        shuffle: str = "window",
+        shuffle: str | bool | None = "window",
         seed: int = 0,
         epochs: int | None = None,
         rank: int | None = None,
@@ -160,47 +160,55 @@ class Loader:
         digest: str | None = None,
         output: str | None = None,
     ) -> None:
+        dtype = _arguments.choice("dtype", dtype, ("u8", "f32"))
+        channels = _arguments.integer("channels", channels)
+        if channels not in (1, 3):
+            raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (grey)")
         if dtype == "u8" and (mean is not None or std is not None):
             raise InvalidArgumentError("mean and std apply to dtype='f32'; u8 pixels are never normalised")
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
-        if epochs is not None and epochs < 1:
-            raise InvalidArgumentError(f"epochs is {epochs}; it must be at least 1, or None for a stream without end")
         self._torch = _torch_for(output)
-        height, width = (size, size) if isinstance(size, int) else size
+        height, width = _arguments.image_size(size)
+        batch_size = _arguments.integer("batch_size", batch_size, least=1)
         rank, world = _rank_and_world(rank, world)
-        self._dataset = data if isinstance(data, Dataset) else Dataset(data)
-        self._native = _core.Loader(
-            self._dataset._native,
-            batch=operator.index(batch_size),
-            height=height,
-            width=width,
-            channels=channels,
-            augment=augment,
-            crop_scale=crop_scale,
-            crop_ratio=crop_ratio,
-            flip_probability=flip,
-            dtype=dtype,
-            layout=layout,
-            mean=_per_channel("mean", mean, channels, 0.0),
-            std=_per_channel("std", std, channels, 1.0),
-            image_field=image_field or "",
-            label_field=label_field,
-            label_kind=label_kind or "int",
-            bad_samples=bad_samples,
-            shuffle=shuffle,
-            seed=operator.index(seed),
-            epochs=0 if epochs is None else operator.index(epochs),
-            rank=operator.index(rank),
-            world=operator.index(world),
-            last=last,
-            memory=str(memory),
-            digest=digest or "none",
-        )
+        shuffle = _arguments.shuffle(shuffle)
+        checked: dict[str, Any] = {
+            "batch": batch_size,
+            "height": height,
+            "width": width,
+            "channels": channels,
+            "augment": _arguments.flag("augment", augment),
+            "crop_scale": _arguments.pair("crop_scale", crop_scale),
+            "crop_ratio": _arguments.pair("crop_ratio", crop_ratio),
+            "flip_probability": _arguments.number("flip", flip),
+            "dtype": dtype,
+            "layout": _arguments.choice("layout", layout, ("nhwc", "nchw")),
+            "mean": _arguments.per_channel("mean", mean, channels, 0.0),
+            "std": _arguments.per_channel("std", std, channels, 1.0),
+            "image_field": _arguments.text("image_field", image_field) or "",
+            "label_field": _arguments.text("label_field", label_field),
+            "label_kind": _arguments.text("label_kind", label_kind) or "int",
+            "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace")),
+            "shuffle": shuffle,
+            "seed": _arguments.integer("seed", seed),
+            "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
+            "rank": rank,
+            "world": world,
+            "last": _arguments.choice("last", last, ("pad", "drop", "wrap")),
+            "memory": _arguments.memory(memory),
+            "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
+        }
+        self._dataset = data if isinstance(data, Dataset) else Dataset(_arguments.uri("data", data, "a Dataset or its URI"))
+        self._native = _core.Loader(self._dataset._native, **checked)
+        self._options = f"batch_size={batch_size}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same for all ranks."""
         return self._native.steps_per_epoch
+
+    def __repr__(self) -> str:
+        return f"<millrace.Loader {self._dataset.uri}: {len(self):,} batches an epoch, {self._options}>"
 
     def __iter__(self) -> Iterator[Batch]:
         return cast(Iterator[Batch], self._native.batches(self._torch.from_numpy if self._torch else None))
@@ -228,8 +236,10 @@ class Loader:
             "digest": report["digest"],
         }
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: State | str) -> None:
         """Goes on right after the last batch that the writer of ``state`` received. Report and digest begin anew.
+
+        The position alone, a string, serves as well.
 
         Call it before iterating or at any other time; a loop under way ends if the position lies in another epoch. ``batch_size``,
         ``world``, ``memory`` and what is decoded may differ from the writer's.
@@ -238,12 +248,19 @@ class Loader:
             MismatchError: The position belongs to another data set, seed or shuffle. The loader stays as it was.
             InvalidArgumentError: Not a state of this version of Millrace. The loader stays as it was.
         """
+        if isinstance(state, str):
+            return self._native.restart(state)
+        if not isinstance(state, Mapping):
+            _arguments.refuse("state", "what state_dict() returned, or its position (a string)", state)
         version = state.get("version")
         if version != _STATE_VERSION:
             raise InvalidArgumentError(
                 f"a loader's state of version {version!r}; this Millrace ({_core.__version__}) reads version {_STATE_VERSION}"
             )
-        self._native.restart(state["position"])
+        position = state.get("position")
+        if not isinstance(position, str):
+            raise InvalidArgumentError(f"a loader's state whose position is {position!r}; it must be a string")
+        self._native.restart(position)
 
     def report(self) -> Report:
         """What was received and what the program waited for; see :class:`Report`. Works after :meth:`close`, too."""
@@ -271,16 +288,13 @@ def _torch_for(output: str | None) -> Any:
     """The module torch when batches shall be tensors, else None."""
     if output is None:
         return sys.modules.get("torch")
-    if output == "torch":
-        return importlib.import_module("torch")
-    if output == "numpy":
-        return None
-    raise InvalidArgumentError(f"output is {output!r}; choose 'torch' or 'numpy'")
+    wanted = _arguments.choice("output", output, ("torch", "numpy"))
+    return importlib.import_module("torch") if wanted == "torch" else None
 
 
 def _rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
     if rank is not None and world is not None:
-        return rank, world
+        return _arguments.integer("rank", rank, least=0), _arguments.integer("world", world, least=1)
     if rank is not None or world is not None:
         raise InvalidArgumentError("rank and world belong together: give both, or neither to have them found")
     # Not yet imported means not initialised.
@@ -296,16 +310,3 @@ def _rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
         raise InvalidArgumentError(
             f"the environment says RANK={found[0]!r} and WORLD_SIZE={found[1]!r}; set both to numbers, or give rank and world"
         ) from None
-
-
-def _per_channel(
-    name: str, value: float | Sequence[float] | None, channels: int, usual: float
-) -> tuple[float, float, float]:
-    """`value` for each of three channels; those that do not exist get the usual one."""
-    if value is None:
-        value = usual
-    numbers = [float(value)] * channels if isinstance(value, (int, float)) else [float(v) for v in value]
-    if len(numbers) != channels:
-        raise InvalidArgumentError(f"{name} has {len(numbers)} numbers for {channels} channels")
-    numbers += [usual] * (3 - len(numbers))
-    return numbers[0], numbers[1], numbers[2]

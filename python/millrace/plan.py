@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Union, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _core
+from . import _arguments, _core
 from .dataset import Dataset
 
 _Integers = Union[npt.NDArray[np.integer[Any]], "list[int]", range]
@@ -38,22 +39,26 @@ class Plan:
         self,
         data: Dataset | int,
         *,
-        shuffle: str = "window",
+        shuffle: str | bool | None = "window",
         seed: int = 0,
         epoch: int = 0,
         extent: int | None = None,
         window: int | None = None,
         lanes: int | None = None,
     ) -> None:
+        shuffle = _arguments.shuffle(shuffle)
         usual = data._native.policy(shuffle) if isinstance(data, Dataset) else (16, 192, 64)
+        if isinstance(data, (str, os.PathLike)):
+            raise TypeError(f"data must be a Dataset or a number of samples; write millrace.Plan(millrace.Dataset({data!r}))")
+        wanted = "a Dataset or a number of samples"
         self._native = _core.Plan(
-            len(data) if isinstance(data, Dataset) else data,
+            len(data) if isinstance(data, Dataset) else _arguments.integer("data", data, wanted=wanted),
             shuffle=shuffle,
-            seed=seed,
-            epoch=epoch,
-            extent=usual[0] if extent is None else extent,
-            window=usual[1] if window is None else window,
-            lanes=usual[2] if lanes is None else lanes,
+            seed=_arguments.integer("seed", seed),
+            epoch=_arguments.integer("epoch", epoch),
+            extent=usual[0] if extent is None else _arguments.integer("extent", extent),
+            window=usual[1] if window is None else _arguments.integer("window", window),
+            lanes=usual[2] if lanes is None else _arguments.integer("lanes", lanes),
         )
 
     def __len__(self) -> int:
@@ -78,6 +83,8 @@ class Plan:
 
 
 def _as_int64(numbers: int | _Integers) -> npt.NDArray[np.int64]:
+    if isinstance(numbers, slice):
+        raise TypeError(f"positions are an integer or an array of integers, not {numbers}; write plan[range(0, 3)] for the first 3")
     array = np.asarray(numbers)
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(f"positions and samples are integers, not {array.dtype}")

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/size.h"
 #include "errors.h"
 
 /// Conversions of arguments with messages that name the option, where pybind11's would list C++ signatures.
@@ -19,6 +20,12 @@ inline uint64_t ToNatural(std::string_view option, const py::int_& number) {
   PyErr_Clear();
   Throw(absl::InvalidArgumentError(
       fmt::format("{} is {}; it must be 0 to 18446744073709551615", option, std::string(py::str(number)))));
+}
+
+inline uint64_t ToBytes(std::string_view option, std::string_view size) {
+  const absl::StatusOr<uint64_t> bytes = ParseSize(size);
+  ThrowIfError(Annotate(bytes.status(), option));
+  return *bytes;
 }
 
 template <typename T>

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "arguments.h"
-#include "base/size.h"
 #include "gil_release.h"
 
 namespace millrace::python {
@@ -169,7 +168,7 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.rank = ToNatural("rank", rank);
   options.world = ToNatural("world", world);
   options.last = ValueOrThrow(ParseLastBatch(last));
-  options.memory_bytes = ValueOrThrow(ParseSize(memory));
+  options.memory_bytes = ToBytes("memory", memory);
   options.digest = Choose<DigestOf>(
       "digest", digest, {{"none", DigestOf::kNone}, {"raw", DigestOf::kRaw}, {"decoded", DigestOf::kDecoded}});
   return std::make_shared<LoaderHandle>(std::move(dataset), std::move(options));

@@ -1,5 +1,6 @@
 #include <pybind11/pybind11.h>
 
+#include "arguments.h"
 #include "base/size.h"
 #include "dataset_handle.h"
 #include "errors.h"
@@ -17,7 +18,14 @@ void ConfigureFromPython(int io_threads, int cpu_threads, const std::string& mem
     Throw(absl::InvalidArgumentError("io_threads must be 1 to 64, cpu_threads 1 to 1024 or None for all CPUs"));
   }
   RuntimeOptions options{.io_threads = io_threads, .cpu_threads = cpu_threads};
-  if (!memory.empty()) options.memory_bytes = ValueOrThrow(ParseSize(memory));
+  if (!memory.empty()) {
+    options.memory_bytes = ToBytes("memory", memory);
+    if (options.memory_bytes < Loader::kLeastMemoryBytes) {
+      Throw(absl::InvalidArgumentError(fmt::format("memory is {}; no loader works with less than {}",
+                                                   FormatSize(options.memory_bytes),
+                                                   FormatSize(Loader::kLeastMemoryBytes))));
+    }
+  }
   Configure(options);
 }
 

@@ -1,3 +1,5 @@
+#include "cli/cat.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -51,29 +53,29 @@ absl::StatusOr<ByteRange> ParseRange(std::string_view text, const std::string& u
   return ByteRange{*first, end - *first};
 }
 
-absl::Status CatObject(const CatFlags& flags, ObjectStore& store, const ObjectInfo& object) {
+absl::Status WriteObject(ObjectStore& store, const ObjectInfo& object, const std::string& range_text) {
   ByteRange range{0, object.size};
-  if (!flags.range.empty()) {
-    ASSIGN_OR_RETURN(range, ParseRange(flags.range, store.Uri(object.key), object.size));
+  if (!range_text.empty()) {
+    ASSIGN_OR_RETURN(range, ParseRange(range_text, store.Uri(object.key), object.size));
   }
   return StreamObject(store, object, range, [](ByteSpan bytes) { return WriteStdout(AsText(bytes)); });
 }
 
-absl::Status Cat(const CatFlags& flags) {
-  RETURN_IF_ERROR(CheckObjectUri(flags.uri));
+}  // namespace
+
+absl::Status WriteObjects(const std::string& uri, const std::string& range) {
+  RETURN_IF_ERROR(CheckObjectUri(uri));
   Runtime runtime;
   Stores stores(runtime);
-  ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, OpenPattern(stores, flags.uri, Named::kObject));
+  ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, OpenPattern(stores, uri, Named::kObject));
   if (pattern) {
     return ExpandObjects(*pattern, /*recursive=*/false,
-                         [&](const ObjectInfo& object) { return CatObject(flags, *pattern->store, object); });
+                         [&](const ObjectInfo& object) { return WriteObject(*pattern->store, object, range); });
   }
-  ASSIGN_OR_RETURN(const Location location, stores.OpenObject(flags.uri));
+  ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
   ASSIGN_OR_RETURN(const ObjectInfo object, HeadBlocking(*location.store, location.prefix));
-  return CatObject(flags, *location.store, object);
+  return WriteObject(*location.store, object, range);
 }
-
-}  // namespace
 
 void AddCat(CLI::App& app, Action* run) {
   CLI::App* cat = app.add_subcommand("cat", "Write an object, or a range of it, to standard output");
@@ -89,7 +91,7 @@ void AddCat(CLI::App& app, Action* run) {
       "  millrace cat data/image.jpg --range 0-15 | xxd");
   cat->callback([flags, run] {
     *run = [flags] {
-      const absl::Status status = Cat(*flags);
+      const absl::Status status = WriteObjects(flags->uri, flags->range);
       return status.ok() ? 0 : Fail("cat", status);
     };
   });

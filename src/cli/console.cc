@@ -49,9 +49,8 @@ std::string Duration(double seconds) {
 }  // namespace
 
 int Fail(std::string_view command, const absl::Status& status) {
-  if (!absl::IsAborted(status)) {  // the reader of our output went away: nobody wants to be told
-    fmt::print(stderr, "millrace {}: {}\n", command, ToStd(status.message()));
-  }
+  if (absl::IsAborted(status)) return kOutputClosed;  // nobody wants to be told
+  fmt::print(stderr, "millrace {}: {}\n", command, ToStd(status.message()));
   return status.GetPayload(kUsage).has_value() ? 2 : 1;
 }
 
@@ -116,8 +115,9 @@ ProgressLine::ProgressLine(std::string label, Unit unit)
       enabled_(isatty(STDERR_FILENO) == 1),
       start_(std::chrono::steady_clock::now()) {}
 
-ProgressLine::~ProgressLine() {
-  if (enabled_) fmt::print(stderr, "\r\x1b[K");
+void ProgressLine::Clear() {
+  std::lock_guard lock(mutex_);
+  if (std::exchange(shown_, false)) fmt::print(stderr, "\r\x1b[K");
 }
 
 void ProgressLine::Update(uint64_t done, uint64_t total) {
@@ -126,6 +126,7 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
   const auto now = std::chrono::steady_clock::now();
   if (now - drawn_ < kRedraw) return;
   drawn_ = now;
+  shown_ = true;
   const bool bytes = unit_ == Unit::kBytes;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;

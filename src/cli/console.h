@@ -13,8 +13,11 @@
 
 namespace millrace::cli {
 
+/// The exit status after the reader of standard output went away: that of shells for programs that SIGPIPE ended.
+inline constexpr int kOutputClosed = 141;
+
 /// Prints "millrace COMMAND: message" on stderr and returns the exit status: 2 for what AsUsage marked, else 1. Prints
-/// nothing for Aborted, which says that standard output was closed.
+/// nothing for Aborted, which says that standard output was closed, and returns kOutputClosed.
 int Fail(std::string_view command, const absl::Status& status);
 
 /// Marks an error as wrong usage: of the command line itself, whatever the data are. OK stays OK.
@@ -55,8 +58,9 @@ class ProgressLine {
  public:
   enum class Unit { kItems, kBytes };
   ProgressLine(std::string label, Unit unit);
-  ~ProgressLine();                             // clears the line
+  ~ProgressLine() { Clear(); }
   void Update(uint64_t done, uint64_t total);  // total 0: not known yet
+  void Clear();                                // before anything else is printed
 
  private:
   std::mutex mutex_;
@@ -65,6 +69,7 @@ class ProgressLine {
   const bool enabled_;
   const std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point drawn_{};
+  bool shown_ = false;
 };
 
 /// A name for standard output. Names may hold anything; a terminal must not obey it.

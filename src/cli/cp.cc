@@ -1,6 +1,9 @@
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -8,7 +11,10 @@
 #include <optional>
 #include <string>
 
+#include "base/buffer.h"
+#include "base/errno_status.h"
 #include "base/size.h"
+#include "cli/cat.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/expand.h"
@@ -21,6 +27,9 @@
 namespace millrace::cli {
 
 namespace {
+
+constexpr size_t kStdinPiece = 8 << 20;
+constexpr int kInterruptSlice = 100;  // milliseconds that an interrupt waits for at most
 
 struct CpFlags {
   std::string source;
@@ -124,11 +133,50 @@ absl::Status CopyAll(Stores& stores, const CpFlags& flags, Copier& copier) {
   return absl::NotFoundError(fmt::format("{}: there is nothing below it to copy", from.store->Uri(below)));
 }
 
+// What standard input has, up to its end or the size of `piece`; empty at its end.
+absl::StatusOr<MutableByteSpan> ReadStdin(MutableByteSpan piece) {
+  size_t filled = 0;
+  while (filled < piece.size()) {
+    if (Interrupted()) return absl::CancelledError("interrupted; nothing was written");
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    if (poll(&input, 1, kInterruptSlice) <= 0) continue;  // read() would go on after an interrupt
+    const ssize_t n = read(STDIN_FILENO, piece.data() + filled, piece.size() - filled);
+    if (n == 0) break;
+    if (n < 0 && errno != EINTR && errno != EAGAIN) return ErrnoStatus(errno, "standard input", "reading");
+    if (n > 0) filled += static_cast<size_t>(n);
+  }
+  return piece.first(filled);
+}
+
+absl::Status CopyStdin(Stores& stores, const CpFlags& flags, Copier::Report* report) {
+  RETURN_IF_ERROR(CheckObjectUri(flags.target));
+  ASSIGN_OR_RETURN(const ParsedUri target, ParseUri(flags.target));
+  if (IsFolder(target)) {
+    return AsUsage(absl::InvalidArgumentError(
+        fmt::format("{} is a folder; append the name that standard input is to have there", flags.target)));
+  }
+  ASSIGN_OR_RETURN(const Location to, stores.OpenObject(flags.target));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer, to.store->Write(to.prefix, {}));
+  ProgressLine progress("copied", ProgressLine::Unit::kBytes);
+  Buffer buffer(kStdinPiece);
+  for (;;) {
+    ASSIGN_OR_RETURN(const ByteSpan piece, ReadStdin(buffer.span()));
+    if (piece.empty()) break;
+    RETURN_IF_ERROR(writer->Append(piece));
+    report->bytes += piece.size();
+    progress.Update(report->bytes, 0);
+  }
+  RETURN_IF_ERROR(writer->Commit().status());
+  report->objects = 1;
+  return absl::OkStatus();
+}
+
 absl::Status PrintReport(const CpFlags& flags, const Copier::Report& report, double seconds) {
   for (const auto& [uri, failure] : report.failures) Fail("cp", failure);
   if (report.failed > report.failures.size()) {
     fmt::print(stderr, "millrace cp: {} more objects failed\n", report.failed - report.failures.size());
   }
+  if (report.objects == 0 && report.failed > 0 && !flags.json) return absl::OkStatus();  // what failed was said
   if (flags.json) {
     const nlohmann::json line{
         {"objects", report.objects}, {"bytes", report.bytes}, {"failed", report.failed}, {"seconds", seconds}};
@@ -138,7 +186,23 @@ absl::Status PrintReport(const CpFlags& flags, const Copier::Report& report, dou
                                  report.objects == 1 ? "" : "s", FormatSize(report.bytes), seconds));
 }
 
+// "-": standard input or output.
+absl::Status CheckStreams(const CpFlags& flags) {
+  const bool out = flags.target == "-";
+  if (!out && flags.source != "-") return absl::OkStatus();
+  const char* wrong = nullptr;
+  if (flags.recursive) wrong = "--recursive does not go with '-', which is one object";
+  if (out && flags.json) wrong = "--json does not go with '-', since the object takes standard output";
+  if (out && flags.source == "-") wrong = "'-' to '-' copies nothing; name an object (./- is a file of that name)";
+  return wrong == nullptr ? absl::OkStatus() : AsUsage(absl::InvalidArgumentError(wrong));
+}
+
 absl::StatusOr<bool> Cp(const CpFlags& flags) {
+  RETURN_IF_ERROR(CheckStreams(flags));
+  if (flags.target == "-") {
+    RETURN_IF_ERROR(WriteObjects(flags.source, ""));
+    return true;
+  }
   RETURN_IF_ERROR(CheckUri(flags.source));
   RETURN_IF_ERROR(CheckUri(flags.target));
   CatchInterrupts();
@@ -146,7 +210,9 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
   Stores stores(runtime);
   const auto start = std::chrono::steady_clock::now();
   Copier::Report report;
-  {
+  if (flags.source == "-") {
+    RETURN_IF_ERROR(CopyStdin(stores, flags, &report));
+  } else {
     ProgressLine progress("copied", ProgressLine::Unit::kBytes);
     Copier copier(progress);
     ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
@@ -168,10 +234,10 @@ void AddCp(CLI::App& app, Action* run) {
   CLI::App* cp = app.add_subcommand("cp", "Copy objects between stores, many at a time");
   auto flags = std::make_shared<CpFlags>();
   cp->add_option("source", flags->source,
-                 "An object, a pattern with * ** ? [a-z], or with --recursive a prefix or folder")
+                 "An object, a pattern with * ** ? [a-z], with --recursive a prefix or folder; '-': standard input")
       ->required();
   cp->add_option("target", flags->target,
-                 "A name; or a bucket, a folder or what ends with '/', to keep the object's name")
+                 "A name; a bucket, a folder or what ends with '/', to keep the object's name; '-': standard output")
       ->required();
   cp->add_flag("--recursive", flags->recursive, "Copy everything below the source to below the target");
   cp->add_flag("--json", flags->json, R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds"})");
@@ -184,7 +250,9 @@ void AddCp(CLI::App& app, Action* run) {
       "  millrace cp s3://bucket/train/shard-000000.tar .\n"
       "  millrace cp 's3://bucket/train/shard-00000[0-3].tar' /data/few/\n"
       "  millrace cp --recursive s3://bucket/train /data/train\n"
-      "  millrace cp --recursive /data/train s3://bucket/copy");
+      "  millrace cp --recursive /data/train s3://bucket/copy\n"
+      "  tar c photos | millrace cp - s3://bucket/photos.tar\n"
+      "  millrace cp s3://bucket/photos.tar - | tar t");
   cp->callback([flags, run] {
     *run = [flags] {
       const absl::StatusOr<bool> copied = Cp(*flags);

@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/usage.h"
 
 namespace millrace::cli {
 
@@ -56,7 +57,9 @@ sigset_t StopSignals() {
 absl::Status Serve(const DevstoreFlags& flags) {
   DevstoreOptions options = flags.options;
   if (!flags.bandwidth.empty()) {
-    ASSIGN_OR_RETURN(options.bandwidth, AsUsage(ParseSize(flags.bandwidth)));
+    const absl::StatusOr<uint64_t> bandwidth = ParseSize(flags.bandwidth);
+    if (!bandwidth.ok()) return AsUsage(Annotate(bandwidth.status(), "--bandwidth"));
+    options.bandwidth = *bandwidth;
   }
   if (flags.access_log) {
     options.access_log = [](std::string_view line) { WriteStdout(fmt::format("{}\n", line)).IgnoreError(); };
@@ -78,9 +81,10 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
   DevstoreOptions& options = flags->options;
   command->add_option("root", options.root, "Folder to serve, or mem:")->required();
   command->add_option("--host", options.host, "Address to listen on")->capture_default_str();
-  command->add_option("--port", options.port, "0: any free one")->capture_default_str();
-  command->add_option("--threads", options.threads, "Event loops; 0: as many as CPUs, at most 2")
-      ->capture_default_str();
+  TakesNumber(command->add_option("--port", options.port, "0: any free one")->capture_default_str(), 0, 65535);
+  TakesNumber(command->add_option("--threads", options.threads, "Event loops; 0: as many as CPUs, at most 2")
+                  ->capture_default_str(),
+              0, DevstoreOptions::kMaxThreads);
   command->add_flag("--tls", options.tls, "Serve https with a certificate made now; its CA file is printed");
   command->add_option("--access-key", options.access_key, "The access key id that clients must use")
       ->capture_default_str();
@@ -96,10 +100,12 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
   command->add_option("--first-byte-tail-ms", options.latency.tail_ms, "Time to the first byte of slow requests");
   command->add_option("--tail-fraction", options.latency.tail_fraction, "Share of slow requests, 0 to 1");
   command->add_option("--bandwidth", flags->bandwidth, "Bytes a second of each connection, e.g. 50MiB");
-  command->add_option("--rate-per-prefix", options.rate_per_prefix,
-                      "Requests a second for each prefix (bucket and key up to its last '/'), 503 SlowDown beyond");
+  TakesNumber(
+      command->add_option("--rate-per-prefix", options.rate_per_prefix,
+                          "Requests a second for each prefix (bucket and key up to its last '/'), 503 SlowDown beyond"),
+      0);
   command->add_option("--fault", options.faults, "Inject a fault; repeatable, see below")->allow_extra_args(false);
-  command->add_option("--seed", options.seed, "Of delays and faults")->capture_default_str();
+  TakesNumber(command->add_option("--seed", options.seed, "Of delays and faults")->capture_default_str(), 0);
   command->add_flag("--access-log", flags->access_log, "Print a line for each request");
   command->footer(kFooter);
 }

@@ -61,7 +61,7 @@ class Doctor {
       for (const std::string& line : advice_) print_status_.Update(WriteStdout(fmt::format("advice: {}\n", line)));
     }
     for (const Check& check : checks_) healthy_ = healthy_ && check.result != Check::Result::kFailed;
-    if (flags_.json) RETURN_IF_ERROR(WriteStdout(ToJson().dump(2, ' ', false, kReplace) + '\n'));
+    if (flags_.json) RETURN_IF_ERROR(WriteStdout(ToJson().dump(-1, ' ', false, kReplace) + '\n'));
     RETURN_IF_ERROR(print_status_);
     return healthy_;
   }
@@ -297,9 +297,13 @@ void Doctor::MeasureSpeed() {
   measured_ = *measured;
   Ok("first byte", fmt::format("median {:.1f} ms, p99 {:.1f} ms of {} reads", measured->first_byte_median_ms,
                                measured->first_byte_p99_ms, measured->reads));
-  Ok("speed", fmt::format("{}/s by one connection, {}/s by {}",
-                          FormatSize(static_cast<uint64_t>(measured->one_bytes_per_second)),
-                          FormatSize(static_cast<uint64_t>(measured->many_bytes_per_second)), kManyConnections));
+  if (!measured->has_rates) {
+    Skipped("speed", fmt::format("no object has {}; smaller ones show the latency once more", FormatSize(kRateBytes)));
+  } else {
+    Ok("speed", fmt::format("{}/s by one connection, {}/s by {}",
+                            FormatSize(static_cast<uint64_t>(measured->one_bytes_per_second)),
+                            FormatSize(static_cast<uint64_t>(measured->many_bytes_per_second)), kManyConnections));
+  }
   for (std::string& line : Advise(*measured)) advice_.push_back(std::move(line));
 }
 
@@ -321,6 +325,8 @@ nlohmann::json Doctor::ToJson() const {
     json["first_byte_ms"] = {{"median", measured_->first_byte_median_ms},
                              {"p99", measured_->first_byte_p99_ms},
                              {"reads", measured_->reads}};
+  }
+  if (measured_ && measured_->has_rates) {
     json["bytes_per_second"] = {{"one", measured_->one_bytes_per_second},
                                 {"many", measured_->many_bytes_per_second},
                                 {"connections", kManyConnections}};
@@ -334,7 +340,7 @@ void AddS3(CLI::App& doctor, Action* run) {
   s3->add_option("uri", flags->uri, "s3://bucket, a prefix or an object")->required();
   s3->add_flag("--json", flags->json,
                R"(One JSON object: {"ok", "checks": [{"name", "result", "text", "remedy"}], "first_byte_ms", )"
-               R"("bytes_per_second", "advice"})");
+               R"("bytes_per_second" (of objects of 1 MiB and more), "advice"})");
   s3->footer(
       "One line for each step: settings, name, connection, TLS, clock, permissions; what fails comes with its remedy. "
       "Then reads what is there for some seconds, half a GiB at most, and changes nothing. Secrets are never shown. "

@@ -88,6 +88,27 @@ absl::StatusOr<double> MeasureThroughput(S3Client& client, const std::string& bu
   return static_cast<double>(bytes) / Seconds(Clock::now() - start);
 }
 
+void AdviseOnRates(const Measured& measured, std::vector<std::string>* advice) {
+  const double gain = measured.many_bytes_per_second / std::max(1.0, measured.one_bytes_per_second);
+  if (gain > 1.5) {
+    advice->push_back(fmt::format(
+        "{} reads at a time are {:.1f} times as fast as one: never read one object after the other (Millrace does not)",
+        kManyConnections, gain));
+  } else {
+    advice->push_back(fmt::format(
+        "one connection already gets {:.0f} % of what {} get: the network, the store or this machine is the limit",
+        100 / std::max(1.0, gain), kManyConnections));
+  }
+  constexpr double kSample = 115'000;
+  const double one_by_one = kSample / (measured.first_byte_median_ms / 1000);
+  if (one_by_one < measured.many_bytes_per_second) {
+    advice->push_back(
+        fmt::format("objects of 115 KB read one by one give at most {}/s; some {:.0f} reads under way reach {}/s",
+                    FormatSize(static_cast<uint64_t>(one_by_one)), measured.many_bytes_per_second / one_by_one + 1,
+                    FormatSize(static_cast<uint64_t>(measured.many_bytes_per_second))));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Measured> Measure(S3Client& client, const std::string& bucket, const std::vector<ObjectInfo>& objects,
@@ -102,10 +123,13 @@ absl::StatusOr<Measured> Measure(S3Client& client, const std::string& bucket, co
   std::sort(filled.begin(), filled.end(), [](const auto& a, const auto& b) { return a.size > b.size; });
   std::vector<Part> parts;
   for (const ObjectInfo& object : filled) {
+    if (object.size < kRateBytes) break;
     for (uint64_t at = 0; at < object.size && parts.size() < kMaxReads; at += kLargeBytes) {
       parts.push_back({object.key, {at, std::min(kLargeBytes, object.size - at)}});
     }
   }
+  if (parts.empty()) return measured;
+  measured.has_rates = true;
   ASSIGN_OR_RETURN(measured.one_bytes_per_second, MeasureThroughput(client, bucket, parts, 1, 128 << 20, progress));
   ASSIGN_OR_RETURN(measured.many_bytes_per_second,
                    MeasureThroughput(client, bucket, parts, kManyConnections, 384 << 20, progress));
@@ -114,24 +138,7 @@ absl::StatusOr<Measured> Measure(S3Client& client, const std::string& bucket, co
 
 std::vector<std::string> Advise(const Measured& measured) {
   std::vector<std::string> advice;
-  const double gain = measured.many_bytes_per_second / std::max(1.0, measured.one_bytes_per_second);
-  if (gain > 1.5) {
-    advice.push_back(fmt::format(
-        "{} reads at a time are {:.1f} times as fast as one: never read one object after the other (Millrace does not)",
-        kManyConnections, gain));
-  } else {
-    advice.push_back(fmt::format(
-        "one connection already gets {:.0f} % of what {} get: the network, the store or this machine is the limit",
-        100 / std::max(1.0, gain), kManyConnections));
-  }
-  constexpr double kSample = 115'000;
-  const double one_by_one = kSample / (measured.first_byte_median_ms / 1000);
-  if (one_by_one < measured.many_bytes_per_second) {
-    advice.push_back(
-        fmt::format("objects of 115 KB read one by one give at most {}/s; some {:.0f} reads under way reach {}/s",
-                    FormatSize(static_cast<uint64_t>(one_by_one)), measured.many_bytes_per_second / one_by_one + 1,
-                    FormatSize(static_cast<uint64_t>(measured.many_bytes_per_second))));
-  }
+  if (measured.has_rates) AdviseOnRates(measured, &advice);
   if (measured.first_byte_p99_ms > 4 * measured.first_byte_median_ms && measured.first_byte_p99_ms > 20) {
     advice.push_back(
         "a few answers are very late: read far ahead; Millrace asks a second time where an answer is late");

@@ -13,6 +13,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/usage.h"
 #include "pipeline/loader.h"
 
 namespace millrace::cli {
@@ -84,8 +85,9 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   options.image.layout = flags.layout == "nchw" ? Layout::kNchw : Layout::kNhwc;
   options.image_field = flags.image_field;
   if (!flags.label_field.empty()) {
-    ASSIGN_OR_RETURN(const LabelSpec spec, LabelSpec::Parse(flags.label_kind));
-    options.label = LabelOptions{flags.label_field, spec};
+    const absl::StatusOr<LabelSpec> spec = LabelSpec::Parse(flags.label_kind);
+    if (!spec.ok()) return Annotate(spec.status(), "--label-kind");
+    options.label = LabelOptions{flags.label_field, *spec};
   }
   options.bad_samples = flags.bad_samples == "replace" ? BadSamples::kReplace : BadSamples::kFail;
   options.batch = flags.batch;
@@ -96,7 +98,9 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   options.world = flags.world;
   ASSIGN_OR_RETURN(options.last, ParseLastBatch(flags.last));
   if (flags.resume) {
-    ASSIGN_OR_RETURN(options.start, Position::Parse(*flags.resume));
+    const absl::StatusOr<Position> start = Position::Parse(*flags.resume);
+    if (!start.ok()) return Annotate(start.status(), "--resume");
+    options.start = *start;
   }
   const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
   if (!memory.ok()) return Annotate(memory.status(), "--memory");
@@ -283,63 +287,56 @@ absl::Status Feed(const FeedFlags& flags) {
   return absl::CancelledError(fmt::format("interrupted; go on with --resume {}", result.report.position.ToString()));
 }
 
+void AddReadingOptions(CLI::App* feed, FeedFlags* flags) {
+  const auto add = [feed](const char* name, auto& value, const char* what) {
+    return feed->add_option(name, value, what)->capture_default_str();
+  };
+  TakesNumber(add("--batch", flags->batch, "Samples of a batch, per rank"), 1);
+  TakesNumber(feed->add_option("--threads", flags->threads, "CPU threads that decode [all CPUs]"), 0, 1024);
+  TakesNumber(add("--io-threads", flags->io_threads, "Network threads"), 1, 64);
+  add("--memory", flags->memory, "Budget for fetched bytes and batches");
+  TakesWord(add("--shuffle", flags->shuffle, "Order of the samples"), {"window", "global", "none"});
+  TakesNumber(add("--seed", flags->seed, "Of order and augmentation"), 0);
+  TakesNumber(add("--epochs", flags->epochs, "Passes over the data"), 1);
+  TakesNumber(add("--rank", flags->rank, "This consumer's number, from 0"), 0);
+  TakesNumber(add("--world", flags->world, "How many consumers share the data"), 1);
+  TakesWord(add("--last", flags->last, "The last, short batch"), {"pad", "drop", "wrap"});
+  TakesNumber(feed->add_option("--stop-after", flags->stop_after,
+                               "Stop at the batch that reaches this many samples of this rank"),
+              0);
+  feed->add_option("--resume", flags->resume, "Continue at this position");
+  feed->add_option("--state", flags->state, "Keep position, samples and digest in this file");
+}
+
+void AddDecodingOptions(CLI::App* feed, FeedFlags* flags) {
+  const auto add = [feed](const char* name, auto& value, const char* what) {
+    return feed->add_option(name, value, what)->capture_default_str();
+  };
+  TakesNumber(add("--size", flags->size, "Height and width of the images"), 1, 16384);
+  TakesWord(add("--channels", flags->channels, "3 for RGB, 1 for grey"), {"3", "1"});
+  feed->add_flag("--augment", flags->augment,
+                 "Random resized crop and flip, instead of resizing and cropping the centre");
+  TakesWord(add("--dtype", flags->dtype, "Of the pixels"), {"u8", "f32"});
+  TakesWord(add("--layout", flags->layout, "Of the images"), {"nhwc", "nchw"});
+  feed->add_option("--image-field", flags->image_field, "The field to decode, when several are images");
+  CLI::Option* label_field =
+      feed->add_option("--label-field", flags->label_field, "The field that holds the label [cls where there is one]");
+  add("--label-kind", flags->label_kind,
+      "int, text, or json:PATH and json-text:PATH for a whole number or a string in a JSON field")
+      ->needs(label_field);
+  TakesWord(add("--digest-of", flags->digest_of, "raw: stored bytes; decoded: pixels in place of the image"),
+            {"raw", "decoded"});
+  TakesWord(add("--bad-samples", flags->bad_samples, "fail, or replace and report them"), {"fail", "replace"});
+}
+
 }  // namespace
 
 void AddFeed(CLI::App& app, Action* run) {
   CLI::App* feed = app.add_subcommand("feed", "Run the input pipeline without a model: rates, waits, digest");
   auto flags = std::make_shared<FeedFlags>();
   feed->add_option("uri", flags->uri, "The data set: a prefix with tar shards or raw objects")->required();
-  feed->add_option("--batch", flags->batch, "Samples of a batch, per rank")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  feed->add_option("--size", flags->size, "Height and width of the images")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 16384));
-  feed->add_option("--channels", flags->channels, "3 for RGB, 1 for grey")
-      ->capture_default_str()
-      ->check(CLI::IsMember({1, 3}));
-  feed->add_flag("--augment", flags->augment,
-                 "Random resized crop and flip, instead of resizing and cropping the centre");
-  feed->add_option("--dtype", flags->dtype, "u8 or f32")->capture_default_str()->check(CLI::IsMember({"u8", "f32"}));
-  feed->add_option("--layout", flags->layout, "nhwc or nchw")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"nhwc", "nchw"}));
-  feed->add_option("--image-field", flags->image_field, "The field to decode, when several are images");
-  CLI::Option* label_field =
-      feed->add_option("--label-field", flags->label_field, "The field that holds the label [cls where there is one]");
-  feed->add_option("--label-kind", flags->label_kind,
-                   "int, text, or json:PATH and json-text:PATH for a whole number or a string in a JSON field")
-      ->capture_default_str()
-      ->needs(label_field);
-  feed->add_option("--threads", flags->threads, "CPU threads that decode [all CPUs]")->check(CLI::Range(0, 1024));
-  feed->add_option("--io-threads", flags->io_threads, "Network threads")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  feed->add_option("--memory", flags->memory, "Budget for fetched bytes and batches")->capture_default_str();
-  feed->add_option("--shuffle", flags->shuffle, "none, global or window")->capture_default_str();
-  feed->add_option("--seed", flags->seed, "Of order and augmentation")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  feed->add_option("--epochs", flags->epochs, "Passes over the data")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  feed->add_option("--rank", flags->rank, "This consumer's number, from 0")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  feed->add_option("--world", flags->world, "How many consumers share the data")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  feed->add_option("--last", flags->last, "The last, short batch: pad, drop or wrap")->capture_default_str();
-  feed->add_option("--stop-after", flags->stop_after, "Stop at the batch that reaches this many samples of this rank")
-      ->check(CLI::NonNegativeNumber);
-  feed->add_option("--resume", flags->resume, "Continue at this position");
-  feed->add_option("--state", flags->state, "Keep position, samples and digest in this file");
-  feed->add_option("--digest-of", flags->digest_of, "raw: stored bytes; decoded: pixels in place of the image")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"raw", "decoded"}));
-  feed->add_option("--bad-samples", flags->bad_samples, "fail, or replace and report them")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"fail", "replace"}));
+  AddReadingOptions(feed, flags.get());
+  AddDecodingOptions(feed, flags.get());
   feed->add_flag("--json", flags->json, "One JSON object on stdout");
   feed->footer(
       "An interrupt (Ctrl-C, SIGTERM) ends it after the batch at hand: the result so far is printed as usual, --state "

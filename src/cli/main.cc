@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/usage.h"
 
 namespace millrace::cli {
 namespace {
@@ -34,17 +35,6 @@ void AddCommands(CLI::App& app, Action* run) {
   AddDoctor(app, run);
 }
 
-int UsageError(const CLI::App& app, const CLI::ParseError& error, std::string_view first_argument) {
-  std::string command = "millrace";
-  for (const CLI::App* chosen : app.get_subcommands()) command += " " + chosen->get_name();
-  std::string message = error.what();
-  if (app.get_subcommands().empty() && !first_argument.empty() && !first_argument.starts_with('-')) {
-    message = fmt::format("there is no command '{}'", first_argument);
-  }
-  fmt::print(stderr, "{}: {}\nTry '{} --help'.\n", command, message, command);
-  return 2;
-}
-
 int Main(int argc, char** argv) {
   // A reader that goes away (`millrace cat x | head`) is an error of write(), so that destructors still run.
   // So does a limit on the size of files.
@@ -65,7 +55,8 @@ int Main(int argc, char** argv) {
       const absl::Status status = WriteStdout(text.str());
       return status.ok() ? 0 : Fail("help", status);
     }
-    return UsageError(app, error, argc > 1 ? argv[1] : "");
+    fmt::print(stderr, "{}", ExplainUsage(app, error, argc > 1 ? argv[1] : ""));
+    return 2;
   }
   return run();
 }
@@ -75,7 +66,13 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return millrace::cli::Main(argc, argv);
+    const int code = millrace::cli::Main(argc, argv);
+    if (code == millrace::cli::kOutputClosed) {
+      // As programs end that know nothing of all this; destructors have run.
+      std::signal(SIGPIPE, SIG_DFL);
+      std::raise(SIGPIPE);
+    }
+    return code;
   } catch (const std::exception& error) {  // memory is exhausted, or a library broke its word
     fmt::print(stderr, "millrace: {}\n", error.what());
     return 1;

@@ -61,6 +61,13 @@ absl::Status RunPack(const PackFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const PackReport report, PackAll(flags, options));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (report.without_image > 0 && report.without_image < report.samples) {
+    fmt::print(
+        stderr,
+        "millrace pack: warning: {} of {} samples have no image (jpg, jpeg or png), the first of them '{}': feed "
+        "will refuse them; remove or move their files, and pack again with --force\n",
+        report.without_image, report.samples, report.first_without_image);
+  }
   if (flags.json) {
     const nlohmann::ordered_json line{{"samples", report.samples},
                                       {"shards", report.shards},

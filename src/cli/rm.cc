@@ -94,6 +94,34 @@ absl::Status RemoveBelow(Stores& stores, const std::string& uri, Sink& sink) {
   return absl::NotFoundError(fmt::format("{}: there is nothing below it to remove", location.store->Uri(below)));
 }
 
+// Stores remove what does not exist without a word, so it is looked for before.
+absl::StatusOr<ObjectInfo> LookAtObject(const Location& location) {
+  ObjectStore& store = *location.store;
+  absl::StatusOr<ObjectInfo> object = HeadBlocking(store, location.prefix);
+  if (!absl::IsNotFound(object.status())) return object;
+  ListOptions below;
+  below.prefix = AsFolder(location.prefix);
+  below.max_keys = 1;
+  ASSIGN_OR_RETURN(const ListPage page, ListBlocking(store, std::move(below)));
+  if (page.objects.empty()) return object;
+  return absl::NotFoundError(fmt::format("{}: there is no such object; add --recursive to remove what is below it",
+                                         store.Uri(location.prefix)));
+}
+
+// Links are removed, whatever they lead to, so this does not follow them.
+absl::StatusOr<ObjectInfo> LookAtFile(const Location& location, const std::string& path) {
+  ObjectInfo object;
+  object.key = location.prefix;
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) {
+    return absl::NotFoundError(fmt::format("{}: there is no such file", location.store->Uri(location.prefix)));
+  }
+  if (std::filesystem::is_regular_file(status)) object.size = std::filesystem::file_size(path, error);
+  if (error) object.size = 0;  // removing it will say what is wrong
+  return object;
+}
+
 absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& uri, Sink& sink) {
   ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
                    OpenPattern(stores, uri, flags.recursive ? Named::kFolder : Named::kObject));
@@ -105,10 +133,12 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
   const bool one_file = parsed.scheme == ParsedUri::Scheme::kFile && !IsFolder(parsed) && !parsed.path.ends_with('/');
   if (flags.recursive && !one_file) return RemoveBelow(stores, uri, sink);
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
-  return sink.Take(*location.store, ObjectInfo{.key = location.prefix});
+  ASSIGN_OR_RETURN(ObjectInfo object, one_file ? LookAtFile(location, parsed.path) : LookAtObject(location));
+  return sink.Take(*location.store, std::move(object));
 }
 
-absl::Status PrintReport(const RmFlags& flags, const Sink& sink, const Remover::Report& report, double seconds) {
+absl::Status PrintReport(const RmFlags& flags, const Sink& sink, const Remover::Report& report, uint64_t failed,
+                         double seconds) {
   for (const auto& [uri, failure] : report.failures) Fail("rm", failure);
   if (report.failed > report.failures.size()) {
     fmt::print(stderr, "millrace rm: {} more objects failed\n", report.failed - report.failures.size());
@@ -118,7 +148,7 @@ absl::Status PrintReport(const RmFlags& flags, const Sink& sink, const Remover::
   if (flags.json) {
     const nlohmann::json line{{"objects", objects},
                               {"bytes", bytes},
-                              {"failed", report.failed},
+                              {"failed", failed + report.failed},
                               {"seconds", seconds},
                               {"dry_run", flags.dry_run}};
     return WriteStdout(line.dump() + '\n');
@@ -136,20 +166,22 @@ absl::StatusOr<bool> Rm(const RmFlags& flags) {
   ProgressLine progress("removed", ProgressLine::Unit::kItems);
   Remover remover(&progress);
   Sink sink(flags, remover);
-  bool all = true;
+  uint64_t failed = 0;  // arguments that no object was found for
   for (const std::string& uri : flags.uris) {
     const absl::Status status = RemoveUri(stores, flags, uri, sink);
     if (absl::IsCancelled(status)) break;  // the report says why
     if (absl::IsAborted(status)) return status;
     if (status.ok()) continue;
+    progress.Clear();
     Fail("rm", status);
-    all = false;
+    ++failed;
   }
   const Remover::Report report = remover.Finish();
+  progress.Clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  RETURN_IF_ERROR(PrintReport(flags, sink, report, seconds));
+  RETURN_IF_ERROR(PrintReport(flags, sink, report, failed, seconds));
   if (Interrupted()) return absl::CancelledError(fmt::format("interrupted; {} objects were removed", report.objects));
-  return all && report.failed == 0;
+  return failed + report.failed == 0;
 }
 
 }  // namespace
@@ -165,8 +197,8 @@ void AddRm(CLI::App& app, Action* run) {
                R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds", "dry_run"}; with --dry-run )"
                R"({"remove", "size"} for each object before)");
   rm->footer(
-      "As with 'aws s3 rm', removing what does not exist succeeds, but a pattern that matches nothing is an error. '*' "
-      "stays within one folder, '**' does not; quote patterns, so that the shell leaves them alone. Folders of the "
+      "What does not exist, and a pattern that matches nothing, is an error; the other objects are removed. '*' stays "
+      "within one folder, '**' does not; quote patterns, so that the shell leaves them alone. Folders of the "
       "file system stay, and so does what lies behind links to folders.\n\n"
       "Examples:\n"
       "  millrace rm s3://bucket/old.tar s3://bucket/older.tar\n"

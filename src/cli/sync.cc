@@ -207,6 +207,7 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   if (absl::IsAborted(status)) return status;
   // What has begun is finished and told, also when a listing failed.
   const auto [copied, removed] = syncer.Finish();
+  progress.Clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   RETURN_IF_ERROR(PrintReport(flags, syncer, copied, removed, seconds));
   RETURN_IF_ERROR(status);

@@ -12,6 +12,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/usage.h"
 #include "decode/synth_image.h"
 #include "net/runtime.h"
 #include "store/stores.h"
@@ -151,14 +152,13 @@ void AddSynth(CLI::App& app, Action* run) {
   auto flags = std::make_shared<SynthFlags>();
   synth->add_option("dst", flags->uri, "A bucket with a prefix, or a folder; existing images are overwritten")
       ->required();
-  synth->add_option("--count", flags->count, "Number of images")->required()->check(CLI::Range(uint64_t{1}, kMaxCount));
-  synth->add_option("--kb", flags->kb, "Size of each in KB (1000 bytes), kept within 10 %")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{150}))
-      ->capture_default_str();
-  synth->add_option("--seed", flags->seed, "The same seed gives the same bytes")->capture_default_str();
-  synth->add_option("--classes", flags->classes, "Number of class folders")
-      ->check(CLI::Range(uint64_t{1}, kMaxClasses))
-      ->capture_default_str();
+  const auto add = [synth](const char* name, uint64_t& value, const char* what) {
+    return synth->add_option(name, value, what)->capture_default_str();
+  };
+  TakesNumber(synth->add_option("--count", flags->count, "Number of images")->required(), 1, kMaxCount);
+  TakesNumber(add("--kb", flags->kb, "Size of each in KB (1000 bytes), kept within 10 %"), 1, 150);
+  TakesNumber(add("--seed", flags->seed, "The same seed gives the same bytes"), 0);
+  TakesNumber(add("--classes", flags->classes, "Number of class folders"), 1, kMaxClasses);
   synth->add_flag("--json", flags->json, R"(One JSON object: {"objects", "bytes", "classes", "seconds"})");
   synth->footer(
       "Writes DST/class-CCC/NNNNNNNN.jpg: baseline 4:2:0 JPEGs of 640 x 480 pixels (fewer when --kb asks for less than "

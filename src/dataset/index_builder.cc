@@ -168,7 +168,11 @@ absl::Status IndexBuilder::AddRawSample() {
 
 absl::StatusOr<IndexSummary> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
                                         const ProgressFn& progress, std::stop_token stop) {
-  return IndexBuilder(runtime, data, open_index, progress, stop).Run();
+  absl::StatusOr<IndexSummary> built = IndexBuilder(runtime, data, open_index, progress, stop).Run();
+  if (!absl::IsCancelled(built.status())) return built;
+  const std::string uri = data.store->Uri(data.Key(""));
+  return absl::CancelledError(
+      fmt::format("{}: interrupted while its index was being built; nothing was changed; run it again", uri));
 }
 
 }  // namespace millrace

@@ -21,7 +21,6 @@ namespace millrace {
 
 namespace {
 
-constexpr int kMaxThreads = 64;
 constexpr int kWorkers = 2;
 
 absl::Status CheckOptions(const DevstoreOptions& options) {
@@ -34,8 +33,8 @@ absl::Status CheckOptions(const DevstoreOptions& options) {
   if (!within(latency.first_byte_sigma, 0, 10))
     return absl::InvalidArgumentError("the first byte's sigma must be 0 to 10");
   if (!within(latency.tail_fraction, 0, 1)) return absl::InvalidArgumentError("the tail's fraction must be 0 to 1");
-  if (options.threads < 0 || options.threads > kMaxThreads) {
-    return absl::InvalidArgumentError(fmt::format("threads must be 0 to {}", kMaxThreads));
+  if (options.threads < 0 || options.threads > DevstoreOptions::kMaxThreads) {
+    return absl::InvalidArgumentError(fmt::format("threads must be 0 to {}", DevstoreOptions::kMaxThreads));
   }
   if (!options.anonymous && (options.access_key.empty() || options.secret_key.empty())) {
     return absl::InvalidArgumentError("access key and secret key must not be empty; --anonymous turns the check off");

@@ -15,6 +15,8 @@
 namespace millrace {
 
 struct DevstoreOptions {
+  static constexpr int kMaxThreads = 64;
+
   std::string root = "mem:";  // a folder whose sub-folders are buckets, or "mem:"
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free one

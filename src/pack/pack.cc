@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "dataset/sample_objects.h"
 #include "pack/sample_reader.h"
 #include "pack/shard_writer.h"
+#include "shard/sample_name.h"
 #include "store/blocking.h"
 
 namespace millrace {
@@ -71,12 +73,17 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> index, store.Write(destination.Key(kIndexName), put));
   ShardWriter shards(destination, options.shard_bytes, std::move(index), options.stop);
   ProgressMeter progress(options.progress);
+  PackReport report;
   uint64_t done = 0;
   SampleReader samples(runtime, source, options.stop);
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<SampleReader::Part> part, samples.Next());
     if (!part) break;
     RETURN_IF_ERROR(shards.Add(*part->sample, part->offset, part->bytes, part->last));
+    if (part->last && std::none_of(part->sample->fields.begin(), part->sample->fields.end(),
+                                   [](const IndexedField& field) { return IsImageField(field.name); })) {
+      if (report.without_image++ == 0) report.first_without_image = part->sample->key;
+    }
     done += part->bytes.size();
     progress.Update(done, source.index().total_bytes());
   }
@@ -85,10 +92,11 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
     if (old >= ShardWriter::ShardName(shards.shards())) RETURN_IF_ERROR(DeleteBlocking(store, destination.Key(old)));
   }
   RETURN_IF_ERROR(DeleteBlocking(store, marker));
-  return PackReport{.samples = summary.samples,
-                    .shards = shards.shards(),
-                    .shard_bytes = shards.shard_bytes(),
-                    .index_bytes = summary.index_bytes};
+  report.samples = summary.samples;
+  report.shards = shards.shards();
+  report.shard_bytes = shards.shard_bytes();
+  report.index_bytes = summary.index_bytes;
+  return report;
 }
 
 }  // namespace millrace

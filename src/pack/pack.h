@@ -24,6 +24,8 @@ struct PackReport {
   uint64_t shards = 0;
   uint64_t shard_bytes = 0;  // of all shards together
   uint64_t index_bytes = 0;
+  uint64_t without_image = 0;       // samples without a field that is an image
+  std::string first_without_image;  // its key
 };
 
 /// InvalidArgument when one of the two places lies within the other.

@@ -205,6 +205,14 @@ TEST_F(PackTest, SamplesThatTarWouldMakeOne) {
   EXPECT_THAT(status.ToString(), HasSubstr("'1'"));
 }
 
+TEST_F(PackTest, SamplesWithoutAnImageAreCounted) {
+  for (const char* key : {"a/1.jpg", "a/2.txt", "b/3.PNG", "b/4.json"}) Put("mem://s/in", key, "x");
+  const auto report = Run("mem://s/in", "mem://s/out");
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->without_image, 2u);
+  EXPECT_EQ(report->first_without_image, "a/2");
+}
+
 TEST_F(PackTest, AFailureLeavesNoDataSet) {
   Put("mem://s/in", "1.jpg", "x");
   Put("mem://s/in", "2.jpg", "x");

@@ -306,7 +306,8 @@ absl::Status Loader::Engine::DecodeSample(Worker& worker, Step& step, Row& row, 
   };
   const auto found = std::find_if(entry.fields.begin(), entry.fields.end(), is_image);
   if (found == entry.fields.end()) {
-    return in_context(absl::DataLossError("the sample has no image"), plan_.image_fields.front());
+    return in_context(absl::DataLossError("the sample has no image; remove or move its file, then index anew"),
+                      plan_.image_fields.front());
   }
   if (std::find_if(found + 1, entry.fields.end(), is_image) != entry.fields.end()) {
     return in_context(absl::FailedPreconditionError("the sample has several images; name the field to decode"),
@@ -365,7 +366,11 @@ absl::Status Loader::Engine::Replace(Worker& worker, Step& step, Row& row, const
     last = GetBlocking(dataset_.store(), dataset_.StoreKey(object.key), bytes.span(), std::move(get)).status();
     if (last.ok()) last = DecodeSample(worker, step, row, sample, std::as_const(bytes).span());
     if (last.ok()) {
-      QuarantinedSample quarantined{NameOf(row.sample), std::string(ToStd(reason.message())), entry.key, step.epoch};
+      std::string name = NameOf(row.sample);
+      std::string why(ToStd(reason.message()).substr(name.size() + 2));  // it begins with "NAME: " or "NAME, "
+      const std::string uri = name.substr(0, name.rfind(", sample '"));  // with which a store's message begins
+      if (why.starts_with(uri + ": ")) why.erase(0, uri.size() + 2);
+      QuarantinedSample quarantined{std::move(name), std::move(why), entry.key, step.epoch};
       std::lock_guard lock(mutex_);
       if (row.counts) step.quarantine.emplace_back(&row, std::move(quarantined));
       return absl::OkStatus();

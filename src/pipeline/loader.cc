@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 #include "base/size.h"
 #include "pipeline/engine.h"
+#include "shard/sample_name.h"
 
 namespace millrace {
 
@@ -31,10 +33,7 @@ absl::StatusOr<std::vector<std::string>> FindImageFields(const Index& index, con
         fmt::format("the data set has no field '{}'; its fields are: {}", wanted, fmt::join(names, ", ")));
   }
   std::vector<std::string> images;
-  for (const std::string& name : names) {
-    const std::string extension = name.substr(name.rfind('.') + 1);  // all of it where there is no dot
-    if (extension == "jpg" || extension == "jpeg" || extension == "png") images.push_back(name);
-  }
+  std::copy_if(names.begin(), names.end(), std::back_inserter(images), &IsImageField);
   if (!images.empty()) return images;
   return absl::FailedPreconditionError(
       fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", ")));

@@ -103,6 +103,9 @@ struct LoaderReport {
 /// Loader.
 class Loader {
  public:
+  /// With less memory no loader works, whatever its batches and samples.
+  static constexpr uint64_t kLeastMemoryBytes = uint64_t{2} << 20;
+
   /// Reserves options.memory_bytes of runtime.memory(). Errors: InvalidArgument (options; position of other data, seed
   /// or policy: FailedPrecondition), ResourceExhausted (a budget that cannot hold two batches: names the one that would
   /// do).

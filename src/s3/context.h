@@ -48,6 +48,13 @@ class S3Context {
   }
   void SetAnswered(absl::Time sent) { answered_ms_.store(absl::ToUnixMillis(sent), std::memory_order_relaxed); }
 
+  /// Whether a warning of requests that keep failing may be logged now: one in ten seconds.
+  bool TakeWarning(absl::Time now) {
+    int64_t last = warned_ms_.load(std::memory_order_relaxed);
+    const int64_t now_ms = absl::ToUnixMillis(now);
+    return now_ms - last >= 10'000 && warned_ms_.compare_exchange_strong(last, now_ms, std::memory_order_relaxed);
+  }
+
   /// The store's clock minus ours.
   absl::Duration clock_offset() const { return absl::Milliseconds(clock_offset_ms_.load(std::memory_order_relaxed)); }
   void LearnClockOffset(absl::Duration offset) {
@@ -64,6 +71,7 @@ class S3Context {
   std::atomic<int64_t> clock_offset_ms_{0};
   std::atomic<bool> reached_{false};
   std::atomic<int64_t> answered_ms_{0};  // since 1970
+  std::atomic<int64_t> warned_ms_{0};
   mutable std::mutex mutex_;
   std::map<std::string, std::string, std::less<>> regions_;  // of buckets elsewhere
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/crypto.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "net/http_date.h"
 
@@ -26,7 +27,8 @@ bool HasControlCharacter(std::string_view value) {
 }
 
 constexpr absl::Duration kMinClockFix = absl::Minutes(1);
-constexpr int kPatience = 5;  // times the usual number of attempts
+constexpr int kPatience = 5;                           // times the usual number of attempts
+constexpr absl::Duration kSilence = absl::Seconds(5);  // an operation that takes longer to succeed is told of
 
 }  // namespace
 
@@ -129,6 +131,21 @@ HttpBodySink S3Exchange::Refuse(std::string why) {
 }
 
 S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
+  const S3Step step = Judge(std::move(result), now);
+  if (step.kind == S3Step::Kind::kWait) WarnOfDelay(step.wait, now);
+  return step;
+}
+
+void S3Exchange::WarnOfDelay(absl::Duration wait, absl::Time now) {
+  const absl::Duration delay = now + wait - failing_since_.value_or(now);
+  if (warned_ || delay < kSilence || !context_.TakeWarning(now)) return;
+  warned_ = true;
+  Log(LogLevel::kWarning, "s3",
+      fmt::format("{}: {} has failed {} time{} and is tried again in {:.1f} s: {}", Subject(), verb_, failures_,
+                  failures_ == 1 ? "" : "s", absl::ToDoubleSeconds(wait), last_failure_));
+}
+
+S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
   // An error's status says enough, even when its body was cut off.
   const bool whole = result.error == HttpErrorKind::kNone;
   if (!whole && (!head_ || head_->status < 300 || result.error == HttpErrorKind::kCancelled))
@@ -239,6 +256,8 @@ S3Step S3Exchange::Retry(absl::StatusCode code, std::string_view what, absl::Tim
   // While others get through, this one will, too: in a storm that lasts, somebody always draws the bad lots.
   if (attempts > 1 && attempts == context_.config.max_attempts && context_.AnsweredLately(now)) attempts *= kPatience;
   if (++failures_ >= attempts) return Fail(code, what);
+  last_failure_ = what;
+  if (!failing_since_) failing_since_ = now;
   const absl::Duration backoff = Backoff(failures_, HashKey(jitter_key_, {static_cast<uint64_t>(attempts_)}));
   return {S3Step::Kind::kWait, backoff + context_.budget.Spend(now)};
 }

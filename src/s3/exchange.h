@@ -101,7 +101,10 @@ class S3Exchange {
   S3Step FailWith(const Failure& failure);
   /// In OnSuccessHead: does not take the body; OnResult then retries, saying why.
   HttpBodySink Refuse(std::string why);
-  void ForgiveFailures() { failures_ = 0; }
+  void ForgiveFailures() {
+    failures_ = 0;
+    failing_since_.reset();
+  }
 
   /// An attempt whose outcome is unknown may have been carried out by the store.
   bool ambiguous() const { return ambiguous_; }
@@ -118,6 +121,8 @@ class S3Exchange {
   static constexpr int kMaxGarbledAnswers = 3;
   static constexpr int kMaxFirstConnects = 4;  // while the endpoint has never been reached
 
+  S3Step Judge(HttpResult result, absl::Time now);
+  void WarnOfDelay(absl::Duration wait, absl::Time now);
   std::string Subject() const;
   std::string_view Header(std::string_view name) const;
   S3Step OnErrorAnswer(Failure failure, absl::Time now);
@@ -138,6 +143,9 @@ class S3Exchange {
   int attempts_ = 0;  // requests made
   absl::Time sent_;   // the last of them
   int failures_ = 0;  // since the last progress
+  std::optional<absl::Time> failing_since_;
+  std::string last_failure_;
+  bool warned_ = false;
   int redirects_ = 0;
   bool clock_fixed_ = false;
   CredentialsProvider::Shared credentials_;  // null when anonymous, and before TakeCredentials

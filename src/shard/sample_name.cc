@@ -30,4 +30,9 @@ std::string_view ClassFolder(std::string_view sample_key) {
   return slash == std::string_view::npos ? std::string_view() : sample_key.substr(0, slash);
 }
 
+bool IsImageField(std::string_view name) {
+  const std::string_view extension = name.substr(name.rfind('.') + 1);  // all of it where there is no dot
+  return extension == "jpg" || extension == "jpeg" || extension == "png";
+}
+
 }  // namespace millrace

@@ -29,4 +29,7 @@ std::optional<SampleName> SplitSampleName(std::string_view name);
 /// The folder that is the class of a raw object: the first path component of its key; "" when it lies in no folder.
 std::string_view ClassFolder(std::string_view sample_key);
 
+/// Whether a field of that name ("jpg", "left.png") holds an image that can be decoded.
+bool IsImageField(std::string_view name);
+
 }  // namespace millrace

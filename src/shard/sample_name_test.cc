@@ -41,6 +41,11 @@ TEST(SampleName, NamesWithoutSample) {
   EXPECT_EQ(Split("___/a.jpg"), "___/a|jpg");
 }
 
+TEST(SampleName, ImagesAreKnownByTheirExtension) {
+  for (const char* name : {"jpg", "jpeg", "png", "left.png"}) EXPECT_TRUE(IsImageField(name)) << name;
+  for (const char* name : {"", "txt", "png.txt", "xjpg", "png."}) EXPECT_FALSE(IsImageField(name)) << name;
+}
+
 TEST(SampleName, ClassFolderIsFirstComponent) {
   EXPECT_EQ(ClassFolder("cat/001"), "cat");
   EXPECT_EQ(ClassFolder("cat/x/001"), "cat");

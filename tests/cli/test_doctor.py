@@ -25,6 +25,7 @@ def doctor(millrace: Millrace) -> Callable[..., dict[str, dict[str, str]]]:
     def run(uri: str, env: dict[str, str], code: int = 0) -> dict[str, dict[str, str]]:
         text = millrace("doctor", "s3", uri, code=code, env=env).stdout.decode()
         done = millrace("doctor", "s3", uri, "--json", code=code, env=env)
+        assert done.stdout.count(b"\n") == 1  # as that of every other command
         report = json.loads(done.stdout)
         assert report["ok"] == (code == 0)
         words = {"ok": "ok", "failed": "FAILED", "skipped": "-"}
@@ -67,6 +68,15 @@ def test_it_measures(millrace: Millrace, devstore: Callable[..., Any]) -> None:
     assert 5e6 < speed["one"] < 21 * 2**20
     assert speed["many"] > 3 * speed["one"]
     assert any("times as fast as one" in line for line in report["advice"])
+
+
+def test_small_objects_show_no_throughput(doctor: Doctor, millrace: Millrace, bucket: Bucket) -> None:
+    bucket.put(a=b"x" * 1000, b=b"y" * 1_000_000)
+    checks = doctor("s3://bkt", bucket.env)
+    assert checks["speed"]["result"] == "skipped" and "1.0 MiB" in checks["speed"]["text"]
+    assert checks["first byte"]["result"] == "ok"
+    report = json.loads(millrace("doctor", "s3", "s3://bkt", "--json", env=bucket.env).stdout)
+    assert "bytes_per_second" not in report and not any("/s" in line or "connection" in line for line in report["advice"])
 
 
 def test_settings_of_a_profile_are_named(doctor: Doctor, bucket: Bucket, tmp_path: Path) -> None:
@@ -113,7 +123,7 @@ def test_who_may_not_list_may_read(doctor: Doctor, millrace: Millrace, faulty_bu
     assert checks["get"]["result"] == "skipped"
     report = json.loads(millrace("doctor", "s3", "s3://bkt/one", "--json", code=1, env=bucket.env).stdout)
     checks = {check["name"]: check for check in report["checks"]}
-    assert failed(checks) == ["list"] and checks["get"]["result"] == checks["speed"]["result"] == "ok"
+    assert failed(checks) == ["list"] and checks["get"]["result"] == checks["first byte"]["result"] == "ok"
 
 
 def test_who_may_list_may_not_read(doctor: Doctor, faulty_bucket: Callable[..., Bucket]) -> None:

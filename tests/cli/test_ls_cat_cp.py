@@ -93,7 +93,7 @@ def test_cat_into_a_pipe_that_closes_is_quiet(millrace_bin: Path, tree: Path) ->
         assert process.stdout.read(10) == bytes(range(10))
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == 1
+        assert process.wait(timeout=60) == -signal.SIGPIPE
 
 
 def test_cat_to_a_full_device_fails(millrace_bin: Path, tree: Path) -> None:
@@ -210,6 +210,55 @@ def test_cp_interrupted_leaves_nothing_half_done(millrace_bin: Path, tree: Path,
     assert process.returncode == 1
     assert b"interrupted" in err
     assert all(name.isdigit() and data == b"x" * 1000 for name, data in contents(target).items())
+
+
+def test_cp_that_copies_nothing_says_nothing_on_stdout(millrace: Millrace, tree: Path, tmp_path: Path) -> None:
+    (tmp_path / "target" / "a0").mkdir(parents=True)  # in the way
+    done = millrace("cp", tree / "a0", f"{tmp_path}/target/a0", "--json", code=0)  # into the folder
+    assert json.loads(done.stdout)["objects"] == 1
+    (tmp_path / "target" / "a0" / "a-").mkdir()
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "a0").write_bytes(b"x")
+    done = millrace("cp", "--recursive", tmp_path / "source", tmp_path / "target", code=1)
+    assert done.stdout == b"" and b"/a0" in done.stderr
+    done = millrace("cp", "--recursive", tmp_path / "source", tmp_path / "target", "--json", code=1)
+    assert json.loads(done.stdout) | {"seconds": 0} == {"objects": 0, "bytes": 0, "failed": 1, "seconds": 0}
+
+
+def test_cp_through_a_pipe(millrace: Millrace, millrace_bin: Path, tree: Path, tmp_path: Path, bucket: Bucket) -> None:
+    """More than an upload in one piece takes, and in pieces that are not those of the pipe."""
+    data = (tree / "big").read_bytes()
+    for target in ("s3://bkt/in/big", str(tmp_path / "copy")):
+        with open(tree / "big", "rb") as file:
+            done = subprocess.run(
+                [millrace_bin, "cp", "-", target], stdin=file, capture_output=True, env=os.environ | bucket.env, timeout=60
+            )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(b"copied 1 object, 24.4 MiB")
+        assert millrace("cp", target, "-", env=bucket.env).stdout == data
+    assert bucket.objects() == {"in/big": data}
+    empty = subprocess.run([millrace_bin, "cp", "-", tmp_path / "empty"], stdin=subprocess.DEVNULL, timeout=60)
+    assert empty.returncode == 0 and (tmp_path / "empty").read_bytes() == b""
+
+
+def test_cp_of_a_pipe_interrupted_leaves_nothing(millrace_bin: Path, bucket: Bucket) -> None:
+    command = [millrace_bin, "cp", "-", "s3://bkt/half"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | bucket.env) as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b"x" * (17 << 20))  # two pieces are taken, the rest waits for more
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 1
+        assert b"interrupted" in process.stderr.read()
+    assert bucket.keys() == [] and not bucket.s3.list_multipart_uploads(Bucket="bkt").get("Uploads")
+
+
+def test_cp_through_a_pipe_refuses_what_makes_no_sense(millrace: Millrace, tree: Path, tmp_path: Path) -> None:
+    assert b"--recursive" in millrace("cp", "--recursive", tree, "-", code=2).stderr
+    assert b"--json" in millrace("cp", tree / "a0", "-", "--json", code=2).stderr
+    assert b"copies nothing" in millrace("cp", "-", "-", code=2).stderr
+    assert b"folder" in millrace("cp", "-", tree, code=2).stderr
+    assert b"missing" in millrace("cp", tree / "missing", "-", code=1).stderr
 
 
 # on S3

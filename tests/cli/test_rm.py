@@ -11,9 +11,32 @@ from cli_support import Bucket, Millrace, contents, lines
 
 
 def test_rm_of_files(millrace: Millrace, tree: Path) -> None:
-    assert millrace("rm", tree / "a0", tree / "a" / "x").stdout == b"removed 2 objects\n"
+    assert millrace("rm", tree / "a0", tree / "a" / "x").stdout == b"removed 2 objects, 6 B\n"
     assert sorted(contents(tree)) == ["a-", "a/y/z", "big"]
-    millrace("rm", tree / "a0")  # as with aws: it is gone
+
+
+def test_rm_of_what_is_not_there(millrace: Millrace, bucket: Bucket, tree: Path) -> None:
+    """Stores delete it without a word; nothing may be counted, and the others are removed."""
+    bucket.put(**{"wds/0.tar": b"1", "wds-old": b"2", "one": b"333"})
+    for missing, exists in ((f"{tree}/nowhere", f"{tree}/a0"), ("s3://bkt/nowhere", "s3://bkt/one")):
+        done = millrace("rm", missing, code=1, env=bucket.env)
+        assert done.stdout == b"" and b"nowhere" in done.stderr and b"--recursive" not in done.stderr
+        dry = millrace("rm", "--dry-run", "--json", missing, exists, code=1, env=bucket.env)
+        assert json.loads(lines(dry)[-1])["objects"] == 1
+        report = json.loads(millrace("rm", "--json", missing, exists, code=1, env=bucket.env).stdout)
+        assert (report["objects"], report["failed"]) == (1, 1)
+    millrace("rm", "--recursive", tree / "nowhere", code=1)
+    done = millrace("rm", "s3://bkt/wds", code=1, env=bucket.env)
+    assert done.stdout == b"" and b"no such object; add --recursive" in done.stderr
+    assert b"--recursive" not in millrace("rm", "s3://bkt/wds-", code=1, env=bucket.env).stderr
+    assert b"no-such-bucket" in millrace("rm", "s3://no-such-bucket/x", code=1, env=bucket.env).stderr
+    assert sorted(bucket.keys()) == ["wds-old", "wds/0.tar"]
+
+
+def test_rm_of_a_link_that_leads_nowhere(millrace: Millrace, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    assert millrace("rm", tmp_path / "link").stdout == b"removed 1 object\n"
+    assert not (tmp_path / "link").is_symlink()
 
 
 def test_rm_recursive_of_a_folder(millrace: Millrace, tree: Path) -> None:

@@ -204,6 +204,31 @@ class TestImages:
             result = sandbox.run(*feed_args("s3://b/d", "--bad-samples", "replace"), env=server.env())
         assert "damaged" not in result.failed(1, "b/d/x/00003.jpg", "400")
 
+    def test_the_report_names_a_sample_once(self, sandbox: Sandbox, spoilt: Path, tmp_path: Path) -> None:
+        corpus.link_tree(spoilt, tmp_path / "root" / "b" / "d")
+        with devstore(sandbox, tmp_path / "root") as server:
+            sandbox.ok("index", "s3://b/d", env=server.env())
+        with devstore(sandbox, tmp_path / "root", faults=("GET b/d/x/00003.jpg flip=500",)) as server:
+            env = {**server.env(), "AWS_MAX_ATTEMPTS": "2"}
+            report = sandbox.run(*feed_args("s3://b/d", "--bad-samples", "replace"), env=env).json()
+        names = [bad["sample"] for bad in report["quarantine"]]
+        assert names == [f"s3://b/d/{key}.jpg, sample '{key}'" for key in ("x/00003", "x/00007", "y/00011", "y/00012")]
+        for bad in report["quarantine"]:
+            assert bad["reason"] and not re.search("0000|0001|s3:", bad["reason"]), bad
+
+    def test_samples_without_an_image(self, sandbox: Sandbox, tmp_path: Path) -> None:
+        """Pack says how many there are, feed what to do."""
+        root = corpus.raw_tree(tmp_path / "d", ["x", "y"], 4)
+        for name in ("x/notes.txt", "y/notes.txt"):
+            corpus.write(root / name, b"no image")
+        said = sandbox.ok("pack", root, tmp_path / "tar").err
+        assert "2 of 10 samples have no image" in said and "'x/notes'" in said
+        sandbox.run(*feed_args(root)).failed(1, "x/notes", "no image", "remove", "index anew", "replace")
+        for name in ("x/notes.txt", "y/notes.txt"):
+            (root / name).unlink()
+        sandbox.ok("index", root)
+        assert not sandbox.ok("pack", root, tmp_path / "tar2").err
+
     def test_nothing_but_bad_samples(self, sandbox: Sandbox, tmp_path: Path) -> None:
         for n in range(4):
             corpus.write(tmp_path / "d" / "x" / f"{n}.jpg", b"no image")

@@ -81,7 +81,7 @@ class TestInterrupts:
             args += [tmp_path / "packed"] if command == ["pack"] else []
             ready = lambda: seen.read_bytes().count(b"GET /b/raw/") > 700  # noqa: E731
             result = interrupt(sandbox, args, server.env(), ready, with_signal=signal.SIGTERM)
-        result.failed(1, "interrupted")
+        result.failed(1, "s3://b/raw", "interrupted", "nothing was changed", "run it again")
         assert result.seconds < 10 and result.out == ""
         left = [path for path in tmp_path.rglob("*") if "index" in path.name and path.is_file()]
         assert not left, left

@@ -10,6 +10,7 @@ import tarfile
 from typing import Any
 
 import millrace
+import numpy as np
 import pytest
 from millrace import _core, errors
 from support import AT_SIZE, Samples, make_pixels, png, write_raw
@@ -118,7 +119,7 @@ def test_damaged_sample_is_replaced_and_reported(tmp_path: pathlib.Path) -> None
     assert len(keys) == 20 and "cat/0003" not in keys
     assert report["quarantined"] == 1
     bad = report["quarantine"][0]
-    assert "cat/0003" in bad["reason"] and bad["replacement"] in keys and bad["epoch"] == 0
+    assert "cat/0003" in bad["sample"] and "cat/0003" not in bad["reason"] and bad["replacement"] in keys and bad["epoch"] == 0
 
 
 def test_objects_that_changed_after_indexing(tmp_path: pathlib.Path) -> None:
@@ -134,13 +135,13 @@ def test_objects_that_changed_after_indexing(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch"),
-        ({"batch_size": -1}, "batch_size is -1"),
+        ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
+        ({"batch_size": -1}, "batch_size is -1; it must be at least 1"),
         ({"seed": -1}, "seed is -1"),
         ({"seed": 2**64}, "seed is 18446744073709551616"),
         ({"epochs": 0}, "epochs is 0"),
-        ({"size": 0}, "pixels"),
-        ({"size": (10, -1)}, "pixels"),
+        ({"size": 0}, "size is 0; it must be 1 to"),
+        ({"size": (10, -1)}, "size is -1"),
         ({"channels": 2}, "channels"),
         ({"dtype": "f16"}, "dtype is 'f16'; choose one of 'u8', 'f32'"),
         ({"layout": "hw"}, "layout is 'hw'; choose one of 'nhwc', 'nchw'"),
@@ -149,11 +150,12 @@ def test_objects_that_changed_after_indexing(tmp_path: pathlib.Path) -> None:
         ({"dtype": "f32", "std": (1, 1, 0)}, "deviation"),
         ({"augment": True, "crop_scale": (0.5, 0.1)}, "crop scale"),
         ({"augment": True, "flip": 1.5}, "flip"),
-        ({"shuffle": "random"}, "random"),
-        ({"last": "keep"}, "keep"),
+        ({"shuffle": "random"}, "shuffle is 'random'; choose one of 'window', 'global', 'none'"),
+        ({"shuffle": True}, "shuffle is True; choose 'window'.*'global'"),
+        ({"last": "keep"}, "last is 'keep'; choose one of"),
         ({"bad_samples": "skip"}, "bad_samples is 'skip'"),
         ({"digest": "md5"}, "digest is 'md5'"),
-        ({"memory": "lots"}, "lots"),
+        ({"memory": "lots"}, "memory: 'lots'"),
         ({"memory": -5}, "-5"),
         ({"rank": 3, "world": 3}, "rank 3"),
         ({"rank": 0}, "rank and world belong together"),
@@ -169,6 +171,109 @@ def test_options_that_make_no_sense(tar: Samples, options: dict[str, Any], messa
     with pytest.raises(millrace.InvalidArgumentError, match=message) as error:
         millrace.Loader(tar.uri, **options)
     assert isinstance(error.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": "16"}, "batch_size must be an integer, not '16'"),
+        ({"batch_size": 16.0}, "batch_size must be an integer, not 16.0"),
+        ({"batch_size": True}, "batch_size must be an integer, not True"),
+        ({"batch_size": np.arange(2)}, "batch_size must be an integer"),
+        ({"seed": "1"}, "seed must be an integer"),
+        ({"epochs": 1.5}, "epochs must be an integer, not 1.5"),
+        ({"rank": "0", "world": 1}, "rank must be an integer"),
+        ({"channels": "3"}, "channels must be an integer"),
+        ({"size": "224"}, r"size must be an integer or \(height, width\), not '224'"),
+        ({"size": (1, 2, 3)}, r"size must be an integer or \(height, width\), not \(1, 2, 3\)"),
+        ({"size": (1.5, 2)}, "size must be an integer or"),
+        ({"size": None}, "size must be an integer or"),
+        ({"crop_scale": 0.5}, r"crop_scale must be two numbers, \(from, to\), not 0.5"),
+        ({"crop_ratio": ("a", 1)}, "crop_ratio must be two numbers"),
+        ({"flip": "often"}, "flip must be a number, not 'often'"),
+        ({"augment": "yes"}, "augment must be True or False, not 'yes'"),
+        ({"dtype": "f32", "mean": "x"}, "mean must be a number or one for each channel, not 'x'"),
+        ({"dtype": "f32", "std": (1, "2", 3)}, "std must be a number or one for each channel, not '2'"),
+        ({"dtype": np.float32}, "dtype must be one of 'u8', 'f32'"),
+        ({"shuffle": 1}, "shuffle must be one of 'window', 'global', 'none', not 1"),
+        ({"digest": True}, "digest must be one of 'raw', 'decoded', 'none', not True"),
+        ({"last": None}, "last must be one of"),
+        ({"label_field": 3}, "label_field must be a string or None"),
+        ({"memory": 1.5}, "memory must be an integer .* or a string"),
+        ({"output": 1}, "output must be one of 'torch', 'numpy', not 1"),
+    ],
+)
+def test_arguments_of_the_wrong_type(tar: Samples, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message) as error:
+        millrace.Loader(tar.uri, **options)
+    assert "incompatible" not in str(error.value), "no signatures of C++"
+
+
+def test_arguments_that_are_as_good(tar: Samples) -> None:
+    import torch
+
+    loader = millrace.Loader(
+        pathlib.Path(tar.uri), batch_size=np.int32(4), size=[np.int64(8), 8], seed=np.uint64(2**64 - 1), epochs=np.int8(1), memory=np.int64(1 << 28),
+        rank=np.int64(0), world=np.int64(1), shuffle=False, augment=np.bool_(True), flip=1, crop_scale=np.array([0.5, 1]), dtype="f32",
+        mean=torch.tensor([0.1, 0.2, 0.3]), std=np.float32(2),
+    )  # fmt: skip
+    assert [int(s) for batch in loader for s, real in zip(batch["sample"], batch["mask"]) if real] == list(range(50))
+    assert "none" in repr(millrace.Loader(tar.uri, shuffle=None))
+
+
+def test_data_of_the_wrong_type(tar: Samples) -> None:
+    with pytest.raises(TypeError, match="data must be a Dataset or its URI, not 5"):
+        millrace.Loader(5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="uri must be a URI or a path, not None"):
+        millrace.Dataset(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="data must be a Dataset or a number of samples, not 1.5"):
+        millrace.Plan(1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"write millrace.Plan\(millrace.Dataset\('s3://b/train'\)\)"):
+        millrace.Plan("s3://b/train")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"positions are an integer or an array of integers, not slice"):
+        millrace.Plan(10)[0:3]  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="shuffle is True"):
+        millrace.Plan(10, shuffle=True)
+    with pytest.raises(TypeError, match="seed must be an integer, not 'x'"):
+        millrace.Plan(10, seed="x")  # type: ignore[arg-type]
+    assert millrace.Plan(np.int64(10), shuffle=False)[3] == 3
+
+
+def test_states_that_are_none(tar: Samples) -> None:
+    loader = millrace.Loader(tar.uri, batch_size=8, epochs=1)
+    next(iter(loader))
+    state = loader.state_dict()
+    wrong: list[Any] = [None, 7, [1]]
+    for value in wrong:
+        with pytest.raises(TypeError, match=r"state must be what state_dict\(\) returned, or its position"):
+            loader.load_state_dict(value)
+    with pytest.raises(ValueError, match="position is None"):
+        loader.load_state_dict({"version": 1})  # type: ignore[typeddict-item]
+    with pytest.raises(ValueError, match="'mr1-' |\"mr1-\" is not a position"):
+        loader.load_state_dict("mr1-")
+    rest = [key for batch in loader for key in batch["key"]]
+    loader.load_state_dict(state["position"])
+    assert [key for batch in loader for key in batch["key"]] == rest and rest
+
+
+def test_a_loader_shows_what_it_is(tar: Samples) -> None:
+    shown = repr(millrace.Loader(tar.uri, batch_size=8, seed=3, rank=1, world=2))
+    assert shown == f"<millrace.Loader {tar.uri}: 4 batches an epoch, batch_size=8, shuffle='window', seed=3, rank 1 of 2>"
+
+
+def test_configure_refuses_wrong_types_and_too_little() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"io_threads": "2"}, "io_threads must be an integer, not '2'"),
+        ({"cpu_threads": 1.5}, "cpu_threads must be an integer"),
+        ({"memory": 1.5}, "memory must be an integer"),
+    ]
+    for options, message in wrong:
+        with pytest.raises(TypeError, match=message):
+            millrace.configure(**options)
+    with pytest.raises(millrace.InvalidArgumentError, match="memory is 1 B; no loader works with less than 2.0 MiB"):
+        millrace.configure(memory=1)
+    with pytest.raises(millrace.InvalidArgumentError, match="memory: 'lots' is not a size"):
+        millrace.configure(memory="lots")
 
 
 @pytest.mark.parametrize("options", [{"io_threads": 0}, {"cpu_threads": -1}, {"memory": "0.x"}])

@@ -1,0 +1,124 @@
+"""What users pass, checked with messages that name the argument, what it takes and what it got.
+
+A wrong type is a TypeError, a value that cannot be an InvalidArgumentError. Ranges that the native module knows are checked there.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import Any, NoReturn, Sequence, cast
+
+from .errors import InvalidArgumentError
+
+_MAX_SIDE = 16384  # of images, in decode/image.cc
+
+
+def refuse(name: str, wanted: str, value: object) -> NoReturn:
+    shown = repr(value)
+    raise TypeError(f"{name} must be {wanted}, not {shown if len(shown) <= 60 else type(value).__name__}")
+
+
+def integer(
+    name: str, value: Any, *, least: int | None = None, most: int | None = None, wanted: str = "an integer"
+) -> int:
+    """Whatever has ``__index__``, numpy's integers among them, but a bool."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        refuse(name, wanted, value)
+    try:
+        number = operator.index(value)
+    except TypeError:  # an array of several
+        refuse(name, wanted, value)
+    if (least is not None and number < least) or (most is not None and number > most):
+        limits = f"at least {least}" if most is None else f"{least} to {most}"
+        raise InvalidArgumentError(f"{name} is {number}; it must be {limits}")
+    return number
+
+
+def number(name: str, value: Any, wanted: str = "a number") -> float:
+    if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
+        refuse(name, wanted, value)
+    try:
+        return float(value)
+    except (TypeError, ValueError):  # an array of several
+        refuse(name, wanted, value)
+
+
+def pair(name: str, value: Any) -> tuple[float, float]:
+    wanted = "two numbers, (from, to)"
+    first, second = _items(name, value, wanted, count=2)
+    return number(name, first, wanted), number(name, second, wanted)
+
+
+def flag(name: str, value: Any) -> bool:
+    if type(value).__name__ not in ("bool", "bool_"):  # Python's and numpy's
+        refuse(name, "True or False", value)
+    return bool(value)
+
+
+def text(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        refuse(name, "a string or None", value)
+    return value
+
+
+def choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    listed = ", ".join(map(repr, choices))
+    if not isinstance(value, str):
+        refuse(name, f"one of {listed}", value)
+    if value not in choices:
+        raise InvalidArgumentError(f"{name} is {value!r}; choose one of {listed}")
+    return value
+
+
+def shuffle(value: Any) -> str:
+    if value is None or value is False:
+        return "none"
+    if value is True:
+        raise InvalidArgumentError("shuffle is True; choose 'window' (reads in long runs) or 'global' (any order)")
+    return choice("shuffle", value, ("window", "global", "none"))
+
+
+def image_size(value: Any) -> tuple[int, int]:
+    """Height and width."""
+    wanted = "an integer or (height, width)"
+    sides = (value, value) if hasattr(value, "__index__") and not hasattr(value, "__len__") else _items("size", value, wanted, 2)
+    height, width = (integer("size", side, least=1, most=_MAX_SIDE, wanted=wanted) for side in sides)
+    return height, width
+
+
+def per_channel(name: str, value: Any, channels: int, usual: float) -> tuple[float, float, float]:
+    """``value`` for each of three channels; those that do not exist get the usual one."""
+    wanted = "a number or one for each channel"
+    if value is None:
+        value = usual
+    one = hasattr(value, "__float__") and not getattr(value, "shape", ())
+    items = [value] * channels if one else _items(name, value, wanted)
+    numbers = [number(name, item, wanted) for item in items]
+    if len(numbers) != channels:
+        raise InvalidArgumentError(f"{name} has {len(numbers)} numbers for {channels} channels")
+    numbers += [usual] * (3 - len(numbers))
+    return numbers[0], numbers[1], numbers[2]
+
+
+def memory(value: Any) -> str:
+    wanted = "an integer (bytes) or a string such as '512MiB'"
+    return value if isinstance(value, str) else str(integer("memory", value, wanted=wanted))
+
+
+def uri(name: str, value: Any, wanted: str = "a URI or a path") -> str:
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        refuse(name, wanted, value)
+    return cast(str, os.fspath(value))  # bytes, too, are taken where they come
+
+
+def _items(name: str, value: Any, wanted: str, count: int | None = None) -> list[Any]:
+    if isinstance(value, (str, bytes, dict)):
+        refuse(name, wanted, value)
+    try:
+        items = list(value)
+    except TypeError:
+        refuse(name, wanted, value)
+    if count is not None and len(items) != count:
+        refuse(name, wanted, value)
+    return items

@@ -1,0 +1,106 @@
+#include "cli/usage.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+namespace millrace::cli {
+
+namespace {
+
+// How many letters must be changed, added, left out or exchanged with their neighbour to get from one to the other.
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> older, last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      const bool exchanged = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (exchanged) row[j] = std::min(row[j], older[j - 2] + 1);
+    }
+    older = std::exchange(last, row);
+  }
+  return last[b.size()];
+}
+
+// "; did you mean X?", where one of `names` is near.
+std::string DidYouMean(std::string_view word, const std::vector<std::string>& names) {
+  const auto distance = [word](const std::string& name) { return EditDistance(word, name); };
+  const auto nearest = std::min_element(names.begin(), names.end(),
+                                        [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  if (nearest == names.end() || distance(*nearest) > std::min<size_t>(2, word.size() / 2)) return {};
+  return fmt::format("; did you mean {}?", *nearest);
+}
+
+// What no option or positional of the command takes; "" when there is nothing.
+std::string ExplainExtra(const CLI::App& command) {
+  const std::vector<std::string> extra = command.remaining();  // in the order given
+  const auto option =
+      std::find_if(extra.begin(), extra.end(), [](const auto& word) { return word.size() > 1 && word[0] == '-'; });
+  if (option != extra.end()) {
+    const std::string name = option->substr(0, option->find('='));
+    std::vector<std::string> names;
+    for (const CLI::Option* known : command.get_options()) {
+      for (const std::string& long_name : known->get_lnames()) names.push_back("--" + long_name);
+    }
+    return fmt::format("there is no option {}{}", name, DidYouMean(name, names));
+  }
+  return extra.empty() ? std::string() : fmt::format("'{}' is one argument too many", extra.front());
+}
+
+}  // namespace
+
+void TakesNumber(CLI::Option* option, uint64_t least, uint64_t most) {
+  // As a transformation: CLI11 reads 010 as octal, and takes the largest number there is for what is larger.
+  option->transform(CLI::Validator(
+      [least, most](std::string& text) -> std::string {
+        uint64_t value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [stop, error] = std::from_chars(text.data(), end, value);
+        if (error == std::errc() && stop == end && value >= least && value <= most) {
+          text = std::to_string(value);
+          return {};
+        }
+        const bool too_large = error == std::errc::result_out_of_range;
+        if (most == UINT64_MAX && !too_large)
+          return fmt::format("must be a whole number, {} or more, not {}", least, text);
+        return fmt::format("must be a whole number from {} to {}, not {}", least, most, text);
+      },
+      ""));
+}
+
+void TakesWord(CLI::Option* option, const std::vector<std::string>& words) {
+  option->check(CLI::Validator(
+      [words](std::string& text) -> std::string {
+        if (std::find(words.begin(), words.end(), text) != words.end()) return {};
+        return fmt::format("must be one of {}, not {}", fmt::join(words, ", "), text);
+      },
+      ""));
+  option->type_name(fmt::format("{}", fmt::join(words, "|")));
+}
+
+std::string ExplainUsage(const CLI::App& app, const CLI::ParseError& error, std::string_view first_argument) {
+  std::string names = "millrace";
+  const CLI::App* command = &app;
+  std::string extra = ExplainExtra(app);
+  while (extra.empty() && !command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    names += " " + command->get_name();
+    extra = ExplainExtra(*command);
+  }
+  std::string message = error.what();
+  if (app.get_subcommands().empty() && !first_argument.empty() && !first_argument.starts_with('-')) {
+    std::vector<std::string> commands;
+    for (const CLI::App* known : app.get_subcommands({})) commands.push_back(known->get_name());
+    message = fmt::format("there is no command '{}'{}", first_argument, DidYouMean(first_argument, commands));
+  } else if (!extra.empty()) {  // also where something is missing besides: it is probably the same slip
+    message = extra;
+  }
+  return fmt::format("{}: {}\nTry '{} --help'.\n", names, message, names);
+}
+
+}  // namespace millrace::cli
