@@ -73,7 +73,7 @@ absl::Status CopyOne(Stores& stores, const CpFlags& flags, Copier& copier) {
     return AsUsage(
         absl::InvalidArgumentError(fmt::format("{} and {} are the same object", flags.source, flags.target)));
   }
-  ASSIGN_OR_RETURN(ObjectInfo source, HeadBlocking(*from.store, key));
+  ASSIGN_OR_RETURN(ObjectInfo source, FindObject(from, "copy"));
   copier.SetTotal(source.size);
   copier.Add({from.store, std::move(source), to.store, to.prefix});
   return absl::OkStatus();

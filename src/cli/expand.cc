@@ -134,6 +134,19 @@ std::string AsFolder(std::string prefix) {
   return prefix;
 }
 
+absl::StatusOr<ObjectInfo> FindObject(const Location& location, std::string_view use) {
+  ObjectStore& store = *location.store;
+  absl::StatusOr<ObjectInfo> object = HeadBlocking(store, location.prefix);
+  if (!absl::IsNotFound(object.status())) return object;
+  ListOptions below;
+  below.prefix = AsFolder(location.prefix);
+  below.max_keys = 1;
+  const absl::StatusOr<ListPage> page = ListBlocking(store, std::move(below));
+  if (!page.ok() || page->objects.empty()) return object;
+  return absl::NotFoundError(fmt::format("{}: there is no such object; add --recursive to {} what is below it",
+                                         store.Uri(location.prefix), use));
+}
+
 absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
   if (!HasWildcard(parsed.path)) return std::nullopt;

@@ -27,6 +27,9 @@ enum class Named {
   kPrefix,  // the objects that begin so
 };
 
+/// What the object is. NotFound says so when objects lie below its name, which --recursive would `use` ("copy").
+absl::StatusOr<ObjectInfo> FindObject(const Location& location, std::string_view use);
+
 /// nullopt when the URI has no wildcard, or something exists that is named so word for word, which then is meant. One
 /// request where there are wildcards.
 absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named);

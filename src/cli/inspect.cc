@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "dataset/dataset.h"
+#include "plan/plan.h"
 
 namespace millrace::cli {
 
@@ -189,9 +190,15 @@ std::string ToText(const Dataset& dataset, const Report& report) {
                         std::string(width, '#'));
   }
   if (const std::string classes = ClassText(index); !classes.empty()) text += '\n' + classes;
-  if (ClassSorted(index))
-    text +=
-        "\nThe samples are sorted by class: train with --shuffle global; a window would see few classes at a time.\n";
+  const OrderPolicy policy =
+      OrderPolicy::ForSamples(Shuffle::kWindow, index.mean_span_bytes(), index.kind() == DataKind::kRawObjects);
+  // Where all samples fit into one window, a window shuffles as well as anything.
+  if (ClassSorted(index) && index.size() > policy.extent * policy.window) {
+    text += fmt::format(
+        "\nThe samples are sorted by class, and the default shuffle mixes {} at a time (`window`): train with "
+        "--shuffle global (in Python shuffle=\"global\"), or it shows a model few classes at a time.\n",
+        policy.extent * policy.window);
+  }
   return text;
 }
 

@@ -94,20 +94,6 @@ absl::Status RemoveBelow(Stores& stores, const std::string& uri, Sink& sink) {
   return absl::NotFoundError(fmt::format("{}: there is nothing below it to remove", location.store->Uri(below)));
 }
 
-// Stores remove what does not exist without a word, so it is looked for before.
-absl::StatusOr<ObjectInfo> LookAtObject(const Location& location) {
-  ObjectStore& store = *location.store;
-  absl::StatusOr<ObjectInfo> object = HeadBlocking(store, location.prefix);
-  if (!absl::IsNotFound(object.status())) return object;
-  ListOptions below;
-  below.prefix = AsFolder(location.prefix);
-  below.max_keys = 1;
-  ASSIGN_OR_RETURN(const ListPage page, ListBlocking(store, std::move(below)));
-  if (page.objects.empty()) return object;
-  return absl::NotFoundError(fmt::format("{}: there is no such object; add --recursive to remove what is below it",
-                                         store.Uri(location.prefix)));
-}
-
 // Links are removed, whatever they lead to, so this does not follow them.
 absl::StatusOr<ObjectInfo> LookAtFile(const Location& location, const std::string& path) {
   ObjectInfo object;
@@ -133,7 +119,7 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
   const bool one_file = parsed.scheme == ParsedUri::Scheme::kFile && !IsFolder(parsed) && !parsed.path.ends_with('/');
   if (flags.recursive && !one_file) return RemoveBelow(stores, uri, sink);
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
-  ASSIGN_OR_RETURN(ObjectInfo object, one_file ? LookAtFile(location, parsed.path) : LookAtObject(location));
+  ASSIGN_OR_RETURN(ObjectInfo object, one_file ? LookAtFile(location, parsed.path) : FindObject(location, "remove"));
   return sink.Take(*location.store, std::move(object));
 }
 

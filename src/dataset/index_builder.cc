@@ -107,6 +107,7 @@ absl::StatusOr<IndexSummary> IndexBuilder::Run() {
     done_bytes_ += piece->bytes.size();
     progress_.Update(done_bytes_, listing_.total_bytes());
     if (got_ < scanning_.front().object.size) continue;
+    if (scanning_.front().check) RETURN_IF_ERROR(scanning_.front().check->Finish());
     RETURN_IF_ERROR(Annotate(EndObject(), data_.store->Uri(data_.Key(scanning_.front().object.key))));
     scanning_.pop_front();
   }
@@ -136,7 +137,6 @@ absl::Status IndexBuilder::AddPiece(ByteSpan bytes) {
 }
 
 absl::Status IndexBuilder::EndObject() {
-  if (scanning_.front().check) RETURN_IF_ERROR(scanning_.front().check->Finish());
   if (listing_.kind() == DataKind::kRawObjects) {
     RETURN_IF_ERROR(AddRawSample());
   } else {

@@ -93,7 +93,8 @@ FileIdentity IdentityOf(const struct stat& stat) {
 }
 
 std::string DerivedETag(const FileIdentity& identity) {
-  return HexEncode(Md5(AsBytes(fmt::format("{} {} {}", identity.inode, identity.size, identity.modified_ns))));
+  // "-1": as of an upload in one part, so that no client takes it for the MD5 of the contents.
+  return HexEncode(Md5(AsBytes(fmt::format("{} {} {}", identity.inode, identity.size, identity.modified_ns)))) + "-1";
 }
 
 std::string EncodeObject(std::string_view key, const ObjectRecord& record, const FileIdentity& identity) {

@@ -42,6 +42,10 @@ class S3Context {
     if (!reached()) reached_.store(true, std::memory_order_relaxed);
   }
 
+  /// Whether the store's ETags were found to be no MD5s of what they look like.
+  bool etags_opaque() const { return etags_opaque_.load(std::memory_order_relaxed); }
+  void SetEtagsOpaque() { etags_opaque_.store(true, std::memory_order_relaxed); }
+
   /// Whether a request that was made in the last seconds has succeeded.
   bool AnsweredLately(absl::Time now) const {
     return absl::ToUnixMillis(now) - answered_ms_.load(std::memory_order_relaxed) < 10'000;
@@ -70,6 +74,7 @@ class S3Context {
   std::atomic<uint64_t> exchanges_{0};
   std::atomic<int64_t> clock_offset_ms_{0};
   std::atomic<bool> reached_{false};
+  std::atomic<bool> etags_opaque_{false};
   std::atomic<int64_t> answered_ms_{0};  // since 1970
   std::atomic<int64_t> warned_ms_{0};
   mutable std::mutex mutex_;

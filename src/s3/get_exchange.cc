@@ -99,6 +99,8 @@ HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
   if (!objection_.what.empty()) return Refuse(objection_.what);
   // Answers to ranges, of what a cut left missing, do not tell it.
   if (wants_checksum() && !stored_checksum_) stored_checksum_ = WholeObjectChecksum(head.headers);
+  const bool by_etag = stored_checksum_ && stored_checksum_->kind == ObjectChecksum::Kind::kMd5;
+  if (by_etag && context().etags_opaque()) stored_checksum_.reset();
   if (asks_nothing()) return HttpBodySink::Text(0);
   return HttpBodySink::Into(BufferOf(missing_.front()), skip);
 }
@@ -208,7 +210,10 @@ S3Step GetExchange::VerifyWhole(absl::Time now) {
   if (digest == stored_checksum_->digest) return Succeed();
   // Damage on the way is not the same twice. So the store has these bytes, and its ETag is no MD5.
   const bool same_again = digest == last_digest_;
-  if (same_again && stored_checksum_->kind == ObjectChecksum::Kind::kMd5) return Succeed();
+  if (same_again && stored_checksum_->kind == ObjectChecksum::Kind::kMd5) {
+    context().SetEtagsOpaque();
+    return Succeed();
+  }
   last_digest_ = std::move(digest);
   const std::string what =
       fmt::format("the object does not match the {} that the store keeps for it, {} fetches in a row",

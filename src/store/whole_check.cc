@@ -17,6 +17,8 @@ absl::StatusOr<WholeCheck> WholeCheck::Begin(ObjectStore& store, const ObjectInf
     // Another version has another checksum; that it is another one is said by the read.
     if (now.etag == object.etag) check.expected_ = now.checksum;
   }
+  // That an ETag is no MD5 shows only in a second read of the same.
+  if (check.expected_ && check.expected_->kind == ObjectChecksum::Kind::kMd5) check.expected_.reset();
   if (check.expected_) check.digest_.emplace(check.expected_->kind);
   return check;
 }
@@ -27,14 +29,9 @@ void WholeCheck::Update(ByteSpan bytes) {
 
 absl::Status WholeCheck::Finish() {
   if (!digest_ || digest_->Finish() == expected_->digest) return absl::OkStatus();
-  const std::string_view remedy = expected_->kind == ObjectChecksum::Kind::kMd5
-                                      ? "; if this store's ETags are no MD5s, set "
-                                        "AWS_RESPONSE_CHECKSUM_VALIDATION=when_required"
-                                      : "";
-  return absl::DataLossError(
-      fmt::format("{}: what arrived does not match the {} that the store keeps for it; read it "
-                  "again{}",
-                  uri_, ChecksumKindName(expected_->kind), remedy));
+  return absl::DataLossError(fmt::format(
+      "{}: what arrived does not match the {} that the store keeps for it; it was damaged on the way or in the store",
+      uri_, ChecksumKindName(expected_->kind)));
 }
 
 }  // namespace millrace

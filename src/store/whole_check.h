@@ -10,7 +10,7 @@
 namespace millrace {
 
 /// Holds the bytes of an object that is read in pieces against the checksum that the store keeps for it, if it keeps
-/// one. (One that is read in one piece: GetOptions::whole.) Not thread-safe.
+/// one beside the ETag. (One that is read in one piece: GetOptions::whole.) Not thread-safe.
 class WholeCheck {
  public:
   /// Asks the store by Head where `object` does not say its checksum. Blocking; Cancelled soon after a stop.

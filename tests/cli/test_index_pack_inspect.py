@@ -93,7 +93,18 @@ def test_inspect_raw(run, tmp_path: Path) -> None:
     assert sum(b["samples"] for b in found["histogram"]) == 12
     assert {f["name"]: f["samples"] for f in found["fields"]} == {"cls": 12, "jpg": 12}
     out, _ = run("inspect", tmp_path / "raw")
-    assert "12 samples in 12 raw objects" in out and "sorted by class" in out and "ant" in out
+    assert "12 samples in 12 raw objects" in out and "ant" in out
+    assert "sorted by class" not in out, "they fit into one window"
+
+
+def test_inspect_advises_where_a_window_would_see_few_classes(run, tmp_path: Path) -> None:
+    for n in range(80):
+        path = tmp_path / "raw" / f"{n // 20}" / f"{n:04}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            file.truncate(4 << 20)
+    out, _ = run("inspect", tmp_path / "raw")
+    assert "sorted by class, and the default shuffle mixes 64 at a time" in out and "--shuffle global" in out
 
 
 def test_inspect_tar(run, tmp_path: Path) -> None:

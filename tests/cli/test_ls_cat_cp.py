@@ -56,6 +56,12 @@ def test_ls_of_many_files(millrace: Millrace, tmp_path: Path) -> None:
     assert [line[31:] for line in lines(millrace("ls", tmp_path))] == names
 
 
+def test_cp_of_a_prefix_tells_what_is_missing(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put(**{"folder/x": b"x"})
+    failed = millrace("cp", "s3://bkt/folder", tmp_path / "out", env=bucket.env, code=1)
+    assert b"there is no such object; add --recursive to copy what is below it" in failed.stderr
+
+
 def test_ls_of_nothing_fails(millrace: Millrace, tmp_path: Path) -> None:
     assert b"missing" in millrace("ls", tmp_path / "missing", code=1).stderr
 
