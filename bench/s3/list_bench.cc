@@ -131,6 +131,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace millrace
 
+// NOLINTNEXTLINE(bugprone-exception-escape): a program that measures may end by it.
 int main(int argc, char** argv) {
   return millrace::Main(argc, argv);
 }

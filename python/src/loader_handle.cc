@@ -235,8 +235,8 @@ class Batches {
   }
 
  private:
-  const std::shared_ptr<LoaderHandle> loader_;
-  const py::object convert_;
+  std::shared_ptr<LoaderHandle> loader_;
+  py::object convert_;
   std::optional<uint64_t> epoch_;
   bool ended_ = false;
 };

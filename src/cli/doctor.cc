@@ -274,11 +274,11 @@ void Doctor::CheckRead() {
     Failed("head", std::string(ToStd(head.status().message())), Remedy(head.status(), permission));
   }
   GetOptions options;
-  options.range = {0, std::min<uint64_t>(object.size, 1)};
+  const uint64_t length = std::min<uint64_t>(object.size, 1);
+  options.range = {0, length};
   std::byte byte{};
   Completion<absl::StatusOr<GetResult>> get_done;
-  client_->Get(bucket_, object.key, MutableByteSpan(&byte, options.range.length), std::move(options),
-               get_done.Callback());
+  client_->Get(bucket_, object.key, MutableByteSpan(&byte, length), std::move(options), get_done.Callback());
   const absl::Status got = get_done.Wait().status();
   if (!got.ok()) return Failed("get", std::string(ToStd(got.message())), Remedy(got, permission));
   Ok("get", fmt::format("the first byte of s3://{}/{}", bucket_, object.key));

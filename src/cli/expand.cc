@@ -185,7 +185,7 @@ absl::Status ExpandObjects(const Pattern& pattern, bool recursive,
                            absl::FunctionRef<absl::Status(const ObjectInfo&)> each) {
   bool found = false;
   bool folders = false;
-  const absl::Status status = Expand(pattern, {.folders = true, .below = recursive}, [&](const ListPage& page) {
+  absl::Status status = Expand(pattern, {.folders = true, .below = recursive}, [&](const ListPage& page) {
     folders = folders || !page.common_prefixes.empty();
     for (const ObjectInfo& object : page.objects) {
       found = true;

@@ -83,7 +83,7 @@ absl::Status RemoveBelow(Stores& stores, const std::string& uri, Sink& sink) {
   ASSIGN_OR_RETURN(const Location location, stores.Open(uri));
   const std::string below = AsFolder(location.prefix);
   bool found = false;
-  const absl::Status status = ForEachPage(*location.store, below, "", [&](const ListPage& page) {
+  absl::Status status = ForEachPage(*location.store, below, "", [&](const ListPage& page) {
     for (const ObjectInfo& object : page.objects) {
       found = true;
       RETURN_IF_ERROR(sink.Take(*location.store, object));
@@ -119,8 +119,9 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
   const bool one_file = parsed.scheme == ParsedUri::Scheme::kFile && !IsFolder(parsed) && !parsed.path.ends_with('/');
   if (flags.recursive && !one_file) return RemoveBelow(stores, uri, sink);
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
-  ASSIGN_OR_RETURN(ObjectInfo object, one_file ? LookAtFile(location, parsed.path) : FindObject(location, "remove"));
-  return sink.Take(*location.store, std::move(object));
+  ASSIGN_OR_RETURN(const ObjectInfo object,
+                   one_file ? LookAtFile(location, parsed.path) : FindObject(location, "remove"));
+  return sink.Take(*location.store, object);
 }
 
 absl::Status PrintReport(const RmFlags& flags, const Sink& sink, const Remover::Report& report, uint64_t failed,

@@ -78,7 +78,7 @@ absl::StatusOr<std::optional<ReadAhead::Request>> IndexBuilder::NextPiece() {
     ASSIGN_OR_RETURN(asking_, listing_.Next());
     if (!asking_) return std::nullopt;
     asked_ = 0;
-    Scanned& scanned = scanning_.emplace_back(*asking_);
+    Scanned& scanned = scanning_.emplace_back(Scanned{.object = *asking_, .check = std::nullopt});
     // What is damaged on the way would be pinned by the index for good.
     if (asking_->size > piece_bytes_) {
       const ObjectInfo object{.key = data_.Key(asking_->key), .size = asking_->size, .etag = asking_->etag};

@@ -158,8 +158,8 @@ TEST_F(ExchangeTest, RejectedCredentialsAreRefreshedOnceForARequest) {
     return request.head.headers.Find("Authorization")->find("Credential=" + std::string(key) + "/") !=
            std::string::npos;
   };
-  for (const auto& [status, code] : {std::pair(400, "ExpiredToken"), std::pair(403, "InvalidToken")}) {
-    SCOPED_TRACE(code);
+  for (const auto& rejection : {std::pair(400, "ExpiredToken"), std::pair(403, "InvalidToken")}) {
+    SCOPED_TRACE(rejection.second);
     int fetches = 0;
     S3Config config = TestS3Config();
     config.credentials = {"old", "secret", "token"};
@@ -168,9 +168,10 @@ TEST_F(ExchangeTest, RejectedCredentialsAreRefreshedOnceForARequest) {
       const absl::Time now = ExchangeDriver(nullptr).now;
       done(ExpiringCredentials{{"new" + std::to_string(++fetches), "secret", "token"}, now + absl::Hours(1)}, now);
     });
-    const ExchangeDriver::Store refuse = [&](const HttpRequest&) { return Error(status, code); };
+    const ExchangeDriver::Store refuse = [&](const HttpRequest&) { return Error(rejection.first, rejection.second); };
     const ExchangeDriver::Store takes_new = [&](const HttpRequest& request) {
-      return signed_by(request, "old") ? Error(status, code) : ScriptedAnswer{.body = "<ListBucketResult/>"};
+      return signed_by(request, "old") ? Error(rejection.first, rejection.second)
+                                       : ScriptedAnswer{.body = "<ListBucketResult/>"};
     };
     const auto list = [](S3Context& context, auto done) {
       return std::make_unique<ListExchange>(context, "bucket", ListOptions{}, std::move(done));
