@@ -250,7 +250,8 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[dict[str, list[R
                     ("0 ms", f"s3://b/{layout}", fast, fast_env),
                     (f"{SLOW_MS} ms", f"s3://b/{layout}", slow, slow_env),
                 )
-                for place, uri, server, env in places:
+                # There and back: what comes after what must not favour a place.
+                for place, uri, server, env in places if number % 2 == 0 else reversed(places):
                     runs.setdefault(f"{layout} {place}", []).append(feed(options, uri, server, env))
             for name in () if options.no_rivals else RIVALS:
                 result = rival(name, folder, options)
@@ -307,13 +308,17 @@ def print_context(rates: dict[str, float], rivals: dict[str, list[dict]], decode
 
 def main() -> int:
     options = parse_arguments()
+    if "MILLRACE_BENCH_NAMESPACE" not in os.environ:
+        wrapper = str(REPOSITORY / "bench/without-bbr")
+        os.execv(wrapper, [wrapper, sys.executable, *sys.argv])
     folder = make_data(options.millrace, options.cache, options.count, options.kb)
     cores = len(os.sched_getaffinity(0))
+    congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     say(
         f"{options.count:,} JPEGs of {options.kb} KB, batch 128, 224x224 u8, shuffle {options.shuffle}, budget {options.memory}, "
         f"{options.threads} threads, one process.\nMedian of {options.runs} interleaved runs. Server and client share this "
         f"machine's {cores} cores, so what the server burns is\nmissing to the client: ratios against local files contain that "
-        "handicap. Files are in the page cache."
+        f"handicap. Files are in the page cache. Loopback uses {congestion}."
     )
     ceiling_rates = ceiling(folder)
     runs, rivals = measure(options, folder)
