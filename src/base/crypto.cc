@@ -52,6 +52,9 @@ namespace {
 struct Sha256Context {
   EVP_MD* const md = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   EVP_MD_CTX* const context = EVP_MD_CTX_new();
+  Sha256Context() {
+    if (md == nullptr || context == nullptr) throw std::runtime_error("OpenSSL has no SHA-256");
+  }
   ~Sha256Context() {
     EVP_MD_CTX_free(context);
     EVP_MD_free(md);
@@ -65,7 +68,9 @@ struct HmacContext {
     std::string digest = "SHA256";
     const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest.data(), 0),
                                  OSSL_PARAM_construct_end()};
-    EVP_MAC_CTX_set_params(context, params);
+    if (context == nullptr || EVP_MAC_CTX_set_params(context, params) != 1) {
+      throw std::runtime_error("OpenSSL has no HMAC with SHA-256");
+    }
   }
   ~HmacContext() {
     EVP_MAC_CTX_free(context);
@@ -106,6 +111,15 @@ std::array<uint8_t, 16> Md5(ByteSpan data) {
   Md5Stream stream;
   stream.Update(data);
   return stream.Finish();
+}
+
+bool Md5Stream::Available() {
+  static const bool available = [] {
+    EVP_MD* const md = EVP_MD_fetch(nullptr, "MD5", nullptr);
+    EVP_MD_free(md);
+    return md != nullptr;
+  }();
+  return available;
 }
 
 Md5Stream::Md5Stream() : context_(EVP_MD_CTX_new()) {

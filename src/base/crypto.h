@@ -24,6 +24,8 @@ std::array<uint8_t, 20> Sha1(ByteSpan data);
 /// MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
 class Md5Stream {
  public:
+  /// Hosts in FIPS mode have none.
+  static bool Available();
   Md5Stream();
   ~Md5Stream();
   Md5Stream(const Md5Stream&) = delete;

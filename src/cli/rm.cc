@@ -119,9 +119,13 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
   const bool one_file = parsed.scheme == ParsedUri::Scheme::kFile && !IsFolder(parsed) && !parsed.path.ends_with('/');
   if (flags.recursive && !one_file) return RemoveBelow(stores, uri, sink);
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
-  ASSIGN_OR_RETURN(const ObjectInfo object,
-                   one_file ? LookAtFile(location, parsed.path) : FindObject(location, "remove"));
-  return sink.Take(*location.store, object);
+  absl::StatusOr<ObjectInfo> object = one_file ? LookAtFile(location, parsed.path) : FindObject(location, "remove");
+  // Who may remove need not be allowed to read.
+  if (absl::IsPermissionDenied(object.status()) || absl::IsInvalidArgument(object.status())) {
+    object = ObjectInfo{.key = location.prefix};
+  }
+  RETURN_IF_ERROR(object.status());
+  return sink.Take(*location.store, *object);
 }
 
 absl::Status PrintReport(const RmFlags& flags, const Sink& sink, const Remover::Report& report, uint64_t failed,

@@ -1,7 +1,10 @@
 #include "dataset/dataset.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
+#include "base/log.h"
 #include "dataset/index_places.h"
 #include "dataset/sample_objects.h"
 
@@ -20,6 +23,9 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Location& data,
     if (status.ok()) return placed;
     if (absl::IsCancelled(status)) return status;
     // A cache folder that cannot be read has nothing for us; an index beside the data that cannot is worth a word.
+    if (placed.ok() && absl::IsNotFound(status)) {
+      Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built anew", ToStd(status.message())));
+    }
     const bool missing = absl::IsNotFound(status) || (cached && absl::IsPermissionDenied(placed.status()));
     if (absl::IsNotFound(first) && !missing) first = status;
   }

@@ -10,7 +10,7 @@ namespace millrace {
 
 namespace {
 
-constexpr size_t kObjectsAhead = 16'000;  // 16 pages: so that most data sets have a total for their progress
+constexpr size_t kObjectsAhead = 16'000;  // so that most data sets have a total for their progress
 constexpr uint64_t kMaxCheckedObjects = 10'000;
 
 bool IsHidden(std::string_view key) {
@@ -83,7 +83,6 @@ absl::Status SampleObjects::ListAhead() {
 }
 
 absl::StatusOr<std::optional<IndexedObject>> SampleObjects::Next() {
-  // Far ahead at the start, later a page whenever one is used up.
   if (ahead_.size() + 1000 <= kObjectsAhead) RETURN_IF_ERROR(ListAhead());
   if (ahead_.empty()) return std::nullopt;
   IndexedObject object = std::move(ahead_.front());

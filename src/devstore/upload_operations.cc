@@ -82,6 +82,8 @@ absl::StatusOr<std::vector<const UploadPart*>> ChosenParts(const Upload& upload,
     last_number = part.number;
     const auto found = upload.parts.find(part.number);
     if (found == upload.parts.end() || found->second.etag != part.etag) return InvalidPart(part.number);
+    const std::optional<Checksum>& checksum = found->second.checksum;
+    if (!part.crc32c.empty() && (!checksum || checksum->value != part.crc32c)) return InvalidPart(part.number);
     chosen.push_back(&found->second);
   }
   for (size_t i = 0; i + 1 < chosen.size(); ++i) {

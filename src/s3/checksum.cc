@@ -49,7 +49,7 @@ std::optional<ObjectChecksum> WholeObjectChecksum(const HttpHeaders& headers) {
     if (absl::Base64Unescape(ToAbsl(*value), &digest) && digest.size() == header.bytes)
       return ObjectChecksum{header.kind, std::move(digest)};
   }
-  if (!EtagMayBeMd5(headers)) return std::nullopt;
+  if (!EtagMayBeMd5(headers) || !Md5Stream::Available()) return std::nullopt;
   std::optional<std::string> md5 = HexDecode(StripETagQuotes(headers.Find("etag").value_or("")));
   if (!md5 || md5->size() != 16) return std::nullopt;
   return ObjectChecksum{Kind::kMd5, *std::move(md5)};

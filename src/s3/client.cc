@@ -161,8 +161,8 @@ void S3Client::UploadPart(std::string bucket, std::string key, std::string uploa
 void S3Client::CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
                                  std::vector<std::string> part_etags, PutCallback done, CompleteOptions options) {
   impl_->Start(std::make_unique<CompleteMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                                           std::move(upload_id), std::move(part_etags), options,
-                                                           std::move(done)));
+                                                           std::move(upload_id), std::move(part_etags),
+                                                           std::move(options), std::move(done)));
 }
 
 void S3Client::AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done) {

@@ -240,12 +240,21 @@ TEST_F(ExchangeTest, HeadOfWhatIsNotThere) {
   EXPECT_EQ(Head(InTurn({Error(404)})).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(ExchangeTest, HeadDoesWithoutTheChecksumOfWhatMayNotBeDecrypted) {
+  const auto info = Head([this](const HttpRequest& request) {
+    return request.head.headers.Has("x-amz-checksum-mode") ? Error(403) : kFound;
+  });
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->size, 42u);
+  EXPECT_EQ(requests_.size(), 2u);
+}
+
 TEST_F(ExchangeTest, HeadAsksByGetWhyItWasRefused) {
   const auto result = Head([](const HttpRequest& request) {
     return request.head.method == "HEAD" ? Error(403) : Error(403, "InvalidAccessKeyId");
   });
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnauthenticated);
-  EXPECT_EQ(requests_.size(), 2u);
+  EXPECT_EQ(requests_.size(), 3u);  // the second HEAD does not ask for the checksum
   // Where GET is allowed and HEAD is not, its answer will do.
   const auto info = Head([](const HttpRequest& request) {
     if (request.head.method == "HEAD") return Error(403);

@@ -98,7 +98,7 @@ HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
   objection_ = CheckHead(head, &skip);
   if (!objection_.what.empty()) return Refuse(objection_.what);
   // Answers to ranges, of what a cut left missing, do not tell it.
-  if (wants_checksum() && !stored_checksum_) stored_checksum_ = WholeObjectChecksum(head.headers);
+  if (wants_checksum() && !stored_checksum_ && head.status == 200) stored_checksum_ = WholeObjectChecksum(head.headers);
   const bool by_etag = stored_checksum_ && stored_checksum_->kind == ObjectChecksum::Kind::kMd5;
   if (by_etag && context().etags_opaque()) stored_checksum_.reset();
   if (asks_nothing()) return HttpBodySink::Text(0);
@@ -144,7 +144,8 @@ GetExchange::Objection GetExchange::CheckHead(const HttpResponseHead& head, uint
     return CheckVersion(head);
   }
   // Some stores and proxies ignore Range. Without a length and a version such an answer might be anything.
-  if (head.status != 200 || !head.content_length || !head.headers.Has("etag")) {
+  const bool asked_for_all = options_.whole && wanted == options_.range;
+  if (head.status != 200 || !head.content_length || (!asked_for_all && !head.headers.Has("etag"))) {
     return {.what = fmt::format("the answer to a range is neither the range nor the object (HTTP {})", head.status)};
   }
   if (*head.content_length < wanted.end()) return too_short(*head.content_length);
@@ -214,7 +215,13 @@ S3Step GetExchange::VerifyWhole(absl::Time now) {
     context().SetEtagsOpaque();
     return Succeed();
   }
+  // Not counted as a failure of the store: most likely its ETags are no MD5s.
+  const bool first_doubt = stored_checksum_->kind == ObjectChecksum::Kind::kMd5 && last_digest_.empty();
   last_digest_ = std::move(digest);
+  if (first_doubt) {
+    missing_.assign(1, options_.range);
+    return Again();
+  }
   const std::string what =
       fmt::format("the object does not match the {} that the store keeps for it, {} fetches in a row",
                   ChecksumKindName(stored_checksum_->kind), refetches_ + 1);

@@ -144,6 +144,23 @@ TEST_F(GetTest, AnETagThatOnlyLooksLikeAnMd5CostsOneMoreRead) {
   EXPECT_EQ(requests_.size(), 1u) << "once and for all";
 }
 
+TEST_F(GetTest, ThatAnETagIsNoMd5IsLearntWithoutRetries) {
+  S3Config config = TestS3Config();
+  config.max_attempts = 1;
+  UseConfig(config);
+  etag_ = "0123456789abcdef0123456789abcdef";
+  const auto result = Run({0, object_.size()}, nullptr, Whole());
+  EXPECT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(waits_.empty());
+}
+
+TEST_F(GetTest, AWholeObjectNeedsNoETag) {
+  const auto result = Run(
+      {0, object_.size()}, [](int, ScriptedAnswer& answer) { answer.headers = {}; }, Whole());
+  EXPECT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(buffer_, object_);
+}
+
 TEST_F(GetTest, APartOfAnObjectIsNotHeldAgainstTheChecksumOfTheWhole) {
   stored_crc32c_ = Crc32cHeader(Crc32c(AsBytes(object_)));
   ASSERT_TRUE(Run({0, 1000}, nullptr, Whole()).ok()) << "it has grown since the caller looked";

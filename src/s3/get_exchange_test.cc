@@ -26,9 +26,9 @@ TEST_F(GetTest, ReadsARange) {
   EXPECT_EQ(requests_[0].head.headers.Find("range"), "bytes=1000-5999");
   EXPECT_FALSE(requests_[0].head.headers.Has("if-match"));
   EXPECT_TRUE(requests_[0].head.headers.Has("authorization"));
-  EXPECT_EQ(context_.counters.get, 1u);
-  EXPECT_EQ(context_.counters.retries, 0u);
-  EXPECT_EQ(context_.counters.bytes_read, 5000u);
+  EXPECT_EQ(context_->counters.get, 1u);
+  EXPECT_EQ(context_->counters.retries, 0u);
+  EXPECT_EQ(context_->counters.bytes_read, 5000u);
 }
 
 TEST_F(GetTest, AnEmptyRangeNeedsOnlyTheObject) {
@@ -51,7 +51,7 @@ TEST_F(GetTest, ArgumentsAreChecked) {
   const auto run = [&](uint64_t buffer_size, GetOptions options, std::string key = "key",
                        std::string bucket = "bucket") {
     std::string buffer(buffer_size, '\0');
-    GetExchange exchange(context_, bucket, key, {reinterpret_cast<std::byte*>(buffer.data()), buffer.size()},
+    GetExchange exchange(*context_, bucket, key, {reinterpret_cast<std::byte*>(buffer.data()), buffer.size()},
                          std::move(options), [&](absl::StatusOr<GetResult> got) { status = got.status(); });
     ExchangeDriver driver([](const HttpRequest&) -> ScriptedAnswer {
       ADD_FAILURE() << "nothing must be sent";
@@ -127,7 +127,7 @@ const std::vector<Breakage>& Breakages() {
 
 TEST_F(GetTest, EveryFailureIsSurvivedAtEveryAttempt) {
   for (const Breakage& breakage : Breakages()) {
-    for (int broken = 1; broken < context_.config.max_attempts; ++broken) {
+    for (int broken = 1; broken < context_->config.max_attempts; ++broken) {
       const auto result = Run({100, 200'000}, [&](int attempt, ScriptedAnswer& answer) {
         if (attempt <= broken) breakage.apply(answer);
       });
@@ -146,7 +146,7 @@ TEST_F(GetTest, EveryFailureIsSurvivedAtEveryAttempt) {
 TEST_F(GetTest, AFailureThatStaysEndsAfterAllAttempts) {
   for (const Breakage& breakage : Breakages()) {
     const auto result = Run({100, 300}, [&](int, ScriptedAnswer& answer) { breakage.apply(answer); });
-    if (breakage.cuts_body && requests_.size() > static_cast<size_t>(context_.config.max_attempts))
+    if (breakage.cuts_body && requests_.size() > static_cast<size_t>(context_->config.max_attempts))
       FAIL() << breakage.name;
     if (result.ok()) {
       // Bodies that lose only their end are complete after some resumptions.
@@ -172,7 +172,7 @@ TEST_F(GetTest, ALongBodyMayBeCutMoreOftenThanThereAreAttempts) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(buffer_, object_);
   EXPECT_EQ(requests_.size(), 30u);
-  EXPECT_EQ(context_.counters.bytes_read, object_.size());
+  EXPECT_EQ(context_->counters.bytes_read, object_.size());
 }
 
 TEST_F(GetTest, ACutIsResumedAtTheFirstMissingByte) {
@@ -184,7 +184,7 @@ TEST_F(GetTest, ACutIsResumedAtTheFirstMissingByte) {
   ASSERT_TRUE(result.ok());
   EXPECT_THAT(Ranges(), ElementsAre(ByteRange{100, 1000}, ByteRange{400, 700}, ByteRange{700, 400}));
   EXPECT_EQ(buffer_, object_.substr(100, 1000));
-  EXPECT_EQ(context_.counters.bytes_read, 1000u);
+  EXPECT_EQ(context_->counters.bytes_read, 1000u);
 }
 
 TEST_F(GetTest, AStaleConnectionIsReplacedAtOnce) {

@@ -16,7 +16,7 @@ constexpr double kLeastSeen = 100;
 // thousandth below three times the median, at the cost of a request more for each seven.
 constexpr double kHedgeQuantile = 0.86;
 constexpr double kLateMedians = 3;
-constexpr double kFewLate = 0.003;  // share of first bytes later than that
+constexpr double kFewLate = 0.005;  // share of first bytes later than that
 constexpr absl::Duration kLeastDelay = absl::Milliseconds(5);
 constexpr double kExtraBytes = 0.03;
 constexpr int kUpdateEvery = 32;

@@ -63,8 +63,9 @@ struct PutOptions {
 };
 
 struct CompleteOptions {
-  bool only_if_absent = false;     // AlreadyExists when there is an object of that key
-  std::optional<uint32_t> crc32c;  // of the whole object, for the store to check
+  bool only_if_absent = false;         // AlreadyExists when there is an object of that key
+  std::optional<uint32_t> crc32c;      // of the whole object, for the store to check
+  std::vector<uint32_t> part_crc32cs;  // of the parts: of all or none
 };
 
 struct ListOptions {

@@ -44,9 +44,13 @@ std::string HexSha256(ByteSpan data) {
   return HexEncode(Sha256(data));
 }
 
-std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags) {
+// Some stores (MinIO) want the checksums of parts that have some.
+std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags, const std::vector<uint32_t>& crc32cs) {
   std::vector<CompletedPart> parts;
-  for (const std::string& etag : etags) parts.push_back({static_cast<int>(parts.size()) + 1, etag});
+  for (const std::string& etag : etags) {
+    const size_t index = parts.size();
+    parts.push_back({static_cast<int>(index) + 1, etag, index < crc32cs.size() ? Crc32cHeader(crc32cs[index]) : ""});
+  }
   return parts;
 }
 
@@ -55,7 +59,9 @@ std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags) {
 // ---- HEAD
 
 HeadExchange::HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done)
-    : S3Exchange(context, "HEAD", std::move(bucket), key), done_(std::move(done)) {
+    : S3Exchange(context, "HEAD", std::move(bucket), key),
+      done_(std::move(done)),
+      asks_checksum_(context.config.validate_downloads) {
   info_.key = std::move(key);
 }
 
@@ -64,7 +70,7 @@ S3Exchange::Draft HeadExchange::MakeDraft() {
   draft.method = by_get_ ? "GET" : "HEAD";
   draft.counter = by_get_ ? &context().counters.get : &context().counters.head;
   if (by_get_) draft.headers.Add("Range", "bytes=0-0");
-  if (context().config.validate_downloads) draft.headers.Add("x-amz-checksum-mode", "ENABLED");
+  if (asks_checksum_) draft.headers.Add("x-amz-checksum-mode", "ENABLED");
   return draft;
 }
 
@@ -75,7 +81,7 @@ HttpBodySink HeadExchange::OnSuccessHead(const HttpResponseHead& head) {
   info_.size = *size;
   info_.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
   info_.modified_ms = LastModified(head);
-  if (context().config.validate_downloads) info_.checksum = WholeObjectChecksum(head.headers);
+  if (asks_checksum_) info_.checksum = WholeObjectChecksum(head.headers);
   return HttpBodySink::Into({});  // the body does not matter
 }
 
@@ -84,6 +90,8 @@ S3Step HeadExchange::OnSuccess(HttpResult, absl::Time) {
 }
 
 std::optional<S3Step> HeadExchange::OnFailure(const Failure& failure, absl::Time) {
+  // Of an encrypted object the checksum is told only to those who may decrypt it.
+  if (failure.http_status == 403 && std::exchange(asks_checksum_, false)) return Again();
   if (by_get_ || !failure.body.code.empty()) return std::nullopt;
   const bool unclear = failure.http_status == 400 || failure.http_status == 403;
   if (!unclear || head()->headers.Has("x-amz-bucket-region")) return std::nullopt;
@@ -291,8 +299,9 @@ CompleteMultipartExchange::CompleteMultipartExchange(S3Context& context, std::st
     : WriteExchange(context, "CompleteMultipartUpload", std::move(bucket), std::move(key)),
       upload_id_(std::move(upload_id)),
       part_etags_(std::move(part_etags)),
-      options_(options),
-      body_(WriteCompleteMultipartXml(Numbered(part_etags_))),
+      options_(std::move(options)),
+      body_(WriteCompleteMultipartXml(
+          Numbered(part_etags_, context.config.checksum_uploads ? options_.part_crc32cs : std::vector<uint32_t>()))),
       payload_hash_(HexSha256(AsBytes(body_))),
       done_(std::move(done)) {}
 
@@ -328,6 +337,14 @@ S3Step CompleteMultipartExchange::OnWritten(HttpResult result, absl::Time now) {
 
 std::optional<S3Step> CompleteMultipartExchange::OnWriteFailure(const Failure& failure) {
   if (failure.http_status == 412 && options_.only_if_absent) return Exists(MultipartETag(part_etags_), failure);
+  const bool by_checksum = failure.body.code == "InvalidPart" || failure.body.code == "InvalidRequest";
+  if (by_checksum && options_.crc32c && context().config.checksum_uploads) {
+    Failure explained = failure;
+    explained.verdict = {absl::StatusCode::kInvalidArgument, S3Action::kFail,
+                         "for a store that knows no checksums of whole objects set "
+                         "AWS_REQUEST_CHECKSUM_CALCULATION=when_required"};
+    return FailWith(explained);
+  }
   if (failure.body.code != "NoSuchUpload" || !ambiguous()) return std::nullopt;
   std::string expected = MultipartETag(part_etags_);
   if (expected.empty()) return std::nullopt;

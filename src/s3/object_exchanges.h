@@ -21,6 +21,7 @@ class HeadExchange final : public S3Exchange {
   void Deliver(absl::Status status) override;
 
   HeadCallback done_;
+  bool asks_checksum_;
   bool by_get_ = false;  // an answer to HEAD has no body that says why it failed: asked again by GET of a byte
   ObjectInfo info_;
 };

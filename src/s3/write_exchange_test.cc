@@ -36,8 +36,10 @@ TEST_F(ExchangeTest, WhatIsWrittenHasAChecksumForTheStoreToKeep) {
                                 .headers = {},
                                 .body = "<CompleteMultipartUploadResult><ETag>e</ETag>"
                                         "</CompleteMultipartUploadResult>"}}),
-                       {"a"}, {.crc32c = Crc32c(AsBytes(body_))})
+                       {"a"}, {.crc32c = Crc32c(AsBytes(body_)), .part_crc32cs = {Crc32c(AsBytes(body_))}})
                   .ok());
+  EXPECT_THAT(std::string(AsText(requests_[0].body)), HasSubstr("<ChecksumCRC32C>" + crc + "</ChecksumCRC32C>"))
+      << "MinIO wants it";
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc32c"), crc);
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-type"), "FULL_OBJECT");
 

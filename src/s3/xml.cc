@@ -179,6 +179,7 @@ std::string WriteCompleteMultipartXml(const std::vector<CompletedPart>& parts) {
     writer.Open("Part");
     writer.Element("PartNumber", static_cast<uint64_t>(part.number));
     writer.Element("ETag", fmt::format("\"{}\"", part.etag));
+    if (!part.crc32c.empty()) writer.Element("ChecksumCRC32C", part.crc32c);
     writer.Close();
   }
   return std::move(writer).Finish();
@@ -192,6 +193,7 @@ absl::StatusOr<std::vector<CompletedPart>> ParseCompleteMultipartXml(std::string
     CompletedPart part;
     ASSIGN_OR_RETURN(part.number, Number<int>(node, "PartNumber"));
     part.etag = StripETagQuotes(Text(node, "ETag"));
+    part.crc32c = Text(node, "ChecksumCRC32C");
     if (part.etag.empty()) return absl::InvalidArgumentError(fmt::format("part {} has no <ETag>", part.number));
     parts.push_back(std::move(part));
   }

@@ -62,7 +62,8 @@ absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml
 
 struct CompletedPart {
   int number = 0;
-  std::string etag;  // without quotes
+  std::string etag;    // without quotes
+  std::string crc32c;  // base64; empty: not told
   friend bool operator==(const CompletedPart&, const CompletedPart&) = default;
 };
 

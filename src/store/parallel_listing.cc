@@ -92,11 +92,15 @@ bool ParallelListing::Split() {
 }
 
 // Keys stem + c, for each character c that is likely there, above < c < below: seen somewhere, and of a kind that was
-// seen in this place.
-void ParallelListing::AddPoints(std::string_view stem, int above, int below, std::vector<std::string>* points) const {
+// seen in this place. The stem is the beginning of `key`. Only ASCII, and never within a character: stores take UTF-8
+// only.
+void ParallelListing::AddPoints(std::string_view key, size_t stem_size, int above, int below,
+                                std::vector<std::string>* points) const {
+  if (stem_size < key.size() && (At(key, stem_size) & 0xC0) == 0x80) return;
+  const std::string_view stem = key.substr(0, stem_size);
   const size_t place = stem.size() - prefix_.size();
   const Kinds kinds = place < kinds_.size() ? kinds_[place] : Kinds().set();
-  for (int c = above + 1; c < below; ++c) {
+  for (int c = above + 1; c < std::min(below, 128); ++c) {
     if (seen_[static_cast<size_t>(c)] && kinds[KindOf(c)]) points->push_back(std::string(stem) + static_cast<char>(c));
   }
 }
@@ -113,13 +117,13 @@ std::vector<std::string> ParallelListing::SplitPoints(const Range& range, size_t
   std::vector<std::string> points;
   if (common < low.size()) {
     const int end = high.empty() ? 256 : At(high, common);
-    AddPoints(std::string_view(low).substr(0, common), At(low, common), end, &points);
+    AddPoints(low, common, At(low, common), end, &points);
     for (size_t depth = common + 1; points.empty() && depth < std::min(low.size(), common + kMaxDepth); ++depth) {
-      AddPoints(std::string_view(low).substr(0, depth), At(low, depth), 256, &points);
+      AddPoints(low, depth, At(low, depth), 256, &points);
     }
   }
   if (points.empty() && common + 1 < high.size()) {
-    AddPoints(std::string_view(high).substr(0, common + 1), -1, At(high, common + 1), &points);
+    AddPoints(high, common + 1, -1, At(high, common + 1), &points);
   }
   if (points.size() <= most) return points;
   std::vector<std::string> chosen;

@@ -21,7 +21,8 @@ namespace millrace {
 /// from those that occurred so far. A split into nothing costs one request. Memory is bounded by `max_buffered`: the
 /// further a range is from the front, the sooner it has to wait.
 ///
-/// A store that lists its keys in another order than that of their bytes is never split: what it lists is passed on.
+/// A store that lists its keys in another order than that of their bytes shows it in its first pages, and is not split:
+/// what it lists is passed on. Disorder that shows later, or a store that ignores `start_after`, is an error.
 class ParallelListing {
  public:
   struct Options {
@@ -68,7 +69,7 @@ class ParallelListing {
   std::optional<Request> Ask(Range& range);
   bool Split();
   std::vector<std::string> SplitPoints(const Range& range, size_t most) const;
-  void AddPoints(std::string_view stem, int above, int below, std::vector<std::string>* points) const;
+  void AddPoints(std::string_view key, size_t stem_size, int above, int below, std::vector<std::string>* points) const;
   absl::Status CheckOrder(const Range& range, const std::vector<ObjectInfo>& objects);
   void CutAt(const std::string& last, ListPage* page) const;
   void Learn(const std::vector<ObjectInfo>& objects);

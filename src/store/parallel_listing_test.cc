@@ -18,6 +18,7 @@ struct Outcome {
   Keys keys;
   double seconds = 0;  // at 50 ms a page, requests side by side
   int requests = 0;
+  Keys asked;  // start_after of the requests
   uint64_t most_buffered = 0;
 };
 
@@ -47,6 +48,7 @@ Outcome List(const Keys& keys, const std::string& prefix = "", ParallelListing::
   while (!listing.Done()) {
     while (const auto request = listing.Next()) {
       EXPECT_LE(listing.requests_under_way(), options.max_requests);
+      outcome.asked.push_back(request->start_after);
       answers.push({outcome.seconds + 0.05 * (1 + 0.2 * Rng(outcome.requests++).Unit()), *request});
     }
     if (answers.empty()) {
@@ -139,6 +141,35 @@ TEST(ParallelListing, EveryKeyOnceWhateverTheirShape) {
                                            .page = 1 + rng.Below(7)};
     ASSERT_TRUE(List(keys, seed % 3 == 0 ? "p/" : "", options).keys == keys) << seed;
   }
+}
+
+// "größe/", "中文/": a store refuses what is cut within a character, or takes it for something else.
+bool IsUtf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if ((lead & 0xC0) == 0x80 || i + length > text.size()) return false;
+    for (size_t k = 1; k < length; ++k) {
+      if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+TEST(ParallelListing, AsksOnlyForWholeCharacters) {
+  Keys keys;
+  for (int i = 0; i < 50'000; ++i) {
+    keys.push_back(fmt::format("{}/{}{:06}",
+                               i % 3 == 0   ? "größe"
+                               : i % 3 == 1 ? "中文"
+                                            : "plain",
+                               i % 2 ? "é" : "ü", i));
+  }
+  keys = Sorted(std::move(keys));
+  const Outcome outcome = List(keys);
+  EXPECT_TRUE(outcome.keys == keys);
+  for (const std::string& asked : outcome.asked) EXPECT_TRUE(IsUtf8(asked)) << asked;
 }
 
 ListPage PageOf(Keys keys, std::string continuation) {

@@ -98,9 +98,11 @@ absl::Status S3Writer::Append(ByteSpan bytes) {
       RETURN_IF_ERROR(WaitForParts(PartsInFlight(size)));
       part_ = TakeBuffer(size);
       filled_ = 0;
+      part_crc32c_ = 0;
     }
     const size_t take = std::min(bytes.size(), part_.size() - filled_);
     crc32c_ = Crc32c(bytes.first(take), crc32c_);
+    part_crc32c_ = Crc32c(bytes.first(take), part_crc32c_);
     std::memcpy(part_.data() + filled_, bytes.data(), take);
     filled_ += take;
     written_ += take;
@@ -136,6 +138,7 @@ absl::Status S3Writer::StartPart() {
     std::lock_guard lock(mutex_);
     index = etags_.size();
     etags_.emplace_back();
+    crc32cs_.push_back(part_crc32c_);
     ++in_flight_;
   }
   const ByteSpan body = part_.span().first(filled_);
@@ -181,7 +184,7 @@ absl::StatusOr<ObjectInfo> S3Writer::Complete() {
   if (options_.only_if_absent) RETURN_IF_ERROR(CheckAbsent());
   Completion<absl::StatusOr<ObjectInfo>> completed;
   client_.CompleteMultipart(bucket_, key_, upload_id_, etags_, completed.Callback(),
-                            {.only_if_absent = options_.only_if_absent, .crc32c = crc32c_});
+                            {.only_if_absent = options_.only_if_absent, .crc32c = crc32c_, .part_crc32cs = crc32cs_});
   absl::StatusOr<ObjectInfo> info = completed.Wait();
   if (info.ok()) upload_id_.clear();
   return info;

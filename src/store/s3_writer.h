@@ -53,8 +53,10 @@ class S3Writer final : public ObjectWriter {
   Buffer part_;  // being filled
   size_t filled_ = 0;
   uint64_t written_ = 0;
-  uint32_t crc32c_ = 0;    // of what is written
-  std::string upload_id_;  // empty: no upload to be completed or aborted
+  uint32_t crc32c_ = 0;  // of what is written
+  uint32_t part_crc32c_ = 0;
+  std::vector<uint32_t> crc32cs_;  // of the parts begun
+  std::string upload_id_;          // empty: no upload to be completed or aborted
 
   std::stop_source stop_;  // of the parts
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "s3/get_exchange.h"
@@ -67,7 +68,7 @@ class GetTest : public testing::Test {
     options.range = range;
     std::optional<absl::StatusOr<GetResult>> result;
     int calls = 0;
-    GetExchange exchange(context_, "bucket", "dir/key", {reinterpret_cast<std::byte*>(buffer_.data()), buffer_.size()},
+    GetExchange exchange(*context_, "bucket", "dir/key", {reinterpret_cast<std::byte*>(buffer_.data()), buffer_.size()},
                          std::move(options), [&](absl::StatusOr<GetResult> got) {
                            result = std::move(got);
                            ++calls;
@@ -85,13 +86,15 @@ class GetTest : public testing::Test {
     return *std::move(result);
   }
 
+  void UseConfig(S3Config config) { context_.emplace(std::move(config), 7); }
+
   std::vector<ByteRange> Ranges() const {
     std::vector<ByteRange> ranges;
     for (const HttpRequest& request : requests_) ranges.push_back(RangeOf(request));
     return ranges;
   }
 
-  S3Context context_{TestS3Config(), 7};
+  std::optional<S3Context> context_{std::in_place, TestS3Config(), 7};
   std::string object_ = Pattern(300'000);
   std::string etag_ = "etag-1";
   std::string stored_crc32c_;  // as the header has it; sent with the whole object, as S3 does
