@@ -224,7 +224,8 @@ def ceiling(folder: Path) -> dict[str, float] | None:
     if program is None:
         say("  the decode ceiling is left out: decode_bench is not built")
         return None
-    images = min((path for path in (folder / "files/raw").iterdir() if path.is_dir()), key=lambda path: path.name)
+    folders = (path for path in (folder / "files/raw").iterdir() if path.is_dir() and not path.name.startswith("."))
+    images = min(folders, key=lambda path: path.name)
     done = subprocess.run([program, "--files", images, "--json"], stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
