@@ -32,14 +32,17 @@ TEST_F(ExchangeTest, WhatIsWrittenHasAChecksumForTheStoreToKeep) {
   const std::string crc = Crc32cHeader(Crc32c(AsBytes(body_)));
   ASSERT_TRUE(Put(InTurn({kStored})).ok());
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc32c"), crc);
-  ASSERT_TRUE(Complete(InTurn({{.status = 200,
-                                .headers = {},
-                                .body = "<CompleteMultipartUploadResult><ETag>e</ETag>"
-                                        "</CompleteMultipartUploadResult>"}}),
-                       {"a"}, {.crc32c = Crc32c(AsBytes(body_)), .part_crc32cs = {Crc32c(AsBytes(body_))}})
-                  .ok());
-  EXPECT_THAT(std::string(AsText(requests_[0].body)), HasSubstr("<ChecksumCRC32C>" + crc + "</ChecksumCRC32C>"))
-      << "MinIO wants it";
+  std::string sent;  // the body goes with the exchange
+  const auto completed = Complete(
+      [&sent](const HttpRequest& request) {
+        sent = AsText(request.body);
+        return ScriptedAnswer{.status = 200,
+                              .headers = {},
+                              .body = "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"};
+      },
+      {"a"}, {.crc32c = Crc32c(AsBytes(body_)), .part_crc32cs = {Crc32c(AsBytes(body_))}});
+  ASSERT_TRUE(completed.ok()) << completed.status();
+  EXPECT_THAT(sent, HasSubstr("<ChecksumCRC32C>" + crc + "</ChecksumCRC32C>")) << "MinIO wants it";
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc32c"), crc);
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-type"), "FULL_OBJECT");
 
