@@ -160,6 +160,8 @@ std::string ToJson(const FeedResult& result, const RequestCounters& counters) {
         {"PUT", counters.put.load()},
         {"LIST", counters.list.load()},
         {"DELETE", counters.del.load()}}},
+      {"retries", counters.retries.load()},
+      {"hedges", counters.hedges.load()},
       {"bytes_read", counters.bytes_read.load()},
       {"batches", result.batches},
       {"quarantined", result.report.quarantined},
