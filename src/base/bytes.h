@@ -18,6 +18,9 @@ using MutableByteSpan = std::span<std::byte>;
 inline ByteSpan AsBytes(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
+inline MutableByteSpan AsWritableBytes(std::string& text) {
+  return {reinterpret_cast<std::byte*>(text.data()), text.size()};
+}
 inline std::string_view AsText(ByteSpan bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

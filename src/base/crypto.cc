@@ -43,10 +43,6 @@ constexpr Crc64Tables MakeCrc64NvmeTables() {
 }
 constexpr Crc64Tables kCrc64NvmeTables = MakeCrc64NvmeTables();
 
-}  // namespace
-
-namespace {
-
 // OpenSSL 3 looks algorithms up by name, under locks, for each hash by its one-call functions: several times the cost
 // of hashing a request. So each thread keeps its contexts.
 struct Sha256Context {

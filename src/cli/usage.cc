@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <numeric>
+#include <utility>
 
 namespace millrace::cli {
 

@@ -193,7 +193,7 @@ TEST_P(StorageTest, ContentsCanBeConcatenatedAndSliced) {
   for (const ByteRange range : {ByteRange{0, whole.size()}, ByteRange{2'999'999, 3}, ByteRange{1'048'576, 1'048'576},
                                 ByteRange{whole.size() - 1, 1}, ByteRange{5, 0}}) {
     std::string text(range.length, '\0');
-    ASSERT_TRUE((*joined)->Read(range.offset, {reinterpret_cast<std::byte*>(text.data()), text.size()}).ok());
+    ASSERT_TRUE((*joined)->Read(range.offset, AsWritableBytes(text)).ok());
     EXPECT_TRUE(text == whole.substr(range.offset, range.length));
     std::vector<ReplyStep> steps;
     (*joined)->AppendSteps(range, &steps);

@@ -247,7 +247,7 @@ TEST_F(HttpClientTest, CancelAtEveryPhase) {
     HttpClient& client = Client();
     Caller caller;
     std::string buffer(20, '\0');
-    caller.sink = [&] { return HttpBodySink::Into({reinterpret_cast<std::byte*>(buffer.data()), buffer.size()}); };
+    caller.sink = [&] { return HttpBodySink::Into(AsWritableBytes(buffer)); };
     caller.on_phase = [&](HttpPhase reached) {
       if (reached == phase) loops_.at(0).Post([&] { caller.call->Cancel(); });
     };

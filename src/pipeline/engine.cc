@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "base/rng.h"
 #include "base/size.h"
-#include "store/blocking.h"
 
 namespace millrace {
 
@@ -15,9 +13,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr uint64_t kAugmentDomain = 0x6175676d656e7431;  // "augment1"
-constexpr uint64_t kReplaceDomain = 0x7265706c61636531;  // "replace1"
-constexpr int kMaxReplacements = 8;
 constexpr size_t kMaxQuarantineEntries = 1000;
 // Rows and steps beyond this many are not asked for, however small they are: their bookkeeping must stay small beside
 // the budget.
@@ -51,13 +46,6 @@ struct Loader::Engine::Step {
   std::vector<std::pair<const Row*, QuarantinedSample>> quarantine;
 
   bool ready() const { return walked && slot != nullptr && done == rows.size(); }
-};
-
-struct Loader::Engine::Worker {
-  ImageDecoder decoder;
-  SampleHasher hasher;
-  IndexedSample sample;
-  Buffer pixels;  // for the digest of decoded pixels
 };
 
 Loader::Engine::Engine(Runtime& runtime, const Dataset& dataset, LoaderPlan plan, Reservation fetch_memory,
@@ -241,144 +229,43 @@ void Loader::Engine::Advance() {
 
 // ---- Decoding
 
-std::unique_ptr<Loader::Engine::Worker> Loader::Engine::BorrowWorker() {
+std::unique_ptr<SampleDecoder> Loader::Engine::BorrowDecoder() {
   std::lock_guard lock(mutex_);
-  if (idle_workers_.empty()) return std::make_unique<Worker>();
-  std::unique_ptr<Worker> worker = std::move(idle_workers_.back());
-  idle_workers_.pop_back();
-  return worker;
+  if (idle_decoders_.empty()) return std::make_unique<SampleDecoder>(dataset_, plan_, stop_.get_token());
+  std::unique_ptr<SampleDecoder> decoder = std::move(idle_decoders_.back());
+  idle_decoders_.pop_back();
+  return decoder;
 }
 
 void Loader::Engine::RunRow(Step* step, Row* row) {
-  std::unique_ptr<Worker> worker = BorrowWorker();
-  absl::Status status = stop_.stop_requested() ? absl::CancelledError() : DecodeRow(*worker, *step, *row);
+  std::unique_ptr<SampleDecoder> decoder = BorrowDecoder();
+  const auto index = static_cast<size_t>(row - step->rows.data());
+  const BatchRow to{.epoch = step->epoch,
+                    .position = row->position,
+                    .sample = row->sample,
+                    .counts = row->counts,
+                    .slot = step->slot->data(),
+                    .row = index,
+                    .key = &step->keys[index],
+                    .text = plan_.text_labels ? &step->texts[index] : nullptr};
+  absl::StatusOr<DecodedRow> decoded = absl::CancelledError();
+  if (!stop_.stop_requested()) {
+    Piece& piece = *row->piece;
+    decoded = decoder->Decode(to, piece.status.ok() ? absl::StatusOr<ByteSpan>(piece.span()) : piece.status);
+  }
   std::lock_guard lock(mutex_);
-  idle_workers_.push_back(std::move(worker));
-  row->status = std::move(status);
+  idle_decoders_.push_back(std::move(decoder));
+  row->status = decoded.status();
+  if (decoded.ok()) {
+    step->digest += decoded->digest;
+    if (decoded->quarantined) step->quarantine.emplace_back(row, *std::move(decoded->quarantined));
+  }
   row->piece = nullptr;  // its memory is free for what comes next
   row->done = true;
   ++step->done;
   --rows_ahead_;
   --tasks_;
   Advance();
-}
-
-// "s3://bucket/shard.tar, sample 'n01440764/18'"
-std::string Loader::Engine::NameOf(uint64_t sample) const {
-  IndexedSample entry;
-  IndexedObject object;
-  const Index& index = dataset_.index();
-  if (!index.Lookup(sample, &entry).ok() || !index.LookupObject(entry.object, &object).ok()) return dataset_.uri();
-  return fmt::format("{}, sample '{}'", dataset_.store().Uri(dataset_.StoreKey(object.key)), entry.key);
-}
-
-// DataLoss says that the sample is damaged, whether in its bytes, which the store compares with the index's checksum,
-// or in what they mean. All else is no fault of the sample.
-absl::Status Loader::Engine::DecodeRow(Worker& worker, Step& step, Row& row) {
-  absl::Status status = row.piece->status;
-  if (absl::IsDataLoss(status)) status = Annotate(status, NameOf(row.sample));
-  if (status.ok()) status = DecodeSample(worker, step, row, row.sample, row.piece->span());
-  if (!absl::IsDataLoss(status)) return status;
-  if (plan_.options.bad_samples == BadSamples::kReplace) return Replace(worker, step, row, status);
-  return absl::DataLossError(
-      fmt::format("{}; to go on without damaged samples, have them replaced (feed: --bad-samples replace, Python: "
-                  "bad_samples=\"replace\")",
-                  ToStd(status.message())));
-}
-
-absl::Status Loader::Engine::DecodeSample(Worker& worker, Step& step, Row& row, uint64_t sample, ByteSpan span) {
-  const SlotLayout& layout = plan_.layout;
-  const ImageSpec& image = plan_.options.image;
-  IndexedSample& entry = worker.sample;
-  RETURN_IF_ERROR(dataset_.index().Lookup(sample, &entry));
-  const size_t index = static_cast<size_t>(&row - step.rows.data());
-  std::byte* slot = step.slot->data();
-  const auto in_context = [&](const absl::Status& status, std::string_view field) {
-    const absl::Status named = Annotate(status, fmt::format("{}, field '{}'", NameOf(sample), field));
-    return absl::IsInvalidArgument(named) ? absl::DataLossError(named.message()) : named;
-  };
-  const auto field_named = [&](std::string_view name) {
-    return std::find_if(entry.fields.begin(), entry.fields.end(), [&](const auto& f) { return f.name == name; });
-  };
-
-  const auto is_image = [&](const IndexedField& field) {
-    return std::find(plan_.image_fields.begin(), plan_.image_fields.end(), field.name) != plan_.image_fields.end();
-  };
-  const auto found = std::find_if(entry.fields.begin(), entry.fields.end(), is_image);
-  if (found == entry.fields.end()) {
-    return in_context(absl::DataLossError("the sample has no image; remove or move its file, then index anew"),
-                      plan_.image_fields.front());
-  }
-  if (std::find_if(found + 1, entry.fields.end(), is_image) != entry.fields.end()) {
-    return in_context(absl::FailedPreconditionError("the sample has several images; name the field to decode"),
-                      found->name);
-  }
-  const MutableByteSpan out{slot + index * layout.image_bytes, layout.image_bytes};
-  const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && row.counts;
-  if (want_pixels && worker.pixels.size() == 0) worker.pixels = Buffer(image.pixels());
-  const uint64_t key = HashKey(kAugmentDomain, {plan_.options.seed, step.epoch, sample});
-  const absl::Status decoded = worker.decoder.Decode(FieldBytes(*found, span), image, key, out,
-                                                     want_pixels ? worker.pixels.span() : MutableByteSpan());
-  if (!decoded.ok()) return in_context(decoded, found->name);
-
-  if (plan_.label) {
-    const auto label_field = field_named(plan_.label->field);
-    if (label_field == entry.fields.end()) {
-      return in_context(absl::DataLossError("the sample has no such field"), plan_.label->field);
-    }
-    absl::StatusOr<LabelValue> value = ParseLabel(FieldBytes(*label_field, span), plan_.label->spec);
-    if (!value.ok()) return in_context(value.status(), plan_.label->field);
-    if (plan_.text_labels) {
-      step.texts[index] = std::get<std::string>(*std::move(value));
-    } else {
-      StoreLe(slot + layout.labels + index * sizeof(int64_t), std::get<int64_t>(*value));
-    }
-  }
-  if (plan_.options.digest != DigestOf::kNone && row.counts) {
-    const Uint128 digest = want_pixels ? worker.hasher.Hash(step.epoch, row.position, entry, span, found->name,
-                                                            std::as_const(worker.pixels).span())
-                                       : worker.hasher.Hash(step.epoch, row.position, entry, span);
-    std::lock_guard lock(mutex_);
-    step.digest += digest;
-  }
-  StoreLe(slot + layout.samples + index * sizeof(uint64_t), sample);
-  slot[layout.mask + index] = std::byte{1};
-  step.keys[index] = entry.key;
-  return absl::OkStatus();
-}
-
-absl::Status Loader::Engine::Replace(Worker& worker, Step& step, Row& row, const absl::Status& reason) {
-  // Rare, so it may block this CPU thread; results arrive on threads of the store, which never wait for the pool.
-  absl::Status last = reason;
-  for (int attempt = 0; attempt < kMaxReplacements; ++attempt) {
-    const uint64_t key = HashKey(kReplaceDomain, {plan_.options.seed, step.epoch, row.sample, uint64_t(attempt)});
-    const uint64_t sample = Rng(key).Below(plan_.batching.samples);
-    IndexedSample entry;
-    IndexedObject object;
-    RETURN_IF_ERROR(dataset_.index().Lookup(sample, &entry));
-    RETURN_IF_ERROR(dataset_.index().LookupObject(entry.object, &object));
-    Buffer bytes(entry.span.length);
-    GetOptions get;
-    get.range = entry.span;
-    get.if_match = object.etag;
-    get.checksums = {{entry.span, entry.crc32c}};
-    get.stop = stop_.get_token();
-    last = GetBlocking(dataset_.store(), dataset_.StoreKey(object.key), bytes.span(), std::move(get)).status();
-    if (last.ok()) last = DecodeSample(worker, step, row, sample, std::as_const(bytes).span());
-    if (last.ok()) {
-      std::string name = NameOf(row.sample);
-      std::string why(ToStd(reason.message()).substr(name.size() + 2));  // it begins with "NAME: " or "NAME, "
-      const std::string uri = name.substr(0, name.rfind(", sample '"));  // with which a store's message begins
-      if (why.starts_with(uri + ": ")) why.erase(0, uri.size() + 2);
-      QuarantinedSample quarantined{std::move(name), std::move(why), entry.key, step.epoch};
-      std::lock_guard lock(mutex_);
-      if (row.counts) step.quarantine.emplace_back(&row, std::move(quarantined));
-      return absl::OkStatus();
-    }
-    if (!absl::IsDataLoss(last)) return last;
-  }
-  return Annotate(last, fmt::format("{} samples in a row were damaged, replacements included; is {} an image data set?",
-                                    kMaxReplacements + 1, dataset_.uri()));
 }
 
 // ---- The consumer

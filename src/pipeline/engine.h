@@ -10,38 +10,10 @@
 
 #include "pipeline/batch_ring.h"
 #include "pipeline/fetcher.h"
-#include "pipeline/loader.h"
-#include "pipeline/sample_digest.h"
+#include "pipeline/loader_plan.h"
+#include "pipeline/sample_decoder.h"
 
 namespace millrace {
-
-/// Where the parts of a batch lie in its slot of memory. Fixed for a loader.
-struct SlotLayout {
-  uint64_t batch = 0;
-  uint64_t image_bytes = 0;  // of one image
-  uint64_t labels = 0;       // offsets
-  uint64_t mask = 0;
-  uint64_t samples = 0;
-  uint64_t bytes = 0;  // of the slot
-
-  SlotLayout() = default;
-  SlotLayout(uint64_t batch_size, const ImageSpec& image);
-};
-
-/// The options after defaults, checks and sizes were settled, by Settle().
-struct LoaderPlan {
-  LoaderOptions options;
-  OrderPolicy policy;
-  Batching batching;
-  SlotLayout layout;
-  std::vector<std::string> image_fields;  // one of which each sample has
-  std::optional<LabelOptions> label;
-  bool text_labels = false;
-  uint64_t fingerprint = 0;
-  uint64_t fetch_bytes = 0;  // for fetched samples
-  uint64_t slots = 0;
-};
-absl::StatusOr<LoaderPlan> Settle(const Dataset& dataset, LoaderOptions options);
 
 /// The machine behind Loader: a walker that turns the plan into steps and rows, a Fetcher, decode tasks on the CPU
 /// pool, and the queue of steps from which the consumer takes. One mutex guards all of it; decoding and network run
@@ -60,7 +32,6 @@ class Loader::Engine {
  private:
   struct Row;
   struct Step;
-  struct Worker;  // scratch memory of one decode task at a time
 
   // All of these run with mutex_ held.
   void Advance();
@@ -80,11 +51,7 @@ class Loader::Engine {
 
   // Decode tasks, without the lock.
   void RunRow(Step* step, Row* row);
-  absl::Status DecodeRow(Worker& worker, Step& step, Row& row);
-  absl::Status DecodeSample(Worker& worker, Step& step, Row& row, uint64_t sample, ByteSpan span);
-  absl::Status Replace(Worker& worker, Step& step, Row& row, const absl::Status& reason);
-  std::string NameOf(uint64_t sample) const;
-  std::unique_ptr<Worker> BorrowWorker();
+  std::unique_ptr<SampleDecoder> BorrowDecoder();
 
   Runtime& runtime_;
   const Dataset& dataset_;
@@ -102,7 +69,7 @@ class Loader::Engine {
   std::unique_ptr<Fetcher> fetcher_;
   std::deque<std::unique_ptr<Step>> steps_;  // in order of delivery; the walker appends
   uint64_t taken_steps_ = 0;                 // of those before them
-  std::vector<std::unique_ptr<Worker>> idle_workers_;
+  std::vector<std::unique_ptr<SampleDecoder>> idle_decoders_;
 
   // The walker: the next row to fetch is row walk_row_ of steps_.back().
   std::optional<Plan> walk_plan_;

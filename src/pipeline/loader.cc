@@ -9,6 +9,7 @@
 
 #include "base/size.h"
 #include "pipeline/engine.h"
+#include "pipeline/loader_plan.h"
 #include "shard/sample_name.h"
 
 namespace millrace {

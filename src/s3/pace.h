@@ -35,7 +35,6 @@ class Pace {
   /// The answer to a request that went out at `sent`: throttled (503, 429, SlowDown), or any other.
   void OnAnswer(bool throttled, absl::Time sent, absl::Time now);
 
-  double rate() const { return rate_; }  // turns a second
   bool throttled() const { return state_ != State::kRising; }
 
  private:

@@ -81,7 +81,7 @@ absl::StatusOr<std::string> ReadAll(ObjectStore& store, std::string key, uint64_
   }
   std::string bytes(info.size, '\0');
   if (bytes.empty()) return bytes;
-  const MutableByteSpan into(reinterpret_cast<std::byte*>(bytes.data()), bytes.size());
+  const MutableByteSpan into = AsWritableBytes(bytes);
   GetOptions options;
   options.range = {0, info.size};
   options.if_match = info.etag;

@@ -26,13 +26,15 @@ class Keys final : public ObjectStore {
   void Put(std::string, ByteSpan, PutOptions, PutCallback done) override { done(absl::UnknownError("unused")); }
   void Delete(std::string, DoneCallback done) override { done(absl::UnknownError("unused")); }
   void List(ListOptions options, ListCallback done) override {
+    ++under_way_;
     threads_.Submit([this, options = std::move(options), done = std::move(done)]() mutable {
       most_at_once = std::max(most_at_once.load(), ++at_once_);
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       ++pages;
       --at_once_;
-      if (pages == fail_page) return done(absl::UnavailableError("keys://: the store is away"));
-      done(Page(options));
+      pages == fail_page ? done(absl::UnavailableError("keys://: the store is away")) : done(Page(options));
+      --under_way_;
+      under_way_.notify_all();
     });
   }
   int ListsAtOnce() const override { return lists_at_once_; }
@@ -40,6 +42,11 @@ class Keys final : public ObjectStore {
     return absl::UnknownError("unused");
   }
   const RequestCounters& counters() const override { return counters_; }
+
+  /// Returns when nothing is asked for any more: a reader asks in the callbacks of its requests, and when it is read.
+  void WaitUntilIdle() {
+    for (int count; (count = under_way_) != 0;) under_way_.wait(count);
+  }
 
   std::atomic<int> pages{0};
   std::atomic<int> most_at_once{0};
@@ -64,6 +71,7 @@ class Keys final : public ObjectStore {
   const std::vector<std::string> keys_;
   const int lists_at_once_;
   std::atomic<int> at_once_{0};
+  std::atomic<int> under_way_{0};
   RequestCounters counters_;
   ThreadPool threads_{8, "keys"};
 };
@@ -107,7 +115,7 @@ TEST(Lister, DoesNotRunFarAheadOfItsReader) {
   Keys store(Numbers(60'000), 1);
   Lister lister(store, "p/");
   ASSERT_FALSE(lister.Next()->empty());
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  store.WaitUntilIdle();
   EXPECT_LE(store.pages, 10);
 }
 

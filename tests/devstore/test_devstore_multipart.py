@@ -13,13 +13,10 @@ import pytest
 from collections.abc import Callable
 from botocore.exceptions import ClientError
 
+from devstore_support import code
+
 MIB = 1 << 20
 PART = 5 * MIB
-
-
-def code(error: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
-    response = error.value.response
-    return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
 
 
 class Upload:

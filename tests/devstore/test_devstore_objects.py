@@ -1,21 +1,18 @@
-"""Objects and buckets, by boto3 and by raw HTTP."""
+"""Objects and buckets, by boto3."""
 
 from __future__ import annotations
 
-import base64
-import concurrent.futures
 import datetime
 import hashlib
-import http.client
 import io
-import socket
-import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from collections.abc import Callable
 from botocore.exceptions import ClientError
+
+from devstore_support import code, read
 
 KEYS = [
     "plain",
@@ -35,16 +32,6 @@ KEYS = [
     "k" * 1024,
     "long/" + "n" * 300,
 ]
-
-
-def code(error: pytest.ExceptionInfo[ClientError]) -> tuple[str, int]:
-    response = error.value.response
-    return response["Error"]["Code"], response["ResponseMetadata"]["HTTPStatusCode"]
-
-
-def read(s3: Any, key: str, **arguments: Any) -> bytes:
-    body: bytes = s3.get_object(Bucket="bucket", Key=key, **arguments)["Body"].read()
-    return body
 
 
 class TestBuckets:
@@ -219,174 +206,6 @@ class TestPutAndGet:
         assert read(s3, "k") == b"u" * 300_000
 
 
-class TestRanges:
-    @pytest.fixture
-    def hundred(self, s3: Any) -> Any:
-        s3.put_object(Bucket="bucket", Key="k", Body=bytes(range(100)))
-        return s3
-
-    @pytest.mark.parametrize(
-        ("header", "first", "last"),
-        [
-            ("bytes=0-9", 0, 9),
-            ("bytes=95-", 95, 99),
-            ("bytes=-5", 95, 99),
-            ("bytes=90-1000", 90, 99),
-            ("bytes=-1000", 0, 99),
-            ("bytes=0-99", 0, 99),
-            ("bytes=99-99", 99, 99),
-        ],
-    )
-    def test_part(self, hundred: Any, header: str, first: int, last: int) -> None:
-        answer = hundred.get_object(Bucket="bucket", Key="k", Range=header)
-        assert answer["ResponseMetadata"]["HTTPStatusCode"] == 206
-        assert answer["ContentRange"] == f"bytes {first}-{last}/100"
-        assert answer["Body"].read() == bytes(range(first, last + 1))
-        assert hundred.head_object(Bucket="bucket", Key="k", Range=header)["ContentLength"] == last - first + 1
-
-    @pytest.mark.parametrize("header", ["bytes=100-", "bytes=100-110", "bytes=-0"])
-    def test_unsatisfiable(self, hundred: Any, header: str) -> None:
-        with pytest.raises(ClientError) as error:
-            hundred.get_object(Bucket="bucket", Key="k", Range=header)
-        assert code(error) == ("InvalidRange", 416)
-        assert error.value.response["ResponseMetadata"]["HTTPHeaders"]["content-range"] == "bytes */100"
-        assert error.value.response["Error"]["ActualObjectSize"] == "100"
-
-    @pytest.mark.parametrize("header", ["bytes=9-5", "bytes=0-1,5-6", "lines=0-9", "bytes=x"])
-    def test_ignored(self, hundred: Any, header: str) -> None:
-        answer = hundred.get_object(Bucket="bucket", Key="k", Range=header)
-        assert answer["ResponseMetadata"]["HTTPStatusCode"] == 200
-        assert answer["Body"].read() == bytes(range(100))
-
-    def test_empty_object(self, s3: Any) -> None:
-        s3.put_object(Bucket="bucket", Key="empty", Body=b"")
-        with pytest.raises(ClientError) as error:
-            s3.get_object(Bucket="bucket", Key="empty", Range="bytes=0-")
-        assert code(error) == ("InvalidRange", 416)
-
-
-class TestConditions:
-    def test_reads(self, s3: Any) -> None:
-        etag = s3.put_object(Bucket="bucket", Key="k", Body=b"x")["ETag"]
-        modified = s3.head_object(Bucket="bucket", Key="k")["LastModified"]
-        hour = datetime.timedelta(hours=1)
-        assert read(s3, "k", IfMatch=etag) == b"x"
-        assert read(s3, "k", IfNoneMatch='"other"') == b"x"
-        assert read(s3, "k", IfModifiedSince=modified - hour) == b"x"
-        assert read(s3, "k", IfUnmodifiedSince=modified + hour) == b"x"
-        assert read(s3, "k", IfMatch=etag, IfUnmodifiedSince=modified - hour) == b"x"
-        for failing in ({"IfMatch": '"other"'}, {"IfUnmodifiedSince": modified - hour}):
-            with pytest.raises(ClientError) as error:
-                s3.get_object(Bucket="bucket", Key="k", **failing)
-            assert code(error) == ("PreconditionFailed", 412)
-            with pytest.raises(ClientError) as error:
-                s3.head_object(Bucket="bucket", Key="k", **failing)
-            assert code(error) == ("412", 412)
-        for unchanged in ({"IfNoneMatch": etag}, {"IfModifiedSince": modified}):
-            with pytest.raises(ClientError) as error:
-                s3.get_object(Bucket="bucket", Key="k", **unchanged)
-            assert code(error) == ("304", 304)
-            assert error.value.response["ResponseMetadata"]["HTTPHeaders"]["etag"] == etag
-
-    def test_writes(self, s3: Any) -> None:
-        first = s3.put_object(Bucket="bucket", Key="k", Body=b"1", IfNoneMatch="*")["ETag"]
-        with pytest.raises(ClientError) as error:
-            s3.put_object(Bucket="bucket", Key="k", Body=b"2", IfNoneMatch="*")
-        assert code(error) == ("PreconditionFailed", 412)
-        second = s3.put_object(Bucket="bucket", Key="k", Body=b"2", IfMatch=first)["ETag"]
-        with pytest.raises(ClientError) as error:
-            s3.put_object(Bucket="bucket", Key="k", Body=b"3", IfMatch=first)
-        assert code(error) == ("PreconditionFailed", 412)
-        with pytest.raises(ClientError) as error:
-            s3.put_object(Bucket="bucket", Key="none", Body=b"3", IfMatch=first)
-        assert code(error) == ("NoSuchKey", 404)
-        with pytest.raises(ClientError) as error:
-            s3.put_object(Bucket="bucket", Key="k", Body=b"3", IfNoneMatch=first)
-        assert code(error) == ("NotImplemented", 501)
-        with pytest.raises(ClientError) as error:
-            s3.delete_object(Bucket="bucket", Key="k", IfMatch=first)
-        assert code(error) == ("PreconditionFailed", 412)
-        assert read(s3, "k") == b"2"
-        s3.delete_object(Bucket="bucket", Key="k", IfMatch=second)
-
-    def test_racing_writers_have_one_winner(self, store: Any) -> None:
-        s3 = store.client(max_pool_connections=16)
-
-        def write(n: int) -> bool:
-            try:
-                s3.put_object(Bucket="bucket", Key="leader", Body=str(n).encode(), IfNoneMatch="*")
-            except ClientError as error:
-                assert error.response["Error"]["Code"] == "PreconditionFailed"
-                return False
-            return True
-
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            won = list(pool.map(write, range(64)))
-        assert won.count(True) == 1
-        assert read(s3, "leader") == str(won.index(True)).encode()
-
-
-class TestChecksums:
-    def test_content_md5(self, s3: Any) -> None:
-        good = base64.b64encode(hashlib.md5(b"abc").digest()).decode()
-        s3.put_object(Bucket="bucket", Key="k", Body=b"abc", ContentMD5=good)
-        with pytest.raises(ClientError) as error:
-            s3.put_object(Bucket="bucket", Key="k", Body=b"abd", ContentMD5=good)
-        assert code(error) == ("BadDigest", 400)
-        with pytest.raises(ClientError) as error:
-            s3.put_object(Bucket="bucket", Key="k", Body=b"abc", ContentMD5="nonsense")
-        assert code(error) == ("InvalidDigest", 400)
-        assert read(s3, "k") == b"abc"
-
-    @pytest.mark.parametrize(
-        ("algorithm", "value"),
-        [
-            ("CRC32", base64.b64encode(zlib.crc32(b"abc").to_bytes(4, "big")).decode()),
-            ("SHA256", base64.b64encode(hashlib.sha256(b"abc").digest()).decode()),
-            ("CRC32C", "Nks/tw=="),
-            ("CRC64NVME", None),
-        ],
-    )
-    def test_are_checked_and_returned(self, s3: Any, store: Any, algorithm: str, value: str | None) -> None:
-        field = f"Checksum{algorithm}"
-        if value is None:  # from the vector of "123456789"
-            body, value = b"123456789", "rosUhgp5mIg="
-        else:
-            body = b"abc"
-        answer = s3.put_object(Bucket="bucket", Key="k", Body=body, **{field: value})
-        assert answer[field] == value
-        got = s3.get_object(Bucket="bucket", Key="k", ChecksumMode="ENABLED")
-        assert (got["Body"].read(), got[field], got["ChecksumType"]) == (body, value, "FULL_OBJECT")
-        assert s3.head_object(Bucket="bucket", Key="k", ChecksumMode="ENABLED")[field] == value
-        # Without the mode, and for a range, nothing is returned.
-        plain = store.client(response_checksum_validation="when_required")
-        assert field not in plain.get_object(Bucket="bucket", Key="k")
-        assert field not in s3.get_object(Bucket="bucket", Key="k", ChecksumMode="ENABLED", Range="bytes=0-1")
-        with pytest.raises(ClientError) as error:
-            s3.put_object(Bucket="bucket", Key="k", Body=body + b"!", **{field: value})
-        assert code(error) == ("BadDigest", 400)
-
-    def test_the_default_of_boto3(self, s3: Any) -> None:
-        """CRC32 in a trailer of an unsigned chunked body."""
-        s3.put_object(Bucket="bucket", Key="k", Body=io.BytesIO(b"abc" * 100_000))
-        head = s3.head_object(Bucket="bucket", Key="k", ChecksumMode="ENABLED")
-        assert head["ChecksumCRC32"] == base64.b64encode(zlib.crc32(b"abc" * 100_000).to_bytes(4, "big")).decode()
-        assert "ContentEncoding" not in head
-
-    def test_unknown_ones_are_refused(self, s3: Any) -> None:
-        with pytest.raises(ClientError) as error:
-            s3.put_object(Bucket="bucket", Key="k", Body=b"abc", ChecksumAlgorithm="SHA1")
-        assert code(error) == ("NotImplemented", 501)
-
-    @pytest.mark.parametrize("signing", ["signed", "unsigned"])
-    def test_without_checksums(self, store: Any, signing: str) -> None:
-        s3 = store.client(
-            request_checksum_calculation="when_required", s3={"payload_signing_enabled": signing == "signed"}
-        )
-        s3.put_object(Bucket="bucket", Key="k", Body=b"abc")
-        assert read(s3, "k") == b"abc"
-
-
 class TestCopy:
     def test_keeps_or_replaces_metadata(self, s3: Any) -> None:
         s3.put_object(Bucket="bucket", Key="a b/ü", Body=b"text", ContentType="text/plain", Metadata={"x": "1"})
@@ -494,44 +313,3 @@ class TestFolder:
             raw(store).request("PUT", "/bucket/copy", headers={"x-amz-copy-source": source})
             assert b"top secret" not in raw(store).get("/bucket/copy")[0]
         assert (tmp_path / "secret").read_bytes() == b"top secret"
-
-
-def test_connections_live_after_errors(devstore: Any) -> None:
-    store = devstore("mem:", "--anonymous", "--bucket", "bucket")
-    connection = http.client.HTTPConnection("127.0.0.1", store.port, timeout=20)
-    connection.connect()
-    first = connection.sock
-    for method, path, body, status in [
-        ("GET", "/bucket/none", None, 404),
-        ("PUT", "/missing/k", b"x" * 100_000, 404),
-        ("PUT", "/bucket/k", b"hello", 200),
-        ("GET", "/bucket/k", None, 200),
-        ("HEAD", "/bucket/none", None, 404),
-        ("POST", "/bucket", b"what", 405),
-        ("DELETE", "/bucket/k", None, 204),
-    ]:
-        connection.request(method, path, body)
-        response = connection.getresponse()
-        response.read()
-        assert response.status == status
-        assert connection.sock is first
-    connection.close()
-
-
-def test_put_needs_a_length(devstore: Any, raw: Any) -> None:
-    store = devstore("mem:", "--anonymous", "--bucket", "bucket")
-    request = b"PUT /bucket/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
-    assert b"<Code>MissingContentLength</Code>" in raw(store).exchange(request)[0]
-    too_large = b"PUT /bucket/k HTTP/1.1\r\nHost: x\r\nContent-Length: 5368709121\r\n\r\n"
-    assert b"<Code>EntityTooLarge</Code>" in raw(store).exchange(too_large)[0]
-
-
-def test_an_upload_that_breaks_off_leaves_nothing(devstore: Any, raw: Any, tmp_path: Path) -> None:
-    (tmp_path / "root" / "bucket").mkdir(parents=True)
-    store = devstore(tmp_path / "root", "--anonymous")
-    with socket.create_connection(("127.0.0.1", store.port)) as connection:
-        connection.sendall(b"PUT /bucket/k HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nhalf")
-    assert raw(store).request("GET", "/bucket/k")[0] == 404
-    store.stop()
-    assert list((tmp_path / "root" / ".devstore" / "tmp").iterdir()) == []
-    assert not (tmp_path / "root" / "bucket" / "k").exists()

@@ -54,7 +54,7 @@ inline absl::Status Put(Storage& storage, const std::string& bucket, const std::
 inline absl::StatusOr<std::string> Get(Storage& storage, const std::string& bucket, const std::string& key) {
   ASSIGN_OR_RETURN(const StoredObject object, storage.Open(bucket, key));
   std::string text(object.content->size(), '\0');
-  RETURN_IF_ERROR(object.content->Read(0, {reinterpret_cast<std::byte*>(text.data()), text.size()}));
+  RETURN_IF_ERROR(object.content->Read(0, AsWritableBytes(text)));
   return text;
 }
 

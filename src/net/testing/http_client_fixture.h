@@ -76,9 +76,7 @@ class HttpClientTest : public testing::Test {
   /// Receives the body into `buffer`.
   Outcome RunInto(HttpClient& client, HttpRequest request, std::string& buffer, uint64_t skip = 0) {
     Caller caller;
-    caller.sink = [&] {
-      return HttpBodySink::Into({reinterpret_cast<std::byte*>(buffer.data()), buffer.size()}, skip);
-    };
+    caller.sink = [&] { return HttpBodySink::Into(AsWritableBytes(buffer), skip); };
     Start(client, std::move(request), caller);
     return caller.Wait();
   }

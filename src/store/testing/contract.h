@@ -10,7 +10,8 @@
 
 #include "store/object_store.h"
 
-/// The contract of ObjectStore as tests. A test program links this library and instantiates the suite for its stores:
+/// The contract of ObjectStore as tests, in the contract_*.cc beside. A test program links this library and
+/// instantiates the suite for its stores:
 ///
 ///   INSTANTIATE_TEST_SUITE_P(Memory, StoreContract, testing::Values(StoreKind{"Memory", MakeMemoryPlace}),
 ///   StoreKindName);
@@ -43,6 +44,9 @@ inline void PrintTo(const StoreKind& kind, std::ostream* out) {
 inline std::string StoreKindName(const testing::TestParamInfo<StoreKind>& info) {
   return info.param.name;
 }
+
+/// Bytes that depend on the seed only.
+std::string RandomText(size_t size, uint64_t seed);
 
 class StoreContract : public testing::TestWithParam<StoreKind> {
  protected:

@@ -1,0 +1,153 @@
+#include "pipeline/sample_decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/rng.h"
+#include "store/blocking.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr uint64_t kAugmentDomain = 0x6175676d656e7431;  // "augment1"
+constexpr uint64_t kReplaceDomain = 0x7265706c61636531;  // "replace1"
+constexpr int kMaxReplacements = 8;
+
+struct Located {
+  IndexedSample sample;
+  IndexedObject object;
+  std::string uri;  // of the object
+};
+
+absl::StatusOr<Located> Locate(const Dataset& dataset, uint64_t sample) {
+  Located found;
+  RETURN_IF_ERROR(dataset.index().Lookup(sample, &found.sample));
+  RETURN_IF_ERROR(dataset.index().LookupObject(found.sample.object, &found.object));
+  found.uri = dataset.store().Uri(dataset.StoreKey(found.object.key));
+  return found;
+}
+
+// "s3://bucket/shard.tar, sample 'n01440764/18'"
+std::string NameOf(const Dataset& dataset, uint64_t sample) {
+  const absl::StatusOr<Located> found = Locate(dataset, sample);
+  return found.ok() ? fmt::format("{}, sample '{}'", found->uri, found->sample.key) : dataset.uri();
+}
+
+// What the bytes of a field mean is wrong: so the sample is.
+absl::Status InField(const absl::Status& status, std::string_view field) {
+  const absl::Status named = Annotate(status, fmt::format("field '{}'", field));
+  return absl::IsInvalidArgument(named) ? absl::DataLossError(named.message()) : named;
+}
+
+}  // namespace
+
+SampleDecoder::SampleDecoder(const Dataset& dataset, const LoaderPlan& plan, std::stop_token stop)
+    : dataset_(dataset), plan_(plan), stop_(std::move(stop)) {}
+
+absl::StatusOr<DecodedRow> SampleDecoder::Decode(const BatchRow& to, const absl::StatusOr<ByteSpan>& bytes) {
+  absl::Status damage = bytes.status();
+  if (damage.ok()) {
+    const absl::StatusOr<Uint128> digest = DecodeInto(to, to.sample, *bytes);
+    if (digest.ok()) return DecodedRow{*digest, std::nullopt};
+    damage = digest.status();
+  }
+  if (!absl::IsDataLoss(damage)) return bytes.ok() ? Annotate(damage, NameOf(dataset_, to.sample)) : damage;
+  if (plan_.options.bad_samples == BadSamples::kReplace) return Replace(to, damage);
+  return absl::DataLossError(
+      fmt::format("{}: {}; to go on without damaged samples, have them replaced (feed: --bad-samples replace, Python: "
+                  "bad_samples=\"replace\")",
+                  NameOf(dataset_, to.sample), ToStd(damage.message())));
+}
+
+absl::StatusOr<DecodedRow> SampleDecoder::Replace(const BatchRow& to, const absl::Status& damage) {
+  // Rare, so it may block this CPU thread; results arrive on threads of the store, which never wait for the pool.
+  absl::Status last;
+  for (int attempt = 0; attempt < kMaxReplacements; ++attempt) {
+    const uint64_t key = HashKey(kReplaceDomain, {plan_.options.seed, to.epoch, to.sample, uint64_t(attempt)});
+    const uint64_t sample = Rng(key).Below(plan_.batching.samples);
+    ASSIGN_OR_RETURN(const Located other, Locate(dataset_, sample));
+    Buffer bytes(other.sample.span.length);
+    GetOptions get;
+    get.range = other.sample.span;
+    get.if_match = other.object.etag;
+    get.checksums = {{other.sample.span, other.sample.crc32c}};
+    get.stop = stop_;
+    last = GetBlocking(dataset_.store(), dataset_.StoreKey(other.object.key), bytes.span(), std::move(get)).status();
+    if (last.ok()) {
+      const absl::StatusOr<Uint128> digest = DecodeInto(to, sample, std::as_const(bytes).span());
+      if (digest.ok()) {
+        if (!to.counts) return DecodedRow{*digest, std::nullopt};
+        ASSIGN_OR_RETURN(const Located damaged, Locate(dataset_, to.sample));
+        std::string reason(ToStd(damage.message()));
+        if (reason.starts_with(damaged.uri + ": ")) reason.erase(0, damaged.uri.size() + 2);  // as a store's do
+        return DecodedRow{
+            *digest, QuarantinedSample{NameOf(dataset_, to.sample), std::move(reason), other.sample.key, to.epoch}};
+      }
+      last = Annotate(digest.status(), NameOf(dataset_, sample));
+    }
+    if (!absl::IsDataLoss(last)) return last;
+  }
+  return Annotate(last, fmt::format("{} samples in a row were damaged, replacements included; is {} an image data set?",
+                                    kMaxReplacements + 1, dataset_.uri()));
+}
+
+absl::StatusOr<const IndexedField*> SampleDecoder::FindImage() const {
+  const auto is_image = [&](const IndexedField& field) {
+    return std::find(plan_.image_fields.begin(), plan_.image_fields.end(), field.name) != plan_.image_fields.end();
+  };
+  const auto found = std::find_if(entry_.fields.begin(), entry_.fields.end(), is_image);
+  if (found == entry_.fields.end()) {
+    return InField(absl::DataLossError("the sample has no image; remove or move its file, then index anew"),
+                   plan_.image_fields.front());
+  }
+  if (std::find_if(found + 1, entry_.fields.end(), is_image) != entry_.fields.end()) {
+    return InField(absl::FailedPreconditionError("the sample has several images; name the field to decode"),
+                   found->name);
+  }
+  return &*found;
+}
+
+absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, ByteSpan bytes) {
+  const std::string& name = plan_.label->field;
+  const auto field =
+      std::find_if(entry_.fields.begin(), entry_.fields.end(), [&](const auto& f) { return f.name == name; });
+  if (field == entry_.fields.end()) return InField(absl::DataLossError("the sample has no such field"), name);
+  absl::StatusOr<LabelValue> value = ParseLabel(FieldBytes(*field, bytes), plan_.label->spec);
+  if (!value.ok()) return InField(value.status(), name);
+  if (plan_.text_labels) {
+    *to.text = std::get<std::string>(*std::move(value));
+  } else {
+    StoreLe(to.slot + plan_.layout.labels + to.row * sizeof(int64_t), std::get<int64_t>(*value));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t sample, ByteSpan bytes) {
+  const SlotLayout& layout = plan_.layout;
+  RETURN_IF_ERROR(dataset_.index().Lookup(sample, &entry_));
+  ASSIGN_OR_RETURN(const IndexedField* image, FindImage());
+  const bool want_digest = plan_.options.digest != DigestOf::kNone && to.counts;
+  const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && to.counts;
+  if (want_pixels && pixels_.size() == 0) pixels_ = Buffer(plan_.options.image.pixels());
+  const uint64_t key = HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, sample});
+  const MutableByteSpan out{to.slot + to.row * layout.image_bytes, layout.image_bytes};
+  const absl::Status decoded = decoder_.Decode(FieldBytes(*image, bytes), plan_.options.image, key, out,
+                                               want_pixels ? pixels_.span() : MutableByteSpan());
+  if (!decoded.ok()) return InField(decoded, image->name);
+  if (plan_.label) RETURN_IF_ERROR(DecodeLabel(to, bytes));
+  Uint128 digest{};
+  if (want_digest) {
+    digest = want_pixels
+                 ? hasher_.Hash(to.epoch, to.position, entry_, bytes, image->name, std::as_const(pixels_).span())
+                 : hasher_.Hash(to.epoch, to.position, entry_, bytes);
+  }
+  StoreLe(to.slot + layout.samples + to.row * sizeof(uint64_t), sample);
+  to.slot[layout.mask + to.row] = std::byte{1};
+  *to.key = entry_.key;
+  return digest;
+}
+
+}  // namespace millrace
