@@ -153,7 +153,7 @@ absl::Status CheckSignedHeaders(const S3Request& request, const Claim& claim) {
   };
   std::string missing = is_signed("host") ? "" : "host";
   for (const auto& [field, value] : request.head.headers) {
-    const std::string name = absl::AsciiStrToLower(field);
+    const std::string name = absl::AsciiStrToLower(ToAbsl(field));
     if (name.starts_with("x-amz-") && !is_signed(name) && !(claim.presigned && name == "x-amz-content-sha256")) {
       missing.append(missing.empty() ? "" : ", ").append(name);
     }

@@ -64,12 +64,12 @@ absl::StatusOr<ObjectAttributes> AttributesOf(const S3Request& request) {
   ObjectAttributes attributes;
   size_t metadata_bytes = 0;
   for (const auto& [field, value] : request.head.headers) {
-    std::string name = absl::AsciiStrToLower(field);
+    std::string name = absl::AsciiStrToLower(ToAbsl(field));
     if (name == "content-type") attributes.content_type = value;
     const bool is_metadata = name.starts_with(kMetadataPrefix);
     if (is_metadata) metadata_bytes += name.size() - kMetadataPrefix.size() + value.size();
     if (!is_metadata && std::find(kStoredHeaders.begin(), kStoredHeaders.end(), name) == kStoredHeaders.end()) continue;
-    std::string stored = name == "content-encoding" ? WithoutAwsChunked(value) : value;
+    std::string stored = name == "content-encoding" ? WithoutAwsChunked(value) : std::string(value);
     if (!stored.empty() || is_metadata) attributes.headers.emplace_back(std::move(name), std::move(stored));
   }
   if (metadata_bytes > kMaxMetadataBytes) {

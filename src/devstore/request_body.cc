@@ -38,10 +38,10 @@ absl::StatusOr<std::optional<ChecksumAlgorithm>> AnnouncedChecksum(const S3Reque
     return absl::OkStatus();
   };
   for (const auto& [field, value] : request.head.headers) {
-    const std::string name = absl::AsciiStrToLower(field);
+    const std::string name = absl::AsciiStrToLower(ToAbsl(field));
     if (name.starts_with(kChecksumPrefix) && !DescribesChecksum(name)) RETURN_IF_ERROR(take(name));
     if (name == "x-amz-trailer") {
-      const std::string trailer = absl::AsciiStrToLower(value);
+      const std::string trailer = absl::AsciiStrToLower(ToAbsl(value));
       if (!trailer.starts_with(kChecksumPrefix)) {
         return S3Error(S3Code::kInvalidRequest, "The value specified in the x-amz-trailer header is not supported");
       }

@@ -20,6 +20,9 @@ namespace {
 // S3 spreads load by changing its DNS answers every few seconds.
 constexpr std::chrono::seconds kAddressLifetime{5};
 
+// After less than that no server closes a connection; one that does all the same costs a request on a new one.
+constexpr std::chrono::seconds kSurelyAlive{1};
+
 /// What the loops share.
 class Shared {
  public:
@@ -118,10 +121,11 @@ void Pool::Begin(std::shared_ptr<HttpJob> job) {
       idle_.erase(idle_.begin());
     }
   } else {
+    const SteadyTime fresh = std::chrono::steady_clock::now() - kSurelyAlive;
     while (!idle_.empty()) {
-      const std::shared_ptr<HttpConnection> connection = std::move(idle_.back().connection);
+      const auto [connection, since] = std::move(idle_.back());
       idle_.pop_back();
-      if (connection->LooksAlive()) return RunOn(connection, std::move(job));
+      if (since > fresh || connection->LooksAlive()) return RunOn(connection, std::move(job));
       connection->Close();
     }
   }

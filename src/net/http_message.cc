@@ -15,20 +15,40 @@ bool SameName(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-void HttpHeaders::Set(std::string_view name, std::string value) {
+void HttpHeaders::Add(std::string_view name, std::string_view value) {
+  places_.push_back({text_.size(), name.size(), value.size()});
+  text_.append(name).append(value);
+}
+
+void HttpHeaders::Set(std::string_view name, std::string_view value) {
   Remove(name);
-  fields_.emplace_back(std::string(name), std::move(value));
+  Add(name, value);
+}
+
+HttpHeaders::Field HttpHeaders::operator[](size_t index) const {
+  const Place& place = places_[index];
+  const std::string_view field = std::string_view(text_).substr(place.begin, place.name + place.value);
+  return {field.substr(0, place.name), field.substr(place.name)};
 }
 
 std::optional<std::string_view> HttpHeaders::Find(std::string_view name) const {
-  for (const Field& field : fields_) {
-    if (SameName(field.first, name)) return field.second;
+  for (const auto& [field, value] : *this) {
+    if (SameName(field, name)) return value;
   }
   return std::nullopt;
 }
 
+// The text keeps what is removed: rare, and small.
 void HttpHeaders::Remove(std::string_view name) {
-  std::erase_if(fields_, [name](const Field& field) { return SameName(field.first, name); });
+  const auto has_name = [&](const Place& place) {
+    return SameName(std::string_view(text_).substr(place.begin, place.name), name);
+  };
+  std::erase_if(places_, has_name);
+}
+
+void HttpHeaders::Reserve(size_t fields, size_t bytes) {
+  places_.reserve(fields);
+  text_.reserve(bytes);
 }
 
 }  // namespace millrace

@@ -43,7 +43,7 @@ class HeadParser final : public http::basic_parser<false> {
   }
   void on_field_impl(http::field, string_view name, string_view value, error_code& error) override {
     error = {};
-    headers.Add(std::string(Std(name)), std::string(Std(value)));
+    headers.Add(Std(name), Std(value));
   }
   void on_header_impl(error_code& error) override { error = {}; }
 
@@ -73,6 +73,7 @@ absl::Status Parse(HeadParser& parser, std::string_view head) {
   return absl::OkStatus();
 }
 
+constexpr size_t kUsualFields = 16;  // of an answer
 constexpr size_t kMaxChunkOverheadBytes = 16 * 1024;
 constexpr int kMaxChunkSizeDigits = 15;  // far below the overflow of 64 bits
 
@@ -87,6 +88,7 @@ size_t FindHttpHeadEnd(std::string_view bytes, size_t searched) {
 
 absl::StatusOr<ParsedResponse> ParseHttpResponseHead(std::string_view head, bool to_head) {
   HeadParser parser;
+  parser.headers.Reserve(kUsualFields, head.size());
   RETURN_IF_ERROR(Parse(parser, head));
   ParsedResponse result;
   result.head.status = parser.status;

@@ -80,7 +80,7 @@ class S3Client::Impl {
 };
 
 void S3Client::Impl::Start(std::unique_ptr<S3Exchange> exchange, RequestProgress* progress, std::stop_token stop) {
-  EventLoop& loop = runtime_.loops().Next();
+  EventLoop& loop = runtime_.loops().Nearest();
   auto operation = std::make_shared<S3Operation>(environment_, loop, gates_.at(&loop), std::move(exchange), progress);
   if (progress != nullptr) progress->store(RequestPhase::kQueued, std::memory_order_relaxed);
   bool closing;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "absl/strings/str_cat.h"
 #include "s3/sigv4.h"
 
 namespace millrace {
@@ -89,7 +90,7 @@ std::string HostHeader(const HttpEndpoint& server) {
   const bool ipv6 = server.host.find(':') != std::string::npos;
   const std::string host = ipv6 ? fmt::format("[{}]", server.host) : server.host;
   const uint16_t standard = server.tls ? 443 : 80;
-  return server.port == standard ? host : fmt::format("{}:{}", host, server.port);
+  return server.port == standard ? host : absl::StrCat(host, ":", server.port);
 }
 
 S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, S3Addressing addressing,

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "absl/strings/str_cat.h"
 #include "base/crypto.h"
 #include "base/hex.h"
+#include "base/status.h"
 
 namespace millrace {
 
@@ -13,7 +15,7 @@ std::string StripETagQuotes(std::string_view etag) {
 }
 
 std::string IfMatchValue(std::string_view etag) {
-  return etag.starts_with("W/") || etag.starts_with('"') ? std::string(etag) : fmt::format("\"{}\"", etag);
+  return etag.starts_with("W/") || etag.starts_with('"') ? std::string(etag) : absl::StrCat("\"", ToAbsl(etag), "\"");
 }
 
 std::string MultipartETag(const std::vector<std::string>& part_etags) {

@@ -57,7 +57,8 @@ S3Step S3Exchange::Begin() {
     problem = absl::InvalidArgumentError("the key is empty; append '/' and the object's key");
   if (problem.ok()) problem = CheckArguments();
   if (problem.ok()) {
-    for (const auto& [name, value] : MakeDraft().headers) {
+    first_draft_ = MakeDraft();
+    for (const auto& [name, value] : first_draft_->headers) {
       if (HasControlCharacter(value))
         problem = absl::InvalidArgumentError(fmt::format("{} must not contain control characters", name));
     }
@@ -82,7 +83,8 @@ bool S3Exchange::MayHedge(absl::Time now) {
 }
 
 HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
-  Draft draft = MakeDraft();
+  Draft draft = first_draft_ ? *std::move(first_draft_) : MakeDraft();
+  first_draft_.reset();
   draft.counter->fetch_add(1, std::memory_order_relaxed);
   if (hedge) {
     context_.counters.hedges.fetch_add(1, std::memory_order_relaxed);

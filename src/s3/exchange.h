@@ -48,7 +48,7 @@ class S3Exchange {
   HttpBodySink OnHead(const HttpResponseHead& head);
   S3Step OnResult(HttpResult result, absl::Time now);
   /// Tells the caller how it ended.
-  void Finish() { Deliver(Annotate(std::exchange(status_, absl::OkStatus()), Subject())); }
+  void Finish() { Deliver(status_.ok() ? status_ : Annotate(std::exchange(status_, absl::OkStatus()), Subject())); }
   void Abandon(absl::Status why) { status_ = std::move(why); }
 
  protected:
@@ -152,6 +152,7 @@ class S3Exchange {
   bool refreshed_ = false;                   // credentials, after the store rejected some
   bool fresh_ = false;                       // the next request needs a fresh connection
   bool ambiguous_ = false;
+  std::optional<Draft> first_draft_;      // made by Begin for the first request
   std::optional<HttpResponseHead> head_;  // of the current attempt
   std::string refusal_;
 };

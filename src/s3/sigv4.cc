@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/crypto.h"
 #include "base/hex.h"
 
@@ -24,6 +26,10 @@ bool Unreserved(char c) {
 
 /// Leading and trailing spaces go, runs of spaces become one.
 void AppendTrimmed(std::string& out, std::string_view value) {
+  if (value.find_first_of(" \t") == value.npos) {
+    out.append(value);
+    return;
+  }
   bool pending_space = false;
   bool started = false;
   for (const char c : value) {
@@ -66,8 +72,7 @@ std::string CanonicalQuery(std::string_view query) {
 constexpr size_t kDateLength = 8;  // of what AmzDate gives
 
 std::string ScopeText(std::string_view amz_date, const SigV4Scope& scope) {
-  return fmt::format(FMT_COMPILE("{}/{}/{}/aws4_request"), amz_date.substr(0, kDateLength), scope.region,
-                     scope.service);
+  return absl::StrCat(ToAbsl(amz_date.substr(0, kDateLength)), "/", scope.region, "/", scope.service, "/aws4_request");
 }
 
 ByteSpan Bytes(const Sha256Digest& digest) {
@@ -79,6 +84,42 @@ bool LeftUnsigned(std::string_view name) {
   constexpr std::array<std::string_view, 6> kUnsigned = {"authorization", "user-agent",        "connection",
                                                          "expect",        "transfer-encoding", "x-amzn-trace-id"};
   return std::find(kUnsigned.begin(), kUnsigned.end(), name) != kUnsigned.end();
+}
+
+// "host;range;x-amz-date", each once.
+void AppendNames(std::string& out, std::span<const HttpHeaders::Field> fields) {
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (i > 0 && fields[i].first == fields[i - 1].first) continue;
+    if (i > 0) out.push_back(';');
+    out.append(fields[i].first);
+  }
+}
+
+// Of fields in order of their names, which are in lower case. The values of one name are joined.
+std::string CanonicalText(std::string_view method, std::string_view target, std::span<const HttpHeaders::Field> fields,
+                          std::string_view payload_hash) {
+  const size_t question = target.find('?');
+  const std::string_view path = target.substr(0, question);
+  const std::string_view query = question == std::string_view::npos ? std::string_view() : target.substr(question + 1);
+  std::string out;
+  out.reserve(1024);
+  out.append(method).append("\n").append(path.empty() ? "/" : path).append("\n");
+  if (!query.empty()) out.append(CanonicalQuery(query));
+  out.append("\n");
+  const auto repeats = [&](size_t i) { return i > 0 && fields[i].first == fields[i - 1].first; };
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (repeats(i)) {
+      out.back() = ',';  // of the line before
+    } else {
+      out.append(fields[i].first).append(":");
+    }
+    AppendTrimmed(out, fields[i].second);
+    out.append("\n");
+  }
+  out.append("\n");
+  AppendNames(out, fields);
+  out.append("\n").append(payload_hash);
+  return out;
 }
 
 }  // namespace
@@ -136,32 +177,15 @@ std::optional<std::vector<std::pair<std::string, std::string>>> ParseQuery(std::
 
 std::string CanonicalRequest(std::string_view method, std::string_view target, const HttpHeaders& headers,
                              const std::vector<std::string>& signed_headers, std::string_view payload_hash) {
-  const size_t question = target.find('?');
-  const std::string_view path = target.substr(0, question);
-  const std::string_view query = question == std::string_view::npos ? std::string_view() : target.substr(question + 1);
-  std::string out;
-  out.reserve(512);
-  out.append(method)
-      .append("\n")
-      .append(path.empty() ? "/" : path)
-      .append("\n")
-      .append(CanonicalQuery(query))
-      .append("\n");
+  std::vector<HttpHeaders::Field> fields;
   for (const std::string& name : signed_headers) {
-    out.append(name).append(":");
-    bool first = true;
+    const size_t before = fields.size();
     for (const auto& [field, value] : headers) {
-      if (!absl::EqualsIgnoreCase(field, name)) continue;
-      if (!first) out.push_back(',');
-      first = false;
-      AppendTrimmed(out, value);
+      if (absl::EqualsIgnoreCase(ToAbsl(field), name)) fields.emplace_back(name, value);
     }
-    out.append("\n");
+    if (fields.size() == before) fields.emplace_back(name, "");
   }
-  out.append("\n");
-  for (size_t i = 0; i < signed_headers.size(); ++i) out.append(i > 0 ? ";" : "").append(signed_headers[i]);
-  out.append("\n").append(payload_hash);
-  return out;
+  return CanonicalText(method, target, fields, payload_hash);
 }
 
 namespace {
@@ -181,20 +205,20 @@ Sha256Digest CachedSigningKey(std::string_view secret_key, std::string_view date
     Sha256Digest key{};
   };
   thread_local Last last;
-  const std::string secret = fmt::format("AWS4{}", secret_key);
+  const std::string secret = absl::StrCat("AWS4", ToAbsl(secret_key));
   if (last.secret != secret || last.date != date || last.scope != scope) {
     last = {secret, std::string(date), scope, SigningKey(secret, date, scope)};
   }
   return last.key;
 }
 
-std::string StringToSign(std::string_view canonical_request, std::string_view amz_date, std::string_view scope_text) {
-  return fmt::format(FMT_COMPILE("{}\n{}\n{}\n{}"), kAlgorithm, amz_date, scope_text,
-                     HexEncode(Sha256(AsBytes(canonical_request))));
+std::string TextToSign(std::string_view canonical_request, std::string_view amz_date, std::string_view scope_text) {
+  return absl::StrCat(ToAbsl(kAlgorithm), "\n", ToAbsl(amz_date), "\n", ToAbsl(scope_text), "\n",
+                      HexEncode(Sha256(AsBytes(canonical_request))));
 }
 
-std::string Signature(std::string_view string_to_sign, std::string_view secret_key, std::string_view amz_date,
-                      const SigV4Scope& scope) {
+std::string SignText(std::string_view string_to_sign, std::string_view secret_key, std::string_view amz_date,
+                     const SigV4Scope& scope) {
   const Sha256Digest key = CachedSigningKey(secret_key, amz_date.substr(0, kDateLength), scope);
   return HexEncode(HmacSha256(Bytes(key), AsBytes(string_to_sign)));
 }
@@ -203,12 +227,12 @@ std::string Signature(std::string_view string_to_sign, std::string_view secret_k
 
 std::string StringToSign(std::string_view canonical_request, absl::Time time, const SigV4Scope& scope) {
   const std::string amz_date = AmzDate(time);
-  return StringToSign(canonical_request, amz_date, ScopeText(amz_date, scope));
+  return TextToSign(canonical_request, amz_date, ScopeText(amz_date, scope));
 }
 
 std::string Signature(std::string_view string_to_sign, std::string_view secret_key, absl::Time time,
                       const SigV4Scope& scope) {
-  return Signature(string_to_sign, secret_key, AmzDate(time), scope);
+  return SignText(string_to_sign, secret_key, AmzDate(time), scope);
 }
 
 void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const Credentials& credentials,
@@ -216,22 +240,27 @@ void SignRequest(HttpRequestHead& request, std::string_view payload_hash, const 
   const std::string amz_date = AmzDate(time);
   const std::string scope_text = ScopeText(amz_date, scope);
   request.headers.Set("x-amz-date", amz_date);
-  request.headers.Set("x-amz-content-sha256", std::string(payload_hash));
+  request.headers.Set("x-amz-content-sha256", payload_hash);
   if (!credentials.session_token.empty()) request.headers.Set("x-amz-security-token", credentials.session_token);
-  std::vector<std::string> names;
-  names.reserve(request.headers.size());
+  std::string lowered;  // names, to which `fields` refers
+  for (const auto& [name, value] : request.headers) lowered.append(name);
+  absl::AsciiStrToLower(&lowered);
+  std::vector<HttpHeaders::Field> fields;
+  fields.reserve(request.headers.size());
+  std::string_view names = lowered;
   for (const auto& [field, value] : request.headers) {
-    std::string name = absl::AsciiStrToLower(field);
-    if (!LeftUnsigned(name)) names.push_back(std::move(name));
+    const std::string_view name = names.substr(0, field.size());
+    names.remove_prefix(field.size());
+    if (!LeftUnsigned(name)) fields.emplace_back(name, value);
   }
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  const std::string canonical = CanonicalRequest(request.method, request.target, request.headers, names, payload_hash);
-  const std::string signature =
-      Signature(StringToSign(canonical, amz_date, scope_text), credentials.secret_key, amz_date, scope);
-  request.headers.Set("Authorization",
-                      fmt::format("{} Credential={}/{}, SignedHeaders={}, Signature={}", kAlgorithm,
-                                  credentials.access_key, scope_text, fmt::join(names, ";"), signature));
+  std::stable_sort(fields.begin(), fields.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  const std::string canonical = CanonicalText(request.method, request.target, fields, payload_hash);
+  std::string authorization =
+      absl::StrCat(ToAbsl(kAlgorithm), " Credential=", credentials.access_key, "/", scope_text, ", SignedHeaders=");
+  AppendNames(authorization, fields);
+  absl::StrAppend(&authorization, ", Signature=",
+                  SignText(TextToSign(canonical, amz_date, scope_text), credentials.secret_key, amz_date, scope));
+  request.headers.Set("Authorization", authorization);
 }
 
 std::string AmzDate(absl::Time time) {

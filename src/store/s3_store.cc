@@ -1,10 +1,9 @@
 #include "store/s3_store.h"
 
-#include <fmt/format.h>
-
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "s3/xml.h"
 #include "store/checks.h"
 #include "store/s3_writer.h"
@@ -21,7 +20,7 @@ S3Store::~S3Store() {
 }
 
 std::string S3Store::Uri(std::string_view key) const {
-  return fmt::format("s3://{}/{}", bucket_, key);
+  return absl::StrCat("s3://", bucket_, "/", ToAbsl(key));
 }
 
 // Counts the call until its callback has run.
