@@ -12,13 +12,18 @@ constexpr double kEndlessSeconds = 1e6;
 constexpr double kLogWidth = 0.087;  // ln 1.091
 constexpr double kLeastSeen = 100;
 
-// With first bytes spread as S3's are and some that stall, a second request after this quantile brings the slowest
-// thousandth below three times the median, at the cost of a request more for each seven.
-constexpr double kHedgeQuantile = 0.86;
+// Of the first bytes that never come by themselves, some hundredth, nine tenths of the second requests must come in
+// time: then a thousandth is left. The rest of three medians is kept for what a second connection takes.
 constexpr double kLateMedians = 3;
 constexpr double kFewLate = 0.005;  // share of first bytes later than that
+constexpr double kSecondQuantile = 0.9;
+constexpr double kInTime = 0.9;
+// No more than a fifth is asked for twice, however wide the distribution is.
+constexpr double kLeastQuantile = 0.82;
 constexpr absl::Duration kLeastDelay = absl::Milliseconds(5);
 constexpr double kExtraBytes = 0.03;
+constexpr double kRequestsPerRead = 0.005;
+constexpr double kRequestsPerWin = 30;
 constexpr int kUpdateEvery = 32;
 
 // A body slower than this part of what is usual is given up, or than this many bytes a second while nothing is known.
@@ -51,26 +56,36 @@ absl::Duration Durations::Quantile(double part) const {
 
 absl::Duration Hedging::Delay() {
   std::lock_guard lock(mutex_);
-  if (allowance_ <= 0) return absl::InfiniteDuration();
+  if (allowance_ <= 0 || requests_ < 1) return absl::InfiniteDuration();
   if (until_update_ <= 0) {
     const absl::Duration late = kLateMedians * first_bytes_.Quantile(0.5);
+    late_ = late == absl::ZeroDuration() ? absl::InfiniteDuration() : std::max(late, kLeastDelay);
+    const absl::Duration in_time = kInTime * late - first_bytes_.Quantile(kSecondQuantile);
     const bool few = first_bytes_.Quantile(1 - kFewLate) <= late;
-    delay_ = late == absl::ZeroDuration() ? absl::InfiniteDuration()
-                                          : std::max(few ? late : first_bytes_.Quantile(kHedgeQuantile), kLeastDelay);
+    delay_ = few ? late_ : std::max({first_bytes_.Quantile(kLeastQuantile), in_time, kLeastDelay});
     until_update_ = kUpdateEvery;
   }
   --until_update_;
-  return delay_;
+  return requests_ < kFewRequests ? late_ : delay_;
+}
+
+bool Hedging::Take() {
+  std::lock_guard lock(mutex_);
+  if (allowance_ <= 0 || requests_ < 1) return false;
+  requests_ -= 1;
+  return true;
 }
 
 void Hedging::OnFirstByte(absl::Duration after) {
   std::lock_guard lock(mutex_);
   first_bytes_.Add(after);
+  requests_ = std::min(kMaxRequests, requests_ + kRequestsPerRead);
 }
 
 void Hedging::OnLost() {
   std::lock_guard lock(mutex_);
   first_bytes_.AddEndless();
+  requests_ = std::min(kMaxRequests, requests_ + kRequestsPerWin);
 }
 
 void Hedging::OnBody(uint64_t bytes, absl::Duration took) {

@@ -31,14 +31,20 @@ class Durations {
 /// for. Thread-safe.
 ///
 /// Of two requests the first to answer wins and the other is cancelled before its body, so what a second one costs is a
-/// request and a connection, and rarely bytes. Requests are bounded: where few first bytes are late, so few that the
-/// slowest thousandth comes within three times the median by itself, only those are asked for again that come later
-/// than that; where more are, the slowest seventh. Bytes are bounded by an allowance of 3 % of all bytes received.
+/// request and a connection, and rarely bytes. Bytes are bounded by an allowance of 3 % of all bytes received. Requests
+/// are sent while they help: each that answers first allows thirty more, and each that does not is one less. Where they
+/// never do, as with a store, a network or a CPU that is simply busy, what is left is one for each two hundred reads,
+/// for those that are later than three times the median.
+///
+/// The time to wait is chosen so that all but a thousandth of the first bytes come within three times the median. Where
+/// they do by themselves, only those are asked for again that are later still.
 class Hedging {
  public:
   /// How long to wait for a first byte before a second request; infinite while the store is not known well enough, or
-  /// the allowance is used up.
+  /// an allowance is used up.
   absl::Duration Delay();
+  /// To be called when that time is over: whether the second request may be sent now.
+  bool Take();
 
   void OnFirstByte(absl::Duration after);            // of the first to answer
   void OnLost();                                     // a request whose second one answered first
@@ -54,11 +60,15 @@ class Hedging {
   Durations first_bytes_;
   Durations bodies_;  // time for each 64 KiB
   double allowance_ = kMaxAllowance;
+  double requests_ = kFewRequests;  // second ones that may be sent
   absl::Duration delay_ = absl::InfiniteDuration();
+  absl::Duration late_ = absl::InfiniteDuration();
   int until_update_ = 0;
   double give_ups_ = kMaxGiveUps;
 
   static constexpr double kMaxAllowance = 4 << 20;  // bytes
+  static constexpr double kMaxRequests = 256;
+  static constexpr double kFewRequests = 8;  // with fewer, only the latest are asked for again
   static constexpr double kMaxGiveUps = 32;
 };
 

@@ -187,10 +187,10 @@ void S3Operation::OnPhase(Attempt& attempt, HttpPhase phase) {
 void S3Operation::HedgeLater(Attempt& first) {
   const absl::Duration delay = environment_.context.hedging.Delay();
   if (delay == absl::InfiniteDuration()) return;
-  watch_.emplace(loop_);
+  if (!watch_) watch_.emplace(loop_);
   watch_->Start(absl::ToChronoNanoseconds(delay), [this, &first] {
     const bool late = !first.answered && attempts_.size() == 1 && !cancelled_;
-    if (late && exchange_->MayHedge(absl::Now())) StartAttempt(/*hedge=*/true);
+    if (late && exchange_->MayHedge(absl::Now()) && environment_.context.hedging.Take()) StartAttempt(/*hedge=*/true);
   });
 }
 
@@ -213,7 +213,7 @@ HttpBodySink S3Operation::OnHead(Attempt& attempt, const HttpResponseHead& head)
   if (exchange_->hedged()) {
     hedging.OnFirstByte(now - attempt.sent.value_or(now));
     attempt.expected = head.content_length.value_or(0);
-    watch_.reset();
+    if (watch_) watch_->Cancel();
     if (head.status < 300 && attempt.expected > kWorthCutting) Watch(attempt);
   }
   return exchange_->OnHead(head);
@@ -227,7 +227,7 @@ void S3Operation::Lose(Attempt& attempt) {
 }
 
 void S3Operation::Watch(Attempt& attempt) {
-  watch_.emplace(loop_);
+  if (!watch_) watch_.emplace(loop_);
   watch_->Start(absl::ToChronoNanoseconds(kLook), [this, &attempt] {
     const std::shared_ptr<S3Operation> self = shared_from_this();
     const uint64_t received = attempt.call->body_bytes();
