@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "devstore/conditions.h"
@@ -29,6 +30,58 @@ void AddAttributes(const S3Request& request, const ObjectAttributes& attributes,
   }
 }
 
+/// The part of that number (from 1): the whole object where it has none, as S3 has it.
+absl::StatusOr<RangeRequest> RangeOfPart(const S3Request& request, const ObjectRecord& record) {
+  const std::string text = request.ParameterOr("partNumber");
+  const std::optional<uint64_t> number = ParseDecimal(text, 1, 10'000);
+  if (!number) {
+    return S3Error(S3Code::kInvalidArgument, "Part number must be an integer between 1 and 10000, inclusive",
+                   {{"ArgumentName", "partNumber"}, {"ArgumentValue", text}});
+  }
+  if (request.Header("range")) {
+    return S3Error(S3Code::kInvalidRequest, "Cannot specify both Range header and partNumber query parameter.");
+  }
+  const std::vector<ObjectPart>& parts = record.attributes.parts;
+  const size_t count = std::max<size_t>(parts.size(), 1);
+  if (*number > count) {
+    return S3Error(S3Code::kInvalidPartNumber, "The requested partnumber is not satisfiable",
+                   {{"PartNumberRequested", text}, {"ActualPartCount", std::to_string(count)}});
+  }
+  ByteRange range{0, parts.empty() ? record.size : parts[*number - 1].bytes};
+  for (size_t i = 0; i + 1 < *number; ++i) range.offset += parts[i].bytes;
+  return RangeRequest{range.length > 0 ? RangeKind::kPart : RangeKind::kWhole, range};  // "bytes 0--1" says nothing
+}
+
+/// What of the object is asked for, by part or by range.
+absl::StatusOr<RangeRequest> AskedRange(const S3Request& request, const ObjectRecord& record) {
+  if (request.Has("partNumber")) return RangeOfPart(request, record);
+  RangeRequest asked = ParseRange(request.Header("range"), record.size);
+  if (asked.kind == RangeKind::kUnsatisfiable) {
+    return S3Error(S3Code::kInvalidRange, "The requested range is not satisfiable",
+                   {{"RangeRequested", std::string(request.Header("range").value_or(""))},
+                    {"ActualObjectSize", std::to_string(record.size)}});
+  }
+  if (asked.kind == RangeKind::kWhole) asked.range = {0, record.size};
+  return asked;
+}
+
+/// That of the whole object with all of it; with a range that is just one part, that part's, where it is kept.
+std::optional<Checksum> ChecksumOfAnswer(const S3Request& request, const ObjectRecord& record,
+                                         const RangeRequest& asked) {
+  const std::optional<Checksum>& whole = record.attributes.checksum;
+  if (!whole || asked.kind != RangeKind::kPart) return whole;
+  const std::vector<ObjectPart>& parts = record.attributes.parts;
+  if (request.Has("partNumber") && parts.empty()) return whole;
+  uint64_t offset = 0;
+  for (const ObjectPart& part : parts) {
+    if (asked.range == ByteRange{offset, part.bytes}) {
+      return Checksum{.algorithm = whole->algorithm, .value = part.checksum, .composite = whole->composite};
+    }
+    offset += part.bytes;
+  }
+  return std::nullopt;
+}
+
 /// Vetoes a write by its conditional headers.
 auto ConditionsCheck(OperationContext& context, const S3Request& request, const WriteConditions& conditions) {
   return [&context, &request, &conditions](const ObjectRecord* existing) {
@@ -41,9 +94,6 @@ auto ConditionsCheck(OperationContext& context, const S3Request& request, const 
 }  // namespace
 
 Reply GetObject(OperationContext& context, const S3Request& request, bool wrong_range) {
-  if (request.Has("partNumber")) {
-    return S3Error(S3Code::kNotImplemented, "devstore does not offer partNumber on GET and HEAD; ask for a range");
-  }
   ASSIGN_OR_RETURN(const StoredObject object, context.storage.Open(request.bucket, request.key));
   const ObjectRecord& record = *object.record;
   const std::string etag = context.etags.Effective(request.bucket, request.key, record.etag);
@@ -57,13 +107,7 @@ Reply GetObject(OperationContext& context, const S3Request& request, bool wrong_
   }
   RETURN_IF_ERROR(condition);
 
-  RangeRequest asked = ParseRange(request.Header("range"), record.size);
-  if (asked.kind == RangeKind::kUnsatisfiable) {
-    return S3Error(S3Code::kInvalidRange, "The requested range is not satisfiable",
-                   {{"RangeRequested", std::string(request.Header("range").value_or(""))},
-                    {"ActualObjectSize", std::to_string(record.size)}});
-  }
-  if (asked.kind == RangeKind::kWhole) asked.range = {0, record.size};
+  ASSIGN_OR_RETURN(RangeRequest asked, AskedRange(request, record));
   if (wrong_range && record.size > 1) asked = {RangeKind::kPart, WrongRange(asked.range, record.size)};
   reply.headers.Add("Accept-Ranges", "bytes");
   AddAttributes(request, record.attributes, &reply.headers);
@@ -71,8 +115,13 @@ Reply GetObject(OperationContext& context, const S3Request& request, bool wrong_
     reply.status = 206;
     reply.headers.Add("Content-Range",
                       fmt::format("bytes {}-{}/{}", asked.range.offset, asked.range.end() - 1, record.size));
-  } else if (request.Header("x-amz-checksum-mode") == "ENABLED") {
-    AddChecksumHeaders(record.attributes.checksum, &reply.headers);
+  }
+  const std::vector<ObjectPart>& parts = record.attributes.parts;
+  if (request.Has("partNumber") && !parts.empty()) {
+    reply.headers.Add("x-amz-mp-parts-count", std::to_string(parts.size()));
+  }
+  if (request.Header("x-amz-checksum-mode") == "ENABLED") {
+    AddChecksumHeaders(ChecksumOfAnswer(request, record, asked), &reply.headers);
   }
   object.content->AppendSteps(asked.range, &reply.body);
   return reply;
@@ -123,6 +172,7 @@ Reply CopyObject(OperationContext& context, const S3Request& request) {
   const Content& bytes = *source.object.content;
   ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context.storage, bytes, {0, bytes.size()}, algorithm));
   attributes.checksum = copied.checksum;
+  attributes.parts.clear();
   ASSIGN_OR_RETURN(const auto record,
                    context.storage.Put(request.bucket, request.key, std::move(copied.content), std::move(attributes),
                                        std::move(copied.etag), ConditionsCheck(context, request, conditions)));

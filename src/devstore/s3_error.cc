@@ -18,7 +18,7 @@ struct CodeRow {
   int http_status;
 };
 
-constexpr std::array<CodeRow, 42> kCodes = {{
+constexpr std::array<CodeRow, 43> kCodes = {{
     {S3Code::kAccessDenied, "AccessDenied", 403},
     {S3Code::kAuthorizationHeaderMalformed, "AuthorizationHeaderMalformed", 400},
     {S3Code::kAuthorizationQueryParametersError, "AuthorizationQueryParametersError", 400},
@@ -38,6 +38,7 @@ constexpr std::array<CodeRow, 42> kCodes = {{
     {S3Code::kInvalidBucketName, "InvalidBucketName", 400},
     {S3Code::kInvalidDigest, "InvalidDigest", 400},
     {S3Code::kInvalidPart, "InvalidPart", 400},
+    {S3Code::kInvalidPartNumber, "InvalidPartNumber", 416},
     {S3Code::kInvalidPartOrder, "InvalidPartOrder", 400},
     {S3Code::kInvalidRange, "InvalidRange", 416},
     {S3Code::kInvalidRequest, "InvalidRequest", 400},

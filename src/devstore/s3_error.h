@@ -33,6 +33,7 @@ enum class S3Code {
   kInvalidBucketName,
   kInvalidDigest,
   kInvalidPart,
+  kInvalidPartNumber,
   kInvalidPartOrder,
   kInvalidRange,
   kInvalidRequest,

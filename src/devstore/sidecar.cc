@@ -20,6 +20,7 @@ namespace {
 constexpr size_t kMaxRecordBytes = size_t{1} << 20;
 constexpr size_t kMaxNameBytes = 255;  // of a file system
 constexpr std::string_view kHeader = "header:";
+constexpr std::string_view kPart = "part";  // "bytes" or "bytes:checksum", once for each, in order
 
 template <typename T>
 T NumberOr(const Fields& fields, std::string_view name, T fallback) {
@@ -27,6 +28,14 @@ T NumberOr(const Fields& fields, std::string_view name, T fallback) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? value : fallback;
+}
+
+ObjectPart ReadPart(std::string_view text) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  ObjectPart part;
+  std::from_chars(text.data(), text.data() + colon, part.bytes);
+  part.checksum = text.substr(std::min(colon + 1, text.size()));
+  return part;
 }
 
 }  // namespace
@@ -76,6 +85,10 @@ void AppendAttributes(const ObjectAttributes& attributes, Fields* fields) {
   fields->emplace_back("content-type", attributes.content_type);
   for (const auto& [name, value] : attributes.headers) fields->emplace_back(std::string(kHeader) + name, value);
   AppendChecksum(attributes.checksum, fields);
+  for (const ObjectPart& part : attributes.parts) {
+    fields->emplace_back(
+        kPart, part.checksum.empty() ? std::to_string(part.bytes) : fmt::format("{}:{}", part.bytes, part.checksum));
+  }
 }
 
 ObjectAttributes ReadAttributes(const Fields& fields) {
@@ -83,6 +96,7 @@ ObjectAttributes ReadAttributes(const Fields& fields) {
   attributes.content_type = FieldOr(fields, "content-type");
   for (const auto& [name, value] : fields) {
     if (name.starts_with(kHeader)) attributes.headers.emplace_back(name.substr(kHeader.size()), value);
+    if (name == kPart) attributes.parts.push_back(ReadPart(value));
   }
   attributes.checksum = ReadChecksum(fields);
   return attributes;

@@ -20,12 +20,19 @@
 
 namespace millrace {
 
+/// A part of an object, as it was uploaded.
+struct ObjectPart {
+  uint64_t bytes = 0;
+  std::string checksum;  // base64, by the algorithm of the object's; empty: none is kept
+};
+
 /// What a client says about an object when it writes it.
 struct ObjectAttributes {
   std::string content_type;
   /// Sent back as they are, names in lower case: cache-control, content-encoding, ..., x-amz-meta-*.
   std::vector<std::pair<std::string, std::string>> headers;
   std::optional<Checksum> checksum;
+  std::vector<ObjectPart> parts;  // of a multipart upload, in order; empty: put in one piece
 };
 
 struct ObjectRecord {

@@ -211,6 +211,12 @@ Reply CompleteUpload(OperationContext& context, const S3Request& request, std::s
   ObjectAttributes attributes = upload.attributes;
   ASSIGN_OR_RETURN(attributes.checksum, MultipartChecksum(upload, parts, *whole));
   RETURN_IF_ERROR(CheckObjectChecksum(request, attributes.checksum));
+  // S3 keeps the checksums of parts only of objects whose own is made of them.
+  const bool composite = attributes.checksum && attributes.checksum->composite;
+  for (const UploadPart* part : parts) {
+    attributes.parts.push_back(
+        {part->content->size(), composite && part->checksum ? part->checksum->value : std::string()});
+  }
   const auto check = [&](const ObjectRecord* existing) {
     if (existing == nullptr) return CheckWriteConditions(conditions, nullptr, request.key);
     const std::string etag = context.etags.Effective(request.bucket, request.key, existing->etag);

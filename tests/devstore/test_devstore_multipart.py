@@ -182,6 +182,71 @@ def test_checksums(s3: Any, kind: str) -> None:
     assert (head["ChecksumCRC32"], head["ChecksumType"]) == (expected, kind)
 
 
+@pytest.mark.parametrize("kind", ["COMPOSITE", "FULL_OBJECT"])
+def test_parts_can_be_read_singly(s3: Any, kind: str) -> None:
+    bodies = [os.urandom(PART), os.urandom(PART + 1), b"end"]
+    upload = Upload(s3, ChecksumAlgorithm="CRC32", ChecksumType=kind)
+    parts = [upload.part(n, body, ChecksumAlgorithm="CRC32") for n, body in zip((2, 5, 9), bodies)]
+    for part, body in zip(parts, bodies):
+        part["ChecksumCRC32"] = base64.b64encode(crc32(body)).decode()
+    etag = upload.complete(*parts, ChecksumType=kind)["ETag"]
+    where: dict[str, Any] = {"Bucket": "bucket", "Key": "k", "ChecksumMode": "ENABLED"}
+    offset = 0
+    for number, body in enumerate(bodies, 1):  # renumbered: the parts that were completed, in order
+        span = f"bytes {offset}-{offset + len(body) - 1}"
+        for answer in (s3.head_object(**where, PartNumber=number), s3.get_object(**where, PartNumber=number)):
+            assert (answer["ContentLength"], answer["PartsCount"], answer["ETag"]) == (len(body), 3, etag)
+            assert answer["ContentRange"] == f"{span}/{sum(map(len, bodies))}"
+            assert answer["ResponseMetadata"]["HTTPStatusCode"] == 206
+            # S3 keeps those of parts for composite objects only.
+            assert answer.get("ChecksumCRC32") == (parts[number - 1]["ChecksumCRC32"] if kind == "COMPOSITE" else None)
+        assert answer["Body"].read() == body
+        by_range = s3.get_object(**where, Range=span.replace(" ", "="))
+        assert by_range.get("ChecksumCRC32") == (parts[number - 1]["ChecksumCRC32"] if kind == "COMPOSITE" else None)
+        assert by_range["Body"].read() == body and "PartsCount" not in by_range
+        offset += len(body)
+    across = s3.get_object(**where, Range=f"bytes=1-{PART}")
+    assert "ChecksumCRC32" not in across
+    for number, expected in [(4, ("416", 416)), (0, ("400", 400)), (10_001, ("400", 400))]:
+        with pytest.raises(ClientError) as error:
+            s3.head_object(Bucket="bucket", Key="k", PartNumber=number)
+        assert code(error) == expected
+    with pytest.raises(ClientError) as error:
+        s3.get_object(Bucket="bucket", Key="k", PartNumber=4)
+    assert code(error) == ("InvalidPartNumber", 416)
+    with pytest.raises(ClientError) as error:
+        s3.get_object(Bucket="bucket", Key="k", PartNumber=1, Range="bytes=0-1")
+    assert code(error) == ("InvalidRequest", 400)
+
+
+def test_an_object_put_in_one_piece_has_one_part(s3: Any) -> None:
+    upload = Upload(s3, "parts")
+    upload.complete(upload.part(1, b"x" * PART), upload.part(2, b"end"))
+    s3.put_object(Bucket="bucket", Key="k", Body=b"whole")
+    s3.copy_object(Bucket="bucket", Key="copy", CopySource="bucket/parts")
+    for key, size in [("k", 5), ("copy", PART + 3)]:
+        answer = s3.get_object(Bucket="bucket", Key=key, PartNumber=1)
+        assert len(answer["Body"].read()) == size and "PartsCount" not in answer
+        with pytest.raises(ClientError) as error:
+            s3.get_object(Bucket="bucket", Key=key, PartNumber=2)
+        assert code(error) == ("InvalidPartNumber", 416)
+    s3.put_object(Bucket="bucket", Key="empty", Body=b"")
+    assert s3.get_object(Bucket="bucket", Key="empty", PartNumber=1)["ContentLength"] == 0
+
+
+def test_parts_are_remembered_across_runs(devstore: Any, tmp_path: Any) -> None:
+    (tmp_path / "bucket").mkdir()
+    first = devstore(tmp_path)
+    upload = Upload(first.client(), ChecksumAlgorithm="CRC32")
+    sent = [upload.part(n, body, ChecksumAlgorithm="CRC32") for n, body in enumerate((b"x" * PART, b"end"), 1)]
+    for part, body in zip(sent, (b"x" * PART, b"end")):
+        part["ChecksumCRC32"] = base64.b64encode(crc32(body)).decode()
+    upload.complete(*sent)
+    head = devstore(tmp_path).client().head_object(Bucket="bucket", Key="k", PartNumber=2, ChecksumMode="ENABLED")
+    assert (head["ContentLength"], head["PartsCount"]) == (3, 2)
+    assert head["ChecksumCRC32"] == sent[1]["ChecksumCRC32"]
+
+
 def test_the_checksum_of_the_object_is_checked(s3: Any) -> None:
     bodies = [os.urandom(PART), b"end"]
     upload = Upload(s3, ChecksumAlgorithm="CRC32", ChecksumType="FULL_OBJECT")
