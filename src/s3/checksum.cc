@@ -1,11 +1,14 @@
 #include "s3/checksum.h"
 
 #include <array>
+#include <charconv>
 #include <span>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "base/crc_combine.h"
+#include "base/crypto.h"
 #include "base/hex.h"
 #include "s3/etag.h"
 
@@ -31,6 +34,27 @@ std::string BigEndian(uint64_t value, size_t bytes) {
   return out;
 }
 
+/// The number of parts behind a composite checksum: 3 of "-3". 0 where it is none.
+uint32_t PartCount(std::string_view text) {
+  uint32_t count = 0;
+  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), count);
+  return error == std::errc() && end == text.data() + text.size() ? count : 0;
+}
+
+std::optional<ObjectChecksum> FindChecksum(const HttpHeaders& headers, bool composite = false) {
+  for (const Header& header : kHeaders) {
+    const std::string_view value = headers.Find(header.name).value_or("");
+    const size_t dash = value.find('-');
+    if (value.empty() || (dash != value.npos) != composite) continue;
+    ObjectChecksum found{.kind = header.kind, .digest = {}};
+    if (!absl::Base64Unescape(ToAbsl(value.substr(0, dash)), &found.digest) || found.digest.size() != header.bytes)
+      continue;
+    if (composite) found.parts = PartCount(value.substr(dash));
+    if (composite == (found.parts > 0)) return found;
+  }
+  return std::nullopt;
+}
+
 // Objects that are encrypted with keys of a key service, or of the client, have other ETags.
 bool EtagMayBeMd5(const HttpHeaders& headers) {
   const std::string_view encryption = headers.Find("x-amz-server-side-encryption").value_or("");
@@ -41,18 +65,23 @@ bool EtagMayBeMd5(const HttpHeaders& headers) {
 }  // namespace
 
 std::optional<ObjectChecksum> WholeObjectChecksum(const HttpHeaders& headers) {
-  const std::string_view type = headers.Find("x-amz-checksum-type").value_or("FULL_OBJECT");
-  for (const Header& header : kHeaders) {
-    const std::optional<std::string_view> value = headers.Find(header.name);
-    if (!value || type != "FULL_OBJECT" || value->find('-') != value->npos) continue;
-    std::string digest;
-    if (absl::Base64Unescape(ToAbsl(*value), &digest) && digest.size() == header.bytes)
-      return ObjectChecksum{header.kind, std::move(digest)};
+  if (headers.Find("x-amz-checksum-type").value_or("FULL_OBJECT") == "FULL_OBJECT") {
+    if (auto found = FindChecksum(headers)) return found;
   }
   if (!EtagMayBeMd5(headers) || !Md5Stream::Available()) return std::nullopt;
   std::optional<std::string> md5 = HexDecode(StripETagQuotes(headers.Find("etag").value_or("")));
   if (!md5 || md5->size() != 16) return std::nullopt;
   return ObjectChecksum{Kind::kMd5, *std::move(md5)};
+}
+
+std::optional<ObjectChecksum> CompositeChecksum(const HttpHeaders& headers) {
+  if (headers.Find("x-amz-checksum-type") != "COMPOSITE") return std::nullopt;
+  return FindChecksum(headers, /*composite=*/true);
+}
+
+std::optional<ObjectChecksum> PartChecksum(const HttpHeaders& headers) {
+  if (headers.Find("x-amz-checksum-type") != "COMPOSITE") return std::nullopt;
+  return FindChecksum(headers);
 }
 
 DigestStream::DigestStream(Kind kind) : kind_(kind) {
@@ -84,10 +113,42 @@ std::string DigestStream::Finish() {
   return BigEndian(crc_, kind_ == Kind::kCrc64Nvme ? 8 : 4);
 }
 
+uint64_t CrcOf(Kind kind, ByteSpan bytes) {
+  switch (kind) {
+    case Kind::kCrc32:
+      return Crc32(bytes);
+    case Kind::kCrc32c:
+      return Crc32c(bytes);
+    case Kind::kCrc64Nvme:
+      return Crc64Nvme(bytes);
+    case Kind::kMd5:
+      break;
+  }
+  return 0;
+}
+
+uint64_t CombineCrcs(Kind kind, uint64_t first, uint64_t second, uint64_t second_bytes) {
+  switch (kind) {
+    case Kind::kCrc32:
+      return Crc32Combine(static_cast<uint32_t>(first), static_cast<uint32_t>(second), second_bytes);
+    case Kind::kCrc32c:
+      return Crc32cCombine(static_cast<uint32_t>(first), static_cast<uint32_t>(second), second_bytes);
+    case Kind::kCrc64Nvme:
+      return Crc64NvmeCombine(first, second, second_bytes);
+    case Kind::kMd5:
+      break;
+  }
+  return 0;
+}
+
+std::string CrcDigest(Kind kind, uint64_t crc) {
+  return BigEndian(crc, kind == Kind::kCrc64Nvme ? 8 : 4);
+}
+
 std::string DigestOf(Kind kind, ByteSpan bytes) {
-  DigestStream stream(kind);
-  stream.Update(bytes);
-  return stream.Finish();
+  if (kind != Kind::kMd5) return CrcDigest(kind, CrcOf(kind, bytes));
+  const auto digest = Md5(bytes);
+  return {digest.begin(), digest.end()};
 }
 
 std::string_view ChecksumKindName(Kind kind) {

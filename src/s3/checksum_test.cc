@@ -22,18 +22,17 @@ HttpHeaders Headers(const std::map<std::string, std::string>& fields) {
 }
 
 // The check values of the algorithms: https://reveng.sourceforge.io/crc-catalogue/, RFC 1321.
-TEST(DigestStream, GivesTheChecksumOfWhatComes) {
+TEST(DigestOf, GivesTheChecksumInOnePieceOrCombined) {
   const std::map<Kind, std::string> expected = {{Kind::kCrc32, "cbf43926"},
                                                 {Kind::kCrc32c, "e3069283"},
                                                 {Kind::kCrc64Nvme, "ae8b14860a799888"},
                                                 {Kind::kMd5, "25f9e794323b453885f5181f1b624d0b"}};
   for (const auto& [kind, digest] : expected) {
-    DigestStream stream(kind);
-    stream.Update(AsBytes("1234"));
-    stream.Update({});
-    stream.Update(AsBytes("56789"));
-    EXPECT_EQ(Hex(stream.Finish()), digest) << ChecksumKindName(kind);
-    EXPECT_EQ(Hex(DigestOf(kind, AsBytes("123456789"))), digest);
+    EXPECT_EQ(Hex(DigestOf(kind, AsBytes("123456789"))), digest) << ChecksumKindName(kind);
+    if (kind == Kind::kMd5) continue;
+    const uint64_t combined = CombineCrcs(kind, CrcOf(kind, AsBytes("1234")), CrcOf(kind, AsBytes("56789")), 5);
+    EXPECT_EQ(Hex(CrcDigest(kind, combined)), digest) << ChecksumKindName(kind);
+    EXPECT_EQ(CombineCrcs(kind, 0, combined, 9), combined) << ChecksumKindName(kind);
   }
 }
 
@@ -54,6 +53,31 @@ TEST(WholeObjectChecksum, IsNotThatOfParts) {
       WholeObjectChecksum(Headers({{"x-amz-checksum-crc32c", "4waSgw=="}, {"x-amz-checksum-type", "COMPOSITE"}})));
   EXPECT_FALSE(WholeObjectChecksum(Headers({{"x-amz-checksum-crc32c", "4waSgw==-3"}})));
   EXPECT_FALSE(WholeObjectChecksum(Headers({{"etag", "\"25f9e794323b453885f5181f1b624d0b-2\""}})));
+}
+
+TEST(CompositeChecksum, IsThatOfTheChecksumsOfParts) {
+  const auto found =
+      CompositeChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg==-12"}, {"x-amz-checksum-type", "COMPOSITE"}}));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->kind, Kind::kCrc32);
+  EXPECT_EQ(Hex(found->digest), "cbf43926");
+  EXPECT_EQ(found->parts, 12u);
+  for (const char* other : {"y/Q5Jg==", "y/Q5Jg==-", "y/Q5Jg==-x", "y/Q5Jg==-0", "-3", "y/Q5-3"}) {
+    EXPECT_FALSE(CompositeChecksum(Headers({{"x-amz-checksum-crc32", other}, {"x-amz-checksum-type", "COMPOSITE"}})))
+        << other;
+  }
+  EXPECT_FALSE(CompositeChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg==-12"}})));
+}
+
+TEST(PartChecksum, IsToldInSoManyWords) {
+  EXPECT_EQ(
+      Hex(PartChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg=="}, {"x-amz-checksum-type", "COMPOSITE"}}))->digest),
+      "cbf43926");
+  // Some stores send the checksum of the whole object with a range.
+  EXPECT_FALSE(PartChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg=="}, {"x-amz-checksum-type", "FULL_OBJECT"}})));
+  EXPECT_FALSE(PartChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg=="}})));
+  EXPECT_FALSE(PartChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg==-3"}, {"x-amz-checksum-type", "COMPOSITE"}})));
+  EXPECT_FALSE(PartChecksum(Headers({{"etag", "\"25f9e794323b453885f5181f1b624d0b\""}})));
 }
 
 TEST(WholeObjectChecksum, MayBeTheETag) {

@@ -120,6 +120,11 @@ void S3Client::Head(std::string bucket, std::string key, HeadCallback done) {
   impl_->Start(std::make_unique<HeadExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done)));
 }
 
+void S3Client::HeadParts(std::string bucket, std::string key, HeadCallback done) {
+  impl_->Start(std::make_unique<HeadExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done),
+                                              HeadExchange::Ask::kParts));
+}
+
 void S3Client::Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done) {
   std::stop_token stop = options.stop;
   impl_->Start(std::make_unique<PutExchange>(impl_->context(), std::move(bucket), std::move(key), std::nullopt, body,

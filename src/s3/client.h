@@ -37,8 +37,8 @@ struct S3Config {
 /// that calls Put or UploadPart, before they return. The destructor cancels requests and waits for their callbacks.
 ///
 /// Bodies of GETs are received straight into the caller's buffer. Each GET checks status, Content-Range, ETag
-/// (If-Match) and the caller's checksums, or, of a whole object, that of the store; what fails in transit is resumed or
-/// fetched again within one retry budget.
+/// (If-Match) and the caller's checksums, or, of a whole object or a stored part, that of the store; what fails in
+/// transit is resumed or fetched again within one retry budget.
 class S3Client {
  public:
   S3Client(Runtime& runtime, S3Config config);
@@ -48,6 +48,9 @@ class S3Client {
 
   void Get(std::string bucket, std::string key, MutableByteSpan into, GetOptions options, GetCallback done);
   void Head(std::string bucket, std::string key, HeadCallback done);
+  /// Head with ObjectInfo::part_bytes, where the object was uploaded in parts of one size and the store tells it, and
+  /// without the checksum.
+  void HeadParts(std::string bucket, std::string key, HeadCallback done);
   void Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done);
   void Delete(std::string bucket, std::string key, DoneCallback done);
   /// 1 to 1,000 keys by one DeleteObjects. Each must be one that XmlCanCarry (s3/xml.h).

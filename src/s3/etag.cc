@@ -18,6 +18,13 @@ std::string IfMatchValue(std::string_view etag) {
   return etag.starts_with("W/") || etag.starts_with('"') ? std::string(etag) : absl::StrCat("\"", ToAbsl(etag), "\"");
 }
 
+bool IsMultipartETag(std::string_view etag) {
+  const size_t dash = etag.rfind('-');
+  if (dash == etag.npos) return false;
+  const std::string_view count = etag.substr(dash + 1);
+  return !count.empty() && count.find_first_not_of("0123456789") == count.npos && count[0] != '0' && count != "1";
+}
+
 std::string MultipartETag(const std::vector<std::string>& part_etags) {
   Md5Stream md5;
   for (const std::string& etag : part_etags) {

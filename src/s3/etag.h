@@ -16,4 +16,7 @@ std::string IfMatchValue(std::string_view etag);
 /// part's ETag is no MD5.
 std::string MultipartETag(const std::vector<std::string>& part_etags);
 
+/// Whether it may be that of an object uploaded in several parts: it ends in "-" and their number.
+bool IsMultipartETag(std::string_view etag);
+
 }  // namespace millrace

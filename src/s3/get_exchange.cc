@@ -97,12 +97,18 @@ HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
   uint64_t skip = 0;
   objection_ = CheckHead(head, &skip);
   if (!objection_.what.empty()) return Refuse(objection_.what);
-  // Answers to ranges, of what a cut left missing, do not tell it.
-  if (wants_checksum() && !stored_checksum_ && head.status == 200) stored_checksum_ = WholeObjectChecksum(head.headers);
-  const bool by_etag = stored_checksum_ && stored_checksum_->kind == ObjectChecksum::Kind::kMd5;
-  if (by_etag && context().etags_opaque()) stored_checksum_.reset();
+  if (wants_checksum() && !stored_checksum_) LearnChecksum(head);
   if (asks_nothing()) return HttpBodySink::Text(0);
   return HttpBodySink::Into(BufferOf(missing_.front()), skip);
+}
+
+void GetExchange::LearnChecksum(const HttpResponseHead& head) {
+  // Answers to ranges of what a cut left missing do not tell it.
+  if (options_.whole && head.status == 200) stored_checksum_ = WholeObjectChecksum(head.headers);
+  if (options_.part && head.status == 206 && missing_.front() == options_.range)
+    stored_checksum_ = PartChecksum(head.headers);
+  const bool by_etag = stored_checksum_ && stored_checksum_->kind == ObjectChecksum::Kind::kMd5;
+  if (by_etag && context().etags_opaque()) stored_checksum_.reset();
 }
 
 GetExchange::Objection GetExchange::CheckVersion(const HttpResponseHead& head) {
@@ -196,7 +202,7 @@ S3Step GetExchange::Verify(absl::Time now) {
       missing_.push_back(bad);
     }
   }
-  if (!first_bad) return VerifyWhole(now);
+  if (!first_bad) return VerifyStored(now);
   const std::string what = fmt::format(
       "bytes {}+{} do not match their checksum, {} fetches in a row; the stored object is damaged or the index belongs "
       "to other data",
@@ -205,8 +211,9 @@ S3Step GetExchange::Verify(absl::Time now) {
   return Retry(absl::StatusCode::kDataLoss, what, now);
 }
 
-S3Step GetExchange::VerifyWhole(absl::Time now) {
-  if (!stored_checksum_ || options_.range.length != object_size_) return Succeed();
+S3Step GetExchange::VerifyStored(absl::Time now) {
+  const bool all_of_it = !options_.whole || options_.range.length == object_size_;
+  if (!stored_checksum_ || !all_of_it) return Succeed();
   std::string digest = DigestOf(stored_checksum_->kind, into_);
   if (digest == stored_checksum_->digest) return Succeed();
   // Damage on the way is not the same twice. So the store has these bytes, and its ETag is no MD5.
@@ -222,9 +229,10 @@ S3Step GetExchange::VerifyWhole(absl::Time now) {
     missing_.assign(1, options_.range);
     return Again();
   }
-  const std::string what =
-      fmt::format("the object does not match the {} that the store keeps for it, {} fetches in a row",
-                  ChecksumKindName(stored_checksum_->kind), refetches_ + 1);
+  const std::string what = fmt::format(
+      "{} does not match the {} that the store keeps for it, {} fetches in a row",
+      options_.part ? fmt::format("the part {}+{}", options_.range.offset, options_.range.length) : "the object",
+      ChecksumKindName(stored_checksum_->kind), refetches_ + 1);
   if (same_again || refetches_++ == kMaxRefetches) return Fail(absl::StatusCode::kDataLoss, what);
   missing_.assign(1, options_.range);
   return Retry(absl::StatusCode::kDataLoss, what, now);

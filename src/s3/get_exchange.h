@@ -36,11 +36,12 @@ class GetExchange final : public S3Exchange {
   Objection CheckVersion(const HttpResponseHead& head);
 
   bool asks_nothing() const { return options_.range.length == 0; }
-  bool wants_checksum() const { return options_.whole && context().config.validate_downloads; }
+  bool wants_checksum() const { return (options_.whole || options_.part) && context().config.validate_downloads; }
+  void LearnChecksum(const HttpResponseHead& head);
   void Keep(uint64_t bytes);
   S3Step NextPart(absl::Time now);
   S3Step Verify(absl::Time now);
-  S3Step VerifyWhole(absl::Time now);
+  S3Step VerifyStored(absl::Time now);
   S3Step Restart(absl::Time now);
   S3Step ChangedSinceIndexed();
   MutableByteSpan BufferOf(ByteRange range) const;
@@ -56,7 +57,7 @@ class GetExchange final : public S3Exchange {
   std::string etag_;  // of the version that is read; empty until known
   uint64_t object_size_ = 0;
   Objection objection_;
-  std::optional<ObjectChecksum> stored_checksum_;  // of the whole object
+  std::optional<ObjectChecksum> stored_checksum_;  // of the whole object, or of the part
   std::string last_digest_;                        // of what came, when it was not that
 };
 

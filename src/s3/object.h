@@ -21,6 +21,7 @@ struct ObjectChecksum {
   enum class Kind { kCrc32, kCrc32c, kCrc64Nvme, kMd5 };
   Kind kind = Kind::kCrc32c;
   std::string digest;  // its bytes, the most significant first
+  uint32_t parts = 0;  // 0: of the bytes; else ("COMPOSITE") of the checksums of so many parts, one behind another
 };
 
 struct ObjectInfo {
@@ -29,6 +30,7 @@ struct ObjectInfo {
   std::string etag;                        // without quotes; opaque
   int64_t modified_ms = 0;                 // since 1970; 0 when unknown
   std::optional<ObjectChecksum> checksum;  // only Head tells it, where the store has one
+  uint64_t part_bytes = 0;                 // of each part it was uploaded in, but the last; 0: only HeadParts tells it
 };
 
 /// What a request is waiting for right now. Written by the client, read by whoever accounts for waiting.
@@ -47,6 +49,7 @@ struct GetOptions {
   std::string if_match;                 // ETag that the object must have; empty = any
   std::vector<SpanChecksum> checksums;  // verified; a mismatch is fetched again, then DataLoss
   bool whole = false;                   // the range is the object: checked against the checksum that the store keeps
+  bool part = false;                    // the range is one of its stored parts: checked likewise, where the store tells
   RequestProgress* progress = nullptr;  // outlives the callback
   std::stop_token stop;                 // when requested, the callback gets Cancelled soon
 };

@@ -22,14 +22,22 @@ int64_t LastModified(const HttpResponseHead& head) {
   return time ? absl::ToUnixMillis(*time) : 0;
 }
 
+std::optional<uint64_t> ParseNumber(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
 /// The size of the object from "bytes 0-0/1234" or "bytes */0".
 std::optional<uint64_t> TotalOfContentRange(std::string_view text) {
   const size_t slash = text.rfind('/');
-  if (slash == std::string_view::npos) return std::nullopt;
-  uint64_t total = 0;
-  const auto [end, error] = std::from_chars(text.data() + slash + 1, text.data() + text.size(), total);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return total;
+  return slash == std::string_view::npos ? std::nullopt : ParseNumber(text.substr(slash + 1));
+}
+
+/// Whether an object of that size can have `count` parts of which all but the last have `bytes`.
+bool AreEvenParts(uint64_t size, uint64_t count, uint64_t bytes) {
+  return count > 1 && count <= kMaxPartNumber && bytes > 0 && bytes < size && (size - 1) / bytes + 1 == count;
 }
 
 void AddContentType(HttpHeaders& headers, const PutOptions& options) {
@@ -58,10 +66,12 @@ std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags, const
 
 // ---- HEAD
 
-HeadExchange::HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done)
+HeadExchange::HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done, Ask ask)
     : S3Exchange(context, "HEAD", std::move(bucket), key),
       done_(std::move(done)),
-      asks_checksum_(context.config.validate_downloads) {
+      asks_parts_(ask == Ask::kParts),
+      // That of a part would be told as if it were the object's.
+      asks_checksum_(ask == Ask::kChecksum && context.config.validate_downloads) {
   info_.key = std::move(key);
 }
 
@@ -70,18 +80,30 @@ S3Exchange::Draft HeadExchange::MakeDraft() {
   draft.method = by_get_ ? "GET" : "HEAD";
   draft.counter = by_get_ ? &context().counters.get : &context().counters.head;
   if (by_get_) draft.headers.Add("Range", "bytes=0-0");
+  if (asks_parts_) draft.query = {{"partNumber", "1"}};
   if (asks_checksum_) draft.headers.Add("x-amz-checksum-mode", "ENABLED");
   return draft;
 }
 
+/// The object's size; and, of an answer about its first part, that of the parts.
+std::optional<uint64_t> HeadExchange::SizeFrom(const HttpResponseHead& head) {
+  if (head.status != 206) return head.content_length;
+  const std::optional<uint64_t> size = TotalOfContentRange(head.headers.Find("content-range").value_or(""));
+  if (!size || !asks_parts_) return size;
+  const uint64_t count = ParseNumber(head.headers.Find("x-amz-mp-parts-count").value_or("")).value_or(0);
+  const uint64_t bytes = head.content_length.value_or(0);
+  if (AreEvenParts(*size, count, bytes)) info_.part_bytes = bytes;
+  return size;
+}
+
 HttpBodySink HeadExchange::OnSuccessHead(const HttpResponseHead& head) {
-  const std::optional<uint64_t> size =
-      head.status == 206 ? TotalOfContentRange(head.headers.Find("content-range").value_or("")) : head.content_length;
+  const std::optional<uint64_t> size = SizeFrom(head);
   if (!size) return Refuse("the answer does not say how long the object is");
   info_.size = *size;
   info_.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
   info_.modified_ms = LastModified(head);
   if (asks_checksum_) info_.checksum = WholeObjectChecksum(head.headers);
+  if (asks_checksum_ && !info_.checksum) info_.checksum = CompositeChecksum(head.headers);
   return HttpBodySink::Into({});  // the body does not matter
 }
 
@@ -90,6 +112,10 @@ S3Step HeadExchange::OnSuccess(HttpResult, absl::Time) {
 }
 
 std::optional<S3Step> HeadExchange::OnFailure(const Failure& failure, absl::Time) {
+  // A store that knows no parts may refuse the question; it is about the object then.
+  const int status = failure.http_status;
+  const bool final = status == 501 || (status >= 400 && status < 500 && status != 404 && status != 429);
+  if (final && !head()->headers.Has("x-amz-bucket-region") && std::exchange(asks_parts_, false)) return Again();
   // Of an encrypted object the checksum is told only to those who may decrypt it.
   if (failure.http_status == 403 && std::exchange(asks_checksum_, false)) return Again();
   if (by_get_ || !failure.body.code.empty()) return std::nullopt;

@@ -11,9 +11,12 @@ namespace millrace {
 
 class HeadExchange final : public S3Exchange {
  public:
-  HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done);
+  /// What it is asked for: with `kParts` the size of the parts (ObjectInfo::part_bytes) instead of the checksum.
+  enum class Ask { kChecksum, kParts };
+  HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done, Ask ask = Ask::kChecksum);
 
  private:
+  std::optional<uint64_t> SizeFrom(const HttpResponseHead& head);
   Draft MakeDraft() override;
   HttpBodySink OnSuccessHead(const HttpResponseHead& head) override;
   S3Step OnSuccess(HttpResult result, absl::Time now) override;
@@ -21,6 +24,7 @@ class HeadExchange final : public S3Exchange {
   void Deliver(absl::Status status) override;
 
   HeadCallback done_;
+  bool asks_parts_;
   bool asks_checksum_;
   bool by_get_ = false;  // an answer to HEAD has no body that says why it failed: asked again by GET of a byte
   ObjectInfo info_;
