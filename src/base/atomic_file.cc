@@ -103,6 +103,17 @@ absl::Status AtomicFile::Append(ByteSpan bytes) {
   return absl::OkStatus();
 }
 
+absl::Status AtomicFile::WriteAt(uint64_t offset, ByteSpan bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t n = pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, name_, "writing");
+    offset += static_cast<uint64_t>(n);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status AtomicFile::LinkError(int error) const {
   if (error != EEXIST) return ErrnoStatus(error, name_, "linking");
   struct stat there {};

@@ -41,6 +41,10 @@ class AtomicFile {
   /// After an error this and Commit give the same error.
   absl::Status Append(ByteSpan bytes);
 
+  /// Writes at an offset, in place of what is there; a gap before it reads as zeros. Several threads may call it at
+  /// once, and none of the others meanwhile. Commit does not remember its errors.
+  absl::Status WriteAt(uint64_t offset, ByteSpan bytes) const;
+
   /// Moves the file to its place and returns what it is now. AlreadyExists when `only_if_absent` and something is
   /// there. Call it once, and Append no more.
   absl::StatusOr<struct stat> Commit(bool only_if_absent);

@@ -41,6 +41,7 @@ class ShufflingStore final : public ObjectStore {
   void Delete(std::string, DoneCallback) override { std::abort(); }
   void List(ListOptions, ListCallback) override { std::abort(); }
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string, PutOptions) override { std::abort(); }
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string, Pieces, PutOptions) override { std::abort(); }
   const RequestCounters& counters() const override { return counters_; }
 
   /// From now on nothing is held back.

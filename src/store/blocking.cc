@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "store/completion.h"
+#include "store/learn.h"
 #include "store/lister.h"
 
 namespace millrace {
@@ -51,6 +52,13 @@ absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key, std
   const auto awaited = std::make_shared<Awaited<ObjectInfo>>();
   const std::string uri = store.Uri(key);
   store.Head(std::move(key), Awaited<ObjectInfo>::Callback(awaited));
+  return awaited->Wait(std::move(stop), uri);
+}
+
+absl::StatusOr<ObjectInfo> LearnBlocking(ObjectStore& store, ObjectInfo object, std::stop_token stop) {
+  const auto awaited = std::make_shared<Awaited<ObjectInfo>>();
+  const std::string uri = store.Uri(object.key);
+  LearnObject(store, std::move(object), Awaited<ObjectInfo>::Callback(awaited));
   return awaited->Wait(std::move(stop), uri);
 }
 

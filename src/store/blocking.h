@@ -14,6 +14,7 @@ namespace millrace {
 
 absl::StatusOr<GetResult> GetBlocking(ObjectStore& store, std::string key, MutableByteSpan into, GetOptions options);
 absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key, std::stop_token stop = {});
+absl::StatusOr<ObjectInfo> LearnBlocking(ObjectStore& store, ObjectInfo object, std::stop_token stop = {});
 absl::StatusOr<ObjectInfo> PutBlocking(ObjectStore& store, std::string key, ByteSpan body, PutOptions options = {});
 absl::Status DeleteBlocking(ObjectStore& store, std::string key);
 absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, std::stop_token stop = {});

@@ -60,6 +60,9 @@ class StuckStore final : public ObjectStore {
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string, PutOptions) override {
     return absl::UnknownError("unused");
   }
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string, Pieces, PutOptions) override {
+    return absl::UnknownError("unused");
+  }
   const RequestCounters& counters() const override { return counters_; }
 
  private:
@@ -76,6 +79,9 @@ class SilentStore final : public ObjectStore {
   void Delete(std::string, DoneCallback) override {}
   void List(ListOptions, ListCallback) override {}
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string, PutOptions) override {
+    return absl::UnknownError("unused");
+  }
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string, Pieces, PutOptions) override {
     return absl::UnknownError("unused");
   }
   const RequestCounters& counters() const override { return counters_; }

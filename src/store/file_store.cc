@@ -12,6 +12,7 @@
 #include "base/errno_status.h"
 #include "store/checks.h"
 #include "store/file_system.h"
+#include "store/piece_ledger.h"
 
 namespace millrace {
 
@@ -228,6 +229,54 @@ absl::StatusOr<std::unique_ptr<ObjectWriter>> FileStore::Write(std::string key, 
   RETURN_IF_ERROR(Check(key));
   ASSIGN_OR_RETURN(auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
   return std::make_unique<Writer>(*this, std::move(key), std::move(options), std::move(file));
+}
+
+class FileStore::LargeWriter final : public PieceWriter {
+ public:
+  LargeWriter(FileStore& store, std::string key, Pieces pieces, PutOptions options, std::unique_ptr<AtomicFile> file)
+      : store_(store),
+        key_(std::move(key)),
+        pieces_(pieces),
+        options_(std::move(options)),
+        file_(std::move(file)),
+        ledger_(pieces.count()) {}
+
+  void Write(size_t index, ByteSpan bytes, DoneCallback done) override {
+    absl::Status bad = CheckPiece(store_.Uri(key_), pieces_, index, bytes.size());
+    if (!bad.ok()) return std::move(done)(std::move(bad));
+    store_.threads_.Submit([this, index, bytes, done = std::move(done)]() mutable { done(WriteNow(index, bytes)); });
+  }
+
+  absl::StatusOr<ObjectInfo> Commit() override {
+    RETURN_IF_ERROR(ledger_.CheckAll(store_.Uri(key_)));
+    ++store_.counters_.put;
+    ASSIGN_OR_RETURN(const struct stat info, file_->Commit(options_.only_if_absent));
+    return FileInfo(key_, info);
+  }
+
+ private:
+  absl::Status WriteNow(size_t index, ByteSpan bytes) {
+    if (options_.stop.stop_requested() || store_.stopping_)
+      return absl::CancelledError(fmt::format("{}: writing was cancelled", store_.Uri(key_)));
+    RETURN_IF_ERROR(file_->WriteAt(pieces_.At(index).offset, bytes));
+    ledger_.Enter(index);
+    return absl::OkStatus();
+  }
+
+  FileStore& store_;
+  const std::string key_;
+  const Pieces pieces_;
+  const PutOptions options_;
+  const std::unique_ptr<AtomicFile> file_;
+  PieceLedger ledger_;
+};
+
+absl::StatusOr<std::unique_ptr<PieceWriter>> FileStore::WritePieces(std::string key, Pieces pieces,
+                                                                    PutOptions options) {
+  RETURN_IF_ERROR(Check(key));
+  RETURN_IF_ERROR(CheckPieces(Uri(key), pieces, piece_limits()));
+  ASSIGN_OR_RETURN(auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
+  return std::make_unique<LargeWriter>(*this, std::move(key), pieces, std::move(options), std::move(file));
 }
 
 }  // namespace millrace

@@ -32,10 +32,12 @@ class FileStore final : public ObjectStore {
   void Delete(std::string key, DoneCallback done) override;
   void List(ListOptions options, ListCallback done) override;
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) override;
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, Pieces pieces, PutOptions options) override;
   const RequestCounters& counters() const override { return counters_; }
 
  private:
   class Writer;
+  class LargeWriter;
 
   absl::Status Check(const std::string& key) const;
   absl::StatusOr<GetResult> Read(const std::string& key, MutableByteSpan into, const GetOptions& options);

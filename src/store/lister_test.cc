@@ -41,6 +41,9 @@ class Keys final : public ObjectStore {
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string, PutOptions) override {
     return absl::UnknownError("unused");
   }
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string, Pieces, PutOptions) override {
+    return absl::UnknownError("unused");
+  }
   const RequestCounters& counters() const override { return counters_; }
 
   /// Returns when nothing is asked for any more: a reader asks in the callbacks of its requests, and when it is read.

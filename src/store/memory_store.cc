@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "s3/key_order.h"
 #include "store/checks.h"
+#include "store/piece_ledger.h"
 
 namespace millrace {
 
@@ -177,6 +178,49 @@ class MemoryStore::Writer final : public ObjectWriter {
 absl::StatusOr<std::unique_ptr<ObjectWriter>> MemoryStore::Write(std::string key, PutOptions options) {
   RETURN_IF_ERROR(CheckKey(Uri(""), key));
   return std::make_unique<Writer>(*this, std::move(key), std::move(options));
+}
+
+class MemoryStore::LargeWriter final : public PieceWriter {
+ public:
+  LargeWriter(MemoryStore& store, std::string key, Pieces pieces, PutOptions options)
+      : store_(store),
+        key_(std::move(key)),
+        pieces_(pieces),
+        options_(std::move(options)),
+        ledger_(pieces.count()),
+        bytes_(pieces.object_bytes(), '\0') {}
+
+  void Write(size_t index, ByteSpan bytes, DoneCallback done) override {
+    absl::Status bad = CheckPiece(store_.Uri(key_), pieces_, index, bytes.size());
+    if (!bad.ok()) return std::move(done)(std::move(bad));
+    store_.thread_.Submit([this, index, bytes, done = std::move(done)]() mutable {
+      if (store_.stopping_ || options_.stop.stop_requested()) return std::move(done)(Closed());
+      std::memcpy(bytes_.data() + pieces_.At(index).offset, bytes.data(), bytes.size());
+      ledger_.Enter(index);
+      std::move(done)(absl::OkStatus());
+    });
+  }
+
+  absl::StatusOr<ObjectInfo> Commit() override {
+    RETURN_IF_ERROR(ledger_.CheckAll(store_.Uri(key_)));
+    ++store_.counters_.put;
+    return store_.Store(key_, std::move(bytes_), options_);
+  }
+
+ private:
+  MemoryStore& store_;
+  const std::string key_;
+  const Pieces pieces_;
+  const PutOptions options_;
+  PieceLedger ledger_;
+  std::string bytes_;
+};
+
+absl::StatusOr<std::unique_ptr<PieceWriter>> MemoryStore::WritePieces(std::string key, Pieces pieces,
+                                                                      PutOptions options) {
+  RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  RETURN_IF_ERROR(CheckPieces(Uri(key), pieces, piece_limits()));
+  return std::make_unique<LargeWriter>(*this, std::move(key), pieces, std::move(options));
 }
 
 }  // namespace millrace

@@ -26,10 +26,12 @@ class MemoryStore final : public ObjectStore {
   void Delete(std::string key, DoneCallback done) override;
   void List(ListOptions options, ListCallback done) override;
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) override;
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, Pieces pieces, PutOptions options) override;
   const RequestCounters& counters() const override { return counters_; }
 
  private:
   class Writer;
+  class LargeWriter;
   struct Object {
     std::string bytes;
     ObjectInfo info;

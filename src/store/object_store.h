@@ -3,9 +3,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "s3/object.h"
+#include "store/pieces.h"
 
 namespace millrace {
 
@@ -16,6 +18,21 @@ class ObjectWriter {
   virtual ~ObjectWriter() = default;
   virtual absl::Status Append(ByteSpan bytes) = 0;
   /// Makes the object visible, whole, in place of an older one. Durable on return.
+  virtual absl::StatusOr<ObjectInfo> Commit() = 0;
+};
+
+/// Writes one object, of a size that is known, by its Pieces in any order, several at a time: each lands in its final
+/// place. Nothing is visible before Commit succeeds, and an uncommitted writer leaves nothing behind, as with
+/// ObjectWriter. Not thread-safe; destroy it only when all callbacks have run.
+class PieceWriter {
+ public:
+  virtual ~PieceWriter() = default;
+  /// Writes the piece of that index. Returns at once (but may hash the bytes, which takes milliseconds); `bytes` must
+  /// live until the callback, which runs on a thread of the store (within the call where index or length are wrong) and
+  /// must not block. A piece may be written again after that: the later one counts.
+  virtual void Write(size_t index, ByteSpan bytes, DoneCallback done) = 0;
+  /// Makes the object visible, whole, in place of an older one: FailedPrecondition unless every piece was written.
+  /// Call it when no callback is due. Blocking. Durable on return.
   virtual absl::StatusOr<ObjectInfo> Commit() = 0;
 };
 
@@ -45,6 +62,9 @@ class ObjectStore {
 
   virtual void Head(std::string key, HeadCallback done) = 0;
 
+  /// Head with ObjectInfo::part_bytes where the store knows it, and maybe without the checksum.
+  virtual void HeadParts(std::string key, HeadCallback done) { Head(std::move(key), std::move(done)); }
+
   /// Writes a whole object; `body` must live until the callback. The result carries the new ETag and size.
   virtual void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) = 0;
 
@@ -63,6 +83,11 @@ class ObjectStore {
 
   /// Starts an object that is too large for one Put.
   virtual absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) = 0;
+
+  /// Starts one whose size is known and not 0. InvalidArgument for pieces that are not within piece_limits().
+  virtual absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, Pieces pieces,
+                                                                   PutOptions options) = 0;
+  virtual PieceLimits piece_limits() const { return {}; }
 
   virtual const RequestCounters& counters() const = 0;
 };

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "s3/xml.h"
 #include "store/checks.h"
+#include "store/s3_piece_writer.h"
 #include "store/s3_writer.h"
 #include "store/status_gatherer.h"
 
@@ -58,6 +59,13 @@ void S3Store::Head(std::string key, HeadCallback done) {
   client_.Head(bucket_, std::move(key), std::move(tracked));
 }
 
+void S3Store::HeadParts(std::string key, HeadCallback done) {
+  auto tracked = Tracked(std::move(done));
+  absl::Status bad = CheckKey(Uri(""), key);
+  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+  client_.HeadParts(bucket_, std::move(key), std::move(tracked));
+}
+
 void S3Store::Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) {
   auto tracked = Tracked(std::move(done));
   absl::Status bad = CheckKey(Uri(""), key);
@@ -105,6 +113,16 @@ void S3Store::List(ListOptions options, ListCallback done) {
 absl::StatusOr<std::unique_ptr<ObjectWriter>> S3Store::Write(std::string key, PutOptions options) {
   RETURN_IF_ERROR(CheckKey(Uri(""), key));
   return std::make_unique<S3Writer>(client_, bucket_, std::move(key), std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<PieceWriter>> S3Store::WritePieces(std::string key, Pieces pieces, PutOptions options) {
+  RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  RETURN_IF_ERROR(CheckPieces(Uri(key), pieces, piece_limits()));
+  return S3PieceWriter::Create(client_, bucket_, std::move(key), pieces, std::move(options));
+}
+
+PieceLimits S3Store::piece_limits() const {
+  return S3PieceWriter::kLimits;
 }
 
 const RequestCounters& S3Store::counters() const {

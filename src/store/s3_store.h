@@ -26,12 +26,15 @@ class S3Store final : public ObjectStore {
   std::string Identity() const override { return endpoint_; }
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
   void Head(std::string key, HeadCallback done) override;
+  void HeadParts(std::string key, HeadCallback done) override;
   void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override;
   void Delete(std::string key, DoneCallback done) override;
   void DeleteMany(std::vector<std::string> keys, DeleteManyCallback done) override;
   void List(ListOptions options, ListCallback done) override;
   int ListsAtOnce() const override { return 32; }
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) override;
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, Pieces pieces, PutOptions options) override;
+  PieceLimits piece_limits() const override;
   const RequestCounters& counters() const override;
 
  private:

@@ -1,21 +1,14 @@
 #pragma once
 
-#include <condition_variable>
-#include <functional>
 #include <mutex>
-#include <optional>
-#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "base/buffer.h"
-#include "s3/client.h"
 #include "store/object_store.h"
+#include "store/s3_upload.h"
 
 namespace millrace {
-
-/// S3 takes at most this many parts of an object.
-inline constexpr int kMaxParts = 10'000;
 
 /// Bytes of part `number` (from 1) of an upload whose length is not known beforehand: 8 MiB, doubled every 1,000 parts
 /// up to 1 GiB, so that 10,000 parts hold 3.9 TiB.
@@ -30,19 +23,14 @@ int PartsInFlight(uint64_t part_size);
 class S3Writer final : public ObjectWriter {
  public:
   S3Writer(S3Client& client, std::string bucket, std::string key, PutOptions options);
-  ~S3Writer() override;
 
   absl::Status Append(ByteSpan bytes) override;
   absl::StatusOr<ObjectInfo> Commit() override;
 
  private:
   absl::Status StartPart();
-  absl::Status CreateUpload();
-  absl::Status WaitForParts(int at_most);
   Buffer TakeBuffer(uint64_t size);
   absl::StatusOr<ObjectInfo> PutWhole();
-  absl::Status CheckAbsent();
-  absl::StatusOr<ObjectInfo> Complete();
   std::string Uri() const;
 
   S3Client& client_;
@@ -53,20 +41,12 @@ class S3Writer final : public ObjectWriter {
   Buffer part_;  // being filled
   size_t filled_ = 0;
   uint64_t written_ = 0;
-  uint32_t crc32c_ = 0;  // of what is written
-  uint32_t part_crc32c_ = 0;
-  std::vector<uint32_t> crc32cs_;  // of the parts begun
-  std::string upload_id_;          // empty: no upload to be completed or aborted
-
-  std::stop_source stop_;  // of the parts
-  std::optional<std::stop_callback<std::function<void()>>> on_stop_;
+  size_t parts_ = 0;  // begun
+  absl::Status status_;
 
   std::mutex mutex_;
-  std::condition_variable landed_;
-  int in_flight_ = 0;
-  absl::Status status_;             // the first error; kept
-  std::vector<std::string> etags_;  // of the parts begun
   std::vector<Buffer> spare_;
+  S3Upload upload_;  // last: its callbacks end before the rest goes
 };
 
 }  // namespace millrace

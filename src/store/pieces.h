@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace millrace {
+
+/// What a large object is read and written by, where nothing else says how much.
+inline constexpr uint64_t kPieceBytes = 8 << 20;
+
+/// What a store wants of the pieces that an object is written in.
+struct PieceLimits {
+  uint64_t least_bytes = 1;  // of all but the last
+  uint64_t most_pieces = UINT64_MAX;
+};
+
+/// How an object is cut into pieces, which are read, written and checked apart from each other. Plain data.
+class Pieces {
+ public:
+  /// Pieces of about `about` bytes: at most half as much again, but more where `limits` say so. Of an object that was
+  /// uploaded in parts of `part_bytes` (0: not known) they keep to the parts: a large part is divided, as evenly as it
+  /// can be, and small ones (less than half of `about`) are taken together.
+  Pieces(uint64_t object_bytes, uint64_t part_bytes, uint64_t about = kPieceBytes, PieceLimits limits = {});
+
+  uint64_t object_bytes() const { return object_bytes_; }
+  size_t count() const { return static_cast<size_t>(IndexOf(object_bytes_) + (EndsWithin() ? 1 : 0)); }
+  ByteRange At(size_t index) const;
+  /// The piece that holds the byte at `offset`.
+  size_t IndexOf(uint64_t offset) const;
+  /// Of the longest.
+  uint64_t largest() const { return length_ < object_bytes_ ? length_ : object_bytes_; }
+  /// Whether a piece is just one of the parts.
+  bool IsPart(size_t index) const;
+
+ private:
+  void Divide(uint64_t about, uint64_t least_bytes);
+  uint64_t per_group() const { return (group_ - 1) / length_ + 1; }
+  bool EndsWithin() const { return object_bytes_ % group_ % length_ != 0; }
+
+  uint64_t object_bytes_;
+  uint64_t part_bytes_;
+  // Groups of pieces begin at multiples of group_. Within one all pieces have length_ bytes, the last of it maybe less.
+  uint64_t group_ = 1;
+  uint64_t length_ = 1;
+};
+
+/// How many pieces are under way at a time for one object: 64 MiB of them, but two to eight.
+size_t PiecesInFlight(const Pieces& pieces);
+
+}  // namespace millrace

@@ -1,0 +1,108 @@
+#include "store/pieces.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/rng.h"
+
+namespace millrace {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+std::vector<uint64_t> Lengths(const Pieces& pieces) {
+  std::vector<uint64_t> lengths;
+  for (size_t i = 0; i < pieces.count(); ++i) lengths.push_back(pieces.At(i).length);
+  return lengths;
+}
+
+TEST(Pieces, WithoutPartsAreOfOneLength) {
+  EXPECT_EQ(Lengths(Pieces(20 * kMiB, 0)), (std::vector<uint64_t>{8 * kMiB, 8 * kMiB, 4 * kMiB}));
+  EXPECT_EQ(Lengths(Pieces(16 * kMiB, 0)), (std::vector<uint64_t>{8 * kMiB, 8 * kMiB}));
+  EXPECT_EQ(Lengths(Pieces(1, 0)), (std::vector<uint64_t>{1}));
+  EXPECT_EQ(Pieces(0, 0).count(), 0u);
+  EXPECT_EQ(Pieces(10, 0).largest(), 10u);
+}
+
+TEST(Pieces, KeepToTheParts) {
+  // A part as it is, large ones divided evenly, small ones together.
+  EXPECT_EQ(Lengths(Pieces(25 * kMiB, 10 * kMiB)), (std::vector<uint64_t>{10 * kMiB, 10 * kMiB, 5 * kMiB}));
+  EXPECT_EQ(Lengths(Pieces(11 * kMiB, 5 * kMiB)), (std::vector<uint64_t>{5 * kMiB, 5 * kMiB, kMiB}));
+  EXPECT_EQ(Pieces(1000 * kMiB, 50 * kMiB).At(0).length, 10 * kMiB) << "six would not be of one length";
+  EXPECT_EQ(Pieces(1000 * kMiB, 64 * kMiB).At(0).length, 8 * kMiB);
+  EXPECT_EQ(Pieces(1000 * kMiB, 3 * kMiB).At(0).length, 6 * kMiB);
+  EXPECT_EQ(Pieces(1000 * kMiB, 4 * kMiB).At(0).length, 4 * kMiB);
+  EXPECT_EQ(Pieces(20 * kMiB, 30 * kMiB).At(0).length, 8 * kMiB) << "it has but one part";
+}
+
+TEST(Pieces, KnowWhichOfThemAreParts) {
+  const Pieces parts(25 * kMiB, 10 * kMiB);
+  EXPECT_TRUE(parts.IsPart(0) && parts.IsPart(1) && parts.IsPart(2));
+  const Pieces divided(130 * kMiB + 5, 64 * kMiB);
+  for (size_t i = 0; i + 1 < divided.count(); ++i) EXPECT_FALSE(divided.IsPart(i)) << i;
+  EXPECT_TRUE(divided.IsPart(divided.count() - 1)) << "the last part is small";
+  EXPECT_FALSE(Pieces(25 * kMiB, 2 * kMiB).IsPart(0));
+  EXPECT_FALSE(Pieces(25 * kMiB, 0).IsPart(0));
+}
+
+TEST(Pieces, StayWithinTheLimitsOfAStore) {
+  constexpr PieceLimits kS3{.least_bytes = 5 * kMiB, .most_pieces = 10'000};
+  EXPECT_EQ(Pieces(100 * kMiB, 4 * kMiB, kPieceBytes, kS3).At(0).length, 8 * kMiB);
+  EXPECT_EQ(Pieces(uint64_t{100} << 30, 0, kPieceBytes, kS3).At(0).length, 16 * kMiB);
+  EXPECT_EQ(Pieces(uint64_t{5} << 40, 0, kPieceBytes, kS3).count(), 5u * 1024);
+  EXPECT_EQ(Pieces(uint64_t{100} << 30, 16 * kMiB, kPieceBytes, kS3).At(0).length, 16 * kMiB);
+}
+
+TEST(Pieces, TileTheObjectWhateverItsParts) {
+  Rng rng(3);
+  for (int round = 0; round < 3000; ++round) {
+    const uint64_t about = uint64_t{1} << rng.Below(12);
+    const uint64_t size = rng.Below(20'000);
+    const uint64_t part = rng.Below(3) == 0 ? 0 : rng.Below(5000);
+    PieceLimits limits;
+    if (rng.Below(2) == 0) limits = {.least_bytes = 1 + rng.Below(about), .most_pieces = 1 + rng.Below(200)};
+    const Pieces pieces(size, part, about, limits);
+    const bool parts = part != 0 && part < size;
+    SCOPED_TRACE(testing::Message() << "size " << size << " part " << part << " about " << about << " least "
+                                    << limits.least_bytes << " most " << limits.most_pieces);
+    ASSERT_LE(pieces.count(), limits.most_pieces);
+    uint64_t end = 0;
+    for (size_t i = 0; i < pieces.count(); ++i) {
+      const ByteRange piece = pieces.At(i);
+      ASSERT_EQ(piece.offset, end);
+      ASSERT_GT(piece.length, 0u);
+      ASSERT_LE(piece.length, pieces.largest());
+      if (i + 1 < pieces.count()) {
+        ASSERT_GE(piece.length, limits.least_bytes);
+      }
+      ASSERT_EQ(pieces.IndexOf(piece.offset), i);
+      ASSERT_EQ(pieces.IndexOf(piece.end() - 1), i);
+      end = piece.end();
+      // Within one part, or of whole parts.
+      const bool within = parts && piece.offset / part == (end - 1) / part;
+      const bool of_parts = parts && piece.offset % part == 0 && (end % part == 0 || end == size);
+      if (parts) {
+        ASSERT_TRUE(within || of_parts);
+      }
+      if (parts && part >= about / 2 && limits.most_pieces > 200) {
+        ASSERT_TRUE(within);
+      }
+      ASSERT_EQ(pieces.IsPart(i), within && of_parts);
+    }
+    ASSERT_EQ(end, size);
+    if (limits.most_pieces > 200) {
+      ASSERT_LE(pieces.largest(), about + about / 2 + 1);
+    }
+  }
+}
+
+TEST(Pieces, InFlightAreBoundedByBytes) {
+  EXPECT_EQ(PiecesInFlight(Pieces(1000 * kMiB, 0)), 8u);
+  EXPECT_EQ(PiecesInFlight(Pieces(1000 * kMiB, 12 * kMiB)), 8u);
+  EXPECT_EQ(PiecesInFlight(Pieces(1000 * kMiB, 11 * kMiB)), 5u);
+  EXPECT_EQ(PiecesInFlight(Pieces(uint64_t{5} << 40, 0, kPieceBytes, {.most_pieces = 10'000})), 2u);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,166 @@
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "base/rng.h"
+#include "store/blocking.h"
+#include "store/completion.h"
+#include "store/testing/contract.h"
+
+/// The contract of ObjectStore, as far as it is about large objects: their pieces and their stored parts.
+
+namespace millrace {
+
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+constexpr size_t kMiB = 1 << 20;
+
+std::string RandomText(size_t size) {
+  Rng rng(17);
+  std::string text(size, '\0');
+  for (char& c : text) c = static_cast<char>(rng.Next());
+  return text;
+}
+
+absl::Status WritePiece(PieceWriter& writer, size_t index, std::string_view bytes) {
+  Completion<absl::Status> done;
+  writer.Write(index, AsBytes(bytes), done.Callback());
+  return done.Wait();
+}
+
+std::string_view PieceOf(std::string_view text, const Pieces& pieces, size_t index) {
+  return text.substr(pieces.At(index).offset, pieces.At(index).length);
+}
+
+}  // namespace
+
+TEST_P(StoreContract, PiecesLandInAnyOrderAndSeveralAtOnce) {
+  PutText("k", "old contents");
+  const std::string text = RandomText(31 * kMiB + 7);
+  const Pieces pieces(text.size(), 10 * kMiB, kPieceBytes, store().piece_limits());
+  ASSERT_EQ(pieces.count(), 4u);
+  auto writer = store().WritePieces("k", pieces, {});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_TRUE(WritePiece(**writer, 2, std::string(10 * kMiB, 'x')).ok()) << "the later one counts";
+  std::vector<Completion<absl::Status>> done(4);
+  for (const size_t i : {3, 1, 2, 0}) (*writer)->Write(i, AsBytes(PieceOf(text, pieces, i)), done[i].Callback());
+  for (auto& one : done) {
+    const absl::Status status = one.Wait();
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  EXPECT_EQ(Contents("k"), "old contents") << "nothing is visible before Commit";
+  const auto info = (*writer)->Commit();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->key, "k");
+  EXPECT_EQ(info->size, text.size());
+  EXPECT_EQ(info->etag, HeadBlocking(store(), "k")->etag);
+  EXPECT_TRUE(Contents("k") == text);
+}
+
+TEST_P(StoreContract, OnePieceMayBeAll) {
+  const Pieces pieces(5, 0, kPieceBytes, store().piece_limits());
+  auto writer = store().WritePieces("dir/k", pieces, {});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_TRUE(WritePiece(**writer, 0, "hello").ok());
+  EXPECT_TRUE((*writer)->Commit().ok());
+  EXPECT_EQ(Contents("dir/k"), "hello");
+}
+
+TEST_P(StoreContract, APieceThatIsMissingIsNoObject) {
+  const std::string text = RandomText(20 * kMiB);
+  const Pieces pieces(text.size(), 0, kPieceBytes, store().piece_limits());
+  ASSERT_EQ(pieces.count(), 3u);
+  for (const size_t missing : {0, 2}) {
+    auto writer = store().WritePieces("k", pieces, {});
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (size_t i = 0; i < 3; ++i) {
+      if (i != missing) {
+        EXPECT_TRUE(WritePiece(**writer, i, PieceOf(text, pieces, i)).ok());
+      }
+    }
+    const absl::Status status = (*writer)->Commit().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(ToStd(status.message()), StartsWith(store().Uri("k")));
+  }
+  EXPECT_THAT(Keys(), IsEmpty());
+}
+
+TEST_P(StoreContract, AnUncommittedPieceWriterLeavesNothingBehind) {
+  const std::string text = RandomText(20 * kMiB);
+  const Pieces pieces(text.size(), 0, kPieceBytes, store().piece_limits());
+  {
+    auto writer = store().WritePieces("dir/k", pieces, {});
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(WritePiece(**writer, i, PieceOf(text, pieces, i)).ok());
+  }
+  EXPECT_THAT(Keys(), IsEmpty());
+  PutText("dir/other", "x");
+  EXPECT_THAT(Keys(), ElementsAre("dir/other"));
+}
+
+TEST_P(StoreContract, PiecesOnlyIfAbsentNeverReplace) {
+  PutOptions absent;
+  absent.only_if_absent = true;
+  PutText("k", "first");
+  const Pieces pieces(5, 0, kPieceBytes, store().piece_limits());
+  auto writer = store().WritePieces("k", pieces, absent);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_TRUE(WritePiece(**writer, 0, "other").ok());
+  EXPECT_EQ((*writer)->Commit().status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Contents("k"), "first");
+}
+
+TEST_P(StoreContract, RefusesWhatAreNoPieces) {
+  const auto code = [&](const std::string& key, const Pieces& pieces) {
+    return store().WritePieces(key, pieces, {}).status().code();
+  };
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  EXPECT_EQ(code("k", Pieces(0, 0)), kInvalid);
+  EXPECT_EQ(code("", Pieces(5, 0)), kInvalid);
+  const PieceLimits limits = store().piece_limits();
+  if (limits.least_bytes > 1) {
+    EXPECT_EQ(code("k", Pieces(20 * kMiB, 0, kMiB)), kInvalid);
+  }
+  if (limits.most_pieces <= 10'000) {
+    EXPECT_EQ(code("k", Pieces(uint64_t{1} << 40, 0)), kInvalid);
+  }
+  const Pieces pieces(5, 0, kPieceBytes, limits);
+  auto writer = store().WritePieces("k", pieces, {});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_EQ(WritePiece(**writer, 0, "four").code(), kInvalid);
+  EXPECT_EQ(WritePiece(**writer, 1, "fifth").code(), kInvalid);
+}
+
+TEST_P(StoreContract, HeadOfThePartsIsAHead) {
+  const auto head = [&](const std::string& key) {
+    Completion<absl::StatusOr<ObjectInfo>> done;
+    store().HeadParts(key, done.Callback());
+    return done.Wait();
+  };
+  PutText("k", "contents");
+  ASSERT_TRUE(head("k").ok()) << head("k").status();
+  EXPECT_EQ(head("k")->size, 8u);
+  EXPECT_EQ(head("k")->etag, HeadBlocking(store(), "k")->etag);
+  EXPECT_EQ(head("k")->part_bytes, 0u);
+  EXPECT_EQ(head("missing").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(head("").status().code(), absl::StatusCode::kInvalidArgument);
+
+  // What was written in pieces has them as its parts, or nobody knows of any.
+  const std::string text = RandomText(14 * kMiB);
+  const Pieces pieces(text.size(), 6 * kMiB, kPieceBytes, store().piece_limits());
+  auto writer = store().WritePieces("large", pieces, {});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  for (size_t i = 0; i < pieces.count(); ++i) EXPECT_TRUE(WritePiece(**writer, i, PieceOf(text, pieces, i)).ok());
+  ASSERT_TRUE((*writer)->Commit().ok());
+  const auto large = head("large");
+  ASSERT_TRUE(large.ok()) << large.status();
+  EXPECT_EQ(large->size, text.size());
+  EXPECT_THAT(large->part_bytes, testing::AnyOf(0u, 6 * kMiB));
+}
+
+}  // namespace millrace
