@@ -4,68 +4,19 @@
 
 #include <algorithm>
 #include <iterator>
-#include <stop_token>
 #include <utility>
 
 #include "base/buffer.h"
-#include "store/completion.h"
-#include "store/whole_check.h"
+#include "store/large_copy.h"
 
 namespace millrace::cli {
 
 namespace {
 
-constexpr uint64_t kPiece = 8 << 20;
-constexpr size_t kPiecesInFlight = 4;
 constexpr int kSmallObjects = 64;
 constexpr uint64_t kSmallBytes = 64 << 20;
 constexpr size_t kLargeObjects = 2;
 constexpr size_t kFailuresKept = 10;
-
-struct Piece {
-  Buffer buffer;
-  uint64_t length = 0;
-  Completion<absl::StatusOr<GetResult>> done;
-};
-
-// Reads under way, in order. The buffers must outlive them, so its end cancels and waits.
-class Window {
- public:
-  ~Window() {
-    stop_.request_stop();
-    while (!pieces_.empty()) (void)TakeFirst();
-  }
-
-  void Start(ObjectStore& store, const ObjectInfo& object, ByteRange range, Buffer buffer) {
-    Piece& piece = pieces_.emplace_back();
-    piece.buffer = std::move(buffer);
-    piece.length = range.length;
-    GetOptions options;
-    options.range = range;
-    options.if_match = object.etag;
-    options.whole = range.length == object.size;
-    options.stop = stop_.get_token();
-    store.Get(object.key, piece.buffer.span().first(range.length), std::move(options), piece.done.Callback());
-  }
-
-  // Waits for the first piece and takes it out.
-  std::pair<absl::Status, Piece> TakeFirst() {
-    absl::Status status = pieces_.front().done.Wait().status();
-    Piece piece = std::move(pieces_.front());
-    pieces_.pop_front();
-    return {std::move(status), std::move(piece)};
-  }
-
-  size_t size() const { return pieces_.size(); }
-
- private:
-  std::stop_source stop_;
-  std::deque<Piece> pieces_;
-};
-
-absl::Status InterruptedError(const std::string& uri) {
-  return absl::CancelledError(fmt::format("{}: interrupted", uri));
-}
 
 // Every further object would meet the same error.
 bool IsHopeless(const absl::Status& status) {
@@ -80,33 +31,6 @@ absl::Status CheckSize(const Copier::Item& item, uint64_t written) {
 }
 
 }  // namespace
-
-absl::Status StreamObject(ObjectStore& store, const ObjectInfo& object, ByteRange range,
-                          absl::FunctionRef<absl::Status(ByteSpan)> sink) {
-  const bool in_pieces = range.length == object.size && object.size > kPiece;
-  std::optional<WholeCheck> check;
-  if (in_pieces) {
-    ASSIGN_OR_RETURN(check, WholeCheck::Begin(store, object));
-  }
-  Window window;
-  uint64_t next = range.offset;
-  const auto start = [&](Buffer buffer) {
-    const uint64_t length = std::min(kPiece, range.end() - next);
-    window.Start(store, object, {next, length}, std::move(buffer));
-    next += length;
-  };
-  while (window.size() < kPiecesInFlight && next < range.end()) start(Buffer(std::min(kPiece, range.length)));
-  while (window.size() > 0) {
-    if (Interrupted()) return InterruptedError(store.Uri(object.key));
-    auto [status, piece] = window.TakeFirst();
-    RETURN_IF_ERROR(status);
-    const ByteSpan bytes = piece.buffer.span().first(piece.length);
-    if (check) check->Update(bytes);
-    RETURN_IF_ERROR(sink(bytes));
-    if (next < range.end()) start(std::move(piece.buffer));
-  }
-  return check ? check->Finish() : absl::OkStatus();
-}
 
 // A small object on its way; shared by the callbacks of its GET and PUT.
 struct Copier::Small {
@@ -128,7 +52,7 @@ bool Copier::Add(Item item) {
   {
     std::unique_lock lock(mutex_);
     if (Interrupted() || hopeless_) return false;
-    if (item.source.size > kPiece) {
+    if (item.source.size > kPieceBytes) {
       changed_.wait(lock, [this] { return large_.size() < kLargeObjects; });
     } else {
       changed_.wait(lock, [&] { return small_ < kSmallObjects && small_bytes_ + item.source.size <= kSmallBytes; });
@@ -136,7 +60,7 @@ bool Copier::Add(Item item) {
       small_bytes_ += item.source.size;
     }
   }
-  item.source.size > kPiece ? AddLarge(std::move(item)) : StartSmall(std::move(item));
+  item.source.size > kPieceBytes ? AddLarge(std::move(item)) : StartSmall(std::move(item));
   return true;
 }
 
@@ -178,23 +102,14 @@ void Copier::CopyLargeObjects() {
       large_.pop_front();
       changed_.notify_all();
     }
-    absl::Status status = CopyLarge(item);
-    // Damage on the way is found at the end only: from the beginning, then.
-    if (absl::IsDataLoss(status)) status = CopyLarge(item);
-    Done(item, status);
+    Done(item, CopyLarge(item));
   }
 }
 
 absl::Status Copier::CopyLarge(const Item& item) {
-  if (Interrupted()) return InterruptedError(item.from->Uri(item.source.key));
-  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer, item.to->Write(item.key, {}));
-  const auto append = [&](ByteSpan bytes) {
-    absl::Status status = writer->Append(bytes);
-    if (status.ok()) Advance(bytes.size());
-    return status;
-  };
-  RETURN_IF_ERROR(StreamObject(*item.from, item.source, {0, item.source.size}, append));
-  ASSIGN_OR_RETURN(const ObjectInfo written, writer->Commit());
+  ASSIGN_OR_RETURN(const ObjectInfo written, CopyInPieces(
+                                                 *item.from, item.source, *item.to, item.key,
+                                                 [this](uint64_t bytes) { Advance(bytes); }, interrupt_.token()));
   return CheckSize(item, written.size);
 }
 
@@ -220,7 +135,7 @@ void Copier::Done(const Item& item, const absl::Status& status) {
     report_.failures.emplace(item.from->Uri(item.source.key), status);
     if (report_.failures.size() > kFailuresKept) report_.failures.erase(std::prev(report_.failures.end()));
   }
-  if (item.source.size <= kPiece) {
+  if (item.source.size <= kPieceBytes) {
     --small_;
     small_bytes_ -= item.source.size;
   }

@@ -9,21 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "cli/console.h"
 #include "store/object_store.h"
 
 namespace millrace::cli {
 
-/// Reads a range of an object and hands it to `sink` in order, 8 MiB or less at a time, with four pieces under way (32
-/// MiB). The object is pinned by its ETag, and a whole one checked against the store's checksum, if it keeps one, at
-/// the end. Stops with the first error of a read or of the sink, and with Cancelled when
-/// Interrupted().
-absl::Status StreamObject(ObjectStore& store, const ObjectInfo& object, ByteRange range,
-                          absl::FunctionRef<absl::Status(ByteSpan)> sink);
-
 /// Copies objects between stores, many at a time. Objects up to 8 MiB: 64 at a time and up to 64 MiB of them. Larger
-/// ones: two at a time, in pieces. An object appears in its place whole or not at all.
+/// ones: two at a time, in pieces (store/large_copy.h). An object appears in its place whole or not at all.
 class Copier {
  public:
   struct Item {
@@ -65,6 +57,7 @@ class Copier {
   void Advance(uint64_t bytes);
 
   ProgressLine& progress_;
+  InterruptStop interrupt_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int small_ = 0;             // objects under way

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/crypto.h"
+#include "dataset/objects_ahead.h"
 #include "dataset/progress.h"
 #include "dataset/read_ahead.h"
-#include "dataset/sample_objects.h"
 #include "shard/sample_name.h"
 #include "shard/tar_samples.h"
 #include "store/blocking.h"
@@ -21,52 +21,73 @@ namespace millrace {
 
 namespace {
 
+constexpr uint64_t kHeldBytesStep = 1 << 20;
+
+// An object whose pieces are being asked for, or scanned.
+struct Scanned {
+  IndexedObject object;
+  Pieces pieces;
+  std::optional<WholeCheck> check;  // of what is read in several pieces
+};
+
+// What the object that is being scanned has given so far.
+struct Scan {
+  TarSampleScanner scanner;
+  absl::Status status;  // of the scanner
+  uint32_t crc = 0;     // of a raw object
+  // Its samples are held back until it is known that it has arrived undamaged, as long as there is memory for them.
+  bool holds = false;
+  std::vector<TarSample> held;
+  uint64_t held_bytes = 0;
+  std::vector<Reservation> memory;  // for them, kHeldBytesStep each
+};
+
 class IndexBuilder {
  public:
   IndexBuilder(Runtime& runtime, const Location& data, OpenIndexFn open_index, const ProgressFn& progress,
                const std::stop_token& stop)
       : data_(data),
+        memory_(runtime.memory()),
         stop_(stop),
-        piece_bytes_(ReadAhead::PieceBytes(runtime.memory())),
         open_index_(open_index),
         progress_(progress),
-        listing_(data, stop),
+        objects_(data, ReadAhead::PieceBytes(memory_), stop),
         reads_(
-            *data.store, runtime.memory(), [this] { return NextPiece(); }, stop) {}
+            *data.store, memory_, [this] { return NextPiece(); }, stop) {}
 
   absl::StatusOr<IndexSummary> Run();
 
  private:
   absl::StatusOr<std::optional<ReadAhead::Request>> NextPiece();
-  absl::Status AddPiece(ByteSpan bytes);
+  ReadAhead::Request RequestFor(const Scanned& scanned, size_t index) const;
+  absl::Status AddPiece(size_t index, ByteSpan bytes);
+  void EndScan();
   absl::Status EndObject();
+  absl::Status ReadAgain();
   absl::Status AddTarSample(const TarSample& sample);
+  bool MakeRoom(const TarSample& sample);
+  absl::Status Write(const TarSample& sample);
+  absl::Status WriteHeld();
   absl::Status AddRawSample();
   absl::Status NoSamples() const;
-
-  struct Scanned {
-    IndexedObject object;
-    std::optional<WholeCheck> check;  // of what is read in pieces
-  };
+  std::string FrontUri() const { return data_.store->Uri(data_.Key(scanning_.front().object.key)); }
 
   const Location& data_;
+  MemoryBudget& memory_;
   const std::stop_token stop_;
-  const uint64_t piece_bytes_;
   const OpenIndexFn open_index_;
   ProgressMeter progress_;
-  SampleObjects listing_;
+  ObjectsAhead objects_;
 
-  // Being asked for; its next piece begins at asked_.
-  std::optional<IndexedObject> asking_;
-  uint64_t asked_ = 0;
-  // Asked for, in order; the first is being scanned and got_ bytes of it have come.
+  // Asked for, in order; the first is being scanned and got_ pieces of it have come.
   std::deque<Scanned> scanning_;
-  uint64_t got_ = 0;
+  size_t asked_ = 0;  // pieces of the last
+  bool all_asked_ = true;
+  size_t got_ = 0;
   uint64_t done_bytes_ = 0;
 
   std::unique_ptr<IndexWriter> writer_;
-  TarSampleScanner scanner_;
-  uint32_t crc_ = 0;
+  Scan scan_;
   std::vector<NewSampleField> fields_;  // reused
 
   ReadAhead reads_;  // last: its callbacks end before the rest goes
@@ -74,42 +95,48 @@ class IndexBuilder {
 
 // The listing, cut into pieces to read.
 absl::StatusOr<std::optional<ReadAhead::Request>> IndexBuilder::NextPiece() {
-  if (!asking_) {
-    ASSIGN_OR_RETURN(asking_, listing_.Next());
-    if (!asking_) return std::nullopt;
-    asked_ = 0;
-    Scanned& scanned = scanning_.emplace_back(Scanned{.object = *asking_, .check = std::nullopt});
+  if (all_asked_) {
+    ASSIGN_OR_RETURN(std::optional<ObjectsAhead::Object> next, objects_.Next());
+    if (!next) return std::nullopt;
+    const Pieces pieces(next->info.size, next->info.part_bytes, ReadAhead::PieceBytes(memory_));
+    Scanned& scanned =
+        scanning_.emplace_back(Scanned{.object = std::move(next->indexed), .pieces = pieces, .check = std::nullopt});
     // What is damaged on the way would be pinned by the index for good.
-    if (asking_->size > piece_bytes_) {
-      const ObjectInfo object{.key = data_.Key(asking_->key), .size = asking_->size, .etag = asking_->etag};
-      ASSIGN_OR_RETURN(scanned.check, WholeCheck::Begin(*data_.store, object, stop_));
-    }
+    if (pieces.count() > 1) scanned.check.emplace(data_.store->Uri(next->info.key), next->info, pieces);
+    asked_ = 0;
   }
+  ReadAhead::Request request = RequestFor(scanning_.back(), asked_++);
+  all_asked_ = asked_ >= scanning_.back().pieces.count();
+  return request;
+}
+
+ReadAhead::Request IndexBuilder::RequestFor(const Scanned& scanned, size_t index) const {
   ReadAhead::Request request;
-  request.key = data_.Key(asking_->key);
-  request.range = {.offset = asked_, .length = std::min(piece_bytes_, asking_->size - asked_)};
-  request.if_match = asking_->etag;
-  request.whole = request.range.length == asking_->size;
-  asked_ = request.range.end();
-  if (asked_ == asking_->size) asking_.reset();
+  request.key = data_.Key(scanned.object.key);
+  request.if_match = scanned.object.etag;
+  request.whole = scanned.pieces.count() <= 1;
+  if (scanned.pieces.count() == 0) return request;
+  request.range = scanned.pieces.At(index);
+  request.part = scanned.pieces.IsPart(index);
   return request;
 }
 
 absl::StatusOr<IndexSummary> IndexBuilder::Run() {
   while (true) {
-    ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> piece, reads_.Next());
+    ASSIGN_OR_RETURN(std::optional<ReadAhead::Result> piece, reads_.Next());
     if (!piece) break;
     if (writer_ == nullptr) {
       ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, open_index_());
-      writer_ = std::make_unique<IndexWriter>(listing_.kind(), std::move(out));
+      writer_ = std::make_unique<IndexWriter>(objects_.kind(), std::move(out));
     }
-    RETURN_IF_ERROR(Annotate(AddPiece(piece->bytes.span()), data_.store->Uri(data_.Key(scanning_.front().object.key))));
+    RETURN_IF_ERROR(Annotate(AddPiece(got_, piece->bytes.span()), FrontUri()));
     done_bytes_ += piece->bytes.size();
-    progress_.Update(done_bytes_, listing_.total_bytes());
-    if (got_ < scanning_.front().object.size) continue;
-    if (scanning_.front().check) RETURN_IF_ERROR(scanning_.front().check->Finish());
-    RETURN_IF_ERROR(Annotate(EndObject(), data_.store->Uri(data_.Key(scanning_.front().object.key))));
+    progress_.Update(done_bytes_, objects_.total_bytes());
+    piece.reset();  // who reads again needs memory
+    if (++got_ < scanning_.front().pieces.count()) continue;
+    RETURN_IF_ERROR(EndObject());
     scanning_.pop_front();
+    got_ = 0;
   }
   if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
   return writer_->Finish();
@@ -126,30 +153,89 @@ absl::Status IndexBuilder::NoSamples() const {
   return absl::NotFoundError(fmt::format("no samples under {}: {}", data_.store->Uri(folder), why));
 }
 
-absl::Status IndexBuilder::AddPiece(ByteSpan bytes) {
-  got_ += bytes.size();
-  if (scanning_.front().check) scanning_.front().check->Update(bytes);
-  if (listing_.kind() == DataKind::kRawObjects) {
-    crc_ = Crc32c(bytes, crc_);
+absl::Status IndexBuilder::AddPiece(size_t index, ByteSpan bytes) {
+  std::optional<WholeCheck>& check = scanning_.front().check;
+  if (index == 0) {
+    scan_ = Scan();
+    scan_.holds = check && check->checks();
+  }
+  if (check) check->Add(index, bytes);
+  if (objects_.kind() == DataKind::kRawObjects) {
+    scan_.crc = Crc32c(bytes, scan_.crc);
     return absl::OkStatus();
   }
-  return scanner_.Feed(bytes, [this](const TarSample& sample) { return AddTarSample(sample); });
+  if (scan_.status.ok())
+    scan_.status = scan_.scanner.Feed(bytes, [this](const TarSample& sample) { return AddTarSample(sample); });
+  // What was damaged on the way may be no tar any more: the checksum tells, at the end.
+  return scan_.holds ? absl::OkStatus() : scan_.status;
+}
+
+void IndexBuilder::EndScan() {
+  if (objects_.kind() == DataKind::kRawObjects || !scan_.status.ok()) return;
+  scan_.status = scan_.scanner.Finish([this](const TarSample& sample) { return AddTarSample(sample); });
 }
 
 absl::Status IndexBuilder::EndObject() {
-  if (listing_.kind() == DataKind::kRawObjects) {
-    RETURN_IF_ERROR(AddRawSample());
-  } else {
-    RETURN_IF_ERROR(scanner_.Finish([this](const TarSample& sample) { return AddTarSample(sample); }));
-    scanner_ = {};
+  EndScan();
+  if (std::optional<WholeCheck>& check = scanning_.front().check) {
+    RETURN_IF_ERROR(scan_.holds ? check->Settle([this] { return ReadAgain(); }) : check->Finish());
   }
-  RETURN_IF_ERROR(writer_->AddObject(scanning_.front().object));
-  got_ = 0;
-  crc_ = 0;
+  RETURN_IF_ERROR(Annotate(scan_.status, FrontUri()));
+  const bool raw = objects_.kind() == DataKind::kRawObjects;
+  RETURN_IF_ERROR(Annotate(raw ? AddRawSample() : WriteHeld(), FrontUri()));
+  return Annotate(writer_->AddObject(scanning_.front().object), FrontUri());
+}
+
+absl::Status IndexBuilder::ReadAgain() {
+  const Scanned& scanned = scanning_.front();
+  size_t asked = 0;
+  ReadAhead pieces(
+      *data_.store, memory_,
+      [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
+        if (asked == scanned.pieces.count()) return std::nullopt;
+        return RequestFor(scanned, asked++);
+      },
+      stop_);
+  for (size_t i = 0; i < scanned.pieces.count(); ++i) {
+    ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> piece, pieces.Next());
+    RETURN_IF_ERROR(Annotate(AddPiece(i, piece->bytes.span()), FrontUri()));
+  }
+  EndScan();
   return absl::OkStatus();
 }
 
 absl::Status IndexBuilder::AddTarSample(const TarSample& sample) {
+  if (scan_.holds && MakeRoom(sample)) {
+    scan_.held.push_back(sample);
+    return absl::OkStatus();
+  }
+  // Without them the shard cannot be read again: should it be damaged, that is an error.
+  if (std::exchange(scan_.holds, false)) RETURN_IF_ERROR(WriteHeld());
+  return Write(sample);
+}
+
+// Memory to hold back a sample: of the budget, but a sixteenth of it at most.
+bool IndexBuilder::MakeRoom(const TarSample& sample) {
+  uint64_t bytes = sizeof(TarSample) + sample.key.size() + sample.label.size();
+  for (const TarSampleField& field : sample.fields) bytes += sizeof(TarSampleField) + field.name.size();
+  scan_.held_bytes += 2 * bytes;  // as vectors grow
+  while (scan_.held_bytes > scan_.memory.size() * kHeldBytesStep) {
+    Reservation more;
+    if ((scan_.memory.size() + 1) * kHeldBytesStep <= memory_.limit() / 16) more = memory_.TryReserve(kHeldBytesStep);
+    if (!more) return false;
+    scan_.memory.push_back(std::move(more));
+  }
+  return true;
+}
+
+absl::Status IndexBuilder::WriteHeld() {
+  for (const TarSample& sample : scan_.held) RETURN_IF_ERROR(Write(sample));
+  scan_.held = {};
+  scan_.memory.clear();
+  return absl::OkStatus();
+}
+
+absl::Status IndexBuilder::Write(const TarSample& sample) {
   fields_.clear();
   for (const TarSampleField& field : sample.fields) {
     fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length});
@@ -161,7 +247,8 @@ absl::Status IndexBuilder::AddRawSample() {
   const IndexedObject& object = scanning_.front().object;
   const std::optional<SampleName> name = SplitSampleName(object.key);  // the listing holds only what has one
   fields_.assign(1, {.name = name->field, .offset = 0, .length = object.size});
-  return writer_->AddSample({.key = name->key, .fields = fields_, .crc32c = crc_, .label = ClassFolder(name->key)});
+  return writer_->AddSample(
+      {.key = name->key, .fields = fields_, .crc32c = scan_.crc, .label = ClassFolder(name->key)});
 }
 
 }  // namespace

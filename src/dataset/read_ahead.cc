@@ -52,6 +52,7 @@ void ReadAhead::Start(Request request, Reservation memory) {
   options.if_match = std::move(request.if_match);
   options.checksums = std::move(request.checksums);
   options.whole = request.whole;
+  options.part = request.part;
   options.stop = stop_.get_token();
   store_.Get(std::move(request.key), raw->result.bytes.span(), std::move(options),
              [this, raw](absl::StatusOr<GetResult> result) {

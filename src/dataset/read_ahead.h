@@ -32,6 +32,7 @@ class ReadAhead {
     std::string if_match;
     std::vector<SpanChecksum> checksums;
     bool whole = false;  // as in GetOptions
+    bool part = false;   // likewise
   };
   /// The next range to read, nullopt at the end. Called on the thread that calls Next().
   using Source = std::function<absl::StatusOr<std::optional<Request>>()>;

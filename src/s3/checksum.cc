@@ -84,35 +84,6 @@ std::optional<ObjectChecksum> PartChecksum(const HttpHeaders& headers) {
   return FindChecksum(headers);
 }
 
-DigestStream::DigestStream(Kind kind) : kind_(kind) {
-  if (kind == Kind::kMd5) md5_ = std::make_unique<Md5Stream>();
-}
-
-void DigestStream::Update(ByteSpan bytes) {
-  switch (kind_) {
-    case Kind::kCrc32:
-      crc_ = Crc32(bytes, static_cast<uint32_t>(crc_));
-      break;
-    case Kind::kCrc32c:
-      crc_ = Crc32c(bytes, static_cast<uint32_t>(crc_));
-      break;
-    case Kind::kCrc64Nvme:
-      crc_ = Crc64Nvme(bytes, crc_);
-      break;
-    case Kind::kMd5:
-      md5_->Update(bytes);
-      break;
-  }
-}
-
-std::string DigestStream::Finish() {
-  if (kind_ == Kind::kMd5) {
-    const auto digest = md5_->Finish();
-    return {digest.begin(), digest.end()};
-  }
-  return BigEndian(crc_, kind_ == Kind::kCrc64Nvme ? 8 : 4);
-}
-
 uint64_t CrcOf(Kind kind, ByteSpan bytes) {
   switch (kind) {
     case Kind::kCrc32:

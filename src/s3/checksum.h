@@ -1,13 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/bytes.h"
-#include "base/crypto.h"
 #include "net/http_message.h"
 #include "s3/object.h"
 
@@ -27,20 +25,6 @@ std::optional<ObjectChecksum> CompositeChecksum(const HttpHeaders& headers);
 /// The checksum of the bytes of one part, from the answer to a range that is just that part. S3 tells it of objects
 /// whose own is COMPOSITE; what comes without that word may be of something else, and is passed over.
 std::optional<ObjectChecksum> PartChecksum(const HttpHeaders& headers);
-
-/// The checksum of bytes that come in order. Not thread-safe.
-class DigestStream {
- public:
-  explicit DigestStream(ObjectChecksum::Kind kind);
-  void Update(ByteSpan bytes);
-  /// The digest of what came so far, in the form of ObjectChecksum. Once.
-  std::string Finish();
-
- private:
-  ObjectChecksum::Kind kind_;
-  uint64_t crc_ = 0;
-  std::unique_ptr<Md5Stream> md5_;
-};
 
 /// The digest of `bytes`, in the form of ObjectChecksum.
 std::string DigestOf(ObjectChecksum::Kind kind, ByteSpan bytes);

@@ -2,36 +2,74 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
-#include "store/blocking.h"
+#include "s3/checksum.h"
 
 namespace millrace {
 
-absl::StatusOr<WholeCheck> WholeCheck::Begin(ObjectStore& store, const ObjectInfo& object, std::stop_token stop) {
-  WholeCheck check;
-  check.uri_ = store.Uri(object.key);
-  check.expected_ = object.checksum;
-  if (!check.expected_) {
-    ASSIGN_OR_RETURN(const ObjectInfo now, HeadBlocking(store, object.key, std::move(stop)));
-    // Another version has another checksum; that it is another one is said by the read.
-    if (now.etag == object.etag) check.expected_ = now.checksum;
-  }
+WholeCheck::WholeCheck(std::string uri, const ObjectInfo& object, Pieces pieces)
+    : uri_(std::move(uri)), pieces_(pieces), part_bytes_(object.part_bytes), expected_(object.checksum) {
+  if (!expected_) return;
   // That an ETag is no MD5 shows only in a second read of the same.
-  if (check.expected_ && check.expected_->kind == ObjectChecksum::Kind::kMd5) check.expected_.reset();
-  if (check.expected_) check.digest_.emplace(check.expected_->kind);
-  return check;
+  if (expected_->kind == ObjectChecksum::Kind::kMd5) expected_.reset();
+  // Checksums of parts can be made of pieces that lie within them.
+  else if (expected_->parts > 0 && (part_bytes_ == 0 || pieces_.largest() > part_bytes_ ||
+                                    (object.size - 1) / part_bytes_ + 1 != expected_->parts))
+    expected_.reset();
+  if (expected_) crcs_.resize(pieces_.count());
 }
 
-void WholeCheck::Update(ByteSpan bytes) {
-  if (digest_) digest_->Update(bytes);
+bool WholeCheck::Add(size_t piece, ByteSpan bytes) {
+  if (!expected_) return true;
+  const uint64_t crc = CrcOf(expected_->kind, bytes);
+  const bool differs = crcs_[piece] && crcs_[piece] != crc;
+  changed_ = changed_ || differs;
+  return std::exchange(crcs_[piece], crc) == std::nullopt || differs;
 }
 
-absl::Status WholeCheck::Finish() {
-  if (!digest_ || digest_->Finish() == expected_->digest) return absl::OkStatus();
+uint64_t WholeCheck::CrcOfPieces(size_t first, size_t end) const {
+  uint64_t crc = 0;
+  for (size_t i = first; i < end; ++i)
+    crc = CombineCrcs(expected_->kind, crc, crcs_[i].value_or(0), pieces_.At(i).length);
+  return crc;
+}
+
+bool WholeCheck::Matches() const {
+  const ObjectChecksum::Kind kind = expected_->kind;
+  if (expected_->parts == 0) return CrcDigest(kind, CrcOfPieces(0, crcs_.size())) == expected_->digest;
+  std::string digests;
+  for (size_t first = 0; first < crcs_.size();) {
+    const uint64_t end = std::min(pieces_.At(first).offset + part_bytes_, pieces_.object_bytes());
+    const size_t next = end < pieces_.object_bytes() ? pieces_.IndexOf(end) : crcs_.size();
+    digests += CrcDigest(kind, CrcOfPieces(first, next));
+    first = next;
+  }
+  return DigestOf(kind, AsBytes(digests)) == expected_->digest;
+}
+
+absl::Status WholeCheck::Damaged(std::string_view how_often) const {
   return absl::DataLossError(fmt::format(
-      "{}: what arrived does not match the {} that the store keeps for it; it was damaged on the way or in the store",
-      uri_, ChecksumKindName(expected_->kind)));
+      "{}: what arrived{} does not match the {} that the store keeps for it; it was damaged on the way or in "
+      "the store: try again, and if that does not help restore the object",
+      uri_, how_often, ChecksumKindName(expected_->kind)));
+}
+
+absl::Status WholeCheck::Finish() const {
+  // Where the parts end is known for the first one only: that checksums of parts do not match is no proof.
+  if (!expected_ || expected_->parts > 0 || Matches()) return absl::OkStatus();
+  return Damaged("");
+}
+
+absl::Status WholeCheck::Settle(absl::FunctionRef<absl::Status()> again) {
+  if (!expected_ || Matches()) return absl::OkStatus();
+  changed_ = false;
+  RETURN_IF_ERROR(again());
+  if (Matches()) return absl::OkStatus();
+  // What is the same twice is what the store has; so its parts are not as they seemed.
+  if (expected_->parts > 0 && !changed_) return absl::OkStatus();
+  return Damaged(", twice in a row,");
 }
 
 }  // namespace millrace

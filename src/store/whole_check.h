@@ -1,30 +1,48 @@
 #pragma once
 
 #include <optional>
-#include <stop_token>
 #include <string>
+#include <vector>
 
-#include "s3/checksum.h"
-#include "store/object_store.h"
+#include "absl/functional/function_ref.h"
+#include "s3/object.h"
+#include "store/pieces.h"
 
 namespace millrace {
 
-/// Holds the bytes of an object that is read in pieces against the checksum that the store keeps for it, if it keeps
-/// one beside the ETag. (One that is read in one piece: GetOptions::whole.) Not thread-safe.
+/// Holds the bytes of an object that is read in pieces, in any order, against the checksum that the store keeps for it,
+/// if it keeps one beside the ETag. (One that is read in one piece: GetOptions::whole.) Not thread-safe.
 class WholeCheck {
  public:
-  /// Asks the store by Head where `object` does not say its checksum. Blocking; Cancelled soon after a stop.
-  static absl::StatusOr<WholeCheck> Begin(ObjectStore& store, const ObjectInfo& object, std::stop_token stop = {});
+  /// `object` as LearnObject has completed it.
+  WholeCheck(std::string uri, const ObjectInfo& object, Pieces pieces);
 
-  /// Pieces in order.
-  void Update(ByteSpan bytes);
-  /// DataLoss when the bytes are not those of the store's checksum. Once.
-  absl::Status Finish();
+  /// False: the store keeps nothing to check by, so that nothing will be found.
+  bool checks() const { return expected_.has_value(); }
+
+  /// A piece that has come; when it comes again, that counts. True when it is new, or other than it was.
+  bool Add(size_t piece, ByteSpan bytes);
+
+  /// DataLoss when the pieces, all of which have come, are not those of the store's checksum.
+  absl::Status Finish() const;
+
+  /// Finish for who can take back what arrived damaged. `again` reads and adds every piece a second time, once.
+  ///
+  /// This is the one rule by which anything above s3 reads again. A request cannot know it there: the checksum is of
+  /// all pieces together, and which of them is damaged shows only in that it comes differently the second time.
+  absl::Status Settle(absl::FunctionRef<absl::Status()> again);
 
  private:
-  std::string uri_;
+  bool Matches() const;
+  uint64_t CrcOfPieces(size_t first, size_t end) const;
+  absl::Status Damaged(std::string_view how_often) const;
+
+  const std::string uri_;
+  const Pieces pieces_;
+  uint64_t part_bytes_;
   std::optional<ObjectChecksum> expected_;
-  std::optional<DigestStream> digest_;
+  std::vector<std::optional<uint64_t>> crcs_;  // of the pieces
+  bool changed_ = false;                       // a piece came differently the second time
 };
 
 }  // namespace millrace

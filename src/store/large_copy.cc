@@ -1,0 +1,167 @@
+#include "store/large_copy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/buffer.h"
+#include "store/blocking.h"
+#include "store/whole_check.h"
+
+namespace millrace {
+
+namespace {
+
+class LargeCopy {
+ public:
+  LargeCopy(ObjectStore& from, const ObjectInfo& source, Pieces pieces, absl::FunctionRef<void(uint64_t)> advance,
+            const std::stop_token& stop)
+      : from_(from),
+        source_(source),
+        pieces_(pieces),
+        advance_(advance),
+        check_(from.Uri(source.key), source, pieces),
+        on_stop_(stop, [this] { stop_.request_stop(); }) {}
+
+  absl::StatusOr<ObjectInfo> Run(ObjectStore& to, const std::string& key) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<PieceWriter> writer,
+                     to.WritePieces(key, pieces_, {.content_type = {}, .stop = stop_.get_token()}));
+    writer_ = writer.get();
+    slots_.resize(std::min(PiecesInFlight(pieces_), pieces_.count()));
+    RETURN_IF_ERROR(MoveAll());
+    RETURN_IF_ERROR(check_.Settle([this] {
+      again_ = true;
+      return MoveAll();
+    }));
+    return writer->Commit();
+  }
+
+ private:
+  // A buffer on its way round: a piece is read into it, written from it, then the next one.
+  struct Slot {
+    Buffer buffer;
+    size_t piece = 0;
+    uint64_t length = 0;
+    ByteSpan bytes() const { return buffer.span().first(length); }
+  };
+  struct Event {
+    Slot* slot = nullptr;
+    bool was_read = false;  // else it was written
+    absl::Status status;
+  };
+
+  absl::Status MoveAll();
+  absl::Status Handle(const Event& event);
+  void ReadNext(Slot& slot);
+  void Write(Slot& slot);
+  void Tell(Event event);
+  Event Wait();
+
+  ObjectStore& from_;
+  const ObjectInfo& source_;
+  const Pieces pieces_;
+  const absl::FunctionRef<void(uint64_t)> advance_;
+  WholeCheck check_;
+  PieceWriter* writer_ = nullptr;
+  std::vector<Slot> slots_;
+  size_t next_ = 0;       // piece
+  size_t under_way_ = 0;  // reads and writes
+  bool again_ = false;
+
+  std::stop_source stop_;  // of the reads and writes
+  std::stop_callback<std::function<void()>> on_stop_;
+
+  std::mutex mutex_;
+  std::condition_variable told_;
+  std::deque<Event> events_;
+};
+
+// Every read and write has ended when it returns, as the buffers must outlive them.
+absl::Status LargeCopy::MoveAll() {
+  absl::Status status;
+  next_ = 0;
+  for (Slot& slot : slots_) ReadNext(slot);
+  while (under_way_ > 0) {
+    absl::Status handled = Handle(Wait());
+    if (handled.ok() || !status.ok()) continue;
+    status = std::move(handled);
+    stop_.request_stop();
+  }
+  if (status.ok() && stop_.stop_requested())
+    return absl::CancelledError(fmt::format("{}: interrupted", from_.Uri(source_.key)));
+  return status;
+}
+
+absl::Status LargeCopy::Handle(const Event& event) {
+  --under_way_;
+  RETURN_IF_ERROR(event.status);
+  Slot& slot = *event.slot;
+  if (stop_.stop_requested()) return absl::OkStatus();
+  if (event.was_read && check_.Add(slot.piece, slot.bytes())) {
+    Write(slot);
+    return absl::OkStatus();
+  }
+  // The second time only what came differently is written.
+  if (!event.was_read && !again_) advance_(slot.length);
+  ReadNext(slot);
+  return absl::OkStatus();
+}
+
+void LargeCopy::ReadNext(Slot& slot) {
+  if (next_ == pieces_.count() || stop_.stop_requested()) return;
+  if (slot.buffer.size() == 0) slot.buffer = Buffer(pieces_.largest());
+  slot.piece = next_++;
+  const ByteRange range = pieces_.At(slot.piece);
+  slot.length = range.length;
+  GetOptions options;
+  options.range = range;
+  options.if_match = source_.etag;
+  options.whole = range.length == source_.size;
+  options.part = pieces_.IsPart(slot.piece);
+  options.stop = stop_.get_token();
+  ++under_way_;
+  from_.Get(source_.key, slot.buffer.span().first(slot.length), std::move(options),
+            [this, &slot](const absl::StatusOr<GetResult>& got) {
+              Tell({&slot, true, got.status()});
+            });
+}
+
+void LargeCopy::Write(Slot& slot) {
+  ++under_way_;
+  writer_->Write(slot.piece, slot.bytes(), [this, &slot](absl::Status status) {
+    Tell({&slot, false, std::move(status)});
+  });
+}
+
+void LargeCopy::Tell(Event event) {
+  std::lock_guard lock(mutex_);
+  events_.push_back(std::move(event));
+  told_.notify_all();  // under the lock: who waits may end it right after
+}
+
+LargeCopy::Event LargeCopy::Wait() {
+  std::unique_lock lock(mutex_);
+  told_.wait(lock, [this] { return !events_.empty(); });
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+}  // namespace
+
+absl::StatusOr<ObjectInfo> CopyInPieces(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                        const std::string& key, absl::FunctionRef<void(uint64_t)> advance,
+                                        std::stop_token stop) {
+  ASSIGN_OR_RETURN(const ObjectInfo object, LearnBlocking(from, source, stop));
+  const Pieces pieces(object.size, object.part_bytes, kPieceBytes, to.piece_limits());
+  return LargeCopy(from, object, pieces, advance, stop).Run(to, key);
+}
+
+}  // namespace millrace

@@ -1,0 +1,223 @@
+#include "store/large_copy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <thread>
+
+#include "base/rng.h"
+#include "s3/checksum.h"
+#include "store/blocking.h"
+#include "store/testing/scripted_store.h"
+
+namespace millrace {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr uint64_t kMiB = 1 << 20;
+
+class LargeCopyTest : public testing::Test {
+ protected:
+  LargeCopyTest() {
+    Rng rng(23);
+    for (size_t i = 0; i < text_.size(); i += 8) StoreLe(text_.data() + i, rng.Next());
+    const auto put = PutBlocking(from_, "k", AsBytes(text_));
+    EXPECT_TRUE(put.ok()) << put.status();
+    source_ = *put;
+  }
+
+  absl::Status Copy(std::stop_token stop = {}) {
+    const auto info = CopyInPieces(
+        from_, source_, to_, "copy",
+        [this](uint64_t bytes) {
+          landed_ += bytes;
+          if (on_landed_) on_landed_();
+        },
+        std::move(stop));
+    if (info.ok()) {
+      EXPECT_EQ(info->size, text_.size());
+    }
+    return info.status();
+  }
+
+  bool Copied() {
+    const auto all = ReadAll(to_, "copy", text_.size());
+    return all.ok() && *all == text_;
+  }
+  bool NothingIsThere() { return absl::IsNotFound(HeadBlocking(to_, "copy").status()); }
+
+  std::string text_ = std::string(100 * kMiB + 16, '\0');  // 13 pieces
+  ScriptedStore from_{"from"};
+  ScriptedStore to_{"to"};
+  ObjectInfo source_;
+  std::atomic<uint64_t> landed_{0};
+  std::function<void()> on_landed_;
+};
+
+TEST_F(LargeCopyTest, CopiesAndTellsOfEachByteOnce) {
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_TRUE(Copied());
+  EXPECT_EQ(landed_, text_.size());
+  EXPECT_EQ(from_.gets().size(), 13u);
+  for (const GetOptions& get : from_.gets()) EXPECT_EQ(get.if_match, source_.etag);
+}
+
+/// Ends a test that would wait for ever.
+class Deadline {
+ public:
+  explicit Deadline(std::function<void()> on_expiry)
+      : thread_([this, on_expiry = std::move(on_expiry)](const std::stop_token& stop) {
+          std::unique_lock lock(mutex_);
+          if (!ended_.wait_for(lock, stop, std::chrono::seconds(30), [] { return false; }) && !stop.stop_requested())
+            on_expiry();
+        }) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any ended_;
+  std::jthread thread_;
+};
+
+TEST_F(LargeCopyTest, ALatePieceHoldsUpNoOther) {
+  for (const uint64_t late : {uint64_t{0}, 5 * kPieceBytes}) {
+    std::mutex mutex;
+    absl::AnyInvocable<void()> held;
+    std::atomic<bool> expired{false};
+    const auto release = [&] {
+      std::lock_guard lock(mutex);
+      if (held) std::exchange(held, nullptr)();
+    };
+    from_.on_get = [&](const GetOptions& options, int, absl::AnyInvocable<void()> read, GetCallback&) {
+      if (options.range.offset != late) return read();
+      std::lock_guard lock(mutex);
+      held = std::move(read);
+    };
+    landed_ = 0;
+    // All others land before it even comes.
+    on_landed_ = [&] {
+      if (landed_ == text_.size() - kPieceBytes) release();
+    };
+    Deadline deadline([&] {
+      expired = true;
+      release();
+    });
+    ASSERT_TRUE(Copy().ok());
+    EXPECT_FALSE(expired) << "the others waited for the piece at " << late;
+    EXPECT_TRUE(Copied());
+  }
+}
+
+TEST_F(LargeCopyTest, HoldsAFewPiecesAtATime) {
+  std::mutex mutex;
+  int held = 0;
+  int most = 0;
+  from_.on_get = [&](const GetOptions&, int, absl::AnyInvocable<void()> read, GetCallback&) {
+    {
+      std::lock_guard lock(mutex);
+      most = std::max(most, ++held);
+    }
+    read();
+  };
+  on_landed_ = [&] {
+    std::lock_guard lock(mutex);
+    --held;
+  };
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_LE(most, 8);
+  EXPECT_GT(most, 1);
+}
+
+TEST_F(LargeCopyTest, ReadsWholeParts) {
+  source_.part_bytes = 10 * kMiB;
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_TRUE(Copied());
+  EXPECT_EQ(from_.gets().size(), 11u);
+  for (const GetOptions& get : from_.gets()) {
+    EXPECT_EQ(get.range.offset % (10 * kMiB), 0u);
+    EXPECT_TRUE(get.part && !get.whole);
+  }
+}
+
+TEST_F(LargeCopyTest, AnotherVersionIsNotCopied) {
+  source_.etag += "-10";
+  from_.part_bytes = 10 * kMiB;
+  EXPECT_TRUE(absl::IsFailedPrecondition(Copy()));
+  EXPECT_TRUE(NothingIsThere());
+}
+
+TEST_F(LargeCopyTest, LimitsOfTheTargetCount) {
+  to_.limits = {.least_bytes = 20 * kMiB, .most_pieces = 3};
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_TRUE(Copied());
+  EXPECT_LE(from_.gets().size(), 3u);
+}
+
+TEST_F(LargeCopyTest, WhatArrivesDamagedIsReadOnceMoreAndWrittenInItsPlace) {
+  from_.checksum =
+      ObjectChecksum{ObjectChecksum::Kind::kCrc64Nvme, DigestOf(ObjectChecksum::Kind::kCrc64Nvme, AsBytes(text_))};
+  from_.damage = [](MutableByteSpan bytes, const GetOptions& options, int times) {
+    if (times == 0 && options.range.offset == 3 * kPieceBytes) bytes[77] ^= std::byte{1};
+  };
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_TRUE(Copied());
+  EXPECT_EQ(from_.gets().size(), 26u);
+  EXPECT_EQ(to_.written().size(), 14u) << "only the damaged piece is written again";
+  EXPECT_EQ(to_.written().back(), 3u);
+  EXPECT_EQ(landed_, text_.size()) << "no byte is told of twice";
+}
+
+TEST_F(LargeCopyTest, WhatStaysDamagedIsDataLossAndNothingAppears) {
+  from_.checksum =
+      ObjectChecksum{ObjectChecksum::Kind::kCrc32c, DigestOf(ObjectChecksum::Kind::kCrc32c, AsBytes(text_))};
+  from_.damage = [](MutableByteSpan bytes, const GetOptions&, int) { bytes[0] ^= std::byte{1}; };
+  const absl::Status status = Copy();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(ToStd(status.message()), HasSubstr("mem://from/k: what arrived, twice in a row, does not match"));
+  EXPECT_EQ(from_.gets().size(), 26u) << "twice and no more";
+  EXPECT_TRUE(NothingIsThere());
+}
+
+TEST_F(LargeCopyTest, TheFirstErrorEndsIt) {
+  from_.on_get = [&](const GetOptions& options, int, absl::AnyInvocable<void()> read, GetCallback& done) {
+    if (options.range.offset == 2 * kPieceBytes) return done(absl::NotFoundError("gone"));
+    read();
+  };
+  EXPECT_EQ(Copy().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(NothingIsThere());
+  from_.on_get = nullptr;
+  to_.on_write = [](size_t index) { return index == 4 ? absl::ResourceExhaustedError("full") : absl::OkStatus(); };
+  EXPECT_EQ(Copy().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(NothingIsThere());
+}
+
+TEST_F(LargeCopyTest, DamageReportedByTheTargetIsNotReadAgain) {
+  to_.on_write = [](size_t) { return absl::DataLossError("the target lost it"); };
+  EXPECT_EQ(Copy().code(), absl::StatusCode::kDataLoss);
+  EXPECT_LE(from_.gets().size(), 13u);
+}
+
+TEST_F(LargeCopyTest, AStopEndsIt) {
+  std::stop_source stop;
+  on_landed_ = [&] { stop.request_stop(); };
+  const absl::Status status = Copy(stop.get_token());
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  EXPECT_TRUE(NothingIsThere());
+  EXPECT_TRUE(absl::IsCancelled(Copy(stop.get_token()))) << "and does not begin after it";
+}
+
+TEST_F(LargeCopyTest, AStopInTheLastMomentIsNoCopy) {
+  std::stop_source stop;
+  on_landed_ = [&] {
+    if (landed_ == text_.size()) stop.request_stop();
+  };
+  EXPECT_TRUE(absl::IsCancelled(Copy(stop.get_token())));
+  EXPECT_TRUE(NothingIsThere());
+}
+
+}  // namespace
+}  // namespace millrace
