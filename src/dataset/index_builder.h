@@ -17,7 +17,7 @@ using OpenIndexFn = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectWrite
 
 /// Lists and reads the whole data set and writes its index, which is the same for the same data, whatever the
 /// number of threads. Reads run in parallel and ahead; parsing and checksums, at several GB/s, follow in index
-/// order on the calling thread, so that memory stays within the read-ahead's window. Progress counts bytes.
+/// order on the calling thread: memory is the read-ahead's window and 1/16 of the budget. Progress counts bytes.
 ///
 /// Errors: NotFound (no bucket or no samples), InvalidArgument (tar and other files mixed, a sample that breaks the
 /// rules), DataLoss (truncated or corrupt shard: object, offset, reason), FailedPrecondition (an object was

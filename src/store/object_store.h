@@ -44,7 +44,7 @@ class PieceWriter {
 /// not block); buffers and `progress` must live until then. The destructor cancels what is under way and waits for the
 /// callbacks. Blocking twins: store/blocking.h.
 ///
-/// Errors: see base/status.h. Messages begin with the URI of the object. Nothing above a store retries.
+/// Errors: see base/status.h. Messages begin with the URI of the object. Nothing above a store retries but WholeCheck.
 class ObjectStore {
  public:
   virtual ~ObjectStore() = default;
