@@ -186,6 +186,7 @@ Reply UploadPartCopy(OperationContext& context, const S3Request& request) {
   if (const auto header = request.Header("x-amz-copy-source-range")) {
     ASSIGN_OR_RETURN(range, ParseCopyRange(*header, bytes.size()));
   }
+  RETURN_IF_ERROR(CheckCopySize(range.length));
   ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context.storage, bytes, range, AlgorithmOf(upload)));
   UploadPart part{.etag = copied.etag, .checksum = copied.checksum, .modified_ns = 0, .content = nullptr};
   XmlWriter writer("CopyPartResult");

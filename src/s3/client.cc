@@ -11,7 +11,9 @@
 #include "base/crypto.h"
 #include "base/rng.h"
 #include "net/http_client.h"
+#include "s3/abort_exchange.h"
 #include "s3/context.h"
+#include "s3/copy_exchange.h"
 #include "s3/credential_loader.h"
 #include "s3/delete_objects_exchange.h"
 #include "s3/get_exchange.h"
@@ -117,6 +119,14 @@ void S3Client::Get(std::string bucket, std::string key, MutableByteSpan into, Ge
 }
 
 void S3Client::Head(std::string bucket, std::string key, HeadCallback done) {
+  Describe(std::move(bucket), std::move(key),
+           [done = std::move(done)](absl::StatusOr<ObjectDescription> object) mutable {
+             if (!object.ok()) return done(std::move(object).status());
+             done(std::move(object->info));
+           });
+}
+
+void S3Client::Describe(std::string bucket, std::string key, DescribeCallback done) {
   impl_->Start(std::make_unique<HeadExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done)));
 }
 
@@ -128,8 +138,7 @@ void S3Client::Put(std::string bucket, std::string key, ByteSpan body, PutOption
 }
 
 void S3Client::Delete(std::string bucket, std::string key, DoneCallback done) {
-  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key), std::nullopt,
-                                                std::move(done)));
+  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done)));
 }
 
 void S3Client::DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteManyCallback done) {
@@ -142,7 +151,13 @@ void S3Client::List(std::string bucket, ListOptions options, ListCallback done) 
       std::make_unique<ListExchange>(impl_->context(), std::move(bucket), std::move(options), std::move(done)));
 }
 
-void S3Client::CreateMultipart(std::string bucket, std::string key, PutOptions options,
+void S3Client::Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop) {
+  impl_->Start(std::make_unique<CopyExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(from),
+                                              std::nullopt, std::move(done)),
+               nullptr, std::move(stop));
+}
+
+void S3Client::CreateMultipart(std::string bucket, std::string key, UploadOptions options,
                                absl::AnyInvocable<void(absl::StatusOr<std::string>)> done) {
   std::stop_token stop = options.stop;
   impl_->Start(std::make_unique<CreateMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
@@ -158,6 +173,13 @@ void S3Client::UploadPart(std::string bucket, std::string key, std::string uploa
                nullptr, std::move(stop));
 }
 
+void S3Client::UploadPartCopy(std::string bucket, std::string key, std::string upload_id, int number, S3CopySource from,
+                              ByteRange range, PutCallback done, std::stop_token stop) {
+  impl_->Start(std::make_unique<CopyExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(from),
+                                              CopyExchange::Part{std::move(upload_id), number, range}, std::move(done)),
+               nullptr, std::move(stop));
+}
+
 void S3Client::CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
                                  std::vector<std::string> part_etags, PutCallback done, CompleteOptions options) {
   impl_->Start(std::make_unique<CompleteMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
@@ -166,8 +188,8 @@ void S3Client::CompleteMultipart(std::string bucket, std::string key, std::strin
 }
 
 void S3Client::AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done) {
-  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                                std::move(upload_id), std::move(done)));
+  impl_->Start(std::make_unique<AbortExchange>(impl_->context(), std::move(bucket), std::move(key),
+                                               std::move(upload_id), std::move(done)));
 }
 
 const RequestCounters& S3Client::counters() const {

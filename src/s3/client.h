@@ -32,6 +32,14 @@ struct S3Config {
   bool validate_downloads = true;  // check whole objects against the checksum that the store keeps
 };
 
+/// The object that a copy reads, and its version.
+struct S3CopySource {
+  std::string bucket;
+  std::string key;
+  uint64_t size = 0;  // says how long to wait for the answer
+  std::string etag;   // empty: any version
+};
+
 /// The S3 protocol over HTTP/1.1, and the only place in Millrace that retries. Asynchronous and thread-safe; callbacks
 /// run on event loops, exactly once, and must not block. The SHA-256 that a signed body needs is made by the thread
 /// that calls Put or UploadPart, before they return. The destructor cancels requests and waits for their callbacks.
@@ -48,19 +56,29 @@ class S3Client {
 
   void Get(std::string bucket, std::string key, MutableByteSpan into, GetOptions options, GetCallback done);
   void Head(std::string bucket, std::string key, HeadCallback done);
+  /// Head with what a copy keeps.
+  void Describe(std::string bucket, std::string key, DescribeCallback done);
   void Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done);
   void Delete(std::string bucket, std::string key, DoneCallback done);
   /// 1 to 1,000 keys by one DeleteObjects. Each must be one that XmlCanCarry (s3/xml.h).
   void DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteManyCallback done);
   void List(std::string bucket, ListOptions options, ListCallback done);
 
-  void CreateMultipart(std::string bucket, std::string key, PutOptions options,
+  /// The store copies an object of up to 5 GiB with its metadata, in place of an older one (s3/copy_exchange.h). The
+  /// result carries the new ETag, and the size given.
+  void Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop = {});
+
+  void CreateMultipart(std::string bucket, std::string key, UploadOptions options,
                        absl::AnyInvocable<void(absl::StatusOr<std::string>)> done);  // the upload id
   void UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
                   PutCallback done,  // part numbers start at 1; the result's etag names the part
                   std::stop_token stop = {});
+  /// The same, of bytes of an object that is there already.
+  void UploadPartCopy(std::string bucket, std::string key, std::string upload_id, int number, S3CopySource from,
+                      ByteRange range, PutCallback done, std::stop_token stop = {});
   void CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
                          std::vector<std::string> part_etags, PutCallback done, CompleteOptions options = {});
+  /// Until none of the upload's parts is left, as far as these credentials can see (s3/abort_exchange.h).
   void AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done);
 
   const RequestCounters& counters() const;

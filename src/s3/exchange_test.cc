@@ -217,7 +217,7 @@ TEST_F(ExchangeTest, ACancelledCallEndsTheExchange) {
 }
 
 TEST_F(ExchangeTest, AnAbandonedExchangeSaysWhy) {
-  Catcher<absl::StatusOr<ObjectInfo>> catcher;
+  Catcher<absl::StatusOr<ObjectDescription>> catcher;
   HeadExchange exchange(*context_, "bucket", "key", catcher.Callback());
   EXPECT_EQ(exchange.Begin().kind, S3Step::Kind::kSend);
   exchange.Abandon(absl::CancelledError("enough"));
@@ -279,13 +279,6 @@ TEST_F(ExchangeTest, DeleteOfAnythingThatIsGoneSucceeds) {
   EXPECT_EQ(requests_[0].head.target, "/bucket/key");
   EXPECT_TRUE(Delete(InTurn({Error(404, "NoSuchKey")})).ok());
   EXPECT_EQ(Delete(InTurn({Error(404, "NoSuchBucket")})).code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(Delete(InTurn({Error(404, "NoSuchUpload")}), "an/id").ok());
-  EXPECT_EQ(requests_[0].head.target, "/bucket/key?uploadId=an%2Fid");
-}
-
-TEST_F(ExchangeTest, AnAbortWithoutAnIdNeverDeletesTheObject) {
-  EXPECT_EQ(Delete(InTurn({kStored}), "").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(requests_.empty());
 }
 
 // ---- LIST

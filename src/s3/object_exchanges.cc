@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "base/crypto.h"
 #include "net/http_date.h"
 #include "s3/checksum.h"
@@ -14,8 +16,6 @@
 namespace millrace {
 
 namespace {
-
-constexpr int kMaxPartNumber = 10'000;
 
 int64_t LastModified(const HttpResponseHead& head) {
   const std::optional<absl::Time> time = ParseHttpDate(head.headers.Find("last-modified").value_or(""));
@@ -32,8 +32,17 @@ std::optional<uint64_t> TotalOfContentRange(std::string_view text) {
   return total;
 }
 
-void AddContentType(HttpHeaders& headers, const PutOptions& options) {
-  if (!options.content_type.empty()) headers.Add("Content-Type", options.content_type);
+void AddContentType(HttpHeaders& headers, const std::string& type) {
+  if (!type.empty()) headers.Add("Content-Type", type);
+}
+
+// What a copy keeps, as the AWS CLI does.
+bool IsKept(std::string_view name) {
+  constexpr std::array<absl::string_view, 5> kKept = {"cache-control", "content-disposition", "content-encoding",
+                                                      "content-language", "expires"};
+  return absl::StartsWithIgnoreCase(ToAbsl(name), "x-amz-meta-") ||
+         std::any_of(kKept.begin(), kKept.end(),
+                     [&](absl::string_view kept) { return absl::EqualsIgnoreCase(ToAbsl(name), kept); });
 }
 
 std::string ETagOf(const std::optional<HttpResponseHead>& head) {
@@ -58,11 +67,11 @@ std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags, const
 
 // ---- HEAD
 
-HeadExchange::HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done)
+HeadExchange::HeadExchange(S3Context& context, std::string bucket, std::string key, DescribeCallback done)
     : S3Exchange(context, "HEAD", std::move(bucket), key),
       done_(std::move(done)),
       asks_checksum_(context.config.validate_downloads) {
-  info_.key = std::move(key);
+  object_.info.key = std::move(key);
 }
 
 S3Exchange::Draft HeadExchange::MakeDraft() {
@@ -78,10 +87,16 @@ HttpBodySink HeadExchange::OnSuccessHead(const HttpResponseHead& head) {
   const std::optional<uint64_t> size =
       head.status == 206 ? TotalOfContentRange(head.headers.Find("content-range").value_or("")) : head.content_length;
   if (!size) return Refuse("the answer does not say how long the object is");
-  info_.size = *size;
-  info_.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
-  info_.modified_ms = LastModified(head);
-  if (asks_checksum_) info_.checksum = WholeObjectChecksum(head.headers);
+  ObjectInfo& info = object_.info;
+  info.size = *size;
+  info.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
+  info.modified_ms = LastModified(head);
+  if (asks_checksum_) info.checksum = WholeObjectChecksum(head.headers);
+  object_.content_type = head.headers.Find("content-type").value_or("");
+  object_.headers.clear();
+  for (const auto& [name, value] : head.headers) {
+    if (IsKept(name)) object_.headers.emplace_back(name, value);
+  }
   return HttpBodySink::Into({});  // the body does not matter
 }
 
@@ -101,28 +116,18 @@ std::optional<S3Step> HeadExchange::OnFailure(const Failure& failure, absl::Time
 
 void HeadExchange::Deliver(absl::Status status) {
   if (!status.ok()) return done_(std::move(status));
-  done_(std::move(info_));
+  done_(std::move(object_));
 }
 
 // ---- DELETE
 
-DeleteExchange::DeleteExchange(S3Context& context, std::string bucket, std::string key,
-                               std::optional<std::string> upload_id, DoneCallback done)
-    : S3Exchange(context, upload_id ? "AbortMultipartUpload" : "DELETE", std::move(bucket), std::move(key)),
-      upload_id_(std::move(upload_id)),
-      done_(std::move(done)) {}
-
-absl::Status DeleteExchange::CheckArguments() {
-  // Without its id the request would delete the object.
-  if (upload_id_ && upload_id_->empty()) return absl::InvalidArgumentError("the upload id is empty");
-  return absl::OkStatus();
-}
+DeleteExchange::DeleteExchange(S3Context& context, std::string bucket, std::string key, DoneCallback done)
+    : S3Exchange(context, "DELETE", std::move(bucket), std::move(key)), done_(std::move(done)) {}
 
 S3Exchange::Draft DeleteExchange::MakeDraft() {
   Draft draft;
   draft.method = "DELETE";
   draft.counter = &context().counters.del;
-  if (upload_id_) draft.query = {{"uploadId", *upload_id_}};
   return draft;
 }
 
@@ -222,12 +227,7 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       done_(std::move(done)) {}
 
 absl::Status PutExchange::CheckArguments() {
-  if (part_ && (part_->number < 1 || part_->number > kMaxPartNumber || part_->upload_id.empty())) {
-    return absl::InvalidArgumentError(
-        fmt::format("part {} of upload '{}': parts of an upload are numbered from 1 to {}", part_->number,
-                    part_->upload_id, kMaxPartNumber));
-  }
-  return absl::OkStatus();
+  return part_ ? CheckPart(part_->upload_id, part_->number) : absl::OkStatus();
 }
 
 S3Exchange::Draft PutExchange::WriteDraft() {
@@ -240,7 +240,7 @@ S3Exchange::Draft PutExchange::WriteDraft() {
   if (part_) {
     draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
   } else {
-    AddContentType(draft.headers, options_);
+    AddContentType(draft.headers, options_.content_type);
     if (options_.only_if_absent) draft.headers.Add("If-None-Match", "*");
   }
   return draft;
@@ -263,7 +263,7 @@ void PutExchange::Deliver(absl::Status status) {
 }
 
 CreateMultipartExchange::CreateMultipartExchange(S3Context& context, std::string bucket, std::string key,
-                                                 PutOptions options, Callback done)
+                                                 UploadOptions options, Callback done)
     : S3Exchange(context, "CreateMultipartUpload", std::move(bucket), std::move(key)),
       options_(std::move(options)),
       done_(std::move(done)) {}
@@ -273,8 +273,9 @@ S3Exchange::Draft CreateMultipartExchange::MakeDraft() {
   draft.method = "POST";
   draft.counter = &context().counters.put;
   draft.query = {{"uploads", ""}};
-  AddContentType(draft.headers, options_);
-  if (context().config.checksum_uploads) {
+  AddContentType(draft.headers, options_.content_type);
+  for (const auto& [name, value] : options_.headers) draft.headers.Add(name, value);
+  if (options_.checksum && context().config.checksum_uploads) {
     draft.headers.Add("x-amz-checksum-algorithm", "CRC32C");
     draft.headers.Add("x-amz-checksum-type", "FULL_OBJECT");
   }

@@ -11,7 +11,7 @@ namespace millrace {
 
 class HeadExchange final : public S3Exchange {
  public:
-  HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done);
+  HeadExchange(S3Context& context, std::string bucket, std::string key, DescribeCallback done);
 
  private:
   Draft MakeDraft() override;
@@ -20,26 +20,23 @@ class HeadExchange final : public S3Exchange {
   std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) override;
   void Deliver(absl::Status status) override;
 
-  HeadCallback done_;
+  DescribeCallback done_;
   bool asks_checksum_;
   bool by_get_ = false;  // an answer to HEAD has no body that says why it failed: asked again by GET of a byte
-  ObjectInfo info_;
+  ObjectDescription object_;
 };
 
-/// Deletes an object, or aborts an upload. What is gone already counts as success.
+/// Deletes an object. One that is gone already counts as success.
 class DeleteExchange final : public S3Exchange {
  public:
-  DeleteExchange(S3Context& context, std::string bucket, std::string key, std::optional<std::string> upload_id,
-                 DoneCallback done);
+  DeleteExchange(S3Context& context, std::string bucket, std::string key, DoneCallback done);
 
  private:
-  absl::Status CheckArguments() override;
   Draft MakeDraft() override;
   S3Step OnSuccess(HttpResult, absl::Time) override { return Succeed(); }
   std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) override;
   void Deliver(absl::Status status) override { done_(std::move(status)); }
 
-  const std::optional<std::string> upload_id_;  // absent: the object
   DoneCallback done_;
 };
 
@@ -117,14 +114,15 @@ class PutExchange final : public WriteExchange {
 class CreateMultipartExchange final : public S3Exchange {
  public:
   using Callback = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
-  CreateMultipartExchange(S3Context& context, std::string bucket, std::string key, PutOptions options, Callback done);
+  CreateMultipartExchange(S3Context& context, std::string bucket, std::string key, UploadOptions options,
+                          Callback done);
 
  private:
   Draft MakeDraft() override;
   S3Step OnSuccess(HttpResult result, absl::Time now) override;
   void Deliver(absl::Status status) override;
 
-  const PutOptions options_;
+  const UploadOptions options_;
   Callback done_;
   std::string upload_id_;
 };

@@ -99,7 +99,7 @@ TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
 TEST_F(ExchangeTest, CreateMultipart) {
   const auto create = [this](ExchangeDriver::Store store) {
     return Run<absl::StatusOr<std::string>>(std::move(store), [](S3Context& context, auto done) {
-      return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", PutOptions{.content_type = "a/b"},
+      return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", UploadOptions{.content_type = "a/b"},
                                                        std::move(done));
     });
   };

@@ -173,6 +173,20 @@ absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml
   return StripETagQuotes(etag);
 }
 
+absl::StatusOr<bool> ParseHasPartsXml(std::string_view xml) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, "ListPartsResult", document));
+  return !document.document_element().child("Part").empty();
+}
+
+absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml) {
+  absl::StatusOr<std::string> etag = Required(xml, "CopyObjectResult", "ETag");
+  if (!etag.ok()) etag = Required(xml, "CopyPartResult", "ETag");
+  if (!etag.ok())
+    return absl::InvalidArgumentError("it is no XML <CopyObjectResult> or <CopyPartResult> with an <ETag>");
+  return StripETagQuotes(*etag);
+}
+
 std::string WriteCompleteMultipartXml(const std::vector<CompletedPart>& parts) {
   XmlWriter writer("CompleteMultipartUpload");
   for (const CompletedPart& part : parts) {

@@ -60,6 +60,12 @@ absl::StatusOr<std::string> ParseInitiateMultipartXml(std::string_view xml);
 /// The ETag of <CompleteMultipartUploadResult>, without quotes.
 absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml);
 
+/// Whether <ListPartsResult> has any <Part>.
+absl::StatusOr<bool> ParseHasPartsXml(std::string_view xml);
+
+/// The ETag of <CopyObjectResult> or <CopyPartResult>, without quotes.
+absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml);
+
 struct CompletedPart {
   int number = 0;
   std::string etag;    // without quotes

@@ -7,6 +7,7 @@
 
 #include "s3/xml.h"
 #include "store/checks.h"
+#include "store/s3_copy.h"
 #include "store/s3_writer.h"
 #include "store/status_gatherer.h"
 
@@ -64,6 +65,25 @@ void S3Store::Put(std::string key, ByteSpan body, PutOptions options, PutCallbac
   absl::Status bad = CheckKey(Uri(""), key);
   if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
   client_.Put(bucket_, std::move(key), body, std::move(options), std::move(tracked));
+}
+
+bool S3Store::CopiesFrom(const ObjectStore& other) const {
+  const auto* bucket = dynamic_cast<const S3Store*>(&other);
+  return bucket != nullptr && &bucket->client_ == &client_;
+}
+
+void S3Store::Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions options, PutCallback done) {
+  auto tracked = Tracked(std::move(done));
+  absl::Status bad = CheckKey(Uri(""), key);
+  if (bad.ok()) bad = CheckKey(from.Uri(""), source.key);
+  if (bad.ok() && !CopiesFrom(from))
+    bad = absl::UnimplementedError(fmt::format("{}: cannot be copied from {}", Uri(key), from.Uri(source.key)));
+  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+  S3CopySource object{.bucket = static_cast<const S3Store&>(from).bucket_,
+                      .key = std::move(source.key),
+                      .size = source.size,
+                      .etag = std::move(source.etag)};
+  CopyOnS3(client_, std::move(object), bucket_, std::move(key), std::move(options), {}, std::move(tracked));
 }
 
 void S3Store::Delete(std::string key, DoneCallback done) {

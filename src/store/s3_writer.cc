@@ -40,7 +40,7 @@ S3Writer::S3Writer(S3Client& client, std::string bucket, std::string key, PutOpt
 }
 
 S3Writer::~S3Writer() {
-  // No part may arrive after the abort: it would stay.
+  // A part that arrives after the abort stays, until it is aborted once more.
   stop_.request_stop();
   {
     std::unique_lock lock(mutex_);
@@ -114,9 +114,8 @@ absl::Status S3Writer::Append(ByteSpan bytes) {
 absl::Status S3Writer::CreateUpload() {
   Completion<absl::StatusOr<std::string>> created;
   std::stop_source give_up;
-  PutOptions options = options_;
-  options.stop = give_up.get_token();
-  client_.CreateMultipart(bucket_, key_, std::move(options), created.Callback());
+  client_.CreateMultipart(bucket_, key_, {.content_type = options_.content_type, .stop = give_up.get_token()},
+                          created.Callback());
   // A stop does not cut off an answer that is on its way: without its id the upload could not be aborted.
   while (!created.WaitFor(std::chrono::milliseconds(50))) {
     if (!options_.stop.stop_requested()) continue;
