@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "base/atomic_file.h"
 
 namespace millrace {
 
@@ -127,7 +128,9 @@ S3Environment ProcessEnvironment() {
             const auto at = variables->find(name);
             return at == variables->end() ? std::nullopt : std::optional(at->second);
           },
-          .read_file = ReadSmallFile};
+          .read_file = ReadSmallFile,
+          .write_file = [](const std::string& path,
+                           const std::string& contents) { return WriteFileAtomically(path, contents, 0600); }};
 }
 
 absl::StatusOr<AwsSettings> AwsSettings::Load(const S3Environment& environment) {

@@ -13,11 +13,13 @@
 
 namespace millrace {
 
-/// Where settings are read from; a test gives its own. Both functions may be called from any thread, while settings
+/// Where settings are read from; a test gives its own. The functions may be called from any thread, while settings
 /// are loaded and whenever credentials are fetched again.
 struct S3Environment {
   std::function<std::optional<std::string>(const std::string& name)> variable;
   std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;  // NotFound when there is none
+  // Replaces a file by one that only this user may read, whole. Null: nothing is written.
+  std::function<absl::Status(const std::string& path, const std::string& contents)> write_file = {};
 };
 
 /// The variables of the process as they are now, and its files. A copy: nobody may read the environment of a process

@@ -30,9 +30,9 @@ namespace millrace {
 ///   the metadata service of an EC2 instance, unless AWS_EC2_METADATA_DISABLED=true; its address is
 ///     AWS_EC2_METADATA_SERVICE_ENDPOINT, or by _ENDPOINT_MODE=IPv6
 ///
-/// AWS_ENDPOINT_URL_STS and AWS_ENDPOINT_URL_SSO are the services of roles and SSO. Only keys that lie in settings are
-/// read here; S3Client fetches the others at the first request, and again ahead of their end, and reads settings and
-/// files anew for it.
+/// AWS_ENDPOINT_URL_STS, AWS_ENDPOINT_URL_SSO and AWS_ENDPOINT_URL_SSO_OIDC are the services of roles and SSO. Only
+/// keys that lie in settings are read here; S3Client fetches the others at the first request, and again ahead of their
+/// end, and reads settings and files anew for it.
 ///
 /// That no credentials are found is no error here; the first request fails with the remedy. InvalidArgument for
 /// settings that contradict each other or cannot be read (a profile that does not exist, a key without its secret, a

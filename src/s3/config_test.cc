@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
+
+#include "base/crypto.h"
 
 namespace millrace {
 namespace {
@@ -112,6 +115,18 @@ TEST(S3Config, OtherPlacesForTheFiles) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->region, "eu-west-3");
   EXPECT_EQ(config->credentials.access_key, "AK");
+}
+
+TEST(ProcessEnvironment, WritesSecretsForThisUserOnly) {
+  const std::string path = testing::TempDir() + "millrace-sso-" + RandomHex(8) + "/cache/token.json";
+  for (const char* text : {"first", "second"}) {
+    const absl::Status written = ProcessEnvironment().write_file(path, text);
+    ASSERT_TRUE(written.ok()) << written;
+    EXPECT_EQ(*ProcessEnvironment().read_file(path), text);
+    EXPECT_EQ(std::filesystem::status(path).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    std::filesystem::permissions(path, std::filesystem::perms::all);  // as a careless hand may have left it
+  }
 }
 
 TEST(S3Config, Attempts) {
