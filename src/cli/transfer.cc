@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <stop_token>
 #include <utility>
@@ -21,6 +22,7 @@ constexpr int kSmallObjects = 64;
 constexpr uint64_t kSmallBytes = 64 << 20;
 constexpr size_t kLargeObjects = 2;
 constexpr int kObjectsWithin = 64;
+constexpr std::chrono::milliseconds kLook{100};  // for an interrupt
 constexpr size_t kFailuresKept = 10;
 
 struct Piece {
@@ -146,10 +148,7 @@ bool Copier::StartWithin(Item& item) {
   }
   CopyOptions options;
   options.stop = stop_.get_token();
-  options.moved = [this](uint64_t bytes) {
-    Advance(bytes);
-    if (Interrupted()) stop_.request_stop();  // large ones go part by part
-  };
+  options.moved = [this](uint64_t bytes) { Advance(bytes); };
   ObjectStore& to = *item.to;
   const ObjectStore& from = *item.from;
   ObjectInfo source = item.source;
@@ -284,7 +283,9 @@ void Copier::Done(const Item& item, const absl::Status& status) {
 
 Copier::Report Copier::Finish() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return within_ == 0; });
+  while (!changed_.wait_for(lock, kLook, [this] { return within_ == 0; })) {
+    if (Interrupted()) stop_.request_stop();
+  }
   lock.unlock();
   AddRefused();
   lock.lock();

@@ -42,7 +42,7 @@ TEST(S3Conformance, CopiesByParts) {
   const absl::StatusOr<ObjectInfo> info = copied.Wait();
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->etag.substr(info->etag.size() - 2), "-3");
-  EXPECT_TRUE(ReadAll(store, "parts/to", 1 << 30) == bytes);
+  EXPECT_TRUE(*ReadAll(store, "parts/to", 1 << 30) == bytes);
   Completion<absl::StatusOr<ObjectDescription>> described;
   client.Describe(bucket, "parts/to", described.Callback());
   EXPECT_EQ(described.Wait()->content_type, "image/x-test");

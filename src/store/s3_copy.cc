@@ -9,11 +9,16 @@
 #include <vector>
 
 #include "base/log.h"
+#include "store/checks.h"
 #include "store/s3_writer.h"
 
 namespace millrace {
 
 namespace {
+
+absl::Status CheckSame(const S3CopySource& from, const ObjectInfo& now) {
+  return CheckMatch(fmt::format("s3://{}/{}", from.bucket, from.key), from.etag, now.etag);
+}
 
 /// Held by the callbacks of its requests.
 class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
@@ -33,6 +38,9 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
   void Begin() {
     client_.Describe(from_.bucket, from_.key, [self = shared_from_this()](absl::StatusOr<ObjectDescription> source) {
       if (!source.ok()) return self->done_(std::move(source).status());
+      if (self->from_.etag.empty()) self->from_.etag = source->info.etag;
+      absl::Status same = CheckSame(self->from_, source->info);
+      if (!same.ok()) return self->done_(std::move(same));
       self->Create(*std::move(source));
     });
   }
@@ -79,7 +87,7 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
     }
     const bool ended = under_way_ == 0;
     lock.unlock();
-    if (ended) return status_.ok() ? Complete() : Abort();
+    if (ended) return status_.ok() ? Confirm() : Abort();
     for (const size_t index : begun) Start(index);
   }
 
@@ -92,6 +100,14 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
           self->OnPart(index, std::move(copied));
         },
         options_.stop);
+  }
+
+  // Not every store holds the condition of the parts: of two versions a mixture would come out.
+  void Confirm() {
+    client_.Head(from_.bucket, from_.key, [self = shared_from_this()](const absl::StatusOr<ObjectInfo>& source) {
+      self->status_ = source.ok() ? CheckSame(self->from_, *source) : source.status();
+      return self->status_.ok() ? self->Complete() : self->Abort();
+    });
   }
 
   void Complete() {
@@ -120,7 +136,7 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
   std::string Uri() const { return fmt::format("s3://{}/{}", bucket_, key_); }
 
   S3Client& client_;
-  const S3CopySource from_;
+  S3CopySource from_;
   const std::string bucket_;
   const std::string key_;
   const CopyOptions options_;
@@ -151,11 +167,21 @@ void CopyOnS3(S3Client& client, S3CopySource from, std::string bucket, std::stri
     return;
   }
   std::stop_token stop = options.stop;
+  auto finish = [moved = std::move(options.moved), done = std::move(done)](absl::StatusOr<ObjectInfo> info) mutable {
+    if (info.ok() && moved) moved(info->size);
+    done(std::move(info));
+  };
   client.Copy(
-      std::move(bucket), std::move(key), std::move(from),
-      [moved = std::move(options.moved), done = std::move(done)](absl::StatusOr<ObjectInfo> info) mutable {
-        if (info.ok() && moved) moved(info->size);
-        done(std::move(info));
+      std::move(bucket), std::move(key), from,
+      [&client, from, finish = std::move(finish)](absl::StatusOr<ObjectInfo> info) mutable {
+        // The copy of one piece has its ETag. Of others, and where the store ignores the condition, the source tells.
+        if (!info.ok() || from.etag.empty() || info->etag == from.etag) return finish(std::move(info));
+        client.Head(from.bucket, from.key,
+                    [from, copied = *std::move(info),
+                     finish = std::move(finish)](const absl::StatusOr<ObjectInfo>& source) mutable {
+                      const absl::Status same = source.ok() ? CheckSame(from, *source) : source.status();
+                      finish(same.ok() ? absl::StatusOr<ObjectInfo>(std::move(copied)) : same);
+                    });
       },
       std::move(stop));
 }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/rng.h"
@@ -94,7 +95,7 @@ TEST_F(S3CopyTest, ALargeObjectGoesByParts) {
   ASSERT_TRUE(copied.ok()) << copied.status();
   EXPECT_EQ(copied->size, bytes_.size());
   EXPECT_THAT(copied->etag, testing::EndsWith("-4"));
-  EXPECT_TRUE(ReadAll(*to_, "k", 1 << 30) == bytes_);
+  EXPECT_TRUE(*ReadAll(*to_, "k", 1 << 30) == bytes_);
   EXPECT_EQ(moved_, bytes_.size());
   EXPECT_EQ(Count(" UploadPartCopy 200"), 4);
   EXPECT_EQ(Count(" UploadPart 200"), 0);
@@ -114,9 +115,9 @@ TEST_F(S3CopyTest, ASmallOneIsOneRequest) {
 }
 
 TEST_F(S3CopyTest, EveryStepMayFailAndLeavesNothing) {
-  for (const char* fault : {"HEAD from/* status=403", "GET from/* status=403", "POST to/k status=403",
-                            "PUT to/k status=403 count=1", "PUT to/k status=403 after=3", "PUT to/k error-in-200",
-                            "POST to/k status=403 after=1", "PUT to/k status=501"}) {
+  for (const char* fault : {"GET from/* status=403", "HEAD from/* status=404 after=1", "HEAD from/* new-etag after=1",
+                            "POST to/k status=403", "PUT to/k status=403 count=1", "PUT to/k status=403 after=3",
+                            "PUT to/k error-in-200", "POST to/k status=403 after=1", "PUT to/k status=501"}) {
     log_.clear();
     std::vector<std::string> faults{fault};
     if (std::string_view(fault).starts_with("GET")) faults.emplace_back("HEAD from/* status=403");  // HEAD asks again
@@ -132,7 +133,7 @@ TEST_F(S3CopyTest, WhatPassesIsTriedAgain) {
   Start({"PUT to/k status=503 count=1", "PUT to/k error-in-200 count=1", "POST to/k error-in-200 after=1 count=1"}, 5);
   const auto copied = Copy();
   ASSERT_TRUE(copied.ok()) << copied.status();
-  EXPECT_TRUE(ReadAll(*to_, "k", 1 << 30) == bytes_);
+  EXPECT_TRUE(*ReadAll(*to_, "k", 1 << 30) == bytes_);
 }
 
 TEST_F(S3CopyTest, AnObjectThatChangedIsNotCopied) {
@@ -144,6 +145,23 @@ TEST_F(S3CopyTest, AnObjectThatChangedIsNotCopied) {
     EXPECT_TRUE(Clean());
   }
   EXPECT_EQ(HeadBlocking(*to_, "k").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(S3CopyTest, AStoreThatIgnoresTheConditionIsFoundOut) {
+  // Of an object of parts the copy has another ETag, and then the source is looked at.
+  for (const char* fault : {"HEAD from/* delay-ms=1", "HEAD from/* new-etag", "HEAD from/* status=404"}) {
+    Start({fault});
+    auto writer = from_->Write("parts", {});
+    ASSERT_TRUE((*writer)->Append(AsBytes(bytes_)).ok());
+    const auto written = (*writer)->Commit();
+    ASSERT_TRUE(written.ok()) << written.status();
+    source_ = {.bucket = "from", .key = "parts", .size = 1, .etag = written->etag};
+    const auto copied = Copy();
+    const auto expected = std::string_view(fault).ends_with("delay-ms=1") ? absl::StatusCode::kOk
+                          : std::string_view(fault).ends_with("new-etag") ? absl::StatusCode::kFailedPrecondition
+                                                                          : absl::StatusCode::kNotFound;
+    EXPECT_EQ(copied.status().code(), expected) << copied.status();
+  }
 }
 
 TEST_F(S3CopyTest, AStopAborts) {

@@ -50,16 +50,16 @@ def faulty(faulty_bucket: Callable[..., Bucket], *faults: str) -> Bucket:
 
 
 def test_an_error_within_200_is_tried_again(millrace: Millrace, faulty_bucket: Callable[..., Bucket]) -> None:
-    bucket = faulty(faulty_bucket, "PUT other/* error-in-200 count=2", "PUT other/* status=503 count=2")
-    millrace("cp", "--recursive", "s3://bkt/p", "s3://other", env=bucket.env)
-    check(bucket, "")
+    bucket = faulty(faulty_bucket, "PUT other/to/* error-in-200 count=2", "PUT other/to/* status=503 count=2")
+    millrace("cp", "--recursive", "s3://bkt/p", "s3://other/to", env=bucket.env)
+    check(bucket, "to/")
 
 
 def test_a_store_that_does_not_copy_gets_the_bytes(millrace: Millrace, faulty_bucket: Callable[..., Bucket]) -> None:
     # The three copies are refused, what follows are PUTs.
-    bucket = faulty(faulty_bucket, "PUT other/* status=501 count=3")
-    assert b"copied 3 objects" in millrace("cp", "--recursive", "s3://bkt/p", "s3://other", env=bucket.env).stdout
-    check(bucket, "", {"ContentType": "binary/octet-stream", "Metadata": {}})
+    bucket = faulty(faulty_bucket, "PUT other/to/* status=501 count=3")
+    assert b"copied 3 objects" in millrace("cp", "--recursive", "s3://bkt/p", "s3://other/to", env=bucket.env).stdout
+    check(bucket, "to/", {"ContentType": "binary/octet-stream", "Metadata": {}})
 
 
 def test_a_refusal_is_an_error_that_names_the_source(millrace: Millrace, faulty_bucket: Callable[..., Bucket]) -> None:
