@@ -278,7 +278,12 @@ TEST(ParallelListing, AStoreThatIgnoresWhereToStartIsListedAllTheSame) {
     absl::Status status;
     while (!listing.Done() && status.ok()) {
       while (auto request = listing.Next()) asked.push_back(*std::move(request));
-      ASSERT_FALSE(asked.empty()) << "stuck";
+      if (asked.empty()) {
+        const size_t before = listed.size();
+        for (ObjectInfo& object : listing.Take()) listed.push_back(std::move(object.key));
+        ASSERT_TRUE(listed.size() > before || listing.Done()) << "stuck";
+        continue;
+      }
       std::swap(asked[rng.Below(asked.size())], asked.back());
       ParallelListing::Request request = std::move(asked.back());
       asked.pop_back();
