@@ -176,6 +176,14 @@ std::string AwsSettings::First(std::initializer_list<std::string> variables, con
   return Profile(key);
 }
 
+absl::StatusOr<bool> AwsSettings::Flag(const std::string& variable, const std::string& key) const {
+  const std::string value = absl::AsciiStrToLower(First({variable}, key));
+  if (value.empty() || value == "false") return false;
+  if (value == "true") return true;
+  return absl::InvalidArgumentError(
+      fmt::format("{} or the profile's {} is '{}'; it must be true or false", variable, key, value));
+}
+
 const AwsSection* AwsSettings::FindProfile(const std::string& name) const {
   return Find(files_.profiles, name);
 }

@@ -50,6 +50,9 @@ class AwsSettings {
   /// The first of the variables that is set, else the profile's setting.
   std::string First(std::initializer_list<std::string> variables, const std::string& key) const;
 
+  /// A setting that is true or false, in upper or lower case; false when it is not set. InvalidArgument for others.
+  absl::StatusOr<bool> Flag(const std::string& variable, const std::string& key) const;
+
   const std::string& profile_name() const { return profile_name_; }
   /// nullptr when there is no such section.
   const AwsSection* FindProfile(const std::string& name) const;

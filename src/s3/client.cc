@@ -192,6 +192,11 @@ void S3Client::AbortMultipart(std::string bucket, std::string key, std::string u
                                                std::move(upload_id), std::move(done)));
 }
 
+std::optional<ObjectChecksum::Kind> S3Client::upload_checksum() const {
+  const S3Config& config = impl_->context().config;
+  return config.checksum_uploads ? std::optional(config.upload_checksum) : std::nullopt;
+}
+
 const RequestCounters& S3Client::counters() const {
   return impl_->context().counters;
 }

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "net/runtime.h"
@@ -24,11 +25,14 @@ struct S3Config {
   bool anonymous = false;  // send unsigned requests
   std::string ca_file;     // PEM of extra trusted authorities (AWS_CA_BUNDLE)
   S3Addressing addressing = S3Addressing::kAuto;
+  AwsEndpointKind aws_endpoint;
+  bool requester_pays = false;  // these credentials pay for requests to buckets that ask for it
 
   int max_connections = 256;  // for all loops together
   int max_attempts = 10;      // of one request
 
-  bool checksum_uploads = true;    // send a CRC32C with what is written, which the store checks and keeps
+  bool checksum_uploads = true;  // send a checksum with what is written, which the store checks and keeps
+  ObjectChecksum::Kind upload_checksum = ObjectChecksum::Kind::kCrc32c;  // it, or kCrc64Nvme
   bool validate_downloads = true;  // check whole objects against the checksum that the store keeps
 };
 
@@ -81,6 +85,8 @@ class S3Client {
   /// Until none of the upload's parts is left, as far as these credentials can see (s3/abort_exchange.h).
   void AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done);
 
+  /// The checksum that an upload of parts is to have; nullopt: none.
+  std::optional<ObjectChecksum::Kind> upload_checksum() const;
   const RequestCounters& counters() const;
 
  private:

@@ -13,8 +13,12 @@ namespace millrace {
 ///   AWS_CA_BUNDLE                              else `ca_bundle`
 ///   AWS_MAX_ATTEMPTS                           else `max_attempts`: requests in all for one that fails, 1 to 1000
 ///   AWS_REQUEST_CHECKSUM_CALCULATION           else `request_checksum_calculation`: when_supported (the default) sends
-///                                              a CRC32C with every upload, when_required none
+///                                              a checksum with every upload, when_required none
 ///   AWS_RESPONSE_CHECKSUM_VALIDATION           else `response_checksum_validation`: the same for checking downloads
+///   AWS_USE_DUALSTACK_ENDPOINT                 else `use_dualstack_endpoint`, also below `s3 =`: true or false
+///   AWS_USE_FIPS_ENDPOINT                      else `use_fips_endpoint`: true or false
+///   MILLRACE_S3_CHECKSUM_ALGORITHM             of uploads: CRC32C (the default) or CRC64NVME
+///   MILLRACE_S3_REQUESTER_PAYS=1               sends x-amz-request-payer
 ///   -                                          `addressing_style` below the profile's `s3 =`: auto, virtual or path
 ///   AWS_PROFILE                                the profile, else "default"
 ///   AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE    else ~/.aws/credentials and ~/.aws/config

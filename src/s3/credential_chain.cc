@@ -40,7 +40,8 @@ std::string Region(const AwsSettings& settings) {
 }
 
 absl::StatusOr<StsService> Sts(const AwsSettings& settings) {
-  return StsServiceOf(Region(settings), settings.Variable("AWS_ENDPOINT_URL_STS"));
+  ASSIGN_OR_RETURN(const bool fips, settings.Flag("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint"));
+  return StsServiceOf(Region(settings), settings.Variable("AWS_ENDPOINT_URL_STS"), fips);
 }
 
 absl::StatusOr<Source> ContainerOf(const AwsSettings& settings) {

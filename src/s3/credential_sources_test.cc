@@ -235,6 +235,14 @@ TEST_F(CredentialSourcesTest, RolesOfProfilesAreAssumedInTurn) {
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("role top by role middle by profile 'keys'"));
 }
 
+TEST_F(CredentialSourcesTest, RolesByFips) {
+  config_ =
+      "[default]\nrole_arn = R\nsource_profile = default\naws_access_key_id = A\naws_secret_access_key = CANARY\n"
+      "use_fips_endpoint = true\n";
+  ExpectKeys(Fetch({Http(200, StsAnswer("AssumeRole", "AK"))}));
+  EXPECT_THAT(asked_, testing::ElementsAre("POST https://sts-fips.eu-west-1.amazonaws.com/"));
+}
+
 TEST_F(CredentialSourcesTest, AWrongClockIsCorrectedAndSoIsTheEnd) {
   config_ = "[default]\nrole_arn = R\nsource_profile = default\naws_access_key_id = A\naws_secret_access_key = S\n";
   const absl::Time theirs = kNow + absl::Minutes(40);

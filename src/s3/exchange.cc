@@ -112,6 +112,7 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   }
   request.head.headers = std::move(draft.headers);
   request.head.headers.Add("Host", std::move(address.host));
+  if (context_.config.requester_pays) request.head.headers.Add("x-amz-request-payer", "requester");
   request.body = draft.body;
   request.fresh_connection = std::exchange(fresh_, false);
   request.patience = absl::ToChronoMilliseconds(draft.patience);

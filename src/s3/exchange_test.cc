@@ -225,6 +225,22 @@ TEST_F(ExchangeTest, AnAbandonedExchangeSaysWhy) {
   EXPECT_EQ(catcher->status(), absl::CancelledError("s3://bucket/key: enough"));
 }
 
+TEST_F(ExchangeTest, WhoPaysSaysSoInEveryRequest) {
+  S3Config config = TestS3Config();
+  config.requester_pays = true;
+  Use(config);
+  ASSERT_TRUE(Head(InTurn({Error(503), kFound})).ok());
+  ASSERT_TRUE(Put(InTurn({kStored})).ok());
+  ASSERT_FALSE(requests_.empty());
+  for (const HttpRequest& request : requests_) {
+    EXPECT_EQ(request.head.headers.Find("x-amz-request-payer"), "requester");
+    EXPECT_THAT(std::string(*request.head.headers.Find("Authorization")), HasSubstr("x-amz-request-payer"));
+  }
+  Use(TestS3Config());
+  ASSERT_TRUE(Head(InTurn({kFound})).ok());
+  EXPECT_FALSE(requests_[0].head.headers.Has("x-amz-request-payer"));
+}
+
 // ---- HEAD
 
 TEST_F(ExchangeTest, HeadReadsTheHeaders) {

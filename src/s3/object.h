@@ -30,7 +30,7 @@ struct ObjectInfo {
   uint64_t size = 0;
   std::string etag;                        // without quotes; opaque
   int64_t modified_ms = 0;                 // since 1970; 0 when unknown
-  std::optional<ObjectChecksum> checksum;  // only Head tells it, where the store has one
+  std::optional<ObjectChecksum> checksum;  // Head tells it, where the store has one; Put, where it was sent
 };
 
 /// An object with what is kept beside its bytes and belongs to a copy of it.
@@ -68,6 +68,7 @@ struct GetResult {
 struct PutOptions {
   std::string content_type;
   bool only_if_absent = false;  // AlreadyExists when there is an object of that key
+  std::string if_match;         // ETag of the object that it replaces: FailedPrecondition when it has another
   std::stop_token stop;         // when requested, the callback, or a call of a writer that waits, gets Cancelled soon
 };
 
@@ -86,9 +87,10 @@ struct UploadOptions {
 };
 
 struct CompleteOptions {
-  bool only_if_absent = false;         // AlreadyExists when there is an object of that key
-  std::optional<uint32_t> crc32c;      // of the whole object, for the store to check
-  std::vector<uint32_t> part_crc32cs;  // of the parts: of all or none
+  bool only_if_absent = false;                 // as in PutOptions
+  std::string if_match;                        // as in PutOptions
+  std::optional<ObjectChecksum> checksum;      // of the whole object, for the store to check
+  std::vector<ObjectChecksum> part_checksums;  // of the parts: of all or none
 };
 
 struct ListOptions {

@@ -53,12 +53,37 @@ std::string HexSha256(ByteSpan data) {
   return HexEncode(Sha256(data));
 }
 
+std::optional<ObjectChecksum> ChecksumOf(const S3Config& config, ByteSpan body) {
+  if (!config.checksum_uploads) return std::nullopt;
+  return ObjectChecksum{config.upload_checksum, DigestOf(config.upload_checksum, body)};
+}
+
+void AddChecksum(HttpHeaders& headers, const ObjectChecksum& checksum) {
+  headers.Add(ChecksumHeaderName(checksum.kind), ChecksumHeaderValue(checksum));
+}
+
+void AddCondition(HttpHeaders& headers, bool only_if_absent, const std::string& if_match) {
+  if (only_if_absent) headers.Add("If-None-Match", "*");
+  // Without quotes, as the AWS CLI sends it: Ceph compares it as it is.
+  if (!if_match.empty()) headers.Add("If-Match", if_match);
+}
+
+absl::Status CheckCondition(bool only_if_absent, const std::string& if_match) {
+  if (!only_if_absent || if_match.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("only_if_absent and if_match contradict each other; set one of them");
+}
+
 // Some stores (MinIO) want the checksums of parts that have some.
-std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags, const std::vector<uint32_t>& crc32cs) {
+std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags, const CompleteOptions& options, bool told) {
   std::vector<CompletedPart> parts;
   for (const std::string& etag : etags) {
     const size_t index = parts.size();
-    parts.push_back({static_cast<int>(index) + 1, etag, index < crc32cs.size() ? Crc32cHeader(crc32cs[index]) : ""});
+    CompletedPart part{static_cast<int>(index) + 1, etag, "", ""};
+    if (told && index < options.part_checksums.size()) {
+      part.checksum_name = ChecksumKindName(options.part_checksums[index].kind);
+      part.checksum = ChecksumHeaderValue(options.part_checksums[index]);
+    }
+    parts.push_back(std::move(part));
   }
   return parts;
 }
@@ -192,8 +217,12 @@ S3Step WriteExchange::Confirm(std::string expected, Failure otherwise) {
   return Again();
 }
 
-S3Step WriteExchange::Exists(std::string expected, Failure failure) {
+S3Step WriteExchange::Exists(std::string expected, bool replaces, Failure failure) {
   failure.verdict = {absl::StatusCode::kAlreadyExists, S3Action::kFail, "there is an object of that key already"};
+  if (replaces) {
+    failure.verdict = {absl::StatusCode::kFailedPrecondition, S3Action::kFail,
+                       "the object has changed; read it again before replacing it"};
+  }
   // It may be our own, written by an attempt whose answer was lost.
   if (ambiguous() && !expected.empty()) return Confirm(std::move(expected), std::move(failure));
   return FailWith(failure);
@@ -223,11 +252,12 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       options_(std::move(options)),
       // Unsigned requests carry an MD5 instead. Here and not later, because this is still the caller's thread.
       payload_hash_(context.config.anonymous ? "" : HexSha256(body)),
-      checksum_(context.config.checksum_uploads ? std::optional(Crc32c(body)) : std::nullopt),
+      checksum_(ChecksumOf(context.config, body)),
       done_(std::move(done)) {}
 
 absl::Status PutExchange::CheckArguments() {
-  return part_ ? CheckPart(part_->upload_id, part_->number) : absl::OkStatus();
+  if (part_) return CheckPart(part_->upload_id, part_->number);
+  return CheckCondition(options_.only_if_absent, options_.if_match);
 }
 
 S3Exchange::Draft PutExchange::WriteDraft() {
@@ -236,12 +266,12 @@ S3Exchange::Draft PutExchange::WriteDraft() {
   draft.counter = &context().counters.put;
   draft.body = body_;
   draft.payload_hash = payload_hash_;
-  if (checksum_) draft.headers.Add("x-amz-checksum-crc32c", Crc32cHeader(*checksum_));
+  if (checksum_) AddChecksum(draft.headers, *checksum_);
   if (part_) {
     draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
   } else {
     AddContentType(draft.headers, options_.content_type);
-    if (options_.only_if_absent) draft.headers.Add("If-None-Match", "*");
+    AddCondition(draft.headers, options_.only_if_absent, options_.if_match);
   }
   return draft;
 }
@@ -253,13 +283,14 @@ S3Step PutExchange::OnWritten(HttpResult, absl::Time now) {
 }
 
 std::optional<S3Step> PutExchange::OnWriteFailure(const Failure& failure) {
-  if (failure.http_status != 412 || !options_.only_if_absent) return std::nullopt;
-  return Exists(ambiguous() ? HexEncode(Md5(body_)) : "", failure);
+  const bool replaces = !options_.if_match.empty();
+  if (failure.http_status != 412 || (!options_.only_if_absent && !replaces)) return std::nullopt;
+  return Exists(ambiguous() ? HexEncode(Md5(body_)) : "", replaces, failure);
 }
 
 void PutExchange::Deliver(absl::Status status) {
   if (!status.ok()) return done_(std::move(status));
-  done_(ObjectInfo{.key = key(), .size = body_.size(), .etag = etag()});
+  done_(ObjectInfo{.key = key(), .size = body_.size(), .etag = etag(), .checksum = checksum_});
 }
 
 CreateMultipartExchange::CreateMultipartExchange(S3Context& context, std::string bucket, std::string key,
@@ -276,7 +307,7 @@ S3Exchange::Draft CreateMultipartExchange::MakeDraft() {
   AddContentType(draft.headers, options_.content_type);
   for (const auto& [name, value] : options_.headers) draft.headers.Add(name, value);
   if (options_.checksum && context().config.checksum_uploads) {
-    draft.headers.Add("x-amz-checksum-algorithm", "CRC32C");
+    draft.headers.Add("x-amz-checksum-algorithm", std::string(ChecksumKindName(context().config.upload_checksum)));
     draft.headers.Add("x-amz-checksum-type", "FULL_OBJECT");
   }
   return draft;
@@ -301,8 +332,7 @@ CompleteMultipartExchange::CompleteMultipartExchange(S3Context& context, std::st
       upload_id_(std::move(upload_id)),
       part_etags_(std::move(part_etags)),
       options_(std::move(options)),
-      body_(WriteCompleteMultipartXml(
-          Numbered(part_etags_, context.config.checksum_uploads ? options_.part_crc32cs : std::vector<uint32_t>()))),
+      body_(WriteCompleteMultipartXml(Numbered(part_etags_, options_, context.config.checksum_uploads))),
       payload_hash_(HexSha256(AsBytes(body_))),
       done_(std::move(done)) {}
 
@@ -311,7 +341,7 @@ absl::Status CompleteMultipartExchange::CheckArguments() {
     return absl::InvalidArgumentError(
         fmt::format("upload '{}' has {} parts; 1 to {} are possible", upload_id_, part_etags_.size(), kMaxPartNumber));
   }
-  return absl::OkStatus();
+  return CheckCondition(options_.only_if_absent, options_.if_match);
 }
 
 S3Exchange::Draft CompleteMultipartExchange::WriteDraft() {
@@ -320,9 +350,9 @@ S3Exchange::Draft CompleteMultipartExchange::WriteDraft() {
   draft.counter = &context().counters.put;
   draft.query = {{"uploadId", upload_id_}};
   draft.headers.Add("Content-Type", "application/xml");
-  if (options_.only_if_absent) draft.headers.Add("If-None-Match", "*");
-  if (options_.crc32c && context().config.checksum_uploads) {
-    draft.headers.Add("x-amz-checksum-crc32c", Crc32cHeader(*options_.crc32c));
+  AddCondition(draft.headers, options_.only_if_absent, options_.if_match);
+  if (options_.checksum && context().config.checksum_uploads) {
+    AddChecksum(draft.headers, *options_.checksum);
     draft.headers.Add("x-amz-checksum-type", "FULL_OBJECT");
   }
   draft.body = AsBytes(body_);
@@ -337,9 +367,11 @@ S3Step CompleteMultipartExchange::OnWritten(HttpResult result, absl::Time now) {
 }
 
 std::optional<S3Step> CompleteMultipartExchange::OnWriteFailure(const Failure& failure) {
-  if (failure.http_status == 412 && options_.only_if_absent) return Exists(MultipartETag(part_etags_), failure);
+  const bool replaces = !options_.if_match.empty();
+  if (failure.http_status == 412 && (options_.only_if_absent || replaces))
+    return Exists(MultipartETag(part_etags_), replaces, failure);
   const bool by_checksum = failure.body.code == "InvalidPart" || failure.body.code == "InvalidRequest";
-  if (by_checksum && options_.crc32c && context().config.checksum_uploads) {
+  if (by_checksum && options_.checksum && context().config.checksum_uploads) {
     Failure explained = failure;
     explained.verdict = {absl::StatusCode::kInvalidArgument, S3Action::kFail,
                          "for a store that knows no checksums of whole objects set "

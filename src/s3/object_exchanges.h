@@ -67,9 +67,9 @@ class WriteExchange : public S3Exchange {
   /// Asks for the object's ETag by HEAD. If it is `expected`, the exchange succeeds with it, else it ends as
   /// `otherwise`.
   S3Step Confirm(std::string expected, Failure otherwise);
-  /// An answer of 412 to If-None-Match: AlreadyExists, unless the object is our own (ETag `expected`; "" = cannot be
-  /// told).
-  S3Step Exists(std::string expected, Failure failure);
+  /// An answer of 412 to If-None-Match, or with `replaces` to If-Match: AlreadyExists or FailedPrecondition, unless the
+  /// object is our own (ETag `expected`; "" = cannot be told).
+  S3Step Exists(std::string expected, bool replaces, Failure failure);
   S3Step Written(std::string etag);
   const std::string& etag() const { return etag_; }
 
@@ -107,7 +107,7 @@ class PutExchange final : public WriteExchange {
   const ByteSpan body_;
   const PutOptions options_;
   const std::string payload_hash_;
-  const std::optional<uint32_t> checksum_;  // CRC32C
+  const std::optional<ObjectChecksum> checksum_;
   PutCallback done_;
 };
 

@@ -193,7 +193,7 @@ std::string WriteCompleteMultipartXml(const std::vector<CompletedPart>& parts) {
     writer.Open("Part");
     writer.Element("PartNumber", static_cast<uint64_t>(part.number));
     writer.Element("ETag", fmt::format("\"{}\"", part.etag));
-    if (!part.crc32c.empty()) writer.Element("ChecksumCRC32C", part.crc32c);
+    if (!part.checksum_name.empty()) writer.Element("Checksum" + part.checksum_name, part.checksum);
     writer.Close();
   }
   return std::move(writer).Finish();
@@ -207,7 +207,12 @@ absl::StatusOr<std::vector<CompletedPart>> ParseCompleteMultipartXml(std::string
     CompletedPart part;
     ASSIGN_OR_RETURN(part.number, Number<int>(node, "PartNumber"));
     part.etag = StripETagQuotes(Text(node, "ETag"));
-    part.crc32c = Text(node, "ChecksumCRC32C");
+    for (const char* name : {"CRC32C", "CRC64NVME"}) {
+      const std::string_view checksum = Text(node, fmt::format("Checksum{}", name).c_str());
+      if (checksum.empty()) continue;
+      part.checksum_name = name;
+      part.checksum = checksum;
+    }
     if (part.etag.empty()) return absl::InvalidArgumentError(fmt::format("part {} has no <ETag>", part.number));
     parts.push_back(std::move(part));
   }

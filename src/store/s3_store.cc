@@ -63,6 +63,7 @@ void S3Store::Head(std::string key, HeadCallback done) {
 void S3Store::Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) {
   auto tracked = Tracked(std::move(done));
   absl::Status bad = CheckKey(Uri(""), key);
+  if (bad.ok()) bad = CheckPut(Uri(key), options);
   if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
   client_.Put(bucket_, std::move(key), body, std::move(options), std::move(tracked));
 }
@@ -125,6 +126,7 @@ void S3Store::List(ListOptions options, ListCallback done) {
 
 absl::StatusOr<std::unique_ptr<ObjectWriter>> S3Store::Write(std::string key, PutOptions options) {
   RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  RETURN_IF_ERROR(CheckPut(Uri(key), options));
   return std::make_unique<S3Writer>(client_, bucket_, std::move(key), std::move(options));
 }
 

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <utility>
 
-#include "base/crypto.h"
 #include "base/log.h"
 #include "base/size.h"
+#include "store/checks.h"
 #include "store/completion.h"
 
 namespace millrace {
@@ -36,6 +36,7 @@ int PartsInFlight(uint64_t part_size) {
 
 S3Writer::S3Writer(S3Client& client, std::string bucket, std::string key, PutOptions options)
     : client_(client), bucket_(std::move(bucket)), key_(std::move(key)), options_(std::move(options)) {
+  if (const auto kind = client_.upload_checksum()) digest_.emplace(*kind);
   if (options_.stop.stop_possible()) on_stop_.emplace(options_.stop, [this] { stop_.request_stop(); });
 }
 
@@ -98,11 +99,9 @@ absl::Status S3Writer::Append(ByteSpan bytes) {
       RETURN_IF_ERROR(WaitForParts(PartsInFlight(size)));
       part_ = TakeBuffer(size);
       filled_ = 0;
-      part_crc32c_ = 0;
     }
     const size_t take = std::min(bytes.size(), part_.size() - filled_);
-    crc32c_ = Crc32c(bytes.first(take), crc32c_);
-    part_crc32c_ = Crc32c(bytes.first(take), part_crc32c_);
+    if (digest_) digest_->Update(bytes.first(take));
     std::memcpy(part_.data() + filled_, bytes.data(), take);
     filled_ += take;
     written_ += take;
@@ -137,7 +136,7 @@ absl::Status S3Writer::StartPart() {
     std::lock_guard lock(mutex_);
     index = etags_.size();
     etags_.emplace_back();
-    crc32cs_.push_back(part_crc32c_);
+    checksums_.emplace_back();
     ++in_flight_;
   }
   const ByteSpan body = part_.span().first(filled_);
@@ -147,6 +146,7 @@ absl::Status S3Writer::StartPart() {
         std::lock_guard lock(mutex_);
         if (result.ok()) {
           etags_[index] = std::move(result->etag);
+          if (result->checksum) checksums_[index] = *std::move(result->checksum);
         } else if (status_.ok()) {
           status_ = result.status();
         }
@@ -168,22 +168,28 @@ absl::StatusOr<ObjectInfo> S3Writer::PutWhole() {
 
 // Some stores (Ceph 16) ignore the condition when an upload is completed, and would overwrite. Asking first leaves a
 // gap there, but a small one.
-absl::Status S3Writer::CheckAbsent() {
+absl::Status S3Writer::CheckCondition() {
+  if (!options_.only_if_absent && options_.if_match.empty()) return absl::OkStatus();
   Completion<absl::StatusOr<ObjectInfo>> head;
   client_.Head(bucket_, key_, head.Callback());
   const absl::StatusOr<ObjectInfo> there = head.Wait();
-  if (absl::IsNotFound(there.status())) return absl::OkStatus();
+  if (absl::IsNotFound(there.status()) && options_.only_if_absent) return absl::OkStatus();
   RETURN_IF_ERROR(there.status());
+  if (!options_.only_if_absent) return CheckMatch(Uri(), options_.if_match, there->etag);
   return absl::AlreadyExistsError(fmt::format("{}: there is an object of that key already", Uri()));
 }
 
 absl::StatusOr<ObjectInfo> S3Writer::Complete() {
   if (filled_ > 0) RETURN_IF_ERROR(StartPart());
   RETURN_IF_ERROR(WaitForParts(0));
-  if (options_.only_if_absent) RETURN_IF_ERROR(CheckAbsent());
+  RETURN_IF_ERROR(CheckCondition());
+  CompleteOptions options{.only_if_absent = options_.only_if_absent, .if_match = options_.if_match};
+  if (digest_) {
+    options.checksum = ObjectChecksum{*client_.upload_checksum(), digest_->Finish()};
+    options.part_checksums = checksums_;
+  }
   Completion<absl::StatusOr<ObjectInfo>> completed;
-  client_.CompleteMultipart(bucket_, key_, upload_id_, etags_, completed.Callback(),
-                            {.only_if_absent = options_.only_if_absent, .crc32c = crc32c_, .part_crc32cs = crc32cs_});
+  client_.CompleteMultipart(bucket_, key_, upload_id_, etags_, completed.Callback(), std::move(options));
   absl::StatusOr<ObjectInfo> info = completed.Wait();
   if (info.ok()) upload_id_.clear();
   return info;

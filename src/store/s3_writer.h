@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "s3/checksum.h"
 #include "s3/client.h"
 #include "store/object_store.h"
 
@@ -41,7 +42,7 @@ class S3Writer final : public ObjectWriter {
   absl::Status WaitForParts(int at_most);
   Buffer TakeBuffer(uint64_t size);
   absl::StatusOr<ObjectInfo> PutWhole();
-  absl::Status CheckAbsent();
+  absl::Status CheckCondition();
   absl::StatusOr<ObjectInfo> Complete();
   std::string Uri() const;
 
@@ -53,10 +54,8 @@ class S3Writer final : public ObjectWriter {
   Buffer part_;  // being filled
   size_t filled_ = 0;
   uint64_t written_ = 0;
-  uint32_t crc32c_ = 0;  // of what is written
-  uint32_t part_crc32c_ = 0;
-  std::vector<uint32_t> crc32cs_;  // of the parts begun
-  std::string upload_id_;          // empty: no upload to be completed or aborted
+  std::optional<DigestStream> digest_;  // of what is written; absent: uploads have no checksums
+  std::string upload_id_;               // empty: no upload to be completed or aborted
 
   std::stop_source stop_;  // of the parts
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;
@@ -64,8 +63,9 @@ class S3Writer final : public ObjectWriter {
   std::mutex mutex_;
   std::condition_variable landed_;
   int in_flight_ = 0;
-  absl::Status status_;             // the first error; kept
-  std::vector<std::string> etags_;  // of the parts begun
+  absl::Status status_;                    // the first error; kept
+  std::vector<std::string> etags_;         // of the parts begun
+  std::vector<ObjectChecksum> checksums_;  // of them
   std::vector<Buffer> spare_;
 };
 
