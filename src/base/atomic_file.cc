@@ -69,15 +69,15 @@ absl::Status MakeFolder(const std::string& folder, std::string_view name, Durabi
 }
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(std::string path, std::string name,
-                                                               Durability durability) {
+                                                               Durability durability, mode_t mode) {
   ASSIGN_OR_RETURN(path, Replaceable(std::move(path), name));
   const std::string folder = ParentOf(path);
   std::string temporary = fmt::format("{}/{}{}", folder, kTemporaryPrefix, RandomHex(8));
   const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-  UniqueFd fd(open(temporary.c_str(), flags, 0666));
+  UniqueFd fd(open(temporary.c_str(), flags, mode));
   if (!fd && errno == ENOENT) {
     RETURN_IF_ERROR(MakeFolder(folder, name, durability));
-    fd = UniqueFd(open(temporary.c_str(), flags, 0666));
+    fd = UniqueFd(open(temporary.c_str(), flags, mode));
   }
   if (!fd && errno == ENOTDIR) {
     return absl::InvalidArgumentError(
@@ -138,8 +138,8 @@ absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent) {
   return info;
 }
 
-absl::Status WriteFileAtomically(const std::string& path, std::string_view contents) {
-  ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kUnsynced));
+absl::Status WriteFileAtomically(const std::string& path, std::string_view contents, mode_t mode) {
+  ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kUnsynced, mode));
   RETURN_IF_ERROR(file->Append(AsBytes(contents)));
   return file->Commit(/*only_if_absent=*/false).status();
 }

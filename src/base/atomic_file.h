@@ -33,7 +33,9 @@ class AtomicFile {
  public:
   /// Makes the folders of `path` where they are missing, and follows symbolic links. `name` is what messages call it.
   /// FailedPrecondition when something is there that is neither a file nor a folder, e.g. /dev/null.
-  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(std::string path, std::string name, Durability durability);
+  /// `mode` as open() takes it: the process's umask applies.
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(std::string path, std::string name, Durability durability,
+                                                            mode_t mode = 0666);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -70,6 +72,6 @@ class AtomicFile {
 
 /// Replaces a file so that readers see the old contents or the new ones, whole, also after a kill; makes missing
 /// folders. Unsynced: for what is written often and may lag after a loss of power.
-absl::Status WriteFileAtomically(const std::string& path, std::string_view contents);
+absl::Status WriteFileAtomically(const std::string& path, std::string_view contents, mode_t mode = 0666);
 
 }  // namespace millrace

@@ -26,8 +26,9 @@
 ///   Aborted             who reads our output went away; nobody is left to be told (the CLI)
 ///   Internal            a fault of Millrace, or of a library that should have worked: report it
 ///   Unknown             the operating system failed in a way that none of the others describes
+///   Unimplemented       the store does not offer this; whoever asked has another way
 ///
-/// Others (Unimplemented, DeadlineExceeded) are not used.
+/// DeadlineExceeded is not used.
 
 namespace millrace {
 

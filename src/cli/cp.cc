@@ -244,13 +244,15 @@ void AddCp(CLI::App& app, Action* run) {
   cp->footer(
       "Each object appears whole or not at all, and replaces an older one. Objects that fail are named and the others "
       "copied. What matches a pattern keeps its path below the last folder without a wildcard; '*' stays within one "
-      "folder, '**' does not; quote patterns, so that the shell leaves them alone.\n\n"
+      "folder, '**' does not; quote patterns, so that the shell leaves them alone. Between buckets of one store "
+      "the store itself copies, with type and metadata.\n\n"
       "Examples:\n"
       "  millrace cp shard-000000.tar s3://bucket/train/\n"
       "  millrace cp s3://bucket/train/shard-000000.tar .\n"
       "  millrace cp 's3://bucket/train/shard-00000[0-3].tar' /data/few/\n"
       "  millrace cp --recursive s3://bucket/train /data/train\n"
       "  millrace cp --recursive /data/train s3://bucket/copy\n"
+      "  millrace cp --recursive s3://bucket/train s3://other/train\n"
       "  tar c photos | millrace cp - s3://bucket/photos.tar\n"
       "  millrace cp s3://bucket/photos.tar - | tar t");
   cp->callback([flags, run] {

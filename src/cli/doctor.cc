@@ -142,7 +142,7 @@ void Doctor::CheckNetwork() {
     const absl::StatusOr<EndpointUrl> parsed = ParseEndpointUrl(config().endpoint_url);
     if (parsed.ok()) custom = *parsed;  // that it is one was seen with the settings
   }
-  const S3Address address = AddressOf(custom, config().region, config().addressing, bucket_, "");
+  const S3Address address = AddressOf(custom, config().region, config().addressing, bucket_, "", config().aws_endpoint);
   const std::string url = fmt::format("{}://{}", address.server.tls ? "https" : "http", address.host);
   Ok("endpoint", fmt::format("{} from {}", url, custom ? settings_->endpoint_from : "the region: AWS"));
 

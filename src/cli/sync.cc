@@ -220,7 +220,8 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
 
 constexpr const char* kFooter =
     R"(Copies what the target lacks, and what differs in size or is newer in the source, as 'aws s3 sync' does. Each
-object appears whole or not at all; after an interruption the same command goes on with the rest.
+object appears whole or not at all; after an interruption the same command goes on with the rest. Between buckets of one
+store the store itself copies, with type and metadata.
 
 Patterns: * stays within one folder, ** does not, also ? and [a-z]. One without '/' is about the last part of a name,
 wherever it is; one with '/' about the whole path below SRC. Of several that match, the last counts; what is excluded is

@@ -16,6 +16,7 @@ namespace {
 constexpr int kSmallObjects = 64;
 constexpr uint64_t kSmallBytes = 64 << 20;
 constexpr size_t kLargeObjects = 2;
+constexpr int kObjectsWithin = 64;
 constexpr size_t kFailuresKept = 10;
 
 // Every further object would meet the same error.
@@ -43,15 +44,62 @@ Copier::~Copier() {
     std::unique_lock lock(mutex_);
     closed_ = true;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return small_ == 0; });
+    changed_.wait(lock, [this] { return small_ == 0 && within_ == 0; });
   }
   for (std::thread& thread : threads_) thread.join();
 }
 
 bool Copier::Add(Item item) {
+  AddRefused();
+  {
+    std::lock_guard lock(mutex_);
+    if (Interrupted() || hopeless_) return false;
+  }
+  if (!StartWithin(item)) AddThrough(std::move(item));
+  return true;
+}
+
+// False: the bytes have to come through this machine.
+bool Copier::StartWithin(Item& item) {
+  if (!item.to->CopiesFrom(*item.from)) return false;
   {
     std::unique_lock lock(mutex_);
-    if (Interrupted() || hopeless_) return false;
+    changed_.wait(lock, [this] { return within_ < kObjectsWithin; });
+    if (refuses_) return false;
+    ++within_;
+  }
+  CopyOptions options;
+  options.stop = interrupt_.token();
+  options.moved = [this](uint64_t bytes) { Advance(bytes); };
+  ObjectStore& to = *item.to;
+  const ObjectStore& from = *item.from;
+  ObjectInfo source = item.source;
+  std::string key = item.key;
+  to.Copy(from, std::move(source), std::move(key), std::move(options),
+          [this, item = std::move(item)](const absl::StatusOr<ObjectInfo>& copied) mutable {
+            const bool refused = absl::IsUnimplemented(copied.status());
+            if (!refused) Count(item, copied.status());
+            std::lock_guard lock(mutex_);
+            --within_;
+            refuses_ = refuses_ || refused;
+            if (refused) refused_.push_back(std::move(item));
+            changed_.notify_all();  // under the lock: the waiting destructor may free it right after
+          });
+  return true;
+}
+
+void Copier::AddRefused() {
+  std::vector<Item> refused;
+  {
+    std::lock_guard lock(mutex_);
+    refused.swap(refused_);
+  }
+  for (Item& item : refused) AddThrough(std::move(item));
+}
+
+void Copier::AddThrough(Item item) {
+  {
+    std::unique_lock lock(mutex_);
     if (item.source.size > kPieceBytes) {
       changed_.wait(lock, [this] { return large_.size() < kLargeObjects; });
     } else {
@@ -61,7 +109,6 @@ bool Copier::Add(Item item) {
     }
   }
   item.source.size > kPieceBytes ? AddLarge(std::move(item)) : StartSmall(std::move(item));
-  return true;
 }
 
 void Copier::StartSmall(Item item) {
@@ -124,7 +171,7 @@ void Copier::SetTotal(uint64_t bytes) {
   total_ = bytes;
 }
 
-void Copier::Done(const Item& item, const absl::Status& status) {
+void Copier::Count(const Item& item, const absl::Status& status) {
   std::lock_guard lock(mutex_);
   if (status.ok()) {
     ++report_.objects;
@@ -135,6 +182,11 @@ void Copier::Done(const Item& item, const absl::Status& status) {
     report_.failures.emplace(item.from->Uri(item.source.key), status);
     if (report_.failures.size() > kFailuresKept) report_.failures.erase(std::prev(report_.failures.end()));
   }
+}
+
+void Copier::Done(const Item& item, const absl::Status& status) {
+  Count(item, status);
+  std::lock_guard lock(mutex_);
   if (item.source.size <= kPieceBytes) {
     --small_;
     small_bytes_ -= item.source.size;
@@ -144,6 +196,10 @@ void Copier::Done(const Item& item, const absl::Status& status) {
 
 Copier::Report Copier::Finish() {
   std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return within_ == 0; });
+  lock.unlock();
+  AddRefused();
+  lock.lock();
   closed_ = true;
   changed_.notify_all();
   changed_.wait(lock, [this] { return small_ == 0; });

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,7 +16,8 @@
 namespace millrace::cli {
 
 /// Copies objects between stores, many at a time. Objects up to 8 MiB: 64 at a time and up to 64 MiB of them. Larger
-/// ones: two at a time, in pieces (store/large_copy.h). An object appears in its place whole or not at all.
+/// ones: two at a time, in pieces (store/large_copy.h). Where the store copies by itself (ObjectStore::CopiesFrom), it
+/// does, 64 objects at a time. An object appears in its place whole or not at all.
 class Copier {
  public:
   struct Item {
@@ -49,10 +51,14 @@ class Copier {
  private:
   struct Small;
 
+  bool StartWithin(Item& item);
+  void AddThrough(Item item);
+  void AddRefused();
   void StartSmall(Item item);
   void AddLarge(Item item);
   void CopyLargeObjects();
   absl::Status CopyLarge(const Item& item);
+  void Count(const Item& item, const absl::Status& status);
   void Done(const Item& item, const absl::Status& status);
   void Advance(uint64_t bytes);
 
@@ -60,10 +66,13 @@ class Copier {
   InterruptStop interrupt_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  int small_ = 0;             // objects under way
-  uint64_t small_bytes_ = 0;  // of them
-  std::deque<Item> large_;    // waiting
-  bool closed_ = false;       // no more large ones
+  int small_ = 0;              // objects under way
+  uint64_t small_bytes_ = 0;   // of them
+  int within_ = 0;             // objects that a store is copying by itself
+  std::vector<Item> refused_;  // which it turned out not to do
+  bool refuses_ = false;
+  std::deque<Item> large_;  // waiting
+  bool closed_ = false;     // no more large ones
   bool hopeless_ = false;
   uint64_t moved_ = 0;  // bytes, for the progress
   uint64_t total_ = 0;

@@ -155,6 +155,7 @@ Reply CopyObject(OperationContext& context, const S3Request& request) {
         "This copy request is illegal because it is trying to copy an object to itself without changing the object's "
         "metadata, storage class, website redirect location or encryption attributes.");
   }
+  RETURN_IF_ERROR(CheckCopySize(source.object.content->size()));
   ObjectAttributes attributes = source.object.record->attributes;
   std::optional<ChecksumAlgorithm> algorithm;
   if (attributes.checksum) algorithm = attributes.checksum->algorithm;

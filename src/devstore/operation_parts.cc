@@ -19,6 +19,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMaxMetadataBytes = 2048;
+constexpr uint64_t kMaxCopyBytes = uint64_t{5} << 30;
 constexpr size_t kCopyStep = size_t{1} << 20;
 constexpr std::string_view kMetadataPrefix = "x-amz-meta-";
 constexpr std::array<std::string_view, 5> kStoredHeaders = {"cache-control", "content-disposition", "content-encoding",
@@ -114,6 +115,14 @@ absl::StatusOr<CopySource> OpenCopySource(OperationContext& context, const S3Req
   const std::string etag = context.etags.Effective(source.bucket, source.key, source.object.record->etag);
   RETURN_IF_ERROR(CheckReadConditions(request, etag, source.object.record->modified_s(), "x-amz-copy-source-"));
   return source;
+}
+
+absl::Status CheckCopySize(uint64_t bytes) {
+  if (bytes <= kMaxCopyBytes) return absl::OkStatus();
+  return S3Error(
+      S3Code::kInvalidRequest,
+      fmt::format("The specified copy source is larger than the maximum allowable size for a copy source: {}",
+                  kMaxCopyBytes));
 }
 
 absl::StatusOr<CopiedContent> CopyContent(Storage& storage, const Content& source, ByteRange range,

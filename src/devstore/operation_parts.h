@@ -29,6 +29,9 @@ struct CopySource {
 };
 absl::StatusOr<CopySource> OpenCopySource(OperationContext& context, const S3Request& request);
 
+/// InvalidRequest for more bytes than S3 copies by one request.
+absl::Status CheckCopySize(uint64_t bytes);
+
 /// A range of an object as new content, with its MD5 and, where an algorithm is given, its checksum.
 struct CopiedContent {
   std::shared_ptr<Content> content;

@@ -83,7 +83,9 @@ absl::StatusOr<std::vector<const UploadPart*>> ChosenParts(const Upload& upload,
     const auto found = upload.parts.find(part.number);
     if (found == upload.parts.end() || found->second.etag != part.etag) return InvalidPart(part.number);
     const std::optional<Checksum>& checksum = found->second.checksum;
-    if (!part.crc32c.empty() && (!checksum || checksum->value != part.crc32c)) return InvalidPart(part.number);
+    const bool same =
+        checksum && ChecksumName(checksum->algorithm) == part.checksum_name && checksum->value == part.checksum;
+    if (!part.checksum.empty() && !same) return InvalidPart(part.number);
     chosen.push_back(&found->second);
   }
   for (size_t i = 0; i + 1 < chosen.size(); ++i) {
@@ -186,6 +188,7 @@ Reply UploadPartCopy(OperationContext& context, const S3Request& request) {
   if (const auto header = request.Header("x-amz-copy-source-range")) {
     ASSIGN_OR_RETURN(range, ParseCopyRange(*header, bytes.size()));
   }
+  RETURN_IF_ERROR(CheckCopySize(range.length));
   ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context.storage, bytes, range, AlgorithmOf(upload)));
   UploadPart part{.etag = copied.etag, .checksum = copied.checksum, .modified_ns = 0, .content = nullptr};
   XmlWriter writer("CopyPartResult");

@@ -37,6 +37,7 @@ struct HttpRequest {
   HttpRequestHead head;  // with Host; Content-Length is added. Free of control characters
   ByteSpan body;         // must live until OnDone
   bool fresh_connection = false;
+  std::chrono::milliseconds patience{0};  // the response may be so much later than the client's options say
 };
 
 /// Where the body of a response goes.

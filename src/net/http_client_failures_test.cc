@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <latch>
+#include <set>
+#include <string>
 
 #include "net/http_client.h"
 #include "net/testing/http_client_fixture.h"
@@ -191,6 +193,22 @@ TEST_F(HttpClientTest, NoFirstByteInTime) {
   const Outcome outcome = Run(Client({.first_byte_timeout = milliseconds(20)}), Request(server));
   EXPECT_EQ(outcome.result.error, HttpErrorKind::kTimeout);
   EXPECT_THAT(outcome.result.detail, testing::HasSubstr("no response within 20 ms"));
+}
+
+TEST_F(HttpClientTest, ARequestMayAskForPatience) {
+  ScriptedServer server([](ScriptedConnection& connection) {
+    connection.ReadRequest();
+    if (connection.number() % 2 == 1) connection.Send("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n12345");
+    connection.WaitForClose();
+  });
+  HttpClient& client = Client({.first_byte_timeout = milliseconds(20), .stall_timeout = milliseconds(30)});
+  std::set<std::string> details;
+  for (int i = 0; i < 2; ++i) {
+    HttpRequest request = Request(server);
+    request.patience = milliseconds(15);
+    details.insert(Run(client, std::move(request)).result.detail);
+  }
+  EXPECT_THAT(details, testing::ElementsAre("no byte of the response's body within 45 ms", "no response within 35 ms"));
 }
 
 TEST_F(HttpClientTest, ABodyThatStalls) {

@@ -181,7 +181,7 @@ void HttpConnection::OnWritten(const Error& error, size_t bytes) {
   head_sent_ += of_head;
   body_sent_ += bytes - of_head;
   if (head_sent_ < head_text_.size() || body_sent_ < job_->request.body.size()) return WriteSome();
-  if (!head_done_) SetDeadline(Stage::kFirstByte, owner_.options().first_byte_timeout);
+  if (!head_done_) SetDeadline(Stage::kFirstByte, owner_.options().first_byte_timeout + job_->request.patience);
 }
 
 // ---- Response
@@ -232,7 +232,7 @@ void HttpConnection::OnBufferRead(const Error& error, size_t bytes) {
   if (!OnReadDone(error)) return;
   end_ += bytes;
   if (!head_done_) return ParseHead();
-  SetDeadline(Stage::kBody, owner_.options().stall_timeout);
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
   UseBuffered();
 }
 
@@ -241,7 +241,7 @@ void HttpConnection::OnSinkRead(const Error& error, size_t bytes) {
   result_.body_bytes += bytes;
   job_->received = result_.wire_bytes += bytes;
   if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;
-  SetDeadline(Stage::kBody, owner_.options().stall_timeout);
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
   ContinueBody();
 }
 
@@ -276,7 +276,7 @@ bool HttpConnection::AcceptHead(ParsedResponse response) {
   framing_ = response.framing;
   body_left_ = response.head.content_length.value_or(0);
   chunks_ = {};
-  SetDeadline(Stage::kBody, owner_.options().stall_timeout);
+  SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
   job_->handler->OnPhase(HttpPhase::kBody);
   sink_ = job_->handler->OnHead(response.head);
   skip_left_ = sink_.skip;
@@ -475,9 +475,10 @@ void HttpConnection::OnDeadline() {
     case Stage::kSend:
       return fail(HttpErrorKind::kTimeout, "the server took no byte of the request", options.stall_timeout);
     case Stage::kFirstByte:
-      return fail(HttpErrorKind::kTimeout, "no response", options.first_byte_timeout);
+      return fail(HttpErrorKind::kTimeout, "no response", options.first_byte_timeout + job_->request.patience);
     case Stage::kBody:
-      return fail(HttpErrorKind::kTimeout, "no byte of the response's body", options.stall_timeout);
+      return fail(HttpErrorKind::kTimeout, "no byte of the response's body",
+                  options.stall_timeout + job_->request.patience);
     case Stage::kIdle:
       return;
   }

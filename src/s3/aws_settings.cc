@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "base/atomic_file.h"
 
 namespace millrace {
 
@@ -127,7 +128,9 @@ S3Environment ProcessEnvironment() {
             const auto at = variables->find(name);
             return at == variables->end() ? std::nullopt : std::optional(at->second);
           },
-          .read_file = ReadSmallFile};
+          .read_file = ReadSmallFile,
+          .write_file = [](const std::string& path,
+                           const std::string& contents) { return WriteFileAtomically(path, contents, 0600); }};
 }
 
 absl::StatusOr<AwsSettings> AwsSettings::Load(const S3Environment& environment) {
@@ -171,6 +174,14 @@ std::string AwsSettings::First(std::initializer_list<std::string> variables, con
     if (std::string value = Variable(name); !value.empty()) return value;
   }
   return Profile(key);
+}
+
+absl::StatusOr<bool> AwsSettings::Flag(const std::string& variable, const std::string& key) const {
+  const std::string value = absl::AsciiStrToLower(First({variable}, key));
+  if (value.empty() || value == "false") return false;
+  if (value == "true") return true;
+  return absl::InvalidArgumentError(
+      fmt::format("{} or the profile's {} is '{}'; it must be true or false", variable, key, value));
 }
 
 const AwsSection* AwsSettings::FindProfile(const std::string& name) const {

@@ -13,11 +13,13 @@
 
 namespace millrace {
 
-/// Where settings are read from; a test gives its own. Both functions may be called from any thread, while settings
+/// Where settings are read from; a test gives its own. The functions may be called from any thread, while settings
 /// are loaded and whenever credentials are fetched again.
 struct S3Environment {
   std::function<std::optional<std::string>(const std::string& name)> variable;
   std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;  // NotFound when there is none
+  // Replaces a file by one that only this user may read, whole. Null: nothing is written.
+  std::function<absl::Status(const std::string& path, const std::string& contents)> write_file = {};
 };
 
 /// The variables of the process as they are now, and its files. A copy: nobody may read the environment of a process
@@ -47,6 +49,9 @@ class AwsSettings {
   std::string Profile(const std::string& key) const;
   /// The first of the variables that is set, else the profile's setting.
   std::string First(std::initializer_list<std::string> variables, const std::string& key) const;
+
+  /// A setting that is true or false, in upper or lower case; false when it is not set. InvalidArgument for others.
+  absl::StatusOr<bool> Flag(const std::string& variable, const std::string& key) const;
 
   const std::string& profile_name() const { return profile_name_; }
   /// nullptr when there is no such section.

@@ -5,8 +5,10 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/crc_combine.h"
 #include "base/crypto.h"
 #include "base/hex.h"
@@ -136,9 +138,17 @@ std::string_view ChecksumKindName(Kind kind) {
   return "";
 }
 
-std::string Crc32cHeader(uint32_t crc) {
-  const std::string digest = BigEndian(crc, 4);
+std::string ChecksumHeaderName(Kind kind) {
+  return absl::StrCat("x-amz-checksum-", absl::AsciiStrToLower(ToAbsl(ChecksumKindName(kind))));
+}
+
+std::string ChecksumHeaderValue(const ObjectChecksum& checksum) {
+  const std::string& digest = checksum.digest;
   return Base64Encode(std::span(reinterpret_cast<const uint8_t*>(digest.data()), digest.size()));
+}
+
+std::string Crc32cHeader(uint32_t crc) {
+  return ChecksumHeaderValue({Kind::kCrc32c, BigEndian(crc, 4)});
 }
 
 }  // namespace millrace

@@ -38,6 +38,11 @@ std::string CrcDigest(ObjectChecksum::Kind kind, uint64_t crc);
 /// "CRC32C", ...: for messages.
 std::string_view ChecksumKindName(ObjectChecksum::Kind kind);
 
+/// The header in which it is sent and comes, "x-amz-checksum-crc32c"; of CRCs only.
+std::string ChecksumHeaderName(ObjectChecksum::Kind kind);
+/// What stands there.
+std::string ChecksumHeaderValue(const ObjectChecksum& checksum);
+
 /// A CRC32C as x-amz-checksum-crc32c has it.
 std::string Crc32cHeader(uint32_t crc);
 

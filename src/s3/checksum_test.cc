@@ -45,6 +45,13 @@ TEST(WholeObjectChecksum, IsTheCheapestThatTheStoreTells) {
   EXPECT_EQ(found->kind, Kind::kCrc32c);
   EXPECT_EQ(Hex(found->digest), "e3069283");
   EXPECT_EQ(Crc32cHeader(0xe3069283), "4waSgw==");
+  using Kind = ObjectChecksum::Kind;
+  const ByteSpan digits = AsBytes("123456789");
+  EXPECT_EQ(ChecksumHeaderName(Kind::kCrc32c), "x-amz-checksum-crc32c");
+  EXPECT_EQ(ChecksumHeaderValue({Kind::kCrc32c, DigestOf(Kind::kCrc32c, digits)}), "4waSgw==");
+  EXPECT_EQ(ChecksumHeaderName(Kind::kCrc64Nvme), "x-amz-checksum-crc64nvme");
+  // printf 'ae8b14860a799888' | xxd -r -p | base64
+  EXPECT_EQ(ChecksumHeaderValue({Kind::kCrc64Nvme, DigestOf(Kind::kCrc64Nvme, digits)}), "rosUhgp5mIg=");
   EXPECT_EQ(WholeObjectChecksum(Headers({{"x-amz-checksum-crc64nvme", "rosUhgp5mIg="}}))->kind, Kind::kCrc64Nvme);
 }
 

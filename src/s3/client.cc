@@ -11,7 +11,9 @@
 #include "base/crypto.h"
 #include "base/rng.h"
 #include "net/http_client.h"
+#include "s3/abort_exchange.h"
 #include "s3/context.h"
+#include "s3/copy_exchange.h"
 #include "s3/credential_loader.h"
 #include "s3/delete_objects_exchange.h"
 #include "s3/get_exchange.h"
@@ -32,6 +34,13 @@ HttpClientOptions HttpOptions(const S3Config& config, size_t loops) {
   options.max_connections = Permits(config, loops) + Permits(config, loops) / 8 + 1;
   options.ca_file = config.ca_file;
   return options;
+}
+
+DescribeCallback JustInfo(HeadCallback done) {
+  return [done = std::move(done)](absl::StatusOr<ObjectDescription> object) mutable {
+    if (!object.ok()) return done(std::move(object).status());
+    done(std::move(object->info));
+  };
 }
 
 uint64_t RandomSeed() {
@@ -117,12 +126,16 @@ void S3Client::Get(std::string bucket, std::string key, MutableByteSpan into, Ge
 }
 
 void S3Client::Head(std::string bucket, std::string key, HeadCallback done) {
+  Describe(std::move(bucket), std::move(key), JustInfo(std::move(done)));
+}
+
+void S3Client::Describe(std::string bucket, std::string key, DescribeCallback done) {
   impl_->Start(std::make_unique<HeadExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done)));
 }
 
 void S3Client::HeadParts(std::string bucket, std::string key, HeadCallback done) {
-  impl_->Start(std::make_unique<HeadExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done),
-                                              HeadExchange::Ask::kParts));
+  impl_->Start(std::make_unique<HeadExchange>(impl_->context(), std::move(bucket), std::move(key),
+                                              JustInfo(std::move(done)), HeadExchange::Ask::kParts));
 }
 
 void S3Client::Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done) {
@@ -133,8 +146,7 @@ void S3Client::Put(std::string bucket, std::string key, ByteSpan body, PutOption
 }
 
 void S3Client::Delete(std::string bucket, std::string key, DoneCallback done) {
-  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key), std::nullopt,
-                                                std::move(done)));
+  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done)));
 }
 
 void S3Client::DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteManyCallback done) {
@@ -147,7 +159,13 @@ void S3Client::List(std::string bucket, ListOptions options, ListCallback done) 
       std::make_unique<ListExchange>(impl_->context(), std::move(bucket), std::move(options), std::move(done)));
 }
 
-void S3Client::CreateMultipart(std::string bucket, std::string key, PutOptions options,
+void S3Client::Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop) {
+  impl_->Start(std::make_unique<CopyExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(from),
+                                              std::nullopt, std::move(done)),
+               nullptr, std::move(stop));
+}
+
+void S3Client::CreateMultipart(std::string bucket, std::string key, UploadOptions options,
                                absl::AnyInvocable<void(absl::StatusOr<std::string>)> done) {
   std::stop_token stop = options.stop;
   impl_->Start(std::make_unique<CreateMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
@@ -163,6 +181,13 @@ void S3Client::UploadPart(std::string bucket, std::string key, std::string uploa
                nullptr, std::move(stop));
 }
 
+void S3Client::UploadPartCopy(std::string bucket, std::string key, std::string upload_id, int number, S3CopySource from,
+                              ByteRange range, PutCallback done, std::stop_token stop) {
+  impl_->Start(std::make_unique<CopyExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(from),
+                                              CopyExchange::Part{std::move(upload_id), number, range}, std::move(done)),
+               nullptr, std::move(stop));
+}
+
 void S3Client::CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
                                  std::vector<std::string> part_etags, PutCallback done, CompleteOptions options) {
   impl_->Start(std::make_unique<CompleteMultipartExchange>(impl_->context(), std::move(bucket), std::move(key),
@@ -171,8 +196,13 @@ void S3Client::CompleteMultipart(std::string bucket, std::string key, std::strin
 }
 
 void S3Client::AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done) {
-  impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key),
-                                                std::move(upload_id), std::move(done)));
+  impl_->Start(std::make_unique<AbortExchange>(impl_->context(), std::move(bucket), std::move(key),
+                                               std::move(upload_id), std::move(done)));
+}
+
+std::optional<ObjectChecksum::Kind> S3Client::upload_checksum() const {
+  const S3Config& config = impl_->context().config;
+  return config.checksum_uploads ? std::optional(config.upload_checksum) : std::nullopt;
 }
 
 const RequestCounters& S3Client::counters() const {

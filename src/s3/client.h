@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "net/runtime.h"
@@ -24,12 +25,23 @@ struct S3Config {
   bool anonymous = false;  // send unsigned requests
   std::string ca_file;     // PEM of extra trusted authorities (AWS_CA_BUNDLE)
   S3Addressing addressing = S3Addressing::kAuto;
+  AwsEndpointKind aws_endpoint;
+  bool requester_pays = false;  // these credentials pay for requests to buckets that ask for it
 
   int max_connections = 256;  // for all loops together
   int max_attempts = 10;      // of one request
 
-  bool checksum_uploads = true;    // send a CRC32C with what is written, which the store checks and keeps
+  bool checksum_uploads = true;  // send a checksum with what is written, which the store checks and keeps
+  ObjectChecksum::Kind upload_checksum = ObjectChecksum::Kind::kCrc32c;  // it, or kCrc64Nvme
   bool validate_downloads = true;  // check whole objects against the checksum that the store keeps
+};
+
+/// The object that a copy reads, and its version.
+struct S3CopySource {
+  std::string bucket;
+  std::string key;
+  uint64_t size = 0;  // says how long to wait for the answer
+  std::string etag;   // empty: any version
 };
 
 /// The S3 protocol over HTTP/1.1, and the only place in Millrace that retries. Asynchronous and thread-safe; callbacks
@@ -51,21 +63,33 @@ class S3Client {
   /// Head with ObjectInfo::part_bytes, where the object was uploaded in parts of one size and the store tells it, and
   /// without the checksum.
   void HeadParts(std::string bucket, std::string key, HeadCallback done);
+  /// Head with what a copy keeps.
+  void Describe(std::string bucket, std::string key, DescribeCallback done);
   void Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done);
   void Delete(std::string bucket, std::string key, DoneCallback done);
   /// 1 to 1,000 keys by one DeleteObjects. Each must be one that XmlCanCarry (s3/xml.h).
   void DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteManyCallback done);
   void List(std::string bucket, ListOptions options, ListCallback done);
 
-  void CreateMultipart(std::string bucket, std::string key, PutOptions options,
+  /// The store copies an object of up to 5 GiB with its metadata, in place of an older one (s3/copy_exchange.h). The
+  /// result carries the new ETag, and the size given.
+  void Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop = {});
+
+  void CreateMultipart(std::string bucket, std::string key, UploadOptions options,
                        absl::AnyInvocable<void(absl::StatusOr<std::string>)> done);  // the upload id
   void UploadPart(std::string bucket, std::string key, std::string upload_id, int number, ByteSpan body,
                   PutCallback done,  // part numbers start at 1; the result's etag names the part
                   std::stop_token stop = {});
+  /// The same, of bytes of an object that is there already.
+  void UploadPartCopy(std::string bucket, std::string key, std::string upload_id, int number, S3CopySource from,
+                      ByteRange range, PutCallback done, std::stop_token stop = {});
   void CompleteMultipart(std::string bucket, std::string key, std::string upload_id,
                          std::vector<std::string> part_etags, PutCallback done, CompleteOptions options = {});
+  /// Until none of the upload's parts is left, as far as these credentials can see (s3/abort_exchange.h).
   void AbortMultipart(std::string bucket, std::string key, std::string upload_id, DoneCallback done);
 
+  /// The checksum that an upload of parts is to have; nullopt: none.
+  std::optional<ObjectChecksum::Kind> upload_checksum() const;
   const RequestCounters& counters() const;
 
  private:

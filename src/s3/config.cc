@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/time/clock.h"
+#include "s3/checksum.h"
 #include "s3/credential_chain.h"
 #include "s3/endpoint.h"
 
@@ -48,6 +49,35 @@ absl::StatusOr<bool> FindChecksums(const AwsSettings& settings, const char* vari
       "{} or the profile's {} is '{}'; it must be when_supported or when_required", variable, in_profile, when));
 }
 
+absl::StatusOr<AwsEndpointKind> FindEndpointKind(const AwsSettings& settings, const std::string& custom_url) {
+  AwsEndpointKind kind;
+  ASSIGN_OR_RETURN(kind.dual_stack, settings.Flag("AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint"));
+  // Of S3 alone, in the profile; older.
+  if (!kind.dual_stack && settings.Variable("AWS_USE_DUALSTACK_ENDPOINT").empty()) {
+    ASSIGN_OR_RETURN(kind.dual_stack, settings.Flag("AWS_USE_DUALSTACK_ENDPOINT", "s3.use_dualstack_endpoint"));
+  }
+  ASSIGN_OR_RETURN(kind.fips, settings.Flag("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint"));
+  if (custom_url.empty() || (!kind.dual_stack && !kind.fips)) return kind;
+  return absl::InvalidArgumentError(
+      fmt::format("{} does not go with an endpoint of one's own (AWS_ENDPOINT_URL or endpoint_url); unset one of them",
+                  kind.fips ? "AWS_USE_FIPS_ENDPOINT" : "AWS_USE_DUALSTACK_ENDPOINT"));
+}
+
+absl::StatusOr<ObjectChecksum::Kind> FindUploadChecksum(const AwsSettings& settings) {
+  const std::string name = absl::AsciiStrToUpper(settings.Variable("MILLRACE_S3_CHECKSUM_ALGORITHM"));
+  for (const ObjectChecksum::Kind kind : {ObjectChecksum::Kind::kCrc32c, ObjectChecksum::Kind::kCrc64Nvme}) {
+    if (name == ChecksumKindName(kind)) return kind;
+  }
+  if (name.empty()) return ObjectChecksum::Kind::kCrc32c;
+  return absl::InvalidArgumentError(
+      fmt::format("MILLRACE_S3_CHECKSUM_ALGORITHM is '{}'; it must be CRC32C or CRC64NVME", name));
+}
+
+bool IsSet(const AwsSettings& settings, const std::string& variable) {
+  const std::string value = settings.Variable(variable);
+  return !value.empty() && value != "0";
+}
+
 /// Finds out where credentials come from. Keys that need nobody's answer are taken at once, so that no request waits.
 absl::Status FindCredentials(const S3Environment& environment, const AwsSettings& settings, S3Config& config) {
   ASSIGN_OR_RETURN(std::optional<Credentials> keys, EnvironmentKeys(settings));
@@ -82,12 +112,19 @@ absl::StatusOr<S3Config> LoadS3Config(const S3Environment& environment) {
   config.ca_file = settings.First({"AWS_CA_BUNDLE"}, "ca_bundle");
   ASSIGN_OR_RETURN(config.max_attempts, FindAttempts(settings, config.max_attempts));
   ASSIGN_OR_RETURN(config.addressing, FindAddressing(settings));
+  ASSIGN_OR_RETURN(config.aws_endpoint, FindEndpointKind(settings, config.endpoint_url));
+  ASSIGN_OR_RETURN(config.upload_checksum, FindUploadChecksum(settings));
   ASSIGN_OR_RETURN(config.checksum_uploads,
                    FindChecksums(settings, "AWS_REQUEST_CHECKSUM_CALCULATION", "request_checksum_calculation"));
   ASSIGN_OR_RETURN(config.validate_downloads,
                    FindChecksums(settings, "AWS_RESPONSE_CHECKSUM_VALIDATION", "response_checksum_validation"));
-  const std::string anonymous = settings.Variable("MILLRACE_S3_ANONYMOUS");
-  config.anonymous = !anonymous.empty() && anonymous != "0";
+  config.anonymous = IsSet(settings, "MILLRACE_S3_ANONYMOUS");
+  config.requester_pays = IsSet(settings, "MILLRACE_S3_REQUESTER_PAYS");
+  if (config.anonymous && config.requester_pays) {
+    return absl::InvalidArgumentError(
+        "MILLRACE_S3_REQUESTER_PAYS needs credentials, to whose account requests are charged; unset it or "
+        "MILLRACE_S3_ANONYMOUS");
+  }
   if (config.anonymous) return config;
   RETURN_IF_ERROR(FindCredentials(environment, settings, config));
   return config;

@@ -13,8 +13,12 @@ namespace millrace {
 ///   AWS_CA_BUNDLE                              else `ca_bundle`
 ///   AWS_MAX_ATTEMPTS                           else `max_attempts`: requests in all for one that fails, 1 to 1000
 ///   AWS_REQUEST_CHECKSUM_CALCULATION           else `request_checksum_calculation`: when_supported (the default) sends
-///                                              a CRC32C with every upload, when_required none
+///                                              a checksum with every upload, when_required none
 ///   AWS_RESPONSE_CHECKSUM_VALIDATION           else `response_checksum_validation`: the same for checking downloads
+///   AWS_USE_DUALSTACK_ENDPOINT                 else `use_dualstack_endpoint`, also below `s3 =`: true or false
+///   AWS_USE_FIPS_ENDPOINT                      else `use_fips_endpoint`: true or false
+///   MILLRACE_S3_CHECKSUM_ALGORITHM             of uploads: CRC32C (the default) or CRC64NVME
+///   MILLRACE_S3_REQUESTER_PAYS=1               sends x-amz-request-payer
 ///   -                                          `addressing_style` below the profile's `s3 =`: auto, virtual or path
 ///   AWS_PROFILE                                the profile, else "default"
 ///   AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE    else ~/.aws/credentials and ~/.aws/config
@@ -30,9 +34,9 @@ namespace millrace {
 ///   the metadata service of an EC2 instance, unless AWS_EC2_METADATA_DISABLED=true; its address is
 ///     AWS_EC2_METADATA_SERVICE_ENDPOINT, or by _ENDPOINT_MODE=IPv6
 ///
-/// AWS_ENDPOINT_URL_STS and AWS_ENDPOINT_URL_SSO are the services of roles and SSO. Only keys that lie in settings are
-/// read here; S3Client fetches the others at the first request, and again ahead of their end, and reads settings and
-/// files anew for it.
+/// AWS_ENDPOINT_URL_STS, AWS_ENDPOINT_URL_SSO and AWS_ENDPOINT_URL_SSO_OIDC are the services of roles and SSO. Only
+/// keys that lie in settings are read here; S3Client fetches the others at the first request, and again ahead of their
+/// end, and reads settings and files anew for it.
 ///
 /// That no credentials are found is no error here; the first request fails with the remedy. InvalidArgument for
 /// settings that contradict each other or cannot be read (a profile that does not exist, a key without its secret, a

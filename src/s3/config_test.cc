@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
+
+#include "base/crypto.h"
 
 namespace millrace {
 namespace {
@@ -114,6 +117,18 @@ TEST(S3Config, OtherPlacesForTheFiles) {
   EXPECT_EQ(config->credentials.access_key, "AK");
 }
 
+TEST(ProcessEnvironment, WritesSecretsForThisUserOnly) {
+  const std::string path = testing::TempDir() + "millrace-sso-" + RandomHex(8) + "/cache/token.json";
+  for (const char* text : {"first", "second"}) {
+    const absl::Status written = ProcessEnvironment().write_file(path, text);
+    ASSERT_TRUE(written.ok()) << written;
+    EXPECT_EQ(*ProcessEnvironment().read_file(path), text);
+    EXPECT_EQ(std::filesystem::status(path).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    std::filesystem::permissions(path, std::filesystem::perms::all);  // as a careless hand may have left it
+  }
+}
+
 TEST(S3Config, Attempts) {
   World world;
   EXPECT_EQ(world.Load()->max_attempts, S3Config().max_attempts);
@@ -147,6 +162,52 @@ TEST(S3Config, AddressingStyle) {
   const auto bad = load("[default]\ns3 =\n  addressing_style = host\n");
   EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(bad.status().message()), HasSubstr("addressing_style"));
+}
+
+TEST(S3Config, DualStackAndFips) {
+  World world;
+  EXPECT_FALSE(world.Load()->aws_endpoint.dual_stack || world.Load()->aws_endpoint.fips);
+  world.files[kConfig] = "[default]\nuse_dualstack_endpoint = True\nuse_fips_endpoint = false\n";
+  EXPECT_TRUE(world.Load()->aws_endpoint.dual_stack);
+  EXPECT_FALSE(world.Load()->aws_endpoint.fips);
+  world.variables["AWS_USE_DUALSTACK_ENDPOINT"] = "FALSE";
+  world.variables["AWS_USE_FIPS_ENDPOINT"] = "true";
+  EXPECT_FALSE(world.Load()->aws_endpoint.dual_stack);
+  EXPECT_TRUE(world.Load()->aws_endpoint.fips);
+  world.files[kConfig] = "[default]\ns3 =\n  use_dualstack_endpoint = true\n";
+  EXPECT_FALSE(world.Load()->aws_endpoint.dual_stack) << "the variable wins";
+  world.variables.erase("AWS_USE_DUALSTACK_ENDPOINT");
+  EXPECT_TRUE(world.Load()->aws_endpoint.dual_stack);
+  world.variables["AWS_USE_FIPS_ENDPOINT"] = "1";
+  EXPECT_THAT(std::string(world.Load().status().message()), HasSubstr("AWS_USE_FIPS_ENDPOINT"));
+  for (const char* variable : {"AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT"}) {
+    World custom;
+    custom.variables = {{variable, "true"}, {"AWS_ENDPOINT_URL", "http://127.0.0.1:9000"}};
+    EXPECT_EQ(custom.Load().status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(custom.Load().status().message()), HasSubstr(variable));
+    custom.variables[variable] = "false";
+    EXPECT_TRUE(custom.Load().ok());
+  }
+}
+
+TEST(S3Config, RequesterPaysAndTheChecksumOfUploads) {
+  World world;
+  EXPECT_FALSE(world.Load()->requester_pays);
+  EXPECT_EQ(world.Load()->upload_checksum, ObjectChecksum::Kind::kCrc32c);
+  world.variables["MILLRACE_S3_REQUESTER_PAYS"] = "1";
+  EXPECT_TRUE(world.Load()->requester_pays);
+  world.variables["MILLRACE_S3_ANONYMOUS"] = "1";
+  EXPECT_EQ(world.Load().status().code(), absl::StatusCode::kInvalidArgument);
+  world.variables["MILLRACE_S3_REQUESTER_PAYS"] = "0";
+  EXPECT_FALSE(world.Load()->requester_pays);
+  for (const char* name : {"CRC64NVME", "crc64nvme"}) {
+    world.variables["MILLRACE_S3_CHECKSUM_ALGORITHM"] = name;
+    EXPECT_EQ(world.Load()->upload_checksum, ObjectChecksum::Kind::kCrc64Nvme);
+  }
+  for (const char* bad : {"MD5", "CRC32", "SHA256", "none"}) {
+    world.variables["MILLRACE_S3_CHECKSUM_ALGORITHM"] = bad;
+    EXPECT_THAT(std::string(world.Load().status().message()), HasSubstr("CRC32C or CRC64NVME")) << bad;
+  }
 }
 
 TEST(S3Config, AnonymousByWish) {

@@ -35,7 +35,7 @@ S3Context::S3Context(S3Config settings, uint64_t jitter_seed, CredentialsProvide
       jitter_seed_(jitter_seed) {}
 
 S3Address S3Context::Address(std::string_view bucket, std::string_view key) const {
-  return AddressOf(endpoint_, Region(bucket), config.addressing, bucket, key);
+  return AddressOf(endpoint_, Region(bucket), config.addressing, bucket, key, config.aws_endpoint);
 }
 
 std::string S3Context::Region(std::string_view bucket) const {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "s3/local_source.h"
+#include "s3/sso_source.h"
 #include "s3/sts_source.h"
 
 namespace millrace {
@@ -39,7 +40,8 @@ std::string Region(const AwsSettings& settings) {
 }
 
 absl::StatusOr<StsService> Sts(const AwsSettings& settings) {
-  return StsServiceOf(Region(settings), settings.Variable("AWS_ENDPOINT_URL_STS"));
+  ASSIGN_OR_RETURN(const bool fips, settings.Flag("AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint"));
+  return StsServiceOf(Region(settings), settings.Variable("AWS_ENDPOINT_URL_STS"), fips);
 }
 
 absl::StatusOr<Source> ContainerOf(const AwsSettings& settings) {
@@ -177,13 +179,18 @@ class ProfileChain {
     const std::string home = settings_.Variable("HOME");
     if (home.empty()) return absl::InvalidArgumentError("SSO needs HOME, below which the AWS CLI keeps its token");
     login.cache_folder = home + "/.aws/sso/cache";
-    std::string url = settings_.Variable("AWS_ENDPOINT_URL_SSO");
-    const std::string_view suffix = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
-    if (url.empty()) url = fmt::format("https://portal.sso.{}.{}", region, suffix);
-    absl::StatusOr<EndpointUrl> portal = ParseEndpointUrl(url);
-    if (!portal.ok()) return Annotate(portal.status(), "AWS_ENDPOINT_URL_SSO");
-    login.portal = *std::move(portal);
+    ASSIGN_OR_RETURN(login.portal, ServiceOf("portal.sso", region, "AWS_ENDPOINT_URL_SSO"));
+    ASSIGN_OR_RETURN(login.oidc, ServiceOf("oidc", region, "AWS_ENDPOINT_URL_SSO_OIDC"));
     return SsoSource(std::move(login));
+  }
+
+  absl::StatusOr<EndpointUrl> ServiceOf(std::string_view name, const std::string& region, const std::string& variable) {
+    std::string url = settings_.Variable(variable);
+    const std::string_view suffix = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
+    if (url.empty()) url = fmt::format("https://{}.{}.{}", name, region, suffix);
+    absl::StatusOr<EndpointUrl> service = ParseEndpointUrl(url);
+    if (!service.ok()) return Annotate(service.status(), variable);
+    return service;
   }
 
   const AwsSettings& settings_;

@@ -134,13 +134,46 @@ absl::StatusOr<ExpiringCredentials> ParseSsoRoleJson(std::string_view json) {
 
 absl::StatusOr<SsoToken> ParseSsoTokenJson(std::string_view json) {
   ASSIGN_OR_RETURN(const Json object, ParseObject(json));
-  SsoToken token{Text(object, "accessToken"), {}};
+  SsoToken token;
+  token.access_token = Text(object, "accessToken");
   if (token.access_token.empty()) return absl::InvalidArgumentError("it has no accessToken");
   RETURN_IF_ERROR(CheckSecret(token.access_token, "its accessToken"));
   const std::optional<absl::Time> expires = ParseTime(Text(object, "expiresAt"));
   if (!expires) return absl::InvalidArgumentError("its expiresAt is no time");
   token.expires = *expires;
+  token.refresh_token = Text(object, "refreshToken");
+  token.client_id = Text(object, "clientId");
+  token.client_secret = Text(object, "clientSecret");
+  if (!token.refresh_token.empty() && !token.client_id.empty() && !token.client_secret.empty()) {
+    token.registration_expires = ParseTime(Text(object, "registrationExpiresAt")).value_or(token.registration_expires);
+  }
   return token;
+}
+
+std::string WriteSsoRenewalJson(const SsoToken& token) {
+  const Json request{{"grantType", "refresh_token"},
+                     {"clientId", token.client_id},
+                     {"clientSecret", token.client_secret},
+                     {"refreshToken", token.refresh_token}};
+  return request.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::StatusOr<RenewedSsoToken> RenewSsoTokenJson(std::string_view file, std::string_view answer, absl::Time now) {
+  ASSIGN_OR_RETURN(Json cached, ParseObject(file));
+  ASSIGN_OR_RETURN(const Json object, ParseObject(answer));
+  RenewedSsoToken renewed{Text(object, "accessToken"), {}};
+  if (renewed.access_token.empty()) return absl::InvalidArgumentError("it has no accessToken");
+  RETURN_IF_ERROR(CheckSecret(renewed.access_token, "its accessToken"));
+  constexpr int64_t kLongest = int64_t{10} * 365 * 24 * 3600;
+  const auto seconds = object.find("expiresIn");
+  if (seconds == object.end() || !seconds->is_number_integer() || *seconds < 1 || *seconds > kLongest)
+    return absl::InvalidArgumentError("its expiresIn is no time");
+  cached["accessToken"] = renewed.access_token;
+  cached["expiresAt"] =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", now + absl::Seconds(seconds->get<int64_t>()), absl::UTCTimeZone());
+  if (std::string refresh = Text(object, "refreshToken"); !refresh.empty()) cached["refreshToken"] = std::move(refresh);
+  renewed.file = cached.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return renewed;
 }
 
 }  // namespace millrace

@@ -40,9 +40,24 @@ absl::StatusOr<ExpiringCredentials> ParseSsoRoleJson(std::string_view json);
 struct SsoToken {
   std::string access_token;
   absl::Time expires;
+  // What renews it; empty when the login cannot be renewed.
+  std::string refresh_token;
+  std::string client_id;
+  std::string client_secret;
+  absl::Time registration_expires = absl::InfinitePast();  // of the client; in the past when anything is lacking
 };
 /// A file of ~/.aws/sso/cache.
 absl::StatusOr<SsoToken> ParseSsoTokenJson(std::string_view json);
+
+/// The request CreateToken that renews it.
+std::string WriteSsoRenewalJson(const SsoToken& token);
+
+struct RenewedSsoToken {
+  std::string access_token;
+  std::string file;  // the cached file with it
+};
+/// The answer to CreateToken at `now`, put into the cached `file`, of which everything else stays.
+absl::StatusOr<RenewedSsoToken> RenewSsoTokenJson(std::string_view file, std::string_view answer, absl::Time now);
 
 /// OK for a key or token that can stand in a header: printable ASCII without spaces, not too long. `name` is what the
 /// message calls it.

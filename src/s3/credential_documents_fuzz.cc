@@ -26,6 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (const auto token = ParseSsoTokenJson(text); token.ok())
     require(!token->access_token.empty() && sendable(token->access_token));
+  if (const auto renewed = RenewSsoTokenJson(text, text, absl::UnixEpoch()); renewed.ok())
+    require(sendable(renewed->access_token) && ParseSsoTokenJson(renewed->file).ok());
   ParseStsErrorXml(text);
   return 0;
 }

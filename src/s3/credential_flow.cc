@@ -42,6 +42,7 @@ CredentialFlow::Step CredentialFlow::Take(CredentialAction action, absl::Time no
     return absl::Status(why.code(), fmt::format("AWS credentials from {}", what));
   };
   if (auto* file = std::get_if<ReadFileAction>(&action)) return std::move(*file);
+  if (auto* file = std::get_if<WriteFileAction>(&action)) return std::move(*file);
   if (auto* process = std::get_if<RunProcessAction>(&action)) return std::move(*process);
   if (auto* call = std::get_if<CallAction>(&action)) {
     calling_ = true;

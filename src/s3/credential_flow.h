@@ -19,7 +19,7 @@ struct WaitAction {
 class CredentialFlow {
  public:
   using Result = absl::StatusOr<ExpiringCredentials>;  // `expires` by our clock
-  using Step = std::variant<ReadFileAction, RunProcessAction, CallAction, WaitAction, Result>;
+  using Step = std::variant<ReadFileAction, WriteFileAction, RunProcessAction, CallAction, WaitAction, Result>;
 
   CredentialFlow(std::unique_ptr<CredentialSource> source, uint64_t jitter_key)
       : source_(std::move(source)), jitter_key_(jitter_key) {}

@@ -21,6 +21,17 @@ namespace {
 constexpr std::chrono::seconds kProcessLimit{60};
 constexpr size_t kMaxAnswerBytes = 64 << 10;
 
+// What is not kept works all the same, until it is needed again.
+absl::StatusOr<std::string> KeepFile(const S3Environment& environment, const WriteFileAction& file) {
+  if (!environment.write_file) return std::string();
+  const absl::Status written = environment.write_file(file.path, file.contents);
+  if (written.ok()) return std::string();
+  Log(LogLevel::kWarning, "s3",
+      fmt::format("the renewed SSO token cannot be kept, so that the next program may have to log in again: {}",
+                  ToStd(written.message())));
+  return written;
+}
+
 template <class... Ts>
 struct Overloaded : Ts... {
   using Ts::operator()...;
@@ -108,6 +119,11 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
                    [this](ReadFileAction& file) {
                      AskCpu([environment = loader_.environment_, path = std::move(file.path)] {
                        return environment->read_file(path);
+                     });
+                   },
+                   [this](WriteFileAction& file) {
+                     AskCpu([environment = loader_.environment_, file = std::move(file)] {
+                       return KeepFile(*environment, file);
                      });
                    },
                    [this](RunProcessAction& process) {

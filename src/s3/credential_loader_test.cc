@@ -95,7 +95,14 @@ class CredentialLoaderTest : public testing::Test {
           std::lock_guard lock(mutex_);
           const auto at = files_.find(path);
           return at == files_.end() ? absl::StatusOr<std::string>(absl::NotFoundError(path)) : at->second;
-        }};
+        },
+        .write_file =
+            [this](const std::string& path, const std::string& contents) {
+              std::lock_guard lock(mutex_);
+              if (read_only_) return absl::PermissionDeniedError("cannot be written");
+              files_[path] = contents;
+              return absl::OkStatus();
+            }};
     absl::StatusOr<S3Config> config = LoadS3Config(environment);
     EXPECT_TRUE(config.ok()) << config.status();
     return client_.emplace(runtime_, *config);
@@ -142,6 +149,7 @@ class CredentialLoaderTest : public testing::Test {
   std::map<std::string, std::string> variables_;
   std::mutex mutex_;
   std::map<std::string, std::string> files_;
+  bool read_only_ = false;
   std::vector<std::string> store_requests_;
   std::vector<std::string> source_requests_;
   std::promise<void> release_;
@@ -196,6 +204,30 @@ TEST_F(CredentialLoaderTest, Sso) {
   variables_["AWS_ENDPOINT_URL_SSO"] = Url(*source_);
   ExpectSignedBy("AK");
   EXPECT_THAT(SourceRequest(0), HasSubstr("x-amz-sso_bearer_token: CANARY-sso"));
+}
+
+TEST_F(CredentialLoaderTest, AnSsoTokenIsRenewedAndKept) {
+  constexpr char kCache[] = "/home/me/.aws/sso/cache/d25187dc137f35c88bc80ec8c3ffbdb17b5eb873.json";
+  Source({{"POST /token", Answer(200, R"({"accessToken": "CANARY-new", "expiresIn": 3600})")},
+          {"GET /federation/credentials?role_name=r&account_id=1",
+           Answer(200, R"({"roleCredentials": {"accessKeyId": "AK", "secretAccessKey": "CANARY-S",
+                           "sessionToken": "CANARY-T", "expiration": )" +
+                           std::to_string(absl::ToUnixMillis(absl::Now() + absl::Hours(1))) + "}}")}});
+  files_["/home/me/.aws/config"] =
+      "[default]\nsso_session = team\nsso_account_id = 1\nsso_role_name = r\n[sso-session team]\nsso_region = x\n";
+  variables_["AWS_ENDPOINT_URL_SSO"] = variables_["AWS_ENDPOINT_URL_SSO_OIDC"] = Url(*source_);
+  for (const bool read_only : {true, false}) {
+    read_only_ = read_only;
+    files_[kCache] = R"({"accessToken": "CANARY-old", "expiresAt": "2020-01-01T00:00:00Z", "clientId": "c",
+                         "clientSecret": "CANARY-c", "refreshToken": "CANARY-r", "registrationExpiresAt": ")" +
+                     InAnHour() + "\"}";
+    client_.reset();
+    ExpectSignedBy("AK");
+  }
+  EXPECT_EQ(SourceRequests(), 4u);
+  EXPECT_THAT(SourceRequest(2), HasSubstr(R"("refreshToken":"CANARY-r")"));
+  EXPECT_THAT(SourceRequest(3), HasSubstr("x-amz-sso_bearer_token: CANARY-new"));
+  EXPECT_THAT(files_[kCache], HasSubstr("CANARY-new"));
 }
 
 TEST_F(CredentialLoaderTest, Container) {

@@ -18,6 +18,10 @@ namespace millrace {
 struct ReadFileAction {
   std::string path;
 };
+struct WriteFileAction {
+  std::string path;  // replaced, for this user only
+  std::string contents;
+};
 struct RunProcessAction {
   std::string command;  // for the shell; may contain secrets
 };
@@ -29,11 +33,12 @@ struct CallAction {
   int attempts = 1;
 };
 /// The last two alternatives end it: the credentials, or why there are none.
-using CredentialAction = std::variant<ReadFileAction, RunProcessAction, CallAction, ExpiringCredentials, absl::Status>;
+using CredentialAction =
+    std::variant<ReadFileAction, WriteFileAction, RunProcessAction, CallAction, ExpiringCredentials, absl::Status>;
 
 /// How an action ended.
 struct CredentialInput {
-  absl::Status status;  // of reading, running or calling; OK when any HTTP answer came
+  absl::Status status;  // of reading, writing, running or calling; OK when any HTTP answer came
   int http_status = 0;
   std::string text;
   std::optional<absl::Time> date;  // the server's clock

@@ -85,6 +85,10 @@ class CredentialSourcesTest : public testing::Test {
         continue;
       }
       if (const auto* file = std::get_if<ReadFileAction>(&step)) asked_.push_back("file " + file->path);
+      if (const auto* file = std::get_if<WriteFileAction>(&step)) {
+        asked_.push_back("write " + file->path);
+        written_ = file->contents;
+      }
       if (const auto* process = std::get_if<RunProcessAction>(&step)) asked_.push_back("run " + process->command);
       if (const auto* call = std::get_if<CallAction>(&step)) {
         asked_.push_back(call->head.method + (call->endpoint.tls ? " https://" : " http://") + call->endpoint.host +
@@ -103,6 +107,7 @@ class CredentialSourcesTest : public testing::Test {
   std::string config_;
   std::vector<std::string> asked_;
   std::vector<CallAction> calls_;
+  std::string written_;
   int waits_ = 0;
 };
 
@@ -230,6 +235,14 @@ TEST_F(CredentialSourcesTest, RolesOfProfilesAreAssumedInTurn) {
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("role top by role middle by profile 'keys'"));
 }
 
+TEST_F(CredentialSourcesTest, RolesByFips) {
+  config_ =
+      "[default]\nrole_arn = R\nsource_profile = default\naws_access_key_id = A\naws_secret_access_key = CANARY\n"
+      "use_fips_endpoint = true\n";
+  ExpectKeys(Fetch({Http(200, StsAnswer("AssumeRole", "AK"))}));
+  EXPECT_THAT(asked_, testing::ElementsAre("POST https://sts-fips.eu-west-1.amazonaws.com/"));
+}
+
 TEST_F(CredentialSourcesTest, AWrongClockIsCorrectedAndSoIsTheEnd) {
   config_ = "[default]\nrole_arn = R\nsource_profile = default\naws_access_key_id = A\naws_secret_access_key = S\n";
   const absl::Time theirs = kNow + absl::Minutes(40);
@@ -294,6 +307,99 @@ TEST_F(CredentialSourcesTest, Sso) {
   EXPECT_THAT(message({File(token), Http(403, "CANARY")}), HasSubstr("sso_role_name"));
   EXPECT_THAT(message({File(token), Http(200, "CANARY")}), HasSubstr("portal's answer"));
   EXPECT_THAT(message({File(token), Broken()}), HasSubstr("connection refused"));
+}
+
+class SsoRenewalTest : public CredentialSourcesTest {
+ protected:
+  SsoRenewalTest() {
+    config_ =
+        "[sso-session team]\nsso_start_url = https://x/start\nsso_region = eu-north-1\n"
+        "[default]\nsso_session = team\nsso_account_id = 123\nsso_role_name = r\n";
+  }
+  static std::string Cached(const std::string& expires, const std::string& registration = "2026-02-01T00:00:00Z") {
+    return R"({"startUrl": "https://x/start", "accessToken": "CANARY-old", "expiresAt": ")" + expires +
+           R"(", "clientId": "id", "clientSecret": "CANARY-client", "refreshToken": "CANARY-refresh",
+               "registrationExpiresAt": ")" +
+           registration + "\"}";
+  }
+  std::string Message(std::vector<CredentialInput> answers) {
+    return std::string(Fetch(std::move(answers)).status().message());
+  }
+
+  const std::string expired_ = Cached("2025-12-31T23:00:00Z");
+  const std::string renewed_ =
+      R"({"accessToken": "CANARY-new", "expiresIn": 3600, "refreshToken": "CANARY-next", "tokenType": "Bearer"})";
+  const std::string keys_ =
+      R"({"roleCredentials": {"accessKeyId": "AK", "secretAccessKey": "CANARY-S", "sessionToken": "T",
+          "expiration": 1767229200000}})";
+  const std::string path_ = "/home/me/.aws/sso/cache/d25187dc137f35c88bc80ec8c3ffbdb17b5eb873.json";
+  const std::string oidc_ = "POST https://oidc.eu-north-1.amazonaws.com/token";
+  const std::string portal_ =
+      "GET https://portal.sso.eu-north-1.amazonaws.com/federation/credentials?role_name=r&account_id=123";
+};
+
+TEST_F(SsoRenewalTest, AnExpiredTokenIsRenewedAndKept) {
+  for (const char* expires : {"2025-12-31T23:00:00Z", "2026-01-01T00:00:30Z", "2026-01-01T00:00:30UTC"}) {
+    ExpectKeys(Fetch({File(Cached(expires)), Http(503, ""), Http(200, renewed_), File(""), Http(200, keys_)}));
+    EXPECT_THAT(asked_, testing::ElementsAre("file " + path_, oidc_, oidc_, "write " + path_, portal_));
+  }
+  EXPECT_EQ(calls_[0].body, R"({"clientId":"id","clientSecret":"CANARY-client","grantType":"refresh_token",)"
+                            R"("refreshToken":"CANARY-refresh"})");
+  EXPECT_EQ(Header(0, "Content-Type"), "application/json");
+  EXPECT_EQ(Header(0, "Host"), "oidc.eu-north-1.amazonaws.com");
+  EXPECT_EQ(Header(0, "Authorization"), "(none)");
+  EXPECT_EQ(Header(2, "x-amz-sso_bearer_token"), "CANARY-new");
+  const absl::StatusOr<SsoToken> kept = ParseSsoTokenJson(written_);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->access_token, "CANARY-new");
+  EXPECT_GT(kept->expires, kNow + absl::Minutes(59));
+  EXPECT_LT(kept->expires, kNow + absl::Minutes(61));
+  EXPECT_EQ(kept->refresh_token, "CANARY-next");
+  EXPECT_EQ(kept->client_secret, "CANARY-client");
+  EXPECT_EQ(kept->registration_expires, kNow + absl::Hours(31 * 24));
+  EXPECT_THAT(written_, HasSubstr(R"("startUrl":"https://x/start")")) << "what is not ours stays";
+  // A disk that is full is no reason to stop.
+  ExpectKeys(Fetch({File(expired_), Http(200, renewed_), Broken(), Http(200, keys_)}));
+  // Without a new refresh token the old one stays.
+  ExpectKeys(Fetch(
+      {File(expired_), Http(200, R"({"accessToken": "CANARY-new", "expiresIn": 60})"), File(""), Http(200, keys_)}));
+  EXPECT_THAT(written_, HasSubstr("CANARY-refresh"));
+  variables_["AWS_ENDPOINT_URL_SSO_OIDC"] = "http://127.0.0.1:7/base";
+  ExpectKeys(Fetch({File(expired_), Http(200, renewed_), File(""), Http(200, keys_)}));
+  EXPECT_EQ(asked_[1], "POST http://127.0.0.1/base/token");
+}
+
+TEST_F(SsoRenewalTest, ATokenThatLastsIsNotRenewed) {
+  ExpectKeys(Fetch({File(Cached("2026-01-01T00:02:00Z")), Http(200, keys_)}));
+  EXPECT_THAT(asked_, testing::ElementsAre("file " + path_, portal_));
+}
+
+TEST_F(SsoRenewalTest, WhatCannotBeRenewedAsksForALogin) {
+  constexpr char kLogin[] = "run `aws sso login --profile default`";
+  EXPECT_THAT(Message({File(Cached("2025-12-31T23:00:00Z", "2025-12-31T23:59:59Z"))}), HasSubstr(kLogin));
+  EXPECT_TRUE(calls_.empty()) << "the client's registration has ended";
+  for (const char* lacking : {"refreshToken", "clientId", "clientSecret", "registrationExpiresAt"}) {
+    std::string file = expired_;
+    file.replace(file.find(lacking), 1, "X");
+    EXPECT_THAT(Message({File(file)}), AllOf(HasSubstr("expired"), HasSubstr(kLogin)));
+    EXPECT_TRUE(calls_.empty()) << lacking;
+  }
+  EXPECT_THAT(Message({File(expired_), Http(400, R"({"error": "invalid_grant CANARY"})"), File(expired_)}),
+              AllOf(HasSubstr("HTTP 400"), HasSubstr(kLogin)));
+  EXPECT_EQ(calls_.size(), 1u);
+  EXPECT_THAT(Message({File(expired_), Http(503, "CANARY")}), HasSubstr("check sso_region and the network"));
+  for (const char* answer : {"CANARY", R"({"accessToken": "CANARY"})", R"({"accessToken": "CANARY\n", "expiresIn": 9})",
+                             R"({"accessToken": "CANARY", "expiresIn": 0})",
+                             R"({"accessToken": "CANARY", "expiresIn": 18446744073709551615})",
+                             R"({"accessToken": "CANARY", "expiresIn": "CANARY"})", R"({"expiresIn": 9})"}) {
+    EXPECT_THAT(Message({File(expired_), Http(200, answer)}), HasSubstr(kLogin)) << answer;
+    EXPECT_EQ(asked_.size(), 2u) << "nothing is written";
+  }
+}
+
+TEST_F(SsoRenewalTest, AnotherProcessMayHaveBeenQuicker) {
+  ExpectKeys(Fetch({File(expired_), Http(400, ""), File(Cached("2026-01-01T08:00:00Z")), Http(200, keys_)}));
+  EXPECT_THAT(asked_, testing::ElementsAre("file " + path_, oidc_, "file " + path_, portal_));
 }
 
 TEST_F(CredentialSourcesTest, Container) {

@@ -31,7 +31,7 @@ class DelayWarningTest : public testing::Test {
     });
     driver.now = now_;
     HeadExchange exchange(context_, "bucket", "key",
-                          [](const absl::StatusOr<ObjectInfo>& info) { EXPECT_TRUE(info.ok()); });
+                          [](const absl::StatusOr<ObjectDescription>& object) { EXPECT_TRUE(object.ok()); });
     testing::internal::CaptureStderr();
     driver.Run(exchange);
     now_ = driver.now;

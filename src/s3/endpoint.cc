@@ -94,7 +94,7 @@ std::string HostHeader(const HttpEndpoint& server) {
 }
 
 S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, S3Addressing addressing,
-                    std::string_view bucket, std::string_view key) {
+                    std::string_view bucket, std::string_view key, AwsEndpointKind kind) {
   S3Address address;
   bool in_host = addressing != S3Addressing::kPath && FitsHostName(bucket);
   if (custom) {
@@ -103,7 +103,9 @@ S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view r
     address.path = custom->base_path;
   } else {
     const std::string_view suffix = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
-    address.server = {fmt::format("s3.{}.{}", region, suffix), 443, true};
+    address.server = {
+        fmt::format("s3{}{}.{}.{}", kind.fips ? "-fips" : "", kind.dual_stack ? ".dualstack" : "", region, suffix), 443,
+        true};
   }
   if (in_host) address.server.host = fmt::format("{}.{}", bucket, address.server.host);
   address.host = HostHeader(address.server);

@@ -36,10 +36,16 @@ enum class S3Addressing {
   kPath,
 };
 
+/// Which of AWS's endpoints of a region; nothing of a custom one.
+struct AwsEndpointKind {
+  bool dual_stack = false;  // by IPv6, too
+  bool fips = false;        // with cryptography that FIPS 140 admits
+};
+
 /// A bucket whose name cannot be a host's under AWS's certificate (with dots, for instance) goes by path whatever
 /// `addressing` says, and so does an endpoint that is an IP address. `key` is empty for requests about the bucket.
 S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, S3Addressing addressing,
-                    std::string_view bucket, std::string_view key);
+                    std::string_view bucket, std::string_view key, AwsEndpointKind kind = {});
 
 /// True for 1 to 255 letters, digits, '.', '-' and '_', other than "." and "..". Whether a bucket may have that name is
 /// for the store to say; these cannot be mistaken for something else in a path.

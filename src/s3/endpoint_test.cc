@@ -81,6 +81,19 @@ TEST(Addressing, AwsGoesByHostWhereTheNameAllows) {
   EXPECT_EQ(AddressOf(std::nullopt, "eu-west-1", S3Addressing::kPath, "my-bucket", "key").path, "/my-bucket/key");
 }
 
+TEST(Addressing, DualStackAndFips) {
+  const auto host = [](AwsEndpointKind kind, const char* region = "eu-west-1", const char* bucket = "my-bucket") {
+    return AddressOf(std::nullopt, region, S3Addressing::kAuto, bucket, "key", kind).host;
+  };
+  EXPECT_EQ(host({.dual_stack = true}), "my-bucket.s3.dualstack.eu-west-1.amazonaws.com");
+  EXPECT_EQ(host({.fips = true}), "my-bucket.s3-fips.eu-west-1.amazonaws.com");
+  EXPECT_EQ(host({.dual_stack = true, .fips = true}), "my-bucket.s3-fips.dualstack.eu-west-1.amazonaws.com");
+  EXPECT_EQ(host({.dual_stack = true}, "cn-north-1", "with.dot"), "s3.dualstack.cn-north-1.amazonaws.com.cn");
+  const auto custom = ParseEndpointUrl("http://store.example:9000");
+  EXPECT_EQ(AddressOf(*custom, "r", S3Addressing::kAuto, "bucket", "key", {.dual_stack = true, .fips = true}).host,
+            "store.example:9000");
+}
+
 TEST(Addressing, ByWish) {
   const auto address = [](const char* url, S3Addressing addressing, const char* bucket) {
     const S3Address result = AddressOf(*ParseEndpointUrl(url), "r", addressing, bucket, "key");

@@ -68,6 +68,12 @@ S3Step S3Exchange::Begin() {
   return {};
 }
 
+absl::Status S3Exchange::CheckPart(std::string_view upload_id, int number) {
+  if (number >= 1 && number <= kMaxPartNumber && !upload_id.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("part {} of upload '{}': parts of an upload are numbered from 1 to {}",
+                                                number, upload_id, kMaxPartNumber));
+}
+
 bool S3Exchange::TakeCredentials(absl::Time now) {
   if (context_.config.anonymous) return true;
   credentials_ = context_.credentials.Get(now);
@@ -108,8 +114,10 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   }
   request.head.headers = std::move(draft.headers);
   request.head.headers.Add("Host", std::move(address.host));
+  if (context_.config.requester_pays) request.head.headers.Add("x-amz-request-payer", "requester");
   request.body = draft.body;
   request.fresh_connection = std::exchange(fresh_, false);
+  request.patience = absl::ToChronoMilliseconds(draft.patience);
   if (!context_.config.anonymous) {
     SignRequest(request.head, draft.payload_hash, *credentials_, {.region = context_.Region(bucket_)},
                 now + context_.clock_offset());

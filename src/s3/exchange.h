@@ -63,6 +63,7 @@ class S3Exchange {
     ByteSpan body;
     std::string_view payload_hash = kEmptyPayloadHash;
     std::atomic<uint64_t>* counter = nullptr;
+    absl::Duration patience = absl::ZeroDuration();  // the answer may be so much later than usual
   };
 
   /// An answer that is an error.
@@ -106,6 +107,9 @@ class S3Exchange {
     failing_since_.reset();
   }
 
+  /// InvalidArgument unless parts of uploads may have that number, and the upload has an id.
+  static absl::Status CheckPart(std::string_view upload_id, int number);
+
   /// An attempt whose outcome is unknown may have been carried out by the store.
   bool ambiguous() const { return ambiguous_; }
   const std::optional<HttpResponseHead>& head() const { return head_; }
@@ -114,6 +118,7 @@ class S3Exchange {
   const std::string& key() const { return key_; }
 
   static constexpr size_t kMaxAnswerBytes = 16 << 20;  // a page of 1,000 keys of 1,024 bytes, escaped, with room
+  static constexpr int kMaxPartNumber = 10'000;
 
  private:
   static constexpr size_t kMaxErrorBytes = 64 << 10;

@@ -217,12 +217,28 @@ TEST_F(ExchangeTest, ACancelledCallEndsTheExchange) {
 }
 
 TEST_F(ExchangeTest, AnAbandonedExchangeSaysWhy) {
-  Catcher<absl::StatusOr<ObjectInfo>> catcher;
+  Catcher<absl::StatusOr<ObjectDescription>> catcher;
   HeadExchange exchange(*context_, "bucket", "key", catcher.Callback());
   EXPECT_EQ(exchange.Begin().kind, S3Step::Kind::kSend);
   exchange.Abandon(absl::CancelledError("enough"));
   exchange.Finish();
   EXPECT_EQ(catcher->status(), absl::CancelledError("s3://bucket/key: enough"));
+}
+
+TEST_F(ExchangeTest, WhoPaysSaysSoInEveryRequest) {
+  S3Config config = TestS3Config();
+  config.requester_pays = true;
+  Use(config);
+  ASSERT_TRUE(Head(InTurn({Error(503), kFound})).ok());
+  ASSERT_TRUE(Put(InTurn({kStored})).ok());
+  ASSERT_FALSE(requests_.empty());
+  for (const HttpRequest& request : requests_) {
+    EXPECT_EQ(request.head.headers.Find("x-amz-request-payer"), "requester");
+    EXPECT_THAT(std::string(*request.head.headers.Find("Authorization")), HasSubstr("x-amz-request-payer"));
+  }
+  Use(TestS3Config());
+  ASSERT_TRUE(Head(InTurn({kFound})).ok());
+  EXPECT_FALSE(requests_[0].head.headers.Has("x-amz-request-payer"));
 }
 
 // ---- HEAD
@@ -279,13 +295,6 @@ TEST_F(ExchangeTest, DeleteOfAnythingThatIsGoneSucceeds) {
   EXPECT_EQ(requests_[0].head.target, "/bucket/key");
   EXPECT_TRUE(Delete(InTurn({Error(404, "NoSuchKey")})).ok());
   EXPECT_EQ(Delete(InTurn({Error(404, "NoSuchBucket")})).code(), absl::StatusCode::kNotFound);
-  EXPECT_TRUE(Delete(InTurn({Error(404, "NoSuchUpload")}), "an/id").ok());
-  EXPECT_EQ(requests_[0].head.target, "/bucket/key?uploadId=an%2Fid");
-}
-
-TEST_F(ExchangeTest, AnAbortWithoutAnIdNeverDeletesTheObject) {
-  EXPECT_EQ(Delete(InTurn({kStored}), "").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(requests_.empty());
 }
 
 // ---- LIST

@@ -7,13 +7,10 @@
 #include <charconv>
 #include <utility>
 
-#include "base/crypto.h"
-
 namespace millrace {
 
 namespace {
 
-constexpr absl::Duration kPortalTimeout = absl::Seconds(10);
 constexpr absl::Duration kNearTimeout = absl::Seconds(2);
 constexpr int kAttempts = 4;
 
@@ -51,58 +48,6 @@ class Process final : public CredentialSource {
  private:
   const std::string profile_;
   const std::string command_;
-};
-
-class Sso final : public CredentialSource {
- public:
-  explicit Sso(SsoLogin login) : login_(std::move(login)) {}
-  std::string Name() const override { return fmt::format("SSO of profile '{}'", login_.profile); }
-
-  CredentialAction Begin(absl::Time) override {
-    token_.clear();
-    const std::string& key = login_.session.empty() ? login_.start_url : login_.session;
-    return ReadFileAction{fmt::format("{}/{}.json", login_.cache_folder, HexEncode(Sha1(AsBytes(key))))};
-  }
-
-  CredentialAction OnInput(CredentialInput input, absl::Time now) override {
-    return token_.empty() ? OnToken(input, now) : OnAnswer(input);
-  }
-
- private:
-  std::string Remedy() const { return fmt::format("run `aws sso login --profile {}`", login_.profile); }
-
-  CredentialAction OnToken(const CredentialInput& file, absl::Time now) {
-    if (!file.status.ok()) return absl::UnauthenticatedError(fmt::format("nobody is logged in; {}", Remedy()));
-    absl::StatusOr<SsoToken> token = ParseSsoTokenJson(file.text);
-    if (!token.ok()) {
-      return absl::UnauthenticatedError(
-          fmt::format("the cached token: {}; {}", ToStd(token.status().message()), Remedy()));
-    }
-    if (token->expires <= now) return absl::UnauthenticatedError(fmt::format("the login has expired; {}", Remedy()));
-    token_ = std::move(token->access_token);
-    CallAction call{login_.portal.server, {"GET", "", {}}, "", kPortalTimeout, kAttempts};
-    call.head.target =
-        fmt::format("{}/federation/credentials?role_name={}&account_id={}", login_.portal.base_path,
-                    UriEncode(login_.role_name, /*keep_slash=*/false), UriEncode(login_.account_id, false));
-    call.head.headers.Add("Host", HostHeader(login_.portal.server));
-    call.head.headers.Add("x-amz-sso_bearer_token", token_);
-    return call;
-  }
-
-  CredentialAction OnAnswer(const CredentialInput& answer) {
-    if (!answer.status.ok() || answer.http_status >= 500 || answer.http_status == 429)
-      return RefusedBy("the SSO portal", answer, "check sso_region and the network");
-    if (answer.http_status == 401) return RefusedBy("the SSO portal", answer, Remedy());
-    if (answer.http_status != 200)
-      return RefusedBy("the SSO portal", answer, "check sso_account_id, sso_role_name and sso_region of the profile");
-    absl::StatusOr<ExpiringCredentials> credentials = ParseSsoRoleJson(answer.text);
-    if (credentials.ok()) return *std::move(credentials);
-    return absl::UnavailableError(
-        fmt::format("the SSO portal's answer: {}; check sso_region", ToStd(credentials.status().message())));
-  }
-
-  const SsoLogin login_;
-  std::string token_;
 };
 
 class Container final : public CredentialSource {
@@ -249,10 +194,6 @@ std::unique_ptr<CredentialSource> StaticSource(std::string name, Credentials key
 
 std::unique_ptr<CredentialSource> ProcessSource(std::string profile, std::string command) {
   return std::make_unique<Process>(std::move(profile), std::move(command));
-}
-
-std::unique_ptr<CredentialSource> SsoSource(SsoLogin login) {
-  return std::make_unique<Sso>(std::move(login));
 }
 
 absl::StatusOr<ContainerEndpoint> ParseContainerUri(std::string_view relative, std::string_view full) {

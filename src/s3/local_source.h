@@ -6,8 +6,8 @@
 #include "s3/credential_source.h"
 #include "s3/endpoint.h"
 
-/// Sources of credentials on this machine or near it: keys, a process, the cache of `aws sso login`, the endpoint of a
-/// container, the metadata service of an EC2 instance.
+/// Sources of credentials on this machine or near it: keys, a process, the endpoint of a container, the metadata
+/// service of an EC2 instance.
 
 namespace millrace {
 
@@ -16,18 +16,6 @@ std::unique_ptr<CredentialSource> StaticSource(std::string name, Credentials key
 
 /// credential_process of a profile.
 std::unique_ptr<CredentialSource> ProcessSource(std::string profile, std::string command);
-
-struct SsoLogin {
-  std::string profile;
-  std::string cache_folder;  // ~/.aws/sso/cache
-  std::string session;       // name of the sso-session; else the start URL names the cache's file
-  std::string start_url;
-  std::string account_id;
-  std::string role_name;
-  EndpointUrl portal;
-};
-/// `aws sso login` has left a token; the portal gives credentials for it. The token itself is not renewed.
-std::unique_ptr<CredentialSource> SsoSource(SsoLogin login);
 
 /// Where a container asks (ECS, EKS Pod Identity).
 struct ContainerEndpoint {

@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -29,8 +31,15 @@ struct ObjectInfo {
   uint64_t size = 0;
   std::string etag;                        // without quotes; opaque
   int64_t modified_ms = 0;                 // since 1970; 0 when unknown
-  std::optional<ObjectChecksum> checksum;  // only Head tells it, where the store has one
+  std::optional<ObjectChecksum> checksum;  // Head tells it, where the store has one; Put, where it was sent
   uint64_t part_bytes = 0;                 // of each part it was uploaded in, but the last; 0: only HeadParts tells it
+};
+
+/// An object with what is kept beside its bytes and belongs to a copy of it.
+struct ObjectDescription {
+  ObjectInfo info;
+  std::string content_type;
+  std::vector<std::pair<std::string, std::string>> headers;  // Cache-Control, ..., x-amz-meta-*
 };
 
 /// What a request is waiting for right now. Written by the client, read by whoever accounts for waiting.
@@ -62,13 +71,29 @@ struct GetResult {
 struct PutOptions {
   std::string content_type;
   bool only_if_absent = false;  // AlreadyExists when there is an object of that key
+  std::string if_match;         // ETag of the object that it replaces: FailedPrecondition when it has another
   std::stop_token stop;         // when requested, the callback, or a call of a writer that waits, gets Cancelled soon
 };
 
+/// Of a copy that the store makes. There is no condition on what is in its place: few stores would hold it.
+struct CopyOptions {
+  std::function<void(uint64_t bytes)> moved;  // adds up to the object's size; on any thread, and must not block
+  std::stop_token stop;                       // when requested, the callback gets Cancelled soon
+};
+
+/// Of a multipart upload, when it is begun.
+struct UploadOptions {
+  std::string content_type;
+  std::vector<std::pair<std::string, std::string>> headers;  // further ones, as in ObjectDescription
+  bool checksum = true;  // the parts will come with checksums; false: the store copies them from objects
+  std::stop_token stop;
+};
+
 struct CompleteOptions {
-  bool only_if_absent = false;         // AlreadyExists when there is an object of that key
-  std::optional<uint32_t> crc32c;      // of the whole object, for the store to check
-  std::vector<uint32_t> part_crc32cs;  // of the parts: of all or none
+  bool only_if_absent = false;                 // as in PutOptions
+  std::string if_match;                        // as in PutOptions
+  std::optional<ObjectChecksum> checksum;      // of the whole object, for the store to check
+  std::vector<ObjectChecksum> part_checksums;  // of the parts: of all or none
 };
 
 struct ListOptions {
@@ -87,6 +112,7 @@ struct ListPage {
 
 using GetCallback = absl::AnyInvocable<void(absl::StatusOr<GetResult>)>;
 using HeadCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
+using DescribeCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectDescription>)>;
 using PutCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
 using DoneCallback = absl::AnyInvocable<void(absl::Status)>;
 /// A status for each key, in the order given.

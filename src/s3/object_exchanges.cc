@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "base/crypto.h"
 #include "net/http_date.h"
 #include "s3/checksum.h"
@@ -14,8 +16,6 @@
 namespace millrace {
 
 namespace {
-
-constexpr int kMaxPartNumber = 10'000;
 
 int64_t LastModified(const HttpResponseHead& head) {
   const std::optional<absl::Time> time = ParseHttpDate(head.headers.Find("last-modified").value_or(""));
@@ -37,11 +37,20 @@ std::optional<uint64_t> TotalOfContentRange(std::string_view text) {
 
 /// Whether an object of that size can have `count` parts of which all but the last have `bytes`.
 bool AreEvenParts(uint64_t size, uint64_t count, uint64_t bytes) {
-  return count > 1 && count <= kMaxPartNumber && bytes > 0 && bytes < size && (size - 1) / bytes + 1 == count;
+  return count > 1 && bytes > 0 && bytes < size && (size - 1) / bytes + 1 == count;
 }
 
-void AddContentType(HttpHeaders& headers, const PutOptions& options) {
-  if (!options.content_type.empty()) headers.Add("Content-Type", options.content_type);
+void AddContentType(HttpHeaders& headers, const std::string& type) {
+  if (!type.empty()) headers.Add("Content-Type", type);
+}
+
+// What a copy keeps, as the AWS CLI does.
+bool IsKept(std::string_view name) {
+  constexpr std::array<absl::string_view, 5> kKept = {"cache-control", "content-disposition", "content-encoding",
+                                                      "content-language", "expires"};
+  return absl::StartsWithIgnoreCase(ToAbsl(name), "x-amz-meta-") ||
+         std::any_of(kKept.begin(), kKept.end(),
+                     [&](absl::string_view kept) { return absl::EqualsIgnoreCase(ToAbsl(name), kept); });
 }
 
 std::string ETagOf(const std::optional<HttpResponseHead>& head) {
@@ -52,12 +61,37 @@ std::string HexSha256(ByteSpan data) {
   return HexEncode(Sha256(data));
 }
 
+std::optional<ObjectChecksum> ChecksumOf(const S3Config& config, ByteSpan body) {
+  if (!config.checksum_uploads) return std::nullopt;
+  return ObjectChecksum{config.upload_checksum, DigestOf(config.upload_checksum, body)};
+}
+
+void AddChecksum(HttpHeaders& headers, const ObjectChecksum& checksum) {
+  headers.Add(ChecksumHeaderName(checksum.kind), ChecksumHeaderValue(checksum));
+}
+
+void AddCondition(HttpHeaders& headers, bool only_if_absent, const std::string& if_match) {
+  if (only_if_absent) headers.Add("If-None-Match", "*");
+  // Without quotes, as the AWS CLI sends it: Ceph compares it as it is.
+  if (!if_match.empty()) headers.Add("If-Match", if_match);
+}
+
+absl::Status CheckCondition(bool only_if_absent, const std::string& if_match) {
+  if (!only_if_absent || if_match.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("only_if_absent and if_match contradict each other; set one of them");
+}
+
 // Some stores (MinIO) want the checksums of parts that have some.
-std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags, const std::vector<uint32_t>& crc32cs) {
+std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags, const CompleteOptions& options, bool told) {
   std::vector<CompletedPart> parts;
   for (const std::string& etag : etags) {
     const size_t index = parts.size();
-    parts.push_back({static_cast<int>(index) + 1, etag, index < crc32cs.size() ? Crc32cHeader(crc32cs[index]) : ""});
+    CompletedPart part{static_cast<int>(index) + 1, etag, "", ""};
+    if (told && index < options.part_checksums.size()) {
+      part.checksum_name = ChecksumKindName(options.part_checksums[index].kind);
+      part.checksum = ChecksumHeaderValue(options.part_checksums[index]);
+    }
+    parts.push_back(std::move(part));
   }
   return parts;
 }
@@ -66,13 +100,13 @@ std::vector<CompletedPart> Numbered(const std::vector<std::string>& etags, const
 
 // ---- HEAD
 
-HeadExchange::HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done, Ask ask)
+HeadExchange::HeadExchange(S3Context& context, std::string bucket, std::string key, DescribeCallback done, Ask ask)
     : S3Exchange(context, "HEAD", std::move(bucket), key),
       done_(std::move(done)),
       asks_parts_(ask == Ask::kParts),
       // That of a part would be told as if it were the object's.
       asks_checksum_(ask == Ask::kChecksum && context.config.validate_downloads) {
-  info_.key = std::move(key);
+  object_.info.key = std::move(key);
 }
 
 S3Exchange::Draft HeadExchange::MakeDraft() {
@@ -92,18 +126,24 @@ std::optional<uint64_t> HeadExchange::SizeFrom(const HttpResponseHead& head) {
   if (!size || !asks_parts_) return size;
   const uint64_t count = ParseNumber(head.headers.Find("x-amz-mp-parts-count").value_or("")).value_or(0);
   const uint64_t bytes = head.content_length.value_or(0);
-  if (AreEvenParts(*size, count, bytes)) info_.part_bytes = bytes;
+  if (count <= kMaxPartNumber && AreEvenParts(*size, count, bytes)) object_.info.part_bytes = bytes;
   return size;
 }
 
 HttpBodySink HeadExchange::OnSuccessHead(const HttpResponseHead& head) {
   const std::optional<uint64_t> size = SizeFrom(head);
   if (!size) return Refuse("the answer does not say how long the object is");
-  info_.size = *size;
-  info_.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
-  info_.modified_ms = LastModified(head);
-  if (asks_checksum_) info_.checksum = WholeObjectChecksum(head.headers);
-  if (asks_checksum_ && !info_.checksum) info_.checksum = CompositeChecksum(head.headers);
+  ObjectInfo& info = object_.info;
+  info.size = *size;
+  info.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
+  info.modified_ms = LastModified(head);
+  if (asks_checksum_) info.checksum = WholeObjectChecksum(head.headers);
+  if (asks_checksum_ && !info.checksum) info.checksum = CompositeChecksum(head.headers);
+  object_.content_type = head.headers.Find("content-type").value_or("");
+  object_.headers.clear();
+  for (const auto& [name, value] : head.headers) {
+    if (IsKept(name)) object_.headers.emplace_back(name, value);
+  }
   return HttpBodySink::Into({});  // the body does not matter
 }
 
@@ -127,28 +167,18 @@ std::optional<S3Step> HeadExchange::OnFailure(const Failure& failure, absl::Time
 
 void HeadExchange::Deliver(absl::Status status) {
   if (!status.ok()) return done_(std::move(status));
-  done_(std::move(info_));
+  done_(std::move(object_));
 }
 
 // ---- DELETE
 
-DeleteExchange::DeleteExchange(S3Context& context, std::string bucket, std::string key,
-                               std::optional<std::string> upload_id, DoneCallback done)
-    : S3Exchange(context, upload_id ? "AbortMultipartUpload" : "DELETE", std::move(bucket), std::move(key)),
-      upload_id_(std::move(upload_id)),
-      done_(std::move(done)) {}
-
-absl::Status DeleteExchange::CheckArguments() {
-  // Without its id the request would delete the object.
-  if (upload_id_ && upload_id_->empty()) return absl::InvalidArgumentError("the upload id is empty");
-  return absl::OkStatus();
-}
+DeleteExchange::DeleteExchange(S3Context& context, std::string bucket, std::string key, DoneCallback done)
+    : S3Exchange(context, "DELETE", std::move(bucket), std::move(key)), done_(std::move(done)) {}
 
 S3Exchange::Draft DeleteExchange::MakeDraft() {
   Draft draft;
   draft.method = "DELETE";
   draft.counter = &context().counters.del;
-  if (upload_id_) draft.query = {{"uploadId", *upload_id_}};
   return draft;
 }
 
@@ -213,8 +243,12 @@ S3Step WriteExchange::Confirm(std::string expected, Failure otherwise) {
   return Again();
 }
 
-S3Step WriteExchange::Exists(std::string expected, Failure failure) {
+S3Step WriteExchange::Exists(std::string expected, bool replaces, Failure failure) {
   failure.verdict = {absl::StatusCode::kAlreadyExists, S3Action::kFail, "there is an object of that key already"};
+  if (replaces) {
+    failure.verdict = {absl::StatusCode::kFailedPrecondition, S3Action::kFail,
+                       "the object has changed; read it again before replacing it"};
+  }
   // It may be our own, written by an attempt whose answer was lost.
   if (ambiguous() && !expected.empty()) return Confirm(std::move(expected), std::move(failure));
   return FailWith(failure);
@@ -244,16 +278,12 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       options_(std::move(options)),
       // Unsigned requests carry an MD5 instead. Here and not later, because this is still the caller's thread.
       payload_hash_(context.config.anonymous ? "" : HexSha256(body)),
-      checksum_(context.config.checksum_uploads ? std::optional(Crc32c(body)) : std::nullopt),
+      checksum_(ChecksumOf(context.config, body)),
       done_(std::move(done)) {}
 
 absl::Status PutExchange::CheckArguments() {
-  if (part_ && (part_->number < 1 || part_->number > kMaxPartNumber || part_->upload_id.empty())) {
-    return absl::InvalidArgumentError(
-        fmt::format("part {} of upload '{}': parts of an upload are numbered from 1 to {}", part_->number,
-                    part_->upload_id, kMaxPartNumber));
-  }
-  return absl::OkStatus();
+  if (part_) return CheckPart(part_->upload_id, part_->number);
+  return CheckCondition(options_.only_if_absent, options_.if_match);
 }
 
 S3Exchange::Draft PutExchange::WriteDraft() {
@@ -262,12 +292,12 @@ S3Exchange::Draft PutExchange::WriteDraft() {
   draft.counter = &context().counters.put;
   draft.body = body_;
   draft.payload_hash = payload_hash_;
-  if (checksum_) draft.headers.Add("x-amz-checksum-crc32c", Crc32cHeader(*checksum_));
+  if (checksum_) AddChecksum(draft.headers, *checksum_);
   if (part_) {
     draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
   } else {
-    AddContentType(draft.headers, options_);
-    if (options_.only_if_absent) draft.headers.Add("If-None-Match", "*");
+    AddContentType(draft.headers, options_.content_type);
+    AddCondition(draft.headers, options_.only_if_absent, options_.if_match);
   }
   return draft;
 }
@@ -279,17 +309,18 @@ S3Step PutExchange::OnWritten(HttpResult, absl::Time now) {
 }
 
 std::optional<S3Step> PutExchange::OnWriteFailure(const Failure& failure) {
-  if (failure.http_status != 412 || !options_.only_if_absent) return std::nullopt;
-  return Exists(ambiguous() ? HexEncode(Md5(body_)) : "", failure);
+  const bool replaces = !options_.if_match.empty();
+  if (failure.http_status != 412 || (!options_.only_if_absent && !replaces)) return std::nullopt;
+  return Exists(ambiguous() ? HexEncode(Md5(body_)) : "", replaces, failure);
 }
 
 void PutExchange::Deliver(absl::Status status) {
   if (!status.ok()) return done_(std::move(status));
-  done_(ObjectInfo{.key = key(), .size = body_.size(), .etag = etag()});
+  done_(ObjectInfo{.key = key(), .size = body_.size(), .etag = etag(), .checksum = checksum_});
 }
 
 CreateMultipartExchange::CreateMultipartExchange(S3Context& context, std::string bucket, std::string key,
-                                                 PutOptions options, Callback done)
+                                                 UploadOptions options, Callback done)
     : S3Exchange(context, "CreateMultipartUpload", std::move(bucket), std::move(key)),
       options_(std::move(options)),
       done_(std::move(done)) {}
@@ -299,9 +330,10 @@ S3Exchange::Draft CreateMultipartExchange::MakeDraft() {
   draft.method = "POST";
   draft.counter = &context().counters.put;
   draft.query = {{"uploads", ""}};
-  AddContentType(draft.headers, options_);
-  if (context().config.checksum_uploads) {
-    draft.headers.Add("x-amz-checksum-algorithm", "CRC32C");
+  AddContentType(draft.headers, options_.content_type);
+  for (const auto& [name, value] : options_.headers) draft.headers.Add(name, value);
+  if (options_.checksum && context().config.checksum_uploads) {
+    draft.headers.Add("x-amz-checksum-algorithm", std::string(ChecksumKindName(context().config.upload_checksum)));
     draft.headers.Add("x-amz-checksum-type", "FULL_OBJECT");
   }
   return draft;
@@ -326,8 +358,7 @@ CompleteMultipartExchange::CompleteMultipartExchange(S3Context& context, std::st
       upload_id_(std::move(upload_id)),
       part_etags_(std::move(part_etags)),
       options_(std::move(options)),
-      body_(WriteCompleteMultipartXml(
-          Numbered(part_etags_, context.config.checksum_uploads ? options_.part_crc32cs : std::vector<uint32_t>()))),
+      body_(WriteCompleteMultipartXml(Numbered(part_etags_, options_, context.config.checksum_uploads))),
       payload_hash_(HexSha256(AsBytes(body_))),
       done_(std::move(done)) {}
 
@@ -336,7 +367,7 @@ absl::Status CompleteMultipartExchange::CheckArguments() {
     return absl::InvalidArgumentError(
         fmt::format("upload '{}' has {} parts; 1 to {} are possible", upload_id_, part_etags_.size(), kMaxPartNumber));
   }
-  return absl::OkStatus();
+  return CheckCondition(options_.only_if_absent, options_.if_match);
 }
 
 S3Exchange::Draft CompleteMultipartExchange::WriteDraft() {
@@ -345,9 +376,9 @@ S3Exchange::Draft CompleteMultipartExchange::WriteDraft() {
   draft.counter = &context().counters.put;
   draft.query = {{"uploadId", upload_id_}};
   draft.headers.Add("Content-Type", "application/xml");
-  if (options_.only_if_absent) draft.headers.Add("If-None-Match", "*");
-  if (options_.crc32c && context().config.checksum_uploads) {
-    draft.headers.Add("x-amz-checksum-crc32c", Crc32cHeader(*options_.crc32c));
+  AddCondition(draft.headers, options_.only_if_absent, options_.if_match);
+  if (options_.checksum && context().config.checksum_uploads) {
+    AddChecksum(draft.headers, *options_.checksum);
     draft.headers.Add("x-amz-checksum-type", "FULL_OBJECT");
   }
   draft.body = AsBytes(body_);
@@ -362,9 +393,11 @@ S3Step CompleteMultipartExchange::OnWritten(HttpResult result, absl::Time now) {
 }
 
 std::optional<S3Step> CompleteMultipartExchange::OnWriteFailure(const Failure& failure) {
-  if (failure.http_status == 412 && options_.only_if_absent) return Exists(MultipartETag(part_etags_), failure);
+  const bool replaces = !options_.if_match.empty();
+  if (failure.http_status == 412 && (options_.only_if_absent || replaces))
+    return Exists(MultipartETag(part_etags_), replaces, failure);
   const bool by_checksum = failure.body.code == "InvalidPart" || failure.body.code == "InvalidRequest";
-  if (by_checksum && options_.crc32c && context().config.checksum_uploads) {
+  if (by_checksum && options_.checksum && context().config.checksum_uploads) {
     Failure explained = failure;
     explained.verdict = {absl::StatusCode::kInvalidArgument, S3Action::kFail,
                          "for a store that knows no checksums of whole objects set "

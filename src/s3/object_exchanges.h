@@ -13,7 +13,8 @@ class HeadExchange final : public S3Exchange {
  public:
   /// What it is asked for: with `kParts` the size of the parts (ObjectInfo::part_bytes) instead of the checksum.
   enum class Ask { kChecksum, kParts };
-  HeadExchange(S3Context& context, std::string bucket, std::string key, HeadCallback done, Ask ask = Ask::kChecksum);
+  HeadExchange(S3Context& context, std::string bucket, std::string key, DescribeCallback done,
+               Ask ask = Ask::kChecksum);
 
  private:
   std::optional<uint64_t> SizeFrom(const HttpResponseHead& head);
@@ -23,27 +24,24 @@ class HeadExchange final : public S3Exchange {
   std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) override;
   void Deliver(absl::Status status) override;
 
-  HeadCallback done_;
+  DescribeCallback done_;
   bool asks_parts_;
   bool asks_checksum_;
   bool by_get_ = false;  // an answer to HEAD has no body that says why it failed: asked again by GET of a byte
-  ObjectInfo info_;
+  ObjectDescription object_;
 };
 
-/// Deletes an object, or aborts an upload. What is gone already counts as success.
+/// Deletes an object. One that is gone already counts as success.
 class DeleteExchange final : public S3Exchange {
  public:
-  DeleteExchange(S3Context& context, std::string bucket, std::string key, std::optional<std::string> upload_id,
-                 DoneCallback done);
+  DeleteExchange(S3Context& context, std::string bucket, std::string key, DoneCallback done);
 
  private:
-  absl::Status CheckArguments() override;
   Draft MakeDraft() override;
   S3Step OnSuccess(HttpResult, absl::Time) override { return Succeed(); }
   std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) override;
   void Deliver(absl::Status status) override { done_(std::move(status)); }
 
-  const std::optional<std::string> upload_id_;  // absent: the object
   DoneCallback done_;
 };
 
@@ -74,9 +72,9 @@ class WriteExchange : public S3Exchange {
   /// Asks for the object's ETag by HEAD. If it is `expected`, the exchange succeeds with it, else it ends as
   /// `otherwise`.
   S3Step Confirm(std::string expected, Failure otherwise);
-  /// An answer of 412 to If-None-Match: AlreadyExists, unless the object is our own (ETag `expected`; "" = cannot be
-  /// told).
-  S3Step Exists(std::string expected, Failure failure);
+  /// An answer of 412 to If-None-Match, or with `replaces` to If-Match: AlreadyExists or FailedPrecondition, unless the
+  /// object is our own (ETag `expected`; "" = cannot be told).
+  S3Step Exists(std::string expected, bool replaces, Failure failure);
   S3Step Written(std::string etag);
   const std::string& etag() const { return etag_; }
 
@@ -114,21 +112,22 @@ class PutExchange final : public WriteExchange {
   const ByteSpan body_;
   const PutOptions options_;
   const std::string payload_hash_;
-  const std::optional<uint32_t> checksum_;  // CRC32C
+  const std::optional<ObjectChecksum> checksum_;
   PutCallback done_;
 };
 
 class CreateMultipartExchange final : public S3Exchange {
  public:
   using Callback = absl::AnyInvocable<void(absl::StatusOr<std::string>)>;
-  CreateMultipartExchange(S3Context& context, std::string bucket, std::string key, PutOptions options, Callback done);
+  CreateMultipartExchange(S3Context& context, std::string bucket, std::string key, UploadOptions options,
+                          Callback done);
 
  private:
   Draft MakeDraft() override;
   S3Step OnSuccess(HttpResult result, absl::Time now) override;
   void Deliver(absl::Status status) override;
 
-  const PutOptions options_;
+  const UploadOptions options_;
   Callback done_;
   std::string upload_id_;
 };

@@ -19,9 +19,11 @@ using testing::HasSubstr;
 class HeadPartsTest : public ExchangeTest {
  protected:
   absl::StatusOr<ObjectInfo> HeadParts(ExchangeDriver::Store store) {
-    return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [](S3Context& context, auto done) {
+    auto object = Run<absl::StatusOr<ObjectDescription>>(std::move(store), [](S3Context& context, auto done) {
       return std::make_unique<HeadExchange>(context, "bucket", "key", std::move(done), HeadExchange::Ask::kParts);
     });
+    if (!object.ok()) return std::move(object).status();
+    return std::move(object->info);
   }
 
   /// As S3 answers for part 1 of an object of `count` parts.

@@ -147,13 +147,14 @@ class AssumeRole final : public CredentialSource {
 
 }  // namespace
 
-absl::StatusOr<StsService> StsServiceOf(const std::string& region, const std::string& custom_url) {
+absl::StatusOr<StsService> StsServiceOf(const std::string& region, const std::string& custom_url, bool fips) {
   if (!PlausibleRegion(region)) {
     return absl::InvalidArgumentError(
         fmt::format("the AWS region '{}' is not a region's name; check AWS_REGION", region));
   }
   const std::string_view suffix = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
-  const std::string url = custom_url.empty() ? fmt::format("https://sts.{}.{}", region, suffix) : custom_url;
+  const std::string url =
+      custom_url.empty() ? fmt::format("https://sts{}.{}.{}", fips ? "-fips" : "", region, suffix) : custom_url;
   absl::StatusOr<EndpointUrl> endpoint = ParseEndpointUrl(url);
   if (!endpoint.ok()) return Annotate(endpoint.status(), "AWS_ENDPOINT_URL_STS");
   return StsService{*std::move(endpoint), region};

@@ -15,8 +15,8 @@ struct StsService {
   EndpointUrl url;
   std::string region;
 };
-/// The region's own STS, or `custom_url` (AWS_ENDPOINT_URL_STS).
-absl::StatusOr<StsService> StsServiceOf(const std::string& region, const std::string& custom_url);
+/// The region's own STS, with `fips` its FIPS endpoint, or `custom_url` (AWS_ENDPOINT_URL_STS).
+absl::StatusOr<StsService> StsServiceOf(const std::string& region, const std::string& custom_url, bool fips);
 
 struct AwsRole {
   std::string arn;

@@ -30,7 +30,10 @@ TEST_F(ExchangeTest, PutSendsTheHashOfItsBody) {
 
 TEST_F(ExchangeTest, WhatIsWrittenHasAChecksumForTheStoreToKeep) {
   const std::string crc = Crc32cHeader(Crc32c(AsBytes(body_)));
-  ASSERT_TRUE(Put(InTurn({kStored})).ok());
+  const ObjectChecksum crc32c{ObjectChecksum::Kind::kCrc32c, DigestOf(ObjectChecksum::Kind::kCrc32c, AsBytes(body_))};
+  const auto put = Put(InTurn({kStored}));
+  ASSERT_TRUE(put.ok());
+  EXPECT_EQ(put->checksum->digest, crc32c.digest);
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc32c"), crc);
   std::string sent;  // the body goes with the exchange
   const auto completed = Complete(
@@ -40,7 +43,7 @@ TEST_F(ExchangeTest, WhatIsWrittenHasAChecksumForTheStoreToKeep) {
                               .headers = {},
                               .body = "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"};
       },
-      {"a"}, {.crc32c = Crc32c(AsBytes(body_)), .part_crc32cs = {Crc32c(AsBytes(body_))}});
+      {"a"}, {.checksum = crc32c, .part_checksums = {crc32c}});
   ASSERT_TRUE(completed.ok()) << completed.status();
   EXPECT_THAT(sent, HasSubstr("<ChecksumCRC32C>" + crc + "</ChecksumCRC32C>")) << "MinIO wants it";
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc32c"), crc);
@@ -51,6 +54,38 @@ TEST_F(ExchangeTest, WhatIsWrittenHasAChecksumForTheStoreToKeep) {
   Use(config);
   ASSERT_TRUE(Put(InTurn({kStored})).ok());
   EXPECT_FALSE(requests_[0].head.headers.Has("x-amz-checksum-crc32c"));
+}
+
+TEST_F(ExchangeTest, TheChecksumMayBeAnother) {
+  S3Config config = TestS3Config();
+  config.upload_checksum = ObjectChecksum::Kind::kCrc64Nvme;
+  Use(config);
+  const auto put = Put(InTurn({kStored}));
+  ASSERT_TRUE(put.ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc64nvme"),
+            ChecksumHeaderValue({config.upload_checksum, DigestOf(config.upload_checksum, AsBytes(body_))}));
+  EXPECT_FALSE(requests_[0].head.headers.Has("x-amz-checksum-crc32c"));
+  std::string sent;
+  const auto completed = Complete(
+      [&sent](const HttpRequest& request) {
+        sent = AsText(request.body);
+        return ScriptedAnswer{.status = 200,
+                              .headers = {},
+                              .body = "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"};
+      },
+      {"a"}, {.checksum = put->checksum, .part_checksums = {*put->checksum}});
+  ASSERT_TRUE(completed.ok()) << completed.status();
+  EXPECT_THAT(sent, HasSubstr("<ChecksumCRC64NVME>" + ChecksumHeaderValue(*put->checksum) + "</ChecksumCRC64NVME>"));
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-crc64nvme"), ChecksumHeaderValue(*put->checksum));
+  const ScriptedAnswer created = {
+      .status = 200,
+      .headers = {},
+      .body = "<InitiateMultipartUploadResult><UploadId>ID</UploadId></InitiateMultipartUploadResult>"};
+  ASSERT_TRUE(Run<absl::StatusOr<std::string>>(InTurn({created}), [](S3Context& context, auto done) {
+                return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", UploadOptions{},
+                                                                 std::move(done));
+              }).ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-algorithm"), "CRC64NVME");
 }
 
 TEST_F(ExchangeTest, PutErrors) {
@@ -69,6 +104,28 @@ TEST_F(ExchangeTest, PutOnlyIfAbsent) {
   EXPECT_EQ(Put(InTurn({Error(412, "PreconditionFailed")}), options).status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(requests_.size(), 1u);
   EXPECT_TRUE(Put(InTurn({Error(409, "ConditionalRequestConflict"), kStored}), options).ok());
+}
+
+TEST_F(ExchangeTest, PutInPlaceOfAVersion) {
+  const PutOptions options{.if_match = "seen"};
+  ASSERT_TRUE(Put(InTurn({kStored}), options).ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("if-match"), "seen");
+  EXPECT_FALSE(requests_[0].head.headers.Has("if-none-match"));
+  const auto changed = Put(InTurn({Error(412, "PreconditionFailed")}), options);
+  EXPECT_EQ(changed.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(changed.status().message()), HasSubstr("read it again"));
+  EXPECT_EQ(requests_.size(), 1u);
+  EXPECT_EQ(Put(InTurn({Error(404, "NoSuchKey")}), options).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(Put(InTurn({Error(409, "ConditionalRequestConflict"), kStored}), options).ok());
+  // Its own write, of which the answer was lost, is not somebody else's.
+  ScriptedAnswer ours = kFound;
+  ours.headers.Set("ETag", "\"" + HexEncode(Md5(AsBytes(body_))) + "\"");
+  EXPECT_TRUE(Put(InTurn({Broken(HttpErrorKind::kReset), Error(412), ours}), options).ok());
+  EXPECT_EQ(Put(InTurn({Broken(HttpErrorKind::kReset), Error(412), kFound}), options).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Put(InTurn({kStored}), {.only_if_absent = true, .if_match = "seen"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(requests_.empty());
 }
 
 TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
@@ -99,7 +156,7 @@ TEST_F(ExchangeTest, PutOnlyIfAbsentKnowsItsOwnWrite) {
 TEST_F(ExchangeTest, CreateMultipart) {
   const auto create = [this](ExchangeDriver::Store store) {
     return Run<absl::StatusOr<std::string>>(std::move(store), [](S3Context& context, auto done) {
-      return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", PutOptions{.content_type = "a/b"},
+      return std::make_unique<CreateMultipartExchange>(context, "bucket", "key", UploadOptions{.content_type = "a/b"},
                                                        std::move(done));
     });
   };
@@ -154,6 +211,19 @@ TEST_F(ExchangeTest, CompleteMultipart) {
   EXPECT_EQ(Complete(InTurn({completed}), {}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Complete(InTurn({Error(200, "InternalError")}), kPartETags).status().code(),
             absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ExchangeTest, CompleteMultipartInPlaceOfAVersion) {
+  const ScriptedAnswer completed = {
+      .status = 200,
+      .headers = {},
+      .body = "<CompleteMultipartUploadResult><ETag>whole-2</ETag></CompleteMultipartUploadResult>"};
+  ASSERT_TRUE(Complete(InTurn({completed}), kPartETags, {.if_match = "seen"}).ok());
+  EXPECT_EQ(requests_[0].head.headers.Find("if-match"), "seen");
+  EXPECT_EQ(Complete(InTurn({Error(412)}), kPartETags, {.if_match = "seen"}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Complete(InTurn({completed}), kPartETags, {.only_if_absent = true, .if_match = "seen"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(ExchangeTest, CompleteMultipartKnowsItsOwnWrite) {

@@ -173,13 +173,27 @@ absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml
   return StripETagQuotes(etag);
 }
 
+absl::StatusOr<bool> ParseHasPartsXml(std::string_view xml) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, "ListPartsResult", document));
+  return !document.document_element().child("Part").empty();
+}
+
+absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml) {
+  absl::StatusOr<std::string> etag = Required(xml, "CopyObjectResult", "ETag");
+  if (!etag.ok()) etag = Required(xml, "CopyPartResult", "ETag");
+  if (!etag.ok())
+    return absl::InvalidArgumentError("it is no XML <CopyObjectResult> or <CopyPartResult> with an <ETag>");
+  return StripETagQuotes(*etag);
+}
+
 std::string WriteCompleteMultipartXml(const std::vector<CompletedPart>& parts) {
   XmlWriter writer("CompleteMultipartUpload");
   for (const CompletedPart& part : parts) {
     writer.Open("Part");
     writer.Element("PartNumber", static_cast<uint64_t>(part.number));
     writer.Element("ETag", fmt::format("\"{}\"", part.etag));
-    if (!part.crc32c.empty()) writer.Element("ChecksumCRC32C", part.crc32c);
+    if (!part.checksum_name.empty()) writer.Element("Checksum" + part.checksum_name, part.checksum);
     writer.Close();
   }
   return std::move(writer).Finish();
@@ -193,7 +207,12 @@ absl::StatusOr<std::vector<CompletedPart>> ParseCompleteMultipartXml(std::string
     CompletedPart part;
     ASSIGN_OR_RETURN(part.number, Number<int>(node, "PartNumber"));
     part.etag = StripETagQuotes(Text(node, "ETag"));
-    part.crc32c = Text(node, "ChecksumCRC32C");
+    for (const char* name : {"CRC32C", "CRC64NVME"}) {
+      const std::string_view checksum = Text(node, fmt::format("Checksum{}", name).c_str());
+      if (checksum.empty()) continue;
+      part.checksum_name = name;
+      part.checksum = checksum;
+    }
     if (part.etag.empty()) return absl::InvalidArgumentError(fmt::format("part {} has no <ETag>", part.number));
     parts.push_back(std::move(part));
   }

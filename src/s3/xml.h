@@ -60,10 +60,17 @@ absl::StatusOr<std::string> ParseInitiateMultipartXml(std::string_view xml);
 /// The ETag of <CompleteMultipartUploadResult>, without quotes.
 absl::StatusOr<std::string> ParseCompleteMultipartResultXml(std::string_view xml);
 
+/// Whether <ListPartsResult> has any <Part>.
+absl::StatusOr<bool> ParseHasPartsXml(std::string_view xml);
+
+/// The ETag of <CopyObjectResult> or <CopyPartResult>, without quotes.
+absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml);
+
 struct CompletedPart {
   int number = 0;
-  std::string etag;    // without quotes
-  std::string crc32c;  // base64; empty: not told
+  std::string etag;           // without quotes
+  std::string checksum_name;  // "CRC32C" or "CRC64NVME"; empty: not told
+  std::string checksum;       // base64
   friend bool operator==(const CompletedPart&, const CompletedPart&) = default;
 };
 

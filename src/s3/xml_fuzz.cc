@@ -32,6 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const bool plain = std::all_of(parts->begin(), parts->end(), [](const CompletedPart& part) {
       return part.number >= 0 &&
              std::all_of(part.etag.begin(), part.etag.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
+             std::all_of(part.checksum.begin(), part.checksum.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
              StripETagQuotes(part.etag) == part.etag;
     });
     if (plain) require(again.ok() && *again == *parts);

@@ -121,7 +121,8 @@ TEST(Multipart, ResultsOfTheStore) {
 }
 
 TEST(Multipart, TheRequestRoundTrips) {
-  const std::vector<CompletedPart> parts = {{1, "abc"}, {2, "d&<\"e"}, {10000, "f"}};
+  const std::vector<CompletedPart> parts = {
+      {1, "abc", "", ""}, {2, "d&<\"e", "CRC32C", "4waSgw=="}, {10000, "f", "CRC64NVME", "rosUhgp5mIg="}};
   const auto parsed = ParseCompleteMultipartXml(WriteCompleteMultipartXml(parts));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(*parsed, parts);

@@ -21,6 +21,12 @@ absl::Status CheckKey(std::string_view store_uri, std::string_view key) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPut(std::string_view uri, const PutOptions& options) {
+  if (!options.only_if_absent || options.if_match.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{}: only_if_absent and if_match contradict each other; set one of them", uri));
+}
+
 absl::Status CheckGet(std::string_view uri, const GetOptions& options, size_t into_size) {
   const ByteRange& range = options.range;
   if (into_size != range.length) {

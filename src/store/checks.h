@@ -17,6 +17,9 @@ inline constexpr int kMaxPage = 1000;
 /// printed.
 absl::Status CheckKey(std::string_view store_uri, std::string_view key);
 
+/// InvalidArgument for conditions that contradict each other.
+absl::Status CheckPut(std::string_view uri, const PutOptions& options);
+
 /// InvalidArgument when `into_size` is not the range's length, the range exceeds 64 bits or a checksum lies outside of
 /// it.
 absl::Status CheckGet(std::string_view uri, const GetOptions& options, size_t into_size);

@@ -119,8 +119,16 @@ void FileStore::Head(std::string key, HeadCallback done) {
   });
 }
 
-absl::StatusOr<ObjectInfo> FileStore::Store(const std::string& key, ByteSpan body, const PutOptions& options) {
+// Nothing replaces a file only as long as it is the one that was read.
+absl::Status FileStore::CheckWrite(const std::string& key, const PutOptions& options) const {
   RETURN_IF_ERROR(Check(key));
+  if (options.if_match.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: a folder cannot hold the condition if_match; keep it in a store that can, such as S3", Uri(key)));
+}
+
+absl::StatusOr<ObjectInfo> FileStore::Store(const std::string& key, ByteSpan body, const PutOptions& options) {
+  RETURN_IF_ERROR(CheckWrite(key, options));
   ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
   RETURN_IF_ERROR(file->Append(body));
   ASSIGN_OR_RETURN(const struct stat info, file->Commit(options.only_if_absent));
@@ -226,7 +234,7 @@ class FileStore::Writer final : public ObjectWriter {
 };
 
 absl::StatusOr<std::unique_ptr<ObjectWriter>> FileStore::Write(std::string key, PutOptions options) {
-  RETURN_IF_ERROR(Check(key));
+  RETURN_IF_ERROR(CheckWrite(key, options));
   ASSIGN_OR_RETURN(auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
   return std::make_unique<Writer>(*this, std::move(key), std::move(options), std::move(file));
 }

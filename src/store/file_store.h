@@ -40,6 +40,7 @@ class FileStore final : public ObjectStore {
   class LargeWriter;
 
   absl::Status Check(const std::string& key) const;
+  absl::Status CheckWrite(const std::string& key, const PutOptions& options) const;
   absl::StatusOr<GetResult> Read(const std::string& key, MutableByteSpan into, const GetOptions& options);
   absl::Status ReadPieces(int fd, const std::string& uri, MutableByteSpan into, const GetOptions& options);
   absl::StatusOr<ObjectInfo> Stat(const std::string& key) const;

@@ -79,6 +79,7 @@ void MemoryStore::Head(std::string key, HeadCallback done) {
 
 absl::StatusOr<ObjectInfo> MemoryStore::Store(const std::string& key, std::string bytes, const PutOptions& options) {
   RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  RETURN_IF_ERROR(CheckPut(Uri(key), options));
   auto object = std::make_shared<Object>();
   object->info.key = key;
   object->info.size = bytes.size();
@@ -87,6 +88,11 @@ absl::StatusOr<ObjectInfo> MemoryStore::Store(const std::string& key, std::strin
   std::lock_guard lock(mutex_);
   if (options.only_if_absent && objects_.contains(key)) {
     return absl::AlreadyExistsError(fmt::format("{}: there is an object of that key already", Uri(key)));
+  }
+  if (!options.if_match.empty()) {
+    const auto there = objects_.find(key);
+    if (there == objects_.end()) return absl::NotFoundError(fmt::format("{}: the object does not exist", Uri(key)));
+    RETURN_IF_ERROR(CheckMatch(Uri(key), options.if_match, there->second->info.etag));
   }
   object->info.etag = fmt::format("{:016x}", ++writes_);
   objects_.insert_or_assign(key, object);
@@ -177,6 +183,7 @@ class MemoryStore::Writer final : public ObjectWriter {
 
 absl::StatusOr<std::unique_ptr<ObjectWriter>> MemoryStore::Write(std::string key, PutOptions options) {
   RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  RETURN_IF_ERROR(CheckPut(Uri(key), options));
   return std::make_unique<Writer>(*this, std::move(key), std::move(options));
 }
 

@@ -7,6 +7,10 @@
 
 namespace millrace {
 
+void ObjectStore::Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions, PutCallback done) {
+  done(absl::UnimplementedError(Uri(key) + ": cannot be copied from " + from.Uri(source.key) + " by the store"));
+}
+
 void ObjectStore::DeleteMany(std::vector<std::string> keys, DeleteManyCallback done) {
   auto gather = std::make_shared<StatusGatherer>(keys.size(), std::move(done));
   for (size_t i = 0; i < keys.size(); ++i) {

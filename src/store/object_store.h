@@ -68,6 +68,15 @@ class ObjectStore {
   /// Writes a whole object; `body` must live until the callback. The result carries the new ETag and size.
   virtual void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) = 0;
 
+  /// Whether the server of this store copies objects of `other` by itself, so that their bytes need not come here.
+  virtual bool CopiesFrom(const ObjectStore& /*other*/) const { return false; }
+
+  /// Copies an object of a store that it CopiesFrom, with its type and metadata, in place of an older one. `source`
+  /// comes from Head or List; FailedPrecondition when it has another ETag by now. Unimplemented when the server turns
+  /// out not to copy: nothing was written, and reading and writing it remains. The result carries the new ETag and
+  /// size.
+  virtual void Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions options, PutCallback done);
+
   /// Deleting what does not exist succeeds.
   virtual void Delete(std::string key, DoneCallback done) = 0;
 

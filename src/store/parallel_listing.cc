@@ -132,32 +132,43 @@ std::vector<std::string> ParallelListing::SplitPoints(const Range& range, size_t
   return chosen;
 }
 
-// A store is believed to list in order until it does not. When it has been split by then, keys may be missing.
-absl::Status ParallelListing::CheckOrder(const Range& range, const std::vector<ObjectInfo>& objects) {
-  if (!ordered_) return absl::OkStatus();
+// The keys that show it, for a message.
+std::optional<std::string> ParallelListing::FindDisorder(const Range& range,
+                                                         const std::vector<ObjectInfo>& objects) const {
+  if (!ordered_) return std::nullopt;
   std::string_view before = range.after;
   for (const ObjectInfo& object : objects) {
-    if (object.key <= before && !before.empty()) {
-      if (split_) {
-        return absl::DataLossError(
-            fmt::format("the store does not list its keys in order: {} comes after {}; what was listed may lack some",
-                        object.key, before));
-      }
-      ordered_ = false;
-      return absl::OkStatus();
-    }
+    if (object.key <= before && !before.empty()) return fmt::format("{} comes after {}", object.key, before);
     before = object.key;
   }
-  return absl::OkStatus();
+  return std::nullopt;
+}
+
+// Leaves one range, which is listed page by page from the beginning to the end. False when what was taken does not
+// allow it: another order would repeat some of it and lack others.
+bool ParallelListing::FollowTheStore() {
+  ordered_ = false;
+  if (!split_) return true;
+  const bool goes_on = !ranges_.empty() && ranges_.front().id == first_id_ && !ranges_.front().cut;
+  if (!goes_on && taken_) return false;
+  if (!goes_on) {
+    first_id_ = next_id_++;
+    ranges_.push_front({.id = first_id_, .after = "", .last = "", .continuation = "", .objects = {}});
+  }
+  ranges_.front().last.clear();
+  ranges_.erase(std::next(ranges_.begin()), ranges_.end());
+  buffered_ = ranges_.front().objects.size();
+  return true;
 }
 
 // The range may have been split since it asked.
-void ParallelListing::CutAt(const std::string& last, ListPage* page) const {
-  if (last.empty() || page->objects.empty() || page->objects.back().key < last) return;
+bool ParallelListing::CutAt(const std::string& last, ListPage* page) {
+  if (last.empty() || page->objects.empty() || page->objects.back().key < last) return false;
   const auto end = std::upper_bound(page->objects.begin(), page->objects.end(), last,
                                     [](const std::string& key, const ObjectInfo& o) { return key < o.key; });
   page->objects.erase(end, page->objects.end());
   page->continuation.clear();
+  return true;
 }
 
 // Which characters occur, from a few keys of each page.
@@ -175,14 +186,27 @@ void ParallelListing::Learn(const std::vector<ObjectInfo>& objects) {
 
 absl::Status ParallelListing::OnPage(uint64_t id, ListPage page) {
   --under_way_;
-  const auto range = std::find_if(ranges_.begin(), ranges_.end(), [id](const Range& r) { return r.id == id; });
+  const auto find = [&] {
+    return std::find_if(ranges_.begin(), ranges_.end(), [id](const Range& r) { return r.id == id; });
+  };
+  auto range = find();
+  if (range == ranges_.end() && id < next_id_) return absl::OkStatus();  // was given up
   if (range == ranges_.end()) return absl::InternalError("a page of a range that is not listed");
   range->asked = false;
   if (!page.continuation.empty() && page.continuation == range->continuation) {
     return absl::DataLossError("the listing does not advance: the store answers the same page again");
   }
-  RETURN_IF_ERROR(CheckOrder(*range, page.objects));
-  CutAt(range->last, &page);
+  if (const std::optional<std::string> disorder = FindDisorder(*range, page.objects)) {
+    if (!FollowTheStore()) {
+      return absl::DataLossError(fmt::format(
+          "the store does not list its keys in order: {}; what was listed may lack some; list less at once, "
+          "such as folder by folder",
+          *disorder));
+    }
+    range = find();
+    if (range == ranges_.end()) return absl::OkStatus();
+  }
+  range->cut = CutAt(range->last, &page) || range->cut;
   Learn(page.objects);
   range->done = page.continuation.empty();
   range->continuation = std::move(page.continuation);
@@ -209,6 +233,7 @@ std::vector<ObjectInfo> ParallelListing::Take() {
     if (!front.done || front.asked) break;
     ranges_.pop_front();
   }
+  taken_ = taken_ || !objects.empty();
   return objects;
 }
 

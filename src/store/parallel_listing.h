@@ -22,7 +22,9 @@ namespace millrace {
 /// further a range is from the front, the sooner it has to wait.
 ///
 /// A store that lists its keys in another order than that of their bytes shows it in its first pages, and is not split:
-/// what it lists is passed on. Disorder that shows later, or a store that ignores `start_after`, is an error.
+/// what it lists is passed on. When disorder shows later, or the store ignores `start_after`, the first range, which
+/// follows the store's own order from the beginning, goes on alone to the end; when it was cut off already, the listing
+/// begins anew, as long as nothing was taken.
 class ParallelListing {
  public:
   struct Options {
@@ -40,7 +42,8 @@ class ParallelListing {
   /// The next request to make, or nullopt when none may be made before the next OnPage or Take.
   std::optional<Request> Next();
 
-  /// The answer. DataLoss when the store answers the same page again, or out of order after it has been in order.
+  /// The answer. DataLoss when the store answers the same page again, or when it comes out of order and what was taken
+  /// forbids to begin anew.
   absl::Status OnPage(uint64_t range, ListPage page);
 
   /// Objects that are next in order, as many as are there; empty while they are under way, or when Done().
@@ -61,6 +64,7 @@ class ParallelListing {
     int pages = 0;  // since it was made
     bool asked = false;
     bool done = false;
+    bool cut = false;  // it is done because the store went beyond `last`
   };
   using Ranges = std::list<Range>;
   using Kinds = std::bitset<5>;
@@ -70,8 +74,9 @@ class ParallelListing {
   bool Split();
   std::vector<std::string> SplitPoints(const Range& range, size_t most) const;
   void AddPoints(std::string_view key, size_t stem_size, int above, int below, std::vector<std::string>* points) const;
-  absl::Status CheckOrder(const Range& range, const std::vector<ObjectInfo>& objects);
-  void CutAt(const std::string& last, ListPage* page) const;
+  std::optional<std::string> FindDisorder(const Range& range, const std::vector<ObjectInfo>& objects) const;
+  bool FollowTheStore();
+  static bool CutAt(const std::string& last, ListPage* page);
   void Learn(const std::vector<ObjectInfo>& objects);
 
   const std::string prefix_;
@@ -84,6 +89,8 @@ class ParallelListing {
   uint64_t buffered_ = 0;
   bool ordered_ = true;
   bool split_ = false;
+  bool taken_ = false;
+  uint64_t first_id_ = 0;  // of the range that began without a start_after
 };
 
 }  // namespace millrace

@@ -1,11 +1,14 @@
 #include "store/s3_store.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "s3/xml.h"
 #include "store/checks.h"
+#include "store/s3_copy.h"
 #include "store/s3_piece_writer.h"
 #include "store/s3_writer.h"
 #include "store/status_gatherer.h"
@@ -69,8 +72,28 @@ void S3Store::HeadParts(std::string key, HeadCallback done) {
 void S3Store::Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) {
   auto tracked = Tracked(std::move(done));
   absl::Status bad = CheckKey(Uri(""), key);
+  if (bad.ok()) bad = CheckPut(Uri(key), options);
   if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
   client_.Put(bucket_, std::move(key), body, std::move(options), std::move(tracked));
+}
+
+bool S3Store::CopiesFrom(const ObjectStore& other) const {
+  const auto* bucket = dynamic_cast<const S3Store*>(&other);
+  return bucket != nullptr && &bucket->client_ == &client_;
+}
+
+void S3Store::Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions options, PutCallback done) {
+  auto tracked = Tracked(std::move(done));
+  absl::Status bad = CheckKey(Uri(""), key);
+  if (bad.ok()) bad = CheckKey(from.Uri(""), source.key);
+  if (bad.ok() && !CopiesFrom(from))
+    bad = absl::UnimplementedError(fmt::format("{}: cannot be copied from {}", Uri(key), from.Uri(source.key)));
+  if (!bad.ok()) return Fail(std::move(bad), std::move(tracked));
+  S3CopySource object{.bucket = static_cast<const S3Store&>(from).bucket_,
+                      .key = std::move(source.key),
+                      .size = source.size,
+                      .etag = std::move(source.etag)};
+  CopyOnS3(client_, std::move(object), bucket_, std::move(key), std::move(options), {}, std::move(tracked));
 }
 
 void S3Store::Delete(std::string key, DoneCallback done) {
@@ -112,6 +135,7 @@ void S3Store::List(ListOptions options, ListCallback done) {
 
 absl::StatusOr<std::unique_ptr<ObjectWriter>> S3Store::Write(std::string key, PutOptions options) {
   RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  RETURN_IF_ERROR(CheckPut(Uri(key), options));
   return std::make_unique<S3Writer>(client_, bucket_, std::move(key), std::move(options));
 }
 

@@ -28,6 +28,10 @@ class S3Store final : public ObjectStore {
   void Head(std::string key, HeadCallback done) override;
   void HeadParts(std::string key, HeadCallback done) override;
   void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override;
+  /// True for buckets of the same client, which are those of one endpoint with the same credentials.
+  bool CopiesFrom(const ObjectStore& other) const override;
+  void Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions options,
+            PutCallback done) override;
   void Delete(std::string key, DoneCallback done) override;
   void DeleteMany(std::vector<std::string> keys, DeleteManyCallback done) override;
   void List(ListOptions options, ListCallback done) override;

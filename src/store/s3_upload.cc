@@ -5,9 +5,9 @@
 #include <chrono>
 #include <utility>
 
-#include "base/crc_combine.h"
-#include "base/crypto.h"
 #include "base/log.h"
+#include "s3/checksum.h"
+#include "store/checks.h"
 #include "store/completion.h"
 
 namespace millrace {
@@ -26,7 +26,7 @@ S3Upload::S3Upload(S3Client& client, std::string bucket, std::string key, PutOpt
 }
 
 S3Upload::~S3Upload() {
-  // No part may arrive after the abort: it would stay.
+  // A part that arrives after the abort stays, until it is aborted once more.
   stop_.request_stop();
   {
     std::unique_lock lock(mutex_);
@@ -51,9 +51,8 @@ std::string S3Upload::Uri() const {
 absl::Status S3Upload::Create() {
   Completion<absl::StatusOr<std::string>> created;
   std::stop_source give_up;
-  PutOptions options = options_;
-  options.stop = give_up.get_token();
-  client_.CreateMultipart(bucket_, key_, std::move(options), created.Callback());
+  client_.CreateMultipart(bucket_, key_, {.content_type = options_.content_type, .stop = give_up.get_token()},
+                          created.Callback());
   // A stop does not cut off an answer that is on its way: without its id the upload could not be aborted.
   while (!created.WaitFor(std::chrono::milliseconds(50))) {
     if (!options_.stop.stop_requested()) continue;
@@ -68,7 +67,12 @@ absl::Status S3Upload::Create() {
 }
 
 void S3Upload::Send(size_t index, ByteSpan body, DoneCallback landed) {
-  Part part{.etag = {}, .crc32c = Crc32c(body), .bytes = body.size()};
+  Part part;
+  part.bytes = body.size();
+  if (const auto kind = client_.upload_checksum()) {
+    part.crc = CrcOf(*kind, body);
+    part.checksum = ObjectChecksum{*kind, CrcDigest(*kind, part.crc)};
+  }
   {
     std::lock_guard lock(mutex_);
     if (parts_.size() <= index) parts_.resize(index + 1);
@@ -103,27 +107,33 @@ absl::Status S3Upload::WaitFor(int at_most) {
 
 // Some stores (Ceph 16) ignore the condition when an upload is completed, and would overwrite. Asking first leaves a
 // gap there, but a small one.
-absl::Status S3Upload::CheckAbsent() {
+absl::Status S3Upload::CheckCondition() {
+  if (!options_.only_if_absent && options_.if_match.empty()) return absl::OkStatus();
   Completion<absl::StatusOr<ObjectInfo>> head;
   client_.Head(bucket_, key_, head.Callback());
   const absl::StatusOr<ObjectInfo> there = head.Wait();
-  if (absl::IsNotFound(there.status())) return absl::OkStatus();
+  if (absl::IsNotFound(there.status()) && options_.only_if_absent) return absl::OkStatus();
   RETURN_IF_ERROR(there.status());
+  if (!options_.only_if_absent) return CheckMatch(Uri(), options_.if_match, there->etag);
   return absl::AlreadyExistsError(fmt::format("{}: there is an object of that key already", Uri()));
 }
 
 absl::StatusOr<ObjectInfo> S3Upload::Complete() {
   RETURN_IF_ERROR(WaitFor(0));
   std::vector<std::string> etags;
-  CompleteOptions options{.only_if_absent = options_.only_if_absent, .crc32c = 0, .part_crc32cs = {}};
+  CompleteOptions options{.only_if_absent = options_.only_if_absent, .if_match = options_.if_match};
+  const auto kind = client_.upload_checksum();
+  uint64_t crc = 0;
   uint64_t size = 0;
   for (const Part& part : parts_) {
     etags.push_back(part.etag);
-    options.part_crc32cs.push_back(part.crc32c);
-    options.crc32c = Crc32cCombine(*options.crc32c, part.crc32c, part.bytes);
     size += part.bytes;
+    if (!kind) continue;
+    options.part_checksums.push_back(*part.checksum);
+    crc = CombineCrcs(*kind, crc, part.crc, part.bytes);
   }
-  if (options_.only_if_absent) RETURN_IF_ERROR(CheckAbsent());
+  if (kind) options.checksum = ObjectChecksum{*kind, CrcDigest(*kind, crc)};
+  RETURN_IF_ERROR(CheckCondition());
   Completion<absl::StatusOr<ObjectInfo>> completed;
   client_.CompleteMultipart(bucket_, key_, upload_id_, std::move(etags), completed.Callback(), std::move(options));
   ASSIGN_OR_RETURN(ObjectInfo info, completed.Wait());

@@ -44,10 +44,11 @@ class S3Upload {
  private:
   struct Part {
     std::string etag;
-    uint32_t crc32c = 0;
+    std::optional<ObjectChecksum> checksum;
+    uint64_t crc = 0;  // the same as a number, where uploads have checksums
     uint64_t bytes = 0;
   };
-  absl::Status CheckAbsent();
+  absl::Status CheckCondition();
   std::string Uri() const;
 
   S3Client& client_;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "devstore/devstore.h"
+#include "s3/checksum.h"
 #include "store/blocking.h"
 #include "store/s3_store.h"
 
@@ -50,7 +51,8 @@ TEST(PartsInFlight, AreAtLeastTwoAndAtMostFour) {
 /// to.
 class FailingBucket {
  public:
-  explicit FailingBucket(std::vector<std::string> faults, int attempts = 1) {
+  explicit FailingBucket(std::vector<std::string> faults, int attempts = 1,
+                         ObjectChecksum::Kind checksum = ObjectChecksum::Kind::kCrc32c) {
     DevstoreOptions options;
     options.buckets = {"bkt"};
     options.faults = std::move(faults);
@@ -61,6 +63,7 @@ class FailingBucket {
     config.endpoint_url = server_->url();
     config.credentials = {options.access_key, options.secret_key, ""};
     config.max_attempts = attempts;
+    config.upload_checksum = checksum;
     client_ = std::make_unique<S3Client>(runtime_, config);
     store_ = std::make_unique<S3Store>(runtime_.loops(), *client_, "bkt");
   }
@@ -175,6 +178,24 @@ TEST(S3Writer, AStopEndsTheCommitOfASmallObject) {
   ASSERT_TRUE((*writer)->Append(AsBytes("x")).ok());
   stop.request_stop();
   EXPECT_TRUE(absl::IsCancelled((*writer)->Commit().status()));
+}
+
+TEST(S3Writer, TheStoreKeepsTheChecksumThatIsWished) {
+  using Kind = ObjectChecksum::Kind;
+  const std::string text(20 << 20, 'x');
+  for (const Kind kind : {Kind::kCrc32c, Kind::kCrc64Nvme}) {
+    FailingBucket bucket({}, 1, kind);
+    for (const size_t size : {size_t{100}, text.size()}) {
+      auto writer = bucket.store().Write("k", {});
+      ASSERT_TRUE((*writer)->Append(AsBytes(text).first(size)).ok());
+      const auto written = (*writer)->Commit();
+      ASSERT_TRUE(written.ok()) << written.status();
+      const auto head = HeadBlocking(bucket.store(), "k");
+      ASSERT_TRUE(head->checksum);
+      EXPECT_EQ(head->checksum->kind, kind);
+      EXPECT_EQ(head->checksum->digest, DigestOf(kind, AsBytes(text).first(size)));
+    }
+  }
 }
 
 TEST(S3Writer, SmallObjectsAreOnePut) {

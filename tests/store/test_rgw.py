@@ -101,6 +101,23 @@ def test_other_tools_see_what_millrace_wrote(gateway: Gateway, tmp_path: Path) -
     }
 
 
+def test_copies_within_the_gateway(gateway: Gateway, tmp_path: Path) -> None:
+    source, target = gateway.bucket("copy-from"), gateway.bucket("copy-to")
+    kept = {"ContentType": "image/x-test", "CacheControl": "no-store", "Metadata": {"who": "me"}}
+    bodies = {"a b+%2F/ü?versionId=x": b"odd", "plain": os.urandom(9 << 20), "empty": b""}
+    for name, body in bodies.items():
+        gateway.s3.put_object(Bucket=source, Key=f"p/{name}", Body=body, **kept)
+    for command in (["cp", "--recursive"], ["sync"]):
+        done = gateway.run(gateway.millrace, *command, f"s3://{source}/p", f"s3://{target}/{command[0]}")
+        assert done.returncode == 0, done.stderr
+        for name, body in bodies.items():
+            copy = gateway.s3.get_object(Bucket=target, Key=f"{command[0]}/{name}")
+            assert copy["Body"].read() == body
+            assert {field: copy[field] for field in kept} == kept, name  # bytes that came by here would have lost them
+    done = gateway.run(gateway.millrace, "sync", f"s3://{source}/p", f"s3://{target}/sync", "--json")
+    assert '"copied":0' in done.stdout and '"unchanged":3' in done.stdout
+
+
 def test_an_untrusted_certificate_is_refused(gateway: Gateway) -> None:
     environment = {"AWS_ENDPOINT_URL": gateway.exports["RGW_TLS_URL"]}
     done = gateway.run(gateway.millrace, "ls", "s3://any", **environment)

@@ -71,7 +71,12 @@ class ExchangeTest : public testing::Test {
   }
 
   absl::StatusOr<ObjectInfo> Head(ExchangeDriver::Store store) {
-    return Run<absl::StatusOr<ObjectInfo>>(std::move(store), [](S3Context& context, auto done) {
+    absl::StatusOr<ObjectDescription> object = Describe(std::move(store));
+    if (!object.ok()) return std::move(object).status();
+    return std::move(object->info);
+  }
+  absl::StatusOr<ObjectDescription> Describe(ExchangeDriver::Store store) {
+    return Run<absl::StatusOr<ObjectDescription>>(std::move(store), [](S3Context& context, auto done) {
       return std::make_unique<HeadExchange>(context, "bucket", "key", std::move(done));
     });
   }
@@ -81,9 +86,9 @@ class ExchangeTest : public testing::Test {
                                            std::move(done));
     });
   }
-  absl::Status Delete(ExchangeDriver::Store store, std::optional<std::string> upload_id = {}) {
+  absl::Status Delete(ExchangeDriver::Store store) {
     return Run<absl::Status>(std::move(store), [&](S3Context& context, auto done) {
-      return std::make_unique<DeleteExchange>(context, "bucket", "key", upload_id, std::move(done));
+      return std::make_unique<DeleteExchange>(context, "bucket", "key", std::move(done));
     });
   }
   absl::StatusOr<ListPage> List(ExchangeDriver::Store store, ListOptions options = {}) {

@@ -1,0 +1,91 @@
+#include "s3/copy_exchange.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "s3/etag.h"
+#include "s3/sigv4.h"
+
+namespace millrace {
+
+namespace {
+
+// Some stores say nothing until they have copied it all.
+constexpr int64_t kSlowestBytesPerSecond = 20 << 20;
+constexpr absl::Duration kLeastPatience = absl::Seconds(45);
+
+}  // namespace
+
+CopyExchange::CopyExchange(S3Context& context, std::string bucket, std::string key, S3CopySource from,
+                           std::optional<Part> part, PutCallback done)
+    : S3Exchange(context, part ? "UploadPartCopy" : "CopyObject", std::move(bucket), std::move(key)),
+      from_(std::move(from)),
+      part_(std::move(part)),
+      done_(std::move(done)) {}
+
+absl::Status CopyExchange::CheckArguments() {
+  // An empty name or range would make another request of it.
+  if (!PlausibleBucket(from_.bucket) || from_.key.empty())
+    return absl::InvalidArgumentError(fmt::format("s3://{}/{} cannot be an object", from_.bucket, from_.key));
+  if (!part_) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckPart(part_->upload_id, part_->number));
+  if (part_->range.length == 0) return absl::InvalidArgumentError("a part of an upload cannot be empty");
+  return absl::OkStatus();
+}
+
+S3Exchange::Draft CopyExchange::MakeDraft() {
+  Draft draft;
+  draft.method = "PUT";
+  draft.counter = &context().counters.put;
+  draft.patience = kLeastPatience + absl::Seconds(static_cast<int64_t>(bytes()) / kSlowestBytesPerSecond);
+  draft.headers.Add("x-amz-copy-source", fmt::format("{}/{}", from_.bucket, UriEncode(from_.key, /*keep_slash=*/true)));
+  if (!from_.etag.empty()) draft.headers.Add("x-amz-copy-source-if-match", IfMatchValue(from_.etag));
+  if (part_) {
+    draft.query = {{"partNumber", std::to_string(part_->number)}, {"uploadId", part_->upload_id}};
+    draft.headers.Add("x-amz-copy-source-range",
+                      fmt::format("bytes={}-{}", part_->range.offset, part_->range.end() - 1));
+  }
+  return draft;
+}
+
+S3Step CopyExchange::OnSuccess(HttpResult result, absl::Time now) {
+  absl::StatusOr<std::string> etag = ParseCopyResultXml(result.text);
+  if (!etag.ok()) return RetryGarbled(etag.status(), now);
+  etag_ = *std::move(etag);
+  return Succeed();
+}
+
+// The table speaks of the target; here it is mostly the source that is the trouble.
+std::optional<S3Step> CopyExchange::OnFailure(const Failure& failure, absl::Time) {
+  const std::string source = fmt::format("s3://{}/{}", from_.bucket, from_.key);
+  const auto fail = [&](absl::StatusCode code, const std::string& remedy) {
+    Failure explained = failure;
+    explained.verdict = {code, S3Action::kFail, remedy};
+    return FailWith(explained);
+  };
+  if (failure.body.code == "NotImplemented" || failure.http_status == 501)
+    return fail(absl::StatusCode::kUnimplemented, "the store does not copy objects by itself");
+  if (failure.body.code == "PreconditionFailed" || failure.http_status == 412) {
+    return fail(absl::StatusCode::kFailedPrecondition,
+                fmt::format("{} has changed since it was listed; copy it again", source));
+  }
+  if (failure.body.code == "NoSuchKey")
+    return fail(absl::StatusCode::kNotFound, fmt::format("the source {} does not exist", source));
+  if (failure.verdict.code == absl::StatusCode::kPermissionDenied) {
+    return fail(
+        absl::StatusCode::kPermissionDenied,
+        fmt::format("for a copy within the store these credentials must be allowed to read {} (s3:GetObject, and "
+                    "s3:GetObjectTagging if it has tags) and to write the target (s3:PutObject, "
+                    "s3:PutObjectTagging); or copy it to a folder and from there",
+                    source));
+  }
+  return std::nullopt;
+}
+
+void CopyExchange::Deliver(absl::Status status) {
+  if (!status.ok()) return done_(std::move(status));
+  done_(ObjectInfo{.key = key(), .size = bytes(), .etag = std::move(etag_)});
+}
+
+}  // namespace millrace

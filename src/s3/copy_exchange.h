@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "s3/exchange.h"
+
+namespace millrace {
+
+/// CopyObject, or UploadPartCopy with a part: the store reads the source and writes the target by itself. The source is
+/// pinned by its ETag. Both answer 200 before they are done, send spaces meanwhile, and may end with an error all the
+/// same.
+///
+/// FailedPrecondition when the source has another ETag; Unimplemented when the store does not copy.
+class CopyExchange final : public S3Exchange {
+ public:
+  struct Part {
+    std::string upload_id;
+    int number = 0;
+    ByteRange range;  // of the source; not empty
+  };
+  CopyExchange(S3Context& context, std::string bucket, std::string key, S3CopySource from, std::optional<Part> part,
+               PutCallback done);
+
+ private:
+  absl::Status CheckArguments() override;
+  Draft MakeDraft() override;
+  S3Step OnSuccess(HttpResult result, absl::Time now) override;
+  std::optional<S3Step> OnFailure(const Failure& failure, absl::Time now) override;
+  void Deliver(absl::Status status) override;
+
+  uint64_t bytes() const { return part_ ? part_->range.length : from_.size; }
+
+  const S3CopySource from_;
+  const std::optional<Part> part_;
+  PutCallback done_;
+  std::string etag_;
+};
+
+}  // namespace millrace
