@@ -142,7 +142,7 @@ bool Copier::StartWithin(Item& item) {
   if (!item.to->CopiesFrom(*item.from)) return false;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return within_ < kObjectsWithin; });
+    WaitWithin(lock, kObjectsWithin - 1);
     if (refuses_) return false;
     ++within_;
   }
@@ -164,6 +164,13 @@ bool Copier::StartWithin(Item& item) {
             changed_.notify_all();  // under the lock: the waiting destructor may free it right after
           });
   return true;
+}
+
+// Until no more than that many are being copied by stores, which an interrupt ends.
+void Copier::WaitWithin(std::unique_lock<std::mutex>& lock, int at_most) {
+  while (!changed_.wait_for(lock, kLook, [&] { return within_ <= at_most; })) {
+    if (Interrupted()) stop_.request_stop();
+  }
 }
 
 void Copier::AddRefused() {
@@ -283,9 +290,7 @@ void Copier::Done(const Item& item, const absl::Status& status) {
 
 Copier::Report Copier::Finish() {
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kLook, [this] { return within_ == 0; })) {
-    if (Interrupted()) stop_.request_stop();
-  }
+  WaitWithin(lock, 0);
   lock.unlock();
   AddRefused();
   lock.lock();

@@ -60,6 +60,7 @@ class Copier {
   struct Small;
 
   bool StartWithin(Item& item);
+  void WaitWithin(std::unique_lock<std::mutex>& lock, int at_most);
   void AddThrough(Item item);
   void AddRefused();
   void StartSmall(Item item);
