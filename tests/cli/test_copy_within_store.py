@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +70,18 @@ def test_a_refusal_is_an_error_that_names_the_source(millrace: Millrace, faulty_
     done = millrace("cp", "--recursive", "s3://bkt/p", "s3://other", env=bucket.env, code=1)
     assert b"s3://bkt/p/big" in done.stderr and b"s3:GetObjectTagging" in done.stderr
     assert b"copied 2 objects" in done.stdout
+
+
+def test_an_interrupt_ends_copies(millrace_bin: Path, faulty_bucket: Callable[..., Bucket]) -> None:
+    bucket = faulty(faulty_bucket, "PUT other/big retry-after=60")
+    command: list[str | Path] = [millrace_bin, "cp", "--recursive", "s3://bkt/p", "s3://other"]
+    with subprocess.Popen(command, env=os.environ | bucket.env, stderr=subprocess.PIPE) as running:
+        while bucket.s3.list_objects_v2(Bucket="other")["KeyCount"] < 2:
+            assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=30)
+    assert running.returncode == 1 and b"interrupted" in said
+    assert bucket.s3.list_objects_v2(Bucket="other")["KeyCount"] == 2
 
 
 def test_devstore_copies_no_more_than_5_gib_at_once(devstore: Callable[..., Any], tmp_path: Path) -> None:
