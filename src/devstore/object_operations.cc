@@ -40,7 +40,7 @@ auto ConditionsCheck(OperationContext& context, const S3Request& request, const 
 
 }  // namespace
 
-Reply GetObject(OperationContext& context, const S3Request& request, bool wrong_range) {
+Reply GetObject(OperationContext& context, const S3Request& request, RangeFault fault) {
   if (request.Has("partNumber")) {
     return S3Error(S3Code::kNotImplemented, "devstore does not offer partNumber on GET and HEAD; ask for a range");
   }
@@ -63,8 +63,13 @@ Reply GetObject(OperationContext& context, const S3Request& request, bool wrong_
                    {{"RangeRequested", std::string(request.Header("range").value_or(""))},
                     {"ActualObjectSize", std::to_string(record.size)}});
   }
+  if (fault == RangeFault::kWholeObject) asked.kind = RangeKind::kWhole;
   if (asked.kind == RangeKind::kWhole) asked.range = {0, record.size};
-  if (wrong_range && record.size > 1) asked = {RangeKind::kPart, WrongRange(asked.range, record.size)};
+  if (fault == RangeFault::kAnother && record.size > 1) {
+    asked = {RangeKind::kPart, WrongRange(asked.range, record.size)};
+  } else if (fault == RangeFault::kFirstHalf && asked.range.length > 1) {
+    asked = {RangeKind::kPart, {asked.range.offset, asked.range.length / 2}};
+  }
   reply.headers.Add("Accept-Ranges", "bytes");
   AddAttributes(request, record.attributes, &reply.headers);
   if (asked.kind == RangeKind::kPart) {
