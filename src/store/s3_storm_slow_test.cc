@@ -166,7 +166,7 @@ TEST(S3Storm, NoWrongByteInAHundredThousandReads) {
     for (uint64_t i = 0; i < kObjects; ++i) index[i] = objects.Newest(i);
     for (uint64_t n = 0; n < (kReads + kThreads - 1) / kThreads; ++n) {
       const uint64_t object = rng.Below(kObjects);
-      if (rng.Below(200) == 0) objects.Overwrite(client->store, object);
+      if (rng.Below(1500) == 0) objects.Overwrite(client->store, object);
       if (rng.Below(20) == 0) {
         ReadWhole(client->store, object, objects, outcomes);
       } else if (!ReadIndexed(client->store, object, *index[object], rng, outcomes)) {
