@@ -25,12 +25,16 @@ lies in ROOT/.devstore. "mem:" keeps everything in memory. Without keys of your 
 --fault 'METHOD KEYGLOB ACTION [p=0.3] [after=N] [count=N] [from=S] [until=S]', repeatable: the first rule that matches
 and wins its draw acts. METHOD may be *. KEYGLOB matches bucket/key (a listing: bucket/ + prefix); its * crosses '/', a
 space is %20.
-  status=503      an error, nothing is done        cut=head|BYTES    ends the connection (FIN) before the head, in the body
-  retry-after=S   503 with that header             reset=head|BYTES  the same by RST
-  limit=N         503 beyond N requests a second   flip=BYTE         one bit of the body is wrong
-  delay-ms=N      before the answer                wrong-range       bytes and Content-Range of another range
-  rate=N          bytes a second                   new-etag          the object's ETag changes for good
-  stall=BYTES:MS  a pause within the body          error-in-200      an <Error> under status 200, nothing is done
+  status=503      an error, nothing is done        cut=BYTES        ends the connection (FIN) in the body or behind it
+  error=400:CODE  one of that code; 3xx tell       cut=head[:BYTES] before the head, or after so many bytes of it
+                  this server's region             reset=...        the same by RST
+  retry-after=S   503 with that header             close            ends it after the answer, and says so
+  limit=N         503 beyond N requests a second   chunked[=BYTES]  no Content-Length; cut there without the end
+  error-in-200    <Error> under 200, nothing done  flip=BYTE        one bit of the body is wrong
+  delay-ms=N      before the answer                wrong-range      bytes and Content-Range of another range
+  rate=N          bytes a second                   short-range      the first half of what was asked for
+  stall=BYTES:MS  a pause within the body          whole            status 200 and the whole object
+  new-etag        the object's ETag changes for good
 Draws and delays are hashes of (seed, method, key, range, attempt): the same run has the same faults. p is the chance of
 each draw; after and count count matches and firings of the rule, from and until seconds since its first match.
 
@@ -106,6 +110,8 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
       0);
   command->add_option("--fault", options.faults, "Inject a fault; repeatable, see below")->allow_extra_args(false);
   TakesNumber(command->add_option("--seed", options.seed, "Of delays and faults")->capture_default_str(), 0);
+  command->add_option("--clock-offset", options.clock_offset_s, "Seconds that its clock is ahead, or behind (-)")
+      ->capture_default_str();
   command->add_flag("--access-log", flags->access_log, "Print a line for each request");
   command->footer(kFooter);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -22,6 +23,7 @@ namespace millrace {
 namespace {
 
 constexpr int kWorkers = 2;
+constexpr int64_t kMaxClockOffset = 100'000'000;  // three years
 
 absl::Status CheckOptions(const DevstoreOptions& options) {
   const LatencyModel& latency = options.latency;
@@ -36,6 +38,8 @@ absl::Status CheckOptions(const DevstoreOptions& options) {
   if (options.threads < 0 || options.threads > DevstoreOptions::kMaxThreads) {
     return absl::InvalidArgumentError(fmt::format("threads must be 0 to {}", DevstoreOptions::kMaxThreads));
   }
+  if (std::abs(options.clock_offset_s) > kMaxClockOffset)
+    return absl::InvalidArgumentError(fmt::format("the clock's offset must be within {} s", kMaxClockOffset));
   if (!options.anonymous && (options.access_key.empty() || options.secret_key.empty())) {
     return absl::InvalidArgumentError("access key and secret key must not be empty; --anonymous turns the check off");
   }
@@ -127,6 +131,10 @@ const std::string& Devstore::ca_file() const {
 
 std::map<std::pair<std::string, int>, uint64_t> Devstore::counters() const {
   return impl_->service->counters();
+}
+
+std::vector<uint64_t> Devstore::fault_firings() const {
+  return impl_->service->fault_firings();
 }
 
 }  // namespace millrace

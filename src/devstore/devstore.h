@@ -33,6 +33,7 @@ struct DevstoreOptions {
   uint64_t rate_per_prefix = 0;     // requests a second, 503 SlowDown beyond; 0: unlimited
   std::vector<std::string> faults;  // rules of faults.h
   uint64_t seed = 0;
+  int64_t clock_offset_s = 0;  // of its clock, ahead of this machine's, as signatures and Date have it
 
   /// Gets one line for each answer; called on many threads, one at a time. Without secrets.
   std::function<void(std::string_view)> access_log;
@@ -56,6 +57,9 @@ class Devstore {
 
   /// Answers so far, by method and HTTP status (0: cut before the head).
   std::map<std::pair<std::string, int>, uint64_t> counters() const;
+
+  /// How often each of the options' faults was injected.
+  std::vector<uint64_t> fault_firings() const;
 
  private:
   struct Impl;

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "base/crypto.h"
@@ -45,21 +47,36 @@ struct NamedKind {
   std::string_view name;
   FaultKind kind;
   std::string_view wants;  // its value, for messages; empty: none
+  bool optional = false;   // may be left out
 };
 constexpr NamedKind kKinds[] = {
     {"status", FaultKind::kStatus, "an HTTP status from 300 to 599"},
+    {"error", FaultKind::kError, "STATUS:CODE, e.g. 400:ExpiredToken"},
     {"retry-after", FaultKind::kRetryAfter, "seconds"},
     {"limit", FaultKind::kLimit, "requests a second, at least 1"},
     {"delay-ms", FaultKind::kDelay, "milliseconds"},
     {"rate", FaultKind::kRate, "bytes a second, at least 1"},
     {"stall", FaultKind::kStall, "BYTES:MILLISECONDS"},
-    {"cut", FaultKind::kCut, "'head' or an offset in bytes"},
-    {"reset", FaultKind::kReset, "'head' or an offset in bytes"},
+    {"cut", FaultKind::kCut, "'head', 'head:BYTES' or an offset in bytes"},
+    {"reset", FaultKind::kReset, "'head', 'head:BYTES' or an offset in bytes"},
+    {"close", FaultKind::kClose, ""},
+    {"chunked", FaultKind::kChunked, "an offset in bytes", /*optional=*/true},
     {"flip", FaultKind::kFlip, "an offset in bytes"},
     {"wrong-range", FaultKind::kWrongRange, ""},
+    {"short-range", FaultKind::kShortRange, ""},
+    {"whole", FaultKind::kWholeBody, ""},
     {"new-etag", FaultKind::kNewETag, ""},
     {"error-in-200", FaultKind::kErrorIn200, ""},
 };
+
+/// "400:ExpiredToken".
+std::optional<uint64_t> ParseError(std::string_view text, std::string* code) {
+  const size_t colon = text.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  *code = text.substr(colon + 1);
+  if (code->empty() || !std::all_of(code->begin(), code->end(), absl::ascii_isalnum)) return std::nullopt;
+  return Number(text.substr(0, colon), 300, 599);
+}
 
 /// The value of an action; false when it is not what the action wants.
 bool ParseValue(std::string_view text, FaultAction* action) {
@@ -67,6 +84,9 @@ bool ParseValue(std::string_view text, FaultAction* action) {
   switch (action->kind) {
     case FaultKind::kStatus:
       value = Number(text, 300, 599);
+      break;
+    case FaultKind::kError:
+      value = ParseError(text, &action->code);
       break;
     case FaultKind::kRetryAfter:
       value = Number(text, 0, 86400);
@@ -79,13 +99,15 @@ bool ParseValue(std::string_view text, FaultAction* action) {
       value = Number(text, 1);
       break;
     case FaultKind::kFlip:
+    case FaultKind::kChunked:
       value = Number(text, 0);
       action->offset = value.value_or(0);
       break;
     case FaultKind::kCut:
     case FaultKind::kReset:
-      action->at_head = text == "head";
-      value = action->at_head ? 0 : Number(text, 0);
+      action->at_head = text == "head" || text.starts_with("head:");
+      if (action->at_head) text = text == "head" ? "0" : text.substr(5);
+      value = Number(text, 0);
       action->offset = value.value_or(0);
       break;
     case FaultKind::kStall: {
@@ -97,7 +119,10 @@ bool ParseValue(std::string_view text, FaultAction* action) {
       if (!offset) return false;
       break;
     }
+    case FaultKind::kClose:
     case FaultKind::kWrongRange:
+    case FaultKind::kShortRange:
+    case FaultKind::kWholeBody:
     case FaultKind::kNewETag:
     case FaultKind::kErrorIn200:
       return false;
@@ -113,6 +138,8 @@ absl::StatusOr<FaultAction> ParseAction(std::string_view spec, std::string_view 
     FaultAction action{.kind = named.kind};
     if (named.wants.empty()) {
       if (value) return Bad(spec, fmt::format("{} takes no value", name));
+    } else if (!value && named.optional) {
+      action.offset = kMaxNumber;
     } else if (!value || !ParseValue(*value, &action)) {
       return Bad(spec, fmt::format("{}= wants {}", name, named.wants));
     }
@@ -204,6 +231,13 @@ std::optional<FaultAction> FaultPlan::Draw(const RequestIdentity& request, std::
     if (Acts(i, request, now)) action = rules_[i].action;
   }
   return action;
+}
+
+std::vector<uint64_t> FaultPlan::firings() const {
+  std::lock_guard lock(mutex_);
+  std::vector<uint64_t> firings;
+  for (const RuleState& state : states_) firings.push_back(state.firings);
+  return firings;
 }
 
 bool FaultPlan::Acts(size_t index, const RequestIdentity& request, std::chrono::steady_clock::time_point now) {

@@ -19,15 +19,20 @@ namespace millrace {
 
 enum class FaultKind {
   kStatus,      // status=N: an error, nothing is done
+  kError,       // error=N:CODE: an error of that status and code, nothing is done
   kRetryAfter,  // retry-after=S: 503 with that header
   kLimit,       // limit=N: 503 beyond N requests a second
   kDelay,       // delay-ms=N: before the head
   kRate,        // rate=N: bytes a second of the body
   kStall,       // stall=BYTES:MS: a pause within the body
-  kCut,         // cut=head|BYTES: FIN
-  kReset,       // reset=head|BYTES: RST
+  kCut,         // cut=head[:BYTES]|BYTES: FIN
+  kReset,       // reset=head[:BYTES]|BYTES: RST
+  kClose,       // close: Connection: close, and FIN after the body
+  kChunked,     // chunked[=BYTES]: a body in chunks, whole or cut there without their end
   kFlip,        // flip=BYTE: XOR 1
   kWrongRange,  // bytes and Content-Range of another range
+  kShortRange,  // of its first half
+  kWholeBody,   // whole: status 200 and the whole object
   kNewETag,     // the object's ETag changes for good
   kErrorIn200,  // an <Error> under status 200, nothing is done
 };
@@ -36,7 +41,8 @@ struct FaultAction {
   FaultKind kind = FaultKind::kStatus;
   uint64_t value = 0;    // status, seconds, requests or bytes a second, milliseconds
   uint64_t offset = 0;   // within the response's body
-  bool at_head = false;  // of cut and reset: before anything was sent
+  bool at_head = false;  // of cut and reset: the offset is within the head
+  std::string code;      // of an error
 };
 
 struct FaultRule {
@@ -76,6 +82,9 @@ class FaultPlan {
   /// The action of the first rule that matches and wins its draw. Counts the match.
   std::optional<FaultAction> Draw(const RequestIdentity& request, std::chrono::steady_clock::time_point now);
 
+  /// How often each rule has acted.
+  std::vector<uint64_t> firings() const;
+
  private:
   struct RuleState {
     uint64_t matches = 0;
@@ -87,7 +96,7 @@ class FaultPlan {
 
   const std::vector<FaultRule> rules_;
   const uint64_t seed_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<RuleState> states_;
 };
 

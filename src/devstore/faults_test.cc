@@ -35,6 +35,15 @@ TEST(FaultRule, ParsesEveryAction) {
   EXPECT_EQ(stall.value, 250u);
   EXPECT_TRUE(Rule("* * cut=head").action.at_head);
   EXPECT_EQ(Rule("* * cut=77").action.offset, 77u);
+  EXPECT_TRUE(Rule("* * reset=head:5").action.at_head);
+  EXPECT_EQ(Rule("* * reset=head:5").action.offset, 5u);
+  EXPECT_EQ(Rule("* * error=400:ExpiredToken").action.value, 400u);
+  EXPECT_EQ(Rule("* * error=400:ExpiredToken").action.code, "ExpiredToken");
+  EXPECT_EQ(Rule("* * close").action.kind, FaultKind::kClose);
+  EXPECT_EQ(Rule("* * chunked=8").action.offset, 8u);
+  EXPECT_GT(Rule("* * chunked").action.offset, uint64_t{1} << 39);
+  EXPECT_EQ(Rule("* * short-range").action.kind, FaultKind::kShortRange);
+  EXPECT_EQ(Rule("* * whole").action.kind, FaultKind::kWholeBody);
   EXPECT_EQ(Rule("* * reset=head").action.kind, FaultKind::kReset);
   EXPECT_EQ(Rule("* * flip=9").action.offset, 9u);
   EXPECT_EQ(Rule("* * retry-after=3").action.value, 3u);
@@ -63,6 +72,14 @@ TEST(FaultRule, ExplainsWhatIsWrong) {
                           "GET b/* stall=:5",
                           "GET b/* cut",
                           "GET b/* cut=-1",
+                          "GET b/* cut=head5",
+                          "GET b/* cut=head:",
+                          "GET b/* error=400",
+                          "GET b/* error=400:",
+                          "GET b/* error=200:Fine",
+                          "GET b/* error=400:<b>",
+                          "GET b/* chunked=",
+                          "GET b/* close=1",
                           "GET b/* wrong-range=3",
                           "GET b/%zz status=503",
                           "GET b/* rate=0",
@@ -118,6 +135,7 @@ TEST(FaultPlan, CountsMatchesAndFirings) {
     fired += plan.Draw({"GET", "b/x", "", i}, Time()) ? 'F' : '.';
   }
   EXPECT_EQ(fired, "..FFF...");
+  EXPECT_EQ(plan.firings(), std::vector<uint64_t>{3});
 }
 
 TEST(FaultPlan, CountsSecondsFromTheFirstMatch) {
@@ -274,6 +292,32 @@ TEST(ReplyFaults, CutsKeepTheAnnouncedLength) {
   ApplyFault(Rule("GET * reset=head").action, &reply);
   EXPECT_FALSE(reply.send_head);
   EXPECT_EQ(Play(reply), "R");
+}
+
+TEST(ReplyFaults, CutsWithinTheHeadKeepItsBeginning) {
+  HttpReply reply = TwoSteps();
+  ApplyFault(Rule("GET * cut=head:20").action, &reply);
+  EXPECT_TRUE(reply.send_head);
+  EXPECT_EQ(reply.head_bytes, 20u);
+  EXPECT_EQ(reply.content_length, 8u);
+  EXPECT_EQ(Play(reply), "F");
+}
+
+TEST(ReplyFaults, Chunks) {
+  EXPECT_EQ(Damaged("chunked"), "3\r\nabc\r\n5\r\ndefgh\r\n0\r\n\r\n");
+  EXPECT_EQ(Damaged("chunked=8"), Damaged("chunked"));
+  EXPECT_EQ(Damaged("chunked=4"), "3\r\nabc\r\n1\r\nd\r\nF");
+  EXPECT_EQ(Damaged("chunked=0"), "F");
+  HttpReply reply = TwoSteps();
+  ApplyFault(Rule("GET * chunked").action, &reply);
+  EXPECT_TRUE(reply.chunked);
+}
+
+TEST(ReplyFaults, AnAnnouncedEnd) {
+  HttpReply reply = TwoSteps();
+  ApplyFault(Rule("GET * close").action, &reply);
+  EXPECT_EQ(reply.headers.Find("connection"), "close");
+  EXPECT_EQ(Play(reply), "abcdefghF");
 }
 
 TEST(ReplyFaults, DelayAndRate) {

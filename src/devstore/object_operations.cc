@@ -93,7 +93,7 @@ auto ConditionsCheck(OperationContext& context, const S3Request& request, const 
 
 }  // namespace
 
-Reply GetObject(OperationContext& context, const S3Request& request, bool wrong_range) {
+Reply GetObject(OperationContext& context, const S3Request& request, RangeFault fault) {
   ASSIGN_OR_RETURN(const StoredObject object, context.storage.Open(request.bucket, request.key));
   const ObjectRecord& record = *object.record;
   const std::string etag = context.etags.Effective(request.bucket, request.key, record.etag);
@@ -108,7 +108,12 @@ Reply GetObject(OperationContext& context, const S3Request& request, bool wrong_
   RETURN_IF_ERROR(condition);
 
   ASSIGN_OR_RETURN(RangeRequest asked, AskedRange(request, record));
-  if (wrong_range && record.size > 1) asked = {RangeKind::kPart, WrongRange(asked.range, record.size)};
+  if (fault == RangeFault::kWholeObject) asked = {RangeKind::kWhole, {0, record.size}};
+  if (fault == RangeFault::kAnother && record.size > 1) {
+    asked = {RangeKind::kPart, WrongRange(asked.range, record.size)};
+  } else if (fault == RangeFault::kFirstHalf && asked.range.length > 1) {
+    asked = {RangeKind::kPart, {asked.range.offset, asked.range.length / 2}};
+  }
   reply.headers.Add("Accept-Ranges", "bytes");
   AddAttributes(request, record.attributes, &reply.headers);
   if (asked.kind == RangeKind::kPart) {

@@ -35,8 +35,10 @@ Reply ListObjectsV2(OperationContext& context, const S3Request& request);
 Reply DeleteObjects(OperationContext& context, const S3Request& request, std::string_view body);
 
 // Objects (object_operations.cc).
-/// Also HEAD. `wrong_range`: answer with another range than was asked for.
-Reply GetObject(OperationContext& context, const S3Request& request, bool wrong_range);
+/// What is sent in place of the range that was asked for.
+enum class RangeFault { kNone, kAnother, kFirstHalf, kWholeObject };
+/// Also HEAD.
+Reply GetObject(OperationContext& context, const S3Request& request, RangeFault fault);
 Reply PutObject(OperationContext& context, const S3Request& request, const RequestBody& body,
                 std::shared_ptr<Content> content);
 Reply CopyObject(OperationContext& context, const S3Request& request);

@@ -1,8 +1,10 @@
 #include "devstore/reply_faults.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace {
 
@@ -51,15 +53,32 @@ void Flip(uint64_t offset, std::vector<ReplyStep>* body) {
 }
 
 void End(const FaultAction& fault, bool reset, HttpReply* reply) {
+  reply->content_length = reply->content_length.value_or(BodySize(reply->body));
   if (fault.at_head) {
-    reply->send_head = false;
+    reply->send_head = fault.offset > 0;
+    reply->head_bytes = fault.offset;
     reply->body.clear();
   } else {
-    reply->content_length = reply->content_length.value_or(BodySize(reply->body));
     const size_t end = SplitAt(fault.offset, &reply->body);
     reply->body.erase(reply->body.begin() + static_cast<ptrdiff_t>(end), reply->body.end());
   }
   reply->body.emplace_back(EndConnection{reset});
+}
+
+/// A body in chunks, one for each step. One that ends at `end` lacks the last chunk, and so its end.
+void Chunk(uint64_t end, HttpReply* reply) {
+  const bool cut = end < BodySize(reply->body);
+  if (cut) reply->body.resize(SplitAt(end, &reply->body));
+  std::vector<ReplyStep> framed;
+  for (ReplyStep& step : reply->body) {
+    const uint64_t size = StepSize(step);
+    if (size > 0) framed.emplace_back(SendText{fmt::format("{:x}\r\n", size)});
+    framed.push_back(std::move(step));
+    if (size > 0) framed.emplace_back(SendText{"\r\n"});
+  }
+  framed.emplace_back(cut ? ReplyStep(EndConnection{}) : ReplyStep(SendText{"0\r\n\r\n"}));
+  reply->body = std::move(framed);
+  reply->chunked = true;
 }
 
 }  // namespace
@@ -96,13 +115,23 @@ void ApplyFault(const FaultAction& fault, HttpReply* reply) {
     case FaultKind::kReset:
       End(fault, /*reset=*/true, reply);
       break;
+    case FaultKind::kClose:
+      reply->headers.Add("Connection", "close");
+      reply->body.emplace_back(EndConnection{});
+      break;
+    case FaultKind::kChunked:
+      Chunk(fault.offset, reply);
+      break;
     case FaultKind::kFlip:
       Flip(fault.offset, &reply->body);
       break;
     case FaultKind::kStatus:
+    case FaultKind::kError:
     case FaultKind::kRetryAfter:
     case FaultKind::kLimit:
     case FaultKind::kWrongRange:
+    case FaultKind::kShortRange:
+    case FaultKind::kWholeBody:
     case FaultKind::kNewETag:
     case FaultKind::kErrorIn200:
       break;

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "devstore/reply_faults.h"
 #include "devstore/s3_error.h"
+#include "net/reply_head.h"
 
 namespace millrace {
 
@@ -44,6 +45,25 @@ std::string PartOf(const S3Request& request) {
     if (const auto value = request.Parameter(name)) part.append("&").append(*value);
   }
   return part;
+}
+
+RangeFault RangeFaultOf(const std::optional<FaultAction>& fault) {
+  if (!fault) return RangeFault::kNone;
+  switch (fault->kind) {
+    case FaultKind::kWrongRange:
+      return RangeFault::kAnother;
+    case FaultKind::kShortRange:
+      return RangeFault::kFirstHalf;
+    case FaultKind::kWholeBody:
+      return RangeFault::kWholeObject;
+    default:
+      return RangeFault::kNone;
+  }
+}
+
+/// Errors by which AWS tells of a bucket's region.
+bool LeadsElsewhere(const FaultAction& error) {
+  return error.value < 400 || error.code == "IllegalLocationConstraintException";
 }
 
 }  // namespace
@@ -145,6 +165,7 @@ S3Service::S3Service(Storage& storage, ThreadPool& workers, const DevstoreOption
       latency_(options.latency),
       bandwidth_(options.bandwidth),
       seed_(options.seed),
+      clock_offset_(absl::Seconds(options.clock_offset_s)),
       access_log_(options.access_log),
       context_{storage, etags_, options.region},
       faults_(std::move(rules), options.seed),
@@ -178,7 +199,7 @@ std::unique_ptr<HttpExchange> S3Service::OnRequest(HttpRequestHead head, const H
 absl::Status S3Service::Admit(S3Call& call, HttpRequestHead head) {
   call.request.head = head;
   ASSIGN_OR_RETURN(call.request, ParseS3Request(std::move(head)));
-  ASSIGN_OR_RETURN(call.auth, Authenticate(call.request, auth_, absl::Now()));
+  ASSIGN_OR_RETURN(call.auth, Authenticate(call.request, auth_, absl::Now() + clock_offset_));
   ASSIGN_OR_RETURN(call.operation, ClassifyRequest(call.request));
   call.classified = true;
   return InjectBefore(call);
@@ -197,6 +218,8 @@ absl::Status S3Service::InjectBefore(S3Call& call) {
   switch (call.fault->kind) {
     case FaultKind::kStatus:
       return S3Error(CodeOfHttpStatus(static_cast<int>(call.fault->value)), "Injected by --fault.");
+    case FaultKind::kError:
+      return S3Error(S3Code::kInternalError, "Injected by --fault.");  // ErrorReply has its code
     case FaultKind::kRetryAfter:
     case FaultKind::kLimit:
       return S3Error(S3Code::kSlowDown, "Please reduce your request rate. (Injected by --fault.)");
@@ -241,7 +264,7 @@ Reply S3Service::Do(S3Call& call, std::string_view body) {
       return DeleteObjects(context_, request, body);
     case S3Operation::kGetObject:
     case S3Operation::kHeadObject:
-      return GetObject(context_, request, call.fault && call.fault->kind == FaultKind::kWrongRange);
+      return GetObject(context_, request, RangeFaultOf(call.fault));
     case S3Operation::kCopyObject:
       return CopyObject(context_, request);
     case S3Operation::kDeleteObject:
@@ -264,7 +287,7 @@ Reply S3Service::Do(S3Call& call, std::string_view body) {
 }
 
 HttpReply S3Service::ErrorReply(const S3Call& call, const absl::Status& error) const {
-  const S3ErrorFacts facts = DescribeS3Error(error);
+  S3ErrorFacts facts = DescribeS3Error(error);
   HttpReply reply;
   reply.status = facts.http_status;
   reply.headers.Add("Content-Type", "application/xml");
@@ -273,6 +296,11 @@ HttpReply S3Service::ErrorReply(const S3Call& call, const absl::Status& error) c
     if (name == "Region") reply.headers.Add("x-amz-bucket-region", value);
   }
   if (call.fault && call.fault->kind == FaultKind::kStatus) reply.status = static_cast<int>(call.fault->value);
+  if (call.fault && call.fault->kind == FaultKind::kError) {
+    facts.name = call.fault->code;
+    reply.status = static_cast<int>(call.fault->value);
+    if (LeadsElsewhere(*call.fault)) reply.headers.Set("x-amz-bucket-region", context_.region);
+  }
   if (call.fault && call.fault->kind == FaultKind::kErrorIn200) reply.status = 200;
   if (call.fault && call.fault->kind == FaultKind::kRetryAfter) {
     reply.headers.Add("Retry-After", std::to_string(call.fault->value));
@@ -288,6 +316,9 @@ void S3Service::Finish(S3Call& call, Reply result) {
   HttpReply reply = result.ok() ? *std::move(result) : ErrorReply(call, result.status());
   reply.headers.Add("x-amz-request-id", call.request_id);
   reply.headers.Add("Server", "millrace-devstore");
+  if (clock_offset_ != absl::ZeroDuration()) {
+    reply.headers.Add("Date", HttpDate(absl::ToUnixSeconds(absl::Now() + clock_offset_)));
+  }
   reply.not_before = call.arrived + call.first_byte_delay;
   if (bandwidth_ > 0) LimitRate(bandwidth_, &reply);
   if (call.fault) ApplyFault(*call.fault, &reply);

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "devstore/auth.h"
@@ -30,6 +31,7 @@ class S3Service final : public HttpHandler {
                                           HttpResponder responder) override;
 
   std::map<std::pair<std::string, int>, uint64_t> counters() const;
+  std::vector<uint64_t> fault_firings() const { return faults_.firings(); }
 
  private:
   friend class BodylessExchange;
@@ -50,6 +52,7 @@ class S3Service final : public HttpHandler {
   const LatencyModel latency_;
   const uint64_t bandwidth_;
   const uint64_t seed_;
+  const absl::Duration clock_offset_;
   const std::function<void(std::string_view)> access_log_;
   ETagOverrides etags_;
   OperationContext context_;

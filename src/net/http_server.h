@@ -46,8 +46,9 @@ struct EndConnection {
 };
 using ReplyStep = std::variant<SendText, SendBytes, SendFile, SendPause, SendRate, EndConnection>;
 
-/// An answer. The server adds Date, Content-Length and Connection. To a HEAD request (and with status 204 or 304) the
-/// bytes of the body are counted but not sent. When the body ends short of `content_length`, the connection is closed.
+/// An answer. The server adds Date unless it has one, Content-Length and Connection. To a HEAD request (and with status
+/// 204 or 304) the bytes of the body are counted but not sent. When the body ends short of `content_length`, the
+/// connection is closed.
 struct HttpReply {
   int status = 200;
   HttpHeaders headers;
@@ -55,6 +56,8 @@ struct HttpReply {
   std::optional<uint64_t> content_length;              // of the head; default: the bytes in `body`
   std::chrono::steady_clock::time_point not_before{};  // nothing leaves earlier
   bool send_head = true;                               // false: the steps are carried out without a head
+  std::optional<uint64_t> head_bytes;                  // no more of the head is sent
+  bool chunked = false;  // the head says so in place of a length; the steps hold the framing too
 };
 
 /// The bytes of a step (0 for one that is no bytes), and of all steps of a body.

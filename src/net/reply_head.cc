@@ -75,7 +75,8 @@ std::string HttpDate(int64_t unix_seconds) {
 }
 
 void AppendReplyHead(const HttpReply& reply, uint64_t content_length, const std::string& date, std::string* out) {
-  fmt::format_to(std::back_inserter(*out), "HTTP/1.1 {} {}\r\nDate: {}\r\n", reply.status, Reason(reply.status), date);
+  fmt::format_to(std::back_inserter(*out), "HTTP/1.1 {} {}\r\n", reply.status, Reason(reply.status));
+  if (!reply.headers.Has("date")) out->append("Date: ").append(date).append("\r\n");
   for (const auto& [name, value] : reply.headers) {
     out->append(name).append(": ");
     const size_t from = out->size();
@@ -86,7 +87,9 @@ void AppendReplyHead(const HttpReply& reply, uint64_t content_length, const std:
     }
     out->append("\r\n");
   }
-  if (reply.status != 204 && reply.status != 304) {
+  if (reply.chunked) {
+    out->append("Transfer-Encoding: chunked\r\n");
+  } else if (reply.status != 204 && reply.status != 304) {
     fmt::format_to(std::back_inserter(*out), "Content-Length: {}\r\n", content_length);
   }
 }

@@ -96,6 +96,7 @@ void ServerConnection::BeginReply() {
     head_ += "Connection: keep-alive\r\n";
   }
   head_ += "\r\n";
+  if (reply.head_bytes) head_.resize(std::min<uint64_t>(head_.size(), *reply.head_bytes));
 }
 
 const std::string& ServerConnection::Date() {

@@ -352,24 +352,27 @@ TEST_F(S3ClientTest, WithoutExperienceNothingIsAskedTwice) {
 }
 
 TEST_F(S3ClientTest, ATrickleIsCutAndResumed) {
+  using Clock = std::chrono::steady_clock;
   const std::string object = Pattern(200'000);
+  std::promise<Clock::duration> cut;
   OddServer odd(object, 0, [&](ScriptedConnection& connection, int number) {
     if (number > 0) return false;
     const std::string answer = Answer(object, "Range: bytes=0-199999");
     connection.Send(std::string_view(answer).substr(0, 50'000));
-    for (size_t at = 50'000; at < 60'000; at += 100) {  // 1,000 bytes a second
+    const Clock::time_point begin = Clock::now();
+    for (size_t at = 50'000; at < 150'000; at += 100) {  // 1,000 bytes a second
       connection.Send(std::string_view(answer).substr(at, 100));
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (connection.ClosesWithin(std::chrono::milliseconds(100))) break;
     }
+    cut.set_value(Clock::now() - begin);
     return true;
   });
   S3Client client(runtime_, Config(odd.server()));
   std::string buffer(object.size(), '\0');
-  const auto begin = std::chrono::steady_clock::now();
   const auto result = Get(client, buffer, {.range = {0, object.size()}});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(buffer, object);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));  // of which 2 x 0.9 s to notice
+  EXPECT_LT(cut.get_future().get(), std::chrono::seconds(2));  // after two looks, the first of which saw the beginning
   EXPECT_EQ(client.counters().retries, 1u);
   EXPECT_EQ(client.counters().bytes_read, object.size());
 }

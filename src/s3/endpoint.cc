@@ -36,9 +36,10 @@ bool IsIpAddress(std::string_view host) {
 
 absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
   const auto refuse = [url](std::string_view why) {
-    // With an '@' some of it may be a password, and which part cannot be told: a password may contain any separator.
-    const bool secret = url.find('@') != std::string_view::npos;
-    const std::string shown = secret ? "(not shown: it may contain a password)" : fmt::format("'{}'", url);
+    // With an '@' some of it may be a password, and which part cannot be told: a password may contain any separator. A
+    // query may be that of a presigned URL.
+    const bool secret = url.find_first_of("@?") != std::string_view::npos;
+    const std::string shown = secret ? "(not shown: it may contain a secret)" : fmt::format("'{}'", url);
     return absl::InvalidArgumentError(
         fmt::format("the S3 endpoint {} {}; expected http[s]://host[:port][/path]", shown, why));
   };

@@ -35,11 +35,11 @@ INSTANTIATE_TEST_SUITE_P(Urls, BadEndpointUrl,
                                          "http://a b", "http://a?x", "http://a/b?c", "http://a/b#c", "http://[::1",
                                          "http://[::1]x", "http://[]", "http://a\r\nb", "http://user:pass@a"));
 
-TEST(EndpointUrl, APasswordIsNotRepeated) {
+TEST(EndpointUrl, SecretsAreNotRepeated) {
   // Passwords contain what separates a URL's parts, too: '@', '/', '?', a missing scheme.
   for (const char* url : {"http://user:hunter2@host", "http://user:p@hunter2@host:x", "http://user:p/hunter2@host",
                           "http://user:p@/hunter2@host", "user:p@hunter2@host", "https://hunter2:?@host",
-                          "http://user:a@b?hunter2@[::1"}) {
+                          "http://user:a@b?hunter2@[::1", "http://host/key?X-Amz-Signature=hunter2"}) {
     const absl::Status status = ParseEndpointUrl(url).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << url;
     EXPECT_THAT(std::string(status.message()), Not(HasSubstr("hunter2"))) << url;

@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::string_view kForms = "s3://bucket/key, file:///path, mem://name/key or a plain path";
 
-absl::Status Refuse(std::string_view uri, std::string_view why) {
-  return absl::InvalidArgumentError(fmt::format("'{}': {}; a URI is {}", uri, why, kForms));
-}
-
 // The letters before a ':' as RFC 3986 has them, in lower case; "" when the text does not begin with a scheme.
 std::string SchemeOf(std::string_view uri) {
   const size_t colon = uri.find(':');
@@ -26,6 +22,35 @@ std::string SchemeOf(std::string_view uri) {
     return absl::ascii_isalnum(c) || c == '+' || c == '-' || c == '.';
   });
   return valid ? absl::AsciiStrToLower(ToAbsl(scheme)) : "";
+}
+
+/// Whether the query is that of a presigned URL, by AWS's fourth or second way to sign.
+bool IsPresigned(std::string_view uri) {
+  const size_t question = uri.find('?');
+  if (question == uri.npos) return false;
+  const std::string query = "&" + absl::AsciiStrToLower(ToAbsl(uri.substr(question + 1)));
+  for (const char* secret : {"&x-amz-signature=", "&x-amz-security-token=", "&signature="}) {
+    if (query.find(secret) != query.npos) return true;
+  }
+  return false;
+}
+
+/// For messages: without what may be a secret, that is keys before a host or bucket, and the query of an address.
+std::string Shown(std::string_view uri) {
+  const std::string scheme = SchemeOf(uri);
+  const size_t authority = uri.find("://");
+  if (scheme.empty() || authority != scheme.size()) return std::string(uri);
+  std::string_view rest = uri.substr(authority + 3);
+  const bool ours = scheme == "s3" || scheme == "file" || scheme == "mem";
+  if (!ours || IsPresigned(rest)) rest = rest.substr(0, rest.find('?'));
+  // Secret keys may contain slashes. A bucket's name contains neither of these.
+  if (rest.substr(0, rest.find('/')).find_first_of(":@") != rest.npos && rest.rfind('@') != rest.npos)
+    rest.remove_prefix(rest.rfind('@') + 1);
+  return fmt::format("{}://{}", scheme, rest);
+}
+
+absl::Status Refuse(std::string_view uri, std::string_view why) {
+  return absl::InvalidArgumentError(fmt::format("'{}': {}; a URI is {}", Shown(uri), why, kForms));
 }
 
 bool IsStoreName(std::string_view name) {
@@ -59,6 +84,9 @@ absl::StatusOr<ParsedUri> ParseUri(std::string_view uri) {
   }
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string_view name = rest.substr(0, slash);
+  if (IsPresigned(rest)) return Refuse(uri, "is presigned, and Millrace signs its requests by itself");
+  if (name.find('@') != name.npos || (name.find(':') != name.npos && rest.find('@') != rest.npos))
+    return Refuse(uri, "keys do not belong here; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
   if (!IsStoreName(name))
     return Refuse(uri, fmt::format("'{}' is not a name of a {}", name, scheme == "s3" ? "bucket" : "store"));
   return ParsedUri{scheme == "s3" ? ParsedUri::Scheme::kS3 : ParsedUri::Scheme::kMemory, std::string(name),

@@ -58,5 +58,26 @@ TEST(Uri, RefusesOthersAndSaysWhatToWrite) {
   }
 }
 
+TEST(Uri, SecretsAreNotRepeated) {
+  for (const char* text : {
+           "https://bucket.s3.amazonaws.com/key?X-Amz-Date=x&X-Amz-Signature=CANARY",
+           "https://bucket.s3.amazonaws.com/key?AWSAccessKeyId=AK&Signature=CANARY&Expires=1",
+           "https://account.blob.core.windows.net/key?sv=1&sig=CANARY",
+           "http://user:CANARY@host/key",
+           "s3://bucket/key?X-Amz-Signature=CANARY",
+           "s3://bucket/key?x-amz-security-token=CANARY",
+           "s3://AK:CANARY@bucket/key",
+           "s3://AK:CAN/CANARY@bucket/key",
+           "s3://CANARY@bucket",
+           "gs://CANARY@bucket/key?X-Goog-Signature=CANARY",
+       }) {
+    const auto parsed = ParseUri(text);
+    ASSERT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(ToStd(parsed.status().message()), testing::Not(HasSubstr("CANARY"))) << text;
+  }
+  EXPECT_TRUE(ParseUri("s3://bucket/what?Signature").ok());
+  EXPECT_TRUE(ParseUri("s3://bucket/user@host:x?a=b").ok());
+}
+
 }  // namespace
 }  // namespace millrace

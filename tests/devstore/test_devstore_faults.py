@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import time
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
@@ -143,6 +144,58 @@ def test_wrong_range(faulty: Any, raw: Any) -> None:
     first, last = map(int, span.partition("/")[0].split("-"))
     assert (unit, first != 1000, last - first) == ("bytes", True, 999)
     assert body == BODY[first : last + 1]
+
+
+def test_short_range_and_whole(faulty: Any, raw: Any) -> None:
+    store = faulty("GET bucket/k short-range count=1", "GET bucket/k whole")
+    status, headers, body = raw(store).request("GET", "/bucket/k", headers={"Range": "bytes=1000-1999"})
+    assert (status, headers["content-range"], body) == (206, f"bytes 1000-1499/{len(BODY)}", BODY[1000:1500])
+    status, headers, body = raw(store).request("GET", "/bucket/k", headers={"Range": "bytes=1000-1999"})
+    assert (status, "content-range" in headers, body) == (200, False, BODY)
+
+
+@pytest.mark.parametrize(("action", "end"), [("cut", "fin"), ("reset", "rst")])
+@pytest.mark.parametrize("at", [1, 20])
+def test_cut_and_reset_within_the_head(faulty: Any, raw: Any, action: str, end: str, at: int) -> None:
+    received, ended = raw(faulty(f"GET bucket/* {action}=head:{at}")).get("/bucket/k")
+    assert (received, ended) == (b"HTTP/1.1 200 OK\r\nDate"[:at], end)
+
+
+def test_close_and_chunks(faulty: Any, raw: Any) -> None:
+    store = faulty("GET bucket/k close count=1", "GET bucket/k chunked count=1", "GET bucket/k chunked=70000")
+    ask = b"GET /bucket/k HTTP/1.1\r\nHost: x\r\n\r\n"  # without Connection: close
+    head, body = split(raw(store).exchange(ask)[0])
+    assert b"Connection: close" in head and body == BODY
+    status, headers, body = raw(store).request("GET", "/bucket/k")
+    assert (status, headers["transfer-encoding"], body) == (200, "chunked", BODY)
+    assert "content-length" not in headers
+    head, body = split(raw(store).exchange(ask)[0])
+    assert b"Transfer-Encoding: chunked" in head
+    assert body.endswith(BODY[69_990:70_000] + b"\r\n")  # no last chunk
+
+
+def test_an_error_by_its_code(faulty: Any, raw: Any) -> None:
+    store = faulty("GET bucket/k error=400:ExpiredToken", "GET bucket/away error=301:PermanentRedirect", "PUT bucket/new error=409:OperationAborted")
+    status, headers, body = raw(store).request("GET", "/bucket/k")
+    assert (status, b"<Code>ExpiredToken</Code>" in body) == (400, True)
+    assert "x-amz-bucket-region" not in headers
+    status, headers, body = raw(store).request("GET", "/bucket/away")
+    assert (status, headers["x-amz-bucket-region"]) == (301, "us-east-1")
+    assert raw(store).request("PUT", "/bucket/new", b"x")[0] == 409
+    assert raw(store).request("GET", "/bucket/new")[0] == 404  # nothing was done
+
+
+@pytest.mark.parametrize(("offset", "works"), [(600, True), (-600, True), (3600, False), (-3600, False)])
+def test_a_clock_that_is_wrong(devstore: Any, raw: Any, offset: int, works: bool) -> None:
+    store = devstore("mem:", "--bucket", "bucket", "--clock-offset", str(offset))
+    date = parsedate_to_datetime(raw(store).request("GET", "/bucket/k")[1]["date"]).timestamp()
+    assert abs(date - time.time() - offset) < 60
+    if works:
+        store.client().put_object(Bucket="bucket", Key="k", Body=BODY)
+    else:
+        with pytest.raises(ClientError) as error:
+            store.client().put_object(Bucket="bucket", Key="k", Body=BODY)
+        assert error.value.response["Error"]["Code"] == "RequestTimeTooSkewed"
 
 
 def test_new_etag(faulty: Any) -> None:

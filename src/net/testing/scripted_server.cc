@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -81,6 +82,12 @@ void ScriptedConnection::Send(std::string_view bytes) {
 void ScriptedConnection::WaitForClose() {
   while (!ReadSome(4096).empty()) {
   }
+}
+
+bool ScriptedConnection::ClosesWithin(std::chrono::milliseconds limit) {
+  pollfd readable{.fd = fd_, .events = POLLIN, .revents = 0};
+  char byte;
+  return ::poll(&readable, 1, static_cast<int>(limit.count())) == 1 && ::recv(fd_, &byte, 1, MSG_PEEK) <= 0;
 }
 
 ScriptedServer::ScriptedServer(Script script, const TlsIdentity* tls) : script_(std::move(script)) {

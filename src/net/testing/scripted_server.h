@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -29,6 +30,8 @@ class ScriptedConnection {
   int number() const { return number_; }
   /// Blocks until the client closes the connection or the server is destroyed.
   void WaitForClose();
+  /// Waits so long for that. False: the connection is open, or the client has sent something.
+  bool ClosesWithin(std::chrono::milliseconds limit);
 
  private:
   friend class ScriptedServer;
