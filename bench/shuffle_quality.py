@@ -162,10 +162,11 @@ def tail(trials: int) -> dict[str, npt.NDArray[np.float64]]:
 
 def avalanche(samples: int) -> None:
     print(f"\n## Avalanche: samples at the same place in the orders of two seeds that differ in one bit ({samples:,} samples; chance: 1)\n")
-    for name, make in (
-        ("global", lambda seed, epoch: orders.everything(samples, seed, epoch)),
-        ("window", lambda seed, epoch: orders.windowed(samples, UNIT, WINDOW, LANES, seed, epoch)),
-    ):
+    makers: dict[str, Callable[[int, int], Order]] = {
+        "global": lambda seed, epoch: orders.everything(samples, seed, epoch),
+        "window": lambda seed, epoch: orders.windowed(samples, UNIT, WINDOW, LANES, seed, epoch),
+    }
+    for name, make in makers.items():
         base = make(0, 0)
         same = [measures.same_places(base, make(1 << bit, 0)) for bit in range(64)]
         same += [measures.same_places(base, make(0, 1 << bit)) for bit in range(64)]

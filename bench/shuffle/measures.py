@@ -38,7 +38,8 @@ def clustering(labels: Array, batch: int) -> npt.NDArray[np.float64]:
     """Pairs of one class in each batch, as a multiple of what chance gives. 1: shuffled. Classes of one size."""
     counts = classes_by_batch(labels, batch)
     pairs = (counts * (counts - 1) // 2).sum(axis=1)
-    return pairs / (batch * (batch - 1) / 2 / counts.shape[1])
+    chance = batch * (batch - 1) / 2 / counts.shape[1]
+    return np.asarray(pairs / chance, np.float64)
 
 
 def displacement(order: Array) -> float:

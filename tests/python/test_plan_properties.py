@@ -61,9 +61,9 @@ def test_position_and_sample_are_inverse(samples: int, policy: dict[str, Any], p
 
 def test_the_order_is_frozen() -> None:
     """As plan_golden_test.cc, through the package. A change here needs a new version of the position (src/plan/position.cc)."""
-    assert list(millrace.Plan(8, shuffle="global", seed=1)) == [4, 5, 0, 1, 2, 6, 7, 3]
+    assert millrace.Plan(8, shuffle="global", seed=1)[range(8)].tolist() == [4, 5, 0, 1, 2, 6, 7, 3]
     small = millrace.Plan(11, shuffle="window", seed=7, epoch=1, extent=4, window=4, lanes=2)
-    assert list(small) == [1, 5, 0, 6, 2, 7, 3, 4, 8, 10, 9]
+    assert small[range(11)].tolist() == [1, 5, 0, 6, 2, 7, 3, 4, 8, 10, 9]
     huge = millrace.Plan(1_000_000_000_007, shuffle="window", seed=9, epoch=9, extent=16, window=192, lanes=64)
     assert huge[[0, 1, len(huge) - 1]].tolist() == [640781455607, 651766968159, 358391289105]
 
@@ -115,9 +115,10 @@ class Job:
             streams = [stream(loader) for loader in ranks]
             for step in range(leg.kept + leg.lost):
                 before = place(ranks[0])
-                batches = [next(batches, None) for batches in streams]
-                assert len({batch is None for batch in batches}) == 1, "all ranks make equally many steps"
-                if batches[0] is None:
+                received = [next(batches, None) for batches in streams]
+                batches = [batch for batch in received if batch is not None]
+                assert len(batches) in (0, leg.world), "all ranks make equally many steps"
+                if not batches:
                     break
                 states = [loader.state_dict() for loader in ranks]
                 assert len({state["position"] for state in states}) == 1
@@ -157,7 +158,7 @@ def counted(job: Job, plan: list[millrace.Plan], last: str) -> dict[int, collect
 
 
 @pytest.mark.parametrize("last", ["pad", "wrap", "drop"])
-@settings(repeatable, max_examples=120)
+@settings(repeatable, max_examples=80)
 @given(st.lists(legs(), max_size=5), legs(), st.sampled_from(["none", "global", "window"]), SEEDS)
 @example([Leg(8, 1, 3, 1), Leg(6, 1, 2, 0)], Leg(8, 1, 0, 0), "window", 1)
 @example([Leg(1, 9, 6, 0), Leg(1, 9, 3, 1)], Leg(4, 4, 0, 0), "none", 1)  # leaves less than a step of the last epoch
