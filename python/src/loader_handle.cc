@@ -96,7 +96,7 @@ absl::Status LoaderHandle::RestartLocked(const LoaderOptions& options) {
   absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(dataset_->runtime(), dataset_->dataset(), options);
   RETURN_IF_ERROR(made.status());
   loader_.reset(made->release());
-  epoch_ = options.start->epoch;
+  epoch_ = loader_->report().position.epoch;  // the next one, where what is left of that of `options` is dropped
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/feed_explain.h"
 #include "cli/usage.h"
 #include "pipeline/loader.h"
 
@@ -50,6 +51,7 @@ struct FeedFlags {
   std::string state;
   std::string digest_of = "raw";
   std::string bad_samples = "fail";
+  bool explain = false;
   bool json = false;
 };
 
@@ -274,6 +276,10 @@ absl::Status Feed(const FeedFlags& flags) {
   FeedResult result;
   const SteadyClock::time_point opening = SteadyClock::now();
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, OpenDataset(runtime, stores, flags.uri));
+  if (flags.explain) {
+    ASSIGN_OR_RETURN(const std::string text, ExplainFeed(*dataset, options, flags.json));
+    return WriteStdout(text);
+  }
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();
   result.open_seconds = Seconds(opening, begin);
@@ -339,6 +345,8 @@ void AddFeed(CLI::App& app, Action* run) {
   feed->add_option("uri", flags->uri, "The data set: a prefix with tar shards or raw objects")->required();
   AddReadingOptions(feed, flags.get());
   AddDecodingOptions(feed, flags.get());
+  feed->add_flag("--explain", flags->explain,
+                 "Feed nothing, but show the order, the memory, the expected requests and the first samples");
   feed->add_flag("--json", flags->json, "One JSON object on stdout");
   feed->footer(
       "An interrupt (Ctrl-C, SIGTERM) ends it after the batch at hand: the result so far is printed as usual, --state "
@@ -347,6 +355,7 @@ void AddFeed(CLI::App& app, Action* run) {
       "Examples:\n"
       "  millrace feed s3://bucket/train --batch 256 --augment\n"
       "  millrace feed /data/train --shuffle none --threads 8 --json\n"
+      "  millrace feed s3://bucket/train --explain --rank 0 --world 8\n"
       "  millrace feed s3://bucket/train --state run.json      # interrupted ...\n"
       "  millrace feed s3://bucket/train --resume \"$(jq -r .position run.json)\"");
   feed->callback([flags, run] {

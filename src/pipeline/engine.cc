@@ -23,6 +23,13 @@ constexpr std::chrono::milliseconds kLedgerTick{2};
 
 }  // namespace
 
+Fetcher::Options FetchOptions(const LoaderPlan& plan) {
+  return {.memory_bytes = plan.fetch_bytes,
+          .extent = plan.policy.extent,
+          .world = plan.batching.world,
+          .rank = plan.batching.rank};
+}
+
 struct Loader::Engine::Row {
   uint64_t position = 0;
   uint64_t sample = 0;
@@ -51,12 +58,7 @@ struct Loader::Engine::Step {
 Loader::Engine::Engine(Runtime& runtime, const Dataset& dataset, LoaderPlan plan, Reservation fetch_memory,
                        Reservation slot_memory)
     : runtime_(runtime), dataset_(dataset), plan_(std::move(plan)), fetch_memory_(std::move(fetch_memory)) {
-  Fetcher::Options fetch;
-  fetch.memory_bytes = plan_.fetch_bytes;
-  fetch.extent = plan_.policy.extent;
-  fetch.world = plan_.batching.world;
-  fetch.rank = plan_.batching.rank;
-  fetcher_ = std::make_unique<Fetcher>(dataset, fetch, &mutex_, [this](const Fetcher::Pieces& pieces) {
+  fetcher_ = std::make_unique<Fetcher>(dataset, FetchOptions(plan_), &mutex_, [this](const Fetcher::Pieces& pieces) {
     for (const std::shared_ptr<Piece>& piece : pieces) OnFetched(*piece);
     Advance();
   });
@@ -86,11 +88,6 @@ Loader::Engine::~Engine() {
 
 void Loader::Engine::OpenEpoch(uint64_t epoch, uint64_t consumed) {
   const uint64_t epochs = plan_.options.epochs;
-  // So for a position that was written with a smaller batch, when the last, short one is dropped.
-  if (plan_.batching.StepsFrom(consumed) == 0) {
-    ++epoch;
-    consumed = 0;
-  }
   walk_done_ = epochs != 0 && epoch >= epochs;
   if (walk_done_) return;
   walk_plan_.emplace(plan_.batching.samples, plan_.policy, plan_.options.seed, epoch);
@@ -158,11 +155,7 @@ bool Loader::Engine::FetchNext() {
   horizon.plan = &*walk_plan_;
   horizon.epoch = walk_epoch_;
   horizon.position = row->position;
-  const uint64_t steps = plan_.batching.StepsFrom(walk_consumed_);
-  horizon.end = plan_.batching.last == LastBatch::kDrop
-                    ? walk_consumed_ + steps * plan_.batching.batch * plan_.batching.world
-                    : plan_.batching.samples;
-  if (!row->counts) horizon.end = 0;  // wrapped repeats take nobody along
+  horizon.end = row->counts ? plan_.batching.End(walk_consumed_) : 0;  // wrapped repeats take nobody along
   absl::StatusOr<std::shared_ptr<Piece>> piece = fetcher_->Fetch(row->sample, horizon, rows_ahead_);
   if (!piece.ok()) {
     failure_ = piece.status();

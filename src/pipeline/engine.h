@@ -15,6 +15,9 @@
 
 namespace millrace {
 
+/// What the plan's fetcher gets to know.
+Fetcher::Options FetchOptions(const LoaderPlan& plan);
+
 /// The machine behind Loader: a walker that turns the plan into steps and rows, a Fetcher, decode tasks on the CPU
 /// pool, and the queue of steps from which the consumer takes. One mutex guards all of it; decoding and network run
 /// outside it.

@@ -61,11 +61,14 @@ void Fetcher::Stop() {
   stop_.request_stop();
 }
 
+bool Fetcher::TakesAlong(uint64_t position, const Horizon& horizon, const Options& options, const Sizes& sizes) {
+  return position > horizon.position && position < std::min(horizon.end, horizon.position + sizes.reach) &&
+         position % options.world == options.rank;
+}
+
 absl::StatusOr<FetchRun> Fetcher::Neighbours(uint64_t sample, const Horizon& horizon) const {
-  const uint64_t reach_end = std::min(horizon.end, horizon.position + sizes_.reach);
   return RunAround(dataset_.index(), options_.extent, sample, sizes_.max_run, [&](uint64_t other) {
-    const uint64_t position = horizon.plan->Where(other);
-    return position > horizon.position && position < reach_end && position % options_.world == options_.rank &&
+    return TakesAlong(horizon.plan->Where(other), horizon, options_, sizes_) &&
            !early_.contains({horizon.epoch, other});
   });
 }

@@ -76,6 +76,19 @@ class Fetcher {
     uint64_t end = 0;       // one past the last position that this epoch delivers
   };
 
+  /// Sizes that follow from the options.
+  struct Sizes {
+    uint64_t landing = 0;  // bytes for runs under way; the rest of memory_bytes holds pieces
+    uint64_t pieces = 0;
+    uint64_t max_run = 0;  // bytes
+    uint64_t lead = 0;     // samples that should be ahead of the consumer whatever is kept for later
+    uint64_t reach = 0;    // positions ahead within which a neighbour is taken along
+    Sizes(const Options& options, double mean_bytes);
+  };
+
+  /// Whether the sample at `position` is fetched along with the one of the horizon, where they are neighbours.
+  static bool TakesAlong(uint64_t position, const Horizon& horizon, const Options& options, const Sizes& sizes);
+
   using Pieces = std::vector<std::shared_ptr<Piece>>;
 
   /// `fetched` is called with `mutex` held, on a thread of the store.
@@ -105,16 +118,6 @@ class Fetcher {
   };
   struct EarlyHash {
     size_t operator()(const EarlyKey& key) const { return HashKey(key.epoch, {key.sample}); }
-  };
-
-  /// Sizes that follow from the options.
-  struct Sizes {
-    uint64_t landing = 0;  // bytes for runs under way; the rest of memory_bytes holds pieces
-    uint64_t pieces = 0;
-    uint64_t max_run = 0;  // bytes
-    uint64_t lead = 0;     // samples that should be ahead of the consumer whatever is kept for later
-    uint64_t reach = 0;    // positions ahead within which a neighbour is taken along
-    Sizes(const Options& options, double mean_bytes);
   };
 
   absl::StatusOr<FetchRun> Neighbours(uint64_t sample, const Horizon& horizon) const;

@@ -116,6 +116,10 @@ absl::StatusOr<LoaderPlan> Settle(const Dataset& dataset, LoaderOptions options)
   RETURN_IF_ERROR(plan.batching.Check());
   plan.fingerprint = OrderFingerprint(index.fingerprint(), index.size(), plan.policy, options.seed);
   RETURN_IF_ERROR(CheckStart(plan));
+  if (plan.options.start && plan.batching.StepsFrom(plan.options.start->consumed) == 0) {
+    // Written with smaller batches, and what is left is dropped: the place is the start of the next epoch.
+    plan.options.start = Position{plan.options.start->epoch + 1, 0, plan.fingerprint};
+  }
   RETURN_IF_ERROR(SplitMemory(index, &plan));
   return plan;
 }

@@ -189,7 +189,10 @@ TEST_F(LoaderTest, DropLeavesTheShortBatchAlsoAfterAResumeWithALargerBatch) {
   for (int i = 0; i < 2; ++i) ASSERT_TRUE((*first->Next()).has_value());
   options.start = first->report().position;
   options.batch = 8;
-  EXPECT_EQ(Drain(*Make(options)).samples, 0u);  // of 6 that are left
+  const LoaderReport none = Drain(*Make(options));  // of 6 that are left
+  EXPECT_EQ(none.samples, 0u);
+  EXPECT_EQ(none.position.epoch, 1u);
+  EXPECT_EQ(none.position.consumed, 0u);
   options.epochs = 2;
   EXPECT_EQ(Drain(*Make(options)).samples, 8u);
 }

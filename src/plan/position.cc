@@ -134,6 +134,10 @@ Batching::Slot Batching::At(uint64_t consumed, uint64_t row) const {
   return {samples, true};
 }
 
+uint64_t Batching::End(uint64_t consumed) const {
+  return last == LastBatch::kDrop ? consumed + StepsFrom(consumed) * batch * world : samples;
+}
+
 uint64_t Batching::After(uint64_t consumed) const {
   const uint64_t step = batch * world;
   const uint64_t next = samples - consumed <= step ? samples : consumed + step;

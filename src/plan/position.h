@@ -69,6 +69,9 @@ struct Batching {
   /// How many slots of this rank's batch in that step take a sample of their own: the first ones.
   uint64_t Taken(uint64_t consumed) const;
 
+  /// One past the last position that the epoch delivers after `consumed` samples: `samples`, but for what is dropped.
+  uint64_t End(uint64_t consumed) const;
+
   /// Samples consumed by all ranks after the step that begins after `consumed`: at most `samples`. With kDrop the last
   /// full step consumes what is dropped, too, so that the position after it is the start of the next epoch for every
   /// batch size and world.

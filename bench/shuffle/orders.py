@@ -1,0 +1,143 @@
+"""The orders that shuffle_quality.py compares, each as an array: the samples of one epoch as a job's global batches take them.
+
+Those of others are written anew from their published algorithms, with numpy's random numbers: the same distribution, not the same sequence.
+All take sizes in samples. `unit` is what is fetched at once: an extent, a shard or a chunk.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+import millrace
+
+Order = npt.NDArray[np.int64]
+
+
+def windowed(samples: int, unit: int, window: int, lanes: int, seed: int, epoch: int = 0) -> Order:
+    """Millrace, --shuffle window."""
+    plan = millrace.Plan(samples, shuffle="window", seed=seed, epoch=epoch, extent=unit, window=window, lanes=lanes)
+    return plan[np.arange(samples)]
+
+
+def everything(samples: int, seed: int, epoch: int = 0) -> Order:
+    """Millrace, --shuffle global."""
+    return millrace.Plan(samples, shuffle="global", seed=seed, epoch=epoch)[np.arange(samples)]
+
+
+def permutation(samples: int, seed: int) -> Order:
+    """What cannot be told from chance: the mark for all others."""
+    return np.random.default_rng(seed).permutation(samples)
+
+
+def _units_in_random_order(samples: int, unit: int, rng: np.random.Generator) -> tuple[Order, Order]:
+    """Samples in order of a random permutation of units; for each the number of its unit in that permutation."""
+    units = -(-samples // unit)
+    order = (rng.permutation(units)[:, None] * unit + np.arange(unit)).ravel()
+    rank = np.repeat(np.arange(units), unit)
+    real = order < samples
+    return order[real], rank[real]
+
+
+def py1e(samples: int, unit: int, block: int, seed: int) -> Order:
+    """MosaicML Streaming, one canonical node: each sample of a shard moves by a uniform distance, so far that the shard covers a range of
+    `block` (give or take a quarter) around its place; a shard at either end of the epoch by no more than there is room."""
+    rng = np.random.default_rng(seed)
+    order, rank = _units_in_random_order(samples, unit, rng)
+    sizes = np.bincount(rank)
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    reach = np.maximum((rng.integers(int(0.75 * block), int(1.25 * block), len(sizes)) - sizes) / 2, 0)
+    low = np.maximum(-reach, -starts)
+    high = np.minimum(reach, samples - starts - sizes)
+    # A shard's samples are shuffled among themselves, too, which changes who moves how far and nothing else.
+    inside = np.lexsort((rng.random(samples), rank))
+    return order[inside][np.argsort(np.arange(samples) + rng.uniform(low[rank], high[rank]), kind="stable")]
+
+
+def py1br(samples: int, unit: int, block: int, seed: int) -> Order:
+    """MosaicML Streaming, one canonical node: blocks of `block` samples, give or take a quarter, the first one cut short at random; each is
+    shuffled by itself."""
+    rng = np.random.default_rng(seed)
+    order, _ = _units_in_random_order(samples, unit, rng)
+    sizes = rng.integers(int(0.75 * block), int(1.25 * block), 2 + 2 * samples // block)
+    ends = np.cumsum(sizes) - rng.integers(0, int(0.75 * block))
+    block_of = np.searchsorted(ends, np.arange(samples), side="right")
+    return order[np.lexsort((rng.random(samples), block_of))]
+
+
+def litdata(samples: int, unit: int, chunks_at_once: int, ranks: int, batch: int, seed: int) -> Order:
+    """LitData: chunks are permuted and dealt to the workers of all ranks in stripes; a worker reads one chunk after the other and shuffles
+    inside each; a rank takes whole batches from its workers in turn. What fills no whole batch is left out."""
+    rng = np.random.default_rng(seed)
+    order, rank = _units_in_random_order(samples, unit, rng)
+    order = order[np.lexsort((rng.random(samples), rank))]
+    workers = max(1, chunks_at_once // ranks)
+    batches = samples // (ranks * workers * batch)
+    stripes = order[: ranks * workers * batches * batch].reshape(ranks, workers, batches, batch)
+    return stripes.transpose(2, 1, 0, 3).ravel()
+
+
+def webdataset(samples: int, unit: int, buffer: int, ranks: int, batch: int, seed: int, initial: int = 100) -> Order:
+    """WebDataset: shards in random order are dealt to ranks; each reads its own in sequence through a buffer, from which a random sample is
+    taken for each that comes in. What fills no whole global batch is left out."""
+    rng = np.random.default_rng(seed)
+    order, rank = _units_in_random_order(samples, unit, rng)
+    streams = [_through_buffer(order[rank % ranks == r], buffer, initial, rng) for r in range(ranks)]
+    steps = min(len(stream) for stream in streams) // batch
+    return np.stack([stream[: steps * batch].reshape(steps, batch) for stream in streams], axis=1).ravel()
+
+
+def _through_buffer(stream: Order, buffer: int, initial: int, rng: np.random.Generator) -> Order:
+    out = np.empty_like(stream)
+    held: list[int] = []
+    coming = iter(stream.tolist())
+    left = len(stream)
+    for place, chance in enumerate(rng.random(len(stream)).tolist()):
+        # Two come in for each that goes out until the buffer is full.
+        while len(held) < min(buffer, initial + place) and left > 0:
+            held.append(next(coming))
+            left -= 1
+        pick = int(chance * len(held))
+        held[pick], held[-1] = held[-1], held[pick]
+        out[place] = held.pop()
+        if left > 0:
+            held.append(next(coming))
+            left -= 1
+    return out
+
+
+def shares(samples: int, unit: int, window: int, lanes: int, seed: int) -> Order:
+    """A proposal for the tail of Millrace's windowed shuffle (docs/shuffle.md), measured before it is built.
+
+    Windows are as many as now, but as equal as whole rows of lanes allow, and what makes no whole row goes to the last one. Within a window
+    each lane gets as many whole extents as there are for all, and of the rest a share: the rest is laid in a line and cut into as many
+    pieces as there are lanes, in bit-reversed order, so that the lanes of one rank have neighbouring pieces and only extents at the cuts
+    have two readers.
+    """
+    rng = np.random.default_rng(seed)
+    extents = rng.permutation(-(-samples // unit))
+    short = samples // unit if samples % unit else -1
+    windows = -(-len(extents) // window)
+    rows, more = divmod(len(extents) // lanes, windows)
+    ends = np.cumsum([(rows + (w < more)) * lanes for w in range(windows)])
+    ends[-1] = len(extents)
+    return np.concatenate([_shared_window(part, short, samples, unit, lanes, rng) for part in np.split(extents, ends[:-1])])
+
+
+def _shared_window(extents: Order, short: int, samples: int, unit: int, lanes: int, rng: np.random.Generator) -> Order:
+    full = extents[extents != short]
+    lanes = min(lanes, 1 << max(0, len(full).bit_length() - 1))
+    rows = len(full) // lanes
+    rest = np.concatenate((full[rows * lanes :], extents[extents == short]))
+    line = (rest[:, None] * unit + np.arange(unit)).ravel()
+    line = line[line < samples]
+    size = rows * lanes * unit + len(line)
+    shares = np.array([(size - lane + lanes - 1) // lanes - rows * unit for lane in range(lanes)])
+    bits = lanes.bit_length() - 1
+    by_reversed = sorted(range(lanes), key=lambda lane: int(format(lane, f"0{bits}b")[::-1] or "0", 2))
+    cuts = np.concatenate(([0], np.cumsum(shares[by_reversed])))
+    order = np.empty(size, np.int64)
+    for place, lane in enumerate(by_reversed):
+        own = (full[lane : rows * lanes : lanes][:, None] * unit + np.arange(unit)).ravel()
+        order[lane::lanes] = rng.permutation(np.concatenate((own, line[cuts[place] : cuts[place + 1]])))
+    return order

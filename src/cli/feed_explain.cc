@@ -1,0 +1,177 @@
+#include "cli/feed_explain.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/size.h"
+#include "cli/console.h"
+#include "pipeline/explain.h"
+
+namespace millrace::cli {
+
+namespace {
+
+std::string_view LastName(LastBatch last) {
+  switch (last) {
+    case LastBatch::kDrop:
+      return "drop";
+    case LastBatch::kPad:
+      return "pad";
+    case LastBatch::kWrap:
+      return "wrap";
+  }
+  return "";
+}
+
+std::string Bytes(double bytes) {
+  return FormatSize(static_cast<uint64_t>(bytes));
+}
+
+std::string ToJson(const Dataset& dataset, const LoaderOptions& options, const LoaderExplanation& found) {
+  using Json = nlohmann::ordered_json;
+  const LoaderExplanation::Fetches& fetches = found.fetches;
+  Json order{{"shuffle", std::string(ShuffleName(found.policy.shuffle))},
+             {"seed", options.seed},
+             {"position", found.start.ToString()},
+             {"extent", found.policy.extent},
+             {"extent_bytes", static_cast<uint64_t>(found.extent_bytes)},
+             {"extents", found.extents}};
+  if (found.policy.shuffle == Shuffle::kWindow) {
+    order.update({{"window", found.policy.window},
+                  {"window_bytes", static_cast<uint64_t>(found.window_bytes)},
+                  {"windows", found.windows},
+                  {"lanes", found.policy.lanes}});
+  }
+  Json first = Json::array();
+  for (const LoaderExplanation::Sample& sample : found.first) {
+    first.push_back({{"position", sample.position},
+                     {"sample", sample.sample},
+                     {"key", sample.key},
+                     {"object", sample.object},
+                     {"offset", sample.span.offset},
+                     {"bytes", sample.span.length}});
+  }
+  const Json json{{"uri", dataset.uri()},
+                  {"samples", found.samples},
+                  {"objects", dataset.index().objects()},
+                  {"bytes", dataset.index().total_bytes()},
+                  {"order", std::move(order)},
+                  {"batches",
+                   {{"batch", options.batch},
+                    {"rank", options.rank},
+                    {"world", options.world},
+                    {"last", std::string(LastName(options.last))},
+                    {"steps", found.steps},
+                    {"samples", found.rank_samples}}},
+                  {"memory",
+                   {{"bytes", options.memory_bytes},
+                    {"batches", found.slots},
+                    {"batch_bytes", found.slot_bytes},
+                    {"fetch_bytes", found.fetch_bytes},
+                    {"reserve_bytes", found.reserve_bytes},
+                    {"reach_positions", found.reach_positions}}},
+                  {"expected",
+                   {{"requests", fetches.requests},
+                    {"bytes", fetches.bytes},
+                    {"sample_bytes", fetches.sample_bytes},
+                    {"amplification", fetches.amplification()},
+                    {"readers_per_extent", fetches.readers},
+                    {"requests_of_all_ranks", fetches.requests * options.world},
+                    {"bytes_of_all_ranks", fetches.bytes * options.world},
+                    {"estimated", fetches.estimated}}},
+                  {"first", std::move(first)}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+std::string OrderText(const LoaderOptions& options, const LoaderExplanation& found) {
+  const OrderPolicy& policy = found.policy;
+  std::string text = fmt::format("Order: {}, seed {}, epoch {}, from position {}\n", ShuffleName(policy.shuffle),
+                                 options.seed, found.start.epoch, found.start.ToString());
+  switch (policy.shuffle) {
+    case Shuffle::kNone:
+      text += "  samples come as the index has them: by name of the object, then by offset\n";
+      break;
+    case Shuffle::kGlobal:
+      text += "  every sample may come anywhere, so nearly each costs a request of its own\n";
+      break;
+    case Shuffle::kWindow:
+      text += fmt::format("  {} extents of {} samples ({}), shuffled\n", found.extents, policy.extent,
+                          Bytes(found.extent_bytes));
+      text += fmt::format("  {} windows of up to {} extents ({} samples, {}), whose samples are shuffled in {} lanes\n",
+                          found.windows, policy.window, std::min(found.samples, policy.window * policy.extent),
+                          Bytes(found.window_bytes), policy.lanes);
+      break;
+  }
+  return text;
+}
+
+std::string LastText(LastBatch last) {
+  switch (last) {
+    case LastBatch::kDrop:
+      return "a short last step is dropped";
+    case LastBatch::kPad:
+      return "a short last step is padded";
+    case LastBatch::kWrap:
+      return "a short last step repeats the first samples";
+  }
+  return "";
+}
+
+std::string MemoryText(const LoaderOptions& options, const LoaderExplanation& found) {
+  std::string text = fmt::format(
+      "Memory: {}, of which {} for samples that were fetched, {} for {} batches of {}, {} in reserve\n",
+      FormatSize(options.memory_bytes), FormatSize(found.fetch_bytes), FormatSize(found.slots * found.slot_bytes),
+      found.slots, FormatSize(found.slot_bytes), FormatSize(found.reserve_bytes));
+  if (found.policy.shuffle == Shuffle::kNone) return text;
+  text += fmt::format("  a sample is fetched with those of its neighbours that come within {} positions",
+                      found.reach_positions);
+  if (found.policy.shuffle == Shuffle::kWindow) {
+    text += found.reaches_window ? ": a whole window"
+                                 : ", less than a window: more --memory means fewer requests, in the same order";
+  }
+  return text + '\n';
+}
+
+std::string FetchText(const LoaderOptions& options, const LoaderExplanation& found) {
+  const LoaderExplanation::Fetches& fetches = found.fetches;
+  std::string text = fmt::format("Expected{}: {} requests, {} for {} of samples ({:.3f} times as much)\n",
+                                 options.world > 1 ? fmt::format(" of rank {}", options.rank) : "", fetches.requests,
+                                 FormatSize(fetches.bytes), FormatSize(fetches.sample_bytes), fetches.amplification());
+  if (options.world > 1) {
+    text += fmt::format("  all {} ranks: about {} requests, {}; on average {:.2f} ranks read from an extent\n",
+                        options.world, fetches.requests * options.world, FormatSize(fetches.bytes * options.world),
+                        fetches.readers);
+  }
+  if (fetches.estimated) text += "  (estimated from the rank's first million samples)\n";
+  return text;
+}
+
+std::string ToText(const Dataset& dataset, const LoaderOptions& options, const LoaderExplanation& found) {
+  const Index& index = dataset.index();
+  std::string text =
+      fmt::format("{}: {} samples in {} {}, {}\n", dataset.uri(), found.samples, index.objects(),
+                  index.kind() == DataKind::kTar ? "tar shards" : "raw objects", FormatSize(index.total_bytes()));
+  text += OrderText(options, found);
+  text +=
+      fmt::format("Batches: {} steps, of {} samples for each rank; rank {} of {} gets {} samples; {}\n", found.steps,
+                  options.batch, options.rank, options.world, found.rank_samples, LastText(options.last));
+  text += MemoryText(options, found);
+  text += FetchText(options, found);
+  text += fmt::format("First samples{}:\n  {:>10} {:>10} {:>10}  key, object\n",
+                      options.world > 1 ? " of this rank" : "", "position", "sample", "size");
+  for (const LoaderExplanation::Sample& sample : found.first) {
+    text += fmt::format("  {:>10} {:>10} {:>10}  {}, {}\n", sample.position, sample.sample,
+                        FormatSize(sample.span.length), ForTerminal(sample.key), ForTerminal(sample.object));
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ExplainFeed(const Dataset& dataset, const LoaderOptions& options, bool json) {
+  ASSIGN_OR_RETURN(const LoaderExplanation found, Explain(dataset, options));
+  return json ? ToJson(dataset, options, found) : ToText(dataset, options, found);
+}
+
+}  // namespace millrace::cli

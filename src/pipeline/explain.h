@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dataset/dataset.h"
+#include "pipeline/loader.h"
+
+namespace millrace {
+
+/// What a loader with these options would do in the epoch at which it starts, worked out from the plan and the index
+/// alone: nothing else is read.
+struct LoaderExplanation {
+  OrderPolicy policy;
+  Position start;
+  uint64_t samples = 0;  // of the data set
+  uint64_t extents = 0;
+  uint64_t windows = 0;
+  double extent_bytes = 0;  // of a full one, on average
+  double window_bytes = 0;  // the same; no more than all samples
+
+  uint64_t steps = 0;         // that are left in the epoch
+  uint64_t rank_samples = 0;  // that this rank gets in them, repeats apart
+
+  uint64_t slots = 0;  // batches in memory
+  uint64_t slot_bytes = 0;
+  uint64_t fetch_bytes = 0;      // for fetched samples
+  uint64_t reserve_bytes = 0;    // for the largest sample, when all else is full
+  uint64_t reach_positions = 0;  // a sample is fetched with those of its neighbours whose turn comes within this
+  bool reaches_window = false;   // so that each run of neighbours is one request
+
+  /// Of this rank, for these steps. Where the fetcher's memory is full at the wrong time it makes a few more requests.
+  struct Fetches {
+    uint64_t requests = 0;
+    uint64_t bytes = 0;         // of these requests
+    uint64_t sample_bytes = 0;  // of the samples that were asked for; the rest lay in the gaps between them
+    double readers = 0;         // of an extent, on average, among all ranks
+    bool estimated = false;     // from part of them
+    double amplification() const { return sample_bytes > 0 ? double(bytes) / double(sample_bytes) : 1; }
+  } fetches;
+
+  struct Sample {
+    uint64_t position = 0;
+    uint64_t sample = 0;
+    std::string key;
+    std::string object;  // key below the data set's URI
+    ByteRange span;
+  };
+  std::vector<Sample> first;  // of this rank
+};
+
+struct ExplainLimits {
+  uint64_t first_samples = 10;          // to list
+  uint64_t walked_samples = 1'000'000;  // of the rank; beyond them, fetches are estimated. Takes about 1 us each
+};
+
+/// The options are checked as Loader::Create does, with the same errors; memory need not be free.
+absl::StatusOr<LoaderExplanation> Explain(const Dataset& dataset, LoaderOptions options,
+                                          const ExplainLimits& limits = {});
+
+}  // namespace millrace
