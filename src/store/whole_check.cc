@@ -13,11 +13,11 @@ WholeCheck::WholeCheck(std::string uri, const ObjectInfo& object, Pieces pieces)
     : uri_(std::move(uri)), pieces_(pieces), part_bytes_(object.part_bytes), expected_(object.checksum) {
   if (!expected_) return;
   // That an ETag is no MD5 shows only in a second read of the same.
-  if (expected_->kind == ObjectChecksum::Kind::kMd5) expected_.reset();
+  const bool doubtful = expected_->kind == ObjectChecksum::Kind::kMd5;
   // Checksums of parts can be made of pieces that lie within them.
-  else if (expected_->parts > 0 && (part_bytes_ == 0 || pieces_.largest() > part_bytes_ ||
-                                    (object.size - 1) / part_bytes_ + 1 != expected_->parts))
-    expected_.reset();
+  const bool cut_otherwise = expected_->parts > 0 && (part_bytes_ == 0 || pieces_.largest() > part_bytes_ ||
+                                                      (object.size - 1) / part_bytes_ + 1 != expected_->parts);
+  if (doubtful || cut_otherwise) expected_.reset();
   if (expected_) crcs_.resize(pieces_.count());
 }
 
