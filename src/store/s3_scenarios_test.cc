@@ -186,9 +186,10 @@ std::vector<Scenario> Breaks() {
   std::vector<Scenario> all;
   for (const std::string how : {"cut", "reset"}) {
     for (const std::string where : {"head", "head:1", "head:30", "0", "1", "50000", "99999"}) {
-      std::string name = how + "_" + where;
+      std::string name = fmt::format("{}_{}", how, where);
       std::replace(name.begin(), name.end(), ':', '_');
-      all.push_back({.name = name, .faults = {"GET bkt/k " + how + "=" + where + " count=1"}, .nothing_twice = true});
+      all.push_back(
+          {.name = name, .faults = {fmt::format("GET bkt/k {}={} count=1", how, where)}, .nothing_twice = true});
     }
     // After the request on a kept connection, and before an answer: as S3 drops idle connections.
     all.push_back({.name = "stale_" + how,
@@ -285,8 +286,8 @@ std::vector<Scenario> Errors() {
     for (const auto& [verb, act] : std::vector<std::pair<std::string, Act>>{
              {"GET", ReadIndexed}, {"PUT", PutIt}, {"HEAD", HeadIt}, {"DELETE", DeleteIt}}) {
       if (verb == "HEAD" && error.starts_with("error")) continue;  // an answer without a body has no code
-      all.push_back({.name = verb + "_" + name,
-                     .faults = {verb + (verb == "PUT" ? " bkt/new " : " bkt/k ") + error + " count=2"},
+      all.push_back({.name = fmt::format("{}_{}", verb, name),
+                     .faults = {fmt::format("{} bkt/{} {} count=2", verb, verb == "PUT" ? "new" : "k", error)},
                      .act = act,
                      .retries = 2});
     }
