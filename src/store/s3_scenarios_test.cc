@@ -137,8 +137,9 @@ struct Scenario {
   std::string words;  // of the error
   int64_t clock_offset_s = 0;
   void (*adjust)(S3Config&) = nullptr;
-  bool elsewhere = false;      // a server of another region, which does not look at signatures
-  bool nothing_twice = false;  // no byte is received that was received before
+  bool elsewhere = false;             // a server of another region, which does not look at signatures
+  bool nothing_twice = false;         // no byte is received that was received before
+  uint64_t preconditions_failed = 0;  // requests with an If-Match that the store answered by 412
   milliseconds at_least{0};
   milliseconds within{10'000};
 };
@@ -185,9 +186,10 @@ std::vector<Scenario> Breaks() {
   std::vector<Scenario> all;
   for (const std::string how : {"cut", "reset"}) {
     for (const std::string where : {"head", "head:1", "head:30", "0", "1", "50000", "99999"}) {
-      std::string name = how + "_" + where;
+      std::string name = fmt::format("{}_{}", how, where);
       std::replace(name.begin(), name.end(), ':', '_');
-      all.push_back({.name = name, .faults = {"GET bkt/k " + how + "=" + where + " count=1"}, .nothing_twice = true});
+      all.push_back(
+          {.name = name, .faults = {fmt::format("GET bkt/k {}={} count=1", how, where)}, .nothing_twice = true});
     }
     // After the request on a kept connection, and before an answer: as S3 drops idle connections.
     all.push_back({.name = "stale_" + how,
@@ -256,16 +258,19 @@ std::vector<Scenario> Versions() {
        .faults = {"GET bkt/k new-etag count=1"},
        .retries = 0,
        .code = kChanged,
-       .words = "changed since it was indexed"},
+       .words = "changed since it was indexed",
+       .preconditions_failed = 1},
       {.name = "overwritten_while_it_is_read",
        .faults = {"GET bkt/k cut=50000 count=1", "GET bkt/k new-etag count=1"},
        .code = kChanged,
-       .words = "changed since it was indexed"},
+       .words = "changed since it was indexed",
+       .preconditions_failed = 1},
       // The rest is asked for of the same version; when that is gone, everything of the new one.
       {.name = "any_version_overwritten_while_it_is_read",
        .faults = {"GET bkt/k cut=50000 count=1", "GET bkt/k new-etag count=1"},
        .act = ReadAnyVersion,
-       .retries = 2},
+       .retries = 2,
+       .preconditions_failed = 1},
   };
 }
 
@@ -281,8 +286,8 @@ std::vector<Scenario> Errors() {
     for (const auto& [verb, act] : std::vector<std::pair<std::string, Act>>{
              {"GET", ReadIndexed}, {"PUT", PutIt}, {"HEAD", HeadIt}, {"DELETE", DeleteIt}}) {
       if (verb == "HEAD" && error.starts_with("error")) continue;  // an answer without a body has no code
-      all.push_back({.name = verb + "_" + name,
-                     .faults = {verb + (verb == "PUT" ? " bkt/new " : " bkt/k ") + error + " count=2"},
+      all.push_back({.name = fmt::format("{}_{}", verb, name),
+                     .faults = {fmt::format("{} bkt/{} {} count=2", verb, verb == "PUT" ? "new" : "k", error)},
                      .act = act,
                      .retries = 2});
     }
@@ -428,6 +433,7 @@ TEST_P(S3Scenarios, EndAsTheyShould) {
   if (scenario.nothing_twice) {
     EXPECT_EQ(counters.bytes_read, kRange.length);
   }
+  EXPECT_EQ(bucket.server().counters()[std::make_pair("GET", 412)], scenario.preconditions_failed);
   EXPECT_GE(took, scenario.at_least);
   EXPECT_LT(took, scenario.within);
   for (const uint64_t firings : bucket.server().fault_firings()) EXPECT_GT(firings, 0u) << "the fault was not injected";
