@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "devstore/latency.h"
 #include "devstore/reply_faults.h"
@@ -212,6 +213,24 @@ TEST(Latency, DependsOnSeedAndRequestOnly) {
         RequestIdentity{"GET", "b/k", "bytes=0-8", 1}, RequestIdentity{"GET", "b/k", "bytes=0-9", 2}}) {
     EXPECT_NE(FirstByteDelay(model, 1, request), FirstByteDelay(model, 1, other));
   }
+}
+
+TEST(LatencyModel, AnswersLeaveTogetherAndHardlyLater) {
+  using std::chrono::microseconds;
+  using std::chrono::milliseconds;
+  using std::chrono::nanoseconds;
+  const std::chrono::steady_clock::time_point begin{std::chrono::hours(1)};
+  std::set<std::chrono::steady_clock::time_point> leave;
+  for (int i = 0; i < 1000; ++i) {
+    const auto arrived = begin + microseconds(20 * i);
+    for (const nanoseconds delay :
+         {nanoseconds(0), nanoseconds(5), nanoseconds(microseconds(300)), nanoseconds(milliseconds(30))}) {
+      EXPECT_GE(LeavesAt(arrived, delay), arrived + delay);
+      EXPECT_LE(LeavesAt(arrived, delay), arrived + delay + delay / 16);
+    }
+    leave.insert(LeavesAt(arrived, milliseconds(i % 2 == 0 ? 33 : 50)));
+  }
+  EXPECT_LE(leave.size(), 22u) << "of 1,000 within 37 ms";
 }
 
 TEST(AttemptCounter, CountsEachRequestByItself) {

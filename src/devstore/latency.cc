@@ -28,6 +28,16 @@ std::chrono::nanoseconds FirstByteDelay(const LatencyModel& model, uint64_t seed
   return std::chrono::nanoseconds(static_cast<int64_t>(std::min(ms, 86'400'000.0) * 1e6));
 }
 
+std::chrono::steady_clock::time_point LeavesAt(std::chrono::steady_clock::time_point arrived,
+                                               std::chrono::nanoseconds delay) {
+  // Halves of each other, so that answers of different delays meet.
+  std::chrono::nanoseconds grid = std::chrono::milliseconds(2);
+  while (grid > delay / 16) grid /= 2;
+  const std::chrono::nanoseconds due = (arrived + delay).time_since_epoch();
+  if (grid.count() == 0) return arrived + delay;
+  return std::chrono::steady_clock::time_point((due + grid - std::chrono::nanoseconds(1)) / grid * grid);
+}
+
 uint64_t AttemptCounter::Next(const RequestIdentity& request) {
   const uint64_t hash = HashIdentity(kAttemptDomain, 0, request);
   std::lock_guard lock(mutex_);

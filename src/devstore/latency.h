@@ -24,6 +24,12 @@ struct LatencyModel {
 /// A pure function: a run with the same seed and the same requests has the same delays.
 std::chrono::nanoseconds FirstByteDelay(const LatencyModel& model, uint64_t seed, const RequestIdentity& request);
 
+/// When an answer that arrived at `arrived` and is delayed so long leaves: with others that are due at about the same
+/// time, up to a sixteenth of the delay, and 2 ms at most, later. A server that wakes up for each answer by itself
+/// takes CPU from the client that shares its machine, and that no store far away would take.
+std::chrono::steady_clock::time_point LeavesAt(std::chrono::steady_clock::time_point arrived,
+                                               std::chrono::nanoseconds delay);
+
 /// Counts how often each request was seen. Thread-safe. Forgets everything after 2^21 different requests.
 class AttemptCounter {
  public:

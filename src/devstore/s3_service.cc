@@ -319,7 +319,7 @@ void S3Service::Finish(S3Call& call, Reply result) {
   if (clock_offset_ != absl::ZeroDuration()) {
     reply.headers.Add("Date", HttpDate(absl::ToUnixSeconds(absl::Now() + clock_offset_)));
   }
-  reply.not_before = call.arrived + call.first_byte_delay;
+  reply.not_before = LeavesAt(call.arrived, call.first_byte_delay);
   if (bandwidth_ > 0) LimitRate(bandwidth_, &reply);
   if (call.fault) ApplyFault(*call.fault, &reply);
   Account(call, reply);
