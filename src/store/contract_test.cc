@@ -63,6 +63,9 @@ INSTANTIATE_TEST_SUITE_P(File, StoreContract,
 INSTANTIATE_TEST_SUITE_P(S3, StoreContract,
                          testing::Values(StoreKind{"devstore", [] { return DevstorePlace::Make("mem:"); }}),
                          StoreKindName);
+INSTANTIATE_TEST_SUITE_P(S3, StoreCopyContract,
+                         testing::Values(StoreKind{"devstore", [] { return DevstorePlace::Make("mem:"); }}),
+                         StoreKindName);
 
 }  // namespace
 }  // namespace millrace

@@ -49,6 +49,7 @@ TEST(S3Conformance, CopiesByParts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Server, StoreContract, testing::Values(StoreKind{"s3", MakePlace}), StoreKindName);
+INSTANTIATE_TEST_SUITE_P(Server, StoreCopyContract, testing::Values(StoreKind{"s3", MakePlace}), StoreKindName);
 
 }  // namespace
 }  // namespace millrace

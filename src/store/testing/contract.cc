@@ -8,6 +8,7 @@
 namespace millrace {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreContract);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreCopyContract);
 
 std::string RandomText(size_t size, uint64_t seed) {
   Rng rng(seed);

@@ -46,7 +46,7 @@ inline std::string StoreKindName(const testing::TestParamInfo<StoreKind>& info) 
 }
 
 /// Bytes that depend on the seed only.
-std::string RandomText(size_t size, uint64_t seed);
+std::string RandomText(size_t size, uint64_t seed = 1);
 
 class StoreContract : public testing::TestWithParam<StoreKind> {
  protected:
@@ -64,5 +64,8 @@ class StoreContract : public testing::TestWithParam<StoreKind> {
   std::unique_ptr<StorePlace> place_;
   std::unique_ptr<ObjectStore> store_;
 };
+
+/// What holds besides for stores that copy by themselves (ObjectStore::CopiesFrom).
+class StoreCopyContract : public StoreContract {};
 
 }  // namespace millrace

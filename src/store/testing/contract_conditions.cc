@@ -35,7 +35,12 @@ TEST_P(StoreContract, IfMatchReplacesThatVersionOnly) {
 }
 
 TEST_P(StoreContract, AWriterWithIfMatchReplacesThatVersionOnly) {
-  if (place_->is_folder()) GTEST_SKIP() << "refused";
+  if (place_->is_folder()) {
+    PutOptions refused;
+    refused.if_match = "e";
+    EXPECT_EQ(store().Write("k", refused).status().code(), absl::StatusCode::kInvalidArgument);
+    return;
+  }
   // The larger one needs several parts of an upload.
   for (const size_t size : {size_t{6}, size_t{9} << 20}) {
     PutText("k", "first");

@@ -32,8 +32,7 @@ TEST_P(StoreContract, CopiesOrSaysThatItDoesNot) {
   EXPECT_EQ(Contents("b").substr(0, 5), "error");
 }
 
-TEST_P(StoreContract, CopiesKeepTheBytes) {
-  if (!store().CopiesFrom(store())) GTEST_SKIP() << "it does not copy";
+TEST_P(StoreCopyContract, CopiesKeepTheBytes) {
   for (const std::string& key : {std::string("plain"), std::string("a b/+%2F?versionId=x&y#z"), std::string("ü/日本"),
                                  std::string("=:@,$;'\"<>")}) {
     PutText(key, "bytes of " + key);
@@ -53,8 +52,7 @@ TEST_P(StoreContract, CopiesKeepTheBytes) {
   EXPECT_EQ(Contents("plain"), "") << "an older one is replaced";
 }
 
-TEST_P(StoreContract, ACopyIsOfTheVersionThatWasSeen) {
-  if (!store().CopiesFrom(store())) GTEST_SKIP() << "it does not copy";
+TEST_P(StoreCopyContract, ACopyIsOfTheVersionThatWasSeen) {
   PutText("a", "one");
   const auto seen = HeadBlocking(store(), "a");
   PutText("a", "two");
@@ -67,8 +65,7 @@ TEST_P(StoreContract, ACopyIsOfTheVersionThatWasSeen) {
   EXPECT_NE(Contents("b"), "one") << "Ceph ignores the condition, and has copied the newer one";
 }
 
-TEST_P(StoreContract, CopiesOfKeysThatCannotBeAreRefused) {
-  if (!store().CopiesFrom(store())) GTEST_SKIP() << "it does not copy";
+TEST_P(StoreCopyContract, CopiesOfKeysThatCannotBeAreRefused) {
   PutText("a", "text");
   const std::string too_long(1025, 'x');
   for (const auto& [from, to] :

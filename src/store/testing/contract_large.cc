@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/rng.h"
 #include "store/blocking.h"
 #include "store/completion.h"
 #include "store/testing/contract.h"
@@ -19,13 +18,6 @@ using testing::IsEmpty;
 using testing::StartsWith;
 
 constexpr size_t kMiB = 1 << 20;
-
-std::string RandomText(size_t size) {
-  Rng rng(17);
-  std::string text(size, '\0');
-  for (char& c : text) c = static_cast<char>(rng.Next());
-  return text;
-}
 
 absl::Status WritePiece(PieceWriter& writer, size_t index, std::string_view bytes) {
   Completion<absl::Status> done;
