@@ -11,23 +11,16 @@
 #include <thread>
 #include <vector>
 
-#include "base/rng.h"
 #include "devstore/devstore.h"
 #include "store/blocking.h"
 #include "store/completion.h"
 #include "store/s3_store.h"
+#include "store/testing/contract.h"
 
 namespace millrace {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
-
-std::string RandomText(size_t size) {
-  Rng rng(7);
-  std::string text(size, '\0');
-  for (char& c : text) c = static_cast<char>(rng.Next());
-  return text;
-}
 
 /// Two buckets of a devstore with faults, and a client that does not try again, unless told to. Copies go by parts of 5
 /// MiB above 6.
