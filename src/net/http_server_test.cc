@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "net/testing/http_server_fixture.h"
 
 namespace millrace {
@@ -78,11 +81,15 @@ TEST_F(HttpServerTest, LimitsHeads) {
     client.Send("GET / HTTP/1.1\r\nX: " + std::string(70'000, 'x'));
     EXPECT_TRUE(client.ReadAll().starts_with("HTTP/1.1 431 "));
   }
-  RawClient client(server_->port());  // many short fields
-  std::string head = "GET / HTTP/1.1\r\n";
+  std::string head = "GET / HTTP/1.1\r\n";  // many short fields
   for (int i = 0; i < 10'000; ++i) head += "A: b\r\nC: d\r\n";
-  client.Send(head);
-  EXPECT_TRUE(client.ReadAll().starts_with("HTTP/1.1 431 "));
+  for (const size_t first_piece : {head.size(), size_t{60'000}, size_t{5}}) {
+    RawClient client(server_->port());
+    client.Send(head.substr(0, first_piece));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // each piece is parsed by itself
+    client.Send(head.substr(first_piece));
+    EXPECT_TRUE(client.ReadAll().starts_with("HTTP/1.1 431 ")) << first_piece;
+  }
 }
 
 TEST_F(HttpServerTest, SaysContinueOnlyToThoseWhoWait) {

@@ -44,7 +44,8 @@ class ServerConnection::Parser final : public http::basic_parser<true> {
   }
 
   HttpRequestHead head;
-  bool begun = false;  // the handler knows of the request
+  bool begun = false;    // the handler knows of the request
+  size_t head_size = 0;  // of what was parsed before that
   bool expects_continue = false;
   bool http11 = true;
 
@@ -57,12 +58,6 @@ class ServerConnection::Parser final : public http::basic_parser<true> {
   }
   void on_field_impl(http::field field, boost::beast::string_view name, boost::beast::string_view value,
                      error_code& error) override {
-    // Beast limits what lies unparsed in the buffer; the sum over slowly arriving lines is limited here.
-    size_ += name.size() + value.size() + 4;
-    if (size_ > kMaxHead) {
-      error = http::error::header_limit;
-      return;
-    }
     if (is_header_done()) return;  // a trailer: no one's business here
     if (field == http::field::transfer_encoding && !boost::beast::iequals(value, "chunked")) {
       error = http::error::bad_transfer_encoding;
@@ -92,7 +87,6 @@ class ServerConnection::Parser final : public http::basic_parser<true> {
   }
 
   ServerConnection& connection_;
-  size_t size_ = 0;
 };
 
 ServerConnection::ServerConnection(ServerLoop& home, int fd)
@@ -293,8 +287,13 @@ ServerConnection::Next ServerConnection::Receive() {
     }
     error_code error = http::error::need_more;
     if (!input_.empty()) {
-      input_.remove_prefix(parser_->put(asio::const_buffer(input_.data(), input_.size()), error));
+      const size_t parsed = parser_->put(asio::const_buffer(input_.data(), input_.size()), error);
+      input_.remove_prefix(parsed);
+      if (!parser_->begun) parser_->head_size += parsed;
     }
+    // Beast limits what lies unparsed, not the sum of a head that arrives in pieces.
+    const bool head_only = !parser_->begun && !parser_->is_header_done();
+    if (parser_->head_size + (head_only ? input_.size() : 0) > kMaxHead) error = http::error::header_limit;
     if (error == http::error::need_more) {
       if (input_.size() > kMaxHead) return Refuse(431, "the request's head is too large");
       if (const Next next = ReceiveMore(); next != Next::kAgain) return next;
