@@ -54,6 +54,14 @@ def newest(pattern: str) -> Path | None:
     return found[-1] if found else None
 
 
+def core_set(text: str | None) -> set[int]:
+    return {int(core) for core in text.split(",")} if text else set()
+
+
+def cpu_list(cores: set[int]) -> str:
+    return ",".join(map(str, sorted(cores)))
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="2,000 images and three runs, unless told otherwise")
@@ -67,17 +75,18 @@ def parse_arguments() -> argparse.Namespace:
         help="order of the samples (default window)",
     )
     parser.add_argument("--memory", default="512MiB", help="budget of a feed (default 512MiB)")
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=os.cpu_count(),
-        help="CPU pool of a feed, and workers of a rival (default: all cores)",
-    )
+    parser.add_argument("--server-cores", metavar="LIST", help="for devstore, as 0 or 0,1 (default: the first core)")
+    parser.add_argument("--client-cores", metavar="LIST", help="for feeds, rivals and the ceiling (default: all others)")
+    parser.add_argument("--threads", type=int, help="CPU pool of a feed, and workers of a rival (default: one for each client core)")
     parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept (5 GB)")
     parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
     parser.add_argument("--no-rivals", action="store_true", help="leave PyTorch's DataLoader and webdataset out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and ratios there")
     options = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))
+    options.server_cores = core_set(options.server_cores) or {cores[0]}
+    options.client_cores = core_set(options.client_cores) or set(cores) - options.server_cores or set(cores)
+    options.threads = options.threads or len(options.client_cores)
     options.count = options.count or (2000 if options.quick else 20_000)
     options.runs = options.runs or (3 if options.quick else 5)
     options.millrace = options.millrace or newest("millrace")
@@ -116,11 +125,11 @@ def make_data(millrace: Path, cache: Path, count: int, kb: int) -> Path:
 
 
 @contextlib.contextmanager
-def devstore(millrace: Path, root: Path, first_byte_ms: int) -> Iterator[tuple[int, dict[str, str]]]:
+def devstore(options: argparse.Namespace, root: Path, first_byte_ms: int) -> Iterator[tuple[int, dict[str, str]]]:
     """The server's process id, and the environment of its clients."""
     process = subprocess.Popen(
         [
-            millrace,
+            options.millrace,
             "devstore",
             root,
             "--port",
@@ -134,6 +143,7 @@ def devstore(millrace: Path, root: Path, first_byte_ms: int) -> Iterator[tuple[i
         ],
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, options.server_cores),
     )
     try:
         line = process.stdout.readline()
@@ -234,8 +244,8 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[dict[str, list[R
     runs: dict[str, list[Run]] = {}
     rivals: dict[str, list[dict]] = {}
     with (
-        devstore(options.millrace, folder / "root", 0) as (fast, fast_env),
-        devstore(options.millrace, folder / "root", SLOW_MS) as (slow, slow_env),
+        devstore(options, folder / "root", 0) as (fast, fast_env),
+        devstore(options, folder / "root", SLOW_MS) as (slow, slow_env),
     ):
         for layout in LAYOUTS:
             subprocess.run([options.millrace, "index", folder / "files" / layout], check=True, stdout=subprocess.DEVNULL)
@@ -247,9 +257,9 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[dict[str, list[R
             say(f"Run {number + 1} of {options.runs} ...")
             for layout in LAYOUTS:
                 places = (
-                    ("file", str(folder / "files" / layout), None, None),
                     ("0 ms", f"s3://b/{layout}", fast, fast_env),
                     (f"{SLOW_MS} ms", f"s3://b/{layout}", slow, slow_env),
+                    ("file", str(folder / "files" / layout), None, None),
                 )
                 # There and back: what comes after what must not favour a place.
                 for place, uri, server, env in places if number % 2 == 0 else reversed(places):
@@ -261,9 +271,9 @@ def measure(options: argparse.Namespace, folder: Path) -> tuple[dict[str, list[R
     return runs, rivals
 
 
-def print_feeds(runs: dict[str, list[Run]]) -> dict[str, float]:
+def print_feeds(runs: dict[str, list[Run]], cores: int) -> dict[str, float]:
     say(
-        f"\n{'':12}{'samples/s':>10}{'spread':>8}{'CPU-s/1000':>12}{'server':>8}{'first batch':>13}{'requests':>10}"
+        f"\n{'':12}{'samples/s':>10}{'spread':>8}{'CPU-s/1000':>12}{'busy':>7}{'server':>8}{'first batch':>13}{'requests':>10}"
         f"{'MB read':>9}{'peak MiB':>10}  bottleneck"
     )
     rates = {}
@@ -276,21 +286,27 @@ def print_feeds(runs: dict[str, list[Run]]) -> dict[str, float]:
         rates[name] = median("samples_per_second")
         say(
             f"{name:12}{rates[name]:10.0f}{(max(every) - min(every)) / rates[name]:8.1%}{median('cpu_per_1000'):12.2f}"
+            f"{statistics.median(r.samples_per_second * r.cpu_per_1000 / 1000 for r in results) / cores:7.1%}"
             f"{median('server_cpu_per_1000'):8.2f}{median('first_batch_seconds'):11.2f} s{median('requests'):10.0f}"
             f"{median('bytes_read') / 1e6:9.0f}{max(r.max_rss_bytes for r in results) / 2**20:10.0f}  {results[-1].bottleneck}"
         )
     return rates
 
 
-def print_ratios(rates: dict[str, float]) -> dict[str, dict[str, float | bool]]:
+def print_ratios(runs: dict[str, list[Run]]) -> dict[str, dict[str, float | bool]]:
+    """The median of the ratios of runs that came one after the other: between them the machine has changed least."""
     say("")
     ratios = {}
     for layout in LAYOUTS:
-        slow = rates[f"{layout} {SLOW_MS} ms"]
         for other, target in (("0 ms", AGAINST_0_MS), ("file", AGAINST_FILES)):
-            name, ratio = f"{layout}: {SLOW_MS} ms / {other}", slow / rates[f"{layout} {other}"]
+            pairs = zip(runs[f"{layout} {SLOW_MS} ms"], runs[f"{layout} {other}"], strict=True)
+            each = [slow.samples_per_second / fast.samples_per_second for slow, fast in pairs]
+            name, ratio = f"{layout}: {SLOW_MS} ms / {other}", statistics.median(each)
             ratios[name] = {"ratio": ratio, "target": target, "met": ratio >= target}
-            say(f"{name:22}{ratio:7.3f}   target {target:.2f}   {'met' if ratio >= target else 'MISSED'}")
+            say(
+                f"{name:22}{ratio:7.3f}  ({min(each):.3f} to {max(each):.3f})   target {target:.2f}   "
+                f"{'met' if ratio >= target else 'MISSED'}"
+            )
     return ratios
 
 
@@ -313,30 +329,31 @@ def main() -> int:
         wrapper = str(REPOSITORY / "bench/without-bbr")
         os.execv(wrapper, [wrapper, sys.executable, *sys.argv])
     folder = make_data(options.millrace, options.cache, options.count, options.kb)
-    cores = len(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, options.client_cores)  # inherited by all that is started here, except devstore
+    cores = len(options.client_cores)
     congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     say(
         f"{options.count:,} JPEGs of {options.kb} KB, batch 128, 224x224 u8, shuffle {options.shuffle}, budget {options.memory}, "
-        f"{options.threads} threads, one process.\nMedian of {options.runs} interleaved runs. Server and client share this "
-        f"machine's {cores} cores, so what the server burns is\nmissing to the client: ratios against local files contain that "
-        f"handicap. Files are in the page cache. Loopback uses {congestion}."
+        f"{options.threads} threads, one process.\nMedian of {options.runs} interleaved runs. Clients on CPU {cpu_list(options.client_cores)}, "
+        f"devstore on CPU {cpu_list(options.server_cores)}. Files are in the page cache. Loopback uses {congestion}."
     )
+    if options.client_cores & options.server_cores:
+        say("Server and client share cores: what the server burns is missing to the client, and ratios contain that handicap.")
     ceiling_rates = ceiling(folder)
     runs, rivals = measure(options, folder)
-    rates = print_feeds(runs)
-    ratios = print_ratios(rates)
+    rates = print_feeds(runs, min(cores, options.threads))
+    ratios = print_ratios(runs)
     print_context(rates, rivals, ceiling_rates, min(cores, options.threads))
     if options.json:
         record = {
-            "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
-            "cores": cores,
+            "settings": vars(options),
             "runs": {name: [asdict(r) for r in results] for name, results in runs.items()},
             "rates": rates,
             "ratios": ratios,
             "rivals": rivals,
             "ceiling": ceiling_rates,
         }
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        options.json.write_text(json.dumps(record, indent=1, default=str) + "\n")
     return 0 if options.quick or all(ratio["met"] for ratio in ratios.values()) else 1
 
 

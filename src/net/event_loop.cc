@@ -1,6 +1,7 @@
 #include "net/event_loop.h"
 
 #include <pthread.h>
+#include <signal.h>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -20,7 +21,14 @@ struct EventLoop::Impl {
 
 EventLoop::EventLoop(std::string name) : impl_(std::make_unique<Impl>()) {
   name.resize(std::min<size_t>(name.size(), 15));  // the kernel's limit
-  impl_->thread = std::thread([impl = impl_.get()] { impl->context.run(); });
+  impl_->thread = std::thread([impl = impl_.get()] {
+    // A write to a peer that went away raises SIGPIPE; sendfile and OpenSSL have no flag against that.
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+    impl->context.run();
+  });
   pthread_setname_np(impl_->thread.native_handle(), name.c_str());
 }
 

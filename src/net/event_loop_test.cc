@@ -4,9 +4,11 @@
 
 #include <future>
 #include <latch>
+#include <optional>
 #include <set>
 
 #include "net/runtime.h"
+#include "net/timer_queue.h"
 
 namespace millrace {
 namespace {
@@ -135,6 +137,79 @@ TEST(Timer, ATaskMayDestroyItsTimer) {
   });
   fired.get_future().wait();
   RunOn(loop, [&] { EXPECT_EQ(timer, nullptr); });
+}
+
+class TimerQueueTest : public testing::Test {
+ protected:
+  ~TimerQueueTest() override {
+    RunOn(loop_, [&] { queue_.reset(); });
+  }
+  TimerQueue::Id Start(int ms) {
+    return queue_->Start(milliseconds(ms), [this, ms] { Ran(ms); });
+  }
+  void Ran(int ms) {
+    ran_.push_back(ms);
+    if (ms == last_) done_.count_down();
+  }
+  std::vector<int> WaitForLast() {
+    done_.wait();
+    std::vector<int> ran;
+    RunOn(loop_, [&] { ran = ran_; });
+    return ran;
+  }
+
+  EventLoop loop_{"timer-queue"};
+  std::optional<TimerQueue> queue_{std::in_place, loop_};
+  TimerQueue::Id doomed_ = 0;
+  std::vector<int> ran_;
+  int last_ = 0;  // of ran_, in milliseconds
+  std::latch done_{1};
+};
+
+TEST_F(TimerQueueTest, RunsWhatIsDueAndNotCancelled) {
+  const auto begin = std::chrono::steady_clock::now();
+  RunOn(loop_, [&] {
+    last_ = 30;
+    const TimerQueue::Id first = Start(10);
+    Start(20);
+    const TimerQueue::Id third = Start(25);
+    Start(30);
+    queue_->Cancel(third);
+    queue_->Cancel(first);
+    queue_->Cancel(first);  // again: nothing
+  });
+  EXPECT_EQ(WaitForLast(), (std::vector<int>{20, 30}));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(30));
+}
+
+TEST_F(TimerQueueTest, OneThatIsDueEarlierWaitsForThoseBeforeIt) {
+  RunOn(loop_, [&] {
+    last_ = 1;
+    Start(20);
+    Start(1);
+  });
+  EXPECT_EQ(WaitForLast(), (std::vector<int>{20, 1}));
+}
+
+TEST_F(TimerQueueTest, TasksMayStartAndCancelOthers) {
+  RunOn(loop_, [&] {
+    last_ = 5;
+    queue_->Start(milliseconds(2), [this] {
+      queue_->Cancel(doomed_);
+      Start(5);
+      Ran(2);
+    });
+    doomed_ = Start(3);
+  });
+  EXPECT_EQ(WaitForLast(), (std::vector<int>{2, 5}));
+}
+
+TEST_F(TimerQueueTest, StartsAnewWhenItWasEmpty) {
+  for (last_ = 1; last_ < 3; ++last_) {
+    std::latch ran(1);
+    RunOn(loop_, [&] { queue_->Start(milliseconds(1), [&] { ran.count_down(); }); });
+    ran.wait();
+  }
 }
 
 TEST(EventLoops, AreTakenInTurn) {

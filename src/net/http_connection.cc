@@ -4,10 +4,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
-#include <boost/asio/ssl/host_name_verification.hpp>
 #include <cstring>
 #include <utility>
 
@@ -106,16 +104,10 @@ void HttpConnection::OnConnected() {
   Error ignored;  // a socket without the option still works
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (!tls_) return SendRequest();
-  const std::string& host = owner_.endpoint().host;
-  tls_stream_.emplace(std::move(socket_), *tls_);
-  tls_stream_->set_verify_callback(asio::ssl::host_name_verification(host), ignored);
-  Error not_an_address;
-  asio::ip::make_address(host, not_an_address);
-  if (not_an_address) SSL_set_tlsext_host_name(tls_stream_->native_handle(), host.c_str());
+  tls_stream_.emplace(std::move(socket_), tls_->native_handle(), owner_.endpoint().host);
   SetDeadline(Stage::kHandshake, owner_.options().connect_timeout);
   ++operations_;
-  tls_stream_->async_handshake(asio::ssl::stream_base::client,
-                               [self = shared_from_this()](const Error& error) { self->OnHandshake(error); });
+  tls_stream_->async_handshake([self = shared_from_this()](const Error& error, size_t) { self->OnHandshake(error); });
 }
 
 void HttpConnection::OnHandshake(const Error& error) {

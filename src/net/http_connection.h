@@ -3,7 +3,6 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include "net/http_client.h"
 #include "net/http_parser.h"
 #include "net/tls.h"
+#include "net/tls_stream.h"
 
 // Private to src/net: one connection of HttpClient.
 
@@ -71,8 +71,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  private:
   using Context = boost::asio::io_context;
   using Error = boost::system::error_code;
-  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, Context::executor_type>;
-  using TlsStream = boost::asio::ssl::stream<Socket>;
+  using Socket = TlsStream::Socket;
   using SteadyTime = std::chrono::steady_clock::time_point;
 
   enum class Stage { kResolve, kConnect, kHandshake, kSend, kFirstByte, kBody, kIdle };

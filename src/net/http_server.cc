@@ -8,8 +8,6 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -253,13 +251,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoops& loops,
   impl->port = PortOf(listener.get());
   std::vector<ServerLoop*> homes;
   for (size_t i = 0; i < loops.size(); ++i) {
-    // A peer that goes away while a file is sent to it raises SIGPIPE; sendfile and OpenSSL have no flag against that.
-    RunAndWait(loops.at(i), [] {
-      sigset_t pipe;
-      sigemptyset(&pipe);
-      sigaddset(&pipe, SIGPIPE);
-      pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
-    });
+    // NOLINTNEXTLINE(modernize-make-unique): which takes no designated initialisers
     impl->homes.push_back(std::unique_ptr<ServerLoop>(new ServerLoop{.loop = loops.at(i),
                                                                      .handler = handler,
                                                                      .tls = impl->tls.get(),

@@ -21,7 +21,7 @@ namespace millrace {
 
 namespace {
 
-constexpr size_t kEncryptStep = size_t{64} << 10;  // handed to OpenSSL at once
+constexpr size_t kEncryptStep = size_t{16} << 10;  // a record: OpenSSL takes no more at once
 constexpr int kMaxParts = 64;                      // of one sendmsg
 constexpr auto kDrainTime = std::chrono::seconds(2);
 constexpr auto kResetPatience = std::chrono::seconds(5);

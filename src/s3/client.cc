@@ -61,7 +61,8 @@ class S3Client::Impl {
     if (context_.config.credential_environment != nullptr)
       loader_.emplace(runtime, http_, context_.config.credential_environment, context_.NextJitterKey());
     for (size_t i = 0; i < runtime.loops().size(); ++i) {
-      gates_.emplace(&runtime.loops().at(i), S3Gate(Permits(context_.config, runtime.loops().size())));
+      EventLoop& loop = runtime.loops().at(i);
+      homes_.emplace(&loop, std::make_unique<S3Loop>(loop, Permits(context_.config, runtime.loops().size())));
     }
   }
   ~Impl();
@@ -82,7 +83,7 @@ class S3Client::Impl {
   std::condition_variable idle_;
   std::unordered_set<std::shared_ptr<S3Operation>> operations_;
   bool closing_ = false;
-  std::unordered_map<const EventLoop*, S3Gate> gates_;  // each used on its loop only
+  std::unordered_map<EventLoop*, std::unique_ptr<S3Loop>> homes_;
   const S3Operation::Environment environment_;
   HttpClient http_;                         // its loops are done with everything above when it has died
   std::optional<CredentialLoader> loader_;  // last, so that it dies first: it makes calls
@@ -90,7 +91,7 @@ class S3Client::Impl {
 
 void S3Client::Impl::Start(std::unique_ptr<S3Exchange> exchange, RequestProgress* progress, std::stop_token stop) {
   EventLoop& loop = runtime_.loops().Nearest();
-  auto operation = std::make_shared<S3Operation>(environment_, loop, gates_.at(&loop), std::move(exchange), progress);
+  auto operation = std::make_shared<S3Operation>(environment_, *homes_.at(&loop), std::move(exchange), progress);
   if (progress != nullptr) progress->store(RequestPhase::kQueued, std::memory_order_relaxed);
   bool closing;
   {
@@ -111,6 +112,10 @@ S3Client::Impl::~Impl() {
     operation->loop().Post([operation] { operation->Cancel(); });
   }
   idle_.wait(lock, [this] { return operations_.empty(); });
+  lock.unlock();
+  for (auto& [loop, home] : homes_) {
+    RunAndWait(*loop, [&home = home] { home.reset(); });
+  }
 }
 
 S3Client::S3Client(Runtime& runtime, S3Config config) : impl_(std::make_unique<Impl>(runtime, std::move(config))) {}

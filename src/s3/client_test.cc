@@ -318,6 +318,56 @@ TEST_F(S3ClientTest, ASecondRequestOvertakesALateFirstByte) {
   EXPECT_EQ(client.counters().bytes_read, 201 * object.size());
 }
 
+TEST_F(S3ClientTest, AStallAmongTheFirstRequestsIsOvertakenOnceOthersShowWhatIsLate) {
+  const std::string object = Pattern(1000);
+  OddServer odd(object, 0, [](ScriptedConnection&, int number) { return number == 0; });  // is never answered
+  S3Client client(runtime_, Config(odd.server()));
+  std::string stalled(object.size(), '\0');
+  std::promise<absl::Status> done;
+  client.Get("bucket", "key", {reinterpret_cast<std::byte*>(stalled.data()), stalled.size()},
+             {.range = {0, object.size()}},
+             [&](absl::StatusOr<GetResult> result) { done.set_value(std::move(result).status()); });
+  while (odd.requests() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::string buffer(object.size(), '\0');
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
+  const absl::Status status = done.get_future().get();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(stalled, object);
+  EXPECT_EQ(client.counters().hedges, 1u);
+  EXPECT_EQ(client.counters().retries, 0u);
+}
+
+// The second request's connection is made in the very turn of the loop in which the first one's answer is read: the
+// loop is held up until both are ready.
+TEST_F(S3ClientTest, ASecondRequestThatHasLostIsNotWatched) {
+  using std::chrono::milliseconds;
+  const auto hold = [](milliseconds time) { std::this_thread::sleep_for(time); };
+  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = 1 << 20});
+  EventLoop& loop = runtime.loops().at(0);
+  const std::string object = Pattern(20'000);
+  OddServer odd(object, 200, [&](ScriptedConnection& connection, int number) {
+    if (number > 0) return false;
+    loop.Post([&] {
+      hold(milliseconds(60));  // the second request is due
+      loop.Post([&] { hold(milliseconds(60)); });
+    });
+    hold(milliseconds(90));
+    const std::string answer = Answer(object, "Range: bytes=0-19999");
+    connection.Send(std::string_view(answer).substr(0, 10'000));
+    hold(milliseconds(150));  // somebody who watched the second one would look by now
+    connection.Send(std::string_view(answer).substr(10'000));
+    return true;
+  });
+  S3Client client(runtime, Config(odd.server()));
+  std::string buffer(object.size(), '\0');
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
+  const uint64_t hedges_before = client.counters().hedges;
+  ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
+  EXPECT_EQ(buffer, object);
+  EXPECT_EQ(client.counters().hedges, hedges_before + 1);
+  EXPECT_EQ(client.counters().retries, 0u);
+}
+
 TEST_F(S3ClientTest, AnErrorOfTheSecondRequestDoesNotCount) {
   const std::string object = Pattern(1000);
   OddServer odd(object, 200, [&](ScriptedConnection& connection, int number) {

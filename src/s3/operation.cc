@@ -25,6 +25,9 @@ RequestPhase ToRequestPhase(HttpPhase phase) {
   return RequestPhase::kQueued;
 }
 
+// While it is not known what a late first byte is, or no second request is allowed: among the first requests of all
+// there may be one that stalls.
+constexpr absl::Duration kAskAgain = absl::Milliseconds(50);
 // A body's rate is looked at this often, over as long; a trickle is cut after two looks at most.
 constexpr absl::Duration kLook = absl::Milliseconds(900);
 // Less is left of the body: not worth another request.
@@ -68,9 +71,9 @@ void S3Gate::Return() {
   ++free_;
 }
 
-S3Operation::S3Operation(const Environment& environment, EventLoop& loop, S3Gate& gate,
-                         std::unique_ptr<S3Exchange> exchange, RequestProgress* progress)
-    : environment_(environment), loop_(loop), gate_(gate), exchange_(std::move(exchange)), progress_(progress) {}
+S3Operation::S3Operation(const Environment& environment, S3Loop& home, std::unique_ptr<S3Exchange> exchange,
+                         RequestProgress* progress)
+    : environment_(environment), home_(home), exchange_(std::move(exchange)), progress_(progress) {}
 S3Operation::~S3Operation() = default;
 
 void S3Operation::OnStop::operator()() const {
@@ -81,7 +84,7 @@ void S3Operation::OnStop::operator()() const {
 
 void S3Operation::Begin(std::stop_token stop) {
   if (cancelled_) return EndCancelled();
-  if (stop.stop_possible()) stop_.emplace(std::move(stop), OnStop{weak_from_this(), &loop_});
+  if (stop.stop_possible()) stop_.emplace(std::move(stop), OnStop{weak_from_this(), &home_.loop});
   Do(exchange_->Begin());
 }
 
@@ -92,7 +95,7 @@ void S3Operation::Cancel() {
     // The last OnDone ends the operation.
     std::vector<std::shared_ptr<HttpCall>> calls;
     for (const std::unique_ptr<Attempt>& attempt : attempts_) calls.push_back(attempt->call);
-    watch_.reset();
+    StopWatching();
     for (const std::shared_ptr<HttpCall>& call : calls) call->Cancel();
   } else if (timer_ || waits_for_permit_ || waits_for_credentials_) {
     EndCancelled();
@@ -117,14 +120,14 @@ bool S3Operation::OnPermit() {
   if (ended_) return false;
   has_permit_ = true;
   // Not from here: who returns a permit is in the middle of something.
-  loop_.Post([self = shared_from_this()] {
+  home_.loop.Post([self = shared_from_this()] {
     if (!self->ended_) self->Send();
   });
   return true;
 }
 
 void S3Operation::ReturnPermit() {
-  if (std::exchange(has_permit_, false)) gate_.Return();
+  if (std::exchange(has_permit_, false)) home_.gate.Return();
 }
 
 void S3Operation::Send() {
@@ -132,7 +135,7 @@ void S3Operation::Send() {
   if (const absl::Time now = absl::Now(); !exchange_->TakeCredentials(now)) return WaitForCredentials(now);
   if (!has_permit_) {
     Report(RequestPhase::kQueued);
-    has_permit_ = gate_.Take(shared_from_this());
+    has_permit_ = home_.gate.Take(shared_from_this());
     waits_for_permit_ = !has_permit_;
     if (waits_for_permit_) return;
   }
@@ -147,7 +150,7 @@ void S3Operation::WaitForCredentials(absl::Time now) {
   ReturnPermit();
   Report(RequestPhase::kCredentials);
   waits_for_credentials_ = true;
-  environment_.context.credentials.Wait(now, [weak = weak_from_this(), &loop = loop_](absl::Status status) {
+  environment_.context.credentials.Wait(now, [weak = weak_from_this(), &loop = home_.loop](absl::Status status) {
     loop.Post([weak, status = std::move(status)] {
       const std::shared_ptr<S3Operation> self = weak.lock();
       if (self == nullptr || self->ended_) return;
@@ -161,7 +164,7 @@ void S3Operation::WaitForCredentials(absl::Time now) {
 
 void S3Operation::WaitThenSend(absl::Duration wait, RequestPhase phase) {
   Report(phase);
-  timer_.emplace(loop_);
+  timer_.emplace(home_.loop);
   timer_->Start(absl::ToChronoNanoseconds(wait), [this] {
     const std::shared_ptr<S3Operation> self = shared_from_this();
     timer_.reset();
@@ -172,25 +175,29 @@ void S3Operation::WaitThenSend(absl::Duration wait, RequestPhase phase) {
 void S3Operation::StartAttempt(bool hedge) {
   attempts_.push_back(std::make_unique<Attempt>(shared_from_this()));
   Attempt& attempt = *attempts_.back();
-  attempt.call = environment_.http.Start(loop_, exchange_->Request(absl::Now(), hedge), attempt);
+  attempt.call = environment_.http.Start(home_.loop, exchange_->Request(absl::Now(), hedge), attempt);
 }
 
 // ---- While a request is under way
 
 void S3Operation::OnPhase(Attempt& attempt, HttpPhase phase) {
+  if (attempt.lost) return;  // the other one may have ended it all
   if (&attempt == attempts_.front().get()) Report(ToRequestPhase(phase));
   if (phase != HttpPhase::kFirstByte || attempt.sent) return;
   attempt.sent = absl::Now();
   if (exchange_->hedged() && attempts_.size() == 1) HedgeLater(attempt);
 }
 
-void S3Operation::HedgeLater(Attempt& first) {
+void S3Operation::HedgeLater(Attempt& first, absl::Duration at_least) {
   const absl::Duration delay = environment_.context.hedging.Delay();
-  if (delay == absl::InfiniteDuration()) return;
-  if (!watch_) watch_.emplace(loop_);
-  watch_->Start(absl::ToChronoNanoseconds(delay), [this, &first] {
-    const bool late = !first.answered && attempts_.size() == 1 && !cancelled_;
-    if (late && exchange_->MayHedge(absl::Now()) && environment_.context.hedging.Take()) StartAttempt(/*hedge=*/true);
+  const bool known = delay != absl::InfiniteDuration();
+  const absl::Duration wait = std::max(at_least, known ? *first.sent + delay - absl::Now() : kAskAgain);
+  home_.hedges.Cancel(hedge_);
+  hedge_ = home_.hedges.Start(absl::ToChronoNanoseconds(wait), [this, &first, known] {
+    if (first.answered || attempts_.size() != 1 || cancelled_) return;
+    if (!known) return HedgeLater(first);
+    const bool may = exchange_->MayHedge(absl::Now()) && environment_.context.hedging.Take();
+    may ? StartAttempt(/*hedge=*/true) : HedgeLater(first, kAskAgain);
   });
 }
 
@@ -207,13 +214,13 @@ HttpBodySink S3Operation::OnHead(Attempt& attempt, const HttpResponseHead& head)
   if (attempts_.size() > 1) {
     Attempt& other = attempts_.front().get() == &attempt ? *attempts_.back() : *attempts_.front();
     if (&other == attempts_.front().get()) hedging.OnLost();
-    loop_.Post([call = other.call] { call->Cancel(); });  // not from within another call
+    home_.loop.Post([call = other.call] { call->Cancel(); });  // not from within another call
     Lose(other);
   }
   if (exchange_->hedged()) {
     hedging.OnFirstByte(now - attempt.sent.value_or(now));
     attempt.expected = head.content_length.value_or(0);
-    if (watch_) watch_->Cancel();
+    home_.hedges.Cancel(hedge_);
     if (head.status < 300 && attempt.expected > kWorthCutting) Watch(attempt);
   }
   return exchange_->OnHead(head);
@@ -227,8 +234,8 @@ void S3Operation::Lose(Attempt& attempt) {
 }
 
 void S3Operation::Watch(Attempt& attempt) {
-  if (!watch_) watch_.emplace(loop_);
-  watch_->Start(absl::ToChronoNanoseconds(kLook), [this, &attempt] {
+  home_.looks.Cancel(look_);
+  look_ = home_.looks.Start(absl::ToChronoNanoseconds(kLook), [this, &attempt] {
     const std::shared_ptr<S3Operation> self = shared_from_this();
     const uint64_t received = attempt.call->body_bytes();
     const auto rate = static_cast<double>(received - attempt.seen) / absl::ToDoubleSeconds(kLook);
@@ -238,6 +245,11 @@ void S3Operation::Watch(Attempt& attempt) {
     attempt.too_slow = true;
     attempt.call->Cancel();
   });
+}
+
+void S3Operation::StopWatching() {
+  home_.hedges.Cancel(hedge_);
+  home_.looks.Cancel(look_);
 }
 
 void S3Operation::OnDone(Attempt& done, HttpResult result) {
@@ -252,7 +264,7 @@ void S3Operation::OnDone(Attempt& done, HttpResult result) {
     environment_.context.counters.bytes_read.fetch_add(result.wire_bytes, std::memory_order_relaxed);
     return hedging.OnWasted(result.wire_bytes);
   }
-  watch_.reset();
+  StopWatching();
   if (exchange_->hedged() && attempt->answered) hedging.OnBody(result.wire_bytes, absl::Now() - *attempt->answered);
   if (attempt->too_slow && result.error == HttpErrorKind::kCancelled && !cancelled_) {
     result.error = HttpErrorKind::kTimeout;
@@ -273,7 +285,7 @@ void S3Operation::End() {
   ended_ = true;
   ReturnPermit();
   timer_.reset();
-  watch_.reset();
+  StopWatching();
   stop_.reset();
   Report(RequestPhase::kDone);
   exchange_->Finish();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "net/http_client.h"
+#include "net/timer_queue.h"
 #include "s3/exchange.h"
 #include "s3/object.h"
 
@@ -30,6 +31,16 @@ class S3Gate {
   std::deque<std::shared_ptr<S3Operation>> waiting_;
 };
 
+/// What the operations of one loop share; on the loop's thread only, but for the constructor.
+struct S3Loop {
+  S3Loop(EventLoop& event_loop, int permits) : loop(event_loop), gate(permits), hedges(event_loop), looks(event_loop) {}
+
+  EventLoop& loop;
+  S3Gate gate;
+  TimerQueue hedges;  // until second requests
+  TimerQueue looks;   // at bodies that may trickle
+};
+
 /// Drives one exchange on one event loop: waits for credentials, takes turns at the pace of the store, sends, waits,
 /// and for reads sends a second request where the first byte is late and gives up bodies that trickle. All on the
 /// loop's thread, but for the constructor.
@@ -42,11 +53,11 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
     std::function<void(const std::shared_ptr<S3Operation>&)> ended;  // the caller of the exchange has its result
   };
 
-  S3Operation(const Environment& environment, EventLoop& loop, S3Gate& gate, std::unique_ptr<S3Exchange> exchange,
+  S3Operation(const Environment& environment, S3Loop& home, std::unique_ptr<S3Exchange> exchange,
               RequestProgress* progress);
   ~S3Operation();
 
-  EventLoop& loop() { return loop_; }
+  EventLoop& loop() { return home_.loop; }
   void Begin(std::stop_token stop);
   void Cancel();
   /// False: it does not need one any more.
@@ -66,8 +77,9 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   void WaitForCredentials(absl::Time now);
   void WaitThenSend(absl::Duration wait, RequestPhase phase);
   void StartAttempt(bool hedge);
-  void HedgeLater(Attempt& first);
+  void HedgeLater(Attempt& first, absl::Duration at_least = absl::ZeroDuration());
   void Watch(Attempt& attempt);
+  void StopWatching();
 
   void OnPhase(Attempt& attempt, HttpPhase phase);
   HttpBodySink OnHead(Attempt& attempt, const HttpResponseHead& head);
@@ -81,14 +93,14 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   void End();
 
   const Environment& environment_;
-  EventLoop& loop_;
-  S3Gate& gate_;
+  S3Loop& home_;
   std::unique_ptr<S3Exchange> exchange_;
   RequestProgress* const progress_;
   std::vector<std::unique_ptr<Attempt>> attempts_;  // under way: one, or two until the first answers
   std::vector<std::unique_ptr<Attempt>> losers_;    // cancelled, or answered with an error; not ended yet
   std::optional<Timer> timer_;                      // while waiting to send
-  std::optional<Timer> watch_;                      // on the attempts
+  TimerQueue::Id hedge_ = 0;                        // 0, or over, or until the second request
+  TimerQueue::Id look_ = 0;                         // likewise, at the body
   std::optional<std::stop_callback<OnStop>> stop_;
   bool has_permit_ = false;
   bool waits_for_permit_ = false;

@@ -7,8 +7,8 @@ namespace millrace {
 
 namespace {
 
-constexpr double kFirstRate = 1500;
-constexpr double kFreeRate = 1e6;  // no limit for practical purposes
+constexpr double kFirstPart = 0.8;  // of what is promised: most stores keep it, and the first batch is waited for
+constexpr double kFreeRate = 1e6;   // no limit for practical purposes
 constexpr double kLeastRate = 5;
 constexpr absl::Duration kLongestRound = absl::Seconds(1);  // answers that come later do not count
 constexpr double kNearlyAll = 0.95;
@@ -20,12 +20,17 @@ constexpr absl::Duration kLongWait = absl::Milliseconds(200);
 constexpr double kFewFailed = 0.01;  // part of the answers that is no reason to slow down
 constexpr double kManyFailed = 0.1;
 constexpr int kLeastFailed = 3;     // fewer say nothing
-constexpr int kEnoughAnswers = 20;  // to judge by
+constexpr int kEnoughAnswers = 20;  // or requests, to judge by
 
 }  // namespace
 
 Pace::Pace(double promised_rate, absl::Time now)
-    : promised_rate_(promised_rate), rate_(kFirstRate), next_(now), promised_until_(now), entered_(now), round_(now) {}
+    : promised_rate_(promised_rate),
+      rate_(kFirstPart * promised_rate),
+      next_(now),
+      promised_until_(now),
+      entered_(now),
+      round_(now) {}
 
 absl::Duration Pace::TakeTurn(absl::Time now) {
   if (RoundIsOver(now)) EndRound(now);
@@ -49,7 +54,7 @@ void Pace::OnAnswer(bool throttled, absl::Time sent, absl::Time now) {
 bool Pace::RoundIsOver(absl::Time now) const {
   // The first signs of a limit count at once: each moment above it costs requests that must be made again.
   const bool watchful = state_ == State::kRising || state_ == State::kProbing;
-  if (watchful && failed_ >= kLeastFailed && failed_ > kFewFailed * std::max(sent_, kEnoughAnswers)) return true;
+  if (watchful && sent_ >= kEnoughAnswers && failed_ >= kLeastFailed && failed_ > kFewFailed * sent_) return true;
   if (now < round_ + kRound) return false;
   if (now >= round_ + kLongestRound) return true;
   const int answers = passed_ + failed_;
@@ -64,7 +69,9 @@ void Pace::EndRound(absl::Time now) {
       if (failed > 0) {
         Fall(failed, now);
       } else if (queued_) {
-        Rise(rate_ < 0.9 * promised_rate_ ? 1.5 : 1.1);
+        // Not by a great step beyond what is promised: what it meets there should be little.
+        const double nearly = kNearlyAll * promised_rate_;
+        rate_ = rate_ < nearly ? std::min(1.5 * rate_, nearly) : std::min(kFreeRate, 1.1 * rate_);
       }
       break;
     case State::kJudging:

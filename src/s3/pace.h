@@ -18,7 +18,7 @@ namespace millrace {
 inline constexpr double kPromisedReads = 5500;
 inline constexpr double kPromisedWrites = 3500;
 
-/// The pace of one kind of request to one prefix. It begins modestly and rises quickly up to what S3 promises, then by
+/// The pace of one kind of request to one prefix. It begins a little below what S3 promises and rises beyond it by
 /// steps, as long as requests queue for it. When the store throttles, it falls to a little below what got through and
 /// rises again, faster the longer all is well.
 ///

@@ -18,7 +18,7 @@ const absl::Time kStart = absl::FromUnixSeconds(1'767'225'600);
 struct Store {
   std::function<double(double)> limit = [](double) { return 1e9; };   // requests a second, at a second of the run
   std::function<double(double)> random = [](double) { return 0.0; };  // part that is turned away whatever the pace
-  double tokens = 0;
+  double tokens = 1e9;                                                // the bucket is full at first
   double filled = 0;
   Rng rng{1};
 

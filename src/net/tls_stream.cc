@@ -1,0 +1,128 @@
+#include "net/tls_stream.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include <algorithm>
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <cerrno>
+#include <climits>
+#include <utility>
+
+namespace millrace {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr size_t kTurn = size_t{256} << 10;  // bytes decrypted before others on the loop get theirs
+
+TlsStream::Error ErrorOf(int reason) {
+  switch (reason) {
+    case SSL_ERROR_ZERO_RETURN:
+      return asio::error::eof;
+    case SSL_ERROR_SYSCALL:
+      if (errno != 0) return {errno, boost::system::system_category()};
+      return asio::ssl::error::stream_truncated;
+    default:
+      break;
+  }
+  const unsigned long error = ERR_get_error();
+  if (error == 0 || ERR_GET_REASON(error) == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
+    return asio::ssl::error::stream_truncated;
+  }
+  return {static_cast<int>(error), asio::error::get_ssl_category()};
+}
+
+}  // namespace
+
+void TlsStream::Free::operator()(SSL* ssl) const {
+  SSL_free(ssl);
+}
+
+TlsStream::TlsStream(Socket socket, SSL_CTX* context, const std::string& host)
+    : socket_(std::move(socket)), ssl_(SSL_new(context)) {
+  Error ignored;
+  socket_.native_non_blocking(true, ignored);
+  if (ssl_ == nullptr || SSL_set_fd(ssl_.get(), socket_.native_handle()) != 1) return;  // the handshake fails
+  // Bytes of several records with one system call.
+  SSL_set_read_ahead(ssl_.get(), 1);
+  SSL_set_default_read_buffer_len(ssl_.get(), size_t{64} << 10);
+  SSL_set_mode(ssl_.get(),
+               SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl_.get()), host.c_str()) == 1;
+  if (is_address) return;
+  SSL_set_tlsext_host_name(ssl_.get(), host.c_str());
+  // Should this fail, no name would be asked for: an empty stream lets nothing through.
+  if (SSL_set1_host(ssl_.get(), host.c_str()) != 1) ssl_.reset();
+}
+
+TlsStream::~TlsStream() = default;
+
+void TlsStream::Later(Handler done, const Error& error, size_t bytes) {
+  asio::post(socket_.get_executor(),
+             [done = std::move(done), error, bytes]() mutable { std::move(done)(error, bytes); });
+}
+
+template <typename Again>
+void TlsStream::Await(int result, Handler done, Again again) {
+  const int reason = SSL_get_error(ssl_.get(), result);
+  if (reason != SSL_ERROR_WANT_READ && reason != SSL_ERROR_WANT_WRITE)
+    return Later(std::move(done), ErrorOf(reason), 0);
+  socket_.async_wait(reason == SSL_ERROR_WANT_READ ? Socket::wait_read : Socket::wait_write,
+                     [done = std::move(done), again](const Error& error) mutable {
+                       if (error) return std::move(done)(error, 0);
+                       again(std::move(done));
+                     });
+}
+
+void TlsStream::async_handshake(Handler done) {
+  if (ssl_ == nullptr) return Later(std::move(done), asio::error::no_memory, 0);
+  Handshake(std::move(done));
+}
+
+void TlsStream::Handshake(Handler done) {
+  ERR_clear_error();
+  errno = 0;
+  const int result = SSL_connect(ssl_.get());
+  if (result == 1) return Later(std::move(done), {}, 0);
+  Await(result, std::move(done), [this](Handler handler) { Handshake(std::move(handler)); });
+}
+
+void TlsStream::async_read_some(asio::mutable_buffer into, Handler done) {
+  Read(into, std::move(done));
+}
+
+void TlsStream::Read(asio::mutable_buffer into, Handler done) {
+  size_t total = 0;
+  int result = 0;
+  const size_t most = std::min(into.size(), kTurn);
+  while (total < most) {  // a call returns one record at most
+    ERR_clear_error();
+    errno = 0;
+    result = SSL_read(ssl_.get(), static_cast<char*>(into.data()) + total, static_cast<int>(most - total));
+    if (result <= 0) break;
+    total += static_cast<size_t>(result);
+  }
+  // An error after some bytes comes again with the next call.
+  if (total > 0) return Later(std::move(done), {}, total);
+  Await(result, std::move(done), [this, into](Handler handler) { Read(into, std::move(handler)); });
+}
+
+void TlsStream::async_write_some(const std::array<asio::const_buffer, 2>& from, Handler done) {
+  Write(from[0].size() > 0 ? from[0] : from[1], std::move(done));
+}
+
+void TlsStream::Write(asio::const_buffer from, Handler done) {
+  ERR_clear_error();
+  errno = 0;
+  const int size = static_cast<int>(std::min<size_t>(from.size(), INT_MAX));
+  const int result = SSL_write(ssl_.get(), from.data(), size);
+  if (result > 0) return Later(std::move(done), {}, static_cast<size_t>(result));
+  Await(result, std::move(done), [this, from](Handler handler) { Write(from, std::move(handler)); });
+}
+
+}  // namespace millrace
