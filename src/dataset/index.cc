@@ -15,7 +15,7 @@
 #include "base/crypto.h"
 #include "dataset/index_format.h"
 #include "shard/sample_name.h"
-#include "shard/tar_samples.h"
+#include "shard/shard_sample.h"
 
 namespace millrace {
 

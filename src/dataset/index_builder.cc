@@ -37,7 +37,7 @@ struct Scan {
   uint32_t crc = 0;     // of a raw object
   // Its samples are held back until it is known that it has arrived undamaged, as long as there is memory for them.
   bool holds = false;
-  std::vector<TarSample> held;
+  std::vector<ShardSample> held;
   uint64_t held_bytes = 0;
   std::vector<Reservation> memory;  // for them, kHeldBytesStep each
 };
@@ -64,9 +64,9 @@ class IndexBuilder {
   void EndScan();
   absl::Status EndObject();
   absl::Status ReadAgain();
-  absl::Status AddTarSample(const TarSample& sample);
-  bool MakeRoom(const TarSample& sample);
-  absl::Status Write(const TarSample& sample);
+  absl::Status AddTarSample(const ShardSample& sample);
+  bool MakeRoom(const ShardSample& sample);
+  absl::Status Write(const ShardSample& sample);
   absl::Status WriteHeld();
   absl::Status AddRawSample();
   absl::Status NoSamples() const;
@@ -165,14 +165,14 @@ absl::Status IndexBuilder::AddPiece(size_t index, ByteSpan bytes) {
     return absl::OkStatus();
   }
   if (scan_.status.ok())
-    scan_.status = scan_.scanner.Feed(bytes, [this](const TarSample& sample) { return AddTarSample(sample); });
+    scan_.status = scan_.scanner.Feed(bytes, [this](const ShardSample& sample) { return AddTarSample(sample); });
   // What was damaged on the way may be no tar any more: the checksum tells, at the end.
   return scan_.holds ? absl::OkStatus() : scan_.status;
 }
 
 void IndexBuilder::EndScan() {
   if (objects_.kind() == DataKind::kRawObjects || !scan_.status.ok()) return;
-  scan_.status = scan_.scanner.Finish([this](const TarSample& sample) { return AddTarSample(sample); });
+  scan_.status = scan_.scanner.Finish([this](const ShardSample& sample) { return AddTarSample(sample); });
 }
 
 absl::Status IndexBuilder::EndObject() {
@@ -204,7 +204,7 @@ absl::Status IndexBuilder::ReadAgain() {
   return absl::OkStatus();
 }
 
-absl::Status IndexBuilder::AddTarSample(const TarSample& sample) {
+absl::Status IndexBuilder::AddTarSample(const ShardSample& sample) {
   if (scan_.holds && MakeRoom(sample)) {
     scan_.held.push_back(sample);
     return absl::OkStatus();
@@ -215,9 +215,9 @@ absl::Status IndexBuilder::AddTarSample(const TarSample& sample) {
 }
 
 // Memory to hold back a sample: of the budget, but a sixteenth of it at most.
-bool IndexBuilder::MakeRoom(const TarSample& sample) {
-  uint64_t bytes = sizeof(TarSample) + sample.key.size() + sample.label.size();
-  for (const TarSampleField& field : sample.fields) bytes += sizeof(TarSampleField) + field.name.size();
+bool IndexBuilder::MakeRoom(const ShardSample& sample) {
+  uint64_t bytes = sizeof(ShardSample) + sample.key.size() + sample.label.size();
+  for (const ShardField& field : sample.fields) bytes += sizeof(ShardField) + field.name.size();
   scan_.held_bytes += 2 * bytes;  // as vectors grow
   while (scan_.held_bytes > scan_.memory.size() * kHeldBytesStep) {
     Reservation more;
@@ -229,15 +229,15 @@ bool IndexBuilder::MakeRoom(const TarSample& sample) {
 }
 
 absl::Status IndexBuilder::WriteHeld() {
-  for (const TarSample& sample : scan_.held) RETURN_IF_ERROR(Write(sample));
+  for (const ShardSample& sample : scan_.held) RETURN_IF_ERROR(Write(sample));
   scan_.held = {};
   scan_.memory.clear();
   return absl::OkStatus();
 }
 
-absl::Status IndexBuilder::Write(const TarSample& sample) {
+absl::Status IndexBuilder::Write(const ShardSample& sample) {
   fields_.clear();
-  for (const TarSampleField& field : sample.fields) {
+  for (const ShardField& field : sample.fields) {
     fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length});
   }
   return writer_->AddSample({.key = sample.key, .fields = fields_, .crc32c = sample.crc32c, .label = sample.label});

@@ -21,9 +21,9 @@ int Dump(const std::string& path, size_t chunk) {
   std::ostringstream text;
   text << file.rdbuf();
   const std::string shard = std::move(text).str();
-  const auto print = [&](const TarSample& sample) {
+  const auto print = [&](const ShardSample& sample) {
     nlohmann::json fields = nlohmann::json::array();
-    for (const TarSampleField& field : sample.fields) {
+    for (const ShardField& field : sample.fields) {
       const ByteSpan bytes = AsBytes(shard).subspan(field.offset, field.length);
       fields.push_back({{"name", field.name},
                         {"offset", field.offset},
