@@ -5,21 +5,18 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "shard/shard_sample.h"
+#include "shard/shard_scanner.h"
 #include "shard/tar_reader.h"
 
 namespace millrace {
 
 /// Finds the samples of a tar shard by WebDataset's rules (sample_name.h; members that are not regular files are
-/// skipped) and their checksums, in one pass over its bytes. A field that comes twice in a sample is DataLoss;
-/// other errors are those of TarReader. Memory is that of one sample's names. Not thread-safe.
-class TarSampleScanner {
+/// skipped). A field that comes twice in a sample is DataLoss; other errors are those of TarReader. Memory is that of
+/// one sample's names.
+class TarSampleScanner final : public ShardScanner {
  public:
-  /// The next bytes of the shard, in order, from its first one.
-  absl::Status Feed(ByteSpan chunk, ShardSink sink);
-
-  /// After the last byte: hands out the last sample. DataLoss when the shard is truncated.
-  absl::Status Finish(ShardSink sink);
+  absl::Status Feed(ByteSpan chunk, ShardSink sink) override;
+  absl::Status Finish(ShardSink sink) override;
 
  private:
   absl::Status AddMember(ByteSpan chunk, ShardSink sink);
