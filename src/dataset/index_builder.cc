@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/crypto.h"
+#include "dataset/mds_check.h"
 #include "dataset/objects_ahead.h"
 #include "dataset/progress.h"
 #include "dataset/read_ahead.h"
@@ -86,6 +88,7 @@ class IndexBuilder {
   bool all_asked_ = true;
   size_t got_ = 0;
   uint64_t done_bytes_ = 0;
+  std::map<std::string, uint64_t> mds_shards_;  // sizes of those that are done; of MDS only
 
   std::unique_ptr<IndexWriter> writer_;
   Scan scan_;
@@ -140,6 +143,7 @@ absl::StatusOr<IndexSummary> IndexBuilder::Run() {
     got_ = 0;
   }
   if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
+  RETURN_IF_ERROR(CheckMdsShards(data_, objects_.companions(), mds_shards_));
   return writer_->Finish();
 }
 
@@ -186,7 +190,9 @@ absl::Status IndexBuilder::EndObject() {
   RETURN_IF_ERROR(Annotate(scan_.status, FrontUri()));
   const bool raw = objects_.kind() == DataKind::kRawObjects;
   RETURN_IF_ERROR(Annotate(raw ? AddRawSample() : WriteHeld(), FrontUri()));
-  return Annotate(writer_->AddObject(scanning_.front().object), FrontUri());
+  const IndexedObject& object = scanning_.front().object;
+  if (objects_.kind() == DataKind::kMds) mds_shards_.emplace(object.key, object.size);
+  return Annotate(writer_->AddObject(object), FrontUri());
 }
 
 absl::Status IndexBuilder::ReadAgain() {

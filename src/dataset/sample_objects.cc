@@ -74,13 +74,20 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
   if (!SplitSampleName(key)) return absl::OkStatus();
   const bool decided = !first_sample_.empty();
-  if (decided && IsCompanion(kind_, key)) return absl::OkStatus();
+  if (decided && IsCompanion(kind_, key)) {
+    PassOver(key);
+    return absl::OkStatus();
+  }
   if (!decided && IsCompanion(key) && undecided_.size() < kObjectsAhead) {
     undecided_.push_back(std::move(object));
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(AddUndecided());
   return Add(std::move(key), std::move(object), DataKind::kRawObjects);
+}
+
+void SampleObjects::PassOver(std::string_view key) {
+  if (kind_ == DataKind::kMds) companions_.emplace_back(key);
 }
 
 // They come before a raw object, or nothing else came: so they are raw objects, too.
@@ -94,11 +101,13 @@ absl::Status SampleObjects::AddUndecided() {
 
 absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kind) {
   if (first_sample_.empty()) {
-    for (const ObjectInfo& companion : std::exchange(undecided_, {})) {
+    const std::vector<ObjectInfo> companions = std::exchange(undecided_, {});
+    for (const ObjectInfo& companion : companions) {
       if (!IsCompanion(kind, companion.key)) return Mixed(data_, companion.key, object.key);
     }
     kind_ = kind;
     first_sample_ = object.key;
+    for (const ObjectInfo& companion : companions) PassOver(companion.key.substr(data_.Key("").size()));
   } else if (kind != kind_) {
     return Mixed(data_, first_sample_, object.key);
   }

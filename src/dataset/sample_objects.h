@@ -41,6 +41,10 @@ class SampleObjects {
   /// Of the objects returned so far; meaningless before the first.
   DataKind kind() const { return kind_; }
 
+  /// Those that were passed over as companions of the shards (IsCompanion), below the data set's URI; of MDS only,
+  /// where they say which shards there are.
+  const std::vector<std::string>& companions() const { return companions_; }
+
   /// Bytes of all objects of the data set; 0 as long as the listing goes on.
   uint64_t total_bytes() const { return listed_all_ ? listed_bytes_ : 0; }
 
@@ -50,6 +54,7 @@ class SampleObjects {
   absl::Status CheckListed(const ObjectInfo& object, std::string_view key);
   absl::Status Add(std::string key, ObjectInfo object, DataKind kind);
   absl::Status AddUndecided();
+  void PassOver(std::string_view key);
 
   const Location data_;
   Lister lister_;
@@ -57,6 +62,7 @@ class SampleObjects {
   std::string last_key_;
   // What may be companions of shards or raw objects, as long as kind_ is not known.
   std::vector<ObjectInfo> undecided_;
+  std::vector<std::string> companions_;
   std::string first_sample_;  // key of the one that decided kind_
   DataKind kind_ = DataKind::kRawObjects;
   bool listed_all_ = false;

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
 
 #include "base/crypto.h"
 #include "base/utf8.h"
+#include "shard/mds_format.h"
 #include "shard/npy.h"
 #include "shard/recordio_format.h"
 #include "shard/tf_example.h"
@@ -51,55 +53,54 @@ absl::Status AppendList(std::string_view encoding, NumberType type, ByteSpan val
   return AppendArray(encoding, type, {&count, 1}, values, out);
 }
 
-// As MDS writes arrays: the type and the shape, unless the encoding says them, and the values.
-absl::Status AppendMdsArray(std::string_view encoding, ByteSpan stored, std::string* out) {
-  // encoding = "ndarray[:DTYPE[:SHAPE]]"
-  std::string_view rest = encoding.substr(encoding::kNdarray.size());
-  std::optional<NumberType> type;
-  std::vector<uint64_t> shape;
-  if (!rest.empty()) {
-    rest.remove_prefix(1);
-    const size_t colon = std::min(rest.find(':'), rest.size());
-    type = ParseNumpyName(rest.substr(0, colon));
-    if (!type) return absl::InvalidArgumentError(fmt::format("unknown type of array \"{}\"", encoding));
-    rest.remove_prefix(colon);
-  } else {
-    if (stored.empty()) return Wrong(encoding, "it has no type");
-    // The size in bits, plus 0 for unsigned, 1 for signed and 2 for float.
-    const auto code = static_cast<uint32_t>(stored[0]);
-    for (const std::string_view name : {"u1", "i1", "u2", "i2", "f2", "u4", "i4", "f4", "u8", "i8", "f8"}) {
-      const std::optional<NumberType> known = ParseNumberType(name);
-      if (known->size * 8U + static_cast<uint32_t>(std::string_view("uif").find(name[0])) == code) type = known;
-    }
-    if (!type) return Wrong(encoding, fmt::format("unknown type {}", code));
-    stored = stored.subspan(1);
+// Takes the type off the front of what follows "ndarray" in the encoding, or else of the stored bytes.
+absl::StatusOr<NumberType> TakeType(std::string_view encoding, std::string_view* rest, ByteSpan* stored) {
+  if (rest->empty()) {
+    if (stored->empty()) return Wrong(encoding, "it has no type");
+    const auto code = static_cast<uint8_t>(stored->front());
+    *stored = stored->subspan(1);
+    if (const std::optional<NumberType> type = ParseMdsTypeCode(code)) return *type;
+    return Wrong(encoding, fmt::format("unknown type {}", code));
   }
-  if (!rest.empty()) {
-    for (rest.remove_prefix(1); !rest.empty();) {
-      uint64_t axis = 0;
-      const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), axis);
-      rest.remove_prefix(static_cast<size_t>(end - rest.data()));
-      if (error != std::errc() || shape.size() == kMaxAxes || (!rest.empty() && rest.front() != ',')) {
-        return absl::InvalidArgumentError(fmt::format("unknown shape of array \"{}\"", encoding));
-      }
-      shape.push_back(axis);
-      if (!rest.empty()) rest.remove_prefix(1);
-    }
-  } else {
-    if (stored.empty()) return Wrong(encoding, "it has no shape");
-    const auto head = static_cast<uint32_t>(stored[0]);
+  const size_t end = std::min(rest->find(':', 1), rest->size());
+  const std::optional<NumberType> type = ParseNumpyName(rest->substr(1, end - 1));
+  rest->remove_prefix(end);
+  if (type) return *type;
+  return absl::InvalidArgumentError(fmt::format("unknown type of array \"{}\"", encoding));
+}
+
+// Likewise the shape.
+absl::StatusOr<std::vector<uint64_t>> TakeShape(std::string_view encoding, std::string_view rest, ByteSpan* stored) {
+  std::vector<uint64_t> shape;
+  if (rest.empty()) {
+    if (stored->empty()) return Wrong(encoding, "it has no shape");
+    const auto head = static_cast<uint32_t>(stored->front());
     const size_t axes = head >> 2;
     const size_t axis_bytes = size_t{1} << (head & 3);
-    stored = stored.subspan(1);
-    if (stored.size() < axes * axis_bytes) return Wrong(encoding, "its shape is cut short");
-    for (size_t i = 0; i < axes; ++i) {
-      uint64_t axis = 0;
-      std::memcpy(&axis, stored.data() + i * axis_bytes, axis_bytes);
-      shape.push_back(axis);
-    }
-    stored = stored.subspan(axes * axis_bytes);
+    *stored = stored->subspan(1);
+    if (stored->size() < axes * axis_bytes) return Wrong(encoding, "its shape is cut short");
+    for (size_t i = 0; i < axes; ++i) std::memcpy(&shape.emplace_back(), stored->data() + i * axis_bytes, axis_bytes);
+    *stored = stored->subspan(axes * axis_bytes);
+    return shape;
   }
-  return AppendArray(encoding, *type, shape, stored, out);
+  while (!rest.empty()) {
+    rest.remove_prefix(1);  // ':' or ','
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), shape.emplace_back());
+    rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+    if (error != std::errc() || shape.size() > kMaxAxes || (!rest.empty() && rest.front() != ',')) {
+      return absl::InvalidArgumentError(fmt::format("unknown shape of array \"{}\"", encoding));
+    }
+  }
+  return shape;
+}
+
+// As MDS writes arrays: the type and the shape, unless the encoding says them ("ndarray[:TYPE[:SHAPE]]"), and the
+// values.
+absl::Status AppendMdsArray(std::string_view encoding, ByteSpan stored, std::string* out) {
+  std::string_view rest = encoding.substr(encoding::kNdarray.size());
+  ASSIGN_OR_RETURN(const NumberType type, TakeType(encoding, &rest, &stored));
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> shape, TakeShape(encoding, rest, &stored));
+  return AppendArray(encoding, type, shape, stored, out);
 }
 
 // u32 width, height and length of the mode; the mode; rows of pixels.

@@ -16,6 +16,13 @@ namespace millrace {
 enum class FieldType : uint8_t { kBytes, kInt, kFloat, kText, kJson, kNdarray };
 std::string_view FieldTypeName(FieldType type);  // "bytes", "int", "float", "text", "json", "ndarray"
 
+/// A field by its value, for writers.
+struct ValueField {
+  std::string_view name;
+  FieldType type = FieldType::kBytes;
+  ByteSpan value;
+};
+
 /// How stored bytes become a value. These texts are kept in index files: never change what one means.
 ///
 /// Of numbers, all little-endian: "i1" "i2" "i4" "i8" "u1" "u2" "u4" "u8" "f2" "f4" "f8", one of them; with an "s"

@@ -82,6 +82,19 @@ absl::StatusOr<std::string> EncodingOfMds(std::string_view mds_encoding) {
   return absl::InvalidArgumentError(fmt::format("{}, which is not known here", Quoted(mds_encoding)));
 }
 
+uint8_t MdsTypeCode(NumberType type) {
+  const int kind = type.kind == NumberType::Kind::kFloat ? 2 : type.kind == NumberType::Kind::kSigned ? 1 : 0;
+  return static_cast<uint8_t>(type.size * 8 + kind);
+}
+
+std::optional<NumberType> ParseMdsTypeCode(uint8_t code) {
+  for (const std::string_view name : {"u1", "i1", "u2", "i2", "f2", "u4", "i4", "f4", "u8", "i8", "f8"}) {
+    const std::optional<NumberType> type = ParseNumberType(name);
+    if (type && MdsTypeCode(*type) == code) return type;
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<std::vector<MdsColumn>> ParseMdsColumns(std::string_view json) {
   const Json config = Json::parse(json, nullptr, /*allow_exceptions=*/false);
   RETURN_IF_ERROR(CheckFormat(config, "the description of its columns"));
@@ -120,16 +133,14 @@ absl::StatusOr<std::vector<MdsShardEntry>> ParseMdsIndex(std::string_view json) 
   if (!shards.is_array()) return absl::DataLossError("it has no list of shards");
   std::vector<MdsShardEntry> entries;
   for (const Json& shard : shards) {
-    // A shard that was compressed lies there as zip_data.
-    const Json& zip = Member(shard, "zip_data");
-    const Json& file = zip.is_null() ? Member(shard, "raw_data") : zip;
+    const Json& file = Member(shard, "raw_data");
     const Json& name = Member(file, "basename");
     const Json& bytes = Member(file, "bytes");
     const Json& samples = Member(shard, "samples");
     if (!name.is_string() || !bytes.is_number_unsigned() || !samples.is_number_unsigned()) {
       return absl::DataLossError(fmt::format("its shard {} lacks name, size or number of samples", entries.size()));
     }
-    entries.push_back({.name = name, .bytes = bytes, .samples = samples, .compressed = !zip.is_null()});
+    entries.push_back({.name = name, .bytes = bytes, .samples = samples});
   }
   return entries;
 }

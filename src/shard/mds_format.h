@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "shard/number_type.h"
 
 /// MDS of MosaicML Streaming, version 2. A shard is u32 n; u32 offset[n + 1] from its start; the columns as JSON; n
 /// samples. A sample is a u32 size for each column without a fixed one, then the values of all columns. `index.json`
@@ -34,16 +36,20 @@ struct MdsColumn {
 /// runs code when it is read, and unknown ones.
 absl::StatusOr<std::string> EncodingOfMds(std::string_view mds_encoding);
 
+/// How an array in MDS names the type of its values: their size in bits, plus 0 for unsigned, 1 for signed, 2 for
+/// floats.
+uint8_t MdsTypeCode(NumberType type);
+std::optional<NumberType> ParseMdsTypeCode(uint8_t code);
+
 /// The columns in the JSON of a shard. DataLoss when it is none, InvalidArgument when it is of another version or has
 /// no columns, too many, or two of one name.
 absl::StatusOr<std::vector<MdsColumn>> ParseMdsColumns(std::string_view json);
 
 /// What index.json says of a shard.
 struct MdsShardEntry {
-  std::string name;    // of the object beside it
-  uint64_t bytes = 0;  // of that object
+  std::string name;    // of the object beside it, when it is not compressed
+  uint64_t bytes = 0;  // likewise
   uint64_t samples = 0;
-  bool compressed = false;
 };
 
 /// The shards in an index.json. DataLoss or InvalidArgument as above.

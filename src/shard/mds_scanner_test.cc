@@ -132,9 +132,8 @@ TEST(MdsIndex, Shards) {
   ASSERT_EQ(index->size(), 2U);
   EXPECT_EQ((*index)[0].name, "shard.00000.mds");
   EXPECT_EQ((*index)[0].samples, 3U);
-  EXPECT_FALSE((*index)[0].compressed);
-  EXPECT_EQ((*index)[1].name, "shard.00001.mds.zstd");
-  EXPECT_TRUE((*index)[1].compressed);
+  EXPECT_EQ((*index)[1].name, "shard.00001.mds");
+  EXPECT_EQ((*index)[1].bytes, 10U);
   for (const char* bad :
        {"", "[]", "{}", R"({"version": 2})", R"({"version": 2, "shards": [1]})", R"({"version": 1})"}) {
     EXPECT_FALSE(ParseMdsIndex(bad).ok()) << bad;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 /// RecordIO (dmlc): parts, each u32 magic, u32 kind and length, the data, and zeros up to a multiple of four bytes.
 /// Where the data of a record hold the magic at a multiple of four, the record is cut there and the magic left out: the
@@ -22,6 +23,9 @@ enum class RecordIoPart : uint32_t { kWhole = 0, kFirst = 1, kMiddle = 2, kLast 
 inline constexpr uint64_t kIrHeaderBytes = 24;
 inline constexpr uint64_t kIrLabelOffset = 4;
 inline constexpr uint64_t kIrLabelBytes = 4;
+
+/// The field of several labels; a single one is the field `cls`.
+inline constexpr std::string_view kLabelsField = "labels";
 
 constexpr uint64_t RecordIoPadded(uint64_t length) {
   return (length + kRecordIoAlignment - 1) / kRecordIoAlignment * kRecordIoAlignment;

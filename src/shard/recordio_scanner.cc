@@ -15,18 +15,6 @@ namespace millrace {
 
 namespace {
 
-constexpr std::string_view kLabelsField = "labels";
-
-// How many labels MXNet's header says, 0 for the one within it; nothing when that is no such header.
-std::optional<uint32_t> CountLabels(ByteSpan record) {
-  if (record.size() < kIrHeaderBytes) return std::nullopt;
-  const auto flag = LoadLe<uint32_t>(record.data());
-  const auto label = std::bit_cast<float>(LoadLe<uint32_t>(record.data() + kIrLabelOffset));
-  if (flag > (record.size() - kIrHeaderBytes) / kIrLabelBytes) return std::nullopt;
-  if (flag == 0 ? !std::isfinite(label) : label != 0) return std::nullopt;
-  return flag;
-}
-
 bool HoldsMagic(ByteSpan data) {
   for (size_t at = 0; at + kRecordIoAlignment <= data.size(); at += kRecordIoAlignment) {
     if (LoadLe<uint32_t>(data.data() + at) == kRecordIoMagic) return true;
@@ -46,6 +34,15 @@ std::string_view NameOf(uint32_t part) {
 }
 
 }  // namespace
+
+std::optional<uint32_t> CountIrLabels(ByteSpan record) {
+  if (record.size() < kIrHeaderBytes) return std::nullopt;
+  const auto flag = LoadLe<uint32_t>(record.data());
+  const auto label = std::bit_cast<float>(LoadLe<uint32_t>(record.data() + kIrLabelOffset));
+  if (flag > (record.size() - kIrHeaderBytes) / kIrLabelBytes) return std::nullopt;
+  if (flag == 0 ? !std::isfinite(label) : label != 0) return std::nullopt;
+  return flag;
+}
 
 absl::Status RecordIoScanner::Feed(ByteSpan chunk, ShardSink sink) {
   bytes_.Begin(chunk);
@@ -152,7 +149,7 @@ absl::Status RecordIoScanner::Emit(ByteSpan record, ShardSink sink) {
   sample_.fields.clear();
   sample_.label.clear();
   uint64_t begin = 0;
-  if (const std::optional<uint32_t> labels = CountLabels(record)) {
+  if (const std::optional<uint32_t> labels = CountIrLabels(record)) {
     begin = kIrHeaderBytes + *labels * kIrLabelBytes;
     if (*labels > 1) {
       AddField(kLabelsField, kIrHeaderBytes, begin, "f4s");

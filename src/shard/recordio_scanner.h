@@ -10,6 +10,10 @@
 
 namespace millrace {
 
+/// How many labels follow MXNet's header at the start of a record's data, 0 for the one within it; nothing when there
+/// is no such header.
+std::optional<uint32_t> CountIrLabels(ByteSpan record);
+
 /// RecordIO of dmlc and MXNet: every record is a sample, also one in several parts. With MXNet's header in front, its
 /// label is the field `cls`, or its labels the field `labels`, and what follows is the image; other records are one
 /// field. Fields of bytes are called `jpg`, `png` or `npy` by how they begin, else `bin`. Memory: a record that comes

@@ -174,6 +174,22 @@ def test_damage_is_named(sandbox: Sandbox, written: Written) -> None:
     sandbox.run("index", written.root).failed(1, re.escape(str(shard)), "offset", "truncated")
 
 
+def test_mds_shards_are_those_of_their_index(sandbox: Sandbox, tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        Written(tmp_path / "d" / name, "mds")
+    assert sandbox.ok("inspect", tmp_path / "d", "--json").json()["samples"] == 2 * COUNT
+    shard = tmp_path / "d" / "val" / "shard.00001.mds"
+    shard.rename(tmp_path / "aside")
+    sandbox.run("index", tmp_path / "d").failed(1, "val/index.json", "'shard.00001.mds', which is not there")
+    corpus.write(shard, mds(samples()[:2]))
+    sandbox.run("index", tmp_path / "d").failed(1, "val/index.json", "says that the shard 'shard.00001.mds' has")
+    (tmp_path / "aside").rename(shard)
+    corpus.write(tmp_path / "d" / "val" / "shard.00002.mds", mds(samples()[:2]))
+    sandbox.run("index", tmp_path / "d").failed(1, "val/shard.00002.mds: is not listed")
+    (tmp_path / "d" / "val" / "index.json").unlink()
+    assert sandbox.ok("index", tmp_path / "d", "--json").json()["samples"] == 2 * COUNT + 2
+
+
 def test_what_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
     corpus.write(tmp_path / "zip" / "shard.00000.mds.zstd", b"x")
     sandbox.run("index", tmp_path / "zip").failed(1, "millrace pack")

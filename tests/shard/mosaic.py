@@ -6,6 +6,7 @@ dependencies, and modules of these names stand in for them.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 import types
@@ -39,6 +40,7 @@ class _Uploader:
         pass
 
 
+@functools.cache
 def load() -> tuple[type, type]:
     """MDSWriter and MDSReader."""
     found = importlib.util.find_spec("streaming")
