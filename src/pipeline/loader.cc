@@ -75,11 +75,10 @@ absl::Status CheckStart(const LoaderPlan& plan) {
   if (!plan.options.start) return absl::OkStatus();
   const Position& start = *plan.options.start;
   if (start.fingerprint != plan.fingerprint) {
-    return absl::FailedPreconditionError(fmt::format(
-        "the position {} belongs to another order: the data set, its index, the subset or mix, the seed or the "
-        "shuffle options are not those of "
-        "the run that wrote it (there {:016x}, here {:016x})",
-        start.ToString(), start.fingerprint, plan.fingerprint));
+    return absl::FailedPreconditionError(
+        fmt::format("the position {} belongs to another order: the data set, its index, the seed or the shuffle, "
+                    "subset or mix are not those of the run that wrote it (there {:016x}, here {:016x})",
+                    start.ToString(), start.fingerprint, plan.fingerprint));
   }
   if (start.consumed >= plan.batching.samples) {
     return absl::InvalidArgumentError(
