@@ -168,7 +168,7 @@ class Dataset:
         return names
 
     def _narrow(self, **conditions: Any) -> Dataset:
-        usual = {"keys": None, "classes": None, "min_bytes": 0, "max_bytes": _MOST_BYTES, "has": [], "samples": None}
+        usual: dict[str, Any] = {"keys": None, "classes": None, "min_bytes": 0, "max_bytes": _MOST_BYTES, "has": [], "samples": None}
         return self._subset(self._native.where(**{**usual, **conditions}))
 
     def _subset(self, native: _core.Dataset) -> Dataset:
