@@ -226,7 +226,7 @@ def test_data_of_the_wrong_type(tar: Samples) -> None:
         millrace.Loader(5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="uri must be a URI or a path, not None"):
         millrace.Dataset(None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="data must be a Dataset or a number of samples, not 1.5"):
+    with pytest.raises(TypeError, match="data must be a Dataset, a Mix or a number of samples, not 1.5"):
         millrace.Plan(1.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"write millrace.Plan\(millrace.Dataset\('s3://b/train'\)\)"):
         millrace.Plan("s3://b/train")  # type: ignore[arg-type]
