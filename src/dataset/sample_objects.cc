@@ -51,8 +51,8 @@ absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_vi
   }
   if (key == kIncompleteName) {
     return absl::FailedPreconditionError(
-        fmt::format("{}: this data set is being packed, or packing it was interrupted; run `millrace pack "
-                    "--force` again to complete it",
+        fmt::format("{}: this data set is being packed, or packing it was interrupted; run the same `millrace pack` "
+                    "again to complete it",
                     data_.store->Uri(data_.Key(""))));
   }
   return absl::OkStatus();
@@ -67,8 +67,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
     // Beside the shard itself, which lies right before, it says nothing more.
     if (before == data_.Key(plain)) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        fmt::format("{}: a compressed shard; samples can be read singly only from plain ones: decompress it, or have "
-                    "`millrace pack` write the data set anew",
+        fmt::format("{}: a compressed shard; samples can be read singly only from plain ones: decompress it",
                     data_.store->Uri(object.key)));
   }
   if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
