@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, MismatchError
 
 if TYPE_CHECKING:
     from .mix import Mix
@@ -58,12 +58,12 @@ class Dataset:
         part = f" of {self._native.indexed:,}" if len(self) < self._native.indexed else ""
         return f"<millrace.Dataset {self.uri}: {len(self):,}{part} samples, fields {', '.join(self.fields)}>"
 
-    def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[str, bool | None, npt.NDArray[np.uint8] | None]]:
+    def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[Any, ...]]:
         if len(self) == self._native.indexed:
-            return _open, (self.uri, self._progress, None)
+            return _open, (self.uri, self._progress)
         mask = np.zeros(self._native.indexed, dtype=np.bool_)
         mask[self.samples] = True
-        return _open, (self.uri, self._progress, np.packbits(mask))
+        return _open_subset, (self.uri, self._progress, np.packbits(mask), self._native.indexed, self._native.fingerprint)
 
     def split(self, *, seed: int = 0, **fractions: float) -> dict[str, Dataset]:
         """Parts by a stable hash of the samples' keys: ``train, valid = dataset.split(train=0.9, valid=0.1).values()``.
@@ -219,9 +219,18 @@ class Dataset:
         return f"{self._native.fingerprint:016x}"
 
 
-def _open(uri: str, progress: bool | None, mask: npt.NDArray[np.uint8] | None) -> Dataset:
+def _open(uri: str, progress: bool | None) -> Dataset:
+    return Dataset(uri, progress=progress)
+
+
+def _open_subset(uri: str, progress: bool | None, mask: npt.NDArray[np.uint8], indexed: int, fingerprint: int) -> Dataset:
     dataset = Dataset(uri, progress=progress)
-    return dataset if mask is None else dataset.where(samples=np.flatnonzero(np.unpackbits(mask)))
+    if dataset._native.indexed == indexed:
+        subset = dataset.where(samples=np.flatnonzero(np.unpackbits(mask)))
+        if subset._native.fingerprint == fingerprint:
+            return subset
+    # Its samples have other numbers now: those of the subset would be others.
+    raise MismatchError(f"{uri}: the data set is not the one of which a subset was pickled; make the subset anew")
 
 
 def _sample_numbers(samples: Any, indexed: int) -> npt.NDArray[np.int64]:

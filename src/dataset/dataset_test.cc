@@ -245,6 +245,10 @@ TEST_P(DatasetTest, MixturesAreRefused) {
   Delete("b.jpg");
   Put("b.tar.gz", "x");
   ExpectError(absl::StatusCode::kInvalidArgument, {"b.tar.gz", "compressed"});
+  Delete("b.tar.gz");
+  Put("train", "x");  // not the shard in the file behind it
+  Put("train.tgz", "x");
+  ExpectError(absl::StatusCode::kInvalidArgument, {"train.tgz", "compressed"});
 }
 
 TEST_P(DatasetTest, BrokenShardsAreNamed) {

@@ -51,8 +51,8 @@ absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_vi
   }
   if (key == kIncompleteName) {
     return absl::FailedPreconditionError(
-        fmt::format("{}: this data set is being packed, or packing it was interrupted; run the same `millrace pack` "
-                    "again to complete it",
+        fmt::format("{}: this data set is being packed, or packing it was interrupted; run `millrace pack "
+                    "--force` again to complete it",
                     data_.store->Uri(data_.Key(""))));
   }
   return absl::OkStatus();
@@ -65,7 +65,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   if (key.empty() || key.ends_with('/') || IsHidden(key)) return absl::OkStatus();
   if (const std::string_view plain = CompressedShard(key); !plain.empty()) {
     // Beside the shard itself, which lies right before, it says nothing more.
-    if (before == data_.Key(plain)) return absl::OkStatus();
+    if (ShardKind(plain) && before == data_.Key(plain)) return absl::OkStatus();
     return absl::InvalidArgumentError(
         fmt::format("{}: a compressed shard; samples can be read singly only from plain ones: decompress it",
                     data_.store->Uri(object.key)));

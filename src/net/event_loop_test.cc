@@ -4,6 +4,7 @@
 
 #include <future>
 #include <latch>
+#include <memory>
 #include <optional>
 #include <set>
 
@@ -182,13 +183,40 @@ TEST_F(TimerQueueTest, RunsWhatIsDueAndNotCancelled) {
   EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(30));
 }
 
-TEST_F(TimerQueueTest, OneThatIsDueEarlierWaitsForThoseBeforeIt) {
+TEST_F(TimerQueueTest, RunsThoseFirstThatAreDueFirst) {
   RunOn(loop_, [&] {
-    last_ = 1;
+    last_ = 20;
     Start(20);
     Start(1);
+    Start(10);
   });
-  EXPECT_EQ(WaitForLast(), (std::vector<int>{20, 1}));
+  EXPECT_EQ(WaitForLast(), (std::vector<int>{1, 10, 20}));
+}
+
+TEST_F(TimerQueueTest, ACancelledOneHoldsUpNoOther) {
+  RunOn(loop_, [&] {
+    last_ = 1;
+    queue_->Cancel(Start(3'600'000));
+    Start(1);
+  });
+  EXPECT_EQ(WaitForLast(), (std::vector<int>{1}));
+}
+
+TEST_F(TimerQueueTest, ForgetsWhatWasCancelled) {
+  auto owned = std::make_shared<int>(0);
+  RunOn(loop_, [&] {
+    last_ = 5;
+    for (int i = 0; i < 10'000; ++i) {
+      const TimerQueue::Id kept = i % 100 == 0 ? Start(2) : 0;
+      const TimerQueue::Id id = queue_->Start(hours(1), [owned] { ++*owned; });
+      EXPECT_NE(id, kept);
+      queue_->Cancel(id);
+    }
+    Start(5);
+  });
+  const std::vector<int> ran = WaitForLast();
+  EXPECT_EQ(ran.size(), 101u);
+  EXPECT_EQ(owned.use_count(), 1);
 }
 
 TEST_F(TimerQueueTest, TasksMayStartAndCancelOthers) {
@@ -205,10 +233,10 @@ TEST_F(TimerQueueTest, TasksMayStartAndCancelOthers) {
 }
 
 TEST_F(TimerQueueTest, StartsAnewWhenItWasEmpty) {
-  for (last_ = 1; last_ < 3; ++last_) {
-    std::latch ran(1);
-    RunOn(loop_, [&] { queue_->Start(milliseconds(1), [&] { ran.count_down(); }); });
-    ran.wait();
+  for (int round = 0; round < 3; ++round) {
+    std::promise<void> ran;
+    RunOn(loop_, [&] { queue_->Start(milliseconds(1), [&] { ran.set_value(); }); });
+    ran.get_future().wait();
   }
 }
 

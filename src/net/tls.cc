@@ -12,6 +12,8 @@ absl::StatusOr<std::shared_ptr<ssl::context>> MakeClientTls(const std::string& c
   boost::system::error_code error;
   auto context = std::make_shared<ssl::context>(ssl::context::tls_client);
   SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+  // A handshake in the midst of a body that is being written cannot be carried out.
+  SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION);
   // A machine without system authorities can still use those of ca_file; nothing is trusted by mistake.
   context->set_default_verify_paths(error);
   context->set_verify_mode(ssl::verify_peer, error);

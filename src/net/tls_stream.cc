@@ -20,6 +20,10 @@ namespace {
 
 constexpr size_t kTurn = size_t{256} << 10;  // bytes decrypted before others on the loop get theirs
 
+bool Waits(int reason) {
+  return reason == SSL_ERROR_WANT_READ || reason == SSL_ERROR_WANT_WRITE;
+}
+
 TlsStream::Error ErrorOf(int reason) {
   switch (reason) {
     case SSL_ERROR_ZERO_RETURN:
@@ -47,7 +51,9 @@ TlsStream::TlsStream(Socket socket, SSL_CTX* context, const std::string& host)
     : socket_(std::move(socket)), ssl_(SSL_new(context)) {
   Error ignored;
   socket_.native_non_blocking(true, ignored);
-  if (ssl_ == nullptr || SSL_set_fd(ssl_.get(), socket_.native_handle()) != 1) return;  // the handshake fails
+  // Without one of what follows no stream: the handshake fails, and nothing is let through by mistake.
+  if (ssl_ != nullptr && (host.empty() || SSL_set_fd(ssl_.get(), socket_.native_handle()) != 1)) ssl_.reset();
+  if (ssl_ == nullptr) return;
   // Bytes of several records with one system call.
   SSL_set_read_ahead(ssl_.get(), 1);
   SSL_set_default_read_buffer_len(ssl_.get(), size_t{64} << 10);
@@ -56,7 +62,6 @@ TlsStream::TlsStream(Socket socket, SSL_CTX* context, const std::string& host)
   const bool is_address = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl_.get()), host.c_str()) == 1;
   if (is_address) return;
   SSL_set_tlsext_host_name(ssl_.get(), host.c_str());
-  // Should this fail, no name would be asked for: an empty stream lets nothing through.
   if (SSL_set1_host(ssl_.get(), host.c_str()) != 1) ssl_.reset();
 }
 
@@ -73,8 +78,10 @@ void TlsStream::Await(int result, Handler done, Again again) {
   if (reason != SSL_ERROR_WANT_READ && reason != SSL_ERROR_WANT_WRITE)
     return Later(std::move(done), ErrorOf(reason), 0);
   socket_.async_wait(reason == SSL_ERROR_WANT_READ ? Socket::wait_read : Socket::wait_write,
-                     [done = std::move(done), again](const Error& error) mutable {
-                       if (error) return std::move(done)(error, 0);
+                     [this, done = std::move(done), again](const Error& error) mutable {
+                       // It may have been closed after it was found ready: its descriptor is somebody else's by now.
+                       const Error outcome = socket_.is_open() ? error : Error(asio::error::operation_aborted);
+                       if (outcome) return std::move(done)(outcome, 0);
                        again(std::move(done));
                      });
 }
@@ -97,6 +104,7 @@ void TlsStream::async_read_some(asio::mutable_buffer into, Handler done) {
 }
 
 void TlsStream::Read(asio::mutable_buffer into, Handler done) {
+  if (read_error_) return Later(std::move(done), read_error_, 0);
   size_t total = 0;
   int result = 0;
   const size_t most = std::min(into.size(), kTurn);
@@ -107,8 +115,11 @@ void TlsStream::Read(asio::mutable_buffer into, Handler done) {
     if (result <= 0) break;
     total += static_cast<size_t>(result);
   }
-  // An error after some bytes comes again with the next call.
-  if (total > 0) return Later(std::move(done), {}, total);
+  if (total > 0) {
+    const int reason = result > 0 ? SSL_ERROR_NONE : SSL_get_error(ssl_.get(), result);
+    if (reason != SSL_ERROR_NONE && !Waits(reason)) read_error_ = ErrorOf(reason);  // for the next call
+    return Later(std::move(done), {}, total);
+  }
   Await(result, std::move(done), [this, into](Handler handler) { Read(into, std::move(handler)); });
 }
 

@@ -54,6 +54,7 @@ class TlsStream {
 
   Socket socket_;
   std::unique_ptr<SSL, Free> ssl_;
+  Error read_error_;  // met after bytes that were handed out first
 };
 
 }  // namespace millrace

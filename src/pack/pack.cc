@@ -12,6 +12,7 @@
 #include "dataset/sample_objects.h"
 #include "pack/sample_reader.h"
 #include "pack/shard_writer.h"
+#include "shard/data_kind.h"
 #include "shard/sample_name.h"
 #include "store/blocking.h"
 
@@ -60,6 +61,12 @@ absl::Status CheckApart(const Location& source, const Location& destination) {
 absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source,
                                 std::string_view destination_uri, const PackOptions& options) {
   if (options.shard_bytes == 0) return absl::InvalidArgumentError("the size of a shard must be positive");
+  if (const DataKind kind = source.index().kind(); kind != DataKind::kRawObjects && kind != DataKind::kTar) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: packing from {} is not supported yet; `millrace feed` and Python read such data "
+                    "as they are",
+                    source.uri(), KindTitle(kind)));
+  }
   ASSIGN_OR_RETURN(const Location destination, stores.Open(destination_uri));
   RETURN_IF_ERROR(CheckApart({&source.store(), source.StoreKey("")}, destination));
   ASSIGN_OR_RETURN(const std::vector<std::string> old_shards, OldShards(destination, options.force));

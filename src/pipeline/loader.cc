@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 #include <set>
 
 #include "base/size.h"
@@ -124,6 +125,12 @@ absl::StatusOr<Mix> MixOf(const Source& source, const std::vector<OrderPolicy>& 
   mix.length = options.length != 0 ? options.length : source.size();
   mix.stages = options.stages;
   if (mix.stages.empty()) mix.stages = {{0, sizes}};
+  // 2 to 1 is the mix that 200 to 100 is, with the same fingerprint.
+  for (Mix::Stage& stage : mix.stages) {
+    const uint64_t divisor =
+        std::reduce(stage.weights.begin(), stage.weights.end(), uint64_t{0}, std::gcd<uint64_t, uint64_t>);
+    for (uint64_t& weight : stage.weights) weight /= std::max<uint64_t>(divisor, 1);
+  }
   mix.draws = options.draws;
   mix.fresh_passes = options.fresh_passes;
   RETURN_IF_ERROR(mix.Check());

@@ -192,8 +192,8 @@ void S3Operation::HedgeLater(Attempt& first, absl::Duration at_least) {
   const absl::Duration delay = environment_.context.hedging.Delay();
   const bool known = delay != absl::InfiniteDuration();
   const absl::Duration wait = std::max(at_least, known ? *first.sent + delay - absl::Now() : kAskAgain);
-  home_.hedges.Cancel(hedge_);
-  hedge_ = home_.hedges.Start(absl::ToChronoNanoseconds(wait), [this, &first, known] {
+  home_.timers.Cancel(hedge_);
+  hedge_ = home_.timers.Start(absl::ToChronoNanoseconds(wait), [this, &first, known] {
     if (first.answered || attempts_.size() != 1 || cancelled_) return;
     if (!known) return HedgeLater(first);
     const bool may = exchange_->MayHedge(absl::Now()) && environment_.context.hedging.Take();
@@ -220,7 +220,7 @@ HttpBodySink S3Operation::OnHead(Attempt& attempt, const HttpResponseHead& head)
   if (exchange_->hedged()) {
     hedging.OnFirstByte(now - attempt.sent.value_or(now));
     attempt.expected = head.content_length.value_or(0);
-    home_.hedges.Cancel(hedge_);
+    home_.timers.Cancel(hedge_);
     if (head.status < 300 && attempt.expected > kWorthCutting) Watch(attempt);
   }
   return exchange_->OnHead(head);
@@ -234,8 +234,8 @@ void S3Operation::Lose(Attempt& attempt) {
 }
 
 void S3Operation::Watch(Attempt& attempt) {
-  home_.looks.Cancel(look_);
-  look_ = home_.looks.Start(absl::ToChronoNanoseconds(kLook), [this, &attempt] {
+  home_.timers.Cancel(look_);
+  look_ = home_.timers.Start(absl::ToChronoNanoseconds(kLook), [this, &attempt] {
     const std::shared_ptr<S3Operation> self = shared_from_this();
     const uint64_t received = attempt.call->body_bytes();
     const auto rate = static_cast<double>(received - attempt.seen) / absl::ToDoubleSeconds(kLook);
@@ -248,8 +248,8 @@ void S3Operation::Watch(Attempt& attempt) {
 }
 
 void S3Operation::StopWatching() {
-  home_.hedges.Cancel(hedge_);
-  home_.looks.Cancel(look_);
+  home_.timers.Cancel(hedge_);
+  home_.timers.Cancel(look_);
 }
 
 void S3Operation::OnDone(Attempt& done, HttpResult result) {

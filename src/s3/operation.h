@@ -33,12 +33,11 @@ class S3Gate {
 
 /// What the operations of one loop share; on the loop's thread only, but for the constructor.
 struct S3Loop {
-  S3Loop(EventLoop& event_loop, int permits) : loop(event_loop), gate(permits), hedges(event_loop), looks(event_loop) {}
+  S3Loop(EventLoop& event_loop, int permits) : loop(event_loop), gate(permits), timers(event_loop) {}
 
   EventLoop& loop;
   S3Gate gate;
-  TimerQueue hedges;  // until second requests
-  TimerQueue looks;   // at bodies that may trickle
+  TimerQueue timers;
 };
 
 /// Drives one exchange on one event loop: waits for credentials, takes turns at the pace of the store, sends, waits,

@@ -33,6 +33,16 @@ std::string Npy(std::string_view type, std::vector<uint64_t> shape, const std::s
   return file + values;
 }
 
+TEST(FieldValue, WholeNumbersAreWrittenOut) {
+  for (int number = 10'000; number <= 16'000'000; number += number / 7 * 7 == number ? 90'000 : 77'777) {
+    EXPECT_EQ(Value("f4", Le({static_cast<float>(number)})), std::to_string(number));
+  }
+  EXPECT_EQ(Value("f4", Le({100'000.0F})), "100000");
+  EXPECT_EQ(Value("f8", Le({-9'000'000'000'000'000.0})), "-9000000000000000");
+  EXPECT_EQ(Value("f8", Le({1e300})), "1e+300");
+  EXPECT_EQ(Value("f4", Le({0.5F})), "0.5");
+}
+
 TEST(FieldValue, WhatIsStoredAsItIs) {
   for (const std::string_view encoding : {"", "jpeg", "png", "text", "json", "int", "float"}) {
     EXPECT_EQ(Value(encoding, "as it is"), "as it is") << encoding;

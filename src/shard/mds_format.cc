@@ -23,6 +23,12 @@ std::string Quoted(std::string_view text) {
   return Json(std::string(text.substr(0, 100))).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
+// For messages. What is structured may be nested too deeply to be written.
+std::string Brief(const Json& value) {
+  return value.is_structured() ? value.type_name()
+                               : value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 100);
+}
+
 // The member of an object, or null.
 const Json& Member(const Json& object, const char* name) {
   static const Json kNull;
@@ -35,7 +41,7 @@ absl::Status CheckFormat(const Json& json, std::string_view what) {
   const Json& version = Member(json, "version");
   if (!version.is_number_unsigned() || version != kVersion) {
     return absl::InvalidArgumentError(
-        fmt::format("{} is of version {}; only MDS of version {} is read", what, version.dump(), kVersion));
+        fmt::format("{} is of version {}; only MDS of version {} is read", what, Brief(version), kVersion));
   }
   return absl::OkStatus();
 }
@@ -100,8 +106,7 @@ absl::StatusOr<std::vector<MdsColumn>> ParseMdsColumns(std::string_view json) {
   RETURN_IF_ERROR(CheckFormat(config, "the description of its columns"));
   if (Member(config, "format") != "mds") {
     return absl::InvalidArgumentError(
-        fmt::format("a shard of the format {}, not \"mds\"",
-                    Member(config, "format").dump(-1, ' ', true, Json::error_handler_t::replace)));
+        fmt::format("a shard of the format {}, not \"mds\"", Brief(Member(config, "format"))));
   }
   const Json& names = Member(config, "column_names");
   const Json& encodings = Member(config, "column_encodings");

@@ -119,6 +119,8 @@ TEST(MdsScanner, Columns) {
   EXPECT_THAT(with(R"(["a"])", R"(["str"])", "[99999999999]"), HasSubstr("values of 99999999999 bytes"));
   EXPECT_THAT(Scan(Shard("no json", {})).ToString(), HasSubstr("is no JSON object"));
   EXPECT_THAT(Scan(Shard(R"({"version": 3})", {})).ToString(), HasSubstr("is of version 3"));
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  EXPECT_THAT(Scan(Shard(R"({"version": )" + deep + "}", {})).ToString(), HasSubstr("is of version array"));
   EXPECT_THAT(Scan(Shard(R"({"version": 2, "format": "csv"})", {})).ToString(), HasSubstr("of the format \"csv\""));
 }
 

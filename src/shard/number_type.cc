@@ -5,6 +5,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 namespace millrace {
 
@@ -15,7 +16,11 @@ template <typename Float>
 std::string Shortest(Float value) {
   if (std::isnan(value)) return "nan";
   char text[64];
-  const auto result = std::to_chars(text, text + sizeof text, value);
+  // Whole numbers are often classes: 100000, not 1e+05.
+  const bool whole =
+      std::trunc(value) == value && std::abs(value) < std::ldexp(Float{1}, std::numeric_limits<Float>::digits);
+  const auto result = whole ? std::to_chars(text, text + sizeof text, value, std::chars_format::fixed)
+                            : std::to_chars(text, text + sizeof text, value);
   return {text, result.ptr};
 }
 

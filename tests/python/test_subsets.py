@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import pickle
+import shutil
 from typing import Any
 
 import millrace
@@ -98,6 +99,18 @@ def test_a_subset_is_pickled_with_its_samples(raw: Samples) -> None:
     copy = pickle.loads(pickle.dumps(subset))
     assert copy.fingerprint == subset.fingerprint and copy.samples.tolist() == subset.samples.tolist()
     assert len(pickle.loads(pickle.dumps(millrace.Dataset(raw.uri)))) == 45
+
+
+def test_a_pickled_subset_of_other_data_is_refused(raw: Samples, tmp_path: Any) -> None:
+    """Its samples are numbers, which would mean others after the data grew."""
+    folder = tmp_path / "data"
+    shutil.copytree(raw.uri, folder, ignore=shutil.ignore_patterns(".millrace"))
+    pickled = pickle.dumps(millrace.Dataset(folder).where(label="eel"))
+    first = next(path for path in sorted(folder.rglob("*.*")) if path.is_file() and ".millrace" not in path.parts)
+    shutil.copy(first, first.parent / f"0{first.name}")
+    shutil.rmtree(folder / ".millrace")
+    with pytest.raises(millrace.MismatchError, match="make the subset anew"):
+        pickle.loads(pickled)
 
 
 def test_balanced_classes_are_exact_in_every_epoch(raw: Samples) -> None:
