@@ -54,12 +54,15 @@ def newest(pattern: str) -> Path | None:
     return found[-1] if found else None
 
 
-def core_set(text: str | None) -> set[int]:
-    return {int(core) for core in text.split(",")} if text else set()
+def core_list(text: str) -> list[int]:
+    mine = os.sched_getaffinity(0)
+    if not all(core.isdigit() and int(core) in mine for core in text.split(",")):
+        raise argparse.ArgumentTypeError(f"{text}: a list such as 0,1 of the cores {cpu_list(sorted(mine))}")
+    return sorted({int(core) for core in text.split(",")})
 
 
-def cpu_list(cores: set[int]) -> str:
-    return ",".join(map(str, sorted(cores)))
+def cpu_list(cores: list[int]) -> str:
+    return ",".join(map(str, cores))
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -75,8 +78,8 @@ def parse_arguments() -> argparse.Namespace:
         help="order of the samples (default window)",
     )
     parser.add_argument("--memory", default="512MiB", help="budget of a feed (default 512MiB)")
-    parser.add_argument("--server-cores", metavar="LIST", help="for devstore, as 0 or 0,1 (default: the first core)")
-    parser.add_argument("--client-cores", metavar="LIST", help="for feeds, rivals and the ceiling (default: all others)")
+    parser.add_argument("--server-cores", type=core_list, metavar="LIST", help="for devstore, as 0 or 0,1 (default: the first core)")
+    parser.add_argument("--client-cores", type=core_list, metavar="LIST", help="for feeds, rivals and the ceiling (default: all others)")
     parser.add_argument("--threads", type=int, help="CPU pool of a feed, and workers of a rival (default: one for each client core)")
     parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept (5 GB)")
     parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
@@ -84,8 +87,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and ratios there")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    options.server_cores = core_set(options.server_cores) or {cores[0]}
-    options.client_cores = core_set(options.client_cores) or set(cores) - options.server_cores or set(cores)
+    options.server_cores = options.server_cores or cores[:1]
+    options.client_cores = options.client_cores or [core for core in cores if core not in options.server_cores] or cores
     options.threads = options.threads or len(options.client_cores)
     options.count = options.count or (2000 if options.quick else 20_000)
     options.runs = options.runs or (3 if options.quick else 5)
@@ -337,7 +340,7 @@ def main() -> int:
         f"{options.threads} threads, one process.\nMedian of {options.runs} interleaved runs. Clients on CPU {cpu_list(options.client_cores)}, "
         f"devstore on CPU {cpu_list(options.server_cores)}. Files are in the page cache. Loopback uses {congestion}."
     )
-    if options.client_cores & options.server_cores:
+    if set(options.client_cores) & set(options.server_cores):
         say("Server and client share cores: what the server burns is missing to the client, and ratios contain that handicap.")
     ceiling_rates = ceiling(folder)
     runs, rivals = measure(options, folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ACCESS_KEY = "millrace"
 SECRET_KEY = "millrace-secret"
+
+
+# Where the tests run in the background of a shell, Ctrl-C is ignored, and would be by what they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def find_binary() -> Path | None:

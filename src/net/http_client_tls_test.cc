@@ -4,6 +4,8 @@
 
 #include <cstdio>
 #include <fstream>
+#include <future>
+#include <thread>
 
 #include "net/http_client.h"
 #include "net/testing/http_client_fixture.h"
@@ -91,6 +93,60 @@ TEST_F(HttpClientTlsTest, TheEndOfTheStreamMustBeAuthentic) {
     EXPECT_EQ(outcome.result.error, authentic ? HttpErrorKind::kNone : HttpErrorKind::kClosedEarly)
         << outcome.result.detail;
     EXPECT_EQ(outcome.result.text, "millrace");
+  }
+}
+
+TEST_F(HttpClientTlsTest, ALargeBodyIsSentToASlowReader) {
+  const std::string body = Pattern(20'000'000);  // more than sockets hold
+  std::string received;
+  ScriptedServer server(
+      [&](ScriptedConnection& connection) {
+        received = connection.ReadSome(1000);
+        std::this_thread::sleep_for(milliseconds(100));  // until the client can write no more
+        while (received.size() < body.size() || !received.ends_with(body.substr(body.size() - 100))) {
+          const std::string piece = connection.ReadSome(100'000);
+          if (piece.empty()) return;
+          received += piece;
+        }
+        connection.Send(WithLength("thanks"));
+      },
+      &tls_.server);
+  HttpRequest request = TlsRequest(server);
+  request.head.method = "PUT";
+  request.body = AsBytes(body);
+  const Outcome outcome = Run(Client({.ca_file = ca_file_}), std::move(request));
+  EXPECT_EQ(outcome.result.error, HttpErrorKind::kNone) << outcome.result.detail;
+  EXPECT_EQ(outcome.result.text, "thanks");
+  EXPECT_TRUE(received.ends_with(body));
+}
+
+TEST_F(HttpClientTlsTest, AnUploadThatIsRefusedOrCancelledMidwayEnds) {
+  const std::string body = Pattern(20'000'000);
+  for (const bool refused : {true, false}) {
+    std::promise<void> begun;
+    ScriptedServer server(
+        [&](ScriptedConnection& connection) {
+          connection.ReadSome(1000);
+          if (refused) connection.Send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
+          begun.set_value();
+          connection.WaitForClose();
+        },
+        &tls_.server);
+    HttpClient& client = Client({.ca_file = ca_file_});
+    HttpRequest request = TlsRequest(server);
+    request.head.method = "PUT";
+    request.body = AsBytes(body);
+    Caller caller;
+    Start(client, std::move(request), caller);
+    begun.get_future().wait();
+    if (!refused) loops_.at(0).Post([&] { caller.call->Cancel(); });
+    const Outcome outcome = caller.Wait();
+    EXPECT_EQ(outcome.result.error, refused ? HttpErrorKind::kNone : HttpErrorKind::kCancelled)
+        << outcome.result.detail;
+    if (refused) {
+      ASSERT_TRUE(outcome.head.has_value());
+      EXPECT_EQ(outcome.head->status, 403);
+    }
   }
 }
 

@@ -192,7 +192,7 @@ def test_mds_shards_are_those_of_their_index(sandbox: Sandbox, tmp_path: Path) -
 
 def test_what_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
     corpus.write(tmp_path / "zip" / "shard.00000.mds.zstd", b"x")
-    sandbox.run("index", tmp_path / "zip").failed(1, "millrace pack")
+    sandbox.run("index", tmp_path / "zip").failed(1, "decompress it")
     corpus.write(tmp_path / "two" / "a.rec", recordio(samples()[:1]))
     corpus.write(tmp_path / "two" / "b.tfrecord", tfrecord(samples()[:1]))
     sandbox.run("index", tmp_path / "two").failed(1, "shards of several kinds")
@@ -200,6 +200,9 @@ def test_what_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
     corpus.write(tmp_path / "mixed" / "b.jpg", corpus.jpeg(1))
     corpus.write(tmp_path / "mixed" / "c.mds", mds(samples()[:1]))
     sandbox.run("index", tmp_path / "mixed").failed(1, "both shards and other files")
+    corpus.write(tmp_path / "records" / "a.rec", recordio(samples()[:1]))
+    sandbox.run("pack", tmp_path / "records", tmp_path / "packed").failed(1, "not supported yet")
+    assert not (tmp_path / "packed").exists()
 
 
 def test_names_of_companions_alone_are_raw_objects(sandbox: Sandbox, tmp_path: Path) -> None:
