@@ -84,7 +84,7 @@ TEST(RecordIoWriter, ValuesSurvive) {
   AppendLe(magic, kRecordIoMagic);
   const std::string labels = Npy("f4", {2}, "abcd" + magic);
   const std::vector<std::vector<ValueField>> samples = {
-      {Field("cls", FieldType::kInt, "3"), Field("jpg", FieldType::kBytes, "\xff\xd8\xff" + std::string("x"))},
+      {Field("cls", FieldType::kInt, "3"), Field("jpg", FieldType::kBytes, "\xff\xd8\xffx")},
       {Field("bin", FieldType::kBytes, magic), Field("cls", FieldType::kBytes, "-0.5")},
       {Field("bin", FieldType::kBytes, "text"), Field("labels", FieldType::kNdarray, labels)},
       {Field("bin", FieldType::kBytes, "no label")},
