@@ -69,15 +69,15 @@ bool AddBytes(ByteSpan list, TfFeature* feature, TfValues* values) {
   return reader.ok();
 }
 
-bool AddFloats(ByteSpan list, TfFeature* feature, TfValues* values) {
-  WireReader reader(list);
+// Numbers, packed or one by one; `read_one` takes one from a reader.
+template <typename ReadOne>
+bool AddNumbers(ByteSpan list, uint32_t wire_type, ReadOne read_one, TfFeature* feature) {
   const auto add = [&](WireReader& from) {
-    const float value = from.Float();
-    if (!from.ok()) return false;
-    ++feature->count;
-    if (values != nullptr) values->floats.push_back(value);
-    return true;
+    read_one(from);
+    feature->count += from.ok() ? 1 : 0;
+    return from.ok();
   };
+  WireReader reader(list);
   while (reader.More()) {
     const uint64_t tag = reader.Varint();
     if (tag == Tag(1, kDelimited)) {
@@ -85,34 +85,27 @@ bool AddFloats(ByteSpan list, TfFeature* feature, TfValues* values) {
       while (packed.More()) {
         if (!add(packed)) return false;
       }
-    } else if (tag != Tag(1, kFixed32) || !add(reader)) {
+    } else if (tag != Tag(1, wire_type) || !add(reader)) {
       return false;
     }
   }
   return reader.ok();
 }
 
-bool AddInts(ByteSpan list, TfFeature* feature, TfValues* values) {
-  WireReader reader(list);
-  const auto add = [&](WireReader& from) {
-    const uint64_t value = from.Varint();
-    if (!from.ok()) return false;
-    ++feature->count;
-    if (values != nullptr) values->ints.push_back(static_cast<int64_t>(value));
-    return true;
+bool AddFloats(ByteSpan list, TfFeature* feature, TfValues* values) {
+  const auto read_one = [values](WireReader& from) {
+    const float value = from.Float();
+    if (from.ok() && values != nullptr) values->floats.push_back(value);
   };
-  while (reader.More()) {
-    const uint64_t tag = reader.Varint();
-    if (tag == Tag(1, kDelimited)) {
-      WireReader packed(reader.Delimited());
-      while (packed.More()) {
-        if (!add(packed)) return false;
-      }
-    } else if (tag != Tag(1, kVarint) || !add(reader)) {
-      return false;
-    }
-  }
-  return reader.ok();
+  return AddNumbers(list, kFixed32, read_one, feature);
+}
+
+bool AddInts(ByteSpan list, TfFeature* feature, TfValues* values) {
+  const auto read_one = [values](WireReader& from) {
+    const uint64_t value = from.Varint();
+    if (from.ok() && values != nullptr) values->ints.push_back(static_cast<int64_t>(value));
+  };
+  return AddNumbers(list, kVarint, read_one, feature);
 }
 
 // A Feature holds one list. Where it says several, the last kind counts, and lists of one kind are joined.

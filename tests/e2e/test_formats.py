@@ -150,7 +150,8 @@ def test_inspect(sandbox: Sandbox, written: Written) -> None:
 
 
 def test_python(written: Written) -> None:
-    millrace = pytest.importorskip("millrace")
+    import millrace
+
     dataset = millrace.Dataset(written.root)
     assert dataset.kind == written.kind and len(dataset) == COUNT
     options = {"batch_size": COUNT, "size": 16, "shuffle": "none", "epochs": 1, "output": "numpy"}

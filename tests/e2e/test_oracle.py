@@ -81,7 +81,8 @@ def test_raw_objects_are_in_bytewise_order_of_their_paths(tmp_path: Path) -> Non
 
 
 def test_shards_are_read_as_webdataset_does(tmp_path: Path) -> None:
-    webdataset = pytest.importorskip("webdataset")
+    import webdataset
+
     samples = corpus.tar_samples(5)
     corpus.write_tar(tmp_path / "x.tar", samples, tarfile.GNU_FORMAT, prefix="./")
     assert oracle.read_tar(tmp_path) == samples

@@ -8,9 +8,6 @@ import subprocess
 import sys
 
 import millrace
-import pytest
-
-pytest.importorskip("mypy")
 
 PACKAGE = pathlib.Path(millrace.__file__).resolve().parent
 

@@ -15,23 +15,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-def program(name: str) -> Path:
-    """From the build that runs the tests (MILLRACE_BINARY_DIR), else from the newest one."""
-    if "MILLRACE_BINARY_DIR" in os.environ:
-        return Path(os.environ["MILLRACE_BINARY_DIR"]) / "bin" / name
-    built = sorted(REPOSITORY.glob(f"build/*/bin/{name}"), key=lambda path: path.stat().st_mtime)
-    assert built, f"build the target {name}"
-    return built[-1]
-
-
-def dump(path: Path, chunk: int = 65536) -> list[dict]:
-    done = subprocess.run([program("shard_dump"), path, str(chunk)], capture_output=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr.decode()
-    return [json.loads(line) for line in done.stdout.splitlines()]
+from shards import dump, program, run_dump
 
 
 def samples_of(path: Path) -> list[tuple[str, dict[str, str]]]:
@@ -134,7 +118,7 @@ def test_gnu_sparse_is_refused(tmp_path: Path) -> None:
         file.write(b"x")
     for dialect in ("gnu", "posix"):
         subprocess.run(["tar", "-S", f"--format={dialect}", "-C", tmp_path, "-cf", tmp_path / "t.tar", "hole.bin"], check=True, timeout=60)
-        done = subprocess.run([program("shard_dump"), tmp_path / "t.tar"], capture_output=True, check=False, timeout=60)
+        done = run_dump(tmp_path / "t.tar")
         assert done.returncode == 1 and b"sparse" in done.stderr
 
 
@@ -144,12 +128,13 @@ def test_large_member_sizes(tmp_path: Path) -> None:
         info = tarfile.TarInfo("big.bin")
         info.size = (1 << 33) + 5
         (tmp_path / "t.tar").write_bytes(info.tobuf(tar_format))
-        done = subprocess.run([program("shard_dump"), tmp_path / "t.tar"], capture_output=True, check=False, timeout=60)
+        done = run_dump(tmp_path / "t.tar")
         assert done.returncode == 1 and b"'big.bin' has 8589934597 bytes" in done.stderr, done.stderr
 
 
 def test_reads_webdataset_writer(tmp_path: Path) -> None:
-    webdataset = pytest.importorskip("webdataset")
+    import webdataset
+
     expected = []
     with webdataset.TarWriter(str(tmp_path / "t.tar")) as writer:
         for n in range(30):
@@ -161,7 +146,8 @@ def test_reads_webdataset_writer(tmp_path: Path) -> None:
 
 def test_agrees_with_webdataset_on_what_is_a_sample(tmp_path: Path) -> None:
     """But for `d/.hidden`, of which webdataset makes the key `d/`: a hidden file is no sample here, in a folder or not."""
-    webdataset = pytest.importorskip("webdataset")
+    import webdataset
+
     names = ["__meta__", "__meta__/x.jpg", "a.jpg", "README", "a.cls", ".hidden.jpg", "b.tar.gz", "d.e/f.g.H", "d.e/f.i", "a.jpg", "x."]
     write_tarfile(tmp_path / "t.tar", [(n, n.encode()) for n in names], tarfile.PAX_FORMAT)
     theirs = [
@@ -194,7 +180,7 @@ def test_random_archives_agree_with_tarfile(tmp_path: Path) -> None:
                 stem, dot, field = member.name.rpartition("/")[2].partition(".")
                 if member.isreg() and stem and dot:
                     expected.append((member.offset_data, member.size))
-        done = subprocess.run([program("shard_dump"), path], capture_output=True, check=False, timeout=60)
+        done = run_dump(path)
         if b"twice" in done.stderr:  # names are short: it happens
             continue
         assert done.returncode == 0, done.stderr
@@ -220,7 +206,8 @@ def test_our_shards_are_plain_ustar_for_everybody(tmp_path: Path) -> None:
     )
     assert not listed.stderr, listed.stderr
     assert sorted(listed.stdout.decode().split()) == sorted(found)
-    webdataset = pytest.importorskip("webdataset")
+    import webdataset
+
     theirs = {s["__key__"]: s for s in webdataset.WebDataset(str(shard), shardshuffle=False, empty_check=False)}
     assert len(theirs) == len(names)
     assert theirs["cat/0001"]["cls"] == b"0"

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import shards
-
-crc32c = pytest.importorskip("crc32c").crc32c
-tfrecord = pytest.importorskip("tfrecord")
-from tfrecord import example_pb2  # noqa: E402
-from tfrecord.writer import TFRecordWriter  # noqa: E402
+from crc32c import crc32c
+from tfrecord import example_pb2
+from tfrecord.writer import TFRecordWriter
 
 
 def masked(data: bytes) -> bytes:

@@ -51,7 +51,6 @@ def random_samples() -> list[tuple[str, list[Field]]]:
 
 
 def test_tfrecord(tmp_path: Path) -> None:
-    pytest.importorskip("tfrecord")
     from tfrecord import example_pb2
     from tfrecord.reader import tfrecord_iterator
 
