@@ -10,7 +10,7 @@ from . import _arguments, _core
 
 
 class Dataset:
-    """The samples under a URI: tar shards (WebDataset) or raw objects, one a sample.
+    """The samples under a URI: shards (WebDataset tar, TFRecord, RecordIO, MDS) or raw objects, one a sample.
 
     Opening reads the index; when there is none yet, it is built, which reads all data once, and stored beside the data or in the cache
     folder (``$MILLRACE_CACHE``, ``~/.cache/millrace``). ``millrace index URI`` does the same ahead of time.
@@ -55,7 +55,7 @@ class Dataset:
 
     @property
     def kind(self) -> str:
-        """``"tar"`` or ``"raw"``."""
+        """``"tar"``, ``"tfrecord"``, ``"recordio"``, ``"mds"`` or ``"raw"``."""
         return self._native.kind
 
     @property

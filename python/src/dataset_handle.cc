@@ -90,8 +90,7 @@ void BindDataset(py::module_& module) {
       .def_property_readonly("fields", [](const Handle& self) { return Texts(self.index().field_names()); })
       .def_property_readonly("classes", [](const Handle& self) { return Texts(self.index().class_names()); })
       .def_property_readonly("class_counts", [](const Handle& self) { return ClassCounts(self.index()); })
-      .def_property_readonly("kind",
-                             [](const Handle& self) { return self.index().kind() == DataKind::kTar ? "tar" : "raw"; })
+      .def_property_readonly("kind", [](const Handle& self) { return std::string(KindName(self.index().kind())); })
       .def_property_readonly("objects", [](const Handle& self) { return self.index().objects(); })
       .def_property_readonly("total_bytes", [](const Handle& self) { return self.index().total_bytes(); })
       .def_property_readonly("fingerprint", [](const Handle& self) { return self.index().fingerprint(); });

@@ -342,7 +342,9 @@ void AddDecodingOptions(CLI::App* feed, FeedFlags* flags) {
 void AddFeed(CLI::App& app, Action* run) {
   CLI::App* feed = app.add_subcommand("feed", "Run the input pipeline without a model: rates, waits, digest");
   auto flags = std::make_shared<FeedFlags>();
-  feed->add_option("uri", flags->uri, "The data set: a prefix with tar shards or raw objects")->required();
+  feed->add_option("uri", flags->uri,
+                   "The data set: a prefix with shards (tar, TFRecord, RecordIO, MDS) or raw objects")
+      ->required();
   AddReadingOptions(feed, flags.get());
   AddDecodingOptions(feed, flags.get());
   feed->add_flag("--explain", flags->explain,

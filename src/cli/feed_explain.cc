@@ -149,9 +149,8 @@ std::string FetchText(const LoaderOptions& options, const LoaderExplanation& fou
 
 std::string ToText(const Dataset& dataset, const LoaderOptions& options, const LoaderExplanation& found) {
   const Index& index = dataset.index();
-  std::string text =
-      fmt::format("{}: {} samples in {} {}, {}\n", dataset.uri(), found.samples, index.objects(),
-                  index.kind() == DataKind::kTar ? "tar shards" : "raw objects", FormatSize(index.total_bytes()));
+  std::string text = fmt::format("{}: {} samples in {} {}, {}\n", dataset.uri(), found.samples, index.objects(),
+                                 KindTitle(index.kind()), FormatSize(index.total_bytes()));
   text += OrderText(options, found);
   text +=
       fmt::format("Batches: {} steps, of {} samples for each rank; rank {} of {} gets {} samples; {}\n", found.steps,

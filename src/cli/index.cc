@@ -94,7 +94,9 @@ absl::Status RunIndex(const IndexFlags& flags) {
 void AddIndex(CLI::App& app, Action* run) {
   CLI::App* index = app.add_subcommand("index", "Build the index of a data set anew");
   auto flags = std::make_shared<IndexFlags>();
-  index->add_option("uri", flags->uri, "A folder or prefix with tar shards (*.tar) or raw objects (class/name.jpg)")
+  index
+      ->add_option("uri", flags->uri,
+                   "A folder or prefix with shards (*.tar, *.tfrecord, *.rec, *.mds) or raw objects (class/name.jpg)")
       ->required();
   index->add_option("--output", flags->output, "Write the index to this object instead of to where it will be found");
   index->add_flag("--json", flags->json,

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "cli/console.h"
 #include "dataset/dataset.h"
 #include "plan/plan.h"
+#include "shard/field_value.h"
 
 namespace millrace::cli {
 
@@ -79,6 +82,7 @@ class SizeCounts {
 struct FieldCounts {
   uint64_t samples = 0;
   uint64_t bytes = 0;
+  std::set<FieldType> types;  // a list of numbers is an int where it holds one, else an ndarray
 };
 
 struct Report {
@@ -97,6 +101,7 @@ absl::StatusOr<Report> Walk(const Index& index) {
       FieldCounts& counts = report.fields[field.name];
       ++counts.samples;
       counts.bytes += field.length;
+      counts.types.insert(TypeOfEncoding(field.encoding));
     }
     if (i % 4096 == 0) line.Update(i, index.size());
   }
@@ -117,8 +122,10 @@ bool ClassSorted(const Index& index) {
   return runs == classes || runs < runs_if_random / 10;
 }
 
-std::string_view KindName(DataKind kind) {
-  return kind == DataKind::kTar ? "tar" : "raw";
+std::string TypeNames(const FieldCounts& counts) {
+  std::vector<std::string_view> names;
+  for (const FieldType type : counts.types) names.push_back(FieldTypeName(type));
+  return fmt::format("{}", fmt::join(names, "/"));
 }
 
 std::string ToJson(const Dataset& dataset, const Report& report) {
@@ -126,7 +133,10 @@ std::string ToJson(const Dataset& dataset, const Report& report) {
   const Index& index = dataset.index();
   Json fields = Json::array();
   for (const auto& [name, counts] : report.fields)
-    fields.push_back({{"name", std::string(name)}, {"samples", counts.samples}, {"bytes", counts.bytes}});
+    fields.push_back({{"name", std::string(name)},
+                      {"type", TypeNames(counts)},
+                      {"samples", counts.samples},
+                      {"bytes", counts.bytes}});
   Json histogram = Json::array();
   for (const auto& [bits, count] : report.sizes.Bins())
     histogram.push_back({{"below", bits < 64 ? uint64_t{1} << bits : UINT64_MAX}, {"samples", count}});
@@ -171,13 +181,13 @@ std::string ClassText(const Index& index) {
 std::string ToText(const Dataset& dataset, const Report& report) {
   const Index& index = dataset.index();
   const SizeCounts& sizes = report.sizes;
-  std::string text =
-      fmt::format("{}: {} samples in {} {}, {}\n", dataset.uri(), index.size(), index.objects(),
-                  index.kind() == DataKind::kTar ? "tar shards" : "raw objects", FormatSize(index.total_bytes()));
+  std::string text = fmt::format("{}: {} samples in {} {}, {}\n", dataset.uri(), index.size(), index.objects(),
+                                 KindTitle(index.kind()), FormatSize(index.total_bytes()));
   text += fmt::format("index {}: {}, fingerprint {:016x}\n\nfields\n", dataset.index_uri(),
                       FormatSize(index.file_bytes()), index.fingerprint());
   for (const auto& [name, counts] : report.fields)
-    text += fmt::format("  {:<24} {:>12} samples {:>12}\n", name, counts.samples, FormatSize(counts.bytes));
+    text += fmt::format("  {:<24} {:<12} {:>12} samples {:>12}\n", name, TypeNames(counts), counts.samples,
+                        FormatSize(counts.bytes));
   text += fmt::format("\nsample sizes: min {}, mean {}, p50 {}, p99 {}, max {}\n", FormatSize(sizes.min()),
                       FormatSize(static_cast<uint64_t>(sizes.mean())), FormatSize(sizes.Quantile(0.5)),
                       FormatSize(sizes.Quantile(0.99)), FormatSize(sizes.max()));
@@ -224,7 +234,8 @@ absl::Status RunInspect(const InspectFlags& flags) {
 void AddInspect(CLI::App& app, Action* run) {
   CLI::App* inspect = app.add_subcommand("inspect", "Show what a data set holds: counts, fields, sizes, classes");
   auto flags = std::make_shared<InspectFlags>();
-  inspect->add_option("uri", flags->uri, "A folder or prefix with tar shards or raw objects")->required();
+  inspect->add_option("uri", flags->uri, "A folder or prefix with shards (tar, TFRecord, RecordIO, MDS) or raw objects")
+      ->required();
   inspect->add_flag("--json", flags->json, "One JSON object instead of text");
   inspect->footer(
       "Reads the index only (and builds it when there is none). Quantiles of sizes are within 1 %. Classes are the "

@@ -10,12 +10,15 @@
 #include <cerrno>
 #include <cstring>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/crypto.h"
+#include "dataset/index_decoder.h"
 #include "dataset/index_format.h"
+#include "shard/field_value.h"
 #include "shard/sample_name.h"
-#include "shard/tar_samples.h"
+#include "shard/shard_sample.h"
 
 namespace millrace {
 
@@ -27,65 +30,11 @@ absl::Status Damaged(std::string_view what) {
   return absl::DataLossError(fmt::format("damaged index ({}); build it anew with `millrace index URI`", what));
 }
 
-// Reads the parts of a block or table. Once something does not fit, ok() is false and every further read gives nothing.
-class Decoder {
- public:
-  explicit Decoder(ByteSpan bytes) : bytes_(bytes) {}
-
-  bool ok() const { return ok_; }
-  bool at_end() const { return pos_ == bytes_.size(); }
-  void Fail() { ok_ = false; }
-
-  uint64_t Varint() {
-    // Nearly all are below 128; the general case stays out of line.
-    if (ok_ && pos_ < bytes_.size() && static_cast<uint8_t>(bytes_[pos_]) < 0x80)
-      return static_cast<uint8_t>(bytes_[pos_++]);
-    uint64_t value = 0;
-    if (!ok_ || !ReadVarint(bytes_, &pos_, &value)) {
-      ok_ = false;
-      return 0;
-    }
-    return value;
-  }
-
-  std::string_view Bytes(uint64_t length) {
-    if (!ok_ || length > bytes_.size() - pos_) {
-      ok_ = false;
-      return {};
-    }
-    const std::string_view text = AsText(bytes_.subspan(pos_, length));
-    pos_ += length;
-    return text;
-  }
-
-  uint32_t U32() {
-    const std::string_view bytes = Bytes(sizeof(uint32_t));
-    return ok_ ? LoadLe<uint32_t>(bytes.data()) : 0;
-  }
-
-  // A front-coded key; `key` holds the one before.
-  void Key(std::string* key) {
-    const uint64_t shared = Varint();
-    const uint64_t length = Varint();
-    const std::string_view rest = Bytes(length);
-    if (!ok_ || shared > key->size() || shared + rest.size() > kMaxNameBytes) {
-      ok_ = false;
-      return;
-    }
-    key->resize(shared);
-    key->append(rest);
-  }
-
- private:
-  ByteSpan bytes_;
-  size_t pos_ = 0;
-  bool ok_ = true;
-};
-
 struct LayoutField {
   uint32_t name = 0;
   uint32_t place = 0;  // among the sample's fields by bytewise order of names
   bool is_inline = false;
+  uint32_t encoding = 0;
 };
 
 struct Layout {
@@ -111,6 +60,7 @@ struct Index::Impl {
   absl::Status ReadNames();
   bool ReadLayout(Decoder* names);
   void ReadClasses(Decoder* names);
+  void ListFields();
   absl::StatusOr<ByteSpan> Block(BlockKind block_kind, uint64_t number) const;
   bool DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted, IndexedSample* out) const;
 
@@ -118,6 +68,7 @@ struct Index::Impl {
   std::string bytes;  // when not mapped
   ByteSpan data;
 
+  uint32_t version = 0;
   uint64_t samples = 0;
   uint64_t objects = 0;
   DataKind kind = DataKind::kRawObjects;
@@ -132,7 +83,9 @@ struct Index::Impl {
   uint64_t names_bytes = 0;
 
   std::vector<std::string> stored_names;  // by id
+  std::vector<std::string> encodings;     // by id; the first is ""
   std::vector<std::string> field_names;   // sorted
+  std::vector<std::string> image_fields;  // sorted
   std::vector<Layout> layouts;
   std::vector<std::string> class_names;
   std::vector<ClassCount> class_counts;
@@ -144,10 +97,10 @@ absl::Status Index::Impl::Open() {
     return absl::InvalidArgumentError("not a Millrace index");
   }
   if (LoadLe<uint32_t>(data.data() + 12) != Crc32c(data.first(12))) return Damaged("its head");
-  const auto version = LoadLe<uint32_t>(data.data() + 8);
-  if (version != kVersion) {
+  version = LoadLe<uint32_t>(data.data() + 8);
+  if (version == 0 || version > kNewestVersion) {
     return absl::InvalidArgumentError(
-        fmt::format("index of version {}; this Millrace reads version {}", version, kVersion));
+        fmt::format("index of version {}; this Millrace reads versions 1 to {}", version, kNewestVersion));
   }
   RETURN_IF_ERROR(ReadFoot());
   return ReadNames();
@@ -169,10 +122,11 @@ absl::Status Index::Impl::ReadFoot() {
   names_at = LoadLe<uint64_t>(foot + kFootNames);
   names_bytes = LoadLe<uint64_t>(foot + kFootNamesBytes);
   const auto stored_kind = LoadLe<uint32_t>(foot + kFootKind);
-  if (stored_kind > static_cast<uint32_t>(DataKind::kTar)) return Damaged("its foot");
+  if (stored_kind > static_cast<uint32_t>(kLastDataKind)) return Damaged("its foot");
   // Others size their buffers by it. Then no sum of sizes overflows.
   if (max_span > kMaxOffset || span_bytes / std::max<uint64_t>(samples, 1) > max_span) return Damaged("its foot");
   kind = static_cast<DataKind>(stored_kind);
+  if (version != VersionOf(kind)) return Damaged("its foot");
   unit = OffsetUnit(kind);
 
   // The sections follow one another without gaps, so their offsets say each other's size. The first check bounds
@@ -198,6 +152,12 @@ absl::Status Index::Impl::ReadNames() {
   const uint64_t name_count = names.Varint();
   if (name_count > kMaxFieldNames) return Damaged("its names");
   for (uint64_t i = 0; i < name_count && names.ok(); ++i) stored_names.emplace_back(names.Bytes(names.Varint()));
+  encodings.emplace_back();
+  if (version >= 2) {
+    const uint64_t encoding_count = names.Varint();
+    if (encoding_count > kMaxEncodings) return Damaged("its names");
+    for (uint64_t i = 0; i < encoding_count && names.ok(); ++i) encodings.emplace_back(names.Bytes(names.Varint()));
+  }
   const uint64_t layout_count = names.Varint();
   if (layout_count > kMaxLayouts) return Damaged("its names");
   for (uint64_t i = 0; i < layout_count; ++i) {
@@ -205,9 +165,21 @@ absl::Status Index::Impl::ReadNames() {
   }
   ReadClasses(&names);
   if (!names.ok() || !names.at_end()) return Damaged("its names");
+  ListFields();
+  return absl::OkStatus();
+}
+
+void Index::Impl::ListFields() {
   field_names = stored_names;
   std::sort(field_names.begin(), field_names.end());
-  return absl::OkStatus();
+  std::set<std::string_view> images;
+  for (const Layout& layout : layouts) {
+    for (const LayoutField& field : layout.fields) {
+      const std::string& name = stored_names[field.name];
+      if (IsImageEncoding(encodings[field.encoding]) || IsImageField(name)) images.insert(name);
+    }
+  }
+  image_fields.assign(images.begin(), images.end());
 }
 
 bool Index::Impl::ReadLayout(Decoder* names) {
@@ -219,7 +191,13 @@ bool Index::Impl::ReadLayout(Decoder* names) {
   for (uint64_t i = 0; i < fields; ++i) {
     const uint64_t field = names->Varint();
     if (!names->ok() || field >> 1 >= stored_names.size()) return false;
-    layout.fields.push_back({.name = static_cast<uint32_t>(field >> 1), .place = 0, .is_inline = (field & 1) != 0});
+    const bool is_inline = (field & 1) != 0;
+    const uint64_t encoding = version >= 2 && !is_inline ? names->Varint() : 0;
+    if (!names->ok() || encoding >= encodings.size()) return false;
+    layout.fields.push_back({.name = static_cast<uint32_t>(field >> 1),
+                             .place = 0,
+                             .is_inline = is_inline,
+                             .encoding = static_cast<uint32_t>(encoding)});
     stored += 1 - (field & 1);
   }
   if (stored == 0) return false;
@@ -243,7 +221,7 @@ void Index::Impl::ReadClasses(Decoder* names) {
   // Stored in the order of their first sample, which is not quite that of their names ("a-b/" comes before "a/").
   std::vector<uint32_t> sorted(class_counts.size());
   std::iota(sorted.begin(), sorted.end(), 0);
-  const bool by_number = kind == DataKind::kTar;
+  const bool by_number = kind != DataKind::kRawObjects;
   std::sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
     const std::string& x = class_counts[a].name;
     const std::string& y = class_counts[b].name;
@@ -313,7 +291,8 @@ bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted
                                   .offset = offset - begin,
                                   .length = length,
                                   .inline_text = {},
-                                  .is_inline = false};
+                                  .is_inline = false,
+                                  .encoding = encodings[field.encoding]};
     }
   }
   for (const LayoutField& field : layout.fields) {
@@ -322,8 +301,12 @@ bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted
     if (!block->ok() || ordinal >= class_texts.size()) return false;
     if (!wanted) continue;
     const std::string_view text = class_texts[ordinal];
-    out->fields[field.place] = {
-        .name = stored_names[field.name], .offset = 0, .length = text.size(), .inline_text = text, .is_inline = true};
+    out->fields[field.place] = {.name = stored_names[field.name],
+                                .offset = 0,
+                                .length = text.size(),
+                                .inline_text = text,
+                                .is_inline = true,
+                                .encoding = encoding::kInt};
   }
   const uint32_t crc = block->U32();
   if (wanted) {
@@ -395,6 +378,9 @@ double Index::mean_span_bytes() const {
 }
 const std::vector<std::string>& Index::field_names() const {
   return impl_->field_names;
+}
+const std::vector<std::string>& Index::image_fields() const {
+  return impl_->image_fields;
 }
 const std::vector<std::string>& Index::class_names() const {
   return impl_->class_names;

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "shard/data_kind.h"
 
 namespace millrace {
 
@@ -27,6 +28,7 @@ struct IndexedField {
   uint64_t length = 0;
   std::string_view inline_text;  // lives as long as the Index
   bool is_inline = false;
+  std::string_view encoding;  // how the stored bytes become the value (shard/field_value.h); lives as long as the Index
 };
 
 /// One sample: a span of an object, from the first byte of its first field to the last byte of its last one. The
@@ -39,11 +41,9 @@ struct IndexedSample {
   std::vector<IndexedField> fields;  // in bytewise order of names
 };
 
-enum class DataKind : uint8_t { kRawObjects, kTar };
-
 /// How many samples carry a class.
 struct ClassCount {
-  std::string name;  // raw objects: the folder; tar: the number in the field `cls`
+  std::string name;  // raw objects: the folder; shards: the number in the field `cls`
   uint64_t samples = 0;
 };
 
@@ -60,15 +60,18 @@ class Index {
   uint64_t size() const;  // samples
   uint64_t objects() const;
   DataKind kind() const;
-  /// Identifies contents and order: keys, fields, lengths and CRCs, not names of objects' folders, ETags or times.
+  /// Identifies contents and order: keys, fields, lengths, encodings and CRCs, not names of objects' folders, ETags or
+  /// times.
   uint64_t fingerprint() const;
   uint64_t total_bytes() const;  // of all spans
   uint64_t max_span_bytes() const;
   double mean_span_bytes() const;
   const std::vector<std::string>& field_names() const;  // of the whole data set, in bytewise order
-  const std::vector<std::string>& class_names() const;  // folders of raw objects, in bytewise order; empty for tar
+  /// Those that are image files, by their names (IsImageField) or encodings; in bytewise order.
+  const std::vector<std::string>& image_fields() const;
+  const std::vector<std::string>& class_names() const;  // folders of raw objects, in bytewise order; empty for shards
 
-  /// Raw objects: in the order of class_names(). Tar: by number; empty when `cls` is missing, no number, or has too
+  /// Raw objects: in the order of class_names(). Shards: by number; empty when `cls` is missing, no number, or has too
   /// many values.
   const std::vector<ClassCount>& class_counts() const;
   /// Runs of samples with one class, in index order: as few as there are classes when the data are sorted by class.

@@ -4,16 +4,18 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/crypto.h"
+#include "dataset/mds_check.h"
 #include "dataset/objects_ahead.h"
 #include "dataset/progress.h"
 #include "dataset/read_ahead.h"
 #include "shard/sample_name.h"
-#include "shard/tar_samples.h"
+#include "shard/shard_scanner.h"
 #include "store/blocking.h"
 #include "store/whole_check.h"
 
@@ -32,12 +34,13 @@ struct Scanned {
 
 // What the object that is being scanned has given so far.
 struct Scan {
-  TarSampleScanner scanner;
-  absl::Status status;  // of the scanner
-  uint32_t crc = 0;     // of a raw object
+  std::unique_ptr<ShardScanner> scanner;  // none for a raw object
+  absl::Status status;                    // of the scanner
+  uint64_t samples = 0;
+  uint32_t crc = 0;  // of a raw object
   // Its samples are held back until it is known that it has arrived undamaged, as long as there is memory for them.
   bool holds = false;
-  std::vector<TarSample> held;
+  std::vector<ShardSample> held;
   uint64_t held_bytes = 0;
   std::vector<Reservation> memory;  // for them, kHeldBytesStep each
 };
@@ -64,9 +67,9 @@ class IndexBuilder {
   void EndScan();
   absl::Status EndObject();
   absl::Status ReadAgain();
-  absl::Status AddTarSample(const TarSample& sample);
-  bool MakeRoom(const TarSample& sample);
-  absl::Status Write(const TarSample& sample);
+  absl::Status AddShardSample(const ShardSample& sample);
+  bool MakeRoom(const ShardSample& sample);
+  absl::Status Write(const ShardSample& sample, std::string_view key);
   absl::Status WriteHeld();
   absl::Status AddRawSample();
   absl::Status NoSamples() const;
@@ -85,6 +88,7 @@ class IndexBuilder {
   bool all_asked_ = true;
   size_t got_ = 0;
   uint64_t done_bytes_ = 0;
+  std::map<std::string, uint64_t> mds_shards_;  // sizes of those that are done; of MDS only
 
   std::unique_ptr<IndexWriter> writer_;
   Scan scan_;
@@ -139,14 +143,16 @@ absl::StatusOr<IndexSummary> IndexBuilder::Run() {
     got_ = 0;
   }
   if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
+  RETURN_IF_ERROR(CheckMdsShards(data_, objects_.companions(), mds_shards_));
   return writer_->Finish();
 }
 
 absl::Status IndexBuilder::NoSamples() const {
   const std::string folder = data_.Key("");
-  std::string why = "its shards hold no files such as 0001.jpg";
+  std::string why =
+      objects_.kind() == DataKind::kTar ? "its shards hold no files such as 0001.jpg" : "its shards are empty";
   if (writer_ == nullptr) {
-    why = "no tar shards (*.tar) and no files such as class/0001.jpg";
+    why = "no shards (*.tar, *.tfrecord, *.rec, *.mds) and no files such as class/0001.jpg";
     const std::string key = folder.substr(0, folder.empty() ? 0 : folder.size() - 1);
     if (!key.empty() && HeadBlocking(*data_.store, key).ok()) why = "that is an object; name the folder it is in";
   }
@@ -157,22 +163,23 @@ absl::Status IndexBuilder::AddPiece(size_t index, ByteSpan bytes) {
   std::optional<WholeCheck>& check = scanning_.front().check;
   if (index == 0) {
     scan_ = Scan();
+    scan_.scanner = MakeShardScanner(objects_.kind());
     scan_.holds = check && check->checks();
   }
   if (check) check->Add(index, bytes);
-  if (objects_.kind() == DataKind::kRawObjects) {
+  if (scan_.scanner == nullptr) {
     scan_.crc = Crc32c(bytes, scan_.crc);
     return absl::OkStatus();
   }
   if (scan_.status.ok())
-    scan_.status = scan_.scanner.Feed(bytes, [this](const TarSample& sample) { return AddTarSample(sample); });
-  // What was damaged on the way may be no tar any more: the checksum tells, at the end.
+    scan_.status = scan_.scanner->Feed(bytes, [this](const ShardSample& sample) { return AddShardSample(sample); });
+  // What was damaged on the way may be no shard any more: the checksum tells, at the end.
   return scan_.holds ? absl::OkStatus() : scan_.status;
 }
 
 void IndexBuilder::EndScan() {
-  if (objects_.kind() == DataKind::kRawObjects || !scan_.status.ok()) return;
-  scan_.status = scan_.scanner.Finish([this](const TarSample& sample) { return AddTarSample(sample); });
+  if (scan_.scanner == nullptr || !scan_.status.ok()) return;
+  scan_.status = scan_.scanner->Finish([this](const ShardSample& sample) { return AddShardSample(sample); });
 }
 
 absl::Status IndexBuilder::EndObject() {
@@ -183,7 +190,9 @@ absl::Status IndexBuilder::EndObject() {
   RETURN_IF_ERROR(Annotate(scan_.status, FrontUri()));
   const bool raw = objects_.kind() == DataKind::kRawObjects;
   RETURN_IF_ERROR(Annotate(raw ? AddRawSample() : WriteHeld(), FrontUri()));
-  return Annotate(writer_->AddObject(scanning_.front().object), FrontUri());
+  const IndexedObject& object = scanning_.front().object;
+  if (objects_.kind() == DataKind::kMds) mds_shards_.emplace(object.key, object.size);
+  return Annotate(writer_->AddObject(object), FrontUri());
 }
 
 absl::Status IndexBuilder::ReadAgain() {
@@ -204,20 +213,24 @@ absl::Status IndexBuilder::ReadAgain() {
   return absl::OkStatus();
 }
 
-absl::Status IndexBuilder::AddTarSample(const TarSample& sample) {
+absl::Status IndexBuilder::AddShardSample(const ShardSample& sample) {
+  const uint64_t number = scan_.samples++;
+  const std::string key = sample.key.empty() ? RecordKey(scanning_.front().object.key, number) : sample.key;
   if (scan_.holds && MakeRoom(sample)) {
     scan_.held.push_back(sample);
+    scan_.held.back().key = key;
     return absl::OkStatus();
   }
   // Without them the shard cannot be read again: should it be damaged, that is an error.
   if (std::exchange(scan_.holds, false)) RETURN_IF_ERROR(WriteHeld());
-  return Write(sample);
+  return Write(sample, key);
 }
 
 // Memory to hold back a sample: of the budget, but a sixteenth of it at most.
-bool IndexBuilder::MakeRoom(const TarSample& sample) {
-  uint64_t bytes = sizeof(TarSample) + sample.key.size() + sample.label.size();
-  for (const TarSampleField& field : sample.fields) bytes += sizeof(TarSampleField) + field.name.size();
+bool IndexBuilder::MakeRoom(const ShardSample& sample) {
+  uint64_t bytes = sizeof(ShardSample) + sample.key.size() + sample.label.size();
+  if (sample.key.empty()) bytes += scanning_.front().object.key.size() + sizeof("/00000000");
+  for (const ShardField& field : sample.fields) bytes += sizeof(ShardField) + field.name.size() + field.encoding.size();
   scan_.held_bytes += 2 * bytes;  // as vectors grow
   while (scan_.held_bytes > scan_.memory.size() * kHeldBytesStep) {
     Reservation more;
@@ -229,18 +242,18 @@ bool IndexBuilder::MakeRoom(const TarSample& sample) {
 }
 
 absl::Status IndexBuilder::WriteHeld() {
-  for (const TarSample& sample : scan_.held) RETURN_IF_ERROR(Write(sample));
+  for (const ShardSample& sample : scan_.held) RETURN_IF_ERROR(Write(sample, sample.key));
   scan_.held = {};
   scan_.memory.clear();
   return absl::OkStatus();
 }
 
-absl::Status IndexBuilder::Write(const TarSample& sample) {
+absl::Status IndexBuilder::Write(const ShardSample& sample, std::string_view key) {
   fields_.clear();
-  for (const TarSampleField& field : sample.fields) {
-    fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length});
+  for (const ShardField& field : sample.fields) {
+    fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
   }
-  return writer_->AddSample({.key = sample.key, .fields = fields_, .crc32c = sample.crc32c, .label = sample.label});
+  return writer_->AddSample({.key = key, .fields = fields_, .crc32c = sample.crc32c, .label = sample.label});
 }
 
 absl::Status IndexBuilder::AddRawSample() {

@@ -14,7 +14,7 @@ namespace millrace::index_format {
 
 inline constexpr std::string_view kHeadMagic{"MRINDEX\0", 8};
 inline constexpr std::string_view kFootMagic{"MRINDEX\x1a", 8};
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kNewestVersion = 2;
 inline constexpr size_t kHeadBytes = 16;
 
 /// Samples, or objects, of a block. Small, because a lookup decodes half a block on average.
@@ -53,9 +53,16 @@ inline constexpr uint64_t kSampleIrregular = 1;
 inline constexpr uint64_t kSampleNewObject = 2;
 inline constexpr int kSampleFlagBits = 2;
 
+/// The version that the index of such a data set is written in: fields have encodings since version 2, and in tar and
+/// raw objects they have none.
+constexpr uint32_t VersionOf(DataKind kind) {
+  return kind == DataKind::kRawObjects || kind == DataKind::kTar ? 1 : 2;
+}
+
 /// Bounds that writer and reader enforce.
 inline constexpr uint64_t kMaxFieldNames = 1 << 16;
 inline constexpr uint64_t kMaxLayouts = 1 << 16;
+inline constexpr uint64_t kMaxEncodings = 1 << 12;
 inline constexpr uint64_t kMaxClasses = 1 << 20;
 inline constexpr uint64_t kMaxEtagBytes = 1024;
 inline constexpr uint64_t kMaxNamesBytes = uint64_t{1} << 30;

@@ -30,9 +30,9 @@ void RepairBlocks(std::string& file, BlockKind kind, uint64_t table, uint64_t it
 void Repair(std::string& file) {
   if (file.size() < kHeadBytes + kFootBytes) return;
   file.replace(0, kHeadMagic.size(), kHeadMagic);
-  StoreLe(file.data() + 8, kVersion);
-  StoreLe(file.data() + 12, Crc32c(AsBytes(file).first(12)));
   char* foot = file.data() + file.size() - kFootBytes;
+  StoreLe(file.data() + 8, VersionOf(static_cast<DataKind>(foot[kFootKind])));
+  StoreLe(file.data() + 12, Crc32c(AsBytes(file).first(12)));
   RepairBlocks(file, BlockKind::kSamples, LoadLe<uint64_t>(foot + kFootSampleTable),
                LoadLe<uint64_t>(foot + kFootSamples));
   RepairBlocks(file, BlockKind::kObjects, LoadLe<uint64_t>(foot + kFootObjectTable),

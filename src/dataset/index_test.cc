@@ -33,7 +33,7 @@ std::unique_ptr<Index> Make(const Model& model) {
 
 TEST(Index, SameAsANaiveModel) {
   Rng rng(HashKey(10, {1}));
-  for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects}) {
+  for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects, DataKind::kTfRecord, DataKind::kMds}) {
     for (const uint64_t samples : {1, 2, 31, 32, 33, 64, 1000, 3000}) {
       const Model model = RandomModel(kind, samples, rng);
       const auto index = Make(model);
@@ -118,6 +118,19 @@ TEST(Index, GoldenFile) {
   EXPECT_EQ(HexEncode(Sha256(AsBytes(bytes))), "851a2579298ece5141e1a97e6890f49ecc370423351df97a24a249ea0ea26f29");
 }
 
+TEST(Index, EncodingsAreOfTheFingerprint) {
+  const auto fingerprint = [](std::string_view encoding) {
+    Model model{.kind = DataKind::kMds, .objects = {{.info = {.key = "a.mds", .size = 9}, .samples = {}}}};
+    ModelSample sample{.key = "0", .fields = {}, .crc32c = 1, .label = {}};
+    sample.fields.push_back({.name = "x", .offset = 0, .length = 8, .encoding = std::string(encoding)});
+    model.objects[0].samples.push_back(std::move(sample));
+    return Make(model)->fingerprint();
+  };
+  EXPECT_EQ(fingerprint("i8"), fingerprint("i8"));
+  EXPECT_NE(fingerprint("i8"), fingerprint("u8"));
+  EXPECT_NE(fingerprint("i8"), fingerprint(""));
+}
+
 // Damage is an error, or makes no difference; it never crashes.
 void ExpectNoticed(std::string bad, const std::string& expected, std::string_view what) {
   const auto index = Index::FromBytes(std::move(bad));
@@ -135,7 +148,7 @@ void ExpectNoticed(std::string bad, const std::string& expected, std::string_vie
 
 TEST(Index, EveryFlippedByteIsNoticed) {
   Rng rng(HashKey(10, {6}));
-  for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects}) {
+  for (const DataKind kind : {DataKind::kTar, DataKind::kRawObjects, DataKind::kRecordIo}) {
     const Model model = RandomModel(kind, 40, rng);  // two blocks of samples
     const std::string good = Bytes(model);
     const std::string expected = Describe(model);
@@ -163,11 +176,11 @@ TEST(Index, EveryTruncationIsNoticed) {
 TEST(Index, OtherFilesAndNewerVersions) {
   EXPECT_EQ(Index::FromBytes("not an index, only some text").status().code(), absl::StatusCode::kInvalidArgument);
   std::string newer = Bytes(Model{});
-  StoreLe<uint32_t>(newer.data() + 8, 2);
+  StoreLe<uint32_t>(newer.data() + 8, 3);
   StoreLe<uint32_t>(newer.data() + 12, Crc32c(AsBytes(newer).first(12)));
   const auto index = Index::FromBytes(newer);
   EXPECT_EQ(index.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(index.status().ToString(), HasSubstr("version 2"));
+  EXPECT_THAT(index.status().ToString(), HasSubstr("version 3"));
 }
 
 TEST(Index, MappedFromAFile) {

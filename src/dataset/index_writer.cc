@@ -7,7 +7,7 @@
 
 #include "dataset/index_format.h"
 #include "shard/sample_name.h"
-#include "shard/tar_samples.h"
+#include "shard/shard_sample.h"
 
 namespace millrace {
 
@@ -16,7 +16,8 @@ using namespace index_format;  // NOLINT: the vocabulary of this file
 namespace {
 
 constexpr size_t kFlushBytes = 1 << 20;
-constexpr uint64_t kMaxTarLabels = 1 << 16;  // of statistics; more are not classes any more
+constexpr uint64_t kEncodedBit = uint64_t{1} << 63;  // of a length, in the fingerprint: an encoding follows
+constexpr uint64_t kMaxNumericLabels = 1 << 16;      // of statistics; more are not classes any more
 
 absl::Status Refused(std::string_view what, std::string_view why) {
   return absl::InvalidArgumentError(fmt::format("'{}': {}", what, why));
@@ -83,7 +84,7 @@ void AppendName(std::string& out, std::string_view name) {
 IndexWriter::IndexWriter(DataKind kind, std::unique_ptr<ObjectWriter> out)
     : kind_(kind), unit_(OffsetUnit(kind)), out_(std::move(out)) {
   buffer_.append(kHeadMagic);
-  AppendLe(buffer_, kVersion);
+  AppendLe(buffer_, VersionOf(kind));
   AppendLe(buffer_, Crc32c(AsBytes(buffer_)));
   written_ = buffer_.size();
 }
@@ -108,6 +109,10 @@ absl::Status IndexWriter::CheckSample(const NewSample& sample) const {
     if (field.name == kClassField && kind_ == DataKind::kRawObjects && !sample.label.empty()) {
       return Refused(sample.key, "it has the field 'cls' twice: by its folder and by its name; rename the object");
     }
+    if (!field.encoding.empty() && VersionOf(kind_) < 2) {
+      return absl::InternalError(
+          fmt::format("a field of the encoding '{}' among {}", field.encoding, KindTitle(kind_)));
+    }
     end = field.offset + field.length;
   }
   return absl::OkStatus();
@@ -126,6 +131,21 @@ absl::StatusOr<uint32_t> IndexWriter::FieldId(std::string_view name) {
   field_ids_.emplace(scratch_, id);
   field_names_.push_back(scratch_);
   return id;
+}
+
+absl::StatusOr<uint32_t> IndexWriter::EncodingId(std::string_view encoding) {
+  if (encoding.empty()) return 0;
+  const auto found = std::find(encodings_.begin(), encodings_.end(), encoding);
+  if (found == encodings_.end()) {
+    if (encodings_.size() == kMaxEncodings || encoding.size() > kMaxNameBytes) {
+      return Refused(
+          encoding.substr(0, 100),
+          fmt::format("the data set has more than {} kinds of fields, by how they are stored", kMaxEncodings));
+    }
+    encodings_.emplace_back(encoding);
+    return static_cast<uint32_t>(encodings_.size());
+  }
+  return static_cast<uint32_t>(found - encodings_.begin()) + 1;
 }
 
 // A layout is what most samples of a data set share: their fields, in stored order, and the distance between fields.
@@ -149,6 +169,9 @@ absl::StatusOr<uint32_t> IndexWriter::LayoutId(const NewSample& sample, bool* ir
   for (const NewSampleField& field : fields) {
     ASSIGN_OR_RETURN(const uint32_t id, FieldId(field.name));
     AppendVarint(layout, uint64_t{id} << 1);
+    if (VersionOf(kind_) < 2) continue;
+    ASSIGN_OR_RETURN(const uint32_t encoding, EncodingId(field.encoding));
+    AppendVarint(layout, encoding);
   }
   if (const auto it = layout_ids_.find(layout); it != layout_ids_.end()) return it->second;
   if (layout_ids_.size() == kMaxLayouts || layouts_.size() > kMaxNamesBytes / 4) {
@@ -172,7 +195,7 @@ absl::Status IndexWriter::CountLabel(std::string_view label, uint32_t* ordinal) 
   }
   auto it = class_ids_.find(last_label_);
   if (it == class_ids_.end()) {
-    if (kind_ == DataKind::kTar && classes_.size() == kMaxTarLabels) {
+    if (kind_ != DataKind::kRawObjects && classes_.size() == kMaxNumericLabels) {
       labels_complete_ = false;  // statistics only: do without them
       classes_.clear();
       return absl::OkStatus();
@@ -197,7 +220,13 @@ void IndexWriter::AddToFingerprint(const NewSample& sample) {
   for (const NewSampleField& field : sample.fields) {
     fingerprint_.UpdateLe64(field.name.size());
     fingerprint_.Update(AsBytes(field.name));
-    fingerprint_.UpdateLe64(field.length);
+    if (field.encoding.empty()) {
+      fingerprint_.UpdateLe64(field.length);
+    } else {
+      fingerprint_.UpdateLe64(field.length | kEncodedBit);
+      fingerprint_.UpdateLe64(field.encoding.size());
+      fingerprint_.Update(AsBytes(field.encoding));
+    }
   }
   fingerprint_.UpdateLe64(sample.crc32c);
 }
@@ -294,6 +323,10 @@ std::string IndexWriter::Names() const {
   std::string names;
   AppendVarint(names, field_names_.size());
   for (const std::string& name : field_names_) AppendName(names, name);
+  if (VersionOf(kind_) >= 2) {
+    AppendVarint(names, encodings_.size());
+    for (const std::string& encoding : encodings_) AppendName(names, encoding);
+  }
   AppendVarint(names, layout_ids_.size());
   names.append(layouts_);
   AppendVarint(names, classes_.size());

@@ -20,14 +20,15 @@ struct NewSampleField {
   std::string_view name;
   uint64_t offset = 0;  // of the object
   uint64_t length = 0;
+  std::string_view encoding;  // shard/field_value.h; always "" for tar and raw objects
 };
 
 struct NewSample {
   std::string_view key;
   std::span<const NewSampleField> fields;  // as they are stored: ascending offsets, at least one
   uint32_t crc32c = 0;                     // of the span
-  /// Raw objects: the folder, which becomes the inline field `cls` ("" = none). Tar: the contents of `cls` where
-  /// they are a number, for the statistics of classes only ("" = none).
+  /// Raw objects: the folder, which becomes the inline field `cls` ("" = none). Shards: the value of `cls` where
+  /// it is a number, for the statistics of classes only ("" = none).
   std::string_view label;
 };
 
@@ -73,6 +74,7 @@ class IndexWriter {
 
   absl::Status CheckSample(const NewSample& sample) const;
   absl::StatusOr<uint32_t> FieldId(std::string_view name);
+  absl::StatusOr<uint32_t> EncodingId(std::string_view encoding);
   absl::StatusOr<uint32_t> LayoutId(const NewSample& sample, bool* irregular);
   absl::Status CountLabel(std::string_view label, uint32_t* ordinal);
   void AddToFingerprint(const NewSample& sample);
@@ -100,6 +102,7 @@ class IndexWriter {
 
   std::unordered_map<std::string, uint32_t> field_ids_;
   std::vector<std::string> field_names_;  // by id
+  std::vector<std::string> encodings_;    // by id - 1; 0 is ""
   std::unordered_map<std::string, uint32_t> layout_ids_;
   std::string layouts_;  // as stored
   std::string scratch_;

@@ -30,6 +30,7 @@ class ObjectsAhead {
   /// As SampleObjects has them.
   DataKind kind() const { return listing_.kind(); }
   uint64_t total_bytes() const { return listing_.total_bytes(); }
+  const std::vector<std::string>& companions() const { return listing_.companions(); }
 
  private:
   struct Coming {

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "shard/data_kind.h"
 #include "shard/sample_name.h"
 
 namespace millrace {
@@ -22,11 +23,15 @@ bool IsHidden(std::string_view key) {
   return false;
 }
 
-bool IsCompressedTar(std::string_view key) {
-  for (const std::string_view end : {".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2"}) {
-    if (key.ends_with(end)) return true;
-  }
-  return false;
+absl::Status Mixed(const Location& data, std::string_view one, std::string_view other) {
+  const auto of_shards = [&](std::string_view key) { return ShardKind(key).has_value(); };
+  const bool tar = ShardKind(one) == DataKind::kTar || ShardKind(other) == DataKind::kTar;
+  const std::string_view what = of_shards(one) && of_shards(other) ? "shards of several kinds"
+                                : tar                              ? "both tar shards and other files"
+                                                                   : "both shards and other files";
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: holds {} ('{}' and '{}'); give the URI of a folder with only one of them", data.store->Uri(data.Key("")),
+      what, data.store->Uri(std::string(one)), data.store->Uri(std::string(other))));
 }
 
 absl::Status Changed(const Location& data, std::string_view key, std::string_view how) {
@@ -37,36 +42,74 @@ absl::Status Changed(const Location& data, std::string_view key, std::string_vie
 
 }  // namespace
 
-absl::Status SampleObjects::Take(ObjectInfo object) {
+absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_view key) {
   if (object.key <= last_key_) {
     return absl::FailedPreconditionError(
         fmt::format("{}: the store lists it after {}, not in bytewise order of keys; such a store "
                     "(e.g. a directory bucket) cannot be indexed",
                     data_.store->Uri(object.key), last_key_));
   }
-  last_key_ = object.key;
-  std::string key = object.key.substr(data_.Key("").size());
   if (key == kIncompleteName) {
     return absl::FailedPreconditionError(
         fmt::format("{}: this data set is being packed, or packing it was interrupted; run `millrace pack "
                     "--force` again to complete it",
                     data_.store->Uri(data_.Key(""))));
   }
+  return absl::OkStatus();
+}
+
+absl::Status SampleObjects::Take(ObjectInfo object) {
+  std::string key = object.key.substr(data_.Key("").size());
+  RETURN_IF_ERROR(CheckListed(object, key));
+  const std::string before = std::exchange(last_key_, object.key);
   if (key.empty() || key.ends_with('/') || IsHidden(key)) return absl::OkStatus();
-  if (IsCompressedTar(key)) {
+  if (const std::string_view plain = CompressedShard(key); !plain.empty()) {
+    // Beside the shard itself, which lies right before, it says nothing more.
+    if (before == data_.Key(plain)) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        fmt::format("{}: a compressed shard; samples can be read singly only from plain tar: decompress it",
+        fmt::format("{}: a compressed shard; samples can be read singly only from plain ones: decompress it, or have "
+                    "`millrace pack` write the data set anew",
                     data_.store->Uri(object.key)));
   }
-  const DataKind kind = key.ends_with(".tar") ? DataKind::kTar : DataKind::kRawObjects;
-  if (kind == DataKind::kRawObjects && !SplitSampleName(key)) return absl::OkStatus();
+  if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
+  if (!SplitSampleName(key)) return absl::OkStatus();
+  const bool decided = !first_sample_.empty();
+  if (decided && IsCompanion(kind_, key)) {
+    PassOver(key);
+    return absl::OkStatus();
+  }
+  if (!decided && IsCompanion(key) && undecided_.size() < kObjectsAhead) {
+    undecided_.push_back(std::move(object));
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(AddUndecided());
+  return Add(std::move(key), std::move(object), DataKind::kRawObjects);
+}
+
+void SampleObjects::PassOver(std::string_view key) {
+  if (kind_ == DataKind::kMds) companions_.emplace_back(key);
+}
+
+// They come before a raw object, or nothing else came: so they are raw objects, too.
+absl::Status SampleObjects::AddUndecided() {
+  for (ObjectInfo& object : std::exchange(undecided_, {})) {
+    std::string key = object.key.substr(data_.Key("").size());
+    RETURN_IF_ERROR(Add(std::move(key), std::move(object), DataKind::kRawObjects));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kind) {
   if (first_sample_.empty()) {
+    const std::vector<ObjectInfo> companions = std::exchange(undecided_, {});
+    for (const ObjectInfo& companion : companions) {
+      if (!IsCompanion(kind, companion.key)) return Mixed(data_, companion.key, object.key);
+    }
     kind_ = kind;
     first_sample_ = object.key;
+    for (const ObjectInfo& companion : companions) PassOver(companion.key.substr(data_.Key("").size()));
   } else if (kind != kind_) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{}: holds both tar shards and other files ('{}' and '{}'); give the URI of a folder with only one of them",
-        data_.store->Uri(data_.Key("")), data_.store->Uri(first_sample_), data_.store->Uri(object.key)));
+    return Mixed(data_, first_sample_, object.key);
   }
   listed_bytes_ += object.size;
   ahead_.push_back({.key = std::move(key), .size = object.size, .etag = std::move(object.etag)});
@@ -78,6 +121,7 @@ absl::Status SampleObjects::ListAhead() {
     ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, lister_.Next());
     for (ObjectInfo& object : objects) RETURN_IF_ERROR(Take(std::move(object)));
     listed_all_ = objects.empty();
+    if (listed_all_) RETURN_IF_ERROR(AddUndecided());
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "dataset/index.h"
@@ -24,9 +25,9 @@ inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 /// Lists the objects of a data set that hold samples, in index order.
 ///
 /// Passed over are folder markers (keys ending in '/'), whatever is hidden (a component that starts with a dot),
-/// and objects whose name makes no sample (sample_name.h), e.g. LICENSE. What remains must be tar shards only
-/// (*.tar) or raw objects only: InvalidArgument names one of each otherwise, and a compressed shard. Blocking; not
-/// thread-safe.
+/// objects whose name makes no sample (sample_name.h), e.g. LICENSE, and what tools put beside shards (IsCompanion).
+/// What remains must be shards of one kind only (ShardKind) or raw objects only: InvalidArgument names one of each
+/// otherwise, and a compressed shard. Blocking; not thread-safe.
 class SampleObjects {
  public:
   /// Gives Cancelled soon after a stop is requested.
@@ -40,17 +41,28 @@ class SampleObjects {
   /// Of the objects returned so far; meaningless before the first.
   DataKind kind() const { return kind_; }
 
+  /// Those that were passed over as companions of the shards (IsCompanion), below the data set's URI; of MDS only,
+  /// where they say which shards there are.
+  const std::vector<std::string>& companions() const { return companions_; }
+
   /// Bytes of all objects of the data set; 0 as long as the listing goes on.
   uint64_t total_bytes() const { return listed_all_ ? listed_bytes_ : 0; }
 
  private:
   absl::Status ListAhead();
   absl::Status Take(ObjectInfo object);
+  absl::Status CheckListed(const ObjectInfo& object, std::string_view key);
+  absl::Status Add(std::string key, ObjectInfo object, DataKind kind);
+  absl::Status AddUndecided();
+  void PassOver(std::string_view key);
 
   const Location data_;
   Lister lister_;
   std::deque<IndexedObject> ahead_;
   std::string last_key_;
+  // What may be companions of shards or raw objects, as long as kind_ is not known.
+  std::vector<ObjectInfo> undecided_;
+  std::vector<std::string> companions_;
   std::string first_sample_;  // key of the one that decided kind_
   DataKind kind_ = DataKind::kRawObjects;
   bool listed_all_ = false;

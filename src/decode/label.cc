@@ -9,6 +9,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/utf8.h"
+
 namespace millrace {
 namespace {
 
@@ -36,24 +38,6 @@ std::optional<T> ParseNumber(std::string_view text) {
   return value;
 }
 
-/// Length of the UTF-8 sequence at the start of `text`, 0 when it is none (overlong, surrogate, beyond U+10FFFF, cut
-/// short).
-size_t SequenceLength(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  if (lead == 0xe0 && byte(1) < 0xa0) return 0;
-  if (lead == 0xed && byte(1) > 0x9f) return 0;
-  if (lead == 0xf0 && byte(1) < 0x90) return 0;
-  if (lead == 0xf4 && byte(1) > 0x8f) return 0;
-  return length;
-}
-
 absl::StatusOr<LabelValue> ParseInt(std::string_view text) {
   std::string_view digits = text;
   digits.remove_prefix(std::min(digits.find_first_not_of(kWhiteSpace), digits.size()));
@@ -64,12 +48,8 @@ absl::StatusOr<LabelValue> ParseInt(std::string_view text) {
 }
 
 absl::StatusOr<LabelValue> ParseText(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = SequenceLength(text.substr(i));
-    if (length == 0) {
-      return absl::DataLossError(fmt::format("the label {} is not UTF-8 at byte {}", Quote(text), i));
-    }
-    i += length;
+  if (const size_t at = FirstNotUtf8(text); at < text.size()) {
+    return absl::DataLossError(fmt::format("the label {} is not UTF-8 at byte {}", Quote(text), at));
   }
   return std::string(text);
 }

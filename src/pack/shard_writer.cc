@@ -119,7 +119,7 @@ absl::Status ShardWriter::EndShard() {
   AppendTarEnd(end);
   RETURN_IF_ERROR(Append(AsBytes(end)));
   RETURN_IF_ERROR(Flush());
-  RETURN_IF_ERROR(scanner_.Finish([this](const TarSample& sample) { return AddToIndex(sample); }));
+  RETURN_IF_ERROR(scanner_.Finish([this](const ShardSample& sample) { return AddToIndex(sample); }));
   scanner_ = {};
   ASSIGN_OR_RETURN(const ObjectInfo info, out_->Commit());
   out_.reset();
@@ -136,15 +136,15 @@ absl::Status ShardWriter::Append(ByteSpan bytes) {
 }
 
 absl::Status ShardWriter::Flush() {
-  RETURN_IF_ERROR(scanner_.Feed(AsBytes(buffer_), [this](const TarSample& sample) { return AddToIndex(sample); }));
+  RETURN_IF_ERROR(scanner_.Feed(AsBytes(buffer_), [this](const ShardSample& sample) { return AddToIndex(sample); }));
   RETURN_IF_ERROR(out_->Append(AsBytes(buffer_)));
   buffer_.clear();
   return absl::OkStatus();
 }
 
-absl::Status ShardWriter::AddToIndex(const TarSample& sample) {
+absl::Status ShardWriter::AddToIndex(const ShardSample& sample) {
   index_fields_.clear();
-  for (const TarSampleField& field : sample.fields) {
+  for (const ShardField& field : sample.fields) {
     index_fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length});
   }
   return index_.AddSample({.key = sample.key, .fields = index_fields_, .crc32c = sample.crc32c, .label = sample.label});

@@ -45,7 +45,7 @@ class ShardWriter {
   absl::Status EndShard();
   absl::Status Append(ByteSpan bytes);
   absl::Status Flush();
-  absl::Status AddToIndex(const TarSample& sample);
+  absl::Status AddToIndex(const ShardSample& sample);
 
   const Location destination_;
   const uint64_t shard_limit_;

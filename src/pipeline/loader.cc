@@ -4,13 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 #include <new>
 
 #include "base/size.h"
 #include "pipeline/engine.h"
 #include "pipeline/loader_plan.h"
-#include "shard/sample_name.h"
 
 namespace millrace {
 
@@ -33,9 +31,7 @@ absl::StatusOr<std::vector<std::string>> FindImageFields(const Index& index, con
     return absl::InvalidArgumentError(
         fmt::format("the data set has no field '{}'; its fields are: {}", wanted, fmt::join(names, ", ")));
   }
-  std::vector<std::string> images;
-  std::copy_if(names.begin(), names.end(), std::back_inserter(images), &IsImageField);
-  if (!images.empty()) return images;
+  if (!index.image_fields().empty()) return index.image_fields();
   return absl::FailedPreconditionError(
       fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", ")));
 }

@@ -84,7 +84,7 @@ class LoaderTest : public testing::Test {
       EXPECT_TRUE(index.Lookup(plan.At(position), &sample).ok());
       EXPECT_TRUE(index.LookupObject(sample.object, &object).ok());
       const std::string bytes = *ReadAll(dataset_->store(), dataset_->StoreKey(object.key), 1 << 20);
-      sum += hasher.Hash(epoch, position, sample, AsBytes(bytes));
+      sum += *hasher.Hash(epoch, position, sample, AsBytes(bytes));
     }
     return sum;
   }

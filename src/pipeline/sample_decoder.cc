@@ -115,7 +115,8 @@ absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, ByteSpan bytes) {
   const auto field =
       std::find_if(entry_.fields.begin(), entry_.fields.end(), [&](const auto& f) { return f.name == name; });
   if (field == entry_.fields.end()) return InField(absl::DataLossError("the sample has no such field"), name);
-  absl::StatusOr<LabelValue> value = ParseLabel(FieldBytes(*field, bytes), plan_.label->spec);
+  ASSIGN_OR_RETURN(const ByteSpan stored, ValueOf(*field, bytes, &scratch_));
+  absl::StatusOr<LabelValue> value = ParseLabel(stored, plan_.label->spec);
   if (!value.ok()) return InField(value.status(), name);
   if (plan_.text_labels) {
     *to.text = std::get<std::string>(*std::move(value));
@@ -134,15 +135,16 @@ absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t s
   if (want_pixels && pixels_.size() == 0) pixels_ = Buffer(plan_.options.image.pixels());
   const uint64_t key = HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, sample});
   const MutableByteSpan out{to.slot + to.row * layout.image_bytes, layout.image_bytes};
-  const absl::Status decoded = decoder_.Decode(FieldBytes(*image, bytes), plan_.options.image, key, out,
-                                               want_pixels ? pixels_.span() : MutableByteSpan());
+  ASSIGN_OR_RETURN(const ByteSpan file, ValueOf(*image, bytes, &scratch_));
+  const absl::Status decoded =
+      decoder_.Decode(file, plan_.options.image, key, out, want_pixels ? pixels_.span() : MutableByteSpan());
   if (!decoded.ok()) return InField(decoded, image->name);
   if (plan_.label) RETURN_IF_ERROR(DecodeLabel(to, bytes));
   Uint128 digest{};
   if (want_digest) {
-    digest = want_pixels
-                 ? hasher_.Hash(to.epoch, to.position, entry_, bytes, image->name, std::as_const(pixels_).span())
-                 : hasher_.Hash(to.epoch, to.position, entry_, bytes);
+    const std::string_view decoded_field = want_pixels ? image->name : std::string_view();
+    ASSIGN_OR_RETURN(digest,
+                     hasher_.Hash(to.epoch, to.position, entry_, bytes, decoded_field, std::as_const(pixels_).span()));
   }
   StoreLe(to.slot + layout.samples + to.row * sizeof(uint64_t), sample);
   to.slot[layout.mask + to.row] = std::byte{1};

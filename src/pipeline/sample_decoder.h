@@ -53,6 +53,7 @@ class SampleDecoder {
   ImageDecoder decoder_;
   SampleHasher hasher_;
   IndexedSample entry_;  // of the sample in hand
+  std::string scratch_;  // a value that is not stored as it is
   Buffer pixels_;        // for the digest of decoded pixels
 };
 

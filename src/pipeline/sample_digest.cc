@@ -1,13 +1,20 @@
 #include "pipeline/sample_digest.h"
 
+#include <fmt/format.h>
+
+#include "shard/field_value.h"
+
 namespace millrace {
 
-ByteSpan FieldBytes(const IndexedField& field, ByteSpan span) {
-  return field.is_inline ? AsBytes(field.inline_text) : span.subspan(field.offset, field.length);
+absl::StatusOr<ByteSpan> ValueOf(const IndexedField& field, ByteSpan span, std::string* scratch) {
+  if (field.is_inline) return AsBytes(field.inline_text);
+  absl::StatusOr<ByteSpan> value = FieldValue(field.encoding, span.subspan(field.offset, field.length), scratch);
+  if (value.ok()) return value;
+  return absl::DataLossError(fmt::format("field '{}': {}", field.name, ToStd(value.status().message())));
 }
 
-Uint128 SampleHasher::Hash(uint64_t epoch, uint64_t position, const IndexedSample& sample, ByteSpan span,
-                           std::string_view decoded_field, ByteSpan decoded) {
+absl::StatusOr<Uint128> SampleHasher::Hash(uint64_t epoch, uint64_t position, const IndexedSample& sample,
+                                           ByteSpan span, std::string_view decoded_field, ByteSpan decoded) {
   stream_.Reset();
   stream_.UpdateLe64(epoch);
   stream_.UpdateLe64(position);
@@ -18,8 +25,12 @@ Uint128 SampleHasher::Hash(uint64_t epoch, uint64_t position, const IndexedSampl
   add(AsBytes(sample.key));
   for (const IndexedField& field : sample.fields) {
     add(AsBytes(field.name));
-    const bool replaced = !decoded_field.empty() && field.name == decoded_field;
-    add(replaced ? decoded : FieldBytes(field, span));
+    if (!decoded_field.empty() && field.name == decoded_field) {
+      add(decoded);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const ByteSpan value, ValueOf(field, span, &scratch_));
+    add(value);
   }
   return stream_.Digest();
 }

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "base/crypto.h"
+#include "base/status.h"
 #include "dataset/index.h"
 
 namespace millrace {
@@ -12,19 +14,22 @@ namespace millrace {
 /// neither the order in which threads finish nor on how ranks and interruptions cut the epoch.
 ///
 /// XXH3-128 (seed 0) of: u64 epoch, u64 position, length + key, then for each field in bytewise order of names: length
-/// + name and length + bytes. Integers are little-endian, lengths u64. Keep one a thread.
+/// + name and length + value (shard/field_value.h), so that it does not tell in which format samples are stored.
+/// Integers are little-endian, lengths u64. Keep one a thread.
 class SampleHasher {
  public:
   /// `span` holds the bytes of the sample's span. The field called `decoded_field` counts with `decoded` instead of its
-  /// stored bytes; empty = none.
-  Uint128 Hash(uint64_t epoch, uint64_t position, const IndexedSample& sample, ByteSpan span,
-               std::string_view decoded_field = {}, ByteSpan decoded = {});
+  /// value; empty = none. Errors are those of ValueOf.
+  absl::StatusOr<Uint128> Hash(uint64_t epoch, uint64_t position, const IndexedSample& sample, ByteSpan span,
+                               std::string_view decoded_field = {}, ByteSpan decoded = {});
 
  private:
   Xxh3Stream stream_;
+  std::string scratch_;
 };
 
-/// The stored bytes of a field, wherever they are.
-ByteSpan FieldBytes(const IndexedField& field, ByteSpan span);
+/// The value of a field, wherever its bytes are: in the span, in the index, or made of the stored ones in `scratch`.
+/// DataLoss, with the field's name, when the stored bytes mean nothing.
+absl::StatusOr<ByteSpan> ValueOf(const IndexedField& field, ByteSpan span, std::string* scratch);
 
 }  // namespace millrace

@@ -30,10 +30,10 @@ TEST(SampleHasher, FollowsTheDefinition) {
   sample.fields = {{.name = "cls", .inline_text = "3", .is_inline = true}, {.name = "jpg", .offset = 2, .length = 4}};
   SampleHasher hasher;
   const Uint128 expected = ByTheBook(1, 42, "cats/0001", {{"cls", "3"}, {"jpg", "JPEG"}});
-  EXPECT_EQ(hasher.Hash(1, 42, sample, AsBytes("..JPEG..")), expected);
-  EXPECT_EQ(hasher.Hash(1, 42, sample, AsBytes("..JPEG..")), expected);  // no state is left behind
-  EXPECT_NE(hasher.Hash(0, 42, sample, AsBytes("..JPEG..")), expected);
-  EXPECT_EQ(hasher.Hash(1, 42, sample, AsBytes("..JPEG.."), "jpg", AsBytes("pixels")),
+  EXPECT_EQ(*hasher.Hash(1, 42, sample, AsBytes("..JPEG..")), expected);
+  EXPECT_EQ(*hasher.Hash(1, 42, sample, AsBytes("..JPEG..")), expected);  // no state is left behind
+  EXPECT_NE(*hasher.Hash(0, 42, sample, AsBytes("..JPEG..")), expected);
+  EXPECT_EQ(*hasher.Hash(1, 42, sample, AsBytes("..JPEG.."), "jpg", AsBytes("pixels")),
             ByTheBook(1, 42, "cats/0001", {{"cls", "3"}, {"jpg", "pixels"}}));
 }
 

@@ -1,5 +1,7 @@
 #include "shard/sample_name.h"
 
+#include <fmt/format.h>
+
 namespace millrace {
 
 namespace {
@@ -33,6 +35,10 @@ std::string_view ClassFolder(std::string_view sample_key) {
 bool IsImageField(std::string_view name) {
   const std::string_view extension = name.substr(name.rfind('.') + 1);  // all of it where there is no dot
   return extension == "jpg" || extension == "jpeg" || extension == "png";
+}
+
+std::string RecordKey(std::string_view object_key, uint64_t number) {
+  return fmt::format("{}/{:08}", object_key, number);
 }
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,5 +32,8 @@ std::string_view ClassFolder(std::string_view sample_key);
 
 /// Whether a field of that name ("jpg", "left.png") holds an image that can be decoded.
 bool IsImageField(std::string_view name);
+
+/// The key of a sample whose format gives it none: where it lies, "train.rec/00000017".
+std::string RecordKey(std::string_view object_key, uint64_t number);
 
 }  // namespace millrace

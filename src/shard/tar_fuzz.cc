@@ -35,12 +35,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string shard(reinterpret_cast<const char*>(data) + 1, size - 1);
   RepairChecksums(shard);
   uint64_t end = 0;
-  const auto check = [&](const TarSample& sample) {
+  const auto check = [&](const ShardSample& sample) {
     // What comes out lies within the shard, in order, and has the checksum of its bytes.
     if (sample.fields.empty() || sample.span.offset < end || sample.span.end() > shard.size()) std::abort();
     end = sample.span.end();
     if (Crc32c(AsBytes(shard).subspan(sample.span.offset, sample.span.length)) != sample.crc32c) std::abort();
-    for (const TarSampleField& field : sample.fields) {
+    for (const ShardField& field : sample.fields) {
       if (field.offset < sample.span.offset || field.offset + field.length > end) std::abort();
     }
     return absl::OkStatus();

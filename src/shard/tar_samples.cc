@@ -21,17 +21,17 @@ std::string_view TrimSpace(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-bool IsLabel(const TarSampleField& field) {
+bool IsLabel(const ShardField& field) {
   return field.name == kClassField && field.length <= kMaxLabelBytes;
 }
 
 }  // namespace
 
-absl::Status TarSampleScanner::Feed(ByteSpan chunk, Sink sink) {
+absl::Status TarSampleScanner::Feed(ByteSpan chunk, ShardSink sink) {
   const uint64_t chunk_end = chunk_offset_ + chunk.size();
   while (true) {
     if (in_field_) {
-      const TarSampleField& field = sample_.fields.back();
+      const ShardField& field = sample_.fields.back();
       if (field.offset + field.length > chunk_end) break;
       HashUntil(chunk, field.offset + field.length);
       EndField();
@@ -47,7 +47,7 @@ absl::Status TarSampleScanner::Feed(ByteSpan chunk, Sink sink) {
   return absl::OkStatus();
 }
 
-absl::Status TarSampleScanner::AddMember(ByteSpan chunk, Sink sink) {
+absl::Status TarSampleScanner::AddMember(ByteSpan chunk, ShardSink sink) {
   const TarMember& member = reader_.member();
   if (!member.regular) return absl::OkStatus();
   std::optional<SampleName> name = SplitSampleName(member.name);
@@ -58,7 +58,7 @@ absl::Status TarSampleScanner::AddMember(ByteSpan chunk, Sink sink) {
     running_crc_ = 0;
     hashed_until_ = member.data_offset;
   }
-  for (const TarSampleField& field : sample_.fields) {
+  for (const ShardField& field : sample_.fields) {
     if (field.name == name->field) {
       return absl::DataLossError(fmt::format("offset {}: sample '{}' has the field '{}' twice (member '{}')",
                                              member.data_offset, sample_.key, field.name, member.name));
@@ -93,7 +93,7 @@ void TarSampleScanner::EndField() {
   if (label.find_first_not_of("0123456789") == std::string_view::npos) sample_.label = label;
 }
 
-absl::Status TarSampleScanner::Emit(Sink sink) {
+absl::Status TarSampleScanner::Emit(ShardSink sink) {
   if (sample_.fields.empty()) return absl::OkStatus();
   const uint64_t begin = sample_.fields.front().offset;
   sample_.span = {.offset = begin, .length = sample_.fields.back().offset + sample_.fields.back().length - begin};
@@ -104,7 +104,7 @@ absl::Status TarSampleScanner::Emit(Sink sink) {
   return absl::OkStatus();
 }
 
-absl::Status TarSampleScanner::Finish(Sink sink) {
+absl::Status TarSampleScanner::Finish(ShardSink sink) {
   RETURN_IF_ERROR(reader_.Finish(chunk_offset_));
   return Emit(sink);
 }

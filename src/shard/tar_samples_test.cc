@@ -16,10 +16,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace testing;  // NOLINT: tar_builder.h
 
-absl::StatusOr<std::vector<TarSample>> Scan(std::string_view archive, size_t chunk = 0) {
+absl::StatusOr<std::vector<ShardSample>> Scan(std::string_view archive, size_t chunk = 0) {
   if (chunk == 0) chunk = archive.size() + 1;
-  std::vector<TarSample> samples;
-  const auto sink = [&](const TarSample& sample) {
+  std::vector<ShardSample> samples;
+  const auto sink = [&](const ShardSample& sample) {
     samples.push_back(sample);
     return absl::OkStatus();
   };
@@ -35,9 +35,9 @@ std::vector<std::string> Describe(std::string_view archive, size_t chunk = 0) {
   const auto samples = Scan(archive, chunk);
   if (!samples.ok()) return {samples.status().ToString()};
   std::vector<std::string> out;
-  for (const TarSample& sample : *samples) {
+  for (const ShardSample& sample : *samples) {
     std::string text = fmt::format("{}[{}]:", sample.key, sample.label);
-    for (const TarSampleField& field : sample.fields) {
+    for (const ShardField& field : sample.fields) {
       text += fmt::format(" {}={}", field.name, archive.substr(field.offset, field.length));
     }
     out.push_back(text);
@@ -79,7 +79,7 @@ TEST(TarSamples, LabelsAreShortDecimalNumbers) {
   const auto samples = Scan(archive);
   ASSERT_TRUE(samples.ok());
   std::vector<std::string> labels;
-  for (const TarSample& sample : *samples) labels.push_back(sample.label);
+  for (const ShardSample& sample : *samples) labels.push_back(sample.label);
   EXPECT_THAT(labels, ElementsAre("7", "", "", "", ""));
 }
 
@@ -103,7 +103,7 @@ TEST(TarSamples, ErrorOfTheSinkEndsTheScan) {
   TarSampleScanner scanner;
   const std::string archive = Member("a.jpg", "1") + Member("b.jpg", "1") + End();
   const absl::Status status =
-      scanner.Feed(AsBytes(archive), [](const TarSample&) { return absl::CancelledError("enough"); });
+      scanner.Feed(AsBytes(archive), [](const ShardSample&) { return absl::CancelledError("enough"); });
   EXPECT_EQ(status.message(), "enough");
 }
 
@@ -139,7 +139,7 @@ TEST(TarSamples, RandomShardsInRandomChunks) {
 TEST(TarSamples, TruncationIsNoticedAfterWholeSamples) {
   const std::string archive = Member("a.jpg", "1") + Member("b.jpg", std::string(700, 'x')) + End();
   int seen = 0;
-  const auto count = [&](const TarSample&) {
+  const auto count = [&](const ShardSample&) {
     ++seen;
     return absl::OkStatus();
   };

@@ -1,6 +1,6 @@
 """Holds the tar reader and writer against others: Python's tarfile, GNU tar and webdataset.
 
-Reads go through the small program `tar_dump` (built beside the tests), writes through `millrace pack`.
+Reads go through the small program `shard_dump` (built beside the tests), writes through `millrace pack`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def program(name: str) -> Path:
 
 
 def dump(path: Path, chunk: int = 65536) -> list[dict]:
-    done = subprocess.run([program("tar_dump"), path, str(chunk)], capture_output=True, check=False, timeout=60)
+    done = subprocess.run([program("shard_dump"), path, str(chunk)], capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -134,7 +134,7 @@ def test_gnu_sparse_is_refused(tmp_path: Path) -> None:
         file.write(b"x")
     for dialect in ("gnu", "posix"):
         subprocess.run(["tar", "-S", f"--format={dialect}", "-C", tmp_path, "-cf", tmp_path / "t.tar", "hole.bin"], check=True, timeout=60)
-        done = subprocess.run([program("tar_dump"), tmp_path / "t.tar"], capture_output=True, check=False, timeout=60)
+        done = subprocess.run([program("shard_dump"), tmp_path / "t.tar"], capture_output=True, check=False, timeout=60)
         assert done.returncode == 1 and b"sparse" in done.stderr
 
 
@@ -144,7 +144,7 @@ def test_large_member_sizes(tmp_path: Path) -> None:
         info = tarfile.TarInfo("big.bin")
         info.size = (1 << 33) + 5
         (tmp_path / "t.tar").write_bytes(info.tobuf(tar_format))
-        done = subprocess.run([program("tar_dump"), tmp_path / "t.tar"], capture_output=True, check=False, timeout=60)
+        done = subprocess.run([program("shard_dump"), tmp_path / "t.tar"], capture_output=True, check=False, timeout=60)
         assert done.returncode == 1 and b"'big.bin' has 8589934597 bytes" in done.stderr, done.stderr
 
 
@@ -194,7 +194,7 @@ def test_random_archives_agree_with_tarfile(tmp_path: Path) -> None:
                 stem, dot, field = member.name.rpartition("/")[2].partition(".")
                 if member.isreg() and stem and dot:
                     expected.append((member.offset_data, member.size))
-        done = subprocess.run([program("tar_dump"), path], capture_output=True, check=False, timeout=60)
+        done = subprocess.run([program("shard_dump"), path], capture_output=True, check=False, timeout=60)
         if b"twice" in done.stderr:  # names are short: it happens
             continue
         assert done.returncode == 0, done.stderr

@@ -49,6 +49,19 @@ ModelSample RandomTarSample(const std::string& key, uint64_t* end, Rng& rng) {
   return sample;
 }
 
+// The same for formats in which fields lie anywhere and have encodings.
+ModelSample RandomRecord(const std::string& key, uint64_t* end, Rng& rng) {
+  constexpr std::string_view kEncodings[] = {"", "jpeg", "tf.int", "tf.floats", "ndarray:float32:3,224,224"};
+  ModelSample sample = RandomTarSample(key, end, rng);
+  const uint64_t shift = rng.Below(512);
+  for (ModelField& field : sample.fields) {
+    field.offset += shift;
+    field.encoding = kEncodings[rng.Below(std::size(kEncodings))];
+  }
+  *end += shift;
+  return sample;
+}
+
 std::string RandomKey(uint64_t number, Rng& rng) {
   if (rng.Below(10) == 0) {
     std::string key(rng.Below(300), '\0');
@@ -78,7 +91,7 @@ Model RandomRaw(uint64_t samples, Rng& rng) {
 
 std::string DescribeField(const IndexedField& field) {
   return field.is_inline ? fmt::format(" {}='{}'", field.name, field.inline_text)
-                         : fmt::format(" {}@{}+{}", field.name, field.offset, field.length);
+                         : fmt::format(" {}@{}+{}{}", field.name, field.offset, field.length, field.encoding);
 }
 
 // What the index says of all of it.
@@ -112,7 +125,8 @@ Model RandomModel(DataKind kind, uint64_t samples, Rng& rng) {
     // Some shards are empty, some span many blocks.
     const uint64_t count = rng.Below(4) == 0 ? 0 : rng.Below(1 + (rng.Below(3) == 0 ? 200 : 10));
     for (uint64_t i = 0; i < count && made < samples; ++i, ++made)
-      object.samples.push_back(RandomTarSample(RandomKey(made, rng), &end, rng));
+      object.samples.push_back(
+          (kind == DataKind::kTar ? RandomTarSample : RandomRecord)(RandomKey(made, rng), &end, rng));
     object.info.size = (end + 511) / 512 * 512 + 1024;
     model.objects.push_back(std::move(object));
   }
@@ -147,7 +161,8 @@ absl::StatusOr<std::string> WriteIndex(const Model& model) {
     for (const ModelSample& sample : object.samples) {
       std::vector<NewSampleField> fields;
       for (const ModelField& field : sample.fields)
-        fields.push_back({.name = field.name, .offset = field.offset, .length = field.length});
+        fields.push_back(
+            {.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
       RETURN_IF_ERROR(
           writer.AddSample({.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = sample.label}));
     }
@@ -220,7 +235,8 @@ std::string Describe(const Model& model) {
                           .offset = field.offset - begin,
                           .length = field.length,
                           .inline_text = {},
-                          .is_inline = false});
+                          .is_inline = false,
+                          .encoding = field.encoding});
       }
       std::string text_of_class;
       if (raw && !sample.label.empty()) {

@@ -32,6 +32,7 @@ struct ModelField {
   std::string name;
   uint64_t offset = 0;  // of the object
   uint64_t length = 0;
+  std::string encoding;  // of kinds that have them
 };
 
 struct ModelSample {

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// Holds the shards of an MDS data set against the index.json beside them, so that none is missed or left over:
+/// `indexes` are the keys of these, `shards` those of the shards with their sizes, all below the data set's URI.
+/// DataLoss names the first shard that is not as it is listed, or an index.json that is damaged; InvalidArgument one
+/// that is not listed. Folders without index.json are not looked at. Blocking.
+absl::Status CheckMdsShards(const Location& data, const std::vector<std::string>& indexes,
+                            const std::map<std::string, uint64_t>& shards);
+
+}  // namespace millrace

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/bytes.h"
+
+namespace millrace {
+
+/// Records or samples that take more are refused: they are held whole when they come in several chunks.
+inline constexpr uint64_t kMaxRecordBytes = uint64_t{1} << 29;
+
+/// Cuts a stream that comes in chunks into pieces whose sizes the caller learns as he goes. A piece that lies in one
+/// chunk is not copied. Not thread-safe.
+class ByteGatherer {
+ public:
+  /// The next chunk, in order; it must stay as it is until Take has given nothing.
+  void Begin(ByteSpan chunk) { chunk_ = chunk; }
+
+  /// The next `size` bytes, valid until the next call; nothing while they have not all come: ask again after the next
+  /// chunk. Memory is never more than what has come.
+  std::optional<ByteSpan> Take(uint64_t size);
+
+  /// Where in the stream the next piece begins.
+  uint64_t position() const { return position_; }
+
+  /// Bytes that have come and are in no piece yet; of use once Take has given nothing.
+  uint64_t held() const { return held_.size(); }
+
+ private:
+  ByteSpan chunk_;     // what has not been looked at
+  std::string held_;   // the start of a piece, from earlier chunks
+  std::string taken_;  // the latest piece that came in several chunks
+  uint64_t position_ = 0;
+};
+
+}  // namespace millrace

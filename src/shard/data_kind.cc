@@ -1,0 +1,113 @@
+#include "shard/data_kind.h"
+
+#include <algorithm>
+
+namespace millrace {
+
+namespace {
+
+std::string_view Basename(std::string_view key) {
+  const size_t slash = key.rfind('/');
+  return slash == std::string_view::npos ? key : key.substr(slash + 1);
+}
+
+bool IsNumber(std::string_view text) {
+  return text.size() >= 5 && text.size() <= 9 &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// "train-00000-of-00064" -> "train"; "" when the name does not end so.
+std::string_view WithoutShardNumber(std::string_view name) {
+  const size_t of = name.rfind("-of-");
+  if (of == std::string_view::npos || !IsNumber(name.substr(of + 4))) return {};
+  const std::string_view front = name.substr(0, of);
+  const size_t dash = front.rfind('-');
+  if (dash == std::string_view::npos || !IsNumber(front.substr(dash + 1))) return {};
+  return front.substr(0, dash);
+}
+
+bool EndsAsTfRecord(std::string_view name) {
+  return name.ends_with(".tfrecord") || name.ends_with(".tfrecords");
+}
+
+}  // namespace
+
+std::string_view KindName(DataKind kind) {
+  switch (kind) {
+    case DataKind::kTar:
+      return "tar";
+    case DataKind::kTfRecord:
+      return "tfrecord";
+    case DataKind::kRecordIo:
+      return "recordio";
+    case DataKind::kMds:
+      return "mds";
+    case DataKind::kRawObjects:
+      break;
+  }
+  return "raw";
+}
+
+std::string_view KindTitle(DataKind kind) {
+  switch (kind) {
+    case DataKind::kTar:
+      return "tar shards";
+    case DataKind::kTfRecord:
+      return "TFRecord shards";
+    case DataKind::kRecordIo:
+      return "RecordIO shards";
+    case DataKind::kMds:
+      return "MDS shards";
+    case DataKind::kRawObjects:
+      break;
+  }
+  return "raw objects";
+}
+
+std::optional<DataKind> ShardKind(std::string_view key) {
+  const std::string_view name = Basename(key);
+  if (name.ends_with(".tar")) return DataKind::kTar;
+  if (name.ends_with(".rec")) return DataKind::kRecordIo;
+  if (name.ends_with(".mds")) return DataKind::kMds;
+  if (EndsAsTfRecord(name)) return DataKind::kTfRecord;
+  const std::string_view front = WithoutShardNumber(name);
+  if (EndsAsTfRecord(front) || (!front.empty() && front.find('.') == std::string_view::npos)) {
+    return DataKind::kTfRecord;
+  }
+  return std::nullopt;
+}
+
+std::string_view CompressedShard(std::string_view key) {
+  if (key.ends_with(".tgz")) return key.substr(0, key.size() - 4);
+  for (const std::string_view end : {".gz", ".zst", ".zstd", ".xz", ".bz2", ".br", ".snappy", ".zz"}) {
+    if (!key.ends_with(end)) continue;
+    const std::string_view plain = key.substr(0, key.size() - end.size());
+    if (ShardKind(plain)) return plain;
+  }
+  return {};
+}
+
+bool IsCompanion(DataKind kind, std::string_view key) {
+  const std::string_view name = Basename(key);
+  switch (kind) {
+    case DataKind::kMds:
+      return name == "index.json";
+    case DataKind::kRecordIo:
+      return name.ends_with(".idx") || name.ends_with(".lst");
+    case DataKind::kTfRecord:
+      return name.ends_with(".idx") || name.ends_with(".index") || name == "dataset_info.json" ||
+             name == "features.json" || name.ends_with(".labels.txt");
+    case DataKind::kTar:
+      return name.ends_with(".idx");
+    case DataKind::kRawObjects:
+      break;
+  }
+  return false;
+}
+
+bool IsCompanion(std::string_view key) {
+  return IsCompanion(DataKind::kMds, key) || IsCompanion(DataKind::kRecordIo, key) ||
+         IsCompanion(DataKind::kTfRecord, key);
+}
+
+}  // namespace millrace

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+/// The kinds of data sets, and which objects belong to which, by their names.
+
+namespace millrace {
+
+/// The numbers are stored in index files.
+enum class DataKind : uint8_t { kRawObjects = 0, kTar = 1, kTfRecord = 2, kRecordIo = 3, kMds = 4 };
+inline constexpr DataKind kLastDataKind = DataKind::kMds;
+
+/// One word, for machines: "raw", "tar", "tfrecord", "recordio", "mds".
+std::string_view KindName(DataKind kind);
+
+/// For people: "raw objects", "tar shards", "TFRecord shards" and so on.
+std::string_view KindTitle(DataKind kind);
+
+/// The kind of a shard by its name: *.tar; *.tfrecord, *.tfrecords and these (or a name without any dot) followed by
+/// -00000-of-00064; *.rec; *.mds. None for other names.
+std::optional<DataKind> ShardKind(std::string_view key);
+
+/// The name without the ending of a compression (".gz" and the like), if what remains is a shard's; else "".
+std::string_view CompressedShard(std::string_view key);
+
+/// Whether tools put an object of that name beside shards of that kind: index.json (MDS), *.idx and *.lst (RecordIO),
+/// dataset_info.json and its like (TFRecord). It holds no samples, but would where all objects are raw.
+bool IsCompanion(DataKind kind, std::string_view key);
+bool IsCompanion(std::string_view key);  // of any kind
+
+}  // namespace millrace

@@ -1,0 +1,48 @@
+#include "shard/data_kind.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+TEST(DataKind, OfShardsByName) {
+  EXPECT_EQ(ShardKind("a/b.tar"), DataKind::kTar);
+  EXPECT_EQ(ShardKind("x.tfrecord"), DataKind::kTfRecord);
+  EXPECT_EQ(ShardKind("x.tfrecords"), DataKind::kTfRecord);
+  EXPECT_EQ(ShardKind("v1.0/train.tfrecord-00000-of-00064"), DataKind::kTfRecord);
+  EXPECT_EQ(ShardKind("mnist-train.tfrecords-00000-of-00001"), DataKind::kTfRecord);
+  EXPECT_EQ(ShardKind("train-00007-of-01024"), DataKind::kTfRecord);
+  EXPECT_EQ(ShardKind("train.rec"), DataKind::kRecordIo);
+  EXPECT_EQ(ShardKind("shard.00000.mds"), DataKind::kMds);
+  for (const char* other : {"", "tar", "x.jpg", "x.tar/y", "x.array_record-00000-of-00001", "train-0-of-1", "-of-00001",
+                            "x.tfrecord-of-00001", "train-0000a-of-00001", "x.tfrecord.gz", "x.rec.idx"}) {
+    EXPECT_EQ(ShardKind(other), std::nullopt) << other;
+  }
+}
+
+TEST(DataKind, CompressedShards) {
+  EXPECT_EQ(CompressedShard("a/shard.00000.mds.zstd"), "a/shard.00000.mds");
+  EXPECT_EQ(CompressedShard("x.tar.gz"), "x.tar");
+  EXPECT_EQ(CompressedShard("x.tgz"), "x");
+  EXPECT_EQ(CompressedShard("train.tfrecord-00000-of-00064.gz"), "train.tfrecord-00000-of-00064");
+  for (const char* other : {"", "x.gz", "x.txt.gz", "x.tar", ".gz"}) EXPECT_EQ(CompressedShard(other), "") << other;
+}
+
+TEST(DataKind, Companions) {
+  EXPECT_TRUE(IsCompanion(DataKind::kMds, "train/index.json"));
+  EXPECT_FALSE(IsCompanion(DataKind::kMds, "train/other.json"));
+  EXPECT_TRUE(IsCompanion(DataKind::kRecordIo, "train.idx"));
+  EXPECT_TRUE(IsCompanion(DataKind::kTfRecord, "features.json"));
+  EXPECT_FALSE(IsCompanion(DataKind::kTar, "index.json"));
+  EXPECT_FALSE(IsCompanion("a/b.jpg"));
+  EXPECT_TRUE(IsCompanion("index.json"));
+}
+
+TEST(DataKind, Names) {
+  EXPECT_EQ(KindName(DataKind::kRawObjects), "raw");
+  EXPECT_EQ(KindName(DataKind::kMds), "mds");
+  EXPECT_EQ(KindTitle(DataKind::kTfRecord), "TFRecord shards");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+/// From the stored bytes of a field to its value, which is the same whatever format it was stored in. Pure.
+
+namespace millrace {
+
+/// What users see. The value is bytes in any case: of kInt and kFloat decimal digits in ASCII ("-7", "0.1", "nan"; as
+/// short as they can be read back), of kText and kJson UTF-8, of kNdarray the contents of an .npy file.
+enum class FieldType : uint8_t { kBytes, kInt, kFloat, kText, kJson, kNdarray };
+std::string_view FieldTypeName(FieldType type);  // "bytes", "int", "float", "text", "json", "ndarray"
+
+/// A field by its value, for writers.
+struct ValueField {
+  std::string_view name;
+  FieldType type = FieldType::kBytes;
+  ByteSpan value;
+};
+
+/// How stored bytes become a value. These texts are kept in index files: never change what one means.
+///
+/// Of numbers, all little-endian: "i1" "i2" "i4" "i8" "u1" "u2" "u4" "u8" "f2" "f4" "f8", one of them; with an "s"
+/// behind ("f4s") all that there are, as an array of one dimension. MDS: "ndarray", "ndarray:DTYPE" and
+/// "ndarray:DTYPE:SHAPE" as in its columns. Any encoding may stand behind kRecordIoParts.
+namespace encoding {
+inline constexpr std::string_view kBytes;            // the stored bytes are the value, of type bytes,
+inline constexpr std::string_view kJpeg = "jpeg";    //   which are a JPEG file,
+inline constexpr std::string_view kPng = "png";      //   or a PNG file
+inline constexpr std::string_view kText = "text";    // likewise, of type text,
+inline constexpr std::string_view kJson = "json";    //   JSON,
+inline constexpr std::string_view kInt = "int";      //   int
+inline constexpr std::string_view kFloat = "float";  //   and float
+inline constexpr std::string_view kPil = "pil";      // pixels of an image as MDS keeps them: an array
+inline constexpr std::string_view kNdarray = "ndarray";
+inline constexpr std::string_view kTfInt = "tf.int";      // an entry of the map of a tf.train.Example, with one integer
+inline constexpr std::string_view kTfInts = "tf.ints";    // none or several
+inline constexpr std::string_view kTfFloat = "tf.float";  // one float
+inline constexpr std::string_view kTfFloats = "tf.floats";       // none or several
+inline constexpr std::string_view kTfTexts = "tf.texts";         // none or several byte strings: a JSON array, in which
+                                                                 // what is no UTF-8 is {"base64": "..."}
+inline constexpr std::string_view kRecordIoParts = "recordio:";  // parts of a record, with the heads between them
+}  // namespace encoding
+
+/// kJpeg or kPng where the bytes begin like such a file, else kBytes.
+std::string_view ImageEncoding(ByteSpan bytes);
+
+/// Whether fields of that encoding hold image files.
+bool IsImageEncoding(std::string_view encoding);
+
+/// The type of fields of that encoding; kBytes for one that is not known.
+FieldType TypeOfEncoding(std::string_view encoding);
+
+/// The value of a field: the stored bytes themselves, or bytes in `scratch`, which is overwritten. DataLoss when the
+/// stored bytes are none of that encoding, InvalidArgument for an encoding that is not known here.
+absl::StatusOr<ByteSpan> FieldValue(std::string_view encoding, ByteSpan stored, std::string* scratch);
+
+/// The value of a field `cls` if it is a short decimal number, white space around it allowed; else "". For the
+/// statistics of classes.
+std::string ClassNumber(std::string_view encoding, ByteSpan stored);
+
+}  // namespace millrace

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "shard/field_value.h"
+#include "shard/mds_format.h"
+
+/// MDS shards and their index.json. Pure: the same input gives the same bytes.
+
+namespace millrace {
+
+/// The columns for samples like this one, sorted by name, with the key in `__key__`: bytes as `bytes`, `jpeg` or `png`
+/// by how they begin; int as `int`, float as `float64`, text as `str`, JSON as `json`, arrays as `ndarray`.
+/// InvalidArgument for names that are no UTF-8, twice there, or `__key__`, and for too many of them.
+absl::StatusOr<std::vector<MdsColumn>> MdsColumnsFor(std::span<const ValueField> fields);
+
+/// One shard, which is held in memory: what comes first in it tells where every sample lies. Not thread-safe.
+class MdsShardWriter {
+ public:
+  /// `columns` are those of MdsColumnsFor.
+  explicit MdsShardWriter(std::vector<MdsColumn> columns);
+
+  /// InvalidArgument, with the key, when the fields are not those of the columns, a value does not fit its column (an
+  /// integer of more than 64 bits, an array without values), or the shard would exceed kMaxMdsShardBytes or
+  /// kMaxMdsSamples; the shard is then as it was.
+  absl::Status Add(std::string_view key, std::span<const ValueField> fields);
+
+  uint64_t samples() const { return ends_.size(); }
+  uint64_t bytes() const;  // of the shard, were it finished now
+
+  /// The shard is Head() followed by data().
+  std::string Head() const;
+  const std::string& data() const { return data_; }
+
+ private:
+  absl::Status AppendSample(std::string_view key, std::span<const ValueField> fields);
+
+  std::vector<MdsColumn> columns_;
+  std::string config_;  // JSON
+  std::string data_;
+  std::vector<uint64_t> ends_;  // of the samples, in data_
+};
+
+/// The index.json of shards that all have these columns.
+std::string MdsIndexJson(std::span<const MdsColumn> columns, std::span<const MdsShardEntry> shards);
+
+}  // namespace millrace

@@ -1,0 +1,102 @@
+#include "shard/npy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace millrace {
+
+namespace {
+
+constexpr std::string_view kMagic{"\x93NUMPY\x01\x00", 8};
+constexpr size_t kPrefixBytes = 10;  // the magic and a u16
+constexpr size_t kAlignment = 64;
+constexpr size_t kGrowthDigits = 21;  // NumPy leaves room for the longest number of an axis
+constexpr uint64_t kMaxCount = uint64_t{1} << 62;
+
+std::string ShapeText(std::span<const uint64_t> shape) {
+  std::string text = "(";
+  for (size_t i = 0; i < shape.size(); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", shape[i]);
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+// Takes `text` off the front.
+bool Skip(std::string_view* from, std::string_view text) {
+  if (!from->starts_with(text)) return false;
+  from->remove_prefix(text.size());
+  return true;
+}
+
+// What stands before `end`, which is taken off as well.
+std::optional<std::string_view> Until(std::string_view* from, std::string_view end) {
+  const size_t at = from->find(end);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view found = from->substr(0, at);
+  from->remove_prefix(at + end.size());
+  return found;
+}
+
+std::optional<std::vector<uint64_t>> ParseShape(std::string_view text) {
+  std::vector<uint64_t> shape;
+  while (!text.empty()) {
+    uint64_t axis = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), axis);
+    if (error != std::errc() || shape.size() == kMaxAxes) return std::nullopt;
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+    shape.push_back(axis);
+    if (!text.empty() && !Skip(&text, ", ") && !Skip(&text, ",")) return std::nullopt;
+  }
+  return shape;
+}
+
+std::optional<NumberType> ParseDescr(std::string_view descr) {
+  if (descr.size() != 3) return std::nullopt;
+  const std::optional<NumberType> type = ParseNumberType(descr.substr(1));
+  return type && NpyDescr(*type) == descr ? type : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<uint64_t> CountOf(std::span<const uint64_t> shape) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  uint64_t count = 1;
+  for (const uint64_t axis : shape) {
+    if (axis > kMaxCount / count) return std::nullopt;
+    count *= axis;
+  }
+  return count;
+}
+
+void AppendNpyHead(std::string& out, NumberType type, std::span<const uint64_t> shape) {
+  std::string head =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}", NpyDescr(type), ShapeText(shape));
+  if (!shape.empty()) head.append(kGrowthDigits - fmt::format("{}", shape.front()).size(), ' ');
+  head.append(kAlignment - (kPrefixBytes + head.size() + 1) % kAlignment, ' ');
+  head.push_back('\n');
+  out.append(kMagic);
+  AppendLe(out, static_cast<uint16_t>(head.size()));
+  out.append(head);
+}
+
+std::optional<NpyArray> ParseNpy(ByteSpan file) {
+  std::string_view text = AsText(file);
+  if (!Skip(&text, kMagic) || text.size() < sizeof(uint16_t)) return std::nullopt;
+  const auto head_bytes = LoadLe<uint16_t>(text.data());
+  text.remove_prefix(sizeof(uint16_t));
+  if (text.size() < head_bytes) return std::nullopt;
+  std::string_view head = text.substr(0, head_bytes);
+  if (!Skip(&head, "{'descr': '")) return std::nullopt;
+  const std::optional<std::string_view> descr = Until(&head, "', 'fortran_order': False, 'shape': (");
+  const std::optional<std::string_view> axes = descr ? Until(&head, "), }") : std::nullopt;
+  if (!axes || head.find_first_not_of(" \n") != std::string_view::npos) return std::nullopt;
+  const std::optional<NumberType> type = ParseDescr(*descr);
+  std::optional<std::vector<uint64_t>> shape = ParseShape(*axes);
+  if (!type || !shape) return std::nullopt;
+  const std::optional<uint64_t> count = CountOf(*shape);
+  const ByteSpan values = file.subspan(kPrefixBytes + head_bytes);
+  if (!count || values.size() % type->size != 0 || values.size() / type->size != *count) return std::nullopt;
+  return NpyArray{.type = *type, .shape = *std::move(shape), .values = values};
+}
+
+}  // namespace millrace

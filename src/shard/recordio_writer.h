@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "shard/field_value.h"
+
+/// RecordIO of dmlc and MXNet, record by record. Pure: the same input gives the same bytes.
+
+namespace millrace {
+
+/// Appends a record, in parts where its data hold the magic number. InvalidArgument when they have more than
+/// kMaxRecordBytes, or a part would be too long.
+absl::Status AppendRecordIo(std::string& out, ByteSpan data);
+
+/// Appends the data of a sample, for a record: MXNet's header with the label from the field `cls` or the labels from
+/// the field `labels`, and `number` as id; then the one other field. Without a label there is no header. Neither key
+/// nor names of fields are kept. InvalidArgument when the sample is not of that shape, or a label is no number of 32
+/// bits.
+absl::Status AppendMxnetSample(std::string& out, std::string_view key, uint64_t number,
+                               std::span<const ValueField> fields);
+
+/// Appends the line of a record to the `.idx` beside a shard: `offset` is that of the record in the shard.
+void AppendRecordIoIndexLine(std::string& out, uint64_t number, uint64_t offset);
+
+}  // namespace millrace

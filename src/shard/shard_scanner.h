@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "shard/data_kind.h"
+#include "shard/shard_sample.h"
+
+namespace millrace {
+
+/// Finds the samples of one shard and their checksums, in one pass over its bytes, which the caller brings. A sample
+/// of a format without names has an empty key (RecordKey makes one). Errors start with the offset: DataLoss for
+/// corrupt or truncated shards, InvalidArgument for what is well formed but not supported. After an error a scanner
+/// must not be used. Not thread-safe.
+class ShardScanner {
+ public:
+  virtual ~ShardScanner() = default;
+
+  /// The next bytes of the shard, in order, from its first one, in chunks of any size.
+  virtual absl::Status Feed(ByteSpan chunk, ShardSink sink) = 0;
+
+  /// After the last byte: hands out what is left. DataLoss when the shard is truncated.
+  virtual absl::Status Finish(ShardSink sink) = 0;
+};
+
+/// A scanner of shards of that kind; none for raw objects.
+std::unique_ptr<ShardScanner> MakeShardScanner(DataKind kind);
+
+}  // namespace millrace
