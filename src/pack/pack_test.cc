@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
 #include "base/crypto.h"
 #include "base/rng.h"
 #include "dataset/index_builder.h"
@@ -38,6 +42,29 @@ class PackTest : public ::testing::Test {
     options.shard_bytes = shard_bytes;
     options.force = force;
     return Pack(runtime_, stores_, **dataset, to, options);
+  }
+  absl::StatusOr<PackReport> Run(const std::string& from, const std::string& to, const PackOptions& options) {
+    auto dataset = Dataset::Open(runtime_, stores_, from);
+    if (!dataset.ok()) return dataset.status();
+    return Pack(runtime_, stores_, **dataset, to, options);
+  }
+  // Leaves what a pack that was ended leaves: every second shard is there.
+  void BeginOnly(const std::string& from, const std::string& to, uint64_t shard_bytes) {
+    PackOptions options;
+    options.shard_bytes = shard_bytes;
+    options.parts = 2;
+    const auto report = Run(from, to, options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    ASSERT_FALSE(report->complete);
+  }
+  // All shards one behind the other.
+  std::string Shards(const std::string& uri) {
+    std::string all;
+    const auto location = stores_.Open(uri);
+    for (const std::string& key : Keys(uri)) {
+      if (key.find("/shard-") != std::string::npos) all += *ReadAll(*location->store, key, 1 << 30);
+    }
+    return all;
   }
   std::vector<std::string> Keys(const std::string& uri) {
     const auto location = stores_.Open(uri);
@@ -213,19 +240,284 @@ TEST_F(PackTest, SamplesWithoutAnImageAreCounted) {
   EXPECT_EQ(report->first_without_image, "a/2");
 }
 
-TEST_F(PackTest, AFailureLeavesNoDataSet) {
+TEST_F(PackTest, WhatAShardCannotHoldIsFoundBeforeAnythingIsWritten) {
   Put("mem://s/in", "1.jpg", "x");
   Put("mem://s/in", "2.jpg", "x");
   Put("mem://s/in", "2.json", "x");
   ASSERT_FALSE(Run("mem://s/in", "mem://s/out", 1).ok());
-  EXPECT_THAT(Keys("mem://s/out"), ElementsAre("out/.millrace/incomplete", "out/shard-000000.tar"));
-  EXPECT_EQ(Dataset::Open(runtime_, stores_, "mem://s/out").status().code(), absl::StatusCode::kFailedPrecondition);
-  ASSERT_TRUE(DeleteBlocking(*stores_.Open("mem://s")->store, "in/2.json").ok());
+  EXPECT_THAT(Keys("mem://s/out"), ElementsAre());
+}
+
+TEST_F(PackTest, WhatWasBegunIsNoDataSetAndIsContinued) {
+  PutRawObjects("mem://s/raw", 4);
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/whole", 20'000).ok());
+  BeginOnly("mem://s/raw", "mem://s/out", 20'000);
+  const absl::Status opened = Dataset::Open(runtime_, stores_, "mem://s/out").status();
+  EXPECT_EQ(opened.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(opened.ToString(), HasSubstr("run the same"));
+  const auto report = Run("mem://s/raw", "mem://s/out", 20'000);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->complete);
+  EXPECT_EQ(report->shards_kept, (report->shards + 1) / 2);
+  EXPECT_EQ(Shards("mem://s/out"), Shards("mem://s/whole"));
+  EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/raw"));
+  EXPECT_EQ(Keys("mem://s/out").size(), report->shards + 1) << "shards and index, no leftovers";
+}
+
+TEST_F(PackTest, OnlyTheSameJobIsContinued) {
+  PutRawObjects("mem://s/raw", 4);
+  BeginOnly("mem://s/raw", "mem://s/out", 20'000);
+  const std::vector<std::string> before = Keys("mem://s/out");
+  const auto refused = [&](const absl::Status& status, const char* message) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(status.ToString(), HasSubstr(message));
+    EXPECT_THAT(status.ToString(), HasSubstr("--force"));
+    EXPECT_EQ(Keys("mem://s/out"), before);
+  };
+  refused(Run("mem://s/raw", "mem://s/out", 30'000).status(), "--shard-size");
+  PackOptions shuffled;
+  shuffled.shard_bytes = 20'000;
+  shuffled.shuffle_seed = 3;
+  refused(Run("mem://s/raw", "mem://s/out", shuffled).status(), "shuffled by seed 3");
+  PutRawObjects("mem://s/raw2", 4);
+  refused(Run("mem://s/raw2", "mem://s/out", 20'000).status(), "mem://s/raw/ there and mem://s/raw2/ now");
+  Put("mem://s/raw", "new.jpg", "x");
   OpenOptions rebuild;
   rebuild.rebuild = true;
-  ASSERT_TRUE(Dataset::Open(runtime_, stores_, "mem://s/in", rebuild).ok());
-  ASSERT_TRUE(Run("mem://s/in", "mem://s/out", 1, true).ok());
-  EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/in"));
+  ASSERT_TRUE(Dataset::Open(runtime_, stores_, "mem://s/raw", rebuild).ok());
+  refused(Run("mem://s/raw", "mem://s/out", 20'000).status(), "have changed");
+
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 30'000, true).ok());
+  EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/raw"));
+}
+
+TEST_F(PackTest, AShardThatWasReplacedIsWrittenAgain) {
+  PutRawObjects("mem://s/raw", 4);
+  BeginOnly("mem://s/raw", "mem://s/out", 20'000);
+  Put("mem://s/out", "shard-000000.tar", "not this");
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
+  EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/raw"));
+}
+
+TEST_F(PackTest, AMarkOfAnotherVersionIsRefused) {
+  Put("mem://s/in", "1.jpg", "x");
+  Put("mem://s/out", ".millrace/incomplete", "millrace pack\n");
+  const absl::Status status = Run("mem://s/in", "mem://s/out").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.ToString(), HasSubstr("--force"));
+  EXPECT_TRUE(Run("mem://s/in", "mem://s/out", 256 << 20, true).ok());
+}
+
+// A kill between the index and the end: only cleaning up is left.
+TEST_F(PackTest, WhenTheIndexIsThereTheRestIsCleaningUp) {
+  PutRawObjects("mem://s/raw", 4);
+  BeginOnly("mem://s/raw", "mem://s/out", 20'000);
+  const std::string mark = ReadKey("mem://s/out", ".millrace/incomplete");
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
+  const std::vector<std::string> whole = Keys("mem://s/out");
+  Put("mem://s/out", ".millrace/incomplete", mark);
+  Put("mem://s/out", ".millrace/pack-000001-0123456789abcdef", "left over");
+  const auto report = Run("mem://s/raw", "mem://s/out", 20'000);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->shards_kept, report->shards);
+  EXPECT_EQ(Keys("mem://s/out"), whole);
+}
+
+TEST_F(PackTest, PartsMakeWhatOneMakes) {
+  PutRawObjects("mem://s/raw", 5);
+  for (const std::optional<uint64_t> seed : {std::optional<uint64_t>(), std::optional<uint64_t>(9)}) {
+    PackOptions options;
+    options.shard_bytes = 20'000;
+    options.shuffle_seed = seed;
+    const std::string one = fmt::format("mem://s/one{}", seed.has_value()), many = one + "parts";
+    ASSERT_TRUE(Run("mem://s/raw", one, options).ok());
+    options.parts = 3;
+    for (const uint64_t part : {2, 0, 1}) {
+      options.part = part;
+      const auto report = Run("mem://s/raw", many, options);
+      ASSERT_TRUE(report.ok()) << report.status();
+      EXPECT_EQ(report->complete, part == 1);
+      EXPECT_EQ(report->missing == 0, part == 1);
+      EXPECT_EQ(Dataset::Open(runtime_, stores_, many).ok(), part == 1);
+    }
+    EXPECT_EQ(Shards(many), Shards(one));
+    EXPECT_EQ(Digest(many), Digest(one));
+    EXPECT_EQ(Keys(many).size(), Keys(one).size());
+  }
+}
+
+TEST_F(PackTest, MorePartsThanShards) {
+  Put("mem://s/in", "1.jpg", "x");
+  PackOptions options;
+  options.parts = 3;
+  for (const uint64_t part : {2, 1, 0}) {
+    options.part = part;
+    const auto report = Run("mem://s/in", "mem://s/out", options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->complete, part == 0);
+    EXPECT_EQ(report->samples, part == 0 ? 1u : 0u);
+  }
+  options.parts = 2;
+  options.part = 2;
+  EXPECT_EQ(Run("mem://s/in", "mem://s/out2", options).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PackTest, PartsSideBySide) {
+  PutRawObjects("mem://s/raw", 6);
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/one", 10'000).ok());
+  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = 16 << 20});
+  const auto dataset = Open("mem://s/raw");
+  std::vector<std::thread> threads;
+  std::atomic<int> complete = 0;
+  for (uint64_t part = 0; part < 4; ++part) {
+    threads.emplace_back([&, part] {
+      Runtime own({.io_threads = 1, .cpu_threads = 1, .memory_bytes = 4 << 20});
+      PackOptions options;
+      options.shard_bytes = 10'000;
+      options.parts = 4;
+      options.part = part;
+      const auto report = Pack(own, stores_, *dataset, "mem://s/parts", options);
+      ASSERT_TRUE(report.ok()) << report.status();
+      complete += report->complete ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GE(complete, 1);
+  EXPECT_EQ(Shards("mem://s/parts"), Shards("mem://s/one"));
+  EXPECT_EQ(Keys("mem://s/parts").size(), Keys("mem://s/one").size());
+}
+
+TEST_F(PackTest, ShuffledHoldsTheSameSamples) {
+  PutRawObjects("mem://s/raw", 7);
+  PackOptions options;
+  options.shard_bytes = 20'000;
+  options.shuffle_seed = 1;
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/a", options).ok());
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/b", options).ok());
+  options.shuffle_seed = 2;
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/c", options).ok());
+  EXPECT_EQ(Shards("mem://s/a"), Shards("mem://s/b"));
+  EXPECT_NE(Shards("mem://s/a"), Shards("mem://s/c"));
+  const auto keys = [this](const std::string& uri) {
+    std::vector<std::string> found;
+    const auto dataset = Open(uri);
+    for (uint64_t i = 0; i < dataset->index().size(); ++i) {
+      IndexedSample sample;
+      EXPECT_TRUE(dataset->index().Lookup(i, &sample).ok());
+      found.push_back(sample.key);
+    }
+    return found;
+  };
+  const std::vector<std::string> raw = keys("mem://s/raw"), a = keys("mem://s/a");
+  EXPECT_NE(raw, a);
+  EXPECT_THAT(a, ::testing::UnorderedElementsAreArray(raw));
+}
+
+TEST_F(PackTest, ClassesByMap) {
+  Put("mem://s/in", "cat/1.jpg", "meow");
+  Put("mem://s/in", "dog/1.jpg", "wuff");
+  PackOptions options;
+  options.classes = ClassMap{{"cat", 281}, {"dog", 7}};
+  ASSERT_TRUE(Run("mem://s/in", "mem://s/out", options).ok());
+  const std::string shard = ReadKey("mem://s/out", "shard-000000.tar");
+  EXPECT_EQ(shard.substr(512, 4), std::string("281\0", 4));
+  options.classes = ClassMap{{"cat", 281}};
+  EXPECT_EQ(Run("mem://s/in", "mem://s/out2", options).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Keys("mem://s/out2"), ElementsAre());
+  const absl::Status tar = Run("mem://s/out", "mem://s/out3", options).status();
+  EXPECT_EQ(tar.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(tar.ToString(), HasSubstr("class folders"));
+}
+
+// One damaged sample among small ones that are read together, one of several parts, one that is gone, one replaced.
+TEST_F(PackTest, BadSamplesAreLeftOutAndReported) {
+  PutRawObjects("mem://s/raw", 8);
+  PackOptions options;
+  options.shard_bytes = 20'000;
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/tar", options).ok());
+  const auto good = Open("mem://s/tar");
+  const auto raw = Open("mem://s/raw");
+  const auto location = stores_.Open("mem://s/raw");
+  std::vector<std::string> expected;
+  for (const uint64_t number : {3, 6, 50}) {
+    IndexedSample sample;
+    IndexedObject object;
+    ASSERT_TRUE(raw->index().Lookup(number, &sample).ok());
+    ASSERT_TRUE(raw->index().LookupObject(sample.object, &object).ok());
+    expected.push_back(sample.key);
+    if (number == 6) {
+      ASSERT_TRUE(DeleteBlocking(*location->store, location->Key(object.key)).ok());
+    } else {
+      Put("mem://s/raw", object.key, std::string(object.size, 'z'));
+    }
+  }
+  EXPECT_FALSE(Pack(runtime_, stores_, *raw, "mem://s/out", options).ok());
+  options.skip_bad = true;  // continues
+  const auto report = Pack(runtime_, stores_, *raw, "mem://s/out", options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::vector<std::string> skipped;
+  for (const SkippedSample& sample : report->skipped) {
+    skipped.push_back(sample.key);
+    EXPECT_THAT(sample.why, HasSubstr("mem://s/raw/"));
+  }
+  EXPECT_EQ(skipped, expected);
+  EXPECT_EQ(report->samples, 57u);
+  const auto packed = Open("mem://s/out");
+  EXPECT_EQ(packed->index().size(), 57u);
+  EXPECT_EQ(packed->index().objects(), good->index().objects()) << "the plan does not depend on what is bad";
+  // Shards without bad samples are those of the whole data set.
+  uint64_t same = 0;
+  for (uint64_t i = 0; i < good->index().objects(); ++i) {
+    const std::string name = fmt::format("shard-{:06}.tar", i);
+    same += ReadKey("mem://s/out", name) == ReadKey("mem://s/tar", name) ? 1 : 0;
+  }
+  EXPECT_GE(same, good->index().objects() - 3);
+  EXPECT_LT(same, good->index().objects());
+}
+
+TEST_F(PackTest, DamagedSamplesOfShardsAreLeftOut) {
+  PutRawObjects("mem://s/raw", 8);
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/tar", 1 << 20).ok());
+  // An index that pins what was damaged since, as on a disk that rots.
+  const auto location = stores_.Open("mem://rot");
+  std::string shard = ReadKey("mem://s/tar", "shard-000000.tar");
+  const auto tar = Open("mem://s/tar");
+  IndexWriter writer(DataKind::kTar, *location->store->Write(std::string(kIndexName), {}));
+  IndexedSample sample;
+  for (uint64_t i = 0; i < tar->index().size(); ++i) {
+    ASSERT_TRUE(tar->index().Lookup(i, &sample).ok());
+    std::vector<NewSampleField> fields;
+    for (const IndexedField& field : sample.fields)
+      fields.push_back({.name = field.name, .offset = sample.span.offset + field.offset, .length = field.length});
+    std::sort(fields.begin(), fields.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+    ASSERT_TRUE(writer.AddSample({.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = {}}).ok());
+    if ((i == 7 || sample.span.length > 150'000) && sample.span.length > 0) shard[sample.span.offset] ^= 1;
+  }
+  Put("mem://rot", "shard-000000.tar", shard);
+  const ObjectInfo info = *HeadBlocking(*location->store, "shard-000000.tar");
+  ASSERT_TRUE(writer.AddObject({.key = info.key, .size = info.size, .etag = info.etag}).ok());
+  ASSERT_TRUE(writer.Finish().ok());
+  for (const bool shuffled : {false, true}) {
+    PackOptions options;
+    options.shard_bytes = 30'000;
+    options.skip_bad = true;
+    if (shuffled) options.shuffle_seed = 1;
+    const auto report = Run("mem://rot", fmt::format("mem://salvaged/{}", shuffled), options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->skipped.size(), 2u);
+    EXPECT_EQ(report->samples, 58u);
+  }
+}
+
+TEST_F(PackTest, NothingButBadSamples) {
+  Put("mem://s/in", "1.jpg", "x");
+  const auto dataset = Open("mem://s/in");
+  Put("mem://s/in", "1.jpg", "y");
+  PackOptions options;
+  options.skip_bad = true;
+  const absl::Status status = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(status.ToString(), HasSubstr("none of the samples"));
 }
 
 TEST_F(PackTest, ChangedAndDamagedSourcesAreNoticed) {

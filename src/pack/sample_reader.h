@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 
@@ -10,20 +11,29 @@
 #include "base/status.h"
 #include "dataset/dataset.h"
 #include "dataset/read_ahead.h"
-#include "net/runtime.h"
+#include "pack/pack_plan.h"
 
 namespace millrace {
 
-/// The bytes of all samples of a data set, in index order, read ahead in parallel: small samples that lie together
-/// in one request, large ones in pieces. Every sample is verified against its checksum in the index. Blocking; not
-/// thread-safe; the data set must outlive it.
+/// Consecutive positions of an order.
+struct Positions {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+/// The bytes of the samples at some positions, read ahead in parallel: small samples that lie together in the source
+/// and follow one another here in one request, large ones in pieces. Every sample is verified against its checksum in
+/// the index. Blocking; not thread-safe; what it is given must outlive it.
 class SampleReader {
  public:
-  /// Gives Cancelled soon after a stop is requested.
-  SampleReader(Runtime& runtime, const Dataset& dataset, std::stop_token stop = {});
+  /// Passes over the positions in `skipped`. Memory: half of the budget. Gives Cancelled soon after a stop is
+  /// requested.
+  SampleReader(const Dataset& dataset, const PackOrder& order, Positions positions, const std::set<uint64_t>& skipped,
+               MemoryBudget& memory, std::stop_token stop = {});
 
   /// A sample, or a part of a large one. Valid until the next call.
   struct Part {
+    uint64_t position = 0;
     const IndexedSample* sample = nullptr;
     uint64_t offset = 0;  // of the bytes, within the sample's span
     ByteSpan bytes;
@@ -33,10 +43,13 @@ class SampleReader {
   /// nullopt after the last sample.
   absl::StatusOr<std::optional<Part>> Next();
 
+  /// After an error of Next: where the samples lie that it may be about.
+  Positions Suspects() const;
+
  private:
   // What one request brings: the whole of some samples, or a part of one.
   struct Piece {
-    uint64_t first = 0;
+    uint64_t first = 0;  // position
     uint64_t count = 0;
     uint64_t begin = 0;  // of the object
     bool whole = true;
@@ -44,16 +57,21 @@ class SampleReader {
   };
 
   absl::StatusOr<std::optional<ReadAhead::Request>> NextRequest();
+  void SkipSkipped();
+  absl::Status LookUpAsked();
   absl::Status Gather(Piece* piece, ReadAhead::Request* request);
-  absl::Status SplitLarge(Piece* piece, ReadAhead::Request* request);
+  void SplitLarge(Piece* piece, ReadAhead::Request* request);
   absl::StatusOr<Part> PartOfLarge();
 
   const Dataset& dataset_;
+  const PackOrder& order_;
+  const Positions positions_;
+  const std::set<uint64_t>& skipped_;
   const uint64_t piece_bytes_;
 
   // The side that asks.
-  uint64_t next_ = 0;          // sample to ask for
-  bool looked_up_ = false;     // asked_ holds it
+  uint64_t next_;              // position to ask for
+  bool looked_up_ = false;     // asked_ holds its sample
   uint64_t large_offset_ = 0;  // of a large one, what has been asked for
   IndexedSample asked_;
   IndexedObject object_;  // of asked_
