@@ -33,7 +33,7 @@ struct PackFlags {
   std::string part;
   std::string class_map;
   bool shuffle = false;
-  uint64_t seed = 0;
+  std::optional<uint64_t> seed;
   bool skip_bad = false;
   bool force = false;
   bool json = false;
@@ -83,7 +83,9 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
         absl::InvalidArgumentError("--force with --part would remove what other parts have written: remove the "
                                    "destination, then start all parts"));
   }
-  if (flags.shuffle) options.shuffle_seed = flags.seed;
+  if (flags.seed && !flags.shuffle)
+    return AsUsage(absl::InvalidArgumentError("--seed is that of a shuffle: add --shuffle, or leave it out"));
+  if (flags.shuffle) options.shuffle_seed = flags.seed.value_or(0);
   options.skip_bad = flags.skip_bad;
   options.force = flags.force;
   return options;
@@ -104,6 +106,7 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options) 
   ASSIGN_OR_RETURN(options.classes, ReadClassMap(stores, flags.class_map));
   OpenOptions open;
   open.stop = interrupt.token();
+  open.list_raw = true;  // what is read once needs no index that is read for first
   ProgressLine indexing("indexing", ProgressLine::Unit::kBytes);
   open.progress = [&indexing](uint64_t done, uint64_t total) { indexing.Update(done, total); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source, Dataset::Open(runtime, stores, flags.source, open));
@@ -183,9 +186,7 @@ void AddPack(CLI::App& app, Action* run) {
   pack->add_option("--shard-size", flags->shard_size, "No shard gets larger, unless one sample is")
       ->capture_default_str();
   pack->add_flag("--shuffle", flags->shuffle, "Shuffle the samples, by --seed; else they keep their order");
-  TakesNumber(pack->add_option("--seed", flags->seed, "Of --shuffle: the same seed gives the same shards")
-                  ->capture_default_str(),
-              0);
+  TakesNumber(pack->add_option("--seed", flags->seed, "Of --shuffle: the same seed gives the same shards [0]"), 0);
   pack->add_option(
       "--class-map", flags->class_map,
       "The numbers of the class folders, for the field 'cls': JSON such as {\"cat\": 3}, or the names, one "
@@ -201,12 +202,11 @@ void AddPack(CLI::App& app, Action* run) {
                  R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
                  R"("kept_shards", "seconds", "skipped"})");
   pack->footer(
-      "Samples keep their keys, fields and bytes. The class folder of raw objects becomes the field 'cls', its "
+      "Samples keep their keys, fields and bytes. The class folder of raw objects becomes the field 'cls': its "
       "number.\n"
       "The shards come with their index. The same source and options give the same bytes, on any number of machines.\n"
-      "After an interrupt, a kill or an error, the same command continues; until all is there, the destination cannot "
-      "be\n"
-      "opened as a data set. docs/pack.md says more.\n\n"
+      "After an interrupt, a kill or an error the same command continues; until all is there, the destination is no\n"
+      "data set yet. More: docs/pack.md\n\n"
       "Examples:\n"
       "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
       "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "store/blocking.h"
 
 namespace millrace {
 
@@ -16,9 +17,10 @@ SampleReader::SampleReader(const Dataset& dataset, const PackOrder& order, Posit
       positions_(positions),
       skipped_(skipped),
       piece_bytes_(ReadAhead::PieceBytes(memory)),
+      stop_(std::move(stop)),
       next_(positions.begin),
       reads_(
-          dataset.store(), memory, [this] { return NextRequest(); }, std::move(stop)) {}
+          dataset.store(), memory, [this] { return NextRequest(); }, stop_) {}
 
 void SampleReader::SkipSkipped() {
   while (next_ < positions_.end && skipped_.contains(next_)) ++next_;
@@ -44,7 +46,7 @@ absl::StatusOr<std::optional<ReadAhead::Request>> SampleReader::NextRequest() {
   request.key = dataset_.StoreKey(object_.key);
   request.if_match = object_.etag;
   if (asked_.span.length > piece_bytes_) {
-    SplitLarge(&piece, &request);
+    RETURN_IF_ERROR(SplitLarge(&piece, &request));
   } else {
     RETURN_IF_ERROR(Gather(&piece, &request));
   }
@@ -55,10 +57,12 @@ absl::StatusOr<std::optional<ReadAhead::Request>> SampleReader::NextRequest() {
 
 // Takes the samples that follow here and in the object, as many as fit into a piece.
 absl::Status SampleReader::Gather(Piece* piece, ReadAhead::Request* request) {
-  *piece = {.first = next_, .count = 0, .begin = 0, .whole = true, .part_offset = 0};
+  *piece = {.first = next_, .whole = true};
   request->range = {.offset = asked_.span.offset, .length = 0};
+  const bool verify = dataset_.has_checksums();
+  request->whole = !verify;  // a raw object is one sample
   while (true) {
-    if (asked_.span.length > 0) request->checksums.push_back({.range = asked_.span, .crc32c = asked_.crc32c});
+    if (verify && asked_.span.length > 0) request->checksums.push_back({.range = asked_.span, .crc32c = asked_.crc32c});
     request->range.length = asked_.span.end() - request->range.offset;
     ++piece->count;
     looked_up_ = false;
@@ -71,15 +75,41 @@ absl::Status SampleReader::Gather(Piece* piece, ReadAhead::Request* request) {
   }
 }
 
-void SampleReader::SplitLarge(Piece* piece, ReadAhead::Request* request) {
-  *piece = {.first = next_, .count = 1, .begin = 0, .whole = false, .part_offset = large_offset_};
-  request->range = {.offset = asked_.span.offset + large_offset_,
-                    .length = std::min(piece_bytes_, asked_.span.length - large_offset_)};
-  large_offset_ += request->range.length;
-  if (large_offset_ < asked_.span.length) return;
-  large_offset_ = 0;
+absl::Status SampleReader::BeginLarge() {
+  large_part_ = 0;
+  large_check_.reset();
+  uint64_t part_bytes = 0;
+  if (!dataset_.has_checksums()) {
+    ObjectStore& store = dataset_.store();
+    ObjectInfo known;
+    known.key = dataset_.StoreKey(object_.key);
+    known.size = object_.size;
+    known.etag = object_.etag;
+    ASSIGN_OR_RETURN(const ObjectInfo info, LearnBlocking(store, std::move(known), stop_));
+    part_bytes = info.part_bytes;
+    large_check_ =
+        std::make_shared<WholeCheck>(store.Uri(info.key), info, Pieces(info.size, info.part_bytes, piece_bytes_));
+  }
+  large_.emplace(asked_.span.length, part_bytes, piece_bytes_);
+  return absl::OkStatus();
+}
+
+absl::Status SampleReader::SplitLarge(Piece* piece, ReadAhead::Request* request) {
+  if (!large_) RETURN_IF_ERROR(BeginLarge());
+  const ByteRange range = large_->At(large_part_);
+  *piece = {.first = next_,
+            .count = 1,
+            .whole = false,
+            .part = large_part_,
+            .part_offset = range.offset,
+            .check = large_check_};
+  request->range = {.offset = asked_.span.offset + range.offset, .length = range.length};
+  request->part = large_check_ != nullptr && large_->IsPart(large_part_);
+  if (++large_part_ < large_->count()) return absl::OkStatus();
+  large_.reset();
   looked_up_ = false;
   ++next_;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<SampleReader::Part>> SampleReader::Next() {
@@ -116,6 +146,11 @@ absl::StatusOr<SampleReader::Part> SampleReader::PartOfLarge() {
             .bytes = result_->bytes.span(),
             .last = false};
   part.last = part.offset + part.bytes.size() == sample_.span.length;
+  if (piece.check != nullptr) {
+    piece.check->Add(piece.part, part.bytes);
+    if (part.last) RETURN_IF_ERROR(piece.check->Finish());
+    return part;
+  }
   large_crc_ = Crc32c(part.bytes, part.offset == 0 ? 0 : large_crc_);
   if (part.last && large_crc_ != sample_.crc32c) {
     IndexedObject object;

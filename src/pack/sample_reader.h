@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <set>
 #include <stop_token>
@@ -12,6 +13,8 @@
 #include "dataset/dataset.h"
 #include "dataset/read_ahead.h"
 #include "pack/pack_plan.h"
+#include "store/pieces.h"
+#include "store/whole_check.h"
 
 namespace millrace {
 
@@ -53,14 +56,18 @@ class SampleReader {
     uint64_t count = 0;
     uint64_t begin = 0;  // of the object
     bool whole = true;
+    // Of a large sample:
+    size_t part = 0;
     uint64_t part_offset = 0;
+    std::shared_ptr<WholeCheck> check;  // shared by its pieces; null when the index has checksums
   };
 
   absl::StatusOr<std::optional<ReadAhead::Request>> NextRequest();
   void SkipSkipped();
   absl::Status LookUpAsked();
   absl::Status Gather(Piece* piece, ReadAhead::Request* request);
-  void SplitLarge(Piece* piece, ReadAhead::Request* request);
+  absl::Status BeginLarge();
+  absl::Status SplitLarge(Piece* piece, ReadAhead::Request* request);
   absl::StatusOr<Part> PartOfLarge();
 
   const Dataset& dataset_;
@@ -68,14 +75,17 @@ class SampleReader {
   const Positions positions_;
   const std::set<uint64_t>& skipped_;
   const uint64_t piece_bytes_;
+  const std::stop_token stop_;
 
   // The side that asks.
-  uint64_t next_;              // position to ask for
-  bool looked_up_ = false;     // asked_ holds its sample
-  uint64_t large_offset_ = 0;  // of a large one, what has been asked for
+  uint64_t next_;           // position to ask for
+  bool looked_up_ = false;  // asked_ holds its sample
   IndexedSample asked_;
   IndexedObject object_;  // of asked_
   std::optional<uint32_t> object_ordinal_;
+  std::optional<Pieces> large_;  // asked_ is a large one, which is being asked for
+  size_t large_part_ = 0;        // its next piece
+  std::shared_ptr<WholeCheck> large_check_;
 
   // The side that hands out.
   std::deque<Piece> pieces_;
