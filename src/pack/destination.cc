@@ -15,6 +15,7 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kFragmentStart = ".millrace/pack-";
+constexpr std::string_view kRecordName = ".millrace/packed";
 constexpr std::string_view kShardStart = "shard-";
 constexpr size_t kDigits = 6;
 constexpr uint64_t kMaxMarkBytes = 1 << 20;
@@ -55,6 +56,8 @@ absl::Status PackDestination::Take(const ObjectInfo& object) {
     has_mark_ = true;
   } else if (name == kIndexName) {
     has_index_ = true;
+  } else if (name == kRecordName) {
+    has_record_ = true;
   } else if (name.starts_with(kFragmentStart)) {
     fragments_.emplace(name, object.size);
   } else if (name.starts_with(kDatasetFolder)) {
@@ -74,7 +77,7 @@ absl::Status PackDestination::Scan() {
   surplus_.clear();
   fragments_.clear();
   foreign_.clear();
-  has_index_ = has_mark_ = false;
+  has_index_ = has_mark_ = has_record_ = false;
   const absl::Status status = ForEachPage(
       *location_.store, location_.Key(""), "",
       [this](const ListPage& page) -> absl::Status {
@@ -87,7 +90,44 @@ absl::Status PackDestination::Scan() {
 
 absl::StatusOr<bool> PackDestination::Look() {
   RETURN_IF_ERROR(Scan());
-  return has_mark_;
+  RETURN_IF_ERROR(ReadRecord());
+  return has_mark_ && !record_;
+}
+
+std::string PackDestination::HashShards() const {
+  Xxh3Stream hash;
+  for (const auto& [number, shard] : shards_) {
+    hash.UpdateLe64(number);
+    hash.UpdateLe64(shard.size);
+    hash.UpdateLe64(shard.etag.size());
+    hash.Update(AsBytes(shard.etag));
+  }
+  return hash.Digest().Hex();
+}
+
+absl::Status PackDestination::ReadRecord() {
+  record_.reset();
+  difference_.clear();
+  if (!has_record_) return absl::OkStatus();
+  absl::StatusOr<std::string> text = ReadAll(*location_.store, location_.Key(kRecordName), kMaxMarkBytes);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  if (!text.ok()) return text.status();
+  absl::StatusOr<PackRecord> record = PackRecord::FromJson(*text);
+  if (!record.ok()) return absl::OkStatus();  // of another version: not this job
+  difference_ = Difference(record->job, job_);
+  if (difference_.empty() && record->shards != HashShards()) difference_ = "its shards were changed since";
+  if (difference_.empty() && has_index_) record_ = *std::move(record);
+  return absl::OkStatus();
+}
+
+absl::Status PackDestination::Record(uint64_t samples, uint64_t skipped, uint64_t index_bytes) {
+  const PackRecord record{
+      .job = job_, .shards = HashShards(), .samples = samples, .skipped = skipped, .index_bytes = index_bytes};
+  PutOptions put;
+  put.content_type = "application/json";
+  put.stop = stop_;
+  const std::string text = record.ToJson();
+  return PutBlocking(*location_.store, location_.Key(kRecordName), AsBytes(text), put).status();
 }
 
 absl::StatusOr<std::optional<PackJob>> PackDestination::ReadMark() {
@@ -119,16 +159,21 @@ absl::Status PackDestination::Continue(const PackJob& begun) {
                   Uri(), difference));
 }
 
-// The index goes before the mark comes: together they would say that only cleaning up is left.
+// Index and record go before the mark comes: with it they would say that the job is done.
 absl::Status PackDestination::StartAnew() {
-  RETURN_IF_ERROR(RemoveAll({location_.Key(kIndexName)}));
+  RETURN_IF_ERROR(RemoveAll({location_.Key(kRecordName), location_.Key(kIndexName)}));
   RETURN_IF_ERROR(Mark(false));
   std::vector<std::string> keys;
   for (const auto& [name, size] : fragments_) keys.push_back(location_.Key(name));
   RETURN_IF_ERROR(RemoveAll(std::move(keys)));
   fragments_.clear();
-  has_index_ = false;
   return absl::OkStatus();
+}
+
+absl::Status PackDestination::Refuse() const {
+  return absl::AlreadyExistsError(
+      fmt::format("{}: a data set is there already{}{}; --force replaces its shards, or choose another place", Uri(),
+                  difference_.empty() ? "" : " and is another: ", difference_));
 }
 
 absl::Status PackDestination::Begin(const PackJob& job, bool force, bool alone) {
@@ -141,11 +186,10 @@ absl::Status PackDestination::Begin(const PackJob& job, bool force, bool alone) 
   if (alone) RETURN_IF_ERROR(RemoveTemporary());
   if (force) return StartAnew();
   ASSIGN_OR_RETURN(std::optional<PackJob> begun, ReadMark());
-  if (begun) return Continue(*begun);
-  if (!shards_.empty() || !surplus_.empty() || !fragments_.empty() || has_index_) {
-    return absl::AlreadyExistsError(
-        fmt::format("{}: a data set is there already; --force replaces its shards, or choose another place", Uri()));
-  }
+  if (begun) RETURN_IF_ERROR(Continue(*begun));
+  RETURN_IF_ERROR(ReadRecord());
+  if (begun || record_) return absl::OkStatus();
+  if (!shards_.empty() || !surplus_.empty() || !fragments_.empty() || has_index_) return Refuse();
   const absl::Status marked = Mark(!alone);
   if (!absl::IsAlreadyExists(marked)) return marked;
   // Another part was quicker.

@@ -22,7 +22,8 @@ namespace millrace {
 ///   .millrace/pack-000000-HASH         fragments; HASH is of the job and of the shard's size and ETag, so that a
 ///   listing
 ///                                      tells which shards are done
-///   .millrace/index                    last, from the fragments
+///   .millrace/index                    from the fragments, when all are there
+///   .millrace/packed                   then what was done (PackRecord); what belongs to the job is removed after that
 ///
 /// Blocking; not thread-safe but for the names.
 class PackDestination {
@@ -33,25 +34,27 @@ class PackDestination {
 
   /// Looks what is there and marks the destination as incomplete, or, where the same job was begun, continues it.
   /// `force` starts anew. `alone`: nobody else works at the job, so what a killed run left may be removed.
-  /// AlreadyExists when there is something else, or, without `force`, shards; FailedPrecondition when another job was
-  /// begun there: says what differs.
+  /// AlreadyExists when there is something else, or, without `force`, another data set; FailedPrecondition when another
+  /// job was begun there: says what differs.
   absl::Status Begin(const PackJob& job, bool force, bool alone);
 
   /// Whether a shard and its fragment are there, as Begin or Look have seen it.
   bool Has(uint64_t shard) const;
-  /// Whether even the index is: only removing what belongs to the job is left.
-  bool HasIndex() const { return has_index_; }
+  /// What was done, when the job is: at most cleaning up is left.
+  const std::optional<PackRecord>& record() const { return record_; }
   uint64_t Missing() const;
   /// Of all shards that are there.
   uint64_t ShardBytes() const;
 
-  /// Looks again, since others work at the job too. False when they have finished it.
+  /// Looks again, since others work at the job too. False when it is over: done, or not begun any more.
   absl::StatusOr<bool> Look();
 
   /// The fragments of all shards, in order, with their sizes; none may be missing.
   std::vector<ObjectInfo> Fragments() const;
 
-  /// After the index: removes shards of an earlier job that have no place in this one, and what belonged to the job.
+  /// After the index: records that the job is done.
+  absl::Status Record(uint64_t samples, uint64_t skipped, uint64_t index_bytes);
+  /// After that: removes shards of an earlier job that have no place in this one, and what belonged to the job.
   absl::Status CleanUp();
 
   const Location& location() const { return location_; }
@@ -64,6 +67,9 @@ class PackDestination {
   absl::Status Scan();
   absl::Status Take(const ObjectInfo& object);
   absl::StatusOr<std::optional<PackJob>> ReadMark();
+  absl::Status ReadRecord();
+  absl::Status Refuse() const;
+  std::string HashShards() const;
   absl::Status Mark(bool only_if_absent);
   absl::Status StartAnew();
   absl::Status Continue(const PackJob& begun);
@@ -83,6 +89,9 @@ class PackDestination {
   std::string foreign_;                        // key of the first object that is not ours
   bool has_index_ = false;
   bool has_mark_ = false;
+  bool has_record_ = false;
+  std::optional<PackRecord> record_;  // of this job and these shards
+  std::string difference_;            // of this job from the one that was recorded, if that is another
 };
 
 }  // namespace millrace

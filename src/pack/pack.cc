@@ -160,30 +160,41 @@ class Packers {
   std::stop_callback<std::function<void()>> on_stop_;
 };
 
-// Makes the data set whole when all shards are there, whoever has written them.
-absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const PackPlan& plan, const PackOptions& options,
-                       PackReport* report) {
-  ASSIGN_OR_RETURN(const bool begun, destination.Look());
-  if (begun) report->missing = destination.Missing();
-  report->complete = !begun || report->missing == 0 || destination.HasIndex();
-  if (!report->complete) return absl::OkStatus();
-  std::vector<SkippedSample> skipped;
-  report->samples = plan.starts.back();
+absl::Status Complete(PackDestination& destination, const PackPlan& plan, PackReport* report) {
+  report->complete = true;
+  report->missing = 0;
   report->shards = plan.shards();
-  report->shard_bytes = begun ? destination.ShardBytes() : plan.total_bytes();
-  if (!begun) return absl::OkStatus();  // another part was quicker
-  if (!destination.HasIndex()) {
-    const absl::StatusOr<IndexSummary> summary = MergeFragments(destination, runtime.memory(), &skipped, options.stop);
-    if (absl::IsNotFound(summary.status())) {
-      ASSIGN_OR_RETURN(const bool still, destination.Look());
-      return still ? summary.status() : absl::OkStatus();
-    }
-    RETURN_IF_ERROR(summary.status());
-    report->samples = summary->samples;
-    report->index_bytes = summary->index_bytes;
-    report->skipped = std::move(skipped);
-  }
+  report->shard_bytes = destination.ShardBytes();
+  report->samples = destination.record()->samples;
+  report->index_bytes = destination.record()->index_bytes;
   return destination.CleanUp();
+}
+
+// Makes the data set whole when all shards are there, whoever has written them.
+absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const PackPlan& plan,
+                       const std::stop_token& stop, PackReport* report) {
+  ASSIGN_OR_RETURN(bool begun, destination.Look());
+  report->missing = begun ? destination.Missing() : 0;
+  if (report->missing > 0) {
+    report->complete = false;
+    return absl::OkStatus();
+  }
+  if (begun) {
+    std::vector<SkippedSample> skipped;
+    const absl::StatusOr<IndexSummary> summary = MergeFragments(destination, runtime.memory(), &skipped, stop);
+    if (summary.ok()) {
+      RETURN_IF_ERROR(destination.Record(summary->samples, skipped.size(), summary->index_bytes));
+      report->skipped = std::move(skipped);
+    } else if (!absl::IsNotFound(summary.status())) {  // that is when another part was quicker
+      return summary.status();
+    }
+    ASSIGN_OR_RETURN(begun, destination.Look());
+    if (begun) return summary.status();
+  }
+  if (destination.record()) return Complete(destination, plan, report);
+  return absl::FailedPreconditionError(fmt::format(
+      "{}: while this was packed, somebody else has removed or replaced it; see what is there, and pack again",
+      destination.Uri()));
 }
 
 }  // namespace
@@ -214,12 +225,17 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   PackReport report;
   report.without_image = plan.without_image;
   report.first_without_image = plan.first_without_image;
+  if (destination.record()) {
+    report.shards_kept = plan.shards();
+    RETURN_IF_ERROR(Complete(destination, plan, &report));
+    return report;
+  }
   std::vector<uint64_t> to_write;
   for (uint64_t shard = options.part; shard < plan.shards(); shard += options.parts) {
     ++report.shards;
     report.shard_bytes += plan.bytes[shard];
     report.samples += plan.starts[shard + 1] - plan.starts[shard];
-    if (destination.HasIndex() || destination.Has(shard)) {
+    if (destination.Has(shard)) {
       ++report.shards_kept;
     } else {
       to_write.push_back(shard);
@@ -235,7 +251,7 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
     RETURN_IF_ERROR(Packers(runtime, work, options, std::move(to_write)).Run(&report.skipped));
   }
   report.samples -= report.skipped.size();
-  RETURN_IF_ERROR(FinishJob(runtime, destination, plan, options, &report));
+  RETURN_IF_ERROR(FinishJob(runtime, destination, plan, options.stop, &report));
   return report;
 }
 

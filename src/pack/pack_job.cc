@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "base/crypto.h"
 
@@ -14,34 +15,84 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 
-}  // namespace
-
-std::string PackJob::ToJson() const {
-  const Json json{{"version", kVersion}, {"source_uri", source_uri}, {"source", source},
-                  {"samples", samples},  {"format", format},         {"shard_bytes", shard_bytes},
-                  {"order", order},      {"classes", classes},       {"shards", shards}};
+std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';  // names may be no UTF-8
 }
 
-absl::StatusOr<PackJob> PackJob::FromJson(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  PackJob job;
-  const auto take = [&json](const char* name, auto* into) {
-    using Value = std::remove_pointer_t<decltype(into)>;
+// Takes members of an object; false once one is missing or of another type.
+class Members {
+ public:
+  explicit Members(const Json& json) : json_(json), whole_(json.is_object()) {}
+
+  template <typename Value>
+  Members& Take(const char* name, Value* into) {
     constexpr bool kText = std::is_same_v<Value, std::string>;
-    const auto found = json.find(name);
-    if (found == json.end() || !(kText ? found->is_string() : found->is_number_unsigned())) return false;
-    *into = found->template get<Value>();
-    return true;
-  };
+    const auto found = whole_ ? json_.find(name) : json_.end();
+    whole_ = whole_ && found != json_.end() && (kText ? found->is_string() : found->is_number_unsigned());
+    if (whole_) *into = found->template get<Value>();
+    return *this;
+  }
+  bool whole() const { return whole_; }
+
+ private:
+  const Json& json_;
+  bool whole_;
+};
+
+Json ToValue(const PackJob& job) {
+  return {{"version", kVersion},    {"source_uri", job.source_uri}, {"source", job.source},
+          {"samples", job.samples}, {"format", job.format},         {"shard_bytes", job.shard_bytes},
+          {"order", job.order},     {"classes", job.classes},       {"shards", job.shards}};
+}
+
+bool FromValue(const Json& json, PackJob* job) {
   uint64_t version = 0;
-  const bool whole = json.is_object() && take("version", &version) && version == kVersion &&
-                     take("source_uri", &job.source_uri) && take("source", &job.source) &&
-                     take("samples", &job.samples) && take("format", &job.format) &&
-                     take("shard_bytes", &job.shard_bytes) && take("order", &job.order) &&
-                     take("classes", &job.classes) && take("shards", &job.shards);
-  if (!whole) return absl::InvalidArgumentError("does not say what is being packed, or in words of another version");
+  Members members(json);
+  members.Take("version", &version)
+      .Take("source_uri", &job->source_uri)
+      .Take("source", &job->source)
+      .Take("samples", &job->samples)
+      .Take("format", &job->format)
+      .Take("shard_bytes", &job->shard_bytes)
+      .Take("order", &job->order)
+      .Take("classes", &job->classes)
+      .Take("shards", &job->shards);
+  return members.whole() && version == kVersion;
+}
+
+absl::Status Refused() {
+  return absl::InvalidArgumentError("does not say what is being packed, or in words of another version");
+}
+
+}  // namespace
+
+std::string PackJob::ToJson() const {
+  return Dump(ToValue(*this));
+}
+
+absl::StatusOr<PackJob> PackJob::FromJson(std::string_view text) {
+  PackJob job;
+  if (!FromValue(Json::parse(text, nullptr, /*allow_exceptions=*/false), &job)) return Refused();
   return job;
+}
+
+std::string PackRecord::ToJson() const {
+  Json json = ToValue(job);
+  json["done"] = {{"shards", shards}, {"samples", samples}, {"skipped", skipped}, {"index_bytes", index_bytes}};
+  return Dump(json);
+}
+
+absl::StatusOr<PackRecord> PackRecord::FromJson(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  PackRecord record;
+  if (!FromValue(json, &record.job) || !json.contains("done")) return Refused();
+  Members done(json["done"]);
+  done.Take("shards", &record.shards)
+      .Take("samples", &record.samples)
+      .Take("skipped", &record.skipped)
+      .Take("index_bytes", &record.index_bytes);
+  if (!done.whole()) return Refused();
+  return record;
 }
 
 uint64_t PackJob::Id() const {

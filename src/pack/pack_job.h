@@ -28,6 +28,19 @@ struct PackJob {
   uint64_t Id() const;
 };
 
+/// A job that is done, and what came of it. Kept as JSON in `.millrace/packed`, so that the same command knows that
+/// there is nothing left to do.
+struct PackRecord {
+  PackJob job;
+  std::string shards;  // hash of their sizes and ETags
+  uint64_t samples = 0;
+  uint64_t skipped = 0;
+  uint64_t index_bytes = 0;
+
+  std::string ToJson() const;
+  static absl::StatusOr<PackRecord> FromJson(std::string_view text);
+};
+
 /// How the job that was begun differs from the one that is asked for now, for a message; "" when they are the same.
 std::string Difference(const PackJob& begun, const PackJob& asked);
 

@@ -30,6 +30,16 @@ TEST(PackJob, WhatWasWrittenIsRead) {
   EXPECT_EQ(Difference(*read, job), "");
 }
 
+TEST(PackJob, Records) {
+  const PackRecord record{.job = SomeJob(), .shards = "abc", .samples = 6, .skipped = 1, .index_bytes = 500};
+  const auto read = PackRecord::FromJson(record.ToJson());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->ToJson(), record.ToJson());
+  EXPECT_EQ(read->job.Id(), SomeJob().Id());
+  for (const std::string& text : {std::string(), SomeJob().ToJson(), std::string("{\"done\": {}}")})
+    EXPECT_EQ(PackRecord::FromJson(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+}
+
 TEST(PackJob, NamesThatAreNoUtf8) {
   PackJob job = SomeJob();
   job.source_uri = "/data/\xff";

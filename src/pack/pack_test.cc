@@ -146,7 +146,7 @@ TEST_F(PackTest, SmallExample) {
   AppendTarEnd(expected);
   EXPECT_EQ(ReadKey("mem://s/out", "shard-000000.tar"), expected);
   EXPECT_EQ(report->shard_bytes, expected.size());
-  EXPECT_THAT(Keys("mem://s/out"), ElementsAre("out/.millrace/index", "out/shard-000000.tar"));
+  EXPECT_THAT(Keys("mem://s/out"), ElementsAre("out/.millrace/index", "out/.millrace/packed", "out/shard-000000.tar"));
 }
 
 TEST_F(PackTest, RawPackedAndRepackedHaveOneDigest) {
@@ -193,9 +193,10 @@ TEST_F(PackTest, ExactlyTheShardSize) {
   // Each sample takes 512 + 512 bytes without a class.
   for (int i = 0; i < 4; ++i) Put("mem://s/in", fmt::format("{}.txt", i), "x");
   ASSERT_TRUE(Run("mem://s/in", "mem://s/a", 2 * 1024 + 1024).ok());
-  EXPECT_THAT(Keys("mem://s/a"), ElementsAre("a/.millrace/index", "a/shard-000000.tar", "a/shard-000001.tar"));
+  EXPECT_THAT(Keys("mem://s/a"),
+              ElementsAre("a/.millrace/index", "a/.millrace/packed", "a/shard-000000.tar", "a/shard-000001.tar"));
   ASSERT_TRUE(Run("mem://s/in", "mem://s/b", 2 * 1024 + 1023).ok());
-  EXPECT_EQ(Keys("mem://s/b").size(), 5u);
+  EXPECT_EQ(Keys("mem://s/b").size(), 6u);
 }
 
 TEST_F(PackTest, DestinationMustBeEmptyUnlessForced) {
@@ -212,7 +213,8 @@ TEST_F(PackTest, DestinationMustBeEmptyUnlessForced) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(refused.ToString(), HasSubstr("--force"));
   ASSERT_TRUE(Run("mem://s/in", "mem://s/new", 1 << 20, true).ok());
-  EXPECT_THAT(Keys("mem://s/new"), ElementsAre("new/.millrace/index", "new/shard-000000.tar")) << "old shards are gone";
+  EXPECT_THAT(Keys("mem://s/new"), ElementsAre("new/.millrace/index", "new/.millrace/packed", "new/shard-000000.tar"))
+      << "old shards are gone";
   EXPECT_EQ(Digest("mem://s/new"), Digest("mem://s/in"));
 }
 
@@ -261,7 +263,7 @@ TEST_F(PackTest, WhatWasBegunIsNoDataSetAndIsContinued) {
   EXPECT_EQ(report->shards_kept, (report->shards + 1) / 2);
   EXPECT_EQ(Shards("mem://s/out"), Shards("mem://s/whole"));
   EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/raw"));
-  EXPECT_EQ(Keys("mem://s/out").size(), report->shards + 1) << "shards and index, no leftovers";
+  EXPECT_EQ(Keys("mem://s/out").size(), report->shards + 2) << "shards, index and record, no leftovers";
 }
 
 TEST_F(PackTest, OnlyTheSameJobIsContinued) {
@@ -308,8 +310,8 @@ TEST_F(PackTest, AMarkOfAnotherVersionIsRefused) {
   EXPECT_TRUE(Run("mem://s/in", "mem://s/out", 256 << 20, true).ok());
 }
 
-// A kill between the index and the end: only cleaning up is left.
-TEST_F(PackTest, WhenTheIndexIsThereTheRestIsCleaningUp) {
+// A kill between the record and the end: only cleaning up is left.
+TEST_F(PackTest, WhenTheRecordIsThereTheRestIsCleaningUp) {
   PutRawObjects("mem://s/raw", 4);
   BeginOnly("mem://s/raw", "mem://s/out", 20'000);
   const std::string mark = ReadKey("mem://s/out", ".millrace/incomplete");
@@ -320,7 +322,28 @@ TEST_F(PackTest, WhenTheIndexIsThereTheRestIsCleaningUp) {
   const auto report = Run("mem://s/raw", "mem://s/out", 20'000);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->shards_kept, report->shards);
+  EXPECT_EQ(report->samples, 60u);
   EXPECT_EQ(Keys("mem://s/out"), whole);
+}
+
+// A kill right before the exit: the same command finds everything done.
+TEST_F(PackTest, WhatIsDoneIsNotDoneAgain) {
+  PutRawObjects("mem://s/raw", 4);
+  const auto first = Run("mem://s/raw", "mem://s/out", 20'000);
+  ASSERT_TRUE(first.ok());
+  const uint64_t puts = stores_.Open("mem://s/out")->store->counters().put;
+  const auto report = Run("mem://s/raw", "mem://s/out", 20'000);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(stores_.Open("mem://s/out")->store->counters().put, puts);
+  EXPECT_TRUE(report->complete);
+  EXPECT_EQ(report->shards_kept, first->shards);
+  EXPECT_EQ(report->samples, first->samples);
+  EXPECT_EQ(report->shard_bytes, first->shard_bytes);
+  EXPECT_EQ(report->index_bytes, first->index_bytes);
+  Put("mem://s/out", "shard-000000.tar", "not this");
+  const absl::Status changed = Run("mem://s/raw", "mem://s/out", 20'000).status();
+  EXPECT_EQ(changed.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(changed.ToString(), HasSubstr("were changed"));
 }
 
 TEST_F(PackTest, PartsMakeWhatOneMakes) {
@@ -507,6 +530,36 @@ TEST_F(PackTest, DamagedSamplesOfShardsAreLeftOut) {
     EXPECT_EQ(report->skipped.size(), 2u);
     EXPECT_EQ(report->samples, 58u);
   }
+}
+
+// Without an index: by the listing alone, in one pass. The job is the same.
+TEST_F(PackTest, RawObjectsThatAreOnlyListed) {
+  PutRawObjects("mem://s/raw", 9);
+  OpenOptions list;
+  list.list_raw = true;
+  const auto listed = Dataset::Open(runtime_, stores_, "mem://s/raw", list);
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_FALSE((*listed)->has_checksums());
+  EXPECT_THAT(Keys("mem://s/raw"), ::testing::Not(::testing::Contains("raw/.millrace/index")));
+  PackOptions options;
+  options.shard_bytes = 20'000;
+  options.parts = 2;
+  ASSERT_TRUE(Pack(runtime_, stores_, **listed, "mem://s/out", options).ok());
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/whole", 20'000).ok());  // indexes it
+  const auto indexed = Dataset::Open(runtime_, stores_, "mem://s/raw", list);
+  ASSERT_TRUE(indexed.ok());
+  EXPECT_TRUE((*indexed)->has_checksums());
+  options.part = 1;
+  const auto report = Pack(runtime_, stores_, **indexed, "mem://s/out", options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->complete);
+  EXPECT_EQ(Shards("mem://s/out"), Shards("mem://s/whole"));
+  EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/raw"));
+
+  const auto tar = Dataset::Open(runtime_, stores_, "mem://s/out", list);
+  ASSERT_TRUE(tar.ok());
+  EXPECT_TRUE((*tar)->has_checksums());
+  EXPECT_EQ(Dataset::Open(runtime_, stores_, "mem://s/none", list).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(PackTest, NothingButBadSamples) {

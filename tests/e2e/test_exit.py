@@ -72,14 +72,13 @@ class TestInterrupts:
         kept = ("shard-", "pack-", "incomplete")  # whole shards, their pieces of the index, and what is being packed
         assert all(name.startswith(kept) for name in left), left
 
-    @pytest.mark.parametrize("command", [["index"], ["inspect"], ["feed"], ["pack"], ["index", "--output"]])
+    @pytest.mark.parametrize("command", [["index"], ["inspect"], ["feed"], ["index", "--output"]])
     def test_while_an_index_is_built(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, command: list[str]) -> None:
         corpus.link_tree(photos.raw, tmp_path / "root" / "b" / "raw")
         slow = f"GET b/raw/{photos.samples[700].key}.jpg stall=0:60000"
         seen = tmp_path / "log"
         with logged_devstore(sandbox, tmp_path / "root", seen, faults=(slow,)) as server:
             args = [command[0], "s3://b/raw", *(["--output", tmp_path / "x.index"] if len(command) > 1 else [])]
-            args += [tmp_path / "packed"] if command == ["pack"] else []
             ready = lambda: seen.read_bytes().count(b"GET /b/raw/") > 700  # noqa: E731
             result = interrupt(sandbox, args, server.env(), ready, with_signal=signal.SIGTERM)
         result.failed(1, "s3://b/raw", "interrupted", "nothing was changed", "run it again")
