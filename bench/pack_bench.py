@@ -144,8 +144,8 @@ class Bench:
             "tar + sync": self.tar,
             "webdataset": self.webdataset,
             "pack": self.pack,
-            "pack, indexed": self.pack_indexed,
-            f"pack, S3 {SLOW_MS} ms": self.pack_s3,
+            "pack indexed": self.pack_indexed,
+            f"pack S3 {SLOW_MS} ms": self.pack_s3,
             "pass over raw": lambda: self.one_pass(self.raw),
             "index raw": lambda: self.index(self.raw),
             "pass over tar": lambda: self.one_pass(self.shards),
@@ -202,7 +202,7 @@ def print_ratios(seconds: dict[str, float]) -> dict[str, dict[str, float | bool]
     for ours, other, target, at_most in (
         ("pack", "tar + sync", AGAINST_TAR, True),
         ("webdataset", "pack", AGAINST_WEBDATASET, False),
-        (f"pack, S3 {SLOW_MS} ms", "pack", AGAINST_FOLDER, True),
+        (f"pack S3 {SLOW_MS} ms", "pack", AGAINST_FOLDER, True),
         ("pass over raw", "index raw", AGAINST_PASS, False),
         ("pass over tar", "index tar", AGAINST_PASS, False),
     ):
@@ -228,7 +228,7 @@ def main() -> int:
     say(
         f"{options.count:,} JPEGs, {gigabytes:.2f} GB, into shards of 256 MiB, durable at the end. Median of {options.runs} interleaved "
         f"runs; sources are in the\npage cache; {len(os.sched_getaffinity(0))} cores, which devstore shares. Packs start without an index "
-        "of the source, but for 'indexed'."
+        "of the source, but for the indexed ones."
     )
     runs = measure(options, folder)
     medians = print_runs(runs, gigabytes)

@@ -190,7 +190,7 @@ absl::Status PackDestination::Begin(const PackJob& job, bool force, bool alone) 
   RETURN_IF_ERROR(ReadRecord());
   if (begun || record_) return absl::OkStatus();
   if (!shards_.empty() || !surplus_.empty() || !fragments_.empty() || has_index_) return Refuse();
-  const absl::Status marked = Mark(!alone);
+  absl::Status marked = Mark(!alone);
   if (!absl::IsAlreadyExists(marked)) return marked;
   // Another part was quicker.
   ASSIGN_OR_RETURN(begun, ReadMark());

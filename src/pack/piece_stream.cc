@@ -70,7 +70,7 @@ absl::Status PieceStream::BeginPiece() {
     if (slots_.size() < most_slots_) {
       Reservation memory = memory_.TryReserve(pieces_.largest());
       if (memory) {
-        slots_.push_back(std::make_unique<Slot>(Buffer(pieces_.largest()), std::move(memory)));
+        slots_.push_back(std::make_unique<Slot>(pieces_.largest(), std::move(memory)));
         continue;
       }
       if (slots_.empty()) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
@@ -35,6 +36,7 @@ class PieceStream {
 
  private:
   struct Slot {
+    Slot(size_t bytes, Reservation reserved) : buffer(bytes), memory(std::move(reserved)) {}
     Buffer buffer;
     Reservation memory;
     bool busy = false;  // guarded by mutex_: its piece is on its way
