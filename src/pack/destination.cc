@@ -124,10 +124,12 @@ absl::Status PackDestination::Record(uint64_t samples, uint64_t skipped, uint64_
   const PackRecord record{
       .job = job_, .shards = HashShards(), .samples = samples, .skipped = skipped, .index_bytes = index_bytes};
   PutOptions put;
+  put.only_if_absent = !alone_;  // other parts read it as soon as it is there: it is not replaced
   put.content_type = "application/json";
   put.stop = stop_;
   const std::string text = record.ToJson();
-  return PutBlocking(*location_.store, location_.Key(kRecordName), AsBytes(text), put).status();
+  const auto written = PutBlocking(*location_.store, location_.Key(kRecordName), AsBytes(text), put);
+  return absl::IsAlreadyExists(written.status()) ? absl::OkStatus() : written.status();
 }
 
 absl::StatusOr<std::optional<PackJob>> PackDestination::ReadMark() {
@@ -178,6 +180,7 @@ absl::Status PackDestination::Refuse() const {
 
 absl::Status PackDestination::Begin(const PackJob& job, bool force, bool alone) {
   job_ = job;
+  alone_ = alone;
   RETURN_IF_ERROR(Scan());
   if (!foreign_.empty()) {
     return absl::AlreadyExistsError(fmt::format(

@@ -81,6 +81,7 @@ class PackDestination {
   const std::string suffix_;
   const std::stop_token stop_;
   PackJob job_;
+  bool alone_ = true;
 
   // As the latest Scan found it; names below the destination.
   std::map<uint64_t, ObjectInfo> shards_;

@@ -16,7 +16,8 @@ absl::Status AddFragment(ByteSpan bytes, IndexWriter* index, std::vector<Skipped
       Fragment fragment, ReadFragment(bytes, [&](const ShardSample& sample) {
         fields.clear();
         for (const ShardField& field : sample.fields)
-          fields.push_back({.name = field.name, .offset = field.offset, .length = field.length});
+          fields.push_back(
+              {.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
         return index->AddSample({.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = sample.label});
       }));
   for (SkippedSample& sample : fragment.skipped) skipped->push_back(std::move(sample));

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "base/rng.h"
+#include "shard/field_value.h"
 #include "shard/sample_name.h"
 
 namespace millrace {
@@ -27,6 +29,13 @@ absl::StatusOr<std::string> InlineText(const IndexedSample& sample, const Indexe
   if (found != classes->end()) return fmt::format("{}", found->second);
   return absl::InvalidArgumentError(
       fmt::format("sample '{}': the class map has no class '{}'; add it, or leave its folder out", sample.key, folder));
+}
+
+// Whether the stored bytes are the value, so that they can be packed as they are.
+bool IsStoredAsValue(std::string_view name) {
+  constexpr std::string_view kAsTheyAre[] = {encoding::kBytes, encoding::kJpeg, encoding::kPng,  encoding::kText,
+                                             encoding::kJson,  encoding::kInt,  encoding::kFloat};
+  return std::find(std::begin(kAsTheyAre), std::end(kAsTheyAre), name) != std::end(kAsTheyAre);
 }
 
 class Planner {
@@ -99,6 +108,12 @@ absl::Status ShapeOf(const IndexedSample& sample, const ClassMap* classes, Packe
   out->stored.clear();
   for (const IndexedField& field : sample.fields) {
     if (!field.is_inline) {
+      if (!IsStoredAsValue(field.encoding)) {
+        return absl::InvalidArgumentError(
+            fmt::format("sample '{}': its field '{}' is stored as '{}', which cannot be packed yet: only fields whose "
+                        "stored bytes are their value can",
+                        sample.key, field.name, field.encoding));
+      }
       out->stored.push_back(field);
       continue;
     }

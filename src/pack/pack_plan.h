@@ -39,7 +39,8 @@ struct PackedSample {
 };
 
 /// `classes` may be null: then inline classes keep their number among the sorted folders. InvalidArgument when the
-/// class is not in the map.
+/// class is not in the map, and for fields whose stored bytes are not their value (field_value.h): the length of that
+/// is not known before they are read.
 absl::Status ShapeOf(const IndexedSample& sample, const ClassMap* classes, PackedSample* out);
 
 struct PackPlan {

@@ -296,6 +296,8 @@ def test_memory(big: tuple[Path, int], sandbox: Sandbox, tmp_path: Path) -> None
             ("one-shard", "256MiB", "s3://out/d"),
         ):
             source = corpus.link_tree(root / "b" / place, tmp_path / "in" / Path(str(to)).name)  # without the index of S3
+            if place != "raw":
+                sandbox.ok("index", source)  # what that takes is not packing's
             args = ["pack", source, to, "--shard-size", size, "--memory", "64MiB"]
             result = sandbox.run(*args, env=server.env(), watch_rss=True)
             assert result.code == 0, str(result)
