@@ -8,9 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <utility>
 
 #include "base/rng.h"
+#include "plan/mix.h"
 #include "plan/plan.h"
+#include "plan/selection.h"
 
 namespace millrace {
 namespace {
@@ -33,10 +36,12 @@ double NanosecondsPerItem(uint64_t items, Function function) {
 /// Keeps the compiler from leaving out what is measured.
 volatile uint64_t sink;
 
-void Measure(const char* name, uint64_t samples, const OrderPolicy& policy, double at_bound) {
+/// `make` makes the plan, whose positions are `samples` and which is part of what the first item costs.
+template <typename Make>
+void MeasurePlan(const char* name, uint64_t samples, double at_bound, Make make) {
   const uint64_t items = samples < kItems ? samples : kItems;
   const double start = Nanoseconds();
-  const Plan plan(samples, policy, 42, 0);
+  const Plan plan = make();
   Plan::Cursor cursor(plan, 0);
   sink = cursor.Next();
   const double first = (Nanoseconds() - start) / 1000;
@@ -60,11 +65,56 @@ void Measure(const char* name, uint64_t samples, const OrderPolicy& policy, doub
   });
   const double where = NanosecondsPerItem(items / 10, [&] {
     uint64_t index = 0;
-    for (uint64_t i = 0; i < items / 10; ++i) index = Mix64(plan.Where(index) + i) % samples;
+    for (uint64_t i = 0; i < items / 10; ++i) index = Mix64(plan.Where(Draw{index % plan.items(), 0}) + i) % samples;
     sink = index;
   });
   std::printf("%-28s %8.1f us %8.1f ns %10.1f ns %8.1f ns %8.1f ns  (bounds: 1000 us, 25 ns, -, %.0f ns)\n", name,
               first, streaming, rank_of_8, at, where, at_bound);
+}
+
+void Measure(const char* name, uint64_t samples, const OrderPolicy& policy, double at_bound) {
+  MeasurePlan(name, samples, at_bound, [&] { return Plan(samples, policy, 42, 0); });
+}
+
+/// So many parts of equal size and policy, and weights from 1 to 3.
+void MeasureMix(const char* name, uint64_t parts, uint64_t samples, const OrderPolicy& policy) {
+  Mix mix;
+  mix.parts.assign(parts, {samples / parts, policy});
+  mix.length = samples;
+  mix.stages.emplace_back();
+  for (uint64_t part = 0; part < parts; ++part) mix.stages[0].weights.push_back(1 + part % 3);
+  MeasurePlan(name, samples, 2000, [&] { return Plan(mix, 42, 0); });
+}
+
+/// A subset of every second, or every hundredth, number: what mapping a sample to the index costs on top.
+void MeasureSelection(const char* name, uint64_t samples, uint64_t percent) {
+  const double start = Nanoseconds();
+  Selection::Builder builder(samples);
+  for (uint64_t sample = 0; sample < samples; ++sample) {
+    if (Mix64(sample) % 100 < percent) builder.Add(sample);
+  }
+  const Selection selection = std::move(builder).Finish();
+  const double built = (Nanoseconds() - start) / static_cast<double>(samples);
+  const Plan plan(selection.size(), {.shuffle = Shuffle::kWindow, .extent = 16, .window = 192, .lanes = 64}, 42, 0);
+  const auto stream = [&](auto map) {
+    return NanosecondsPerItem(kItems, [&] {
+      uint64_t sum = 0;
+      Plan::Cursor cursor(plan, 0);
+      for (uint64_t i = 0; i < kItems && !cursor.done(); ++i) sum += map(cursor.Next());
+      sink = sum;
+    });
+  };
+  const double bare = stream([](uint64_t sample) { return sample; });
+  const double mapped = stream([&](uint64_t sample) { return selection.At(sample); });
+  const double where = NanosecondsPerItem(kItems, [&] {
+    uint64_t number = 0;
+    for (uint64_t i = 0; i < kItems; ++i) number = Mix64(selection.Where(number) + i) % samples;
+    sink = number;
+  });
+  std::printf(
+      "%-28s on top of streaming %6.1f ns, Where at random %6.1f ns, built in %.1f ns a number, %.2f bits a number\n",
+      name, mapped - bare, where, built,
+      static_cast<double>(selection.memory_bytes()) * 8 / static_cast<double>(samples));
 }
 
 OrderPolicy Window(uint64_t extent, uint64_t window) {
@@ -91,8 +141,16 @@ int main(int argc, char** argv) {
   Measure("window, 1 KB (b=1573)", samples, Window(1573, 192), 1000);
   Measure("window, raw 115 KB (b=1)", samples, Window(1, 2304), 1000);
   Measure("window, raw 1 KB (b=1)", samples, Window(1, 262144), 1000);
+  using millrace::MeasureMix;
+  MeasureMix("mix of 2, window", 2, samples, Window(16, 192));
+  MeasureMix("mix of 10, window", 10, samples, Window(16, 192));
+  MeasureMix("mix of 10, global", 10, samples, {.shuffle = millrace::Shuffle::kGlobal});
+  MeasureMix("1000 classes, window", 1000, samples, Window(16, 192));
+  MeasureMix("1000 classes, global", 1000, samples, {.shuffle = millrace::Shuffle::kGlobal});
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   std::printf("largest RSS of the process: %.1f MB (bound: 100 MB)\n", static_cast<double>(usage.ru_maxrss) / 1000);
+  millrace::MeasureSelection("every second sample", samples, 50);
+  millrace::MeasureSelection("every hundredth sample", samples, 1);
   return 0;
 }

@@ -32,6 +32,7 @@ from .errors import (
     UsageError,
 )
 from .loader import Batch, Loader, Report, State
+from .mix import Mix
 from .plan import Plan
 
 __version__: str = _core.__version__
@@ -49,6 +50,7 @@ __all__ = [
     "InvalidArgumentError",
     "Loader",
     "MismatchError",
+    "Mix",
     "NotFoundError",
     "Plan",
     "Report",

@@ -14,6 +14,21 @@ class Dataset:
     def __init__(self, uri: str, progress: Callable[[int, int], object] | None) -> None: ...
     def __len__(self) -> int: ...
     def policy(self, shuffle: str) -> tuple[int, int, int]: ...
+    def samples(self) -> npt.NDArray[np.int64]: ...
+    def where(
+        self,
+        *,
+        keys: tuple[int, int, int] | None,
+        classes: list[str] | None,
+        min_bytes: int,
+        max_bytes: int,
+        has: list[str],
+        samples: npt.NDArray[np.int64] | None,
+    ) -> Dataset: ...
+    def by_class(self) -> list[Dataset]: ...
+    def group_by(self, groups: npt.NDArray[np.int64], count: int) -> list[Dataset]: ...
+    @property
+    def indexed(self) -> int: ...
     @property
     def uri(self) -> str: ...
     @property
@@ -31,6 +46,10 @@ class Dataset:
     @property
     def fingerprint(self) -> int: ...
 
+def split_keys(fractions: list[float], seed: int) -> list[tuple[int, int, int]]: ...
+
+_Mix = tuple[int, list[tuple[int, list[float]]], str, bool]
+
 @final
 class Batches:
     def __iter__(self) -> Batches: ...
@@ -40,8 +59,9 @@ class Batches:
 class Loader:
     def __init__(
         self,
-        dataset: Dataset,
+        datasets: list[Dataset],
         *,
+        mix: _Mix | None,
         batch: int,
         height: int,
         width: int,
@@ -79,8 +99,18 @@ class Loader:
 @final
 class Plan:
     def __init__(
-        self, samples: int, *, shuffle: str, seed: int, epoch: int, extent: int, window: int, lanes: int
+        self,
+        samples: int,
+        datasets: list[Dataset],
+        *,
+        mix: _Mix | None,
+        shuffle: str,
+        seed: int,
+        epoch: int,
+        policies: list[tuple[int, int, int]],
     ) -> None: ...
     def __len__(self) -> int: ...
     def at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
-    def where(self, samples: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+    def part(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]: ...
+    def where(self, samples: npt.NDArray[np.int64], part: int) -> npt.NDArray[np.int64]: ...
+    def positions(self, sample: int, part: int) -> npt.NDArray[np.int64]: ...

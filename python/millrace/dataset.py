@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Callable
+from typing import TYPE_CHECKING, Any, Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
 
 from . import _arguments, _core
+from .errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from .mix import Mix
+
+_MOST_BYTES = 2**64 - 1
 
 
 class Dataset:
-    """The samples under a URI: shards (WebDataset tar, TFRecord, RecordIO, MDS) or raw objects, one a sample.
+    """The samples under a URI: shards (WebDataset tar, TFRecord, RecordIO, MDS) or raw objects, one a sample; or a subset of them.
+
+    :meth:`split` and :meth:`where` make subsets, which are data sets of their own: in loaders, plans and further subsets. Samples keep
+    the numbers that the index gives them. :meth:`balanced` and :meth:`weighted` draw some samples more often than others.
 
     Opening reads the index; when there is none yet, it is built, which reads all data once, and stored beside the data or in the cache
     folder (``$MILLRACE_CACHE``, ``~/.cache/millrace``). ``millrace index URI`` does the same ahead of time.
@@ -43,10 +55,127 @@ class Dataset:
         return len(self._native)
 
     def __repr__(self) -> str:
-        return f"<millrace.Dataset {self.uri}: {len(self):,} samples, fields {', '.join(self.fields)}>"
+        part = f" of {self._native.indexed:,}" if len(self) < self._native.indexed else ""
+        return f"<millrace.Dataset {self.uri}: {len(self):,}{part} samples, fields {', '.join(self.fields)}>"
 
-    def __reduce__(self) -> tuple[Callable[[str, bool | None], Dataset], tuple[str, bool | None]]:
-        return _open, (self.uri, self._progress)
+    def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[str, bool | None, npt.NDArray[np.uint8] | None]]:
+        if len(self) == self._native.indexed:
+            return _open, (self.uri, self._progress, None)
+        mask = np.zeros(self._native.indexed, dtype=np.bool_)
+        mask[self.samples] = True
+        return _open, (self.uri, self._progress, np.packbits(mask))
+
+    def split(self, *, seed: int = 0, **fractions: float) -> dict[str, Dataset]:
+        """Parts by a stable hash of the samples' keys: ``train, valid = dataset.split(train=0.9, valid=0.1).values()``.
+
+        Which part a sample belongs to depends on its key and ``seed`` alone: it is the same on every machine and in every order of the
+        data, and stays when samples are added or removed. Parts are about, not exactly, as large as their fractions say. Fractions that
+        sum to less than 1 leave samples out. (XXH3 of the key's bytes, 64 bits, seeded: part i takes the hashes from the sum of the
+        fractions before it to that with its own, times 2^64.)
+
+        Raises:
+            InvalidArgumentError: A fraction is not above 0, or they sum to more than 1.
+        """
+        if not fractions:
+            raise InvalidArgumentError("name the parts and their fractions: split(train=0.9, valid=0.1)")
+        values = [_arguments.number(name, fraction) for name, fraction in fractions.items()]
+        ranges = _core.split_keys(values, _arguments.integer("seed", seed))
+        return {name: self._narrow(keys=keys) for name, keys in zip(fractions, ranges)}
+
+    def where(
+        self,
+        *,
+        label: str | int | list[str] | list[int] | None = None,
+        bytes: tuple[int | None, int | None] | None = None,
+        has: str | list[str] | None = None,
+        samples: Any = None,
+    ) -> Dataset:
+        """The samples that meet all of these conditions, which are about what the index knows; no data are read.
+
+        Args:
+            label: One or several classes, by name or number (see :attr:`classes`). Raw objects only: the index of shards has no labels;
+                with labels of your own, pass ``samples=labels == 3``.
+            bytes: Least and most bytes of a sample as it is stored, both included; None for no limit.
+            has: One or several fields, all of which the sample has.
+            samples: Numbers of samples as the index gives them (``batch["sample"]``): a range, integers in any order, or a boolean mask
+                over the whole index. Repeats count once; the order stays that of the index.
+
+        Raises:
+            InvalidArgumentError: No such class or field in the data set.
+            IndexError: No such sample.
+        """
+        least, most = (None, None) if bytes is None else bytes
+        return self._narrow(
+            classes=None if label is None else self._class_names(label),
+            min_bytes=0 if least is None else _arguments.integer("bytes", least, least=0),
+            max_bytes=_MOST_BYTES if most is None else _arguments.integer("bytes", most, least=0),
+            has=[has] if isinstance(has, str) else list(has or ()),
+            samples=None if samples is None else _sample_numbers(samples, self._native.indexed),
+        )
+
+    def balanced(
+        self,
+        *,
+        groups: npt.ArrayLike | None = None,
+        weights: Mapping[Any, float] | None = None,
+        epoch_samples: int | None = None,
+        draws: str = "exact",
+    ) -> Mix:
+        """Draws equally many samples of each class, or as many as ``weights`` says, in every epoch; the parts are the classes.
+
+        See :class:`Mix` for ``draws`` and for what a loader does with the result. With ``draws="exact"`` every epoch holds exactly its
+        share of each class (rounded to whole samples), evenly interleaved, and each sample of a class equally often but for one.
+
+        Args:
+            groups: The class of each sample of this data set, in its order, integers or strings. None: the folders of raw objects.
+            weights: By class; those that are not named get 0. None: all are equal.
+            epoch_samples: Samples of an epoch. None: as many as this data set has.
+        """
+        from .mix import balanced
+
+        return balanced(self, groups, weights, epoch_samples, draws)
+
+    def weighted(self, weights: npt.ArrayLike, *, epoch_samples: int | None = None, draws: str = "exact") -> Mix:
+        """Draws samples in proportion to their weights (``torch.utils.data.WeightedRandomSampler``'s task).
+
+        Samples of equal weight are a group. With ``draws="exact"`` every epoch holds exactly each group's share of the weight (rounded to
+        whole samples), and each sample of a group equally often but for one; with ``"independent"`` each draw is made for itself.
+
+        Args:
+            weights: A number from 0 on for each sample of this data set, in its order; up to 65,536 different ones.
+            epoch_samples: Samples of an epoch. None: as many as this data set has.
+        """
+        from .mix import weighted
+
+        return weighted(self, weights, epoch_samples, draws)
+
+    @property
+    def samples(self) -> npt.NDArray[np.int64]:
+        """The numbers of its samples in the index, ascending: ``range(len(dataset))`` but for subsets."""
+        return self._native.samples()
+
+    def _class_names(self, label: Any) -> list[str]:
+        labels = [label] if isinstance(label, str) or hasattr(label, "__index__") else list(label)
+        names = []
+        for item in labels:
+            if isinstance(item, str):
+                names.append(item)
+                continue
+            number = _arguments.integer("label", item, wanted="a class's name or number")
+            if self.classes and not 0 <= number < len(self.classes):
+                raise InvalidArgumentError(f"label is {number}; the classes are 0 to {len(self.classes) - 1}")
+            names.append(self.classes[number] if self.classes else str(number))
+        return names
+
+    def _narrow(self, **conditions: Any) -> Dataset:
+        usual: dict[str, Any] = {"keys": None, "classes": None, "min_bytes": 0, "max_bytes": _MOST_BYTES, "has": [], "samples": None}
+        return self._subset(self._native.where(**{**usual, **conditions}))
+
+    def _subset(self, native: _core.Dataset) -> Dataset:
+        subset = Dataset.__new__(Dataset)
+        subset._progress = self._progress
+        subset._native = native
+        return subset
 
     @property
     def uri(self) -> str:
@@ -70,7 +199,8 @@ class Dataset:
 
     @property
     def class_counts(self) -> dict[str, int]:
-        """Samples of each class: by folder (raw objects) or by number (shards); empty without numeric ``cls``."""
+        """Samples of each class: by folder (raw objects) or by number (shards); empty without numeric ``cls``, and for subsets of
+        shards."""
         return self._native.class_counts
 
     @property
@@ -89,8 +219,21 @@ class Dataset:
         return f"{self._native.fingerprint:016x}"
 
 
-def _open(uri: str, progress: bool | None) -> Dataset:
-    return Dataset(uri, progress=progress)
+def _open(uri: str, progress: bool | None, mask: npt.NDArray[np.uint8] | None) -> Dataset:
+    dataset = Dataset(uri, progress=progress)
+    return dataset if mask is None else dataset.where(samples=np.flatnonzero(np.unpackbits(mask)))
+
+
+def _sample_numbers(samples: Any, indexed: int) -> npt.NDArray[np.int64]:
+    """Ascending, without repeats."""
+    array = np.asarray(samples)
+    if array.dtype == np.bool_:
+        if array.shape != (indexed,):
+            raise InvalidArgumentError(f"a mask of shape {array.shape} for {indexed} samples of the index; give one value for each")
+        return np.flatnonzero(array).astype(np.int64)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        _arguments.refuse("samples", "integers (a range, list or array) or a boolean mask", samples)
+    return np.unique(array.astype(np.int64))
 
 
 class _ProgressLine:

@@ -11,12 +11,14 @@ from typing import Any, Iterator, Mapping, NoReturn, Sequence, TypedDict, cast
 from . import _arguments, _core
 from .dataset import Dataset
 from .errors import InvalidArgumentError, UnsupportedError
+from .mix import Mix
 
 _STATE_VERSION = 1
 
 
 class _Label(TypedDict, total=False):
     label: Any
+    part: Any
 
 
 class Batch(_Label):
@@ -24,7 +26,7 @@ class Batch(_Label):
 
     ``image``: ``[B, H, W, C]`` or ``[B, C, H, W]``, uint8 or float32. ``label``: int64 ``[B]``, or a list of B strings; absent when
     the data set has no labels. ``mask``: bool ``[B]``, False for padding, whose image is zeros, label -1 and key ``""``.
-    ``sample``: int64 ``[B]``, the sample's ordinal in the index. ``key``: list of B strings, the sample's name.
+    ``sample``: int64 ``[B]``, the sample's ordinal in the index. ``part``: int64 ``[B]``, only of a Mix: the part it is of. ``key``: list of B strings, the sample's name.
     """
 
     image: Any
@@ -55,6 +57,7 @@ class Report(TypedDict):
     """What :meth:`Loader.report` returns; it begins with the loader or its last ``load_state_dict``.
 
     ``samples``: received, without padding and repeats. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
+    ``parts``: ``samples`` by the part of the Mix that they are of.
     ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
     ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, budget, decode, consumer).
     ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
@@ -64,6 +67,7 @@ class Report(TypedDict):
     samples: int
     digest: str | None
     position: str
+    parts: list[int]
     seconds: float
     waited: float
     stalls: dict[str, float]
@@ -91,7 +95,7 @@ class Loader:
     :class:`UsageError` in the child, which can make its own. A Loader cannot be pickled; a Dataset can.
 
     Args:
-        data: A :class:`Dataset`, or the URI of one.
+        data: A :class:`Dataset` (or the URI of one), also a subset; or a :class:`Mix` of several.
         batch_size: Samples of a batch, per rank.
         size: Of the images: ``s`` for s x s, or ``(height, width)``.
         channels: 3 (RGB) or 1 (grey).
@@ -133,7 +137,7 @@ class Loader:
 
     def __init__(
         self,
-        data: Dataset | str | os.PathLike[str],
+        data: Dataset | Mix | str | os.PathLike[str],
         *,
         batch_size: int = 128,
         size: int | tuple[int, int] = 224,
@@ -199,8 +203,11 @@ class Loader:
             "memory": _arguments.memory(memory),
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
-        self._dataset = data if isinstance(data, Dataset) else Dataset(_arguments.uri("data", data, "a Dataset or its URI"))
-        self._native = _core.Loader(self._dataset._native, **checked)
+        wanted = "a Dataset, a Mix or a URI"
+        self._dataset = data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri("data", data, wanted))
+        mix = self._dataset if isinstance(self._dataset, Mix) else None
+        natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
+        self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
         self._options = f"batch_size={batch_size}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
     def __len__(self) -> int:
@@ -214,7 +221,8 @@ class Loader:
         return cast(Iterator[Batch], self._native.batches(self._torch.from_numpy if self._torch else None))
 
     @property
-    def dataset(self) -> Dataset:
+    def dataset(self) -> Dataset | Mix:
+        """What it was made with."""
         return self._dataset
 
     @property

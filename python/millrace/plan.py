@@ -10,19 +10,24 @@ import numpy.typing as npt
 
 from . import _arguments, _core
 from .dataset import Dataset
+from .mix import Mix
 
 _Integers = Union[npt.NDArray[np.integer[Any]], "list[int]", range]
 
 
 class Plan:
-    """The order of one epoch: a bijection between positions and samples, both ``0 .. len(plan) - 1``.
+    """The order of one epoch: a bijection between positions, ``0 .. len(plan) - 1``, and samples (of a mix: see below).
 
     ``plan[p]`` is the sample (ordinal in the index) that is delivered at position p of the epoch; ``plan.where(s)`` is the position
     of sample s. Both take an integer, or an array of integers and answer with an ``int64`` array of its shape. Rank r of W
     receives the positions p with ``p % W == r``. Nothing is read or stored: a plan of a billion samples takes no memory.
 
+    Of a subset, samples have the numbers that the index gives them. In the plan of a :class:`Mix`, ``plan.part(p)`` is the number of the
+    part that the sample at p is of; a sample may come several times, or not at all: ``plan.where(s)`` is its first position, or -1,
+    and ``plan.positions(s)`` are all. Draws with replacement can only be looked through: ``plan.where`` raises UnsupportedError.
+
     Args:
-        data: A data set, whose Loaders use the same order by default, or a number of samples.
+        data: A data set or a mix, whose Loaders use the same order by default, or a number of samples.
         shuffle: ``"none"``, ``"global"`` or ``"window"`` (as :class:`Loader`).
         seed: Of the shuffle.
         epoch: Counted from 0.
@@ -37,7 +42,7 @@ class Plan:
 
     def __init__(
         self,
-        data: Dataset | int,
+        data: Dataset | Mix | int,
         *,
         shuffle: str | bool | None = "window",
         seed: int = 0,
@@ -47,18 +52,23 @@ class Plan:
         lanes: int | None = None,
     ) -> None:
         shuffle = _arguments.shuffle(shuffle)
-        usual = data._native.policy(shuffle) if isinstance(data, Dataset) else (16, 192, 64)
+        natives = data._natives if isinstance(data, Mix) else [data._native] if isinstance(data, Dataset) else []
+        usual = [native.policy(shuffle) for native in natives] or [(16, 192, 64)]
         if isinstance(data, (str, os.PathLike)):
             raise TypeError(f"data must be a Dataset or a number of samples; write millrace.Plan(millrace.Dataset({data!r}))")
-        wanted = "a Dataset or a number of samples"
+        wanted = "a Dataset, a Mix or a number of samples"
+        given = [
+            None if number is None else _arguments.integer(name, number)
+            for name, number in (("extent", extent), ("window", window), ("lanes", lanes))
+        ]
         self._native = _core.Plan(
-            len(data) if isinstance(data, Dataset) else _arguments.integer("data", data, wanted=wanted),
+            0 if natives else _arguments.integer("data", data, wanted=wanted),
+            natives,
+            mix=data._mix if isinstance(data, Mix) else None,
             shuffle=shuffle,
             seed=_arguments.integer("seed", seed),
             epoch=_arguments.integer("epoch", epoch),
-            extent=usual[0] if extent is None else _arguments.integer("extent", extent),
-            window=usual[1] if window is None else _arguments.integer("window", window),
-            lanes=usual[2] if lanes is None else _arguments.integer("lanes", lanes),
+            policies=[_replaced(policy, given) for policy in usual],
         )
 
     def __len__(self) -> int:
@@ -73,13 +83,38 @@ class Plan:
         return _like(position, self._native.at(numbers))
 
     @overload
-    def where(self, sample: int) -> int: ...
+    def part(self, position: int) -> int: ...
     @overload
-    def where(self, sample: _Integers) -> npt.NDArray[np.int64]: ...
-    def where(self, sample: int | _Integers) -> int | npt.NDArray[np.int64]:
-        """The position of a sample; the inverse of ``plan[position]``. IndexError for one that does not exist."""
+    def part(self, position: _Integers) -> npt.NDArray[np.int64]: ...
+    def part(self, position: int | _Integers) -> int | npt.NDArray[np.int64]:
+        """Of a mix: which of its data sets the sample at this position is of. Else 0."""
+        return _like(position, self._native.part(_as_int64(position)))
+
+    @overload
+    def where(self, sample: int, *, part: int | None = None) -> int: ...
+    @overload
+    def where(self, sample: _Integers, *, part: int | None = None) -> npt.NDArray[np.int64]: ...
+    def where(self, sample: int | _Integers, *, part: int | None = None) -> int | npt.NDArray[np.int64]:
+        """The position of a sample; the inverse of ``plan[position]``. IndexError for one that does not exist.
+
+        Of a mix: the first one, or -1 when it does not come in this epoch. ``part``: of which data set the sample is; None: of the
+        first one that has it.
+        """
         numbers = _as_int64(sample)
-        return _like(sample, self._native.where(numbers))
+        return _like(sample, self._native.where(numbers, _part(part)))
+
+    def positions(self, sample: int, *, part: int | None = None) -> npt.NDArray[np.int64]:
+        """All positions of a sample in this epoch, ascending: one, but for mixes. ``part`` as for :meth:`where`."""
+        return self._native.positions(_arguments.integer("sample", sample), _part(part))
+
+
+def _part(part: int | None) -> int:
+    return -1 if part is None else _arguments.integer("part", part, least=0)
+
+
+def _replaced(policy: tuple[int, int, int], given: list[int | None]) -> tuple[int, int, int]:
+    extent, window, lanes = (usual if wanted is None else wanted for usual, wanted in zip(policy, given))
+    return extent, window, lanes
 
 
 def _as_int64(numbers: int | _Integers) -> npt.NDArray[np.int64]:

@@ -1,5 +1,6 @@
 #include "dataset_handle.h"
 
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <atomic>
@@ -7,7 +8,10 @@
 #include <future>
 #include <stop_token>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "arguments.h"
 #include "gil_release.h"
 #include "plan/plan.h"
 
@@ -61,10 +65,110 @@ py::list Texts(const std::vector<std::string>& texts) {
   return list;
 }
 
-py::dict ClassCounts(const Index& index) {
+using Handles = std::vector<std::shared_ptr<DatasetHandle>>;
+
+Handles ToHandles(const std::shared_ptr<const DatasetHandle>& whole, absl::StatusOr<std::vector<Subset>> subsets) {
+  Handles handles;
+  for (Subset& subset : ValueOrThrow(std::move(subsets))) {
+    handles.push_back(std::make_shared<DatasetHandle>(whole, std::move(subset)));
+  }
+  return handles;
+}
+
+py::dict ClassCounts(const DatasetHandle& self) {
+  const Index& index = self.index();
   py::dict counts;
-  for (const ClassCount& entry : index.class_counts()) counts[ToPyText(entry.name)] = entry.samples;
+  if (!self.subset().selection) {
+    for (const ClassCount& entry : index.class_counts()) counts[ToPyText(entry.name)] = entry.samples;
+  } else if (!index.class_names().empty()) {
+    const std::vector<Subset> classes = ValueOrThrow(ByClass(self.runtime(), self.subset()));
+    for (size_t i = 0; i < classes.size(); ++i) counts[ToPyText(index.class_names()[i])] = classes[i].size();
+  }
   return counts;
+}
+
+// ---- Subsets
+
+using Numbers = py::array_t<int64_t, py::array::c_style>;
+
+// `samples` ascend, without repeats; what is wrong with them was said in Python.
+std::shared_ptr<const Selection> ToSelection(const Index& index, const Numbers& samples) {
+  Selection::Builder builder(index.size());
+  const int64_t* const numbers = samples.data();
+  for (py::ssize_t i = 0; i < samples.size(); ++i) {
+    if (numbers[i] < 0 || static_cast<uint64_t>(numbers[i]) >= index.size()) {
+      throw py::index_error(fmt::format("there is no sample {}; the index has {}", numbers[i], index.size()));
+    }
+    builder.Add(static_cast<uint64_t>(numbers[i]));
+  }
+  return std::make_shared<const Selection>(std::move(builder).Finish());
+}
+
+using KeyTuple = std::tuple<uint64_t, uint64_t, uint64_t>;
+
+std::shared_ptr<DatasetHandle> WhereHandle(const std::shared_ptr<DatasetHandle>& self,
+                                           const std::optional<KeyTuple>& keys,
+                                           std::optional<std::vector<std::string>> classes, const py::int_& min_bytes,
+                                           const py::int_& max_bytes, std::vector<std::string> has,
+                                           const std::optional<Numbers>& samples) {
+  SubsetQuery query;
+  if (keys) query.keys = KeyRange{std::get<0>(*keys), std::get<1>(*keys), std::get<2>(*keys)};
+  query.classes = std::move(classes);
+  query.min_bytes = ToNatural("bytes", min_bytes);
+  query.max_bytes = ToNatural("bytes", max_bytes);
+  query.has = std::move(has);
+  if (samples) query.samples = ToSelection(self->index(), *samples);
+  self->CheckOwnProcess();
+  absl::StatusOr<Subset> found = self->subset();
+  {
+    GilRelease release;
+    found = Where(self->runtime(), self->subset(), query);
+  }
+  return std::make_shared<DatasetHandle>(self, ValueOrThrow(std::move(found)));
+}
+
+Handles ClassHandles(const std::shared_ptr<DatasetHandle>& self) {
+  self->CheckOwnProcess();
+  absl::StatusOr<std::vector<Subset>> found = std::vector<Subset>();
+  {
+    GilRelease release;
+    found = ByClass(self->runtime(), self->subset());
+  }
+  return ToHandles(self, std::move(found));
+}
+
+// `groups` has a number below `count` for each sample of the subset; less than 0: of no group.
+Handles GroupHandles(const std::shared_ptr<DatasetHandle>& self, const Numbers& groups, uint32_t count) {
+  self->CheckOwnProcess();
+  const int64_t* const group_of = groups.data();
+  absl::StatusOr<std::vector<Subset>> found = std::vector<Subset>();
+  {
+    GilRelease release;
+    found = GroupBy(self->runtime(), self->subset(), count,
+                    [&](uint64_t rank, const IndexedSample&) -> std::optional<uint32_t> {
+                      const int64_t group = group_of[rank];
+                      return group >= 0 && group < count ? std::optional(static_cast<uint32_t>(group)) : std::nullopt;
+                    });
+  }
+  return ToHandles(self, std::move(found));
+}
+
+Numbers SampleNumbers(const DatasetHandle& self) {
+  self.CheckOwnProcess();
+  Numbers numbers(static_cast<py::ssize_t>(self.subset().size()));
+  int64_t* const to = numbers.mutable_data();
+  for (uint64_t rank = 0; rank < self.subset().size(); ++rank) {
+    to[rank] = static_cast<int64_t>(self.subset().SampleAt(rank));
+  }
+  return numbers;
+}
+
+std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py::int_& seed) {
+  std::vector<KeyTuple> parts;
+  for (const KeyRange& keys : ValueOrThrow(SplitKeys(fractions, ToNatural("seed", seed)))) {
+    parts.emplace_back(keys.seed, keys.first, keys.last);
+  }
+  return parts;
 }
 
 }  // namespace
@@ -72,7 +176,11 @@ py::dict ClassCounts(const Index& index) {
 DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress)
     : uri_(uri), process_(CurrentProcess()) {
   dataset_.reset(ValueOrThrow(OpenWithProgress(*process_, uri, progress)).release());
+  subset_.emplace(*dataset_);
 }
+
+DatasetHandle::DatasetHandle(std::shared_ptr<const DatasetHandle> whole, Subset subset)
+    : uri_(whole->uri_), process_(whole->process_), whole_(std::move(whole)), subset_(std::move(subset)) {}
 
 std::tuple<uint64_t, uint64_t, uint64_t> DatasetHandle::Policy(const std::string& shuffle) const {
   const OrderPolicy policy = OrderPolicy::ForSamples(ValueOrThrow(ParseShuffle(shuffle)), index().mean_span_bytes(),
@@ -85,15 +193,24 @@ void BindDataset(py::module_& module) {
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Dataset")
       .def(py::init<const std::string&, const py::object&>(), py::arg("uri"), py::arg("progress"))
       .def("policy", &Handle::Policy, py::arg("shuffle"))
-      .def("__len__", [](const Handle& self) { return self.index().size(); })
+      .def("__len__", [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().size()); })
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })
       .def_property_readonly("fields", [](const Handle& self) { return Texts(self.index().field_names()); })
       .def_property_readonly("classes", [](const Handle& self) { return Texts(self.index().class_names()); })
-      .def_property_readonly("class_counts", [](const Handle& self) { return ClassCounts(self.index()); })
+      .def_property_readonly("class_counts", &ClassCounts)
       .def_property_readonly("kind", [](const Handle& self) { return std::string(KindName(self.index().kind())); })
       .def_property_readonly("objects", [](const Handle& self) { return self.index().objects(); })
-      .def_property_readonly("total_bytes", [](const Handle& self) { return self.index().total_bytes(); })
-      .def_property_readonly("fingerprint", [](const Handle& self) { return self.index().fingerprint(); });
+      .def_property_readonly("total_bytes",
+                             [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().total_bytes); })
+      .def_property_readonly("fingerprint",
+                             [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().fingerprint()); })
+      .def_property_readonly("indexed", [](const Handle& self) { return self.index().size(); })
+      .def("samples", &SampleNumbers)
+      .def("where", &WhereHandle, py::kw_only(), py::arg("keys"), py::arg("classes"), py::arg("min_bytes"),
+           py::arg("max_bytes"), py::arg("has"), py::arg("samples"))
+      .def("by_class", &ClassHandles)
+      .def("group_by", &GroupHandles, py::arg("groups"), py::arg("count"));
+  module.def("split_keys", &SplitTuples, py::arg("fractions"), py::arg("seed"));
 }
 
 }  // namespace millrace::python

@@ -3,31 +3,34 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 
-#include "dataset/dataset.h"
 #include "errors.h"
+#include "pipeline/subset.h"
 #include "process.h"
 
 namespace millrace::python {
 
-/// _core.Dataset: an open data set and what it needs. Its members are called with the GIL held.
+/// _core.Dataset: an open data set, or a subset of one, and what it needs. Its members are called with the GIL held.
 class DatasetHandle {
  public:
   /// Opens `uri`; the GIL is released meanwhile. `progress` (None, or a function of bytes done and in total) is called
   /// on this thread, about ten times a second.
   DatasetHandle(const std::string& uri, const py::object& progress);
+  /// A subset of that of `whole`, which it keeps.
+  DatasetHandle(std::shared_ptr<const DatasetHandle> whole, Subset subset);
 
   /// For loaders, on whatever thread. They keep the handle, which keeps these alive.
   Runtime& runtime() const { return process_->runtime; }
-  const Dataset& dataset() const { return *dataset_; }
+  const Subset& subset() const { return *subset_; }
   const std::shared_ptr<Process>& process() const { return process_; }
 
   void CheckOwnProcess() const { python::CheckOwnProcess(maker_, "Dataset"); }
   const Index& index() const {
     CheckOwnProcess();
-    return dataset_->index();
+    return subset_->index();
   }
   const std::string& uri() const { return uri_; }
 
@@ -38,7 +41,9 @@ class DatasetHandle {
   const pid_t maker_ = getpid();
   const std::string uri_;
   const std::shared_ptr<Process> process_;
-  ProcessLocal<const Dataset> dataset_;
+  const std::shared_ptr<const DatasetHandle> whole_;  // null: this is
+  ProcessLocal<const Dataset> dataset_;               // null in a subset
+  std::optional<Subset> subset_;
 };
 
 void BindDataset(py::module_& module);

@@ -29,9 +29,27 @@ std::set<LoaderHandle*>& OpenLoaders() {
 
 }  // namespace
 
-LoaderHandle::LoaderHandle(std::shared_ptr<DatasetHandle> dataset, LoaderOptions options)
-    : dataset_(std::move(dataset)), options_(std::move(options)) {
-  dataset_->CheckOwnProcess();
+Source SourceOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets) {
+  std::vector<Subset> parts;
+  for (const std::shared_ptr<DatasetHandle>& dataset : datasets) {
+    dataset->CheckOwnProcess();
+    parts.push_back(dataset->subset());
+  }
+  return Source(std::move(parts));
+}
+
+MixOptions ToMixOptions(const MixTuple& mix) {
+  const auto& [length, stages, draws, fresh_passes] = mix;
+  MixOptions options;
+  options.length = length;
+  for (const auto& [from, weights] : stages) options.stages.push_back({from, ValueOrThrow(MixWeights(weights))});
+  options.draws = ValueOrThrow(ParseDraws(draws));
+  options.fresh_passes = fresh_passes;
+  return options;
+}
+
+LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options)
+    : datasets_(std::move(datasets)), source_(SourceOf(datasets_)), options_(std::move(options)) {
   loader_.reset(MakeLoader().release());
   steps_per_epoch_ = loader_->steps_per_epoch();
   epoch_ = loader_->report().position.epoch;
@@ -47,7 +65,7 @@ std::unique_ptr<Loader> LoaderHandle::MakeLoader() const {
   absl::StatusOr<std::unique_ptr<Loader>> made = nullptr;
   {
     GilRelease release;
-    made = Loader::Create(dataset_->runtime(), dataset_->dataset(), options_);
+    made = Loader::Create(datasets_.front()->runtime(), source_, options_);
   }
   return ValueOrThrow(std::move(made));
 }
@@ -89,11 +107,11 @@ void LoaderHandle::Restart(const std::string& position) {
 }
 
 absl::Status LoaderHandle::RestartLocked(const LoaderOptions& options) {
-  RETURN_IF_ERROR(Loader::Check(dataset_->dataset(), options));
+  RETURN_IF_ERROR(Loader::Check(source_, options));
   // Then the old one ends first: there may be no room for two.
   last_report_ = loader_->report();
   loader_.reset();
-  absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(dataset_->runtime(), dataset_->dataset(), options);
+  absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(datasets_.front()->runtime(), source_, options);
   RETURN_IF_ERROR(made.status());
   loader_.reset(made->release());
   epoch_ = loader_->report().position.epoch;  // the next one, where what is left of that of `options` is dropped
@@ -138,13 +156,13 @@ namespace {
 using PerChannel = std::array<float, 3>;
 
 std::shared_ptr<LoaderHandle> MakeLoaderHandle(
-    std::shared_ptr<DatasetHandle> dataset, const py::int_& batch, int height, int width, int channels, bool augment,
-    std::array<double, 2> crop_scale, std::array<double, 2> crop_ratio, double flip_probability,
-    const std::string& dtype, const std::string& layout, PerChannel mean, PerChannel std,
-    const std::string& image_field, const std::optional<std::string>& label_field, const std::string& label_kind,
-    const std::string& bad_samples, const std::string& shuffle, const py::int_& seed, const py::int_& epochs,
-    const py::int_& rank, const py::int_& world, const std::string& last, const std::string& memory,
-    const std::string& digest) {
+    std::vector<std::shared_ptr<DatasetHandle>> datasets, const std::optional<MixTuple>& mix, const py::int_& batch,
+    int height, int width, int channels, bool augment, std::array<double, 2> crop_scale,
+    std::array<double, 2> crop_ratio, double flip_probability, const std::string& dtype, const std::string& layout,
+    PerChannel mean, PerChannel std, const std::string& image_field, const std::optional<std::string>& label_field,
+    const std::string& label_kind, const std::string& bad_samples, const std::string& shuffle, const py::int_& seed,
+    const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
+    const std::string& memory, const std::string& digest) {
   LoaderOptions options;
   options.image.height = height;
   options.image.width = width;
@@ -163,6 +181,7 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
       Choose<BadSamples>("bad_samples", bad_samples, {{"fail", BadSamples::kFail}, {"replace", BadSamples::kReplace}});
   options.batch = ToNatural("batch_size", batch);
   options.shuffle = ValueOrThrow(ParseShuffle(shuffle));
+  if (mix) options.mix = ToMixOptions(*mix);
   options.seed = ToNatural("seed", seed);
   options.epochs = ToNatural("epochs", epochs);
   options.rank = ToNatural("rank", rank);
@@ -171,7 +190,7 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.memory_bytes = ToBytes("memory", memory);
   options.digest = Choose<DigestOf>(
       "digest", digest, {{"none", DigestOf::kNone}, {"raw", DigestOf::kRaw}, {"decoded", DigestOf::kDecoded}});
-  return std::make_shared<LoaderHandle>(std::move(dataset), std::move(options));
+  return std::make_shared<LoaderHandle>(std::move(datasets), std::move(options));
 }
 
 // ---- Batches
@@ -211,6 +230,9 @@ py::dict ToDict(const LoaderHandle& loader, Batch batch, const py::object& conve
   result["mask"] = converted(py::array(py::dtype::of<bool>(), {size}, batch.mask.data(), owner));
   // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
   result["sample"] = converted(py::array(py::dtype::of<int64_t>(), {size}, batch.samples.data(), owner));
+  if (!batch.parts.empty()) {
+    result["part"] = converted(py::array(py::dtype::of<int64_t>(), {size}, batch.parts.data(), owner));
+  }
   result["key"] = ToTexts(batch.keys);
   if (!batch.labels.empty()) result["label"] = converted(py::array_t<int64_t>(size, batch.labels.data(), owner));
   if (!batch.texts.empty()) result["label"] = ToTexts(batch.texts);
@@ -261,6 +283,7 @@ py::dict ToDict(const LoaderReport& report, bool with_digest) {
   result["samples"] = report.samples;
   result["digest"] = with_digest ? py::object(py::str(report.digest.Hex())) : py::none();
   result["position"] = report.position.ToString();
+  result["parts"] = report.part_samples;
   result["seconds"] = report.stalls.elapsed;
   result["waited"] = report.stalls.waited();
   result["stalls"] = stalls;
@@ -279,12 +302,12 @@ void BindLoader(py::module_& module) {
       .def("__next__", &Batches::Next);
   using Handle = LoaderHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")
-      .def(py::init(&MakeLoaderHandle), py::arg("dataset"), py::kw_only(), py::arg("batch"), py::arg("height"),
-           py::arg("width"), py::arg("channels"), py::arg("augment"), py::arg("crop_scale"), py::arg("crop_ratio"),
-           py::arg("flip_probability"), py::arg("dtype"), py::arg("layout"), py::arg("mean"), py::arg("std"),
-           py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"), py::arg("bad_samples"),
-           py::arg("shuffle"), py::arg("seed"), py::arg("epochs"), py::arg("rank"), py::arg("world"), py::arg("last"),
-           py::arg("memory"), py::arg("digest"))
+      .def(py::init(&MakeLoaderHandle), py::arg("datasets"), py::kw_only(), py::arg("mix"), py::arg("batch"),
+           py::arg("height"), py::arg("width"), py::arg("channels"), py::arg("augment"), py::arg("crop_scale"),
+           py::arg("crop_ratio"), py::arg("flip_probability"), py::arg("dtype"), py::arg("layout"), py::arg("mean"),
+           py::arg("std"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
+           py::arg("bad_samples"), py::arg("shuffle"), py::arg("seed"), py::arg("epochs"), py::arg("rank"),
+           py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"))
       .def(
           "batches",
           [](std::shared_ptr<LoaderHandle> self, py::object convert) {

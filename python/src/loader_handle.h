@@ -6,17 +6,28 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "dataset_handle.h"
 #include "pipeline/loader.h"
 
 namespace millrace::python {
 
-/// _core.Loader: a Loader with its Dataset, fit for Python's threads, signals and forks. Members are called with the
+/// The source that these data sets make; they have to stay.
+Source SourceOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets);
+
+/// (samples of an epoch, ((global sample count, weights), ...), draws, fresh passes), as Python gives them.
+using MixTuple = std::tuple<uint64_t, std::vector<std::pair<uint64_t, std::vector<double>>>, std::string, bool>;
+MixOptions ToMixOptions(const MixTuple& mix);
+
+/// _core.Loader: a Loader with its data sets, fit for Python's threads, signals and forks. Members are called with the
 /// GIL held, from any thread, and release it while they wait.
 class LoaderHandle {
  public:
-  LoaderHandle(std::shared_ptr<DatasetHandle> dataset, LoaderOptions options);
+  /// Several data sets are mixed.
+  LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options);
   ~LoaderHandle();
 
   /// None after the last epoch. Python's signal handlers run while it waits; what they raise comes out of here.
@@ -40,7 +51,7 @@ class LoaderHandle {
   const ImageSpec& image() const { return options_.image; }
   uint64_t batch() const { return options_.batch; }
   bool with_digest() const { return options_.digest != DigestOf::kNone; }
-  const std::shared_ptr<Process>& process() const { return dataset_->process(); }
+  const std::shared_ptr<Process>& process() const { return datasets_.front()->process(); }
 
  private:
   void CheckOwnProcess() const { python::CheckOwnProcess(maker_, "Loader"); }
@@ -48,7 +59,8 @@ class LoaderHandle {
   absl::Status RestartLocked(const LoaderOptions& options);  // mutex_ held, without the GIL
 
   const pid_t maker_ = getpid();
-  const std::shared_ptr<DatasetHandle> dataset_;
+  const std::vector<std::shared_ptr<DatasetHandle>> datasets_;
+  const Source source_;
   const LoaderOptions options_;
   uint64_t steps_per_epoch_ = 0;
 

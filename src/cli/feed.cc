@@ -8,12 +8,15 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include "base/atomic_file.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/feed_explain.h"
+#include "cli/feed_source.h"
 #include "cli/usage.h"
 #include "pipeline/loader.h"
 
@@ -27,7 +30,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kInterruptSlice{50};
 
 struct FeedFlags {
-  std::string uri;
+  SourceFlags source;
   uint64_t batch = 128;
   int size = 224;
   int channels = 3;
@@ -134,7 +137,30 @@ struct FeedResult {
   LoaderReport report;
 };
 
-std::string ToJson(const FeedResult& result, const RequestCounters& counters) {
+// Of all data sets; those of one store have their counters in common.
+struct RequestCounts {
+  uint64_t get = 0, head = 0, put = 0, list = 0, del = 0, retries = 0, hedges = 0, bytes_read = 0;
+};
+
+RequestCounts CountRequests(const std::vector<std::unique_ptr<Dataset>>& datasets) {
+  RequestCounts sum;
+  std::set<const RequestCounters*> seen;
+  for (const std::unique_ptr<Dataset>& dataset : datasets) {
+    const RequestCounters& counters = dataset->store().counters();
+    if (!seen.insert(&counters).second) continue;
+    sum.get += counters.get;
+    sum.head += counters.head;
+    sum.put += counters.put;
+    sum.list += counters.list;
+    sum.del += counters.del;
+    sum.retries += counters.retries;
+    sum.hedges += counters.hedges;
+    sum.bytes_read += counters.bytes_read;
+  }
+  return sum;
+}
+
+std::string ToJson(const FeedResult& result, const RequestCounts& counters) {
   nlohmann::ordered_json stalls = nlohmann::ordered_json::object();
   for (size_t i = 0; i < kStallCauses; ++i) {
     stalls[std::string(StallCauseName(static_cast<StallCause>(i)))] = result.report.stalls.seconds[i];
@@ -157,22 +183,38 @@ std::string ToJson(const FeedResult& result, const RequestCounters& counters) {
       {"stalls", std::move(stalls)},
       {"bottleneck", std::string(result.report.stalls.bottleneck())},
       {"requests",
-       {{"GET", counters.get.load()},
-        {"HEAD", counters.head.load()},
-        {"PUT", counters.put.load()},
-        {"LIST", counters.list.load()},
-        {"DELETE", counters.del.load()}}},
-      {"retries", counters.retries.load()},
-      {"hedges", counters.hedges.load()},
-      {"bytes_read", counters.bytes_read.load()},
+       {{"GET", counters.get},
+        {"HEAD", counters.head},
+        {"PUT", counters.put},
+        {"LIST", counters.list},
+        {"DELETE", counters.del}}},
+      {"retries", counters.retries},
+      {"hedges", counters.hedges},
+      {"bytes_read", counters.bytes_read},
       {"batches", result.batches},
       {"quarantined", result.report.quarantined},
-      {"quarantine", std::move(quarantine)}};
+      {"quarantine", std::move(quarantine)},
+      {"parts", result.report.part_samples}};
   // Names and reasons may hold any bytes.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 
-std::string Summary(const FeedFlags& flags, const FeedResult& result, const RequestCounters& counters) {
+// What came of each part of a mix; of the first ones, where they are many.
+std::string PartsText(const Source& source, const LoaderReport& report) {
+  constexpr size_t kShown = 10;
+  std::string text;
+  for (size_t part = 0; part < std::min(kShown, source.parts().size()) && source.parts().size() > 1; ++part) {
+    const double share = report.samples > 0 ? 100.0 * static_cast<double>(report.part_samples[part]) /
+                                                  static_cast<double>(report.samples)
+                                            : 0;
+    text += fmt::format("Part {} ({}): {} samples, {:.2f} %\n", part, source.parts()[part].dataset->uri(),
+                        report.part_samples[part], share);
+  }
+  return text;
+}
+
+std::string Summary(const FeedFlags& flags, const Source& source, const FeedResult& result,
+                    const RequestCounts& counters) {
   const LoaderReport& report = result.report;
   const double samples = static_cast<double>(report.samples);
   std::string text =
@@ -183,7 +225,8 @@ std::string Summary(const FeedFlags& flags, const FeedResult& result, const Requ
                       result.cpu_seconds, samples > 0 ? 1000 * result.cpu_seconds / samples : 0,
                       FormatSize(MaxRssBytes()), flags.memory);
   text += fmt::format("Read: {} in {} GET requests, {} of them repeated\n", FormatSize(counters.bytes_read),
-                      counters.get.load(), counters.retries.load());
+                      counters.get, counters.retries);
+  text += PartsText(source, report);
   text += fmt::format("The consumer waited {:.2f} s of {:.2f} s:", report.stalls.waited(), result.seconds);
   for (size_t i = 0; i < kStallCauses; ++i) {
     if (report.stalls.seconds[i] < 0.0005) continue;
@@ -224,9 +267,9 @@ class StateFile {
 };
 
 // Samples that this rank will get; 0 where a resumed run makes it hard to tell.
-uint64_t ExpectedSamples(const LoaderOptions& options, const Loader& loader, uint64_t data_set, uint64_t stop_after) {
+uint64_t ExpectedSamples(const LoaderOptions& options, const Loader& loader, uint64_t stop_after) {
   if (options.start) return 0;
-  uint64_t epoch = (data_set + options.world - 1 - options.rank) / options.world;
+  uint64_t epoch = (loader.samples_per_epoch() + options.world - 1 - options.rank) / options.world;
   if (options.last == LastBatch::kDrop) epoch = loader.steps_per_epoch() * options.batch;
   const uint64_t all = epoch * options.epochs;
   const uint64_t stop = (stop_after + options.batch - 1) / options.batch * options.batch;
@@ -235,7 +278,7 @@ uint64_t ExpectedSamples(const LoaderOptions& options, const Loader& loader, uin
 
 absl::Status Drain(Loader& loader, const FeedFlags& flags, uint64_t expected, SteadyClock::time_point begin,
                    FeedResult* result) {
-  ProgressLine progress("feeding " + flags.uri, ProgressLine::Unit::kItems);
+  ProgressLine progress("feeding " + flags.source.uris.front(), ProgressLine::Unit::kItems);
   StateFile state(flags.state);
   absl::Status status;
   uint64_t samples = 0;  // the loader's report has it too, but with a copy of all that was quarantined
@@ -267,7 +310,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& s
 
 absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
-  RETURN_IF_ERROR(CheckUri(flags.uri));
+  ASSIGN_OR_RETURN(const SourceRequest request, AsUsage(ParseSource(flags.source)));
+  for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   runtime_options.memory_bytes = options.memory_bytes;
@@ -275,22 +319,27 @@ absl::Status Feed(const FeedFlags& flags) {
   Stores stores(runtime);
   FeedResult result;
   const SteadyClock::time_point opening = SteadyClock::now();
-  ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, OpenDataset(runtime, stores, flags.uri));
+  std::vector<std::unique_ptr<Dataset>> datasets;
+  for (const std::string& uri : flags.source.uris) {
+    ASSIGN_OR_RETURN(datasets.emplace_back(), OpenDataset(runtime, stores, uri));
+  }
+  ASSIGN_OR_RETURN(const FeedSource feed, MakeSource(runtime, datasets, request));
+  options.mix = feed.mix;
   if (flags.explain) {
-    ASSIGN_OR_RETURN(const std::string text, ExplainFeed(*dataset, options, flags.json));
+    ASSIGN_OR_RETURN(const std::string text, ExplainFeed(feed.source, options, flags.json));
     return WriteStdout(text);
   }
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();
   result.open_seconds = Seconds(opening, begin);
-  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Create(runtime, *dataset, options));
-  const uint64_t expected = ExpectedSamples(options, *loader, dataset->index().size(), flags.stop_after);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Create(runtime, feed.source, options));
+  const uint64_t expected = ExpectedSamples(options, *loader, flags.stop_after);
   RETURN_IF_ERROR(Drain(*loader, flags, expected, begin, &result));
   result.seconds = Seconds(begin, SteadyClock::now());
   result.cpu_seconds = CpuSeconds() - cpu_before;
   result.report = loader->report();
-  const RequestCounters& counters = dataset->store().counters();
-  RETURN_IF_ERROR(WriteStdout(flags.json ? ToJson(result, counters) : Summary(flags, result, counters)));
+  const RequestCounts counters = CountRequests(datasets);
+  RETURN_IF_ERROR(WriteStdout(flags.json ? ToJson(result, counters) : Summary(flags, feed.source, result, counters)));
   if (!Interrupted()) return absl::OkStatus();
   return absl::CancelledError(fmt::format("interrupted; go on with --resume {}", result.report.position.ToString()));
 }
@@ -342,9 +391,7 @@ void AddDecodingOptions(CLI::App* feed, FeedFlags* flags) {
 void AddFeed(CLI::App& app, Action* run) {
   CLI::App* feed = app.add_subcommand("feed", "Run the input pipeline without a model: rates, waits, digest");
   auto flags = std::make_shared<FeedFlags>();
-  feed->add_option("uri", flags->uri,
-                   "The data set: a prefix with shards (tar, TFRecord, RecordIO, MDS) or raw objects")
-      ->required();
+  AddSourceOptions(feed, &flags->source);
   AddReadingOptions(feed, flags.get());
   AddDecodingOptions(feed, flags.get());
   feed->add_flag("--explain", flags->explain,
@@ -358,6 +405,8 @@ void AddFeed(CLI::App& app, Action* run) {
       "  millrace feed s3://bucket/train --batch 256 --augment\n"
       "  millrace feed /data/train --shuffle none --threads 8 --json\n"
       "  millrace feed s3://bucket/train --explain --rank 0 --world 8\n"
+      "  millrace feed s3://bucket/all --split train=0.9,valid=0.1 --take valid --shuffle none\n"
+      "  millrace feed s3://bucket/photos s3://bucket/drawings --weights 3,1 --epoch-samples 1000000 --explain\n"
       "  millrace feed s3://bucket/train --state run.json      # interrupted ...\n"
       "  millrace feed s3://bucket/train --resume \"$(jq -r .position run.json)\"");
   feed->callback([flags, run] {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/size.h"
 #include "cli/console.h"
@@ -28,7 +29,16 @@ std::string Bytes(double bytes) {
   return FormatSize(static_cast<uint64_t>(bytes));
 }
 
-std::string ToJson(const Dataset& dataset, const LoaderOptions& options, const LoaderExplanation& found) {
+uint64_t Objects(const Source& source) {
+  uint64_t objects = 0;
+  std::set<const Dataset*> seen;
+  for (const Subset& part : source.parts()) {
+    if (seen.insert(part.dataset).second) objects += part.index().objects();
+  }
+  return objects;
+}
+
+std::string ToJson(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
   using Json = nlohmann::ordered_json;
   const LoaderExplanation::Fetches& fetches = found.fetches;
   Json order{{"shuffle", std::string(ShuffleName(found.policy.shuffle))},
@@ -46,46 +56,61 @@ std::string ToJson(const Dataset& dataset, const LoaderOptions& options, const L
   Json first = Json::array();
   for (const LoaderExplanation::Sample& sample : found.first) {
     first.push_back({{"position", sample.position},
+                     {"part", sample.part},
                      {"sample", sample.sample},
                      {"key", sample.key},
                      {"object", sample.object},
                      {"offset", sample.span.offset},
                      {"bytes", sample.span.length}});
   }
-  const Json json{{"uri", dataset.uri()},
-                  {"samples", found.samples},
-                  {"objects", dataset.index().objects()},
-                  {"bytes", dataset.index().total_bytes()},
-                  {"order", std::move(order)},
-                  {"batches",
-                   {{"batch", options.batch},
-                    {"rank", options.rank},
-                    {"world", options.world},
-                    {"last", std::string(LastName(options.last))},
-                    {"steps", found.steps},
-                    {"samples", found.rank_samples}}},
-                  {"memory",
-                   {{"bytes", options.memory_bytes},
-                    {"batches", found.slots},
-                    {"batch_bytes", found.slot_bytes},
-                    {"fetch_bytes", found.fetch_bytes},
-                    {"reserve_bytes", found.reserve_bytes},
-                    {"reach_positions", found.reach_positions}}},
-                  {"expected",
-                   {{"requests", fetches.requests},
-                    {"bytes", fetches.bytes},
-                    {"sample_bytes", fetches.sample_bytes},
-                    {"amplification", fetches.amplification()},
-                    {"readers_per_extent", fetches.readers},
-                    {"requests_of_all_ranks", fetches.requests * options.world},
-                    {"bytes_of_all_ranks", fetches.bytes * options.world},
-                    {"estimated", fetches.estimated}}},
-                  {"first", std::move(first)}};
+  Json parts = Json::array();
+  for (const LoaderExplanation::Part& part : found.parts) {
+    parts.push_back({{"uri", part.uri},
+                     {"samples", part.samples},
+                     {"wanted", part.wanted},
+                     {"drawn", part.drawn},
+                     {"passes", part.passes()}});
+  }
+  Json json{{"uri", source.uri()},
+            {"samples", found.samples},
+            {"objects", Objects(source)},
+            {"bytes", source.total_bytes()},
+            {"order", std::move(order)},
+            {"batches",
+             {{"batch", options.batch},
+              {"rank", options.rank},
+              {"world", options.world},
+              {"last", std::string(LastName(options.last))},
+              {"steps", found.steps},
+              {"samples", found.rank_samples}}},
+            {"memory",
+             {{"bytes", options.memory_bytes},
+              {"batches", found.slots},
+              {"batch_bytes", found.slot_bytes},
+              {"fetch_bytes", found.fetch_bytes},
+              {"reserve_bytes", found.reserve_bytes},
+              {"reach_positions", found.reach_positions}}},
+            {"expected",
+             {{"requests", fetches.requests},
+              {"bytes", fetches.bytes},
+              {"sample_bytes", fetches.sample_bytes},
+              {"amplification", fetches.amplification()},
+              {"readers_per_extent", fetches.readers},
+              {"requests_of_all_ranks", fetches.requests * options.world},
+              {"bytes_of_all_ranks", fetches.bytes * options.world},
+              {"estimated", fetches.estimated}}},
+            {"first", std::move(first)}};
+  if (!found.parts.empty()) {
+    json["mix"] = {{"draws", std::string(DrawsName(found.draws))},
+                   {"fresh_passes", found.fresh_passes},
+                   {"parts", std::move(parts)}};
+  }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
 std::string OrderText(const LoaderOptions& options, const LoaderExplanation& found) {
   const OrderPolicy& policy = found.policy;
+  const uint64_t shuffled = found.parts.empty() ? found.samples : found.parts.front().samples;
   std::string text = fmt::format("Order: {}, seed {}, epoch {}, from position {}\n", ShuffleName(policy.shuffle),
                                  options.seed, found.start.epoch, found.start.ToString());
   switch (policy.shuffle) {
@@ -96,10 +121,11 @@ std::string OrderText(const LoaderOptions& options, const LoaderExplanation& fou
       text += "  every sample may come anywhere, so nearly each costs a request of its own\n";
       break;
     case Shuffle::kWindow:
+      if (!found.parts.empty()) text += "  of the first part:\n";
       text += fmt::format("  {} extents of {} samples ({}), shuffled\n", found.extents, policy.extent,
                           Bytes(found.extent_bytes));
       text += fmt::format("  {} windows of up to {} extents ({} samples, {}), whose samples are shuffled in {} lanes\n",
-                          found.windows, policy.window, std::min(found.samples, policy.window * policy.extent),
+                          found.windows, policy.window, std::min(shuffled, policy.window * policy.extent),
                           Bytes(found.window_bytes), policy.lanes);
       break;
   }
@@ -147,10 +173,42 @@ std::string FetchText(const LoaderOptions& options, const LoaderExplanation& fou
   return text;
 }
 
-std::string ToText(const Dataset& dataset, const LoaderOptions& options, const LoaderExplanation& found) {
-  const Index& index = dataset.index();
-  std::string text = fmt::format("{}: {} samples in {} {}, {}\n", dataset.uri(), found.samples, index.objects(),
-                                 KindTitle(index.kind()), FormatSize(index.total_bytes()));
+std::string MixText(const LoaderExplanation& found) {
+  if (found.parts.empty()) return "";
+  constexpr size_t kShown = 20;
+  std::string text = fmt::format("Mix: {} parts, {} samples an epoch, draws are {}{}\n", found.parts.size(),
+                                 found.samples, DrawsName(found.draws),
+                                 found.draws != Draws::kExact ? ""
+                                 : found.fresh_passes         ? ", every epoch begins new passes"
+                                                              : ", passes go on from epoch to epoch");
+  text +=
+      fmt::format("  {:>10} {:>10} {:>9} {:>9} {:>8}  data set\n", "samples", "drawn", "wanted", "achieved", "passes");
+  for (size_t i = 0; i < std::min(kShown, found.parts.size()); ++i) {
+    const LoaderExplanation::Part& part = found.parts[i];
+    text += fmt::format("  {:>10} {:>10} {:>8.3f}% {:>8.3f}% {:>8.3f}  {}\n", part.samples, part.drawn,
+                        100 * part.wanted, 100.0 * static_cast<double>(part.drawn) / static_cast<double>(found.samples),
+                        part.passes(), part.uri);
+  }
+  if (found.parts.size() > kShown) text += fmt::format("  ... and {} more\n", found.parts.size() - kShown);
+  return text;
+}
+
+std::string HeadText(const Source& source, const LoaderExplanation& found) {
+  const Index& index = source.parts().front().index();
+  const bool whole = found.parts.empty() && !source.parts().front().selection;
+  const std::string_view objects = KindTitle(index.kind());
+  if (whole)
+    return fmt::format("{}: {} samples in {} {}, {}\n", source.uri(), found.samples, index.objects(), objects,
+                       FormatSize(index.total_bytes()));
+  if (found.parts.empty()) {
+    return fmt::format("{}: {} of the {} samples in {} {}, {}\n", source.uri(), source.size(), index.size(),
+                       index.objects(), objects, FormatSize(source.total_bytes()));
+  }
+  return fmt::format("{}: {} samples, {}\n", source.uri(), source.size(), FormatSize(source.total_bytes()));
+}
+
+std::string ToText(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
+  std::string text = HeadText(source, found) + MixText(found);
   text += OrderText(options, found);
   text +=
       fmt::format("Batches: {} steps, of {} samples for each rank; rank {} of {} gets {} samples; {}\n", found.steps,
@@ -168,9 +226,9 @@ std::string ToText(const Dataset& dataset, const LoaderOptions& options, const L
 
 }  // namespace
 
-absl::StatusOr<std::string> ExplainFeed(const Dataset& dataset, const LoaderOptions& options, bool json) {
-  ASSIGN_OR_RETURN(const LoaderExplanation found, Explain(dataset, options));
-  return json ? ToJson(dataset, options, found) : ToText(dataset, options, found);
+absl::StatusOr<std::string> ExplainFeed(const Source& source, const LoaderOptions& options, bool json) {
+  ASSIGN_OR_RETURN(const LoaderExplanation found, Explain(source, options));
+  return json ? ToJson(source, options, found) : ToText(source, options, found);
 }
 
 }  // namespace millrace::cli

@@ -3,12 +3,11 @@
 #include <string>
 
 #include "base/status.h"
-#include "dataset/dataset.h"
 #include "pipeline/loader.h"
 
 namespace millrace::cli {
 
 /// What `feed --explain` prints: JSON in one line, or text.
-absl::StatusOr<std::string> ExplainFeed(const Dataset& dataset, const LoaderOptions& options, bool json);
+absl::StatusOr<std::string> ExplainFeed(const Source& source, const LoaderOptions& options, bool json);
 
 }  // namespace millrace::cli

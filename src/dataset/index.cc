@@ -413,6 +413,25 @@ absl::Status Index::Lookup(uint64_t sample, IndexedSample* out) const {
   return absl::OkStatus();
 }
 
+absl::Status Index::Scan(uint64_t first, uint64_t last,
+                         absl::FunctionRef<void(uint64_t, const IndexedSample&)> each) const {
+  IndexedSample entry;
+  for (uint64_t sample = first - first % kBlockItems; sample < last;) {
+    const uint64_t number = sample / kBlockItems;
+    ASSIGN_OR_RETURN(const ByteSpan payload, impl_->Block(BlockKind::kSamples, number));
+    Decoder block(payload);
+    SampleCursor cursor{.object = block.Varint(), .end = 0};
+    entry.key.clear();
+    for (const uint64_t end = std::min(last, (number + 1) * kBlockItems); sample < end; ++sample) {
+      const bool wanted = sample >= first;
+      if (!impl_->DecodeSample(&block, &cursor, wanted, &entry))
+        return Damaged(fmt::format("block {} of its samples", number));
+      if (wanted) each(sample, entry);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Index::LookupObject(uint32_t object, IndexedObject* out) const {
   if (object >= impl_->objects) {
     return absl::InvalidArgumentError(

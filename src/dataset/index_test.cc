@@ -45,6 +45,29 @@ TEST(Index, SameAsANaiveModel) {
   }
 }
 
+TEST(Index, ScanIsLookupOfEach) {
+  Rng rng(HashKey(10, {12}));
+  const auto index = Make(RandomModel(DataKind::kTar, 300, rng));
+  for (const auto& [first, last] :
+       std::vector<std::pair<uint64_t, uint64_t>>{{0, 300}, {0, 0}, {5, 6}, {31, 33}, {64, 300}, {299, 300}}) {
+    uint64_t next = first;
+    ASSERT_TRUE(index
+                    ->Scan(first, last,
+                           [&](uint64_t sample, const IndexedSample& entry) {
+                             IndexedSample expected;
+                             ASSERT_TRUE(index->Lookup(sample, &expected).ok());
+                             EXPECT_EQ(sample, next++);
+                             EXPECT_EQ(entry.key, expected.key);
+                             EXPECT_EQ(entry.object, expected.object);
+                             EXPECT_EQ(entry.span, expected.span);
+                             EXPECT_EQ(entry.crc32c, expected.crc32c);
+                             EXPECT_EQ(entry.fields.size(), expected.fields.size());
+                           })
+                    .ok());
+    EXPECT_EQ(next, last);
+  }
+}
+
 TEST(Index, LookupsInAnyOrderIntoOneSample) {
   Rng rng(HashKey(10, {2}));
   const auto index = Make(RandomModel(DataKind::kTar, 500, rng));

@@ -24,15 +24,17 @@ constexpr std::chrono::milliseconds kLedgerTick{2};
 }  // namespace
 
 Fetcher::Options FetchOptions(const LoaderPlan& plan) {
+  std::vector<uint64_t> extents;
+  for (const OrderPolicy& policy : plan.policies) extents.push_back(policy.extent);
   return {.memory_bytes = plan.fetch_bytes,
-          .extent = plan.policy.extent,
+          .extents = std::move(extents),
           .world = plan.batching.world,
           .rank = plan.batching.rank};
 }
 
 struct Loader::Engine::Row {
   uint64_t position = 0;
-  uint64_t sample = 0;
+  Draw draw;
   bool counts = true;  // false: a wrapped repeat
   bool done = false;
   std::shared_ptr<Piece> piece;
@@ -55,17 +57,18 @@ struct Loader::Engine::Step {
   bool ready() const { return walked && slot != nullptr && done == rows.size(); }
 };
 
-Loader::Engine::Engine(Runtime& runtime, const Dataset& dataset, LoaderPlan plan, Reservation fetch_memory,
-                       Reservation slot_memory)
-    : runtime_(runtime), dataset_(dataset), plan_(std::move(plan)), fetch_memory_(std::move(fetch_memory)) {
-  fetcher_ = std::make_unique<Fetcher>(dataset, FetchOptions(plan_), &mutex_, [this](const Fetcher::Pieces& pieces) {
-    for (const std::shared_ptr<Piece>& piece : pieces) OnFetched(*piece);
-    Advance();
-  });
+Loader::Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory)
+    : runtime_(runtime), plan_(std::move(plan)), fetch_memory_(std::move(fetch_memory)) {
+  fetcher_ =
+      std::make_unique<Fetcher>(plan_.source, FetchOptions(plan_), &mutex_, [this](const Fetcher::Pieces& pieces) {
+        for (const std::shared_ptr<Piece>& piece : pieces) OnFetched(*piece);
+        Advance();
+      });
   ring_ = std::make_unique<BatchRing>(plan_.layout.bytes, plan_.slots, std::move(slot_memory), [this] {
     std::lock_guard lock(mutex_);
     AdvanceSoon();
   });
+  received_of_parts_.resize(plan_.source.parts().size());
   received_ = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint});
   std::lock_guard lock(mutex_);
   OpenEpoch(received_.epoch, received_.consumed);
@@ -90,8 +93,8 @@ void Loader::Engine::OpenEpoch(uint64_t epoch, uint64_t consumed) {
   const uint64_t epochs = plan_.options.epochs;
   walk_done_ = epochs != 0 && epoch >= epochs;
   if (walk_done_) return;
-  walk_plan_.emplace(plan_.batching.samples, plan_.policy, plan_.options.seed, epoch);
-  walk_cursor_.reset();
+  walk_cursor_.reset();  // before the plan that it reads
+  walk_plan_.emplace(plan_.PlanOf(epoch));
   walk_epoch_ = epoch;
   walk_consumed_ = consumed;
   walk_row_ = 0;
@@ -119,12 +122,12 @@ Loader::Engine::Row* Loader::Engine::AppendRow(Step& step) {
   row.position = slot.position;
   row.counts = !slot.padding;
   if (slot.padding) {
-    row.sample = walk_plan_->At(slot.position);
+    row.draw = walk_plan_->DrawAt(slot.position);
   } else {
     if (walk_cursor_ == nullptr) {
       walk_cursor_ = std::make_unique<Plan::Cursor>(*walk_plan_, slot.position, plan_.batching.world);
     }
-    row.sample = walk_cursor_->Next();
+    row.draw = walk_cursor_->NextDraw();
   }
   step.rows.push_back(std::move(row));
   return &step.rows.back();
@@ -156,7 +159,7 @@ bool Loader::Engine::FetchNext() {
   horizon.epoch = walk_epoch_;
   horizon.position = row->position;
   horizon.end = row->counts ? plan_.batching.End(walk_consumed_) : 0;  // wrapped repeats take nobody along
-  absl::StatusOr<std::shared_ptr<Piece>> piece = fetcher_->Fetch(row->sample, horizon, rows_ahead_);
+  absl::StatusOr<std::shared_ptr<Piece>> piece = fetcher_->Fetch(row->draw, horizon, rows_ahead_);
   if (!piece.ok()) {
     failure_ = piece.status();
     walk_done_ = true;
@@ -224,7 +227,7 @@ void Loader::Engine::Advance() {
 
 std::unique_ptr<SampleDecoder> Loader::Engine::BorrowDecoder() {
   std::lock_guard lock(mutex_);
-  if (idle_decoders_.empty()) return std::make_unique<SampleDecoder>(dataset_, plan_, stop_.get_token());
+  if (idle_decoders_.empty()) return std::make_unique<SampleDecoder>(plan_, stop_.get_token());
   std::unique_ptr<SampleDecoder> decoder = std::move(idle_decoders_.back());
   idle_decoders_.pop_back();
   return decoder;
@@ -235,7 +238,7 @@ void Loader::Engine::RunRow(Step* step, Row* row) {
   const auto index = static_cast<size_t>(row - step->rows.data());
   const BatchRow to{.epoch = step->epoch,
                     .position = row->position,
-                    .sample = row->sample,
+                    .draw = row->draw,
                     .counts = row->counts,
                     .slot = step->slot->data(),
                     .row = index,
@@ -320,11 +323,20 @@ Batch Loader::Engine::TakeFront() {
   std::fill(samples + rows, samples + layout.batch, uint64_t{0});
   batch.mask = {mask, layout.batch};
   batch.samples = {samples, layout.batch};
+  if (plan_.mix) {
+    auto* parts = reinterpret_cast<uint64_t*>(data + layout.parts);
+    std::fill(parts + rows, parts + layout.batch, uint64_t{0});
+    batch.parts = {parts, layout.batch};
+  }
   if (plan_.label && !plan_.text_labels) batch.labels = {labels, layout.batch};
   batch.texts = std::move(step->texts);
   batch.keys = std::move(step->keys);
   batch.memory = std::move(step->slot);
-  for (const Row& row : step->rows) batch.valid += row.counts ? 1 : 0;
+  for (const Row& row : step->rows) {
+    if (!row.counts) continue;
+    ++batch.valid;
+    ++received_of_parts_[plan_.source.Find(row.draw.item).part];
+  }
   batch.epoch = step->epoch;
   const uint64_t after = plan_.batching.After(step->consumed);
   batch.last_of_epoch = plan_.batching.StepsFrom(after) == 0;
@@ -377,6 +389,7 @@ LoaderReport Loader::Engine::report() const {
   report.samples = received_samples_;
   report.digest = received_digest_;
   report.position = received_;
+  report.part_samples = received_of_parts_;
   report.stalls = ledger_.report();
   report.quarantine = quarantine_;
   report.quarantined = quarantined_;

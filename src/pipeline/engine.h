@@ -24,7 +24,7 @@ Fetcher::Options FetchOptions(const LoaderPlan& plan);
 class Loader::Engine {
  public:
   /// The reservations cover plan.fetch_bytes and the slots; the latter lasts as long as the last batch.
-  Engine(Runtime& runtime, const Dataset& dataset, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory);
+  Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory);
   ~Engine();
 
   absl::StatusOr<std::optional<Batch>> Next();
@@ -57,7 +57,6 @@ class Loader::Engine {
   std::unique_ptr<SampleDecoder> BorrowDecoder();
 
   Runtime& runtime_;
-  const Dataset& dataset_;
   const LoaderPlan plan_;
   const Reservation fetch_memory_;
 
@@ -86,6 +85,7 @@ class Loader::Engine {
   // What the consumer has received.
   Position received_;
   uint64_t received_samples_ = 0;
+  std::vector<uint64_t> received_of_parts_;
   Uint128 received_digest_;
   StallLedger ledger_;
   bool waiting_ = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/rng.h"
 #include "pipeline/engine.h"
 #include "pipeline/fetch_run.h"
 
@@ -13,11 +14,11 @@ namespace {
 /// Goes through the epoch as the engine and the fetcher do, with memory that is always free.
 class DryRun {
  public:
-  DryRun(const Index& index, const LoaderPlan& loader, const Plan& plan, uint64_t consumed)
-      : index_(index),
+  DryRun(const LoaderPlan& loader, const Plan& plan, uint64_t consumed)
+      : source_(loader.source),
         batching_(loader.batching),
         options_(FetchOptions(loader)),
-        sizes_(options_, index.mean_span_bytes()),
+        sizes_(options_, source_.mean_span_bytes()),
         plan_(plan),
         consumed_(consumed) {}
 
@@ -31,9 +32,9 @@ class DryRun {
     const uint64_t walked = std::min(rank_samples, limit);
     for (uint64_t i = 0; i < walked; ++i) {
       horizon.position = cursor.position();
-      const uint64_t sample = cursor.Next();
-      if (early_.erase(sample) > 0) continue;
-      RETURN_IF_ERROR(Fetch(sample, horizon));
+      const Draw draw = cursor.NextDraw();
+      if (early_.erase(KeyOf(draw)) > 0) continue;
+      RETURN_IF_ERROR(Fetch(draw, horizon));
     }
     // Samples that were taken along beyond the walk are part of what was fetched: so the ratio is that of the epoch.
     const double scale = fetched_ > 0 ? static_cast<double>(rank_samples) / static_cast<double>(fetched_) : 0;
@@ -49,21 +50,30 @@ class DryRun {
   }
 
  private:
-  absl::Status Fetch(uint64_t sample, const Fetcher::Horizon& horizon) {
-    ASSIGN_OR_RETURN(
-        const FetchRun run, RunAround(index_, options_.extent, sample, sizes_.max_run, [&](uint64_t other) {
-          return Fetcher::TakesAlong(plan_.Where(other), horizon, options_, sizes_) && !early_.contains(other);
-        }));
+  /// Draws as one number; that two come to be equal is too unlikely to matter here.
+  static uint64_t KeyOf(const Draw& draw) { return draw.turn == 0 ? draw.item : HashKey(draw.turn, {draw.item}); }
+
+  absl::Status Fetch(const Draw& draw, const Fetcher::Horizon& horizon) {
+    const auto [number, rank] = source_.Find(draw.item);
+    const Subset& part = source_.parts()[number];
+    const uint64_t first = source_.FirstOf(number);
+    const uint64_t extent = options_.extents[number];
+    ASSIGN_OR_RETURN(const FetchRun run,
+                     RunAround(part.index(), part.selection.get(), extent, rank, sizes_.max_run, [&](uint64_t other) {
+                       const Draw neighbour{first + other, draw.turn};
+                       return Fetcher::TakesAlong(plan_.Where(neighbour), horizon, options_, sizes_) &&
+                              !early_.contains(KeyOf(neighbour));
+                     }));
     ++found_.requests;
     found_.bytes += run.range().length;
     fetched_ += run.parts.size();
-    const uint64_t extent = sample / options_.extent;
-    if (extents_.insert(extent).second) {
-      covered_ += std::min(options_.extent, index_.size() - extent * options_.extent);
+    const uint64_t first_of_extent = rank - rank % extent;
+    if (extents_.insert(KeyOf({first + first_of_extent, draw.turn})).second) {
+      covered_ += plan_.invertible() ? std::min(extent, part.size() - first_of_extent) : 1;
     }
-    for (const FetchRun::Part& part : run.parts) {
-      found_.sample_bytes += part.span.length;
-      if (part.sample != sample) early_.insert(part.sample);
+    for (const FetchRun::Part& fetched : run.parts) {
+      found_.sample_bytes += fetched.span.length;
+      if (fetched.rank != rank) early_.insert(KeyOf({first + fetched.rank, draw.turn}));
     }
     return absl::OkStatus();
   }
@@ -75,7 +85,7 @@ class DryRun {
     const uint64_t last = consumed_ + (steps - 1) * batching_.batch * batching_.world;
     IndexedSample entry;
     for (uint64_t row = batching_.Taken(last); row < batching_.batch; ++row) {
-      RETURN_IF_ERROR(index_.Lookup(plan_.At(batching_.At(last, row).position), &entry));
+      RETURN_IF_ERROR(source_.Lookup(plan_.At(batching_.At(last, row).position), &entry));
       ++found_.requests;
       found_.bytes += entry.span.length;
       found_.sample_bytes += entry.span.length;
@@ -83,7 +93,7 @@ class DryRun {
     return absl::OkStatus();
   }
 
-  const Index& index_;
+  const Source& source_;
   const Batching batching_;
   const Fetcher::Options options_;
   const Fetcher::Sizes sizes_;
@@ -96,12 +106,13 @@ class DryRun {
   LoaderExplanation::Fetches found_;
 };
 
-absl::StatusOr<LoaderExplanation::Sample> Describe(const Index& index, uint64_t position, uint64_t sample) {
+absl::StatusOr<LoaderExplanation::Sample> Describe(const Source& source, uint64_t position, uint64_t item) {
   IndexedSample entry;
   IndexedObject object;
-  RETURN_IF_ERROR(index.Lookup(sample, &entry));
-  RETURN_IF_ERROR(index.LookupObject(entry.object, &object));
-  return LoaderExplanation::Sample{position, sample, entry.key, object.key, entry.span};
+  const size_t part = source.Find(item).part;
+  RETURN_IF_ERROR(source.Lookup(item, &entry));
+  RETURN_IF_ERROR(source.parts()[part].index().LookupObject(entry.object, &object));
+  return LoaderExplanation::Sample{position, part, source.SampleOf(item), entry.key, object.key, entry.span};
 }
 
 /// Positions of this rank from `consumed` to the end of the epoch that are delivered.
@@ -111,47 +122,60 @@ uint64_t RankSamples(const Batching& batching, uint64_t consumed) {
   return (batching.End(consumed) - first.position + batching.world - 1) / batching.world;
 }
 
-void DescribeOrder(const Index& index, LoaderExplanation* out) {
+void DescribeOrder(const Subset& part, LoaderExplanation* out) {
   const OrderPolicy& policy = out->policy;
-  const double mean = index.mean_span_bytes();
+  const uint64_t size = part.size();
+  const double mean = size > 0 ? static_cast<double>(part.total_bytes) / static_cast<double>(size) : 0;
   const bool windowed = policy.shuffle == Shuffle::kWindow;
-  out->samples = index.size();
-  out->extents = (index.size() + policy.extent - 1) / policy.extent;
+  out->extents = (size + policy.extent - 1) / policy.extent;
   out->windows = windowed ? (out->extents + policy.window - 1) / policy.window : 1;
-  out->extent_bytes = mean * static_cast<double>(std::min(policy.extent, index.size()));
-  const uint64_t window_samples = windowed ? policy.extent * policy.window : index.size();
-  out->window_bytes = mean * static_cast<double>(std::min(window_samples, index.size()));
+  out->extent_bytes = mean * static_cast<double>(std::min(policy.extent, size));
+  const uint64_t window_samples = windowed ? policy.extent * policy.window : size;
+  out->window_bytes = mean * static_cast<double>(std::min(window_samples, size));
+}
+
+void DescribeMix(const LoaderPlan& loader, LoaderExplanation* out) {
+  if (!loader.mix) return;
+  const Mix& mix = *loader.mix;
+  out->draws = mix.draws;
+  out->fresh_passes = mix.fresh_passes;
+  const std::vector<uint64_t> counts = mix.CountsOf(out->start.epoch);
+  const std::vector<double> wanted = mix.SharesOf(out->start.epoch);
+  for (size_t i = 0; i < mix.parts.size(); ++i) {
+    out->parts.push_back({loader.source.parts()[i].dataset->uri(), mix.parts[i].items, wanted[i], counts[i]});
+  }
 }
 
 }  // namespace
 
-absl::StatusOr<LoaderExplanation> Explain(const Dataset& dataset, LoaderOptions options, const ExplainLimits& limits) {
-  const Index& index = dataset.index();
-  absl::StatusOr<LoaderPlan> settled = Settle(dataset, std::move(options));
-  if (!settled.ok()) return Annotate(settled.status(), dataset.uri());
+absl::StatusOr<LoaderExplanation> Explain(const Source& source, LoaderOptions options, const ExplainLimits& limits) {
+  absl::StatusOr<LoaderPlan> settled = Settle(source, std::move(options));
+  if (!settled.ok()) return Annotate(settled.status(), source.uri());
   const LoaderPlan& loader = *settled;
   const Batching& batching = loader.batching;
 
   LoaderExplanation out;
-  out.policy = loader.policy;
+  out.policy = loader.policy();
   out.start = loader.options.start.value_or(Position{0, 0, loader.fingerprint});
   const uint64_t consumed = out.start.consumed;
-  DescribeOrder(index, &out);
+  out.samples = batching.samples;
+  DescribeOrder(source.parts().front(), &out);
+  DescribeMix(loader, &out);
   out.steps = batching.StepsFrom(consumed);
   out.rank_samples = RankSamples(batching, consumed);
 
-  const Plan plan(index.size(), loader.policy, loader.options.seed, out.start.epoch);
-  DryRun run(index, loader, plan, consumed);
+  const Plan plan = loader.PlanOf(out.start.epoch);
+  DryRun run(loader, plan, consumed);
   out.slots = loader.slots;
   out.slot_bytes = loader.layout.bytes;
   out.fetch_bytes = loader.fetch_bytes;
-  out.reserve_bytes = index.max_span_bytes();
+  out.reserve_bytes = source.max_span_bytes();
   out.reach_positions = run.sizes().reach;
-  out.reaches_window = out.reach_positions >= std::min(index.size(), out.policy.extent * out.policy.window);
+  out.reaches_window = out.reach_positions >= std::min(out.samples, out.policy.extent * out.policy.window);
   ASSIGN_OR_RETURN(out.fetches, run.Run(out.rank_samples, limits.walked_samples));
   for (uint64_t i = 0; i < std::min(limits.first_samples, out.rank_samples); ++i) {
     const uint64_t position = batching.At(consumed, 0).position + i * batching.world;
-    ASSIGN_OR_RETURN(LoaderExplanation::Sample sample, Describe(index, position, plan.At(position)));
+    ASSIGN_OR_RETURN(LoaderExplanation::Sample sample, Describe(source, position, plan.At(position)));
     out.first.push_back(std::move(sample));
   }
   return out;

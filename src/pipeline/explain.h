@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "dataset/dataset.h"
 #include "pipeline/loader.h"
 
 namespace millrace {
@@ -12,13 +11,25 @@ namespace millrace {
 /// What a loader with these options would do in the epoch at which it starts, worked out from the plan and the index
 /// alone: nothing else is read.
 struct LoaderExplanation {
-  OrderPolicy policy;
+  OrderPolicy policy;  // of a mix: of its first part, as what follows
   Position start;
-  uint64_t samples = 0;  // of the data set
+  uint64_t samples = 0;  // of an epoch
   uint64_t extents = 0;
   uint64_t windows = 0;
   double extent_bytes = 0;  // of a full one, on average
   double window_bytes = 0;  // the same; no more than all samples
+
+  /// A part of a mix.
+  struct Part {
+    std::string uri;
+    uint64_t samples = 0;
+    double wanted = 0;   // share of the epoch, by the weights
+    uint64_t drawn = 0;  // samples of the epoch; Draws::kIndependent: on average
+    double passes() const { return samples > 0 ? static_cast<double>(drawn) / static_cast<double>(samples) : 0; }
+  };
+  std::vector<Part> parts;  // of a mix, else empty
+  Draws draws = Draws::kExact;
+  bool fresh_passes = false;
 
   uint64_t steps = 0;         // that are left in the epoch
   uint64_t rank_samples = 0;  // that this rank gets in them, repeats apart
@@ -42,7 +53,8 @@ struct LoaderExplanation {
 
   struct Sample {
     uint64_t position = 0;
-    uint64_t sample = 0;
+    size_t part = 0;
+    uint64_t sample = 0;  // as its index numbers it
     std::string key;
     std::string object;  // key below the data set's URI
     ByteRange span;
@@ -56,7 +68,7 @@ struct ExplainLimits {
 };
 
 /// The options are checked as Loader::Create does, with the same errors; memory need not be free.
-absl::StatusOr<LoaderExplanation> Explain(const Dataset& dataset, LoaderOptions options,
+absl::StatusOr<LoaderExplanation> Explain(const Source& source, LoaderOptions options,
                                           const ExplainLimits& limits = {});
 
 }  // namespace millrace

@@ -6,28 +6,29 @@ namespace millrace {
 
 namespace {
 
-absl::StatusOr<FetchRun::Part> PartOf(const Index& index, uint64_t sample, IndexedSample* scratch) {
-  RETURN_IF_ERROR(index.Lookup(sample, scratch));
-  return FetchRun::Part{sample, scratch->span, scratch->crc32c};
+absl::StatusOr<FetchRun::Part> PartOf(const Index& index, const Selection* selection, uint64_t rank,
+                                      IndexedSample* scratch) {
+  RETURN_IF_ERROR(index.Lookup(selection != nullptr ? selection->At(rank) : rank, scratch));
+  return FetchRun::Part{rank, scratch->span, scratch->crc32c};
 }
 
 }  // namespace
 
-absl::StatusOr<FetchRun> RunAround(const Index& index, uint64_t extent, uint64_t sample, uint64_t max_bytes,
-                                   absl::FunctionRef<bool(uint64_t)> wanted) {
+absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selection, uint64_t extent, uint64_t rank,
+                                   uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted) {
   IndexedSample scratch;
   FetchRun run;
-  ASSIGN_OR_RETURN(const FetchRun::Part own, PartOf(index, sample, &scratch));
+  ASSIGN_OR_RETURN(const FetchRun::Part own, PartOf(index, selection, rank, &scratch));
   run.object = scratch.object;
   run.parts.push_back(own);
-  const uint64_t first = sample - sample % extent;
-  const uint64_t last = std::min(first + extent, index.size());  // one past
+  const uint64_t first = rank - rank % extent;
+  const uint64_t last = std::min(first + extent, selection != nullptr ? selection->size() : index.size());  // one past
 
   ByteRange covered = own.span;
   // Extends the run in one direction; stops where a gap, the object or the bound ends it.
   const auto try_add = [&](uint64_t candidate) -> absl::StatusOr<bool> {
     if (!wanted(candidate)) return true;
-    ASSIGN_OR_RETURN(const FetchRun::Part part, PartOf(index, candidate, &scratch));
+    ASSIGN_OR_RETURN(const FetchRun::Part part, PartOf(index, selection, candidate, &scratch));
     if (scratch.object != run.object) return false;
     const uint64_t begin = std::min(covered.offset, part.span.offset);
     const uint64_t end = std::max(covered.end(), part.span.end());
@@ -39,11 +40,11 @@ absl::StatusOr<FetchRun> RunAround(const Index& index, uint64_t extent, uint64_t
     run.parts.push_back(part);
     return true;
   };
-  for (uint64_t next = sample + 1; next < last; ++next) {
+  for (uint64_t next = rank + 1; next < last; ++next) {
     ASSIGN_OR_RETURN(const bool go_on, try_add(next));
     if (!go_on) break;
   }
-  for (uint64_t next = sample; next-- > first;) {
+  for (uint64_t next = rank; next-- > first;) {
     ASSIGN_OR_RETURN(const bool go_on, try_add(next));
     if (!go_on) break;
   }

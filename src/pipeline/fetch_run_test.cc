@@ -36,7 +36,7 @@ std::unique_ptr<Index> MakeIndex(const std::vector<std::vector<At>>& objects) {
 
 std::vector<uint64_t> Samples(const FetchRun& run) {
   std::vector<uint64_t> samples;
-  for (const FetchRun::Part& part : run.parts) samples.push_back(part.sample);
+  for (const FetchRun::Part& part : run.parts) samples.push_back(part.rank);
   return samples;
 }
 
@@ -44,24 +44,35 @@ const auto kAll = [](uint64_t) { return true; };
 
 TEST(RunAround, TakesTheWholeExtentInOrderOfOffset) {
   const auto index = MakeIndex({{{512, 100}, {1024, 100}, {2048, 100}, {3072, 100}, {4096, 100}, {5120, 100}}});
-  const FetchRun run = *RunAround(*index, 3, 4, 1 << 20, kAll);
+  const FetchRun run = *RunAround(*index, nullptr, 3, 4, 1 << 20, kAll);
   EXPECT_EQ(Samples(run), (std::vector<uint64_t>{3, 4, 5}));
   EXPECT_EQ(run.range(), (ByteRange{3072, 2148}));
 }
 
 TEST(RunAround, StopsAtObjectsGapsAndTheBound) {
   const auto index = MakeIndex({{{512, 100}, {1024, 100}}, {{512, 100}, {100352, 100}, {100864, 100}, {101376, 5000}}});
-  EXPECT_EQ(Samples(*RunAround(*index, 16, 1, 1 << 20, kAll)), (std::vector<uint64_t>{0, 1}));
-  EXPECT_EQ(Samples(*RunAround(*index, 16, 2, 1 << 20, kAll)), (std::vector<uint64_t>{2}));
-  EXPECT_EQ(Samples(*RunAround(*index, 16, 4, 1000, kAll)), (std::vector<uint64_t>{3, 4}));
-  EXPECT_EQ(Samples(*RunAround(*index, 16, 5, 1, kAll)), (std::vector<uint64_t>{5}));  // itself always
+  EXPECT_EQ(Samples(*RunAround(*index, nullptr, 16, 1, 1 << 20, kAll)), (std::vector<uint64_t>{0, 1}));
+  EXPECT_EQ(Samples(*RunAround(*index, nullptr, 16, 2, 1 << 20, kAll)), (std::vector<uint64_t>{2}));
+  EXPECT_EQ(Samples(*RunAround(*index, nullptr, 16, 4, 1000, kAll)), (std::vector<uint64_t>{3, 4}));
+  EXPECT_EQ(Samples(*RunAround(*index, nullptr, 16, 5, 1, kAll)), (std::vector<uint64_t>{5}));  // itself always
 }
 
 TEST(RunAround, SkipsWhatNobodyWantsWhenItIsSmall) {
   const auto index = MakeIndex({{{512, 1000}, {1536, 1000}, {2560, 1000}, {3584, 9000}, {12800, 10}}});
   const auto even = [](uint64_t sample) { return sample % 2 == 0; };
-  EXPECT_EQ(Samples(*RunAround(*index, 16, 0, 1 << 20, even)), (std::vector<uint64_t>{0, 2}));
-  EXPECT_EQ(Samples(*RunAround(*index, 16, 4, 1 << 20, even)), (std::vector<uint64_t>{4}));
+  EXPECT_EQ(Samples(*RunAround(*index, nullptr, 16, 0, 1 << 20, even)), (std::vector<uint64_t>{0, 2}));
+  EXPECT_EQ(Samples(*RunAround(*index, nullptr, 16, 4, 1 << 20, even)), (std::vector<uint64_t>{4}));
+}
+
+TEST(RunAround, ExtentsOfASubsetAreItsOwn) {
+  const auto index = MakeIndex({{{512, 100}, {1024, 100}, {2048, 100}, {3072, 100}, {4096, 100}, {5120, 100}}});
+  Selection::Builder builder(6);
+  for (const uint64_t sample : {0u, 2u, 3u, 5u}) builder.Add(sample);
+  const Selection selection = std::move(builder).Finish();
+  const FetchRun run = *RunAround(*index, &selection, 2, 2, 1 << 20, kAll);
+  EXPECT_EQ(Samples(run), (std::vector<uint64_t>{2, 3}));
+  EXPECT_EQ(run.range(), (ByteRange{3072, 2148}));
+  EXPECT_EQ(Samples(*RunAround(*index, &selection, 16, 1, 1 << 20, kAll)), (std::vector<uint64_t>{0, 1, 2, 3}));
 }
 
 }  // namespace

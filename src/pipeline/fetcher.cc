@@ -23,15 +23,19 @@ constexpr uint64_t kMaxLandingBytes = uint64_t{64} << 20;
 
 }  // namespace
 
+uint64_t Fetcher::Options::largest_extent() const {
+  return *std::max_element(extents.begin(), extents.end());
+}
+
 Fetcher::Sizes::Sizes(const Options& options, double mean_bytes) {
   const double mean = std::max(1.0, mean_bytes);
-  landing = options.extent > 1 ? std::min(kMaxLandingBytes, options.memory_bytes / 3) : 0;
+  landing = options.largest_extent() > 1 ? std::min(kMaxLandingBytes, options.memory_bytes / 3) : 0;
   pieces = options.memory_bytes - landing;
   max_run = std::min(kMaxRunBytes, landing / 4);
   const uint64_t lead_bytes = std::min(kLeadBytes, pieces / 2);
   lead = static_cast<uint64_t>(static_cast<double>(lead_bytes) / mean);
   // Neighbours that are wanted within `reach` may fill what the lead leaves, with a tenth for uneven sizes.
-  const auto extent_bytes = static_cast<uint64_t>(mean * static_cast<double>(options.extent));
+  const auto extent_bytes = static_cast<uint64_t>(mean * static_cast<double>(options.largest_extent()));
   const uint64_t reach_bytes = std::max((pieces - lead_bytes) / 10 * 9, std::min(pieces / 4, extent_bytes));
   reach = static_cast<uint64_t>(static_cast<double>(reach_bytes) / mean) * options.world;
 }
@@ -45,14 +49,14 @@ struct Fetcher::Request {
   std::shared_ptr<RequestProgress> progress = std::make_shared<RequestProgress>(RequestPhase::kQueued);
 };
 
-Fetcher::Fetcher(const Dataset& dataset, const Options& options, std::mutex* mutex,
+Fetcher::Fetcher(const Source& source, const Options& options, std::mutex* mutex,
                  std::function<void(const Pieces&)> fetched)
-    : dataset_(dataset),
+    : source_(source),
       options_(options),
       mutex_(mutex),
       fetched_(std::move(fetched)),
-      sizes_(options, dataset.index().mean_span_bytes()),
-      arena_(sizes_.pieces, Arena::UnitFor(dataset.index().mean_span_bytes())),
+      sizes_(options, source.mean_span_bytes()),
+      arena_(sizes_.pieces, Arena::UnitFor(source.mean_span_bytes())),
       landing_(sizes_.landing, 4096) {}
 
 Fetcher::~Fetcher() = default;
@@ -66,11 +70,19 @@ bool Fetcher::TakesAlong(uint64_t position, const Horizon& horizon, const Option
          position % options.world == options.rank;
 }
 
-absl::StatusOr<FetchRun> Fetcher::Neighbours(uint64_t sample, const Horizon& horizon) const {
-  return RunAround(dataset_.index(), options_.extent, sample, sizes_.max_run, [&](uint64_t other) {
-    return TakesAlong(horizon.plan->Where(other), horizon, options_, sizes_) &&
-           !early_.contains({horizon.epoch, other});
-  });
+absl::StatusOr<FetchRun> Fetcher::Neighbours(const Draw& draw, const Horizon& horizon) const {
+  const auto [number, rank] = source_.Find(draw.item);
+  const Subset& part = source_.parts()[number];
+  const uint64_t first = source_.FirstOf(number);
+  ASSIGN_OR_RETURN(FetchRun run, RunAround(part.index(), part.selection.get(), options_.extents[number], rank,
+                                           sizes_.max_run, [&](uint64_t other) {
+                                             const Draw neighbour{first + other, draw.turn};
+                                             return TakesAlong(horizon.plan->Where(neighbour), horizon, options_,
+                                                               sizes_) &&
+                                                    !early_.contains({horizon.epoch, neighbour.item, draw.turn});
+                                           }));
+  run.part = number;
+  return run;
 }
 
 std::shared_ptr<Piece> Fetcher::NewPiece(uint64_t size) {
@@ -108,8 +120,8 @@ std::unique_ptr<Fetcher::Request> Fetcher::AllocateReserve(const FetchRun& run) 
   return request;
 }
 
-absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(uint64_t sample, const Horizon& horizon, uint64_t rows_ahead) {
-  if (const auto found = early_.find({horizon.epoch, sample}); found != early_.end()) {
+absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(const Draw& draw, const Horizon& horizon, uint64_t rows_ahead) {
+  if (const auto found = early_.find({horizon.epoch, draw.item, draw.turn}); found != early_.end()) {
     std::shared_ptr<Piece> piece = std::move(found->second);
     early_.erase(found);
     return piece;
@@ -120,12 +132,13 @@ absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(uint64_t sample, const Hor
     run = *std::move(refused_);
     refused_.reset();
   } else {
-    ASSIGN_OR_RETURN(run, Neighbours(sample, horizon));
+    ASSIGN_OR_RETURN(run, Neighbours(draw, horizon));
   }
+  const uint64_t first = source_.FirstOf(run.part);
   std::unique_ptr<Request> request = Allocate(run);
   if (request == nullptr && rows_ahead < sizes_.lead) {
     const auto alone =
-        std::find_if(run.parts.begin(), run.parts.end(), [&](const auto& p) { return p.sample == sample; });
+        std::find_if(run.parts.begin(), run.parts.end(), [&](const auto& p) { return first + p.rank == draw.item; });
     run.parts = {*alone};
     request = Allocate(run);
     if (request == nullptr && rows_ahead == 0 && reserve_in_use_.expired()) request = AllocateReserve(run);
@@ -136,11 +149,11 @@ absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(uint64_t sample, const Hor
   }
   std::shared_ptr<Piece> own;
   for (size_t i = 0; i < request->pieces.size(); ++i) {
-    const uint64_t part = request->run.parts[i].sample;
-    if (part == sample) {
+    const uint64_t item = first + request->run.parts[i].rank;
+    if (item == draw.item) {
       own = request->pieces[i];
     } else {
-      early_.emplace(EarlyKey{horizon.epoch, part}, request->pieces[i]);
+      early_.emplace(EarlyKey{horizon.epoch, item, draw.turn}, request->pieces[i]);
     }
   }
   RETURN_IF_ERROR(Send(std::move(request)));
@@ -148,8 +161,9 @@ absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(uint64_t sample, const Hor
 }
 
 absl::Status Fetcher::Send(std::unique_ptr<Request> request) {
+  const Dataset& dataset = *source_.parts()[request->run.part].dataset;
   IndexedObject object;
-  RETURN_IF_ERROR(dataset_.index().LookupObject(request->run.object, &object));
+  RETURN_IF_ERROR(dataset.index().LookupObject(request->run.object, &object));
   GetOptions get;
   get.range = request->run.range();
   get.if_match = object.etag;
@@ -158,10 +172,10 @@ absl::Status Fetcher::Send(std::unique_ptr<Request> request) {
   get.stop = stop_.get_token();
   ++requests_;
   const MutableByteSpan into = request->landing ? request->landing->span() : request->pieces.front()->span();
-  dataset_.store().Get(dataset_.StoreKey(object.key), into, std::move(get),
-                       [this, request = std::move(request)](absl::StatusOr<GetResult> result) mutable {
-                         Finish(std::move(request), result.status());
-                       });
+  dataset.store().Get(dataset.StoreKey(object.key), into, std::move(get),
+                      [this, request = std::move(request)](absl::StatusOr<GetResult> result) mutable {
+                        Finish(std::move(request), result.status());
+                      });
   return absl::OkStatus();
 }
 
@@ -193,7 +207,7 @@ void Fetcher::DealOut(Request& request) {
 void Fetcher::SplitDamaged(const Request& request) {
   for (size_t i = 0; i < request.pieces.size(); ++i) {
     auto single = std::make_unique<Request>();
-    single->run = {request.run.object, {request.run.parts[i]}};
+    single->run = {request.run.part, request.run.object, {request.run.parts[i]}};
     single->pieces = {request.pieces[i]};
     single->pieces.front()->progress_ = single->progress;
     singles_.push_back(std::move(single));
@@ -205,9 +219,11 @@ void Fetcher::SendSingles() {
     std::unique_ptr<Request> single = std::move(singles_.front());
     singles_.pop_front();
     const Pieces pieces = single->pieces;
+    const FetchRun run = single->run;
     const absl::Status sent = Send(std::move(single));
     if (sent.ok()) continue;
     Request unsent;
+    unsent.run = run;
     unsent.pieces = pieces;
     Settle(unsent, sent);
   }
@@ -215,12 +231,13 @@ void Fetcher::SendSingles() {
 
 void Fetcher::Settle(const Request& request, const absl::Status& status) {
   request.progress->store(RequestPhase::kDone, std::memory_order_relaxed);
+  const std::string& uri = source_.parts()[request.run.part].dataset->uri();
   for (const std::shared_ptr<Piece>& piece : request.pieces) {
     piece->ready = true;
-    piece->status = absl::IsFailedPrecondition(status)
-                        ? Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}",
-                                                       dataset_.uri(), dataset_.uri()))
-                        : status;
+    piece->status =
+        absl::IsFailedPrecondition(status)
+            ? Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}", uri, uri))
+            : status;
   }
   fetched_(request.pieces);
 }

@@ -12,9 +12,9 @@
 
 #include "base/buffer.h"
 #include "base/rng.h"
-#include "dataset/dataset.h"
 #include "pipeline/arena.h"
 #include "pipeline/fetch_run.h"
+#include "pipeline/source.h"
 #include "plan/plan.h"
 
 namespace millrace {
@@ -60,11 +60,12 @@ class Piece {
 class Fetcher {
  public:
   struct Options {
-    uint64_t memory_bytes = 0;  // of all fetched bytes, but for the reserve: one span of the largest sample
-    uint64_t extent = 1;
+    uint64_t memory_bytes = 0;      // of all fetched bytes, but for the reserve: one span of the largest sample
+    std::vector<uint64_t> extents;  // of each part of the source
     uint64_t world = 1;
     uint64_t rank = 0;
     int max_requests = 256;  // under way at once; more wait in the plan, not in the client's queue
+    uint64_t largest_extent() const;
   };
 
   /// What decides whether a neighbour is worth taking along: the plan of the epoch and the positions that are still
@@ -86,22 +87,21 @@ class Fetcher {
     Sizes(const Options& options, double mean_bytes);
   };
 
-  /// Whether the sample at `position` is fetched along with the one of the horizon, where they are neighbours.
+  /// Whether the draw at `position` is fetched along with the one of the horizon, where they are neighbours.
   static bool TakesAlong(uint64_t position, const Horizon& horizon, const Options& options, const Sizes& sizes);
 
   using Pieces = std::vector<std::shared_ptr<Piece>>;
 
   /// `fetched` is called with `mutex` held, on a thread of the store.
-  Fetcher(const Dataset& dataset, const Options& options, std::mutex* mutex,
-          std::function<void(const Pieces&)> fetched);
+  Fetcher(const Source& source, const Options& options, std::mutex* mutex, std::function<void(const Pieces&)> fetched);
   /// Call Stop() and wait for idle() first.
   ~Fetcher();
 
-  /// Starts fetching `sample`, or finds it fetched already. Null when memory or requests are used up: ask again after a
-  /// piece died or a request ended. `rows_ahead` pieces were returned before and live: with none left, nothing can free
-  /// memory any more and the reserve may be used; with few left, the sample is fetched without neighbours rather than
-  /// late.
-  absl::StatusOr<std::shared_ptr<Piece>> Fetch(uint64_t sample, const Horizon& horizon, uint64_t rows_ahead);
+  /// Starts fetching the item of `draw`, or finds it fetched already for this draw. Null when memory or requests are
+  /// used up: ask again after a piece died or a request ended. `rows_ahead` pieces were returned before and live: with
+  /// none left, nothing can free memory any more and the reserve may be used; with few left, the sample is fetched
+  /// without neighbours rather than late.
+  absl::StatusOr<std::shared_ptr<Piece>> Fetch(const Draw& draw, const Horizon& horizon, uint64_t rows_ahead);
 
   /// Cancels what is under way; the callbacks still come.
   void Stop();
@@ -113,14 +113,15 @@ class Fetcher {
   struct Request;
   struct EarlyKey {
     uint64_t epoch;
-    uint64_t sample;
+    uint64_t item;
+    uint64_t turn;
     friend bool operator==(const EarlyKey&, const EarlyKey&) = default;
   };
   struct EarlyHash {
-    size_t operator()(const EarlyKey& key) const { return HashKey(key.epoch, {key.sample}); }
+    size_t operator()(const EarlyKey& key) const { return HashKey(key.epoch, {key.item, key.turn}); }
   };
 
-  absl::StatusOr<FetchRun> Neighbours(uint64_t sample, const Horizon& horizon) const;
+  absl::StatusOr<FetchRun> Neighbours(const Draw& draw, const Horizon& horizon) const;
   std::shared_ptr<Piece> NewPiece(uint64_t size);
   std::unique_ptr<Request> Allocate(const FetchRun& run);
   std::unique_ptr<Request> AllocateReserve(const FetchRun& run);  // of one part
@@ -131,7 +132,7 @@ class Fetcher {
   void SendSingles();
   void Settle(const Request& request, const absl::Status& status);
 
-  const Dataset& dataset_;
+  const Source& source_;
   const Options options_;
   std::mutex* const mutex_;
   const std::function<void(const Pieces&)> fetched_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <set>
 
 #include "base/size.h"
 #include "pipeline/engine.h"
@@ -24,8 +25,16 @@ uint64_t RoundUp(uint64_t value) {
   return (value + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-absl::StatusOr<std::vector<std::string>> FindImageFields(const Index& index, const std::string& wanted) {
-  const std::vector<std::string>& names = index.field_names();
+// Of all parts: a data set that has none of them shows when its first sample is decoded.
+std::vector<std::string> FieldNames(const Source& source) {
+  std::set<std::string> names;
+  for (const Subset& part : source.parts())
+    names.insert(part.index().field_names().begin(), part.index().field_names().end());
+  return {names.begin(), names.end()};
+}
+
+absl::StatusOr<std::vector<std::string>> FindImageFields(const Source& source, const std::string& wanted) {
+  const std::vector<std::string> names = FieldNames(source);
   if (!wanted.empty()) {
     if (std::find(names.begin(), names.end(), wanted) != names.end()) return std::vector<std::string>{wanted};
     return absl::InvalidArgumentError(
@@ -36,13 +45,26 @@ absl::StatusOr<std::vector<std::string>> FindImageFields(const Index& index, con
       fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", ")));
 }
 
-absl::StatusOr<std::optional<LabelOptions>> FindLabel(const Index& index, const std::optional<LabelOptions>& wanted) {
-  const std::vector<std::string>& names = index.field_names();
+absl::StatusOr<std::optional<LabelOptions>> FindLabel(const Source& source, const std::optional<LabelOptions>& wanted) {
   const LabelOptions label = wanted.value_or(LabelOptions{});
-  if (std::find(names.begin(), names.end(), label.field) != names.end()) return std::optional(label);
-  if (!wanted) return std::optional<LabelOptions>();
-  return absl::InvalidArgumentError(fmt::format("the data set has no field '{}' for labels; its fields are: {}",
-                                                label.field, fmt::join(names, ", ")));
+  for (const Subset& part : source.parts()) {
+    const std::vector<std::string>& names = part.index().field_names();
+    if (std::find(names.begin(), names.end(), label.field) != names.end()) continue;
+    if (!wanted) return std::optional<LabelOptions>();
+    return absl::InvalidArgumentError(fmt::format("the data set {} has no field '{}' for labels; its fields are: {}",
+                                                  part.dataset->uri(), label.field, fmt::join(names, ", ")));
+  }
+  return std::optional(label);
+}
+
+uint64_t FingerprintOf(const LoaderPlan& plan) {
+  const std::vector<Subset>& parts = plan.source.parts();
+  if (!plan.mix) {
+    return OrderFingerprint(parts.front().fingerprint(), parts.front().size(), plan.policy(), plan.options.seed);
+  }
+  std::vector<uint64_t> fingerprints;
+  for (const Subset& part : parts) fingerprints.push_back(part.fingerprint());
+  return OrderFingerprint(fingerprints, *plan.mix, plan.options.seed);
 }
 
 absl::Status CheckStart(const LoaderPlan& plan) {
@@ -50,9 +72,8 @@ absl::Status CheckStart(const LoaderPlan& plan) {
   const Position& start = *plan.options.start;
   if (start.fingerprint != plan.fingerprint) {
     return absl::FailedPreconditionError(
-        fmt::format("the position {} belongs to another order: the data set, its index, the seed or the shuffle "
-                    "options are not those of "
-                    "the run that wrote it (there {:016x}, here {:016x})",
+        fmt::format("the position {} belongs to another order: the data set, its index, the seed or the shuffle, "
+                    "subset or mix are not those of the run that wrote it (there {:016x}, here {:016x})",
                     start.ToString(), start.fingerprint, plan.fingerprint));
   }
   if (start.consumed >= plan.batching.samples) {
@@ -63,10 +84,10 @@ absl::Status CheckStart(const LoaderPlan& plan) {
 }
 
 // Splits the budget: a quarter for batches (two at least, which also the program may hold), the rest for fetched bytes.
-absl::Status SplitMemory(const Index& index, LoaderPlan* plan) {
+absl::Status SplitMemory(LoaderPlan* plan) {
   const uint64_t memory = plan->options.memory_bytes;
   const uint64_t slot = plan->layout.bytes;
-  const uint64_t reserve = index.max_span_bytes();
+  const uint64_t reserve = plan->source.max_span_bytes();
   const uint64_t least = 2 * slot + 2 * reserve + kMinFetchBytes;
   if (memory < least) {
     return absl::ResourceExhaustedError(
@@ -81,53 +102,78 @@ absl::Status SplitMemory(const Index& index, LoaderPlan* plan) {
 
 }  // namespace
 
-SlotLayout::SlotLayout(uint64_t batch_size, const ImageSpec& image) : batch(batch_size), image_bytes(image.bytes()) {
+SlotLayout::SlotLayout(uint64_t batch_size, const ImageSpec& image, bool with_parts)
+    : batch(batch_size), image_bytes(image.bytes()) {
   labels = RoundUp(batch * image_bytes);
   mask = labels + RoundUp(batch * sizeof(int64_t));
   samples = mask + RoundUp(batch);
-  bytes = samples + RoundUp(batch * sizeof(uint64_t));
+  parts = samples + RoundUp(batch * sizeof(uint64_t));
+  bytes = parts + (with_parts ? RoundUp(batch * sizeof(uint64_t)) : 0);
 }
 
-absl::StatusOr<LoaderPlan> Settle(const Dataset& dataset, LoaderOptions options) {
-  const Index& index = dataset.index();
+absl::StatusOr<Mix> MixOf(const Source& source, const std::vector<OrderPolicy>& policies, const MixOptions& options) {
+  Mix mix;
+  std::vector<uint64_t> sizes;
+  for (size_t part = 0; part < source.parts().size(); ++part) {
+    sizes.push_back(source.parts()[part].size());
+    mix.parts.push_back({sizes.back(), policies[part]});
+  }
+  mix.length = options.length != 0 ? options.length : source.size();
+  mix.stages = options.stages;
+  if (mix.stages.empty()) mix.stages = {{0, sizes}};
+  mix.draws = options.draws;
+  mix.fresh_passes = options.fresh_passes;
+  RETURN_IF_ERROR(mix.Check());
+  return mix;
+}
+
+Plan LoaderPlan::PlanOf(uint64_t epoch) const {
+  return mix ? Plan(*mix, options.seed, epoch) : Plan(batching.samples, policy(), options.seed, epoch);
+}
+
+absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options) {
   RETURN_IF_ERROR(options.image.Check());
   if (options.batch > kMaxBatch) {
     return absl::InvalidArgumentError(
         fmt::format("a batch of {} samples; choose at most {}", options.batch, kMaxBatch));
   }
-  LoaderPlan plan;
-  plan.options = options;
-  plan.layout = SlotLayout(options.batch, options.image);
-  plan.policy = options.policy.value_or(
-      OrderPolicy::ForSamples(options.shuffle, index.mean_span_bytes(), index.kind() == DataKind::kRawObjects));
-  RETURN_IF_ERROR(plan.policy.Check());
-  ASSIGN_OR_RETURN(plan.image_fields, FindImageFields(index, options.image_field));
-  ASSIGN_OR_RETURN(plan.label, FindLabel(index, options.label));
+  LoaderPlan plan{.options = options, .source = source};
+  for (const Subset& part : source.parts()) {
+    const Index& index = part.index();
+    plan.policies.push_back(options.policy.value_or(
+        OrderPolicy::ForSamples(options.shuffle, index.mean_span_bytes(), index.kind() == DataKind::kRawObjects)));
+    RETURN_IF_ERROR(plan.policies.back().Check());
+  }
+  if (options.mix || source.parts().size() > 1) {
+    ASSIGN_OR_RETURN(plan.mix, MixOf(source, plan.policies, options.mix.value_or(MixOptions{})));
+  }
+  plan.layout = SlotLayout(options.batch, options.image, plan.mix.has_value());
+  ASSIGN_OR_RETURN(plan.image_fields, FindImageFields(source, options.image_field));
+  ASSIGN_OR_RETURN(plan.label, FindLabel(source, options.label));
   plan.text_labels = plan.label && plan.label->spec.kind == LabelSpec::Kind::kText;
-  plan.batching = {.samples = index.size(),
+  plan.batching = {.samples = plan.mix ? plan.mix->length : source.size(),
                    .batch = options.batch,
                    .rank = options.rank,
                    .world = options.world,
                    .last = options.last};
   RETURN_IF_ERROR(plan.batching.Check());
-  plan.fingerprint = OrderFingerprint(index.fingerprint(), index.size(), plan.policy, options.seed);
+  plan.fingerprint = FingerprintOf(plan);
   RETURN_IF_ERROR(CheckStart(plan));
   if (plan.options.start && plan.batching.StepsFrom(plan.options.start->consumed) == 0) {
     // Written with smaller batches, and what is left is dropped: the place is the start of the next epoch.
     plan.options.start = Position{plan.options.start->epoch + 1, 0, plan.fingerprint};
   }
-  RETURN_IF_ERROR(SplitMemory(index, &plan));
+  RETURN_IF_ERROR(SplitMemory(&plan));
   return plan;
 }
 
 Loader::Loader(std::unique_ptr<Engine> engine) : engine_(std::move(engine)) {}
 Loader::~Loader() = default;
 
-absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(Runtime& runtime, const Dataset& dataset,
-                                                       LoaderOptions options) {
+absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(Runtime& runtime, const Source& source, LoaderOptions options) {
   const uint64_t memory = options.memory_bytes;
-  absl::StatusOr<LoaderPlan> plan = Settle(dataset, std::move(options));
-  if (!plan.ok()) return Annotate(plan.status(), dataset.uri());
+  absl::StatusOr<LoaderPlan> plan = Settle(source, std::move(options));
+  if (!plan.ok()) return Annotate(plan.status(), source.uri());
   const uint64_t slot_bytes = plan->slots * plan->layout.bytes;
   Reservation slots = runtime.memory().TryReserve(slot_bytes);
   Reservation fetch = runtime.memory().TryReserve(memory - slot_bytes);
@@ -140,15 +186,15 @@ absl::StatusOr<std::unique_ptr<Loader>> Loader::Create(Runtime& runtime, const D
   }
   try {
     return std::unique_ptr<Loader>(
-        new Loader(std::make_unique<Engine>(runtime, dataset, *std::move(plan), std::move(fetch), std::move(slots))));
+        new Loader(std::make_unique<Engine>(runtime, *std::move(plan), std::move(fetch), std::move(slots))));
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         fmt::format("the system refuses a memory budget of {}; choose a smaller one", FormatSize(memory)));
   }
 }
 
-absl::Status Loader::Check(const Dataset& dataset, LoaderOptions options) {
-  return Annotate(Settle(dataset, std::move(options)).status(), dataset.uri());
+absl::Status Loader::Check(const Source& source, LoaderOptions options) {
+  return Annotate(Settle(source, std::move(options)).status(), source.uri());
 }
 
 absl::StatusOr<std::optional<Batch>> Loader::Next() {
@@ -161,13 +207,16 @@ LoaderReport Loader::report() const {
   return engine_->report();
 }
 const OrderPolicy& Loader::policy() const {
-  return engine_->plan().policy;
+  return engine_->plan().policy();
 }
 const std::optional<LabelOptions>& Loader::label() const {
   return engine_->plan().label;
 }
 uint64_t Loader::steps_per_epoch() const {
   return engine_->plan().batching.StepsFrom(0);
+}
+uint64_t Loader::samples_per_epoch() const {
+  return engine_->plan().batching.samples;
 }
 
 }  // namespace millrace

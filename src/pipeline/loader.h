@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "base/crypto.h"
-#include "dataset/dataset.h"
 #include "decode/image.h"
 #include "decode/label.h"
 #include "net/runtime.h"
+#include "pipeline/source.h"
 #include "pipeline/stall_ledger.h"
+#include "plan/mix.h"
 #include "plan/plan.h"
 #include "plan/position.h"
 
@@ -34,6 +35,17 @@ struct LabelOptions {
   LabelSpec spec;
 };
 
+/// How the parts of a source make an epoch.
+struct MixOptions {
+  uint64_t length = 0;             // samples of an epoch; 0 = as many as the source has
+  std::vector<Mix::Stage> stages;  // empty = by the sizes of the parts
+  Draws draws = Draws::kExact;
+  bool fresh_passes = false;
+};
+
+/// The mix that these options make of the source, with a policy for each part. InvalidArgument as Mix::Check.
+absl::StatusOr<Mix> MixOf(const Source& source, const std::vector<OrderPolicy>& policies, const MixOptions& options);
+
 struct LoaderOptions {
   // What is delivered.
   ImageSpec image;
@@ -47,6 +59,7 @@ struct LoaderOptions {
   Shuffle shuffle = Shuffle::kWindow;
   std::optional<OrderPolicy>
       policy;  // absent = OrderPolicy::ForSamples of the data set; policy->shuffle wins over `shuffle`
+  std::optional<MixOptions> mix;  // absent = a source of several parts is mixed by their sizes
   uint64_t seed = 0;
   uint64_t epochs = 1;  // 0 = without end
   uint64_t rank = 0;
@@ -68,6 +81,7 @@ struct Batch {
   std::span<int64_t> labels;       // [batch]; empty unless labels are integers
   std::span<uint8_t> mask;         // [batch]; 1 = a sample, 0 = padding
   std::span<uint64_t> samples;     // [batch]; ordinal in the index (of the replacement, where one was made)
+  std::span<uint64_t> parts;       // [batch]; the part of the source that the sample is of; empty without a mix
   std::vector<std::string> texts;  // [batch] when labels are text, else empty
   std::vector<std::string> keys;   // [batch]; "" for padding
   uint64_t valid = 0;              // rows that count as samples of the epoch (neither padding nor wrapped repeats)
@@ -86,9 +100,10 @@ struct QuarantinedSample {
 
 /// What the consumer has received so far and what it cost.
 struct LoaderReport {
-  uint64_t samples = 0;  // valid rows
-  Uint128 digest;        // of the valid rows, when asked for
-  Position position;     // after the last batch that was received
+  uint64_t samples = 0;                // valid rows
+  Uint128 digest;                      // of the valid rows, when asked for
+  Position position;                   // after the last batch that was received
+  std::vector<uint64_t> part_samples;  // valid rows of each part of the source
   StallReport stalls;
   std::vector<QuarantinedSample> quarantine;  // in order of delivery; the first 1,000
   uint64_t quarantined = 0;
@@ -99,8 +114,8 @@ struct LoaderReport {
 /// options, n) only.
 ///
 /// Next, WaitReady and report may be called from any one thread at a time. The destructor cancels what is under way and
-/// waits for it (not for batches that the program still holds). Runtime, Dataset and its Stores must outlive the
-/// Loader.
+/// waits for it (not for batches that the program still holds). Runtime, the Datasets of the
+/// source and their Stores must outlive the Loader.
 class Loader {
  public:
   /// With less memory no loader works, whatever its batches and samples.
@@ -109,10 +124,9 @@ class Loader {
   /// Reserves options.memory_bytes of runtime.memory(). Errors: InvalidArgument (options; position of other data, seed
   /// or policy: FailedPrecondition), ResourceExhausted (a budget that cannot hold two batches: names the one that would
   /// do).
-  static absl::StatusOr<std::unique_ptr<Loader>> Create(Runtime& runtime, const Dataset& dataset,
-                                                        LoaderOptions options);
+  static absl::StatusOr<std::unique_ptr<Loader>> Create(Runtime& runtime, const Source& source, LoaderOptions options);
   /// What Create would refuse about these options, memory apart.
-  static absl::Status Check(const Dataset& dataset, LoaderOptions options);
+  static absl::Status Check(const Source& source, LoaderOptions options);
   ~Loader();
 
   /// The next batch, nullopt after the last one of the last epoch. Blocks. An error is final and returned again, but
@@ -126,12 +140,14 @@ class Loader {
 
   LoaderReport report() const;
 
-  /// The order in use, with defaults filled in.
+  /// The order in use, with defaults filled in; of a mix, that of its first part.
   const OrderPolicy& policy() const;
   /// Integer, text or no labels: what was settled at creation.
   const std::optional<LabelOptions>& label() const;
   /// Batches of an epoch, for this and every rank.
   uint64_t steps_per_epoch() const;
+  /// Samples of an epoch, of all ranks.
+  uint64_t samples_per_epoch() const;
 
  private:
   class Engine;

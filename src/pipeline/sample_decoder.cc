@@ -17,23 +17,25 @@ constexpr uint64_t kReplaceDomain = 0x7265706c61636531;  // "replace1"
 constexpr int kMaxReplacements = 8;
 
 struct Located {
+  const Dataset* dataset = nullptr;
   IndexedSample sample;
   IndexedObject object;
   std::string uri;  // of the object
 };
 
-absl::StatusOr<Located> Locate(const Dataset& dataset, uint64_t sample) {
+absl::StatusOr<Located> Locate(const Source& source, uint64_t item) {
   Located found;
-  RETURN_IF_ERROR(dataset.index().Lookup(sample, &found.sample));
-  RETURN_IF_ERROR(dataset.index().LookupObject(found.sample.object, &found.object));
-  found.uri = dataset.store().Uri(dataset.StoreKey(found.object.key));
+  found.dataset = source.parts()[source.Find(item).part].dataset;
+  RETURN_IF_ERROR(source.Lookup(item, &found.sample));
+  RETURN_IF_ERROR(found.dataset->index().LookupObject(found.sample.object, &found.object));
+  found.uri = found.dataset->store().Uri(found.dataset->StoreKey(found.object.key));
   return found;
 }
 
 // "s3://bucket/shard.tar, sample 'n01440764/18'"
-std::string NameOf(const Dataset& dataset, uint64_t sample) {
-  const absl::StatusOr<Located> found = Locate(dataset, sample);
-  return found.ok() ? fmt::format("{}, sample '{}'", found->uri, found->sample.key) : dataset.uri();
+std::string NameOf(const Source& source, uint64_t item) {
+  const absl::StatusOr<Located> found = Locate(source, item);
+  return found.ok() ? fmt::format("{}, sample '{}'", found->uri, found->sample.key) : source.uri();
 }
 
 // What the bytes of a field mean is wrong: so the sample is.
@@ -44,54 +46,57 @@ absl::Status InField(const absl::Status& status, std::string_view field) {
 
 }  // namespace
 
-SampleDecoder::SampleDecoder(const Dataset& dataset, const LoaderPlan& plan, std::stop_token stop)
-    : dataset_(dataset), plan_(plan), stop_(std::move(stop)) {}
+SampleDecoder::SampleDecoder(const LoaderPlan& plan, std::stop_token stop)
+    : plan_(plan), source_(plan.source), stop_(std::move(stop)) {}
 
 absl::StatusOr<DecodedRow> SampleDecoder::Decode(const BatchRow& to, const absl::StatusOr<ByteSpan>& bytes) {
   absl::Status damage = bytes.status();
   if (damage.ok()) {
-    const absl::StatusOr<Uint128> digest = DecodeInto(to, to.sample, *bytes);
+    const absl::StatusOr<Uint128> digest = DecodeInto(to, to.draw.item, *bytes);
     if (digest.ok()) return DecodedRow{*digest, std::nullopt};
     damage = digest.status();
   }
-  if (!absl::IsDataLoss(damage)) return bytes.ok() ? Annotate(damage, NameOf(dataset_, to.sample)) : damage;
+  if (!absl::IsDataLoss(damage)) return bytes.ok() ? Annotate(damage, NameOf(source_, to.draw.item)) : damage;
   if (plan_.options.bad_samples == BadSamples::kReplace) return Replace(to, damage);
   return absl::DataLossError(
       fmt::format("{}: {}; to go on without damaged samples, have them replaced (feed: --bad-samples replace, Python: "
                   "bad_samples=\"replace\")",
-                  NameOf(dataset_, to.sample), ToStd(damage.message())));
+                  NameOf(source_, to.draw.item), ToStd(damage.message())));
 }
 
 absl::StatusOr<DecodedRow> SampleDecoder::Replace(const BatchRow& to, const absl::Status& damage) {
   // Rare, so it may block this CPU thread; results arrive on threads of the store, which never wait for the pool.
+  // Of the same part, so that the counts of a mix stay what they are.
+  const size_t part = source_.Find(to.draw.item).part;
   absl::Status last;
   for (int attempt = 0; attempt < kMaxReplacements; ++attempt) {
-    const uint64_t key = HashKey(kReplaceDomain, {plan_.options.seed, to.epoch, to.sample, uint64_t(attempt)});
-    const uint64_t sample = Rng(key).Below(plan_.batching.samples);
-    ASSIGN_OR_RETURN(const Located other, Locate(dataset_, sample));
+    const uint64_t key = HashKey(kReplaceDomain, {plan_.options.seed, to.epoch, to.draw.item, uint64_t(attempt)});
+    const uint64_t item = source_.FirstOf(part) + Rng(key).Below(source_.parts()[part].size());
+    ASSIGN_OR_RETURN(const Located other, Locate(source_, item));
     Buffer bytes(other.sample.span.length);
     GetOptions get;
     get.range = other.sample.span;
     get.if_match = other.object.etag;
     get.checksums = {{other.sample.span, other.sample.crc32c}};
     get.stop = stop_;
-    last = GetBlocking(dataset_.store(), dataset_.StoreKey(other.object.key), bytes.span(), std::move(get)).status();
+    last = GetBlocking(other.dataset->store(), other.dataset->StoreKey(other.object.key), bytes.span(), std::move(get))
+               .status();
     if (last.ok()) {
-      const absl::StatusOr<Uint128> digest = DecodeInto(to, sample, std::as_const(bytes).span());
+      const absl::StatusOr<Uint128> digest = DecodeInto(to, item, std::as_const(bytes).span());
       if (digest.ok()) {
         if (!to.counts) return DecodedRow{*digest, std::nullopt};
-        ASSIGN_OR_RETURN(const Located damaged, Locate(dataset_, to.sample));
+        ASSIGN_OR_RETURN(const Located damaged, Locate(source_, to.draw.item));
         std::string reason(ToStd(damage.message()));
         if (reason.starts_with(damaged.uri + ": ")) reason.erase(0, damaged.uri.size() + 2);  // as a store's do
         return DecodedRow{
-            *digest, QuarantinedSample{NameOf(dataset_, to.sample), std::move(reason), other.sample.key, to.epoch}};
+            *digest, QuarantinedSample{NameOf(source_, to.draw.item), std::move(reason), other.sample.key, to.epoch}};
       }
-      last = Annotate(digest.status(), NameOf(dataset_, sample));
+      last = Annotate(digest.status(), NameOf(source_, item));
     }
     if (!absl::IsDataLoss(last)) return last;
   }
   return Annotate(last, fmt::format("{} samples in a row were damaged, replacements included; is {} an image data set?",
-                                    kMaxReplacements + 1, dataset_.uri()));
+                                    kMaxReplacements + 1, source_.uri()));
 }
 
 absl::StatusOr<const IndexedField*> SampleDecoder::FindImage() const {
@@ -126,14 +131,20 @@ absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, ByteSpan bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t sample, ByteSpan bytes) {
+// In a mix a sample may come several times in an epoch, each time otherwise.
+uint64_t SampleDecoder::AugmentKey(const BatchRow& to, uint64_t item) const {
+  if (!plan_.mix) return HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, source_.SampleOf(item)});
+  return HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, item, to.draw.turn});
+}
+
+absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes) {
   const SlotLayout& layout = plan_.layout;
-  RETURN_IF_ERROR(dataset_.index().Lookup(sample, &entry_));
+  RETURN_IF_ERROR(source_.Lookup(item, &entry_));
   ASSIGN_OR_RETURN(const IndexedField* image, FindImage());
   const bool want_digest = plan_.options.digest != DigestOf::kNone && to.counts;
   const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && to.counts;
   if (want_pixels && pixels_.size() == 0) pixels_ = Buffer(plan_.options.image.pixels());
-  const uint64_t key = HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, sample});
+  const uint64_t key = AugmentKey(to, item);
   const MutableByteSpan out{to.slot + to.row * layout.image_bytes, layout.image_bytes};
   ASSIGN_OR_RETURN(const ByteSpan file, ValueOf(*image, bytes, &scratch_));
   const absl::Status decoded =
@@ -146,7 +157,8 @@ absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t s
     ASSIGN_OR_RETURN(digest,
                      hasher_.Hash(to.epoch, to.position, entry_, bytes, decoded_field, std::as_const(pixels_).span()));
   }
-  StoreLe(to.slot + layout.samples + to.row * sizeof(uint64_t), sample);
+  StoreLe(to.slot + layout.samples + to.row * sizeof(uint64_t), source_.SampleOf(item));
+  if (plan_.mix) StoreLe(to.slot + layout.parts + to.row * sizeof(uint64_t), uint64_t{source_.Find(item).part});
   to.slot[layout.mask + to.row] = std::byte{1};
   *to.key = entry_.key;
   return digest;

@@ -12,11 +12,11 @@
 
 namespace millrace {
 
-/// A row of a batch, and the sample that the plan wants there.
+/// A row of a batch, and the draw that the plan wants there.
 struct BatchRow {
   uint64_t epoch = 0;
   uint64_t position = 0;
-  uint64_t sample = 0;
+  Draw draw;
   bool counts = true;         // false: a wrapped repeat, which is in no digest and no report
   std::byte* slot = nullptr;  // memory of the batch, divided as LoaderPlan::layout says
   size_t row = 0;
@@ -33,22 +33,24 @@ struct DecodedRow {
 /// the plan, the epoch and the sample alone. Keeps scratch memory: one thread at a time.
 class SampleDecoder {
  public:
-  /// All three outlive the decoder.
-  SampleDecoder(const Dataset& dataset, const LoaderPlan& plan, std::stop_token stop);
+  /// The plan outlives the decoder.
+  SampleDecoder(const LoaderPlan& plan, std::stop_token stop);
 
   /// `bytes` are those of the sample's span, or the reason why there are none. A damaged sample (DataLoss, of `bytes`
-  /// or of what they mean) is an error with its name, or replaced by another of the same data set, as the plan says;
+  /// or of what they mean) is an error with its name, or replaced by another of the same part, as the plan says;
   /// reading that one blocks. All other errors are no fault of the sample.
   absl::StatusOr<DecodedRow> Decode(const BatchRow& to, const absl::StatusOr<ByteSpan>& bytes);
 
  private:
   absl::StatusOr<DecodedRow> Replace(const BatchRow& to, const absl::Status& damage);
-  absl::StatusOr<Uint128> DecodeInto(const BatchRow& to, uint64_t sample, ByteSpan bytes);
+  absl::StatusOr<Uint128> DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes);
   absl::Status DecodeLabel(const BatchRow& to, ByteSpan bytes);
   absl::StatusOr<const IndexedField*> FindImage() const;
 
-  const Dataset& dataset_;
+  uint64_t AugmentKey(const BatchRow& to, uint64_t item) const;
+
   const LoaderPlan& plan_;
+  const Source& source_;
   const std::stop_token stop_;
   ImageDecoder decoder_;
   SampleHasher hasher_;

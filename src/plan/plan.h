@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -32,25 +34,50 @@ struct OrderPolicy {
   static OrderPolicy ForSamples(Shuffle shuffle, double mean_sample_bytes, bool raw_objects);
 };
 
-/// The order of one epoch: a bijection between positions and samples, both 0 .. size-1, as a pure function of (size,
-/// policy, seed, epoch). At and Where are O(1) in time and memory, but for one-window tables that a Cursor keeps.
-/// Immutable and thread-safe. docs/plan.md describes the construction.
+struct Mix;
+class WindowReader;
+
+/// What a position of an epoch holds: an item (a sample), and in which turn it comes, which tells apart the times that
+/// it comes in one epoch. Only a mix has other turns than 0.
+struct Draw {
+  uint64_t item = 0;
+  uint64_t turn = 0;
+  friend bool operator==(const Draw&, const Draw&) = default;
+};
+
+/// The order of one epoch, as a pure function of (size and policy, or mix; seed; epoch). Of samples it is a bijection
+/// between positions and samples, both 0 .. size-1; of a mix, one between positions and draws. At and Where are O(1) in
+/// time and memory (of a mix of n parts, O(log n) and O(n)), but for one-window tables that a Cursor keeps. Immutable
+/// and thread-safe. docs/plan.md describes the construction.
 class Plan {
  public:
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 60;
 
   /// samples <= kMaxSamples; policy.Check() is ok.
   Plan(uint64_t samples, const OrderPolicy& policy, uint64_t seed, uint64_t epoch);
+  /// mix.Check() is ok. Keeps nothing of the mix.
+  Plan(const Mix& mix, uint64_t seed, uint64_t epoch);
   ~Plan();
   Plan(Plan&&) noexcept;
   Plan& operator=(Plan&&) noexcept;
 
-  uint64_t size() const;
-  uint64_t At(uint64_t position) const;   // position < size()
-  uint64_t Where(uint64_t sample) const;  // sample < size()
+  uint64_t size() const;   // positions
+  uint64_t items() const;  // the same, but for a mix
+  /// False where draws are made anew (Draws::kReplacement, kIndependent): they are found by going through the epoch.
+  bool invertible() const;
+  Draw DrawAt(uint64_t position) const;                                   // position < size()
+  uint64_t At(uint64_t position) const { return DrawAt(position).item; }  // likewise
+  /// The first position of the item in this epoch; size() when it does not come. item < items().
+  uint64_t Where(uint64_t item) const;
+  /// The position of a draw; size() when it is not of this epoch or the plan is not invertible.
+  uint64_t Where(const Draw& draw) const;
+  /// All positions of the item in this epoch, ascending.
+  std::vector<uint64_t> Positions(uint64_t item) const;
   uint64_t WindowOf(uint64_t position) const;
   /// First position of the window after that of `position`; size() in the last one. Order without windows: size().
   uint64_t WindowEnd(uint64_t position) const;
+
+  class Reader;
 
   /// Walks positions `first`, `first + stride`, ... faster than At does. Not thread-safe; must not outlive the Plan.
   /// stride > 0. Memory: up to 8 bytes an extent of a window, 128 a lane, and 1 a sample of lanes of up to 256 samples.
@@ -62,7 +89,8 @@ class Plan {
     Cursor& operator=(Cursor&&) noexcept;
     bool done() const;
     uint64_t position() const;  // size() when done
-    uint64_t Next();            // the sample at position(); then advances. Not when done()
+    Draw NextDraw();            // what is at position(); then advances. Not when done()
+    uint64_t Next() { return NextDraw().item; }
 
    private:
     struct Impl;
@@ -72,6 +100,24 @@ class Plan {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+/// The samples of ascending positions, faster than At: for those who go forward as they like. Of a plan without mix.
+/// Not thread-safe; must not outlive the plan's state, which moves with it. Memory as a Cursor's.
+class Plan::Reader {
+ public:
+  /// `stride` is the usual distance between positions; it only decides what is worth a table.
+  Reader(const Plan& plan, uint64_t stride);
+  ~Reader();
+  Reader(Reader&&) noexcept;
+  Reader& operator=(Reader&&) noexcept;
+
+  /// Replaces each position by its sample.
+  void Map(std::span<uint64_t> positions);
+
+ private:
+  const Plan::Impl* plan_;
+  std::unique_ptr<WindowReader> windows_;
 };
 
 }  // namespace millrace

@@ -12,6 +12,7 @@ namespace {
 /// Of the construction of the order. Any change that moves a sample raises it (plan_golden_test.cc notices).
 constexpr uint64_t kVersion = 1;
 constexpr uint64_t kOrderDomain = 0x4d522d6f72646572;  // "MR-order"
+constexpr uint64_t kMixDomain = 0x4d522d6d69782d6f;    // "MR-mix-o"
 
 /// Takes what comes before the next '-' off the front, and the '-' too. False where there is none.
 bool TakeField(std::string_view* text, std::string_view* token) {
@@ -79,6 +80,21 @@ uint64_t OrderFingerprint(uint64_t index_fingerprint, uint64_t samples, const Or
   return HashKey(kOrderDomain,
                  {kVersion, index_fingerprint, samples, seed, static_cast<uint64_t>(policy.shuffle),
                   windowed ? policy.extent : 0, windowed ? policy.window : 0, windowed ? policy.lanes : 0});
+}
+
+uint64_t OrderFingerprint(std::span<const uint64_t> part_fingerprints, const Mix& mix, uint64_t seed) {
+  const bool exact = mix.draws == Draws::kExact;  // otherwise neither passes nor the orders of parts matter
+  uint64_t hash = HashKey(kMixDomain, {kVersion, seed, mix.length, mix.parts.size(), static_cast<uint64_t>(mix.draws),
+                                       exact && mix.fresh_passes ? 1u : 0u});
+  for (size_t i = 0; i < mix.parts.size(); ++i) {
+    const Mix::Part& part = mix.parts[i];
+    hash = HashKey(hash, {OrderFingerprint(part_fingerprints[i], part.items, exact ? part.policy : OrderPolicy{}, 0)});
+  }
+  for (const Mix::Stage& stage : mix.stages) {
+    hash = HashKey(hash, {stage.from});
+    for (const uint64_t weight : stage.weights) hash = HashKey(hash, {weight});
+  }
+  return hash;
 }
 
 absl::StatusOr<LastBatch> ParseLastBatch(std::string_view text) {

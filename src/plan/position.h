@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
+#include "plan/mix.h"
 #include "plan/plan.h"
 
 namespace millrace {
@@ -28,6 +30,8 @@ struct Position {
 /// Identifies the order: a hash of the index's fingerprint, the seed, the policy and the version of the construction.
 /// Extent, window and lanes take part only where they matter, in the windowed shuffle.
 uint64_t OrderFingerprint(uint64_t index_fingerprint, uint64_t samples, const OrderPolicy& policy, uint64_t seed);
+/// That of a mix: of the fingerprints of its parts, and of all that decides about its order.
+uint64_t OrderFingerprint(std::span<const uint64_t> part_fingerprints, const Mix& mix, uint64_t seed);
 
 enum class LastBatch { kDrop, kPad, kWrap };
 

@@ -222,11 +222,11 @@ def test_arguments_that_are_as_good(tar: Samples) -> None:
 
 
 def test_data_of_the_wrong_type(tar: Samples) -> None:
-    with pytest.raises(TypeError, match="data must be a Dataset or its URI, not 5"):
+    with pytest.raises(TypeError, match="data must be a Dataset, a Mix or a URI, not 5"):
         millrace.Loader(5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="uri must be a URI or a path, not None"):
         millrace.Dataset(None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="data must be a Dataset or a number of samples, not 1.5"):
+    with pytest.raises(TypeError, match="data must be a Dataset, a Mix or a number of samples, not 1.5"):
         millrace.Plan(1.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"write millrace.Plan\(millrace.Dataset\('s3://b/train'\)\)"):
         millrace.Plan("s3://b/train")  # type: ignore[arg-type]

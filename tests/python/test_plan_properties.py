@@ -68,6 +68,57 @@ def test_the_order_is_frozen() -> None:
     assert huge[[0, 1, len(huge) - 1]].tolist() == [640781455607, 651766968159, 358391289105]
 
 
+@st.composite
+def mixes(draw: st.DrawFn, raw: Samples) -> millrace.Mix:
+    """Overlapping subsets of one data set, with weights, counts or a schedule."""
+    dataset = millrace.Dataset(raw.uri)
+    if draw(st.booleans()):
+        return dataset.balanced(epoch_samples=draw(st.integers(1, 90)))
+    starts = draw(st.lists(st.integers(0, len(raw) - 1), min_size=1, max_size=4))
+    parts = [dataset.where(samples=range(start, draw(st.integers(start + 1, len(raw))))) for start in starts]
+    weights = st.lists(st.integers(0, 5), min_size=len(parts), max_size=len(parts)).filter(any)
+    return millrace.Mix(
+        parts,
+        weights=draw(weights),
+        epoch_samples=draw(st.integers(1, 90)),
+        schedule=draw(st.dictionaries(st.integers(1, 200), weights, max_size=3)),
+        draws=draw(st.sampled_from(["exact", "replacement", "independent"])),
+    )
+
+
+@settings(repeatable, max_examples=150)
+@given(st.data(), policies())
+def test_where_and_positions_of_a_mix_are_those_of_the_walk(raw: Samples, data: st.DataObject, policy: dict[str, Any]) -> None:
+    mix = data.draw(mixes(raw))
+    plan = millrace.Plan(mix, **policy)
+    walk = list(zip(plan.part(np.arange(len(mix))).tolist(), plan[np.arange(len(mix))].tolist()))
+    for number, part in enumerate(mix.datasets.values()):
+        for sample in part.samples.tolist():
+            positions = [position for position, row in enumerate(walk) if row == (number, sample)]
+            assert plan.positions(sample, part=number).tolist() == positions
+            if mix._mix[2] == "exact":
+                assert plan.where(sample, part=number) == (positions or [-1])[0]
+    # Exact draws: in one epoch the counts of a part's samples are at most two apart (at the end of a pass and the start of the next).
+    if mix._mix[2] == "exact":
+        times = collections.Counter(walk)
+        for number, part in enumerate(mix.datasets.values()):
+            counts = [times[number, sample] for sample in part.samples.tolist()]
+            assert max(counts) - min(counts) <= (1 if mix._mix[3] else 2)
+
+
+@settings(repeatable, max_examples=60)
+@given(st.lists(st.integers(0, 44), min_size=1), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1), policies())
+def test_a_plan_of_a_subset_is_a_bijection(raw: Samples, chosen: list[int], fraction: float, seed: int, policy: dict[str, Any]) -> None:
+    dataset = millrace.Dataset(raw.uri)
+    parts = [dataset.where(samples=chosen), *dataset.split(a=fraction, b=1 - fraction, seed=seed).values()]
+    assert sorted(np.concatenate([part.samples for part in parts[1:]]).tolist()) == list(range(len(raw)))
+    for part in parts:
+        plan = millrace.Plan(part, **policy)
+        order = plan[np.arange(len(part))]
+        np.testing.assert_array_equal(np.sort(order), part.samples)
+        np.testing.assert_array_equal(plan.where(order), np.arange(len(part)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Leg:
     """A stretch of a job, from its start or its last checkpoint to its death."""
@@ -102,7 +153,7 @@ def place(loader: millrace.Loader) -> tuple[int, int]:
 class Job:
     """Runs the legs of a job, each with fresh loaders. `steps`: (epoch, consumed, world, batch, rows) of what was kept."""
 
-    def __init__(self, dataset: millrace.Dataset, **options: Any) -> None:
+    def __init__(self, dataset: millrace.Dataset | millrace.Mix, **options: Any) -> None:
         self._dataset = dataset
         self._options = options
         self.state: Any = None
@@ -184,3 +235,18 @@ def test_any_kills_and_worlds_deliver_as_the_policy_says(
         assert delivered == collections.Counter(plan[epoch][position] for position in range(kept)), "only the end is dropped"
         steps = [world * batch for e, _, world, batch, _ in job.steps if e == epoch]
         assert len(raw) - kept < max([*steps, end.world * end.batch, *(leg.world * leg.batch for leg in parts)])
+
+
+@settings(repeatable, max_examples=60)
+@given(st.data(), st.lists(legs(), max_size=5), legs(), st.sampled_from(["none", "global", "window"]), SEEDS, st.sampled_from(["pad", "wrap"]))
+def test_any_kills_and_worlds_deliver_the_mix(
+    raw: Samples, data: st.DataObject, parts: list[Leg], end: Leg, shuffle: str, seed: int, last: str
+) -> None:
+    mix = data.draw(st.one_of(mixes(raw), st.just(millrace.Dataset(raw.uri).split(most=0.7)["most"])))
+    job = Job(mix, last=last, shuffle=shuffle, seed=seed)
+    for leg in parts:
+        job.run(leg)
+    assert job.run(dataclasses.replace(end, kept=EPOCHS * len(mix), lost=0)) == (EPOCHS, 0)
+    plan = [millrace.Plan(mix, shuffle=shuffle, seed=seed, epoch=epoch) for epoch in range(EPOCHS)]
+    for epoch, delivered in counted(job, plan, last).items():
+        assert delivered == collections.Counter(plan[epoch][np.arange(len(mix))].tolist()), "each draw once"

@@ -1,0 +1,244 @@
+#include "cli/feed_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "base/size.h"
+#include "cli/usage.h"
+
+namespace millrace::cli {
+
+namespace {
+
+template <typename T>
+bool ParseNumber(std::string_view text, T* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+std::vector<std::string_view> Split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  for (size_t comma = text.find(','); comma != std::string_view::npos; comma = text.find(',')) {
+    parts.push_back(text.substr(0, comma));
+    text.remove_prefix(comma + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+// What comes before the first `separator` and after it; all and nothing where there is none.
+std::pair<std::string_view, std::string_view> Halves(std::string_view text, char separator) {
+  const size_t at = text.find(separator);
+  if (at == std::string_view::npos) return {text, {}};
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+absl::StatusOr<KeyRange> ParseSplit(const SourceFlags& flags) {
+  std::vector<std::string> names;
+  std::vector<double> fractions;
+  for (const std::string_view part : Split(flags.split)) {
+    const size_t equals = part.find('=');
+    double fraction = 0;
+    if (equals == 0 || equals == std::string_view::npos || !ParseNumber(part.substr(equals + 1), &fraction)) {
+      return absl::InvalidArgumentError(
+          fmt::format("--split takes NAME=FRACTION,NAME=FRACTION... such as train=0.9,valid=0.1, not \"{}\"", part));
+    }
+    names.emplace_back(part.substr(0, equals));
+    fractions.push_back(fraction);
+  }
+  const auto taken = std::find(names.begin(), names.end(), flags.take);
+  if (taken == names.end() || std::count(names.begin(), names.end(), flags.take) > 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("--take names one part of --split {}; \"{}\" is none of them", flags.split, flags.take));
+  }
+  const absl::StatusOr<std::vector<KeyRange>> parts = SplitKeys(fractions, flags.split_seed);
+  if (!parts.ok()) return Annotate(parts.status(), "--split");
+  return (*parts)[static_cast<size_t>(taken - names.begin())];
+}
+
+absl::Status ParseBytes(std::string_view range, SubsetQuery* query) {
+  const auto [least, most] = Halves(range, '-');
+  if (range.find('-') == std::string_view::npos)
+    return absl::InvalidArgumentError("bytes=LEAST-MOST, either may be empty");
+  if (!least.empty()) {
+    ASSIGN_OR_RETURN(query->min_bytes, ParseSize(least));
+  }
+  if (!most.empty()) {
+    ASSIGN_OR_RETURN(query->max_bytes, ParseSize(most));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseSamples(std::string_view list, SourceRequest* request) {
+  std::vector<SourceRequest::Range> ranges;
+  for (const std::string_view item : Split(list)) {
+    const auto [first, last] = Halves(item, '-');
+    SourceRequest::Range range;
+    const bool one = item.find('-') == std::string_view::npos;
+    if (!ParseNumber(first, &range.first) || !ParseNumber(one ? first : last, &range.last) ||
+        range.last < range.first || (!ranges.empty() && range.first <= ranges.back().last)) {
+      return absl::InvalidArgumentError("samples=A-B,C,... takes numbers in ascending order, from 0");
+    }
+    ranges.push_back(range);
+  }
+  if (request->samples) return absl::InvalidArgumentError("samples= may be given once");
+  request->samples = std::move(ranges);
+  return absl::OkStatus();
+}
+
+absl::Status ParseCondition(std::string_view condition, SourceRequest* request) {
+  const auto [what, value] = Halves(condition, '=');
+  SubsetQuery query;
+  if (what == "class" && !value.empty()) {
+    const std::vector<std::string_view> names = Split(value);
+    query.classes.emplace(names.begin(), names.end());
+  } else if (what == "has" && !value.empty()) {
+    const std::vector<std::string_view> names = Split(value);
+    query.has.assign(names.begin(), names.end());
+  } else if (what == "bytes") {
+    RETURN_IF_ERROR(ParseBytes(value, &query));
+  } else if (what == "samples") {
+    return ParseSamples(value, request);
+  } else {
+    return absl::InvalidArgumentError(
+        "conditions are class=NAME,..., bytes=LEAST-MOST, has=FIELD,... and samples=A-B,...");
+  }
+  request->queries.push_back(std::move(query));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Mix::Stage> ParseStage(std::string_view text) {
+  Mix::Stage stage;
+  std::string_view list = text;
+  const size_t colon = text.find(':');
+  const auto wrong = [text] {
+    return absl::InvalidArgumentError(fmt::format(
+        "--weights takes W,W,... for the parts, or FROM:W,W,... from a count of samples on, not \"{}\"", text));
+  };
+  if (colon != std::string_view::npos) {
+    if (!ParseNumber(text.substr(0, colon), &stage.from)) return wrong();
+    list.remove_prefix(colon + 1);
+  }
+  std::vector<double> weights;
+  for (const std::string_view item : Split(list)) {
+    if (!ParseNumber(item, &weights.emplace_back())) return wrong();
+  }
+  absl::StatusOr<std::vector<uint64_t>> scaled = MixWeights(weights);
+  if (!scaled.ok()) return Annotate(scaled.status(), "--weights");
+  stage.weights = *std::move(scaled);
+  return stage;
+}
+
+absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const SourceRequest& request) {
+  Subset subset = dataset;
+  std::vector<SubsetQuery> queries = request.queries;
+  if (request.keys) queries.push_back({.keys = request.keys});
+  if (request.samples) {
+    Selection::Builder builder(dataset.index().size());
+    for (const auto& [first, last] : *request.samples) {
+      if (last >= dataset.index().size()) {
+        return absl::InvalidArgumentError(fmt::format("--where samples: there is no sample {} in {}, which has {}",
+                                                      last, dataset.uri(), dataset.index().size()));
+      }
+      for (uint64_t sample = first; sample <= last; ++sample) builder.Add(sample);
+    }
+    queries.push_back({.samples = std::make_shared<const Selection>(std::move(builder).Finish())});
+  }
+  for (const SubsetQuery& query : queries) {
+    ASSIGN_OR_RETURN(subset, Where(runtime, subset, query));
+  }
+  if (subset.size() == 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("no sample of {} meets the conditions of --where and --split", dataset.uri()));
+  }
+  return subset;
+}
+
+}  // namespace
+
+void AddSourceOptions(CLI::App* feed, SourceFlags* flags) {
+  feed->add_option("uri", flags->uris,
+                   "Data sets: prefixes with shards (tar, TFRecord, RecordIO, MDS) or raw objects;\n"
+                   "several are mixed")
+      ->required();
+  CLI::Option* split = feed->add_option("--split", flags->split,
+                                        "Parts by a stable hash of the key, as train=0.9,valid=0.1; see --take");
+  split->needs(feed->add_option("--take", flags->take, "The part of --split to feed")->needs(split));
+  TakesNumber(feed->add_option("--split-seed", flags->split_seed, "Another seed is another split [0]")->needs(split),
+              0);
+  feed->add_option(
+          "--where", flags->where,
+          "Only samples with class=NAME,... (raw objects), bytes=LEAST-MOST, has=FIELD,... or\nsamples=A-B,...; may "
+          "be repeated: all conditions hold")
+      ->allow_extra_args(false);
+  feed->add_flag("--balance", flags->balance, "Draw equally many samples of each class (raw objects)");
+  feed->add_option(
+          "--weights", flags->weights,
+          "Of the data sets, or of the classes that are balanced, as 3,1; with 100000:1,1 from a\nglobal count of "
+          "samples on (may be repeated) [their sizes; equal classes]")
+      ->allow_extra_args(false);
+  TakesNumber(
+      feed->add_option("--epoch-samples", flags->epoch_samples, "Samples of an epoch of a mix [all its samples]"), 1);
+  TakesWord(
+      feed->add_option("--draws", flags->draws,
+                       "Of a mix: exact counts; with replacement within its parts; or all draws independent [exact]"),
+      {"exact", "replacement", "independent"});
+}
+
+absl::StatusOr<SourceRequest> ParseSource(const SourceFlags& flags) {
+  SourceRequest request;
+  if (!flags.split.empty()) {
+    ASSIGN_OR_RETURN(request.keys, ParseSplit(flags));
+  }
+  for (const std::string& condition : flags.where) {
+    const absl::Status status = ParseCondition(condition, &request);
+    if (!status.ok()) return Annotate(status, fmt::format("--where {}", condition));
+  }
+  request.balance = flags.balance;
+  if (flags.balance && flags.uris.size() > 1) {
+    return absl::InvalidArgumentError("--balance balances the classes of one data set; give one URI");
+  }
+  const bool is_mix = flags.balance || flags.uris.size() > 1;
+  if (!is_mix && (!flags.weights.empty() || flags.epoch_samples != 0 || flags.draws != "exact")) {
+    return absl::InvalidArgumentError(
+        "--weights, --epoch-samples and --draws are for a mix: give several URIs, or --balance");
+  }
+  if (!is_mix) return request;
+  MixOptions mix;
+  for (const std::string& text : flags.weights) {
+    ASSIGN_OR_RETURN(mix.stages.emplace_back(), ParseStage(text));
+    if (!flags.balance && mix.stages.back().weights.size() != flags.uris.size()) {
+      return absl::InvalidArgumentError(fmt::format("--weights {} has {} weights for {} data sets", text,
+                                                    mix.stages.back().weights.size(), flags.uris.size()));
+    }
+  }
+  mix.length = flags.epoch_samples;
+  ASSIGN_OR_RETURN(mix.draws, ParseDraws(flags.draws));
+  mix.fresh_passes = flags.balance;
+  request.mix = std::move(mix);
+  return request;
+}
+
+absl::StatusOr<FeedSource> MakeSource(Runtime& runtime, const std::vector<std::unique_ptr<Dataset>>& datasets,
+                                      const SourceRequest& request) {
+  std::vector<Subset> parts;
+  for (const std::unique_ptr<Dataset>& dataset : datasets) {
+    ASSIGN_OR_RETURN(const Subset subset, Narrow(runtime, *dataset, request));
+    parts.push_back(subset);
+  }
+  FeedSource result{Source(parts), request.mix};
+  if (!request.balance) return result;
+  ASSIGN_OR_RETURN(parts, ByClass(runtime, parts.front()));
+  result.source = Source(parts);
+  if (!result.mix->stages.empty()) return result;
+  Mix::Stage equal;
+  for (const Subset& part : parts) equal.weights.push_back(part.size() > 0 ? 1 : 0);
+  result.mix->stages.push_back(std::move(equal));
+  return result;
+}
+
+}  // namespace millrace::cli

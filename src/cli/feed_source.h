@@ -1,0 +1,54 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "net/runtime.h"
+#include "pipeline/loader.h"
+#include "store/stores.h"
+
+namespace millrace::cli {
+
+/// What `feed` is to feed: data sets, of each the same part, and how they are mixed.
+struct SourceFlags {
+  std::vector<std::string> uris;
+  std::string split;  // "train=0.9,valid=0.1"
+  std::string take;   // "train"
+  uint64_t split_seed = 0;
+  std::vector<std::string> where;
+  bool balance = false;
+  std::vector<std::string> weights;  // "3,1" or "100000:1,1"
+  uint64_t epoch_samples = 0;
+  std::string draws = "exact";
+};
+
+void AddSourceOptions(CLI::App* feed, SourceFlags* flags);
+
+/// What the flags say, checked as far as that needs no data.
+struct SourceRequest {
+  std::optional<KeyRange> keys;
+  std::vector<SubsetQuery> queries;
+  struct Range {
+    uint64_t first = 0;
+    uint64_t last = 0;
+  };
+  std::optional<std::vector<Range>> samples;  // ascending, apart
+  bool balance = false;
+  std::optional<MixOptions> mix;
+};
+absl::StatusOr<SourceRequest> ParseSource(const SourceFlags& flags);
+
+/// The source over open data sets, which have to outlive it, and the mix that it is for: of equal classes where those
+/// are balanced and nothing else is said.
+struct FeedSource {
+  Source source;
+  std::optional<MixOptions> mix;
+};
+absl::StatusOr<FeedSource> MakeSource(Runtime& runtime, const std::vector<std::unique_ptr<Dataset>>& datasets,
+                                      const SourceRequest& request);
+
+}  // namespace millrace::cli

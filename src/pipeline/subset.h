@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "dataset/dataset.h"
+#include "net/runtime.h"
+#include "plan/selection.h"
+#include "plan/split.h"
+
+namespace millrace {
+
+/// A data set, or some of its samples. Cheap to copy. The data set must outlive it.
+struct Subset {
+  Subset(const Dataset& whole);  // NOLINT(google-explicit-constructor): a data set is a subset of itself
+  /// All samples that `selection` has; its universe is the index.
+  Subset(const Dataset& of, Selection selection, uint64_t bytes);
+
+  const Dataset* dataset;
+  std::shared_ptr<const Selection> selection;  // null: all samples
+  uint64_t total_bytes;                        // of all spans
+
+  const Index& index() const { return dataset->index(); }
+  uint64_t size() const { return selection ? selection->size() : index().size(); }
+  /// Number `rank` of the subset, as the index numbers it. rank < size().
+  uint64_t SampleAt(uint64_t rank) const { return selection ? selection->At(rank) : rank; }
+  /// The index's fingerprint where all samples are taken.
+  uint64_t fingerprint() const;
+};
+
+/// Conditions, all of which a sample has to meet.
+struct SubsetQuery {
+  std::optional<KeyRange> keys;                     // of its key's hash
+  std::optional<std::vector<std::string>> classes;  // raw objects: its folder is one of these
+  uint64_t min_bytes = 0;                           // of its span
+  uint64_t max_bytes = UINT64_MAX;                  // likewise
+  std::vector<std::string> has;                     // fields, all of them
+  std::shared_ptr<const Selection> samples;         // its number in the index is one of these; null: any
+};
+
+/// The samples of `of` that meet the query; there may be none. Goes through the index once, on the CPU pool. Errors:
+/// InvalidArgument (no such class or field in the data set, a selection of another universe), FailedPrecondition
+/// (classes of shards, whose index holds no labels), DataLoss (the index).
+absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const SubsetQuery& query);
+
+/// The group of a sample: below the number of groups, or none at all. `rank` is its number in the subset. Called on
+/// several threads at once.
+using GroupOf = absl::FunctionRef<std::optional<uint32_t>(uint64_t rank, const IndexedSample& entry)>;
+
+/// `of` dealt into groups, which may be empty, likewise.
+absl::StatusOr<std::vector<Subset>> GroupBy(Runtime& runtime, const Subset& of, uint32_t groups, GroupOf group_of);
+
+/// A subset for each class of raw objects, in the order of Index::class_names(). FailedPrecondition for shards.
+absl::StatusOr<std::vector<Subset>> ByClass(Runtime& runtime, const Subset& of);
+
+}  // namespace millrace

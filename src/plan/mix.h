@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "plan/plan.h"
+
+namespace millrace {
+
+/// How the samples of an epoch are drawn from the parts of a mix.
+enum class Draws {
+  kExact,        // so many of each part as its weight says, and of a part each sample as often as any other
+  kReplacement,  // so many of each part; which samples of it, is drawn anew each time
+  kIndependent,  // each time a part by its weight, and a sample of it
+};
+
+absl::StatusOr<Draws> ParseDraws(std::string_view text);  // "exact", "replacement", "independent"
+std::string_view DrawsName(Draws draws);
+
+/// Several parts (data sets, classes of one, groups of equal weight) whose samples make one epoch. The items of a mix
+/// are the samples of its parts, numbered 0 .. items()-1, those of a part after those of the one before.
+struct Mix {
+  static constexpr size_t kMaxParts = size_t{1} << 16;
+  static constexpr size_t kMaxStages = 1024;
+  static constexpr uint64_t kMaxWeight = uint64_t{1} << 44;
+
+  struct Part {
+    uint64_t items = 0;
+    OrderPolicy policy;
+  };
+  /// Weights from a global sample count on (epochs x length + position). Those of a stage may have any sum.
+  struct Stage {
+    uint64_t from = 0;
+    std::vector<uint64_t> weights;  // one for each part
+  };
+
+  std::vector<Part> parts;
+  uint64_t length = 0;        // samples of an epoch
+  std::vector<Stage> stages;  // the first one from 0
+  Draws draws = Draws::kExact;
+  /// kExact: every epoch begins new passes over the parts, so that in each epoch every sample of a part comes equally
+  /// often but for one. Otherwise passes go on from epoch to epoch: no sample comes again before all others of its
+  /// part.
+  bool fresh_passes = false;
+
+  /// InvalidArgument with the reason: no parts, a part without items that has a weight, weights that are all 0, stages
+  /// out of order, limits. What is below, and Plan, presuppose that this is ok.
+  absl::Status Check() const;
+
+  uint64_t items() const;
+  /// The stage in force at a global sample count; counts beyond 2^64 are taken as the last one.
+  const Stage& StageAt(unsigned __int128 count) const;
+  /// What each part has of an epoch; kIndependent: what it has on average, rounded.
+  std::vector<uint64_t> CountsOf(uint64_t epoch) const;
+  /// What it should have by the weights, as shares of 1; what CountsOf says is off by less than one sample for each
+  /// stage.
+  std::vector<double> SharesOf(uint64_t epoch) const;
+};
+
+/// Weights as a Mix has them: in the same proportions up to 2^-40 of the largest one, on every machine. InvalidArgument
+/// for negative, infinite or only zero weights.
+absl::StatusOr<std::vector<uint64_t>> MixWeights(std::span<const double> weights);
+
+/// `length` dealt by the weights, exactly: each part gets its share rounded down or up, the largest remainders up (the
+/// first of equal ones). The weights sum to less than 2^61 and above 0.
+std::vector<uint64_t> ExactCounts(std::span<const uint64_t> weights, uint64_t length);
+
+}  // namespace millrace

@@ -1,0 +1,309 @@
+#include "plan/mix_order.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "base/rng.h"
+
+namespace millrace {
+namespace {
+
+using Wide = unsigned __int128;
+
+constexpr uint64_t kPartDomain = 0x4d522d6d69782d70;    // "MR-mix-p": the seed of a part
+constexpr uint64_t kCyclesDomain = 0x4d522d6d69782d63;  // "MR-mix-c": the cycles of a segment
+constexpr uint64_t kDrawDomain = 0x4d522d6d69782d64;    // "MR-mix-d": draws with replacement
+constexpr size_t kPlansKept = 256;
+
+uint64_t CeilDivide(uint64_t value, uint64_t by) {
+  return value / by + (value % by != 0 ? 1 : 0);
+}
+
+/// What the parts have given before an epoch.
+class History {
+ public:
+  explicit History(const Mix& mix)
+      : mix_(mix), drawn_(mix.parts.size()), passes_(mix.parts.size()), open_(mix.parts.size()) {
+    const Wide no_end = std::numeric_limits<Wide>::max();
+    for (size_t i = 0; i < mix.stages.size(); ++i) {
+      ends_.push_back(i + 1 < mix.stages.size() ? Wide{mix.stages[i + 1].from} : no_end);
+    }
+  }
+
+  /// Goes forward to the start of an epoch: whole epochs of one stage at a time, and parts of those that stages cut.
+  void GoTo(uint64_t epoch) {
+    const Wide length = mix_.length;
+    const Wide end = epoch * length;
+    Wide now = 0;
+    for (size_t stage = 0; now < end;) {
+      if (now >= ends_[stage]) {
+        ++stage;
+        continue;
+      }
+      const Wide until = std::min(ends_[stage], end);
+      const std::vector<uint64_t>& weights = mix_.stages[stage].weights;
+      if (now % length == 0 && until - now >= length) {
+        const Wide epochs = (until - now) / length;
+        Take(ExactCounts(weights, mix_.length), epochs);
+        now += epochs * length;
+      } else {
+        const Wide to = std::min(until, (now / length + 1) * length);
+        const std::vector<uint64_t> counts = ExactCounts(weights, static_cast<uint64_t>(to - now));
+        for (size_t part = 0; part < counts.size(); ++part) open_[part] += counts[part];
+        now = to;
+        if (now % length == 0) {
+          Take(open_, 1);
+          open_.assign(open_.size(), 0);
+        }
+      }
+    }
+  }
+
+  MixOrder::Place PlaceOf(size_t part) const {
+    const uint64_t items = mix_.parts[part].items;
+    if (items == 0) return {};
+    if (mix_.fresh_passes) return {passes_[part], 0};
+    return {static_cast<uint64_t>(drawn_[part] / items), static_cast<uint64_t>(drawn_[part] % items)};
+  }
+
+ private:
+  void Take(const std::vector<uint64_t>& counts, Wide epochs) {
+    for (size_t part = 0; part < counts.size(); ++part) {
+      if (counts[part] == 0) continue;
+      drawn_[part] += epochs * counts[part];
+      passes_[part] += static_cast<uint64_t>(epochs) * CeilDivide(counts[part], mix_.parts[part].items);
+    }
+  }
+
+  const Mix& mix_;
+  std::vector<Wide> ends_;        // of the stages
+  std::vector<Wide> drawn_;       // elements
+  std::vector<uint64_t> passes_;  // begun, where every epoch begins new ones
+  std::vector<uint64_t> open_;    // elements in the epoch at hand
+};
+
+}  // namespace
+
+std::vector<MixSegment> SegmentsOf(const Mix& mix, uint64_t epoch) {
+  const Wide start = static_cast<Wide>(epoch) * mix.length;
+  std::vector<MixSegment> segments;
+  for (uint64_t first = 0; first < mix.length;) {
+    const Mix::Stage& stage = mix.StageAt(start + first);
+    uint64_t length = mix.length - first;
+    const Mix::Stage* next = &stage + 1;
+    if (next != mix.stages.data() + mix.stages.size() && next->from - (start + first) < length) {
+      length = static_cast<uint64_t>(next->from - (start + first));
+    }
+    segments.push_back({first, length, stage.weights});
+    first += length;
+  }
+  return segments;
+}
+
+MixOrder::MixOrder(const Mix& mix, uint64_t seed, uint64_t epoch)
+    : parts_(mix.parts), first_items_{0}, length_(mix.length), seed_(seed), epoch_(epoch), draws_(mix.draws) {
+  for (const Mix::Part& part : parts_) first_items_.push_back(first_items_.back() + part.items);
+  std::vector<uint64_t> before(parts_.size(), 0);
+  for (const MixSegment& segment : SegmentsOf(mix, epoch)) {
+    const std::vector<uint64_t> counts = ExactCounts(segment.weights, segment.length);
+    const uint64_t key = HashKey(kCyclesDomain, {seed, epoch, segment.first});
+    segments_.push_back({segment.first, Interleave(counts, key), before, {}});
+    for (size_t part = 0; part < counts.size(); ++part) before[part] += counts[part];
+    if (draws_ != Draws::kIndependent) continue;
+    segments_.back().weights.resize(parts_.size());
+    std::partial_sum(segment.weights.begin(), segment.weights.end(), segments_.back().weights.begin());
+  }
+  if (draws_ != Draws::kExact) return;
+  History history(mix);
+  history.GoTo(epoch);
+  for (size_t part = 0; part < parts_.size(); ++part) bases_.push_back({history.PlaceOf(part), before[part]});
+  for (size_t part = 0; part < parts_.size() && parts_.size() <= kPlansKept; ++part) {
+    first_plans_.push_back(PlanOf(part, bases_[part].start.pass));
+  }
+}
+
+const MixOrder::Segment& MixOrder::SegmentOf(uint64_t position) const {
+  const auto after = std::upper_bound(segments_.begin(), segments_.end(), position,
+                                      [](uint64_t value, const Segment& segment) { return value < segment.first; });
+  return *(after - 1);
+}
+
+MixOrder::Place MixOrder::PlaceOf(size_t part, uint64_t number) const {
+  const Place& start = bases_[part].start;
+  const uint64_t items = parts_[part].items;
+  const uint64_t position = start.position + number;  // both are below 2^60
+  if (position < items) return {start.pass, position};
+  return {start.pass + position / items, position % items};
+}
+
+Plan MixOrder::PlanOf(size_t part, uint64_t pass) const {
+  return {parts_[part].items, parts_[part].policy, HashKey(kPartDomain, {seed_, part}), pass};
+}
+
+size_t MixOrder::PartOf(uint64_t item) const {
+  const auto after = std::upper_bound(first_items_.begin(), first_items_.end(), item);
+  return static_cast<size_t>(after - first_items_.begin()) - 1;
+}
+
+/// The position is the turn: no two draws are the same.
+Draw MixOrder::DrawAnew(const Segment& segment, uint64_t position) const {
+  Rng rng(HashKey(kDrawDomain, {seed_, epoch_, position}));
+  size_t part = 0;
+  if (draws_ == Draws::kIndependent) {
+    const uint64_t ticket = rng.Below(segment.weights.back());
+    part = static_cast<size_t>(std::upper_bound(segment.weights.begin(), segment.weights.end(), ticket) -
+                               segment.weights.begin());
+  } else {
+    part = segment.interleave.At(position - segment.first).part;
+  }
+  return {first_items_[part] + rng.Below(parts_[part].items), position};
+}
+
+Draw MixOrder::At(uint64_t position) const {
+  const Segment& segment = SegmentOf(position);
+  if (draws_ != Draws::kExact) return DrawAnew(segment, position);
+  const auto [part, number] = segment.interleave.At(position - segment.first);
+  const auto [pass, place] = PlaceOf(part, segment.before[part] + number);
+  const bool kept = !first_plans_.empty() && pass == bases_[part].start.pass;
+  return {first_items_[part] + (kept ? first_plans_[part].At(place) : PlanOf(part, pass).At(place)), pass};
+}
+
+uint64_t MixOrder::Where(const Draw& draw) const {
+  if (!invertible()) return size();
+  const size_t part = PartOf(draw.item);
+  const auto& [start, elements] = bases_[part];
+  const uint64_t items = parts_[part].items;
+  const uint64_t passes = draw.turn - start.pass;  // wraps where the turn is before the epoch, and is then too large
+  if (elements == 0 || passes > (start.position + elements) / items) return size();
+  const uint64_t sample = draw.item - first_items_[part];
+  const bool kept = !first_plans_.empty() && passes == 0;
+  const uint64_t place = kept ? first_plans_[part].Where(sample) : PlanOf(part, draw.turn).Where(sample);
+  const Wide element = static_cast<Wide>(passes) * items + place;
+  if (element < start.position || element - start.position >= elements) return size();
+  const auto number = static_cast<uint64_t>(element - start.position);
+  const auto after =
+      std::upper_bound(segments_.begin(), segments_.end(), number,
+                       [part](uint64_t value, const Segment& segment) { return value < segment.before[part]; });
+  const Segment& segment = *(after - 1);
+  return segment.first + segment.interleave.Where({static_cast<uint32_t>(part), number - segment.before[part]});
+}
+
+std::vector<uint64_t> MixOrder::Positions(uint64_t item) const {
+  std::vector<uint64_t> found;
+  if (!invertible()) {
+    for (uint64_t position = 0; position < size(); ++position) {
+      if (At(position).item == item) found.push_back(position);
+    }
+    return found;
+  }
+  const auto& [start, elements] = bases_[PartOf(item)];
+  if (elements == 0) return found;
+  const uint64_t passes = (start.position + elements - 1) / ItemsOf(PartOf(item)) + 1;
+  for (uint64_t pass = 0; pass < passes; ++pass) {
+    const uint64_t position = Where(Draw{item, start.pass + pass});
+    if (position < size()) found.push_back(position);
+  }
+  // Passes follow each other from cycle to cycle, but not within one.
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+uint64_t MixOrder::FirstPosition(uint64_t item) const {
+  if (!invertible()) {
+    for (uint64_t position = 0; position < size(); ++position) {
+      if (At(position).item == item) return position;
+    }
+    return size();
+  }
+  const auto& [start, elements] = bases_[PartOf(item)];
+  if (elements == 0) return size();
+  const uint64_t passes = (start.position + elements - 1) / ItemsOf(PartOf(item)) + 1;
+  const uint64_t cycle = segments_.front().interleave.cycle_length();
+  uint64_t first = size();
+  for (uint64_t pass = 0; pass < passes; ++pass) {
+    const uint64_t position = Where(Draw{item, start.pass + pass});
+    if (first < size() && position >= first + cycle) break;
+    first = std::min(first, position);
+  }
+  return first;
+}
+
+MixReader::MixReader(const MixOrder& order, uint64_t first, uint64_t stride)
+    : order_(&order), ahead_(first), stride_(stride), readers_(order.parts() <= kReaders ? order.parts() : 0) {}
+
+Draw MixReader::Next() {
+  if (used_ == block_.size()) Fill();
+  return block_[used_++];
+}
+
+void MixReader::Fill() {
+  used_ = 0;
+  block_.clear();
+  offsets_.clear();
+  const MixOrder::Segment& segment = order_->SegmentOf(ahead_);
+  const Interleave::Cycle cycle = segment.interleave.CycleOf(ahead_ - segment.first);
+  const uint64_t begin = segment.first + cycle.first;
+  while (ahead_ < begin + cycle.places) {
+    offsets_.push_back(ahead_ - begin);
+    ahead_ = stride_ < order_->size() - ahead_ ? ahead_ + stride_ : order_->size();
+  }
+  // A reader that wants little of a cycle does better without it.
+  constexpr uint64_t kWorthIt = 16;
+  if (order_->invertible() && offsets_.size() * kWorthIt >= cycle.places) {
+    FillFromCycle(segment, cycle);
+  } else {
+    for (const uint64_t offset : offsets_) block_.push_back(order_->At(begin + offset));
+  }
+}
+
+void MixReader::FillFromCycle(const MixOrder::Segment& segment, const Interleave::Cycle& cycle) {
+  block_.resize(offsets_.size());
+  slots_.assign(cycle.places, 0);
+  segment.interleave.MapInCycle(cycle, offsets_);
+  for (size_t i = 0; i < offsets_.size(); ++i) slots_[offsets_[i]] = static_cast<uint32_t>(i) + 1;
+  segment.interleave.Runs(cycle, &runs_);
+  const uint32_t* slots = slots_.data();
+  for (const Interleave::Run& run : runs_) {
+    MapRun(segment, run, slots);
+    slots += run.count;
+  }
+}
+
+void MixReader::MapRun(const MixOrder::Segment& segment, const Interleave::Run& run, const uint32_t* slots) {
+  const uint64_t items = order_->ItemsOf(run.part);
+  MixOrder::Place place = order_->PlaceOf(run.part, segment.before[run.part] + run.first);
+  for (uint64_t i = 0; i < run.count; ++i) {
+    if (slots[i] != 0) {
+      positions_.push_back(place.position);
+      outs_.push_back(slots[i] - 1);
+    }
+    if (++place.position < items) continue;
+    MapPass(run.part, place.pass);
+    place = {place.pass + 1, 0};
+  }
+  MapPass(run.part, place.pass);
+}
+
+void MixReader::MapPass(size_t part, uint64_t pass) {
+  if (positions_.empty()) return;
+  if (readers_.empty()) {
+    const Plan plan = order_->PlanOf(part, pass);
+    for (uint64_t& position : positions_) position = plan.At(position);
+  } else {
+    std::unique_ptr<PassReader>& kept = readers_[part];
+    if (kept == nullptr || kept->pass != pass) {
+      Plan plan = order_->PlanOf(part, pass);
+      Plan::Reader reader(plan, stride_);
+      kept = std::make_unique<PassReader>(PassReader{pass, std::move(plan), std::move(reader)});
+    }
+    kept->reader.Map(positions_);
+  }
+  const uint64_t first = order_->FirstItemOf(part);
+  for (size_t i = 0; i < positions_.size(); ++i) block_[outs_[i]] = {first + positions_[i], pass};
+  positions_.clear();
+  outs_.clear();
+}
+
+}  // namespace millrace

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "plan/interleave.h"
+#include "plan/mix.h"
+#include "plan/plan.h"
+
+namespace millrace {
+
+/// A stretch of an epoch whose weights do not change.
+struct MixSegment {
+  uint64_t first = 0;  // position
+  uint64_t length = 0;
+  std::span<const uint64_t> weights;  // of the mix
+};
+std::vector<MixSegment> SegmentsOf(const Mix& mix, uint64_t epoch);
+
+/// The order of one epoch of a mix (docs/plan.md). Immutable and thread-safe.
+class MixOrder {
+ public:
+  /// mix.Check() is ok.
+  MixOrder(const Mix& mix, uint64_t seed, uint64_t epoch);
+
+  uint64_t size() const { return length_; }
+  Draw At(uint64_t position) const;
+  /// size() where the draw is none of this epoch, or where draws have no inverse.
+  uint64_t Where(const Draw& draw) const;
+  /// Of all draws of the item, ascending. Draws without an inverse are looked through.
+  std::vector<uint64_t> Positions(uint64_t item) const;
+  uint64_t FirstPosition(uint64_t item) const;  // size() when it does not come
+  bool invertible() const { return draws_ == Draws::kExact; }
+
+  // The parts of At, for MixReader.
+  struct Segment {
+    uint64_t first = 0;  // position
+    Interleave interleave;
+    std::vector<uint64_t> before;   // elements of each part in the segments before, in this epoch
+    std::vector<uint64_t> weights;  // kIndependent: their running sums
+    uint64_t end() const { return first + interleave.size(); }
+  };
+  struct Place {
+    uint64_t pass = 0;
+    uint64_t position = 0;  // in it
+  };
+  const Segment& SegmentOf(uint64_t position) const;
+  size_t parts() const { return parts_.size(); }
+  uint64_t FirstItemOf(size_t part) const { return first_items_[part]; }
+  uint64_t ItemsOf(size_t part) const { return parts_[part].items; }
+  /// Where in its part's passes element `number` (of the epoch) of the part lies.
+  Place PlaceOf(size_t part, uint64_t number) const;
+  Plan PlanOf(size_t part, uint64_t pass) const;
+
+ private:
+  struct Base {
+    Place start;            // of the epoch
+    uint64_t elements = 0;  // of the epoch
+  };
+  Draw DrawAnew(const Segment& segment, uint64_t position) const;
+  size_t PartOf(uint64_t item) const;
+
+  std::vector<Mix::Part> parts_;
+  std::vector<uint64_t> first_items_;  // and one more
+  std::vector<Base> bases_;
+  std::vector<Segment> segments_;
+  std::vector<Plan> first_plans_;  // of each part's first pass in this epoch, where the parts are few
+  uint64_t length_;
+  uint64_t seed_;
+  uint64_t epoch_;
+  Draws draws_;
+};
+
+/// MixOrder::At for a reader that goes forward: works out the cycles it meets as wholes. Not thread-safe; must not
+/// outlive the order. Memory: 40 bytes a place of a cycle, and a Plan::Reader for each of up to kReaders parts.
+class MixReader {
+ public:
+  static constexpr size_t kReaders = 1024;
+
+  MixReader(const MixOrder& order, uint64_t first, uint64_t stride);
+
+  Draw Next();  // the draw at first, first + stride ...; below order.size()
+
+ private:
+  struct PassReader {
+    uint64_t pass;
+    Plan plan;
+    Plan::Reader reader;
+  };
+
+  void Fill();
+  void FillFromCycle(const MixOrder::Segment& segment, const Interleave::Cycle& cycle);
+  void MapRun(const MixOrder::Segment& segment, const Interleave::Run& run, const uint32_t* slots);
+  void MapPass(size_t part, uint64_t pass);
+
+  const MixOrder* order_;
+  uint64_t ahead_;  // position of the next draw that is not in the block
+  uint64_t stride_;
+  std::vector<Draw> block_;
+  size_t used_ = 0;
+
+  // Of the cycle at hand.
+  std::vector<uint64_t> offsets_;
+  std::vector<uint32_t> slots_;  // by place in the unshuffled sequence: 1 + the place in the block, 0 for none
+  std::vector<Interleave::Run> runs_;
+  std::vector<uint64_t> positions_;                   // in a pass, ascending
+  std::vector<uint32_t> outs_;                        // where they go in the block
+  std::vector<std::unique_ptr<PassReader>> readers_;  // by part
+};
+
+}  // namespace millrace

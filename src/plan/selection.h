@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace millrace {
+
+/// Some of the numbers 0 .. universe-1, in ascending order. `At` numbers the members, `Where` is its inverse; both take
+/// constant time. Memory: 2 bytes a member where few of 65,536 numbers are members, else a bit and a thirtieth for each
+/// number; stretches of which all or none are members take none. Immutable and thread-safe.
+class Selection {
+ public:
+  static constexpr uint64_t kChunk = 65536;
+
+  /// Takes the members in ascending order.
+  class Builder;
+
+  uint64_t universe() const { return universe_; }
+  uint64_t size() const { return chunks_.back().before; }
+  uint64_t At(uint64_t rank) const;  // rank < size()
+  /// How many members are smaller than `number`, which is at most universe(). Of a member: its rank, At(it) == number.
+  uint64_t Where(uint64_t number) const;
+  bool Contains(uint64_t number) const;  // number < universe()
+
+  /// Of universe and members, equal on all machines.
+  uint64_t fingerprint() const { return fingerprint_; }
+  uint64_t memory_bytes() const;
+
+ private:
+  // A chunk of up to kListed members is a list of their low halves; one with more is a bitmap, preceded by the counts
+  // before each of its blocks; one without gaps or members is nothing. The chunk after tells how many there are.
+  struct Chunk {
+    uint64_t before = 0;  // members in the chunks before it
+    uint64_t offset = 0;  // of its list in lists_, or of its counts and bits in words_
+  };
+
+  Selection() = default;
+  uint64_t MembersOf(size_t chunk) const { return chunks_[chunk + 1].before - chunks_[chunk].before; }
+  uint64_t WidthOf(size_t chunk) const;
+  size_t ChunkOfRank(uint64_t rank) const;
+  void Index();
+  void Hash();
+
+  uint64_t universe_ = 0;
+  std::vector<Chunk> chunks_;  // and one more, with the number of all members
+  std::vector<uint16_t> lists_;
+  std::vector<uint64_t> words_;
+  unsigned hint_shift_ = 0;
+  std::vector<uint32_t> hints_;  // the chunk of member i << hint_shift_
+  uint64_t fingerprint_ = 0;
+};
+
+class Selection::Builder {
+ public:
+  /// For members of `first` .. universe-1; first is a multiple of kChunk. universe <= 2^48.
+  explicit Builder(uint64_t universe, uint64_t first = 0);
+
+  void Add(uint64_t number);  // larger than all before, within the bounds
+  /// Goes on with the members of `next`, which all are larger, at least by being of later chunks.
+  void Append(Builder next);
+  Selection Finish() &&;
+
+ private:
+  void CloseChunk();
+  void CloseChunksUpTo(uint64_t chunk);
+
+  uint64_t first_chunk_;
+  uint64_t chunk_;                 // that is being filled
+  std::vector<uint16_t> members_;  // of it
+  Selection made_;                 // chunks from first_chunk_ on
+};
+
+}  // namespace millrace

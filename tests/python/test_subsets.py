@@ -1,0 +1,209 @@
+"""Dataset.split, where, balanced and weighted, and Mix: what they select, and that loaders, plans and pickles go by it."""
+
+from __future__ import annotations
+
+import collections
+import pickle
+from typing import Any
+
+import millrace
+import numpy as np
+import pytest
+from support import AT_SIZE, CLASSES, Samples
+
+
+def fed(data: Any, **options: Any) -> list[tuple[int, int, str]]:
+    """(part, sample, key) of one epoch."""
+    rows = []
+    with millrace.Loader(data, **{"batch_size": 7, "output": "numpy", "epochs": 1, **AT_SIZE, **options}) as loader:
+        for batch in loader:
+            parts = batch["part"] if "part" in batch else np.zeros(7, dtype=np.int64)
+            rows += [row for *row, real in zip(parts.tolist(), batch["sample"].tolist(), batch["key"], batch["mask"]) if real]
+    return [(part, sample, key) for part, sample, key in rows]
+
+
+def test_a_split_deals_every_sample_once(raw: Samples) -> None:
+    dataset = millrace.Dataset(raw.uri)
+    parts = dataset.split(train=0.7, valid=0.2, test=0.1, seed=3)
+    assert list(parts) == ["train", "valid", "test"]
+    samples = [sample for part in parts.values() for sample in part.samples.tolist()]
+    assert sorted(samples) == list(range(len(raw)))
+    assert len(parts["train"]) > len(parts["valid"]) > 0
+    assert sum(part.total_bytes for part in parts.values()) == dataset.total_bytes
+    again = dataset.split(train=0.7, rest=0.3, seed=3)["train"]
+    assert again.samples.tolist() == parts["train"].samples.tolist() and again.fingerprint == parts["train"].fingerprint
+    assert dataset.split(train=0.7, seed=4)["train"].fingerprint != again.fingerprint
+
+
+def test_a_split_is_that_of_the_keys_alone(raw: Samples, tmp_path: Any) -> None:
+    """Of a data set with half of the samples, each stays in its part."""
+    xxhash = pytest.importorskip("xxhash")
+    dataset = millrace.Dataset(raw.uri)
+    train = {key for _, _, key in fed(dataset.split(train=0.6)["train"])}
+    assert train == {key for key in raw.pixels if xxhash.xxh3_64_intdigest(key.encode(), seed=0) < 0.6 * 2**64}
+
+
+def test_conditions(raw: Samples, tar: Samples) -> None:
+    dataset = millrace.Dataset(raw.uri)
+    assert {key.split("/")[0] for _, _, key in fed(dataset.where(label="dog"))} == {"dog"}
+    assert dataset.where(label=[0, 2]).fingerprint == dataset.where(label=["cat", "eel"]).fingerprint
+    assert dataset.where(label="cat").class_counts == {"cat": 15, "dog": 0, "eel": 0}
+    assert dataset.where(samples=range(5, 9)).samples.tolist() == [5, 6, 7, 8]
+    assert dataset.where(samples=[9, 3, 3]).samples.tolist() == [3, 9]
+    assert dataset.where(samples=np.arange(45) % 2 == 0).where(label="cat").samples.tolist() == list(range(0, 15, 2))
+    assert len(dataset.where(bytes=(0, None))) == 45 and len(dataset.where(bytes=(None, 1))) == 0
+    assert dataset.where(samples=range(45)).fingerprint == dataset.fingerprint
+    shards = millrace.Dataset(tar.uri)
+    assert len(shards.where(has=["cls", "txt"])) == 50
+    with pytest.raises(millrace.InvalidArgumentError, match="no field 'wav'"):
+        shards.where(has="wav")
+    with pytest.raises(millrace.MismatchError, match="choose samples by their numbers"):
+        shards.where(label=3)
+    with pytest.raises(millrace.InvalidArgumentError, match="no class 'cow'"):
+        dataset.where(label="cow")
+    with pytest.raises(millrace.InvalidArgumentError, match="0 to 2"):
+        dataset.where(label=3)
+    with pytest.raises(IndexError, match="no sample 45"):
+        dataset.where(samples=[45])
+    with pytest.raises(millrace.InvalidArgumentError, match="mask of shape"):
+        dataset.where(samples=np.ones(44, dtype=bool))
+    with pytest.raises(TypeError, match="boolean mask"):
+        dataset.where(samples="all")
+
+
+def test_split_refuses(raw: Samples) -> None:
+    dataset = millrace.Dataset(raw.uri)
+    for fractions in ({}, {"a": 0.0}, {"a": 0.6, "b": 0.6}, {"a": float("nan")}):
+        with pytest.raises(millrace.InvalidArgumentError):
+            dataset.split(**fractions)
+    with pytest.raises(TypeError):
+        dataset.split(train="most")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global", "window"])
+def test_a_loader_feeds_the_subset_in_its_plans_order(tar: Samples, shuffle: str) -> None:
+    subset = millrace.Dataset(tar.uri).split(train=0.6, valid=0.4)["train"]
+    plan = millrace.Plan(subset, shuffle=shuffle, seed=5)
+    order = plan[np.arange(len(subset))]
+    assert sorted(order.tolist()) == subset.samples.tolist()
+    np.testing.assert_array_equal(plan.where(order), np.arange(len(subset)))
+    assert [sample for _, sample, _ in fed(subset, shuffle=shuffle, seed=5)] == order.tolist()
+    outside = next(sample for sample in range(50) if sample not in subset.samples)
+    with pytest.raises(IndexError, match="not one of the plan's"):
+        plan.where(outside)
+
+
+def test_a_subset_is_pickled_with_its_samples(raw: Samples) -> None:
+    subset = millrace.Dataset(raw.uri).where(label="eel").split(half=0.5)["half"]
+    copy = pickle.loads(pickle.dumps(subset))
+    assert copy.fingerprint == subset.fingerprint and copy.samples.tolist() == subset.samples.tolist()
+    assert len(pickle.loads(pickle.dumps(millrace.Dataset(raw.uri)))) == 45
+
+
+def test_balanced_classes_are_exact_in_every_epoch(raw: Samples) -> None:
+    uneven = millrace.Dataset(raw.uri).where(samples=[*range(0, 15), *range(15, 19), *range(30, 41)])
+    assert uneven.class_counts == {"cat": 15, "dog": 4, "eel": 11}
+    mix = uneven.balanced(epoch_samples=36)
+    assert len(mix) == 36 and list(mix.datasets) == CLASSES and "36 samples" in repr(mix)
+    for epoch in range(3):
+        plan = millrace.Plan(mix, seed=1, epoch=epoch)
+        times = collections.Counter(plan[np.arange(36)].tolist())
+        assert [sum(times[s] for s in part.samples.tolist()) for part in mix.datasets.values()] == [12, 12, 12]
+        assert {times[s] for s in range(15, 19)} == {3}, "each of the few as often as the others"
+        assert max(times[s] for s in range(15)) == 1 and max(times[s] for s in range(30, 41)) == 2
+    rows = fed(mix, seed=1, shuffle="window")
+    plan = millrace.Plan(mix, seed=1)
+    assert [sample for _, sample, _ in rows] == plan[np.arange(36)].tolist()
+    assert [part for part, _, _ in rows] == plan.part(np.arange(36)).tolist()
+    assert [CLASSES[part] for part, _, _ in rows] == [key.split("/")[0] for _, _, key in rows]
+    for sample in (0, 16, 40):
+        assert plan.positions(sample).tolist() == [p for p, row in enumerate(rows) if row[1] == sample]
+        assert plan.where(sample) == (plan.positions(sample).tolist() or [-1])[0]
+
+
+def test_balanced_by_labels_of_ones_own(tar: Samples) -> None:
+    dataset = millrace.Dataset(tar.uri)
+    labels = np.arange(50) % 10
+    mix = dataset.balanced(groups=labels, weights={3: 1, 7: 3}, epoch_samples=40)
+    counts = collections.Counter(labels[millrace.Plan(mix)[np.arange(40)]].tolist())
+    assert counts == {3: 10, 7: 30}
+    with pytest.raises(millrace.InvalidArgumentError, match="give one for each"):
+        dataset.balanced(groups=labels[:4])
+    with pytest.raises(millrace.InvalidArgumentError, match="no such classes"):
+        dataset.balanced(groups=labels, weights={11: 1})
+    with pytest.raises(millrace.MismatchError, match="holds|hold"):
+        dataset.balanced()
+
+
+def test_weighted_samples(raw: Samples) -> None:
+    dataset = millrace.Dataset(raw.uri)
+    weights = np.where(np.arange(45) < 5, 8.0, 1.0)
+    mix = dataset.weighted(weights, epoch_samples=160)
+    times = np.bincount(millrace.Plan(mix, seed=2)[np.arange(160)], minlength=45)
+    assert times[:5].tolist() == [16] * 5 and times[5:].tolist() == [2] * 40
+    independent = dataset.weighted(weights, epoch_samples=8000, draws="independent")
+    plan = millrace.Plan(independent, seed=2)
+    times = np.bincount(plan[np.arange(8000)], minlength=45)
+    assert abs(times[:5].sum() - 4000) < 250 and times[5:].max() > times[5:].min()
+    with pytest.raises(millrace.UnsupportedError, match="no inverse"):
+        plan.where(3)
+    assert len(plan.positions(3)) == times[3]
+    for wrong in (weights[:3], -weights, weights * np.nan):
+        with pytest.raises(millrace.InvalidArgumentError):
+            dataset.weighted(wrong)
+
+
+def test_a_mix_has_its_counts_and_resumes(raw: Samples, tar: Samples) -> None:
+    photos, shards = millrace.Dataset(raw.uri), millrace.Dataset(tar.uri)
+    mix = millrace.Mix({"photos": photos, "shards": shards}, weights={"shards": 1, "photos": 3}, epoch_samples=60)
+    options: dict[str, Any] = {"batch_size": 8, "output": "numpy", "epochs": 2, "seed": 9, **AT_SIZE}
+    with millrace.Loader(mix, **options) as loader:
+        whole = [(b["part"].tolist(), b["sample"].tolist()) for _ in range(2) for b in loader]
+        assert loader.report()["parts"] == [90, 30] and loader.dataset is mix
+    with millrace.Loader(mix, **options) as loader:
+        batches = iter(loader)
+        first = [next(batches) for _ in range(3)]
+        state = loader.state_dict()
+    with millrace.Loader(mix, **options) as loader:
+        loader.load_state_dict(state)
+        rest = [b for _ in range(2) for b in loader]
+    assert [(b["part"].tolist(), b["sample"].tolist()) for b in first + rest] == whole
+    other = millrace.Mix({"photos": photos, "shards": shards}, epoch_samples=60)
+    with millrace.Loader(other, **options) as loader, pytest.raises(millrace.MismatchError, match="another order"):
+        loader.load_state_dict(state)
+
+
+def test_weights_counts_and_schedules_of_a_mix(raw: Samples, tar: Samples) -> None:
+    one, two = millrace.Dataset(raw.uri), millrace.Dataset(tar.uri)
+
+    def parts(mix: millrace.Mix, epoch: int = 0) -> list[int]:
+        plan = millrace.Plan(mix, epoch=epoch)
+        return np.bincount(plan.part(np.arange(len(plan))), minlength=2).tolist()
+
+    assert parts(millrace.Mix([one, two])) == [45, 50]
+    assert parts(millrace.Mix([one, two], counts=[7, 200])) == [7, 200]
+    scheduled = millrace.Mix([one, two], weights=[1, 0], epoch_samples=100, schedule={150: [1, 1], 250: [0, 1]})
+    assert [parts(scheduled, epoch) for epoch in range(4)] == [[100, 0], [75, 25], [25, 75], [0, 100]]
+    assert millrace.Mix([one, two]).datasets == {"0": one, "1": two} and millrace.Mix([one, two]).uri == f"{one.uri} + {two.uri}"
+    for wrong in (
+        {"weights": [1]},
+        {"weights": [0, 0]},
+        {"weights": [-1, 2]},
+        {"weights": {"0": 1}},
+        {"counts": [1, 2], "epoch_samples": 3},
+        {"epoch_samples": 0},
+        {"draws": "some"},
+        {"schedule": {-5: [1, 1]}},
+        {"counts": [0, 0]},
+    ):
+        with pytest.raises(millrace.InvalidArgumentError):
+            millrace.Mix([one, two], **wrong)  # type: ignore[arg-type]
+    with pytest.raises(millrace.InvalidArgumentError, match="no data sets"):
+        millrace.Mix([])
+    with pytest.raises(millrace.InvalidArgumentError, match="part 1 has a weight but no samples"):
+        millrace.Mix([one, two.where(bytes=(0, 1))], weights=[1, 1])
+    with pytest.raises(TypeError):
+        millrace.Mix([raw.uri])  # type: ignore[list-item]
+    with pytest.raises(IndexError):
+        millrace.Plan(millrace.Mix([one, two])).where(49, part=0)
+    assert millrace.Plan(millrace.Mix([one, two])).where(49) >= 0
