@@ -96,7 +96,9 @@ TEST(PackPlan, ShuffledIsAPermutationOfItsSeed) {
     }
     EXPECT_EQ(seen.size(), count);
     EXPECT_EQ(*seen.rbegin(), count - 1);
-    if (count >= 100) EXPECT_LT(same, 20u);
+    if (count >= 100) {
+      EXPECT_LT(same, 20u);
+    }
   }
 }
 

@@ -40,7 +40,10 @@ absl::StatusOr<std::vector<std::string>> FindImageFields(const Source& source, c
     return absl::InvalidArgumentError(
         fmt::format("the data set has no field '{}'; its fields are: {}", wanted, fmt::join(names, ", ")));
   }
-  if (!index.image_fields().empty()) return index.image_fields();
+  std::set<std::string> images;
+  for (const Subset& part : source.parts())
+    images.insert(part.index().image_fields().begin(), part.index().image_fields().end());
+  if (!images.empty()) return std::vector<std::string>(images.begin(), images.end());
   return absl::FailedPreconditionError(
       fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", ")));
 }
