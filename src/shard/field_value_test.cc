@@ -73,7 +73,8 @@ TEST(FieldValue, ListsOfNumbers) {
 TEST(FieldValue, MdsArrays) {
   const std::string values = Le<float>({1, 2, 3, 4, 5, 6});
   const std::string expected = Npy("f4", {2, 3}, values);
-  const std::string type = "\x22";  // 34
+  const std::string type = "\x22";                                                    // 34
+  const std::string overflow = type + "\x0b" + Le<uint64_t>({uint64_t{1} << 62, 4});  // 2^64 values
   EXPECT_EQ(Value("ndarray", type + "\x08\x02\x03" + values), expected);
   EXPECT_EQ(Value("ndarray", type + "\x09" + Le<uint16_t>({2, 3}) + values), expected);
   EXPECT_EQ(Value("ndarray", type + "\x0b" + Le<uint64_t>({2, 3}) + values), expected);
@@ -86,8 +87,8 @@ TEST(FieldValue, MdsArrays) {
            {"ndarray", "\x22\xfc\x01"},   // 63 axes, one of them there
            {"ndarray:float32:2,3", values + "x"},
            {"ndarray:float32:2,4", values},
-           {"ndarray", type + "\x0f" + Le<uint64_t>({UINT64_MAX, 2, UINT64_MAX})},      // more than memory holds
-           {"ndarray", type + "\x0b" + Le<uint64_t>({uint64_t{1} << 62, 4}) + values},  // and 2^64
+           {"ndarray", type + "\x0f" + Le<uint64_t>({UINT64_MAX, 2, UINT64_MAX})},  // more than memory holds
+           {"ndarray", overflow + values},
        }) {
     EXPECT_THAT(Value(encoding, stored), HasSubstr("DATA_LOSS")) << encoding;
   }

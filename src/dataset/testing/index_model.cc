@@ -16,7 +16,7 @@ std::string RandomMd5(Rng& rng) {
 }
 
 std::string RandomEtag(Rng& rng, uint64_t number) {
-  const std::string hex = RandomMd5(rng);
+  std::string hex = RandomMd5(rng);
   switch (rng.Below(5)) {
     case 0:
       return hex;
