@@ -67,8 +67,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
     // Beside the shard itself, which lies right before, it says nothing more.
     if (before == data_.Key(plain)) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        fmt::format("{}: a compressed shard; samples can be read singly only from plain ones: decompress it, or have "
-                    "`millrace pack` write the data set anew",
+        fmt::format("{}: a compressed shard; samples can be read singly only from plain ones: decompress it",
                     data_.store->Uri(object.key)));
   }
   if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
