@@ -23,9 +23,10 @@ check: ## quick look before a commit: format, lint of what changed, module table
 	@scripts/check
 
 bench: build ## measure, each figure beside its ceiling and its rival
-	cmake --build --preset release --target plan_bench decode_bench index_bench get_bench
+	cmake --build --preset release --target plan_bench decode_bench index_bench get_bench read_crc
 	@set -e; for bench in build/release/bin/plan_bench build/release/bin/decode_bench build/release/bin/index_bench; do echo "== $$bench"; $$bench; done
 	.venv/bin/python bench/feed_bench.py
+	.venv/bin/python bench/pack_bench.py
 
 format: ## format all C++ sources
 	git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cc' | xargs -0 -r clang-format-14 -i

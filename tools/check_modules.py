@@ -24,7 +24,7 @@ TABLE: dict[str, set[str]] = {
     "plan": {"base"},
     "decode": {"base"},
     "dataset": {"store", "shard"},
-    "pack": {"dataset", "decode"},
+    "pack": {"dataset", "plan", "decode"},
     "cache": {"store"},
     "pipeline": {"dataset", "cache", "plan", "decode"},
     "checkpoint": {"store"},

@@ -3,15 +3,22 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/usage.h"
 #include "dataset/dataset.h"
+#include "pack/class_map.h"
+#include "store/blocking.h"
 
 namespace millrace::cli {
 
@@ -20,89 +27,191 @@ namespace {
 struct PackFlags {
   std::string source;
   std::string destination;
+  std::string format = "tar";
   std::string shard_size = "256MiB";
+  std::string memory;
+  std::string part;
+  std::string class_map;
+  bool shuffle = false;
+  std::optional<uint64_t> seed;
+  bool skip_bad = false;
   bool force = false;
   bool json = false;
 };
 
-absl::StatusOr<PackReport> PackAll(const PackFlags& flags, const PackOptions& chosen) {
+absl::StatusOr<uint64_t> TakeSize(std::string_view option, const std::string& text) {
+  absl::StatusOr<uint64_t> bytes = ParseSize(text);
+  if (bytes.ok() && *bytes == 0) bytes = absl::InvalidArgumentError("it must be positive");
+  if (!bytes.ok()) return AsUsage(Annotate(bytes.status(), option));
+  return bytes;
+}
+
+// "2/8": the second of eight.
+absl::Status TakePart(const std::string& text, PackOptions* options) {
+  if (text.empty()) return absl::OkStatus();
+  const size_t slash = text.find('/');
+  uint64_t part = 0;
+  const bool read = slash != std::string::npos && absl::SimpleAtoi(text.substr(0, slash), &part) &&
+                    absl::SimpleAtoi(text.substr(slash + 1), &options->parts);
+  if (!read || part < 1 || part > options->parts) {
+    return AsUsage(
+        absl::InvalidArgumentError(fmt::format("--part: '{}' is not I/N such as 2/8, with I from 1 to N", text)));
+  }
+  options->part = part - 1;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<ClassMap>> ReadClassMap(Stores& stores, const std::string& uri) {
+  constexpr uint64_t kMostBytes = 256 << 20;
+  if (uri.empty()) return std::nullopt;
+  ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
+  ASSIGN_OR_RETURN(const std::string text, ReadAll(*location.store, location.prefix, kMostBytes));
+  absl::StatusOr<ClassMap> map = ParseClassMap(text);
+  if (!map.ok()) return Annotate(map.status(), fmt::format("--class-map: {}", uri));
+  return *std::move(map);
+}
+
+absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
+  PackOptions options;
+  ASSIGN_OR_RETURN(options.shard_bytes, TakeSize("--shard-size", flags.shard_size));
+  RETURN_IF_ERROR(TakePart(flags.part, &options));
+  RETURN_IF_ERROR(CheckUri(flags.source));
+  RETURN_IF_ERROR(CheckUri(flags.destination));
+  if (!flags.class_map.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.class_map));
+  if (options.parts > 1 && flags.force) {
+    return AsUsage(
+        absl::InvalidArgumentError("--force with --part would remove what other parts have written: remove the "
+                                   "destination, then start all parts"));
+  }
+  if (flags.seed && !flags.shuffle)
+    return AsUsage(absl::InvalidArgumentError("--seed is that of a shuffle: add --shuffle, or leave it out"));
+  if (flags.shuffle) options.shuffle_seed = flags.seed.value_or(0);
+  options.skip_bad = flags.skip_bad;
+  options.force = flags.force;
+  return options;
+}
+
+absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options) {
   InterruptStop interrupt;
-  PackOptions options = chosen;
   options.stop = interrupt.token();
-  Runtime runtime;
+  RuntimeOptions limits;
+  if (!flags.memory.empty()) {
+    ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
+  }
+  Runtime runtime(limits);
   Stores stores(runtime);
   ASSIGN_OR_RETURN(const Location from, stores.Open(flags.source));
   ASSIGN_OR_RETURN(const Location to, stores.Open(flags.destination));
   RETURN_IF_ERROR(AsUsage(CheckApart(from, to)));
+  ASSIGN_OR_RETURN(options.classes, ReadClassMap(stores, flags.class_map));
   OpenOptions open;
   open.stop = interrupt.token();
+  open.list_raw = true;  // what is read once needs no index that is read for first
   ProgressLine indexing("indexing", ProgressLine::Unit::kBytes);
   open.progress = [&indexing](uint64_t done, uint64_t total) { indexing.Update(done, total); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source, Dataset::Open(runtime, stores, flags.source, open));
+  indexing.Clear();
   ProgressLine packing("packing", ProgressLine::Unit::kBytes);
   options.progress = [&packing](uint64_t done, uint64_t total) { packing.Update(done, total); };
   absl::StatusOr<PackReport> report = Pack(runtime, stores, *source, flags.destination, options);
   if (!absl::IsCancelled(report.status())) return report;
   return absl::CancelledError(
-      fmt::format("interrupted; {} is not complete: pack it again with --force", flags.destination));
+      fmt::format("interrupted; {} is not complete: run the same command again to continue", flags.destination));
+}
+
+void Warn(const PackReport& report) {
+  constexpr size_t kMostShown = 10;
+  if (report.without_image > 0 && report.without_image < report.samples + report.skipped.size()) {
+    fmt::print(stderr,
+               "millrace pack: warning: {} samples have no image (jpg, jpeg or png), the first of them '{}': feed "
+               "will refuse them; remove or move their files, and pack again with --force\n",
+               report.without_image, report.first_without_image);
+  }
+  if (report.skipped.empty()) return;
+  fmt::print(stderr, "millrace pack: warning: {} sample{} left out:\n", report.skipped.size(),
+             report.skipped.size() == 1 ? " was" : "s were");
+  for (size_t i = 0; i < std::min(kMostShown, report.skipped.size()); ++i)
+    fmt::print(stderr, "  {}: {}\n", report.skipped[i].key, report.skipped[i].why);
+  if (report.skipped.size() > kMostShown) fmt::print(stderr, "  and others; --json lists all\n");
+}
+
+std::string ToJson(const PackReport& report, double seconds) {
+  nlohmann::ordered_json line{{"samples", report.samples},         {"shards", report.shards},
+                              {"bytes", report.shard_bytes},       {"index_bytes", report.index_bytes},
+                              {"complete", report.complete},       {"missing_shards", report.missing},
+                              {"kept_shards", report.shards_kept}, {"seconds", seconds}};
+  line["skipped"] = nlohmann::ordered_json::array();
+  for (const SkippedSample& sample : report.skipped)
+    line["skipped"].push_back({{"key", sample.key}, {"why", sample.why}});
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+}
+
+std::string ToText(const PackReport& report, const PackFlags& flags, double seconds) {
+  std::string text = fmt::format("packed {} samples into {} shard{}, {}, in {:.1f} s", report.samples, report.shards,
+                                 report.shards == 1 ? "" : "s", FormatSize(report.shard_bytes), seconds);
+  if (report.shards_kept == 0) {
+    text += fmt::format(" ({}/s)", FormatSize(static_cast<uint64_t>(static_cast<double>(report.shard_bytes) /
+                                                                    std::max(seconds, 1e-3))));
+  } else {
+    text += fmt::format("; {} of the shards were there from an earlier run", report.shards_kept);
+  }
+  if (!report.complete) {
+    text +=
+        fmt::format("; this was part {}; {} shards of other parts are missing, and the last part to end completes {}",
+                    flags.part, report.missing, flags.destination);
+  }
+  return text + '\n';
 }
 
 absl::Status RunPack(const PackFlags& flags) {
-  PackOptions options;
-  const absl::StatusOr<uint64_t> shard_bytes = ParseSize(flags.shard_size);
-  if (!shard_bytes.ok() || *shard_bytes == 0) {
-    return AsUsage(Annotate(shard_bytes.ok() ? absl::InvalidArgumentError("it must be positive") : shard_bytes.status(),
-                            "--shard-size"));
-  }
-  RETURN_IF_ERROR(CheckUri(flags.source));
-  RETURN_IF_ERROR(CheckUri(flags.destination));
-  options.shard_bytes = *shard_bytes;
-  options.force = flags.force;
+  ASSIGN_OR_RETURN(PackOptions options, TakeOptions(flags));
   const auto start = std::chrono::steady_clock::now();
-  ASSIGN_OR_RETURN(const PackReport report, PackAll(flags, options));
+  ASSIGN_OR_RETURN(const PackReport report, PackAll(flags, std::move(options)));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (report.without_image > 0 && report.without_image < report.samples) {
-    fmt::print(
-        stderr,
-        "millrace pack: warning: {} of {} samples have no image (jpg, jpeg or png), the first of them '{}': feed "
-        "will refuse them; remove or move their files, and pack again with --force\n",
-        report.without_image, report.samples, report.first_without_image);
-  }
-  if (flags.json) {
-    const nlohmann::ordered_json line{{"samples", report.samples},
-                                      {"shards", report.shards},
-                                      {"bytes", report.shard_bytes},
-                                      {"index_bytes", report.index_bytes},
-                                      {"seconds", seconds}};
-    return WriteStdout(line.dump() + '\n');
-  }
-  return WriteStdout(fmt::format(
-      "packed {} samples into {} shard{}, {}, in {:.1f} s ({}/s)\n", report.samples, report.shards,
-      report.shards == 1 ? "" : "s", FormatSize(report.shard_bytes), seconds,
-      FormatSize(static_cast<uint64_t>(static_cast<double>(report.shard_bytes) / std::max(seconds, 1e-3)))));
+  Warn(report);
+  return WriteStdout(flags.json ? ToJson(report, seconds) : ToText(report, flags, seconds));
 }
 
 }  // namespace
 
 void AddPack(CLI::App& app, Action* run) {
-  CLI::App* pack = app.add_subcommand("pack", "Write a data set as tar shards (WebDataset)");
+  CLI::App* pack = app.add_subcommand("pack", "Write a data set as shards (WebDataset tar)");
   auto flags = std::make_shared<PackFlags>();
   pack->add_option("source", flags->source,
                    "A folder or prefix with raw objects (class/name.jpg) or tar shards (*.tar)")
       ->required();
   pack->add_option("destination", flags->destination, "An empty folder or prefix: gets shard-000000.tar and so on")
       ->required();
+  TakesWord(pack->add_option("--format", flags->format, "Format of the shards")->capture_default_str(), {"tar"});
   pack->add_option("--shard-size", flags->shard_size, "No shard gets larger, unless one sample is")
       ->capture_default_str();
-  pack->add_flag("--force", flags->force, "Replace the shards of an earlier pack at the destination");
-  pack->add_flag("--json", flags->json, R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "seconds"})");
+  pack->add_flag("--shuffle", flags->shuffle, "Shuffle the samples, by --seed; else they keep their order");
+  TakesNumber(pack->add_option("--seed", flags->seed, "Of --shuffle: the same seed gives the same shards [0]"), 0);
+  pack->add_option(
+      "--class-map", flags->class_map,
+      "The numbers of the class folders, for the field 'cls': JSON such as {\"cat\": 3}, or the names, one "
+      "a line, numbered from 0 [their places in bytewise order]");
+  pack->add_option("--part", flags->part,
+                   "I/N, such as 2/8: write every N-th shard only, for N machines that share the work; the last to end "
+                   "completes the data set");
+  pack->add_flag("--skip-bad", flags->skip_bad,
+                 "Leave out samples that are damaged, gone or changed, and report them; else the first ends the pack");
+  pack->add_option("--memory", flags->memory, "Budget for buffers [half of the memory]");
+  pack->add_flag("--force", flags->force, "Start anew, and replace the shards that are at the destination");
+  pack->add_flag("--json", flags->json,
+                 R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
+                 R"("kept_shards", "seconds", "skipped"})");
   pack->footer(
-      "Samples keep their order, keys, fields and bytes. The class folder of raw objects becomes the field 'cls', its "
-      "number among the\n"
-      "folders. The shards come with their index. The same source gives the same bytes.\n\n"
+      "Samples keep their keys, fields and bytes. The class folder of raw objects becomes the field 'cls': its "
+      "number.\n"
+      "The shards come with their index. The same source and options give the same bytes, on any number of machines.\n"
+      "After an interrupt, a kill or an error the same command continues; until all is there, the destination is no\n"
+      "data set yet. More: docs/pack.md\n\n"
       "Examples:\n"
       "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
-      "  millrace pack s3://bucket/small-shards s3://bucket/large-shards --shard-size 1GiB");
+      "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"
+      "  millrace pack s3://bucket/small-shards s3://bucket/large-shards --shard-size 1GiB\n"
+      "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines");
   pack->callback([flags, run] {
     *run = [flags] {
       const absl::Status status = RunPack(*flags);

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "dataset/index_places.h"
+#include "dataset/listed_index.h"
 #include "dataset/sample_objects.h"
 
 namespace millrace {
@@ -40,6 +41,13 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   IndexPlaces places(runtime, stores, location, options.cache_folder, options.stop);
   absl::StatusOr<PlacedIndex> placed = absl::NotFoundError("not looked for");
   if (!options.rebuild) placed = FindIndex(places, location, options.stop);
+  bool listed = false;
+  if (absl::IsNotFound(placed.status()) && options.list_raw) {
+    absl::StatusOr<std::unique_ptr<Index>> index = ListRawObjects(location, options.stop);
+    listed = index.ok();
+    if (!listed && !absl::IsNotFound(index.status())) return index.status();
+    if (listed) placed = PlacedIndex{.index = *std::move(index), .uri = ""};
+  }
   if (absl::IsNotFound(placed.status())) {
     ASSIGN_OR_RETURN(const FileLock lock, places.LockForBuilding());
     // Whoever held the lock has built it by now.
@@ -53,6 +61,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   dataset->location_ = location;
   dataset->index_ = std::move(placed->index);
   dataset->index_uri_ = std::move(placed->uri);
+  dataset->has_checksums_ = !listed;
   return dataset;
 }
 

@@ -18,6 +18,7 @@ using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
 struct OpenOptions {
   bool rebuild = false;      // ignore an existing index
+  bool list_raw = false;     // raw objects that have no index are only listed, and get none: has_checksums() is false
   ProgressFn progress;       // of building
   std::string cache_folder;  // where an index is kept that cannot be stored beside the data; "" = $MILLRACE_CACHE,
                              // $XDG_CACHE_HOME/millrace or ~/.cache/millrace
@@ -47,6 +48,8 @@ class Dataset {
   /// Where the index is kept; for reports.
   const std::string& index_uri() const { return index_uri_; }
   const Index& index() const { return *index_; }
+  /// Whether the index tells the CRC32C of samples; else the store's own checksums are all there is to verify by.
+  bool has_checksums() const { return has_checksums_; }
   ObjectStore& store() const { return *location_.store; }
   /// The store's key of an object of the index.
   std::string StoreKey(std::string_view object_key) const { return location_.Key(object_key); }
@@ -57,6 +60,7 @@ class Dataset {
   std::string index_uri_;
   Location location_;
   std::unique_ptr<Index> index_;
+  bool has_checksums_ = true;
 };
 
 }  // namespace millrace

@@ -324,7 +324,7 @@ TEST_P(DatasetTest, ADataSetThatIsBeingPackedIsRefused) {
   Put("a.tar", Tar({{"1.jpg", "x"}}));
   ASSERT_TRUE(Open().ok());
   Put(std::string(kIncompleteName), "");
-  ExpectError(absl::StatusCode::kFailedPrecondition, {"data/set", "interrupted", "--force"});
+  ExpectError(absl::StatusCode::kFailedPrecondition, {"data/set", "interrupted", "millrace pack", "again"});
   options_.rebuild = true;
   ExpectError(absl::StatusCode::kFailedPrecondition, {"interrupted"});
 }

@@ -51,8 +51,8 @@ absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_vi
   }
   if (key == kIncompleteName) {
     return absl::FailedPreconditionError(
-        fmt::format("{}: this data set is being packed, or packing it was interrupted; run `millrace pack "
-                    "--force` again to complete it",
+        fmt::format("{}: this data set is being packed, or packing it was interrupted; run the same `millrace pack` "
+                    "again to complete it",
                     data_.store->Uri(data_.Key(""))));
   }
   return absl::OkStatus();

@@ -1,46 +1,64 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "dataset/dataset.h"
 #include "net/runtime.h"
+#include "pack/class_map.h"
+#include "pack/fragment.h"
 #include "store/stores.h"
 
 namespace millrace {
 
 struct PackOptions {
-  uint64_t shard_bytes = 256 << 20;  // a shard ends before it gets larger, unless one sample is
-  bool force = false;                // replace shards that are there already
-  ProgressFn progress;               // bytes of samples
-  std::stop_token stop;              // when requested, packing ends soon with Cancelled
+  uint64_t shard_bytes = 256 << 20;      // a shard ends before it gets larger, unless one sample is
+  std::optional<uint64_t> shuffle_seed;  // shuffles the samples; absent: they keep their order
+  std::optional<ClassMap> classes;       // the numbers of the class folders; absent: their places in bytewise order
+  uint64_t part = 0;                     // of `parts`, counted from 0: this run writes the shards that are `part`
+  uint64_t parts = 1;                    // modulo `parts`
+  bool skip_bad = false;                 // leave out samples that cannot be read or are damaged
+  bool force = false;                    // start anew, and replace shards that are there already
+  ProgressFn progress;                   // bytes of the shards that this run has to write
+  std::stop_token stop;                  // when requested, packing ends soon with Cancelled
 };
 
 struct PackReport {
+  bool complete = true;  // the data set is whole; false: other parts have shards to write
+  uint64_t missing = 0;  // so many
+  // Of the whole data set when it is complete, else of the shards of this part.
   uint64_t samples = 0;
   uint64_t shards = 0;
-  uint64_t shard_bytes = 0;  // of all shards together
-  uint64_t index_bytes = 0;
-  uint64_t without_image = 0;       // samples without a field that is an image
-  std::string first_without_image;  // its key
+  uint64_t shard_bytes = 0;
+  uint64_t shards_kept = 0;            // of these, those that were there from an earlier run
+  uint64_t index_bytes = 0;            // 0 unless complete
+  std::vector<SkippedSample> skipped;  // unless complete, of the shards of this run only
+  uint64_t without_image = 0;          // samples of the source without a field that is an image
+  std::string first_without_image;     // key of the first
 };
 
 /// InvalidArgument when one of the two places lies within the other.
 absl::Status CheckApart(const Location& source, const Location& destination);
 
-/// Writes a data set as WebDataset tar shards `destination`/shard-000000.tar and so on, in index order, with their
-/// index. Keys, fields and bytes stay the same (the class folder of raw objects becomes the member `cls`), so the
-/// packed data set has the digest of the source. The same source and options give the same bytes. Reads run ahead
-/// in parallel; memory is bounded by the runtime's budget and does not depend on the sizes of samples or shards.
+/// Writes a data set as WebDataset tar shards `destination`/shard-000000.tar and so on, with their index. Keys, fields
+/// and bytes stay the same (the class folder of raw objects becomes the member `cls`), so that without a shuffle the
+/// packed data set has the digest of the source. The same source and options give the same bytes.
 ///
-/// While it runs, and after a failure, the destination holds `.millrace/incomplete` and cannot be opened as a data set.
+/// Which sample goes where is a pure function (pack_plan.h), so shards are written side by side, `parts` runs may share
+/// the work, and a run that was ended, however, is continued by the next one with the same source and options. The last
+/// one to finish merges the index (destination.h has the protocol). Until then the destination holds
+/// `.millrace/incomplete` and cannot be opened as a data set. Memory is bounded by the runtime's budget and does not
+/// depend on the sizes of samples or data set; shards of very many small samples take some fifty bytes for each.
 ///
-/// Errors: AlreadyExists when the destination holds anything (with `force`: anything but shards of an earlier run),
-/// InvalidArgument for samples that cannot be told apart in tar (two in a row with one key), and those of the
-/// stores. Samples are verified against the checksums of the source's index (DataLoss).
+/// Errors: AlreadyExists when the destination holds anything (with `force`: anything but shards), FailedPrecondition
+/// when another pack was begun there (says what differs), InvalidArgument for samples that a shard cannot hold or tell
+/// apart and for classes without a number, both before anything is written, and those of the stores. Samples are
+/// verified against the checksums of the source's index (DataLoss).
 absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source, std::string_view destination,
                                 const PackOptions& options);
 

@@ -4,10 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/crypto.h"
-#include "base/rng.h"
-#include "dataset/index_builder.h"
+#include <algorithm>
+
+#include "dataset/index_writer.h"
 #include "dataset/sample_objects.h"
+#include "pack/testing/pack_fixture.h"
 #include "shard/sample_name.h"
 #include "shard/tar_writer.h"
 #include "store/blocking.h"
@@ -17,88 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-class PackTest : public ::testing::Test {
- protected:
-  void Put(const std::string& uri, const std::string& key, std::string_view bytes) {
-    const auto location = stores_.Open(uri);
-    const auto put = PutBlocking(*location->store, location->Key(key), AsBytes(bytes));
-    ASSERT_TRUE(put.ok()) << put.status();
-  }
-  std::unique_ptr<Dataset> Open(const std::string& uri) {
-    auto dataset = Dataset::Open(runtime_, stores_, uri);
-    EXPECT_TRUE(dataset.ok()) << dataset.status();
-    return dataset.ok() ? *std::move(dataset) : nullptr;
-  }
-  absl::StatusOr<PackReport> Run(const std::string& from, const std::string& to, uint64_t shard_bytes = 256 << 20,
-                                 bool force = false) {
-    auto dataset = Dataset::Open(runtime_, stores_, from);
-    if (!dataset.ok()) return dataset.status();
-    PackOptions options;
-    options.shard_bytes = shard_bytes;
-    options.force = force;
-    return Pack(runtime_, stores_, **dataset, to, options);
-  }
-  std::vector<std::string> Keys(const std::string& uri) {
-    const auto location = stores_.Open(uri);
-    std::vector<std::string> keys;
-    const auto objects = ListAll(*location->store, location->Key(""));
-    for (const ObjectInfo& object : *objects) keys.push_back(object.key);
-    return keys;
-  }
-  std::string ReadKey(const std::string& uri, const std::string& key) {
-    const auto location = stores_.Open(uri);
-    const auto bytes = ReadAll(*location->store, location->Key(key), 1 << 30);
-    EXPECT_TRUE(bytes.ok()) << bytes.status();
-    return bytes.ok() ? *bytes : "";
-  }
-
-  // The digest of the interface, of all samples in index order.
-  std::string Digest(const std::string& uri) {
-    const auto dataset = Open(uri);
-    if (dataset == nullptr) return "";
-    Uint128 sum;
-    Xxh3Stream hash;
-    IndexedSample sample;
-    IndexedObject object;
-    for (uint64_t i = 0; i < dataset->index().size(); ++i) {
-      EXPECT_TRUE(dataset->index().Lookup(i, &sample).ok());
-      EXPECT_TRUE(dataset->index().LookupObject(sample.object, &object).ok());
-      const auto bytes = ReadAll(dataset->store(), dataset->StoreKey(object.key), 1 << 30);
-      EXPECT_TRUE(bytes.ok());
-      hash.Reset();
-      hash.UpdateLe64(0);
-      hash.UpdateLe64(i);
-      const auto update = [&hash](std::string_view text) {
-        hash.UpdateLe64(text.size());
-        hash.Update(AsBytes(text));
-      };
-      update(sample.key);
-      for (const IndexedField& field : sample.fields) {
-        update(field.name);
-        update(field.is_inline ? field.inline_text
-                               : std::string_view(*bytes).substr(sample.span.offset + field.offset, field.length));
-      }
-      sum += hash.Digest();
-    }
-    return sum.Hex();
-  }
-
-  void PutRawObjects(const std::string& uri, uint64_t seed) {
-    Rng rng(seed);
-    for (int i = 0; i < 60; ++i) {
-      std::string data(i == 20 ? 0 : i == 30 ? 200'000 : rng.Below(3000), '\0');
-      for (char& c : data) c = static_cast<char>(rng.Next());
-      const char* const folders[] = {"", "a-b/", "a/", "a.b/x/", "Z/"};
-      const std::string name = i == 40 ? std::string(120, 'n') + "/" + std::string(180, 'm') : fmt::format("{:03}", i);
-      Put(uri, fmt::format("{}{}.{}", folders[i % 5], name, i % 7 == 0 ? "JPG" : i % 3 == 0 ? "seg.png" : "jpg"), data);
-    }
-  }
-
-  Runtime runtime_{
-      {.io_threads = 1, .cpu_threads = 1, .memory_bytes = 1 << 20}};  // pieces of 64 KiB: one sample is larger
-  Stores stores_{runtime_};
-};
+using testing::PackTest;
 
 TEST_F(PackTest, SmallExample) {
   Put("mem://s/in", "cat/1.jpg", "meow");
@@ -119,7 +39,7 @@ TEST_F(PackTest, SmallExample) {
   AppendTarEnd(expected);
   EXPECT_EQ(ReadKey("mem://s/out", "shard-000000.tar"), expected);
   EXPECT_EQ(report->shard_bytes, expected.size());
-  EXPECT_THAT(Keys("mem://s/out"), ElementsAre("out/.millrace/index", "out/shard-000000.tar"));
+  EXPECT_THAT(Keys("mem://s/out"), ElementsAre("out/.millrace/index", "out/.millrace/packed", "out/shard-000000.tar"));
 }
 
 TEST_F(PackTest, RawPackedAndRepackedHaveOneDigest) {
@@ -166,9 +86,10 @@ TEST_F(PackTest, ExactlyTheShardSize) {
   // Each sample takes 512 + 512 bytes without a class.
   for (int i = 0; i < 4; ++i) Put("mem://s/in", fmt::format("{}.txt", i), "x");
   ASSERT_TRUE(Run("mem://s/in", "mem://s/a", 2 * 1024 + 1024).ok());
-  EXPECT_THAT(Keys("mem://s/a"), ElementsAre("a/.millrace/index", "a/shard-000000.tar", "a/shard-000001.tar"));
+  EXPECT_THAT(Keys("mem://s/a"),
+              ElementsAre("a/.millrace/index", "a/.millrace/packed", "a/shard-000000.tar", "a/shard-000001.tar"));
   ASSERT_TRUE(Run("mem://s/in", "mem://s/b", 2 * 1024 + 1023).ok());
-  EXPECT_EQ(Keys("mem://s/b").size(), 5u);
+  EXPECT_EQ(Keys("mem://s/b").size(), 6u);
 }
 
 TEST_F(PackTest, DestinationMustBeEmptyUnlessForced) {
@@ -185,7 +106,8 @@ TEST_F(PackTest, DestinationMustBeEmptyUnlessForced) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(refused.ToString(), HasSubstr("--force"));
   ASSERT_TRUE(Run("mem://s/in", "mem://s/new", 1 << 20, true).ok());
-  EXPECT_THAT(Keys("mem://s/new"), ElementsAre("new/.millrace/index", "new/shard-000000.tar")) << "old shards are gone";
+  EXPECT_THAT(Keys("mem://s/new"), ElementsAre("new/.millrace/index", "new/.millrace/packed", "new/shard-000000.tar"))
+      << "old shards are gone";
   EXPECT_EQ(Digest("mem://s/new"), Digest("mem://s/in"));
 }
 
@@ -213,19 +135,175 @@ TEST_F(PackTest, SamplesWithoutAnImageAreCounted) {
   EXPECT_EQ(report->first_without_image, "a/2");
 }
 
-TEST_F(PackTest, AFailureLeavesNoDataSet) {
+TEST_F(PackTest, WhatAShardCannotHoldIsFoundBeforeAnythingIsWritten) {
   Put("mem://s/in", "1.jpg", "x");
   Put("mem://s/in", "2.jpg", "x");
   Put("mem://s/in", "2.json", "x");
   ASSERT_FALSE(Run("mem://s/in", "mem://s/out", 1).ok());
-  EXPECT_THAT(Keys("mem://s/out"), ElementsAre("out/.millrace/incomplete", "out/shard-000000.tar"));
-  EXPECT_EQ(Dataset::Open(runtime_, stores_, "mem://s/out").status().code(), absl::StatusCode::kFailedPrecondition);
-  ASSERT_TRUE(DeleteBlocking(*stores_.Open("mem://s")->store, "in/2.json").ok());
-  OpenOptions rebuild;
-  rebuild.rebuild = true;
-  ASSERT_TRUE(Dataset::Open(runtime_, stores_, "mem://s/in", rebuild).ok());
-  ASSERT_TRUE(Run("mem://s/in", "mem://s/out", 1, true).ok());
-  EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/in"));
+  EXPECT_THAT(Keys("mem://s/out"), ElementsAre());
+}
+
+TEST_F(PackTest, ShuffledHoldsTheSameSamples) {
+  PutRawObjects("mem://s/raw", 7);
+  PackOptions options;
+  options.shard_bytes = 20'000;
+  options.shuffle_seed = 1;
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/a", options).ok());
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/b", options).ok());
+  options.shuffle_seed = 2;
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/c", options).ok());
+  EXPECT_EQ(Shards("mem://s/a"), Shards("mem://s/b"));
+  EXPECT_NE(Shards("mem://s/a"), Shards("mem://s/c"));
+  const auto keys = [this](const std::string& uri) {
+    std::vector<std::string> found;
+    const auto dataset = Open(uri);
+    for (uint64_t i = 0; i < dataset->index().size(); ++i) {
+      IndexedSample sample;
+      EXPECT_TRUE(dataset->index().Lookup(i, &sample).ok());
+      found.push_back(sample.key);
+    }
+    return found;
+  };
+  const std::vector<std::string> raw = keys("mem://s/raw"), a = keys("mem://s/a");
+  EXPECT_NE(raw, a);
+  EXPECT_THAT(a, ::testing::UnorderedElementsAreArray(raw));
+}
+
+TEST_F(PackTest, ClassesByMap) {
+  Put("mem://s/in", "cat/1.jpg", "meow");
+  Put("mem://s/in", "dog/1.jpg", "wuff");
+  PackOptions options;
+  options.classes = ClassMap{{"cat", 281}, {"dog", 7}};
+  ASSERT_TRUE(Run("mem://s/in", "mem://s/out", options).ok());
+  const std::string shard = ReadKey("mem://s/out", "shard-000000.tar");
+  EXPECT_EQ(shard.substr(512, 4), std::string("281\0", 4));
+  options.classes = ClassMap{{"cat", 281}};
+  EXPECT_EQ(Run("mem://s/in", "mem://s/out2", options).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Keys("mem://s/out2"), ElementsAre());
+  const absl::Status tar = Run("mem://s/out", "mem://s/out3", options).status();
+  EXPECT_EQ(tar.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(tar.ToString(), HasSubstr("class folders"));
+}
+
+// One damaged sample among small ones that are read together, one of several parts, one that is gone, one replaced.
+TEST_F(PackTest, BadSamplesAreLeftOutAndReported) {
+  PutRawObjects("mem://s/raw", 8);
+  PackOptions options;
+  options.shard_bytes = 20'000;
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/tar", options).ok());
+  const auto good = Open("mem://s/tar");
+  const auto raw = Open("mem://s/raw");
+  const auto location = stores_.Open("mem://s/raw");
+  std::vector<std::string> expected;
+  for (const uint64_t number : {3, 6, 50}) {
+    IndexedSample sample;
+    IndexedObject object;
+    ASSERT_TRUE(raw->index().Lookup(number, &sample).ok());
+    ASSERT_TRUE(raw->index().LookupObject(sample.object, &object).ok());
+    expected.push_back(sample.key);
+    if (number == 6) {
+      ASSERT_TRUE(DeleteBlocking(*location->store, location->Key(object.key)).ok());
+    } else {
+      Put("mem://s/raw", object.key, std::string(object.size, 'z'));
+    }
+  }
+  EXPECT_FALSE(Pack(runtime_, stores_, *raw, "mem://s/out", options).ok());
+  options.skip_bad = true;  // continues
+  const auto report = Pack(runtime_, stores_, *raw, "mem://s/out", options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::vector<std::string> skipped;
+  for (const SkippedSample& sample : report->skipped) {
+    skipped.push_back(sample.key);
+    EXPECT_THAT(sample.why, HasSubstr("mem://s/raw/"));
+  }
+  EXPECT_EQ(skipped, expected);
+  EXPECT_EQ(report->samples, 57u);
+  const auto packed = Open("mem://s/out");
+  EXPECT_EQ(packed->index().size(), 57u);
+  EXPECT_EQ(packed->index().objects(), good->index().objects()) << "the plan does not depend on what is bad";
+  // Shards without bad samples are those of the whole data set.
+  uint64_t same = 0;
+  for (uint64_t i = 0; i < good->index().objects(); ++i) {
+    const std::string name = fmt::format("shard-{:06}.tar", i);
+    same += ReadKey("mem://s/out", name) == ReadKey("mem://s/tar", name) ? 1 : 0;
+  }
+  EXPECT_GE(same, good->index().objects() - 3);
+  EXPECT_LT(same, good->index().objects());
+}
+
+TEST_F(PackTest, DamagedSamplesOfShardsAreLeftOut) {
+  PutRawObjects("mem://s/raw", 8);
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/tar", 1 << 20).ok());
+  // An index that pins what was damaged since, as on a disk that rots.
+  const auto location = stores_.Open("mem://rot");
+  std::string shard = ReadKey("mem://s/tar", "shard-000000.tar");
+  const auto tar = Open("mem://s/tar");
+  IndexWriter writer(DataKind::kTar, *location->store->Write(std::string(kIndexName), {}));
+  IndexedSample sample;
+  for (uint64_t i = 0; i < tar->index().size(); ++i) {
+    ASSERT_TRUE(tar->index().Lookup(i, &sample).ok());
+    std::vector<NewSampleField> fields;
+    for (const IndexedField& field : sample.fields)
+      fields.push_back({.name = field.name, .offset = sample.span.offset + field.offset, .length = field.length});
+    std::sort(fields.begin(), fields.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+    ASSERT_TRUE(writer.AddSample({.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = {}}).ok());
+    if ((i == 7 || sample.span.length > 150'000) && sample.span.length > 0) shard[sample.span.offset] ^= 1;
+  }
+  Put("mem://rot", "shard-000000.tar", shard);
+  const ObjectInfo info = *HeadBlocking(*location->store, "shard-000000.tar");
+  ASSERT_TRUE(writer.AddObject({.key = info.key, .size = info.size, .etag = info.etag}).ok());
+  ASSERT_TRUE(writer.Finish().ok());
+  for (const bool shuffled : {false, true}) {
+    PackOptions options;
+    options.shard_bytes = 30'000;
+    options.skip_bad = true;
+    if (shuffled) options.shuffle_seed = 1;
+    const auto report = Run("mem://rot", fmt::format("mem://salvaged/{}", shuffled), options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->skipped.size(), 2u);
+    EXPECT_EQ(report->samples, 58u);
+  }
+}
+
+// Without an index: by the listing alone, in one pass. The job is the same.
+TEST_F(PackTest, RawObjectsThatAreOnlyListed) {
+  PutRawObjects("mem://s/raw", 9);
+  OpenOptions list;
+  list.list_raw = true;
+  const auto listed = Dataset::Open(runtime_, stores_, "mem://s/raw", list);
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_FALSE((*listed)->has_checksums());
+  EXPECT_THAT(Keys("mem://s/raw"), ::testing::Not(::testing::Contains("raw/.millrace/index")));
+  PackOptions options;
+  options.shard_bytes = 20'000;
+  options.parts = 2;
+  ASSERT_TRUE(Pack(runtime_, stores_, **listed, "mem://s/out", options).ok());
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/whole", 20'000).ok());  // indexes it
+  const auto indexed = Dataset::Open(runtime_, stores_, "mem://s/raw", list);
+  ASSERT_TRUE(indexed.ok());
+  EXPECT_TRUE((*indexed)->has_checksums());
+  options.part = 1;
+  const auto report = Pack(runtime_, stores_, **indexed, "mem://s/out", options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->complete);
+  EXPECT_EQ(Shards("mem://s/out"), Shards("mem://s/whole"));
+  EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/raw"));
+
+  const auto tar = Dataset::Open(runtime_, stores_, "mem://s/out", list);
+  ASSERT_TRUE(tar.ok());
+  EXPECT_TRUE((*tar)->has_checksums());
+  EXPECT_EQ(Dataset::Open(runtime_, stores_, "mem://s/none", list).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(PackTest, NothingButBadSamples) {
+  Put("mem://s/in", "1.jpg", "x");
+  const auto dataset = Open("mem://s/in");
+  Put("mem://s/in", "1.jpg", "y");
+  PackOptions options;
+  options.skip_bad = true;
+  const absl::Status status = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(status.ToString(), HasSubstr("none of the samples"));
 }
 
 TEST_F(PackTest, ChangedAndDamagedSourcesAreNoticed) {

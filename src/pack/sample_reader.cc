@@ -6,22 +6,39 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "store/blocking.h"
 
 namespace millrace {
 
-SampleReader::SampleReader(Runtime& runtime, const Dataset& dataset, std::stop_token stop)
+SampleReader::SampleReader(const Dataset& dataset, const PackOrder& order, Positions positions,
+                           const std::set<uint64_t>& skipped, MemoryBudget& memory, std::stop_token stop)
     : dataset_(dataset),
-      piece_bytes_(ReadAhead::PieceBytes(runtime.memory())),
+      order_(order),
+      positions_(positions),
+      skipped_(skipped),
+      piece_bytes_(ReadAhead::PieceBytes(memory)),
+      stop_(std::move(stop)),
+      next_(positions.begin),
       reads_(
-          dataset.store(), runtime.memory(), [this] { return NextRequest(); }, std::move(stop)) {}
+          dataset.store(), memory, [this] { return NextRequest(); }, stop_) {}
+
+void SampleReader::SkipSkipped() {
+  while (next_ < positions_.end && skipped_.contains(next_)) ++next_;
+}
+
+absl::Status SampleReader::LookUpAsked() {
+  if (looked_up_) return absl::OkStatus();
+  RETURN_IF_ERROR(dataset_.index().Lookup(order_.At(next_), &asked_));
+  looked_up_ = true;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::optional<ReadAhead::Request>> SampleReader::NextRequest() {
-  const Index& index = dataset_.index();
-  if (next_ == index.size()) return std::nullopt;
-  if (!looked_up_) RETURN_IF_ERROR(index.Lookup(next_, &asked_));
-  looked_up_ = true;
+  SkipSkipped();
+  if (next_ == positions_.end) return std::nullopt;
+  RETURN_IF_ERROR(LookUpAsked());
   if (object_ordinal_ != asked_.object) {
-    RETURN_IF_ERROR(index.LookupObject(asked_.object, &object_));
+    RETURN_IF_ERROR(dataset_.index().LookupObject(asked_.object, &object_));
     object_ordinal_ = asked_.object;
   }
   Piece piece;
@@ -38,33 +55,60 @@ absl::StatusOr<std::optional<ReadAhead::Request>> SampleReader::NextRequest() {
   return request;
 }
 
-// Takes the samples that follow in the same object, as many as fit into a piece.
+// Takes the samples that follow here and in the object, as many as fit into a piece.
 absl::Status SampleReader::Gather(Piece* piece, ReadAhead::Request* request) {
-  *piece = {.first = next_, .count = 0, .begin = 0, .whole = true, .part_offset = 0};
+  *piece = {.first = next_, .whole = true};
   request->range = {.offset = asked_.span.offset, .length = 0};
+  const bool verify = dataset_.has_checksums();
+  request->whole = !verify;  // a raw object is one sample
   while (true) {
-    if (asked_.span.length > 0) request->checksums.push_back({.range = asked_.span, .crc32c = asked_.crc32c});
+    if (verify && asked_.span.length > 0) request->checksums.push_back({.range = asked_.span, .crc32c = asked_.crc32c});
     request->range.length = asked_.span.end() - request->range.offset;
     ++piece->count;
     looked_up_ = false;
-    if (++next_ == dataset_.index().size()) return absl::OkStatus();
-    RETURN_IF_ERROR(dataset_.index().Lookup(next_, &asked_));
-    looked_up_ = true;
+    const uint64_t sample = order_.At(next_);
+    if (++next_ == positions_.end || skipped_.contains(next_) || order_.At(next_) != sample + 1)
+      return absl::OkStatus();
+    RETURN_IF_ERROR(LookUpAsked());
     if (asked_.object != *object_ordinal_ || asked_.span.end() - request->range.offset > piece_bytes_)
       return absl::OkStatus();
   }
 }
 
-absl::Status SampleReader::SplitLarge(Piece* piece, ReadAhead::Request* request) {
-  *piece = {.first = next_, .count = 1, .begin = 0, .whole = false, .part_offset = large_offset_};
-  request->range = {.offset = asked_.span.offset + large_offset_,
-                    .length = std::min(piece_bytes_, asked_.span.length - large_offset_)};
-  large_offset_ += request->range.length;
-  if (large_offset_ == asked_.span.length) {
-    large_offset_ = 0;
-    looked_up_ = false;
-    ++next_;
+absl::Status SampleReader::BeginLarge() {
+  large_part_ = 0;
+  large_check_.reset();
+  uint64_t part_bytes = 0;
+  if (!dataset_.has_checksums()) {
+    ObjectStore& store = dataset_.store();
+    ObjectInfo known;
+    known.key = dataset_.StoreKey(object_.key);
+    known.size = object_.size;
+    known.etag = object_.etag;
+    ASSIGN_OR_RETURN(const ObjectInfo info, LearnBlocking(store, std::move(known), stop_));
+    part_bytes = info.part_bytes;
+    large_check_ =
+        std::make_shared<WholeCheck>(store.Uri(info.key), info, Pieces(info.size, info.part_bytes, piece_bytes_));
   }
+  large_.emplace(asked_.span.length, part_bytes, piece_bytes_);
+  return absl::OkStatus();
+}
+
+absl::Status SampleReader::SplitLarge(Piece* piece, ReadAhead::Request* request) {
+  if (!large_) RETURN_IF_ERROR(BeginLarge());
+  const ByteRange range = large_->At(large_part_);
+  *piece = {.first = next_,
+            .count = 1,
+            .whole = false,
+            .part = large_part_,
+            .part_offset = range.offset,
+            .check = large_check_};
+  request->range = {.offset = asked_.span.offset + range.offset, .length = range.length};
+  request->part = large_check_ != nullptr && large_->IsPart(large_part_);
+  if (++large_part_ < large_->count()) return absl::OkStatus();
+  large_.reset();
+  looked_up_ = false;
+  ++next_;
   return absl::OkStatus();
 }
 
@@ -80,13 +124,15 @@ absl::StatusOr<std::optional<SampleReader::Part>> SampleReader::Next() {
   }
   const Piece& piece = pieces_.front();
   // A later part of a large sample finds it here already.
-  if (piece.whole || piece.part_offset == 0) RETURN_IF_ERROR(dataset_.index().Lookup(piece.first + taken_, &sample_));
+  const uint64_t position = piece.first + taken_;
+  if (piece.whole || piece.part_offset == 0) RETURN_IF_ERROR(dataset_.index().Lookup(order_.At(position), &sample_));
   ++taken_;
   if (!piece.whole) {
     ASSIGN_OR_RETURN(const Part part, PartOfLarge());
     return part;
   }
-  return Part{.sample = &sample_,
+  return Part{.position = position,
+              .sample = &sample_,
               .offset = 0,
               .bytes = result_->bytes.span().subspan(sample_.span.offset - piece.begin, sample_.span.length),
               .last = true};
@@ -94,8 +140,17 @@ absl::StatusOr<std::optional<SampleReader::Part>> SampleReader::Next() {
 
 absl::StatusOr<SampleReader::Part> SampleReader::PartOfLarge() {
   const Piece& piece = pieces_.front();
-  Part part{.sample = &sample_, .offset = piece.part_offset, .bytes = result_->bytes.span(), .last = false};
+  Part part{.position = piece.first,
+            .sample = &sample_,
+            .offset = piece.part_offset,
+            .bytes = result_->bytes.span(),
+            .last = false};
   part.last = part.offset + part.bytes.size() == sample_.span.length;
+  if (piece.check != nullptr) {
+    piece.check->Add(piece.part, part.bytes);
+    if (part.last) RETURN_IF_ERROR(piece.check->Finish());
+    return part;
+  }
   large_crc_ = Crc32c(part.bytes, part.offset == 0 ? 0 : large_crc_);
   if (part.last && large_crc_ != sample_.crc32c) {
     IndexedObject object;
@@ -106,6 +161,12 @@ absl::StatusOr<SampleReader::Part> SampleReader::PartOfLarge() {
                     sample_.span.length, large_crc_, sample_.crc32c));
   }
   return part;
+}
+
+Positions SampleReader::Suspects() const {
+  if (pieces_.empty()) return {.begin = positions_.begin, .end = positions_.end};
+  const Piece& piece = pieces_.front();
+  return {.begin = piece.first, .end = piece.first + piece.count};
 }
 
 }  // namespace millrace

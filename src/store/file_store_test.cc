@@ -164,6 +164,17 @@ TEST_F(FileStoreTest, HidesFilesBeingWritten) {
   EXPECT_THAT(Entries(), IsEmpty());
 }
 
+TEST_F(FileStoreTest, RemovesWhatKilledWritersHaveLeft) {
+  for (const char* path : {"x", ".millrace-tmp-1", "dir/.millrace-tmp-2", "dir/y", "dir/deep/.millrace-tmp-3"})
+    Touch(path);
+  ASSERT_TRUE(store_.RemoveTemporary("").ok());
+  EXPECT_EQ(Entries().size(), 4u);
+  ASSERT_TRUE(store_.RemoveTemporary("dir/").ok());
+  EXPECT_THAT(Entries(), ElementsAre("dir/deep/.millrace-tmp-3", "dir/y", "x"));
+  EXPECT_TRUE(store_.RemoveTemporary("none/").ok());
+  EXPECT_EQ(store_.RemoveTemporary("../x/").code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(FileStoreTest, PutLeavesNoTemporaryFilesNeitherDoFailures) {
   PutOptions absent;
   absent.only_if_absent = true;

@@ -18,4 +18,8 @@ void ObjectStore::DeleteMany(std::vector<std::string> keys, DeleteManyCallback d
   }
 }
 
+absl::Status ObjectStore::RemoveTemporary(const std::string& /*prefix*/) {
+  return absl::OkStatus();
+}
+
 }  // namespace millrace

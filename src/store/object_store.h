@@ -98,6 +98,11 @@ class ObjectStore {
                                                                    PutOptions options) = 0;
   virtual PieceLimits piece_limits() const { return {}; }
 
+  /// Removes what writers that were killed have left in the folder that `prefix` names ("" or ending with '/', not what
+  /// lies deeper). Blocking. Nobody may be writing there: it would lose its work. Folders keep temporary files; the
+  /// other stores keep nothing that can be told from the work of others.
+  virtual absl::Status RemoveTemporary(const std::string& prefix);
+
   virtual const RequestCounters& counters() const = 0;
 };
 

@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""How fast `millrace pack` makes shards of a folder of JPEGs, durable at the end, beside `tar`, `webdataset` and itself from and
+to S3 at 30 ms; and how fast `millrace index` is beside one pass that reads and hashes the same bytes.
+
+    bench/pack_bench.py                    20,000 JPEGs of about 115 KB, five interleaved runs (a quarter of an hour)
+    bench/pack_bench.py --quick            2,000 JPEGs, three runs (a minute; the figures are rougher)
+    bench/pack_bench.py --json result.json
+
+Exits 1 when a target is missed (never with --quick). The images are made once and kept in --cache, as those of feed_bench.py
+are. See bench/README.md for what is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from feed_bench import REPOSITORY, SLOW_MS, cpu_seconds, devstore, make_data, newest, say
+
+SHARD_SIZE = 256 << 20
+AGAINST_TAR = 1.3  # at most so many times its time
+AGAINST_WEBDATASET = 2.0  # at least so many times as fast
+AGAINST_FOLDER = 1.3  # from and to S3: at most so many times the time from folder to folder
+AGAINST_PASS = 0.8  # index: at least this much of the speed of one pass
+
+WEBDATASET = """
+import sys
+from pathlib import Path
+import webdataset
+folder, out, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+classes = {name: number for number, name in enumerate(sorted(path.name for path in folder.iterdir() if path.is_dir()))}
+with webdataset.ShardWriter(out + "/shard-%06d.tar", maxsize=size, maxcount=10**9, verbose=0) as writer:
+    for path in sorted(folder.rglob("*.jpg")):
+        key = str(path.relative_to(folder).with_suffix(""))
+        writer.write({"__key__": key, "cls": classes[path.parent.name], "jpg": path.read_bytes()})
+"""
+
+
+@dataclass
+class Run:
+    seconds: float
+    cpu: float  # CPU-seconds of the program and what it started
+    server_cpu: float = 0.0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="2,000 images and three runs, unless told otherwise")
+    parser.add_argument("--count", type=int, help="images (default 20000)")
+    parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 5)")
+    parser.add_argument("--kb", type=int, default=115, help="size of an image (default 115)")
+    parser.add_argument("--only", help="contestants, separated by commas (default: all)")
+    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept")
+    parser.add_argument("--work", type=Path, default=REPOSITORY / "build/bench-pack", help="where shards are written, and removed")
+    parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and ratios there")
+    options = parser.parse_args()
+    options.count = options.count or (2000 if options.quick else 20_000)
+    options.runs = options.runs or (3 if options.quick else 5)
+    options.millrace = options.millrace or newest("millrace")
+    if options.millrace is None or not options.millrace.exists():
+        parser.error("no millrace binary: build it (cmake --build --preset release), or name it with --millrace")
+    return options
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """The same files under another name, without an index: each place is to have its own, or none."""
+    for path in source.rglob("*"):
+        if path.is_file() and ".millrace" not in path.parts:
+            link = target / path.relative_to(source)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, link)
+
+
+def timed(*commands: list[object], env: dict[str, str] | None = None) -> Run:
+    """All of them, one after the other."""
+    burnt = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    for command in commands:
+        subprocess.run([str(word) for word in command], check=True, env=env, stdout=subprocess.DEVNULL)
+    seconds = time.perf_counter() - began
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Run(seconds, now.ru_utime + now.ru_stime - burnt.ru_utime - burnt.ru_stime)
+
+
+class Bench:
+    def __init__(self, options: argparse.Namespace, folder: Path, server: int, server_env: dict[str, str]) -> None:
+        self.millrace = options.millrace
+        self.raw = options.work / "raw"
+        self.indexed = options.work / "indexed"
+        self.shards = folder / "files/tar"
+        self.out = options.work / "out"
+        self.root = options.work / "root"
+        self.server, self.server_env = server, server_env
+        self.env = {**os.environ, "XDG_CACHE_HOME": str(options.work / "cache")}
+        self.ceiling = newest("read_crc")
+
+    def clear(self) -> None:
+        """No run pays for what another has left: neither files nor pages that are not on disk yet."""
+        for path in (self.out, self.root / "out", self.root / ".devstore", self.raw / ".millrace", self.root / "in/raw/.millrace"):
+            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(self.env["XDG_CACHE_HOME"], ignore_errors=True)
+        self.out.mkdir()
+        (self.root / "out").mkdir()
+        subprocess.run(["sync"], check=True)
+
+    def tar(self) -> Run:
+        return timed(["tar", "-cf", self.out / "all.tar", "-C", self.raw, "."], ["sync"])
+
+    def webdataset(self) -> Run:
+        return timed([sys.executable, "-c", WEBDATASET, self.raw, self.out, SHARD_SIZE], ["sync"])
+
+    def pack(self, source: Path | None = None) -> Run:
+        return timed([self.millrace, "pack", source or self.raw, self.out / "tar", "--shard-size", SHARD_SIZE], env=self.env)
+
+    def pack_indexed(self) -> Run:
+        return self.pack(self.indexed)
+
+    def pack_s3(self) -> Run:
+        before = cpu_seconds(self.server)
+        command = [self.millrace, "pack", "s3://in/raw", "s3://out/tar", "--shard-size", SHARD_SIZE]
+        run = timed(command, env=self.env | self.server_env)
+        return Run(run.seconds, run.cpu, cpu_seconds(self.server) - before)
+
+    def index(self, data: Path) -> Run:
+        return timed([self.millrace, "index", data, "--output", self.out / "x.index"], env=self.env)
+
+    def one_pass(self, data: Path) -> Run | None:
+        return timed([self.ceiling, data]) if self.ceiling else None
+
+    def contestants(self) -> dict[str, Callable[[], Run | None]]:
+        return {
+            "tar + sync": self.tar,
+            "webdataset": self.webdataset,
+            "pack": self.pack,
+            "pack indexed": self.pack_indexed,
+            f"pack S3 {SLOW_MS} ms": self.pack_s3,
+            "pass over raw": lambda: self.one_pass(self.raw),
+            "index raw": lambda: self.index(self.raw),
+            "pass over tar": lambda: self.one_pass(self.shards),
+            "index tar": lambda: self.index(self.shards),
+        }
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, list[Run]]:
+    runs: dict[str, list[Run]] = {}
+    shutil.rmtree(options.work, ignore_errors=True)
+    link_tree(folder / "files/raw", options.work / "raw")
+    link_tree(folder / "files/raw", options.work / "indexed")
+    link_tree(folder / "files/raw", options.work / "root/in/raw")
+    (options.work / "root/out").mkdir()
+    try:
+        with devstore(options.millrace, options.work / "root", SLOW_MS) as (server, env):
+            bench = Bench(options, folder, server, env)
+            subprocess.run([options.millrace, "index", bench.indexed], check=True, stdout=subprocess.DEVNULL)
+            for path in [*bench.raw.rglob("*.jpg"), *bench.shards.rglob("*.tar")]:  # into the page cache
+                path.read_bytes()
+            contestants = list(bench.contestants().items())
+            if options.only:
+                contestants = [c for c in contestants if c[0] in options.only.split(",")]
+            for number in range(options.runs):
+                say(f"Run {number + 1} of {options.runs} ...")
+                # There and back: what comes after what must not favour anyone.
+                for name, contestant in contestants if number % 2 == 0 else reversed(contestants):
+                    bench.clear()
+                    run = contestant()
+                    if run:
+                        runs.setdefault(name, []).append(run)
+    finally:
+        shutil.rmtree(options.work, ignore_errors=True)
+    return runs
+
+
+def print_runs(runs: dict[str, list[Run]], gigabytes: float) -> dict[str, float]:
+    say(f"\n{'':16}{'seconds':>9}{'spread':>8}{'GB/s':>7}{'CPU-s':>8}{'server':>8}")
+    medians = {}
+    for name, results in runs.items():
+        every = [run.seconds for run in results]
+        medians[name] = statistics.median(every)
+        cpu, server = (statistics.median(getattr(run, field) for run in results) for field in ("cpu", "server_cpu"))
+        say(
+            f"{name:16}{medians[name]:9.2f}{(max(every) - min(every)) / medians[name]:8.1%}{gigabytes / medians[name]:7.2f}"
+            f"{cpu:8.2f}{server:8.2f}"
+        )
+    return medians
+
+
+def print_ratios(seconds: dict[str, float]) -> dict[str, dict[str, float | bool]]:
+    say("")
+    ratios = {}
+    for ours, other, target, at_most in (
+        ("pack", "tar + sync", AGAINST_TAR, True),
+        ("webdataset", "pack", AGAINST_WEBDATASET, False),
+        (f"pack S3 {SLOW_MS} ms", "pack", AGAINST_FOLDER, True),
+        ("pass over raw", "index raw", AGAINST_PASS, False),
+        ("pass over tar", "index tar", AGAINST_PASS, False),
+    ):
+        if ours not in seconds or other not in seconds:
+            continue
+        ratio = seconds[ours] / seconds[other]
+        met = ratio <= target if at_most else ratio >= target
+        name = f"time of {ours} / {other}"
+        ratios[name] = {"ratio": ratio, "target": target, "met": met}
+        say(f"{name:38}{ratio:7.3f}   target {'<=' if at_most else '>='} {target:.2f}   {'met' if met else 'MISSED'}")
+    return ratios
+
+
+def main() -> int:
+    options = parse_arguments()
+    if "MILLRACE_BENCH_NAMESPACE" not in os.environ:
+        wrapper = str(REPOSITORY / "bench/without-bbr")
+        os.execv(wrapper, [wrapper, sys.executable, *sys.argv])
+    folder = make_data(options.millrace, options.cache, options.count, options.kb)
+    if newest("read_crc") is None:
+        say("  the pass that reads and hashes is left out: read_crc is not built")
+    gigabytes = sum(path.stat().st_size for path in (folder / "files/raw").rglob("*.jpg")) / 1e9
+    say(
+        f"{options.count:,} JPEGs, {gigabytes:.2f} GB, into shards of 256 MiB, durable at the end. Median of {options.runs} interleaved "
+        f"runs; sources are in the\npage cache; {len(os.sched_getaffinity(0))} cores, which devstore shares. Packs start without an index "
+        "of the source, but for the indexed ones."
+    )
+    runs = measure(options, folder)
+    medians = print_runs(runs, gigabytes)
+    ratios = print_ratios(medians)
+    if options.json:
+        with contextlib.suppress(FileExistsError):
+            options.json.parent.mkdir(parents=True)
+        record = {
+            "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
+            "cores": len(os.sched_getaffinity(0)),
+            "runs": {name: [asdict(run) for run in results] for name, results in runs.items()},
+            "ratios": ratios,
+        }
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    return 0 if options.quick or all(ratio["met"] for ratio in ratios.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

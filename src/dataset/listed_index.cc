@@ -1,0 +1,56 @@
+#include "dataset/listed_index.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "dataset/index_writer.h"
+#include "dataset/sample_objects.h"
+#include "shard/sample_name.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr uint64_t kMostObjects = 1'000'000;
+
+class StringWriter final : public ObjectWriter {
+ public:
+  explicit StringWriter(std::string* out) : out_(out) {}
+  absl::Status Append(ByteSpan bytes) override {
+    out_->append(AsText(bytes));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<ObjectInfo> Commit() override { return ObjectInfo(); }
+
+ private:
+  std::string* const out_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Index>> ListRawObjects(const Location& data, const std::stop_token& stop) {
+  SampleObjects objects(data, stop);
+  std::string bytes;
+  IndexWriter writer(DataKind::kRawObjects, std::make_unique<StringWriter>(&bytes));
+  while (true) {
+    ASSIGN_OR_RETURN(const std::optional<IndexedObject> object, objects.Next());
+    if (!object) break;
+    if (objects.kind() != DataKind::kRawObjects || writer.samples() == kMostObjects)
+      return absl::NotFoundError("not listed: it is no data set of at most a million raw objects");
+    const std::string uri = data.store->Uri(data.Key(object->key));
+    const std::optional<SampleName> name = SplitSampleName(object->key);  // the listing holds only what has one
+    const NewSampleField field{.name = name->field, .offset = 0, .length = object->size};
+    RETURN_IF_ERROR(Annotate(
+        writer.AddSample({.key = name->key, .fields = {&field, 1}, .crc32c = 0, .label = ClassFolder(name->key)}),
+        uri));
+    RETURN_IF_ERROR(Annotate(writer.AddObject(*object), uri));
+  }
+  if (writer.samples() == 0) return absl::NotFoundError("there are no raw objects");
+  RETURN_IF_ERROR(writer.Finish().status());
+  return Index::FromBytes(std::move(bytes));
+}
+
+}  // namespace millrace

@@ -1,0 +1,61 @@
+#include "pack/merge.h"
+
+#include <optional>
+#include <utility>
+
+#include "dataset/read_ahead.h"
+#include "dataset/sample_objects.h"
+
+namespace millrace {
+
+namespace {
+
+absl::Status AddFragment(ByteSpan bytes, IndexWriter* index, std::vector<SkippedSample>* skipped) {
+  std::vector<NewSampleField> fields;
+  ASSIGN_OR_RETURN(
+      Fragment fragment, ReadFragment(bytes, [&](const ShardSample& sample) {
+        fields.clear();
+        for (const ShardField& field : sample.fields)
+          fields.push_back(
+              {.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
+        return index->AddSample({.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = sample.label});
+      }));
+  for (SkippedSample& sample : fragment.skipped) skipped->push_back(std::move(sample));
+  return index->AddObject(fragment.shard);
+}
+
+}  // namespace
+
+absl::StatusOr<IndexSummary> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
+                                            std::vector<SkippedSample>* skipped, const std::stop_token& stop) {
+  const Location& location = destination.location();
+  PutOptions put;
+  put.stop = stop;
+  ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, location.store->Write(location.Key(kIndexName), put));
+  IndexWriter index(DataKind::kTar, std::move(out));
+  const std::vector<ObjectInfo> fragments = destination.Fragments();
+  size_t asked = 0;
+  ReadAhead reads(
+      *location.store, memory,
+      [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
+        if (asked == fragments.size()) return std::nullopt;
+        const ObjectInfo& fragment = fragments[asked++];
+        ReadAhead::Request request;
+        request.key = fragment.key;
+        request.range.length = fragment.size;
+        request.whole = true;
+        return request;
+      },
+      stop);
+  for (const ObjectInfo& fragment : fragments) {
+    ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> result, reads.Next());
+    RETURN_IF_ERROR(Annotate(AddFragment(result->bytes.span(), &index, skipped), location.store->Uri(fragment.key)));
+  }
+  if (index.samples() == 0) {
+    return absl::DataLossError(destination.Uri() + ": none of the samples could be read" +
+                               (skipped->empty() ? "" : "; the first: " + skipped->front().why));
+  }
+  return index.Finish();
+}
+
+}  // namespace millrace

@@ -1,0 +1,120 @@
+#include "pack/pack_job.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "base/crypto.h"
+
+namespace millrace {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';  // names may be no UTF-8
+}
+
+// Takes members of an object; false once one is missing or of another type.
+class Members {
+ public:
+  explicit Members(const Json& json) : json_(json), whole_(json.is_object()) {}
+
+  template <typename Value>
+  Members& Take(const char* name, Value* into) {
+    constexpr bool kText = std::is_same_v<Value, std::string>;
+    const auto found = whole_ ? json_.find(name) : json_.end();
+    whole_ = whole_ && found != json_.end() && (kText ? found->is_string() : found->is_number_unsigned());
+    if (whole_) *into = found->template get<Value>();
+    return *this;
+  }
+  bool whole() const { return whole_; }
+
+ private:
+  const Json& json_;
+  bool whole_;
+};
+
+Json ToValue(const PackJob& job) {
+  return {{"version", kVersion},    {"source_uri", job.source_uri}, {"source", job.source},
+          {"samples", job.samples}, {"format", job.format},         {"shard_bytes", job.shard_bytes},
+          {"order", job.order},     {"classes", job.classes},       {"shards", job.shards}};
+}
+
+bool FromValue(const Json& json, PackJob* job) {
+  uint64_t version = 0;
+  Members members(json);
+  members.Take("version", &version)
+      .Take("source_uri", &job->source_uri)
+      .Take("source", &job->source)
+      .Take("samples", &job->samples)
+      .Take("format", &job->format)
+      .Take("shard_bytes", &job->shard_bytes)
+      .Take("order", &job->order)
+      .Take("classes", &job->classes)
+      .Take("shards", &job->shards);
+  return members.whole() && version == kVersion;
+}
+
+absl::Status Refused() {
+  return absl::InvalidArgumentError("does not say what is being packed, or in words of another version");
+}
+
+}  // namespace
+
+std::string PackJob::ToJson() const {
+  return Dump(ToValue(*this));
+}
+
+absl::StatusOr<PackJob> PackJob::FromJson(std::string_view text) {
+  PackJob job;
+  if (!FromValue(Json::parse(text, nullptr, /*allow_exceptions=*/false), &job)) return Refused();
+  return job;
+}
+
+std::string PackRecord::ToJson() const {
+  Json json = ToValue(job);
+  json["done"] = {{"shards", shards}, {"samples", samples}, {"skipped", skipped}, {"index_bytes", index_bytes}};
+  return Dump(json);
+}
+
+absl::StatusOr<PackRecord> PackRecord::FromJson(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  PackRecord record;
+  if (!FromValue(json, &record.job) || !json.contains("done")) return Refused();
+  Members done(json["done"]);
+  done.Take("shards", &record.shards)
+      .Take("samples", &record.samples)
+      .Take("skipped", &record.skipped)
+      .Take("index_bytes", &record.index_bytes);
+  if (!done.whole()) return Refused();
+  return record;
+}
+
+uint64_t PackJob::Id() const {
+  PackJob same = *this;
+  same.source_uri.clear();
+  return Xxh3(AsBytes(same.ToJson()));
+}
+
+std::string Difference(const PackJob& begun, const PackJob& asked) {
+  const auto differs = [](std::string_view what, std::string_view there, std::string_view here) {
+    return fmt::format("{} is {} there and {} now", what, there, here);
+  };
+  if (begun.source != asked.source && begun.source_uri != asked.source_uri)
+    return differs("the source", begun.source_uri, asked.source_uri);
+  if (begun.source != asked.source) return fmt::format("the objects of {} have changed since", asked.source_uri);
+  if (begun.format != asked.format) return differs("--format", begun.format, asked.format);
+  if (begun.shard_bytes != asked.shard_bytes)
+    return differs("--shard-size", fmt::format("{} bytes", begun.shard_bytes), fmt::format("{}", asked.shard_bytes));
+  if (begun.order != asked.order) return differs("the order", begun.order, asked.order);
+  if (begun.classes != asked.classes) return "the class map is another one";
+  if (begun.Id() != asked.Id()) return "it was begun by another version of Millrace";
+  return "";
+}
+
+}  // namespace millrace

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace millrace {
+
+/// What is being packed into a destination: whoever continues there must mean just this. Kept as JSON in
+/// `.millrace/incomplete`, from before the first shard until all is there.
+struct PackJob {
+  std::string source_uri;  // for messages; it may be another on each machine
+  std::string source;      // hash of the source's objects: keys, sizes, ETags
+  uint64_t samples = 0;
+  std::string format;
+  uint64_t shard_bytes = 0;
+  std::string order;    // "kept", or "shuffled by seed N"
+  std::string classes;  // hash of the class map; "": by their folders
+  uint64_t shards = 0;  // that follow from all this
+
+  std::string ToJson() const;
+  /// InvalidArgument when it is none, or of another version.
+  static absl::StatusOr<PackJob> FromJson(std::string_view text);
+
+  /// Tells jobs apart. Does not depend on source_uri.
+  uint64_t Id() const;
+};
+
+/// A job that is done, and what came of it. Kept as JSON in `.millrace/packed`, so that the same command knows that
+/// there is nothing left to do.
+struct PackRecord {
+  PackJob job;
+  std::string shards;  // hash of their sizes and ETags
+  uint64_t samples = 0;
+  uint64_t skipped = 0;
+  uint64_t index_bytes = 0;
+
+  std::string ToJson() const;
+  static absl::StatusOr<PackRecord> FromJson(std::string_view text);
+};
+
+/// How the job that was begun differs from the one that is asked for now, for a message; "" when they are the same.
+std::string Difference(const PackJob& begun, const PackJob& asked);
+
+}  // namespace millrace

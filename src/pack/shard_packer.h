@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "base/status.h"
+#include "dataset/dataset.h"
+#include "pack/destination.h"
+#include "pack/fragment.h"
+#include "pack/pack_plan.h"
+#include "pack/piece_stream.h"
+#include "pack/sample_reader.h"
+#include "shard/tar_encoder.h"
+#include "shard/tar_samples.h"
+
+namespace millrace {
+
+/// What all shards of one pack share. Immutable; outlives the packers.
+struct PackWork {
+  const Dataset& source;
+  const PackOrder& order;
+  const PackPlan& plan;
+  const ClassMap* classes;  // may be null
+  const PackDestination& destination;
+  bool skip_bad = false;
+};
+
+/// Writes shards, one at a time: the shard, then its fragment of the index. What is written also runs through the
+/// scanner that indexes foreign shards, so that the index is by construction the one that `millrace index` would build.
+/// Blocking; not thread-safe, but several of them may work side by side.
+class ShardPacker {
+ public:
+  /// Bytes of shards that were written; taken back (negative) when a shard has to be written again. May be called at
+  /// any rate.
+  using Progress = std::function<void(int64_t bytes)>;
+
+  /// Takes all its buffers out of `memory`, which belongs to it alone.
+  ShardPacker(const PackWork& work, MemoryBudget& memory, Progress progress, std::stop_token stop)
+      : work_(work), memory_(memory), progress_(std::move(progress)), stop_(std::move(stop)) {}
+
+  /// With skip_bad, samples that are damaged, gone, or no longer those of the index are left out: when the first one is
+  /// met, the rest of the shard is read for others, and then the shard is written without them. Which samples belong
+  /// to which shard never changes by that. Appends them to `skipped`.
+  absl::Status Pack(uint64_t shard, std::vector<SkippedSample>* skipped);
+
+ private:
+  using Bad = std::map<uint64_t, SkippedSample>;  // by position
+
+  absl::Status Write(uint64_t shard, const Bad& bad);
+  absl::Status Measure(Positions positions, const std::set<uint64_t>& left_out, std::vector<uint64_t>* bytes);
+  absl::Status Encode(Positions positions, const std::set<uint64_t>& left_out);
+  absl::Status AddPart(const SampleReader::Part& part);
+  absl::Status Emit(ByteSpan bytes);
+  absl::Status Index(const ShardSample& sample);
+  absl::Status FindBad(Positions positions, Bad* bad);
+  absl::Status ReadAlone(uint64_t position, SkippedSample* found);
+  Positions PositionsOf(uint64_t shard) const {
+    return {.begin = work_.plan.starts[shard], .end = work_.plan.starts[shard + 1]};
+  }
+
+  const PackWork& work_;
+  MemoryBudget& memory_;
+  const Progress progress_;
+  const std::stop_token stop_;
+
+  // Of the shard that is being written.
+  TarEncoder encoder_;
+  TarSampleScanner scanner_;
+  std::unique_ptr<PieceStream> out_;
+  FragmentWriter fragment_;
+  std::deque<std::pair<std::string, size_t>> expected_;  // keys and numbers of fields that the scanner must find next
+  PackedSample packed_;                                  // of the open sample
+  int64_t emitted_ = 0;
+};
+
+}  // namespace millrace

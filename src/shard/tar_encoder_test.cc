@@ -1,0 +1,107 @@
+#include "shard/tar_encoder.h"
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "shard/tar_writer.h"
+
+namespace millrace {
+namespace {
+
+struct Sample {
+  SampleShape shape;
+  std::string bytes;
+};
+
+std::vector<Sample> SomeSamples(uint64_t seed) {
+  Rng rng(seed);
+  std::vector<Sample> samples;
+  for (int i = 0; i < 20; ++i) {
+    Sample& sample = samples.emplace_back();
+    sample.shape.key = "s" + std::to_string(i) + (i % 5 == 4 ? "/" + std::string(150, 'n') : "");
+    for (const char* name : {"cls", "jpg", "json"}) {
+      if (rng.Below(4) == 0 && !sample.shape.fields.empty()) continue;
+      const uint64_t lengths[] = {0, 1, 511, 512, 513, rng.Below(5000)};
+      sample.shape.fields.push_back({.name = name, .length = lengths[rng.Below(6)]});
+      sample.bytes.resize(sample.bytes.size() + sample.shape.fields.back().length);
+    }
+    for (char& c : sample.bytes) c = static_cast<char>(rng.Next());
+  }
+  return samples;
+}
+
+std::string Expected(const std::vector<Sample>& samples) {
+  std::string out;
+  for (const Sample& sample : samples) {
+    size_t at = 0;
+    for (const FieldShape& field : sample.shape.fields) {
+      EXPECT_TRUE(AppendTarHeader(out, sample.shape.key + "." + field.name, field.length).ok());
+      out += sample.bytes.substr(at, field.length);
+      AppendTarPadding(out, field.length);
+      at += field.length;
+    }
+  }
+  AppendTarEnd(out);
+  return out;
+}
+
+// However the bytes of samples are cut, and for a second shard as for the first.
+TEST(TarEncoder, BytesAndSizes) {
+  TarEncoder encoder;
+  for (const uint64_t seed : {1, 2, 3}) {
+    const std::vector<Sample> samples = SomeSamples(seed);
+    std::string out;
+    const auto sink = [&out](ByteSpan bytes) {
+      out += AsText(bytes);
+      return absl::OkStatus();
+    };
+    std::vector<uint64_t> sizes;
+    uint64_t total = 0;
+    for (const Sample& sample : samples) sizes.push_back(*encoder.SampleBytes(sample.shape));
+    Rng rng(seed);
+    ASSERT_TRUE(encoder.Begin(sizes, sink).ok());
+    for (size_t i = 0; i < samples.size(); ++i) {
+      ASSERT_TRUE(encoder.BeginSample(samples[i].shape, sink).ok());
+      for (size_t at = 0; at < samples[i].bytes.size();) {
+        const size_t length = std::min<size_t>(samples[i].bytes.size() - at, 1 + rng.Below(1000));
+        ASSERT_TRUE(encoder.Add(AsBytes(samples[i].bytes).subspan(at, length), sink).ok());
+        at += length;
+      }
+      total += sizes[i];
+      EXPECT_EQ(out.size(), total);
+    }
+    ASSERT_TRUE(encoder.End(sink).ok());
+    EXPECT_EQ(out.size(), total + encoder.OverheadBytes(samples.size()));
+    EXPECT_EQ(out, Expected(samples));
+  }
+}
+
+TEST(TarEncoder, TooFewAndTooManyBytes) {
+  TarEncoder encoder;
+  const auto sink = [](ByteSpan) { return absl::OkStatus(); };
+  const SampleShape shape{.key = "k", .fields = {{.name = "x", .length = 2}}};
+  ASSERT_TRUE(encoder.Begin({}, sink).ok());
+  ASSERT_TRUE(encoder.BeginSample(shape, sink).ok());
+  EXPECT_EQ(encoder.Add(AsBytes("abc"), sink).code(), absl::StatusCode::kInternal);
+  ASSERT_TRUE(encoder.Begin({}, sink).ok());
+  ASSERT_TRUE(encoder.BeginSample(shape, sink).ok());
+  ASSERT_TRUE(encoder.Add(AsBytes("a"), sink).ok());
+  EXPECT_EQ(encoder.BeginSample(shape, sink).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(encoder.End(sink).code(), absl::StatusCode::kInternal);
+}
+
+TEST(TarEncoder, NamesThatTarCannotHold) {
+  const SampleShape nul{.key = std::string("a\0b", 3), .fields = {{.name = "x", .length = 1}}};
+  EXPECT_EQ(TarEncoder().SampleBytes(nul).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TarEncoder, ErrorsOfTheSinkEndIt) {
+  TarEncoder encoder;
+  const auto sink = [](ByteSpan) { return absl::ResourceExhaustedError("full"); };
+  const SampleShape shape{.key = "k", .fields = {{.name = "x", .length = 2}}};
+  ASSERT_TRUE(encoder.Begin({}, sink).ok());
+  EXPECT_EQ(encoder.BeginSample(shape, sink).code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace millrace
