@@ -276,12 +276,14 @@ def devstore(sandbox: Sandbox, root: object, *args: object, faults: tuple[str, .
 
 
 @contextlib.contextmanager
-def logged_devstore(sandbox: Sandbox, root: object, log: Path, *, faults: tuple[str, ...] = ()) -> Iterator[Server]:
+def logged_devstore(
+    sandbox: Sandbox, root: object, log: Path, *args: object, faults: tuple[str, ...] = ()
+) -> Iterator[Server]:
     """The same, with its access log in a file."""
     keys = ["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY]
     given = [part for spec in faults for part in ("--fault", spec)]
     with log.open("wb") as file:
-        process = sandbox.start("devstore", root, "--port", 0, "--access-log", *keys, *given, out=file)
+        process = sandbox.start("devstore", root, "--port", 0, "--access-log", *keys, *args, *given, out=file)
     try:
         found, deadline = None, time.monotonic() + 30
         while not found and time.monotonic() < deadline:

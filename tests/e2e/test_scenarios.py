@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from .harness import MIB, Result, Sandbox, Server, devstore, feed_args
+from .harness import MIB, Result, Sandbox, Server, devstore, feed_args, logged_devstore
 
 BUDGET = 64 * MIB
 
@@ -122,16 +122,22 @@ class Connections:
 @pytest.mark.slow
 def test_connections_do_not_grow_with_the_objects(root: Path, sandbox: Sandbox, tmp_path: Path, command: str, name: str) -> None:
     made: dict[int, int] = {}
+    again: dict[int, int] = {}  # requests for what was asked for before
     for count in (400, 1600):
         place = f"small-{count}"
         faults = tuple(fault.replace("b/raw/", f"b/{place}/") for fault in SCENARIOS[name].faults)
-        with devstore(sandbox, root, "--seed", 1, "--first-byte-ms", 5, faults=faults) as server:
+        log = tmp_path / f"{place}.log"
+        with logged_devstore(sandbox, root, log, "--seed", 1, "--first-byte-ms", 5, faults=faults) as server:
             with Connections(server.url) as connections:
                 if command == "feed":
                     feed(sandbox, server, place)
                 else:
                     copy(sandbox, server, place, tmp_path / place)
+        asked = [line.split()[2] for line in log.read_text().splitlines() if " GET /b/" in line and ".jpg" in line]
+        assert len(set(asked)) == count
+        again[count] = len(asked) - count
         made[count] = len(connections.ports)
-        assert 0 < connections.peak <= 256 + 34, connections.peak  # and for second requests
-    # Each second request ends a connection; they are few.
-    assert made[1600] <= 1.25 * made[400] + 32, made
+        assert made[count] > 0
+        assert connections.peak <= 256 + 34, connections.peak  # and for second requests
+    # A second request beside a late one ends a connection. How many there are depends on how busy this machine is.
+    assert made[1600] - again[1600] <= 1.25 * made[400] + 32, (made, again)
