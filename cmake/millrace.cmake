@@ -21,6 +21,8 @@ if(MILLRACE_FUZZ)
   target_compile_options(millrace_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+add_custom_target(fast_tests)  # all that `ctest -L fast` runs
+
 function(millrace_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE" ${ARGN})
   add_library(millrace_${name} STATIC ${ARG_SOURCES})
@@ -47,6 +49,9 @@ function(millrace_test name)
   foreach(dep ${ARG_DEPS})
     target_link_libraries(${target} PRIVATE millrace_${dep})
   endforeach()
+  if(NOT ARG_SLOW)
+    add_dependencies(fast_tests ${target})
+  endif()
   if(MILLRACE_SANITIZE MATCHES "thread")
     target_sources(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests/toolchain/tsan_suppressions.cc)
   endif()
