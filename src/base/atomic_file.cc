@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 
@@ -50,10 +53,65 @@ absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name)
       fmt::format("{}: is a device, a pipe or a socket, and must not be replaced by a file; name another path", name));
 }
 
+// What the names of this machine's temporary files begin with.
+const std::string& OwnPrefix() {
+  static const std::string prefix = [] {
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    return fmt::format("{}{:016x}-", kTemporaryPrefix, Xxh3(AsBytes(host.data())));
+  }();
+  return prefix;
+}
+
+// A file being written is locked, so that others can tell it from one whose writer was killed. Some network and FUSE
+// file systems know no locks: there nobody can tell, and nothing is removed. On others locks do not reach beyond the
+// machine.
+enum class Lock { kOurs, kOfAnother, kUnknown };
+
+Lock TryLock(int fd) {
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return Lock::kOurs;
+  return errno == EWOULDBLOCK ? Lock::kOfAnother : Lock::kUnknown;
+}
+
+bool IsOld(int fd) {
+  constexpr time_t kDay = 24 * 60 * 60;
+  struct stat info {};
+  return fstat(fd, &info) == 0 && info.st_mtime + kDay < time(nullptr);
+}
+
+// Opens a new temporary file, locked; -1 with errno set otherwise.
+UniqueFd OpenTemporary(const std::string& path, mode_t mode) {
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  if (!fd) return fd;
+  struct stat info {};
+  // Who removes abandoned files may have come between: then the name is gone, or is about to go.
+  const bool taken = TryLock(fd.get()) == Lock::kOfAnother || (fstat(fd.get(), &info) == 0 && info.st_nlink == 0);
+  if (!taken) return fd;
+  fd = UniqueFd(-1);
+  errno = EEXIST;
+  return fd;
+}
+
 }  // namespace
 
 bool IsTemporaryName(std::string_view name) {
   return name.starts_with(kTemporaryPrefix);
+}
+
+absl::Status RemoveAbandoned(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::directory_iterator files(folder, error);
+  if (error == std::errc::no_such_file_or_directory) return absl::OkStatus();
+  for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
+    const std::string path = files->path().native();
+    if (!IsTemporaryName(files->path().filename().native())) continue;
+    const UniqueFd fd(open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));  // NFS locks only what may be written
+    if (!fd || TryLock(fd.get()) != Lock::kOurs) continue;
+    if (!files->path().filename().native().starts_with(OwnPrefix()) && !IsOld(fd.get())) continue;
+    if (unlink(path.c_str()) != 0 && errno != ENOENT)
+      return ErrnoStatus(errno, path, "removing what a killed writer has left");
+  }
+  return error ? ErrnoStatus(error.value(), folder, "looking for temporary files") : absl::OkStatus();
 }
 
 absl::Status MakeFolder(const std::string& folder, std::string_view name, Durability durability) {
@@ -72,12 +130,15 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(std::string path,
                                                                Durability durability, mode_t mode) {
   ASSIGN_OR_RETURN(path, Replaceable(std::move(path), name));
   const std::string folder = ParentOf(path);
-  std::string temporary = fmt::format("{}/{}{}", folder, kTemporaryPrefix, RandomHex(8));
-  const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-  UniqueFd fd(open(temporary.c_str(), flags, mode));
-  if (!fd && errno == ENOENT) {
+  constexpr int kMostTries = 10;
+  std::string temporary;
+  UniqueFd fd(-1);
+  for (int i = 0; i < kMostTries && !fd; ++i) {
+    temporary = fmt::format("{}/{}{}", folder, OwnPrefix(), RandomHex(8));
+    fd = OpenTemporary(temporary, mode);
+    if (fd || errno == EEXIST) continue;
+    if (errno != ENOENT || i > 0) break;
     RETURN_IF_ERROR(MakeFolder(folder, name, durability));
-    fd = UniqueFd(open(temporary.c_str(), flags, mode));
   }
   if (!fd && errno == ENOTDIR) {
     return absl::InvalidArgumentError(
@@ -121,6 +182,22 @@ absl::Status AtomicFile::LinkError(int error) const {
   return absl::AlreadyExistsError(fmt::format("{}: is there already", name_));
 }
 
+// Without hard links (exFAT, SMB, file systems over S3) by a rename that replaces nothing; where there is none either,
+// the best that remains is to look first.
+absl::Status AtomicFile::PlaceIfAbsent() const {
+  if (link(temporary_.c_str(), path_.c_str()) == 0) {
+    unlink(temporary_.c_str());
+    return absl::OkStatus();
+  }
+  if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);
+  if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return LinkError(errno);
+  struct stat there {};
+  if (lstat(path_.c_str(), &there) == 0) return LinkError(EEXIST);
+  if (rename(temporary_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
+  return ErrnoStatus(errno, name_, "renaming");
+}
+
 absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent) {
   RETURN_IF_ERROR(failed_);
   struct stat info {};
@@ -128,8 +205,7 @@ absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent) {
   if (synced && fsync(fd_.get()) != 0) return ErrnoStatus(errno, name_, "syncing");
   if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, name_, "reading its state");
   if (only_if_absent) {
-    if (link(temporary_.c_str(), path_.c_str()) != 0) return LinkError(errno);
-    unlink(temporary_.c_str());
+    RETURN_IF_ERROR(PlaceIfAbsent());
   } else if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return ErrnoStatus(errno, name_, "renaming");
   }

@@ -27,6 +27,10 @@ bool IsTemporaryName(std::string_view name);
 /// Makes a folder and those above it where they are missing. `name` is what messages call it.
 absl::Status MakeFolder(const std::string& folder, std::string_view name, Durability durability);
 
+/// Removes the files in a folder (not what lies deeper) that killed writers have left: those that are not locked by who
+/// writes them, and were made on this machine or a day ago. A folder that is not there is empty.
+absl::Status RemoveAbandoned(const std::string& folder);
+
 /// A file being written beside its final place. Removed unless committed; a kill leaves a hidden file
 /// (IsTemporaryName). Not thread-safe.
 class AtomicFile {
@@ -60,6 +64,7 @@ class AtomicFile {
         fd_(std::move(fd)) {}
 
   absl::Status LinkError(int error) const;
+  absl::Status PlaceIfAbsent() const;
 
   const std::string path_;
   const std::string name_;

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -51,6 +54,39 @@ TEST_F(AtomicFileTest, ReplacesAFileAndMakesFolders) {
     EXPECT_EQ(Read(Path("a/b/file")), contents);
   }
   EXPECT_THAT(Files(), ElementsAre("a/b/file"));
+}
+
+TEST_F(AtomicFileTest, OnlyAbandonedFilesAreRemoved) {
+  ASSERT_TRUE(WriteFileAtomically(Path("file"), "x").ok());
+  fs::create_directories(Path("deeper"));
+  const pid_t killed = fork();
+  if (killed == 0) {
+    const auto one = AtomicFile::Create(Path("a"), "a", Durability::kUnsynced);
+    const auto other = AtomicFile::Create(Path("deeper/b"), "b", Durability::kUnsynced);
+    _exit(one.ok() && other.ok() ? 0 : 1);  // without destructors, as a kill
+  }
+  int code = 1;
+  ASSERT_EQ(waitpid(killed, &code, 0), killed);
+  ASSERT_EQ(code, 0);
+  // Of other machines, whose locks may not reach here.
+  for (const char* name : {".millrace-tmp-0123456789abcdef-young", ".millrace-tmp-0123456789abcdef-old"})
+    std::ofstream(Path(name)) << "y";
+  fs::last_write_time(Path(".millrace-tmp-0123456789abcdef-old"),
+                      fs::file_time_type::clock::now() - std::chrono::hours(25));
+  auto living = AtomicFile::Create(Path("new"), "new", Durability::kUnsynced);
+  ASSERT_TRUE(living.ok()) << living.status();
+  ASSERT_TRUE((*living)->Append(AsBytes("z")).ok());
+  ASSERT_EQ(Files().size(), 6u);
+  ASSERT_TRUE(RemoveAbandoned(folder_).ok());
+  EXPECT_EQ(Files().size(), 4u)
+      << "the file, the one that is being written, the young one, and the one that lies deeper";
+  ASSERT_TRUE((*living)->Commit(false).ok());
+  ASSERT_TRUE(RemoveAbandoned(folder_).ok());
+  ASSERT_TRUE(RemoveAbandoned(Path("deeper")).ok());
+  EXPECT_THAT(Files(), ElementsAre(".millrace-tmp-0123456789abcdef-young", "file", "new"));
+  EXPECT_EQ(Read(Path("new")), "z");
+  EXPECT_TRUE(RemoveAbandoned(Path("none")).ok());
+  EXPECT_FALSE(RemoveAbandoned(Path("file")).ok());
 }
 
 TEST_F(AtomicFileTest, WritesThroughSymbolicLinks) {

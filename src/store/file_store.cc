@@ -217,16 +217,7 @@ void FileStore::List(ListOptions options, ListCallback done) {
 
 absl::Status FileStore::RemoveTemporary(const std::string& prefix) {
   if (!prefix.empty()) RETURN_IF_ERROR(CheckFileKey(Uri(prefix), prefix.substr(0, prefix.size() - 1)));
-  const std::string folder = Uri(prefix);
-  std::error_code error;
-  std::filesystem::directory_iterator files(folder, error);
-  if (error == std::errc::no_such_file_or_directory) return absl::OkStatus();
-  for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
-    if (!IsTemporaryName(files->path().filename().native())) continue;
-    if (unlink(files->path().c_str()) != 0 && errno != ENOENT)
-      return ErrnoStatus(errno, files->path().native(), "removing what a killed writer has left");
-  }
-  return error ? ErrnoStatus(error.value(), folder, "looking for temporary files") : absl::OkStatus();
+  return RemoveAbandoned(Uri(prefix));
 }
 
 class FileStore::Writer final : public ObjectWriter {

@@ -33,6 +33,7 @@ class FileStore final : public ObjectStore {
   void List(ListOptions options, ListCallback done) override;
   absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) override;
   absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, Pieces pieces, PutOptions options) override;
+  bool HoldsIfMatch() const override { return false; }
   absl::Status RemoveTemporary(const std::string& prefix) override;
   const RequestCounters& counters() const override { return counters_; }
 

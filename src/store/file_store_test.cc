@@ -167,6 +167,9 @@ TEST_F(FileStoreTest, HidesFilesBeingWritten) {
 TEST_F(FileStoreTest, RemovesWhatKilledWritersHaveLeft) {
   for (const char* path : {"x", ".millrace-tmp-1", "dir/.millrace-tmp-2", "dir/y", "dir/deep/.millrace-tmp-3"})
     Touch(path);
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(25);
+  for (const char* path : {".millrace-tmp-1", "dir/.millrace-tmp-2", "dir/deep/.millrace-tmp-3"})
+    std::filesystem::last_write_time(store_.Uri(path), old);
   ASSERT_TRUE(store_.RemoveTemporary("").ok());
   EXPECT_EQ(Entries().size(), 4u);
   ASSERT_TRUE(store_.RemoveTemporary("dir/").ok());

@@ -77,6 +77,9 @@ class ObjectStore {
   /// size.
   virtual void Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions options, PutCallback done);
 
+  /// Whether PutOptions::if_match is held; FailedPrecondition otherwise.
+  virtual bool HoldsIfMatch() const { return true; }
+
   /// Deleting what does not exist succeeds.
   virtual void Delete(std::string key, DoneCallback done) = 0;
 
@@ -99,8 +102,8 @@ class ObjectStore {
   virtual PieceLimits piece_limits() const { return {}; }
 
   /// Removes what writers that were killed have left in the folder that `prefix` names ("" or ending with '/', not what
-  /// lies deeper). Blocking. Nobody may be writing there: it would lose its work. Folders keep temporary files; the
-  /// other stores keep nothing that can be told from the work of others.
+  /// lies deeper). Blocking. Folders keep temporary files, and can tell those of living writers; the other stores keep
+  /// nothing that can be told from the work of others.
   virtual absl::Status RemoveTemporary(const std::string& prefix);
 
   virtual const RequestCounters& counters() const = 0;

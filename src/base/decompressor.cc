@@ -1,0 +1,147 @@
+#include "base/decompressor.h"
+
+#include <fmt/format.h>
+#include <isa-l/igzip_lib.h>
+#include <zstd.h>
+#include <zstd_errors.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kOutBytes = 256 << 10;
+constexpr size_t kMaxInBytes = 1 << 30;  // at a time: the library counts in 32 bits
+
+absl::Status CutShort() {
+  return absl::DataLossError("the compressed bytes are cut short");
+}
+
+class GzipDecompressor final : public Decompressor {
+ public:
+  GzipDecompressor() : state_(std::make_unique<inflate_state>()), out_(kOutBytes) { BeginMember(); }
+
+  absl::Status Feed(ByteSpan bytes, Sink out) override {
+    while (!bytes.empty()) {
+      const ByteSpan some = bytes.first(std::min(bytes.size(), kMaxInBytes));
+      RETURN_IF_ERROR(FeedSome(some, out));
+      bytes = bytes.subspan(some.size());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish() override { return any_ && between_ ? absl::OkStatus() : CutShort(); }
+
+ private:
+  void BeginMember() {
+    isal_inflate_init(state_.get());
+    state_->crc_flag = ISAL_GZIP;  // with head and checksum
+    between_ = true;
+  }
+
+  absl::Status FeedSome(ByteSpan bytes, Sink out) {
+    state_->next_in = const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(bytes.data()));  // it is only read
+    state_->avail_in = static_cast<uint32_t>(bytes.size());
+    while (true) {
+      if (between_ && any_) SkipZeros();
+      if (between_ && state_->avail_in == 0) return absl::OkStatus();
+      if (between_ && padded_) return absl::DataLossError("other bytes follow the compressed ones");
+      between_ = false;
+      state_->next_out = out_.data();
+      state_->avail_out = kOutBytes;
+      const int result = isal_inflate(state_.get());
+      if (result < 0)
+        return absl::DataLossError(fmt::format("the compressed bytes are damaged, or no gzip ({})", result));
+      const size_t came = kOutBytes - state_->avail_out;
+      if (came > 0) RETURN_IF_ERROR(out(std::as_bytes(std::span(out_.data(), came))));
+      if (state_->block_state == ISAL_BLOCK_FINISH) {
+        any_ = true;
+        NextMember();
+      } else if (state_->avail_in == 0 && state_->avail_out > 0) {
+        return absl::OkStatus();
+      }
+    }
+  }
+
+  // What the library has taken in ahead was given back to the input at the end of the member.
+  void NextMember() {
+    uint8_t* const next = state_->next_in;
+    const uint32_t left = state_->avail_in;
+    BeginMember();
+    state_->next_in = next;
+    state_->avail_in = left;
+  }
+
+  void SkipZeros() {
+    while (state_->avail_in > 0 && *state_->next_in == 0) {
+      ++state_->next_in;
+      --state_->avail_in;
+      padded_ = true;
+    }
+  }
+
+  std::unique_ptr<inflate_state> state_;
+  std::vector<uint8_t> out_;
+  bool any_ = false;     // a member has come to its end
+  bool between_ = true;  // no byte of the next one has come
+  bool padded_ = false;  // zeros have come behind the last
+};
+
+class ZstdDecompressor final : public Decompressor {
+ public:
+  ZstdDecompressor() : stream_(ZSTD_createDStream(), &ZSTD_freeDStream), out_(kOutBytes) {}
+
+  absl::Status Feed(ByteSpan bytes, Sink out) override {
+    ZSTD_inBuffer in{.src = bytes.data(), .size = bytes.size(), .pos = 0};
+    bool full = false;  // there may be more to come out
+    while (in.pos < in.size || full) {
+      if (at_end_ && any_ && !full) SkipZeros(&in);
+      if (in.pos == in.size && !full) break;
+      if (at_end_ && padded_) return absl::DataLossError("other bytes follow the compressed ones");
+      ZSTD_outBuffer into{.dst = out_.data(), .size = out_.size(), .pos = 0};
+      const size_t result = ZSTD_decompressStream(stream_.get(), &into, &in);
+      if (ZSTD_isError(result)) return Refuse(result);
+      at_end_ = result == 0;
+      any_ = any_ || at_end_;
+      full = into.pos == into.size && !at_end_;
+      if (into.pos > 0) RETURN_IF_ERROR(out(std::as_bytes(std::span(out_.data(), into.pos))));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Finish() override { return any_ && at_end_ ? absl::OkStatus() : CutShort(); }
+
+ private:
+  static absl::Status Refuse(size_t result) {
+    if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge) {
+      return absl::ResourceExhaustedError(
+          "was compressed with a window of more than 128 MiB (zstd --long=28 or more); compress it anew with less");
+    }
+    return absl::DataLossError(
+        fmt::format("the compressed bytes are damaged, or no zstd ({})", ZSTD_getErrorName(result)));
+  }
+
+  void SkipZeros(ZSTD_inBuffer* in) {
+    while (in->pos < in->size && static_cast<const uint8_t*>(in->src)[in->pos] == 0) {
+      ++in->pos;
+      padded_ = true;
+    }
+  }
+
+  std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream_;
+  std::vector<uint8_t> out_;
+  bool any_ = false;     // a frame has come to its end
+  bool at_end_ = true;   // of a frame
+  bool padded_ = false;  // zeros have come behind the last
+};
+
+}  // namespace
+
+std::unique_ptr<Decompressor> Decompressor::Make(Compression compression) {
+  if (compression == Compression::kGzip) return std::make_unique<GzipDecompressor>();
+  return std::make_unique<ZstdDecompressor>();
+}
+
+}  // namespace millrace

@@ -1,0 +1,159 @@
+#include "base/decompressor.h"
+
+#include <gtest/gtest.h>
+#include <isa-l/igzip_lib.h>
+#include <zstd.h>
+
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+
+// Streams that other programs have made: tests/e2e/test_pack_compressed.py.
+
+namespace millrace {
+namespace {
+
+std::string Gzip(std::string data) {
+  std::string out(data.size() + data.size() / 2 + 1000, '\0');
+  isal_zstream stream;
+  isal_deflate_stateless_init(&stream);
+  stream.gzip_flag = IGZIP_GZIP;
+  stream.end_of_stream = 1;
+  stream.next_in = reinterpret_cast<uint8_t*>(data.data());
+  stream.avail_in = static_cast<uint32_t>(data.size());
+  stream.next_out = reinterpret_cast<uint8_t*>(out.data());
+  stream.avail_out = static_cast<uint32_t>(out.size());
+  EXPECT_EQ(isal_deflate_stateless(&stream), COMP_OK);
+  out.resize(stream.total_out);
+  return out;
+}
+
+std::string Zstd(const std::string& data, int window_log = 0) {
+  std::string out(ZSTD_compressBound(data.size()), '\0');
+  ZSTD_CCtx* const context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  if (window_log > 0) {
+    ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, window_log);
+    ZSTD_inBuffer in{data.data(), data.size(), 0};
+    ZSTD_outBuffer into{out.data(), out.size(), 0};
+    ZSTD_compressStream2(context, &into, &in, ZSTD_e_continue);  // or it would fit the window to the size
+    while (ZSTD_compressStream2(context, &into, &in, ZSTD_e_end) != 0) {
+    }
+    out.resize(into.pos);
+  } else {
+    out.resize(ZSTD_compress2(context, out.data(), out.size(), data.data(), data.size()));
+  }
+  ZSTD_freeCCtx(context);
+  return out;
+}
+
+struct Result {
+  std::string data;
+  absl::Status status;
+};
+
+Result Decompress(Compression compression, const std::string& bytes, size_t chunk = SIZE_MAX) {
+  Result result;
+  const auto decompressor = Decompressor::Make(compression);
+  for (size_t at = 0; at < bytes.size() && result.status.ok(); at += std::min(chunk, bytes.size() - at)) {
+    const std::string part = bytes.substr(at, chunk);  // of its own, so that sanitizers see reads beyond its end
+    const std::vector<char> copy(part.begin(), part.end());
+    result.status = decompressor->Feed(AsBytes({copy.data(), copy.size()}), [&](ByteSpan out) {
+      result.data += AsText(out);
+      return absl::OkStatus();
+    });
+  }
+  if (result.status.ok()) result.status = decompressor->Finish();
+  return result;
+}
+
+std::string SomeText(size_t bytes, uint64_t seed) {
+  Rng rng(seed);
+  std::string text;
+  while (text.size() < bytes) text += rng.Below(3) == 0 ? std::string(rng.Below(400), 'x') : std::to_string(rng.Next());
+  text.resize(bytes);
+  return text;
+}
+
+class DecompressorTest : public testing::TestWithParam<Compression> {
+ protected:
+  static std::string Compress(const std::string& data) {
+    return GetParam() == Compression::kGzip ? Gzip(data) : Zstd(data);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, DecompressorTest, testing::Values(Compression::kGzip, Compression::kZstd),
+                         [](const auto& test) { return test.param == Compression::kGzip ? "gzip" : "zstd"; });
+
+TEST_P(DecompressorTest, ChunksOfAnySize) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1000}, size_t{256} << 10, size_t{700'000}}) {
+    const std::string data = SomeText(bytes, bytes);
+    const std::string compressed = Compress(data);
+    for (const size_t chunk : {size_t{1}, size_t{7}, size_t{4096}, SIZE_MAX}) {
+      const Result result = Decompress(GetParam(), compressed, chunk);
+      EXPECT_TRUE(result.status.ok()) << result.status;
+      EXPECT_TRUE(result.data == data) << bytes << " " << chunk;
+    }
+  }
+}
+
+TEST_P(DecompressorTest, SeveralMembersAndPadding) {
+  const std::string data[] = {SomeText(5000, 1), "", SomeText(300'000, 2)};
+  const std::string compressed = Compress(data[0]) + Compress(data[1]) + Compress(data[2]);
+  for (const size_t chunk : {size_t{1}, size_t{100}, SIZE_MAX}) {
+    for (const char* padding : {"", "0000000"}) {
+      const Result result = Decompress(GetParam(), compressed + std::string(std::string(padding).size(), '\0'), chunk);
+      EXPECT_TRUE(result.status.ok()) << result.status;
+      EXPECT_TRUE(result.data == data[0] + data[1] + data[2]);
+    }
+    for (const std::string& garbage : {std::string("garbage"), std::string("\0\0x", 3)})
+      EXPECT_EQ(Decompress(GetParam(), compressed + garbage, chunk).status.code(), absl::StatusCode::kDataLoss);
+  }
+}
+
+TEST_P(DecompressorTest, WhatIsCutShortIsDataLoss) {
+  const std::string compressed = Compress(SomeText(2000, 3));
+  for (size_t length = 0; length < compressed.size(); ++length)
+    EXPECT_EQ(Decompress(GetParam(), compressed.substr(0, length), 50).status.code(), absl::StatusCode::kDataLoss)
+        << length;
+}
+
+TEST_P(DecompressorTest, WhatIsDamagedIsDataLossOrTheSame) {
+  const std::string data = SomeText(2000, 4);
+  const std::string compressed = Compress(data);
+  for (size_t at = 0; at < compressed.size(); ++at) {
+    std::string damaged = compressed;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    const Result result = Decompress(GetParam(), damaged);
+    if (result.status.ok()) {
+      EXPECT_TRUE(result.data == data) << "a byte of the head that says nothing, at " << at;
+    } else {
+      EXPECT_TRUE(absl::IsDataLoss(result.status) || absl::IsResourceExhausted(result.status)) << result.status;
+    }
+  }
+}
+
+TEST(Decompressor, TheSinkMayEndIt) {
+  for (const Compression compression : {Compression::kGzip, Compression::kZstd}) {
+    const std::string data = SomeText(600'000, 5);
+    const std::string bytes = compression == Compression::kGzip ? Gzip(data) : Zstd(data);
+    int calls = 0;
+    const absl::Status status = Decompressor::Make(compression)->Feed(AsBytes(bytes), [&calls](ByteSpan piece) {
+      EXPECT_LE(piece.size(), size_t{256} << 10);
+      return ++calls == 2 ? absl::CancelledError("enough") : absl::OkStatus();
+    });
+    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(calls, 2);
+  }
+}
+
+TEST(Decompressor, WindowsHaveABound) {
+  const std::string data = SomeText(1000, 6);
+  EXPECT_TRUE(Decompress(Compression::kZstd, Zstd(data, 27)).status.ok());
+  const absl::Status refused = Decompress(Compression::kZstd, Zstd(data, 28)).status;
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+}
+
+}  // namespace
+}  // namespace millrace
