@@ -2,6 +2,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "base/crc_combine.h"
 #include "devstore/s3_error.h"
 
 namespace millrace {
@@ -94,6 +95,28 @@ absl::StatusOr<std::string> CompositeChecksum(ChecksumAlgorithm algorithm, const
     stream.Update(AsBytes(raw));
   }
   return stream.Finish() + "-" + std::to_string(parts.size());
+}
+
+std::optional<std::string> JoinedChecksum(ChecksumAlgorithm algorithm, const std::vector<PartChecksum>& parts) {
+  const bool is_wide = algorithm == ChecksumAlgorithm::kCrc64Nvme;
+  if (algorithm == ChecksumAlgorithm::kSha256) return std::nullopt;
+  uint64_t joined = 0;
+  for (const PartChecksum& part : parts) {
+    std::string raw;
+    if (!absl::Base64Unescape(part.value, &raw) || raw.size() != (is_wide ? sizeof(uint64_t) : sizeof(uint32_t)))
+      return std::nullopt;
+    uint64_t crc = 0;
+    for (const char c : raw) crc = crc << 8 | static_cast<uint8_t>(c);
+    const auto first = static_cast<uint32_t>(joined);
+    const auto second = static_cast<uint32_t>(crc);
+    if (is_wide) {
+      joined = Crc64NvmeCombine(joined, crc, part.bytes);
+    } else {
+      joined = algorithm == ChecksumAlgorithm::kCrc32 ? Crc32Combine(first, second, part.bytes)
+                                                      : Crc32cCombine(first, second, part.bytes);
+    }
+  }
+  return is_wide ? BigEndianBase64(joined) : BigEndianBase64(static_cast<uint32_t>(joined));
 }
 
 }  // namespace millrace

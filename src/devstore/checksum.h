@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/crypto.h"
@@ -47,5 +48,15 @@ class ChecksumStream {
 
 /// The checksum of a multipart object from those of its parts (base64), in order. InvalidRequest when one is broken.
 absl::StatusOr<std::string> CompositeChecksum(ChecksumAlgorithm algorithm, const std::vector<std::string>& parts);
+
+/// A part of an object and its checksum (base64; "" where it has none).
+struct PartChecksum {
+  std::string value;
+  uint64_t bytes = 0;
+};
+
+/// The checksum of all bytes of a multipart object from those of its parts, in order. nullopt where it does not follow
+/// from them: not by SHA-256, and not where one lacks or is broken.
+std::optional<std::string> JoinedChecksum(ChecksumAlgorithm algorithm, const std::vector<PartChecksum>& parts);
 
 }  // namespace millrace

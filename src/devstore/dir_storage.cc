@@ -307,18 +307,7 @@ absl::StatusOr<std::unique_ptr<KeyWalk>> DirStorage::Walk(const std::string& buc
 
 absl::StatusOr<std::shared_ptr<Content>> DirStorage::Concatenate(
     const std::vector<std::shared_ptr<const Content>>& contents) {
-  constexpr size_t kStep = size_t{1} << 20;
-  ASSIGN_OR_RETURN(const std::unique_ptr<BlobWriter> writer, NewBlob(0));
-  std::vector<std::byte> buffer(kStep);
-  for (const auto& content : contents) {
-    for (uint64_t at = 0; at < content->size();) {
-      const MutableByteSpan piece(buffer.data(), static_cast<size_t>(std::min<uint64_t>(kStep, content->size() - at)));
-      RETURN_IF_ERROR(content->Read(at, piece));
-      RETURN_IF_ERROR(writer->Append(piece));
-      at += piece.size();
-    }
-  }
-  return writer->Finish();
+  return JoinFiles(temporary_, contents);
 }
 
 absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::Put(const std::string& bucket, const std::string& key,

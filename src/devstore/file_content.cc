@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -17,12 +18,15 @@ FileContent::~FileContent() {
   if (temporary_) unlink(path_.c_str());
 }
 
+absl::StatusOr<std::shared_ptr<const UniqueFd>> FileContent::Open() const {
+  if (file_) return file_;
+  auto file = std::make_shared<const UniqueFd>(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!*file) return FileError(errno, "opening", path_);
+  return file;
+}
+
 absl::Status FileContent::Read(uint64_t offset, MutableByteSpan into) const {
-  std::shared_ptr<const UniqueFd> file = file_;
-  if (!file) {
-    file = std::make_shared<const UniqueFd>(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!*file) return FileError(errno, "opening", path_);
-  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, Open());
   while (!into.empty()) {
     const ssize_t n = pread(file->get(), into.data(), into.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
@@ -59,6 +63,9 @@ class FileBlobWriter final : public BlobWriter {
     return absl::OkStatus();
   }
 
+  /// Bytes that came into the file in another way.
+  void Count(uint64_t bytes) { size_ += bytes; }
+
   absl::StatusOr<std::shared_ptr<Content>> Finish() override {
     return std::make_shared<FileContent>(std::move(file_), std::exchange(path_, ""), size_);
   }
@@ -69,18 +76,68 @@ class FileBlobWriter final : public BlobWriter {
   uint64_t size_ = 0;
 };
 
+struct NewFile {
+  std::string path;
+  UniqueFd fd;
+};
+
+absl::StatusOr<NewFile> CreateIn(const std::string& folder) {
+  std::string path = fmt::format("{}/{}", folder, RandomHex(12));
+  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
+  UniqueFd fd(open(path.c_str(), kFlags, 0666));
+  if (!fd && errno == ENOENT) {
+    RETURN_IF_ERROR(MakeFolders(folder));
+    fd = UniqueFd(open(path.c_str(), kFlags, 0666));
+  }
+  if (!fd) return FileError(errno, "creating", path);
+  return NewFile{std::move(path), std::move(fd)};
+}
+
+// Appends `bytes` of a file to where another stands. False when the file system cannot do that by itself.
+absl::StatusOr<bool> CopyInKernel(const FileContent& from, int to) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, from.Open());
+  off_t at = 0;
+  for (uint64_t left = from.size(); left > 0;) {
+    const ssize_t n = copy_file_range(file->get(), &at, to, nullptr, left, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && left == from.size() && (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
+      return false;
+    if (n < 0) return FileError(errno, "copying", from.path());
+    if (n == 0) return S3Error(S3Code::kInternalError, "a file shrank while it was read");
+    left -= static_cast<uint64_t>(n);
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BlobWriter>> NewFileBlob(const std::string& folder) {
-  std::string path = fmt::format("{}/{}", folder, RandomHex(12));
-  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
-  int fd = open(path.c_str(), kFlags, 0666);
-  if (fd < 0 && errno == ENOENT) {
-    RETURN_IF_ERROR(MakeFolders(folder));
-    fd = open(path.c_str(), kFlags, 0666);
+  ASSIGN_OR_RETURN(NewFile file, CreateIn(folder));
+  return std::make_unique<FileBlobWriter>(std::make_shared<const UniqueFd>(std::move(file.fd)), std::move(file.path));
+}
+
+absl::StatusOr<std::shared_ptr<Content>> JoinFiles(const std::string& folder,
+                                                   const std::vector<std::shared_ptr<const Content>>& contents) {
+  constexpr size_t kStep = size_t{1} << 20;
+  ASSIGN_OR_RETURN(NewFile file, CreateIn(folder));
+  const int fd = file.fd.get();
+  FileBlobWriter writer(std::make_shared<const UniqueFd>(std::move(file.fd)), std::move(file.path));
+  std::vector<std::byte> buffer;
+  for (const auto& content : contents) {
+    ASSIGN_OR_RETURN(const bool copied, CopyInKernel(static_cast<const FileContent&>(*content), fd));
+    if (copied) {
+      writer.Count(content->size());
+      continue;
+    }
+    buffer.resize(kStep);
+    for (uint64_t at = 0; at < content->size();) {
+      const MutableByteSpan piece(buffer.data(), static_cast<size_t>(std::min<uint64_t>(kStep, content->size() - at)));
+      RETURN_IF_ERROR(content->Read(at, piece));
+      RETURN_IF_ERROR(writer.Append(piece));
+      at += piece.size();
+    }
   }
-  if (fd < 0) return FileError(errno, "creating", path);
-  return std::make_unique<FileBlobWriter>(std::make_shared<const UniqueFd>(fd), std::move(path));
+  return writer.Finish();
 }
 
 }  // namespace millrace

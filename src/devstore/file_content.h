@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "devstore/storage.h"
 
@@ -22,6 +23,8 @@ class FileContent final : public Content {
   /// Only with an open descriptor.
   void AppendSteps(ByteRange range, std::vector<ReplyStep>* out) const override;
 
+  /// The descriptor, or one for this use.
+  absl::StatusOr<std::shared_ptr<const UniqueFd>> Open() const;
   const UniqueFd& file() const { return *file_; }
   const std::string& path() const { return path_; }
   void Keep() { temporary_ = false; }
@@ -32,6 +35,11 @@ class FileContent final : public Content {
   bool temporary_ = false;
   const uint64_t size_;
 };
+
+/// A temporary file in `folder` with the bytes of all these files, one behind the other. The kernel copies them, or
+/// shares them where the file system can.
+absl::StatusOr<std::shared_ptr<Content>> JoinFiles(const std::string& folder,
+                                                   const std::vector<std::shared_ptr<const Content>>& contents);
 
 /// Writes a temporary file in `folder`, which is made when it is missing.
 absl::StatusOr<std::unique_ptr<BlobWriter>> NewFileBlob(const std::string& folder);

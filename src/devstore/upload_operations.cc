@@ -105,7 +105,16 @@ absl::StatusOr<std::optional<Checksum>> MultipartChecksum(const Upload& upload,
   std::optional<Checksum> checksum = upload.attributes.checksum;
   if (!checksum) return checksum;
   if (!checksum->composite) {
-    ASSIGN_OR_RETURN(checksum->value, ChecksumOf(whole, checksum->algorithm));
+    std::vector<PartChecksum> joined;
+    for (const UploadPart* part : parts) {
+      const bool same = part->checksum && part->checksum->algorithm == checksum->algorithm;
+      joined.push_back({same ? part->checksum->value : "", part->content->size()});
+    }
+    if (std::optional<std::string> value = JoinedChecksum(checksum->algorithm, joined)) {
+      checksum->value = *std::move(value);
+    } else {
+      ASSIGN_OR_RETURN(checksum->value, ChecksumOf(whole, checksum->algorithm));
+    }
     return checksum;
   }
   std::vector<std::string> values;
