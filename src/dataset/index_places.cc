@@ -26,13 +26,6 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::string DefaultCacheFolder() {
-  if (const std::string own = Environment("MILLRACE_CACHE"); !own.empty()) return own;
-  if (const std::string xdg = Environment("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/millrace";
-  const std::string home = Environment("HOME");
-  return home.empty() ? "" : home + "/.cache/millrace";
-}
-
 std::string Hash(std::string_view text) {
   Xxh3Stream stream;
   stream.Update(AsBytes(text));
@@ -58,6 +51,13 @@ absl::StatusOr<PlacedIndex> Verified(PlacedIndex placed) {
 }
 
 }  // namespace
+
+std::string DefaultCacheFolder() {
+  if (std::string own = Environment("MILLRACE_CACHE"); !own.empty()) return own;
+  if (const std::string xdg = Environment("XDG_CACHE_HOME"); !xdg.empty()) return xdg + "/millrace";
+  const std::string home = Environment("HOME");
+  return home.empty() ? "" : home + "/.cache/millrace";
+}
 
 IndexPlaces::IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, std::string cache_folder,
                          std::stop_token stop)

@@ -12,6 +12,10 @@
 
 namespace millrace {
 
+/// Where Millrace keeps what it can make again: $MILLRACE_CACHE, $XDG_CACHE_HOME/millrace or ~/.cache/millrace; ""
+/// where none of these is set.
+std::string DefaultCacheFolder();
+
 /// An index and where it was found.
 struct PlacedIndex {
   std::unique_ptr<Index> index;

@@ -14,15 +14,6 @@ namespace {
 constexpr size_t kObjectsAhead = 16'000;  // so that most data sets have a total for their progress
 constexpr uint64_t kMaxCheckedObjects = 10'000;
 
-bool IsHidden(std::string_view key) {
-  while (!key.empty()) {
-    const std::string_view component = key.substr(0, key.find('/'));
-    if (component.starts_with('.') && component != ".") return true;
-    key.remove_prefix(std::min(key.size(), component.size() + 1));
-  }
-  return false;
-}
-
 absl::Status Mixed(const Location& data, std::string_view one, std::string_view other) {
   const auto of_shards = [&](std::string_view key) { return ShardKind(key).has_value(); };
   const bool tar = ShardKind(one) == DataKind::kTar || ShardKind(other) == DataKind::kTar;
@@ -41,6 +32,15 @@ absl::Status Changed(const Location& data, std::string_view key, std::string_vie
 }
 
 }  // namespace
+
+bool IsHiddenKey(std::string_view key) {
+  while (!key.empty()) {
+    const std::string_view component = key.substr(0, key.find('/'));
+    if (component.starts_with('.') && component != ".") return true;
+    key.remove_prefix(std::min(key.size(), component.size() + 1));
+  }
+  return false;
+}
 
 absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_view key) {
   if (object.key <= last_key_) {
@@ -62,13 +62,14 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   std::string key = object.key.substr(data_.Key("").size());
   RETURN_IF_ERROR(CheckListed(object, key));
   const std::string before = std::exchange(last_key_, object.key);
-  if (key.empty() || key.ends_with('/') || IsHidden(key)) return absl::OkStatus();
+  if (key.empty() || key.ends_with('/') || IsHiddenKey(key)) return absl::OkStatus();
   if (const std::string_view plain = CompressedShard(key); !plain.empty()) {
     // Beside the shard itself, which lies right before, it says nothing more.
     if (ShardKind(plain) && before == data_.Key(plain)) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        fmt::format("{}: a compressed shard; samples can be read singly only from plain ones: decompress it",
-                    data_.store->Uri(object.key)));
+    return absl::InvalidArgumentError(fmt::format(
+        "{}: a compressed shard; samples can be read singly only from plain ones: decompress it, or let `millrace "
+        "pack` make plain shards of them all",
+        data_.store->Uri(object.key)));
   }
   if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
   if (!SplitSampleName(key)) return absl::OkStatus();

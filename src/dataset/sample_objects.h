@@ -5,6 +5,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,9 @@ inline constexpr std::string_view kIndexName = ".millrace/index";
 
 /// An object that is there while something writes the data set: what else is there is not whole yet.
 inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
+
+/// Whether a component of the key starts with a dot.
+bool IsHiddenKey(std::string_view key);
 
 /// Lists the objects of a data set that hold samples, in index order.
 ///

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "shard/mds_format.h"
+
 namespace millrace {
 
 namespace {
@@ -48,6 +50,22 @@ std::string_view KindName(DataKind kind) {
   return "raw";
 }
 
+std::string_view ShardSuffix(DataKind kind) {
+  switch (kind) {
+    case DataKind::kTar:
+      return ".tar";
+    case DataKind::kTfRecord:
+      return ".tfrecord";
+    case DataKind::kRecordIo:
+      return ".rec";
+    case DataKind::kMds:
+      return ".mds";
+    case DataKind::kRawObjects:
+      break;
+  }
+  return "";
+}
+
 std::string_view KindTitle(DataKind kind) {
   switch (kind) {
     case DataKind::kTar:
@@ -91,7 +109,7 @@ bool IsCompanion(DataKind kind, std::string_view key) {
   const std::string_view name = Basename(key);
   switch (kind) {
     case DataKind::kMds:
-      return name == "index.json";
+      return name == kMdsIndexName;
     case DataKind::kRecordIo:
       return name.ends_with(".idx") || name.ends_with(".lst");
     case DataKind::kTfRecord:

@@ -15,6 +15,9 @@ inline constexpr DataKind kLastDataKind = DataKind::kMds;
 /// One word, for machines: "raw", "tar", "tfrecord", "recordio", "mds".
 std::string_view KindName(DataKind kind);
 
+/// How the names of shards of that kind end here: ".tar", ".tfrecord", ".rec", ".mds"; "" for raw objects.
+std::string_view ShardSuffix(DataKind kind);
+
 /// For people: "raw objects", "tar shards", "TFRecord shards" and so on.
 std::string_view KindTitle(DataKind kind);
 

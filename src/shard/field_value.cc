@@ -229,6 +229,33 @@ FieldType TypeOfEncoding(std::string_view encoding) {
   return array ? FieldType::kNdarray : FieldType::kBytes;
 }
 
+bool IsStoredAsValue(std::string_view encoding) {
+  return AsItIs(encoding).has_value();
+}
+
+uint64_t ValueBytesAbout(std::string_view encoding, uint64_t stored_bytes) {
+  constexpr uint64_t kDecimalBytes = 24;   // of a number
+  constexpr uint64_t kNpyHeadBytes = 128;  // of an array
+  if (encoding.starts_with(encoding::kRecordIoParts)) encoding.remove_prefix(encoding::kRecordIoParts.size());
+  switch (TypeOfEncoding(encoding)) {
+    case FieldType::kInt:
+    case FieldType::kFloat:
+      return IsStoredAsValue(encoding) ? stored_bytes : kDecimalBytes;
+    case FieldType::kNdarray:
+      // A number of a tf.train.Example may take one byte there, and takes eight in an array.
+      return kNpyHeadBytes + (encoding == encoding::kTfInts ? sizeof(int64_t) * stored_bytes : stored_bytes);
+    default:
+      return stored_bytes;
+  }
+}
+
+uint64_t ValueBytesAtMost(std::string_view encoding, uint64_t stored_bytes) {
+  constexpr uint64_t kEscaped = 6;  // a control character in JSON
+  constexpr uint64_t kAround = 64;
+  const bool json = encoding.ends_with(encoding::kTfTexts);
+  return json ? kEscaped * stored_bytes + kAround : ValueBytesAbout(encoding, stored_bytes);
+}
+
 absl::StatusOr<ByteSpan> FieldValue(std::string_view encoding, ByteSpan stored, std::string* scratch) {
   if (encoding.empty()) return stored;
   if (encoding.starts_with(encoding::kRecordIoParts)) {

@@ -56,6 +56,15 @@ bool IsImageEncoding(std::string_view encoding);
 /// The type of fields of that encoding; kBytes for one that is not known.
 FieldType TypeOfEncoding(std::string_view encoding);
 
+/// Whether the stored bytes of fields of that encoding are their value.
+bool IsStoredAsValue(std::string_view encoding);
+
+/// About how long the value of so many stored bytes is: the length itself where they are the value.
+uint64_t ValueBytesAbout(std::string_view encoding, uint64_t stored_bytes);
+
+/// No more than that: what must be there for it.
+uint64_t ValueBytesAtMost(std::string_view encoding, uint64_t stored_bytes);
+
 /// The value of a field: the stored bytes themselves, or bytes in `scratch`, which is overwritten. DataLoss when the
 /// stored bytes are none of that encoding, InvalidArgument for an encoding that is not known here.
 absl::StatusOr<ByteSpan> FieldValue(std::string_view encoding, ByteSpan stored, std::string* scratch);

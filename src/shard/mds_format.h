@@ -21,6 +21,9 @@ inline constexpr uint64_t kMaxMdsShardBytes = UINT32_MAX;
 inline constexpr uint64_t kMaxMdsColumnsBytes = uint64_t{16} << 20;  // of the JSON
 inline constexpr uint64_t kMaxMdsSamples = uint64_t{1} << 24;        // of a shard
 
+/// Lists the shards beside it.
+inline constexpr std::string_view kMdsIndexName = "index.json";
+
 /// The column that holds a sample's key.
 inline constexpr std::string_view kKeyColumn = "__key__";
 

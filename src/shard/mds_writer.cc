@@ -27,29 +27,6 @@ std::optional<T> Parse(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
-MdsColumn ColumnFor(const ValueField& field) {
-  MdsColumn column{.name = std::string(field.name), .encoding = "bytes", .fixed_size = 0};
-  switch (field.type) {
-    case FieldType::kInt:
-      return {.name = column.name, .encoding = "int", .fixed_size = sizeof(int64_t)};
-    case FieldType::kFloat:
-      return {.name = column.name, .encoding = "float64", .fixed_size = sizeof(double)};
-    case FieldType::kText:
-      column.encoding = "str";
-      break;
-    case FieldType::kJson:
-      column.encoding = "json";
-      break;
-    case FieldType::kNdarray:
-      column.encoding = "ndarray";
-      break;
-    case FieldType::kBytes:
-      if (const std::string_view image = ImageEncoding(field.value); !image.empty()) column.encoding = image;
-      break;
-  }
-  return column;
-}
-
 Json Description(std::span<const MdsColumn> columns) {
   Json json{{"version", 2}, {"format", "mds"}, {"compression", nullptr}, {"hashes", Json::array()}};
   json["size_limit"] = nullptr;
@@ -98,24 +75,57 @@ std::optional<std::string> Encode(const MdsColumn& column, ByteSpan value) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<MdsColumn>> MdsColumnsFor(std::span<const ValueField> fields) {
-  if (fields.empty() || fields.size() >= kMaxSampleFields) {
+MdsColumn MdsColumnFor(std::string_view name, FieldType type, std::string_view image) {
+  MdsColumn column{.name = std::string(name), .encoding = "bytes", .fixed_size = 0};
+  switch (type) {
+    case FieldType::kInt:
+      column.encoding = "int";
+      column.fixed_size = sizeof(int64_t);
+      break;
+    case FieldType::kFloat:
+      column.encoding = "float64";
+      column.fixed_size = sizeof(double);
+      break;
+    case FieldType::kText:
+      column.encoding = "str";
+      break;
+    case FieldType::kJson:
+      column.encoding = "json";
+      break;
+    case FieldType::kNdarray:
+      column.encoding = "ndarray";
+      break;
+    case FieldType::kBytes:
+      if (!image.empty()) column.encoding = image;
+      break;
+  }
+  return column;
+}
+
+absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(std::vector<MdsColumn> columns) {
+  if (columns.empty() || columns.size() >= kMaxSampleFields) {
     return absl::InvalidArgumentError(
-        fmt::format("{} fields (1 to {} are written to MDS)", fields.size(), kMaxSampleFields - 1));
+        fmt::format("{} fields (1 to {} are written to MDS)", columns.size(), kMaxSampleFields - 1));
   }
-  std::vector<MdsColumn> columns;
-  columns.push_back({.name = std::string(kKeyColumn), .encoding = "str", .fixed_size = 0});
-  for (const ValueField& field : fields) {
-    if (FirstNotUtf8(field.name) < field.name.size()) {
+  for (const MdsColumn& column : columns) {
+    if (FirstNotUtf8(column.name) < column.name.size())
       return absl::InvalidArgumentError("the name of a field is no UTF-8, which MDS cannot hold");
-    }
-    columns.push_back(ColumnFor(field));
   }
+  columns.push_back({.name = std::string(kKeyColumn), .encoding = "str", .fixed_size = 0});
   std::sort(columns.begin(), columns.end(), [](const MdsColumn& a, const MdsColumn& b) { return a.name < b.name; });
   const auto twice = std::adjacent_find(columns.begin(), columns.end(),
                                         [](const MdsColumn& a, const MdsColumn& b) { return a.name == b.name; });
   if (twice == columns.end()) return columns;
   return absl::InvalidArgumentError(fmt::format("two fields '{}' (the key is one in MDS)", twice->name));
+}
+
+absl::StatusOr<std::vector<MdsColumn>> MdsColumnsFor(std::span<const ValueField> fields) {
+  std::vector<MdsColumn> columns;
+  for (const ValueField& field : fields) {
+    const std::string_view image = field.type == FieldType::kBytes ? ImageEncoding(field.value) : std::string_view();
+    columns.push_back(MdsColumnFor(field.name, field.type, image));
+  }
+  return MdsColumnsOf(std::move(columns));
 }
 
 MdsShardWriter::MdsShardWriter(std::vector<MdsColumn> columns)

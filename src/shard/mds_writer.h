@@ -15,9 +15,15 @@
 
 namespace millrace {
 
-/// The columns for samples like this one, sorted by name, with the key in `__key__`: bytes as `bytes`, `jpeg` or `png`
-/// by how they begin; int as `int`, float as `float64`, text as `str`, JSON as `json`, arrays as `ndarray`.
-/// InvalidArgument for names that are no UTF-8, twice there, or `__key__`, and for too many of them.
+/// The column for values of that type: int as `int`, float as `float64`, text as `str`, JSON as `json`, arrays as
+/// `ndarray`, bytes as `image` (encoding::kJpeg or kPng, where they are known to be such a file) or `bytes`.
+MdsColumn MdsColumnFor(std::string_view name, FieldType type, std::string_view image);
+
+/// All columns of samples with these: sorted by name, with the key in `__key__`. InvalidArgument for names that are no
+/// UTF-8, twice there, or `__key__`, and for too many of them.
+absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(std::vector<MdsColumn> columns);
+
+/// The columns for samples like this one; what is an image is told by how it begins.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsFor(std::span<const ValueField> fields);
 
 /// One shard, which is held in memory: what comes first in it tells where every sample lies. Not thread-safe.

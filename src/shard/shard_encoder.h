@@ -1,55 +1,85 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "base/bytes.h"
 #include "base/status.h"
+#include "shard/data_kind.h"
+#include "shard/field_value.h"
+#include "shard/mds_format.h"
 
 namespace millrace {
 
-/// What is known of a sample before its bytes come: its fields in the order in which they will come.
+/// What is known of a sample before its bytes come: its fields in the order in which their values will come.
 struct FieldShape {
   std::string name;
-  uint64_t length = 0;
+  uint64_t length = 0;  // of the value (field_value.h)
+  FieldType type = FieldType::kBytes;
+  std::string image;  // encoding::kJpeg or kPng of what is known to be such a file, else ""
 };
 struct SampleShape {
   std::string key;
   std::vector<FieldShape> fields;
 };
 
-/// Turns samples into the bytes of shards of one format. Sizes are known first: SampleBytes and OverheadBytes, which
-/// are pure, say how large a shard of given samples will be, so that who plans shards needs no bytes, and a shard's
-/// place can be made before it is written. Then, for each shard, as a state machine without I/O:
+/// Turns samples into the bytes of shards of one format. SampleBytes and OverheadBytes, which are pure, say how large a
+/// shard of given samples will be, so that who plans shards needs no bytes. Then, for each shard, as a state machine
+/// without I/O:
 ///
-///   Begin(bytes of each sample), { BeginSample(shape), Add(its bytes, in pieces of any size) } for each, End()
+///   Begin(), { BeginSample(shape), Add(the values, in pieces of any size) } for each, End()
 ///
-/// What comes out through `out`, piece by piece, are the shard's bytes from the first to the last: as many as was
-/// said. Memory: that of one shape, and of formats that store fields in an order of their own a sample. Not
-/// thread-safe; after an error begin anew.
+/// What comes out through `out`, piece by piece, are the shard's bytes from the first to the last. Not thread-safe;
+/// after an error begin anew.
 class ShardEncoder {
  public:
   using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;
 
   virtual ~ShardEncoder() = default;
 
+  virtual DataKind kind() const = 0;
+  /// What of a sample or shard is in memory besides its shape: nothing, some copies of the sample, or these and two of
+  /// the shard.
+  enum class Holds : uint8_t { kNothing, kSample, kShard };
+  virtual Holds holds() const = 0;
+  /// Whether SampleBytes and OverheadBytes are just the bytes that will come out, and not about as many.
+  virtual bool IsExact() const = 0;
+  /// Whether readers find samples and fields under the names that they had.
+  virtual bool KeepsNames() const = 0;
+  /// Whether readers would take two samples with one key, one behind the other, for one.
+  virtual bool KeysTellSamplesApart() const = 0;
+  /// No shard can be larger, or hold more samples.
+  virtual uint64_t MaxShardBytes() const = 0;
+  virtual uint64_t MaxShardSamples() const { return UINT64_MAX; }
+
   /// Bytes that a sample takes in a shard. InvalidArgument for one that the format cannot hold.
   virtual absl::StatusOr<uint64_t> SampleBytes(const SampleShape& sample) const = 0;
   /// Bytes beside the samples, of a shard that holds that many.
   virtual uint64_t OverheadBytes(uint64_t samples) const = 0;
-  /// Whether readers would take two samples with one key, one behind the other, for one.
-  virtual bool KeysTellSamplesApart() const = 0;
 
-  /// Starts a shard of samples that take so many bytes each.
-  virtual absl::Status Begin(std::span<const uint64_t> sample_bytes, Sink out) = 0;
+  virtual absl::Status Begin() = 0;
   virtual absl::Status BeginSample(const SampleShape& sample, Sink out) = 0;
-  /// The next bytes of the sample's fields, one field right behind the other. Internal when they are too many.
+  /// The next bytes of the sample's values, one field right behind the other. Internal when they are too many.
   virtual absl::Status Add(ByteSpan bytes, Sink out) = 0;
   /// Internal when the last sample is not complete.
   virtual absl::Status End(Sink out) = 0;
+
+  /// After End: what other programs expect in an object beside the shard, under its name with kCompanionSuffix; "" for
+  /// formats without one.
+  virtual std::string Companion() const { return {}; }
 };
+
+inline constexpr std::string_view kCompanionSuffix = ".idx";
+
+/// The columns of MDS for samples like this one. InvalidArgument when it cannot hold it.
+absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(const SampleShape& sample);
+
+/// An encoder for shards of that kind, which is not kRawObjects, of a data set in which `first` is a sample; those of
+/// MDS must all have its fields. InvalidArgument when the format cannot hold it.
+absl::StatusOr<std::unique_ptr<ShardEncoder>> MakeShardEncoder(DataKind kind, const SampleShape& first);
 
 }  // namespace millrace

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "shard/sample_name.h"
 #include "shard/tar_writer.h"
 
 namespace millrace {
@@ -14,12 +16,33 @@ std::string MemberName(const SampleShape& sample, const FieldShape& field) {
   return fmt::format("{}.{}", sample.key, field.name);
 }
 
+// Readers split the member's name again: they must find the same sample and field.
+absl::Status CheckName(const SampleShape& sample, const FieldShape& field, std::string_view member) {
+  const std::optional<SampleName> read = SplitSampleName(member);
+  if (read && read->key == sample.key && read->field == field.name) return absl::OkStatus();
+  const bool key = !read || read->key != sample.key;
+  const std::optional<SampleName> with_plain_field = SplitSampleName(sample.key + ".x");
+  if (key && (!with_plain_field || with_plain_field->key != sample.key)) {
+    return absl::InvalidArgumentError(
+        fmt::format("sample '{}': a tar shard cannot hold that key (it must have no dot in its last component, not "
+                    "end with '/', and not begin with './' or '__name__'); rename it at the source",
+                    sample.key));
+  }
+  return absl::InvalidArgumentError(
+      fmt::format("sample '{}': a tar shard cannot hold its field '{}' under that name (it must be lower case and "
+                  "without '/'); name the fields to pack, and this one "
+                  "anew: --field {}=NAME",
+                  sample.key, field.name, field.name));
+}
+
 }  // namespace
 
 absl::StatusOr<uint64_t> TarEncoder::SampleBytes(const SampleShape& sample) const {
   uint64_t bytes = 0;
   for (const FieldShape& field : sample.fields) {
-    ASSIGN_OR_RETURN(const uint64_t header, TarHeaderBytes(MemberName(sample, field), field.length));
+    const std::string member = MemberName(sample, field);
+    RETURN_IF_ERROR(CheckName(sample, field, member));
+    ASSIGN_OR_RETURN(const uint64_t header, TarHeaderBytes(member, field.length));
     bytes += header + TarPadded(field.length);
   }
   return bytes;
@@ -29,7 +52,11 @@ uint64_t TarEncoder::OverheadBytes(uint64_t /*samples*/) const {
   return kTarEndBytes;
 }
 
-absl::Status TarEncoder::Begin(std::span<const uint64_t> /*sample_bytes*/, Sink /*out*/) {
+uint64_t TarEncoder::MaxShardBytes() const {
+  return kTarMaxOffset;
+}
+
+absl::Status TarEncoder::Begin() {
   sample_.fields.clear();
   field_ = 0;
   left_ = 0;

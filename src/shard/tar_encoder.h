@@ -7,11 +7,16 @@ namespace millrace {
 /// WebDataset shards: a member KEY.FIELD for each field, by tar_writer.h.
 class TarEncoder final : public ShardEncoder {
  public:
+  DataKind kind() const override { return DataKind::kTar; }
+  Holds holds() const override { return Holds::kNothing; }
+  bool IsExact() const override { return true; }
+  bool KeepsNames() const override { return true; }
+  bool KeysTellSamplesApart() const override { return true; }
+  uint64_t MaxShardBytes() const override;
   absl::StatusOr<uint64_t> SampleBytes(const SampleShape& sample) const override;
   uint64_t OverheadBytes(uint64_t samples) const override;
-  bool KeysTellSamplesApart() const override { return true; }
 
-  absl::Status Begin(std::span<const uint64_t> sample_bytes, Sink out) override;
+  absl::Status Begin() override;
   absl::Status BeginSample(const SampleShape& sample, Sink out) override;
   absl::Status Add(ByteSpan bytes, Sink out) override;
   absl::Status End(Sink out) override;

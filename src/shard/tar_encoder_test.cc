@@ -59,7 +59,7 @@ TEST(TarEncoder, BytesAndSizes) {
     uint64_t total = 0;
     for (const Sample& sample : samples) sizes.push_back(*encoder.SampleBytes(sample.shape));
     Rng rng(seed);
-    ASSERT_TRUE(encoder.Begin(sizes, sink).ok());
+    ASSERT_TRUE(encoder.Begin().ok());
     for (size_t i = 0; i < samples.size(); ++i) {
       ASSERT_TRUE(encoder.BeginSample(samples[i].shape, sink).ok());
       for (size_t at = 0; at < samples[i].bytes.size();) {
@@ -80,10 +80,10 @@ TEST(TarEncoder, TooFewAndTooManyBytes) {
   TarEncoder encoder;
   const auto sink = [](ByteSpan) { return absl::OkStatus(); };
   const SampleShape shape{.key = "k", .fields = {{.name = "x", .length = 2}}};
-  ASSERT_TRUE(encoder.Begin({}, sink).ok());
+  ASSERT_TRUE(encoder.Begin().ok());
   ASSERT_TRUE(encoder.BeginSample(shape, sink).ok());
   EXPECT_EQ(encoder.Add(AsBytes("abc"), sink).code(), absl::StatusCode::kInternal);
-  ASSERT_TRUE(encoder.Begin({}, sink).ok());
+  ASSERT_TRUE(encoder.Begin().ok());
   ASSERT_TRUE(encoder.BeginSample(shape, sink).ok());
   ASSERT_TRUE(encoder.Add(AsBytes("a"), sink).ok());
   EXPECT_EQ(encoder.BeginSample(shape, sink).code(), absl::StatusCode::kInternal);
@@ -95,11 +95,27 @@ TEST(TarEncoder, NamesThatTarCannotHold) {
   EXPECT_EQ(TarEncoder().SampleBytes(nul).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Readers split the names of members again.
+TEST(TarEncoder, OnlyNamesThatAreReadBack) {
+  for (const char* name : {"image/encoded", "JPG", "x/.y"}) {
+    const absl::Status refused = TarEncoder().SampleBytes({.key = "a", .fields = {{.name = name}}}).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_NE(refused.message().find(std::string("--field ") + name), std::string::npos) << refused;
+  }
+  for (const char* key : {"", "a/", "./a", "a.b", "__x__/a", "a/.b"}) {
+    const absl::Status refused = TarEncoder().SampleBytes({.key = key, .fields = {{.name = "jpg"}}}).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << key;
+    EXPECT_NE(refused.message().find("that key"), std::string::npos) << refused;
+  }
+  for (const char* key : {"a", "a.b/c", "../a", "/a", "a/./b", "__x"})
+    EXPECT_TRUE(TarEncoder().SampleBytes({.key = key, .fields = {{.name = "left.png"}}}).ok()) << key;
+}
+
 TEST(TarEncoder, ErrorsOfTheSinkEndIt) {
   TarEncoder encoder;
   const auto sink = [](ByteSpan) { return absl::ResourceExhaustedError("full"); };
   const SampleShape shape{.key = "k", .fields = {{.name = "x", .length = 2}}};
-  ASSERT_TRUE(encoder.Begin({}, sink).ok());
+  ASSERT_TRUE(encoder.Begin().ok());
   EXPECT_EQ(encoder.BeginSample(shape, sink).code(), absl::StatusCode::kResourceExhausted);
 }
 
