@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,12 +18,16 @@
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "dataset/dataset.h"
+#include "dataset/index_places.h"
 #include "pack/class_map.h"
+#include "pack/unpack.h"
 #include "store/blocking.h"
 
 namespace millrace::cli {
 
 namespace {
+
+constexpr DataKind kFormats[] = {DataKind::kTar, DataKind::kTfRecord, DataKind::kRecordIo, DataKind::kMds};
 
 struct PackFlags {
   std::string source;
@@ -30,8 +35,10 @@ struct PackFlags {
   std::string format = "tar";
   std::string shard_size = "256MiB";
   std::string memory;
+  std::string scratch;
   std::string part;
   std::string class_map;
+  std::vector<std::string> fields;
   bool shuffle = false;
   std::optional<uint64_t> seed;
   bool skip_bad = false;
@@ -61,6 +68,31 @@ absl::Status TakePart(const std::string& text, PackOptions* options) {
   return absl::OkStatus();
 }
 
+// "NAME" or "NAME=NEW".
+absl::StatusOr<std::vector<FieldChoice>> TakeFields(const std::vector<std::string>& texts) {
+  std::vector<FieldChoice> fields;
+  for (const std::string& text : texts) {
+    const size_t equals = text.rfind('=');
+    FieldChoice& field = fields.emplace_back();
+    field.name = text.substr(0, equals);
+    field.as = equals == std::string::npos ? text : text.substr(equals + 1);
+    if (field.name.empty() || field.as.empty())
+      return AsUsage(absl::InvalidArgumentError(fmt::format("--field: '{}' is not NAME or NAME=NEW", text)));
+    for (size_t i = 0; i + 1 < fields.size(); ++i) {
+      if (fields[i].name == field.name)
+        return AsUsage(absl::InvalidArgumentError(fmt::format("--field names '{}' twice", field.name)));
+    }
+  }
+  return fields;
+}
+
+DataKind TakeFormat(std::string_view word) {
+  for (const DataKind kind : kFormats) {
+    if (KindName(kind) == word) return kind;
+  }
+  return DataKind::kTar;  // the command line takes no other words
+}
+
 absl::StatusOr<std::optional<ClassMap>> ReadClassMap(Stores& stores, const std::string& uri) {
   constexpr uint64_t kMostBytes = 256 << 20;
   if (uri.empty()) return std::nullopt;
@@ -86,9 +118,32 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   if (flags.seed && !flags.shuffle)
     return AsUsage(absl::InvalidArgumentError("--seed is that of a shuffle: add --shuffle, or leave it out"));
   if (flags.shuffle) options.shuffle_seed = flags.seed.value_or(0);
+  options.format = TakeFormat(flags.format);
+  ASSIGN_OR_RETURN(options.fields, TakeFields(flags.fields));
   options.skip_bad = flags.skip_bad;
   options.force = flags.force;
   return options;
+}
+
+// A folder for the shards of just that compressed data set, below --scratch.
+absl::StatusOr<std::filesystem::path> ScratchFolder(const PackFlags& flags, const std::string& id) {
+  const std::string base = flags.scratch.empty() ? DefaultCacheFolder() : flags.scratch;
+  if (!base.empty()) return std::filesystem::absolute(base) / ("unpacked-" + id);
+  return absl::InvalidArgumentError("compressed shards are decompressed first: name a folder for them by --scratch");
+}
+
+// Decompresses what is compressed, and tells where it is then: a folder, "" where nothing is.
+absl::StatusOr<std::string> UnpackSource(const PackFlags& flags, Runtime& runtime, Stores& stores, const Location& from,
+                                         PackOptions* options) {
+  ASSIGN_OR_RETURN(const auto compressed, FindCompressedShards(from, options->stop));
+  if (!compressed) return "";
+  ASSIGN_OR_RETURN(const std::filesystem::path folder, ScratchFolder(flags, compressed->id));
+  ASSIGN_OR_RETURN(const Location scratch, stores.Open(folder.string()));
+  ProgressLine line("decompressing", ProgressLine::Unit::kBytes);
+  const ProgressFn progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
+  RETURN_IF_ERROR(Unpack(runtime, from, *compressed, scratch, progress, options->stop));
+  options->origin = PackOrigin{.uri = from.store->Uri(from.Key("")), .id = compressed->id};
+  return folder.string();
 }
 
 absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options) {
@@ -104,16 +159,27 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options) 
   ASSIGN_OR_RETURN(const Location to, stores.Open(flags.destination));
   RETURN_IF_ERROR(AsUsage(CheckApart(from, to)));
   ASSIGN_OR_RETURN(options.classes, ReadClassMap(stores, flags.class_map));
+  ASSIGN_OR_RETURN(const std::string unpacked, UnpackSource(flags, runtime, stores, from, &options));
   OpenOptions open;
   open.stop = interrupt.token();
   open.list_raw = true;  // what is read once needs no index that is read for first
   ProgressLine indexing("indexing", ProgressLine::Unit::kBytes);
   open.progress = [&indexing](uint64_t done, uint64_t total) { indexing.Update(done, total); };
-  ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source, Dataset::Open(runtime, stores, flags.source, open));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source,
+                   Dataset::Open(runtime, stores, unpacked.empty() ? flags.source : unpacked, open));
   indexing.Clear();
   ProgressLine packing("packing", ProgressLine::Unit::kBytes);
   options.progress = [&packing](uint64_t done, uint64_t total) { packing.Update(done, total); };
   absl::StatusOr<PackReport> report = Pack(runtime, stores, *source, flags.destination, options);
+  if (report.ok() && !unpacked.empty()) {
+    std::error_code ignored;  // what remains there is only a cache
+    std::filesystem::remove_all(unpacked, ignored);
+  }
+  return report;
+}
+
+absl::StatusOr<PackReport> PackOrInterrupted(const PackFlags& flags, PackOptions options) {
+  absl::StatusOr<PackReport> report = PackAll(flags, std::move(options));
   if (!absl::IsCancelled(report.status())) return report;
   return absl::CancelledError(
       fmt::format("interrupted; {} is not complete: run the same command again to continue", flags.destination));
@@ -121,11 +187,17 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options) 
 
 void Warn(const PackReport& report) {
   constexpr size_t kMostShown = 10;
-  if (report.without_image > 0 && report.without_image < report.samples + report.skipped.size()) {
+  if (report.lacking_fields > 0) {
     fmt::print(stderr,
-               "millrace pack: warning: {} samples have no image (jpg, jpeg or png), the first of them '{}': feed "
-               "will refuse them; remove or move their files, and pack again with --force\n",
-               report.without_image, report.first_without_image);
+               "millrace pack: warning: {} samples lack one of the fields that --field names, the first of them '{}'\n",
+               report.lacking_fields, report.first_lacking_fields);
+  }
+  if (report.without_image > 0 && report.without_image < report.source_samples) {
+    fmt::print(
+        stderr,
+        "millrace pack: warning: {} samples have no image (a field such as jpg or png), the first of them '{}': feed "
+        "will refuse them; remove or move their files, and pack again with --force\n",
+        report.without_image, report.first_without_image);
   }
   if (report.skipped.empty()) return;
   fmt::print(stderr, "millrace pack: warning: {} sample{} left out:\n", report.skipped.size(),
@@ -166,7 +238,7 @@ std::string ToText(const PackReport& report, const PackFlags& flags, double seco
 absl::Status RunPack(const PackFlags& flags) {
   ASSIGN_OR_RETURN(PackOptions options, TakeOptions(flags));
   const auto start = std::chrono::steady_clock::now();
-  ASSIGN_OR_RETURN(const PackReport report, PackAll(flags, std::move(options)));
+  ASSIGN_OR_RETURN(const PackReport report, PackOrInterrupted(flags, std::move(options)));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   Warn(report);
   return WriteStdout(flags.json ? ToJson(report, seconds) : ToText(report, flags, seconds));
@@ -175,14 +247,19 @@ absl::Status RunPack(const PackFlags& flags) {
 }  // namespace
 
 void AddPack(CLI::App& app, Action* run) {
-  CLI::App* pack = app.add_subcommand("pack", "Write a data set as shards (WebDataset tar)");
+  CLI::App* pack = app.add_subcommand("pack", "Write a data set as shards: WebDataset tar, TFRecord, RecordIO or MDS");
   auto flags = std::make_shared<PackFlags>();
   pack->add_option("source", flags->source,
-                   "A folder or prefix with raw objects (class/name.jpg) or tar shards (*.tar)")
+                   "A folder or prefix with raw objects (class/name.jpg) or shards (*.tar, *.tfrecord, *.rec, *.mds)")
       ->required();
   pack->add_option("destination", flags->destination, "An empty folder or prefix: gets shard-000000.tar and so on")
       ->required();
-  TakesWord(pack->add_option("--format", flags->format, "Format of the shards")->capture_default_str(), {"tar"});
+  std::vector<std::string> formats;
+  for (const DataKind kind : kFormats) formats.emplace_back(KindName(kind));
+  TakesWord(pack->add_option("--format", flags->format,
+                             "Of the shards: tar (WebDataset), tfrecord, recordio (MXNet) or mds (MosaicML)")
+                ->capture_default_str(),
+            formats);
   pack->add_option("--shard-size", flags->shard_size, "No shard gets larger, unless one sample is")
       ->capture_default_str();
   pack->add_flag("--shuffle", flags->shuffle, "Shuffle the samples, by --seed; else they keep their order");
@@ -191,19 +268,26 @@ void AddPack(CLI::App& app, Action* run) {
       "--class-map", flags->class_map,
       "The numbers of the class folders, for the field 'cls': JSON such as {\"cat\": 3}, or the names, one "
       "a line, numbered from 0 [their places in bytewise order]");
+  pack->add_option("--field", flags->fields,
+                   "NAME or NAME=NEW: pack this field, and call it NEW; repeatable; all others are left out [all "
+                   "fields, under their names]");
   pack->add_option("--part", flags->part,
                    "I/N, such as 2/8: write every N-th shard only, for N machines that share the work; the last to end "
                    "completes the data set");
   pack->add_flag("--skip-bad", flags->skip_bad,
                  "Leave out samples that are damaged, gone or changed, and report them; else the first ends the pack");
+  pack->add_option("--scratch", flags->scratch,
+                   "Folder in which compressed shards (*.tar.gz, *.tar.zst) are decompressed first; needs their size "
+                   "decompressed, and is cleared at the end [the cache folder]");
   pack->add_option("--memory", flags->memory, "Budget for buffers [half of the memory]");
   pack->add_flag("--force", flags->force, "Start anew, and replace the shards that are at the destination");
   pack->add_flag("--json", flags->json,
                  R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
                  R"("kept_shards", "seconds", "skipped"})");
   pack->footer(
-      "Samples keep their keys, fields and bytes. The class folder of raw objects becomes the field 'cls': its "
-      "number.\n"
+      "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of "
+      "raw\n"
+      "objects becomes the field 'cls': its number.\n"
       "The shards come with their index. The same source and options give the same bytes, on any number of machines.\n"
       "After an interrupt, a kill or an error the same command continues; until all is there, the destination is no\n"
       "data set yet. More: docs/pack.md\n\n"
@@ -211,6 +295,8 @@ void AddPack(CLI::App& app, Action* run) {
       "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
       "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"
       "  millrace pack s3://bucket/small-shards s3://bucket/large-shards --shard-size 1GiB\n"
+      "  millrace pack s3://bucket/tfrecords /data/tar --field image/encoded=jpg --field image/class/label=cls\n"
+      "  millrace pack s3://bucket/train /data/mds --format mds --shard-size 64MiB\n"
       "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines");
   pack->callback([flags, run] {
     *run = [flags] {

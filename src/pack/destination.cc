@@ -7,8 +7,12 @@
 
 #include "base/crypto.h"
 #include "dataset/sample_objects.h"
+#include "shard/data_kind.h"
+#include "shard/mds_format.h"
+#include "shard/shard_encoder.h"
 #include "store/blocking.h"
 #include "store/completion.h"
+#include "store/pieces.h"
 
 namespace millrace {
 
@@ -16,15 +20,17 @@ namespace {
 
 constexpr std::string_view kFragmentStart = ".millrace/pack-";
 constexpr std::string_view kRecordName = ".millrace/packed";
+constexpr std::string_view kSkippedName = ".millrace/skipped";
 constexpr std::string_view kShardStart = "shard-";
 constexpr size_t kDigits = 6;
 constexpr uint64_t kMaxMarkBytes = 1 << 20;
+constexpr uint64_t kMaxSkippedBytes = uint64_t{1} << 30;
 
-// The number of a name such as shard-000012.tar, whatever its format.
-std::optional<uint64_t> ShardNumber(std::string_view name) {
-  if (!name.starts_with(kShardStart)) return std::nullopt;
+// The number of a name such as shard-000012.tar, whatever its ending.
+std::optional<uint64_t> NumberIn(std::string_view name) {
+  if (!name.starts_with(kShardStart) || name.find('/') != std::string_view::npos) return std::nullopt;
   name.remove_prefix(kShardStart.size());
-  if (name.size() <= kDigits || name[kDigits] != '.' || name.find('/') != std::string_view::npos) return std::nullopt;
+  if (name.size() <= kDigits || name.find('.') != kDigits || name.rfind('.') != kDigits) return std::nullopt;
   uint64_t number = 0;
   for (const char c : name.substr(0, kDigits)) {
     if (c < '0' || c > '9') return std::nullopt;
@@ -33,10 +39,23 @@ std::optional<uint64_t> ShardNumber(std::string_view name) {
   return number;
 }
 
+// Of a shard of any format; none for what only begins like one.
+std::optional<uint64_t> ShardNumber(std::string_view name) {
+  return ShardKind(name) ? NumberIn(name) : std::nullopt;
+}
+
+bool IsShardCompanion(std::string_view name) {
+  return name.ends_with(kCompanionSuffix) && NumberIn(name).has_value();
+}
+
 }  // namespace
 
 std::string PackDestination::ShardName(uint64_t shard) const {
-  return fmt::format("{}{:06}{}", kShardStart, shard, suffix_);
+  return fmt::format("{}{:06}{}", kShardStart, shard, ShardSuffix(format_));
+}
+
+std::string PackDestination::CompanionKey(uint64_t shard) const {
+  return location_.Key(fmt::format("{}{:06}{}", kShardStart, shard, kCompanionSuffix));
 }
 
 std::string PackDestination::FragmentName(uint64_t shard, uint64_t bytes, std::string_view etag) const {
@@ -48,10 +67,10 @@ std::string PackDestination::FragmentKey(uint64_t shard, uint64_t bytes, std::st
   return location_.Key(FragmentName(shard, bytes, etag));
 }
 
-absl::Status PackDestination::Take(const ObjectInfo& object) {
+void PackDestination::Take(const ObjectInfo& object) {
   const std::string prefix = location_.Key("");
   const std::string name = object.key.substr(prefix.size());
-  if (name.empty() || name.ends_with('/')) return absl::OkStatus();  // folder markers
+  if (name.empty() || name.ends_with('/')) return;  // folder markers
   if (name == kIncompleteName) {
     has_mark_ = true;
   } else if (name == kIndexName) {
@@ -61,7 +80,9 @@ absl::Status PackDestination::Take(const ObjectInfo& object) {
   } else if (name.starts_with(kFragmentStart)) {
     fragments_.emplace(name, object.size);
   } else if (name.starts_with(kDatasetFolder)) {
-    return absl::OkStatus();
+    return;
+  } else if (name == kMdsIndexName || IsShardCompanion(name)) {
+    companions_.push_back(name);
   } else if (const std::optional<uint64_t> number = ShardNumber(name); !number) {
     if (foreign_.empty()) foreign_ = object.key;
   } else if (*number < job_.shards && name == ShardName(*number)) {
@@ -69,29 +90,54 @@ absl::Status PackDestination::Take(const ObjectInfo& object) {
   } else {
     surplus_.push_back(name);
   }
-  return absl::OkStatus();
+}
+
+// Only beside shards of their format they are what they look like.
+void PackDestination::JudgeCompanions() {
+  const auto has_shards = [this](DataKind kind) {
+    if (kind == format_ && (has_mark_ || !shards_.empty())) return true;
+    return std::any_of(surplus_.begin(), surplus_.end(),
+                       [kind](const std::string& name) { return ShardKind(name) == kind; });
+  };
+  for (const std::string& name : companions_) {
+    if (!has_shards(name == kMdsIndexName ? DataKind::kMds : DataKind::kRecordIo) && foreign_.empty())
+      foreign_ = location_.Key(name);
+  }
 }
 
 absl::Status PackDestination::Scan() {
   shards_.clear();
   surplus_.clear();
+  companions_.clear();
   fragments_.clear();
   foreign_.clear();
   has_index_ = has_mark_ = has_record_ = false;
   const absl::Status status = ForEachPage(
       *location_.store, location_.Key(""), "",
       [this](const ListPage& page) -> absl::Status {
-        for (const ObjectInfo& object : page.objects) RETURN_IF_ERROR(Take(object));
+        for (const ObjectInfo& object : page.objects) Take(object);
         return absl::OkStatus();
       },
       stop_);
+  JudgeCompanions();
   return absl::IsNotFound(status) ? absl::OkStatus() : status;  // a folder that is not there yet is empty
 }
 
 absl::StatusOr<bool> PackDestination::Look() {
   RETURN_IF_ERROR(Scan());
   RETURN_IF_ERROR(ReadRecord());
-  return has_mark_ && !record_;
+  if (record_) return false;
+  ASSIGN_OR_RETURN(const bool under_way, IsUnderWay());
+  if (under_way) RETURN_IF_ERROR(CheckSurplus());
+  return under_way;
+}
+
+absl::StatusOr<bool> PackDestination::IsUnderWay() const {
+  ASSIGN_OR_RETURN(const std::optional<PackJob> begun, ReadMark());
+  if (!begun) return false;
+  if (begun->Id() == job_.Id()) return true;
+  return absl::FailedPreconditionError(
+      fmt::format("{}: while this was packed, another pack was begun there: {}", Uri(), Difference(*begun, job_)));
 }
 
 std::string PackDestination::HashShards() const {
@@ -120,19 +166,43 @@ absl::Status PackDestination::ReadRecord() {
   return absl::OkStatus();
 }
 
-absl::Status PackDestination::Record(uint64_t samples, uint64_t skipped, uint64_t index_bytes) {
-  const PackRecord record{
-      .job = job_, .shards = HashShards(), .samples = samples, .skipped = skipped, .index_bytes = index_bytes};
+absl::Status PackDestination::Record(uint64_t samples, const std::vector<SkippedSample>& skipped,
+                                     uint64_t index_bytes) {
   PutOptions put;
-  put.only_if_absent = !alone_;  // other parts read it as soon as it is there: it is not replaced
   put.content_type = "application/json";
   put.stop = stop_;
+  if (!skipped.empty()) {
+    const std::string lines = SkippedToJsonLines(skipped);
+    RETURN_IF_ERROR(PutBlocking(*location_.store, location_.Key(kSkippedName), AsBytes(lines), put).status());
+  }
+  const PackRecord record{
+      .job = job_, .shards = HashShards(), .samples = samples, .skipped = skipped.size(), .index_bytes = index_bytes};
+  put.only_if_absent = true;  // other runs read it as soon as it is there: it is not replaced
   const std::string text = record.ToJson();
   const auto written = PutBlocking(*location_.store, location_.Key(kRecordName), AsBytes(text), put);
-  return absl::IsAlreadyExists(written.status()) ? absl::OkStatus() : written.status();
+  if (!absl::IsAlreadyExists(written.status())) return written.status();
+  // Another run was quicker, and must have written the same.
+  RETURN_IF_ERROR(Scan());
+  RETURN_IF_ERROR(ReadRecord());
+  if (record_ || !has_mark_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("{}: says that something else was packed there ({}); see what writes there",
+                  location_.store->Uri(location_.Key(kRecordName)), difference_));
 }
 
-absl::StatusOr<std::optional<PackJob>> PackDestination::ReadMark() {
+absl::StatusOr<std::vector<SkippedSample>> PackDestination::ReadSkipped() const {
+  if (!record_ || record_->skipped == 0) return std::vector<SkippedSample>();
+  const std::string key = location_.Key(kSkippedName);
+  const absl::StatusOr<std::string> lines = ReadAll(*location_.store, key, kMaxSkippedBytes);
+  if (!lines.ok() && !absl::IsNotFound(lines.status())) return lines.status();
+  absl::StatusOr<std::vector<SkippedSample>> skipped = SkippedFromJsonLines(lines.value_or(""));
+  if (skipped.ok() && skipped->size() == record_->skipped) return skipped;
+  return absl::DataLossError(
+      fmt::format("{}: does not name the {} samples that were left out any more; --force packs anew",
+                  location_.store->Uri(key), record_->skipped));
+}
+
+absl::StatusOr<std::optional<PackJob>> PackDestination::ReadMark() const {
   const std::string key = location_.Key(kIncompleteName);
   absl::StatusOr<std::string> text = ReadAll(*location_.store, key, kMaxMarkBytes);
   if (absl::IsNotFound(text.status())) return std::nullopt;
@@ -161,15 +231,20 @@ absl::Status PackDestination::Continue(const PackJob& begun) {
                   Uri(), difference));
 }
 
-// Index and record go before the mark comes: with it they would say that the job is done.
+// The mark goes first: whatever is left when this is ended is no data set, and the job is continued from there.
 absl::Status PackDestination::StartAnew() {
-  RETURN_IF_ERROR(RemoveAll({location_.Key(kRecordName), location_.Key(kIndexName)}));
-  RETURN_IF_ERROR(Mark(false));
+  RETURN_IF_ERROR(Mark(/*only_if_absent=*/false));
+  RETURN_IF_ERROR(RemoveAll({location_.Key(kRecordName), location_.Key(kIndexName), location_.Key(kSkippedName)}));
   std::vector<std::string> keys;
+  for (const auto& [number, shard] : shards_) keys.push_back(shard.key);
+  for (const std::string& name : surplus_) keys.push_back(location_.Key(name));
+  for (const std::string& name : companions_) keys.push_back(location_.Key(name));
   for (const auto& [name, size] : fragments_) keys.push_back(location_.Key(name));
   RETURN_IF_ERROR(RemoveAll(std::move(keys)));
+  shards_.clear();
+  surplus_.clear();
   fragments_.clear();
-  return absl::OkStatus();
+  return RemoveTemporary();
 }
 
 absl::Status PackDestination::Refuse() const {
@@ -178,26 +253,100 @@ absl::Status PackDestination::Refuse() const {
                   difference_.empty() ? "" : " and is another: ", difference_));
 }
 
-absl::Status PackDestination::Begin(const PackJob& job, bool force, bool alone) {
+absl::Status PackDestination::CheckForeign() const {
+  if (foreign_.empty()) return absl::OkStatus();
+  return absl::AlreadyExistsError(fmt::format(
+      "{}: the destination is not empty; remove what is there, or choose another", location_.store->Uri(foreign_)));
+}
+
+absl::Status PackDestination::CheckSurplus() const {
+  if (surplus_.empty()) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      fmt::format("{}: is no shard of the pack that was begun there; remove it, or start anew with --force",
+                  location_.store->Uri(location_.Key(surplus_.front()))));
+}
+
+// One of shards that are not there any more would say that the job is done.
+absl::Status PackDestination::RemoveStaleRecord() {
+  if (!has_record_ || record_) return absl::OkStatus();
+  has_record_ = false;
+  return RemoveAll({location_.Key(kRecordName), location_.Key(kSkippedName)});
+}
+
+absl::Status PackDestination::Begin(const PackJob& job, bool force) {
   job_ = job;
-  alone_ = alone;
   RETURN_IF_ERROR(Scan());
-  if (!foreign_.empty()) {
-    return absl::AlreadyExistsError(fmt::format(
-        "{}: the destination is not empty; remove what is there, or choose another", location_.store->Uri(foreign_)));
+  if (force) {
+    RETURN_IF_ERROR(CheckForeign());
+    return StartAnew();
   }
-  if (alone) RETURN_IF_ERROR(RemoveTemporary());
-  if (force) return StartAnew();
   ASSIGN_OR_RETURN(std::optional<PackJob> begun, ReadMark());
-  if (begun) RETURN_IF_ERROR(Continue(*begun));
+  if (!begun && has_mark_) RETURN_IF_ERROR(Scan());  // it went meanwhile: another run has completed the job
   RETURN_IF_ERROR(ReadRecord());
-  if (begun || record_) return absl::OkStatus();
-  if (!shards_.empty() || !surplus_.empty() || !fragments_.empty() || has_index_) return Refuse();
-  absl::Status marked = Mark(!alone);
-  if (!absl::IsAlreadyExists(marked)) return marked;
-  // Another part was quicker.
-  ASSIGN_OR_RETURN(begun, ReadMark());
-  return begun ? Continue(*begun) : marked;
+  if (!begun && record_) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckForeign());
+  if (!begun) {
+    if (!shards_.empty() || !surplus_.empty() || !fragments_.empty() || has_index_) return Refuse();
+    absl::Status marked = Mark(/*only_if_absent=*/true);
+    if (marked.ok()) return RemoveStaleRecord();
+    if (!absl::IsAlreadyExists(marked)) return marked;
+    ASSIGN_OR_RETURN(begun, ReadMark());  // another run was quicker
+    return begun ? Continue(*begun) : marked;
+  }
+  RETURN_IF_ERROR(Continue(*begun));
+  RETURN_IF_ERROR(CheckSurplus());
+  RETURN_IF_ERROR(RemoveStaleRecord());
+  return RemoveTemporary();
+}
+
+absl::StatusOr<std::optional<ObjectInfo>> PackDestination::Find(std::string_view name) const {
+  absl::StatusOr<ObjectInfo> info = HeadBlocking(*location_.store, location_.Key(name), stop_);
+  if (absl::IsNotFound(info.status())) return std::nullopt;
+  if (!info.ok()) return info.status();
+  return *std::move(info);
+}
+
+// Whoever completes the job writes the record before he removes fragments: a shard that has none while there is no
+// record belongs to a run that was killed, or that is about to write it.
+absl::StatusOr<PackDestination::Claim> PackDestination::ClaimShard(uint64_t shard) const {
+  ASSIGN_OR_RETURN(const bool under_way, IsUnderWay());
+  if (!under_way) return Claim{};
+  if (!shards_.contains(shard)) return Claim{.granted = true, .stale_etag = {}};  // what came since, a commit meets
+  ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there, Find(ShardName(shard)));
+  if (!there) return Claim{.granted = true, .stale_etag = {}};
+  ASSIGN_OR_RETURN(const auto fragment, Find(FragmentName(shard, there->size, there->etag)));
+  ASSIGN_OR_RETURN(const auto record, Find(kRecordName));
+  if (fragment || record) return Claim{};
+  return Claim{.granted = true, .stale_etag = there->etag};
+}
+
+absl::Status PackDestination::RemoveStale(uint64_t shard, const std::string& stale_etag) const {
+  ASSIGN_OR_RETURN(const Claim claim, ClaimShard(shard));
+  if (!claim.granted || claim.stale_etag != stale_etag) return absl::OkStatus();  // the commit will meet what is there
+  return RemoveAll({location_.Key(ShardName(shard))});
+}
+
+absl::StatusOr<ObjectInfo> PackDestination::Adopt(uint64_t shard, uint64_t bytes, Uint128 digest) const {
+  ObjectStore& store = *location_.store;
+  const std::string key = location_.Key(ShardName(shard));
+  ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there, Find(ShardName(shard)));
+  if (there && there->size == bytes) {
+    Xxh3Stream hash;
+    std::string piece;
+    GetOptions options;
+    options.if_match = there->etag;
+    options.stop = stop_;
+    for (uint64_t at = 0; at < bytes; at += piece.size()) {
+      piece.resize(std::min(kPieceBytes, bytes - at));
+      options.range = {.offset = at, .length = piece.size()};
+      RETURN_IF_ERROR(GetBlocking(store, key, AsWritableBytes(piece), options).status());
+      hash.Update(AsBytes(piece));
+    }
+    if (hash.Digest() == digest) return *there;
+  }
+  return absl::AlreadyExistsError(
+      fmt::format("{}: something else writes there too; see to it that nothing does, and run the same command again",
+                  store.Uri(key)));
 }
 
 bool PackDestination::Has(uint64_t shard) const {
@@ -230,7 +379,7 @@ std::vector<ObjectInfo> PackDestination::Fragments() const {
   return found;
 }
 
-absl::Status PackDestination::RemoveAll(std::vector<std::string> keys) {
+absl::Status PackDestination::RemoveAll(std::vector<std::string> keys) const {
   constexpr size_t kAtOnce = 1000;
   for (size_t at = 0; at < keys.size(); at += kAtOnce) {
     const auto first = keys.begin() + static_cast<ptrdiff_t>(at);
@@ -250,7 +399,6 @@ absl::Status PackDestination::RemoveTemporary() {
 
 absl::Status PackDestination::CleanUp() {
   std::vector<std::string> keys;
-  for (const std::string& name : surplus_) keys.push_back(location_.Key(name));
   for (const auto& [name, size] : fragments_) keys.push_back(location_.Key(name));
   RETURN_IF_ERROR(RemoveAll(std::move(keys)));
   RETURN_IF_ERROR(RemoveTemporary());

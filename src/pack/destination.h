@@ -9,34 +9,59 @@
 #include <string_view>
 #include <vector>
 
+#include "base/crypto.h"
 #include "base/status.h"
+#include "pack/fragment.h"
 #include "pack/pack_job.h"
+#include "shard/data_kind.h"
 #include "store/stores.h"
 
 namespace millrace {
 
 /// The names below a destination:
 ///
-///   shard-000000.tar                   the shards
+///   shard-000000.tar                   the shards, and what belongs to them: shard-000000.idx, index.json
 ///   .millrace/incomplete               the job (PackJob), until all is there
 ///   .millrace/pack-000000-HASH         fragments; HASH is of the job and of the shard's size and ETag, so that a
 ///   listing
 ///                                      tells which shards are done
 ///   .millrace/index                    from the fragments, when all are there
+///   .millrace/skipped                  the samples that were left out, if any
 ///   .millrace/packed                   then what was done (PackRecord); what belongs to the job is removed after that
 ///
-/// Blocking; not thread-safe but for the names.
+/// Nothing is removed but what belongs to this job, or, by `force`, to the data set or job that it replaces. Several
+/// runs may work at one job: a shard that has its fragment is never replaced.
+///
+/// Blocking; not thread-safe but for what is const.
 class PackDestination {
  public:
-  /// `suffix` is that of the shards, ".tar".
-  PackDestination(const Location& location, std::string suffix, std::stop_token stop)
-      : location_(location), suffix_(std::move(suffix)), stop_(std::move(stop)) {}
+  PackDestination(const Location& location, DataKind format, std::stop_token stop)
+      : location_(location), format_(format), stop_(std::move(stop)) {}
 
   /// Looks what is there and marks the destination as incomplete, or, where the same job was begun, continues it.
-  /// `force` starts anew. `alone`: nobody else works at the job, so what a killed run left may be removed.
-  /// AlreadyExists when there is something else, or, without `force`, another data set; FailedPrecondition when another
-  /// job was begun there: says what differs.
-  absl::Status Begin(const PackJob& job, bool force, bool alone);
+  /// `force` starts anew: shards and what else belongs to a data set or a job are removed. AlreadyExists when there is
+  /// something else, or, without `force`, another data set; FailedPrecondition when another job was begun there: says
+  /// what differs. Nothing is touched then.
+  absl::Status Begin(const PackJob& job, bool force);
+
+  /// Whether the job is still under way. False: another run has completed it, or it was removed. FailedPrecondition
+  /// when another job was begun there since.
+  absl::StatusOr<bool> IsUnderWay() const;
+
+  /// What a shard may replace.
+  struct Claim {
+    bool granted = false;    // false: it is not to be written, since it, or the whole job, is complete
+    std::string stale_etag;  // of what a killed run has left under its name; "": there is nothing
+  };
+  /// To be asked right before a shard is written.
+  absl::StatusOr<Claim> ClaimShard(uint64_t shard) const;
+  /// Right before the commit, where the store does not HoldsIfMatch: removes what is stale, if it is that still.
+  absl::Status RemoveStale(uint64_t shard, const std::string& stale_etag) const;
+
+  /// When a claimed shard could not be committed, because something else has come under its name: what is there, if it
+  /// has these bytes. The same job makes the same bytes, so it was written by another run, or by this one and the
+  /// answer was lost. AlreadyExists, with what to do, when it is something else.
+  absl::StatusOr<ObjectInfo> Adopt(uint64_t shard, uint64_t bytes, Uint128 digest) const;
 
   /// Whether a shard and its fragment are there, as Begin or Look have seen it.
   bool Has(uint64_t shard) const;
@@ -47,45 +72,58 @@ class PackDestination {
   uint64_t ShardBytes() const;
 
   /// Looks again, since others work at the job too. False when it is over: done, or not begun any more.
+  /// FailedPrecondition as IsUnderWay; AlreadyExists when somebody has put a shard there that is not of the job.
   absl::StatusOr<bool> Look();
 
   /// The fragments of all shards, in order, with their sizes; none may be missing.
   std::vector<ObjectInfo> Fragments() const;
 
-  /// After the index: records that the job is done.
-  absl::Status Record(uint64_t samples, uint64_t skipped, uint64_t index_bytes);
-  /// After that: removes shards of an earlier job that have no place in this one, and what belonged to the job.
+  /// Tells states of the shards apart: their numbers, sizes and ETags.
+  std::string HashShards() const;
+
+  /// After the index: records that the job is done, and what was left out.
+  absl::Status Record(uint64_t samples, const std::vector<SkippedSample>& skipped, uint64_t index_bytes);
+  /// What was left out, when the job is done.
+  absl::StatusOr<std::vector<SkippedSample>> ReadSkipped() const;
+  /// After the record: removes what belonged to the job.
   absl::Status CleanUp();
 
   const Location& location() const { return location_; }
   std::string Uri() const { return location_.store->Uri(location_.Key("")); }
+  DataKind format() const { return format_; }
   std::string ShardName(uint64_t shard) const;
+  /// Key of the store of what lies beside a shard (ShardEncoder::Companion).
+  std::string CompanionKey(uint64_t shard) const;
   /// Key of the store of the fragment of a shard that was written with this size and ETag.
   std::string FragmentKey(uint64_t shard, uint64_t bytes, std::string_view etag) const;
 
  private:
   absl::Status Scan();
-  absl::Status Take(const ObjectInfo& object);
-  absl::StatusOr<std::optional<PackJob>> ReadMark();
+  void Take(const ObjectInfo& object);
+  void JudgeCompanions();
+  absl::StatusOr<std::optional<PackJob>> ReadMark() const;
   absl::Status ReadRecord();
   absl::Status Refuse() const;
-  std::string HashShards() const;
   absl::Status Mark(bool only_if_absent);
+  absl::Status CheckForeign() const;
+  absl::Status CheckSurplus() const;
+  absl::Status RemoveStaleRecord();
   absl::Status StartAnew();
   absl::Status Continue(const PackJob& begun);
   absl::Status RemoveTemporary();
-  absl::Status RemoveAll(std::vector<std::string> keys);
+  absl::Status RemoveAll(std::vector<std::string> keys) const;
+  absl::StatusOr<std::optional<ObjectInfo>> Find(std::string_view name) const;
   std::string FragmentName(uint64_t shard, uint64_t bytes, std::string_view etag) const;
 
   const Location location_;
-  const std::string suffix_;
+  const DataKind format_;
   const std::stop_token stop_;
   PackJob job_;
-  bool alone_ = true;
 
   // As the latest Scan found it; names below the destination.
   std::map<uint64_t, ObjectInfo> shards_;
-  std::vector<std::string> surplus_;           // shards of other formats, or beyond the last
+  std::vector<std::string> surplus_;           // shards that this job does not write
+  std::vector<std::string> companions_;        // of shards of any format
   std::map<std::string, uint64_t> fragments_;  // with their sizes
   std::string foreign_;                        // key of the first object that is not ours
   bool has_index_ = false;

@@ -9,18 +9,13 @@
 #include "base/bytes.h"
 #include "base/status.h"
 #include "dataset/index.h"
+#include "pack/pack_job.h"
 #include "shard/shard_sample.h"
 
 /// The piece of the index that belongs to one shard, written when the shard is complete. When there is one for each
 /// shard, they are merged. docs/formats/pack.md describes the bytes.
 
 namespace millrace {
-
-/// A sample of the source that was left out, because it could not be read or is damaged.
-struct SkippedSample {
-  std::string key;
-  std::string why;
-};
 
 /// Makes a fragment while its samples come. Memory: some fifty bytes a sample.
 class FragmentWriter {

@@ -10,7 +10,7 @@ namespace millrace {
 
 namespace {
 
-absl::Status AddFragment(ByteSpan bytes, IndexWriter* index, std::vector<SkippedSample>* skipped) {
+absl::Status AddFragment(ByteSpan bytes, MergedIndex* merged) {
   std::vector<NewSampleField> fields;
   ASSIGN_OR_RETURN(
       Fragment fragment, ReadFragment(bytes, [&](const ShardSample& sample) {
@@ -18,21 +18,24 @@ absl::Status AddFragment(ByteSpan bytes, IndexWriter* index, std::vector<Skipped
         for (const ShardField& field : sample.fields)
           fields.push_back(
               {.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
-        return index->AddSample({.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = sample.label});
+        return merged->index->AddSample(
+            {.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = sample.label});
       }));
-  for (SkippedSample& sample : fragment.skipped) skipped->push_back(std::move(sample));
-  return index->AddObject(fragment.shard);
+  for (SkippedSample& sample : fragment.skipped) merged->skipped.push_back(std::move(sample));
+  merged->shards.push_back({.name = fragment.shard.key, .bytes = fragment.shard.size, .samples = fragment.samples});
+  return merged->index->AddObject(fragment.shard);
 }
 
 }  // namespace
 
-absl::StatusOr<IndexSummary> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
-                                            std::vector<SkippedSample>* skipped, const std::stop_token& stop) {
+absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
+                                           const std::stop_token& stop) {
   const Location& location = destination.location();
   PutOptions put;
   put.stop = stop;
   ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, location.store->Write(location.Key(kIndexName), put));
-  IndexWriter index(DataKind::kTar, std::move(out));
+  MergedIndex merged;
+  merged.index = std::make_unique<IndexWriter>(destination.format(), std::move(out));
   const std::vector<ObjectInfo> fragments = destination.Fragments();
   size_t asked = 0;
   ReadAhead reads(
@@ -49,13 +52,14 @@ absl::StatusOr<IndexSummary> MergeFragments(const PackDestination& destination, 
       stop);
   for (const ObjectInfo& fragment : fragments) {
     ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> result, reads.Next());
-    RETURN_IF_ERROR(Annotate(AddFragment(result->bytes.span(), &index, skipped), location.store->Uri(fragment.key)));
+    RETURN_IF_ERROR(Annotate(AddFragment(result->bytes.span(), &merged), location.store->Uri(fragment.key)));
   }
-  if (index.samples() == 0) {
-    return absl::DataLossError(destination.Uri() + ": none of the samples could be read" +
-                               (skipped->empty() ? "" : "; the first: " + skipped->front().why));
+  if (merged.index->samples() == 0) {
+    return absl::DataLossError(destination.Uri() +
+                               ": none of the samples could be read: repair the source, and start anew with --force" +
+                               (merged.skipped.empty() ? "" : "; the first: " + merged.skipped.front().why));
   }
-  return index.Finish();
+  return merged;
 }
 
 }  // namespace millrace

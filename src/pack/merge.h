@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <stop_token>
 #include <vector>
 
@@ -8,13 +9,21 @@
 #include "dataset/index_writer.h"
 #include "pack/destination.h"
 #include "pack/fragment.h"
+#include "shard/mds_format.h"
 
 namespace millrace {
 
-/// Merges the fragments of all shards into the index of the destination, and appends what they say was skipped. The
-/// same bytes whoever does it. Memory: some fragments, out of the budget, and what IndexWriter needs. NotFound when a
-/// fragment is gone: somebody else has finished the job, or has started it anew.
-absl::StatusOr<IndexSummary> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
-                                            std::vector<SkippedSample>* skipped, const std::stop_token& stop);
+/// The index of a destination, to be Finished.
+struct MergedIndex {
+  std::unique_ptr<IndexWriter> index;
+  std::vector<MdsShardEntry> shards;  // in order
+  std::vector<SkippedSample> skipped;
+};
+
+/// Merges the fragments of all shards. The same bytes whoever does it. Memory: some fragments, out of the budget, and
+/// what IndexWriter needs. NotFound when a fragment is gone: somebody else has finished the job, or has started it
+/// anew.
+absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
+                                           const std::stop_token& stop);
 
 }  // namespace millrace

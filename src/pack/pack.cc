@@ -2,32 +2,23 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <atomic>
-#include <functional>
-#include <iterator>
-#include <map>
-#include <mutex>
-#include <thread>
+#include <memory>
 #include <utility>
 
 #include "base/crypto.h"
-#include "base/size.h"
-#include "dataset/progress.h"
 #include "pack/destination.h"
 #include "pack/merge.h"
 #include "pack/pack_job.h"
 #include "pack/pack_plan.h"
+#include "pack/packers.h"
 #include "pack/shard_packer.h"
-#include "shard/tar_encoder.h"
+#include "shard/mds_writer.h"
+#include "shard/shard_encoder.h"
+#include "store/blocking.h"
 
 namespace millrace {
 
 namespace {
-
-constexpr int kMostPackers = 8;
-constexpr uint64_t kPackerBytes = 128 << 20;    // what one packer makes good use of
-constexpr uint64_t kFewPackerBytes = 32 << 20;  // with less, fewer of them do better
 
 absl::Status CheckOptions(const Dataset& source, const PackOptions& options) {
   if (options.shard_bytes == 0) return absl::InvalidArgumentError("the size of a shard must be positive");
@@ -59,6 +50,18 @@ absl::StatusOr<std::string> HashObjects(const Index& index) {
   return hash.Digest().Hex();
 }
 
+std::string HashFields(const std::vector<FieldChoice>& fields) {
+  if (fields.empty()) return "";
+  Xxh3Stream hash;
+  for (const FieldChoice& field : fields) {
+    for (const std::string_view text : {std::string_view(field.name), std::string_view(field.as)}) {
+      hash.UpdateLe64(text.size());
+      hash.Update(AsBytes(text));
+    }
+  }
+  return hash.Digest().Hex();
+}
+
 std::string HashClasses(const std::optional<ClassMap>& classes) {
   if (!classes) return "";
   Xxh3Stream hash;
@@ -72,95 +75,36 @@ std::string HashClasses(const std::optional<ClassMap>& classes) {
 
 absl::StatusOr<PackJob> JobOf(const Dataset& source, const PackPlan& plan, const PackOptions& options) {
   PackJob job;
-  job.source_uri = source.store().Uri(source.StoreKey(""));
-  ASSIGN_OR_RETURN(job.source, HashObjects(source.index()));
+  if (options.origin) {
+    job.source_uri = options.origin->uri;
+    job.source = options.origin->id;
+  } else {
+    job.source_uri = source.store().Uri(source.StoreKey(""));
+    ASSIGN_OR_RETURN(job.source, HashObjects(source.index()));
+  }
   job.samples = source.index().size();
-  job.format = "tar";
+  job.format = KindName(options.format);
   job.shard_bytes = options.shard_bytes;
   job.order = options.shuffle_seed ? fmt::format("shuffled by seed {}", *options.shuffle_seed) : "kept";
   job.classes = HashClasses(options.classes);
+  job.fields = HashFields(options.fields);
   job.shards = plan.shards();
   return job;
 }
 
-// Packs shards side by side; each packer has a share of the memory to itself, so that none waits for another's.
-class Packers {
- public:
-  Packers(Runtime& runtime, const PackWork& work, const PackOptions& options, std::vector<uint64_t> shards)
-      : runtime_(runtime),
-        work_(work),
-        shards_(std::move(shards)),
-        progress_(options.progress),
-        on_stop_(options.stop, [this] { stop_.request_stop(); }) {
-    for (const uint64_t shard : shards_) total_ += work.plan.bytes[shard];
-  }
+// What an earlier run left out is accepted by those only who would do it too.
+absl::Status CheckSkipped(const PackDestination& destination, const std::vector<SkippedSample>& skipped,
+                          bool skip_bad) {
+  if (skipped.empty() || skip_bad) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "{}: {} samples were left out there by --skip-bad, the first of them '{}' ({}); give --skip-bad again "
+      "to accept that, or repair the source and start anew with --force",
+      destination.Uri(), skipped.size(), skipped.front().key, skipped.front().why));
+}
 
-  /// The first error of any; the others are stopped then.
-  absl::Status Run(std::vector<SkippedSample>* skipped) {
-    const uint64_t limit = runtime_.memory().limit();
-    const uint64_t most =
-        std::min<uint64_t>({shards_.size(), static_cast<uint64_t>(std::clamp(UsableCpus() + 1, 2, kMostPackers)),
-                            limit / kFewPackerBytes});
-    const uint64_t count = std::max<uint64_t>(most, 1);
-    const uint64_t share = std::min(kPackerBytes, limit / count);
-    const Reservation reserved = runtime_.memory().TryReserve(share * count);
-    if (!reserved) {
-      return absl::ResourceExhaustedError(
-          fmt::format("packing needs {} of memory, and {} of {} are in use: raise --memory", FormatSize(share * count),
-                      FormatSize(runtime_.memory().used()), FormatSize(limit)));
-    }
-    std::vector<std::thread> threads;
-    for (uint64_t i = 0; i < count; ++i) threads.emplace_back([this, share] { PackSome(share); });
-    for (std::thread& thread : threads) thread.join();
-    for (auto& [shard, samples] : skipped_) std::move(samples.begin(), samples.end(), std::back_inserter(*skipped));
-    return status_;
-  }
-
- private:
-  void PackSome(uint64_t memory_bytes) {
-    MemoryBudget memory(memory_bytes);
-    ShardPacker packer(
-        work_, memory, [this](int64_t bytes) { Advance(bytes); }, stop_.get_token());
-    while (!stop_.stop_requested()) {
-      const size_t next = next_.fetch_add(1);
-      if (next >= shards_.size()) return;
-      std::vector<SkippedSample> skipped;
-      const absl::Status status = packer.Pack(shards_[next], &skipped);
-      std::lock_guard lock(mutex_);
-      if (!skipped.empty()) skipped_.emplace(shards_[next], std::move(skipped));
-      if (status.ok()) continue;
-      if (status_.ok()) status_ = status;
-      stop_.request_stop();
-    }
-    std::lock_guard lock(mutex_);
-    if (status_.ok()) status_ = absl::CancelledError("packing was interrupted");
-  }
-
-  void Advance(int64_t bytes) {
-    std::lock_guard lock(progress_mutex_);
-    done_ += bytes;
-    progress_.Update(static_cast<uint64_t>(done_), total_);
-  }
-
-  Runtime& runtime_;
-  const PackWork& work_;
-  const std::vector<uint64_t> shards_;
-  std::atomic<size_t> next_{0};
-  uint64_t total_ = 0;
-
-  std::mutex progress_mutex_;
-  ProgressMeter progress_;
-  int64_t done_ = 0;
-
-  std::mutex mutex_;  // guards what follows
-  absl::Status status_;
-  std::map<uint64_t, std::vector<SkippedSample>> skipped_;  // by shard
-
-  std::stop_source stop_;
-  std::stop_callback<std::function<void()>> on_stop_;
-};
-
-absl::Status Complete(PackDestination& destination, const PackPlan& plan, PackReport* report) {
+absl::Status Complete(PackDestination& destination, const PackPlan& plan, bool skip_bad, PackReport* report) {
+  ASSIGN_OR_RETURN(report->skipped, destination.ReadSkipped());
+  RETURN_IF_ERROR(CheckSkipped(destination, report->skipped, skip_bad));
   report->complete = true;
   report->missing = 0;
   report->shards = plan.shards();
@@ -170,28 +114,67 @@ absl::Status Complete(PackDestination& destination, const PackPlan& plan, PackRe
   return destination.CleanUp();
 }
 
+absl::Status CheckTotal(const PackDestination& destination, const PackPlan& plan, uint64_t samples, uint64_t skipped) {
+  if (samples + skipped == plan.starts.back()) return absl::OkStatus();
+  return absl::InternalError(fmt::format(
+      "{}: {} samples were packed and {} left out, of {}: please report this; what was written is marked as "
+      "incomplete",
+      destination.Uri(), samples, skipped, plan.starts.back()));
+}
+
+// What readers of MDS begin with.
+absl::Status WriteMdsIndex(const PackDestination& destination, const SampleShape& first,
+                           const std::vector<MdsShardEntry>& shards, const std::stop_token& stop) {
+  if (destination.format() != DataKind::kMds) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<MdsColumn> columns, MdsColumnsOf(first));
+  PutOptions put;
+  put.content_type = "application/json";
+  put.stop = stop;
+  const std::string json = MdsIndexJson(columns, shards);
+  const Location& to = destination.location();
+  return PutBlocking(*to.store, to.Key(kMdsIndexName), AsBytes(json), put).status();
+}
+
+// Merges the index, while nobody replaces shards meanwhile. NotFound when another run has completed the job.
+absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options) {
+  constexpr int kMostTries = 5;
+  for (int i = 0; i < kMostTries; ++i) {
+    const std::string before = destination.HashShards();
+    ASSIGN_OR_RETURN(const MergedIndex merged, MergeFragments(destination, runtime.memory(), options.stop));
+    RETURN_IF_ERROR(CheckSkipped(destination, merged.skipped, options.skip_bad));
+    RETURN_IF_ERROR(CheckTotal(destination, work.plan, merged.index->samples(), merged.skipped.size()));
+    RETURN_IF_ERROR(WriteMdsIndex(destination, work.first, merged.shards, options.stop));
+    ASSIGN_OR_RETURN(const IndexSummary summary, merged.index->Finish());
+    ASSIGN_OR_RETURN(const bool begun, destination.Look());
+    if (!begun || destination.Missing() > 0) return absl::OkStatus();
+    if (destination.HashShards() == before)
+      return destination.Record(summary.samples, merged.skipped, summary.index_bytes);
+  }
+  return absl::FailedPreconditionError(fmt::format(
+      "{}: its shards are being replaced all the time; see that only this pack writes there", destination.Uri()));
+}
+
 // Makes the data set whole when all shards are there, whoever has written them.
-absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const PackPlan& plan,
-                       const std::stop_token& stop, PackReport* report) {
+absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options,
+                       PackReport* report) {
   ASSIGN_OR_RETURN(bool begun, destination.Look());
-  report->missing = begun ? destination.Missing() : 0;
-  if (report->missing > 0) {
-    report->complete = false;
-    return absl::OkStatus();
-  }
-  if (begun) {
-    std::vector<SkippedSample> skipped;
-    const absl::StatusOr<IndexSummary> summary = MergeFragments(destination, runtime.memory(), &skipped, stop);
-    if (summary.ok()) {
-      RETURN_IF_ERROR(destination.Record(summary->samples, skipped.size(), summary->index_bytes));
-      report->skipped = std::move(skipped);
-    } else if (!absl::IsNotFound(summary.status())) {  // that is when another part was quicker
-      return summary.status();
-    }
+  if (begun && destination.Missing() == 0) {
+    absl::Status merged = Merge(runtime, destination, work, options);
+    if (!merged.ok() && !absl::IsNotFound(merged)) return merged;
     ASSIGN_OR_RETURN(begun, destination.Look());
-    if (begun) return summary.status();
+    if (begun && !merged.ok()) return merged;
   }
-  if (destination.record()) return Complete(destination, plan, report);
+  if (destination.record()) return Complete(destination, work.plan, options.skip_bad, report);
+  report->missing = destination.Missing();
+  report->complete = false;
+  if (begun && options.parts > 1 && report->missing > 0) return absl::OkStatus();  // the others are at it
+  if (begun) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: shards changed while it was packed, and {} are missing now; see to it that nothing else "
+                    "writes there, and run "
+                    "the same command again",
+                    destination.Uri(), report->missing));
+  }
   return absl::FailedPreconditionError(fmt::format(
       "{}: while this was packed, somebody else has removed or replaced it; see what is there, and pack again",
       destination.Uri()));
@@ -215,19 +198,27 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   const uint64_t samples = source.index().size();
   const PackOrder order =
       options.shuffle_seed ? PackOrder::Shuffled(samples, *options.shuffle_seed) : PackOrder(samples);
-  const ClassMap* const classes = options.classes ? &*options.classes : nullptr;
-  ASSIGN_OR_RETURN(const PackPlan plan,
-                   MakePackPlan(source.index(), order, classes, TarEncoder(), options.shard_bytes));
+  ASSIGN_OR_RETURN(const SampleView view, SampleView::Of(source.index(), options.fields, options.classes));
+  IndexedSample sample;
+  PackedSample first;
+  RETURN_IF_ERROR(source.index().Lookup(order.At(0), &sample));
+  RETURN_IF_ERROR(ShapeOf(sample, view, &first));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ShardEncoder> encoder, MakeShardEncoder(options.format, first.shape));
+  ASSIGN_OR_RETURN(const PackPlan plan, MakePackPlan(source.index(), order, view, *encoder, options.shard_bytes));
   ASSIGN_OR_RETURN(const PackJob job, JobOf(source, plan, options));
-  PackDestination destination(location, ".tar", options.stop);
-  RETURN_IF_ERROR(destination.Begin(job, options.force, options.parts == 1));
+  ASSIGN_OR_RETURN(PackerMemory memory, ReserveForPackers(runtime.memory(), plan, *encoder, location));
+  PackDestination destination(location, options.format, options.stop);
+  RETURN_IF_ERROR(destination.Begin(job, options.force));
 
   PackReport report;
   report.without_image = plan.without_image;
   report.first_without_image = plan.first_without_image;
+  report.lacking_fields = plan.lacking_fields;
+  report.first_lacking_fields = plan.first_lacking_fields;
+  report.source_samples = samples;
   if (destination.record()) {
     report.shards_kept = plan.shards();
-    RETURN_IF_ERROR(Complete(destination, plan, &report));
+    RETURN_IF_ERROR(Complete(destination, plan, options.skip_bad, &report));
     return report;
   }
   std::vector<uint64_t> to_write;
@@ -241,17 +232,20 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
       to_write.push_back(shard);
     }
   }
+  const PackWork work{.source = source,
+                      .order = order,
+                      .plan = plan,
+                      .view = view,
+                      .first = first.shape,
+                      .destination = destination,
+                      .skip_bad = options.skip_bad};
   if (!to_write.empty()) {
-    const PackWork work{.source = source,
-                        .order = order,
-                        .plan = plan,
-                        .classes = classes,
-                        .destination = destination,
-                        .skip_bad = options.skip_bad};
-    RETURN_IF_ERROR(Packers(runtime, work, options, std::move(to_write)).Run(&report.skipped));
+    Packers packers(work, memory, options.progress, options.stop, std::move(to_write));
+    RETURN_IF_ERROR(packers.Run(&report.skipped));
   }
+  memory = {};  // merging needs some
   report.samples -= report.skipped.size();
-  RETURN_IF_ERROR(FinishJob(runtime, destination, plan, options.stop, &report));
+  RETURN_IF_ERROR(FinishJob(runtime, destination, work, options, &report));
   return report;
 }
 

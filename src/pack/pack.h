@@ -12,13 +12,25 @@
 #include "net/runtime.h"
 #include "pack/class_map.h"
 #include "pack/fragment.h"
+#include "pack/pack_plan.h"
+#include "shard/data_kind.h"
 #include "store/stores.h"
 
 namespace millrace {
 
+/// What a data set was made of, where that is something else: a scratch folder of unpacked shards is another one each
+/// time, and the job is the same.
+struct PackOrigin {
+  std::string uri;
+  std::string id;  // tells it from others, and from itself after a change
+};
+
 struct PackOptions {
   uint64_t shard_bytes = 256 << 20;      // a shard ends before it gets larger, unless one sample is
   std::optional<uint64_t> shuffle_seed;  // shuffles the samples; absent: they keep their order
+  std::optional<PackOrigin> origin;      // of the source
+  DataKind format = DataKind::kTar;      // of the shards; not kRawObjects
+  std::vector<FieldChoice> fields;       // what is packed, and its names; empty: all fields under their names
   std::optional<ClassMap> classes;       // the numbers of the class folders; absent: their places in bytewise order
   uint64_t part = 0;                     // of `parts`, counted from 0: this run writes the shards that are `part`
   uint64_t parts = 1;                    // modulo `parts`
@@ -38,22 +50,27 @@ struct PackReport {
   uint64_t shards_kept = 0;            // of these, those that were there from an earlier run
   uint64_t index_bytes = 0;            // 0 unless complete
   std::vector<SkippedSample> skipped;  // unless complete, of the shards of this run only
-  uint64_t without_image = 0;          // samples of the source without a field that is an image
-  std::string first_without_image;     // key of the first
+  uint64_t source_samples = 0;
+  uint64_t without_image = 0;       // of these, those that are packed without a field that is an image
+  std::string first_without_image;  // key of the first
+  uint64_t lacking_fields = 0;      // likewise without one of PackOptions::fields
+  std::string first_lacking_fields;
 };
 
 /// InvalidArgument when one of the two places lies within the other.
 absl::Status CheckApart(const Location& source, const Location& destination);
 
-/// Writes a data set as WebDataset tar shards `destination`/shard-000000.tar and so on, with their index. Keys, fields
-/// and bytes stay the same (the class folder of raw objects becomes the member `cls`), so that without a shuffle the
-/// packed data set has the digest of the source. The same source and options give the same bytes.
+/// Writes a data set of any kind as shards `destination`/shard-000000.tar and so on, with their index and what else
+/// readers of the format expect (index.json of MDS, .idx of RecordIO). Keys, names and values of fields stay the same
+/// (the class folder of raw objects becomes the field `cls`), so that without a shuffle the packed data set has the
+/// digest of the source; RecordIO alone keeps neither keys nor names. The same source and options give the same bytes.
 ///
 /// Which sample goes where is a pure function (pack_plan.h), so shards are written side by side, `parts` runs may share
 /// the work, and a run that was ended, however, is continued by the next one with the same source and options. The last
 /// one to finish merges the index (destination.h has the protocol). Until then the destination holds
-/// `.millrace/incomplete` and cannot be opened as a data set. Memory is bounded by the runtime's budget and does not
-/// depend on the sizes of samples or data set; shards of very many small samples take some fifty bytes for each.
+/// `.millrace/incomplete` and cannot be opened as a data set. Memory is bounded by the runtime's budget
+/// (ResourceExhausted when it is too small: MDS holds whole shards, TFRecord, RecordIO and fields that are converted
+/// whole samples; tar neither); shards of very many small samples take some fifty bytes for each.
 ///
 /// Errors: AlreadyExists when the destination holds anything (with `force`: anything but shards), FailedPrecondition
 /// when another pack was begun there (says what differs), InvalidArgument for samples that a shard cannot hold or tell

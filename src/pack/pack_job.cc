@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -42,7 +43,8 @@ class Members {
 Json ToValue(const PackJob& job) {
   return {{"version", kVersion},    {"source_uri", job.source_uri}, {"source", job.source},
           {"samples", job.samples}, {"format", job.format},         {"shard_bytes", job.shard_bytes},
-          {"order", job.order},     {"classes", job.classes},       {"shards", job.shards}};
+          {"order", job.order},     {"classes", job.classes},       {"fields", job.fields},
+          {"shards", job.shards}};
 }
 
 bool FromValue(const Json& json, PackJob* job) {
@@ -56,6 +58,7 @@ bool FromValue(const Json& json, PackJob* job) {
       .Take("shard_bytes", &job->shard_bytes)
       .Take("order", &job->order)
       .Take("classes", &job->classes)
+      .Take("fields", &job->fields)
       .Take("shards", &job->shards);
   return members.whole() && version == kVersion;
 }
@@ -95,6 +98,25 @@ absl::StatusOr<PackRecord> PackRecord::FromJson(std::string_view text) {
   return record;
 }
 
+std::string SkippedToJsonLines(const std::vector<SkippedSample>& skipped) {
+  std::string lines;
+  for (const SkippedSample& sample : skipped) lines += Dump({{"key", sample.key}, {"why", sample.why}});
+  return lines;
+}
+
+absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view lines) {
+  std::vector<SkippedSample> skipped;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    SkippedSample& sample = skipped.emplace_back();
+    if (!Members(json).Take("key", &sample.key).Take("why", &sample.why).whole())
+      return absl::InvalidArgumentError(fmt::format("line {} names no sample that was left out", skipped.size()));
+  }
+  return skipped;
+}
+
 uint64_t PackJob::Id() const {
   PackJob same = *this;
   same.source_uri.clear();
@@ -113,6 +135,7 @@ std::string Difference(const PackJob& begun, const PackJob& asked) {
     return differs("--shard-size", fmt::format("{} bytes", begun.shard_bytes), fmt::format("{}", asked.shard_bytes));
   if (begun.order != asked.order) return differs("the order", begun.order, asked.order);
   if (begun.classes != asked.classes) return "the class map is another one";
+  if (begun.fields != asked.fields) return "the chosen fields (--field) are others";
   if (begun.Id() != asked.Id()) return "it was begun by another version of Millrace";
   return "";
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -18,6 +19,7 @@ struct PackJob {
   uint64_t shard_bytes = 0;
   std::string order;    // "kept", or "shuffled by seed N"
   std::string classes;  // hash of the class map; "": by their folders
+  std::string fields;   // hash of those that are packed and their names; "": all
   uint64_t shards = 0;  // that follow from all this
 
   std::string ToJson() const;
@@ -40,6 +42,17 @@ struct PackRecord {
   std::string ToJson() const;
   static absl::StatusOr<PackRecord> FromJson(std::string_view text);
 };
+
+/// A sample of the source that was left out, because it could not be read or is damaged.
+struct SkippedSample {
+  std::string key;
+  std::string why;
+};
+
+/// One JSON object {"key", "why"} a line. Bytes that are no UTF-8 become U+FFFD.
+std::string SkippedToJsonLines(const std::vector<SkippedSample>& skipped);
+/// InvalidArgument, with the line, when it is none.
+absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view lines);
 
 /// How the job that was begun differs from the one that is asked for now, for a message; "" when they are the same.
 std::string Difference(const PackJob& begun, const PackJob& asked);

@@ -18,6 +18,7 @@ PackJob SomeJob() {
           .shard_bytes = 1 << 20,
           .order = "kept",
           .classes = "",
+          .fields = "",
           .shards = 3};
 }
 
@@ -40,6 +41,19 @@ TEST(PackJob, Records) {
     EXPECT_EQ(PackRecord::FromJson(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
 }
 
+TEST(PackJob, WhatWasLeftOut) {
+  const std::vector<SkippedSample> skipped = {{.key = "a\"b\n", .why = "gone"}, {.key = "", .why = "\xff"}};
+  const std::string lines = SkippedToJsonLines(skipped);
+  const auto read = SkippedFromJsonLines(lines);
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->size(), 2u);
+  EXPECT_EQ((*read)[0].key, "a\"b\n");
+  EXPECT_EQ((*read)[1].why, "\xef\xbf\xbd");
+  EXPECT_TRUE(SkippedFromJsonLines("")->empty());
+  for (const char* text : {"x", "\n", "{\"key\": 1, \"why\": \"\"}", "{\"key\": \"\"}"})
+    EXPECT_EQ(SkippedFromJsonLines(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+}
+
 TEST(PackJob, NamesThatAreNoUtf8) {
   PackJob job = SomeJob();
   job.source_uri = "/data/\xff";
@@ -59,6 +73,7 @@ TEST(PackJob, TheDifferenceIsNamed) {
       {[](PackJob* job) { job->format = "mds"; }, "--format is tar there"},
       {[](PackJob* job) { job->order = "shuffled by seed 7"; }, "kept there and shuffled by seed 7 now"},
       {[](PackJob* job) { job->classes = "x"; }, "class map"},
+      {[](PackJob* job) { job->fields = "x=y\n"; }, "--field"},
       {[](PackJob* job) { job->shards = 4; }, "another version"},
   };
   for (const auto& [change, message] : cases) {

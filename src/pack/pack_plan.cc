@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 
 #include "base/rng.h"
-#include "shard/field_value.h"
-#include "shard/sample_name.h"
 
 namespace millrace {
 
@@ -16,26 +13,9 @@ namespace {
 
 constexpr uint64_t kShuffleDomain = 0x7061636b;  // "pack"
 
-bool HasImage(const IndexedSample& sample) {
+bool HasImage(const SampleShape& sample) {
   return std::any_of(sample.fields.begin(), sample.fields.end(),
-                     [](const IndexedField& field) { return IsImageField(field.name); });
-}
-
-absl::StatusOr<std::string> InlineText(const IndexedSample& sample, const IndexedField& field,
-                                       const ClassMap* classes) {
-  if (classes == nullptr) return std::string(field.inline_text);
-  const std::string_view folder = ClassFolder(sample.key);
-  const auto found = classes->find(folder);
-  if (found != classes->end()) return fmt::format("{}", found->second);
-  return absl::InvalidArgumentError(
-      fmt::format("sample '{}': the class map has no class '{}'; add it, or leave its folder out", sample.key, folder));
-}
-
-// Whether the stored bytes are the value, so that they can be packed as they are.
-bool IsStoredAsValue(std::string_view name) {
-  constexpr std::string_view kAsTheyAre[] = {encoding::kBytes, encoding::kJpeg, encoding::kPng,  encoding::kText,
-                                             encoding::kJson,  encoding::kInt,  encoding::kFloat};
-  return std::find(std::begin(kAsTheyAre), std::end(kAsTheyAre), name) != std::end(kAsTheyAre);
+                     [](const FieldShape& field) { return !field.image.empty(); });
 }
 
 class Planner {
@@ -52,7 +32,8 @@ class Planner {
     last_key_ = shape.key;
     ASSIGN_OR_RETURN(const uint64_t bytes, encoder_.SampleBytes(shape));
     const uint64_t grown = samples_bytes_ + bytes;
-    if (plan_.starts.empty() || grown > limit_ || limit_ - grown < encoder_.OverheadBytes(samples_ + 1)) {
+    if (plan_.starts.empty() || grown > limit_ || limit_ - grown < encoder_.OverheadBytes(samples_ + 1) ||
+        samples_ == encoder_.MaxShardSamples()) {
       RETURN_IF_ERROR(BeginShard(position));
     }
     samples_bytes_ += bytes;
@@ -101,50 +82,34 @@ uint64_t PackPlan::total_bytes() const {
   return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
 }
 
-absl::Status ShapeOf(const IndexedSample& sample, const ClassMap* classes, PackedSample* out) {
-  out->shape.key = sample.key;
-  out->shape.fields.clear();
-  out->inline_texts.clear();
-  out->stored.clear();
-  for (const IndexedField& field : sample.fields) {
-    if (!field.is_inline) {
-      if (!IsStoredAsValue(field.encoding)) {
-        return absl::InvalidArgumentError(
-            fmt::format("sample '{}': its field '{}' is stored as '{}', which cannot be packed yet: only fields whose "
-                        "stored bytes are their value can",
-                        sample.key, field.name, field.encoding));
-      }
-      out->stored.push_back(field);
-      continue;
-    }
-    ASSIGN_OR_RETURN(std::string text, InlineText(sample, field, classes));
-    out->shape.fields.push_back({.name = std::string(field.name), .length = text.size()});
-    out->inline_texts.push_back(std::move(text));
-  }
-  std::sort(out->stored.begin(), out->stored.end(), [](const IndexedField& a, const IndexedField& b) {
-    return a.offset != b.offset ? a.offset < b.offset : a.length < b.length;
-  });
-  for (const IndexedField& field : out->stored)
-    out->shape.fields.push_back({.name = std::string(field.name), .length = field.length});
-  return absl::OkStatus();
-}
-
-absl::StatusOr<PackPlan> MakePackPlan(const Index& index, const PackOrder& order, const ClassMap* classes,
+absl::StatusOr<PackPlan> MakePackPlan(const Index& index, const PackOrder& order, const SampleView& view,
                                       const ShardEncoder& encoder, uint64_t shard_bytes) {
-  Planner planner(encoder, shard_bytes);
+  Planner planner(encoder, std::min(shard_bytes, encoder.MaxShardBytes()));
   IndexedSample sample;
   PackedSample packed;
   uint64_t without_image = 0;
   std::string first_without_image;
+  bool converts = false;
+  uint64_t largest_sample = 0;
+  uint64_t lacking_fields = 0;
+  std::string first_lacking;
   for (uint64_t position = 0; position < order.size(); ++position) {
     RETURN_IF_ERROR(index.Lookup(order.At(position), &sample));
-    RETURN_IF_ERROR(ShapeOf(sample, classes, &packed));
+    RETURN_IF_ERROR(ShapeOf(sample, view, &packed));
     RETURN_IF_ERROR(planner.Add(position, packed.shape));
-    if (!HasImage(sample) && without_image++ == 0) first_without_image = sample.key;
+    if (!HasImage(packed.shape) && without_image++ == 0) first_without_image = sample.key;
+    converts = converts || !packed.is_exact;
+    largest_sample = std::max(largest_sample, packed.most_bytes);
+    if (packed.shape.fields.size() < view.fields.size() && lacking_fields++ == 0) first_lacking = sample.key;
   }
   PackPlan plan = planner.Finish(order.size());
   plan.without_image = without_image;
   plan.first_without_image = std::move(first_without_image);
+  plan.lacking_fields = lacking_fields;
+  plan.first_lacking_fields = std::move(first_lacking);
+  plan.converts = converts;
+  plan.largest_sample = largest_sample;
+  for (const uint64_t bytes : plan.bytes) plan.largest_shard = std::max(plan.largest_shard, bytes);
   return plan;
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "dataset/index.h"
-#include "pack/class_map.h"
+#include "pack/sample_view.h"
 #include "plan/permutation.h"
 #include "shard/shard_encoder.h"
 
@@ -31,23 +31,16 @@ class PackOrder {
   std::optional<Permutation> permutation_;
 };
 
-/// A sample as it will be packed: its fields in the order in which their bytes come, the inline ones first.
-struct PackedSample {
-  SampleShape shape;
-  std::vector<std::string> inline_texts;  // of the first fields of the shape
-  std::vector<IndexedField> stored;       // the others, in stored order
-};
-
-/// `classes` may be null: then inline classes keep their number among the sorted folders. InvalidArgument when the
-/// class is not in the map, and for fields whose stored bytes are not their value (field_value.h): the length of that
-/// is not known before they are read.
-absl::Status ShapeOf(const IndexedSample& sample, const ClassMap* classes, PackedSample* out);
-
 struct PackPlan {
   std::vector<uint64_t> starts;  // first position of each shard; the last entry: all samples
-  std::vector<uint64_t> bytes;   // of each shard
-  uint64_t without_image = 0;    // samples without a field that is an image
+  std::vector<uint64_t> bytes;   // of each shard; about, unless the encoder is exact and all samples are
+  bool converts = false;         // there are samples that are not exact
+  uint64_t largest_sample = 0;   // bytes of one, as it is stored or by its values
+  uint64_t largest_shard = 0;
+  uint64_t without_image = 0;  // samples without a field that is an image
   std::string first_without_image;
+  uint64_t lacking_fields = 0;  // samples without one of the chosen fields
+  std::string first_lacking_fields;
 
   uint64_t shards() const { return bytes.size(); }
   uint64_t total_bytes() const;
@@ -59,7 +52,7 @@ inline constexpr uint64_t kMaxShards = 1'000'000;
 /// Fills shards up to `shard_bytes`; only a sample that is larger makes a larger one. Walks the whole index, some
 /// microseconds a sample. InvalidArgument, before anything is written, for samples that the format cannot hold or tell
 /// apart, for classes that are not in the map, and for more than kMaxShards; DataLoss for a damaged index.
-absl::StatusOr<PackPlan> MakePackPlan(const Index& index, const PackOrder& order, const ClassMap* classes,
+absl::StatusOr<PackPlan> MakePackPlan(const Index& index, const PackOrder& order, const SampleView& view,
                                       const ShardEncoder& encoder, uint64_t shard_bytes);
 
 }  // namespace millrace

@@ -52,7 +52,7 @@ uint64_t BytesOf(const Index& index, uint64_t sample) {
   IndexedSample found;
   PackedSample packed;
   EXPECT_TRUE(index.Lookup(sample, &found).ok());
-  EXPECT_TRUE(ShapeOf(found, nullptr, &packed).ok());
+  EXPECT_TRUE(ShapeOf(found, {}, &packed).ok());
   return *TarEncoder().SampleBytes(packed.shape);
 }
 
@@ -62,7 +62,7 @@ TEST(PackPlan, ShardsAreFilledInOrder) {
   for (const uint64_t limit : {1, 5'000, 20'000, 1 << 20}) {
     for (const bool shuffled : {false, true}) {
       const PackOrder order = shuffled ? PackOrder::Shuffled(300, 7) : PackOrder(300);
-      const auto plan = MakePackPlan(*index, order, nullptr, TarEncoder(), limit);
+      const auto plan = MakePackPlan(*index, order, {}, TarEncoder(), limit);
       ASSERT_TRUE(plan.ok()) << plan.status();
       std::vector<uint64_t> starts, bytes;
       uint64_t open = 0;
@@ -113,14 +113,14 @@ TEST(PackPlan, TheShuffleNeverChanges) {
 TEST(PackPlan, ClassesByTheirPlaceOrTheirMap) {
   const auto index = IndexOf(
       {{"cat/1.jpg", "cat/1", "jpg", 5, "cat"}, {"dog/1.jpg", "dog/1", "jpg", 6, "dog"}, {"x.jpg", "x", "jpg", 7, ""}});
-  const ClassMap map{{"cat", 281}, {"dog", 5}};
+  const SampleView by_map{.fields = {}, .classes = ClassMap{{"cat", 281}, {"dog", 5}}};
   const std::string texts[2][2] = {{"0", "1"}, {"281", "5"}};
   for (const bool mapped : {false, true}) {
     for (uint64_t i = 0; i < 3; ++i) {
       IndexedSample sample;
       PackedSample packed;
       ASSERT_TRUE(index->Lookup(i, &sample).ok());
-      ASSERT_TRUE(ShapeOf(sample, mapped ? &map : nullptr, &packed).ok());
+      ASSERT_TRUE(ShapeOf(sample, mapped ? by_map : SampleView(), &packed).ok());
       ASSERT_EQ(packed.inline_texts.size(), i < 2 ? 1u : 0u);
       if (i == 2) continue;
       EXPECT_EQ(packed.inline_texts[0], texts[mapped ? 1 : 0][i]);
@@ -129,8 +129,8 @@ TEST(PackPlan, ClassesByTheirPlaceOrTheirMap) {
       EXPECT_EQ(packed.shape.fields[1].name, "jpg");
     }
   }
-  const ClassMap less{{"cat", 281}};
-  const auto plan = MakePackPlan(*index, PackOrder(3), &less, TarEncoder(), 1 << 20);
+  const SampleView less{.fields = {}, .classes = ClassMap{{"cat", 281}}};
+  const auto plan = MakePackPlan(*index, PackOrder(3), less, TarEncoder(), 1 << 20);
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(plan.status().ToString(), HasSubstr("no class 'dog'"));
 }
@@ -138,7 +138,7 @@ TEST(PackPlan, ClassesByTheirPlaceOrTheirMap) {
 TEST(PackPlan, SamplesWithoutAnImageAreCounted) {
   const auto index =
       IndexOf({{"1.jpg", "1", "jpg", 5, ""}, {"2.txt", "2", "txt", 6, ""}, {"3.txt", "3", "txt", 7, ""}});
-  const auto plan = MakePackPlan(*index, PackOrder(3), nullptr, TarEncoder(), 1 << 20);
+  const auto plan = MakePackPlan(*index, PackOrder(3), {}, TarEncoder(), 1 << 20);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->without_image, 2u);
   EXPECT_EQ(plan->first_without_image, "2");
@@ -148,7 +148,7 @@ TEST(PackPlan, SamplesThatAShardWouldMakeOne) {
   const auto index = IndexOf({{"1.jpg", "1", "jpg", 5, ""}, {"1.json", "1", "json", 6, ""}});
   // Also where a shard ends between them: their place must not depend on the size of shards.
   for (const uint64_t limit : {1, 1 << 20}) {
-    const auto plan = MakePackPlan(*index, PackOrder(2), nullptr, TarEncoder(), limit);
+    const auto plan = MakePackPlan(*index, PackOrder(2), {}, TarEncoder(), limit);
     EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(plan.status().ToString(), HasSubstr("'1'"));
   }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "pack/destination.h"
 #include "pack/pack.h"
 #include "pack/testing/pack_fixture.h"
 
@@ -108,6 +109,225 @@ TEST_F(PackResume, WhatIsDoneIsNotDoneAgain) {
   const absl::Status changed = Run("mem://s/raw", "mem://s/out", 20'000).status();
   EXPECT_EQ(changed.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(changed.ToString(), HasSubstr("were changed"));
+}
+
+// What somebody has put beside the shards is his, whatever is done, and again.
+TEST_F(PackResume, NothingElseIsRemoved) {
+  PutRawObjects("mem://s/raw", 4);
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
+  Put("mem://s/out", "shard-000999.tar", "of somebody");
+  Put("mem://s/out", "shard-000000.rec", "of somebody");
+  const std::vector<std::string> before = Keys("mem://s/out");
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
+  EXPECT_EQ(Keys("mem://s/out"), before);
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000, true).ok());
+  EXPECT_EQ(Keys("mem://s/out").size(), before.size() - 2) << "--force replaces shards, whoever has written them";
+  for (const char* name : {"shard-000001.txt", "shard-000001", "shard-000001.tar.txt", "shard-000001.notes.tar"}) {
+    Put("mem://s/out", name, "mine");
+    const absl::Status forced = Run("mem://s/raw", "mem://s/out", 20'000, true).status();
+    EXPECT_EQ(forced.code(), absl::StatusCode::kAlreadyExists) << name;
+    EXPECT_EQ(ReadKey("mem://s/out", name), "mine");
+    const auto location = stores_.Open("mem://s/out");
+    ASSERT_TRUE(DeleteBlocking(*location->store, location->Key(name)).ok());
+  }
+}
+
+TEST_F(PackResume, AShardOfSomebodyInWhatWasBegun) {
+  PutRawObjects("mem://s/raw", 4);
+  BeginOnly("mem://s/raw", "mem://s/out", 20'000);
+  Put("mem://s/out", "shard-000999.tar", "of somebody");
+  const absl::Status status = Run("mem://s/raw", "mem://s/out", 20'000).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(status.ToString(), HasSubstr("shard-000999.tar"));
+}
+
+// A shard that the index pins is not replaced by a run that has begun earlier and comes late.
+TEST_F(PackResume, WhoComesLateReplacesNothing) {
+  PutRawObjects("mem://s/raw", 4);
+  BeginOnly("mem://s/raw", "mem://s/out", 20'000);
+  Put("mem://s/out", "shard-000001.tar", "a killed run's");
+  const auto job = PackJob::FromJson(ReadKey("mem://s/out", ".millrace/incomplete"));
+  ASSERT_TRUE(job.ok());
+  PackDestination late(*stores_.Open("mem://s/out"), DataKind::kTar, {});
+  ASSERT_TRUE(late.Begin(*job, false).ok());
+  EXPECT_FALSE(late.ClaimShard(0)->granted) << "it is complete";
+  EXPECT_TRUE(late.ClaimShard(3)->granted) << "it is missing";
+  EXPECT_EQ(late.ClaimShard(3)->stale_etag, "");
+  EXPECT_TRUE(late.ClaimShard(1)->granted);
+  EXPECT_NE(late.ClaimShard(1)->stale_etag, "") << "only that may be replaced";
+  EXPECT_EQ(ReadKey("mem://s/out", "shard-000001.tar"), "a killed run's") << "and nothing is missing meanwhile";
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
+  const std::vector<std::string> whole = Keys("mem://s/out");
+  EXPECT_FALSE(late.ClaimShard(1)->granted);
+  EXPECT_FALSE(*late.IsUnderWay());
+  EXPECT_EQ(Keys("mem://s/out"), whole);
+  EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/raw"));
+}
+
+// An answer that was lost, or another run: what is there is taken if it has the very bytes.
+TEST_F(PackResume, AShardThatCameMeanwhileIsAdoptedByItsBytes) {
+  PutRawObjects("mem://s/raw", 4);
+  BeginOnly("mem://s/raw", "mem://s/out", 20'000);
+  const auto job = PackJob::FromJson(ReadKey("mem://s/out", ".millrace/incomplete"));
+  PackDestination mine(*stores_.Open("mem://s/out"), DataKind::kTar, {});
+  ASSERT_TRUE(mine.Begin(*job, false).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(mine.Adopt(1, 5, {}).status())) << "nothing is there";
+  Put("mem://s/out", "shard-000001.tar", "bytes");
+  Xxh3Stream hash;
+  hash.Update(AsBytes("bytes"));
+  EXPECT_TRUE(mine.Adopt(1, 5, hash.Digest()).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(mine.Adopt(1, 6, hash.Digest()).status()));
+  Put("mem://s/out", "shard-000001.tar", "other");
+  EXPECT_TRUE(absl::IsAlreadyExists(mine.Adopt(1, 5, hash.Digest()).status())) << "of the same size";
+}
+
+// Whoever still works at a job that was replaced writes nothing more.
+TEST_F(PackResume, AnotherJobMeanwhile) {
+  PutRawObjects("mem://s/raw", 4);
+  BeginOnly("mem://s/raw", "mem://s/out", 20'000);
+  const auto job = PackJob::FromJson(ReadKey("mem://s/out", ".millrace/incomplete"));
+  PackDestination old(*stores_.Open("mem://s/out"), DataKind::kTar, {});
+  ASSERT_TRUE(old.Begin(*job, false).ok());
+  PackJob other = *job;
+  other.shard_bytes = 77;
+  PackDestination now(*stores_.Open("mem://s/out"), DataKind::kTar, {});
+  ASSERT_TRUE(now.Begin(other, true).ok());
+  for (const absl::Status& status : {old.IsUnderWay().status(), old.ClaimShard(3).status(), old.Look().status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(status.ToString(), HasSubstr("--shard-size"));
+  }
+  EXPECT_TRUE(*now.IsUnderWay());
+}
+
+// At no moment is what --force has begun to remove a data set.
+TEST_F(PackResume, ForceMarksFirst) {
+  PutRawObjects("mem://s/raw", 4);
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
+  PackJob other;
+  other.shards = 1;
+  PackDestination now(*stores_.Open("mem://s/out"), DataKind::kTar, {});
+  ASSERT_TRUE(now.Begin(other, true).ok());
+  EXPECT_THAT(Keys("mem://s/out"), ::testing::ElementsAre("out/.millrace/incomplete"));
+  EXPECT_EQ(Dataset::Open(runtime_, stores_, "mem://s/out").status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// A record of shards that somebody has removed does not say that the job is done.
+TEST_F(PackResume, AStaleRecordIsReplaced) {
+  PutRawObjects("mem://s/raw", 4);
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
+  const auto location = stores_.Open("mem://s/out");
+  for (const std::string& key : Keys("mem://s/out")) {
+    if (key.ends_with("/packed")) continue;
+    ASSERT_TRUE(DeleteBlocking(*location->store, key).ok());
+  }
+  const auto report = Run("mem://s/raw", "mem://s/out", 20'000);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_TRUE(report->complete);
+  EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/raw"));
+  EXPECT_EQ(Run("mem://s/raw", "mem://s/out", 20'000)->shards_kept, report->shards);
+}
+
+// What is done is done, whatever lies beside it.
+TEST_F(PackResume, AFinishedPackWithOtherFiles) {
+  PutRawObjects("mem://s/raw", 4);
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
+  Put("mem://s/out", "README", "mine");
+  const auto report = Run("mem://s/raw", "mem://s/out", 20'000);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->shards_kept, report->shards);
+}
+
+// The same command, twice at a time: one may give up, but what is there is right.
+TEST_F(PackResume, TwoRunsOfOneCommand) {
+  PutRawObjects("mem://s/raw", 6);
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/one", 10'000).ok());
+  const auto dataset = Open("mem://s/raw");
+  for (int round = 0; round < 5; ++round) {
+    const std::string to = fmt::format("mem://s/twice{}", round);
+    std::vector<std::thread> threads;
+    std::atomic<int> done = 0;
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back([&] {
+        Runtime own({.io_threads = 1, .cpu_threads = 1, .memory_bytes = 4 << 20});
+        PackOptions options;
+        options.shard_bytes = 10'000;
+        const auto report = Pack(own, stores_, *dataset, to, options);
+        EXPECT_TRUE(report.ok() || absl::IsAlreadyExists(report.status())) << report.status();
+        done += report.ok() && report->complete ? 1 : 0;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_TRUE(done > 0 || Run("mem://s/raw", to, 10'000).ok());
+    EXPECT_EQ(Shards(to), Shards("mem://s/one"));
+    EXPECT_EQ(Digest(to), Digest("mem://s/raw"));
+  }
+}
+
+TEST_F(PackResume, WhatWasLeftOutIsNotForgotten) {
+  PutRawObjects("mem://s/raw", 4);
+  const auto dataset = Open("mem://s/raw");
+  IndexedSample sample;
+  IndexedObject object;
+  ASSERT_TRUE(dataset->index().Lookup(7, &sample).ok());
+  ASSERT_TRUE(dataset->index().LookupObject(sample.object, &object).ok());
+  Put("mem://s/raw", object.key, "another");
+  PackOptions options;
+  options.shard_bytes = 20'000;
+  options.skip_bad = true;
+  const auto first = Pack(runtime_, stores_, *dataset, "mem://s/out", options);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_EQ(first->skipped.size(), 1u);
+  const auto again = Pack(runtime_, stores_, *dataset, "mem://s/out", options);
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_EQ(again->skipped.size(), 1u);
+  EXPECT_EQ(again->skipped[0].key, sample.key);
+  EXPECT_EQ(again->skipped[0].why, first->skipped[0].why);
+  EXPECT_EQ(again->samples, 59u);
+  options.skip_bad = false;
+  const absl::Status plain = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
+  EXPECT_EQ(plain.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(plain.ToString(), HasSubstr("--skip-bad"));
+}
+
+// Half of it with --skip-bad, the rest without: whoever completes the job must agree.
+TEST_F(PackResume, HolesAreNotAcceptedSilently) {
+  PutRawObjects("mem://s/raw", 4);
+  const auto dataset = Open("mem://s/raw");
+  IndexedSample sample;
+  IndexedObject object;
+  ASSERT_TRUE(dataset->index().Lookup(0, &sample).ok());
+  ASSERT_TRUE(dataset->index().LookupObject(sample.object, &object).ok());
+  Put("mem://s/raw", object.key, "another");
+  PackOptions options;
+  options.shard_bytes = 20'000;
+  options.skip_bad = true;
+  options.parts = 2;
+  ASSERT_TRUE(Pack(runtime_, stores_, *dataset, "mem://s/out", options).ok());
+  options.parts = 1;
+  options.skip_bad = false;
+  const absl::Status plain = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
+  EXPECT_EQ(plain.code(), absl::StatusCode::kFailedPrecondition) << plain;
+  EXPECT_THAT(plain.ToString(), HasSubstr(std::string(sample.key)));
+  EXPECT_FALSE(Dataset::Open(runtime_, stores_, "mem://s/out").ok()) << "not complete";
+  options.skip_bad = true;
+  EXPECT_TRUE(Pack(runtime_, stores_, *dataset, "mem://s/out", options).ok());
+}
+
+// An outage is no bad sample: a folder that was unmounted, a bucket that is gone.
+TEST_F(PackResume, ASourceThatIsGoneIsNotSkipped) {
+  PutRawObjects("mem://s/raw", 4);
+  const auto dataset = Open("mem://s/raw");
+  const auto location = stores_.Open("mem://s/raw");
+  for (const std::string& key : Keys("mem://s/raw")) ASSERT_TRUE(DeleteBlocking(*location->store, key).ok());
+  PackOptions options;
+  options.skip_bad = true;
+  absl::Status status = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(status.ToString(), HasSubstr("whether all of the source is there"));
+  // Nor a part of it: a class that lies on a file system of its own, or was made anew.
+  PutRawObjects("mem://s/raw", 4);
+  status = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
 }
 
 TEST_F(PackResume, PartsMakeWhatOneMakes) {

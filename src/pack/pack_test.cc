@@ -302,8 +302,8 @@ TEST_F(PackTest, NothingButBadSamples) {
   PackOptions options;
   options.skip_bad = true;
   const absl::Status status = Pack(runtime_, stores_, *dataset, "mem://s/out", options).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-  EXPECT_THAT(status.ToString(), HasSubstr("none of the samples"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(status.ToString(), HasSubstr("no bad sample"));
 }
 
 TEST_F(PackTest, ChangedAndDamagedSourcesAreNoticed) {

@@ -19,20 +19,20 @@ namespace millrace {
 /// Writes one object of known size front to back: its bytes are gathered in pieces, several of which are on their way
 /// at a time. Nothing is visible before Commit succeeds. Memory: up to half of the budget that it is given, in at most
 /// eight pieces. Blocking; not thread-safe; after an error only destruction is allowed.
-class PieceStream {
+class PieceStream final : public ObjectWriter {
  public:
   /// Of the options `stop` is about all calls. `bytes` > 0; the store and the budget must outlive it.
   static absl::StatusOr<std::unique_ptr<PieceStream>> Open(ObjectStore& store, std::string key, uint64_t bytes,
                                                            MemoryBudget& memory, PutOptions options);
   /// Cancels what is under way, and waits for it.
-  ~PieceStream();
+  ~PieceStream() override;
   PieceStream(const PieceStream&) = delete;
   PieceStream& operator=(const PieceStream&) = delete;
 
   /// The next bytes. ResourceExhausted when the budget has no room for one piece.
-  absl::Status Append(ByteSpan bytes);
+  absl::Status Append(ByteSpan bytes) override;
   /// Internal unless just as many bytes came as were announced.
-  absl::StatusOr<ObjectInfo> Commit();
+  absl::StatusOr<ObjectInfo> Commit() override;
 
  private:
   struct Slot {

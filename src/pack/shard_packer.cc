@@ -3,19 +3,49 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
+#include "shard/field_value.h"
+#include "shard/sample_name.h"
 #include "store/blocking.h"
 
 namespace millrace {
 
 namespace {
 
-// What is wrong with a sample, not with the store or the network, on which every other sample depends as well.
-bool IsAboutSample(const absl::Status& status) {
+// What may be wrong with a sample alone, and not with the store or the network, on which all others depend as well.
+bool MayBeAboutSample(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status) ||
          absl::IsOutOfRange(status);
+}
+
+// Whether an object is not there any more, or is another one by now.
+absl::StatusOr<bool> Differs(const Dataset& source, const IndexedObject& object) {
+  const absl::StatusOr<ObjectInfo> info = HeadBlocking(source.store(), source.StoreKey(object.key));
+  if (info.ok()) return info->size != object.size || info->etag != object.etag;
+  if (absl::IsNotFound(info.status())) return true;
+  return info.status();
+}
+
+// The plan has checked the names, so it is a fault of this program: nothing is committed.
+absl::Status NotFoundBack(std::string_view key) {
+  return absl::InternalError(fmt::format(
+      "sample '{}': readers of the shard would not find it by its key and fields; please report this", key));
+}
+
+// What readers of a shard must find of a sample; where the format keeps no names, only how many fields.
+template <typename Field>
+uint64_t HashNames(std::string_view key, const std::vector<Field>& fields, bool keeps_names) {
+  std::vector<std::string_view> names;
+  for (const Field& field : fields) names.emplace_back(keeps_names ? std::string_view(field.name) : "");
+  std::sort(names.begin(), names.end());
+  Xxh3Stream hash;
+  hash.Update(AsBytes(keeps_names ? key : ""));
+  for (const std::string_view name : names) {
+    hash.UpdateLe64(name.size());
+    hash.Update(AsBytes(name));
+  }
+  return hash.Digest().low;
 }
 
 std::set<uint64_t> PositionsOfBad(const std::map<uint64_t, SkippedSample>& bad) {
@@ -28,12 +58,14 @@ std::set<uint64_t> PositionsOfBad(const std::map<uint64_t, SkippedSample>& bad) 
 
 absl::Status ShardPacker::Pack(uint64_t shard, std::vector<SkippedSample>* skipped) {
   Bad bad;
+  ASSIGN_OR_RETURN(const PackDestination::Claim claim, work_.destination.ClaimShard(shard));
+  if (!claim.granted) return absl::OkStatus();
   while (true) {
-    const absl::Status status = Write(shard, bad);
+    absl::Status status = Write(shard, claim.stale_etag, bad);
     out_.reset();
     if (!status.ok()) progress_(-emitted_);
     if (status.ok()) break;
-    if (!work_.skip_bad || !IsAboutSample(status)) return status;
+    if (!work_.skip_bad || !MayBeAboutSample(status)) return status;
     const size_t before = bad.size();
     RETURN_IF_ERROR(FindBad(PositionsOf(shard), &bad));
     if (bad.size() == before) return status;  // it is about something else
@@ -42,57 +74,99 @@ absl::Status ShardPacker::Pack(uint64_t shard, std::vector<SkippedSample>* skipp
   return absl::OkStatus();
 }
 
-absl::Status ShardPacker::Write(uint64_t shard, const Bad& bad) {
+absl::Status ShardPacker::Write(uint64_t shard, const std::string& stale_etag, const Bad& bad) {
   const Positions positions = PositionsOf(shard);
   const std::set<uint64_t> left_out = PositionsOfBad(bad);
   emitted_ = 0;
-  std::vector<uint64_t> bytes;
-  RETURN_IF_ERROR(Measure(positions, left_out, &bytes));
-  const uint64_t total = std::accumulate(bytes.begin(), bytes.end(), encoder_.OverheadBytes(bytes.size()));
+  digest_.Reset();
+  name_ = work_.destination.ShardName(shard);
+  if (encoder_ == nullptr) {
+    ASSIGN_OR_RETURN(encoder_, MakeShardEncoder(work_.destination.format(), work_.first));
+  }
+  ASSIGN_OR_RETURN(const std::optional<uint64_t> total, Measure(positions, left_out));
+  ASSIGN_OR_RETURN(out_, Open(shard, stale_etag, total));
+  RETURN_IF_ERROR(WriteBytes(positions, left_out));
+  ASSIGN_OR_RETURN(const std::optional<ObjectInfo> info, Commit(shard, stale_etag));
+  return info ? WriteFragment(shard, *info, bad) : absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ObjectWriter>> ShardPacker::Open(uint64_t shard, const std::string& stale_etag,
+                                                                std::optional<uint64_t> bytes) {
+  const Location& to = work_.destination.location();
+  const std::string key = to.Key(work_.destination.ShardName(shard));
+  PutOptions put;
+  put.content_type = work_.destination.format() == DataKind::kTar ? "application/x-tar" : "application/octet-stream";
+  const bool replaces = !stale_etag.empty() && to.store->HoldsIfMatch();
+  put.only_if_absent = !replaces;
+  put.if_match = replaces ? stale_etag : "";
+  put.stop = stop_;
+  if (bytes) return PieceStream::Open(*to.store, key, *bytes, memory_, put);
+  return to.store->Write(key, put);
+}
+
+absl::Status ShardPacker::WriteFragment(uint64_t shard, const ObjectInfo& info, const Bad& bad) {
   const PackDestination& destination = work_.destination;
   ObjectStore& store = *destination.location().store;
   PutOptions put;
-  put.content_type = "application/x-tar";
   put.stop = stop_;
-  const std::string name = destination.ShardName(shard);
-  ASSIGN_OR_RETURN(out_, PieceStream::Open(store, destination.location().Key(name), total, memory_, put));
-  fragment_ = FragmentWriter();
-  scanner_ = TarSampleScanner();
-  expected_.clear();
-  const auto sink = [this](ByteSpan piece) { return Emit(piece); };
-  const auto index = [this](const ShardSample& sample) { return Index(sample); };
-  RETURN_IF_ERROR(encoder_.Begin(bytes, sink));
-  RETURN_IF_ERROR(Encode(positions, left_out));
-  RETURN_IF_ERROR(encoder_.End(sink));
-  RETURN_IF_ERROR(scanner_.Finish(index));
-  ASSIGN_OR_RETURN(const ObjectInfo info, out_->Commit());
+  if (const std::string companion = encoder_->Companion(); !companion.empty())
+    RETURN_IF_ERROR(PutBlocking(store, destination.CompanionKey(shard), AsBytes(companion), put).status());
   std::vector<SkippedSample> skipped;
   for (const auto& [position, sample] : bad) skipped.push_back(sample);
-  const std::string fragment = fragment_.Finish({.key = name, .size = total, .etag = info.etag}, skipped);
-  put.content_type.clear();
-  return PutBlocking(store, destination.FragmentKey(shard, total, info.etag), AsBytes(fragment), put).status();
+  const auto bytes = static_cast<uint64_t>(emitted_);
+  const std::string fragment = fragment_.Finish({.key = name_, .size = bytes, .etag = info.etag}, skipped);
+  return PutBlocking(store, destination.FragmentKey(shard, bytes, info.etag), AsBytes(fragment), put).status();
 }
 
-// The bytes of each sample that will be in the shard.
-absl::Status ShardPacker::Measure(Positions positions, const std::set<uint64_t>& left_out,
-                                  std::vector<uint64_t>* bytes) {
+absl::Status ShardPacker::WriteBytes(Positions positions, const std::set<uint64_t>& left_out) {
+  fragment_ = FragmentWriter();
+  scanner_ = MakeShardScanner(work_.destination.format());
+  expected_.clear();
+  samples_ = 0;
+  RETURN_IF_ERROR(encoder_->Begin());
+  RETURN_IF_ERROR(Encode(positions, left_out));
+  RETURN_IF_ERROR(encoder_->End([this](ByteSpan piece) { return Emit(piece); }));
+  RETURN_IF_ERROR(scanner_->Finish([this](const ShardSample& sample) { return Index(sample); }));
+  return expected_.empty() ? absl::OkStatus() : NotFoundBack(packed_.shape.key);
+}
+
+// nullopt when the job is not under way any more: nothing was written then.
+absl::StatusOr<std::optional<ObjectInfo>> ShardPacker::Commit(uint64_t shard, const std::string& stale_etag) {
+  ASSIGN_OR_RETURN(const bool under_way, work_.destination.IsUnderWay());
+  if (!under_way) return std::nullopt;
+  if (!stale_etag.empty() && !work_.destination.location().store->HoldsIfMatch())
+    RETURN_IF_ERROR(work_.destination.RemoveStale(shard, stale_etag));
+  absl::StatusOr<ObjectInfo> info = out_->Commit();
+  if (info.ok()) return *std::move(info);
+  if (!absl::IsAlreadyExists(info.status()) && !absl::IsFailedPrecondition(info.status())) return info.status();
+  ASSIGN_OR_RETURN(info, work_.destination.Adopt(shard, static_cast<uint64_t>(emitted_), digest_.Digest()));
+  return *std::move(info);
+}
+
+// The bytes that the shard will have; nothing when only its end will tell.
+absl::StatusOr<std::optional<uint64_t>> ShardPacker::Measure(Positions positions, const std::set<uint64_t>& left_out) {
   IndexedSample sample;
   std::optional<std::string> last_key;
+  uint64_t total = 0;
+  uint64_t samples = 0;
+  bool exact = encoder_->IsExact();
   for (uint64_t position = positions.begin; position < positions.end; ++position) {
     if (left_out.contains(position)) continue;
     RETURN_IF_ERROR(work_.source.index().Lookup(work_.order.At(position), &sample));
-    RETURN_IF_ERROR(ShapeOf(sample, work_.classes, &packed_));
-    if (!left_out.empty() && last_key == sample.key && encoder_.KeysTellSamplesApart()) {
+    RETURN_IF_ERROR(ShapeOf(sample, work_.view, &packed_));
+    if (!left_out.empty() && last_key == sample.key && encoder_->KeysTellSamplesApart()) {
       return absl::InvalidArgumentError(
           fmt::format("without the bad samples, two in a row have the key '{}', which in a shard would make them one; "
                       "rename one of them",
                       sample.key));
     }
     last_key = sample.key;
-    ASSIGN_OR_RETURN(const uint64_t one, encoder_.SampleBytes(packed_.shape));
-    bytes->push_back(one);
+    exact = exact && packed_.is_exact;
+    ASSIGN_OR_RETURN(const uint64_t one, encoder_->SampleBytes(packed_.shape));
+    total += one;
+    ++samples;
   }
-  return absl::OkStatus();
+  return exact ? std::optional(total + encoder_->OverheadBytes(samples)) : std::nullopt;
 }
 
 absl::Status ShardPacker::Encode(Positions positions, const std::set<uint64_t>& left_out) {
@@ -105,38 +179,78 @@ absl::Status ShardPacker::Encode(Positions positions, const std::set<uint64_t>& 
 }
 
 absl::Status ShardPacker::AddPart(const SampleReader::Part& part) {
+  if (part.offset == 0) RETURN_IF_ERROR(ShapeOf(*part.sample, work_.view, &packed_));
+  return packed_.is_exact ? AddStored(part) : AddConverted(part);
+}
+
+// What the scanner has to find, from here on.
+absl::Status ShardPacker::Expect() {
+  expected_.push_back(HashNames(packed_.shape.key, packed_.shape.fields, encoder_->KeepsNames()));
+  return encoder_->BeginSample(packed_.shape, [this](ByteSpan piece) { return Emit(piece); });
+}
+
+absl::Status ShardPacker::AddStored(const SampleReader::Part& part) {
   const auto sink = [this](ByteSpan piece) { return Emit(piece); };
   if (part.offset == 0) {
-    RETURN_IF_ERROR(ShapeOf(*part.sample, work_.classes, &packed_));
-    expected_.emplace_back(packed_.shape.key, packed_.shape.fields.size());
-    RETURN_IF_ERROR(encoder_.BeginSample(packed_.shape, sink));
-    for (const std::string& text : packed_.inline_texts) RETURN_IF_ERROR(encoder_.Add(AsBytes(text), sink));
+    RETURN_IF_ERROR(Expect());
+    for (const std::string& text : packed_.inline_texts) RETURN_IF_ERROR(encoder_->Add(AsBytes(text), sink));
   }
   const uint64_t end = part.offset + part.bytes.size();
   for (const IndexedField& field : packed_.stored) {
     const uint64_t from = std::max(part.offset, field.offset);
     const uint64_t to = std::min(end, field.offset + field.length);
-    if (from < to) RETURN_IF_ERROR(encoder_.Add(part.bytes.subspan(from - part.offset, to - from), sink));
+    if (from < to) RETURN_IF_ERROR(encoder_->Add(part.bytes.subspan(from - part.offset, to - from), sink));
   }
   return absl::OkStatus();
 }
 
+// Their lengths are known when all values are.
+absl::Status ShardPacker::AddConverted(const SampleReader::Part& part) {
+  ByteSpan span = part.bytes;
+  if (part.offset > 0 || !part.last) {
+    if (part.offset == 0) span_.clear();
+    span_.append(AsText(part.bytes));
+    if (!part.last) return absl::OkStatus();
+    span = AsBytes(span_);
+  }
+  std::vector<std::string> values = packed_.inline_texts;
+  for (const IndexedField& field : packed_.stored) {
+    std::string& value = values.emplace_back();
+    const absl::StatusOr<ByteSpan> found = FieldValue(field.encoding, span.subspan(field.offset, field.length), &value);
+    if (!found.ok()) {
+      return Annotate(found.status(),
+                      fmt::format("{}: sample '{}', field '{}'", work_.source.uri(), part.sample->key, field.name));
+    }
+    if (found->data() != AsBytes(value).data()) value = AsText(*found);
+    packed_.shape.fields[values.size() - 1].length = value.size();
+  }
+  RETURN_IF_ERROR(Expect());
+  const auto sink = [this](ByteSpan piece) { return Emit(piece); };
+  for (const std::string& value : values) RETURN_IF_ERROR(encoder_->Add(AsBytes(value), sink));
+  return absl::OkStatus();
+}
+
 absl::Status ShardPacker::Emit(ByteSpan bytes) {
-  RETURN_IF_ERROR(scanner_.Feed(bytes, [this](const ShardSample& sample) { return Index(sample); }));
+  RETURN_IF_ERROR(scanner_->Feed(bytes, [this](const ShardSample& sample) { return Index(sample); }));
   RETURN_IF_ERROR(out_->Append(bytes));
+  digest_.Update(bytes);
   emitted_ += static_cast<int64_t>(bytes.size());
   progress_(static_cast<int64_t>(bytes.size()));
   return absl::OkStatus();
 }
 
 absl::Status ShardPacker::Index(const ShardSample& sample) {
-  if (expected_.empty() || expected_.front() != std::pair{sample.key, sample.fields.size()}) {
-    return absl::InvalidArgumentError(
-        fmt::format("sample '{}': readers of the shard would not find it by that key and its fields; rename it",
-                    expected_.empty() ? sample.key : expected_.front().first));
-  }
+  if (expected_.empty() || expected_.front() != HashNames(sample.key, sample.fields, encoder_->KeepsNames()))
+    return NotFoundBack(sample.key.empty() ? packed_.shape.key : sample.key);
   expected_.pop_front();
-  fragment_.Add(sample);
+  const uint64_t number = samples_++;
+  if (!sample.key.empty() || encoder_->KeepsNames()) {
+    fragment_.Add(sample);
+  } else {
+    ShardSample named = sample;
+    named.key = RecordKey(name_, number);
+    fragment_.Add(named);
+  }
   return absl::OkStatus();
 }
 
@@ -150,7 +264,7 @@ absl::Status ShardPacker::FindBad(Positions positions, Bad* bad) {
       absl::StatusOr<std::optional<SampleReader::Part>> part = reader.Next();
       while (part.ok() && *part) part = reader.Next();
       if (part.ok()) return absl::OkStatus();
-      if (!IsAboutSample(part.status())) return part.status();
+      if (!MayBeAboutSample(part.status())) return part.status();
       suspects = reader.Suspects();
     }
     for (uint64_t position = suspects.begin; position < suspects.end; ++position) {
@@ -169,12 +283,55 @@ absl::Status ShardPacker::ReadAlone(uint64_t position, SkippedSample* found) {
   absl::StatusOr<std::optional<SampleReader::Part>> part = reader.Next();
   while (part.ok() && *part) part = reader.Next();
   if (part.ok()) return absl::OkStatus();
-  if (!IsAboutSample(part.status())) return part.status();
+  if (!MayBeAboutSample(part.status())) return part.status();
   IndexedSample sample;
   RETURN_IF_ERROR(work_.source.index().Lookup(work_.order.At(position), &sample));
+  if (!absl::IsDataLoss(part.status())) {
+    ASSIGN_OR_RETURN(const bool bad, IsGoneOrChanged(sample.object));
+    if (!bad) return part.status();
+  }
   found->key = sample.key;
   found->why = ToStd(part.status().message());
   return absl::OkStatus();
+}
+
+std::string ShardPacker::UriOf(uint32_t object) const {
+  IndexedObject found;
+  if (!work_.source.index().LookupObject(object, &found).ok()) return work_.source.uri();
+  return work_.source.store().Uri(work_.source.StoreKey(found.key));
+}
+
+// Whether an object is gone or replaced, and not the source as a whole or a part of it: a folder that was unmounted, a
+// bucket that was deleted, a class that was made anew. Then those around it are, too.
+absl::StatusOr<bool> ShardPacker::IsGoneOrChanged(uint32_t object) {
+  constexpr uint32_t kAround = 4;                       // on each side
+  const millrace::Index& index = work_.source.index();  // not the function of that name
+  IndexedObject found;
+  RETURN_IF_ERROR(index.LookupObject(object, &found));
+  ASSIGN_OR_RETURN(const bool differs, Differs(work_.source, found));
+  gone_[object] = differs;
+  if (!differs) return false;
+  const uint64_t first = object - std::min(object, kAround);
+  const uint64_t end = std::min<uint64_t>(index.objects(), uint64_t{object} + kAround + 1);
+  uint64_t intact = 0;
+  uint64_t around = 0;
+  for (uint64_t other = first; other < end; ++other) {
+    if (other == object) continue;
+    const auto key = static_cast<uint32_t>(other);
+    auto known = gone_.find(key);
+    if (known == gone_.end()) {
+      RETURN_IF_ERROR(index.LookupObject(key, &found));
+      ASSIGN_OR_RETURN(const bool other_differs, Differs(work_.source, found));
+      known = gone_.emplace(key, other_differs).first;
+    }
+    ++around;
+    intact += known->second ? 0 : 1;
+  }
+  if (2 * intact > around) return true;
+  return absl::FailedPreconditionError(
+      fmt::format("{}: is gone or was replaced, and so are {} of the {} objects around it: that is no bad sample; see "
+                  "whether all of the source is there, or index it anew: millrace index {}",
+                  UriOf(object), around - intact, around, work_.source.uri()));
 }
 
 }  // namespace millrace

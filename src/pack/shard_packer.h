@@ -5,12 +5,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/crypto.h"
 #include "base/memory_budget.h"
 #include "base/status.h"
 #include "dataset/dataset.h"
@@ -19,8 +21,8 @@
 #include "pack/pack_plan.h"
 #include "pack/piece_stream.h"
 #include "pack/sample_reader.h"
-#include "shard/tar_encoder.h"
-#include "shard/tar_samples.h"
+#include "shard/shard_encoder.h"
+#include "shard/shard_scanner.h"
 
 namespace millrace {
 
@@ -29,7 +31,8 @@ struct PackWork {
   const Dataset& source;
   const PackOrder& order;
   const PackPlan& plan;
-  const ClassMap* classes;  // may be null
+  const SampleView& view;
+  const SampleShape& first;  // of all samples, as packed
   const PackDestination& destination;
   bool skip_bad = false;
 };
@@ -43,22 +46,33 @@ class ShardPacker {
   /// any rate.
   using Progress = std::function<void(int64_t bytes)>;
 
-  /// Takes all its buffers out of `memory`, which belongs to it alone.
+  /// Takes its buffers out of `memory`, which belongs to it alone; what it holds besides: packers.cc.
   ShardPacker(const PackWork& work, MemoryBudget& memory, Progress progress, std::stop_token stop)
       : work_(work), memory_(memory), progress_(std::move(progress)), stop_(std::move(stop)) {}
 
-  /// With skip_bad, samples that are damaged, gone, or no longer those of the index are left out: when the first one is
-  /// met, the rest of the shard is read for others, and then the shard is written without them. Which samples belong
-  /// to which shard never changes by that. Appends them to `skipped`.
+  /// Nothing when another run has completed the shard meanwhile. With skip_bad, samples that are damaged, gone, or no
+  /// longer those of the index are left out: when the first one is met, the rest of the shard is read for others, and
+  /// then the shard is written without them. A source that is gone as a whole, or cannot be read, is an error all the
+  /// same. Which samples belong to which shard never changes by that. Appends them to `skipped`.
   absl::Status Pack(uint64_t shard, std::vector<SkippedSample>* skipped);
 
  private:
   using Bad = std::map<uint64_t, SkippedSample>;  // by position
 
-  absl::Status Write(uint64_t shard, const Bad& bad);
-  absl::Status Measure(Positions positions, const std::set<uint64_t>& left_out, std::vector<uint64_t>* bytes);
+  absl::Status Write(uint64_t shard, const std::string& stale_etag, const Bad& bad);
+  absl::StatusOr<std::optional<uint64_t>> Measure(Positions positions, const std::set<uint64_t>& left_out);
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> Open(uint64_t shard, const std::string& stale_etag,
+                                                     std::optional<uint64_t> bytes);
+  absl::Status WriteFragment(uint64_t shard, const ObjectInfo& info, const Bad& bad);
+  absl::StatusOr<bool> IsGoneOrChanged(uint32_t object);
+  std::string UriOf(uint32_t object) const;
+  absl::Status WriteBytes(Positions positions, const std::set<uint64_t>& left_out);
+  absl::StatusOr<std::optional<ObjectInfo>> Commit(uint64_t shard, const std::string& stale_etag);
   absl::Status Encode(Positions positions, const std::set<uint64_t>& left_out);
   absl::Status AddPart(const SampleReader::Part& part);
+  absl::Status AddStored(const SampleReader::Part& part);
+  absl::Status AddConverted(const SampleReader::Part& part);
+  absl::Status Expect();
   absl::Status Emit(ByteSpan bytes);
   absl::Status Index(const ShardSample& sample);
   absl::Status FindBad(Positions positions, Bad* bad);
@@ -73,13 +87,19 @@ class ShardPacker {
   const std::stop_token stop_;
 
   // Of the shard that is being written.
-  TarEncoder encoder_;
-  TarSampleScanner scanner_;
-  std::unique_ptr<PieceStream> out_;
+  std::unique_ptr<ShardEncoder> encoder_;
+  std::unique_ptr<ShardScanner> scanner_;
+  std::unique_ptr<ObjectWriter> out_;
   FragmentWriter fragment_;
-  std::deque<std::pair<std::string, size_t>> expected_;  // keys and numbers of fields that the scanner must find next
-  PackedSample packed_;                                  // of the open sample
+  std::string name_;
+  std::deque<uint64_t> expected_;  // hashes of names that the scanner must find next
+  PackedSample packed_;            // of the open sample
+  std::string span_;               // what has come of it, where it is converted
+  uint64_t samples_ = 0;           // that the scanner has found
   int64_t emitted_ = 0;
+  Xxh3Stream digest_;  // of what was emitted
+
+  std::map<uint32_t, bool> gone_;  // objects about which was asked: whether they are gone or changed
 };
 
 }  // namespace millrace

@@ -11,6 +11,7 @@
 #include "base/crypto.h"
 #include "base/rng.h"
 #include "pack/pack.h"
+#include "shard/field_value.h"
 #include "store/blocking.h"
 
 namespace millrace::testing {
@@ -74,6 +75,20 @@ class PackTest : public ::testing::Test {
     return bytes.ok() ? *bytes : "";
   }
 
+  std::string ValueOf(const Dataset& dataset, const IndexedSample& sample, const IndexedField& field) {
+    if (field.is_inline) return std::string(field.inline_text);
+    IndexedObject object;
+    EXPECT_TRUE(dataset.index().LookupObject(sample.object, &object).ok());
+    const auto bytes = ReadAll(dataset.store(), dataset.StoreKey(object.key), 1 << 30);
+    EXPECT_TRUE(bytes.ok()) << bytes.status();
+    if (!bytes.ok()) return "";
+    std::string scratch;
+    const auto value =
+        FieldValue(field.encoding, AsBytes(*bytes).subspan(sample.span.offset + field.offset, field.length), &scratch);
+    EXPECT_TRUE(value.ok()) << value.status();
+    return value.ok() ? std::string(AsText(*value)) : "";
+  }
+
   // The digest of the interface, of all samples in index order.
   std::string Digest(const std::string& uri) {
     const auto dataset = Open(uri);
@@ -81,12 +96,8 @@ class PackTest : public ::testing::Test {
     Uint128 sum;
     Xxh3Stream hash;
     IndexedSample sample;
-    IndexedObject object;
     for (uint64_t i = 0; i < dataset->index().size(); ++i) {
       EXPECT_TRUE(dataset->index().Lookup(i, &sample).ok());
-      EXPECT_TRUE(dataset->index().LookupObject(sample.object, &object).ok());
-      const auto bytes = ReadAll(dataset->store(), dataset->StoreKey(object.key), 1 << 30);
-      EXPECT_TRUE(bytes.ok());
       hash.Reset();
       hash.UpdateLe64(0);
       hash.UpdateLe64(i);
@@ -97,8 +108,7 @@ class PackTest : public ::testing::Test {
       update(sample.key);
       for (const IndexedField& field : sample.fields) {
         update(field.name);
-        update(field.is_inline ? field.inline_text
-                               : std::string_view(*bytes).substr(sample.span.offset + field.offset, field.length));
+        update(ValueOf(*dataset, sample, field));
       }
       sum += hash.Digest();
     }

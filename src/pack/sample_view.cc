@@ -1,0 +1,142 @@
+#include "pack/sample_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "shard/field_value.h"
+#include "shard/sample_name.h"
+
+namespace millrace {
+
+namespace {
+
+// Of bytes that the index does not call an image: by their name.
+std::string_view ImageByName(std::string_view name) {
+  if (!IsImageField(name)) return encoding::kBytes;
+  return name.ends_with("png") ? encoding::kPng : encoding::kJpeg;
+}
+
+FieldShape ShapeOfStored(const IndexedField& field, std::string_view as, const SampleView& view) {
+  FieldShape shape{.name = std::string(as),
+                   .length = ValueBytesAbout(field.encoding, field.length),
+                   .type = TypeOfEncoding(field.encoding),
+                   .image = {}};
+  if (shape.type != FieldType::kBytes) return shape;
+  if (as == kClassField && field.name == kClassField && view.numbers_as_class) {
+    shape.type = FieldType::kInt;
+  } else if (IsImageEncoding(field.encoding)) {
+    shape.image = field.encoding.ends_with(encoding::kPng) ? encoding::kPng : encoding::kJpeg;
+  } else {
+    shape.image = ImageByName(as);
+  }
+  return shape;
+}
+
+bool IsPlainNumber(std::string_view text) {
+  constexpr size_t kDigits = 18;  // fit into 64 bits
+  if (text.empty() || text.size() > kDigits || (text.size() > 1 && text.front() == '0')) return false;
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Whether every sample has a stored `cls` that is an integer without anything around it. The index counts classes by
+// their numbers, trimmed: nothing was trimmed if the lengths of all are those of the numbers.
+absl::StatusOr<bool> HoldsPlainNumbers(const Index& index) {
+  if (index.kind() == DataKind::kRawObjects) return false;
+  uint64_t samples = 0;
+  uint64_t digits = 0;
+  for (const ClassCount& count : index.class_counts()) {
+    if (!IsPlainNumber(count.name)) return false;
+    samples += count.samples;
+    digits += count.samples * count.name.size();
+  }
+  if (samples == 0 || samples != index.size()) return false;
+  uint64_t stored = 0;
+  RETURN_IF_ERROR(index.Scan(0, index.size(), [&stored](uint64_t, const IndexedSample& sample) {
+    for (const IndexedField& field : sample.fields) {
+      if (field.name == kClassField) stored += field.length;
+    }
+  }));
+  return stored == digits;
+}
+
+absl::Status CheckNames(const SampleShape& sample) {
+  std::vector<std::string_view> names;
+  for (const FieldShape& field : sample.fields) names.emplace_back(field.name);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice == names.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("sample '{}': two of its fields would be called '{}'; see --field", sample.key, *twice));
+}
+
+absl::StatusOr<std::string> InlineText(const IndexedSample& sample, const IndexedField& field,
+                                       const std::optional<ClassMap>& classes) {
+  if (!classes) return std::string(field.inline_text);
+  const std::string_view folder = ClassFolder(sample.key);
+  const auto found = classes->find(folder);
+  if (found != classes->end()) return fmt::format("{}", found->second);
+  return absl::InvalidArgumentError(
+      fmt::format("sample '{}': the class map has no class '{}'; add it, or leave its folder out", sample.key, folder));
+}
+
+}  // namespace
+
+absl::StatusOr<SampleView> SampleView::Of(const Index& index, std::vector<FieldChoice> fields,
+                                          std::optional<ClassMap> classes) {
+  const std::vector<std::string>& names = index.field_names();
+  for (const FieldChoice& field : fields) {
+    if (std::find(names.begin(), names.end(), field.name) != names.end()) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("--field: no sample has a field '{}'; there are {}", field.name, fmt::join(names, ", ")));
+  }
+  SampleView view{.fields = std::move(fields), .classes = std::move(classes)};
+  ASSIGN_OR_RETURN(view.numbers_as_class, HoldsPlainNumbers(index));
+  return view;
+}
+
+absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out) {
+  out->shape.key = sample.key;
+  out->shape.fields.clear();
+  out->inline_texts.clear();
+  out->stored.clear();
+  out->is_exact = true;
+  out->most_bytes = sample.span.length;
+  uint64_t values = 0;
+  const auto name_of = [&view](const IndexedField& field) -> std::optional<std::string_view> {
+    if (view.fields.empty()) return field.name;
+    for (const FieldChoice& choice : view.fields) {
+      if (choice.name == field.name) return choice.as;
+    }
+    return std::nullopt;
+  };
+  for (const IndexedField& field : sample.fields) {
+    const std::optional<std::string_view> as = name_of(field);
+    if (!as) continue;
+    if (!field.is_inline) {
+      out->stored.push_back(field);
+      continue;
+    }
+    ASSIGN_OR_RETURN(std::string text, InlineText(sample, field, view.classes));
+    out->shape.fields.push_back(
+        {.name = std::string(*as), .length = text.size(), .type = FieldType::kInt, .image = {}});
+    out->inline_texts.push_back(std::move(text));
+  }
+  std::sort(out->stored.begin(), out->stored.end(), [](const IndexedField& a, const IndexedField& b) {
+    return a.offset != b.offset ? a.offset < b.offset : a.length < b.length;
+  });
+  for (const IndexedField& field : out->stored) {
+    out->shape.fields.push_back(ShapeOfStored(field, *name_of(field), view));
+    values += ValueBytesAtMost(field.encoding, field.length);
+    out->is_exact = out->is_exact && IsStoredAsValue(field.encoding);
+  }
+  out->most_bytes = std::max(out->most_bytes, values);
+  if (view.fields.empty()) return absl::OkStatus();
+  if (!out->shape.fields.empty()) return CheckNames(out->shape);
+  return absl::InvalidArgumentError(fmt::format(
+      "sample '{}' has none of the fields that --field names; `millrace inspect` lists those that there are",
+      sample.key));
+}
+
+}  // namespace millrace

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "dataset/index.h"
+#include "pack/class_map.h"
+#include "shard/shard_encoder.h"
+
+/// What of a sample is packed, and what is known of it before its bytes are read. Pure.
+
+namespace millrace {
+
+/// A field of the source, and its name in the shards.
+struct FieldChoice {
+  std::string name;
+  std::string as;
+};
+
+/// What of a sample is packed, and how it is called. Immutable.
+struct SampleView {
+  std::vector<FieldChoice> fields;  // empty: all, under their names
+  std::optional<ClassMap> classes;  // the numbers of the class folders; absent: their places in bytewise order
+  bool numbers_as_class = false;    // the stored field `cls` of every sample is an integer, as this program writes it
+
+  /// Of the samples of an index, through which it walks. InvalidArgument for a chosen field that no sample has.
+  static absl::StatusOr<SampleView> Of(const Index& index, std::vector<FieldChoice> fields,
+                                       std::optional<ClassMap> classes);
+};
+
+/// A sample as it will be packed: its fields in the order in which their bytes come, the inline ones first.
+struct PackedSample {
+  SampleShape shape;
+  std::vector<std::string> inline_texts;  // of the first fields of the shape
+  std::vector<IndexedField> stored;       // the others, in stored order
+  uint64_t most_bytes = 0;                // of all that is stored, or of all values
+  bool is_exact = true;  // the lengths in the shape are right: the stored bytes of all fields are their values
+};
+
+/// InvalidArgument when the class is not in the map, the sample has none of the fields, or two get one name.
+absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out);
+
+}  // namespace millrace
