@@ -193,11 +193,11 @@ void Warn(const PackReport& report) {
                report.lacking_fields, report.first_lacking_fields);
   }
   if (report.without_image > 0 && report.without_image < report.source_samples) {
-    fmt::print(
-        stderr,
-        "millrace pack: warning: {} samples have no image (a field such as jpg or png), the first of them '{}': feed "
-        "will refuse them; remove or move their files, and pack again with --force\n",
-        report.without_image, report.first_without_image);
+    fmt::print(stderr,
+               "millrace pack: warning: {} of {} samples have no image (a field such as jpg or png), the first of them "
+               "'{}': feed "
+               "will refuse them; remove or move their files, and pack again with --force\n",
+               report.without_image, report.source_samples, report.first_without_image);
   }
   if (report.skipped.empty()) return;
   fmt::print(stderr, "millrace pack: warning: {} sample{} left out:\n", report.skipped.size(),

@@ -201,9 +201,14 @@ def test_what_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
     corpus.write(tmp_path / "mixed" / "b.jpg", corpus.jpeg(1))
     corpus.write(tmp_path / "mixed" / "c.mds", mds(samples()[:1]))
     sandbox.run("index", tmp_path / "mixed").failed(1, "both shards and other files")
-    corpus.write(tmp_path / "records" / "a.rec", recordio(samples()[:1]))
-    sandbox.run("pack", tmp_path / "records", tmp_path / "packed").failed(1, "not supported yet")
-    assert not (tmp_path / "packed").exists()
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "mds"])
+def test_packed_they_are_the_same(sandbox: Sandbox, tmp_path: Path, kind: str) -> None:
+    build = {"tfrecord": tfrecord, "mds": mds}[kind]
+    corpus.write(tmp_path / "in" / f"a.{kind}", build(samples()))
+    sandbox.ok("pack", tmp_path / "in", tmp_path / "out", "--shard-size", "20KiB")
+    assert oracle.read_tar(tmp_path / "out") == samples()
 
 
 def test_names_of_companions_alone_are_raw_objects(sandbox: Sandbox, tmp_path: Path) -> None:
