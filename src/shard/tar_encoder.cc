@@ -21,7 +21,8 @@ absl::Status CheckName(const SampleShape& sample, const FieldShape& field, std::
   const std::optional<SampleName> read = SplitSampleName(member);
   if (read && read->key == sample.key && read->field == field.name) return absl::OkStatus();
   const bool key = !read || read->key != sample.key;
-  const std::optional<SampleName> with_plain_field = SplitSampleName(sample.key + ".x");
+  const std::string plain = sample.key + ".x";
+  const std::optional<SampleName> with_plain_field = SplitSampleName(plain);
   if (key && (!with_plain_field || with_plain_field->key != sample.key)) {
     return absl::InvalidArgumentError(
         fmt::format("sample '{}': a tar shard cannot hold that key (it must have no dot in its last component, not "
