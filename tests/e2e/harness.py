@@ -275,6 +275,24 @@ def devstore(sandbox: Sandbox, root: object, *args: object, faults: tuple[str, .
         assert SECRET_KEY not in said, "devstore prints the secret key"
 
 
+def as_root(*command: object) -> None:
+    """Where the tests run as somebody else, by sudo, as scripts/setup does it."""
+    prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    done = subprocess.run([*prefix, *map(str, command)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))} (needs root or sudo): {done.stderr.strip()}"
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system that can be filled: "8m" holds 8 MiB."""
+    folder.mkdir()
+    as_root("mount", "-t", "tmpfs", "-o", f"size={size},mode=1777", "tmpfs", folder)
+    try:
+        yield folder
+    finally:
+        as_root("umount", folder)
+
+
 @contextlib.contextmanager
 def logged_devstore(
     sandbox: Sandbox, root: object, log: Path, *args: object, faults: tuple[str, ...] = ()

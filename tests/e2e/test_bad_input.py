@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from . import corpus, oracle
 from .conftest import Photos
-from .harness import MIB, SECRET_KEY, Sandbox, Server, devstore, feed_args
+from .harness import MIB, SECRET_KEY, Sandbox, Server, devstore, feed_args, small_disk
 
 
 @pytest.fixture
@@ -365,17 +364,8 @@ class TestMachine:
     @pytest.fixture
     def full(self, tmp_path: Path) -> Iterator[Path]:
         """A file system of 1 MiB."""
-        folder = tmp_path / "full"
-        folder.mkdir()
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, text=True, check=False
-        )
-        if mounted.returncode:
-            (pytest.fail if os.geteuid() == 0 else pytest.skip)(f"needs a file system that can be filled: {mounted.stderr.strip()}")
-        try:
+        with small_disk(tmp_path / "full", "1m") as folder:
             yield folder
-        finally:
-            subprocess.run(["umount", folder], check=True)
 
     def test_full_disk_while_packing(self, photos: Photos, sandbox: Sandbox, full: Path) -> None:
         result = sandbox.run("pack", photos.raw, full / "tar", "--shard-size", "4MiB")
