@@ -4,6 +4,7 @@
 
 #include "base/buffer.h"
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "base/hex.h"
 #include "base/memory_budget.h"
 #include "base/rng.h"
@@ -49,6 +50,12 @@ TEST(Hex, RoundTripsAndRefusesWhatIsNone) {
   int digits = 0;
   for (int c = -128; c < 128; ++c) digits += HexValue(static_cast<char>(c)) >= 0 ? 1 : 0;
   EXPECT_EQ(digits, 22);
+}
+
+TEST(Counted, ManyAreSaidOtherwiseThanOne) {
+  EXPECT_EQ(Counted(0, "sample"), "0 samples");
+  EXPECT_EQ(Counted(1, "tar shard"), "1 tar shard");
+  EXPECT_EQ(Counted(UINT64_MAX, "byte"), "18446744073709551615 bytes");
 }
 
 TEST(Size, ParsesWhatPeopleWrite) {

@@ -24,7 +24,8 @@ struct DevstoreOptions {
   bool tls = false;   // with a certificate made at the start; see ca_file()
   std::string access_key = "millrace";
   std::string secret_key = "millrace-secret";
-  bool anonymous = false;  // signatures are not checked
+  bool anonymous = false;     // signatures are not checked
+  bool opaque_etags = false;  // ETags are no MD5s, as of objects that are encrypted by KMS
   std::string region = "us-east-1";
   std::vector<std::string> buckets;  // made at the start unless they are there
 

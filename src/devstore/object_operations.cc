@@ -139,7 +139,7 @@ Reply PutObject(OperationContext& context, const S3Request& request, const Reque
   attributes.checksum = body.checksum();
   ASSIGN_OR_RETURN(const auto record,
                    context.storage.Put(request.bucket, request.key, std::move(content), std::move(attributes),
-                                       HexEncode(body.md5()), ConditionsCheck(context, request, conditions)));
+                                       body.etag(), ConditionsCheck(context, request, conditions)));
   HttpReply reply;
   reply.headers.Add("ETag", QuoteETag(record->etag));
   AddChecksumHeaders(record->attributes.checksum, &reply.headers);
@@ -176,7 +176,7 @@ Reply CopyObject(OperationContext& context, const S3Request& request) {
     }
   }
   const Content& bytes = *source.object.content;
-  ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context.storage, bytes, {0, bytes.size()}, algorithm));
+  ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context, bytes, {0, bytes.size()}, algorithm));
   attributes.checksum = copied.checksum;
   attributes.parts.clear();
   ASSIGN_OR_RETURN(const auto record,

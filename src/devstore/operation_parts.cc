@@ -125,20 +125,20 @@ absl::Status CheckCopySize(uint64_t bytes) {
                   kMaxCopyBytes));
 }
 
-absl::StatusOr<CopiedContent> CopyContent(Storage& storage, const Content& source, ByteRange range,
+absl::StatusOr<CopiedContent> CopyContent(OperationContext& context, const Content& source, ByteRange range,
                                           std::optional<ChecksumAlgorithm> algorithm) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<BlobWriter> writer, storage.NewBlob(range.length));
-  Md5Stream md5;
+  ASSIGN_OR_RETURN(const std::unique_ptr<BlobWriter> writer, context.storage.NewBlob(range.length));
+  ETagStream etag(context.etag_kind);
   std::optional<ChecksumStream> checksum;
   if (algorithm) checksum.emplace(*algorithm);
   RETURN_IF_ERROR(ForEachPiece(source, range, [&](ByteSpan piece) {
-    md5.Update(piece);
+    etag.Update(piece);
     if (checksum) checksum->Update(piece);
     return writer->Append(piece);
   }));
   CopiedContent copied;
   ASSIGN_OR_RETURN(copied.content, writer->Finish());
-  copied.etag = HexEncode(md5.Finish());
+  copied.etag = etag.Finish();
   if (checksum) copied.checksum = Checksum{.algorithm = *algorithm, .value = checksum->Finish()};
   return copied;
 }

@@ -20,6 +20,7 @@ struct OperationContext {
   Storage& storage;
   ETagOverrides& etags;
   std::string region;
+  ETagKind etag_kind = ETagKind::kMd5;
 };
 
 using Reply = absl::StatusOr<HttpReply>;

@@ -254,7 +254,7 @@ std::string Receive(const BodyCase& test) {
   auth.payload_hash = test.payload_hash;
   HttpRequestFacts facts;
   facts.content_length = test.body.size();
-  auto body = RequestBody::Create(Request("PUT", "/b/k", test.headers), facts, auth, "secret", 1000);
+  auto body = RequestBody::Create(Request("PUT", "/b/k", test.headers), facts, auth, "secret", ETagKind::kMd5, 1000);
   if (!body.ok()) return CodeOf(body.status());
   const absl::Status update = (*body)->Update(AsBytes(test.body), [](ByteSpan) { return absl::OkStatus(); });
   return CodeOf(update.ok() ? (*body)->Finish() : update);

@@ -53,8 +53,9 @@ absl::StatusOr<std::optional<ChecksumAlgorithm>> AnnouncedChecksum(const S3Reque
 
 absl::StatusOr<std::unique_ptr<RequestBody>> RequestBody::Create(const S3Request& request,
                                                                  const HttpRequestFacts& facts, const AuthResult& auth,
-                                                                 const std::string& secret_key, uint64_t max_bytes) {
-  std::unique_ptr<RequestBody> body(new RequestBody());
+                                                                 const std::string& secret_key, ETagKind etags,
+                                                                 uint64_t max_bytes) {
+  std::unique_ptr<RequestBody> body(new RequestBody(etags));
   const std::string& mode = auth.payload_hash;
   std::optional<uint64_t> size = facts.content_length;
   if (mode.starts_with("STREAMING-")) {
@@ -88,6 +89,7 @@ absl::Status RequestBody::ReadDigestHeaders(const S3Request& request) {
       return S3Error(S3Code::kInvalidDigest, "The Content-MD5 you specified was invalid.",
                      {{"Content-MD5", std::string(*md5)}});
     }
+    md5_.emplace();
   }
   ASSIGN_OR_RETURN(const std::optional<ChecksumAlgorithm> algorithm, AnnouncedChecksum(request));
   // The one of CompleteMultipartUpload is that of the object.
@@ -109,7 +111,8 @@ absl::Status RequestBody::Update(ByteSpan bytes, Sink sink) {
     if (size_ > announced_size_) {
       return S3Error(S3Code::kIncompleteBody, "The request body is longer than the Content-Length HTTP header says");
     }
-    md5_.Update(data);
+    etag_stream_.Update(data);
+    if (md5_) md5_->Update(data);
     if (checksum_stream_) checksum_stream_->Update(data);
     return sink(data);
   };
@@ -131,12 +134,17 @@ absl::Status RequestBody::Finish() {
                      {{"ClientComputedContentSHA256", expected_sha256_}, {"S3ComputedContentSHA256", computed}});
     }
   }
-  md5_digest_ = md5_.Finish();
-  if (!expected_md5_.empty() && expected_md5_ != std::string(md5_digest_.begin(), md5_digest_.end())) {
-    return S3Error(S3Code::kBadDigest, "The Content-MD5 you specified did not match what we received.",
-                   {{"CalculatedDigest", Base64Encode(md5_digest_)}});
-  }
+  etag_ = etag_stream_.Finish();
+  RETURN_IF_ERROR(CheckMd5());
   return CheckChecksum();
+}
+
+absl::Status RequestBody::CheckMd5() {
+  if (!md5_) return absl::OkStatus();
+  const std::array<uint8_t, 16> digest = md5_->Finish();
+  if (expected_md5_ == std::string(digest.begin(), digest.end())) return absl::OkStatus();
+  return S3Error(S3Code::kBadDigest, "The Content-MD5 you specified did not match what we received.",
+                 {{"CalculatedDigest", Base64Encode(digest)}});
 }
 
 absl::Status RequestBody::CheckChecksum() {

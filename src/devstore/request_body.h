@@ -11,6 +11,7 @@
 #include "devstore/auth.h"
 #include "devstore/aws_chunked.h"
 #include "devstore/checksum.h"
+#include "devstore/etag_stream.h"
 #include "net/http_server.h"
 
 namespace millrace {
@@ -21,10 +22,11 @@ class RequestBody {
  public:
   using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;
 
-  /// `max_bytes`: EntityTooLarge beyond. MissingContentLength when the size cannot be known in advance.
+  /// `etags`: what etag() will be. `max_bytes`: EntityTooLarge beyond. MissingContentLength when the size cannot be
+  /// known in advance.
   static absl::StatusOr<std::unique_ptr<RequestBody>> Create(const S3Request& request, const HttpRequestFacts& facts,
                                                              const AuthResult& auth, const std::string& secret_key,
-                                                             uint64_t max_bytes);
+                                                             ETagKind etags, uint64_t max_bytes);
 
   absl::Status Update(ByteSpan bytes, Sink sink);
   /// IncompleteBody, XAmzContentSHA256Mismatch, BadDigest ...: what came is not what was meant.
@@ -33,12 +35,13 @@ class RequestBody {
   uint64_t announced_size() const { return announced_size_; }
   // After Finish:
   uint64_t size() const { return size_; }
-  const std::array<uint8_t, 16>& md5() const { return md5_digest_; }
+  const std::string& etag() const { return etag_; }
   const std::optional<Checksum>& checksum() const { return checksum_; }
 
  private:
-  RequestBody() = default;
+  explicit RequestBody(ETagKind etags) : etag_stream_(etags) {}
   absl::Status ReadDigestHeaders(const S3Request& request);
+  absl::Status CheckMd5();
   absl::Status CheckChecksum();
 
   uint64_t announced_size_ = 0;
@@ -46,9 +49,10 @@ class RequestBody {
   std::optional<AwsChunkedDecoder> decoder_;
   std::optional<Sha256Stream> sha256_;
   std::string expected_sha256_;
-  Md5Stream md5_;
-  std::array<uint8_t, 16> md5_digest_{};
-  std::string expected_md5_;  // raw; empty: none
+  ETagStream etag_stream_;
+  std::string etag_;
+  std::optional<Md5Stream> md5_;  // for Content-MD5
+  std::string expected_md5_;      // raw
   std::optional<ChecksumStream> checksum_stream_;
   std::string expected_checksum_;  // base64; empty: in the trailer
   bool checksum_in_trailer_ = false;

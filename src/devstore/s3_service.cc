@@ -167,7 +167,7 @@ S3Service::S3Service(Storage& storage, ThreadPool& workers, const DevstoreOption
       seed_(options.seed),
       clock_offset_(absl::Seconds(options.clock_offset_s)),
       access_log_(options.access_log),
-      context_{storage, etags_, options.region},
+      context_{storage, etags_, options.region, options.opaque_etags ? ETagKind::kOpaque : ETagKind::kMd5},
       faults_(std::move(rules), options.seed),
       rates_(options.rate_per_prefix),
       next_id_(static_cast<uint64_t>(absl::GetCurrentTimeNanos())) {}
@@ -183,7 +183,7 @@ std::unique_ptr<HttpExchange> S3Service::OnRequest(HttpRequestHead head, const H
   const bool takes_text = TakesText(call->operation);
   if (!takes_text && !TakesContent(call->operation)) return std::make_unique<BodylessExchange>(*this, std::move(call));
 
-  auto body = RequestBody::Create(call->request, facts, call->auth, auth_.credentials.secret_key,
+  auto body = RequestBody::Create(call->request, facts, call->auth, auth_.credentials.secret_key, context_.etag_kind,
                                   takes_text ? kMaxTextBytes : kMaxObjectBytes);
   if (!body.ok()) return refuse(body.status());
   if (takes_text) return std::make_unique<TextExchange>(*this, std::move(call), *std::move(body));

@@ -180,7 +180,7 @@ Reply CreateUpload(OperationContext& context, const S3Request& request) {
 Reply UploadPartFromBody(OperationContext& context, const S3Request& request, const RequestBody& body,
                          std::shared_ptr<Content> content) {
   ASSIGN_OR_RETURN(const int number, PartNumber(request));
-  UploadPart part{.etag = HexEncode(body.md5()), .checksum = body.checksum(), .modified_ns = 0, .content = nullptr};
+  UploadPart part{.etag = body.etag(), .checksum = body.checksum(), .modified_ns = 0, .content = nullptr};
   HttpReply reply;
   reply.headers.Add("ETag", QuoteETag(part.etag));
   if (part.checksum) reply.headers.Add(std::string(ChecksumHeader(part.checksum->algorithm)), part.checksum->value);
@@ -198,7 +198,7 @@ Reply UploadPartCopy(OperationContext& context, const S3Request& request) {
     ASSIGN_OR_RETURN(range, ParseCopyRange(*header, bytes.size()));
   }
   RETURN_IF_ERROR(CheckCopySize(range.length));
-  ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context.storage, bytes, range, AlgorithmOf(upload)));
+  ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context, bytes, range, AlgorithmOf(upload)));
   UploadPart part{.etag = copied.etag, .checksum = copied.checksum, .modified_ns = 0, .content = nullptr};
   XmlWriter writer("CopyPartResult");
   writer.Element("LastModified", FormatXmlTime(NowNs() / 1'000'000'000 * 1000));

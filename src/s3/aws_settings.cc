@@ -177,11 +177,11 @@ std::string AwsSettings::First(std::initializer_list<std::string> variables, con
 }
 
 absl::StatusOr<bool> AwsSettings::Flag(const std::string& variable, const std::string& key) const {
-  const std::string value = absl::AsciiStrToLower(First({variable}, key));
+  const std::string value = absl::AsciiStrToLower(variable.empty() ? Profile(key) : First({variable}, key));
   if (value.empty() || value == "false") return false;
   if (value == "true") return true;
-  return absl::InvalidArgumentError(
-      fmt::format("{} or the profile's {} is '{}'; it must be true or false", variable, key, value));
+  return absl::InvalidArgumentError(fmt::format("{}the profile's {} is '{}'; it must be true or false",
+                                                variable.empty() ? "" : variable + " or ", key, value));
 }
 
 const AwsSection* AwsSettings::FindProfile(const std::string& name) const {

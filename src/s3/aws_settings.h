@@ -50,7 +50,8 @@ class AwsSettings {
   /// The first of the variables that is set, else the profile's setting.
   std::string First(std::initializer_list<std::string> variables, const std::string& key) const;
 
-  /// A setting that is true or false, in upper or lower case; false when it is not set. InvalidArgument for others.
+  /// A setting that is true or false, in upper or lower case; false when it is not set. InvalidArgument for others. No
+  /// variable stands for some settings: "".
   absl::StatusOr<bool> Flag(const std::string& variable, const std::string& key) const;
 
   const std::string& profile_name() const { return profile_name_; }

@@ -19,6 +19,7 @@
 #include "s3/get_exchange.h"
 #include "s3/object_exchanges.h"
 #include "s3/operation.h"
+#include "s3/tags_exchange.h"
 
 namespace millrace {
 
@@ -141,6 +142,10 @@ void S3Client::Describe(std::string bucket, std::string key, DescribeCallback do
 void S3Client::HeadParts(std::string bucket, std::string key, HeadCallback done) {
   impl_->Start(std::make_unique<HeadExchange>(impl_->context(), std::move(bucket), std::move(key),
                                               JustInfo(std::move(done)), HeadExchange::Ask::kParts));
+}
+
+void S3Client::Tags(std::string bucket, std::string key, TagsCallback done) {
+  impl_->Start(std::make_unique<TagsExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done)));
 }
 
 void S3Client::Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done) {

@@ -33,6 +33,9 @@ struct S3Config {
 
   bool checksum_uploads = true;  // send a checksum with what is written, which the store checks and keeps
   ObjectChecksum::Kind upload_checksum = ObjectChecksum::Kind::kCrc32c;  // it, or kCrc64Nvme
+  // Sign the bytes of uploads over TLS as well, where otherwise the signature covers just their checksum. Without TLS,
+  // or without a checksum, they always are.
+  bool sign_payloads = false;
   bool validate_downloads = true;  // check whole objects against the checksum that the store keeps
 };
 
@@ -45,8 +48,9 @@ struct S3CopySource {
 };
 
 /// The S3 protocol over HTTP/1.1, and the only place in Millrace that retries. Asynchronous and thread-safe; callbacks
-/// run on event loops, exactly once, and must not block. The SHA-256 that a signed body needs is made by the thread
-/// that calls Put or UploadPart, before they return. The destructor cancels requests and waits for their callbacks.
+/// run on event loops, exactly once, and must not block. The checksum of a body, and its SHA-256 where it is signed,
+/// are made by the thread that calls Put or UploadPart, before they return. The destructor cancels requests and waits
+/// for their callbacks.
 ///
 /// Bodies of GETs are received straight into the caller's buffer. Each GET checks status, Content-Range, ETag
 /// (If-Match) and the caller's checksums, or, of a whole object or a stored part, that of the store; what fails in
@@ -65,6 +69,8 @@ class S3Client {
   void HeadParts(std::string bucket, std::string key, HeadCallback done);
   /// Head with what a copy keeps.
   void Describe(std::string bucket, std::string key, DescribeCallback done);
+  /// None where the store knows no tags.
+  void Tags(std::string bucket, std::string key, TagsCallback done);
   void Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done);
   void Delete(std::string bucket, std::string key, DoneCallback done);
   /// 1 to 1,000 keys by one DeleteObjects. Each must be one that XmlCanCarry (s3/xml.h).

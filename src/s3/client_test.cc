@@ -404,27 +404,31 @@ TEST_F(S3ClientTest, WithoutExperienceNothingIsAskedTwice) {
 TEST_F(S3ClientTest, ATrickleIsCutAndResumed) {
   using Clock = std::chrono::steady_clock;
   const std::string object = Pattern(200'000);
-  std::promise<Clock::duration> cut;
-  OddServer odd(object, 0, [&](ScriptedConnection& connection, int number) {
-    if (number > 0) return false;
-    const std::string answer = Answer(object, "Range: bytes=0-199999");
-    connection.Send(std::string_view(answer).substr(0, 50'000));
-    const Clock::time_point begin = Clock::now();
-    for (size_t at = 50'000; at < 150'000; at += 100) {  // 1,000 bytes a second
-      connection.Send(std::string_view(answer).substr(at, 100));
-      if (connection.ClosesWithin(std::chrono::milliseconds(100))) break;
-    }
-    cut.set_value(Clock::now() - begin);
-    return true;
-  });
-  S3Client client(runtime_, Config(odd.server()));
-  std::string buffer(object.size(), '\0');
-  const auto result = Get(client, buffer, {.range = {0, object.size()}});
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(buffer, object);
-  EXPECT_LT(cut.get_future().get(), std::chrono::seconds(2));  // after two looks, the first of which saw the beginning
-  EXPECT_EQ(client.counters().retries, 1u);
-  EXPECT_EQ(client.counters().bytes_read, object.size());
+  const std::string answer = Answer(object, "Range: bytes=0-199999");
+  // In the middle, and where so little is left that it would take but three seconds.
+  for (const size_t from : {size_t{50'000}, answer.size() - 3000}) {
+    std::promise<Clock::duration> cut;
+    OddServer odd(object, 0, [&](ScriptedConnection& connection, int number) {
+      if (number > 0) return false;
+      connection.Send(std::string_view(answer).substr(0, from));
+      const Clock::time_point begin = Clock::now();
+      for (size_t at = from; at < answer.size(); at += 100) {  // 1,000 bytes a second
+        connection.Send(std::string_view(answer).substr(at, 100));
+        if (connection.ClosesWithin(std::chrono::milliseconds(100))) break;
+      }
+      cut.set_value(Clock::now() - begin);
+      return true;
+    });
+    S3Client client(runtime_, Config(odd.server()));
+    std::string buffer(object.size(), '\0');
+    const auto result = Get(client, buffer, {.range = {0, object.size()}});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(buffer, object);
+    // After two looks, the first of which saw the beginning.
+    EXPECT_LT(cut.get_future().get(), std::chrono::seconds(2)) << from;
+    EXPECT_EQ(client.counters().retries, 1u) << from;
+    EXPECT_EQ(client.counters().bytes_read, object.size()) << from;
+  }
 }
 
 // ---- TLS

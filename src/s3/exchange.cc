@@ -26,6 +26,7 @@ bool HasControlCharacter(std::string_view value) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
+constexpr std::string_view kNoSuchBucket = "NoSuchBucket";
 constexpr absl::Duration kMinClockFix = absl::Minutes(1);
 constexpr int kPatience = 5;                           // times the usual number of attempts
 constexpr absl::Duration kSilence = absl::Seconds(5);  // an operation that takes longer to succeed is told of
@@ -41,6 +42,8 @@ S3Exchange::S3Exchange(S3Context& context, std::string_view verb, std::string bu
       jitter_key_(context.NextJitterKey()) {}
 
 std::string S3Exchange::Subject() const {
+  // Whoever asked may never have named the key: pack looks for its own marks first.
+  if (bucket_missing_) return fmt::format("s3://{}", bucket_);
   return fmt::format("s3://{}/{}", bucket_, key_);
 }
 
@@ -279,10 +282,16 @@ S3Step S3Exchange::RetryGarbled(const absl::Status& why, absl::Time now) {
 }
 
 S3Step S3Exchange::FailWith(const Failure& failure) {
+  bucket_missing_ = failure.body.code == kNoSuchBucket;
   return Fail(failure.verdict.code, Describe(failure));
 }
 
 std::string S3Exchange::Describe(const Failure& failure) const {
+  if (failure.body.code == kNoSuchBucket) {  // what the store says of it, and which request it was, says no more
+    const std::string& endpoint = context_.config.endpoint_url;
+    return fmt::format("{} at {} ({}, HTTP {}); check its name and AWS_ENDPOINT_URL, or create it first",
+                       failure.verdict.remedy, endpoint.empty() ? "AWS" : endpoint, kNoSuchBucket, failure.http_status);
+  }
   const std::string_view header = Header("x-amz-request-id");
   const std::string_view id = header.empty() ? std::string_view(failure.body.request_id) : header;
   std::string out;

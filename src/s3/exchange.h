@@ -157,6 +157,7 @@ class S3Exchange {
   bool refreshed_ = false;                   // credentials, after the store rejected some
   bool fresh_ = false;                       // the next request needs a fresh connection
   bool ambiguous_ = false;
+  bool bucket_missing_ = false;
   std::optional<Draft> first_draft_;      // made by Begin for the first request
   std::optional<HttpResponseHead> head_;  // of the current attempt
   std::string refusal_;

@@ -331,5 +331,14 @@ TEST_F(ExchangeTest, ListErrors) {
   EXPECT_EQ(requests_.size(), 3u);
 }
 
+TEST_F(ExchangeTest, AMissingBucketIsSaidOnceAndByItsName) {
+  const std::string message =
+      "the bucket does not exist at http://store.test:9000 (NoSuchBucket, HTTP 404); check its name and "
+      "AWS_ENDPOINT_URL, or create it first";
+  const ScriptedAnswer missing = Error(404, "NoSuchBucket");
+  EXPECT_EQ(std::string(List(InTurn({missing})).status().message()), "s3://bucket: LIST failed: " + message);
+  EXPECT_EQ(std::string(Put(InTurn({missing})).status().message()), "s3://bucket: PUT failed: " + message);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -43,6 +43,7 @@ TEST_F(GetTest, ASpanThatStaysBadIsDataLoss) {
       Run({0, 100}, nullptr, {.checksums = {{{0, 50}, ChecksumOf(object_, {0, 50})}, {{50, 50}, 12345}}});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("bytes 50+50 do not match their checksum"));
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("restore the object from a copy"));
   EXPECT_THAT(Ranges(), ElementsAre(ByteRange{0, 100}, ByteRange{50, 50}, ByteRange{50, 50}, ByteRange{50, 50}));
 }
 

@@ -42,6 +42,9 @@ struct ObjectDescription {
   std::vector<std::pair<std::string, std::string>> headers;  // Cache-Control, ..., x-amz-meta-*
 };
 
+/// Labels that a store keeps of an object, in its order: names and values.
+using ObjectTags = std::vector<std::pair<std::string, std::string>>;
+
 /// What a request is waiting for right now. Written by the client, read by whoever accounts for waiting.
 enum class RequestPhase : uint8_t { kQueued, kCredentials, kConnect, kFirstByte, kBody, kThrottled, kDone };
 
@@ -113,6 +116,7 @@ struct ListPage {
 using GetCallback = absl::AnyInvocable<void(absl::StatusOr<GetResult>)>;
 using HeadCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
 using DescribeCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectDescription>)>;
+using TagsCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectTags>)>;
 using PutCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
 using DoneCallback = absl::AnyInvocable<void(absl::Status)>;
 /// A status for each key, in the order given.

@@ -66,6 +66,15 @@ std::optional<ObjectChecksum> ChecksumOf(const S3Config& config, ByteSpan body) 
   return ObjectChecksum{config.upload_checksum, DigestOf(config.upload_checksum, body)};
 }
 
+// What the signature says of a body. TLS carries it unharmed, and its checksum is a header and so signed: then a
+// SHA-256, which costs more than all else that an upload does, would add nothing. The AWS tools do the same.
+std::string PayloadHash(const S3Context& context, ByteSpan body) {
+  const S3Config& config = context.config;
+  if (config.anonymous) return "";  // unsigned requests carry an MD5 instead
+  if (context.secure() && config.checksum_uploads && !config.sign_payloads) return std::string(kUnsignedPayload);
+  return HexSha256(body);
+}
+
 void AddChecksum(HttpHeaders& headers, const ObjectChecksum& checksum) {
   headers.Add(ChecksumHeaderName(checksum.kind), ChecksumHeaderValue(checksum));
 }
@@ -276,8 +285,8 @@ PutExchange::PutExchange(S3Context& context, std::string bucket, std::string key
       part_(std::move(part)),
       body_(body),
       options_(std::move(options)),
-      // Unsigned requests carry an MD5 instead. Here and not later, because this is still the caller's thread.
-      payload_hash_(context.config.anonymous ? "" : HexSha256(body)),
+      // Here and not later, because this is still the caller's thread.
+      payload_hash_(PayloadHash(context, body)),
       checksum_(ChecksumOf(context.config, body)),
       done_(std::move(done)) {}
 

@@ -30,8 +30,8 @@ RequestPhase ToRequestPhase(HttpPhase phase) {
 constexpr absl::Duration kAskAgain = absl::Milliseconds(50);
 // A body's rate is looked at this often, over as long; a trickle is cut after two looks at most.
 constexpr absl::Duration kLook = absl::Milliseconds(900);
-// Less is left of the body: not worth another request.
-constexpr uint64_t kWorthCutting = 4096;
+// What is left would come in this time at the rate at which it has come: not worth another request.
+constexpr double kWorthCuttingSeconds = 1;
 
 }  // namespace
 
@@ -221,7 +221,7 @@ HttpBodySink S3Operation::OnHead(Attempt& attempt, const HttpResponseHead& head)
     hedging.OnFirstByte(now - attempt.sent.value_or(now));
     attempt.expected = head.content_length.value_or(0);
     home_.timers.Cancel(hedge_);
-    if (head.status < 300 && attempt.expected > kWorthCutting) Watch(attempt);
+    if (head.status < 300 && attempt.expected > 0) Watch(attempt);
   }
   return exchange_->OnHead(head);
 }
@@ -240,8 +240,8 @@ void S3Operation::Watch(Attempt& attempt) {
     const uint64_t received = attempt.call->body_bytes();
     const auto rate = static_cast<double>(received - attempt.seen) / absl::ToDoubleSeconds(kLook);
     attempt.seen = received;
-    if (attempt.expected - std::min(received, attempt.expected) <= kWorthCutting) return;
-    if (!environment_.context.hedging.GiveUp(rate)) return Watch(attempt);
+    const auto left = static_cast<double>(attempt.expected - std::min(received, attempt.expected));
+    if (left <= kWorthCuttingSeconds * rate || !environment_.context.hedging.GiveUp(rate)) return Watch(attempt);
     attempt.too_slow = true;
     attempt.call->Cancel();
   });

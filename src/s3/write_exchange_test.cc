@@ -28,6 +28,30 @@ TEST_F(ExchangeTest, PutSendsTheHashOfItsBody) {
   EXPECT_EQ(AsText(requests_[0].body), body_);
 }
 
+TEST_F(ExchangeTest, OverTlsTheSignatureCoversTheChecksumInsteadOfTheBytes) {
+  S3Config config = TestS3Config();
+  config.endpoint_url = "https://store.test";
+  const auto sent = [&](S3Config with) {
+    Use(std::move(with));
+    EXPECT_TRUE(Put(InTurn({kStored})).ok());
+    return requests_[0].head.headers;
+  };
+  const HttpHeaders unsigned_body = sent(config);
+  EXPECT_EQ(unsigned_body.Find("x-amz-content-sha256"), "UNSIGNED-PAYLOAD");
+  EXPECT_EQ(unsigned_body.Find("x-amz-checksum-crc32c"), Crc32cHeader(Crc32c(AsBytes(body_))));
+  EXPECT_THAT(std::string(unsigned_body.Find("authorization").value_or("")), HasSubstr("x-amz-checksum-crc32c"));
+
+  const std::string hash = HexEncode(Sha256(AsBytes(body_)));
+  config.sign_payloads = true;
+  EXPECT_EQ(sent(config).Find("x-amz-content-sha256"), hash) << "as the user wishes";
+  config.sign_payloads = false;
+  config.checksum_uploads = false;
+  EXPECT_EQ(sent(config).Find("x-amz-content-sha256"), hash) << "nothing else tells what the bytes were";
+  config.endpoint_url.clear();
+  config.checksum_uploads = true;
+  EXPECT_EQ(sent(config).Find("x-amz-content-sha256"), "UNSIGNED-PAYLOAD") << "AWS is reached over TLS";
+}
+
 TEST_F(ExchangeTest, WhatIsWrittenHasAChecksumForTheStoreToKeep) {
   const std::string crc = Crc32cHeader(Crc32c(AsBytes(body_)));
   const ObjectChecksum crc32c{ObjectChecksum::Kind::kCrc32c, DigestOf(ObjectChecksum::Kind::kCrc32c, AsBytes(body_))};

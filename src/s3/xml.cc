@@ -187,6 +187,17 @@ absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml) {
   return StripETagQuotes(*etag);
 }
 
+absl::StatusOr<ObjectTags> ParseTaggingXml(std::string_view xml) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, "Tagging", document));
+  ObjectTags tags;
+  for (const pugi::xml_node& tag : document.document_element().child("TagSet").children("Tag")) {
+    tags.emplace_back(Text(tag, "Key"), Text(tag, "Value"));
+    if (tags.back().first.empty()) return absl::InvalidArgumentError("a tag has no <Key>");
+  }
+  return tags;
+}
+
 std::string WriteCompleteMultipartXml(const std::vector<CompletedPart>& parts) {
   XmlWriter writer("CompleteMultipartUpload");
   for (const CompletedPart& part : parts) {

@@ -66,6 +66,9 @@ absl::StatusOr<bool> ParseHasPartsXml(std::string_view xml);
 /// The ETag of <CopyObjectResult> or <CopyPartResult>, without quotes.
 absl::StatusOr<std::string> ParseCopyResultXml(std::string_view xml);
 
+/// <Tagging>.
+absl::StatusOr<ObjectTags> ParseTaggingXml(std::string_view xml);
+
 struct CompletedPart {
   int number = 0;
   std::string etag;           // without quotes

@@ -20,6 +20,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (const auto id = ParseInitiateMultipartXml(text); id.ok()) require(!id->empty());
   (void)ParseCompleteMultipartResultXml(text);
+  if (const auto tags = ParseTaggingXml(text); tags.ok()) {
+    for (const auto& [name, value] : *tags) require(!name.empty());
+  }
   (void)ParseDeleteObjectsXml(text);
   (void)ParseDeleteResultXml(text);
   if (!text.empty() && XmlCanCarry(text)) {

@@ -101,8 +101,9 @@ absl::Status VerifyChecksums(std::string_view uri, const GetOptions& options, By
     const uint32_t crc = Crc32c(bytes.subspan(sum.range.offset - options.range.offset, sum.range.length));
     if (crc == sum.crc32c) continue;
     return absl::DataLossError(fmt::format(
-        "{}: {} bytes at offset {} are damaged: their CRC32C is {:08x}, {:08x} was expected; restore the object "
-        "or index the data again",
+        "{}: its {} bytes at offset {} are not those that were indexed: their CRC32C is {:08x}, not {:08x}; "
+        "restore the object from a copy, or, if it was replaced deliberately, build the index anew (millrace "
+        "index)",
         uri, sum.range.length, sum.range.offset, crc, sum.crc32c));
   }
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "s3/sigv4.h"
 #include "store/checks.h"
 #include "store/s3_writer.h"
 
@@ -18,6 +19,16 @@ namespace {
 
 absl::Status CheckSame(const S3CopySource& from, const ObjectInfo& now) {
   return CheckMatch(fmt::format("s3://{}/{}", from.bucket, from.key), from.etag, now.etag);
+}
+
+// As a query: "team=a%20b&stage=train".
+std::string TagsHeader(const ObjectTags& tags) {
+  std::string header;
+  for (const auto& [name, value] : tags) {
+    if (!header.empty()) header.push_back('&');
+    header.append(UriEncode(name, /*keep_slash=*/false)).append("=").append(UriEncode(value, /*keep_slash=*/false));
+  }
+  return header;
 }
 
 /// Held by the callbacks of its requests.
@@ -41,11 +52,29 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
       if (self->from_.etag.empty()) self->from_.etag = source->info.etag;
       absl::Status same = CheckSame(self->from_, source->info);
       if (!same.ok()) return self->done_(std::move(same));
-      self->Create(*std::move(source));
+      self->AddTags(*std::move(source));
     });
   }
 
  private:
+  // CopyObject takes them along; an upload is given them when it is begun.
+  void AddTags(ObjectDescription source) {
+    client_.Tags(from_.bucket, from_.key,
+                 [self = shared_from_this(), source = std::move(source)](absl::StatusOr<ObjectTags> tags) mutable {
+                   // Who may not read them is not told either whether there are any.
+                   if (absl::IsPermissionDenied(tags.status())) {
+                     Log(LogLevel::kWarning, "store",
+                         fmt::format("{}: copied without tags, if s3://{}/{} has any: these credentials may not read "
+                                     "them (s3:GetObjectTagging)",
+                                     self->Uri(), self->from_.bucket, self->from_.key));
+                     tags = ObjectTags();
+                   }
+                   if (!tags.ok()) return self->done_(std::move(tags).status());
+                   if (!tags->empty()) source.headers.emplace_back("x-amz-tagging", TagsHeader(*tags));
+                   self->Create(std::move(source));
+                 });
+  }
+
   void Create(ObjectDescription source) {
     // Without a stop: an upload whose id does not arrive cannot be aborted.
     client_.CreateMultipart(

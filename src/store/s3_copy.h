@@ -18,10 +18,10 @@ struct S3CopyParts {
 uint64_t CopyPartSize(uint64_t size, const S3CopyParts& parts);
 
 /// The store copies an object, also a large one: by CopyObject, or by a multipart upload of parts that it copies, many
-/// at a time. The upload is made with the type and the metadata of the source (its tags are not copied then), and is
-/// aborted unless completed. FailedPrecondition when the source changes before or meanwhile; where a store ignores that
-/// condition (Ceph), the target may be the newer version then, but never a mixture. Returns at once; `done` is called
-/// once, on a loop of the client, which must outlive it.
+/// at a time. The upload is made with the type, the metadata and the tags of the source (without the tags, and with a
+/// warning, where these credentials may not read them), and is aborted unless completed. FailedPrecondition when the
+/// source changes before or meanwhile; where a store ignores that condition (Ceph), the target may be the newer version
+/// then, but never a mixture. Returns at once; `done` is called once, on a loop of the client, which must outlive it.
 void CopyOnS3(S3Client& client, S3CopySource from, std::string bucket, std::string key, CopyOptions options,
               const S3CopyParts& parts, PutCallback done);
 

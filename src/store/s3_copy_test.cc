@@ -122,6 +122,13 @@ TEST_F(S3CopyTest, EveryStepMayFailAndLeavesNothing) {
   }
 }
 
+TEST_F(S3CopyTest, WhoMayNotReadTagsCopiesWithoutThem) {
+  Start({"GET from/* status=403"});
+  const auto copied = Copy();
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(Count(" UploadPartCopy 200"), 4);
+}
+
 TEST_F(S3CopyTest, WhatPassesIsTriedAgain) {
   Start({"PUT to/k status=503 count=1", "PUT to/k error-in-200 count=1", "POST to/k error-in-200 after=1 count=1"}, 5);
   const auto copied = Copy();

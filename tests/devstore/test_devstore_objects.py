@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import hashlib
 import io
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -313,3 +316,38 @@ class TestFolder:
             raw(store).request("PUT", "/bucket/copy", headers={"x-amz-copy-source": source})
             assert b"top secret" not in raw(store).get("/bucket/copy")[0]
         assert (tmp_path / "secret").read_bytes() == b"top secret"
+
+
+class TestOpaqueETags:
+    """As of objects that S3 encrypts by KMS."""
+
+    def test_are_no_md5s(self, devstore: Any) -> None:
+        store = devstore("mem:", "--bucket", "bucket", "--opaque-etags")
+        s3 = store.client()
+        body = b"x" * 1000
+        tags = {s3.put_object(Bucket="bucket", Key=key, Body=body)["ETag"].strip('"') for key in ("a", "b")}
+        (tag,) = tags
+        assert len(tag) == 32 and tag != hashlib.md5(body).hexdigest()
+        assert s3.head_object(Bucket="bucket", Key="a")["ETag"] == f'"{tag}"'
+        copied = s3.copy_object(Bucket="bucket", Key="c", CopySource="bucket/a")["CopyObjectResult"]["ETag"]
+        assert copied.strip('"') == tag
+        assert s3.put_object(Bucket="bucket", Key="d", Body=body + b"y")["ETag"].strip('"') != tag
+
+    def test_content_md5_is_checked(self, devstore: Any) -> None:
+        s3 = devstore("mem:", "--bucket", "bucket", "--opaque-etags").client()
+        good = base64.b64encode(hashlib.md5(b"body").digest()).decode()
+        s3.put_object(Bucket="bucket", Key="a", Body=b"body", ContentMD5=good)
+        with pytest.raises(ClientError) as error:
+            s3.put_object(Bucket="bucket", Key="a", Body=b"b0dy", ContentMD5=good)
+        assert code(error)[0] == "BadDigest"
+
+    def test_millrace_copies_there_and_back(self, devstore: Any, millrace_bin: Path, tmp_path: Path) -> None:
+        """Objects without a checksum, whose ETag looks like an MD5 and is none."""
+        store = devstore("mem:", "--bucket", "bucket", "--opaque-etags")
+        contents = {f"{number}.bin": bytes([number]) * 100_000 for number in range(20)}
+        for key, body in contents.items():
+            store.client().put_object(Bucket="bucket", Key=key, Body=body)
+        environment = {**os.environ, **store.env()}
+        command = [millrace_bin, "cp", "--recursive", "s3://bucket/", tmp_path / "back"]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        assert {path.name: path.read_bytes() for path in (tmp_path / "back").iterdir()} == contents

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from s3_server import S3Server
 
+# Ceph 16 and 17 take the tags of an upload by parts and cannot read them back: an empty answer (tracker.ceph.com/issues/53016).
+NOT_LIKE_S3 = ("KeepsTagsOfWhatIsCopiedByParts",)
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "tests" / "servers" / "rgw.sh"
 
@@ -40,7 +42,7 @@ def gateway(millrace_bin: Path) -> Iterator[Gateway]:
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 def test_store_contract(gateway: Gateway, tls: bool) -> None:
     bucket = gateway.bucket(f"contract-{tls}".lower())
-    gateway.check_contract(bucket, at_least=30, **(gateway.tls if tls else {}))
+    gateway.check_contract(bucket, at_least=30, without=NOT_LIKE_S3, **(gateway.tls if tls else {}))
 
 
 def test_other_tools_see_what_millrace_wrote(gateway: Gateway, tmp_path: Path) -> None:
