@@ -44,6 +44,8 @@ std::string_view KindName(DataKind kind) {
       return "recordio";
     case DataKind::kMds:
       return "mds";
+    case DataKind::kTokens:
+      return "tokens";
     case DataKind::kRawObjects:
       break;
   }
@@ -60,6 +62,7 @@ std::string_view ShardSuffix(DataKind kind) {
       return ".rec";
     case DataKind::kMds:
       return ".mds";
+    case DataKind::kTokens:
     case DataKind::kRawObjects:
       break;
   }
@@ -76,10 +79,17 @@ std::string_view KindTitle(DataKind kind) {
       return "RecordIO shards";
     case DataKind::kMds:
       return "MDS shards";
+    case DataKind::kTokens:
+      return "token files";
     case DataKind::kRawObjects:
       break;
   }
   return "raw objects";
+}
+
+std::string_view ObjectTitle(DataKind kind) {
+  const std::string_view many = KindTitle(kind);
+  return many.substr(0, many.size() - 1);
 }
 
 std::optional<DataKind> ShardKind(std::string_view key) {
@@ -105,6 +115,17 @@ std::string_view CompressedShard(std::string_view key) {
   return {};
 }
 
+std::string_view ForeignFileAdvice(std::string_view key) {
+  if (key.ends_with(kParquetSuffix)) {
+    return "a Parquet file; its rows cannot be read singly: let `millrace pack` make shards of all of them";
+  }
+  if (key.ends_with(".h5") || key.ends_with(".hdf5")) {
+    return "an HDF5 file, which is not read; write its samples as shards with h5py and webdataset.ShardWriter or "
+           "streaming.MDSWriter, as docs/formats/shards.md shows";
+  }
+  return {};
+}
+
 bool IsCompanion(DataKind kind, std::string_view key) {
   const std::string_view name = Basename(key);
   switch (kind) {
@@ -117,6 +138,7 @@ bool IsCompanion(DataKind kind, std::string_view key) {
              name == "features.json" || name.ends_with(".labels.txt");
     case DataKind::kTar:
       return name.ends_with(".idx");
+    case DataKind::kTokens:
     case DataKind::kRawObjects:
       break;
   }

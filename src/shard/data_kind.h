@@ -9,24 +9,35 @@
 namespace millrace {
 
 /// The numbers are stored in index files.
-enum class DataKind : uint8_t { kRawObjects = 0, kTar = 1, kTfRecord = 2, kRecordIo = 3, kMds = 4 };
-inline constexpr DataKind kLastDataKind = DataKind::kMds;
+enum class DataKind : uint8_t { kRawObjects = 0, kTar = 1, kTfRecord = 2, kRecordIo = 3, kMds = 4, kTokens = 5 };
+inline constexpr DataKind kLastDataKind = DataKind::kTokens;
 
-/// One word, for machines: "raw", "tar", "tfrecord", "recordio", "mds".
+/// One word, for machines: "raw", "tar", "tfrecord", "recordio", "mds", "tokens".
 std::string_view KindName(DataKind kind);
 
-/// How the names of shards of that kind end here: ".tar", ".tfrecord", ".rec", ".mds"; "" for raw objects.
+/// How the names of shards of that kind end here: ".tar", ".tfrecord", ".rec", ".mds"; "" for raw objects
+/// and token files, which are read only.
 std::string_view ShardSuffix(DataKind kind);
 
 /// For people: "raw objects", "tar shards", "TFRecord shards" and so on.
 std::string_view KindTitle(DataKind kind);
 
+/// Of one of them: "raw object", "tar shard" and so on.
+std::string_view ObjectTitle(DataKind kind);
+
 /// The kind of a shard by its name: *.tar; *.tfrecord, *.tfrecords and these (or a name without any dot) followed by
-/// -00000-of-00064; *.rec; *.mds. None for other names.
+/// -00000-of-00064; *.rec; *.mds. None for other names, and for token files, whose names do not tell.
 std::optional<DataKind> ShardKind(std::string_view key);
 
 /// The name without the ending of a compression (".gz" and the like), if what remains is a shard's; else "".
 std::string_view CompressedShard(std::string_view key);
+
+/// Files whose columns become samples by `millrace pack` alone.
+inline constexpr std::string_view kParquetSuffix = ".parquet";
+
+/// What to do with a file that holds many samples and that nothing reads singly, by its name: Parquet and HDF5; "" for
+/// others. Completes "FILE: ...".
+std::string_view ForeignFileAdvice(std::string_view key);
 
 /// Whether tools put an object of that name beside shards of that kind: index.json (MDS), *.idx and *.lst (RecordIO),
 /// dataset_info.json and its like (TFRecord). It holds no samples, but would where all objects are raw.

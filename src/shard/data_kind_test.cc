@@ -14,8 +14,9 @@ TEST(DataKind, OfShardsByName) {
   EXPECT_EQ(ShardKind("train-00007-of-01024"), DataKind::kTfRecord);
   EXPECT_EQ(ShardKind("train.rec"), DataKind::kRecordIo);
   EXPECT_EQ(ShardKind("shard.00000.mds"), DataKind::kMds);
-  for (const char* other : {"", "tar", "x.jpg", "x.tar/y", "x.array_record-00000-of-00001", "train-0-of-1", "-of-00001",
-                            "x.tfrecord-of-00001", "train-0000a-of-00001", "x.tfrecord.gz", "x.rec.idx"}) {
+  for (const char* other :
+       {"", "tar", "x.jpg", "x.tar/y", "x.array_record-00000-of-00001", "train-0-of-1", "-of-00001",
+        "x.tfrecord-of-00001", "train-0000a-of-00001", "x.tfrecord.gz", "x.rec.idx", "x.bin", "x.npy"}) {
     EXPECT_EQ(ShardKind(other), std::nullopt) << other;
   }
 }
@@ -26,6 +27,14 @@ TEST(DataKind, CompressedShards) {
   EXPECT_EQ(CompressedShard("x.tgz"), "x");
   EXPECT_EQ(CompressedShard("train.tfrecord-00000-of-00064.gz"), "train.tfrecord-00000-of-00064");
   for (const char* other : {"", "x.gz", "x.txt.gz", "x.tar", ".gz"}) EXPECT_EQ(CompressedShard(other), "") << other;
+}
+
+TEST(DataKind, FilesThatAreNoShards) {
+  EXPECT_NE(ForeignFileAdvice("a/train.parquet").find("millrace pack"), std::string_view::npos);
+  EXPECT_NE(ForeignFileAdvice("train.h5").find("h5py"), std::string_view::npos);
+  EXPECT_NE(ForeignFileAdvice("train.hdf5").find("h5py"), std::string_view::npos);
+  for (const char* other : {"", "parquet", "x.parquet.mds", "h5/x.jpg"})
+    EXPECT_EQ(ForeignFileAdvice(other), "") << other;
 }
 
 TEST(DataKind, Companions) {
@@ -41,7 +50,11 @@ TEST(DataKind, Companions) {
 TEST(DataKind, Names) {
   EXPECT_EQ(KindName(DataKind::kRawObjects), "raw");
   EXPECT_EQ(KindName(DataKind::kMds), "mds");
+  EXPECT_EQ(KindName(kLastDataKind), "tokens");
+  EXPECT_EQ(KindTitle(kLastDataKind), "token files");
   EXPECT_EQ(KindTitle(DataKind::kTfRecord), "TFRecord shards");
+  EXPECT_EQ(ObjectTitle(DataKind::kTfRecord), "TFRecord shard");
+  EXPECT_EQ(ObjectTitle(DataKind::kRawObjects), "raw object");
 }
 
 }  // namespace

@@ -9,8 +9,8 @@ namespace millrace {
 
 namespace {
 
-constexpr std::string_view kMagic{"\x93NUMPY\x01\x00", 8};
-constexpr size_t kPrefixBytes = 10;  // the magic and a u16
+constexpr std::string_view kMagic{"\x93NUMPY\x01\x00", 8};  // of version 1.0
+constexpr size_t kPrefixBytes = 10;                         // the magic and a u16
 constexpr size_t kAlignment = 64;
 constexpr size_t kGrowthDigits = 21;  // NumPy leaves room for the longest number of an axis
 constexpr uint64_t kMaxCount = uint64_t{1} << 62;
@@ -56,7 +56,53 @@ std::optional<NumberType> ParseDescr(std::string_view descr) {
   return type && NpyDescr(*type) == descr ? type : std::nullopt;
 }
 
+// From the file, for a message.
+std::string Quoted(std::string_view text) {
+  std::string quoted(text.substr(0, 100));
+  std::replace_if(
+      quoted.begin(), quoted.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return quoted;
+}
+
+constexpr std::string_view kSaveAnew =
+    "write it anew: numpy.save(FILE, numpy.ascontiguousarray(array, dtype=\"int32\"))";
+
+absl::Status OtherType(std::string_view descr) {
+  if (descr.starts_with('>')) {
+    return absl::InvalidArgumentError(fmt::format(
+        "its numbers are big-endian ('{}'), and only little-endian ones are read; {}", Quoted(descr), kSaveAnew));
+  }
+  if (descr.find('O') != std::string_view::npos) {
+    return absl::InvalidArgumentError(
+        fmt::format("it holds Python objects ('{}'), whose pickles can run any code and are never read; {}",
+                    Quoted(descr), kSaveAnew));
+  }
+  return absl::InvalidArgumentError(fmt::format(
+      "its values are of type '{}'; int8 to int64, uint8 to uint64 and float16 to float64 are read", Quoted(descr)));
+}
+
 }  // namespace
+
+absl::StatusOr<NpyHead> ParseNpyDict(std::string_view dict) {
+  std::string_view rest = dict;
+  const auto strange = [&dict] {
+    return absl::InvalidArgumentError(fmt::format("its head is not as NumPy writes it: {}", Quoted(dict)));
+  };
+  if (!Skip(&rest, "{'descr': ")) return strange();
+  if (rest.starts_with('[')) return absl::InvalidArgumentError("an array of records, not of numbers");
+  if (!Skip(&rest, "'")) return strange();
+  const std::optional<std::string_view> descr = Until(&rest, "', 'fortran_order': ");
+  const std::optional<std::string_view> fortran = descr ? Until(&rest, ", 'shape': (") : std::nullopt;
+  const std::optional<std::string_view> axes = fortran ? Until(&rest, "), }") : std::nullopt;
+  if (!axes || rest.find_first_not_of(" \n") != std::string_view::npos) return strange();
+  const std::optional<NumberType> type = ParseDescr(*descr);
+  if (!type) return OtherType(*descr);
+  if (*fortran == "True")
+    return absl::InvalidArgumentError(fmt::format("it is in Fortran order (column by column); {}", kSaveAnew));
+  std::optional<std::vector<uint64_t>> shape = ParseShape(*axes);
+  if (*fortran != "False" || !shape) return strange();
+  return NpyHead{.type = *type, .shape = *std::move(shape)};
+}
 
 std::optional<uint64_t> CountOf(std::span<const uint64_t> shape) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
@@ -85,18 +131,12 @@ std::optional<NpyArray> ParseNpy(ByteSpan file) {
   const auto head_bytes = LoadLe<uint16_t>(text.data());
   text.remove_prefix(sizeof(uint16_t));
   if (text.size() < head_bytes) return std::nullopt;
-  std::string_view head = text.substr(0, head_bytes);
-  if (!Skip(&head, "{'descr': '")) return std::nullopt;
-  const std::optional<std::string_view> descr = Until(&head, "', 'fortran_order': False, 'shape': (");
-  const std::optional<std::string_view> axes = descr ? Until(&head, "), }") : std::nullopt;
-  if (!axes || head.find_first_not_of(" \n") != std::string_view::npos) return std::nullopt;
-  const std::optional<NumberType> type = ParseDescr(*descr);
-  std::optional<std::vector<uint64_t>> shape = ParseShape(*axes);
-  if (!type || !shape) return std::nullopt;
-  const std::optional<uint64_t> count = CountOf(*shape);
+  absl::StatusOr<NpyHead> head = ParseNpyDict(text.substr(0, head_bytes));
+  if (!head.ok()) return std::nullopt;
+  const std::optional<uint64_t> count = CountOf(head->shape);
   const ByteSpan values = file.subspan(kPrefixBytes + head_bytes);
-  if (!count || values.size() % type->size != 0 || values.size() / type->size != *count) return std::nullopt;
-  return NpyArray{.type = *type, .shape = *std::move(shape), .values = values};
+  if (!count || values.size() % head->type.size != 0 || values.size() / head->type.size != *count) return std::nullopt;
+  return NpyArray{.type = head->type, .shape = std::move(head->shape), .values = values};
 }
 
 }  // namespace millrace

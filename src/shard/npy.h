@@ -4,9 +4,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/status.h"
 #include "shard/number_type.h"
 
 /// Arrays of numbers as NumPy's .npy files. Pure.
@@ -19,6 +21,20 @@ inline constexpr size_t kMaxAxes = 64;
 /// Appends the head of a file (version 1.0) of an array in C order, the same bytes that NumPy writes; the values
 /// follow. At most kMaxAxes axes.
 void AppendNpyHead(std::string& out, NumberType type, std::span<const uint64_t> shape);
+
+/// How a file begins: this, two bytes of version, and the length of the dictionary, which has two bytes in version 1
+/// and four in versions 2 and 3. Then the dictionary follows, and the values.
+inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
+inline constexpr uint32_t kMaxNpyDictBytes = 64 << 10;  // longer ones describe no plain array
+
+struct NpyHead {
+  NumberType type;
+  std::vector<uint64_t> shape;
+};
+
+/// Parses the dictionary as NumPy writes it. InvalidArgument, with the reason, where it is another, of other types
+/// (big-endian numbers, Python objects, records), or in Fortran order.
+absl::StatusOr<NpyHead> ParseNpyDict(std::string_view dict);
 
 struct NpyArray {
   NumberType type;

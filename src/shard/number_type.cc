@@ -50,6 +50,12 @@ std::optional<NumberType> ParseNumpyName(std::string_view name) {
   return name.starts_with("float") ? Make(Kind::kFloat, name.substr(5), true) : std::nullopt;
 }
 
+std::string NumpyName(NumberType type) {
+  using Kind = NumberType::Kind;
+  const std::string_view kind = type.kind == Kind::kSigned ? "int" : type.kind == Kind::kUnsigned ? "uint" : "float";
+  return fmt::format("{}{}", kind, 8 * type.size);
+}
+
 std::string NpyDescr(NumberType type) {
   const char order = type.size == 1 ? '|' : '<';
   const char kind = type.kind == NumberType::Kind::kSigned ? 'i' : type.kind == NumberType::Kind::kUnsigned ? 'u' : 'f';

@@ -24,6 +24,8 @@ std::optional<NumberType> ParseNumberType(std::string_view name);
 /// By NumPy's long name: "int8", "uint64", "float16" and so on.
 std::optional<NumberType> ParseNumpyName(std::string_view name);
 
+std::string NumpyName(NumberType type);
+
 /// As .npy files name it: "<i4", "|u1".
 std::string NpyDescr(NumberType type);
 

@@ -216,7 +216,7 @@ absl::StatusOr<std::unique_ptr<ShardEncoder>> MakeShardEncoder(DataKind kind, co
   if (kind == DataKind::kTar) return std::make_unique<TarEncoder>();
   if (kind == DataKind::kTfRecord) return std::make_unique<TfRecordEncoder>();
   if (kind == DataKind::kRecordIo) return std::make_unique<RecordIoEncoder>();
-  if (kind != DataKind::kMds) return absl::InternalError("raw objects are no shards");
+  if (kind != DataKind::kMds) return absl::InternalError("raw objects and token files are not written");
   ASSIGN_OR_RETURN(std::vector<MdsColumn> columns, MdsColumnsOf(first));
   return std::make_unique<MdsEncoder>(std::move(columns));
 }

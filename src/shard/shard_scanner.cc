@@ -17,6 +17,7 @@ std::unique_ptr<ShardScanner> MakeShardScanner(DataKind kind) {
       return std::make_unique<RecordIoScanner>();
     case DataKind::kMds:
       return std::make_unique<MdsScanner>();
+    case DataKind::kTokens:
     case DataKind::kRawObjects:
       break;
   }

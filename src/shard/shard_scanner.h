@@ -24,7 +24,8 @@ class ShardScanner {
   virtual absl::Status Finish(ShardSink sink) = 0;
 };
 
-/// A scanner of shards of that kind; none for raw objects.
+/// A scanner of shards of that kind; none for raw objects, and for token files, which must be told more
+/// (token_scanner.h).
 std::unique_ptr<ShardScanner> MakeShardScanner(DataKind kind);
 
 }  // namespace millrace

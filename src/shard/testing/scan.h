@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/crypto.h"
 #include "shard/field_value.h"
 #include "shard/shard_scanner.h"
@@ -19,13 +21,12 @@ struct Scanned {
 };
 
 /// Feeds a shard in chunks of that size, each in memory of its own, so that sanitizers see reads beyond its end.
-inline Scanned ScanShard(DataKind kind, std::string_view shard, size_t chunk) {
+inline Scanned ScanShard(std::unique_ptr<ShardScanner> scanner, std::string_view shard, size_t chunk) {
   Scanned scanned;
   const auto take = [&](const ShardSample& sample) {
     scanned.samples.push_back(sample);
     return absl::OkStatus();
   };
-  const std::unique_ptr<ShardScanner> scanner = MakeShardScanner(kind);
   for (size_t at = 0; at < shard.size() && scanned.status.ok(); at += chunk) {
     const std::string_view part = shard.substr(at, chunk);
     const std::vector<char> copy(part.begin(), part.end());
@@ -33,6 +34,9 @@ inline Scanned ScanShard(DataKind kind, std::string_view shard, size_t chunk) {
   }
   if (scanned.status.ok()) scanned.status = scanner->Finish(take);
   return scanned;
+}
+inline Scanned ScanShard(DataKind kind, std::string_view shard, size_t chunk) {
+  return ScanShard(MakeShardScanner(kind), shard, chunk);
 }
 
 /// What must hold of any scan: samples lie within the shard, in order, and have the checksums of their bytes; fields
@@ -55,15 +59,19 @@ inline bool IsSound(const Scanned& scanned, std::string_view shard) {
 }
 
 /// For fuzzers: aborts where a scan is not sound, or differs from one in chunks of another size.
-inline void MustBeSound(DataKind kind, std::string_view shard, size_t chunk) {
-  const Scanned scanned = ScanShard(kind, shard, chunk);
+inline void MustBeSound(absl::FunctionRef<std::unique_ptr<ShardScanner>()> make_scanner, std::string_view shard,
+                        size_t chunk) {
+  const Scanned scanned = ScanShard(make_scanner(), shard, chunk);
   if (!IsSound(scanned, shard)) std::abort();
-  const Scanned whole = ScanShard(kind, shard, shard.size() + 1);
+  const Scanned whole = ScanShard(make_scanner(), shard, shard.size() + 1);
   if (whole.samples.size() != scanned.samples.size() || whole.status != scanned.status) std::abort();
   for (size_t i = 0; i < whole.samples.size(); ++i) {
     if (whole.samples[i].crc32c != scanned.samples[i].crc32c || whole.samples[i].key != scanned.samples[i].key)
       std::abort();
   }
+}
+inline void MustBeSound(DataKind kind, std::string_view shard, size_t chunk) {
+  MustBeSound([kind] { return MakeShardScanner(kind); }, shard, chunk);
 }
 
 }  // namespace millrace::testing

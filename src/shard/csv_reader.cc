@@ -1,0 +1,75 @@
+#include "shard/csv_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace millrace {
+
+CsvReader::CsvReader(std::string_view text) : rest_(text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
+}
+
+absl::Status CsvReader::Wrong(std::string_view what) const {
+  return absl::InvalidArgumentError(fmt::format("line {}, column {}: {}", line_, column_, what));
+}
+
+void CsvReader::TakeLineEnd() {
+  rest_.remove_prefix(rest_.front() == '\r' ? 2 : 1);
+  ++next_line_;
+}
+
+absl::Status CsvReader::TakeQuoted(std::string* cell) {
+  rest_.remove_prefix(1);
+  while (true) {
+    const size_t quote = rest_.find('"');
+    if (quote == std::string_view::npos) return Wrong("a quoted cell that does not end");
+    const std::string_view part = rest_.substr(0, quote);
+    if (cell->size() + part.size() > kMaxCsvCellBytes) return Wrong("a cell that is too long");
+    for (const char c : part) next_line_ += c == '\n' ? 1 : 0;
+    cell->append(part);
+    rest_.remove_prefix(quote + 1);
+    if (!rest_.starts_with('"')) break;
+    cell->push_back('"');
+    rest_.remove_prefix(1);
+  }
+  if (rest_.empty() || rest_.front() == ',' || AtLineEnd()) return absl::OkStatus();
+  return Wrong("text behind the quote that ends a cell; a quote within a quoted cell is doubled");
+}
+
+absl::Status CsvReader::TakePlain(std::string* cell) {
+  const size_t end = std::min(rest_.find_first_of(",\n"), rest_.size());
+  std::string_view part = rest_.substr(0, end);
+  rest_.remove_prefix(end);
+  if (rest_.starts_with('\n') && part.ends_with('\r')) {
+    part.remove_suffix(1);  // the line's end is of two bytes
+  }
+  if (part.find('"') != std::string_view::npos)
+    return Wrong("a quote within a cell that does not begin with one; quote the whole cell, and double the quote");
+  if (part.size() > kMaxCsvCellBytes) return Wrong("a cell that is too long");
+  cell->assign(part);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>* cells) {
+  while (!rest_.empty() && AtLineEnd()) TakeLineEnd();
+  cells->clear();
+  line_ = next_line_;
+  column_ = 0;
+  if (rest_.empty()) return false;
+  while (true) {
+    ++column_;
+    if (column_ > kMaxCsvCells) return Wrong(fmt::format("more than {} columns", kMaxCsvCells));
+    std::string& cell = cells->emplace_back();
+    RETURN_IF_ERROR(rest_.starts_with('"') ? TakeQuoted(&cell) : TakePlain(&cell));
+    if (rest_.empty()) return true;
+    if (AtLineEnd()) {
+      TakeLineEnd();
+      return true;
+    }
+    rest_.remove_prefix(1);  // the comma
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace millrace {
+
+inline constexpr size_t kMaxCsvCells = 1000;            // of a record
+inline constexpr size_t kMaxCsvCellBytes = 128 * 1024;  // of a cell, without its quotes
+
+/// Takes the records of a text in CSV (RFC 4180): cells between commas; quoted ones may hold commas, line ends and
+/// doubled quotes; lines end with LF or CRLF. A byte order mark and empty lines are passed over. Pure.
+class CsvReader {
+ public:
+  /// `text` must live as long.
+  explicit CsvReader(std::string_view text);
+
+  /// Puts the cells of the next record into `cells`; false after the last. InvalidArgument, with line and column: a
+  /// quoted cell that does not end, or goes on behind its quote, a quote within a cell that is not quoted, too many
+  /// cells, or one that is too long. After an error it must not be used.
+  absl::StatusOr<bool> Next(std::vector<std::string>* cells);
+
+  /// Where the latest record begins, from 1.
+  uint64_t line() const { return line_; }
+
+ private:
+  absl::Status TakeQuoted(std::string* cell);
+  absl::Status TakePlain(std::string* cell);
+  absl::Status Wrong(std::string_view what) const;
+  bool AtLineEnd() const { return rest_.starts_with('\n') || rest_.starts_with("\r\n"); }
+  void TakeLineEnd();
+
+  std::string_view rest_;
+  uint64_t next_line_ = 1;  // of rest_
+  uint64_t line_ = 0;
+  size_t column_ = 0;  // of the cell in hand, from 1
+};
+
+}  // namespace millrace

@@ -1,0 +1,485 @@
+#include "shard/manifest.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/utf8.h"
+#include "shard/csv_reader.h"
+#include "shard/field_value.h"
+#include "shard/number_type.h"
+#include "shard/sample_name.h"
+
+namespace millrace {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kPathNames[] = {"path",      "file",       "filename", "file_name",  "filepath",
+                                           "file_path", "key",        "image",    "image_path", "uri",
+                                           "url",       "source-ref", "s3_uri"};
+constexpr std::string_view kLabelNames[] = {"cls", "label", "class"};
+constexpr size_t kMaxLineBytes = 1 << 20;
+constexpr size_t kMaxColumns = 1 << 16;
+constexpr int kMaxDepth = 100;  // of JSON
+
+absl::Status Wrong(uint64_t line, std::string_view what) {
+  return absl::InvalidArgumentError(fmt::format("line {}: {}", line, what));
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return lower;
+}
+
+// The first of `wanted` that there is among `names`.
+template <size_t N>
+std::optional<size_t> FirstOf(const std::string_view (&wanted)[N], const std::vector<std::string>& names) {
+  for (const std::string_view name : wanted) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (Lower(names[i]) == name) return i;
+    }
+  }
+  return std::nullopt;
+}
+
+// A whole number as it is printed: "007" is a text.
+bool IsInt(std::string_view text) {
+  constexpr size_t kDigits = 18;  // fit into 64 bits
+  if (text.starts_with('-')) text.remove_prefix(1);
+  if (text.empty() || text.size() > kDigits || (text.front() == '0' && text.size() > 1)) return false;
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::optional<double> ParseFloat(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Not what means more than a float holds: "007", or a whole number that it rounds.
+bool IsFloat(std::string_view text) {
+  constexpr size_t kExactDigits = 15;  // any whole number of so many is below 2^53
+  constexpr int64_t kMaxExact = int64_t{1} << 53;
+  if (IsInt(text)) {
+    if (text.size() <= kExactDigits) return true;
+    int64_t value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value >= -kMaxExact && value <= kMaxExact;
+  }
+  if (text.find_first_not_of("-0123456789") == std::string_view::npos) return false;
+  const std::optional<double> value = ParseFloat(text);
+  return value && std::isfinite(*value);
+}
+
+std::string_view Trim(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  return text.substr(0, text.find_last_not_of(kBlanks) + 1);
+}
+
+// A name that differs in case only would be a second label, or a second field `cls`.
+absl::Status CheckLabelName(const std::vector<std::string>& names, size_t label, uint64_t line) {
+  const std::string wanted = Lower(names[label]);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (i == label || Lower(names[i]) != wanted) continue;
+    return Wrong(line, fmt::format("'{}' and '{}' may both be the label; rename one", names[std::min(i, label)],
+                                   names[std::max(i, label)]));
+  }
+  return absl::OkStatus();
+}
+
+// What the labels are, all together.
+class LabelKinds {
+ public:
+  void Add(std::string_view label, uint64_t line) {
+    if (label.empty()) return;
+    any_ = true;
+    if (any_text_ || IsWholeNumber(label)) return;
+    any_text_ = !ParseFloat(label.starts_with('+') ? label.substr(1) : label);
+    if (any_text_ || line_ != 0) return;
+    line_ = line;
+    odd_ = label.substr(0, kMaxShown);
+  }
+
+  // Numbers as texts would be numbered by their digits: 10 before 9.
+  absl::Status Check() const {
+    if (any_text_ || line_ == 0) return absl::OkStatus();
+    return Wrong(line_, fmt::format("the label '{}' is a number, but none of a class, such as 0 or 12; write it so, or "
+                                    "rename the label's column if it is no class: it is a field then",
+                                    odd_));
+  }
+  bool AllWhole() const { return any_ && !any_text_ && line_ == 0; }
+
+ private:
+  static constexpr size_t kMaxShown = 40;
+  bool any_ = false;
+  bool any_text_ = false;
+  uint64_t line_ = 0;  // of the first that is a number but not a whole one; 0: none
+  std::string odd_;
+};
+
+// ---- CSV
+
+class CsvManifest {
+ public:
+  CsvManifest(std::string_view text, ManifestSink each) : reader_(text), each_(each) {}
+
+  absl::StatusOr<Manifest> Read();
+
+ private:
+  // What the cells of a column are, all together.
+  struct CellTypes {
+    bool all_int = true;
+    bool all_float = true;
+  };
+
+  absl::Status ReadHeader();
+  absl::Status CheckNames() const;
+  void NumberColumns();
+  absl::Status TakeRow(const std::vector<std::string>& cells);
+  absl::Status CheckText(size_t place, std::string_view cell) const;
+
+  CsvReader reader_;
+  const ManifestSink each_;
+  std::vector<std::string> names_;
+  size_t path_ = 0;
+  std::optional<size_t> label_;
+  std::vector<size_t> places_;     // of the manifest's columns, among names_
+  std::vector<CellTypes> types_;   // of the manifest's columns
+  std::vector<ManifestCell> row_;  // reused
+  LabelKinds labels_;
+  Manifest manifest_;
+};
+
+absl::Status CsvManifest::CheckText(size_t place, std::string_view cell) const {
+  if (FirstNotUtf8(cell) == cell.size()) return absl::OkStatus();
+  return Wrong(reader_.line(), fmt::format("column {}: no UTF-8 text; save the manifest as UTF-8", place + 1));
+}
+
+absl::Status CsvManifest::CheckNames() const {
+  for (size_t i = 0; i < names_.size(); ++i) {
+    RETURN_IF_ERROR(CheckText(i, names_[i]));
+    if (names_[i].empty() || names_[i].size() > kMaxNameBytes)
+      return Wrong(reader_.line(), fmt::format("column {} has no name, or a very long one", i + 1));
+    const auto end = names_.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find(names_.begin(), end, names_[i]) != end)
+      return Wrong(reader_.line(), fmt::format("column {}: a second one named '{}'", i + 1, names_[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CsvManifest::ReadHeader() {
+  ASSIGN_OR_RETURN(const bool any, reader_.Next(&names_));
+  if (!any) return absl::InvalidArgumentError("it is empty; a header with the names of the columns comes first");
+  for (std::string& name : names_) name = std::string(Trim(name));
+  RETURN_IF_ERROR(CheckNames());
+  const std::optional<size_t> path = FirstOf(kPathNames, names_);
+  if (!path) {
+    return Wrong(reader_.line(), fmt::format("none of the columns ({}) names the objects; call that one 'path'",
+                                             fmt::join(names_, ", ")));
+  }
+  path_ = *path;
+  label_ = FirstOf(kLabelNames, names_);
+  manifest_.has_labels = label_.has_value();
+  if (label_) RETURN_IF_ERROR(CheckLabelName(names_, *label_, reader_.line()));
+  NumberColumns();
+  return absl::OkStatus();
+}
+
+// By name, so that rows need no sorting.
+void CsvManifest::NumberColumns() {
+  for (size_t i = 0; i < names_.size(); ++i) {
+    if (i != path_ && i != label_) places_.push_back(i);
+  }
+  std::sort(places_.begin(), places_.end(), [this](size_t a, size_t b) { return names_[a] < names_[b]; });
+  for (const size_t place : places_) manifest_.columns.push_back({.name = names_[place], .encoding = encoding::kText});
+  types_.resize(places_.size());
+}
+
+absl::Status CsvManifest::TakeRow(const std::vector<std::string>& cells) {
+  const uint64_t line = reader_.line();
+  if (cells.size() != names_.size())
+    return Wrong(line, fmt::format("{} cells, and the header has {} columns", cells.size(), names_.size()));
+  if (cells[path_].empty()) return Wrong(line, fmt::format("column {}: no path", path_ + 1));
+  ManifestRow row{.path = cells[path_], .line = line, .label = {}, .cells = {}};
+  if (label_) {
+    RETURN_IF_ERROR(CheckText(*label_, cells[*label_]));
+    row.label = Trim(cells[*label_]);
+    labels_.Add(row.label, line);
+  }
+  row_.clear();
+  for (size_t column = 0; column < places_.size(); ++column) {
+    const std::string& cell = cells[places_[column]];
+    const std::string_view trimmed = Trim(cell);
+    if (trimmed.empty()) continue;
+    CellTypes& types = types_[column];
+    types.all_int = types.all_int && IsInt(trimmed);
+    types.all_float = types.all_float && IsFloat(trimmed);
+    if (!types.all_int && !types.all_float) RETURN_IF_ERROR(CheckText(places_[column], cell));
+    row_.push_back({.column = static_cast<uint32_t>(column), .text = cell});
+  }
+  row.cells = row_;
+  return each_(manifest_, row);
+}
+
+absl::StatusOr<Manifest> CsvManifest::Read() {
+  RETURN_IF_ERROR(ReadHeader());
+  std::vector<std::string> cells;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool more, reader_.Next(&cells));
+    if (!more) break;
+    RETURN_IF_ERROR(TakeRow(cells));
+  }
+  RETURN_IF_ERROR(labels_.Check());
+  manifest_.numeric_labels = labels_.AllWhole();
+  for (size_t i = 0; i < types_.size(); ++i) {  // now that all cells of a column are known
+    if (types_[i].all_int || types_[i].all_float)
+      manifest_.columns[i].encoding = types_[i].all_int ? encoding::kInt : encoding::kFloat;
+  }
+  return std::move(manifest_);
+}
+
+// ---- JSON
+
+// Null, or discarded, when it cannot be read; what is nested deeper than anybody means counts as such.
+Json ParseJson(std::string_view text) {
+  bool too_deep = false;
+  const auto bound = [&too_deep](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return !too_deep;
+  };
+  Json json = Json::parse(text, bound, /*allow_exceptions=*/false);
+  return too_deep ? Json() : json;
+}
+
+class JsonLinesManifest {
+ public:
+  explicit JsonLinesManifest(ManifestSink each) : each_(each) {}
+
+  absl::StatusOr<Manifest> Read(std::string_view text);
+
+ private:
+  absl::Status TakeRow(std::string_view text, uint64_t line);
+  absl::Status TakeLabel(const std::string& name, const Json& value, uint64_t line);
+  absl::Status TakeValue(const std::string& name, const Json& value, uint64_t line);
+  absl::StatusOr<uint32_t> ColumnId(const std::string& name, std::string_view encoding, uint64_t line);
+
+  const ManifestSink each_;
+  std::map<std::pair<std::string, std::string_view>, uint32_t> column_ids_;
+  std::string label_;                                     // of the row in hand
+  std::vector<std::pair<uint32_t, std::string>> values_;  // likewise
+  std::vector<ManifestCell> row_;                         // likewise
+  LabelKinds labels_;
+  Manifest manifest_;
+};
+
+absl::StatusOr<uint32_t> JsonLinesManifest::ColumnId(const std::string& name, std::string_view encoding,
+                                                     uint64_t line) {
+  const auto [found, added] =
+      column_ids_.try_emplace({name, encoding}, static_cast<uint32_t>(manifest_.columns.size()));
+  if (added) {
+    if (manifest_.columns.size() == kMaxColumns)
+      return Wrong(line, fmt::format("more than {} names of members; what names a thing is a value", kMaxColumns));
+    manifest_.columns.push_back({.name = name, .encoding = encoding});
+  }
+  return found->second;
+}
+
+absl::Status JsonLinesManifest::TakeValue(const std::string& name, const Json& value, uint64_t line) {
+  if (value.is_null()) return absl::OkStatus();
+  std::string_view encoding = encoding::kJson;
+  std::string text;
+  if (value.is_number_integer()) {
+    encoding = encoding::kInt;
+    text = value.dump();
+  } else if (value.is_number_float()) {
+    encoding = encoding::kFloat;
+    text = ToDecimal(value.get<double>());
+  } else if (value.is_string()) {
+    encoding = encoding::kText;
+    text = value.get<std::string>();
+  } else {
+    text = value.dump();
+  }
+  ASSIGN_OR_RETURN(const uint32_t column, ColumnId(name, encoding, line));
+  values_.emplace_back(column, std::move(text));
+  return absl::OkStatus();
+}
+
+absl::Status JsonLinesManifest::TakeLabel(const std::string& name, const Json& value, uint64_t line) {
+  manifest_.has_labels = true;
+  if (value.is_null()) return absl::OkStatus();
+  if (!value.is_string() && !value.is_number_integer()) {
+    return Wrong(line, fmt::format("the label '{}' is neither text nor a whole number; if it is no class, rename it: "
+                                   "it is a field then",
+                                   name));
+  }
+  label_ = value.is_string() ? std::string(Trim(value.get_ref<const std::string&>())) : value.dump();
+  labels_.Add(label_, line);
+  return absl::OkStatus();
+}
+
+absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
+  if (text.size() > kMaxLineBytes) return Wrong(line, fmt::format("more than {} bytes", kMaxLineBytes));
+  const Json json = ParseJson(text);
+  if (!json.is_object()) return Wrong(line, "no JSON object (in UTF-8)");
+  std::vector<std::string> names;
+  for (const auto& [name, value] : json.items()) names.push_back(name);
+  const std::optional<size_t> path = FirstOf(kPathNames, names);
+  if (!path || !json[names[*path]].is_string()) {
+    return Wrong(line, fmt::format("none of its members ({}) names an object; call that one 'path', or 'source-ref'",
+                                   fmt::join(names, ", ")));
+  }
+  const std::optional<size_t> label = FirstOf(kLabelNames, names);
+  if (label) RETURN_IF_ERROR(CheckLabelName(names, *label, line));
+  label_.clear();
+  values_.clear();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].empty() || names[i].size() > kMaxNameBytes)
+      return Wrong(line, fmt::format("member {} has no name, or a very long one", i + 1));
+    if (i == *path) continue;
+    const Json& value = json[names[i]];
+    RETURN_IF_ERROR(i == label ? TakeLabel(names[i], value, line) : TakeValue(names[i], value, line));
+  }
+  row_.clear();
+  for (const auto& [column, value] : values_) row_.push_back({.column = column, .text = value});
+  const std::string& name = json[names[*path]].get_ref<const std::string&>();
+  if (name.empty()) return Wrong(line, "an empty path");
+  return each_(manifest_, {.path = name, .line = line, .label = label_, .cells = row_});
+}
+
+absl::StatusOr<Manifest> JsonLinesManifest::Read(std::string_view text) {
+  for (uint64_t line = 1; !text.empty(); ++line) {
+    const size_t length = std::min(text.find('\n'), text.size());
+    const std::string_view row = text.substr(0, length);
+    text.remove_prefix(std::min(text.size(), length + 1));
+    if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    RETURN_IF_ERROR(TakeRow(row, line));
+  }
+  RETURN_IF_ERROR(labels_.Check());
+  manifest_.numeric_labels = labels_.AllWhole();
+  return std::move(manifest_);
+}
+
+// [{"prefix": "s3://bucket/folder/"}, "name", "name"], entry by entry; the first has the number 0.
+class JsonArrayManifest final : public nlohmann::json_sax<Json> {
+ public:
+  explicit JsonArrayManifest(ManifestSink each) : each_(each) { manifest_.row_word = "entry"; }
+
+  absl::StatusOr<Manifest> Read(std::string_view text) {
+    const bool parsed = Json::sax_parse(text, this);
+    if (status_.ok() && (!parsed || entry_ == 0)) status_ = NoHead();
+    RETURN_IF_ERROR(status_);
+    return std::move(manifest_);
+  }
+
+  bool null() override { return Other(); }
+  bool boolean(bool) override { return Other(); }
+  bool number_integer(number_integer_t) override { return Other(); }
+  bool number_unsigned(number_unsigned_t) override { return Other(); }
+  bool number_float(number_float_t, const string_t&) override { return Other(); }
+  bool binary(binary_t&) override { return Other(); }
+  bool string(string_t& text) override {
+    if (depth_ == 2 && key_ == "prefix") {
+      manifest_.prefix = text;
+      has_prefix_ = true;
+    }
+    if (depth_ != 1) return true;
+    if (entry_ == 0) return Fail(NoHead());
+    if (text.empty()) return Other();
+    absl::Status status = each_(manifest_, {.path = text, .line = entry_, .label = {}, .cells = {}});
+    ++entry_;
+    return status.ok() || Fail(std::move(status));
+  }
+  bool start_object(size_t) override { return Begin(entry_ == 0); }
+  bool end_object() override { return End(); }
+  bool start_array(size_t) override { return Begin(false); }
+  bool end_array() override { return End(); }
+  bool key(string_t& name) override {
+    if (depth_ == 2) key_ = name;
+    return true;
+  }
+  bool parse_error(size_t at, const std::string&, const nlohmann::detail::exception&) override {
+    return Fail(absl::InvalidArgumentError(
+        fmt::format("malformed JSON (in UTF-8) at byte {}, behind entry {} of the array", at, entry_)));
+  }
+
+ private:
+  static absl::Status NoHead() {
+    return absl::InvalidArgumentError("no JSON array that begins with {\"prefix\": \"s3://bucket/folder/\"}");
+  }
+  bool Fail(absl::Status status) {
+    if (status_.ok()) status_ = std::move(status);
+    return false;
+  }
+  // What is no string.
+  bool Other() {
+    if (depth_ != 1) return true;
+    return Fail(entry_ == 0 ? NoHead()
+                            : absl::InvalidArgumentError(fmt::format("entry {} is no name of an object", entry_)));
+  }
+  bool Begin(bool is_head) {
+    if (depth_ == 1 && !is_head) return Other();
+    if (depth_ == kMaxDepth) return Fail(NoHead());
+    ++depth_;
+    return true;
+  }
+  bool End() {
+    --depth_;
+    if (depth_ != 1) return true;
+    if (!has_prefix_) return Fail(NoHead());
+    entry_ = 1;  // only the first may be an object
+    return true;
+  }
+
+  const ManifestSink each_;
+  int depth_ = 0;
+  uint64_t entry_ = 0;
+  std::string key_;
+  bool has_prefix_ = false;
+  absl::Status status_;
+  Manifest manifest_;
+};
+
+}  // namespace
+
+bool IsWholeNumber(std::string_view label) {
+  return IsInt(label) && label != "-0";
+}
+
+std::string ManifestValueText(const ManifestColumn& column, std::string_view text) {
+  if (column.encoding == encoding::kInt) return std::string(Trim(text));
+  if (column.encoding != encoding::kFloat) return std::string(text);
+  const std::optional<double> value = ParseFloat(Trim(text));
+  return value ? ToDecimal(*value) : std::string(text);
+}
+
+std::optional<ManifestFormat> ManifestFormatOf(std::string_view name) {
+  const std::string lower = Lower(name);
+  if (lower.ends_with(".csv")) return ManifestFormat::kCsv;
+  for (const std::string_view ending : {".jsonl", ".ndjson", ".manifest", ".json"}) {
+    if (lower.ends_with(ending)) return ManifestFormat::kJson;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view text, ManifestSink each) {
+  if (format == ManifestFormat::kCsv) return CsvManifest(text, each).Read();
+  const size_t start = text.find_first_not_of(" \t\r\n");
+  const bool array = start != std::string_view::npos && text[start] == '[';
+  return array ? JsonArrayManifest(each).Read(text) : JsonLinesManifest(each).Read(text);
+}
+
+}  // namespace millrace

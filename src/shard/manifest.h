@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/status.h"
+
+namespace millrace {
+
+/// How a manifest is written: a list of objects, one sample each, with what is known of them.
+enum class ManifestFormat : uint8_t {
+  kCsv,   // a header, then a record for each object
+  kJson,  // a JSON object for each, one a line; or a JSON array {"prefix": "..."}, "name", "name" (SageMaker)
+};
+
+/// By the end of its name: .csv; .jsonl, .ndjson, .manifest, .json.
+std::optional<ManifestFormat> ManifestFormatOf(std::string_view name);
+
+/// What values have in common, so that it is kept once: a column, or members of one name and type.
+struct ManifestColumn {
+  std::string name;
+  std::string_view encoding;  // kInt, kFloat, kText or kJson of field_value.h
+};
+
+struct ManifestCell {
+  uint32_t column = 0;    // of Manifest::columns
+  std::string_view text;  // as it is written: ManifestValueText() makes it a value
+};
+
+/// Views into memory of the parser.
+struct ManifestRow {
+  std::string_view path;                // as it is written
+  uint64_t line = 0;                    // from 1
+  std::string_view label;               // without blanks around it; "": none
+  std::span<const ManifestCell> cells;  // in bytewise order of names, without the path and the label
+};
+
+/// What holds of all rows, and is known behind the last.
+struct Manifest {
+  std::string prefix;                   // before all paths; "" unless the manifest names one (which comes first)
+  std::string_view row_word = "line";   // what ManifestRow::line counts: "entry" of an array
+  std::vector<ManifestColumn> columns;  // those of a cell are there with it, but not their encodings
+  bool has_labels = false;              // there is a column, or a member, for them
+  bool numeric_labels = false;          // there are some, and all are whole numbers
+};
+
+/// A cell of that column as the field's value.
+std::string ManifestValueText(const ManifestColumn& column, std::string_view text);
+
+/// Whether the label is a whole number as it is usually written.
+bool IsWholeNumber(std::string_view label);
+
+using ManifestSink = absl::FunctionRef<absl::Status(const Manifest&, const ManifestRow&)>;
+
+/// Reads a manifest, and hands each row to the sink, whose error ends it. The column (or member) of the path is the
+/// first that there is of: path, file, filename, file_name, filepath, file_path, key, image, image_path, uri, url,
+/// source-ref, s3_uri; that of the label of: cls, label, class (whatever the case of letters). The values of a column
+/// are int if all of them are whole numbers as they are usually written, float if all are numbers, else text; JSON has
+/// types of its own, and what is neither number nor text is JSON. Empty cells (of CSV: those of blanks, too) and null
+/// are no values.
+///
+/// InvalidArgument, with line and column: what is malformed or no UTF-8 (but paths), and what has no path; labels that
+/// are neither whole numbers nor texts (1.5, 007), and columns that differ from the label's in the case of letters
+/// only.
+absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view text, ManifestSink each);
+
+}  // namespace millrace

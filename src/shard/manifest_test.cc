@@ -1,0 +1,194 @@
+#include "shard/manifest.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// A manifest and its rows.
+struct Parsed {
+  absl::StatusOr<Manifest> manifest;
+  std::vector<std::string> rows;
+};
+
+Parsed Parse(ManifestFormat format, std::string_view text) {
+  struct Row {
+    std::string text;
+    std::vector<std::pair<uint32_t, std::string>> cells;
+  };
+  std::vector<Row> rows;
+  Parsed parsed{.manifest = ParseManifest(format, text,
+                                          [&rows](const Manifest&, const ManifestRow& row) {
+                                            Row& kept = rows.emplace_back();
+                                            kept.text = fmt::format("{} {}", row.line, row.path);
+                                            if (!row.label.empty()) kept.text += fmt::format(" is {}", row.label);
+                                            for (const ManifestCell& cell : row.cells)
+                                              kept.cells.emplace_back(cell.column, cell.text);
+                                            return absl::OkStatus();
+                                          }),
+                .rows = {}};
+  for (Row& row : rows) {
+    for (const auto& [number, cell] : row.cells) {
+      if (!parsed.manifest.ok()) break;
+      const ManifestColumn& column = parsed.manifest->columns[number];
+      row.text += fmt::format(" {}={}:{}", column.name, ManifestValueText(column, cell), column.encoding);
+    }
+    parsed.rows.push_back(std::move(row.text));
+  }
+  return parsed;
+}
+std::vector<std::string> Describe(const Parsed& parsed) {
+  return parsed.manifest.ok() ? parsed.rows : std::vector{parsed.manifest.status().ToString()};
+}
+std::vector<std::string> Csv(std::string_view text) {
+  return Describe(Parse(ManifestFormat::kCsv, text));
+}
+std::vector<std::string> JsonOf(std::string_view text) {
+  return Describe(Parse(ManifestFormat::kJson, text));
+}
+
+TEST(Manifest, FormatsByName) {
+  EXPECT_EQ(ManifestFormatOf("s3://b/train.CSV"), ManifestFormat::kCsv);
+  for (const char* name : {"a.jsonl", "a.ndjson", "output.manifest", "a.json"})
+    EXPECT_EQ(ManifestFormatOf(name), ManifestFormat::kJson) << name;
+  for (const char* name : {"train", "a.csv/", "a.tar", "csv"}) EXPECT_FALSE(ManifestFormatOf(name)) << name;
+}
+
+TEST(Manifest, Csv) {
+  EXPECT_THAT(Csv("Caption,filename,label,width,score,zip\n"
+                  "\"a, b\",x/1.jpg,cat,10,0.50,007\n"
+                  ",x/2.jpg,,-5,3,10\n"),
+              ElementsAre("2 x/1.jpg is cat Caption=a, b:text score=0.5:float width=10:int zip=007:text",
+                          "3 x/2.jpg score=3:float width=-5:int zip=10:text"));
+  EXPECT_THAT(Csv("path,file\na.jpg,b\n"), ElementsAre("2 a.jpg file=b:text"));
+  EXPECT_THAT(Csv("file,cls,label\na.jpg,3,x\n"), ElementsAre("2 a.jpg is 3 label=x:text"));
+  EXPECT_THAT(Csv("path\n"), ElementsAre());
+}
+
+TEST(Manifest, CsvErrorsNameTheLine) {
+  EXPECT_THAT(Csv(""), ElementsAre(HasSubstr("it is empty")));
+  EXPECT_THAT(Csv("name,label\n"),
+              ElementsAre(HasSubstr("line 1: none of the columns (name, label) names the objects")));
+  EXPECT_THAT(Csv("path,a,a\n"), ElementsAre(HasSubstr("line 1: column 3: a second one named 'a'")));
+  EXPECT_THAT(Csv("path,\n"), ElementsAre(HasSubstr("line 1: column 2 has no name")));
+  EXPECT_THAT(Csv("path,a\nx.jpg,1\ny.jpg\n"), ElementsAre(HasSubstr("line 3: 1 cells, and the header has 2 columns")));
+  EXPECT_THAT(Csv("a,path\n1,\n"), ElementsAre(HasSubstr("line 2: column 2: no path")));
+  EXPECT_THAT(Csv("path\n\"x\n"), ElementsAre(HasSubstr("line 2, column 1: a quoted cell that does not end")));
+}
+
+TEST(Manifest, JsonLines) {
+  EXPECT_THAT(JsonOf(R"({"source-ref": "s3://b/1.jpg", "class": 3, "meta": {"b": [1, 2.5]}, "none": null, "ok": true})"
+                     "\n\n"
+                     R"({"path": "2.jpg", "label": "dog", "n": -7, "f": 0.5, "t": "\u00e9"})"),
+              ElementsAre("1 s3://b/1.jpg is 3 meta={\"b\":[1,2.5]}:json ok=true:json",
+                          "3 2.jpg is dog f=0.5:float n=-7:int t=é:text"));
+  EXPECT_THAT(JsonOf(R"({"path": "1.jpg", "labels": [1, 0]})"), ElementsAre("1 1.jpg labels=[1,0]:json"));
+}
+
+TEST(Manifest, JsonErrorsNameTheLine) {
+  EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\"}\n{\"path\": \n"), ElementsAre(HasSubstr("line 2: no JSON object")));
+  EXPECT_THAT(JsonOf("{\"name\": 1}"), ElementsAre(HasSubstr("line 1: none of its members (name) names an object")));
+  EXPECT_THAT(JsonOf("{\"path\": 1}"), ElementsAre(HasSubstr("line 1: none of its members")));
+  EXPECT_THAT(JsonOf("{\"path\": \"\"}"), ElementsAre(HasSubstr("line 1: an empty path")));
+  EXPECT_THAT(JsonOf("{\"path\": \"x\", \"a\": " + std::string(5000, '[') + std::string(5000, ']') + "}"),
+              ElementsAre(HasSubstr("line 1: no JSON object")));
+  EXPECT_THAT(JsonOf("{\"path\": \"" + std::string(2 << 20, 'x') + "\"}"), ElementsAre(HasSubstr("line 1: more than")));
+}
+
+TEST(Manifest, ArrayOfSageMaker) {
+  const Parsed parsed =
+      Parse(ManifestFormat::kJson, R"([{"more": [{"prefix": 1}], "prefix": "s3://b/p/"}, "a/1.jpg", "2.jpg"])");
+  ASSERT_TRUE(parsed.manifest.ok()) << parsed.manifest.status();
+  EXPECT_EQ(parsed.manifest->prefix, "s3://b/p/");
+  EXPECT_EQ(parsed.manifest->row_word, "entry");
+  EXPECT_THAT(parsed.rows, ElementsAre("1 a/1.jpg", "2 2.jpg"));
+  EXPECT_FALSE(parsed.manifest->has_labels);
+  for (const char* bad : {"[\"a.jpg\"]", "[]", "[1]", "[[]]", "[{}, \"a.jpg\"]", "[{\"prefix\": 1}]"})
+    EXPECT_THAT(JsonOf(bad), ElementsAre(HasSubstr("prefix"))) << bad;
+  for (const char* bad : {"1", "\"\"", "{}", "[]", "null"}) {
+    EXPECT_THAT(JsonOf(fmt::format("[{{\"prefix\": \"s3://b/\"}}, \"x.jpg\", {}]", bad)),
+                ElementsAre(HasSubstr("entry 2 is no name")))
+        << bad;
+  }
+  for (const char* bad : {"", "]]", ",]", "\xff\"]"}) {
+    EXPECT_THAT(JsonOf(fmt::format("[{{\"prefix\": \"s3://b/\"}}, \"x.jpg\"{}", bad)),
+                ElementsAre(HasSubstr("malformed JSON")))
+        << bad;
+  }
+  EXPECT_THAT(JsonOf("[{\"prefix\": \"s3://b/\", \"x\": " + std::string(5000, '[')),
+              ElementsAre(HasSubstr("no JSON array")));
+}
+
+TEST(Manifest, LabelsAreNumbersWhenAllAre) {
+  const auto numeric = [](std::vector<std::string> labels) {
+    std::string text = "path, label\n";
+    for (const std::string& label : labels) text += fmt::format("x.jpg,{}\n", label);
+    return Parse(ManifestFormat::kCsv, text).manifest->numeric_labels;
+  };
+  EXPECT_TRUE(numeric({"0", "1", "2"}));
+  EXPECT_TRUE(numeric({"0", "", "1"}));
+  EXPECT_TRUE(numeric({"-1", " 10", "2 ", "\t3"}));
+  EXPECT_FALSE(numeric({"0", "1", "a"}));
+  EXPECT_FALSE(numeric({"00", "1.5", "cat"}));
+  EXPECT_FALSE(numeric({"", " "}));
+  EXPECT_THAT(Csv("path,label\na.jpg, 7 \nb.jpg,  \n"), ElementsAre("2 a.jpg is 7", "3 b.jpg"));
+}
+
+TEST(Manifest, NumbersThatAreNoClassesAreRefused) {
+  for (const char* odd : {"00", "007", "1.5", "-0", "+1", "1e3", "nan", "12345678901234567890"}) {
+    EXPECT_THAT(Csv(fmt::format("path,label\na.jpg,1\nb.jpg,{}\nc.jpg,2.5\n", odd)),
+                ElementsAre(HasSubstr(fmt::format("line 3: the label '{}' is a number, but", odd))));
+  }
+  EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"cls\": \"1\"}\n{\"path\": \"a.jpg\", \"cls\": \"2.0\"}"),
+              ElementsAre(HasSubstr("line 2: the label '2.0'")));
+  for (const char* odd : {"1.5", "true", "[1]", "{}"}) {
+    EXPECT_THAT(
+        JsonOf(fmt::format("{{\"path\": \"a.jpg\", \"cls\": 1}}\n{{\"path\": \"a.jpg\", \"cls\": {}}}", odd)),
+        ElementsAre(HasSubstr("line 2: the label 'cls' is neither text nor a whole number; if it is no class, rename")))
+        << odd;
+  }
+  EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"cls\": null}"), ElementsAre("1 a.jpg"));
+}
+
+TEST(Manifest, OneLabelOnly) {
+  for (const char* row : {"3,x", "dog,x", "dog,3"}) {
+    EXPECT_THAT(Csv(fmt::format("path,CLS,cls\na.jpg,{}\n", row)),
+                ElementsAre(HasSubstr("line 1: 'CLS' and 'cls' may both be the label; rename one")));
+  }
+  EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\"}\n{\"path\": \"a.jpg\", \"Label\": 1, \"label\": 2}"),
+              ElementsAre(HasSubstr("line 2: 'Label' and 'label' may both be the label")));
+}
+
+TEST(Manifest, BlanksAroundNumbers) {
+  EXPECT_THAT(Csv("path, n , x,t\na.jpg, 1, 2.50, a \nb.jpg,  ,3 ,\n"),
+              ElementsAre("2 a.jpg n=1:int t= a :text x=2.5:float", "3 b.jpg x=3:float"));
+}
+
+TEST(Manifest, NumbersLoseNoDigits) {
+  EXPECT_THAT(Csv("path,n\na.jpg,123456789012345678\nb.jpg,0.5\n"),
+              ElementsAre("2 a.jpg n=123456789012345678:text", "3 b.jpg n=0.5:text"));
+  EXPECT_THAT(Csv("path,n\na.jpg,9007199254740992\nb.jpg,0.5\n"),
+              ElementsAre("2 a.jpg n=9007199254740992:float", "3 b.jpg n=0.5:float"));
+  EXPECT_THAT(Csv("path,n\na.jpg,-9007199254740993\nb.jpg,0.5\n"),
+              ElementsAre("2 a.jpg n=-9007199254740993:text", "3 b.jpg n=0.5:text"));
+  EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"n\": 123456789012345680.0}"),
+              ElementsAre("1 a.jpg n=123456789012345680:float"));
+}
+
+TEST(Manifest, TextIsUtf8) {
+  EXPECT_THAT(Csv("path,t,n\na.jpg,x,1\nb.jpg,caf\xe9,2\n"),
+              ElementsAre(HasSubstr("line 3: column 2: no UTF-8 text; save the manifest as UTF-8")));
+  EXPECT_THAT(Csv("path,label\nb.jpg,caf\xe9\n"), ElementsAre(HasSubstr("line 2: column 2: no UTF-8 text")));
+  EXPECT_THAT(Csv("path,caf\xe9\n"), ElementsAre(HasSubstr("line 1: column 2: no UTF-8 text")));
+  EXPECT_THAT(Csv("path\ncaf\xe9.jpg\n"), ElementsAre("2 caf\xe9.jpg")) << "names are bytes";
+  EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\", \"t\": \"caf\xe9\"}"),
+              ElementsAre(HasSubstr("line 1: no JSON object (in UTF-8)")));
+}
+
+}  // namespace
+}  // namespace millrace
