@@ -2,30 +2,58 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
 #include "dataset/index_places.h"
 #include "dataset/listed_index.h"
+#include "dataset/manifest_set.h"
 #include "dataset/sample_objects.h"
+#include "dataset/token_files.h"
 
 namespace millrace {
 
 namespace {
 
+// What is opened: a folder, or what a manifest lists.
+struct Opened {
+  Location data;
+  std::optional<ManifestPlace> manifest;
+
+  absl::Status Check(const Index& index, const std::stop_token& stop) const {
+    return manifest ? CheckManifest(*manifest, index) : CheckObjects(data, index, stop);
+  }
+};
+
+absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const std::stop_token& stop) {
+  Opened opened;
+  ASSIGN_OR_RETURN(opened.manifest, FindManifest(stores, uri, stop));
+  if (opened.manifest) {
+    opened.data = opened.manifest->data;
+  } else {
+    ASSIGN_OR_RETURN(opened.data, stores.Open(uri));
+  }
+  return opened;
+}
+
 // The first index that is sound and matches the data. When there are only others, what is wrong with the first;
-// NotFound when there are none at all.
-absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Location& data, const std::stop_token& stop) {
+// NotFound when there are none at all. One that is to be built anew says what plain arrays were, unless `tokens` does.
+absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened, const std::stop_token& stop,
+                                      std::optional<TokenArrays>* tokens) {
   absl::Status first = absl::NotFoundError("no index");
   for (const bool cached : {false, true}) {
     absl::StatusOr<PlacedIndex> placed = cached ? places.OpenCached() : places.OpenBeside();
     absl::Status status = placed.status();
-    if (status.ok()) status = CheckObjects(data, *placed->index, stop);
+    if (status.ok()) status = opened.Check(*placed->index, stop);
     if (status.ok()) return placed;
     if (absl::IsCancelled(status)) return status;
     // A cache folder that cannot be read has nothing for us; an index beside the data that cannot is worth a word.
     if (placed.ok() && absl::IsNotFound(status)) {
       Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built anew", ToStd(status.message())));
+      if (!*tokens) {
+        ASSIGN_OR_RETURN(*tokens, TokenArraysOf(*placed->index));
+      }
     }
     const bool missing = absl::IsNotFound(status) || (cached && absl::IsPermissionDenied(placed.status()));
     if (absl::IsNotFound(first) && !missing) first = status;
@@ -33,34 +61,63 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Location& data,
   return first;
 }
 
+absl::StatusOr<PlacedIndex> Build(Runtime& runtime, IndexPlaces& places, const Opened& opened,
+                                  const OpenOptions& options, const std::optional<TokenArrays>& tokens) {
+  std::unique_ptr<ManifestSamples> samples;
+  if (opened.manifest) {
+    ASSIGN_OR_RETURN(samples, ManifestSamples::Read(*opened.manifest, runtime.memory(), options.stop));
+  }
+  std::unique_ptr<Index> older;
+  if (options.reuse) {
+    ASSIGN_OR_RETURN(older, places.FindReusable());
+  }
+  return places.Build({.progress = options.progress,
+                       .reuse = older.get(),
+                       .manifest = samples.get(),
+                       .tokens = tokens,
+                       .skip_bad = options.skip_bad,
+                       .stop = options.stop});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options) {
-  ASSIGN_OR_RETURN(const Location location, stores.Open(uri));
-  IndexPlaces places(runtime, stores, location, options.cache_folder, options.stop);
+  ASSIGN_OR_RETURN(Opened opened, OpenPlace(stores, uri, options.stop));
+  IndexPlaces places(runtime, stores, opened.data, options.cache_folder, options.stop,
+                     opened.manifest ? &*opened.manifest : nullptr);
+  std::optional<TokenArrays> tokens = options.tokens;
   absl::StatusOr<PlacedIndex> placed = absl::NotFoundError("not looked for");
-  if (!options.rebuild) placed = FindIndex(places, location, options.stop);
+  bool built = false;
+  if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens);
   bool listed = false;
-  if (absl::IsNotFound(placed.status()) && options.list_raw) {
-    absl::StatusOr<std::unique_ptr<Index>> index = ListRawObjects(location, options.stop);
+  if (absl::IsNotFound(placed.status()) && options.list_raw && !opened.manifest && !tokens) {
+    absl::StatusOr<std::unique_ptr<Index>> index = ListRawObjects(opened.data, options.stop);
     listed = index.ok();
     if (!listed && !absl::IsNotFound(index.status())) return index.status();
     if (listed) placed = PlacedIndex{.index = *std::move(index), .uri = ""};
   }
   if (absl::IsNotFound(placed.status())) {
     ASSIGN_OR_RETURN(const FileLock lock, places.LockForBuilding());
+    if (opened.manifest) {  // which may have been replaced meanwhile
+      ASSIGN_OR_RETURN(opened.manifest, FindManifest(stores, uri, options.stop));
+      if (!opened.manifest) return absl::NotFoundError(fmt::format("{}: the manifest is not there any more", uri));
+    }
     // Whoever held the lock has built it by now.
-    if (!options.rebuild) placed = FindIndex(places, location, options.stop);
-    if (absl::IsNotFound(placed.status())) placed = places.Build(options.progress);
+    if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens);
+    if (absl::IsNotFound(placed.status())) {
+      placed = Build(runtime, places, opened, options, tokens);
+      built = true;
+    }
   }
   if (!placed.ok()) return placed.status();
 
   std::unique_ptr<Dataset> dataset(new Dataset());
   dataset->uri_ = std::string(uri);
-  dataset->location_ = location;
+  dataset->location_ = opened.data;
   dataset->index_ = std::move(placed->index);
   dataset->index_uri_ = std::move(placed->uri);
+  if (built) dataset->built_ = placed->report;
   dataset->has_checksums_ = !listed;
   return dataset;
 }

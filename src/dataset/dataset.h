@@ -2,12 +2,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
 
+#include "dataset/build_report.h"
 #include "dataset/index.h"
 #include "net/runtime.h"
+#include "shard/token_format.h"
 #include "store/stores.h"
 
 namespace millrace {
@@ -17,7 +20,10 @@ namespace millrace {
 using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
 struct OpenOptions {
-  bool rebuild = false;      // ignore an existing index
+  bool rebuild = false;   // build an index even where there is one
+  bool skip_bad = false;  // in building, leave out the samples of damaged shards from the bad place on: built()
+  bool reuse = true;      // in building, take the samples of unchanged objects from the index that is there
+  std::optional<TokenArrays> tokens;  // an index that is built now is of plain arrays, which are cut so
   bool list_raw = false;     // raw objects that have no index are only listed, and get none: has_checksums() is false
   ProgressFn progress;       // of building
   std::string cache_folder;  // where an index is kept that cannot be stored beside the data; "" = $MILLRACE_CACHE,
@@ -27,26 +33,31 @@ struct OpenOptions {
 
 /// A place of samples and its index. The index is looked for beside the data (`.millrace/index`), then in the cache
 /// folder. Where there is none, it is built and stored: beside the data if they can be written to, else in the
-/// cache folder. An index beside data on S3 is copied to the cache folder, once for each version (ETag), and mapped
-/// from there. Of several processes that open a new data set, one builds the index, and the others wait for it
-/// (those of one machine).
+/// cache folder. What objects hold that an older index knows as they are (key, size, ETag) is not read again for it. An
+/// index beside data on S3 is copied to the cache folder, once for each version (ETag), and mapped from there. Of
+/// several processes that open a new data set, one builds the index, and the others wait for it (those of one machine).
 ///
 /// Opening compares the index with the objects of the store (keys, sizes, ETags) when there are at most 10,000 of
-/// them, which is always so for shards of a sensible size. In larger data sets, reads notice changed objects by
+/// them, which is always so for shards of a sensible size. An index from which samples of damaged shards were left out
+/// (skip_bad) matches as any other, until they are repaired. In larger data sets, reads notice changed objects by
 /// their ETags; added ones are not noticed. Immutable after opening; the Stores must outlive it.
 class Dataset {
  public:
-  /// Opens `uri`: a prefix with tar shards or with raw objects. Errors: NotFound (bucket, folder or no samples
-  /// under the prefix), PermissionDenied, DataLoss (truncated shard: object, offset, reason), FailedPrecondition
-  /// (an index that does not match its objects any more: says which object, and to run `millrace index`), DataLoss
-  /// too when an index is damaged. An index in the cache folder that does match is preferred to one beside the data
-  /// that does not.
+  /// Opens `uri`: a prefix with shards of one kind, token files or raw objects, or a manifest that lists objects
+  /// (shard/manifest.h: .csv, .jsonl, .ndjson, .manifest, .json), which is then held against the index in their place.
+  /// Plain arrays are taken for raw objects until an index is built that says otherwise (OpenOptions::tokens). Errors:
+  /// NotFound (bucket, folder or no samples under the prefix), PermissionDenied, DataLoss (truncated shard: object,
+  /// offset, reason), FailedPrecondition (an index that does not match its objects any more: says which object, and to
+  /// run `millrace index`), DataLoss too when an index is damaged. An index in the cache folder that does match is
+  /// preferred to one beside the data that does not.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options = {});
 
   const std::string& uri() const { return uri_; }
   /// Where the index is kept; for reports.
   const std::string& index_uri() const { return index_uri_; }
+  /// What building the index came to; none when it was there.
+  const std::optional<BuildReport>& built() const { return built_; }
   const Index& index() const { return *index_; }
   /// Whether the index tells the CRC32C of samples; else the store's own checksums are all there is to verify by.
   bool has_checksums() const { return has_checksums_; }
@@ -58,6 +69,7 @@ class Dataset {
   Dataset() = default;
   std::string uri_;
   std::string index_uri_;
+  std::optional<BuildReport> built_;
   Location location_;
   std::unique_ptr<Index> index_;
   bool has_checksums_ = true;

@@ -18,6 +18,7 @@
 #include "dataset/index_builder.h"
 #include "dataset/sample_objects.h"
 #include "dataset/testing/index_model.h"
+#include "dataset/testing/sample_text.h"
 #include "shard/tar_writer.h"
 #include "store/blocking.h"
 
@@ -70,25 +71,9 @@ class DatasetTest : public ::testing::TestWithParam<std::string> {
   std::vector<std::string> Read(const Dataset& dataset) {
     std::vector<std::string> out;
     IndexedSample sample;
-    IndexedObject object;
     for (uint64_t i = 0; i < dataset.index().size(); ++i) {
       EXPECT_TRUE(dataset.index().Lookup(i, &sample).ok());
-      EXPECT_TRUE(dataset.index().LookupObject(sample.object, &object).ok());
-      std::string span(sample.span.length, '\0');
-      GetOptions get;
-      get.range = sample.span;
-      get.if_match = object.etag;
-      if (!span.empty()) get.checksums.push_back({sample.span, sample.crc32c});
-      const MutableByteSpan into(reinterpret_cast<std::byte*>(span.data()), span.size());
-      const auto got = GetBlocking(dataset.store(), dataset.StoreKey(object.key), into, std::move(get));
-      EXPECT_TRUE(got.ok()) << got.status();
-      std::string text = sample.key + ":";
-      for (const IndexedField& field : sample.fields) {
-        text += fmt::format(
-            " {}={}", field.name,
-            field.is_inline ? field.inline_text : std::string_view(span).substr(field.offset, field.length));
-      }
-      out.push_back(text);
+      out.push_back(testing::SampleText(dataset, sample));
     }
     return out;
   }
@@ -179,11 +164,10 @@ TEST_P(DatasetTest, TheIndexDoesNotDependOnTheReads) {
   for (const uint64_t memory : {1 << 20, 5 << 20, 256 << 20}) {
     Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = memory});
     std::string bytes;
-    const auto summary =
-        BuildIndex(runtime, *location, [&] { return std::make_unique<testing::StringWriter>(&bytes); }, {});
-    ASSERT_TRUE(summary.ok()) << summary.status();
-    EXPECT_EQ(summary->samples, 150u);
-    EXPECT_EQ(summary->index_bytes, bytes.size());
+    const auto built = BuildIndex(runtime, *location, [&] { return std::make_unique<StringWriter>(&bytes); }, {});
+    ASSERT_TRUE(built.ok()) << built.status();
+    EXPECT_EQ(built->summary.samples, 150u);
+    EXPECT_EQ(built->summary.index_bytes, bytes.size());
     indexes.push_back(bytes);
   }
   EXPECT_EQ(indexes[0], indexes[1]);
@@ -318,6 +302,37 @@ TEST_P(DatasetTest, ADamagedIndexIsRefusedAndRebuilt) {
   EXPECT_TRUE(Open().ok());
   options_.rebuild = false;
   EXPECT_TRUE(Open().ok());
+}
+
+TEST_P(DatasetTest, ARebuildReadsOnlyWhatHasChanged) {
+  for (const char* name : {"a.tar", "b.tar", "c.tar"}) Put(name, Tar({{fmt::format("{}.jpg", name), "x"}}));
+  const auto first = Open();
+  ASSERT_TRUE((*first)->built());
+  EXPECT_EQ((*first)->built()->reused_objects, 0u);
+  EXPECT_FALSE((*Open())->built()) << "it is there";
+  Put("b.tar", Tar({{"new.jpg", "y"}}));
+  options_.rebuild = true;
+  const auto second = Open();
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*second)->built()->reused_objects, 2u);
+  EXPECT_THAT(Read(**second), ElementsAre("a: tar.jpg=x", "new: jpg=y", "c: tar.jpg=x"));
+  options_.reuse = false;
+  EXPECT_EQ((*Open())->built()->reused_objects, 0u);
+}
+
+TEST_P(DatasetTest, AnIndexThatIsNotSoundIsNotReused) {
+  for (const char* name : {"a.tar", "b.tar"}) Put(name, Tar({{"1.jpg", "x"}}));
+  ASSERT_TRUE(Open().ok());
+  const Location location = *stores_.Open(uri_);
+  const std::string sound = *ReadAll(*location.store, location.Key(std::string(kIndexName)), 1 << 20);
+  options_.rebuild = true;
+  // In a block, where opening does not look.
+  std::string bad = sound;
+  bad[30] = static_cast<char>(bad[30] ^ 1);
+  Put(std::string(kIndexName), bad);
+  EXPECT_EQ((*Open())->built()->reused_objects, 0u);
+  EXPECT_EQ(*ReadAll(*location.store, location.Key(std::string(kIndexName)), 1 << 20), sound);
+  EXPECT_EQ((*Open())->built()->reused_objects, 2u);
 }
 
 TEST_P(DatasetTest, ADataSetThatIsBeingPackedIsRefused) {

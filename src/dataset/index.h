@@ -2,7 +2,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +10,7 @@
 #include "absl/functional/function_ref.h"
 #include "base/bytes.h"
 #include "base/status.h"
+#include "dataset/new_sample.h"
 #include "shard/data_kind.h"
 
 namespace millrace {
@@ -19,10 +20,11 @@ struct IndexedObject {
   std::string key;  // below the data set's URI
   uint64_t size = 0;
   std::string etag;
+  bool incomplete = false;  // it is damaged: the samples from some place on are left out
 };
 
-/// A stored field: a name and where its bytes lie in the sample's span. A field with `inline_text` has no bytes in
-/// the object: its value is the text itself (the class of a raw object's folder).
+/// A stored field: a name and where its bytes lie in the sample's span. One that `is_inline` has no bytes in the
+/// object: its value is the text itself (the class of a raw object's folder, or what else the index holds).
 struct IndexedField {
   std::string_view name;  // lives as long as the Index
   uint64_t offset = 0;    // from the start of the sample's span
@@ -40,11 +42,13 @@ struct IndexedSample {
   ByteRange span;
   uint32_t crc32c = 0;
   std::vector<IndexedField> fields;  // in bytewise order of names
+  /// Its class: the place in Index::class_counts(). None where it has none, or the index keeps none (has_labels()).
+  std::optional<uint32_t> label;
 };
 
 /// How many samples carry a class.
 struct ClassCount {
-  std::string name;  // raw objects: the folder; shards: the number in the field `cls`
+  std::string name;  // raw objects: the folder; shards: the number in the field `cls`; manifests: the label
   uint64_t samples = 0;
 };
 
@@ -70,22 +74,39 @@ class Index {
   const std::vector<std::string>& field_names() const;  // of the whole data set, in bytewise order
   /// Those that are image files, by their names (IsImageField) or encodings; in bytewise order.
   const std::vector<std::string>& image_fields() const;
-  const std::vector<std::string>& class_names() const;  // folders of raw objects, in bytewise order; empty for shards
+  /// Folders of raw objects, or the labels of a manifest that are texts; in bytewise order. Empty where classes are
+  /// numbers, as those of shards are.
+  const std::vector<std::string>& class_names() const;
 
-  /// Raw objects: in the order of class_names(). Shards: by number; empty when `cls` is missing, no number, or has too
-  /// many values.
+  /// In the order of class_names(), or by number; empty when `cls` is missing, no number, or has too many values.
   const std::vector<ClassCount>& class_counts() const;
+  /// Whether there are classes, and samples tell theirs. Always so for raw objects with class folders; of shards the
+  /// index keeps it since version 3.
+  bool has_labels() const;
   /// Runs of samples with one class, in index order: as few as there are classes when the data are sorted by class.
   uint64_t class_runs() const;
   uint64_t file_bytes() const;  // of the index itself
+  uint32_t version() const;     // of the format
+
+  /// Whether it knows of every sample all that a new index would be told: not in versions before 3, or when there were
+  /// too many labels to keep.
+  bool TellsAll() const;
 
   /// `out` is reused so that a walk allocates nothing. sample < size(). DataLoss when the file turns out to be damaged.
   absl::Status Lookup(uint64_t sample, IndexedSample* out) const;
   absl::Status LookupObject(uint32_t object, IndexedObject* out) const;
+  /// The number of the object with that key; none when there is none. Looks some of them up. DataLoss as there.
+  absl::StatusOr<std::optional<uint32_t>> FindObject(std::string_view key) const;
 
   /// Calls `each` with the number and the entry of samples first .. last-1, in order; several times faster than Lookup
   /// of each. last <= size().
   absl::Status Scan(uint64_t first, uint64_t last, absl::FunctionRef<void(uint64_t, const IndexedSample&)> each) const;
+
+  /// Calls `each` with the samples of that object, in order, as the index was told of them; ends with its first error.
+  /// `*block` is 0 for the first object and then left alone, by who goes through objects in ascending order; that costs
+  /// one walk through the index, however many objects are passed over. object < objects().
+  absl::Status ScanObject(uint32_t object, uint64_t* block,
+                          absl::FunctionRef<absl::Status(const NewSample&)> each) const;
 
   /// Reads the whole file and holds it against its checksums; for a copy that came over a network. DataLoss.
   absl::Status Verify() const;

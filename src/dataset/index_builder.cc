@@ -3,17 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <deque>
 #include <map>
 #include <optional>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/crypto.h"
+#include "dataset/index_reuse.h"
 #include "dataset/mds_check.h"
 #include "dataset/objects_ahead.h"
 #include "dataset/progress.h"
 #include "dataset/read_ahead.h"
+#include "dataset/token_files.h"
 #include "shard/sample_name.h"
 #include "shard/shard_scanner.h"
 #include "store/blocking.h"
@@ -30,12 +35,23 @@ struct Scanned {
   IndexedObject object;
   Pieces pieces;
   std::optional<WholeCheck> check;  // of what is read in several pieces
+  std::optional<uint32_t> reused;   // its number in the older index; nothing of it is read then
+  bool is_manifest = false;         // likewise
+
+  bool IsRead() const { return !reused && !is_manifest; }
 };
+
+std::unique_ptr<ObjectSource> MakeListing(const Location& data, const BuildOptions& options) {
+  const Listing listing = options.tokens ? Listing::kTokenArrays : Listing::kByName;
+  if (options.manifest == nullptr) return std::make_unique<SampleObjects>(data, options.stop, listing);
+  return std::make_unique<ManifestObjects>(*options.manifest, options.stop);
+}
 
 // What the object that is being scanned has given so far.
 struct Scan {
   std::unique_ptr<ShardScanner> scanner;  // none for a raw object
   absl::Status status;                    // of the scanner
+  bool refused = false;                   // it is that of a sample which the index cannot take
   uint64_t samples = 0;
   uint32_t crc = 0;  // of a raw object
   // Its samples are held back until it is known that it has arrived undamaged, as long as there is memory for them.
@@ -47,40 +63,62 @@ struct Scan {
 
 class IndexBuilder {
  public:
-  IndexBuilder(Runtime& runtime, const Location& data, OpenIndexFn open_index, const ProgressFn& progress,
-               const std::stop_token& stop)
+  IndexBuilder(Runtime& runtime, const Location& data, OpenIndexFn open_index, const BuildOptions& options)
       : data_(data),
         memory_(runtime.memory()),
-        stop_(stop),
+        manifest_(options.manifest),
+        skip_bad_(options.skip_bad),
+        stop_(options.stop),
         open_index_(open_index),
-        progress_(progress),
-        objects_(data, ReadAhead::PieceBytes(memory_), stop),
+        progress_(options.progress),
+        listing_(MakeListing(data, options)),
+        objects_(data, *listing_, ReadAhead::PieceBytes(memory_), MakeReuse(options), options.stop),
+        token_files_(data, memory_, options.tokens, options.stop),
         reads_(
-            *data.store, memory_, [this] { return NextPiece(); }, stop) {}
+            *data.store, memory_, [this] { return NextPiece(); }, options.stop) {}
 
-  absl::StatusOr<IndexSummary> Run();
+  absl::StatusOr<BuiltIndex> Run();
 
  private:
+  IndexReuse* MakeReuse(const BuildOptions& options) {
+    return options.reuse == nullptr ? nullptr : &reuse_.emplace(*options.reuse, options.tokens);
+  }
   absl::StatusOr<std::optional<ReadAhead::Request>> NextPiece();
   ReadAhead::Request RequestFor(const Scanned& scanned, size_t index) const;
+  absl::Status BeginScan();
   absl::Status AddPiece(size_t index, ByteSpan bytes);
   void EndScan();
   absl::Status EndObject();
+  absl::Status EndReusedObject();
+  absl::Status EndReadObject();
   absl::Status ReadAgain();
+  bool KeepsWhatCame() const;
+  void ReportDamage();
+  absl::Status TakeSample(const ShardSample& sample);
   absl::Status AddShardSample(const ShardSample& sample);
   bool MakeRoom(const ShardSample& sample);
   absl::Status Write(const ShardSample& sample, std::string_view key);
   absl::Status WriteHeld();
   absl::Status AddRawSample();
+  absl::Status AddListedSample(const IndexedObject& object, uint32_t crc);
   absl::Status NoSamples() const;
+  // Of a pair of token files; their bytes are not among those of the data set (SampleObjects::total_bytes).
+  bool IsIdx(const IndexedObject& object) const {
+    return objects_.kind() == DataKind::kTokens && IsMegatronIdx(object.key);
+  }
   std::string FrontUri() const { return data_.store->Uri(data_.Key(scanning_.front().object.key)); }
 
   const Location& data_;
   MemoryBudget& memory_;
+  const ManifestSamples* const manifest_;  // null: none
+  const bool skip_bad_;
   const std::stop_token stop_;
   const OpenIndexFn open_index_;
   ProgressMeter progress_;
+  std::optional<IndexReuse> reuse_;
+  const std::unique_ptr<ObjectSource> listing_;
   ObjectsAhead objects_;
+  TokenFiles token_files_;  // of token files only
 
   // Asked for, in order; the first is being scanned and got_ pieces of it have come.
   std::deque<Scanned> scanning_;
@@ -88,11 +126,13 @@ class IndexBuilder {
   bool all_asked_ = true;
   size_t got_ = 0;
   uint64_t done_bytes_ = 0;
-  std::map<std::string, uint64_t> mds_shards_;  // sizes of those that are done; of MDS only
+  std::map<std::string, std::optional<uint64_t>> mds_shards_;  // as CheckMdsShards takes them; of MDS only
 
   std::unique_ptr<IndexWriter> writer_;
+  BuildReport report_;
   Scan scan_;
   std::vector<NewSampleField> fields_;  // reused
+  std::vector<NewSampleValue> values_;  // likewise
 
   ReadAhead reads_;  // last: its callbacks end before the rest goes
 };
@@ -102,9 +142,16 @@ absl::StatusOr<std::optional<ReadAhead::Request>> IndexBuilder::NextPiece() {
   if (all_asked_) {
     ASSIGN_OR_RETURN(std::optional<ObjectsAhead::Object> next, objects_.Next());
     if (!next) return std::nullopt;
-    const Pieces pieces(next->info.size, next->info.part_bytes, ReadAhead::PieceBytes(memory_));
-    Scanned& scanned =
-        scanning_.emplace_back(Scanned{.object = std::move(next->indexed), .pieces = pieces, .check = std::nullopt});
+    // What is not read is one piece without bytes, which takes its turn among the others and costs no request.
+    const bool is_manifest = manifest_ != nullptr && next->info.key == manifest_->place().info.key;
+    // The .idx of a pair is read with its .bin.
+    const uint64_t bytes = next->reused || is_manifest || IsIdx(next->indexed) ? 0 : next->info.size;
+    const Pieces pieces(bytes, next->info.part_bytes, ReadAhead::PieceBytes(memory_));
+    Scanned& scanned = scanning_.emplace_back(Scanned{.object = std::move(next->indexed),
+                                                      .pieces = pieces,
+                                                      .check = std::nullopt,
+                                                      .reused = next->reused,
+                                                      .is_manifest = is_manifest});
     // What is damaged on the way would be pinned by the index for good.
     if (pieces.count() > 1) scanned.check.emplace(data_.store->Uri(next->info.key), next->info, pieces);
     asked_ = 0;
@@ -125,7 +172,7 @@ ReadAhead::Request IndexBuilder::RequestFor(const Scanned& scanned, size_t index
   return request;
 }
 
-absl::StatusOr<IndexSummary> IndexBuilder::Run() {
+absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
   while (true) {
     ASSIGN_OR_RETURN(std::optional<ReadAhead::Result> piece, reads_.Next());
     if (!piece) break;
@@ -133,66 +180,137 @@ absl::StatusOr<IndexSummary> IndexBuilder::Run() {
       ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, open_index_());
       writer_ = std::make_unique<IndexWriter>(objects_.kind(), std::move(out));
     }
-    RETURN_IF_ERROR(Annotate(AddPiece(got_, piece->bytes.span()), FrontUri()));
-    done_bytes_ += piece->bytes.size();
+    const Scanned& front = scanning_.front();
+    if (front.IsRead()) RETURN_IF_ERROR(Annotate(AddPiece(got_, piece->bytes.span()), FrontUri()));
+    done_bytes_ += front.IsRead() || IsIdx(front.object) ? piece->bytes.size() : front.object.size;
     progress_.Update(done_bytes_, objects_.total_bytes());
     piece.reset();  // who reads again needs memory
-    if (++got_ < scanning_.front().pieces.count()) continue;
+    if (++got_ < front.pieces.count()) continue;
     RETURN_IF_ERROR(EndObject());
     scanning_.pop_front();
     got_ = 0;
   }
   if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
   RETURN_IF_ERROR(CheckMdsShards(data_, objects_.companions(), mds_shards_));
-  return writer_->Finish();
+  ASSIGN_OR_RETURN(IndexSummary summary, writer_->Finish());
+  return BuiltIndex{.summary = std::move(summary), .report = std::move(report_)};
 }
 
 absl::Status IndexBuilder::NoSamples() const {
   const std::string folder = data_.Key("");
+  if (manifest_ != nullptr)
+    return absl::NotFoundError(fmt::format("{}: the manifest lists no objects", manifest_->place().uri));
+  if (!report_.damaged.empty()) {
+    const DamagedShard& first = report_.damaged.front();
+    return absl::DataLossError(fmt::format("no samples under {}: {} damaged shards, the first of them '{}' ({})",
+                                           data_.store->Uri(folder), report_.damaged.size(), first.key, first.why));
+  }
   std::string why =
       objects_.kind() == DataKind::kTar ? "its shards hold no files such as 0001.jpg" : "its shards are empty";
   if (writer_ == nullptr) {
-    why = "no shards (*.tar, *.tfrecord, *.rec, *.mds) and no files such as class/0001.jpg";
+    why =
+        "no shards (*.tar, *.tfrecord, *.rec, *.mds), pairs of .bin and .idx, or files such as class/0001.jpg (with "
+        "--tokens: no *.npy or *.bin)";
     const std::string key = folder.substr(0, folder.empty() ? 0 : folder.size() - 1);
     if (!key.empty() && HeadBlocking(*data_.store, key).ok()) why = "that is an object; name the folder it is in";
   }
   return absl::NotFoundError(fmt::format("no samples under {}: {}", data_.store->Uri(folder), why));
 }
 
+absl::Status IndexBuilder::BeginScan() {
+  const Scanned& scanned = scanning_.front();
+  scan_ = Scan();
+  scan_.holds = scanned.check && scanned.check->checks();
+  if (objects_.kind() != DataKind::kTokens) {
+    scan_.scanner = MakeShardScanner(objects_.kind());
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(scan_.scanner, token_files_.ScannerFor(scanned.object, &scan_.status));
+  // What is wrong with a pair is known before the first byte of its .bin.
+  return KeepsWhatCame() ? absl::OkStatus() : scan_.status;
+}
+
 absl::Status IndexBuilder::AddPiece(size_t index, ByteSpan bytes) {
   std::optional<WholeCheck>& check = scanning_.front().check;
-  if (index == 0) {
-    scan_ = Scan();
-    scan_.scanner = MakeShardScanner(objects_.kind());
-    scan_.holds = check && check->checks();
-  }
+  if (index == 0) RETURN_IF_ERROR(BeginScan());
   if (check) check->Add(index, bytes);
   if (scan_.scanner == nullptr) {
     scan_.crc = Crc32c(bytes, scan_.crc);
     return absl::OkStatus();
   }
   if (scan_.status.ok())
-    scan_.status = scan_.scanner->Feed(bytes, [this](const ShardSample& sample) { return AddShardSample(sample); });
+    scan_.status = scan_.scanner->Feed(bytes, [this](const ShardSample& sample) { return TakeSample(sample); });
   // What was damaged on the way may be no shard any more: the checksum tells, at the end.
-  return scan_.holds ? absl::OkStatus() : scan_.status;
+  return scan_.holds || KeepsWhatCame() ? absl::OkStatus() : scan_.status;
 }
 
 void IndexBuilder::EndScan() {
   if (scan_.scanner == nullptr || !scan_.status.ok()) return;
-  scan_.status = scan_.scanner->Finish([this](const ShardSample& sample) { return AddShardSample(sample); });
+  scan_.status = scan_.scanner->Finish([this](const ShardSample& sample) { return TakeSample(sample); });
 }
 
 absl::Status IndexBuilder::EndObject() {
+  const Scanned& scanned = scanning_.front();
+  const IndexedObject& object = scanned.object;
+  if (scanned.reused && !scanned.is_manifest) {
+    RETURN_IF_ERROR(Annotate(EndReusedObject(), FrontUri()));
+    ++report_.reused_objects;
+  } else if (scanned.IsRead()) {
+    RETURN_IF_ERROR(EndReadObject());
+  }
+  if (objects_.kind() == DataKind::kMds)
+    mds_shards_.emplace(object.key, object.incomplete ? std::nullopt : std::optional(object.size));
+  return Annotate(writer_->AddObject(object), FrontUri());
+}
+
+absl::Status IndexBuilder::EndReusedObject() {
+  const Scanned& scanned = scanning_.front();
+  if (reuse_->tokens_type()) RETURN_IF_ERROR(token_files_.TakeKnown(*reuse_->tokens_type()));
+  if (manifest_ == nullptr) return reuse_->AddSamples(*scanned.reused, writer_.get());
+  // What the manifest says of it may be new.
+  ASSIGN_OR_RETURN(const uint32_t crc, reuse_->CrcOf(*scanned.reused));
+  return AddListedSample(scanned.object, crc);
+}
+
+absl::Status IndexBuilder::EndReadObject() {
   EndScan();
   if (std::optional<WholeCheck>& check = scanning_.front().check) {
     RETURN_IF_ERROR(scan_.holds ? check->Settle([this] { return ReadAgain(); }) : check->Finish());
   }
-  RETURN_IF_ERROR(Annotate(scan_.status, FrontUri()));
+  if (KeepsWhatCame()) {
+    ReportDamage();
+  } else {
+    RETURN_IF_ERROR(Annotate(scan_.status, FrontUri()));
+  }
   const bool raw = objects_.kind() == DataKind::kRawObjects;
-  RETURN_IF_ERROR(Annotate(raw ? AddRawSample() : WriteHeld(), FrontUri()));
-  const IndexedObject& object = scanning_.front().object;
-  if (objects_.kind() == DataKind::kMds) mds_shards_.emplace(object.key, object.size);
-  return Annotate(writer_->AddObject(object), FrontUri());
+  return Annotate(raw ? AddRawSample() : WriteHeld(), FrontUri());
+}
+
+// Whether the shard is bad, and what came of it before is to be kept.
+bool IndexBuilder::KeepsWhatCame() const {
+  return skip_bad_ && !scan_.refused && (absl::IsDataLoss(scan_.status) || absl::IsInvalidArgument(scan_.status));
+}
+
+void IndexBuilder::ReportDamage() {
+  IndexedObject& object = scanning_.front().object;
+  object.incomplete = true;
+  DamagedShard& damaged = report_.damaged.emplace_back();
+  damaged.key = object.key;
+  damaged.samples = scan_.samples;
+  // Errors of scanners begin with the offset.
+  std::string_view why = ToStd(scan_.status.message());
+  constexpr std::string_view kOffset = "offset ";
+  uint64_t offset = 0;
+  if (why.starts_with(kOffset)) {
+    const char* const number = why.data() + kOffset.size();
+    const auto [end, error] = std::from_chars(number, why.data() + why.size(), offset);
+    const std::string_view rest = why.substr(static_cast<size_t>(end - why.data()));
+    if (error == std::errc() && rest.starts_with(": ")) {
+      damaged.offset = offset;
+      why = rest.substr(2);
+    }
+  }
+  damaged.why = why;
 }
 
 absl::Status IndexBuilder::ReadAgain() {
@@ -211,6 +329,12 @@ absl::Status IndexBuilder::ReadAgain() {
   }
   EndScan();
   return absl::OkStatus();
+}
+
+absl::Status IndexBuilder::TakeSample(const ShardSample& sample) {
+  absl::Status status = AddShardSample(sample);
+  scan_.refused = !status.ok();
+  return status;
 }
 
 absl::Status IndexBuilder::AddShardSample(const ShardSample& sample) {
@@ -258,19 +382,37 @@ absl::Status IndexBuilder::Write(const ShardSample& sample, std::string_view key
 
 absl::Status IndexBuilder::AddRawSample() {
   const IndexedObject& object = scanning_.front().object;
+  if (manifest_ != nullptr) return AddListedSample(object, scan_.crc);
   const std::optional<SampleName> name = SplitSampleName(object.key);  // the listing holds only what has one
   fields_.assign(1, {.name = name->field, .offset = 0, .length = object.size});
   return writer_->AddSample(
       {.key = name->key, .fields = fields_, .crc32c = scan_.crc, .label = ClassFolder(name->key)});
 }
 
+absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, uint32_t crc) {
+  const std::optional<ManifestSample> sample = manifest_->Find(object.key);
+  if (!sample) return absl::InternalError("the manifest does not list it");
+  fields_.assign(1, {.name = sample->field, .offset = 0, .length = object.size, .encoding = {}});
+  values_.clear();
+  for (const ManifestValue& value : sample->values)
+    values_.push_back({.name = value.name, .text = value.text, .encoding = value.encoding});
+  return writer_->AddSample(
+      {.key = sample->key, .fields = fields_, .crc32c = crc, .label = sample->label, .values = values_});
+}
+
 }  // namespace
 
-absl::StatusOr<IndexSummary> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
-                                        const ProgressFn& progress, std::stop_token stop) {
-  absl::StatusOr<IndexSummary> built = IndexBuilder(runtime, data, open_index, progress, stop).Run();
+absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
+                                      const BuildOptions& options) {
+  if (options.manifest != nullptr && options.tokens) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: what a manifest lists are samples, which --tokens cannot cut; index the folder of the arrays "
+                    "with --tokens, or the manifest without",
+                    options.manifest->place().uri));
+  }
+  absl::StatusOr<BuiltIndex> built = IndexBuilder(runtime, data, open_index, options).Run();
   if (!absl::IsCancelled(built.status())) return built;
-  const std::string uri = data.store->Uri(data.Key(""));
+  const std::string uri = options.manifest == nullptr ? data.store->Uri(data.Key("")) : options.manifest->place().uri;
   return absl::CancelledError(
       fmt::format("{}: interrupted while its index was being built; nothing was changed; run it again", uri));
 }

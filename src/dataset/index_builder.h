@@ -1,13 +1,17 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <stop_token>
 
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
+#include "dataset/build_report.h"
 #include "dataset/dataset.h"
 #include "dataset/index_writer.h"
+#include "dataset/manifest_set.h"
 #include "net/runtime.h"
+#include "shard/token_format.h"
 #include "store/stores.h"
 
 namespace millrace {
@@ -15,14 +19,37 @@ namespace millrace {
 /// Makes the place for an index; called once there is something to index, so that a wrong URI leaves no trace.
 using OpenIndexFn = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectWriter>>()>;
 
+struct BuildOptions {
+  ProgressFn progress;  // counts bytes
+  /// An older index of the data, which TellsAll() and was verified: objects that it has as they are now (key, size,
+  /// ETag) are not read again; of plain arrays those that it has cut by the same `tokens`. Null: all are read.
+  const Index* reuse = nullptr;
+  /// The data set is what this manifest lists, and `data` its place().data. Null: what lies below `data`.
+  const ManifestSamples* manifest = nullptr;
+  /// The data are plain arrays, which are to be cut so. None of a manifest, whose objects are samples as they are.
+  std::optional<TokenArrays> tokens = std::nullopt;
+  /// A shard that is corrupt or truncated loses its samples from the first bad place on (with the one that is not known
+  /// to be whole before it), and is reported and marked as incomplete in the index; else it is an error. A pair of
+  /// token files that is damaged or does not fit together loses all. What cannot be fetched undamaged, though the store
+  /// has it, is an error in any case.
+  bool skip_bad = false;
+  std::stop_token stop;
+};
+
+struct BuiltIndex {
+  IndexSummary summary;
+  BuildReport report;
+};
+
 /// Lists and reads the whole data set and writes its index, which is the same for the same data, whatever the
-/// number of threads. Reads run in parallel and ahead; parsing and checksums, at several GB/s, follow in index
-/// order on the calling thread: memory is the read-ahead's window and 1/16 of the budget. Progress counts bytes.
+/// number of threads, and whether or not a part of it was taken from an older index. Reads run in parallel and ahead;
+/// parsing and checksums, at several GB/s, follow in index order on the calling thread: memory is the read-ahead's
+/// window and 1/16 of the budget.
 ///
 /// Errors: NotFound (no bucket or no samples), InvalidArgument (tar and other files mixed, a sample that breaks the
-/// rules), DataLoss (truncated or corrupt shard: object, offset, reason), FailedPrecondition (an object was
-/// replaced while it was read), Cancelled (soon after `stop` is requested).
-absl::StatusOr<IndexSummary> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
-                                        const ProgressFn& progress, std::stop_token stop = {});
+/// rules), DataLoss (truncated or corrupt shard: object, offset, reason; or nothing but such shards, with skip_bad),
+/// FailedPrecondition (an object was replaced while it was read), Cancelled (soon after `stop` is requested).
+absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
+                                      const BuildOptions& options);
 
 }  // namespace millrace

@@ -59,15 +59,17 @@ class IndexBuilderTest : public testing::Test {
   std::string Build(uint64_t memory = kMemory) {
     Runtime runtime(RuntimeOptions{.io_threads = 1, .cpu_threads = 1, .memory_bytes = memory});
     const Location data{.store = store_.get(), .prefix = "set"};
-    const ProgressFn none;
     const auto built = BuildIndex(
-        runtime, data, [this] { return target_.Write("index", {}); }, none);
+        runtime, data, [this] { return target_.Write("index", {}); }, options_);
     if (!built.ok()) return "error " + built.status().ToString();
+    report_ = built->report;
     EXPECT_EQ(runtime.memory().used(), 0u);
     return *ReadAll(target_, "index", 1 << 30);
   }
 
   std::string shard_;  // a.tar
+  BuildOptions options_;
+  BuildReport report_;
   std::unique_ptr<ScriptedStore> store_ = std::make_unique<ScriptedStore>();
   MemoryStore target_{"target"};
   std::string sound_;
@@ -129,6 +131,62 @@ TEST_F(IndexBuilderTest, WithoutMemoryToHoldTheSamplesDamageIsAnError) {
   EXPECT_TRUE(Build(kEnough) == sound_);
   EXPECT_FALSE(std::exchange(damage, true));
   EXPECT_THAT(Build(kLittle), HasSubstr("DATA_LOSS: mem://scripted/set/a.tar: what arrived does not match"));
+}
+
+// Whether its samples are held back until its checksum has been seen, or not.
+TEST_F(IndexBuilderTest, WhatComesBeforeTheDamageIsKept) {
+  constexpr uint64_t kMember = 512 + 194 * 512;
+  shard_[50 * kMember + 10] ^= 1;  // within the header of a member
+  Put("a.tar", shard_);
+  options_.skip_bad = true;
+  for (const bool checked : {false, true}) {
+    if (checked) KeepChecksum();
+    const auto index = Index::FromBytes(Build());
+    ASSERT_TRUE(index.ok()) << index.status();
+    EXPECT_EQ((*index)->size(), 49u + 1) << "of the one before nobody knows whether it was whole";
+    ASSERT_EQ(report_.damaged.size(), 1u);
+    EXPECT_EQ(report_.damaged[0].key, "a.tar");
+    EXPECT_EQ(report_.damaged[0].offset, 50 * kMember);
+    EXPECT_EQ(report_.damaged[0].samples, 49u);
+    EXPECT_THAT(report_.damaged[0].why, HasSubstr("corrupt tar header"));
+  }
+}
+
+TEST_F(IndexBuilderTest, WhatDoesNotArriveIsNoDamageOfTheShard) {
+  KeepChecksum();
+  options_.skip_bad = true;
+  store_->damage = [](MutableByteSpan bytes, const GetOptions& options, int) {
+    if (!options.whole) bytes[bytes.size() / 2] ^= std::byte{1};
+  };
+  EXPECT_THAT(Build(), HasSubstr("DATA_LOSS: mem://scripted/set/a.tar: what arrived, twice in a row, does not match"));
+}
+
+TEST_F(IndexBuilderTest, WhatTheIndexCannotTakeIsNoDamageOfTheShard) {
+  class FailsOnce final : public ObjectWriter {
+   public:
+    absl::Status Append(ByteSpan) override {
+      return std::exchange(failed_, true) ? absl::OkStatus() : absl::DataLossError("a bad disk");
+    }
+    absl::StatusOr<ObjectInfo> Commit() override { return ObjectInfo{}; }
+
+   private:
+    bool failed_ = false;
+  };
+  shard_.clear();
+  Rng rng(32);
+  for (int i = 0; i < 12'000; ++i) {  // an index above what is written at once
+    std::string name;
+    while (name.size() < 90) name.push_back(static_cast<char>('a' + rng.Below(26)));
+    Append(shard_, name + ".x", "y");
+  }
+  AppendTarEnd(shard_);
+  Put("a.tar", shard_);
+  options_.skip_bad = true;
+  Runtime runtime(RuntimeOptions{.io_threads = 1, .cpu_threads = 1, .memory_bytes = kMemory});
+  const Location data{.store = store_.get(), .prefix = "set"};
+  const auto built = BuildIndex(
+      runtime, data, [] { return std::make_unique<FailsOnce>(); }, options_);
+  EXPECT_THAT(built.status().ToString(), HasSubstr("DATA_LOSS: mem://scripted/set/a.tar: a bad disk"));
 }
 
 TEST_F(IndexBuilderTest, TheHeadsOfLargeShardsAreUnderWayTogether) {

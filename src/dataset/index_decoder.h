@@ -20,9 +20,13 @@ class Decoder {
   void Fail() { ok_ = false; }
 
   uint64_t Varint() {
-    // Nearly all are below 128; the general case stays out of line.
+    // Nearly all take one byte, most others two; the general case stays out of line.
     if (ok_ && pos_ < bytes_.size() && static_cast<uint8_t>(bytes_[pos_]) < 0x80)
       return static_cast<uint8_t>(bytes_[pos_++]);
+    if (ok_ && bytes_.size() - pos_ > 1 && static_cast<uint8_t>(bytes_[pos_ + 1]) - 1U < 0x7f) {
+      pos_ += 2;
+      return (static_cast<uint64_t>(bytes_[pos_ - 2]) & 0x7f) | static_cast<uint64_t>(bytes_[pos_ - 1]) << 7;
+    }
     uint64_t value = 0;
     if (!ok_ || !ReadVarint(bytes_, &pos_, &value)) {
       ok_ = false;

@@ -14,7 +14,7 @@ namespace millrace::index_format {
 
 inline constexpr std::string_view kHeadMagic{"MRINDEX\0", 8};
 inline constexpr std::string_view kFootMagic{"MRINDEX\x1a", 8};
-inline constexpr uint32_t kNewestVersion = 2;
+inline constexpr uint32_t kNewestVersion = 3;
 inline constexpr size_t kHeadBytes = 16;
 
 /// Samples, or objects, of a block. Small, because a lookup decodes half a block on average.
@@ -43,7 +43,8 @@ enum FootAt : size_t {
 
 enum class BlockKind : uint64_t { kSamples = 0, kObjects = 1 };
 
-// How an ETag is stored: a tag, then its text; hexadecimal MD5s, the usual case, in half the bytes.
+// How an ETag is stored: a tag, then its text; hexadecimal MD5s, the usual case, in half the bytes. Since version 3 the
+// tag is shifted by one bit, which says that the object is incomplete.
 inline constexpr uint64_t kEtagHex = 0;       // 16 bytes
 inline constexpr uint64_t kEtagHexParts = 1;  // 16 bytes, varint: "<hex>-<number>"
 inline constexpr uint64_t kEtagText = 2;      // tag - 2 bytes of text
@@ -53,9 +54,16 @@ inline constexpr uint64_t kSampleIrregular = 1;
 inline constexpr uint64_t kSampleNewObject = 2;
 inline constexpr int kSampleFlagBits = 2;
 
-/// The version that the index of such a data set is written in: fields have encodings since version 2, and in tar and
-/// raw objects they have none.
-constexpr uint32_t VersionOf(DataKind kind) {
+// What a field of a layout is, in the low bits of its number. Before version 3 there was one bit, for the class.
+enum class FieldKind : uint64_t {
+  kStored = 0,  // bytes of the object
+  kClass = 1,   // the class of a raw object, which is its number among the classes
+  kValue = 2,   // text that the index holds
+};
+inline constexpr int kFieldKindBits = 2;
+
+/// The version that indexes of such data sets were written in before version 3, and the only one they are read in.
+constexpr uint32_t OldVersionOf(DataKind kind) {
   return kind == DataKind::kRawObjects || kind == DataKind::kTar ? 1 : 2;
 }
 
@@ -64,6 +72,8 @@ inline constexpr uint64_t kMaxFieldNames = 1 << 16;
 inline constexpr uint64_t kMaxLayouts = 1 << 16;
 inline constexpr uint64_t kMaxEncodings = 1 << 12;
 inline constexpr uint64_t kMaxClasses = 1 << 20;
+inline constexpr uint64_t kMaxNumericLabels = 1 << 16;  // more are not classes of shards any more
+inline constexpr uint64_t kMaxValueBytes = 1 << 17;     // of all values of a sample: a block stays below 5 MiB
 inline constexpr uint64_t kMaxEtagBytes = 1024;
 inline constexpr uint64_t kMaxNamesBytes = uint64_t{1} << 30;
 inline constexpr uint64_t kMaxOffset = uint64_t{1} << 62;

@@ -31,7 +31,10 @@ void Repair(std::string& file) {
   if (file.size() < kHeadBytes + kFootBytes) return;
   file.replace(0, kHeadMagic.size(), kHeadMagic);
   char* foot = file.data() + file.size() - kFootBytes;
-  StoreLe(file.data() + 8, VersionOf(static_cast<DataKind>(foot[kFootKind])));
+  // Of a version that there is: the older ones fit to their kinds only.
+  uint32_t version = LoadLe<uint32_t>(file.data() + 8);
+  if (version != kNewestVersion) version = OldVersionOf(static_cast<DataKind>(foot[kFootKind]));
+  StoreLe(file.data() + 8, version);
   StoreLe(file.data() + 12, Crc32c(AsBytes(file).first(12)));
   RepairBlocks(file, BlockKind::kSamples, LoadLe<uint64_t>(foot + kFootSampleTable),
                LoadLe<uint64_t>(foot + kFootSamples));
@@ -65,6 +68,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (field.is_inline ? field.inline_text.size() != field.length : field.offset + field.length > sample.span.length)
         std::abort();
     }
+    if (sample.label && *sample.label >= (*index)->class_counts().size()) std::abort();
+  }
+  uint64_t block = 0;
+  for (uint64_t i = 0; i < std::min<uint64_t>((*index)->objects(), 200); ++i) {
+    (void)(*index)->ScanObject(static_cast<uint32_t>(i), &block, [](const NewSample& told) {
+      if (told.fields.empty()) std::abort();
+      return absl::OkStatus();
+    });
   }
   IndexedObject object;
   for (uint64_t i = 0; i < std::min<uint64_t>((*index)->objects(), 200); ++i)

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "base/errno_status.h"
 #include "base/log.h"
-#include "dataset/index_builder.h"
 #include "dataset/read_ahead.h"
 #include "dataset/sample_objects.h"
 #include "store/blocking.h"
@@ -33,8 +33,7 @@ std::string Hash(std::string_view text) {
 }
 
 // What is wrong with an index that is there, and the remedy.
-absl::Status BuildAnew(const absl::Status& status, const Location& data) {
-  const std::string uri = data.store->Uri(data.Key(""));
+absl::Status BuildAnew(const absl::Status& status, const std::string& uri) {
   if (absl::IsInvalidArgument(status)) {
     return absl::DataLossError(fmt::format("{}; build it anew: millrace index {}", ToStd(status.message()), uri));
   }
@@ -60,13 +59,14 @@ std::string DefaultCacheFolder() {
 }
 
 IndexPlaces::IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, std::string cache_folder,
-                         std::stop_token stop)
+                         std::stop_token stop, const ManifestPlace* manifest)
     : runtime_(runtime),
       stores_(stores),
       data_(data),
-      beside_{.store = data.store, .prefix = data.Key(kIndexName)},
+      uri_(manifest == nullptr ? data.store->Uri(data.Key("")) : manifest->uri),
+      beside_{.store = data.store, .prefix = manifest == nullptr ? data.Key(kIndexName) : manifest->index_key},
       cache_folder_(cache_folder.empty() ? DefaultCacheFolder() : std::move(cache_folder)),
-      hash_(Hash(fmt::format("{} {}", data.store->Uri(data.Key("")), data.store->Identity()))),
+      hash_(Hash(fmt::format("{} {}", uri_, data.store->Identity()))),
       stop_(std::move(stop)) {
   const std::string uri = data.store->Uri("");
   if (uri.starts_with("s3://")) medium_ = Medium::kS3;
@@ -83,6 +83,9 @@ absl::StatusOr<Location> IndexPlaces::Cache() {
 std::string IndexPlaces::BuiltName() const {
   return hash_ + ".index";
 }
+std::string IndexPlaces::UnpublishedName() const {
+  return hash_ + ".unpublished";
+}
 std::string IndexPlaces::CopyName(std::string_view etag) const {
   return fmt::format("{}-{}.index", hash_, Hash(etag));
 }
@@ -96,7 +99,7 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenCacheFile(const std::string& name) 
 
 absl::StatusOr<PlacedIndex> IndexPlaces::OpenCached() {
   absl::StatusOr<PlacedIndex> cached = OpenCacheFile(BuiltName());
-  return cached.ok() ? std::move(cached) : BuildAnew(cached.status(), data_);
+  return cached.ok() ? std::move(cached) : BuildAnew(cached.status(), uri_);
 }
 
 absl::StatusOr<PlacedIndex> IndexPlaces::OpenBeside() {
@@ -114,10 +117,10 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenBeside() {
     }
     case Medium::kS3: {
       absl::StatusOr<PlacedIndex> copy = OpenCopy();
-      return copy.ok() ? std::move(copy) : BuildAnew(copy.status(), data_);
+      return copy.ok() ? std::move(copy) : BuildAnew(copy.status(), uri_);
     }
   }
-  if (!index.ok()) return BuildAnew(index.status(), data_);
+  if (!index.ok()) return BuildAnew(index.status(), uri_);
   placed.index = *std::move(index);
   return placed;
 }
@@ -183,40 +186,60 @@ absl::Status IndexPlaces::RemoveCopies(std::string_view except) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PlacedIndex> IndexPlaces::BuildInCache(const ProgressFn& progress) {
-  RETURN_IF_ERROR(BuildIndex(
-                      runtime_, data_,
-                      [this]() -> absl::StatusOr<std::unique_ptr<ObjectWriter>> {
-                        ASSIGN_OR_RETURN(const Location cache, Cache());
-                        absl::StatusOr<std::unique_ptr<ObjectWriter>> out = cache.store->Write(BuiltName(), {});
-                        if (out.ok()) return out;
-                        return Annotate(out.status(),
-                                        "the index can be kept neither beside the data nor in the cache folder (set "
-                                        "MILLRACE_CACHE to a folder that can be written to)");
-                      },
-                      progress, stop_)
-                      .status());
-  return OpenCached();
+absl::StatusOr<std::unique_ptr<Index>> IndexPlaces::FindReusable() {
+  for (const bool cached : {false, true}) {
+    absl::StatusOr<PlacedIndex> placed = cached ? OpenCached() : OpenBeside();
+    const absl::Status status = placed.ok() ? placed->index->Verify() : placed.status();
+    if (status.ok() && placed->index->TellsAll()) return std::move(placed->index);
+    // What an outage hides may be there: reading all data again is too dear for a guess.
+    if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status)) return status;
+    if (!status.ok() && !absl::IsNotFound(status)) {
+      Log(LogLevel::kWarning, "dataset",
+          fmt::format("everything is read again, since the older index cannot be used: {}", ToStd(status.message())));
+    }
+  }
+  return nullptr;
 }
 
-// Puts a copy of an index from the cache folder beside data on S3.
+absl::StatusOr<PlacedIndex> IndexPlaces::BuildInCache(const std::string& name, const BuildOptions& options) {
+  const auto open_index = [&]() -> absl::StatusOr<std::unique_ptr<ObjectWriter>> {
+    ASSIGN_OR_RETURN(const Location cache, Cache());
+    absl::StatusOr<std::unique_ptr<ObjectWriter>> out = cache.store->Write(name, {});
+    if (out.ok()) return out;
+    return Annotate(out.status(),
+                    "the index can be kept neither beside the data nor in the cache folder (set MILLRACE_CACHE to a "
+                    "folder that can be written to)");
+  };
+  ASSIGN_OR_RETURN(const BuiltIndex built, BuildIndex(runtime_, data_, open_index, options));
+  ASSIGN_OR_RETURN(PlacedIndex placed, OpenCacheFile(name));
+  placed.report = built.report;
+  return placed;
+}
+
+// Puts a copy of an index from the cache folder beside data on S3. Until it is known which of the two is the index,
+// others do not find the one in the cache folder.
 absl::StatusOr<PlacedIndex> IndexPlaces::PublishFromCache(PlacedIndex built) {
   ASSIGN_OR_RETURN(const Location cache, Cache());
-  const Location from{.store = cache.store, .prefix = BuiltName()};
+  const Location from{.store = cache.store, .prefix = UnpublishedName()};
   const absl::StatusOr<ObjectInfo> published = Copy(from, built.index->file_bytes(), "", beside_);
   if (absl::IsCancelled(published.status())) return published.status();
+  std::error_code error;
   if (!published.ok()) {
     // The data set can be used all the same, on this machine.
+    const std::string kept = cache.store->Uri(BuiltName());
+    std::filesystem::rename(built.uri, kept, error);
+    if (error) return ErrnoStatus(error.value(), built.uri, "rename");
+    built.uri = kept;
     Log(LogLevel::kInfo, "dataset",
         fmt::format("the index is kept in {}, not beside the data: {}", built.uri,
                     ToStd(published.status().message())));
     return built;
   }
   // Kept under the name by which OpenBeside will look for it.
-  std::error_code error;
   const std::string copy = CopyName(published->etag);
   std::filesystem::rename(built.uri, cache.store->Uri(copy), error);
   if (!error) RETURN_IF_ERROR(RemoveCopies(copy));
+  std::filesystem::remove(cache.store->Uri(BuiltName()), error);  // of a time when nothing could be put beside the data
   built.uri = beside_.store->Uri(beside_.prefix);
   return built;
 }
@@ -232,9 +255,9 @@ absl::StatusOr<FileLock> IndexPlaces::LockForBuilding() {
   return FileLock::OfFile(cache->store->Uri(hash_ + ".lock"), stop_);
 }
 
-absl::StatusOr<PlacedIndex> IndexPlaces::Build(const ProgressFn& progress) {
+absl::StatusOr<PlacedIndex> IndexPlaces::Build(const BuildOptions& options) {
   if (medium_ == Medium::kS3) {
-    ASSIGN_OR_RETURN(PlacedIndex built, BuildInCache(progress));
+    ASSIGN_OR_RETURN(PlacedIndex built, BuildInCache(UnpublishedName(), options));
     return PublishFromCache(std::move(built));
   }
   bool in_cache = false;
@@ -243,14 +266,16 @@ absl::StatusOr<PlacedIndex> IndexPlaces::Build(const ProgressFn& progress) {
     in_cache = !out.ok();
     return out;
   };
-  const absl::Status status = BuildIndex(runtime_, data_, open_index, progress, stop_).status();
+  const absl::StatusOr<BuiltIndex> built = BuildIndex(runtime_, data_, open_index, options);
   if (in_cache) {
     Log(LogLevel::kInfo, "dataset",
-        fmt::format("the index is kept in the cache folder, not beside the data: {}", ToStd(status.message())));
-    return BuildInCache(progress);
+        fmt::format("the index is kept in the cache folder, not beside the data: {}", ToStd(built.status().message())));
+    return BuildInCache(BuiltName(), options);
   }
-  RETURN_IF_ERROR(status);
-  return OpenBeside();
+  RETURN_IF_ERROR(built.status());
+  ASSIGN_OR_RETURN(PlacedIndex placed, OpenBeside());
+  placed.report = built->report;
+  return placed;
 }
 
 }  // namespace millrace

@@ -5,9 +5,11 @@
 #include <string>
 
 #include "base/status.h"
-#include "dataset/dataset.h"
+#include "dataset/build_report.h"
 #include "dataset/file_lock.h"
 #include "dataset/index.h"
+#include "dataset/index_builder.h"
+#include "dataset/manifest_set.h"
 #include "store/stores.h"
 
 namespace millrace {
@@ -16,10 +18,11 @@ namespace millrace {
 /// where none of these is set.
 std::string DefaultCacheFolder();
 
-/// An index and where it was found.
+/// An index and where it was found, or put.
 struct PlacedIndex {
   std::unique_ptr<Index> index;
   std::string uri;
+  BuildReport report = {};  // of one that was built
 };
 
 /// The places where the index of one data set may lie: beside the data and in the cache folder. Blocking; not
@@ -30,9 +33,10 @@ struct PlacedIndex {
 /// new copy replaces the older ones.
 class IndexPlaces {
  public:
-  /// `cache_folder` and `stop` as in OpenOptions. Touches nothing yet.
+  /// `cache_folder` and `stop` as in OpenOptions. Touches nothing yet. `manifest`: the data set is what it lists, and
+  /// `data` its place; null for a folder.
   IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, std::string cache_folder,
-              std::stop_token stop = {});
+              std::stop_token stop = {}, const ManifestPlace* manifest = nullptr);
 
   /// Waits until no other process of this machine builds the index of these data, and keeps them from it. Where
   /// nothing can be locked, several may build: that costs time, and all of them make the same.
@@ -42,18 +46,23 @@ class IndexPlaces {
   absl::StatusOr<PlacedIndex> OpenBeside();
   absl::StatusOr<PlacedIndex> OpenCached();
 
+  /// An index that is there and from which a new one can take what is unchanged (BuildOptions::reuse), whether or not
+  /// it matches the data; null where there is none.
+  absl::StatusOr<std::unique_ptr<Index>> FindReusable();
+
   /// Builds the index and puts it where it will be found again.
-  absl::StatusOr<PlacedIndex> Build(const ProgressFn& progress);
+  absl::StatusOr<PlacedIndex> Build(const BuildOptions& options);
 
  private:
   enum class Medium { kFile, kMemory, kS3 };
 
   absl::StatusOr<Location> Cache();
   std::string BuiltName() const;
+  std::string UnpublishedName() const;
   std::string CopyName(std::string_view etag) const;
   absl::StatusOr<PlacedIndex> OpenCacheFile(const std::string& name);
   absl::StatusOr<PlacedIndex> OpenCopy();
-  absl::StatusOr<PlacedIndex> BuildInCache(const ProgressFn& progress);
+  absl::StatusOr<PlacedIndex> BuildInCache(const std::string& name, const BuildOptions& options);
   absl::StatusOr<ObjectInfo> Copy(const Location& from, uint64_t size, const std::string& etag, const Location& to);
   absl::Status RemoveCopies(std::string_view except);
   absl::StatusOr<PlacedIndex> PublishFromCache(PlacedIndex built);
@@ -61,6 +70,7 @@ class IndexPlaces {
   Runtime& runtime_;
   Stores& stores_;
   const Location data_;
+  const std::string uri_;  // of the data set
   const Location beside_;  // prefix = the whole key
   const std::string cache_folder_;
   const std::string hash_;

@@ -16,8 +16,10 @@ using namespace index_format;  // NOLINT: the vocabulary of this file
 namespace {
 
 constexpr size_t kFlushBytes = 1 << 20;
-constexpr uint64_t kEncodedBit = uint64_t{1} << 63;  // of a length, in the fingerprint: an encoding follows
-constexpr uint64_t kMaxNumericLabels = 1 << 16;      // of statistics; more are not classes any more
+// Bits of numbers in the fingerprint:
+constexpr uint64_t kEncodedBit = uint64_t{1} << 63;  // of a length: an encoding follows
+constexpr uint64_t kValuesBit = uint64_t{1} << 63;   // of the number of fields: values follow the sample,
+constexpr uint64_t kLabelBit = uint64_t{1} << 62;    // and before them a class that its key does not tell
 
 absl::Status Refused(std::string_view what, std::string_view why) {
   return absl::InvalidArgumentError(fmt::format("'{}': {}", what, why));
@@ -58,25 +60,26 @@ void AppendHexBytes(std::string& out, std::string_view hex) {
     out.push_back(static_cast<char>(HexDigit(hex[i]) << 4 | HexDigit(hex[i + 1])));
 }
 
-void AppendEtag(std::string& out, std::string_view etag) {
+void AppendEtag(std::string& out, std::string_view etag, bool incomplete) {
   uint64_t parts = 0;
+  const auto append_tag = [&](uint64_t tag) { AppendVarint(out, tag << 1 | (incomplete ? 1 : 0)); };
   if (IsHexMd5(etag)) {
-    AppendVarint(out, kEtagHex);
+    append_tag(kEtagHex);
     AppendHexBytes(out, etag);
   } else if (etag.size() > 33 && etag[32] == '-' && IsHexMd5(etag.substr(0, 32)) &&
              ParsePartCount(etag.substr(33), &parts)) {
-    AppendVarint(out, kEtagHexParts);
+    append_tag(kEtagHexParts);
     AppendHexBytes(out, etag.substr(0, 32));
     AppendVarint(out, parts);
   } else {
-    AppendVarint(out, kEtagText + etag.size());
+    append_tag(kEtagText + etag.size());
     out.append(etag);
   }
 }
 
-void AppendName(std::string& out, std::string_view name) {
-  AppendVarint(out, name.size());
-  out.append(name);
+void AppendText(std::string& out, std::string_view text) {
+  AppendVarint(out, text.size());
+  out.append(text);
 }
 
 }  // namespace
@@ -84,7 +87,7 @@ void AppendName(std::string& out, std::string_view name) {
 IndexWriter::IndexWriter(DataKind kind, std::unique_ptr<ObjectWriter> out)
     : kind_(kind), unit_(OffsetUnit(kind)), out_(std::move(out)) {
   buffer_.append(kHeadMagic);
-  AppendLe(buffer_, VersionOf(kind));
+  AppendLe(buffer_, kNewestVersion);
   AppendLe(buffer_, Crc32c(AsBytes(buffer_)));
   written_ = buffer_.size();
 }
@@ -106,16 +109,42 @@ absl::Status IndexWriter::CheckSample(const NewSample& sample) const {
       return Refused(sample.key, fmt::format("its field '{}' lies at offset {}, not behind what comes before it",
                                              field.name, field.offset));
     }
-    if (field.name == kClassField && kind_ == DataKind::kRawObjects && !sample.label.empty()) {
+    if (field.name == kClassField && HasClassField(sample)) {
       return Refused(sample.key, "it has the field 'cls' twice: by its folder and by its name; rename the object");
-    }
-    if (!field.encoding.empty() && VersionOf(kind_) < 2) {
-      return absl::InternalError(
-          fmt::format("a field of the encoding '{}' among {}", field.encoding, KindTitle(kind_)));
     }
     end = field.offset + field.length;
   }
-  return absl::OkStatus();
+  return sample.values.empty() ? absl::OkStatus() : CheckValues(sample);
+}
+
+// Whether its class becomes a field: of raw objects, unless they have one.
+bool IndexWriter::HasClassField(const NewSample& sample) const {
+  if (kind_ != DataKind::kRawObjects || sample.label.empty()) return false;
+  return std::none_of(sample.values.begin(), sample.values.end(),
+                      [](const NewSampleValue& value) { return value.name == kClassField; });
+}
+
+absl::Status IndexWriter::CheckValues(const NewSample& sample) const {
+  if (sample.fields.size() + sample.values.size() > kMaxSampleFields) {
+    return Refused(sample.key, fmt::format("{} fields and {} values (at most {} are allowed together)",
+                                           sample.fields.size(), sample.values.size(), kMaxSampleFields));
+  }
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < sample.values.size(); ++i) {
+    const std::string_view name = sample.values[i].name;
+    bytes += sample.values[i].text.size();
+    if (i > 0 && name <= sample.values[i - 1].name) {
+      return absl::InternalError(
+          fmt::format("'{}': the value '{}' comes after '{}'", sample.key, name, sample.values[i - 1].name));
+    }
+    const bool is_field = std::any_of(sample.fields.begin(), sample.fields.end(),
+                                      [name](const NewSampleField& field) { return field.name == name; });
+    if (is_field)
+      return Refused(sample.key, fmt::format("it has the field '{}' twice: as a value, too; rename one", name));
+  }
+  if (bytes <= kMaxValueBytes) return absl::OkStatus();
+  return Refused(sample.key,
+                 fmt::format("values of {} bytes (the index holds at most {} for a sample)", bytes, kMaxValueBytes));
 }
 
 absl::StatusOr<uint32_t> IndexWriter::FieldId(std::string_view name) {
@@ -148,8 +177,18 @@ absl::StatusOr<uint32_t> IndexWriter::EncodingId(std::string_view encoding) {
   return static_cast<uint32_t>(found - encodings_.begin()) + 1;
 }
 
+absl::Status IndexWriter::AppendLayoutField(std::string& layout, std::string_view name, FieldKind kind,
+                                            std::string_view encoding) {
+  ASSIGN_OR_RETURN(const uint32_t id, FieldId(name));
+  AppendVarint(layout, uint64_t{id} << kFieldKindBits | static_cast<uint64_t>(kind));
+  if (kind == FieldKind::kClass) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const uint32_t encoding_id, EncodingId(encoding));
+  AppendVarint(layout, encoding_id);
+  return absl::OkStatus();
+}
+
 // A layout is what most samples of a data set share: their fields, in stored order, and the distance between fields.
-absl::StatusOr<uint32_t> IndexWriter::LayoutId(const NewSample& sample, bool* irregular) {
+absl::StatusOr<std::string> IndexWriter::Layout(const NewSample& sample, bool* irregular) {
   const std::span<const NewSampleField> fields = sample.fields;
   uint64_t gap = 0;
   *irregular = false;
@@ -158,21 +197,21 @@ absl::StatusOr<uint32_t> IndexWriter::LayoutId(const NewSample& sample, bool* ir
     if (i == 1) gap = own;
     if (own != gap) *irregular = true;
   }
-  const bool class_inline = kind_ == DataKind::kRawObjects && !sample.label.empty();
+  const bool class_field = HasClassField(sample);
+  const bool labelled = !class_field && !sample.label.empty();
   std::string layout;
-  AppendVarint(layout, fields.size() + (class_inline ? 1 : 0));
+  AppendVarint(layout, (fields.size() + sample.values.size() + (class_field ? 1 : 0)) << 1 | (labelled ? 1 : 0));
   AppendVarint(layout, *irregular ? 0 : gap);
-  if (class_inline) {
-    ASSIGN_OR_RETURN(const uint32_t id, FieldId(kClassField));
-    AppendVarint(layout, uint64_t{id} << 1 | 1);
-  }
-  for (const NewSampleField& field : fields) {
-    ASSIGN_OR_RETURN(const uint32_t id, FieldId(field.name));
-    AppendVarint(layout, uint64_t{id} << 1);
-    if (VersionOf(kind_) < 2) continue;
-    ASSIGN_OR_RETURN(const uint32_t encoding, EncodingId(field.encoding));
-    AppendVarint(layout, encoding);
-  }
+  if (class_field) RETURN_IF_ERROR(AppendLayoutField(layout, kClassField, FieldKind::kClass, {}));
+  for (const NewSampleField& field : fields)
+    RETURN_IF_ERROR(AppendLayoutField(layout, field.name, FieldKind::kStored, field.encoding));
+  for (const NewSampleValue& value : sample.values)
+    RETURN_IF_ERROR(AppendLayoutField(layout, value.name, FieldKind::kValue, value.encoding));
+  return layout;
+}
+
+absl::StatusOr<uint32_t> IndexWriter::LayoutId(const NewSample& sample, bool* irregular) {
+  ASSIGN_OR_RETURN(std::string layout, Layout(sample, irregular));
   if (const auto it = layout_ids_.find(layout); it != layout_ids_.end()) return it->second;
   if (layout_ids_.size() == kMaxLayouts || layouts_.size() > kMaxNamesBytes / 4) {
     return Refused(
@@ -187,7 +226,8 @@ absl::StatusOr<uint32_t> IndexWriter::LayoutId(const NewSample& sample, bool* ir
   return id;
 }
 
-absl::Status IndexWriter::CountLabel(std::string_view label, uint32_t* ordinal) {
+// The ordinal of a label that is not kept stays as it is.
+absl::Status IndexWriter::CountLabel(std::string_view label, bool numeric, uint32_t* ordinal) {
   if (label.empty() || !labels_complete_) return absl::OkStatus();
   if (classes_.empty() || label != last_label_) {
     ++label_runs_;
@@ -195,14 +235,19 @@ absl::Status IndexWriter::CountLabel(std::string_view label, uint32_t* ordinal) 
   }
   auto it = class_ids_.find(last_label_);
   if (it == class_ids_.end()) {
-    if (kind_ != DataKind::kRawObjects && classes_.size() == kMaxNumericLabels) {
-      labels_complete_ = false;  // statistics only: do without them
+    if (numeric && classes_.size() == kMaxNumericLabels) {
+      labels_complete_ = false;  // they are no classes: do without them
       classes_.clear();
       return absl::OkStatus();
     }
-    if (classes_.size() == kMaxClasses || label.size() > kMaxNameBytes) {
+    if (label.size() > kMaxNameBytes) {
+      return Refused(label.substr(0, 100), fmt::format("the name of a class of {} bytes (at most {} are allowed)",
+                                                       label.size(), kMaxNameBytes));
+    }
+    if (classes_.size() == kMaxClasses) {
       return Refused(label.substr(0, 100),
-                     fmt::format("more than {} class folders; the class of an object is the first folder below the URI",
+                     fmt::format("more than {} classes; the class of an object is the first folder below the URI, or "
+                                 "its label in a manifest: rename that column if it is no class",
                                  kMaxClasses));
     }
     it = class_ids_.emplace(last_label_, static_cast<uint32_t>(classes_.size())).first;
@@ -216,7 +261,10 @@ absl::Status IndexWriter::CountLabel(std::string_view label, uint32_t* ordinal) 
 void IndexWriter::AddToFingerprint(const NewSample& sample) {
   fingerprint_.UpdateLe64(sample.key.size());
   fingerprint_.Update(AsBytes(sample.key));
-  fingerprint_.UpdateLe64(sample.fields.size());
+  // The class of a raw object is its folder's, unless a manifest says otherwise.
+  const bool given_label = kind_ == DataKind::kRawObjects && sample.label != ClassFolder(sample.key);
+  fingerprint_.UpdateLe64(sample.fields.size() | (sample.values.empty() ? 0 : kValuesBit) |
+                          (given_label ? kLabelBit : 0));
   for (const NewSampleField& field : sample.fields) {
     fingerprint_.UpdateLe64(field.name.size());
     fingerprint_.Update(AsBytes(field.name));
@@ -229,6 +277,18 @@ void IndexWriter::AddToFingerprint(const NewSample& sample) {
     }
   }
   fingerprint_.UpdateLe64(sample.crc32c);
+  if (given_label) {
+    fingerprint_.UpdateLe64(sample.label.size());
+    fingerprint_.Update(AsBytes(sample.label));
+  }
+  if (sample.values.empty()) return;
+  fingerprint_.UpdateLe64(sample.values.size());
+  for (const NewSampleValue& value : sample.values) {
+    for (const std::string_view text : {value.name, value.encoding, value.text}) {
+      fingerprint_.UpdateLe64(text.size());
+      fingerprint_.Update(AsBytes(text));
+    }
+  }
 }
 
 absl::Status IndexWriter::AddSample(const NewSample& sample) {
@@ -236,7 +296,7 @@ absl::Status IndexWriter::AddSample(const NewSample& sample) {
   bool irregular = false;
   ASSIGN_OR_RETURN(const uint32_t layout, LayoutId(sample, &irregular));
   uint32_t class_ordinal = 0;
-  RETURN_IF_ERROR(CountLabel(sample.label, &class_ordinal));
+  RETURN_IF_ERROR(CountLabel(sample.label, !HasClassField(sample), &class_ordinal));
 
   Block& block = samples_block_;
   if (block.items == 0) {
@@ -260,7 +320,8 @@ absl::Status IndexWriter::AddSample(const NewSample& sample) {
     AppendVarint(block.payload, field.length);
     end = field.offset + field.length;
   }
-  if (kind_ == DataKind::kRawObjects && !sample.label.empty()) AppendVarint(block.payload, class_ordinal);
+  for (const NewSampleValue& value : sample.values) AppendText(block.payload, value.text);
+  if (!sample.label.empty()) AppendVarint(block.payload, class_ordinal);
   AppendLe(block.payload, sample.crc32c);
 
   const uint64_t span = end - sample.fields.front().offset;
@@ -286,7 +347,7 @@ absl::Status IndexWriter::AddObject(const IndexedObject& object) {
   last_object_key_ = object.key;
   AppendFrontCoded(objects_block_.payload, object.key, &objects_block_.last_key);
   AppendVarint(objects_block_.payload, object.size);
-  AppendEtag(objects_block_.payload, object.etag);
+  AppendEtag(objects_block_.payload, object.etag, object.incomplete);
   ++objects_;
   open_object_ = false;
   open_end_ = 0;
@@ -322,16 +383,14 @@ absl::Status IndexWriter::Flush() {
 std::string IndexWriter::Names() const {
   std::string names;
   AppendVarint(names, field_names_.size());
-  for (const std::string& name : field_names_) AppendName(names, name);
-  if (VersionOf(kind_) >= 2) {
-    AppendVarint(names, encodings_.size());
-    for (const std::string& encoding : encodings_) AppendName(names, encoding);
-  }
+  for (const std::string& name : field_names_) AppendText(names, name);
+  AppendVarint(names, encodings_.size());
+  for (const std::string& encoding : encodings_) AppendText(names, encoding);
   AppendVarint(names, layout_ids_.size());
   names.append(layouts_);
   AppendVarint(names, classes_.size());
   for (const Class& one : classes_) {
-    AppendName(names, one.name);
+    AppendText(names, one.name);
     AppendVarint(names, one.samples);
   }
   return names;

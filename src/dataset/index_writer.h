@@ -12,25 +12,10 @@
 #include "base/status.h"
 #include "dataset/index.h"
 #include "dataset/index_format.h"
+#include "dataset/new_sample.h"
 #include "store/object_store.h"
 
 namespace millrace {
-
-struct NewSampleField {
-  std::string_view name;
-  uint64_t offset = 0;  // of the object
-  uint64_t length = 0;
-  std::string_view encoding;  // shard/field_value.h; always "" for tar and raw objects
-};
-
-struct NewSample {
-  std::string_view key;
-  std::span<const NewSampleField> fields;  // as they are stored: ascending offsets, at least one
-  uint32_t crc32c = 0;                     // of the span
-  /// Raw objects: the folder, which becomes the inline field `cls` ("" = none). Shards: the value of `cls` where
-  /// it is a number, for the statistics of classes only ("" = none).
-  std::string_view label;
-};
 
 /// Counts of a finished index.
 struct IndexSummary {
@@ -41,9 +26,9 @@ struct IndexSummary {
   std::vector<std::string> field_names;  // in bytewise order
 };
 
-/// Writes an index front to back while samples come, into any store. Memory: half a byte for each sample, plus the
-/// names of fields and classes (bounded, see index_format.h). Nothing is visible before Finish succeeds. Not
-/// thread-safe; after an error only destruction is allowed.
+/// Writes an index of the newest version front to back while samples come, into any store. Memory: half a byte for each
+/// sample, plus the names of fields and classes (bounded, see index_format.h). Nothing is visible before Finish
+/// succeeds. Not thread-safe; after an error only destruction is allowed.
 class IndexWriter {
  public:
   IndexWriter(DataKind kind, std::unique_ptr<ObjectWriter> out);
@@ -73,10 +58,15 @@ class IndexWriter {
   };
 
   absl::Status CheckSample(const NewSample& sample) const;
+  absl::Status CheckValues(const NewSample& sample) const;
+  bool HasClassField(const NewSample& sample) const;
   absl::StatusOr<uint32_t> FieldId(std::string_view name);
   absl::StatusOr<uint32_t> EncodingId(std::string_view encoding);
+  absl::Status AppendLayoutField(std::string& layout, std::string_view name, index_format::FieldKind kind,
+                                 std::string_view encoding);
+  absl::StatusOr<std::string> Layout(const NewSample& sample, bool* irregular);
   absl::StatusOr<uint32_t> LayoutId(const NewSample& sample, bool* irregular);
-  absl::Status CountLabel(std::string_view label, uint32_t* ordinal);
+  absl::Status CountLabel(std::string_view label, bool numeric, uint32_t* ordinal);
   void AddToFingerprint(const NewSample& sample);
   absl::Status EndBlock(Block* block, index_format::BlockKind kind);
   absl::Status Append(std::string_view bytes);

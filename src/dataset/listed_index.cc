@@ -8,6 +8,7 @@
 
 #include "dataset/index_writer.h"
 #include "dataset/sample_objects.h"
+#include "dataset/string_writer.h"
 #include "shard/sample_name.h"
 
 namespace millrace {
@@ -15,19 +16,6 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kMostObjects = 1'000'000;
-
-class StringWriter final : public ObjectWriter {
- public:
-  explicit StringWriter(std::string* out) : out_(out) {}
-  absl::Status Append(ByteSpan bytes) override {
-    out_->append(AsText(bytes));
-    return absl::OkStatus();
-  }
-  absl::StatusOr<ObjectInfo> Commit() override { return ObjectInfo(); }
-
- private:
-  std::string* const out_;
-};
 
 }  // namespace
 

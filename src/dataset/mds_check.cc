@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<MdsShardEntry>> ReadIndex(const Location& data, const
 }  // namespace
 
 absl::Status CheckMdsShards(const Location& data, const std::vector<std::string>& indexes,
-                            const std::map<std::string, uint64_t>& shards) {
+                            const std::map<std::string, std::optional<uint64_t>>& shards) {
   for (const std::string& index : indexes) {
     const std::string_view folder = FolderOf(index);
     const std::string uri = data.store->Uri(data.Key(index));
@@ -54,9 +54,9 @@ absl::Status CheckMdsShards(const Location& data, const std::vector<std::string>
       if (found == shards.end()) {
         return absl::DataLossError(fmt::format("{}: lists the shard '{}', which is not there", uri, entry.name));
       }
-      if (found->second != entry.bytes) {
+      if (found->second && *found->second != entry.bytes) {
         return absl::DataLossError(fmt::format("{}: says that the shard '{}' has {} bytes; it has {}", uri, entry.name,
-                                               entry.bytes, found->second));
+                                               entry.bytes, *found->second));
       }
       listed.insert(key);
     }

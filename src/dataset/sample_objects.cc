@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
+#include "dataset/token_files.h"
 #include "shard/data_kind.h"
 #include "shard/sample_name.h"
+#include "shard/token_format.h"
+#include "store/blocking.h"
 
 namespace millrace {
 
@@ -14,10 +19,11 @@ namespace {
 constexpr size_t kObjectsAhead = 16'000;  // so that most data sets have a total for their progress
 constexpr uint64_t kMaxCheckedObjects = 10'000;
 
-absl::Status Mixed(const Location& data, std::string_view one, std::string_view other) {
+absl::Status Mixed(const Location& data, std::string_view one, std::string_view other, bool tokens) {
   const auto of_shards = [&](std::string_view key) { return ShardKind(key).has_value(); };
   const bool tar = ShardKind(one) == DataKind::kTar || ShardKind(other) == DataKind::kTar;
   const std::string_view what = of_shards(one) && of_shards(other) ? "shards of several kinds"
+                                : tokens                           ? "both token files and others"
                                 : tar                              ? "both tar shards and other files"
                                                                    : "both shards and other files";
   return absl::InvalidArgumentError(fmt::format(
@@ -25,10 +31,18 @@ absl::Status Mixed(const Location& data, std::string_view one, std::string_view 
       what, data.store->Uri(std::string(one)), data.store->Uri(std::string(other))));
 }
 
-absl::Status Changed(const Location& data, std::string_view key, std::string_view how) {
+// `arrays`: how the index was made that does not match.
+// For the command that builds the index of plain arrays anew. An index whose arrays are one sample each does not tell
+// what LENGTH was.
+std::string TokensOption(const Index& index, const std::optional<TokenArrays>& arrays) {
+  if (!arrays) return "";
+  return index.size() > index.objects() ? fmt::format("--tokens {} ", ToString(*arrays)) : "--tokens LENGTH[:TYPE] ";
+}
+
+absl::Status Changed(const Location& data, const std::string& tokens, std::string_view key, std::string_view how) {
   return absl::FailedPreconditionError(
-      fmt::format("{}: {}, so the index does not match the data any more; build it anew: millrace index {}",
-                  data.store->Uri(data.Key(key)), how, data.store->Uri(data.Key(""))));
+      fmt::format("{}: {}, so the index does not match the data any more; build it anew: millrace index {}{}",
+                  data.store->Uri(data.Key(key)), how, tokens, data.store->Uri(data.Key(""))));
 }
 
 }  // namespace
@@ -63,27 +77,89 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   RETURN_IF_ERROR(CheckListed(object, key));
   const std::string before = std::exchange(last_key_, object.key);
   if (key.empty() || key.ends_with('/') || IsHiddenKey(key)) return absl::OkStatus();
+  if (listing_ == Listing::kTokenArrays) return TakeTokenArray(std::move(key), std::move(object));
   if (const std::string_view plain = CompressedShard(key); !plain.empty()) {
     // Beside the shard itself, which lies right before, it says nothing more.
     if (ShardKind(plain) && before == data_.Key(plain)) return absl::OkStatus();
     return absl::InvalidArgumentError(fmt::format(
-        "{}: a compressed shard; samples can be read singly only from plain ones: decompress it, or let `millrace "
-        "pack` make plain shards of them all",
-        data_.store->Uri(object.key)));
+        "{}: a compressed shard, of which samples cannot be read singly; decompress it, or make plain shards of all "
+        "with `millrace pack {} DST` (`--scratch DIR` if the cache folder has too little room for them decompressed)",
+        data_.store->Uri(object.key), data_.store->Uri(data_.Key(""))));
   }
+  if (const std::string_view advice = ForeignFileAdvice(key); !advice.empty())
+    return absl::InvalidArgumentError(fmt::format("{}: {}", data_.store->Uri(object.key), advice));
   if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
   if (!SplitSampleName(key)) return absl::OkStatus();
   const bool decided = !first_sample_.empty();
+  const bool of_pair = IsMegatronBin(key) || IsMegatronIdx(key);
+  if (of_pair && (listing_ == Listing::kTokenPairs || (decided && kind_ == DataKind::kTokens)))
+    return Add(std::move(key), std::move(object), DataKind::kTokens);
   if (decided && IsCompanion(kind_, key)) {
     PassOver(key);
     return absl::OkStatus();
   }
-  if (!decided && IsCompanion(key) && undecided_.size() < kObjectsAhead) {
+  ASSIGN_OR_RETURN(const bool ends_pair, EndsPair(object, key));
+  if (ends_pair && decided) {
+    // The other one is what came before the pair, or within it.
+    const bool before_pair = first_sample_ != BinOfIdx(object.key);
+    return Mixed(data_, before_pair ? first_sample_ : before, object.key, true);
+  }
+  if (!decided && (of_pair || IsCompanion(key)) && undecided_.size() < kObjectsAhead) {
     undecided_.push_back(std::move(object));
-    return absl::OkStatus();
+    return ends_pair ? AddUndecidedPairs() : absl::OkStatus();
   }
   RETURN_IF_ERROR(AddUndecided());
+  if (IsMegatronBin(key)) last_bin_ = object.key;
   return Add(std::move(key), std::move(object), DataKind::kRawObjects);
+}
+
+// Whatever else lies there, the user has said what the arrays are.
+absl::Status SampleObjects::TakeTokenArray(std::string key, ObjectInfo object) {
+  if (IsTokenArray(key)) {
+    if (IsMegatronBin(key)) last_bin_ = object.key;
+    return Add(std::move(key), std::move(object), DataKind::kTokens);
+  }
+  ASSIGN_OR_RETURN(const bool ends_pair, EndsPair(object, key));
+  if (!ends_pair) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{}: says where the sequences of the .bin beside it end, as Megatron has it: index them without "
+                  "--tokens, or move it away",
+                  data_.store->Uri(object.key)));
+}
+
+// Whether the object is the .idx of a .bin that came before and may be one of Megatron's.
+absl::StatusOr<bool> SampleObjects::EndsPair(const ObjectInfo& object, std::string_view key) {
+  if (looked_into_ || !IsMegatronIdx(key) || (!first_sample_.empty() && last_bin_.empty())) return false;
+  const std::string bin = BinOfIdx(object.key);
+  const auto found =
+      std::lower_bound(undecided_.begin(), undecided_.end(), bin,
+                       [](const ObjectInfo& other, const std::string& wanted) { return other.key < wanted; });
+  if (bin != last_bin_ && (found == undecided_.end() || found->key != bin)) return false;
+  ASSIGN_OR_RETURN(const bool ends_pair, BeginsAsMegatron(object));
+  looked_into_ = !ends_pair;
+  return ends_pair;
+}
+
+absl::StatusOr<bool> SampleObjects::BeginsAsMegatron(const ObjectInfo& idx) const {
+  std::array<std::byte, kMegatronMagic.size()> head{};
+  if (idx.size < kMegatronHeadBytes) return false;
+  GetOptions options;
+  options.range = {.offset = 0, .length = head.size()};
+  options.if_match = idx.etag;
+  options.stop = stop_;
+  RETURN_IF_ERROR(GetBlocking(*data_.store, idx.key, head, std::move(options)).status());
+  return AsText(head) == kMegatronMagic;
+}
+
+// They are pairs of Megatron: the last of them was looked into.
+absl::Status SampleObjects::AddUndecidedPairs() {
+  const std::string pair = undecided_.back().key;
+  for (ObjectInfo& object : std::exchange(undecided_, {})) {
+    if (!IsMegatronBin(object.key) && !IsMegatronIdx(object.key)) return Mixed(data_, object.key, pair, true);
+    std::string key = object.key.substr(data_.Key("").size());
+    RETURN_IF_ERROR(Add(std::move(key), std::move(object), DataKind::kTokens));
+  }
+  return absl::OkStatus();
 }
 
 void SampleObjects::PassOver(std::string_view key) {
@@ -94,6 +170,7 @@ void SampleObjects::PassOver(std::string_view key) {
 absl::Status SampleObjects::AddUndecided() {
   for (ObjectInfo& object : std::exchange(undecided_, {})) {
     std::string key = object.key.substr(data_.Key("").size());
+    if (IsMegatronBin(key)) last_bin_ = object.key;
     RETURN_IF_ERROR(Add(std::move(key), std::move(object), DataKind::kRawObjects));
   }
   return absl::OkStatus();
@@ -103,15 +180,16 @@ absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kin
   if (first_sample_.empty()) {
     const std::vector<ObjectInfo> companions = std::exchange(undecided_, {});
     for (const ObjectInfo& companion : companions) {
-      if (!IsCompanion(kind, companion.key)) return Mixed(data_, companion.key, object.key);
+      if (!IsCompanion(kind, companion.key)) return Mixed(data_, companion.key, object.key, false);
     }
     kind_ = kind;
     first_sample_ = object.key;
     for (const ObjectInfo& companion : companions) PassOver(companion.key.substr(data_.Key("").size()));
   } else if (kind != kind_) {
-    return Mixed(data_, first_sample_, object.key);
+    return Mixed(data_, first_sample_, object.key, kind == DataKind::kTokens || kind_ == DataKind::kTokens);
   }
-  listed_bytes_ += object.size;
+  const bool is_read = kind != DataKind::kTokens || !IsMegatronIdx(key);
+  listed_bytes_ += is_read ? object.size : 0;
   ahead_.push_back({.key = std::move(key), .size = object.size, .etag = std::move(object.etag)});
   return absl::OkStatus();
 }
@@ -136,25 +214,29 @@ absl::StatusOr<std::optional<IndexedObject>> SampleObjects::Next() {
 
 absl::Status CheckObjects(const Location& data, const Index& index, const std::stop_token& stop) {
   if (index.objects() > kMaxCheckedObjects) return absl::OkStatus();
-  SampleObjects stored(data, stop);
+  ASSIGN_OR_RETURN(const std::optional<TokenArrays> arrays, TokenArraysOf(index));
+  const std::string tokens = TokensOption(index, arrays);
+  const bool pairs = index.kind() == DataKind::kTokens && !arrays;
+  SampleObjects stored(data, stop, arrays ? Listing::kTokenArrays : pairs ? Listing::kTokenPairs : Listing::kByName);
   IndexedObject expected;
   uint64_t replaced = 0;
   absl::Status first_replaced;
   for (uint64_t i = 0; i < index.objects(); ++i) {
     RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &expected));
     ASSIGN_OR_RETURN(const std::optional<IndexedObject> found, stored.Next());
-    if (!found || found->key > expected.key) return Changed(data, expected.key, "it is gone");
-    if (found->key < expected.key) return Changed(data, found->key, "it was added");
+    if (!found || found->key > expected.key) return Changed(data, tokens, expected.key, "it is gone");
+    if (found->key < expected.key) return Changed(data, tokens, found->key, "it was added");
     if (found->size != expected.size) {
-      return Changed(data, expected.key, fmt::format("its size was {} and is {}", expected.size, found->size));
+      return Changed(data, tokens, expected.key, fmt::format("its size was {} and is {}", expected.size, found->size));
     }
     if (found->etag == expected.etag) continue;
     ++replaced;
-    first_replaced.Update(Changed(
-        data, expected.key, fmt::format("it was replaced (ETag {}, now {}) or is a copy", expected.etag, found->etag)));
+    first_replaced.Update(
+        Changed(data, tokens, expected.key,
+                fmt::format("it was replaced (ETag {}, now {}) or is a copy", expected.etag, found->etag)));
   }
   ASSIGN_OR_RETURN(const std::optional<IndexedObject> more, stored.Next());
-  if (more) return Changed(data, more->key, "it was added");
+  if (more) return Changed(data, tokens, more->key, "it was added");
   if (replaced > 1 && replaced == index.objects()) {
     return absl::NotFoundError(
         fmt::format("{}: its index is that of the data set it was copied from", data.store->Uri(data.Key(""))));

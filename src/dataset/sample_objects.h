@@ -26,31 +26,55 @@ inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 /// Whether a component of the key starts with a dot.
 bool IsHiddenKey(std::string_view key);
 
-/// Lists the objects of a data set that hold samples, in index order.
+/// Where the objects of a data set come from, in index order. Blocking; not thread-safe.
+class ObjectSource {
+ public:
+  virtual ~ObjectSource() = default;
+
+  /// The next object, its key taken below the data set's place; nullopt after the last.
+  virtual absl::StatusOr<std::optional<IndexedObject>> Next() = 0;
+
+  /// Of the objects returned so far; meaningless before the first.
+  virtual DataKind kind() const = 0;
+
+  /// Objects that hold no samples but say which shards there are; of MDS only.
+  virtual const std::vector<std::string>& companions() const = 0;
+
+  /// Bytes of all objects of the data set; 0 as long as that is not known.
+  virtual uint64_t total_bytes() const = 0;
+};
+
+/// What of a data set holds its samples. The names of token files do not tell (shard/token_format.h).
+enum class Listing : uint8_t {
+  kByName,       // what names tell; and the .bin and .idx of Megatron, where an .idx beside a .bin begins as such
+  kTokenPairs,   // these
+  kTokenArrays,  // *.bin and *.npy; whatever else is there is passed over
+};
+
+/// Lists the objects of a data set that hold samples, in index order. Of Megatron's pairs the .idx are among them.
 ///
 /// Passed over are folder markers (keys ending in '/'), whatever is hidden (a component that starts with a dot),
 /// objects whose name makes no sample (sample_name.h), e.g. LICENSE, and what tools put beside shards (IsCompanion).
-/// What remains must be shards of one kind only (ShardKind) or raw objects only: InvalidArgument names one of each
-/// otherwise, and a compressed shard. Blocking; not thread-safe.
-class SampleObjects {
+/// What remains must be shards of one kind only (ShardKind), pairs of Megatron or raw objects only: InvalidArgument
+/// names one of each otherwise, and a compressed shard. Blocking; not thread-safe.
+class SampleObjects final : public ObjectSource {
  public:
   /// Gives Cancelled soon after a stop is requested.
-  explicit SampleObjects(const Location& data, std::stop_token stop = {})
-      : data_(data), lister_(*data.store, data.Key(""), std::move(stop)) {}
+  explicit SampleObjects(const Location& data, std::stop_token stop = {}, Listing listing = Listing::kByName)
+      : data_(data), listing_(listing), stop_(stop), lister_(*data.store, data.Key(""), std::move(stop)) {}
 
   /// The next object, its key taken below the data set's URI; nullopt after the last. FailedPrecondition when the
   /// data set is not complete (kIncompleteName), or the store lists keys out of order.
-  absl::StatusOr<std::optional<IndexedObject>> Next();
+  absl::StatusOr<std::optional<IndexedObject>> Next() override;
 
-  /// Of the objects returned so far; meaningless before the first.
-  DataKind kind() const { return kind_; }
+  DataKind kind() const override { return kind_; }
 
   /// Those that were passed over as companions of the shards (IsCompanion), below the data set's URI; of MDS only,
   /// where they say which shards there are.
-  const std::vector<std::string>& companions() const { return companions_; }
+  const std::vector<std::string>& companions() const override { return companions_; }
 
-  /// Bytes of all objects of the data set; 0 as long as the listing goes on.
-  uint64_t total_bytes() const { return listed_all_ ? listed_bytes_ : 0; }
+  /// Bytes of all objects of the data set (without the .idx of pairs); 0 as long as the listing goes on.
+  uint64_t total_bytes() const override { return listed_all_ ? listed_bytes_ : 0; }
 
  private:
   absl::Status ListAhead();
@@ -58,14 +82,22 @@ class SampleObjects {
   absl::Status CheckListed(const ObjectInfo& object, std::string_view key);
   absl::Status Add(std::string key, ObjectInfo object, DataKind kind);
   absl::Status AddUndecided();
+  absl::Status AddUndecidedPairs();
+  absl::Status TakeTokenArray(std::string key, ObjectInfo object);
+  absl::StatusOr<bool> EndsPair(const ObjectInfo& object, std::string_view key);
+  absl::StatusOr<bool> BeginsAsMegatron(const ObjectInfo& idx) const;
   void PassOver(std::string_view key);
 
   const Location data_;
+  const Listing listing_;
+  const std::stop_token stop_;
   Lister lister_;
   std::deque<IndexedObject> ahead_;
   std::string last_key_;
-  // What may be companions of shards or raw objects, as long as kind_ is not known.
+  // What may be companions of shards, token files or raw objects, as long as kind_ is not known.
   std::vector<ObjectInfo> undecided_;
+  std::string last_bin_;      // the last raw object that may be one of a pair
+  bool looked_into_ = false;  // an .idx beside a .bin: it is none of Megatron's, and others are not looked into
   std::vector<std::string> companions_;
   std::string first_sample_;  // key of the one that decided kind_
   DataKind kind_ = DataKind::kRawObjects;

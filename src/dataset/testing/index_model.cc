@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -90,7 +91,7 @@ Model RandomRaw(uint64_t samples, Rng& rng) {
 }
 
 std::string DescribeField(const IndexedField& field) {
-  return field.is_inline ? fmt::format(" {}='{}'", field.name, field.inline_text)
+  return field.is_inline ? fmt::format(" {}='{}'{}", field.name, field.inline_text, field.encoding)
                          : fmt::format(" {}@{}+{}{}", field.name, field.offset, field.length, field.encoding);
 }
 
@@ -106,11 +107,19 @@ std::string DescribeTotals(const Totals& totals) {
 }
 
 std::string DescribeSample(const std::string& key, uint64_t object, ByteRange span, uint32_t crc,
-                           const std::vector<IndexedField>& fields) {
+                           const std::vector<IndexedField>& fields, std::string_view label) {
   std::string text = fmt::format("'{}' in {} at {}+{} crc {:08x}:", key, object, span.offset, span.length, crc);
   for (const IndexedField& field : fields) text += DescribeField(field);
+  if (!label.empty()) text += fmt::format(" of class '{}'", label);
   return text + '\n';
 }
+
+std::string DescribeObject(const IndexedObject& object) {
+  return fmt::format("object '{}' {} '{}'{}\n", object.key, object.size, object.etag,
+                     object.incomplete ? " incomplete" : "");
+}
+
+std::string Describe(const Model& model, bool with_labels);
 
 }  // namespace
 
@@ -154,6 +163,26 @@ Model UsualModel(uint64_t samples, Rng& rng) {
   return model;
 }
 
+void AddValues(Model* model, Rng& rng) {
+  constexpr std::string_view kEncodings[] = {"", "int", "text", "json"};
+  for (ModelObject& object : model->objects) {
+    object.info.incomplete = rng.Below(7) == 0;
+    for (ModelSample& sample : object.samples) {
+      // Ascending names that no field has: "rareN" are between "p" and "z".
+      for (const std::string_view name : {"", "caption", "p", "zz", "zzz"}) {
+        const bool is_field = std::any_of(sample.fields.begin(), sample.fields.end(),
+                                          [name](const ModelField& field) { return field.name == name; });
+        if (is_field || rng.Below(3) == 0) continue;
+        std::string text(rng.Below(20) == 0 ? rng.Below(20'000) : rng.Below(20), '\0');
+        for (char& c : text) c = static_cast<char>(rng.Next());
+        sample.values.push_back({.name = std::string(name),
+                                 .text = std::move(text),
+                                 .encoding = std::string(kEncodings[rng.Below(std::size(kEncodings))])});
+      }
+    }
+  }
+}
+
 absl::StatusOr<std::string> WriteIndex(const Model& model) {
   std::string bytes;
   IndexWriter writer(model.kind, std::make_unique<StringWriter>(&bytes));
@@ -163,8 +192,11 @@ absl::StatusOr<std::string> WriteIndex(const Model& model) {
       for (const ModelField& field : sample.fields)
         fields.push_back(
             {.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
-      RETURN_IF_ERROR(
-          writer.AddSample({.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = sample.label}));
+      std::vector<NewSampleValue> values;
+      for (const ModelValue& value : sample.values)
+        values.push_back({.name = value.name, .text = value.text, .encoding = value.encoding});
+      RETURN_IF_ERROR(writer.AddSample(
+          {.key = sample.key, .fields = fields, .crc32c = sample.crc32c, .label = sample.label, .values = values}));
     }
     RETURN_IF_ERROR(writer.AddObject(object.info));
   }
@@ -186,18 +218,62 @@ std::string Describe(const Index& index) {
   for (uint64_t i = 0; i < index.size(); ++i) {
     const absl::Status status = index.Lookup(i, &sample);
     if (!status.ok()) return status.ToString();
-    text += DescribeSample(sample.key, sample.object, sample.span, sample.crc32c, sample.fields);
+    const std::string label = sample.label ? index.class_counts()[*sample.label].name : "";
+    text += DescribeSample(sample.key, sample.object, sample.span, sample.crc32c, sample.fields, label);
   }
   IndexedObject object;
   for (uint64_t i = 0; i < index.objects(); ++i) {
     const absl::Status status = index.LookupObject(static_cast<uint32_t>(i), &object);
     if (!status.ok()) return status.ToString();
-    text += fmt::format("object '{}' {} '{}'\n", object.key, object.size, object.etag);
+    text += DescribeObject(object);
   }
   return text;
 }
 
 std::string Describe(const Model& model) {
+  return Describe(model, true);
+}
+std::string DescribeWithoutLabels(const Model& model) {
+  return Describe(model, false);
+}
+
+namespace {
+
+// What the index says of one sample of the model; `folders`: of raw objects.
+std::string DescribeModelSample(const ModelSample& sample, size_t object, const std::vector<std::string>& folders,
+                                bool with_label) {
+  const uint64_t begin = sample.fields.front().offset;
+  std::vector<IndexedField> fields;
+  for (const ModelField& field : sample.fields) {
+    fields.push_back({.name = field.name,
+                      .offset = field.offset - begin,
+                      .length = field.length,
+                      .inline_text = {},
+                      .is_inline = false,
+                      .encoding = field.encoding});
+  }
+  const auto add_inline = [&fields](std::string_view name, std::string_view text, std::string_view encoding) {
+    fields.push_back({.name = name,
+                      .offset = 0,
+                      .length = text.size(),
+                      .inline_text = text,
+                      .is_inline = true,
+                      .encoding = encoding});
+  };
+  for (const ModelValue& value : sample.values) add_inline(value.name, value.text, value.encoding);
+  std::string text_of_class;
+  const auto folder = std::find(folders.begin(), folders.end(), sample.label);
+  if (folder != folders.end()) {
+    text_of_class = fmt::format("{}", folder - folders.begin());
+    add_inline("cls", text_of_class, "int");
+  }
+  std::sort(fields.begin(), fields.end(), [](const IndexedField& a, const IndexedField& b) { return a.name < b.name; });
+  const ModelField& last = sample.fields.back();
+  return DescribeSample(sample.key, object, {begin, last.offset + last.length - begin}, sample.crc32c, fields,
+                        with_label ? sample.label : "");
+}
+
+std::string Describe(const Model& model, bool with_labels) {
   const bool raw = model.kind == DataKind::kRawObjects;
   Totals totals{.samples = 0, .objects = model.objects.size(), .bytes = 0, .max_span = 0, .fields = {}};
   std::map<std::string, uint64_t> counts;
@@ -209,6 +285,7 @@ std::string Describe(const Model& model) {
       totals.bytes += span;
       totals.max_span = std::max(totals.max_span, span);
       for (const ModelField& field : sample.fields) totals.fields.insert(field.name);
+      for (const ModelValue& value : sample.values) totals.fields.insert(value.name);
       if (sample.label.empty()) continue;
       if (raw) totals.fields.insert("cls");
       ++counts[sample.label];
@@ -226,36 +303,15 @@ std::string Describe(const Model& model) {
   for (size_t i = 0; i < labels.size(); ++i) runs += i == 0 || labels[i] != labels[i - 1] ? 1 : 0;
   text += fmt::format("{} runs, folders {}\n", runs, raw ? fmt::format("{}", fmt::join(folders, ",")) : "");
 
+  if (!raw) folders.clear();
   for (size_t o = 0; o < model.objects.size(); ++o) {
-    for (const ModelSample& sample : model.objects[o].samples) {
-      const uint64_t begin = sample.fields.front().offset;
-      std::vector<IndexedField> fields;
-      for (const ModelField& field : sample.fields) {
-        fields.push_back({.name = field.name,
-                          .offset = field.offset - begin,
-                          .length = field.length,
-                          .inline_text = {},
-                          .is_inline = false,
-                          .encoding = field.encoding});
-      }
-      std::string text_of_class;
-      if (raw && !sample.label.empty()) {
-        text_of_class = fmt::format("{}", std::find(folders.begin(), folders.end(), sample.label) - folders.begin());
-        fields.push_back({.name = "cls",
-                          .offset = 0,
-                          .length = text_of_class.size(),
-                          .inline_text = text_of_class,
-                          .is_inline = true});
-      }
-      std::sort(fields.begin(), fields.end(),
-                [](const IndexedField& a, const IndexedField& b) { return a.name < b.name; });
-      const ModelField& last = sample.fields.back();
-      text += DescribeSample(sample.key, o, {begin, last.offset + last.length - begin}, sample.crc32c, fields);
-    }
+    for (const ModelSample& sample : model.objects[o].samples)
+      text += DescribeModelSample(sample, o, folders, with_labels);
   }
-  for (const ModelObject& object : model.objects)
-    text += fmt::format("object '{}' {} '{}'\n", object.info.key, object.info.size, object.info.etag);
+  for (const ModelObject& object : model.objects) text += DescribeObject(object.info);
   return text;
 }
+
+}  // namespace
 
 }  // namespace millrace::testing

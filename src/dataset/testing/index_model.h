@@ -8,25 +8,11 @@
 #include "base/rng.h"
 #include "dataset/index.h"
 #include "dataset/index_writer.h"
-#include "store/object_store.h"
+#include "dataset/string_writer.h"
 
 /// A naive model of an index, to hold the real one against. For tests and benchmarks only.
 
 namespace millrace::testing {
-
-/// Writes into a string that outlives it.
-class StringWriter final : public ObjectWriter {
- public:
-  explicit StringWriter(std::string* out) : out_(out) {}
-  absl::Status Append(ByteSpan bytes) override {
-    out_->append(AsText(bytes));
-    return absl::OkStatus();
-  }
-  absl::StatusOr<ObjectInfo> Commit() override { return ObjectInfo{}; }
-
- private:
-  std::string* const out_;
-};
 
 struct ModelField {
   std::string name;
@@ -35,11 +21,18 @@ struct ModelField {
   std::string encoding;  // of kinds that have them
 };
 
+struct ModelValue {
+  std::string name;
+  std::string text;
+  std::string encoding;
+};
+
 struct ModelSample {
   std::string key;
   std::vector<ModelField> fields;  // as stored
   uint32_t crc32c = 0;
   std::string label;
+  std::vector<ModelValue> values = {};  // by name
 };
 
 struct ModelObject {
@@ -56,6 +49,10 @@ struct Model {
 /// empty objects.
 Model RandomModel(DataKind kind, uint64_t samples, Rng& rng);
 
+/// Gives most of its samples values that the index holds, of all lengths from none on, and makes some objects
+/// incomplete.
+void AddValues(Model* model, Rng& rng);
+
 /// A usual data set: shards of 2,000 samples `%08d` with a JPEG and a class.
 Model UsualModel(uint64_t samples, Rng& rng);
 
@@ -63,7 +60,8 @@ absl::StatusOr<std::string> WriteIndex(const Model& model);
 
 /// Every sample and object of the index and everything it says of the whole, as text; or the first error.
 std::string Describe(const Index& index);
-/// The same, from the model.
+/// The same, from the model; as an index of shards before version 3 says it: without the labels of samples.
 std::string Describe(const Model& model);
+std::string DescribeWithoutLabels(const Model& model);
 
 }  // namespace millrace::testing

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+/// A shard of which the samples from some place on were left out, because it is damaged there (BuildOptions::skip_bad).
+struct DamagedShard {
+  std::string key;                 // below the data set's URI
+  std::optional<uint64_t> offset;  // of the place, where it is known
+  std::string why;
+  uint64_t samples = 0;  // before it, which are indexed
+};
+
+/// What building an index came to, beyond the index itself.
+struct BuildReport {
+  uint64_t reused_objects = 0;        // that were unchanged: their samples were taken from the index that was there
+  std::vector<DamagedShard> damaged;  // in order of keys
+};
+
+}  // namespace millrace

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dataset/index.h"
+#include "dataset/index_decoder.h"
+#include "dataset/index_format.h"
+
+/// What an Index holds. Only for index.cc, which looks samples and objects up, and index_open.cc, which opens files.
+
+namespace millrace {
+
+namespace index_format {
+
+inline absl::Status Damaged(std::string_view what) {
+  return absl::DataLossError(fmt::format("damaged index ({}); build it anew with `millrace index URI`", what));
+}
+
+struct LayoutField {
+  uint32_t name = 0;
+  uint32_t place = 0;  // among the sample's fields by bytewise order of names
+  FieldKind kind = FieldKind::kStored;
+  uint32_t encoding = 0;
+};
+
+struct Layout {
+  uint64_t gap = 0;                 // in units
+  std::vector<LayoutField> fields;  // as stored
+  bool labelled = false;            // by a class, whether that is a field or not
+  bool has_values = false;
+};
+
+// What decoding walks along a block.
+struct SampleCursor {
+  uint64_t object = 0;
+  uint64_t end = 0;                // of the sample before, in the same object
+  const Layout* layout = nullptr;  // of the latest sample
+};
+
+}  // namespace index_format
+
+struct Index::Impl {
+  ~Impl();
+
+  absl::Status Open();
+  absl::Status ReadFoot();
+  absl::Status ReadNames();
+  bool ReadLayout(index_format::Decoder* names);
+  bool ReadLayoutField(index_format::Decoder* names, index_format::LayoutField* field) const;
+  void ReadClasses(index_format::Decoder* names);
+  void ListFields();
+  absl::StatusOr<ByteSpan> Block(index_format::BlockKind block_kind, uint64_t number) const;
+  absl::StatusOr<uint64_t> FirstObject(uint64_t block) const;
+  bool DecodeSample(index_format::Decoder* block, index_format::SampleCursor* cursor, bool wanted,
+                    IndexedSample* out) const;
+  bool DecodeStored(index_format::Decoder* block, index_format::SampleCursor* cursor, bool irregular,
+                    IndexedSample* out) const;
+  bool DecodeValues(index_format::Decoder* block, const index_format::Layout& layout, IndexedSample* out) const;
+  bool DecodeLabel(index_format::Decoder* block, const index_format::Layout& layout, IndexedSample* out) const;
+  void Tell(const IndexedSample& sample, const index_format::Layout& layout, std::vector<NewSampleField>* fields,
+            std::vector<NewSampleValue>* values, NewSample* told) const;
+
+  void* mapping = nullptr;
+  std::string bytes;  // when not mapped
+  ByteSpan data;
+
+  uint32_t version = 0;
+  uint64_t samples = 0;
+  uint64_t objects = 0;
+  DataKind kind = DataKind::kRawObjects;
+  uint64_t unit = 1;
+  uint64_t span_bytes = 0;
+  uint64_t max_span = 0;
+  uint64_t fingerprint = 0;
+  uint64_t class_runs = 0;
+  uint64_t object_table = 0;
+  uint64_t sample_table = 0;
+  uint64_t names_at = 0;
+  uint64_t names_bytes = 0;
+
+  std::vector<std::string> stored_names;  // by id
+  std::vector<std::string> encodings;     // by id; the first is ""
+  std::vector<std::string> field_names;   // sorted
+  std::vector<std::string> image_fields;  // sorted
+  std::vector<index_format::Layout> layouts;
+  std::vector<std::string> class_names;
+  std::vector<ClassCount> class_counts;
+  std::vector<uint32_t> class_places;    // by stored ordinal: the place among the sorted names
+  std::vector<std::string> class_texts;  // by place, of raw objects: the same as text
+  bool labelled = false;                 // some layout is
+  bool has_class_field = false;          // some layout has one: then classes are names, else numbers
+};
+
+}  // namespace millrace

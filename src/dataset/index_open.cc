@@ -1,0 +1,227 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "base/crypto.h"
+#include "dataset/index_impl.h"
+#include "shard/field_value.h"
+#include "shard/sample_name.h"
+#include "shard/shard_sample.h"
+
+namespace millrace {
+
+using namespace index_format;  // NOLINT: the vocabulary of this file
+
+Index::Impl::~Impl() {
+  if (mapping != nullptr) munmap(mapping, data.size());
+}
+
+absl::Status Index::Impl::Open() {
+  if (data.size() < kHeadBytes || AsText(data.first(kHeadMagic.size())) != kHeadMagic) {
+    return absl::InvalidArgumentError("not a Millrace index");
+  }
+  if (LoadLe<uint32_t>(data.data() + 12) != Crc32c(data.first(12))) return Damaged("its head");
+  version = LoadLe<uint32_t>(data.data() + 8);
+  if (version == 0 || version > kNewestVersion) {
+    return absl::InvalidArgumentError(
+        fmt::format("index of version {}; this Millrace reads versions 1 to {}", version, kNewestVersion));
+  }
+  RETURN_IF_ERROR(ReadFoot());
+  return ReadNames();
+}
+
+absl::Status Index::Impl::ReadFoot() {
+  if (data.size() < kHeadBytes + kFootBytes) return Damaged("it is cut short");
+  const std::byte* foot = data.data() + data.size() - kFootBytes;
+  if (AsText({foot + kFootMagicAt, kFootMagic.size()}) != kFootMagic) return Damaged("it is cut short");
+  if (LoadLe<uint32_t>(foot + kFootCrc) != Crc32c({foot, kFootCrc})) return Damaged("its foot");
+  samples = LoadLe<uint64_t>(foot + kFootSamples);
+  objects = LoadLe<uint64_t>(foot + kFootObjects);
+  span_bytes = LoadLe<uint64_t>(foot + kFootSpanBytes);
+  max_span = LoadLe<uint64_t>(foot + kFootMaxSpan);
+  fingerprint = LoadLe<uint64_t>(foot + kFootFingerprint);
+  class_runs = LoadLe<uint64_t>(foot + kFootLabelRuns);
+  object_table = LoadLe<uint64_t>(foot + kFootObjectTable);
+  sample_table = LoadLe<uint64_t>(foot + kFootSampleTable);
+  names_at = LoadLe<uint64_t>(foot + kFootNames);
+  names_bytes = LoadLe<uint64_t>(foot + kFootNamesBytes);
+  const auto stored_kind = LoadLe<uint32_t>(foot + kFootKind);
+  if (stored_kind > static_cast<uint32_t>(kLastDataKind)) return Damaged("its foot");
+  // Others size their buffers by it. Then no sum of sizes overflows.
+  if (max_span > kMaxOffset || span_bytes / std::max<uint64_t>(samples, 1) > max_span) return Damaged("its foot");
+  kind = static_cast<DataKind>(stored_kind);
+  if (version < 3 && version != OldVersionOf(kind)) return Damaged("its foot");
+  unit = OffsetUnit(kind);
+
+  // The sections follow one another without gaps, so their offsets say each other's size. The first check bounds
+  // the counts.
+  const uint64_t size = data.size() - kFootBytes;
+  if (samples > size || objects > size || objects > UINT32_MAX || names_bytes > kMaxNamesBytes ||
+      object_table < kHeadBytes || object_table > size) {
+    return Damaged("its foot");
+  }
+  const uint64_t object_entries = (objects + kBlockItems - 1) / kBlockItems * kTableEntryBytes;
+  const uint64_t sample_entries = (samples + kBlockItems - 1) / kBlockItems * kTableEntryBytes;
+  if (sample_table != object_table + object_entries || names_at != sample_table + sample_entries || names_at > size ||
+      size - names_at != names_bytes) {
+    return Damaged("its foot");
+  }
+  if (LoadLe<uint32_t>(foot + kFootNamesCrc) != Crc32c(data.subspan(names_at, names_bytes)))
+    return Damaged("its names");
+  return absl::OkStatus();
+}
+
+absl::Status Index::Impl::ReadNames() {
+  Decoder names(data.subspan(names_at, names_bytes));
+  const uint64_t name_count = names.Varint();
+  if (name_count > kMaxFieldNames) return Damaged("its names");
+  for (uint64_t i = 0; i < name_count && names.ok(); ++i) stored_names.emplace_back(names.Bytes(names.Varint()));
+  encodings.emplace_back();
+  if (version >= 2) {
+    const uint64_t encoding_count = names.Varint();
+    if (encoding_count > kMaxEncodings) return Damaged("its names");
+    for (uint64_t i = 0; i < encoding_count && names.ok(); ++i) encodings.emplace_back(names.Bytes(names.Varint()));
+  }
+  const uint64_t layout_count = names.Varint();
+  if (layout_count > kMaxLayouts) return Damaged("its names");
+  for (uint64_t i = 0; i < layout_count; ++i) {
+    if (!ReadLayout(&names)) return Damaged("its names");
+  }
+  ReadClasses(&names);
+  if (!names.ok() || !names.at_end()) return Damaged("its names");
+  ListFields();
+  return absl::OkStatus();
+}
+
+void Index::Impl::ListFields() {
+  field_names = stored_names;
+  std::sort(field_names.begin(), field_names.end());
+  std::set<std::string_view> images;
+  for (const Layout& layout : layouts) {
+    for (const LayoutField& field : layout.fields) {
+      if (field.kind != FieldKind::kStored) continue;
+      const std::string& name = stored_names[field.name];
+      if (IsImageEncoding(encodings[field.encoding]) || IsImageField(name)) images.insert(name);
+    }
+  }
+  image_fields.assign(images.begin(), images.end());
+}
+
+bool Index::Impl::ReadLayoutField(Decoder* names, LayoutField* field) const {
+  const int kind_bits = version >= 3 ? kFieldKindBits : 1;
+  const uint64_t head = names->Varint();
+  const uint64_t field_kind = head & ((uint64_t{1} << kind_bits) - 1);
+  if (!names->ok() || head >> kind_bits >= stored_names.size()) return false;
+  if (field_kind > static_cast<uint64_t>(FieldKind::kValue)) return false;
+  field->kind = static_cast<FieldKind>(field_kind);
+  const uint64_t encoding = version >= 2 && field->kind != FieldKind::kClass ? names->Varint() : 0;
+  if (!names->ok() || encoding >= encodings.size()) return false;
+  field->name = static_cast<uint32_t>(head >> kind_bits);
+  field->encoding = static_cast<uint32_t>(encoding);
+  return true;
+}
+
+bool Index::Impl::ReadLayout(Decoder* names) {
+  const uint64_t head = names->Varint();
+  const uint64_t fields = version >= 3 ? head >> 1 : head;
+  Layout layout{.gap = names->Varint(), .fields = {}, .labelled = version >= 3 && (head & 1) != 0};
+  // One more than the writer takes: the class of a raw object.
+  if (!names->ok() || fields > kMaxSampleFields + 1 || layout.gap > kMaxOffset / unit) return false;
+  uint64_t stored = 0;
+  for (uint64_t i = 0; i < fields; ++i) {
+    LayoutField& field = layout.fields.emplace_back();
+    if (!ReadLayoutField(names, &field)) return false;
+    stored += field.kind == FieldKind::kStored ? 1 : 0;
+    layout.has_values = layout.has_values || field.kind == FieldKind::kValue;
+    if (field.kind != FieldKind::kClass) continue;
+    // One class, of raw objects; it is a field or it is not.
+    if (layout.labelled || kind != DataKind::kRawObjects) return false;
+    layout.labelled = true;
+    has_class_field = true;
+  }
+  if (stored == 0) return false;
+  labelled = labelled || layout.labelled;
+  std::vector<uint32_t> sorted(layout.fields.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
+    return stored_names[layout.fields[a].name] < stored_names[layout.fields[b].name];
+  });
+  for (uint32_t place = 0; place < sorted.size(); ++place) layout.fields[sorted[place]].place = place;
+  layouts.push_back(std::move(layout));
+  return true;
+}
+
+void Index::Impl::ReadClasses(Decoder* names) {
+  const uint64_t count = names->Varint();
+  if (count > kMaxClasses) names->Fail();
+  for (uint64_t i = 0; i < count && names->ok(); ++i) {
+    std::string name(names->Bytes(names->Varint()));
+    class_counts.push_back({.name = std::move(name), .samples = names->Varint()});
+  }
+  // Stored in the order of their first sample, which is not quite that of their names ("a-b/" comes before "a/").
+  std::vector<uint32_t> sorted(class_counts.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  const bool by_number = !has_class_field;
+  std::sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
+    const std::string& x = class_counts[a].name;
+    const std::string& y = class_counts[b].name;
+    if (by_number && x.size() != y.size()) return x.size() < y.size();
+    return x < y;
+  });
+  class_places.resize(sorted.size());
+  std::vector<ClassCount> ordered;
+  for (size_t place = 0; place < sorted.size(); ++place) {
+    ordered.push_back(std::move(class_counts[sorted[place]]));
+    class_places[sorted[place]] = static_cast<uint32_t>(place);
+    if (by_number) continue;
+    class_texts.push_back(fmt::format("{}", place));
+    class_names.push_back(ordered.back().name);
+  }
+  class_counts = std::move(ordered);
+}
+
+absl::StatusOr<std::unique_ptr<Index>> Index::Open(const std::string& path) {
+  const auto failed = [&](int error) {
+    const std::string message = fmt::format("{}: {}", path, std::strerror(error));
+    if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
+    return error == EACCES ? absl::PermissionDeniedError(message) : absl::UnavailableError(message);
+  };
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return failed(errno);
+  auto impl = std::make_unique<Impl>();
+  struct stat info {};
+  int error = fstat(file, &info) == 0 ? 0 : errno;
+  if (error == 0 && info.st_size > 0) {
+    void* mapping = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file, 0);
+    if (mapping == MAP_FAILED) {
+      error = errno;
+    } else {
+      impl->mapping = mapping;
+      impl->data = {static_cast<const std::byte*>(mapping), static_cast<size_t>(info.st_size)};
+    }
+  }
+  close(file);
+  if (error != 0) return failed(error);
+  RETURN_IF_ERROR(Annotate(impl->Open(), path));
+  return std::unique_ptr<Index>(new Index(std::move(impl)));
+}
+
+absl::StatusOr<std::unique_ptr<Index>> Index::FromBytes(std::string bytes) {
+  auto impl = std::make_unique<Impl>();
+  impl->bytes = std::move(bytes);
+  impl->data = AsBytes(impl->bytes);
+  RETURN_IF_ERROR(impl->Open());
+  return std::unique_ptr<Index>(new Index(std::move(impl)));
+}
+
+}  // namespace millrace

@@ -1,0 +1,67 @@
+#include "dataset/index_reuse.h"
+
+#include <fmt/format.h>
+
+#include "dataset/token_files.h"
+
+namespace millrace {
+
+namespace {
+
+// Of an older index that is damaged in a way that its checksums do not tell.
+absl::Status CannotReuse(const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::DataLossError(
+      fmt::format("{}; it cannot be brought up to date: read everything by --full", ToStd(status.message())));
+}
+
+}  // namespace
+
+IndexReuse::IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens) : old_(old) {
+  if (old.kind() != DataKind::kTokens) return;
+  const absl::StatusOr<std::optional<TokenArrays>> were = TokenArraysOf(old);
+  cut_alike_ = were.ok() && were->has_value() == tokens.has_value();
+  if (!cut_alike_ || !tokens) return;
+  const TokenArrays& arrays = **were;
+  cut_alike_ = arrays.length == tokens->length && (!tokens->type || tokens->type == arrays.type);
+  type_given_ = tokens->type.has_value();
+  tokens_type_ = arrays.type;
+}
+
+// Whether what the object holds is told by it alone, or by what has not changed.
+bool IndexReuse::MayFind(const IndexedObject& object) const {
+  // An array without head, of a type that is not given, is an error in a full build, unless another told the type.
+  return cut_alike_ && (!tokens_type_ || type_given_ || IsNpy(object.key));
+}
+
+absl::StatusOr<std::optional<uint32_t>> IndexReuse::Find(DataKind kind, const IndexedObject& object) {
+  if (kind != old_.kind() || !MayFind(object)) return std::nullopt;
+  for (; next_number_ < old_.objects(); ++next_number_, next_.reset()) {
+    if (!next_) RETURN_IF_ERROR(CannotReuse(old_.LookupObject(next_number_, &next_.emplace())));
+    if (next_->key >= object.key) break;
+  }
+  // Without an ETag nothing says that it is the same object.
+  const bool same = next_ && next_->key == object.key && next_->size == object.size && next_->etag == object.etag &&
+                    !object.etag.empty() && !next_->incomplete;
+  if (!same) return std::nullopt;
+  return next_number_;
+}
+
+absl::Status IndexReuse::AddSamples(uint32_t number, IndexWriter* writer) {
+  absl::Status added;
+  const absl::Status scanned = old_.ScanObject(
+      number, &block_, [&](const NewSample& sample) { return added = writer->AddSample(sample), added; });
+  return added.ok() ? CannotReuse(scanned) : added;
+}
+
+absl::StatusOr<uint32_t> IndexReuse::CrcOf(uint32_t number) {
+  std::optional<uint32_t> crc;
+  RETURN_IF_ERROR(CannotReuse(old_.ScanObject(number, &block_, [&crc](const NewSample& sample) {
+    crc = sample.crc32c;
+    return absl::OkStatus();
+  })));
+  if (!crc) return CannotReuse(absl::DataLossError("the index has an object without its sample"));
+  return *crc;
+}
+
+}  // namespace millrace

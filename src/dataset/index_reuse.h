@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/status.h"
+#include "dataset/index.h"
+#include "dataset/index_writer.h"
+#include "shard/token_format.h"
+
+namespace millrace {
+
+/// What an older index of a data set knows of those objects that have not changed since. Not thread-safe.
+class IndexReuse {
+ public:
+  /// `old` TellsAll() and was verified; it must live as long. `tokens`: how plain arrays are cut now, which must be how
+  /// they were cut; else nothing of them is found. None for all else.
+  IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens);
+
+  /// The number in the older index of an object of a data set of that kind, if it is there with the same size and ETag,
+  /// and whole. Objects come in ascending order of keys. Of a pair of token files only both together are of use.
+  /// DataLoss (the older index).
+  absl::StatusOr<std::optional<uint32_t>> Find(DataKind kind, const IndexedObject& object);
+
+  /// Adds the samples of an object of the older index, of which there are later ones from call to call. Errors are
+  /// those of IndexWriter; DataLoss (the older index).
+  absl::Status AddSamples(uint32_t number, IndexWriter* writer);
+
+  /// The CRC32C of all of a raw object, which is one sample; likewise.
+  absl::StatusOr<uint32_t> CrcOf(uint32_t number);
+
+  /// Of plain arrays that can be found: the type of all their numbers. None for all else.
+  std::optional<NumberType> tokens_type() const { return tokens_type_; }
+
+ private:
+  bool MayFind(const IndexedObject& object) const;
+
+  const Index& old_;
+  bool cut_alike_ = true;                  // the plain arrays
+  bool type_given_ = false;                // of plain arrays, by the user
+  std::optional<NumberType> tokens_type_;  // of plain arrays
+  // The objects before next_number_ come before all that is still asked for.
+  uint32_t next_number_ = 0;
+  std::optional<IndexedObject> next_;  // of that number, when it was looked up
+  uint64_t block_ = 0;                 // for Index::ScanObject
+};
+
+}  // namespace millrace

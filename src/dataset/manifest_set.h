@@ -1,0 +1,111 @@
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "base/status.h"
+#include "dataset/index.h"
+#include "dataset/manifest_rows.h"
+#include "dataset/sample_objects.h"
+#include "shard/manifest.h"
+#include "store/completion.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// A manifest as the URI of a data set: where it lies, and what its objects' keys are below.
+struct ManifestPlace {
+  std::string uri;        // of the manifest
+  ObjectInfo info;        // of it
+  Location data;          // the whole store: keys of the index are keys there
+  std::string folder;     // of the manifest: "" or ending with '/'
+  std::string index_key;  // of its index: FOLDER/.millrace/NAME.index
+};
+
+/// The place of a manifest, where that URI is one: by its name (ManifestFormatOf), and an object is there. None for
+/// other URIs. Blocking; Cancelled soon after a stop is requested.
+absl::StatusOr<std::optional<ManifestPlace>> FindManifest(Stores& stores, std::string_view uri,
+                                                          const std::stop_token& stop = {});
+
+/// FailedPrecondition when the manifest is not the one that was indexed. The objects are not looked at: reads of them
+/// notice changes by their ETags.
+absl::Status CheckManifest(const ManifestPlace& place, const Index& index);
+
+struct ManifestValue {
+  std::string_view name;
+  std::string text;
+  std::string_view encoding;  // kInt, kFloat, kText or kJson of field_value.h
+};
+
+/// What a manifest says of a sample.
+struct ManifestSample {
+  std::string key;
+  std::string field;
+  std::string label;                  // the class; "": none
+  std::vector<ManifestValue> values;  // by name
+};
+
+/// The samples of a manifest in index order, by the keys of their objects. The manifest is one of its objects, without
+/// samples, so that the index pins it. Memory: that of ManifestRows, and the manifest itself while it is read, out of
+/// the budget. Immutable.
+class ManifestSamples {
+ public:
+  /// Reads the manifest, of that version. InvalidArgument, with its URI and the line: what is malformed, lies in
+  /// another place, is hidden, has no name such as 0001.jpg, is there twice, or is a pair of token files.
+  /// ResourceExhausted when there is no memory for it; FailedPrecondition when it has been replaced; Cancelled soon
+  /// after a stop.
+  static absl::StatusOr<std::unique_ptr<ManifestSamples>> Read(const ManifestPlace& place, MemoryBudget& memory,
+                                                               const std::stop_token& stop = {});
+
+  const ManifestPlace& place() const { return place_; }
+  size_t size() const { return rows_.size(); }
+  std::string ObjectAt(size_t i) const { return rows_.KeyAt(i); }
+  /// Where it is named, for errors: "line 7".
+  std::string LineAt(size_t i) const;
+  /// That of an object; none for the manifest itself.
+  std::optional<ManifestSample> Find(std::string_view object_key) const;
+
+ private:
+  ManifestSamples(ManifestPlace place, MemoryBudget& memory);
+  absl::Status Parse(MemoryBudget& memory, const std::stop_token& stop);
+  absl::Status Add(const Manifest& manifest, const ManifestRow& row);
+  absl::StatusOr<std::string> ObjectKey(std::string_view path) const;
+  absl::Status SortAndCheck();
+  absl::Status CheckNoPairs(const std::stop_token& stop) const;
+
+  const ManifestPlace place_;
+  const std::string root_;  // URI of the store
+  ManifestRows rows_;
+  Manifest manifest_;
+};
+
+/// The objects of a manifest: what the store says of them is asked for ahead, 64 at a time.
+class ManifestObjects final : public ObjectSource {
+ public:
+  ManifestObjects(const ManifestSamples& samples, std::stop_token stop) : samples_(samples), stop_(std::move(stop)) {}
+
+  /// NotFound for an object that is not there, with the manifest and its line. Cancelled soon after a stop.
+  absl::StatusOr<std::optional<IndexedObject>> Next() override;
+  DataKind kind() const override { return DataKind::kRawObjects; }
+  const std::vector<std::string>& companions() const override { return none_; }
+  uint64_t total_bytes() const override { return 0; }
+
+ private:
+  using Coming = Completion<absl::StatusOr<ObjectInfo>>;
+  const ManifestSamples& samples_;
+  const std::stop_token stop_;
+  const std::vector<std::string> none_;
+  size_t next_ = 0;   // sample to hand out
+  size_t asked_ = 0;  // samples
+  bool manifest_done_ = false;
+  std::deque<Coming> coming_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace millrace {
+
+/// A sample as an index is told of it, and as it can tell of it again (Index::ScanObject). Views into memory of the
+/// caller.
+
+struct NewSampleField {
+  std::string_view name;
+  uint64_t offset = 0;  // of the object
+  uint64_t length = 0;
+  std::string_view encoding;  // shard/field_value.h; always "" for tar and raw objects
+};
+
+/// A value that no object holds, but the index itself.
+struct NewSampleValue {
+  std::string_view name;
+  std::string_view text;
+  std::string_view encoding;  // what the text is: kInt, kFloat, kText ... of shard/field_value.h; "": just bytes
+};
+
+struct NewSample {
+  std::string_view key;
+  std::span<const NewSampleField> fields;  // as they are stored: ascending offsets, at least one
+  uint32_t crc32c = 0;                     // of the span
+  /// The class ("" = none). Raw objects: the folder, which becomes the inline field `cls`, unless there is a value
+  /// `cls`, which is a number and the label too. Shards: the value of `cls` where it is a number.
+  std::string_view label;
+  std::span<const NewSampleValue> values = {};  // in bytewise order of their names, which are those of no field
+};
+
+}  // namespace millrace

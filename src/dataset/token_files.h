@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "base/memory_budget.h"
+#include "base/status.h"
+#include "dataset/index.h"
+#include "shard/shard_scanner.h"
+#include "shard/token_format.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// The scanners of the objects of a token data set. Of pairs, both objects are in the index: the .bin with the samples
+/// and the .idx, which has none, so that a data set is not the one that was indexed when either has changed. Blocking;
+/// not thread-safe; the data and the budget must outlive it.
+class TokenFiles {
+ public:
+  /// `arrays` where plain arrays are to be cut, else the objects are pairs.
+  TokenFiles(const Location& data, MemoryBudget& memory, const std::optional<TokenArrays>& arrays, std::stop_token stop)
+      : data_(data), memory_(memory), stop_(std::move(stop)), arrays_(arrays) {}
+
+  /// For the next object, in the order of keys: reads the .idx of a .bin, all of it. The scanner of the object before
+  /// is gone by then; this object outlives the scanners. Null for an .idx, whose bytes are not asked for again.
+  /// Errors do not name the object, which the caller does: InvalidArgument (one of a pair is missing, an array whose
+  /// type is not known), FailedPrecondition when an .idx was replaced meanwhile, ResourceExhausted. Null, too, for the
+  /// .bin of a damaged pair, and `*damage` says what is wrong: DataLoss and InvalidArgument of what is in the .idx,
+  /// DataLoss when it does not fit the size of the .bin.
+  absl::StatusOr<std::unique_ptr<ShardScanner>> ScannerFor(const IndexedObject& object, absl::Status* damage);
+
+  /// In place of ScannerFor, for an array whose samples are known already, and are of that type. InvalidArgument when
+  /// arrays before it are of another one.
+  absl::Status TakeKnown(NumberType type);
+
+ private:
+  absl::StatusOr<std::unique_ptr<ShardScanner>> ScannerOfBin(const IndexedObject& bin, absl::Status* damage);
+  absl::Status CheckIdx(const IndexedObject& idx);
+  absl::StatusOr<TokenSequences> ReadIdx(const ObjectInfo& idx, absl::Status* damage);
+  std::string Uri(std::string_view key) const { return data_.store->Uri(data_.Key(key)); }
+
+  const Location& data_;
+  MemoryBudget& memory_;
+  const std::stop_token stop_;
+  std::optional<TokenArrays> arrays_;
+  std::map<std::string, std::string> read_;  // ETags of those .idx that were read and have not come themselves yet
+  Reservation sequences_memory_;             // of the scanner that was made last
+};
+
+/// How the plain arrays of an indexed data set were cut, for building its index anew; nullopt for data sets of another
+/// kind and for pairs. The same arrays, cut by what this says, give the same samples; but where each of them is but one
+/// sample, the length is that of the longest, and may have been asked to be more.
+absl::StatusOr<std::optional<TokenArrays>> TokenArraysOf(const Index& index);
+
+}  // namespace millrace
