@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/crypto.h"
 #include "dataset/sample_objects.h"
 #include "shard/data_kind.h"
@@ -197,9 +198,8 @@ absl::StatusOr<std::vector<SkippedSample>> PackDestination::ReadSkipped() const 
   if (!lines.ok() && !absl::IsNotFound(lines.status())) return lines.status();
   absl::StatusOr<std::vector<SkippedSample>> skipped = SkippedFromJsonLines(lines.value_or(""));
   if (skipped.ok() && skipped->size() == record_->skipped) return skipped;
-  return absl::DataLossError(
-      fmt::format("{}: does not name the {} samples that were left out any more; --force packs anew",
-                  location_.store->Uri(key), record_->skipped));
+  return absl::DataLossError(fmt::format("{}: does not name what was left out any more ({}); --force packs anew",
+                                         location_.store->Uri(key), Counted(record_->skipped, "sample")));
 }
 
 absl::StatusOr<std::optional<PackJob>> PackDestination::ReadMark() const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/crypto.h"
 #include "pack/destination.h"
 #include "pack/merge.h"
@@ -35,9 +36,11 @@ absl::Status CheckOptions(const Dataset& source, const PackOptions& options) {
   return absl::OkStatus();
 }
 
-// What tells this source from others, and from itself after a change.
-absl::StatusOr<std::string> HashObjects(const Index& index) {
+// What tells this source from others, and from itself after a change: of the data, or of how they are cut into samples.
+absl::StatusOr<std::string> HashSource(const Index& index) {
   Xxh3Stream hash;
+  // Raw objects are samples whether they are indexed or just listed, which gives another fingerprint.
+  if (index.kind() != DataKind::kRawObjects) hash.UpdateLe64(index.fingerprint());
   IndexedObject object;
   for (uint64_t i = 0; i < index.objects(); ++i) {
     RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));
@@ -80,7 +83,7 @@ absl::StatusOr<PackJob> JobOf(const Dataset& source, const PackPlan& plan, const
     job.source = options.origin->id;
   } else {
     job.source_uri = source.store().Uri(source.StoreKey(""));
-    ASSIGN_OR_RETURN(job.source, HashObjects(source.index()));
+    ASSIGN_OR_RETURN(job.source, HashSource(source.index()));
   }
   job.samples = source.index().size();
   job.format = KindName(options.format);
@@ -97,9 +100,10 @@ absl::Status CheckSkipped(const PackDestination& destination, const std::vector<
                           bool skip_bad) {
   if (skipped.empty() || skip_bad) return absl::OkStatus();
   return absl::FailedPreconditionError(fmt::format(
-      "{}: {} samples were left out there by --skip-bad, the first of them '{}' ({}); give --skip-bad again "
-      "to accept that, or repair the source and start anew with --force",
-      destination.Uri(), skipped.size(), skipped.front().key, skipped.front().why));
+      "{}: {} {} left out there by --skip-bad, the first of them '{}' ({}); give --skip-bad again to accept that, or "
+      "repair the source and start anew with --force",
+      destination.Uri(), Counted(skipped.size(), "sample"), skipped.size() == 1 ? "was" : "were", skipped.front().key,
+      skipped.front().why));
 }
 
 absl::Status Complete(PackDestination& destination, const PackPlan& plan, bool skip_bad, PackReport* report) {
@@ -116,10 +120,9 @@ absl::Status Complete(PackDestination& destination, const PackPlan& plan, bool s
 
 absl::Status CheckTotal(const PackDestination& destination, const PackPlan& plan, uint64_t samples, uint64_t skipped) {
   if (samples + skipped == plan.starts.back()) return absl::OkStatus();
-  return absl::InternalError(fmt::format(
-      "{}: {} samples were packed and {} left out, of {}: please report this; what was written is marked as "
-      "incomplete",
-      destination.Uri(), samples, skipped, plan.starts.back()));
+  return absl::InternalError(
+      fmt::format("{}: {} packed and {} left out, of {}: please report this; what was written is marked as incomplete",
+                  destination.Uri(), Counted(samples, "sample"), skipped, plan.starts.back()));
 }
 
 // What readers of MDS begin with.
@@ -169,11 +172,10 @@ absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const Pac
   report->complete = false;
   if (begun && options.parts > 1 && report->missing > 0) return absl::OkStatus();  // the others are at it
   if (begun) {
-    return absl::FailedPreconditionError(
-        fmt::format("{}: shards changed while it was packed, and {} are missing now; see to it that nothing else "
-                    "writes there, and run "
-                    "the same command again",
-                    destination.Uri(), report->missing));
+    return absl::FailedPreconditionError(fmt::format(
+        "{}: shards changed while it was packed, and {} of them {} missing now; see to it that nothing else "
+        "writes there, and run the same command again",
+        destination.Uri(), report->missing, report->missing == 1 ? "is" : "are"));
   }
   return absl::FailedPreconditionError(fmt::format(
       "{}: while this was packed, somebody else has removed or replaced it; see what is there, and pack again",
@@ -217,6 +219,7 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   report.first_lacking_fields = plan.first_lacking_fields;
   report.source_samples = samples;
   if (destination.record()) {
+    report.already_packed = true;
     report.shards_kept = plan.shards();
     RETURN_IF_ERROR(Complete(destination, plan, options.skip_bad, &report));
     return report;

@@ -94,6 +94,7 @@ TEST_P(PackFormats, TheIndexIsTheOneThatIndexingWouldBuild) {
   const std::string packed = ReadKey("mem://s/out", ".millrace/index");
   OpenOptions options;
   options.rebuild = true;
+  options.reuse = false;  // what it was written from must not matter
   const auto rebuilt = Dataset::Open(runtime_, stores_, "mem://s/out", options);
   ASSERT_TRUE(rebuilt.ok()) << rebuilt.status();
   EXPECT_EQ(ReadKey("mem://s/out", ".millrace/index"), packed);
@@ -204,6 +205,7 @@ TEST_F(PackTyped, NamesThatTarCannotHoldAreChosenAnew) {
   EXPECT_EQ(Open("mem://s/out")->index().class_counts().size(), 7u);
   OpenOptions rebuild;
   rebuild.rebuild = true;
+  rebuild.reuse = false;
   const std::string index = ReadKey("mem://s/out", ".millrace/index");
   ASSERT_TRUE(Dataset::Open(runtime_, stores_, "mem://s/out", rebuild).ok());
   EXPECT_EQ(ReadKey("mem://s/out", ".millrace/index"), index);
@@ -300,6 +302,37 @@ TEST_F(PackTyped, MemoryForWholeShards) {
   EXPECT_THAT(status.ToString(), HasSubstr("--memory, or lower --shard-size"));
   EXPECT_THAT(Keys("mem://s/out"), ::testing::IsEmpty());
   EXPECT_TRUE(RunAs(DataKind::kMds, "mem://s/raw", "mem://s/out", 100'000).ok()) << "nothing was begun";
+}
+
+// Samples whose stored arrays are none: found when they are converted, that is, after the reading.
+TEST_F(PackTyped, WhatCannotBeConvertedIsLeftOut) {
+  const std::string json =
+      R"({"column_encodings": ["ndarray"], "column_names": ["x"], "column_sizes": [null], "compression": null, )"
+      R"("format": "mds", "hashes": [], "version": 2})";
+  constexpr size_t kSamples = 40;
+  std::string head;
+  std::string body;
+  const size_t first = 4 * (kSamples + 2) + json.size();
+  AppendLe(head, static_cast<uint32_t>(kSamples));
+  for (size_t i = 0; i < kSamples; ++i) {
+    const std::string array = i == 7 || i == 30 ? "\x07\x04\x01x" : "\x22\x08\x01\x01" + std::string(4, '\x01');
+    AppendLe(head, static_cast<uint32_t>(first + body.size()));
+    AppendLe(body, static_cast<uint32_t>(array.size()));
+    body += array;
+  }
+  AppendLe(head, static_cast<uint32_t>(first + body.size()));
+  Put("mem://s/mds", "shard.00000.mds", head + json + body);
+  PackOptions options;
+  options.shard_bytes = 2'000;
+  const absl::Status refused = Run("mem://s/mds", "mem://s/out", options).status();
+  EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+  EXPECT_THAT(refused.ToString(), HasSubstr("field 'x'"));
+  options.skip_bad = true;
+  const auto report = Run("mem://s/mds", "mem://s/out", options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_EQ(report->skipped.size(), 2u);
+  EXPECT_THAT(report->skipped[0].why, HasSubstr("field 'x'"));
+  EXPECT_EQ(Open("mem://s/out")->index().size(), kSamples - 2);
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "base/counted.h"
 #include "base/crypto.h"
+#include "base/size.h"
 
 namespace millrace {
 
@@ -131,8 +133,12 @@ std::string Difference(const PackJob& begun, const PackJob& asked) {
     return differs("the source", begun.source_uri, asked.source_uri);
   if (begun.source != asked.source) return fmt::format("the objects of {} have changed since", asked.source_uri);
   if (begun.format != asked.format) return differs("--format", begun.format, asked.format);
-  if (begun.shard_bytes != asked.shard_bytes)
-    return differs("--shard-size", fmt::format("{} bytes", begun.shard_bytes), fmt::format("{}", asked.shard_bytes));
+  if (begun.shard_bytes != asked.shard_bytes) {
+    const std::string there = FormatSize(begun.shard_bytes);
+    const std::string here = FormatSize(asked.shard_bytes);
+    if (there != here) return differs("--shard-size", there, here);
+    return differs("--shard-size", Counted(begun.shard_bytes, "byte"), Counted(asked.shard_bytes, "byte"));
+  }
   if (begun.order != asked.order) return differs("the order", begun.order, asked.order);
   if (begun.classes != asked.classes) return "the class map is another one";
   if (begun.fields != asked.fields) return "the chosen fields (--field) are others";

@@ -69,7 +69,8 @@ TEST(PackJob, TheDifferenceIsNamed) {
   const std::pair<std::function<void(PackJob*)>, const char*> cases[] = {
       {[](PackJob* job) { job->source = "4567"; }, "the objects of /data/raw have changed"},
       {[](PackJob* job) { job->source = "4567", job->source_uri = "/other"; }, "/data/raw there and /other now"},
-      {[](PackJob* job) { job->shard_bytes = 2 << 20; }, "--shard-size is 1048576 bytes there and 2097152 now"},
+      {[](PackJob* job) { job->shard_bytes = 2 << 20; }, "--shard-size is 1.0 MiB there and 2.0 MiB now"},
+      {[](PackJob* job) { ++job->shard_bytes; }, "--shard-size is 1048576 bytes there and 1048577 bytes now"},
       {[](PackJob* job) { job->format = "mds"; }, "--format is tar there"},
       {[](PackJob* job) { job->order = "shuffled by seed 7"; }, "kept there and shuffled by seed 7 now"},
       {[](PackJob* job) { job->classes = "x"; }, "class map"},

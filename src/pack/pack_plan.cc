@@ -78,6 +78,18 @@ PackOrder PackOrder::Shuffled(uint64_t samples, uint64_t seed) {
   return order;
 }
 
+PackOrder PackOrder::Spread(uint64_t samples, uint64_t count) {
+  PackOrder order(samples);
+  order.size_ = count;
+  return order;
+}
+
+// The one in the middle of each of `size_` equal parts.
+uint64_t PackOrder::SpreadAt(uint64_t position) const {
+  const auto twice = static_cast<unsigned __int128>(2 * position + 1) * samples_;
+  return static_cast<uint64_t>(twice / (2 * size_));
+}
+
 uint64_t PackPlan::total_bytes() const {
   return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
 }

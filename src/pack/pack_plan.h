@@ -16,18 +16,26 @@
 
 namespace millrace {
 
-/// Who comes where: the samples in index order, or shuffled by a seed. Immutable.
+/// Who comes where: the samples in index order, or shuffled by a seed, or some of them only. Immutable.
 class PackOrder {
  public:
-  explicit PackOrder(uint64_t samples) : samples_(samples) {}
+  explicit PackOrder(uint64_t samples) : samples_(samples), size_(samples) {}
   static PackOrder Shuffled(uint64_t samples, uint64_t seed);
+  /// So many of the samples, evenly spread, in index order. For looking into a data set. count <= samples.
+  static PackOrder Spread(uint64_t samples, uint64_t count);
 
-  uint64_t size() const { return samples_; }
+  uint64_t size() const { return size_; }
   /// The sample at a position < size().
-  uint64_t At(uint64_t position) const { return permutation_ ? permutation_->At(position) : position; }
+  uint64_t At(uint64_t position) const {
+    if (size_ < samples_) return SpreadAt(position);
+    return permutation_ ? permutation_->At(position) : position;
+  }
 
  private:
+  uint64_t SpreadAt(uint64_t position) const;
+
   uint64_t samples_;
+  uint64_t size_;
   std::optional<Permutation> permutation_;
 };
 

@@ -28,7 +28,7 @@ struct Raw {
 
 std::unique_ptr<Index> IndexOf(const std::vector<Raw>& samples) {
   std::string bytes;
-  IndexWriter writer(DataKind::kRawObjects, std::make_unique<testing::StringWriter>(&bytes));
+  IndexWriter writer(DataKind::kRawObjects, std::make_unique<StringWriter>(&bytes));
   for (const Raw& raw : samples) {
     const NewSampleField field{.name = raw.field, .offset = 0, .length = raw.length};
     EXPECT_TRUE(writer.AddSample({.key = raw.key, .fields = {&field, 1}, .crc32c = 0, .label = raw.folder}).ok());
@@ -100,6 +100,22 @@ TEST(PackPlan, ShuffledIsAPermutationOfItsSeed) {
       EXPECT_LT(same, 20u);
     }
   }
+}
+
+TEST(PackPlan, SpreadTakesTheMiddleOfEqualParts) {
+  std::vector<uint64_t> found;
+  for (uint64_t p = 0; p < 4; ++p) found.push_back(PackOrder::Spread(100, 4).At(p));
+  EXPECT_THAT(found, ElementsAre(12, 37, 62, 87));
+  for (const uint64_t samples : {1, 7, 1000}) {
+    for (uint64_t count = 1; count <= samples; count += 3) {
+      const PackOrder order = PackOrder::Spread(samples, count);
+      EXPECT_EQ(order.size(), count);
+      for (uint64_t p = 0; p + 1 < count; ++p) ASSERT_LT(order.At(p), order.At(p + 1));
+      ASSERT_LT(order.At(count - 1), samples);
+    }
+  }
+  EXPECT_EQ(PackOrder::Spread(50, 50).At(17), 17u);
+  EXPECT_EQ(PackOrder::Spread(uint64_t{1} << 60, uint64_t{1} << 50).At(5), 5632u) << "without overflow";
 }
 
 // Golden: the same seed gives the same shards in every version.

@@ -24,7 +24,7 @@ TEST_F(PackResume, WhatWasBegunIsNoDataSetAndIsContinued) {
   EXPECT_THAT(opened.ToString(), HasSubstr("run the same"));
   const auto report = Run("mem://s/raw", "mem://s/out", 20'000);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_TRUE(report->complete);
+  EXPECT_TRUE(report->complete && !report->already_packed);
   EXPECT_EQ(report->shards_kept, (report->shards + 1) / 2);
   EXPECT_EQ(Shards("mem://s/out"), Shards("mem://s/whole"));
   EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/raw"));
@@ -100,7 +100,7 @@ TEST_F(PackResume, WhatIsDoneIsNotDoneAgain) {
   const auto report = Run("mem://s/raw", "mem://s/out", 20'000);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(stores_.Open("mem://s/out")->store->counters().put, puts);
-  EXPECT_TRUE(report->complete);
+  EXPECT_TRUE(report->complete && report->already_packed && !first->already_packed);
   EXPECT_EQ(report->shards_kept, first->shards);
   EXPECT_EQ(report->samples, first->samples);
   EXPECT_EQ(report->shard_bytes, first->shard_bytes);

@@ -155,10 +155,12 @@ absl::StatusOr<SampleReader::Part> SampleReader::PartOfLarge() {
   if (part.last && large_crc_ != sample_.crc32c) {
     IndexedObject object;
     RETURN_IF_ERROR(dataset_.index().LookupObject(sample_.object, &object));
-    return absl::DataLossError(
-        fmt::format("{}: sample '{}' at offset {}: its {} bytes have CRC32C {:08x}, the index says {:08x}",
-                    dataset_.store().Uri(dataset_.StoreKey(object.key)), sample_.key, sample_.span.offset,
-                    sample_.span.length, large_crc_, sample_.crc32c));
+    return absl::DataLossError(fmt::format(
+        "{}: sample '{}': its {} bytes at offset {} are not those that were indexed: their CRC32C is {:08x}, "
+        "not {:08x}; restore the object from a copy, or, if it was replaced deliberately, build the index anew "
+        "(millrace index)",
+        dataset_.store().Uri(dataset_.StoreKey(object.key)), sample_.key, sample_.span.length, sample_.span.offset,
+        large_crc_, sample_.crc32c));
   }
   return part;
 }

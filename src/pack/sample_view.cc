@@ -71,14 +71,14 @@ absl::Status CheckNames(const SampleShape& sample) {
       fmt::format("sample '{}': two of its fields would be called '{}'; see --field", sample.key, *twice));
 }
 
-absl::StatusOr<std::string> InlineText(const IndexedSample& sample, const IndexedField& field,
-                                       const std::optional<ClassMap>& classes) {
-  if (!classes) return std::string(field.inline_text);
-  const std::string_view folder = ClassFolder(sample.key);
-  const auto found = classes->find(folder);
-  if (found != classes->end()) return fmt::format("{}", found->second);
+absl::StatusOr<std::string> InlineText(const IndexedSample& sample, const IndexedField& field, const SampleView& view) {
+  if (!view.classes || field.name != kClassField) return std::string(field.inline_text);
+  const bool named = sample.label && *sample.label < view.class_names.size();
+  const std::string_view name = named ? std::string_view(view.class_names[*sample.label]) : ClassFolder(sample.key);
+  const auto found = view.classes->find(name);
+  if (found != view.classes->end()) return fmt::format("{}", found->second);
   return absl::InvalidArgumentError(
-      fmt::format("sample '{}': the class map has no class '{}'; add it, or leave its folder out", sample.key, folder));
+      fmt::format("sample '{}': the class map has no class '{}'; add it, or leave its folder out", sample.key, name));
 }
 
 }  // namespace
@@ -92,6 +92,7 @@ absl::StatusOr<SampleView> SampleView::Of(const Index& index, std::vector<FieldC
         fmt::format("--field: no sample has a field '{}'; there are {}", field.name, fmt::join(names, ", ")));
   }
   SampleView view{.fields = std::move(fields), .classes = std::move(classes)};
+  if (view.classes) view.class_names = index.class_names();
   ASSIGN_OR_RETURN(view.numbers_as_class, HoldsPlainNumbers(index));
   return view;
 }
@@ -118,9 +119,9 @@ absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, Packed
       out->stored.push_back(field);
       continue;
     }
-    ASSIGN_OR_RETURN(std::string text, InlineText(sample, field, view.classes));
+    ASSIGN_OR_RETURN(std::string text, InlineText(sample, field, view));
     out->shape.fields.push_back(
-        {.name = std::string(*as), .length = text.size(), .type = FieldType::kInt, .image = {}});
+        {.name = std::string(*as), .length = text.size(), .type = TypeOfEncoding(field.encoding), .image = {}});
     out->inline_texts.push_back(std::move(text));
   }
   std::sort(out->stored.begin(), out->stored.end(), [](const IndexedField& a, const IndexedField& b) {

@@ -204,13 +204,13 @@ absl::Status ShardPacker::AddStored(const SampleReader::Part& part) {
   return absl::OkStatus();
 }
 
-// Their lengths are known when all values are.
-absl::Status ShardPacker::AddConverted(const SampleReader::Part& part) {
+// The values of a sample whose last part this is; nullopt before that.
+absl::StatusOr<std::optional<std::vector<std::string>>> ShardPacker::Converted(const SampleReader::Part& part) {
   ByteSpan span = part.bytes;
   if (part.offset > 0 || !part.last) {
     if (part.offset == 0) span_.clear();
     span_.append(AsText(part.bytes));
-    if (!part.last) return absl::OkStatus();
+    if (!part.last) return std::nullopt;
     span = AsBytes(span_);
   }
   std::vector<std::string> values = packed_.inline_texts;
@@ -222,11 +222,28 @@ absl::Status ShardPacker::AddConverted(const SampleReader::Part& part) {
                       fmt::format("{}: sample '{}', field '{}'", work_.source.uri(), part.sample->key, field.name));
     }
     if (found->data() != AsBytes(value).data()) value = AsText(*found);
-    packed_.shape.fields[values.size() - 1].length = value.size();
   }
+  return values;
+}
+
+// Their lengths are known when all values are.
+absl::Status ShardPacker::AddConverted(const SampleReader::Part& part) {
+  ASSIGN_OR_RETURN(const auto values, Converted(part));
+  if (!values) return absl::OkStatus();
+  for (size_t i = 0; i < values->size(); ++i) packed_.shape.fields[i].length = (*values)[i].size();
   RETURN_IF_ERROR(Expect());
   const auto sink = [this](ByteSpan piece) { return Emit(piece); };
-  for (const std::string& value : values) RETURN_IF_ERROR(encoder_->Add(AsBytes(value), sink));
+  for (const std::string& value : *values) RETURN_IF_ERROR(encoder_->Add(AsBytes(value), sink));
+  return absl::OkStatus();
+}
+
+// As AddPart, but writes nothing; what cannot be converted is bad.
+absl::Status ShardPacker::CheckPart(const SampleReader::Part& part, Bad* bad) {
+  if (part.offset == 0) RETURN_IF_ERROR(ShapeOf(*part.sample, work_.view, &packed_));
+  if (packed_.is_exact) return absl::OkStatus();
+  const absl::Status status = Converted(part).status();
+  if (!absl::IsDataLoss(status)) return status;
+  bad->emplace(part.position, SkippedSample{.key = part.sample->key, .why = std::string(ToStd(status.message()))});
   return absl::OkStatus();
 }
 
@@ -254,7 +271,7 @@ absl::Status ShardPacker::Index(const ShardSample& sample) {
   return absl::OkStatus();
 }
 
-// Reads the shard's samples without writing them. Where something cannot be read, one by one.
+// Reads and converts the shard's samples without writing them. Where something cannot be read, one by one.
 absl::Status ShardPacker::FindBad(Positions positions, Bad* bad) {
   const std::set<uint64_t> known = PositionsOfBad(*bad);
   while (positions.begin < positions.end) {
@@ -262,36 +279,33 @@ absl::Status ShardPacker::FindBad(Positions positions, Bad* bad) {
     {
       SampleReader reader(work_.source, work_.order, positions, known, memory_, stop_);
       absl::StatusOr<std::optional<SampleReader::Part>> part = reader.Next();
-      while (part.ok() && *part) part = reader.Next();
+      for (; part.ok() && *part; part = reader.Next()) RETURN_IF_ERROR(CheckPart(**part, bad));
       if (part.ok()) return absl::OkStatus();
       if (!MayBeAboutSample(part.status())) return part.status();
       suspects = reader.Suspects();
     }
     for (uint64_t position = suspects.begin; position < suspects.end; ++position) {
-      SkippedSample found;
-      RETURN_IF_ERROR(ReadAlone(position, &found));
-      if (!found.why.empty()) bad->emplace(position, std::move(found));
+      RETURN_IF_ERROR(ReadAlone(position, bad));
     }
     positions.begin = suspects.end;
   }
   return absl::OkStatus();
 }
 
-absl::Status ShardPacker::ReadAlone(uint64_t position, SkippedSample* found) {
+absl::Status ShardPacker::ReadAlone(uint64_t position, Bad* bad) {
   const std::set<uint64_t> none;
   SampleReader reader(work_.source, work_.order, {.begin = position, .end = position + 1}, none, memory_, stop_);
   absl::StatusOr<std::optional<SampleReader::Part>> part = reader.Next();
-  while (part.ok() && *part) part = reader.Next();
+  for (; part.ok() && *part; part = reader.Next()) RETURN_IF_ERROR(CheckPart(**part, bad));
   if (part.ok()) return absl::OkStatus();
   if (!MayBeAboutSample(part.status())) return part.status();
   IndexedSample sample;
   RETURN_IF_ERROR(work_.source.index().Lookup(work_.order.At(position), &sample));
   if (!absl::IsDataLoss(part.status())) {
-    ASSIGN_OR_RETURN(const bool bad, IsGoneOrChanged(sample.object));
-    if (!bad) return part.status();
+    ASSIGN_OR_RETURN(const bool gone, IsGoneOrChanged(sample.object));
+    if (!gone) return part.status();
   }
-  found->key = sample.key;
-  found->why = ToStd(part.status().message());
+  bad->emplace(position, SkippedSample{.key = sample.key, .why = std::string(ToStd(part.status().message()))});
   return absl::OkStatus();
 }
 

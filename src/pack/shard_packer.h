@@ -50,10 +50,11 @@ class ShardPacker {
   ShardPacker(const PackWork& work, MemoryBudget& memory, Progress progress, std::stop_token stop)
       : work_(work), memory_(memory), progress_(std::move(progress)), stop_(std::move(stop)) {}
 
-  /// Nothing when another run has completed the shard meanwhile. With skip_bad, samples that are damaged, gone, or no
-  /// longer those of the index are left out: when the first one is met, the rest of the shard is read for others, and
-  /// then the shard is written without them. A source that is gone as a whole, or cannot be read, is an error all the
-  /// same. Which samples belong to which shard never changes by that. Appends them to `skipped`.
+  /// Nothing when another run has completed the shard meanwhile. With skip_bad, samples that are damaged, gone, no
+  /// longer those of the index, or not of the type that the data set tells are left out: when the first one is met, the
+  /// rest of the shard is read for others, and then the shard is written without them. A source that is gone as a
+  /// whole, or cannot be read, is an error all the same. Which samples belong to which shard never changes by that.
+  /// Appends them to `skipped`.
   absl::Status Pack(uint64_t shard, std::vector<SkippedSample>* skipped);
 
  private:
@@ -72,11 +73,13 @@ class ShardPacker {
   absl::Status AddPart(const SampleReader::Part& part);
   absl::Status AddStored(const SampleReader::Part& part);
   absl::Status AddConverted(const SampleReader::Part& part);
+  absl::StatusOr<std::optional<std::vector<std::string>>> Converted(const SampleReader::Part& part);
+  absl::Status CheckPart(const SampleReader::Part& part, Bad* bad);
   absl::Status Expect();
   absl::Status Emit(ByteSpan bytes);
   absl::Status Index(const ShardSample& sample);
   absl::Status FindBad(Positions positions, Bad* bad);
-  absl::Status ReadAlone(uint64_t position, SkippedSample* found);
+  absl::Status ReadAlone(uint64_t position, Bad* bad);
   Positions PositionsOf(uint64_t shard) const {
     return {.begin = work_.plan.starts[shard], .end = work_.plan.starts[shard + 1]};
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 #include "dataset/progress.h"
 #include "dataset/read_ahead.h"
 #include "dataset/sample_objects.h"
+#include "pack/parquet.h"
 #include "shard/data_kind.h"
 #include "shard/mds_format.h"
 #include "shard/sample_name.h"
@@ -37,10 +39,21 @@ std::optional<Compression> CompressionOf(std::string_view key) {
   return std::nullopt;
 }
 
-// What is called so when it is decompressed; "" for what is not compressed.
+bool IsParquet(std::string_view key) {
+  return key.ends_with(kParquetSuffix);
+}
+
+// What is called so when it is unpacked; "" for what is plain already.
 std::string PlainName(std::string_view key) {
+  if (IsParquet(key)) return std::string(key);
   const std::string plain(CompressedShard(key));
   return key.ends_with(".tgz") ? plain + ".tar" : plain;
+}
+
+// Where it is said, in the scratch folder, that a Parquet file has been made into shards, all of them.
+std::string MarkOf(const std::string& key) {
+  const size_t name = key.rfind('/') + 1;  // 0 without a slash
+  return fmt::format("{}.{}.done", key.substr(0, name), key.substr(name));
 }
 
 // Gathers what belongs to a compressed data set, object by object in the order of keys.
@@ -55,7 +68,7 @@ class Finder {
     const std::string plain = PlainName(key);
     if (plain.empty()) return TakeOther(object, key);
     if (last_key_ == plain) return true;  // beside the shard itself it says nothing more
-    if (!CompressionOf(key)) {
+    if (!IsParquet(key) && !CompressionOf(key)) {
       return absl::InvalidArgumentError(
           fmt::format("{}: only gzip and zstd can be decompressed here; decompress it, or compress it by one of these",
                       Uri(object)));
@@ -64,7 +77,7 @@ class Finder {
     return Add(object, key, plain);
   }
 
-  std::optional<CompressedShards> Finish() {
+  std::optional<PackedShards> Finish() {
     if (!any_) return std::nullopt;
     found_.id = hash_.Digest().Hex();
     return std::move(found_);
@@ -105,7 +118,7 @@ class Finder {
   std::string Uri(const ObjectInfo& object) const { return data_.store->Uri(object.key); }
 
   const Location& data_;
-  CompressedShards found_;
+  PackedShards found_;
   Xxh3Stream hash_;
   std::set<std::string> plain_names_;
   std::string last_key_;
@@ -114,7 +127,7 @@ class Finder {
 
 class Unpacker {
  public:
-  Unpacker(const Location& data, const CompressedShards& shards, const Location& scratch, const ProgressFn& progress,
+  Unpacker(const Location& data, const PackedShards& shards, const Location& scratch, const ProgressFn& progress,
            const std::stop_token& stop)
       : data_(data), shards_(shards), scratch_(scratch), progress_(progress), on_stop_(stop, [this] {
           stop_.request_stop();
@@ -127,7 +140,7 @@ class Unpacker {
     const Reservation reserved = budget.TryReserve(share * count);
     if (!reserved) {
       return absl::ResourceExhaustedError(
-          fmt::format("decompressing needs {} of memory, and {} of {} are in use: raise --memory",
+          fmt::format("unpacking needs {} of memory, and {} of {} are in use: raise --memory",
                       FormatSize(share * count), FormatSize(budget.used()), FormatSize(budget.limit())));
     }
     std::vector<std::thread> threads;
@@ -154,7 +167,7 @@ class Unpacker {
   absl::Status UnpackOne(const ObjectInfo& listed, MemoryBudget& memory) {
     const std::string key = listed.key.substr(data_.Key("").size());
     const std::string plain = PlainName(key);
-    const std::string target = scratch_.Key(plain.empty() ? key : plain);
+    const std::string target = scratch_.Key(IsParquet(key) ? MarkOf(key) : plain.empty() ? key : plain);
     const auto there = HeadBlocking(*scratch_.store, target, stop_.get_token());
     if (there.ok()) {
       Advance(listed.size);
@@ -163,6 +176,7 @@ class Unpacker {
     if (!absl::IsNotFound(there.status())) return there.status();
     // An index from an earlier run would not be that of a shard that is made again.
     RETURN_IF_ERROR(DeleteBlocking(*scratch_.store, scratch_.Key(kIndexName)));
+    if (IsParquet(key)) return UnpackParquet(listed, key, memory);
     PutOptions put;
     put.stop = stop_.get_token();
     ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, scratch_.store->Write(target, put));
@@ -181,6 +195,24 @@ class Unpacker {
     }));
     RETURN_IF_ERROR(Annotate(decompressor->Finish(), uri));
     return out->Commit().status();
+  }
+
+  // Arrow reads a file here and there, so it is copied first.
+  absl::Status UnpackParquet(const ObjectInfo& listed, const std::string& key, MemoryBudget& memory) {
+    PutOptions put;
+    put.stop = stop_.get_token();
+    const std::string copy = scratch_.Key(MarkOf(key) + ".copy");  // hidden: no sample
+    ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, scratch_.store->Write(copy, put));
+    RETURN_IF_ERROR(Read(listed, memory, [&out](ByteSpan bytes) { return out->Append(bytes); }));
+    RETURN_IF_ERROR(out->Commit().status());
+    const std::filesystem::path shards = scratch_.store->Uri(scratch_.Key(key));  // a path: the store is a folder
+    const ParquetTarget target{.folder = shards.parent_path(),
+                               .name = shards.filename(),
+                               .key = key.substr(0, key.size() - kParquetSuffix.size())};
+    absl::Status made = ParquetToMds(scratch_.store->Uri(copy), target, stop_.get_token());
+    if (!made.ok()) return Annotate(made, data_.store->Uri(listed.key));
+    RETURN_IF_ERROR(DeleteBlocking(*scratch_.store, copy));
+    return PutBlocking(*scratch_.store, scratch_.Key(MarkOf(key)), {}, put).status();
   }
 
   // All of an object, in order, by pieces that are read ahead.
@@ -221,7 +253,7 @@ class Unpacker {
   }
 
   const Location& data_;
-  const CompressedShards& shards_;
+  const PackedShards& shards_;
   const Location& scratch_;
   std::atomic<size_t> next_{0};
 
@@ -236,8 +268,7 @@ class Unpacker {
 
 }  // namespace
 
-absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const Location& data,
-                                                                     const std::stop_token& stop) {
+absl::StatusOr<std::optional<PackedShards>> FindPackedShards(const Location& data, const std::stop_token& stop) {
   Finder finder(data);
   Lister lister(*data.store, data.Key(""), stop);
   while (true) {
@@ -250,7 +281,7 @@ absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const Locat
   }
 }
 
-absl::Status Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards, const Location& scratch,
+absl::Status Unpack(Runtime& runtime, const Location& data, const PackedShards& shards, const Location& scratch,
                     const ProgressFn& progress, const std::stop_token& stop) {
   return Unpacker(data, shards, scratch, progress, stop).Run(runtime.memory());
 }

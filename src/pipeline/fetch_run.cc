@@ -48,8 +48,10 @@ absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selectio
     ASSIGN_OR_RETURN(const bool go_on, try_add(next));
     if (!go_on) break;
   }
-  std::sort(run.parts.begin(), run.parts.end(),
-            [](const auto& a, const auto& b) { return a.span.offset < b.span.offset; });
+  // A sample without bytes lies where the next one does, and before it.
+  std::sort(run.parts.begin(), run.parts.end(), [](const auto& a, const auto& b) {
+    return a.span.offset != b.span.offset ? a.span.offset < b.span.offset : a.span.length < b.span.length;
+  });
   return run;
 }
 

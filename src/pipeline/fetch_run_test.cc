@@ -49,6 +49,17 @@ TEST(RunAround, TakesTheWholeExtentInOrderOfOffset) {
   EXPECT_EQ(run.range(), (ByteRange{3072, 2148}));
 }
 
+// As sequences without tokens: they lie where others begin and end.
+TEST(RunAround, SamplesWithoutBytes) {
+  const auto index = MakeIndex({{{512, 512}, {1024, 0}, {1024, 512}, {1536, 0}, {1536, 0}}});
+  const FetchRun run = *RunAround(*index, nullptr, 16, 2, 1 << 20, kAll);
+  EXPECT_EQ(run.parts[1].span, (ByteRange{1024, 0}));
+  EXPECT_EQ(run.parts[2].span, (ByteRange{1024, 512}));
+  EXPECT_EQ(run.range(), (ByteRange{512, 1024}));
+  const auto without_bytes = [](uint64_t sample) { return sample > 2; };
+  EXPECT_EQ(RunAround(*index, nullptr, 16, 3, 1 << 20, without_bytes)->range(), (ByteRange{1536, 0}));
+}
+
 TEST(RunAround, StopsAtObjectsGapsAndTheBound) {
   const auto index = MakeIndex({{{512, 100}, {1024, 100}}, {{512, 100}, {100352, 100}, {100864, 100}, {101376, 5000}}});
   EXPECT_EQ(Samples(*RunAround(*index, nullptr, 16, 1, 1 << 20, kAll)), (std::vector<uint64_t>{0, 1}));

@@ -95,8 +95,7 @@ std::shared_ptr<Piece> Fetcher::NewPiece(uint64_t size) {
 std::unique_ptr<Fetcher::Request> Fetcher::Allocate(const FetchRun& run) {
   auto request = std::make_unique<Request>();
   request->run = run;
-  if (run.parts.size() > 1) {
-    const uint64_t length = run.range().length;
+  if (const uint64_t length = run.range().length; run.parts.size() > 1 && length > 0) {
     std::byte* data = landing_.Allocate(length);
     if (data == nullptr) return nullptr;
     request->landing = std::make_shared<Piece>(&landing_, data, length);
@@ -199,6 +198,7 @@ void Fetcher::DealOut(Request& request) {
   const uint64_t base = request.run.range().offset;
   for (size_t i = 0; i < request.pieces.size(); ++i) {
     const ByteRange span = request.run.parts[i].span;
+    if (span.length == 0) continue;
     std::memcpy(request.pieces[i]->data_, landed.data() + (span.offset - base), span.length);
   }
 }

@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "pipeline/engine.h"
 #include "pipeline/loader_plan.h"
+#include "shard/field_value.h"
 
 namespace millrace {
 
@@ -19,6 +20,8 @@ namespace {
 constexpr uint64_t kAlignment = 64;
 // Below this, fetched bytes would not cover the latency of any store.
 constexpr uint64_t kMinFetchBytes = uint64_t{1} << 20;
+constexpr uint64_t kMaxSlots = 65536;
+constexpr uint64_t kMaxSmallSlots = 256;  // without images, what is kept of each row beside the slot is most of it
 // Keeps every product of sizes below 2^63.
 constexpr uint64_t kMaxBatch = uint64_t{1} << 24;
 
@@ -34,7 +37,22 @@ std::vector<std::string> FieldNames(const Source& source) {
   return {names.begin(), names.end()};
 }
 
-absl::StatusOr<std::vector<std::string>> FindImageFields(const Source& source, const std::string& wanted) {
+// Whether samples hold arrays, by the first one of each part.
+absl::StatusOr<bool> HoldsArrays(const Source& source) {
+  IndexedSample first;
+  for (const Subset& part : source.parts()) {
+    RETURN_IF_ERROR(part.index().Lookup(0, &first));
+    const bool arrays = std::any_of(first.fields.begin(), first.fields.end(), [](const IndexedField& field) {
+      return TypeOfEncoding(field.encoding) == FieldType::kNdarray;
+    });
+    if (!arrays) return false;
+  }
+  return true;
+}
+
+// Empty: there are none, and need not be.
+absl::StatusOr<std::vector<std::string>> FindImageFields(const Source& source, const LoaderOptions& options) {
+  const std::string& wanted = options.image_field;
   const std::vector<std::string> names = FieldNames(source);
   if (!wanted.empty()) {
     if (std::find(names.begin(), names.end(), wanted) != names.end()) return std::vector<std::string>{wanted};
@@ -45,6 +63,8 @@ absl::StatusOr<std::vector<std::string>> FindImageFields(const Source& source, c
   for (const Subset& part : source.parts())
     images.insert(part.index().image_fields().begin(), part.index().image_fields().end());
   if (!images.empty()) return std::vector<std::string>(images.begin(), images.end());
+  ASSIGN_OR_RETURN(const bool arrays, HoldsArrays(source));
+  if (arrays && options.allow_arrays) return std::vector<std::string>();
   return absl::FailedPreconditionError(
       fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", ")));
 }
@@ -99,15 +119,15 @@ absl::Status SplitMemory(LoaderPlan* plan) {
                     "do, or a smaller batch",
                     FormatSize(memory), FormatSize(slot), FormatSize(reserve), (least >> 20) + 1));
   }
-  plan->slots = std::clamp<uint64_t>(memory / 4 / slot, 2, 65536);
+  plan->slots = std::clamp<uint64_t>(memory / 4 / slot, 2, plan->image_fields.empty() ? kMaxSmallSlots : kMaxSlots);
   plan->fetch_bytes = memory - plan->slots * slot - reserve;
   return absl::OkStatus();
 }
 
 }  // namespace
 
-SlotLayout::SlotLayout(uint64_t batch_size, const ImageSpec& image, bool with_parts)
-    : batch(batch_size), image_bytes(image.bytes()) {
+SlotLayout::SlotLayout(uint64_t batch_size, uint64_t bytes_of_image, bool with_parts)
+    : batch(batch_size), image_bytes(bytes_of_image) {
   labels = RoundUp(batch * image_bytes);
   mask = labels + RoundUp(batch * sizeof(int64_t));
   samples = mask + RoundUp(batch);
@@ -157,8 +177,8 @@ absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options) {
   if (options.mix || source.parts().size() > 1) {
     ASSIGN_OR_RETURN(plan.mix, MixOf(source, plan.policies, options.mix.value_or(MixOptions{})));
   }
-  plan.layout = SlotLayout(options.batch, options.image, plan.mix.has_value());
-  ASSIGN_OR_RETURN(plan.image_fields, FindImageFields(source, options.image_field));
+  ASSIGN_OR_RETURN(plan.image_fields, FindImageFields(source, options));
+  plan.layout = SlotLayout(options.batch, plan.image_fields.empty() ? 0 : options.image.bytes(), plan.mix.has_value());
   ASSIGN_OR_RETURN(plan.label, FindLabel(source, options.label));
   plan.text_labels = plan.label && plan.label->spec.kind == LabelSpec::Kind::kText;
   plan.batching = {.samples = plan.mix ? plan.mix->length : source.size(),

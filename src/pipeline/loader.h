@@ -49,7 +49,8 @@ absl::StatusOr<Mix> MixOf(const Source& source, const std::vector<OrderPolicy>& 
 struct LoaderOptions {
   // What is delivered.
   ImageSpec image;
-  std::string image_field;  // "" = the one field of each sample that is a jpg, jpeg or png
+  std::string image_field;    // "" = the one field of each sample that is a jpg, jpeg or png
+  bool allow_arrays = false;  // data sets of arrays without images are delivered as well: nothing is decoded
   std::optional<LabelOptions>
       label;  // absent = the field `cls` as an integer where the data set has it, else no labels
   BadSamples bad_samples = BadSamples::kFail;
@@ -77,7 +78,7 @@ struct LoaderOptions {
 /// also after the loader itself is gone. Rows beyond `valid` are padding: zeros, label -1.
 struct Batch {
   std::shared_ptr<void> memory;    // keeps the spans below alive
-  MutableByteSpan images;          // [batch, H, W, C] or [batch, C, H, W] of ImageSpec::dtype
+  MutableByteSpan images;          // [batch, H, W, C] or [batch, C, H, W] of ImageSpec::dtype; empty where none are
   std::span<int64_t> labels;       // [batch]; empty unless labels are integers
   std::span<uint8_t> mask;         // [batch]; 1 = a sample, 0 = padding
   std::span<uint64_t> samples;     // [batch]; ordinal in the index (of the replacement, where one was made)

@@ -20,7 +20,7 @@ struct SlotLayout {
   uint64_t bytes = 0;  // of the slot
 
   SlotLayout() = default;
-  SlotLayout(uint64_t batch_size, const ImageSpec& image, bool with_parts);
+  SlotLayout(uint64_t batch_size, uint64_t bytes_of_image, bool with_parts);
 };
 
 /// The options after defaults, checks and sizes were settled, by Settle().
@@ -31,7 +31,7 @@ struct LoaderPlan {
   std::optional<Mix> mix;             // absent: one part, each sample once an epoch
   Batching batching;
   SlotLayout layout;
-  std::vector<std::string> image_fields;  // one of which each sample has
+  std::vector<std::string> image_fields;  // one of which each sample has; empty: nothing is decoded
   std::optional<LabelOptions> label;
   bool text_labels = false;
   uint64_t fingerprint = 0;

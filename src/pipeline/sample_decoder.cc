@@ -137,23 +137,29 @@ uint64_t SampleDecoder::AugmentKey(const BatchRow& to, uint64_t item) const {
   return HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, item, to.draw.turn});
 }
 
+// Where the digest wants pixels: the field that they are of, which are in pixels_.
+absl::StatusOr<std::string_view> SampleDecoder::DecodeImage(const BatchRow& to, uint64_t item, ByteSpan bytes) {
+  if (plan_.image_fields.empty()) return std::string_view();
+  ASSIGN_OR_RETURN(const IndexedField* image, FindImage());
+  const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && to.counts;
+  if (want_pixels && pixels_.size() == 0) pixels_ = Buffer(plan_.options.image.pixels());
+  const uint64_t image_bytes = plan_.layout.image_bytes;
+  const MutableByteSpan out{to.slot + to.row * image_bytes, image_bytes};
+  ASSIGN_OR_RETURN(const ByteSpan file, ValueOf(*image, bytes, &scratch_));
+  const absl::Status decoded = decoder_.Decode(file, plan_.options.image, AugmentKey(to, item), out,
+                                               want_pixels ? pixels_.span() : MutableByteSpan());
+  if (!decoded.ok()) return InField(decoded, image->name);
+  return want_pixels ? image->name : std::string_view();
+}
+
 absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes) {
   const SlotLayout& layout = plan_.layout;
   RETURN_IF_ERROR(source_.Lookup(item, &entry_));
-  ASSIGN_OR_RETURN(const IndexedField* image, FindImage());
   const bool want_digest = plan_.options.digest != DigestOf::kNone && to.counts;
-  const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && to.counts;
-  if (want_pixels && pixels_.size() == 0) pixels_ = Buffer(plan_.options.image.pixels());
-  const uint64_t key = AugmentKey(to, item);
-  const MutableByteSpan out{to.slot + to.row * layout.image_bytes, layout.image_bytes};
-  ASSIGN_OR_RETURN(const ByteSpan file, ValueOf(*image, bytes, &scratch_));
-  const absl::Status decoded =
-      decoder_.Decode(file, plan_.options.image, key, out, want_pixels ? pixels_.span() : MutableByteSpan());
-  if (!decoded.ok()) return InField(decoded, image->name);
+  ASSIGN_OR_RETURN(const std::string_view decoded_field, DecodeImage(to, item, bytes));
   if (plan_.label) RETURN_IF_ERROR(DecodeLabel(to, bytes));
   Uint128 digest{};
   if (want_digest) {
-    const std::string_view decoded_field = want_pixels ? image->name : std::string_view();
     ASSIGN_OR_RETURN(digest,
                      hasher_.Hash(to.epoch, to.position, entry_, bytes, decoded_field, std::as_const(pixels_).span()));
   }

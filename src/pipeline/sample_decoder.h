@@ -5,6 +5,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 
 #include "base/buffer.h"
 #include "pipeline/loader_plan.h"
@@ -46,6 +47,7 @@ class SampleDecoder {
   absl::StatusOr<Uint128> DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes);
   absl::Status DecodeLabel(const BatchRow& to, ByteSpan bytes);
   absl::StatusOr<const IndexedField*> FindImage() const;
+  absl::StatusOr<std::string_view> DecodeImage(const BatchRow& to, uint64_t item, ByteSpan bytes);
 
   uint64_t AugmentKey(const BatchRow& to, uint64_t item) const;
 

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <latch>
+#include <string_view>
 #include <utility>
 
 #include "base/rng.h"
@@ -17,7 +17,6 @@ namespace {
 constexpr uint64_t kSubsetDomain = 0x4d522d7375627365;  // "MR-subse"
 // Samples that one task goes through: whole chunks of selections.
 constexpr uint64_t kTaskSamples = 8 * Selection::kChunk;
-constexpr std::string_view kClassField = "cls";
 
 // The samples of a stretch of the index, by group.
 struct Dealt {
@@ -44,41 +43,37 @@ Dealt Deal(const Subset& of, uint64_t first, uint64_t last, uint32_t groups, Gro
   return dealt;
 }
 
-// The class of a raw object is a field without bytes, whose text is the number of its folder.
-std::optional<uint32_t> ClassOf(const IndexedSample& entry) {
-  for (const IndexedField& field : entry.fields) {
-    if (!field.is_inline || field.name != kClassField) continue;
-    uint32_t number = 0;
-    const std::string_view text = field.inline_text;
-    const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (parsed.ec == std::errc()) return number;
-  }
-  return std::nullopt;
-}
-
 absl::Status CheckHasClasses(const Subset& of) {
-  if (!of.index().class_names().empty()) return absl::OkStatus();
+  const Index& index = of.index();
+  if (index.has_labels()) return absl::OkStatus();
+  if (!index.class_counts().empty()) {
+    return absl::FailedPreconditionError(fmt::format(
+        "{}: its index is of version {}, which does not keep the classes of the samples of shards; build it "
+        "anew: millrace index {}",
+        of.dataset->uri(), index.version(), of.dataset->uri()));
+  }
   return absl::FailedPreconditionError(
-      fmt::format("{}: the index knows the classes of raw objects in folders only, not what the fields of shards hold; "
-                  "choose samples by their numbers instead",
+      fmt::format("{}: the index knows no classes: of raw objects these are the folders, of shards the numbers in the "
+                  "field 'cls' (at most 65,536 of them); choose samples by their numbers instead",
                   of.dataset->uri()));
 }
 
 absl::StatusOr<std::vector<bool>> WantedClasses(const Subset& of, const std::vector<std::string>& classes) {
   RETURN_IF_ERROR(CheckHasClasses(of));
-  const std::vector<std::string>& names = of.index().class_names();
-  std::vector<bool> wanted(names.size());
+  const std::vector<ClassCount>& known = of.index().class_counts();
+  std::vector<bool> wanted(known.size());
   for (const std::string& name : classes) {
-    const auto found = std::lower_bound(names.begin(), names.end(), name);
-    if (found == names.end() || *found != name) {
+    const auto found =
+        std::find_if(known.begin(), known.end(), [&name](const ClassCount& one) { return one.name == name; });
+    if (found == known.end()) {
       constexpr size_t kShown = 20;
-      const std::vector<std::string> shown(names.begin(),
-                                           names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShown)));
+      std::vector<std::string_view> shown;
+      for (size_t i = 0; i < std::min(known.size(), kShown); ++i) shown.emplace_back(known[i].name);
       return absl::InvalidArgumentError(fmt::format("{} has no class '{}'; its {} classes are: {}{}", of.dataset->uri(),
-                                                    name, names.size(), fmt::join(shown, ", "),
-                                                    names.size() > kShown ? ", ..." : ""));
+                                                    name, known.size(), fmt::join(shown, ", "),
+                                                    known.size() > kShown ? ", ..." : ""));
     }
-    wanted[static_cast<size_t>(found - names.begin())] = true;
+    wanted[static_cast<size_t>(found - known.begin())] = true;
   }
   return wanted;
 }
@@ -157,10 +152,7 @@ absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const SubsetQue
   const auto meets = [&](uint64_t rank, const IndexedSample& entry) -> std::optional<uint32_t> {
     if (entry.span.length < query.min_bytes || entry.span.length > query.max_bytes) return std::nullopt;
     if (query.keys && !query.keys->Takes(entry.key)) return std::nullopt;
-    if (query.classes) {
-      const std::optional<uint32_t> number = ClassOf(entry);
-      if (!number || *number >= classes.size() || !classes[*number]) return std::nullopt;
-    }
+    if (query.classes && (!entry.label || !classes[*entry.label])) return std::nullopt;
     for (const std::string& field : query.has) {
       if (!HasField(entry, field)) return std::nullopt;
     }
@@ -173,11 +165,8 @@ absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const SubsetQue
 
 absl::StatusOr<std::vector<Subset>> ByClass(Runtime& runtime, const Subset& of) {
   RETURN_IF_ERROR(CheckHasClasses(of));
-  const auto classes = static_cast<uint32_t>(of.index().class_names().size());
-  return GroupBy(runtime, of, classes, [&](uint64_t, const IndexedSample& entry) {
-    const std::optional<uint32_t> number = ClassOf(entry);
-    return number && *number < classes ? number : std::nullopt;
-  });
+  const auto classes = static_cast<uint32_t>(of.index().class_counts().size());
+  return GroupBy(runtime, of, classes, [](uint64_t, const IndexedSample& entry) { return entry.label; });
 }
 
 }  // namespace millrace

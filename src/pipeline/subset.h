@@ -35,7 +35,7 @@ struct Subset {
 /// Conditions, all of which a sample has to meet.
 struct SubsetQuery {
   std::optional<KeyRange> keys;                     // of its key's hash
-  std::optional<std::vector<std::string>> classes;  // raw objects: its folder is one of these
+  std::optional<std::vector<std::string>> classes;  // its class is one of these (Index::class_counts())
   uint64_t min_bytes = 0;                           // of its span
   uint64_t max_bytes = UINT64_MAX;                  // likewise
   std::vector<std::string> has;                     // fields, all of them
@@ -44,7 +44,7 @@ struct SubsetQuery {
 
 /// The samples of `of` that meet the query; there may be none. Goes through the index once, on the CPU pool. Errors:
 /// InvalidArgument (no such class or field in the data set, a selection of another universe), FailedPrecondition
-/// (classes of shards, whose index holds no labels), DataLoss (the index).
+/// (classes, where the index holds none: Index::has_labels()), DataLoss (the index).
 absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const SubsetQuery& query);
 
 /// The group of a sample: below the number of groups, or none at all. `rank` is its number in the subset. Called on
@@ -54,7 +54,7 @@ using GroupOf = absl::FunctionRef<std::optional<uint32_t>(uint64_t rank, const I
 /// `of` dealt into groups, which may be empty, likewise.
 absl::StatusOr<std::vector<Subset>> GroupBy(Runtime& runtime, const Subset& of, uint32_t groups, GroupOf group_of);
 
-/// A subset for each class of raw objects, in the order of Index::class_names(). FailedPrecondition for shards.
+/// A subset for each class, in the order of Index::class_counts(). FailedPrecondition without Index::has_labels().
 absl::StatusOr<std::vector<Subset>> ByClass(Runtime& runtime, const Subset& of);
 
 }  // namespace millrace

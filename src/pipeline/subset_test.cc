@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/rng.h"
 #include "pipeline/source.h"
+#include "shard/tar_writer.h"
 #include "store/blocking.h"
 
 namespace millrace {
@@ -125,6 +127,42 @@ TEST_F(SubsetTest, ClassesAreGroups) {
                 return entry.key.starts_with(names[i]) && entry.span.length <= 30;
               }));
   }
+}
+
+TEST_F(SubsetTest, ClassesOfShardsAreTheNumbersInCls) {
+  std::string shard;
+  const char* labels[] = {"10", "9", "", "10", "9 ", "x"};
+  for (size_t i = 0; i < std::size(labels); ++i) {
+    const std::string_view label = labels[i];
+    EXPECT_TRUE(AppendTarHeader(shard, fmt::format("{}.cls", i), label.size()).ok());
+    shard += label;
+    AppendTarPadding(shard, label.size());
+  }
+  AppendTarEnd(shard);
+  const Location data = *stores_.Open("mem://shards");
+  ASSERT_TRUE(PutBlocking(*data.store, "a.tar", AsBytes(shard)).ok());
+  const auto shards = *Dataset::Open(runtime_, stores_, "mem://shards");
+  const std::vector<Subset> classes = *ByClass(runtime_, *shards);
+  ASSERT_EQ(classes.size(), 2u);
+  EXPECT_EQ(Members(classes[0]), (std::vector<uint64_t>{1, 4})) << "9 comes before 10";
+  EXPECT_EQ(Members(classes[1]), (std::vector<uint64_t>{0, 3}));
+  SubsetQuery query;
+  query.classes = {"10"};
+  EXPECT_EQ(Members(*Where(runtime_, *shards, query)), (std::vector<uint64_t>{0, 3}));
+  query.classes = {"x"};
+  EXPECT_THAT(Where(runtime_, *shards, query).status().ToString(), HasSubstr("no class 'x'; its 2 classes are: 9, 10"));
+}
+
+TEST_F(SubsetTest, WithoutClassesThatIsSaid) {
+  std::string shard;
+  EXPECT_TRUE(AppendTarHeader(shard, "0.jpg", 0).ok());
+  AppendTarEnd(shard);
+  const Location data = *stores_.Open("mem://bare");
+  ASSERT_TRUE(PutBlocking(*data.store, "a.tar", AsBytes(shard)).ok());
+  const auto bare = *Dataset::Open(runtime_, stores_, "mem://bare");
+  const absl::Status status = ByClass(runtime_, *bare).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.ToString(), HasSubstr("the index knows no classes"));
 }
 
 TEST_F(SubsetTest, ASourceNumbersItsItemsThrough) {

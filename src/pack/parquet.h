@@ -1,0 +1,26 @@
+#pragma once
+
+#include <stop_token>
+#include <string>
+
+#include "base/status.h"
+
+/// Parquet files, whose columns are read by Apache Arrow: in a Python process, since its library is not among Debian's
+/// packages, and part of every Python that has pyarrow. parquet_to_mds.py is the program.
+
+namespace millrace {
+
+/// What a Parquet file is made into.
+struct ParquetTarget {
+  std::string folder;  // must be there
+  std::string name;    // of the shards: NAME.00000.mds and so on; those that are there are replaced
+  std::string key;     // of the samples: KEY/00000000 and so on
+};
+
+/// Makes MDS shards of a local Parquet file, whole ones or none, by the Python that MILLRACE_PYTHON names, else
+/// `python3`. The process takes memory for a row group, or a part of one, beside any budget. FailedPrecondition without
+/// Python or pyarrow, with the remedy; InvalidArgument for what it cannot make of the file; Cancelled soon after a
+/// stop. Blocks.
+absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, const std::stop_token& stop);
+
+}  // namespace millrace

@@ -1,0 +1,274 @@
+"""Turns a Parquet file into MDS shards, by Apache Arrow: python3 - FILE FOLDER NAME KEY
+
+Writes FOLDER/NAME.00000.mds and so on, each whole or not at all. A row is a sample with the key KEY/00000000, or its column __key__.
+Exits 3 with one line on stderr for what is wrong with the file, 4 for what is wrong with this Python. `millrace pack` runs this; docs/formats/shards.md
+says what becomes of each type.
+"""
+
+import json
+import math
+import os
+import struct
+import sys
+
+SHARD_BYTES = 64 << 20
+BATCH_BYTES = 16 << 20  # of rows that are decoded at a time, about
+
+
+def refuse(why, status=3):
+    print(why, file=sys.stderr)
+    sys.exit(status)
+
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+except ImportError:
+    refuse("its Python has no pyarrow: pip install pyarrow, or name another Python by MILLRACE_PYTHON", 4)
+
+
+class Column:
+    """How the values of a column become bytes: `encoding` is MDS's name of it, `size` that of each value, or 0."""
+
+    def __init__(self, name, encoding, size, convert):
+        self.name, self.encoding, self.size, self.convert = name, encoding, size, convert
+
+
+def each(function, empty=None):
+    """Of a column with nulls: `empty` stands for them."""
+
+    def convert(name, values, first_row):
+        result = []
+        for row, value in enumerate(values.to_pylist()):
+            if value is None and empty is None:
+                refuse(f"row {first_row + row}: column '{name}' is null here, and not in the rows that told its type")
+            result.append(empty if value is None else function(value))
+        return result
+
+    return convert
+
+
+def as_json(value):
+    return json.dumps(value, default=plain, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def plain(value):
+    """What JSON has no type for: bytes as base64, times and decimals as text."""
+    if isinstance(value, (bytes, bytearray)):
+        import base64
+
+        return {"base64": base64.b64encode(value).decode()}
+    return str(value)
+
+
+ARRAY_CODES = {
+    pa.uint8(): 8, pa.int8(): 9, pa.uint16(): 16, pa.int16(): 17, pa.float16(): 18, pa.uint32(): 32, pa.int32(): 33,
+    pa.float32(): 34, pa.uint64(): 64, pa.int64(): 65, pa.float64(): 66,
+}  # fmt: skip
+
+
+def is_list(kind):
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def array_shape(kind):
+    """The type of the numbers in lists, and the sizes of all axes but the first; None for other columns."""
+    sizes = []
+    inner = kind.value_type
+    while pa.types.is_fixed_size_list(inner):
+        sizes.append(inner.list_size)
+        inner = inner.value_type
+    return (inner, sizes) if inner in ARRAY_CODES else None
+
+
+def has_nulls(values, kind):
+    """At any depth."""
+    if values.null_count:
+        return True
+    return is_list(kind) and has_nulls(values.flatten(), kind.value_type)
+
+
+def arrays(kind):
+    """MDS's: type and axes, then the values."""
+    number, sizes = array_shape(kind)
+
+    def convert(name, values, first_row):
+        result = []
+        per_entry = math.prod(sizes)
+        flat = values.flatten()
+        for _ in sizes:
+            flat = flat.flatten()
+        if values.null_count or flat.null_count:
+            refuse(f"column '{name}' has nulls within its arrays from row {first_row} on; fill them first")
+        data = flat.to_numpy(zero_copy_only=False)
+        at = 0
+        for length in pc.list_value_length(values).to_pylist():
+            axes = [length, *sizes]
+            log = 0 if max(axes) < 1 << 8 else 1 if max(axes) < 1 << 16 else 2 if max(axes) < 1 << 32 else 3
+            head = bytes([ARRAY_CODES[number], len(axes) << 2 | log])
+            head += b"".join(axis.to_bytes(1 << log, "little") for axis in axes)
+            end = at + length * per_entry
+            result.append(head + data[at:end].tobytes())
+            at = end
+        return result
+
+    return convert
+
+
+def is_file_struct(kind):
+    """How Hugging Face's datasets keep images and audio."""
+    return pa.types.is_struct(kind) and {field.name for field in kind} == {"bytes", "path"}
+
+
+def file_bytes(name, values, first_row):
+    result = []
+    for row, value in enumerate(values.to_pylist()):
+        if value is None or value["bytes"] is None:
+            refuse(f"row {first_row + row}: column '{name}' has only the path of a file, not its bytes; embed the files")
+        result.append(value["bytes"])
+    return result
+
+
+def image_encoding(first):
+    if first[:3] == b"\xff\xd8\xff":
+        return "jpeg"
+    return "png" if first[:8] == b"\x89PNG\r\n\x1a\n" else "bytes"
+
+
+def whole(value):
+    if not -(1 << 63) <= value < 1 << 63:
+        refuse(f"the number {value} does not fit into 64 bits with a sign")
+    return struct.pack("<q", value)
+
+
+def column_for(name, kind, nullable, first):
+    """`nullable`: there are nulls. `first`: the bytes of the first value, where it is a file."""
+    types = pa.types
+    if is_file_struct(kind):
+        return Column(name, image_encoding(first), 0, file_bytes)
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return Column(name, image_encoding(first), 0, each(bytes, b""))
+    if types.is_string(kind) or types.is_large_string(kind):
+        return Column(name, "str", 0, each(str.encode, b""))
+    if types.is_floating(kind):
+        return Column(name, "float64", 8, each(lambda value: struct.pack("<d", value), struct.pack("<d", math.nan)))
+    if not nullable and (types.is_integer(kind) or types.is_boolean(kind)):
+        return Column(name, "int", 8, each(lambda value: whole(int(value))))
+    if not nullable and is_list(kind) and array_shape(kind):
+        return Column(name, "ndarray", 0, arrays(kind))
+    return Column(name, "json", 0, each(as_json, b"null"))
+
+
+def find_columns(file):
+    """Types depend on whether there are nulls, so that is looked up first, column by column where Parquet does not tell it."""
+    columns = []
+    for field in file.schema_arrow:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        nullable, first = False, b""
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_file_struct(kind):
+            first = first_file(file, field.name)
+        elif is_list(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+            batches = file.iter_batches(batch_size=4096, columns=[field.name])
+            nullable = field.nullable and any(has_nulls(batch.column(0), kind) for batch in batches)
+        columns.append(column_for(field.name, kind, nullable, first))
+    return columns
+
+
+def first_file(file, name):
+    """The first bytes in a column that are not null or empty."""
+    for batch in file.iter_batches(batch_size=1, columns=[name]):
+        for value in batch.column(0).to_pylist():
+            value = value["bytes"] if isinstance(value, dict) else value
+            if value:
+                return value
+    return b""
+
+
+class Writer:
+    def __init__(self, folder, name, columns):
+        self.folder, self.name, self.columns, self.number = folder, name, sorted(columns, key=lambda column: column.name), 0
+        self.samples, self.bytes = [], 0
+
+    def add(self, values):
+        """By name."""
+        ordered = [values[column.name] for column in self.columns]
+        sizes = [len(value) for column, value in zip(self.columns, ordered) if not column.size]
+        sample = struct.pack(f"<{len(sizes)}I", *sizes) + b"".join(ordered)
+        if self.samples and self.bytes + len(sample) > SHARD_BYTES:
+            self.flush()
+        self.samples.append(sample)
+        self.bytes += len(sample)
+
+    def flush(self):
+        if not self.samples:
+            return
+        description = json.dumps(
+            {
+                "column_encodings": [column.encoding for column in self.columns],
+                "column_names": [column.name for column in self.columns],
+                "column_sizes": [column.size or None for column in self.columns],
+                "compression": None,
+                "format": "mds",
+                "hashes": [],
+                "size_limit": None,
+                "version": 2,
+            }
+        ).encode()
+        begin = 4 * (len(self.samples) + 2) + len(description)
+        offsets = [begin]
+        for sample in self.samples:
+            offsets.append(offsets[-1] + len(sample))
+        path = os.path.join(self.folder, f"{self.name}.{self.number:05d}.mds")
+        making = os.path.join(self.folder, f".{self.name}.making")
+        with open(making, "wb") as shard:
+            shard.write(struct.pack(f"<I{len(offsets)}I", len(self.samples), *offsets))
+            shard.write(description)
+            shard.writelines(self.samples)
+        os.replace(making, path)
+        self.number += 1
+        self.samples, self.bytes = [], 0
+
+
+def main():
+    path, folder, name, key = sys.argv[1:]
+    try:
+        file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        refuse(f"it cannot be read as Parquet: {error}")
+    names = file.schema_arrow.names
+    if len(set(names)) < len(names):
+        refuse("two of its columns have one name")
+    columns = find_columns(file)
+    keyed = any(column.name == "__key__" for column in columns)
+    if keyed and next(column for column in columns if column.name == "__key__").encoding != "str":
+        refuse("its column __key__ must hold text: the keys of the samples")
+    if not keyed:
+        columns.append(Column("__key__", "str", 0, None))
+    if len(columns) == 1:
+        refuse("it has no columns")
+    rows = file.metadata.num_rows
+    decoded = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+    batch_rows = max(1, min(4096, BATCH_BYTES * rows // max(1, decoded))) if rows else 1
+    writer, row = Writer(folder, name, columns), 0
+    try:
+        for batch in file.iter_batches(batch_size=batch_rows):
+            stored = {}
+            for column in columns:
+                if column.convert:
+                    values = batch.column(batch.schema.get_field_index(column.name))
+                    if pa.types.is_dictionary(values.type):
+                        values = values.dictionary_decode()
+                    stored[column.name] = column.convert(column.name, values, row)
+            for i in range(batch.num_rows):
+                sample = {name: values[i] for name, values in stored.items()}
+                if not keyed:
+                    sample["__key__"] = f"{key}/{row + i:08d}".encode()
+                writer.add(sample)
+            row += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        refuse(f"after row {row}: {error}")
+    writer.flush()
+
+
+main()

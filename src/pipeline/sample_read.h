@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "dataset/dataset.h"
+#include "shard/field_value.h"
+
+namespace millrace {
+
+/// A sample by the values of its fields.
+struct SampleValues {
+  struct Field {
+    std::string name;
+    FieldType type = FieldType::kBytes;
+    std::string value;
+  };
+  std::string key;
+  std::vector<Field> fields;  // in bytewise order of names
+};
+
+/// Reads one sample of the index, by itself: for looking at samples and for random access. Loaders read in an order
+/// that they know ahead, and are many times faster. Verified by the checksum in the index. Blocking. Errors:
+/// InvalidArgument (no such sample), DataLoss (damaged, or values that mean nothing), FailedPrecondition (the object
+/// was replaced), Cancelled soon after a stop is requested, those of the store.
+absl::StatusOr<SampleValues> ReadSample(const Dataset& dataset, uint64_t sample, const std::stop_token& stop = {});
+
+}  // namespace millrace
