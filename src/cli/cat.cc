@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/expand.h"
+#include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/completion.h"
 #include "store/pieces.h"
@@ -157,7 +158,7 @@ absl::Status WriteObjects(const std::string& uri, const std::string& range) {
                          [&](const ObjectInfo& object) { return WriteObject(*pattern->store, object, range); });
   }
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
-  ASSIGN_OR_RETURN(const ObjectInfo object, HeadBlocking(*location.store, location.prefix));
+  ASSIGN_OR_RETURN(const ObjectInfo object, FindOneObject(location));
   return WriteObject(*location.store, object, range);
 }
 
@@ -176,7 +177,7 @@ void AddCat(CLI::App& app, Action* run) {
   cat->callback([flags, run] {
     *run = [flags] {
       const absl::Status status = WriteObjects(flags->uri, flags->range);
-      return status.ok() ? 0 : Fail("cat", status);
+      return status.ok() ? 0 : Fail("cat", HintAtS3(status, {flags->uri}));
     };
   });
 }

@@ -9,8 +9,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <set>
 
 #include "absl/strings/cord.h"
+#include "base/counted.h"
 #include "base/size.h"
 #include "store/uri.h"
 
@@ -52,6 +54,15 @@ int Fail(std::string_view command, const absl::Status& status) {
   if (absl::IsAborted(status)) return kOutputClosed;  // nobody wants to be told
   fmt::print(stderr, "millrace {}: {}\n", command, ToStd(status.message()));
   return status.GetPayload(kUsage).has_value() ? 2 : 1;
+}
+
+void FailEach(std::string_view command, const std::map<std::string, absl::Status>& failures, uint64_t failed) {
+  std::set<std::string_view> told;
+  for (const auto& [uri, failure] : failures) {
+    if (told.insert(ToStd(failure.message())).second) Fail(command, failure);
+  }
+  if (failed <= told.size()) return;
+  fmt::print(stderr, "millrace {}: {} failed\n", command, Counted(failed - told.size(), "more object"));
 }
 
 absl::Status AsUsage(absl::Status status) {

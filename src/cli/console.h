@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <stop_token>
 #include <string>
@@ -19,6 +20,10 @@ inline constexpr int kOutputClosed = 141;
 /// Prints "millrace COMMAND: message" on stderr and returns the exit status: 2 for what AsUsage marked, else 1. Prints
 /// nothing for Aborted, which says that standard output was closed, and returns kOutputClosed.
 int Fail(std::string_view command, const absl::Status& status);
+
+/// The same for what `failed` on the way, of which `failures` are the first, by URI: each message once, and how many
+/// more there were.
+void FailEach(std::string_view command, const std::map<std::string, absl::Status>& failures, uint64_t failed);
 
 /// Marks an error as wrong usage: of the command line itself, whatever the data are. OK stays OK.
 absl::Status AsUsage(absl::Status status);

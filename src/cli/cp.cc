@@ -5,13 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "base/buffer.h"
+#include "base/counted.h"
 #include "base/errno_status.h"
 #include "base/size.h"
 #include "cli/cat.h"
@@ -19,6 +19,7 @@
 #include "cli/console.h"
 #include "cli/expand.h"
 #include "cli/transfer.h"
+#include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/lister.h"
 #include "store/stores.h"
@@ -38,17 +39,10 @@ struct CpFlags {
   bool json = false;
 };
 
-bool IsFolder(const ParsedUri& uri) {
-  std::error_code ignored;  // what cannot be looked at is reported when it is opened
-  return uri.scheme == ParsedUri::Scheme::kFile &&
-         (uri.path.ends_with('/') || std::filesystem::is_directory(uri.path, ignored));
-}
-
 // Where one object goes: into a folder or bucket under its own name, or to exactly the name given.
 absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::string_view name) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
-  const bool file = parsed.scheme == ParsedUri::Scheme::kFile;
-  const bool container = file ? IsFolder(parsed) : parsed.path.empty() || parsed.path.ends_with('/');
+  const bool container = parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed, Links::kFollow);
   if (!container) {
     RETURN_IF_ERROR(CheckObjectUri(uri));
     return stores.OpenObject(uri);
@@ -60,7 +54,7 @@ absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::
 
 absl::Status CopyOne(Stores& stores, const CpFlags& flags, Copier& copier) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(flags.source));
-  if (IsFolder(parsed) || parsed.path.empty() || parsed.path.ends_with('/')) {
+  if (parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed, Links::kFollow)) {
     return AsUsage(absl::InvalidArgumentError(
         fmt::format("{} is not one object; add --recursive to copy what is below it", flags.source)));
   }
@@ -151,7 +145,7 @@ absl::StatusOr<MutableByteSpan> ReadStdin(MutableByteSpan piece) {
 absl::Status CopyStdin(Stores& stores, const CpFlags& flags, Copier::Report* report) {
   RETURN_IF_ERROR(CheckObjectUri(flags.target));
   ASSIGN_OR_RETURN(const ParsedUri target, ParseUri(flags.target));
-  if (IsFolder(target)) {
+  if (IsFolder(target, Links::kFollow)) {
     return AsUsage(absl::InvalidArgumentError(
         fmt::format("{} is a folder; append the name that standard input is to have there", flags.target)));
   }
@@ -172,18 +166,15 @@ absl::Status CopyStdin(Stores& stores, const CpFlags& flags, Copier::Report* rep
 }
 
 absl::Status PrintReport(const CpFlags& flags, const Copier::Report& report, double seconds) {
-  for (const auto& [uri, failure] : report.failures) Fail("cp", failure);
-  if (report.failed > report.failures.size()) {
-    fmt::print(stderr, "millrace cp: {} more objects failed\n", report.failed - report.failures.size());
-  }
+  FailEach("cp", report.failures, report.failed);
   if (report.objects == 0 && report.failed > 0 && !flags.json) return absl::OkStatus();  // what failed was said
   if (flags.json) {
     const nlohmann::json line{
         {"objects", report.objects}, {"bytes", report.bytes}, {"failed", report.failed}, {"seconds", seconds}};
     return WriteStdout(line.dump() + '\n');
   }
-  return WriteStdout(fmt::format("copied {} object{}, {}, in {:.1f} s\n", report.objects,
-                                 report.objects == 1 ? "" : "s", FormatSize(report.bytes), seconds));
+  return WriteStdout(fmt::format("copied {}, {}, in {:.1f} s\n", Counted(report.objects, "object"),
+                                 FormatSize(report.bytes), seconds));
 }
 
 // "-": standard input or output.
@@ -224,7 +215,8 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   RETURN_IF_ERROR(PrintReport(flags, report, seconds));
-  if (Interrupted()) return absl::CancelledError(fmt::format("interrupted; {} objects were copied", report.objects));
+  if (Interrupted())
+    return absl::CancelledError(fmt::format("interrupted; copied {} until then", Counted(report.objects, "object")));
   return report.failed == 0;
 }
 
@@ -258,7 +250,7 @@ void AddCp(CLI::App& app, Action* run) {
   cp->callback([flags, run] {
     *run = [flags] {
       const absl::StatusOr<bool> copied = Cp(*flags);
-      if (!copied.ok()) return Fail("cp", copied.status());
+      if (!copied.ok()) return Fail("cp", HintAtS3(copied.status(), {flags->source}));
       return *copied ? 0 : 1;
     };
   });

@@ -92,14 +92,20 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
   command->add_flag("--tls", options.tls, "Serve https with a certificate made now; its CA file is printed");
   command->add_option("--access-key", options.access_key, "The access key id that clients must use")
       ->capture_default_str();
-  command->add_option("--secret-key", options.secret_key, "Its secret");
+  command->add_option("--secret-key", options.secret_key, "Its secret [millrace-secret]");
   command->add_flag("--anonymous", options.anonymous, "Do not check signatures");
+  command->add_flag("--opaque-etags", options.opaque_etags,
+                    "ETags of what is uploaded are no MD5s, as of objects that S3 encrypts by KMS");
   command->add_option("--region", options.region, "The region that requests must be signed for")->capture_default_str();
   command->add_option("--bucket", options.buckets, "Make this bucket at the start; repeatable")
       ->allow_extra_args(false);
-  command->add_option("--first-byte-ms", options.latency.first_byte_ms, "Median time to the first byte, log-normal")
+  command
+      ->add_option("--first-byte-ms", options.latency.first_byte_ms,
+                   "Median time to the first byte; it varies log-normally")
       ->capture_default_str();
-  command->add_option("--first-byte-sigma", options.latency.first_byte_sigma, "Sigma of its logarithm")
+  command
+      ->add_option("--first-byte-sigma", options.latency.first_byte_sigma,
+                   "How much: standard deviation of its logarithm")
       ->capture_default_str();
   command->add_option("--first-byte-tail-ms", options.latency.tail_ms, "Time to the first byte of slow requests");
   command->add_option("--tail-fraction", options.latency.tail_fraction, "Share of slow requests, 0 to 1");
@@ -109,7 +115,7 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
                           "Requests a second for each prefix (bucket and key up to its last '/'), 503 SlowDown beyond"),
       0);
   command->add_option("--fault", options.faults, "Inject a fault; repeatable, see below")->allow_extra_args(false);
-  TakesNumber(command->add_option("--seed", options.seed, "Of delays and faults")->capture_default_str(), 0);
+  TakesNumber(command->add_option("--seed", options.seed, "Seed of delays and faults")->capture_default_str(), 0);
   command->add_option("--clock-offset", options.clock_offset_s, "Seconds that its clock is ahead, or behind (-)")
       ->capture_default_str();
   command->add_flag("--access-log", flags->access_log, "Print a line for each request");

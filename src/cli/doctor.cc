@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -254,7 +255,7 @@ void Doctor::CheckList() {
     return Failed("list", fmt::format("allowed, but no key begins with {}", key_),
                   "check the key: capitals count, and so does every '/'");
   }
-  Ok("list", fmt::format("{}{} objects", objects_.size(), page->continuation.empty() ? "" : " and more"));
+  Ok("list", Counted(objects_.size(), "object") + (page->continuation.empty() ? "" : " and more"));
 }
 
 void Doctor::CheckRead() {

@@ -6,6 +6,7 @@
 #include "absl/functional/function_ref.h"
 #include "store/blocking.h"
 #include "store/stores.h"
+#include "store/uri.h"
 
 namespace millrace::cli {
 
@@ -27,8 +28,21 @@ enum class Named {
   kPrefix,  // the objects that begin so
 };
 
-/// What the object is. NotFound says so when objects lie below its name, which --recursive would `use` ("copy").
+/// Whether a store is a bucket of S3.
+bool IsBucket(const ObjectStore& store);
+
+/// What IsFolder says of a link to a folder.
+enum class Links { kFollow, kKeep };
+
+/// Whether it names a folder of the file system that is there. What cannot be looked at is none: opening it says why.
+bool IsFolder(const ParsedUri& uri, Links links);
+
+/// What the object is. NotFound says so when objects lie below its name, which --recursive would `use` ("copy"), or
+/// when it is the bucket that is missing.
 absl::StatusOr<ObjectInfo> FindObject(const Location& location, std::string_view use);
+
+/// The same for a command that reads one object: NotFound says how to see those below it, or whose names begin so.
+absl::StatusOr<ObjectInfo> FindOneObject(const Location& location);
 
 /// nullopt when the URI has no wildcard, or something exists that is named so word for word, which then is meant. One
 /// request where there are wildcards.

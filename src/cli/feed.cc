@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,6 +11,8 @@
 #include <vector>
 
 #include "base/atomic_file.h"
+#include "base/counted.h"
+#include "base/cpu_time.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -58,15 +59,6 @@ struct FeedFlags {
   bool json = false;
 };
 
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 // Peak resident bytes of this program. getrusage would report that of the process that started it, where that was
 // larger.
 uint64_t MaxRssBytes() {
@@ -89,6 +81,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   options.image.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kU8;
   options.image.layout = flags.layout == "nchw" ? Layout::kNchw : Layout::kNhwc;
   options.image_field = flags.image_field;
+  options.allow_arrays = true;
   if (!flags.label_field.empty()) {
     const absl::StatusOr<LabelSpec> spec = LabelSpec::Parse(flags.label_kind);
     if (!spec.ok()) return Annotate(spec.status(), "--label-kind");
@@ -207,8 +200,8 @@ std::string PartsText(const Source& source, const LoaderReport& report) {
     const double share = report.samples > 0 ? 100.0 * static_cast<double>(report.part_samples[part]) /
                                                   static_cast<double>(report.samples)
                                             : 0;
-    text += fmt::format("Part {} ({}): {} samples, {:.2f} %\n", part, source.parts()[part].dataset->uri(),
-                        report.part_samples[part], share);
+    text += fmt::format("Part {} ({}): {}, {:.2f} %\n", part, source.parts()[part].dataset->uri(),
+                        Counted(report.part_samples[part], "sample"), share);
   }
   return text;
 }
@@ -218,14 +211,14 @@ std::string Summary(const FeedFlags& flags, const Source& source, const FeedResu
   const LoaderReport& report = result.report;
   const double samples = static_cast<double>(report.samples);
   std::string text =
-      fmt::format("{} samples in {:.2f} s: {:.0f} samples/s, first batch after {:.3f} s, opening took {:.2f} s\n",
-                  report.samples, result.seconds, result.seconds > 0 ? samples / result.seconds : 0,
+      fmt::format("{} in {:.2f} s: {:.0f} samples/s, first batch after {:.3f} s, opening took {:.2f} s\n",
+                  Counted(report.samples, "sample"), result.seconds, result.seconds > 0 ? samples / result.seconds : 0,
                   result.first_batch_seconds, result.open_seconds);
   text += fmt::format("CPU: {:.2f} s, {:.3f} s per 1,000 samples; peak memory {} of a budget of {} plus the program\n",
                       result.cpu_seconds, samples > 0 ? 1000 * result.cpu_seconds / samples : 0,
                       FormatSize(MaxRssBytes()), flags.memory);
-  text += fmt::format("Read: {} in {} GET requests, {} of them repeated\n", FormatSize(counters.bytes_read),
-                      counters.get, counters.retries);
+  text += fmt::format("Read: {} in {}, {} of them repeated\n", FormatSize(counters.bytes_read),
+                      Counted(counters.get, "GET request"), counters.retries);
   text += PartsText(source, report);
   text += fmt::format("The consumer waited {:.2f} s of {:.2f} s:", report.stalls.waited(), result.seconds);
   for (size_t i = 0; i < kStallCauses; ++i) {
@@ -234,7 +227,7 @@ std::string Summary(const FeedFlags& flags, const Source& source, const FeedResu
   }
   text += fmt::format("\nBottleneck: {}\n", report.stalls.bottleneck());
   if (report.quarantined > 0) {
-    text += fmt::format("Replaced {} damaged samples; the first: {}: {}\n", report.quarantined,
+    text += fmt::format("Replaced {}; the first: {}: {}\n", Counted(report.quarantined, "damaged sample"),
                         report.quarantine.front().uri, report.quarantine.front().reason);
   }
   text += fmt::format("Digest: {}\nPosition: {}\n", report.digest.Hex(), report.position.ToString());
@@ -353,7 +346,7 @@ void AddReadingOptions(CLI::App* feed, FeedFlags* flags) {
   TakesNumber(add("--io-threads", flags->io_threads, "Network threads"), 1, 64);
   add("--memory", flags->memory, "Budget for fetched bytes and batches");
   TakesWord(add("--shuffle", flags->shuffle, "Order of the samples"), {"window", "global", "none"});
-  TakesNumber(add("--seed", flags->seed, "Of order and augmentation"), 0);
+  TakesNumber(add("--seed", flags->seed, "Seed of order and augmentation"), 0);
   TakesNumber(add("--epochs", flags->epochs, "Passes over the data"), 1);
   TakesNumber(add("--rank", flags->rank, "This consumer's number, from 0"), 0);
   TakesNumber(add("--world", flags->world, "How many consumers share the data"), 1);
@@ -373,8 +366,8 @@ void AddDecodingOptions(CLI::App* feed, FeedFlags* flags) {
   TakesWord(add("--channels", flags->channels, "3 for RGB, 1 for grey"), {"3", "1"});
   feed->add_flag("--augment", flags->augment,
                  "Random resized crop and flip, instead of resizing and cropping the centre");
-  TakesWord(add("--dtype", flags->dtype, "Of the pixels"), {"u8", "f32"});
-  TakesWord(add("--layout", flags->layout, "Of the images"), {"nhwc", "nchw"});
+  TakesWord(add("--dtype", flags->dtype, "Type of the pixels"), {"u8", "f32"});
+  TakesWord(add("--layout", flags->layout, "Order of the axes: batch, height, width, channels"), {"nhwc", "nchw"});
   feed->add_option("--image-field", flags->image_field, "The field to decode, when several are images");
   CLI::Option* label_field =
       feed->add_option("--label-field", flags->label_field, "The field that holds the label [cls where there is one]");
@@ -399,8 +392,8 @@ void AddFeed(CLI::App& app, Action* run) {
   feed->add_flag("--json", flags->json, "One JSON object on stdout");
   feed->footer(
       "An interrupt (Ctrl-C, SIGTERM) ends it after the batch at hand: the result so far is printed as usual, --state "
-      "is written,\n"
-      "and the exit status is 1. After any other failure nothing is printed on stdout, but --state is written.\n\n"
+      "is written, and the exit status is 1. After any other failure nothing is printed on stdout, but --state is "
+      "written.\n\n"
       "Examples:\n"
       "  millrace feed s3://bucket/train --batch 256 --augment\n"
       "  millrace feed /data/train --shuffle none --threads 8 --json\n"
@@ -412,7 +405,7 @@ void AddFeed(CLI::App& app, Action* run) {
   feed->callback([flags, run] {
     *run = [flags] {
       const absl::Status status = Feed(*flags);
-      return status.ok() ? 0 : Fail("feed", status);
+      return status.ok() ? 0 : Fail("feed", HintAtS3(status, flags->source.uris));
     };
   });
 }

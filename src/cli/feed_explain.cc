@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/counted.h"
 #include "base/size.h"
 #include "cli/console.h"
 #include "pipeline/explain.h"
@@ -122,11 +123,12 @@ std::string OrderText(const LoaderOptions& options, const LoaderExplanation& fou
       break;
     case Shuffle::kWindow:
       if (!found.parts.empty()) text += "  of the first part:\n";
-      text += fmt::format("  {} extents of {} samples ({}), shuffled\n", found.extents, policy.extent,
-                          Bytes(found.extent_bytes));
-      text += fmt::format("  {} windows of up to {} extents ({} samples, {}), whose samples are shuffled in {} lanes\n",
-                          found.windows, policy.window, std::min(shuffled, policy.window * policy.extent),
-                          Bytes(found.window_bytes), policy.lanes);
+      text += fmt::format("  {} of {} ({}), shuffled\n", Counted(found.extents, "extent"),
+                          Counted(policy.extent, "sample"), Bytes(found.extent_bytes));
+      text += fmt::format("  {} of up to {} ({}, {}), whose samples are shuffled in {}\n",
+                          Counted(found.windows, "window"), Counted(policy.window, "extent"),
+                          Counted(std::min(shuffled, policy.window * policy.extent), "sample"),
+                          Bytes(found.window_bytes), Counted(policy.lanes, "lane"));
       break;
   }
   return text;
@@ -161,9 +163,10 @@ std::string MemoryText(const LoaderOptions& options, const LoaderExplanation& fo
 
 std::string FetchText(const LoaderOptions& options, const LoaderExplanation& found) {
   const LoaderExplanation::Fetches& fetches = found.fetches;
-  std::string text = fmt::format("Expected{}: {} requests, {} for {} of samples ({:.3f} times as much)\n",
-                                 options.world > 1 ? fmt::format(" of rank {}", options.rank) : "", fetches.requests,
-                                 FormatSize(fetches.bytes), FormatSize(fetches.sample_bytes), fetches.amplification());
+  std::string text = fmt::format("Expected{}: {}, {} for {} of samples ({:.3f} times as much)\n",
+                                 options.world > 1 ? fmt::format(" of rank {}", options.rank) : "",
+                                 Counted(fetches.requests, "request"), FormatSize(fetches.bytes),
+                                 FormatSize(fetches.sample_bytes), fetches.amplification());
   if (options.world > 1) {
     text += fmt::format("  all {} ranks: about {} requests, {}; on average {:.2f} ranks read from an extent\n",
                         options.world, fetches.requests * options.world, FormatSize(fetches.bytes * options.world),
@@ -176,8 +179,8 @@ std::string FetchText(const LoaderOptions& options, const LoaderExplanation& fou
 std::string MixText(const LoaderExplanation& found) {
   if (found.parts.empty()) return "";
   constexpr size_t kShown = 20;
-  std::string text = fmt::format("Mix: {} parts, {} samples an epoch, draws are {}{}\n", found.parts.size(),
-                                 found.samples, DrawsName(found.draws),
+  std::string text = fmt::format("Mix: {}, {} an epoch, draws are {}{}\n", Counted(found.parts.size(), "part"),
+                                 Counted(found.samples, "sample"), DrawsName(found.draws),
                                  found.draws != Draws::kExact ? ""
                                  : found.fresh_passes         ? ", every epoch begins new passes"
                                                               : ", passes go on from epoch to epoch");
@@ -196,23 +199,22 @@ std::string MixText(const LoaderExplanation& found) {
 std::string HeadText(const Source& source, const LoaderExplanation& found) {
   const Index& index = source.parts().front().index();
   const bool whole = found.parts.empty() && !source.parts().front().selection;
-  const std::string_view objects = KindTitle(index.kind());
-  if (whole)
-    return fmt::format("{}: {} samples in {} {}, {}\n", source.uri(), found.samples, index.objects(), objects,
-                       FormatSize(index.total_bytes()));
+  const std::string objects = Counted(index.objects(), ObjectTitle(index.kind()));
+  const std::string size = FormatSize(whole ? index.total_bytes() : source.total_bytes());
+  if (whole) return fmt::format("{}: {} in {}, {}\n", source.uri(), Counted(found.samples, "sample"), objects, size);
   if (found.parts.empty()) {
-    return fmt::format("{}: {} of the {} samples in {} {}, {}\n", source.uri(), source.size(), index.size(),
-                       index.objects(), objects, FormatSize(source.total_bytes()));
+    return fmt::format("{}: {} of the {} in {}, {}\n", source.uri(), source.size(), Counted(index.size(), "sample"),
+                       objects, size);
   }
-  return fmt::format("{}: {} samples, {}\n", source.uri(), source.size(), FormatSize(source.total_bytes()));
+  return fmt::format("{}: {}, {}\n", source.uri(), Counted(source.size(), "sample"), size);
 }
 
 std::string ToText(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
   std::string text = HeadText(source, found) + MixText(found);
   text += OrderText(options, found);
-  text +=
-      fmt::format("Batches: {} steps, of {} samples for each rank; rank {} of {} gets {} samples; {}\n", found.steps,
-                  options.batch, options.rank, options.world, found.rank_samples, LastText(options.last));
+  text += fmt::format("Batches: {}, of {} for each rank; rank {} of {} gets {}; {}\n", Counted(found.steps, "step"),
+                      Counted(options.batch, "sample"), options.rank, options.world,
+                      Counted(found.rank_samples, "sample"), LastText(options.last));
   text += MemoryText(options, found);
   text += FetchText(options, found);
   text += fmt::format("First samples{}:\n  {:>10} {:>10} {:>10}  key, object\n",

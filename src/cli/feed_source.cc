@@ -162,7 +162,7 @@ absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const So
 
 void AddSourceOptions(CLI::App* feed, SourceFlags* flags) {
   feed->add_option("uri", flags->uris,
-                   "Data sets: prefixes with shards (tar, TFRecord, RecordIO, MDS) or raw objects;\n"
+                   "Data sets: prefixes with shards (tar, TFRecord, RecordIO, MDS) or raw objects; "
                    "several are mixed")
       ->required();
   CLI::Option* split = feed->add_option("--split", flags->split,
@@ -170,23 +170,23 @@ void AddSourceOptions(CLI::App* feed, SourceFlags* flags) {
   split->needs(feed->add_option("--take", flags->take, "The part of --split to feed")->needs(split));
   TakesNumber(feed->add_option("--split-seed", flags->split_seed, "Another seed is another split [0]")->needs(split),
               0);
-  feed->add_option(
-          "--where", flags->where,
-          "Only samples with class=NAME,... (raw objects), bytes=LEAST-MOST, has=FIELD,... or\nsamples=A-B,...; may "
-          "be repeated: all conditions hold")
+  feed->add_option("--where", flags->where,
+                   "Only samples with class=NAME,... (the folder of raw objects, the number in 'cls' of shards), "
+                   "bytes=LEAST-MOST, has=FIELD,... or samples=A-B,...; may be repeated: all conditions hold")
       ->allow_extra_args(false);
-  feed->add_flag("--balance", flags->balance, "Draw equally many samples of each class (raw objects)");
+  feed->add_flag("--balance", flags->balance,
+                 "Draw equally many samples of each class (raw objects: the folder; shards: the number in 'cls')");
   feed->add_option(
           "--weights", flags->weights,
-          "Of the data sets, or of the classes that are balanced, as 3,1; with 100000:1,1 from a\nglobal count of "
+          "Of the data sets, or of the classes that are balanced, as 3,1; with 100000:1,1 from a global count of "
           "samples on (may be repeated) [their sizes; equal classes]")
       ->allow_extra_args(false);
   TakesNumber(
       feed->add_option("--epoch-samples", flags->epoch_samples, "Samples of an epoch of a mix [all its samples]"), 1);
-  TakesWord(
-      feed->add_option("--draws", flags->draws,
-                       "Of a mix: exact counts; with replacement within its parts; or all draws independent [exact]"),
-      {"exact", "replacement", "independent"});
+  TakesWord(feed->add_option(
+                "--draws", flags->draws,
+                "How a mix draws: exact counts; with replacement within its parts; or all draws independent [exact]"),
+            {"exact", "replacement", "independent"});
 }
 
 absl::StatusOr<SourceRequest> ParseSource(const SourceFlags& flags) {

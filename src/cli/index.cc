@@ -1,19 +1,25 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/usage.h"
 #include "dataset/dataset.h"
 #include "dataset/index_builder.h"
+#include "dataset/index_places.h"
+#include "shard/token_format.h"
 
 namespace millrace::cli {
 
@@ -22,31 +28,62 @@ namespace {
 struct IndexFlags {
   std::string uri;
   std::string output;
+  std::optional<std::string> tokens;
+  bool full = false;
+  bool skip_bad = false;
   bool json = false;
 };
 
+absl::StatusOr<std::optional<TokenArrays>> ToTokens(const IndexFlags& flags) {
+  if (!flags.tokens) return std::nullopt;
+  const absl::StatusOr<TokenArrays> tokens = ParseTokenArrays(*flags.tokens);
+  if (!tokens.ok()) return AsUsage(Annotate(tokens.status(), "--tokens"));
+  return *tokens;
+}
+
 struct IndexResult {
   IndexSummary summary;
+  BuildReport report;
   std::string place;
 };
 
 absl::StatusOr<IndexResult> BuildToFile(Runtime& runtime, Stores& stores, const IndexFlags& flags,
-                                        const ProgressFn& progress, std::stop_token stop) {
-  ASSIGN_OR_RETURN(const Location data, stores.Open(flags.uri));
+                                        const std::optional<TokenArrays>& tokens, const ProgressFn& progress,
+                                        std::stop_token stop) {
+  ASSIGN_OR_RETURN(const std::optional<ManifestPlace> manifest, FindManifest(stores, flags.uri, stop));
+  std::unique_ptr<ManifestSamples> samples;
+  if (manifest) {
+    ASSIGN_OR_RETURN(samples, ManifestSamples::Read(*manifest, runtime.memory(), stop));
+  }
+  ASSIGN_OR_RETURN(const Location data, manifest ? manifest->data : stores.Open(flags.uri));
   ASSIGN_OR_RETURN(const Location output, stores.OpenObject(flags.output));
-  PutOptions options;
-  options.stop = stop;
-  IndexResult result{.summary = {}, .place = output.store->Uri(output.prefix)};
-  ASSIGN_OR_RETURN(result.summary,
-                   BuildIndex(
-                       runtime, data, [&] { return output.store->Write(output.prefix, options); }, progress, stop));
-  return result;
+  PutOptions put;
+  put.stop = stop;
+  std::unique_ptr<Index> older;
+  if (!flags.full) {
+    IndexPlaces places(runtime, stores, data, "", stop, manifest ? &*manifest : nullptr);
+    ASSIGN_OR_RETURN(older, places.FindReusable());
+  }
+  ASSIGN_OR_RETURN(BuiltIndex built, BuildIndex(runtime, data, [&] { return output.store->Write(output.prefix, put); },
+                                                {.progress = progress,
+                                                 .reuse = older.get(),
+                                                 .manifest = samples.get(),
+                                                 .tokens = tokens,
+                                                 .skip_bad = flags.skip_bad,
+                                                 .stop = stop}));
+  return IndexResult{.summary = std::move(built.summary),
+                     .report = std::move(built.report),
+                     .place = output.store->Uri(output.prefix)};
 }
 
 absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const IndexFlags& flags,
-                                         const ProgressFn& progress, std::stop_token stop) {
+                                         const std::optional<TokenArrays>& tokens, const ProgressFn& progress,
+                                         std::stop_token stop) {
   OpenOptions options;
   options.rebuild = true;
+  options.tokens = tokens;
+  options.reuse = !flags.full;
+  options.skip_bad = flags.skip_bad;
   options.progress = progress;
   options.stop = std::move(stop);
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(runtime, stores, flags.uri, options));
@@ -56,12 +93,63 @@ absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const
                                  .span_bytes = index.total_bytes(),
                                  .index_bytes = index.file_bytes(),
                                  .field_names = index.field_names()},
+                     .report = dataset->built().value_or(BuildReport()),
                      .place = dataset->index_uri()};
+}
+
+void Warn(const BuildReport& report) {
+  constexpr size_t kMostShown = 10;
+  if (report.damaged.empty()) return;
+  const bool one = report.damaged.size() == 1;
+  fmt::print(stderr, "millrace index: warning: {} {} damaged; {} samples from there on were left out:\n",
+             Counted(report.damaged.size(), "shard"), one ? "is" : "are", one ? "its" : "their");
+  for (size_t i = 0; i < std::min(kMostShown, report.damaged.size()); ++i) {
+    const DamagedShard& shard = report.damaged[i];
+    const std::string place = shard.offset ? fmt::format("offset {}: ", *shard.offset) : "";
+    fmt::print(stderr, "  {}: {}{} ({} before that)\n", ForTerminal(shard.key), place, ForTerminal(shard.why),
+               Counted(shard.samples, "sample"));
+  }
+  if (report.damaged.size() > kMostShown) fmt::print(stderr, "  and others; --json lists all\n");
+}
+
+std::string ToJson(const IndexResult& result, double seconds) {
+  const IndexSummary& summary = result.summary;
+  nlohmann::ordered_json damaged = nlohmann::ordered_json::array();
+  for (const DamagedShard& shard : result.report.damaged) {
+    nlohmann::ordered_json offset;  // null where it is not known
+    if (shard.offset) offset = *shard.offset;
+    damaged.push_back({{"object", shard.key}, {"offset", offset}, {"why", shard.why}, {"samples", shard.samples}});
+  }
+  const nlohmann::ordered_json line{{"samples", summary.samples},
+                                    {"objects", summary.objects},
+                                    {"reused_objects", result.report.reused_objects},
+                                    {"bytes", summary.span_bytes},
+                                    {"fields", summary.field_names},
+                                    {"index", result.place},
+                                    {"index_bytes", summary.index_bytes},
+                                    {"seconds", seconds},
+                                    {"damaged", std::move(damaged)}};
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+}
+
+std::string ToText(const IndexResult& result, double seconds) {
+  const IndexSummary& summary = result.summary;
+  std::string text =
+      fmt::format("{} in {}, {}, fields: {}\n", Counted(summary.samples, "sample"), Counted(summary.objects, "object"),
+                  FormatSize(summary.span_bytes), fmt::join(summary.field_names, ", "));
+  if (result.report.reused_objects > 0) {
+    text += fmt::format("{} of {} were unchanged and not read again\n", result.report.reused_objects,
+                        Counted(summary.objects, "object"));
+  }
+  return text + fmt::format("{}: {}, {:.1f} bytes a sample, built in {:.1f} s\n", result.place,
+                            FormatSize(summary.index_bytes),
+                            static_cast<double>(summary.index_bytes) / static_cast<double>(summary.samples), seconds);
 }
 
 absl::Status RunIndex(const IndexFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
   if (!flags.output.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.output));
+  ASSIGN_OR_RETURN(const std::optional<TokenArrays> tokens, ToTokens(flags));
   InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
@@ -70,50 +158,58 @@ absl::Status RunIndex(const IndexFlags& flags) {
   {
     ProgressLine line("indexing", ProgressLine::Unit::kBytes);
     const ProgressFn progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
-    ASSIGN_OR_RETURN(result, flags.output.empty() ? BuildInPlace(runtime, stores, flags, progress, interrupt.token())
-                                                  : BuildToFile(runtime, stores, flags, progress, interrupt.token()));
+    const auto build = flags.output.empty() ? BuildInPlace : BuildToFile;
+    ASSIGN_OR_RETURN(result, build(runtime, stores, flags, tokens, progress, interrupt.token()));
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const IndexSummary& summary = result.summary;
-  if (flags.json) {
-    const nlohmann::ordered_json line{{"samples", summary.samples},  {"objects", summary.objects},
-                                      {"bytes", summary.span_bytes}, {"fields", summary.field_names},
-                                      {"index", result.place},       {"index_bytes", summary.index_bytes},
-                                      {"seconds", seconds}};
-    return WriteStdout(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n');
-  }
-  return WriteStdout(
-      fmt::format("{} samples in {} objects, {}, fields: {}\n{}: {}, {:.1f} bytes a sample, built in {:.1f} s\n",
-                  summary.samples, summary.objects, FormatSize(summary.span_bytes),
-                  fmt::join(summary.field_names, ", "), result.place, FormatSize(summary.index_bytes),
-                  static_cast<double>(summary.index_bytes) / static_cast<double>(summary.samples), seconds));
+  Warn(result.report);
+  return WriteStdout(flags.json ? ToJson(result, seconds) : ToText(result, seconds));
 }
 
 }  // namespace
 
 void AddIndex(CLI::App& app, Action* run) {
-  CLI::App* index = app.add_subcommand("index", "Build the index of a data set anew");
+  CLI::App* index = app.add_subcommand("index", "Build the index of a data set anew, or bring it up to date");
   auto flags = std::make_shared<IndexFlags>();
   index
-      ->add_option("uri", flags->uri,
-                   "A folder or prefix with shards (*.tar, *.tfrecord, *.rec, *.mds) or raw objects (class/name.jpg)")
+      ->add_option(
+          "uri", flags->uri,
+          "A folder or prefix with shards (*.tar, *.tfrecord, *.rec, *.mds), Megatron's .bin and .idx, or raw objects "
+          "(class/name.jpg), or a manifest that lists objects (*.csv, *.jsonl, *.manifest)")
       ->required();
-  index->add_option("--output", flags->output, "Write the index to this object instead of to where it will be found");
+  index->add_option("--output", flags->output,
+                    "Write the index to this object instead of where it would be found by itself");
+  index
+      ->add_option(
+          "--tokens", flags->tokens,
+          "*.npy and *.bin are arrays of tokens: a sample is LENGTH of them, or a row of an .npy with two axes. "
+          "TYPE is that of a .bin, which does not say it: uint16, int32 ...")
+      ->type_name("LENGTH[:TYPE]");
+  index->add_flag("--full", flags->full,
+                  "Read everything; else objects are not read again that an index has with their size and ETag");
+  index->add_flag(
+      "--skip-bad", flags->skip_bad,
+      "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; else the "
+      "first such shard is an error");
   index->add_flag("--json", flags->json,
-                  R"(One JSON object: {"samples", "objects", "bytes", "fields", "index", "index_bytes", "seconds"})");
+                  R"(One JSON object: {"samples", "objects", "reused_objects", "bytes", "fields", "index", )"
+                  R"("index_bytes", "seconds", "damaged"})");
   index->footer(
       "The index says which samples there are and where they lie, with a checksum of each. Reading a data set for the "
-      "first time\n"
-      "builds it; run this after the data have changed. It is kept beside the data (.millrace/index) or, where these "
-      "cannot be\n"
-      "written to, in the cache folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
+      "first time "
+      "builds it; run this after the data have changed: only new and changed objects are read, and the index is that "
+      "of --full. It is kept beside the data (.millrace/index) or, where these cannot be written to, in the cache "
+      "folder "
+      "(MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
       "Examples:\n"
       "  millrace index s3://bucket/train\n"
+      "  millrace index s3://bucket/train --full\n"
+      "  millrace index --tokens 1024:uint16 /data/openwebtext\n"
       "  millrace index /data/train --json");
   index->callback([flags, run] {
     *run = [flags] {
       const absl::Status status = RunIndex(*flags);
-      return status.ok() ? 0 : Fail("index", status);
+      return status.ok() ? 0 : Fail("index", HintAtS3(status, {flags->uri}));
     };
   });
 }

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/expand.h"
+#include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/stores.h"
 #include "store/uri.h"
@@ -123,7 +124,7 @@ void AddLs(CLI::App& app, Action* run) {
   ls->callback([flags, run] {
     *run = [flags] {
       const absl::Status status = Ls(*flags);
-      return status.ok() ? 0 : Fail("ls", status);
+      return status.ok() ? 0 : Fail("ls", HintAtS3(status, {flags->uri}));
     };
   });
 }

@@ -15,9 +15,14 @@
 namespace millrace::cli {
 namespace {
 
-constexpr const char* kFooter = R"(URIs: s3://bucket/prefix, file:///path or a plain path, mem://name.
-S3: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION or a profile (AWS_PROFILE).
-Exit status: 0 done, 1 failed, 2 wrong usage. 'millrace COMMAND --help' shows options and examples.)";
+constexpr const char* kFooter =
+    R"('millrace COMMAND --help' shows the options of a command, with their defaults (=X, or [X] at
+the end), and examples.
+
+  URIs         s3://bucket/prefix, file:///path or a plain path, mem://name
+  S3           AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, or a
+               profile (AWS_PROFILE): docs/s3.md
+  Exit status  0 done, 1 failed, 2 wrong usage)";
 
 // In the order of a first session: make data, look at it, prepare it, read it.
 void AddCommands(CLI::App& app, Action* run) {
@@ -43,6 +48,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Streams machine-learning samples from object storage to the training loop.", "millrace");
   app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
   app.require_subcommand(1);
+  app.formatter(HelpFormatter());  // before the commands, which take it over
   app.footer(kFooter);
   Action run;
   AddCommands(app, &run);

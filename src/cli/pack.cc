@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -21,6 +22,7 @@
 #include "dataset/index_places.h"
 #include "pack/class_map.h"
 #include "pack/unpack.h"
+#include "shard/manifest.h"
 #include "store/blocking.h"
 
 namespace millrace::cli {
@@ -129,24 +131,30 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
 absl::StatusOr<std::filesystem::path> ScratchFolder(const PackFlags& flags, const std::string& id) {
   const std::string base = flags.scratch.empty() ? DefaultCacheFolder() : flags.scratch;
   if (!base.empty()) return std::filesystem::absolute(base) / ("unpacked-" + id);
-  return absl::InvalidArgumentError("compressed shards are decompressed first: name a folder for them by --scratch");
+  return absl::InvalidArgumentError(fmt::format(
+      "{0}: compressed shards and Parquet are unpacked first, and there is no cache folder (no HOME); name a folder "
+      "with room for all of them: `millrace pack {0} {1} --scratch DIR`",
+      flags.source, flags.destination));
 }
 
-// Decompresses what is compressed, and tells where it is then: a folder, "" where nothing is.
-absl::StatusOr<std::string> UnpackSource(const PackFlags& flags, Runtime& runtime, Stores& stores, const Location& from,
-                                         PackOptions* options) {
-  ASSIGN_OR_RETURN(const auto compressed, FindCompressedShards(from, options->stop));
-  if (!compressed) return "";
+// Unpacks what is compressed, and Parquet, into a folder; `unpacked` gets its name, also where that fails midway.
+absl::Status UnpackSource(const PackFlags& flags, Runtime& runtime, Stores& stores, const Location& from,
+                          PackOptions* options, std::string* unpacked) {
+  if (ManifestFormatOf(flags.source)) return absl::OkStatus();  // it lists no shards
+  ASSIGN_OR_RETURN(const auto compressed, FindPackedShards(from, options->stop));
+  if (!compressed) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::filesystem::path folder, ScratchFolder(flags, compressed->id));
+  *unpacked = folder.string();
   ASSIGN_OR_RETURN(const Location scratch, stores.Open(folder.string()));
-  ProgressLine line("decompressing", ProgressLine::Unit::kBytes);
+  ProgressLine line("unpacking", ProgressLine::Unit::kBytes);
   const ProgressFn progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
   RETURN_IF_ERROR(Unpack(runtime, from, *compressed, scratch, progress, options->stop));
   options->origin = PackOrigin{.uri = from.store->Uri(from.Key("")), .id = compressed->id};
-  return folder.string();
+  return absl::OkStatus();
 }
 
-absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options) {
+// `unpacked` gets the folder of what had to be unpacked.
+absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, std::string* unpacked) {
   InterruptStop interrupt;
   options.stop = interrupt.token();
   RuntimeOptions limits;
@@ -159,59 +167,77 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options) 
   ASSIGN_OR_RETURN(const Location to, stores.Open(flags.destination));
   RETURN_IF_ERROR(AsUsage(CheckApart(from, to)));
   ASSIGN_OR_RETURN(options.classes, ReadClassMap(stores, flags.class_map));
-  ASSIGN_OR_RETURN(const std::string unpacked, UnpackSource(flags, runtime, stores, from, &options));
+  RETURN_IF_ERROR(UnpackSource(flags, runtime, stores, from, &options, unpacked));
   OpenOptions open;
   open.stop = interrupt.token();
   open.list_raw = true;  // what is read once needs no index that is read for first
   ProgressLine indexing("indexing", ProgressLine::Unit::kBytes);
   open.progress = [&indexing](uint64_t done, uint64_t total) { indexing.Update(done, total); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source,
-                   Dataset::Open(runtime, stores, unpacked.empty() ? flags.source : unpacked, open));
+                   Dataset::Open(runtime, stores, unpacked->empty() ? flags.source : *unpacked, open));
   indexing.Clear();
   ProgressLine packing("packing", ProgressLine::Unit::kBytes);
   options.progress = [&packing](uint64_t done, uint64_t total) { packing.Update(done, total); };
-  absl::StatusOr<PackReport> report = Pack(runtime, stores, *source, flags.destination, options);
-  if (report.ok() && !unpacked.empty()) {
-    std::error_code ignored;  // what remains there is only a cache
-    std::filesystem::remove_all(unpacked, ignored);
-  }
-  return report;
+  return Pack(runtime, stores, *source, flags.destination, options);
 }
 
-absl::StatusOr<PackReport> PackOrInterrupted(const PackFlags& flags, PackOptions options) {
-  absl::StatusOr<PackReport> report = PackAll(flags, std::move(options));
-  if (!absl::IsCancelled(report.status())) return report;
-  return absl::CancelledError(
-      fmt::format("interrupted; {} is not complete: run the same command again to continue", flags.destination));
+// The error, and what it leaves behind.
+absl::Status Explain(const absl::Status& status, const PackFlags& flags, const std::string& unpacked) {
+  if (unpacked.empty() && !absl::IsCancelled(status)) return status;
+  std::string message(ToStd(status.message()));
+  if (absl::IsCancelled(status)) {
+    message = fmt::format("interrupted; {} is not complete: run the same command again to continue", flags.destination);
+  }
+  std::error_code ignored;  // what cannot be looked at is not spoken of
+  if (std::filesystem::is_directory(unpacked, ignored) && !std::filesystem::is_empty(unpacked, ignored)) {
+    message += fmt::format("; what was unpacked stays in {}: the same command uses it, and removes it at the end{}",
+                           unpacked, absl::IsResourceExhausted(status) ? " (--scratch DIR unpacks elsewhere)" : "");
+  }
+  return absl::Status(status.code(), message);
+}
+
+absl::StatusOr<PackReport> PackAndClear(const PackFlags& flags, PackOptions options) {
+  std::string unpacked;
+  absl::StatusOr<PackReport> report = PackAll(flags, std::move(options), &unpacked);
+  if (!report.ok()) return Explain(report.status(), flags, unpacked);
+  std::error_code ignored;  // what remains there is only a cache
+  if (!unpacked.empty()) std::filesystem::remove_all(unpacked, ignored);
+  return report;
 }
 
 void Warn(const PackReport& report) {
   constexpr size_t kMostShown = 10;
   if (report.lacking_fields > 0) {
-    fmt::print(stderr,
-               "millrace pack: warning: {} samples lack one of the fields that --field names, the first of them '{}'\n",
-               report.lacking_fields, report.first_lacking_fields);
+    fmt::print(stderr, "millrace pack: warning: {} {} one of the fields that --field names, the first of them '{}'\n",
+               Counted(report.lacking_fields, "sample"), report.lacking_fields == 1 ? "lacks" : "lack",
+               report.first_lacking_fields);
   }
   if (report.without_image > 0 && report.without_image < report.source_samples) {
-    fmt::print(stderr,
-               "millrace pack: warning: {} of {} samples have no image (a field such as jpg or png), the first of them "
-               "'{}': feed "
-               "will refuse them; remove or move their files, and pack again with --force\n",
-               report.without_image, report.source_samples, report.first_without_image);
+    fmt::print(
+        stderr,
+        "millrace pack: warning: {} of {} {} no image (a field such as jpg or png), the first of them '{}': feed "
+        "will refuse them; remove or move their files, and pack again with --force\n",
+        report.without_image, Counted(report.source_samples, "sample"), report.without_image == 1 ? "has" : "have",
+        report.first_without_image);
   }
   if (report.skipped.empty()) return;
-  fmt::print(stderr, "millrace pack: warning: {} sample{} left out:\n", report.skipped.size(),
-             report.skipped.size() == 1 ? " was" : "s were");
+  fmt::print(stderr, "millrace pack: warning: {} {} left out:\n", Counted(report.skipped.size(), "sample"),
+             report.skipped.size() == 1 ? "was" : "were");
   for (size_t i = 0; i < std::min(kMostShown, report.skipped.size()); ++i)
     fmt::print(stderr, "  {}: {}\n", report.skipped[i].key, report.skipped[i].why);
   if (report.skipped.size() > kMostShown) fmt::print(stderr, "  and others; --json lists all\n");
 }
 
 std::string ToJson(const PackReport& report, double seconds) {
-  nlohmann::ordered_json line{{"samples", report.samples},         {"shards", report.shards},
-                              {"bytes", report.shard_bytes},       {"index_bytes", report.index_bytes},
-                              {"complete", report.complete},       {"missing_shards", report.missing},
-                              {"kept_shards", report.shards_kept}, {"seconds", seconds}};
+  nlohmann::ordered_json line{{"samples", report.samples},
+                              {"shards", report.shards},
+                              {"bytes", report.shard_bytes},
+                              {"index_bytes", report.index_bytes},
+                              {"complete", report.complete},
+                              {"missing_shards", report.missing},
+                              {"kept_shards", report.shards_kept},
+                              {"already_packed", report.already_packed},
+                              {"seconds", seconds}};
   line["skipped"] = nlohmann::ordered_json::array();
   for (const SkippedSample& sample : report.skipped)
     line["skipped"].push_back({{"key", sample.key}, {"why", sample.why}});
@@ -219,18 +245,25 @@ std::string ToJson(const PackReport& report, double seconds) {
 }
 
 std::string ToText(const PackReport& report, const PackFlags& flags, double seconds) {
-  std::string text = fmt::format("packed {} samples into {} shard{}, {}, in {:.1f} s", report.samples, report.shards,
-                                 report.shards == 1 ? "" : "s", FormatSize(report.shard_bytes), seconds);
+  const std::string samples = Counted(report.samples, "sample");
+  const std::string shards = Counted(report.shards, "shard");
+  if (report.already_packed) {
+    return fmt::format("already packed: {} in {}, {}; nothing to do\n", samples, shards,
+                       FormatSize(report.shard_bytes));
+  }
+  std::string text =
+      fmt::format("packed {} into {}, {}, in {:.1f} s", samples, shards, FormatSize(report.shard_bytes), seconds);
   if (report.shards_kept == 0) {
     text += fmt::format(" ({}/s)", FormatSize(static_cast<uint64_t>(static_cast<double>(report.shard_bytes) /
                                                                     std::max(seconds, 1e-3))));
   } else {
-    text += fmt::format("; {} of the shards were there from an earlier run", report.shards_kept);
+    text += fmt::format("; {} of the shards {} there from an earlier run", report.shards_kept,
+                        report.shards_kept == 1 ? "was" : "were");
   }
   if (!report.complete) {
-    text +=
-        fmt::format("; this was part {}; {} shards of other parts are missing, and the last part to end completes {}",
-                    flags.part, report.missing, flags.destination);
+    text += fmt::format("; this was part {}; {} of other parts {} missing, and the last part to end completes {}",
+                        flags.part, Counted(report.missing, "shard"), report.missing == 1 ? "is" : "are",
+                        flags.destination);
   }
   return text + '\n';
 }
@@ -238,7 +271,7 @@ std::string ToText(const PackReport& report, const PackFlags& flags, double seco
 absl::Status RunPack(const PackFlags& flags) {
   ASSIGN_OR_RETURN(PackOptions options, TakeOptions(flags));
   const auto start = std::chrono::steady_clock::now();
-  ASSIGN_OR_RETURN(const PackReport report, PackOrInterrupted(flags, std::move(options)));
+  ASSIGN_OR_RETURN(const PackReport report, PackAndClear(flags, std::move(options)));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   Warn(report);
   return WriteStdout(flags.json ? ToJson(report, seconds) : ToText(report, flags, seconds));
@@ -249,21 +282,23 @@ absl::Status RunPack(const PackFlags& flags) {
 void AddPack(CLI::App& app, Action* run) {
   CLI::App* pack = app.add_subcommand("pack", "Write a data set as shards: WebDataset tar, TFRecord, RecordIO or MDS");
   auto flags = std::make_shared<PackFlags>();
-  pack->add_option("source", flags->source,
-                   "A folder or prefix with raw objects (class/name.jpg) or shards (*.tar, *.tfrecord, *.rec, *.mds)")
+  pack->add_option(
+          "source", flags->source,
+          "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
+          "or not) or Parquet files")
       ->required();
   pack->add_option("destination", flags->destination, "An empty folder or prefix: gets shard-000000.tar and so on")
       ->required();
   std::vector<std::string> formats;
   for (const DataKind kind : kFormats) formats.emplace_back(KindName(kind));
   TakesWord(pack->add_option("--format", flags->format,
-                             "Of the shards: tar (WebDataset), tfrecord, recordio (MXNet) or mds (MosaicML)")
+                             "Format of the shards: tar (WebDataset), tfrecord, recordio (MXNet) or mds (MosaicML)")
                 ->capture_default_str(),
             formats);
   pack->add_option("--shard-size", flags->shard_size, "No shard gets larger, unless one sample is")
       ->capture_default_str();
   pack->add_flag("--shuffle", flags->shuffle, "Shuffle the samples, by --seed; else they keep their order");
-  TakesNumber(pack->add_option("--seed", flags->seed, "Of --shuffle: the same seed gives the same shards [0]"), 0);
+  TakesNumber(pack->add_option("--seed", flags->seed, "Seed of --shuffle: the same seed gives the same shards [0]"), 0);
   pack->add_option(
       "--class-map", flags->class_map,
       "The numbers of the class folders, for the field 'cls': JSON such as {\"cat\": 3}, or the names, one "
@@ -276,32 +311,33 @@ void AddPack(CLI::App& app, Action* run) {
                    "completes the data set");
   pack->add_flag("--skip-bad", flags->skip_bad,
                  "Leave out samples that are damaged, gone or changed, and report them; else the first ends the pack");
-  pack->add_option("--scratch", flags->scratch,
-                   "Folder in which compressed shards (*.tar.gz, *.tar.zst) are decompressed first; needs their size "
-                   "decompressed, and is cleared at the end [the cache folder]");
+  pack->add_option(
+      "--scratch", flags->scratch,
+      "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first; needs their "
+      "size unpacked, and is cleared at the end [the cache folder]");
   pack->add_option("--memory", flags->memory, "Budget for buffers [half of the memory]");
   pack->add_flag("--force", flags->force, "Start anew, and replace the shards that are at the destination");
   pack->add_flag("--json", flags->json,
                  R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
-                 R"("kept_shards", "seconds", "skipped"})");
+                 R"("kept_shards", "already_packed", "seconds", "skipped"})");
   pack->footer(
-      "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of "
-      "raw\n"
-      "objects becomes the field 'cls': its number.\n"
-      "The shards come with their index. The same source and options give the same bytes, on any number of machines.\n"
-      "After an interrupt, a kill or an error the same command continues; until all is there, the destination is no\n"
-      "data set yet. More: docs/pack.md\n\n"
+      "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of raw "
+      "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "
+      "the same bytes, on any number of machines.\n\n"
+      "After an interrupt, a kill or an error the same command continues, and when all is done it says so; until then "
+      "the destination is no data set yet. More: docs/pack.md\n\n"
       "Examples:\n"
       "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
       "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"
       "  millrace pack s3://bucket/small-shards s3://bucket/large-shards --shard-size 1GiB\n"
       "  millrace pack s3://bucket/tfrecords /data/tar --field image/encoded=jpg --field image/class/label=cls\n"
+      "  millrace pack s3://bucket/parquet s3://bucket/train --field image=jpg --field label=cls\n"
       "  millrace pack s3://bucket/train /data/mds --format mds --shard-size 64MiB\n"
       "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines");
   pack->callback([flags, run] {
     *run = [flags] {
       const absl::Status status = RunPack(*flags);
-      return status.ok() ? 0 : Fail("pack", status);
+      return status.ok() ? 0 : Fail("pack", HintAtS3(status, {flags->source}));
     };
   });
 }

@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/expand.h"
 #include "cli/remove.h"
+#include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/glob.h"
 #include "store/stores.h"
@@ -29,12 +31,6 @@ struct RmFlags {
   bool json = false;
 };
 
-bool IsFolder(const ParsedUri& uri) {
-  std::error_code ignored;  // what cannot be looked at is reported when it is opened
-  return uri.scheme == ParsedUri::Scheme::kFile &&
-         std::filesystem::is_directory(std::filesystem::symlink_status(uri.path, ignored));
-}
-
 // All of them before anything is removed.
 absl::Status CheckUsage(const RmFlags& flags) {
   for (const std::string& uri : flags.uris) {
@@ -44,7 +40,7 @@ absl::Status CheckUsage(const RmFlags& flags) {
     if (file && std::filesystem::weakly_canonical(parsed.path, ignored) == "/") {
       return absl::InvalidArgumentError(fmt::format("{} is everything on this machine; it is not removed", uri));
     }
-    const bool many = parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed);
+    const bool many = parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed, Links::kKeep);
     if (!many || flags.recursive || HasWildcard(parsed.path)) continue;
     return absl::InvalidArgumentError(
         fmt::format("{} is {}, not one object; add --recursive to remove everything in it", uri,
@@ -116,7 +112,8 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
                          [&](const ObjectInfo& object) { return sink.Take(*pattern->store, object); });
   }
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
-  const bool one_file = parsed.scheme == ParsedUri::Scheme::kFile && !IsFolder(parsed) && !parsed.path.ends_with('/');
+  const bool one_file =
+      parsed.scheme == ParsedUri::Scheme::kFile && !IsFolder(parsed, Links::kKeep) && !parsed.path.ends_with('/');
   if (flags.recursive && !one_file) return RemoveBelow(stores, uri, sink);
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
   absl::StatusOr<ObjectInfo> object = one_file ? LookAtFile(location, parsed.path) : FindObject(location, "remove");
@@ -130,10 +127,7 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
 
 absl::Status PrintReport(const RmFlags& flags, const Sink& sink, const Remover::Report& report, uint64_t failed,
                          double seconds) {
-  for (const auto& [uri, failure] : report.failures) Fail("rm", failure);
-  if (report.failed > report.failures.size()) {
-    fmt::print(stderr, "millrace rm: {} more objects failed\n", report.failed - report.failures.size());
-  }
+  FailEach("rm", report.failures, report.failed);
   const uint64_t objects = flags.dry_run ? sink.objects : report.objects;
   const uint64_t bytes = flags.dry_run ? sink.bytes : report.bytes;
   if (flags.json) {
@@ -145,8 +139,8 @@ absl::Status PrintReport(const RmFlags& flags, const Sink& sink, const Remover::
     return WriteStdout(line.dump() + '\n');
   }
   if (objects == 0) return absl::OkStatus();  // what failed was said
-  return WriteStdout(fmt::format("{} {} object{}{}\n", flags.dry_run ? "would remove" : "removed", objects,
-                                 objects == 1 ? "" : "s", bytes > 0 ? ", " + FormatSize(bytes) : ""));
+  return WriteStdout(fmt::format("{} {}{}\n", flags.dry_run ? "would remove" : "removed", Counted(objects, "object"),
+                                 bytes > 0 ? ", " + FormatSize(bytes) : ""));
 }
 
 absl::StatusOr<bool> Rm(const RmFlags& flags) {
@@ -164,14 +158,15 @@ absl::StatusOr<bool> Rm(const RmFlags& flags) {
     if (absl::IsAborted(status)) return status;
     if (status.ok()) continue;
     progress.Clear();
-    Fail("rm", status);
+    Fail("rm", HintAtS3(status, {uri}));
     ++failed;
   }
   const Remover::Report report = remover.Finish();
   progress.Clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   RETURN_IF_ERROR(PrintReport(flags, sink, report, failed, seconds));
-  if (Interrupted()) return absl::CancelledError(fmt::format("interrupted; {} objects were removed", report.objects));
+  if (Interrupted())
+    return absl::CancelledError(fmt::format("interrupted; removed {} until then", Counted(report.objects, "object")));
   return failed + report.failed == 0;
 }
 

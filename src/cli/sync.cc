@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -15,6 +16,7 @@
 #include "cli/key_stream.h"
 #include "cli/remove.h"
 #include "cli/transfer.h"
+#include "cli/usage.h"
 #include "store/glob.h"
 #include "store/stores.h"
 #include "store/uri.h"
@@ -47,11 +49,16 @@ bool Wanted(const std::vector<Rule>& rules, std::string_view name) {
   return true;
 }
 
-// Why an object is copied; "" when it need not be.
-std::string_view Difference(const ObjectInfo& source, const ObjectInfo& target) {
-  if (source.size != target.size) return "size differs";
-  const bool known = source.modified_ms != 0 && target.modified_ms != 0;
-  return known && source.modified_ms > target.modified_ms ? "newer" : "";
+// S3 tells times in whole seconds, rounded down; some stores that speak its language tell milliseconds.
+bool InSeconds(const ObjectStore& store, const ObjectInfo& object) {
+  return IsBucket(store) && object.modified_ms % 1000 == 0;
+}
+
+// By the coarser of the two clocks: what was uploaded in the second of its making is not newer than its copy.
+bool IsNewer(const ObjectStore& from, const ObjectInfo& source, const ObjectStore& to, const ObjectInfo& target) {
+  if (source.modified_ms == 0 || target.modified_ms == 0) return false;  // not known
+  const int64_t unit = InSeconds(from, source) || InSeconds(to, target) ? 1000 : 1;
+  return source.modified_ms / unit > target.modified_ms / unit;
 }
 
 /// Walks both listings side by side and does what makes the target like the source.
@@ -63,7 +70,7 @@ class Syncer {
         to_(to),
         source_(*from.store, from.prefix, /*may_lack=*/false),
         // A folder that is not there yet is made; a bucket is not.
-        target_(*to.store, to.prefix, /*may_lack=*/!to.store->Uri("").starts_with("s3://")),
+        target_(*to.store, to.prefix, /*may_lack=*/!IsBucket(*to.store)),
         copier_(progress),
         remover_(nullptr) {}
 
@@ -103,6 +110,12 @@ class Syncer {
   uint64_t bytes = 0;
 
  private:
+  // Why an object is copied; "" when it need not be.
+  std::string_view Difference(const ObjectInfo& source, const ObjectInfo& target) const {
+    if (source.size != target.size) return "size differs";
+    return IsNewer(*from_.store, source, *to_.store, target) ? "newer" : "";
+  }
+
   // A prefix with a slip of the pen in it is an empty source: that must not empty the target.
   absl::Status CheckSource() {
     if (!flags_.remove) return absl::OkStatus();
@@ -163,22 +176,20 @@ class Syncer {
 
 absl::Status PrintReport(const SyncFlags& flags, const Syncer& syncer, const Copier::Report& copied,
                          const Remover::Report& removed, double seconds) {
-  for (const auto& [uri, failure] : copied.failures) Fail("sync", failure);
-  for (const auto& [uri, failure] : removed.failures) Fail("sync", failure);
-  const uint64_t failed = copied.failed + removed.failed;
-  const uint64_t told = copied.failures.size() + removed.failures.size();
-  if (failed > told) fmt::print(stderr, "millrace sync: {} more objects failed\n", failed - told);
+  FailEach("sync", copied.failures, copied.failed);
+  FailEach("sync", removed.failures, removed.failed);
   const uint64_t copies = flags.dry_run ? syncer.to_copy : copied.objects;
   const uint64_t bytes = flags.dry_run ? syncer.bytes : copied.bytes;
   const uint64_t removals = flags.dry_run ? syncer.to_remove : removed.objects;
   if (flags.json) {
-    const nlohmann::json line{{"copied", copies},        {"bytes", bytes},     {"removed", removals},
-                              {"failed", failed},        {"seconds", seconds}, {"unchanged", syncer.unchanged},
+    const nlohmann::json line{{"copied", copies},        {"bytes", bytes},
+                              {"removed", removals},     {"failed", copied.failed + removed.failed},
+                              {"seconds", seconds},      {"unchanged", syncer.unchanged},
                               {"dry_run", flags.dry_run}};
     return WriteStdout(line.dump() + '\n');
   }
-  return WriteStdout(fmt::format("{}copied {} object{}, {}, removed {}, unchanged {}, in {:.1f} s\n",
-                                 flags.dry_run ? "would have " : "", copies, copies == 1 ? "" : "s", FormatSize(bytes),
+  return WriteStdout(fmt::format("{}copied {}, {}, removed {}, unchanged {}, in {:.1f} s\n",
+                                 flags.dry_run ? "would have " : "", Counted(copies, "object"), FormatSize(bytes),
                                  removals, syncer.unchanged, seconds));
 }
 
@@ -212,16 +223,18 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   RETURN_IF_ERROR(PrintReport(flags, syncer, copied, removed, seconds));
   RETURN_IF_ERROR(status);
   if (Interrupted()) {
-    return absl::CancelledError(
-        fmt::format("interrupted; {} objects were copied; the same command goes on with the rest", copied.objects));
+    return absl::CancelledError(fmt::format("interrupted; copied {} until then; the same command goes on with the rest",
+                                            Counted(copied.objects, "object")));
   }
   return copied.failed == 0 && removed.failed == 0;
 }
 
 constexpr const char* kFooter =
-    R"(Copies what the target lacks, and what differs in size or is newer in the source, as 'aws s3 sync' does. Each
-object appears whole or not at all; after an interruption the same command goes on with the rest. Between buckets of one
-store the store itself copies, with type and metadata.
+    R"(Copies what the target lacks, and what differs in size or is newer in the source, as 'aws s3 sync' does. S3 keeps
+the time of an object in whole seconds, so with a bucket on either side whole seconds are compared: what is replaced by
+something of the same size in the second of its upload is not seen. Each object appears whole or not at all; after an
+interruption the same command goes on with the rest. Between buckets of one store the store itself copies, with type and
+metadata.
 
 Patterns: * stays within one folder, ** does not, also ? and [a-z]. One without '/' is about the last part of a name,
 wherever it is; one with '/' about the whole path below SRC. Of several that match, the last counts; what is excluded is
@@ -247,7 +260,8 @@ void AddSync(CLI::App& app, Action* run) {
   auto excluded = std::make_shared<std::vector<std::string>>();
   auto included = std::make_shared<std::vector<std::string>>();
   CLI::Option* exclude = sync->add_option("--exclude", *excluded, "Leave out what matches; repeatable");
-  CLI::Option* include = sync->add_option("--include", *included, "Take what matches all the same; repeatable");
+  CLI::Option* include = sync->add_option("--include", *included,
+                                          "Take what matches although an --exclude before it does, too; repeatable");
   for (CLI::Option* option : {exclude, include}) option->type_name("GLOB")->allow_extra_args(false);
   sync->add_flag("--json", flags->json,
                  R"(One JSON object at the end: {"copied", "bytes", "removed", "unchanged", "failed", "seconds", )"
@@ -268,7 +282,7 @@ void AddSync(CLI::App& app, Action* run) {
         }
       }
       const absl::StatusOr<bool> done = Sync(*flags);
-      if (!done.ok()) return Fail("sync", done.status());
+      if (!done.ok()) return Fail("sync", HintAtS3(done.status(), {flags->source}));
       return *done ? 0 : 1;
     };
   });

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -142,7 +143,7 @@ absl::Status Synth(const SynthFlags& flags) {
                                 {"seconds", seconds}};
     return WriteStdout(report.dump() + '\n');
   }
-  return WriteStdout(fmt::format("{} images, {} in {:.1f} s\n", flags.count, FormatSize(bytes), seconds));
+  return WriteStdout(fmt::format("{}, {}, in {:.1f} s\n", Counted(flags.count, "image"), FormatSize(bytes), seconds));
 }
 
 }  // namespace
@@ -162,7 +163,7 @@ void AddSynth(CLI::App& app, Action* run) {
   synth->add_flag("--json", flags->json, R"(One JSON object: {"objects", "bytes", "classes", "seconds"})");
   synth->footer(
       "Writes DST/class-CCC/NNNNNNNN.jpg: baseline 4:2:0 JPEGs of 640 x 480 pixels (fewer when --kb asks for less than "
-      "quality 30\n"
+      "quality 30 "
       "needs). Image N belongs to class N modulo the number of classes; the folders sort in the order of the "
       "classes.\n\n"
       "Examples:\n"

@@ -2,11 +2,19 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <numeric>
+#include <system_error>
 #include <utility>
+
+#include "absl/strings/str_replace.h"
+#include "s3/endpoint.h"
+#include "store/uri.h"
 
 namespace millrace::cli {
 
@@ -53,7 +61,94 @@ std::string ExplainExtra(const CLI::App& command) {
   return extra.empty() ? std::string() : fmt::format("'{}' is one argument too many", extra.front());
 }
 
+// A relative path of which not even the first part is there, and which a bucket may be called. A name with an ending
+// and no folder is more likely that of a file.
+bool LooksLikeABucket(const std::string& uri) {
+  const absl::StatusOr<ParsedUri> parsed = ParseUri(uri);
+  if (!parsed.ok() || parsed->scheme != ParsedUri::Scheme::kFile || parsed->path != uri) return false;
+  const std::string first = uri.substr(0, uri.find('/'));
+  if (!PlausibleBucket(first) || first.front() == '.' || first.front() == '-') return false;
+  if (first == uri && first.find('.') != std::string::npos) return false;
+  std::error_code ignored;  // what cannot be looked at is there
+  return std::filesystem::symlink_status(first, ignored).type() == std::filesystem::file_type::not_found;
+}
+
+constexpr size_t kMostColumns = 100;
+constexpr size_t kLeastColumns = 60;
+
+size_t HelpColumns() {
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kMostColumns;
+  return std::clamp<size_t>(size.ws_col, kLeastColumns, kMostColumns);
+}
+
+// Broken at spaces and newlines into lines of at most `columns`; a longer word has a line for itself.
+std::string Wrapped(std::string_view text, size_t columns) {
+  std::string out;
+  size_t used = 0;  // of the line
+  while (true) {
+    text.remove_prefix(std::min(text.find_first_not_of(" \n"), text.size()));
+    if (text.empty()) return out;
+    const std::string_view word = text.substr(0, text.find_first_of(" \n"));
+    text.remove_prefix(word.size());
+    if (used > 0 && used + 1 + word.size() > columns) {
+      out += '\n';
+      used = 0;
+    } else if (used > 0) {
+      out += ' ';
+      ++used;
+    }
+    out += word;
+    used += word.size();
+  }
+}
+
+class Layout final : public CLI::Formatter {
+ public:
+  explicit Layout(size_t columns) : columns_(columns) {}
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return Wrapped(option->get_description(), columns_ - get_column_width());
+  }
+
+  std::string make_subcommand(const CLI::App* command) const override {
+    const std::string text = Wrapped(command->get_description(), columns_ - get_column_width());
+    const std::string indent(get_column_width(), ' ');
+    return fmt::format("{:<{}}{}\n", "  " + command->get_name(), get_column_width(),
+                       absl::StrReplaceAll(text, {{"\n", "\n" + indent}}));
+  }
+
+  std::string make_footer(const CLI::App* app) const override {
+    const std::string footer = app->get_footer();
+    std::string out;
+    std::string paragraph;
+    const auto end_paragraph = [&] {
+      if (!paragraph.empty()) out += Wrapped(paragraph, columns_) + '\n';
+      paragraph.clear();
+    };
+    for (std::string_view rest = footer; !rest.empty();) {
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+      if (!line.empty() && line.front() != ' ') {
+        paragraph.append(line).append(" ");
+        continue;
+      }
+      end_paragraph();
+      out.append(line).append("\n");
+    }
+    end_paragraph();
+    return out;
+  }
+
+ private:
+  const size_t columns_;
+};
+
 }  // namespace
+
+std::shared_ptr<CLI::Formatter> HelpFormatter() {
+  return std::make_shared<Layout>(HelpColumns());
+}
 
 void TakesNumber(CLI::Option* option, uint64_t least, uint64_t most) {
   // As a transformation: CLI11 reads 010 as octal, and takes the largest number there is for what is larger.
@@ -82,6 +177,13 @@ void TakesWord(CLI::Option* option, const std::vector<std::string>& words) {
       },
       ""));
   option->type_name(fmt::format("{}", fmt::join(words, "|")));
+}
+
+absl::Status HintAtS3(absl::Status status, const std::vector<std::string>& uris) {
+  if (!absl::IsNotFound(status)) return status;
+  const auto bucket = std::find_if(uris.begin(), uris.end(), LooksLikeABucket);
+  if (bucket == uris.end()) return status;
+  return absl::NotFoundError(fmt::format("{}; for an object store write s3://{}", ToStd(status.message()), *bucket));
 }
 
 std::string ExplainUsage(const CLI::App& app, const CLI::ParseError& error, std::string_view first_argument) {

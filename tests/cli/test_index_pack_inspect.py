@@ -130,23 +130,35 @@ def test_inspect_says_when_shards_are_sorted_by_class(run, tmp_path: Path) -> No
 def test_pack_and_index_agree(run, tmp_path: Path) -> None:
     raw(tmp_path / "raw")
     report = json.loads(run("pack", tmp_path / "raw", tmp_path / "tar", "--shard-size", "16KiB", "--json")[0])
+    assert report["already_packed"] is False
     shards = sorted((tmp_path / "tar").glob("*.tar"))
     assert report["samples"] == 12 and report["shards"] == len(shards) > 1
     assert report["bytes"] == sum(s.stat().st_size for s in shards)
     assert max(s.stat().st_size for s in shards) <= 16384
     packed = (tmp_path / "tar/.millrace/index").read_bytes()
     assert len(packed) == report["index_bytes"]
-    run("index", tmp_path / "tar")
+    run("index", tmp_path / "tar", "--full")
     assert (tmp_path / "tar/.millrace/index").read_bytes() == packed
     found = json.loads(run("inspect", tmp_path / "tar", "--json")[0])
     assert [c["samples"] for c in found["classes"]] == [3, 4, 5]
+
+
+def test_one_is_not_said_as_many_are(run, tmp_path: Path) -> None:
+    shard(tmp_path / "one/a.tar", {"x.jpg": b"x" * 1000, "x.cls": b"1"})
+    assert run("index", tmp_path / "one")[0].startswith("1 sample in 1 object, ")
+    assert ": 1 sample in 1 tar shard, " in run("inspect", tmp_path / "one")[0]
+    assert "packed 1 sample into 1 shard, " in run("pack", tmp_path / "one", tmp_path / "out")[0]
+    text, _ = run("feed", tmp_path / "one", "--explain", "--batch", "1")
+    assert ": 1 sample in 1 tar shard, " in text and "Batches: 1 step, of 1 sample for each rank; rank 0 of 1 gets 1 sample; " in text
+    assert "Expected: 1 request, " in text
 
 
 def test_pack_refuses_a_destination_with_files(run, tmp_path: Path) -> None:
     raw(tmp_path / "raw")
     run("pack", tmp_path / "raw", tmp_path / "tar")
     out, _ = run("pack", tmp_path / "raw", tmp_path / "tar")
-    assert "were there from an earlier run" in out, "what is done is not done again"
+    assert out.startswith("already packed: 12 samples in 1 shard, ") and out.endswith("; nothing to do\n")
+    assert json.loads(run("pack", tmp_path / "raw", tmp_path / "tar", "--json")[0])["already_packed"] is True
     _, err = run("pack", tmp_path / "raw", tmp_path / "tar", "--shard-size", "16KiB", code=1)
     assert str(tmp_path / "tar") in err and "--force" in err and "--shard-size" in err
     run("pack", tmp_path / "raw", tmp_path / "tar", "--force")

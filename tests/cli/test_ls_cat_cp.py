@@ -62,6 +62,22 @@ def test_cp_of_a_prefix_tells_what_is_missing(millrace: Millrace, bucket: Bucket
     assert b"there is no such object; add --recursive to copy what is below it" in failed.stderr
 
 
+@pytest.mark.parametrize("command", ["ls X", "cat X", "cp X out", "rm X", "rm --recursive X", "index X", "inspect X", "pack X out", "feed X"])
+def test_a_forgotten_scheme_is_guessed(millrace: Millrace, tree: Path, command: str) -> None:
+    """Where nothing of that path is there; what can only be a path, or a file's name, is left alone."""
+
+    def said(path: str) -> str:
+        return millrace(*(path if word == "X" else word for word in command.split()), code=1, cwd=tree).stderr.decode()
+
+    assert said("my-bucket/train/x").rstrip().endswith("; for an object store write s3://my-bucket/train/x")
+    for path in ("a/none", "./my-bucket/x", f"{tree}/none/x", f"file://{tree}/none/x", "../none/x", "none.jpg"):
+        assert "s3://" not in said(path), path
+
+
+def test_ls_of_a_forgotten_scheme_takes_a_lone_name_for_a_bucket(millrace: Millrace, tree: Path) -> None:
+    assert b"write s3://my-bucket\n" in millrace("ls", "my-bucket", code=1, cwd=tree).stderr
+
+
 def test_ls_of_nothing_fails(millrace: Millrace, tmp_path: Path) -> None:
     assert b"missing" in millrace("ls", tmp_path / "missing", code=1).stderr
 
@@ -288,6 +304,31 @@ def test_s3_cat(millrace: Millrace, bucket: Bucket) -> None:
     assert millrace("cat", "s3://bkt/odd key +%&?.bin", "--range=9000000-9000009", env=bucket.env).stdout == body[9000000:9000010]
     assert b"s3://bkt/none" in millrace("cat", "s3://bkt/none", code=1, env=bucket.env).stderr
     assert b"names no object" in millrace("cat", "s3://bkt", code=2, env=bucket.env).stderr
+
+
+def test_cp_tells_what_is_the_same_of_all_once(millrace: Millrace, bucket: Bucket, tree: Path) -> None:
+    said = millrace("cp", "--recursive", tree, "s3://nowhere", code=1, env=bucket.env).stderr.decode().splitlines()
+    told = [line for line in said if "s3://nowhere: " in line and "the bucket does not exist" in line]
+    assert len(told) == 2, "of small objects and of a large one"
+    assert said == [*told, "millrace cp: 3 more objects failed"]
+
+
+def test_s3_cat_of_a_prefix_says_how_to_go_on(millrace: Millrace, bucket: Bucket, tree: Path) -> None:
+    bucket.put(**{"train/a.txt": b"1", "deep/er/a.txt": b"2", "shard-0.tar": b"3", "a": b"4"})
+    for uri, hint in {
+        "s3://bkt/train": "objects lie below it; `millrace ls s3://bkt/train/` lists them, and `millrace cat 's3://bkt/train/*'` writes",
+        "s3://bkt/train/": "`millrace cat 's3://bkt/train/*'`",
+        "s3://bkt/deep": "`millrace cat 's3://bkt/deep/**'`",
+        "s3://bkt/shard": "the names of others begin so; `millrace ls s3://bkt/shard` lists them, and `millrace cat 's3://bkt/shard*'`",
+        str(tree / "a"): f"objects lie below it; `millrace ls {tree}/a/` lists them, and `millrace cat '{tree}/a/*'`",
+    }.items():
+        said = millrace("cat", uri, code=1, env=bucket.env).stderr.decode()
+        assert f"{uri}: there is no such object, but " in said and hint in said
+    for uri in ("s3://bkt/none", "s3://bkt/train/a.txt2", str(tree / "none")):
+        assert "millrace ls" not in millrace("cat", uri, code=1, env=bucket.env).stderr.decode()
+    assert millrace("cat", "s3://bkt/train/*", env=bucket.env).stdout == b"1"
+    assert millrace("cat", "s3://bkt/deep/**", env=bucket.env).stdout == b"2"
+    assert millrace("cat", "s3://bkt/shard*", env=bucket.env).stdout == b"3"
 
 
 def test_s3_cp_takes_targets_as_aws_does(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:

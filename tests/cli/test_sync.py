@@ -73,6 +73,32 @@ def test_sync_copies_what_is_newer_of_the_same_size(sync: Sync, millrace: Millra
     assert bucket.objects() == {"older": b"was", "newer": b"new"}
 
 
+def test_sync_compares_whole_seconds_with_a_bucket(sync: Sync, millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    """Its times are rounded down: a file made in the second of its upload looks newer than its copy."""
+    source = tmp_path / "source"
+    source.mkdir()
+    file = source / "x"
+    file.write_bytes(b"new")
+    millrace("cp", file, "s3://bkt/x", env=bucket.env)
+    uploaded = bucket.s3.head_object(Bucket="bkt", Key="x")["LastModified"].timestamp()
+    assert uploaded == int(uploaded)
+    for after, copied in ((0.999, 0), (1.001, 1)):
+        os.utime(file, (uploaded + after, uploaded + after))
+        assert sync(source, "s3://bkt", "--dry-run")["copied"] == copied
+        # The other way round: a file that was written in the second of the object.
+        os.utime(file, (uploaded + 1 - after, uploaded + 1 - after))
+        assert sync("s3://bkt", source, "--dry-run")["copied"] == copied
+
+
+def test_sync_of_folders_compares_what_they_know(sync: Sync, tmp_path: Path) -> None:
+    for name, time in (("a", 500.002), ("b", 500.001)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_bytes(b"same size")
+        os.utime(tmp_path / name / "x", (time, time))
+    assert sync(tmp_path / "b", tmp_path / "a", "--dry-run")["copied"] == 0
+    assert sync(tmp_path / "a", tmp_path / "b", "--dry-run")["copied"] == 1
+
+
 def test_sync_agrees_with_a_model(sync: Sync, tmp_path: Path, bucket: Bucket) -> None:
     """Random places with keys that sort oddly, in several pages."""
     draw = random.Random(5)
@@ -99,8 +125,6 @@ def test_sync_of_several_pages(sync: Sync, bucket: Bucket, tmp_path: Path) -> No
     source.mkdir()
     for i in range(2500):
         (source / f"{i:04}").write_bytes(b"x")
-        # S3 tells times in whole seconds: what was uploaded in the second of its making is taken for newer.
-        os.utime(source / f"{i:04}", (OLD, OLD))
     assert counts(sync(source, "s3://bkt/p")) == (2500, 0, 0, 0)
     for i in range(0, 2500, 2):
         (source / f"{i:04}").unlink()
@@ -146,6 +170,8 @@ def test_sync_refuses_one_place_in_the_other(millrace: Millrace, bucket: Bucket,
 
 def test_sync_to_a_missing_bucket_or_a_wrong_uri_fails(millrace: Millrace, bucket: Bucket, tree: Path) -> None:
     assert b"NoSuchBucket" in millrace("sync", tree, "s3://nowhere", code=1, env=bucket.env).stderr
+    forgotten = millrace("sync", "nowhere/x", tree / "a", code=1, cwd=tree).stderr
+    assert forgotten.endswith(b"; for an object store write s3://nowhere/x\n")
     assert b"AWS_ENDPOINT_URL" in millrace("sync", tree, "http://host/x", code=2, env=bucket.env).stderr
 
 

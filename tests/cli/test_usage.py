@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pty
 import signal
+import struct
 import subprocess
+import termios
 from pathlib import Path
 
 import pytest
@@ -58,6 +62,34 @@ def test_help_shows_choices(millrace: Millrace) -> None:
     text = millrace("feed", "--help").stdout.decode()
     for choices in ("window|global|none", "pad|drop|wrap", "u8|f32", "nhwc|nchw", "fail|replace", "raw|decoded"):
         assert choices in text
+
+
+COMMANDS = ["", "devstore", "synth", "ls", "cat", "cp", "sync", "rm", "pack", "index", "inspect", "feed", "doctor", "doctor s3"]
+
+
+def at_terminal(arguments: list[str], columns: int) -> str:
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(arguments, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end, of a terminal
+        while piece := os.read(main, 65536):
+            shown += piece
+    os.close(main)
+    assert process.wait(timeout=60) == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_the_terminal(millrace: Millrace, millrace_bin: Path, command: str) -> None:
+    """Prose does; examples, tables and the names of options are what they are."""
+    words = [*command.split(), "--help"]
+    for columns, text in ((100, millrace(*words).stdout.decode()), (80, at_terminal([str(millrace_bin), *words], 80))):
+        assert "Usage" in text
+        for line in text.splitlines():
+            prose = not line.startswith(" ") or line.startswith(" " * 30)
+            assert not prose or len(line) <= columns, line
 
 
 @pytest.mark.parametrize("command", ["ls", "ls --recursive --json", "cat", "cp", "rm --recursive --dry-run", "sync --dry-run"])

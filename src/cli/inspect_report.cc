@@ -1,0 +1,325 @@
+#include "cli/inspect_report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/counted.h"
+#include "base/size.h"
+#include "cli/console.h"
+#include "cli/shard_advice.h"
+#include "plan/plan.h"
+
+namespace millrace::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kShownClasses = 20;
+constexpr size_t kBarWidth = 40;
+
+// Looks up names of objects; the first error sticks.
+class ObjectNames {
+ public:
+  explicit ObjectNames(const Index& index) : index_(index) {}
+  std::string Of(const SamplePlace& place) {
+    IndexedObject object;
+    if (status_.ok()) status_ = index_.LookupObject(place.object, &object);
+    return object.key;
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const Index& index_;
+  absl::Status status_;
+};
+
+std::string TypeNames(const FieldCounts& counts) {
+  std::vector<std::string_view> names;
+  for (const FieldType type : counts.types) names.push_back(FieldTypeName(type));
+  return fmt::format("{}", fmt::join(names, "/"));
+}
+
+Json PlaceJson(const SamplePlace& place, ObjectNames& names) {
+  return {{"object", names.Of(place)}, {"key", place.key}, {"sample", place.number}, {"bytes", place.bytes}};
+}
+
+Json FindingJson(const Finding& finding, ObjectNames& names) {
+  Json examples = Json::array();
+  for (const SamplePlace& place : finding.first) examples.push_back(PlaceJson(place, names));
+  return {{"samples", finding.count}, {"examples", std::move(examples)}};
+}
+
+Json SuspiciousJson(const InspectReport& report, ObjectNames& names) {
+  const Survey& survey = report.survey;
+  Json empty_fields = Json::array();
+  for (const auto& [name, counts] : survey.fields) {
+    if (counts.empty.count == 0) continue;
+    Json one = FindingJson(counts.empty, names);
+    one["field"] = std::string(name);
+    empty_fields.push_back(std::move(one));
+  }
+  Json lacking = Json::array();
+  for (const LackingField& field : survey.lacking) {
+    Json one = FindingJson(field.samples, names);
+    one["fields"] = field.names;
+    lacking.push_back(std::move(one));
+  }
+  Json pairs = Json::array();
+  for (const DuplicateKey& pair : report.duplicates.examples) {
+    pairs.push_back(
+        {{"key", pair.first.key}, {"first", PlaceJson(pair.first, names)}, {"again", PlaceJson(pair.again, names)}});
+  }
+  Json huge = FindingJson(survey.huge, names);
+  huge["above"] = survey.huge_above;
+  return {{"empty", FindingJson(survey.empty, names)},
+          {"empty_fields", std::move(empty_fields)},
+          {"lacking_fields", std::move(lacking)},
+          {"huge", std::move(huge)},
+          {"duplicate_keys",
+           {{"samples", report.duplicates.count},
+            {"compared", report.duplicates.compared},
+            {"examples", std::move(pairs)}}}};
+}
+
+Json DecodeJson(const std::optional<DecodeReport>& decode, ObjectNames& names) {
+  if (!decode) return nullptr;
+  Json examples = Json::array();
+  for (const BadSample& bad : decode->first) {
+    Json one = PlaceJson(bad.place, names);
+    one["why"] = bad.why;
+    examples.push_back(std::move(one));
+  }
+  return {{"samples", decode->samples},
+          {"images", decode->images},
+          {"failed", decode->failed},
+          {"too_large", decode->too_large},
+          {"examples", std::move(examples)}};
+}
+
+Json PreviewJson(const InspectReport& report, ObjectNames& names) {
+  if (!report.preview) return nullptr;
+  const ContactSheet& sheet = report.preview->sheet;
+  Json samples = Json::array();
+  for (size_t i = 0; i < report.preview->samples.size(); ++i) {
+    const PreviewedSample& sample = report.preview->samples[i];
+    const SheetPlace& place = sheet.places[i];
+    Json one = PlaceJson(sample.place, names);
+    one["label"] = sample.label;
+    if (!sample.problem.empty()) one["why"] = sample.problem;
+    one["box"] = {place.x, place.y, place.width, place.height};
+    samples.push_back(std::move(one));
+  }
+  return {
+      {"uri", report.preview_uri}, {"width", sheet.width}, {"height", sheet.height}, {"samples", std::move(samples)}};
+}
+
+Json FieldsJson(const Survey& survey) {
+  Json fields = Json::array();
+  for (const auto& [name, counts] : survey.fields)
+    fields.push_back({{"name", std::string(name)},
+                      {"type", TypeNames(counts)},
+                      {"samples", counts.samples},
+                      {"bytes", counts.bytes}});
+  return fields;
+}
+
+std::string ClassText(const Index& index) {
+  const std::vector<ClassCount>& classes = index.class_counts();
+  if (classes.empty()) return {};
+  const auto [least, most] = std::minmax_element(classes.begin(), classes.end(),
+                                                 [](const auto& a, const auto& b) { return a.samples < b.samples; });
+  std::string text = classes.size() == 1 ? std::string("\n1 class\n")
+                                         : fmt::format("\n{} classes, of {} ('{}') to {} ('{}') samples\n",
+                                                       classes.size(), least->samples, ForTerminal(least->name),
+                                                       most->samples, ForTerminal(most->name));
+  for (size_t i = 0; i < std::min(classes.size(), kShownClasses); ++i) {
+    text += fmt::format("  {:<24} {:>12}\n", ForTerminal(classes[i].name), classes[i].samples);
+  }
+  if (classes.size() > kShownClasses) text += fmt::format("  ... and {} more\n", classes.size() - kShownClasses);
+  return text;
+}
+
+std::string SizesText(const SizeCounts& sizes) {
+  if (sizes.count() == 0) return {};
+  std::string text = fmt::format("\nsample sizes: min {}, mean {}, p50 {}, p99 {}, max {}\n", FormatSize(sizes.min()),
+                                 FormatSize(static_cast<uint64_t>(sizes.mean())), FormatSize(sizes.Quantile(0.5)),
+                                 FormatSize(sizes.Quantile(0.99)), FormatSize(sizes.max()));
+  const std::map<int, uint64_t> bins = sizes.Bins();
+  uint64_t highest = 0;
+  for (const auto& [bits, count] : bins) highest = std::max(highest, count);
+  for (const auto& [bits, count] : bins) {
+    const auto width = static_cast<size_t>(static_cast<double>(count) / static_cast<double>(highest) * kBarWidth);
+    text += fmt::format("  < {:<10} {:>12} {}\n", FormatSize(uint64_t{1} << std::min(bits, 63)), count,
+                        std::string(width, '#'));
+  }
+  return text;
+}
+
+std::string PlaceText(const SamplePlace& place, ObjectNames& names) {
+  return fmt::format("{}, '{}'", ForTerminal(names.Of(place)), ForTerminal(place.key));
+}
+
+std::string FindingText(std::string_view what, const Finding& finding, ObjectNames& names) {
+  if (finding.count == 0) return {};
+  std::string text = fmt::format("  {}: {}\n", what, finding.count);
+  for (const SamplePlace& place : finding.first)
+    text += fmt::format("    {}, {}\n", PlaceText(place, names), FormatSize(place.bytes));
+  if (finding.count > finding.first.size()) text += "    ...\n";
+  return text;
+}
+
+std::string DuplicatesText(const DuplicateKeys& duplicates, ObjectNames& names) {
+  if (duplicates.count == 0) return {};
+  std::string text = fmt::format("  with the key of a sample before them: {}\n", duplicates.count);
+  for (const DuplicateKey& pair : duplicates.examples) {
+    text += fmt::format("    '{}': {} (sample {}) and {} (sample {})\n", ForTerminal(pair.first.key),
+                        ForTerminal(names.Of(pair.first)), pair.first.number, ForTerminal(names.Of(pair.again)),
+                        pair.again.number);
+  }
+  if (duplicates.count > duplicates.examples.size()) text += "    ...\n";
+  return text;
+}
+
+std::string IncompleteText(const std::vector<std::string>& incomplete) {
+  if (incomplete.empty()) return {};
+  const bool one = incomplete.size() == 1;
+  return fmt::format("\n{} damaged when the index was built, and {} not there as a whole; the first: {}\n",
+                     one ? "1 of the shards was" : fmt::format("{} of the shards were", incomplete.size()),
+                     one ? "is" : "are", ForTerminal(incomplete.front()));
+}
+
+std::string SuspiciousText(const InspectReport& report, ObjectNames& names) {
+  const Survey& survey = report.survey;
+  std::string text = FindingText("empty", survey.empty, names);
+  for (const auto& [name, counts] : survey.fields)
+    text += FindingText(fmt::format("with an empty '{}'", ForTerminal(name)), counts.empty, names);
+  for (const LackingField& field : survey.lacking) {
+    text += FindingText(fmt::format("without '{}', which nearly all others have",
+                                    ForTerminal(fmt::format("{}", fmt::join(field.names, "' or '")))),
+                        field.samples, names);
+  }
+  text += FindingText(fmt::format("huge (above {})", FormatSize(survey.huge_above)), survey.huge, names);
+  text += DuplicatesText(report.duplicates, names);
+  text = text.empty() ? "\nno suspicious samples in the index\n" : "\nsuspicious samples\n" + text;
+  if (report.duplicates.compared < report.dataset.index().size()) {
+    text += fmt::format("only the keys of the first {} were compared: memory does not do for more\n",
+                        Counted(report.duplicates.compared, "sample"));
+  }
+  return text;
+}
+
+std::string DecodeText(const DecodeReport& decode, uint64_t samples, ObjectNames& names) {
+  std::string text = fmt::format("\nread {} of {}, and decoded {}: ", decode.samples, Counted(samples, "sample"),
+                                 Counted(decode.images, "image"));
+  if (decode.too_large > 0) text += fmt::format("{} too large for the memory there is, ", decode.too_large);
+  if (decode.failed == 0) return text + (decode.too_large == 0 ? "all are sound\n" : "all others are sound\n");
+  text += fmt::format("{} of the samples failed\n", decode.failed);
+  for (const BadSample& bad : decode.first)
+    text += fmt::format("    {}: {}\n", PlaceText(bad.place, names), ForTerminal(bad.why));
+  if (decode.failed > decode.first.size()) text += "    ...\n";
+  return text;
+}
+
+absl::StatusOr<uint64_t> ObjectBytes(const Index& index) {
+  if (index.kind() == DataKind::kRawObjects) return index.total_bytes();
+  uint64_t bytes = 0;
+  IndexedObject object;
+  for (uint64_t i = 0; i < index.objects(); ++i) {
+    RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));
+    bytes += object.size;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> Advise(const Dataset& dataset) {
+  const Index& index = dataset.index();
+  std::vector<std::string> advice;
+  const OrderPolicy policy =
+      OrderPolicy::ForSamples(Shuffle::kWindow, index.mean_span_bytes(), index.kind() == DataKind::kRawObjects);
+  // Where all samples fit into one window, a window shuffles as well as anything.
+  if (IsClassSorted(index) && index.size() > policy.extent * policy.window) {
+    advice.push_back(fmt::format(
+        "The samples are sorted by class, and the default shuffle mixes {} at a time (`window`): train with "
+        "--shuffle global (in Python shuffle=\"global\"), or it shows a model few classes at a time.",
+        policy.extent * policy.window));
+  }
+  ASSIGN_OR_RETURN(const uint64_t bytes, ObjectBytes(index));
+  // A manifest is an object, too, but not one that is packed.
+  const uint64_t objects = index.kind() == DataKind::kRawObjects ? index.size() : index.objects();
+  std::optional<std::string> shards =
+      AdviseShards({.kind = index.kind(), .objects = objects, .bytes = bytes}, dataset.uri());
+  if (shards) advice.push_back(*std::move(shards));
+  return advice;
+}
+
+absl::StatusOr<std::string> InspectJson(const InspectReport& report) {
+  const Dataset& dataset = report.dataset;
+  const Index& index = dataset.index();
+  const SizeCounts& sizes = report.survey.sizes;
+  ObjectNames names(index);
+  Json histogram = Json::array();
+  for (const auto& [bits, count] : sizes.Bins())
+    histogram.push_back({{"below", bits < 64 ? uint64_t{1} << bits : UINT64_MAX}, {"samples", count}});
+  Json classes = Json::array();
+  for (const ClassCount& one : index.class_counts()) classes.push_back({{"name", one.name}, {"samples", one.samples}});
+  const Json json{{"uri", dataset.uri()},
+                  {"kind", std::string(KindName(index.kind()))},
+                  {"samples", index.size()},
+                  {"objects", index.objects()},
+                  {"bytes", index.total_bytes()},
+                  {"fields", FieldsJson(report.survey)},
+                  {"sizes",
+                   {{"min", sizes.min()},
+                    {"mean", sizes.mean()},
+                    {"p50", sizes.Quantile(0.5)},
+                    {"p99", sizes.Quantile(0.99)},
+                    {"max", sizes.max()}}},
+                  {"histogram", std::move(histogram)},
+                  {"classes", std::move(classes)},
+                  {"class_sorted", IsClassSorted(index)},
+                  {"incomplete_objects", report.survey.incomplete},
+                  {"suspicious", SuspiciousJson(report, names)},
+                  {"decode", DecodeJson(report.decode, names)},
+                  {"preview", PreviewJson(report, names)},
+                  {"advice", report.advice},
+                  {"index", dataset.index_uri()},
+                  {"index_bytes", index.file_bytes()},
+                  {"fingerprint", fmt::format("{:016x}", index.fingerprint())}};
+  RETURN_IF_ERROR(names.status());
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+absl::StatusOr<std::string> InspectText(const InspectReport& report) {
+  const Dataset& dataset = report.dataset;
+  const Index& index = dataset.index();
+  ObjectNames names(index);
+  std::string text = fmt::format("{}: {} in {}, {}\n", dataset.uri(), Counted(index.size(), "sample"),
+                                 Counted(index.objects(), ObjectTitle(index.kind())), FormatSize(index.total_bytes()));
+  text += fmt::format("index {}: {}, fingerprint {:016x}\n\nfields\n", dataset.index_uri(),
+                      FormatSize(index.file_bytes()), index.fingerprint());
+  for (const auto& [name, counts] : report.survey.fields)
+    text += fmt::format("  {:<24} {:<12} {:>12} samples {:>12}\n", ForTerminal(name), TypeNames(counts), counts.samples,
+                        FormatSize(counts.bytes));
+  text += SizesText(report.survey.sizes) + ClassText(index) + IncompleteText(report.survey.incomplete) +
+          SuspiciousText(report, names);
+  if (report.decode) text += DecodeText(*report.decode, index.size(), names);
+  if (report.preview) {
+    const ContactSheet& sheet = report.preview->sheet;
+    text += fmt::format("\npreview of {}: {} ({} x {} pixels)\n", Counted(report.preview->samples.size(), "sample"),
+                        report.preview_uri, sheet.width, sheet.height);
+  }
+  for (const std::string& sentence : report.advice) text += '\n' + sentence + '\n';
+  RETURN_IF_ERROR(names.status());
+  return text;
+}
+
+}  // namespace millrace::cli
