@@ -66,12 +66,32 @@ def cpu_list(cores: list[int]) -> str:
     return ",".join(map(str, cores))
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make_parser(description: str | None) -> argparse.ArgumentParser:
+    """With the options that both benchmarks of whole commands have; `parse` reads them."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="2,000 images and three runs, unless told otherwise")
     parser.add_argument("--count", type=int, help="images (default 20000)")
     parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 5)")
     parser.add_argument("--kb", type=int, default=115, help="size of an image (default 115)")
+    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept (5 GB)")
+    parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and ratios there")
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line, with the defaults that depend on the machine and on --quick."""
+    options = parser.parse_args()
+    options.count = options.count or (2000 if options.quick else 20_000)
+    options.runs = options.runs or (3 if options.quick else 5)
+    options.millrace = options.millrace or newest("millrace")
+    if options.millrace is None or not options.millrace.exists():
+        parser.error("no millrace binary: build it (cmake --build --preset release), or name it with --millrace")
+    return options
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = make_parser(__doc__)
     parser.add_argument(
         "--shuffle",
         default="window",
@@ -82,20 +102,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--server-cores", type=core_list, metavar="LIST", help="for devstore, as 0 or 0,1 (default: the first core)")
     parser.add_argument("--client-cores", type=core_list, metavar="LIST", help="for feeds, rivals and the ceiling (default: all others)")
     parser.add_argument("--threads", type=int, help="CPU pool of a feed, and workers of a rival (default: one for each client core)")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept (5 GB)")
-    parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
     parser.add_argument("--no-rivals", action="store_true", help="leave PyTorch's DataLoader and webdataset out")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and ratios there")
-    options = parser.parse_args()
+    options = parse(parser)
     cores = sorted(os.sched_getaffinity(0))
     options.server_cores = options.server_cores or cores[:1]
     options.client_cores = options.client_cores or [core for core in cores if core not in options.server_cores] or cores
     options.threads = options.threads or len(options.client_cores)
-    options.count = options.count or (2000 if options.quick else 20_000)
-    options.runs = options.runs or (3 if options.quick else 5)
-    options.millrace = options.millrace or newest("millrace")
-    if options.millrace is None or not options.millrace.exists():
-        parser.error("no millrace binary: build it (cmake --build --preset release), or name it with --millrace")
     return options
 
 
@@ -129,8 +141,10 @@ def make_data(millrace: Path, cache: Path, count: int, kb: int) -> Path:
 
 
 @contextlib.contextmanager
-def devstore(options: argparse.Namespace, root: Path, first_byte_ms: int) -> Iterator[tuple[int, dict[str, str]]]:
-    """The server's process id, and the environment of its clients."""
+def devstore(
+    options: argparse.Namespace, root: Path, first_byte_ms: int, *more: str
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """The server's process id, and the environment of its clients. `more`: further options of the server."""
     process = subprocess.Popen(
         [
             options.millrace,
@@ -144,6 +158,7 @@ def devstore(options: argparse.Namespace, root: Path, first_byte_ms: int) -> Ite
             KEYS["AWS_ACCESS_KEY_ID"],
             "--secret-key",
             KEYS["AWS_SECRET_ACCESS_KEY"],
+            *more,
         ],
         stdout=subprocess.PIPE,
         text=True,

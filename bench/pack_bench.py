@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from feed_bench import REPOSITORY, SLOW_MS, cpu_seconds, devstore, make_data, newest, say
+from feed_bench import REPOSITORY, SLOW_MS, cpu_seconds, devstore, make_data, make_parser, newest, parse, say
 
 SHARD_SIZE = 256 << 20
 AGAINST_TAR = 1.3  # at most so many times its time
@@ -55,22 +55,11 @@ class Run:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="2,000 images and three runs, unless told otherwise")
-    parser.add_argument("--count", type=int, help="images (default 20000)")
-    parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 5)")
-    parser.add_argument("--kb", type=int, default=115, help="size of an image (default 115)")
+    parser = make_parser(__doc__)
     parser.add_argument("--only", help="contestants, separated by commas (default: all)")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data", help="where the images are kept")
     parser.add_argument("--work", type=Path, default=REPOSITORY / "build/bench-pack", help="where shards are written, and removed")
-    parser.add_argument("--millrace", type=Path, help="the binary (default: build/release, else the newest build)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all runs and ratios there")
-    options = parser.parse_args()
-    options.count = options.count or (2000 if options.quick else 20_000)
-    options.runs = options.runs or (3 if options.quick else 5)
-    options.millrace = options.millrace or newest("millrace")
-    if options.millrace is None or not options.millrace.exists():
-        parser.error("no millrace binary: build it (cmake --build --preset release), or name it with --millrace")
+    options = parse(parser)
+    options.server_cores = sorted(os.sched_getaffinity(0))  # shared with the client
     return options
 
 
@@ -134,7 +123,7 @@ class Bench:
         return Run(run.seconds, run.cpu, cpu_seconds(self.server) - before)
 
     def index(self, data: Path) -> Run:
-        return timed([self.millrace, "index", data, "--output", self.out / "x.index"], env=self.env)
+        return timed([self.millrace, "index", data, "--full", "--output", self.out / "x.index"], env=self.env)
 
     def one_pass(self, data: Path) -> Run | None:
         return timed([self.ceiling, data]) if self.ceiling else None
@@ -161,7 +150,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, list[Run]]:
     link_tree(folder / "files/raw", options.work / "root/in/raw")
     (options.work / "root/out").mkdir()
     try:
-        with devstore(options.millrace, options.work / "root", SLOW_MS) as (server, env):
+        with devstore(options, options.work / "root", SLOW_MS, "--opaque-etags") as (server, env):
             bench = Bench(options, folder, server, env)
             subprocess.run([options.millrace, "index", bench.indexed], check=True, stdout=subprocess.DEVNULL)
             for path in [*bench.raw.rglob("*.jpg"), *bench.shards.rglob("*.tar")]:  # into the page cache

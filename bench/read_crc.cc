@@ -2,7 +2,6 @@
 // The ceiling of building an index. One JSON object on stdout.
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,20 +13,12 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/cpu_time.h"
 #include "base/crypto.h"
 #include "base/unique_fd.h"
 
 namespace millrace {
 namespace {
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 int Read(const std::string& folder) {
   constexpr size_t kChunk = 1 << 20;

@@ -66,6 +66,7 @@ OWNERS: dict[str, set[str]] = {
     "spng": {"decode"},
     "hwy/": {"decode"},
     "CLI/": {"cli"},
+    "cairo": {"cli"},
     "pybind11/": {"python"},
     "Python.h": {"python"},
     "fuse": {"mount"},

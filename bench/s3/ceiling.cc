@@ -31,6 +31,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/cpu_time.h"
 #include "base/crypto.h"
 #include "base/size.h"
 
@@ -241,15 +242,6 @@ class Load {
   }
 
  private:
-  static double CpuSeconds() {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& t) {
-      return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-    };
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-  }
-
   nlohmann::ordered_json Report(double seconds, double cpu_seconds) const {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/cpu_time.h"
 #include "base/crypto.h"
 #include "base/size.h"
 #include "net/runtime.h"
@@ -37,15 +38,6 @@ struct Flags {
   uint64_t part = 0;  // bytes; 0: whole objects
   bool verify = false;
 };
-
-double CpuSeconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 uint64_t Parts(uint64_t size, const Flags& flags) {
   return flags.part > 0 ? std::max<uint64_t>(1, (size + flags.part - 1) / flags.part) : 1;

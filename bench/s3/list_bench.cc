@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/cpu_time.h"
 #include "base/rng.h"
 #include "net/runtime.h"
 #include "store/lister.h"
@@ -72,14 +73,8 @@ absl::Status Fill(const Location& location, const KeyOf& key, uint64_t count) {
 }
 
 absl::StatusOr<nlohmann::ordered_json> List(const Location& location) {
-  const auto cpu_seconds = [] {
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-           1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-  };
   const uint64_t requests = location.store->counters().list;
-  const double cpu = cpu_seconds();
+  const double cpu = CpuSeconds();
   const auto begin = std::chrono::steady_clock::now();
   Lister lister(*location.store, location.Key(""));
   uint64_t keys = 0;
@@ -99,7 +94,7 @@ absl::StatusOr<nlohmann::ordered_json> List(const Location& location) {
   return nlohmann::ordered_json{{"keys", keys},
                                 {"seconds", seconds},
                                 {"keys_per_second", static_cast<double>(keys) / seconds},
-                                {"cpu_seconds", cpu_seconds() - cpu},
+                                {"cpu_seconds", CpuSeconds() - cpu},
                                 {"requests", location.store->counters().list - requests},
                                 {"max_rss_bytes", usage.ru_maxrss * 1024}};
 }

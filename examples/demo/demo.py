@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from typing import Iterator
 
@@ -27,6 +28,8 @@ from PIL import Image
 HERE = pathlib.Path(__file__).resolve().parent
 BUILD = pathlib.Path(os.environ.get("MILLRACE_BINARY_DIR", HERE.parent.parent / "build" / "release"))
 MILLRACE = BUILD / "bin" / "millrace"
+ROOT = HERE.parent.parent
+SHOWN_BUILD = f"$PWD/{BUILD.relative_to(ROOT)}" if BUILD.is_relative_to(ROOT) else str(BUILD)  # for a shell in the clone
 IDX_FILES = pathlib.Path("/usr/share/datasets/fashion-mnist")
 CLASSES = ["tshirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
 
@@ -55,10 +58,13 @@ def check(holds: bool, claim: str) -> None:
 
 
 def millrace(*arguments: str | os.PathLike[str]) -> str:
-    """Runs a command of millrace to its end and returns what it printed."""
+    """Runs a command of millrace to its end, shows what it prints, and returns it."""
     command = [str(MILLRACE), *map(str, arguments)]
     print(f"          $ millrace {shlex.join(command[1:])}", flush=True)
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    for line in result.stdout.splitlines():
+        for part in textwrap.wrap(line, 120, break_on_hyphens=False, replace_whitespace=False, drop_whitespace=False) or [""]:
+            print(f"          | {part}", flush=True)
     if result.returncode != 0:
         raise DemoFailed(f"`{shlex.join(command)}` failed with status {result.returncode}; see its message above")
     return result.stdout
@@ -155,7 +161,18 @@ def add_digests(*digests: str) -> str:
     return f"{sum(int(digest, 16) for digest in digests) % 2**128:032x}"
 
 
-def demo(folder: pathlib.Path) -> None:
+@contextlib.contextmanager
+def work_folder() -> Iterator[pathlib.Path]:
+    """A temporary folder; removing the 70,000 images takes some seconds, so that is said."""
+    with tempfile.TemporaryDirectory(prefix="millrace-demo-") as name:
+        try:
+            yield pathlib.Path(name)
+        finally:
+            say(f"Removing the work folder {name} ...")
+
+
+def demo(folder: pathlib.Path) -> str:
+    """Does it all, and returns what there is to say at the end."""
     store_folder = folder / "store"
     (store_folder / "fashion").mkdir(parents=True)
     with object_store(store_folder) as endpoint:
@@ -193,7 +210,7 @@ def demo(folder: pathlib.Path) -> None:
     check(after["position"] == whole["position"], f"both end at the position {after['position']}")
     check(accuracy >= LEAST_ACCURACY, f"the accuracy on the test images, {accuracy:.1%}, is at least {LEAST_ACCURACY:.0%}")
 
-    print(f"""
+    return f"""
 What happened
   {counts["train"]:,} training and {counts["test"]:,} test images went into tar shards ({len(shards)} for training) on an S3 store.
   A PyTorch model was trained on them for {EPOCHS} epochs, streamed and shuffled by Millrace: {accuracy:.1%} of the test images are right.
@@ -203,12 +220,14 @@ Rates
   Without a model the same stream ran at {whole["samples_per_second"]:,.0f} samples/s ({whole["bytes_read"] / whole["seconds"] / 1e6:.1f} MB/s, \
 {whole["requests"]["GET"]:,} GET requests, bottleneck: {whole["bottleneck"]});
   in training, the second run {lines[-2]}.
-  The whole demo took {time.monotonic() - started:.0f} s.
-Next steps
+
+Next steps, from this folder
+  export PATH="{SHOWN_BUILD}/bin:$PATH" PYTHONPATH="{SHOWN_BUILD}/python"
+                           lets this shell find `millrace`, and .venv/bin/python the package; `pip install .` installs both
+  millrace pack SRC DST    puts your own class folders into shards; `millrace feed DST` shows how fast they stream
   examples/demo/train.py   the training script, 100 lines: copy it
-  millrace pack SRC DST    puts your own class folders into shards; `millrace feed URI` shows how fast they stream
   docs/python.md           the Python interface
-""")
+"""
 
 
 def main() -> int:
@@ -220,9 +239,10 @@ def main() -> int:
             print(f"demo: {path} is missing; run `{remedy}` first", file=sys.stderr)
             return 1
     try:
-        with tempfile.TemporaryDirectory(prefix="millrace-demo-") as folder:
-            os.environ["MILLRACE_CACHE"] = str(pathlib.Path(folder) / "cache")
-            demo(pathlib.Path(folder))
+        with work_folder() as folder:
+            os.environ["MILLRACE_CACHE"] = str(folder / "cache")
+            summary = demo(folder)
+        print(f"{summary}\nThe whole demo took {time.monotonic() - started:.0f} s.", flush=True)
     except DemoFailed as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1

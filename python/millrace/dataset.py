@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core
-from .errors import InvalidArgumentError, MismatchError
+from .errors import DamagedDataError, InvalidArgumentError, MismatchError, UnsupportedError
 
 if TYPE_CHECKING:
     from .mix import Mix
@@ -19,7 +21,7 @@ _MOST_BYTES = 2**64 - 1
 
 
 class Dataset:
-    """The samples under a URI: shards (WebDataset tar, TFRecord, RecordIO, MDS) or raw objects, one a sample; or a subset of them.
+    """The samples under a URI: shards (WebDataset tar, TFRecord, RecordIO, MDS), token files or raw objects, one a sample; or a subset.
 
     :meth:`split` and :meth:`where` make subsets, which are data sets of their own: in loaders, plans and further subsets. Samples keep
     the numbers that the index gives them. :meth:`balanced` and :meth:`weighted` draw some samples more often than others.
@@ -53,6 +55,13 @@ class Dataset:
     def __len__(self) -> int:
         """Samples."""
         return len(self._native)
+
+    def __getitem__(self, index: object) -> NoReturn:
+        """Refuses: a data set says what there is; a Loader reads it. It is what torch's ``DataLoader`` would call."""
+        raise UnsupportedError(
+            "a Dataset has no items: make a millrace.Loader of it, which reads, decodes and batches its samples and takes the place of a torch "
+            "DataLoader; a part of it is dataset.where(samples=...)"
+        )
 
     def __repr__(self) -> str:
         part = f" of {self._native.indexed:,}" if len(self) < self._native.indexed else ""
@@ -93,8 +102,8 @@ class Dataset:
         """The samples that meet all of these conditions, which are about what the index knows; no data are read.
 
         Args:
-            label: One or several classes, by name or number (see :attr:`classes`). Raw objects only: the index of shards has no labels;
-                with labels of your own, pass ``samples=labels == 3``.
+            label: One or several classes: of raw objects by name or number (see :attr:`classes`), of shards the number in the field
+                ``cls`` (see :attr:`class_counts`). With labels of your own, pass ``samples=labels == 3``.
             bytes: Least and most bytes of a sample as it is stored, both included; None for no limit.
             has: One or several fields, all of which the sample has.
             samples: Numbers of samples as the index gives them (``batch["sample"]``): a range, integers in any order, or a boolean mask
@@ -127,7 +136,8 @@ class Dataset:
         share of each class (rounded to whole samples), evenly interleaved, and each sample of a class equally often but for one.
 
         Args:
-            groups: The class of each sample of this data set, in its order, integers or strings. None: the folders of raw objects.
+            groups: The class of each sample of this data set, in its order, integers or strings. None: the folders of raw objects, the
+                numbers in the field ``cls`` of shards.
             weights: By class; those that are not named get 0. None: all are equal.
             epoch_samples: Samples of an epoch. None: as many as this data set has.
         """
@@ -153,6 +163,34 @@ class Dataset:
     def samples(self) -> npt.NDArray[np.int64]:
         """The numbers of its samples in the index, ascending: ``range(len(dataset))`` but for subsets."""
         return self._native.samples()
+
+    def read(self, number: int) -> dict[str, Any]:
+        """One sample, by itself: ``{"__key__": ..., field: value, ...}``.
+
+        Values are by the types of fields: numpy arrays (``tokens`` of token files, arrays of MDS, lists of numbers of TFRecord), ``int``,
+        ``float``, ``str``, what JSON holds, and ``bytes`` for all else, images included. One request to the store, verified by the
+        checksum in the index. For looking at samples and for random access: a :class:`Loader` knows the order ahead, and is faster.
+
+        Args:
+            number: From 0 on; of a subset, counted within it. Negative ones count from the end.
+
+        Raises:
+            IndexError: No such sample.
+            DamagedDataError: The sample's bytes are not those that were indexed, or mean nothing.
+            MismatchError: Its object was replaced.
+        """
+        at = _arguments.integer("number", number)
+        if not -len(self) <= at < len(self):
+            raise IndexError(f"there is no sample {at}; the data set has {len(self)}")
+        key, fields = self._native.read(at % len(self))
+        sample = {"__key__": key}
+        for name, kind, value in fields:
+            try:
+                sample[name] = _to_python(kind, value)
+            except ValueError as error:  # of json and text, whose bytes are taken as they are
+                raise DamagedDataError(f"{self.uri}: sample '{key}', field '{name}' is no {kind}: {error}") from None
+        sample["__key__"] = key  # the sample's, also where a field is called so
+        return sample
 
     def _class_names(self, label: Any) -> list[str]:
         labels = [label] if isinstance(label, str) or hasattr(label, "__index__") else list(label)
@@ -184,7 +222,7 @@ class Dataset:
 
     @property
     def kind(self) -> str:
-        """``"tar"``, ``"tfrecord"``, ``"recordio"``, ``"mds"`` or ``"raw"``."""
+        """``"tar"``, ``"tfrecord"``, ``"recordio"``, ``"mds"``, ``"tokens"`` or ``"raw"``."""
         return self._native.kind
 
     @property
@@ -199,8 +237,7 @@ class Dataset:
 
     @property
     def class_counts(self) -> dict[str, int]:
-        """Samples of each class: by folder (raw objects) or by number (shards); empty without numeric ``cls``, and for subsets of
-        shards."""
+        """Samples of each class: by folder (raw objects) or by number (shards); empty without numeric ``cls``."""
         return self._native.class_counts
 
     @property
@@ -217,6 +254,18 @@ class Dataset:
     def fingerprint(self) -> str:
         """Identifies the samples and their order, as 16 hex digits; equal for equal data, wherever they lie."""
         return f"{self._native.fingerprint:016x}"
+
+
+def _to_python(kind: str, value: bytes) -> Any:
+    if kind == "ndarray":
+        return np.load(io.BytesIO(value), allow_pickle=False)
+    if kind == "int":
+        return int(value)
+    if kind == "float":
+        return float(value)
+    if kind == "text":
+        return value.decode()
+    return json.loads(value) if kind == "json" else value
 
 
 def _open(uri: str, progress: bool | None) -> Dataset:

@@ -91,7 +91,8 @@ class Loader:
     **Resuming.** ``state_dict()`` describes exactly what the program has received, never what was prefetched. ``load_state_dict()`` in a
     loader over the same data with the same seed and shuffle goes on with the next sample; batch size and world may differ.
 
-    **Processes.** Do not wrap a Loader in a DataLoader: it needs no worker processes. After a fork, objects of the parent raise
+    **Processes.** A Loader takes the place of torch's ``DataLoader``: it needs no worker processes, and handed to one raises
+    :class:`UnsupportedError`. After a fork, objects of the parent raise
     :class:`UsageError` in the child, which can make its own. A Loader cannot be pickled; a Dataset can.
 
     Args:
@@ -220,6 +221,13 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         return cast(Iterator[Batch], self._native.batches(self._torch.from_numpy if self._torch else None))
 
+    def __getitem__(self, index: object) -> NoReturn:
+        """Refuses: samples come in the loader's order. It is what torch's ``DataLoader`` would call."""
+        raise UnsupportedError(
+            "a Loader has no items: it is a stream of whole batches. If a torch DataLoader asked for this one, leave the DataLoader out "
+            "and write `for batch in loader:`; batch_size, shuffle, seed and the like are options of millrace.Loader, and it needs no workers"
+        )
+
     @property
     def dataset(self) -> Dataset | Mix:
         """What it was made with."""
@@ -254,18 +262,22 @@ class Loader:
 
         Raises:
             MismatchError: The position belongs to another data set, seed or shuffle. The loader stays as it was.
-            InvalidArgumentError: Not a state of this version of Millrace. The loader stays as it was.
+            InvalidArgumentError: Not a state of a loader, or of another version of Millrace. The loader stays as it was.
         """
         if isinstance(state, str):
             return self._native.restart(state)
         if not isinstance(state, Mapping):
             _arguments.refuse("state", "what state_dict() returned, or its position (a string)", state)
-        version = state.get("version")
+        if not {"version", "position"} <= state.keys():
+            raise InvalidArgumentError(
+                f"state must be what Loader.state_dict() returned, a dict with 'version' and 'position'; this one has {_shown_keys(state)}. "
+                "Of a checkpoint with other states, give only the loader's: load_state_dict(checkpoint['loader'])"
+            )
+        version, position = state["version"], state["position"]
         if version != _STATE_VERSION:
             raise InvalidArgumentError(
                 f"a loader's state of version {version!r}; this Millrace ({_core.__version__}) reads version {_STATE_VERSION}"
             )
-        position = state.get("position")
         if not isinstance(position, str):
             raise InvalidArgumentError(f"a loader's state whose position is {position!r}; it must be a string")
         self._native.restart(position)
@@ -288,8 +300,14 @@ class Loader:
 
     def __reduce__(self) -> NoReturn:
         raise UnsupportedError(
-            "a Loader cannot be sent to another process; send its Dataset (or URI) and state_dict(), and make the Loader there"
+            "a Loader cannot be sent to another process, such as a worker of a torch DataLoader, which it does not need; to use one elsewhere, "
+            "send its Dataset (or URI) and state_dict(), and make the Loader there"
         )
+
+
+def _shown_keys(state: Mapping[str, Any]) -> str:
+    shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
+    return f"the keys {', '.join(shown)}" if shown else "no keys"
 
 
 def _torch_for(output: str | None) -> Any:

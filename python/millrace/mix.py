@@ -146,8 +146,10 @@ def balanced(
 ) -> Mix:
     """:meth:`Dataset.balanced`."""
     if groups is None:
-        names: list[Any] = list(dataset.classes)
         parts = [dataset._subset(native) for native in dataset._native.by_class()]
+        names: list[Any] = list(dataset.class_counts)
+        if weights is not None and not dataset.classes:  # shards: classes are numbers
+            weights = {str(name): weight for name, weight in weights.items()}
     else:
         array = np.asarray(groups)
         if array.shape != (len(dataset),):

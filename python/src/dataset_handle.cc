@@ -13,6 +13,7 @@
 
 #include "arguments.h"
 #include "gil_release.h"
+#include "pipeline/sample_read.h"
 #include "plan/plan.h"
 
 namespace millrace::python {
@@ -80,9 +81,9 @@ py::dict ClassCounts(const DatasetHandle& self) {
   py::dict counts;
   if (!self.subset().selection) {
     for (const ClassCount& entry : index.class_counts()) counts[ToPyText(entry.name)] = entry.samples;
-  } else if (!index.class_names().empty()) {
+  } else if (index.has_labels()) {
     const std::vector<Subset> classes = ValueOrThrow(ByClass(self.runtime(), self.subset()));
-    for (size_t i = 0; i < classes.size(); ++i) counts[ToPyText(index.class_names()[i])] = classes[i].size();
+    for (size_t i = 0; i < classes.size(); ++i) counts[ToPyText(index.class_counts()[i].name)] = classes[i].size();
   }
   return counts;
 }
@@ -153,6 +154,43 @@ Handles GroupHandles(const std::shared_ptr<DatasetHandle>& self, const Numbers& 
   return ToHandles(self, std::move(found));
 }
 
+// ---- Samples
+
+// Waits on a thread of its own, so that this one, which holds the interpreter, can see signals.
+SampleValues ReadAt(const DatasetHandle& self, uint64_t sample) {
+  std::stop_source stop;
+  std::future<absl::StatusOr<SampleValues>> read = std::async(
+      std::launch::async, [&, token = stop.get_token()] { return ReadSample(*self.subset().dataset, sample, token); });
+  bool ready = false;
+  while (!ready) {
+    {
+      GilRelease release;
+      ready = read.wait_for(kSlice) == std::future_status::ready;
+    }
+    if (ready || PyErr_CheckSignals() == 0) continue;
+    stop.request_stop();
+    GilRelease release;
+    read.wait();  // what was started ends before what it reads from may
+    break;
+  }
+  if (!ready) throw py::error_already_set();
+  return ValueOrThrow(read.get());
+}
+
+// (key, [(name, type, value)])
+py::tuple ReadRank(const DatasetHandle& self, uint64_t rank) {
+  self.CheckOwnProcess();
+  if (rank >= self.subset().size()) {
+    throw py::index_error(fmt::format("there is no sample {}; the data set has {}", rank, self.subset().size()));
+  }
+  const SampleValues sample = ReadAt(self, self.subset().SampleAt(rank));
+  py::list fields;
+  for (const SampleValues::Field& field : sample.fields) {
+    fields.append(py::make_tuple(ToPyText(field.name), std::string(FieldTypeName(field.type)), py::bytes(field.value)));
+  }
+  return py::make_tuple(ToPyText(sample.key), fields);
+}
+
 Numbers SampleNumbers(const DatasetHandle& self) {
   self.CheckOwnProcess();
   Numbers numbers(static_cast<py::ssize_t>(self.subset().size()));
@@ -206,6 +244,7 @@ void BindDataset(py::module_& module) {
                              [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().fingerprint()); })
       .def_property_readonly("indexed", [](const Handle& self) { return self.index().size(); })
       .def("samples", &SampleNumbers)
+      .def("read", &ReadRank, py::arg("rank"))
       .def("where", &WhereHandle, py::kw_only(), py::arg("keys"), py::arg("classes"), py::arg("min_bytes"),
            py::arg("max_bytes"), py::arg("has"), py::arg("samples"))
       .def("by_class", &ClassHandles)

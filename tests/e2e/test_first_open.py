@@ -32,6 +32,16 @@ def test_of_several_processes_one_builds_the_index(photos: Photos, sandbox: Sand
     assert sorted(read) == sorted(shards), f"{len(read)} reads of {len(shards)} shards"
 
 
+def test_an_outage_is_no_reason_to_read_everything_again(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    corpus.link_tree(photos.tar, tmp_path / "root" / "b" / "tar")
+    log = tmp_path / "log"
+    with devstore(sandbox, tmp_path / "root") as server:
+        sandbox.ok("index", "s3://b/tar", env=server.env())
+    with logged_devstore(sandbox, tmp_path / "root", log, faults=("HEAD b/*/.millrace/* status=503",)) as server:
+        sandbox.run("index", "s3://b/tar", env=server.env()).failed(1, "SlowDown|503|Service", r"\.millrace/index")
+    assert not re.findall(r"GET (/b/tar/[^ ?/]*\.tar)", log.read_text())
+
+
 def test_endpoints_of_profiles_do_not_share_an_index(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
     """One bucket's name means different data at different endpoints; their indexes lie in one cache folder."""
     corpus.raw_tree(tmp_path / "one" / "b" / "d", ["x"], 3)

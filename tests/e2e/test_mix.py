@@ -17,11 +17,12 @@ def mixes(photos: Photos) -> dict[str, tuple[object, tuple[object, ...]]]:
         "subset": (photos.tar, SUBSET),
         "mix": (photos.tar, (photos.raw, "--weights", "3,1", "--weights", "500:1,1", "--epoch-samples", "800")),
         "balance": (photos.raw, ("--balance", "--epoch-samples", "700")),
+        "balance-shards": (photos.tar, ("--balance", "--epoch-samples", "700")),
         "independent": (photos.raw, (photos.tar, "--draws", "independent", "--epoch-samples", "400")),
     }
 
 
-@pytest.mark.parametrize("name", ["subset", "mix", "balance", "independent"])
+@pytest.mark.parametrize("name", ["subset", "mix", "balance", "balance-shards", "independent"])
 @pytest.mark.parametrize("world", [1, 3])
 def test_ranks_add_up_and_explain_comes_true(photos: Photos, sandbox: Sandbox, name: str, world: int) -> None:
     uri, arguments = mixes(photos)[name]
@@ -35,11 +36,11 @@ def test_ranks_add_up_and_explain_comes_true(photos: Photos, sandbox: Sandbox, n
         assert expected["expected"]["requests"] == got["requests"]["GET"]
         sums, samples = oracle.add(sums, got["digest"]), samples + got["samples"]
     assert samples == whole["samples"] == expected["samples"] and sums == whole["digest"]
-    if name == "mix" or name == "balance":
+    if name in ("mix", "balance", "balance-shards"):
         assert [part["drawn"] for part in expected["mix"]["parts"]] == whole["parts"]
 
 
-@pytest.mark.parametrize("name", ["subset", "mix", "balance", "independent"])
+@pytest.mark.parametrize("name", ["subset", "mix", "balance", "balance-shards", "independent"])
 def test_an_interrupted_run_goes_on_with_another_world(photos: Photos, sandbox: Sandbox, name: str) -> None:
     uri, arguments = mixes(photos)[name]
     whole = sandbox.feed(uri, *arguments, epochs=2)
@@ -64,5 +65,5 @@ def test_wrong_usage(photos: Photos, sandbox: Sandbox) -> None:
         sandbox.run("feed", photos.raw, *arguments).failed(2, words)
     sandbox.run("feed", photos.raw, "--where", "class=nobody").failed(1, "no class 'nobody'")
     sandbox.run("feed", photos.raw, "--where", "samples=0-99999").failed(1, "no sample 99999")
-    sandbox.run("feed", photos.tar, "--balance").failed(1, "raw objects")
+    sandbox.run("feed", photos.tar, "--where", "class=nobody").failed(1, "no class 'nobody'")
     sandbox.run("feed", photos.tar, photos.raw, "--weights", "1").failed(2, "1 weights for 2 data sets")

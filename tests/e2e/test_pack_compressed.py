@@ -6,7 +6,9 @@ import gzip
 import lzma
 import os
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -65,8 +67,9 @@ def test_what_was_decompressed_is_kept(photos: Photos, sandbox: Sandbox, tmp_pat
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("x")
     args = ["pack", source, tmp_path / "out", "--scratch", tmp_path / "scratch"]
-    sandbox.run(*args).failed(1, "mine.txt")
+    said = sandbox.run(*args).failed(1, "mine.txt")
     (folder,) = (tmp_path / "scratch").iterdir()
+    assert f"; what was unpacked stays in {folder}: the same command uses it, and removes it at the end" in said
     before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.tar")}
     assert len(before) == len(list(source.iterdir()))
     (tmp_path / "out" / "mine.txt").unlink()
@@ -77,6 +80,25 @@ def test_what_was_decompressed_is_kept(photos: Photos, sandbox: Sandbox, tmp_pat
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in held} == {n: t for n, t in before.items() if n != missing.name}
     assert oracle.read_tar(tmp_path / "out") == photos.samples
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_an_interrupt_says_what_it_leaves(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    source = compressed(photos, tmp_path / "root" / "in" / "x", ".tar.gz")
+    last = sorted(source.iterdir())[-1].name
+    args = ["pack", "s3://in/x", tmp_path / "out", "--scratch", tmp_path / "scratch"]
+    with devstore(sandbox, tmp_path / "root", faults=(f"GET in/x/{last} delay-ms=600000",)) as server:
+        process = sandbox.start(*args, env=server.env(), err=subprocess.PIPE)
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("scratch/*/*.tar")) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    (folder,) = (tmp_path / "scratch").iterdir()
+    assert process.returncode == 1 and b"run the same command again" in err
+    assert f"; what was unpacked stays in {folder}: the same command uses it".encode() in err
+    with devstore(sandbox, tmp_path / "root") as server:
+        sandbox.ok(*args, env=server.env())
+    assert list((tmp_path / "scratch").iterdir()) == [] and oracle.read_tar(tmp_path / "out") == photos.samples
 
 
 @pytest.mark.parametrize("ending", [".tar.gz", ".tar.zst"])
@@ -100,7 +122,10 @@ def test_refused(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
     sandbox.run("pack", source, tmp_path / "out").failed(1, "a.tar.xz", "gzip and zstd")
     (source / "a.tar.xz").unlink()
     (source / "a.tar.gz").write_bytes(gzip.compress(shard.read_bytes(), 1))
-    sandbox.run("index", source).failed(1, "a.tar.gz", "millrace pack")
+    sandbox.run("index", source).failed(1, "a.tar.gz", f"`millrace pack {source}/ DST`", "`--scratch DIR`")
+    sandbox.run("pack", source, tmp_path / "out", env={"HOME": "", "XDG_CACHE_HOME": ""}).failed(
+        1, "no cache folder", f"`millrace pack {source} {tmp_path / 'out'} --scratch DIR`"
+    )
     (source / "b.jpg").write_bytes(b"x")
     sandbox.run("pack", source, tmp_path / "out").failed(1, "b.jpg", "a.tar.gz")
     (source / "b.jpg").unlink()

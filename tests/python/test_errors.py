@@ -247,13 +247,40 @@ def test_states_that_are_none(tar: Samples) -> None:
     for value in wrong:
         with pytest.raises(TypeError, match=r"state must be what state_dict\(\) returned, or its position"):
             loader.load_state_dict(value)
+    for value, shown in (
+        ({}, "has no keys. "),
+        ({"version": 1}, "has the keys 'version'. "),
+        ({"model": 1, "loader": dict(state)}, "has the keys 'model', 'loader'. "),
+        (dict.fromkeys("abcdef"), "has the keys 'a', 'b', 'c', 'd', 'e', .... "),
+    ):
+        with pytest.raises(ValueError, match=r"Loader.state_dict\(\) returned, a dict with 'version' and 'position'") as error:
+            loader.load_state_dict(value)  # type: ignore[arg-type]
+        assert shown in str(error.value) and "load_state_dict(checkpoint['loader'])" in str(error.value)
+    with pytest.raises(ValueError, match="of version 2; this Millrace .* reads version 1"):
+        loader.load_state_dict({**state, "version": 2})
     with pytest.raises(ValueError, match="position is None"):
-        loader.load_state_dict({"version": 1})  # type: ignore[typeddict-item]
+        loader.load_state_dict({**state, "position": None})  # type: ignore[typeddict-item]
     with pytest.raises(ValueError, match="'mr1-' |\"mr1-\" is not a position"):
         loader.load_state_dict("mr1-")
     rest = [key for batch in loader for key in batch["key"]]
     loader.load_state_dict(state["position"])
     assert [key for batch in loader for key in batch["key"]] == rest and rest
+
+
+@pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 2, "multiprocessing_context": "spawn"}])
+@pytest.mark.parametrize("options", [{}, {"batch_size": None}, {"shuffle": True}])
+def test_a_loader_in_a_dataloader_says_what_to_write(tar: Samples, workers: dict[str, Any], options: dict[str, Any]) -> None:
+    from torch.utils.data import DataLoader
+
+    loader = millrace.Loader(tar.uri, batch_size=8, epochs=1, **AT_SIZE)
+    with pytest.raises(millrace.UnsupportedError, match="DataLoader"):
+        next(iter(DataLoader(loader, **workers, **options)))  # type: ignore[arg-type]
+    if not workers:
+        with pytest.raises(millrace.UnsupportedError, match="for batch in loader"):
+            next(iter(DataLoader(loader, **options)))  # type: ignore[arg-type]
+        with pytest.raises(millrace.UnsupportedError, match="make a millrace.Loader of it"):
+            next(iter(DataLoader(millrace.Dataset(tar.uri), **options)))  # type: ignore[arg-type]
+    assert sum(1 for _ in loader) == len(loader), "it is as good as before"
 
 
 def test_a_loader_shows_what_it_is(tar: Samples) -> None:

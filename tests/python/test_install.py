@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2400)  # compiles everything, optimised, beside the other tests
 def test_pip_install(tar: Samples, tmp_path: pathlib.Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 

@@ -59,8 +59,10 @@ def test_conditions(raw: Samples, tar: Samples) -> None:
     assert len(shards.where(has=["cls", "txt"])) == 50
     with pytest.raises(millrace.InvalidArgumentError, match="no field 'wav'"):
         shards.where(has="wav")
-    with pytest.raises(millrace.MismatchError, match="choose samples by their numbers"):
-        shards.where(label=3)
+    assert {key for _, _, key in fed(shards.where(label=3))} == {key for key, label in tar.labels.items() if label == 3}
+    assert shards.where(label=[3, 7]).class_counts == {str(n): 5 if n in (3, 7) else 0 for n in range(10)}
+    with pytest.raises(millrace.InvalidArgumentError, match="no class '11'; its 10 classes are: 0, 1, 2"):
+        shards.where(label=11)
     with pytest.raises(millrace.InvalidArgumentError, match="no class 'cow'"):
         dataset.where(label="cow")
     with pytest.raises(millrace.InvalidArgumentError, match="0 to 2"):
@@ -145,8 +147,18 @@ def test_balanced_by_labels_of_ones_own(tar: Samples) -> None:
         dataset.balanced(groups=labels[:4])
     with pytest.raises(millrace.InvalidArgumentError, match="no such classes"):
         dataset.balanced(groups=labels, weights={11: 1})
-    with pytest.raises(millrace.MismatchError, match="holds|hold"):
-        dataset.balanced()
+
+
+def test_balanced_by_the_numbers_in_shards(tar: Samples) -> None:
+    dataset = millrace.Dataset(tar.uri)
+    labels = np.array([tar.labels[key] for _, _, key in sorted(fed(dataset), key=lambda row: row[1])])
+    mix = dataset.balanced(weights={3: 1, "7": 3}, epoch_samples=40)
+    assert list(mix.datasets) == [str(n) for n in range(10)]
+    assert collections.Counter(labels[millrace.Plan(mix)[np.arange(40)]].tolist()) == {3: 10, 7: 30}
+    part = dataset.where(samples=range(13)).balanced(epoch_samples=20)
+    assert collections.Counter(labels[millrace.Plan(part, seed=2)[np.arange(20)]].tolist()) == dict.fromkeys(range(10), 2)
+    with pytest.raises(millrace.InvalidArgumentError, match="no such classes"):
+        dataset.balanced(weights={11: 1})
 
 
 def test_weighted_samples(raw: Samples) -> None:
