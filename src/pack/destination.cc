@@ -129,8 +129,14 @@ absl::StatusOr<bool> PackDestination::Look() {
   RETURN_IF_ERROR(ReadRecord());
   if (record_) return false;
   ASSIGN_OR_RETURN(const bool under_way, IsUnderWay());
-  if (under_way) RETURN_IF_ERROR(CheckSurplus());
-  return under_way;
+  if (under_way) {
+    RETURN_IF_ERROR(CheckSurplus());
+    return true;
+  }
+  // Whoever completes the job writes the record before he removes the mark: both may have come after the listing.
+  RETURN_IF_ERROR(Scan());
+  RETURN_IF_ERROR(ReadRecord());
+  return false;
 }
 
 absl::StatusOr<bool> PackDestination::IsUnderWay() const {

@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 
 #include "pack/destination.h"
 #include "pack/pack.h"
 #include "pack/testing/pack_fixture.h"
+#include "store/testing/scripted_store.h"
 
 namespace millrace {
 namespace {
@@ -367,6 +369,36 @@ TEST_F(PackResume, MorePartsThanShards) {
   options.parts = 2;
   options.part = 2;
   EXPECT_EQ(Run("mem://s/in", "mem://s/out2", options).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Another run completes the job right after this one has listed what is there.
+TEST_F(PackResume, CompletedBetweenTheListingAndTheMark) {
+  ScriptedStore store;
+  const Location location{.store = &store, .prefix = "out/"};
+  PackJob job;
+  job.samples = job.shards = 1;
+  PackDestination other(location, DataKind::kTar, {});
+  ASSERT_TRUE(other.Begin(job, /*force=*/false).ok());
+  PackDestination destination(location, DataKind::kTar, {});
+  ASSERT_TRUE(destination.Begin(job, /*force=*/false).ok());
+  const auto shard = PutBlocking(store, location.Key(destination.ShardName(0)), AsBytes("shard"));
+  ASSERT_TRUE(shard.ok());
+  for (const std::string& key : {destination.FragmentKey(0, 5, shard->etag), location.Key(".millrace/index")})
+    ASSERT_TRUE(PutBlocking(store, key, AsBytes("bytes")).ok());
+  ASSERT_TRUE(other.Look().value());
+  bool completed = false;
+  store.on_get = [&](const GetOptions&, int, absl::AnyInvocable<void()> read, GetCallback&) {
+    if (!std::exchange(completed, true)) {
+      EXPECT_TRUE(other.Record(/*samples=*/1, /*skipped=*/{}, /*index_bytes=*/5).ok());
+      EXPECT_TRUE(other.CleanUp().ok());
+    }
+    read();
+  };
+  const auto under_way = destination.Look();
+  ASSERT_TRUE(under_way.ok()) << under_way.status();
+  EXPECT_TRUE(completed);
+  EXPECT_FALSE(*under_way);
+  EXPECT_TRUE(destination.record().has_value()) << "it is done, and was not removed";
 }
 
 TEST_F(PackResume, PartsSideBySide) {
