@@ -128,17 +128,25 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenBeside() {
 // Of an index on S3: the copy in the cache folder, made now if it is not there yet.
 absl::StatusOr<PlacedIndex> IndexPlaces::OpenCopy() {
   const std::string uri = beside_.store->Uri(beside_.prefix);
-  const absl::StatusOr<ObjectInfo> info = HeadBlocking(*beside_.store, beside_.prefix, stop_);
-  // S3 says so of a missing object, too, to those who may not list the bucket.
-  if (absl::IsPermissionDenied(info.status())) return absl::NotFoundError(info.status().message());
-  RETURN_IF_ERROR(info.status());
-  const std::string name = CopyName(info->etag);
-  absl::StatusOr<PlacedIndex> copy = OpenCacheFile(name);
+  absl::StatusOr<PlacedIndex> copy = absl::UnknownError("not opened");
+  std::string name;
   // What is not there, or damaged in the cache folder, is fetched. Nothing tells the store what the bytes must be,
   // so damage on the way shows only now, and only here can it be fetched again.
   for (int attempt = 0; attempt < 3 && !copy.ok(); ++attempt) {
+    const absl::StatusOr<ObjectInfo> info = HeadBlocking(*beside_.store, beside_.prefix, stop_);
+    // S3 says so of a missing object, too, to those who may not list the bucket.
+    if (absl::IsPermissionDenied(info.status())) return absl::NotFoundError(info.status().message());
+    RETURN_IF_ERROR(info.status());
+    name = CopyName(info->etag);
+    copy = OpenCacheFile(name);
+    if (copy.ok()) break;
     ASSIGN_OR_RETURN(const Location cache, Cache());
-    RETURN_IF_ERROR(Copy(beside_, info->size, info->etag, {.store = cache.store, .prefix = name}).status());
+    const absl::Status copied = Copy(beside_, info->size, info->etag, {.store = cache.store, .prefix = name}).status();
+    if (absl::IsFailedPrecondition(copied)) {  // another one was published meanwhile
+      copy = copied;
+      continue;
+    }
+    RETURN_IF_ERROR(copied);
     copy = OpenCacheFile(name);
     if (copy.ok()) copy = Verified(*std::move(copy));
     if (!copy.ok()) RETURN_IF_ERROR(DeleteBlocking(*cache.store, name));

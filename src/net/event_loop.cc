@@ -96,13 +96,6 @@ EventLoops::EventLoops(int count) {
   for (int i = 0; i < count; ++i) loops_.push_back(std::make_unique<EventLoop>("io-" + std::to_string(i)));
 }
 
-EventLoop& EventLoops::Nearest() {
-  for (const std::unique_ptr<EventLoop>& loop : loops_) {
-    if (loop->InLoop()) return *loop;
-  }
-  return Next();
-}
-
 EventLoop& EventLoops::Next() {
   return *loops_[next_.fetch_add(1, std::memory_order_relaxed) % loops_.size()];
 }

@@ -68,8 +68,6 @@ class EventLoops {
  public:
   explicit EventLoops(int count);
   EventLoop& Next();
-  /// The caller's own loop, where waking another thread is spared; from any other thread, the next.
-  EventLoop& Nearest();
   EventLoop& at(size_t i) { return *loops_[i]; }
   size_t size() const { return loops_.size(); }
 

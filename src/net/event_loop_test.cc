@@ -38,18 +38,6 @@ TEST(EventLoop, RunsTasksInOrderOnItsThread) {
   EXPECT_TRUE(in_loop);
 }
 
-TEST(EventLoops, WorkOfALoopStaysThere) {
-  EventLoops loops(3);
-  for (size_t i = 0; i < loops.size(); ++i) {
-    EventLoop* nearest = nullptr;
-    RunOn(loops.at(i), [&] { nearest = &loops.Nearest(); });
-    EXPECT_EQ(nearest, &loops.at(i));
-  }
-  std::set<const EventLoop*> from_outside;
-  for (int i = 0; i < 3; ++i) from_outside.insert(&loops.Nearest());
-  EXPECT_EQ(from_outside.size(), 3u);
-}
-
 TEST(EventLoop, TasksOwnWhatTheyCapture) {
   auto owned = std::make_shared<int>(7);
   const std::weak_ptr<int> watch = owned;

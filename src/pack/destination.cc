@@ -49,6 +49,23 @@ bool IsShardCompanion(std::string_view name) {
   return name.ends_with(kCompanionSuffix) && NumberIn(name).has_value();
 }
 
+// NotFound or FailedPrecondition when it is not there any more.
+absl::StatusOr<Uint128> HashObject(ObjectStore& store, const std::string& key, const ObjectInfo& object,
+                                   const std::stop_token& stop) {
+  Xxh3Stream hash;
+  std::string piece;
+  GetOptions options;
+  options.if_match = object.etag;
+  options.stop = stop;
+  for (uint64_t at = 0; at < object.size; at += piece.size()) {
+    piece.resize(std::min(kPieceBytes, object.size - at));
+    options.range = {.offset = at, .length = piece.size()};
+    RETURN_IF_ERROR(GetBlocking(store, key, AsWritableBytes(piece), options).status());
+    hash.Update(AsBytes(piece));
+  }
+  return hash.Digest();
+}
+
 }  // namespace
 
 std::string PackDestination::ShardName(uint64_t shard) const {
@@ -125,8 +142,7 @@ absl::Status PackDestination::Scan() {
 }
 
 absl::StatusOr<bool> PackDestination::Look() {
-  RETURN_IF_ERROR(Scan());
-  RETURN_IF_ERROR(ReadRecord());
+  RETURN_IF_ERROR(ScanWithRecord());
   if (record_) return false;
   ASSIGN_OR_RETURN(const bool under_way, IsUnderWay());
   if (under_way) {
@@ -134,9 +150,18 @@ absl::StatusOr<bool> PackDestination::Look() {
     return true;
   }
   // Whoever completes the job writes the record before he removes the mark: both may have come after the listing.
+  RETURN_IF_ERROR(ScanWithRecord());
+  return false;
+}
+
+// A listing is no snapshot. Where it has a record and not the shards of which that tells, another run may have
+// completed the job while it was made.
+absl::Status PackDestination::ScanWithRecord() {
   RETURN_IF_ERROR(Scan());
   RETURN_IF_ERROR(ReadRecord());
-  return false;
+  if (!has_record_ || record_) return absl::OkStatus();
+  RETURN_IF_ERROR(Scan());
+  return ReadRecord();
 }
 
 absl::StatusOr<bool> PackDestination::IsUnderWay() const {
@@ -200,7 +225,9 @@ absl::Status PackDestination::Record(uint64_t samples, const std::vector<Skipped
 absl::StatusOr<std::vector<SkippedSample>> PackDestination::ReadSkipped() const {
   if (!record_ || record_->skipped == 0) return std::vector<SkippedSample>();
   const std::string key = location_.Key(kSkippedName);
-  const absl::StatusOr<std::string> lines = ReadAll(*location_.store, key, kMaxSkippedBytes);
+  absl::StatusOr<std::string> lines = ReadAll(*location_.store, key, kMaxSkippedBytes);
+  if (absl::IsFailedPrecondition(lines.status()))  // another run that completes the job has just put the same
+    lines = ReadAll(*location_.store, key, kMaxSkippedBytes);
   if (!lines.ok() && !absl::IsNotFound(lines.status())) return lines.status();
   absl::StatusOr<std::vector<SkippedSample>> skipped = SkippedFromJsonLines(lines.value_or(""));
   if (skipped.ok() && skipped->size() == record_->skipped) return skipped;
@@ -275,6 +302,8 @@ absl::Status PackDestination::CheckSurplus() const {
 // One of shards that are not there any more would say that the job is done.
 absl::Status PackDestination::RemoveStaleRecord() {
   if (!has_record_ || record_) return absl::OkStatus();
+  RETURN_IF_ERROR(ScanWithRecord());
+  if (!has_record_ || record_) return absl::OkStatus();
   has_record_ = false;
   return RemoveAll({location_.Key(kRecordName), location_.Key(kSkippedName)});
 }
@@ -337,18 +366,10 @@ absl::StatusOr<ObjectInfo> PackDestination::Adopt(uint64_t shard, uint64_t bytes
   const std::string key = location_.Key(ShardName(shard));
   ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there, Find(ShardName(shard)));
   if (there && there->size == bytes) {
-    Xxh3Stream hash;
-    std::string piece;
-    GetOptions options;
-    options.if_match = there->etag;
-    options.stop = stop_;
-    for (uint64_t at = 0; at < bytes; at += piece.size()) {
-      piece.resize(std::min(kPieceBytes, bytes - at));
-      options.range = {.offset = at, .length = piece.size()};
-      RETURN_IF_ERROR(GetBlocking(store, key, AsWritableBytes(piece), options).status());
-      hash.Update(AsBytes(piece));
-    }
-    if (hash.Digest() == digest) return *there;
+    const absl::StatusOr<Uint128> found = HashObject(store, key, *there, stop_);
+    if (found.ok() && *found == digest) return *there;
+    if (!found.ok() && !absl::IsFailedPrecondition(found.status()) && !absl::IsNotFound(found.status()))
+      return found.status();
   }
   return absl::AlreadyExistsError(
       fmt::format("{}: something else writes there too; see to it that nothing does, and run the same command again",

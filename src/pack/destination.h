@@ -58,9 +58,9 @@ class PackDestination {
   /// Right before the commit, where the store does not HoldsIfMatch: removes what is stale, if it is that still.
   absl::Status RemoveStale(uint64_t shard, const std::string& stale_etag) const;
 
-  /// When a claimed shard could not be committed, because something else has come under its name: what is there, if it
-  /// has these bytes. The same job makes the same bytes, so it was written by another run, or by this one and the
-  /// answer was lost. AlreadyExists, with what to do, when it is something else.
+  /// When something else lies, or has come, under the name of a claimed shard: what is there, if it has these bytes.
+  /// The same job makes the same bytes, so it was written by another run, or by this one and the answer was lost.
+  /// AlreadyExists, with what to do, when it is something else.
   absl::StatusOr<ObjectInfo> Adopt(uint64_t shard, uint64_t bytes, Uint128 digest) const;
 
   /// Whether a shard and its fragment are there, as Begin or Look have seen it.
@@ -99,6 +99,7 @@ class PackDestination {
 
  private:
   absl::Status Scan();
+  absl::Status ScanWithRecord();
   void Take(const ObjectInfo& object);
   void JudgeCompanions();
   absl::StatusOr<std::optional<PackJob>> ReadMark() const;

@@ -138,30 +138,30 @@ absl::Status WriteMdsIndex(const PackDestination& destination, const SampleShape
   return PutBlocking(*to.store, to.Key(kMdsIndexName), AsBytes(json), put).status();
 }
 
-// Merges the index, while nobody replaces shards meanwhile. NotFound when another run has completed the job.
+// Merges the index, and records that the job is done if nobody has replaced shards meanwhile. NotFound when another run
+// has completed the job.
 absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options) {
-  constexpr int kMostTries = 5;
-  for (int i = 0; i < kMostTries; ++i) {
-    const std::string before = destination.HashShards();
-    ASSIGN_OR_RETURN(const MergedIndex merged, MergeFragments(destination, runtime.memory(), options.stop));
-    RETURN_IF_ERROR(CheckSkipped(destination, merged.skipped, options.skip_bad));
-    RETURN_IF_ERROR(CheckTotal(destination, work.plan, merged.index->samples(), merged.skipped.size()));
-    RETURN_IF_ERROR(WriteMdsIndex(destination, work.first, merged.shards, options.stop));
-    ASSIGN_OR_RETURN(const IndexSummary summary, merged.index->Finish());
-    ASSIGN_OR_RETURN(const bool begun, destination.Look());
-    if (!begun || destination.Missing() > 0) return absl::OkStatus();
-    if (destination.HashShards() == before)
-      return destination.Record(summary.samples, merged.skipped, summary.index_bytes);
-  }
-  return absl::FailedPreconditionError(fmt::format(
-      "{}: its shards are being replaced all the time; see that only this pack writes there", destination.Uri()));
+  const std::string before = destination.HashShards();
+  ASSIGN_OR_RETURN(const MergedIndex merged, MergeFragments(destination, runtime.memory(), options.stop));
+  RETURN_IF_ERROR(CheckSkipped(destination, merged.skipped, options.skip_bad));
+  RETURN_IF_ERROR(CheckTotal(destination, work.plan, merged.index->samples(), merged.skipped.size()));
+  RETURN_IF_ERROR(WriteMdsIndex(destination, work.first, merged.shards, options.stop));
+  ASSIGN_OR_RETURN(const IndexSummary summary, merged.index->Finish());
+  ASSIGN_OR_RETURN(const bool begun, destination.Look());
+  if (!begun || destination.Missing() > 0 || destination.HashShards() != before) return absl::OkStatus();
+  return destination.Record(summary.samples, merged.skipped, summary.index_bytes);
 }
 
 // Makes the data set whole when all shards are there, whoever has written them.
 absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options,
                        PackReport* report) {
+  constexpr int kMostTries = 5;
   ASSIGN_OR_RETURN(bool begun, destination.Look());
-  if (begun && destination.Missing() == 0) {
+  for (int i = 0; begun && destination.Missing() == 0; ++i) {
+    if (i == kMostTries) {
+      return absl::FailedPreconditionError(fmt::format(
+          "{}: its shards are being replaced all the time; see that only this pack writes there", destination.Uri()));
+    }
     absl::Status merged = Merge(runtime, destination, work, options);
     if (!merged.ok() && !absl::IsNotFound(merged)) return merged;
     ASSIGN_OR_RETURN(begun, destination.Look());

@@ -134,13 +134,18 @@ absl::Status ShardPacker::WriteBytes(Positions positions, const std::set<uint64_
 absl::StatusOr<std::optional<ObjectInfo>> ShardPacker::Commit(uint64_t shard, const std::string& stale_etag) {
   ASSIGN_OR_RETURN(const bool under_way, work_.destination.IsUnderWay());
   if (!under_way) return std::nullopt;
-  if (!stale_etag.empty() && !work_.destination.location().store->HoldsIfMatch())
-    RETURN_IF_ERROR(work_.destination.RemoveStale(shard, stale_etag));
+  const auto adopt = [&] { return work_.destination.Adopt(shard, static_cast<uint64_t>(emitted_), digest_.Digest()); };
+  if (!stale_etag.empty()) {
+    // It may be of another run at the same job, which is about to write its fragment: with these bytes it is not
+    // replaced, since an index may have its ETag by now.
+    absl::StatusOr<ObjectInfo> there = adopt();
+    if (there.ok() || !absl::IsAlreadyExists(there.status())) return there;
+    if (!work_.destination.location().store->HoldsIfMatch())
+      RETURN_IF_ERROR(work_.destination.RemoveStale(shard, stale_etag));
+  }
   absl::StatusOr<ObjectInfo> info = out_->Commit();
-  if (info.ok()) return *std::move(info);
-  if (!absl::IsAlreadyExists(info.status()) && !absl::IsFailedPrecondition(info.status())) return info.status();
-  ASSIGN_OR_RETURN(info, work_.destination.Adopt(shard, static_cast<uint64_t>(emitted_), digest_.Digest()));
-  return *std::move(info);
+  if (absl::IsAlreadyExists(info.status()) || absl::IsFailedPrecondition(info.status())) return adopt();
+  return info;
 }
 
 // The bytes that the shard will have; nothing when only its end will tell.

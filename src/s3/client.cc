@@ -1,11 +1,12 @@
 #include "s3/client.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "base/crypto.h"
@@ -54,16 +55,15 @@ uint64_t RandomSeed() {
 class S3Client::Impl {
  public:
   Impl(Runtime& runtime, S3Config settings)
-      : runtime_(runtime),
-        context_(std::move(settings), RandomSeed(),
+      : context_(std::move(settings), RandomSeed(),
                  [this](CredentialsProvider::Fetched done) { loader_->Fetch(std::move(done)); }),
         environment_{http_, context_, [this](const std::shared_ptr<S3Operation>& operation) { OnEnded(operation); }},
         http_(runtime.loops(), HttpOptions(context_.config, runtime.loops().size())) {
     if (context_.config.credential_environment != nullptr)
       loader_.emplace(runtime, http_, context_.config.credential_environment, context_.NextJitterKey());
     for (size_t i = 0; i < runtime.loops().size(); ++i) {
-      EventLoop& loop = runtime.loops().at(i);
-      homes_.emplace(&loop, std::make_unique<S3Loop>(loop, Permits(context_.config, runtime.loops().size())));
+      homes_.push_back(
+          std::make_unique<S3Loop>(runtime.loops().at(i), Permits(context_.config, runtime.loops().size())));
     }
   }
   ~Impl();
@@ -78,21 +78,39 @@ class S3Client::Impl {
     if (operations_.empty()) idle_.notify_all();
   }
 
-  Runtime& runtime_;
+  S3Loop& ChooseHome();
+
   S3Context context_;
   std::mutex mutex_;
   std::condition_variable idle_;
   std::unordered_set<std::shared_ptr<S3Operation>> operations_;
   bool closing_ = false;
-  std::unordered_map<EventLoop*, std::unique_ptr<S3Loop>> homes_;
+  std::atomic<size_t> next_home_{0};            // where the search for the idlest begins
+  std::vector<std::unique_ptr<S3Loop>> homes_;  // one a loop
   const S3Operation::Environment environment_;
   HttpClient http_;                         // its loops are done with everything above when it has died
   std::optional<CredentialLoader> loader_;  // last, so that it dies first: it makes calls
 };
 
+// The loop with the least to do; the caller's own, where waking another thread is spared, unless it has clearly more: a
+// callback that asks for many things at once must not leave the other loops idle.
+S3Loop& S3Client::Impl::ChooseHome() {
+  const auto load = [](const S3Loop& home) { return home.operations.load(std::memory_order_relaxed); };
+  const size_t first = next_home_.fetch_add(1, std::memory_order_relaxed);
+  S3Loop* own = nullptr;
+  S3Loop* idlest = nullptr;
+  for (size_t i = 0; i < homes_.size(); ++i) {
+    S3Loop& home = *homes_[(first + i) % homes_.size()];
+    if (home.loop.InLoop()) own = &home;
+    if (idlest == nullptr || load(home) < load(*idlest)) idlest = &home;
+  }
+  return own != nullptr && load(*own) <= load(*idlest) + load(*idlest) / 8 + 1 ? *own : *idlest;
+}
+
 void S3Client::Impl::Start(std::unique_ptr<S3Exchange> exchange, RequestProgress* progress, std::stop_token stop) {
-  EventLoop& loop = runtime_.loops().Nearest();
-  auto operation = std::make_shared<S3Operation>(environment_, *homes_.at(&loop), std::move(exchange), progress);
+  S3Loop& home = ChooseHome();
+  home.operations.fetch_add(1, std::memory_order_relaxed);
+  auto operation = std::make_shared<S3Operation>(environment_, home, std::move(exchange), progress);
   if (progress != nullptr) progress->store(RequestPhase::kQueued, std::memory_order_relaxed);
   bool closing;
   {
@@ -100,7 +118,7 @@ void S3Client::Impl::Start(std::unique_ptr<S3Exchange> exchange, RequestProgress
     operations_.insert(operation);
     closing = closing_;
   }
-  loop.Post([operation = std::move(operation), stop = std::move(stop), closing]() mutable {
+  home.loop.Post([operation = std::move(operation), stop = std::move(stop), closing]() mutable {
     if (closing) operation->Cancel();
     operation->Begin(std::move(stop));
   });
@@ -114,9 +132,7 @@ S3Client::Impl::~Impl() {
   }
   idle_.wait(lock, [this] { return operations_.empty(); });
   lock.unlock();
-  for (auto& [loop, home] : homes_) {
-    RunAndWait(*loop, [&home = home] { home.reset(); });
-  }
+  for (std::unique_ptr<S3Loop>& home : homes_) RunAndWait(home->loop, [&home] { home.reset(); });
 }
 
 S3Client::S3Client(Runtime& runtime, S3Config config) : impl_(std::make_unique<Impl>(runtime, std::move(config))) {}

@@ -288,6 +288,7 @@ void S3Operation::End() {
   StopWatching();
   stop_.reset();
   Report(RequestPhase::kDone);
+  home_.operations.fetch_sub(1, std::memory_order_relaxed);  // first: the caller's next one may take its place
   exchange_->Finish();
   environment_.ended(self);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -31,13 +32,14 @@ class S3Gate {
   std::deque<std::shared_ptr<S3Operation>> waiting_;
 };
 
-/// What the operations of one loop share; on the loop's thread only, but for the constructor.
+/// What the operations of one loop share; on the loop's thread only, but for the constructor and `operations`.
 struct S3Loop {
   S3Loop(EventLoop& event_loop, int permits) : loop(event_loop), gate(permits), timers(event_loop) {}
 
   EventLoop& loop;
   S3Gate gate;
   TimerQueue timers;
+  std::atomic<size_t> operations{0};  // that were given to it and have not ended
 };
 
 /// Drives one exchange on one event loop: waits for credentials, takes turns at the pace of the store, sends, waits,

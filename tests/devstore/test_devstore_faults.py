@@ -89,7 +89,7 @@ def test_rate(faulty: Any, raw: Any) -> None:
 
 
 def test_stall(faulty: Any) -> None:
-    store = faulty("GET bucket/* stall=1000:300")
+    store = faulty("GET bucket/* stall=1000:2000")
     with socket.create_connection(("127.0.0.1", store.port), timeout=20) as connection:
         connection.sendall(b"GET /bucket/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         received = b""
@@ -98,7 +98,7 @@ def test_stall(faulty: Any) -> None:
         before = time.monotonic()
         assert len(split(received)[1]) == 1000
         received += connection.recv(1 << 16)
-        assert time.monotonic() - before > 0.2
+        assert time.monotonic() - before > 1
         while piece := connection.recv(1 << 16):
             received += piece
     assert split(received)[1] == BODY

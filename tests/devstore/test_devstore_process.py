@@ -104,17 +104,15 @@ def measure(store: Any, raw: Any, n: int) -> list[float]:
 
 
 def test_latency(devstore: Any, raw: Any) -> None:
-    quick = devstore("mem:", "--anonymous")
-    model = ("--first-byte-ms", "40", "--first-byte-tail-ms", "400", "--tail-fraction", "0.1")
+    model = ("--first-byte-ms", "40", "--first-byte-tail-ms", "1500", "--tail-fraction", "0.1")
     slow = devstore("mem:", "--anonymous", *model)
-    base = statistics.median(measure(quick, raw, 20))
     times = measure(slow, raw, 40)
-    assert statistics.median(times) > base + 25
-    tail = [ms for ms in times if ms >= 400]
+    assert min(times) >= 35
+    tail = [ms for ms in times if ms >= 1000]
     assert 1 <= len(tail) <= 12
     # The model is a function of the seed: another server has the same slow requests.
     same = devstore("mem:", "--anonymous", *model)
-    assert [ms >= 400 for ms in measure(same, raw, 40)] == [ms >= 400 for ms in times]
+    assert [ms >= 1000 for ms in measure(same, raw, 40)] == [ms >= 1000 for ms in times]
 
 
 def test_bandwidth_is_per_connection(devstore: Any, raw: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -40,6 +41,18 @@ def test_an_outage_is_no_reason_to_read_everything_again(photos: Photos, sandbox
     with logged_devstore(sandbox, tmp_path / "root", log, faults=("HEAD b/*/.millrace/* status=503",)) as server:
         sandbox.run("index", "s3://b/tar", env=server.env()).failed(1, "SlowDown|503|Service", r"\.millrace/index")
     assert not re.findall(r"GET (/b/tar/[^ ?/]*\.tar)", log.read_text())
+
+
+def test_an_index_that_is_published_while_it_is_copied(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    """The index is another one by the time it is read: the new one is copied."""
+    corpus.link_tree(photos.tar, tmp_path / "root" / "b" / "tar")
+    with devstore(sandbox, tmp_path / "root") as server:
+        sandbox.ok("index", "s3://b/tar", env=server.env())
+    shutil.rmtree(sandbox.home / "cache", ignore_errors=True)
+    log = tmp_path / "log"
+    with logged_devstore(sandbox, tmp_path / "root", log, faults=("GET b/*/.millrace/index error=412:PreconditionFailed count=1",)) as server:
+        assert sandbox.feed("s3://b/tar", env=server.env())["digest"] == photos.digest()
+    assert len(re.findall(r"HEAD /b/tar/\.millrace/index", log.read_text())) == 2
 
 
 def test_endpoints_of_profiles_do_not_share_an_index(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_an_interrupt_is_continued(photos: Photos, sandbox: Sandbox, tmp_path: P
     with devstore(sandbox, root, faults=("GET in/raw/a0/* delay-ms=600000",)) as server:
         process = sandbox.start(*args, env=server.env(), err=subprocess.PIPE)
         deadline = time.monotonic() + 60
-        while not (out / "shard-000002.tar").exists() and process.poll() is None and time.monotonic() < deadline:
+        while not list(out.glob(".millrace/pack-*")) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)

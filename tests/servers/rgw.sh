@@ -95,7 +95,7 @@ start() {
   ceph-mon --mkfs -i a -c "$state/ceph.conf" --monmap "$state/monmap" >"$state/mkfs.log" 2>&1
   launch mon ceph-mon -f -i a -c "$state/ceph.conf"
   ceph-osd --mkfs -i 0 -c "$state/ceph.conf" --osd-uuid "$fsid" --monmap "$state/monmap" >>"$state/mkfs.log" 2>&1
-  wait_until 30 "the monitor" ceph -c "$state/ceph.conf" --connect-timeout 5 osd new "$fsid" 0
+  wait_until 120 "the monitor" ceph -c "$state/ceph.conf" --connect-timeout 5 osd new "$fsid" 0
   launch osd ceph-osd -f -i 0 -c "$state/ceph.conf"
   launch rgw radosgw -f -n client.rgw -c "$state/ceph.conf"
   wait_until 60 "the gateway" port_open "$port"
