@@ -31,7 +31,7 @@ using SteadyClock = std::chrono::steady_clock;
 struct Flags {
   std::string uri;
   int calls = 256;
-  int io_threads = 2;
+  int io_threads = 1;  // as RuntimeOptions
   uint64_t count = 0;
   double seconds = 0;
   std::string part_size;

@@ -29,6 +29,7 @@ class Task:
     calls: int
     part: int  # 0: whole objects
     workers: int
+    io_threads: int
     endpoint: str
     region: str
     access_key: str

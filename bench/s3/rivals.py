@@ -47,7 +47,7 @@ def run_awscrt(task: Task, record: Record) -> None:
         tls = io.TlsConnectionOptions(io.ClientTlsContext(settings))
         tls.set_server_name(url.hostname)
     provider = auth.AwsCredentialsProvider.new_static(task.access_key, task.secret_key)
-    loops = io.EventLoopGroup(2)  # I/O threads: as many as get_bench has
+    loops = io.EventLoopGroup(task.io_threads)
     client = s3.S3Client(
         bootstrap=io.ClientBootstrap(loops, io.DefaultHostResolver(loops)),
         region=task.region,
@@ -286,6 +286,7 @@ def parse_arguments() -> tuple[str, Task]:
     parser.add_argument("--seconds", type=float, default=0, help="or for so long")
     parser.add_argument("--calls", type=int, default=256, help="GETs under way (default 256)")
     parser.add_argument("--part", type=parse_size, default=0, help="one object after the other, in parts of this size")
+    parser.add_argument("--io-threads", type=int, default=1, help="of awscrt (default 1)")
     parser.add_argument("--workers", type=int, default=8, help="processes of s3torchconnector (default 8)")
     options = parser.parse_args()
     found = re.fullmatch(r"s3://([^/]+)/(.*)", options.uri)
@@ -304,6 +305,7 @@ def parse_arguments() -> tuple[str, Task]:
         calls=options.calls,
         part=options.part,
         workers=options.workers,
+        io_threads=options.io_threads,
         endpoint=os.environ["AWS_ENDPOINT_URL"].rstrip("/"),
         region=os.environ.get("AWS_REGION", "us-east-1"),
         access_key=os.environ["AWS_ACCESS_KEY_ID"],

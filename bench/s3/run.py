@@ -77,6 +77,7 @@ class Scenario:
     seconds: int = 0  # instead of a count
     quick_seconds: int = 0
     part: int = 0
+    io_threads: int = 1  # of Millrace, whose default it is, and of awscrt: the client has one core
     tls: bool = False
     server: tuple[str, ...] = ()
     fault: str = ""  # with {begin} and {end}
@@ -93,9 +94,9 @@ SCENARIOS = (
     Scenario("8mib", "8 MiB objects", "8mib", 16, 512, 32, ceiling=(1, 2, 4, 8)),
     Scenario("large-tls", "1 GiB object over TLS", "large", 16, 4, 1, part=8 * MIB, tls=True, ceiling=(1, 2, 4, 8)),
     Scenario("8mib-tls", "8 MiB objects over TLS", "8mib", 16, 256, 32, tls=True, ceiling=(1, 2, 4, 8)),
-    Scenario("small0", "115 KB objects", "small", 256, 10_000, 1000, slow_rivals=("s3fs", "boto3"), ceiling=(1, 2, 4, 8)),
-    Scenario("small0-tls", "115 KB objects over TLS", "small", 256, 10_000, 1000, tls=True, slow_rivals=("s3fs", "boto3")),
-    Scenario("small30", "115 KB objects, 30 ms", "small", 256, 10_000, 1000, server=LATENCY, slow_rivals=("s3fs", "boto3")),
+    Scenario("small0", "115 KB objects", "small", 256, 10_000, 1000, io_threads=2, slow_rivals=("s3fs", "boto3"), ceiling=(1, 2, 4, 8)),
+    Scenario("small0-tls", "115 KB objects over TLS", "small", 256, 10_000, 1000, io_threads=2, tls=True, slow_rivals=("s3fs", "boto3")),
+    Scenario("small30", "115 KB objects, 30 ms", "small", 256, 10_000, 1000, io_threads=2, server=LATENCY, slow_rivals=("s3fs", "boto3")),
     Scenario(
         "limit",
         f"115 KB objects, 30 ms, at most {RATE_LIMIT}/s",
@@ -103,6 +104,7 @@ SCENARIOS = (
         256,
         seconds=20,
         quick_seconds=3,
+        io_threads=2,
         server=(*LATENCY, *LIMIT),
         rivals=PATIENT,
     ),
@@ -113,6 +115,7 @@ SCENARIOS = (
         1000,
         seconds=60,
         quick_seconds=12,
+        io_threads=2,
         server=(*LATENCY, *LIMIT),
         fault=f"GET b/small* limit={RATE_LIMIT // 2} from={{begin}} until={{end}}",
         rivals=PATIENT,
@@ -124,6 +127,7 @@ SCENARIOS = (
         1000,
         seconds=60,
         quick_seconds=12,
+        io_threads=2,
         server=LATENCY,
         fault="GET b/small* status=503 p=0.3 from={begin} until={end}",
         rivals=PATIENT,
@@ -135,6 +139,7 @@ SCENARIOS = (
         64,
         20_000,
         3000,
+        io_threads=2,
         server=(*LATENCY, "--first-byte-tail-ms", "5000", "--tail-fraction", "0.01"),
         rivals=("awscrt", "obstore"),
     ),
@@ -225,14 +230,14 @@ def contestants(options: argparse.Namespace, scenario: Scenario, data: Data, env
             commands[f"recv x{number}"] = base
             commands[f"recv+crc x{number}"] = [*base, "--crc"]
     if "millrace" in options.only:
-        commands["millrace"] = [str(options.build / "get_bench"), uri, *amount, *calls]
+        commands["millrace"] = [str(options.build / "get_bench"), uri, *amount, *calls, "--io-threads", str(scenario.io_threads)]
         if scenario.ceiling:
             commands["millrace+crc"] = [*commands["millrace"], "--verify"]
     for rival in scenario.rivals:
         if rival not in options.only:
             continue
         mine = ["--count", str(max(100, count // 10))] if rival in scenario.slow_rivals and not seconds else amount
-        shape = ["--objects", str(data.objects), "--size", str(data.size)]
+        shape = ["--objects", str(data.objects), "--size", str(data.size), "--io-threads", str(scenario.io_threads)]
         commands[rival] = [str(RIVALS_PYTHON), str(REPOSITORY / "bench/s3/rivals.py"), rival, uri, *shape, *mine, *calls]
     return commands
 

@@ -108,9 +108,9 @@ void TlsStream::Read(asio::mutable_buffer into, Handler done) {
   size_t total = 0;
   int result = 0;
   const size_t most = std::min(into.size(), kTurn);
+  ERR_clear_error();  // a call that succeeds leaves it empty
+  errno = 0;
   while (total < most) {  // a call returns one record at most
-    ERR_clear_error();
-    errno = 0;
     result = SSL_read(ssl_.get(), static_cast<char*>(into.data()) + total, static_cast<int>(most - total));
     if (result <= 0) break;
     total += static_cast<size_t>(result);
