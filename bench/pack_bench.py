@@ -108,7 +108,7 @@ class Bench:
         return timed(["tar", "-cf", self.out / "all.tar", "-C", self.raw, "."], ["sync"])
 
     def webdataset(self) -> Run:
-        return timed([sys.executable, "-c", WEBDATASET, self.raw, self.out, SHARD_SIZE], ["sync"])
+        return timed([REPOSITORY / ".venv/bin/python", "-c", WEBDATASET, self.raw, self.out, SHARD_SIZE], ["sync"])
 
     def pack(self, source: Path | None = None) -> Run:
         return timed([self.millrace, "pack", source or self.raw, self.out / "tar", "--shard-size", SHARD_SIZE], env=self.env)
