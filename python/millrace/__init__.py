@@ -34,6 +34,7 @@ from .errors import (
 from .loader import Batch, Loader, Report, State
 from .mix import Mix
 from .plan import Plan
+from .tokens import Rows, Shape, Tokens
 
 __version__: str = _core.__version__
 
@@ -54,7 +55,10 @@ __all__ = [
     "NotFoundError",
     "Plan",
     "Report",
+    "Rows",
+    "Shape",
     "State",
+    "Tokens",
     "UnavailableError",
     "UnsupportedError",
     "UsageError",

@@ -8,17 +8,26 @@ import sys
 from types import TracebackType
 from typing import Any, Iterator, Mapping, NoReturn, Sequence, TypedDict, cast
 
+import numpy as np
+
 from . import _arguments, _core
 from .dataset import Dataset
 from .errors import InvalidArgumentError, UnsupportedError
 from .mix import Mix
+from .tokens import Rows, Shape, Tokens
 
 _STATE_VERSION = 1
 
 
 class _Label(TypedDict, total=False):
+    image: Any
     label: Any
     part: Any
+    tokens: Any
+    token_mask: Any
+    position_ids: Any
+    segment_ids: Any
+    row: Any
 
 
 class Batch(_Label):
@@ -26,10 +35,11 @@ class Batch(_Label):
 
     ``image``: ``[B, H, W, C]`` or ``[B, C, H, W]``, uint8 or float32. ``label``: int64 ``[B]``, or a list of B strings; absent when
     the data set has no labels. ``mask``: bool ``[B]``, False for padding, whose image is zeros, label -1 and key ``""``.
-    ``sample``: int64 ``[B]``, the sample's ordinal in the index. ``part``: int64 ``[B]``, only of a Mix: the part it is of. ``key``: list of B strings, the sample's name.
+    ``sample``: int64 ``[B]``, the sample's ordinal in the index. ``part``: int64 ``[B]``, only of a Mix or buckets of tokens: the part it is of. ``key``: list of B strings, the sample's name.
+
+    Of rows of tokens, :class:`Tokens` says what there is in place of ``image`` and ``label``.
     """
 
-    image: Any
     mask: Any
     sample: Any
     key: list[str]
@@ -56,7 +66,8 @@ class QuarantinedSample(TypedDict):
 class Report(TypedDict):
     """What :meth:`Loader.report` returns; it begins with the loader or its last ``load_state_dict``.
 
-    ``samples``: received, without padding and repeats. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
+    ``samples``: received, without padding and repeats. ``tokens``: in these, where they are rows of tokens, and ``token_places``: in all rows of
+    the batches; the difference is padding. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
     ``parts``: ``samples`` by the part of the Mix that they are of.
     ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
     ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, budget, decode, consumer).
@@ -65,6 +76,8 @@ class Report(TypedDict):
     """
 
     samples: int
+    tokens: int
+    token_places: int
     digest: str | None
     position: str
     parts: list[int]
@@ -126,6 +139,8 @@ class Loader:
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
             came exactly once. Digests of parts and of ranks add up (modulo 2^128).
         output: ``"torch"`` or ``"numpy"``. None: torch when the program has imported it.
+        tokens: Deliver rows of tokens, as this :class:`Tokens` says, in place of images; what is said above about "samples" holds for rows
+            then, and of the options for images none counts. Where the rows are not kept with the index yet, they are made first.
 
     Raises:
         InvalidArgumentError: An option makes no sense; the message says which.
@@ -164,6 +179,7 @@ class Loader:
         bad_samples: str = "fail",
         digest: str | None = None,
         output: str | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         dtype = _arguments.choice("dtype", dtype, ("u8", "f32"))
         channels = _arguments.integer("channels", channels)
@@ -174,6 +190,8 @@ class Loader:
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         self._torch = _torch_for(output)
+        self._pad = tokens.pad if isinstance(tokens, Tokens) else 0
+        self._text_labels = label_kind == "text" or (label_kind or "").startswith("json-text:")
         height, width = _arguments.image_size(size)
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
         rank, world = _rank_and_world(rank, world)
@@ -204,12 +222,17 @@ class Loader:
             "memory": _arguments.memory(memory),
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
+        if tokens is not None and not isinstance(tokens, Tokens):
+            _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
+        checked["tokens"] = tokens._native() if tokens else None
+        checked["token_type"] = tokens.dtype if tokens else "int64"
+        checked["pad_token"] = tokens.pad if tokens else 0
         wanted = "a Dataset, a Mix or a URI"
         self._dataset = data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri("data", data, wanted))
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
-        self._options = f"batch_size={batch_size}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
+        self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same for all ranks."""
@@ -227,6 +250,40 @@ class Loader:
             "a Loader has no items: it is a stream of whole batches. If a torch DataLoader asked for this one, leave the DataLoader out "
             "and write `for batch in loader:`; batch_size, shuffle, seed and the like are options of millrace.Loader, and it needs no workers"
         )
+
+    def shapes(self) -> list[dict[str, Shape]]:
+        """All shapes that batches have, by the names of their arrays: one, or one for each bucket of tokens.
+
+        No batch has another shape: a document that fits into none of them is split, truncated or refused before the first one, as
+        :class:`Tokens` says, and images are resized.
+        """
+        return [{name: Shape(dims, dtype) for name, dtype, dims in arrays} for arrays in self._native.shapes()]
+
+    def rehearse(self) -> Iterator[Batch]:
+        """One batch of each of the :meth:`shapes`, made of padding, so that programs can be compiled for all of them before they train.
+
+        Reads nothing and changes nothing about what the loader delivers.
+        """
+        for arrays in self.shapes():
+            batch: dict[str, Any] = {}
+            for name, (dims, dtype) in arrays.items():
+                array = np.full(dims, {"label": -1, "tokens": self._pad}.get(name, 0), dtype=dtype)
+                batch[name] = self._torch.from_numpy(array) if self._torch else array
+            batch["key"] = [""] * len(batch["mask"])
+            if self._text_labels:
+                batch["label"] = [""] * len(batch["mask"])
+            yield cast(Batch, batch)
+
+    @property
+    def rows(self) -> list[Rows]:
+        """What the rows of tokens are, of each length (of a Mix: of each part): how many, and how well they are filled; empty without ``tokens``."""
+        return cast("list[Rows]", self._native.rows())
+
+    @property
+    def padding(self) -> float:
+        """The share of the places in the rows of an epoch that hold no tokens; what the last batch lacks comes on top. 0 without ``tokens``."""
+        places = sum(rows["rows"] * rows["length"] for rows in self.rows)
+        return 1 - sum(rows["tokens"] for rows in self.rows) / places if places else 0.0
 
     @property
     def dataset(self) -> Dataset | Mix:

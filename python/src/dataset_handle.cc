@@ -3,9 +3,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <atomic>
-#include <chrono>
-#include <future>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -13,6 +10,7 @@
 
 #include "arguments.h"
 #include "gil_release.h"
+#include "interruptible.h"
 #include "pipeline/sample_read.h"
 #include "plan/plan.h"
 
@@ -20,44 +18,17 @@ namespace millrace::python {
 
 namespace {
 
-constexpr std::chrono::milliseconds kSlice{50};
-
 using Opened = absl::StatusOr<std::unique_ptr<Dataset>>;
 
-// Opening happens on a thread of its own, so that this one, which holds the interpreter, can report progress and see
-// signals.
 Opened OpenWithProgress(Process& process, const std::string& uri, const py::object& progress) {
-  std::atomic<uint64_t> done{0};
-  std::atomic<uint64_t> total{0};
-  std::stop_source stop;
-  OpenOptions options;
-  options.stop = stop.get_token();
-  options.progress = [&](uint64_t bytes, uint64_t all) {
-    total.store(all, std::memory_order_relaxed);
-    done.store(bytes, std::memory_order_relaxed);
-  };
-  std::future<Opened> opened =
-      std::async(std::launch::async, [&] { return Dataset::Open(process.runtime, process.stores, uri, options); });
-  bool ready = false;
-  uint64_t shown = 0;
-  try {
-    while (!ready) {
-      {
-        GilRelease release;
-        ready = opened.wait_for(kSlice) == std::future_status::ready;
-      }
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-      if (progress.is_none() || done == shown) continue;
-      shown = done;
-      progress(shown, total.load());
-    }
-  } catch (...) {
-    stop.request_stop();
-    GilRelease release;
-    opened.wait();  // what was started ends before its owner does
-    throw;
-  }
-  return opened.get();
+  Opened opened;
+  RunInterruptibly(progress, [&](const std::stop_token& stop, const ProgressFn& report) {
+    OpenOptions options;
+    options.stop = stop;
+    options.progress = report;
+    opened = Dataset::Open(process.runtime, process.stores, uri, options);
+  });
+  return opened;
 }
 
 py::list Texts(const std::vector<std::string>& texts) {
@@ -156,25 +127,12 @@ Handles GroupHandles(const std::shared_ptr<DatasetHandle>& self, const Numbers& 
 
 // ---- Samples
 
-// Waits on a thread of its own, so that this one, which holds the interpreter, can see signals.
 SampleValues ReadAt(const DatasetHandle& self, uint64_t sample) {
-  std::stop_source stop;
-  std::future<absl::StatusOr<SampleValues>> read = std::async(
-      std::launch::async, [&, token = stop.get_token()] { return ReadSample(*self.subset().dataset, sample, token); });
-  bool ready = false;
-  while (!ready) {
-    {
-      GilRelease release;
-      ready = read.wait_for(kSlice) == std::future_status::ready;
-    }
-    if (ready || PyErr_CheckSignals() == 0) continue;
-    stop.request_stop();
-    GilRelease release;
-    read.wait();  // what was started ends before what it reads from may
-    break;
-  }
-  if (!ready) throw py::error_already_set();
-  return ValueOrThrow(read.get());
+  absl::StatusOr<SampleValues> read;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    read = ReadSample(*self.subset().dataset, sample, stop);
+  });
+  return ValueOrThrow(std::move(read));
 }
 
 // (key, [(name, type, value)])

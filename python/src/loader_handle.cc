@@ -9,6 +9,8 @@
 
 #include "arguments.h"
 #include "gil_release.h"
+#include "interruptible.h"
+#include "pipeline/explain.h"
 
 namespace millrace::python {
 
@@ -48,10 +50,43 @@ MixOptions ToMixOptions(const MixTuple& mix) {
   return options;
 }
 
-LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options)
-    : datasets_(std::move(datasets)), source_(SourceOf(datasets_)), options_(std::move(options)) {
+TokenOptions ToTokenOptions(const TokensTuple& tokens) {
+  const auto& [layout, length, buckets, documents, longer, field] = tokens;
+  TokenOptions options;
+  options.layout = Choose<RowLayout>("layout", layout,
+                                     {{"pad", RowLayout::kPad},
+                                      {"stream", RowLayout::kStream},
+                                      {"pack", RowLayout::kPack},
+                                      {"bucket", RowLayout::kPad}});
+  options.length = length;
+  for (const auto& [row, batch] : buckets) options.buckets.push_back({row, batch});
+  options.documents = documents;
+  options.longer = ValueOrThrow(ParseLongSamples(longer));
+  options.field = field;
+  ThrowIfError(options.Check());
+  return options;
+}
+
+namespace {
+
+Source ItemsOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets, const std::optional<TokenOptions>& tokens) {
+  const Source samples = SourceOf(datasets);
+  if (!tokens) return samples;
+  absl::StatusOr<Source> rows = samples;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    rows = Source::OfRows(datasets.front()->process()->stores, samples, *tokens, {.stop = stop});
+  });
+  return ValueOrThrow(std::move(rows));
+}
+
+}  // namespace
+
+LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
+                           const std::optional<TokenOptions>& tokens)
+    : datasets_(std::move(datasets)), source_(ItemsOf(datasets_, tokens)), options_(std::move(options)) {
   loader_.reset(MakeLoader().release());
   steps_per_epoch_ = loader_->steps_per_epoch();
+  shapes_ = loader_->shapes();
   epoch_ = loader_->report().position.epoch;
   OpenLoaders().insert(this);
 }
@@ -162,7 +197,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     PerChannel mean, PerChannel std, const std::string& image_field, const std::optional<std::string>& label_field,
     const std::string& label_kind, const std::string& bad_samples, const std::string& shuffle, const py::int_& seed,
     const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
-    const std::string& memory, const std::string& digest) {
+    const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
+    const std::string& token_type, int64_t pad_token) {
   LoaderOptions options;
   options.image.height = height;
   options.image.width = width;
@@ -190,7 +226,12 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.memory_bytes = ToBytes("memory", memory);
   options.digest = Choose<DigestOf>(
       "digest", digest, {{"none", DigestOf::kNone}, {"raw", DigestOf::kRaw}, {"decoded", DigestOf::kDecoded}});
-  return std::make_shared<LoaderHandle>(std::move(datasets), std::move(options));
+  options.token_type =
+      Choose<TokenType>("dtype", token_type, {{"int32", TokenType::kInt32}, {"int64", TokenType::kInt64}});
+  options.pad_token = pad_token;
+  std::optional<TokenOptions> rows;
+  if (tokens) rows = ToTokenOptions(*tokens);
+  return std::make_shared<LoaderHandle>(std::move(datasets), std::move(options), rows);
 }
 
 // ---- Batches
@@ -207,36 +248,79 @@ py::list ToTexts(const std::vector<std::string>& texts) {
   return list;
 }
 
-py::array ImageArray(const LoaderHandle& loader, const Batch& batch, const py::capsule& owner) {
-  const ImageSpec& image = loader.image();
-  std::vector<py::ssize_t> shape{static_cast<py::ssize_t>(loader.batch()), image.height, image.width, image.channels};
-  if (image.layout == Layout::kNchw) {
-    shape = {static_cast<py::ssize_t>(loader.batch()), image.channels, image.height, image.width};
+// The memory of an array of a batch, by its name.
+const void* DataOf(const Batch& batch, std::string_view name) {
+  if (name == "image") return batch.images.data();
+  if (name == "tokens") return batch.tokens.data();
+  if (name == "token_mask") return batch.token_mask.data();
+  if (name == "position_ids") return batch.position_ids.data();
+  if (name == "segment_ids") return batch.segment_ids.data();
+  if (name == "row") return batch.rows.data();
+  if (name == "label") return batch.labels.data();
+  if (name == "mask") return batch.mask.data();
+  // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
+  if (name == "sample") return batch.samples.data();
+  return batch.parts.data();
+}
+
+// Arrays of the declared shape and no other: what a batch has beside them, or lacks, would make programs compile anew.
+void CheckShape(const LoaderHandle& loader, const Batch& batch) {
+  const bool declared = batch.shape < loader.shapes().size();
+  uint64_t size = 0;
+  uint64_t length = 0;
+  for (const ArrayShape& array : declared ? loader.shapes()[batch.shape] : BatchShape()) {
+    if (array.name == "mask") size = array.dims.front();
+    if (array.name == "tokens") length = array.dims.back();
   }
-  const py::dtype type = image.dtype == DType::kF32 ? py::dtype::of<float>() : py::dtype::of<uint8_t>();
-  return py::array(type, shape, batch.images.data(), owner);
+  if (declared && size == batch.size && length == batch.length) return;
+  Throw(absl::InternalError(fmt::format("a batch of {} rows of {} tokens is of no shape that the loader has declared",
+                                        batch.size, batch.length)));
 }
 
 // `convert` makes of an array what the program gets, e.g. a tensor.
 py::dict ToDict(const LoaderHandle& loader, Batch batch, const py::object& convert) {
-  const py::ssize_t size = static_cast<py::ssize_t>(loader.batch());
-  auto* const held = new ProcessLocal<BatchOwner>(new BatchOwner{loader.process(), std::move(batch.memory)});
+  CheckShape(loader, batch);
+  auto* const held = new ProcessLocal<BatchOwner>(new BatchOwner{loader.process(), batch.memory});
   const py::capsule owner(held, [](void* pointer) { delete static_cast<ProcessLocal<BatchOwner>*>(pointer); });
-  const auto converted = [&](const py::array& array) -> py::object {
-    return convert.is_none() ? py::object(array) : convert(array);
-  };
+  batch.memory = nullptr;
   py::dict result;
-  result["image"] = converted(ImageArray(loader, batch, owner));
-  result["mask"] = converted(py::array(py::dtype::of<bool>(), {size}, batch.mask.data(), owner));
-  // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
-  result["sample"] = converted(py::array(py::dtype::of<int64_t>(), {size}, batch.samples.data(), owner));
-  if (!batch.parts.empty()) {
-    result["part"] = converted(py::array(py::dtype::of<int64_t>(), {size}, batch.parts.data(), owner));
+  for (const ArrayShape& array : loader.shapes()[batch.shape]) {
+    const std::vector<py::ssize_t> dims(array.dims.begin(), array.dims.end());
+    const py::array view(py::dtype(array.dtype), dims, DataOf(batch, array.name), owner);
+    result[ToPyText(array.name)] = convert.is_none() ? py::object(view) : convert(view);
   }
   result["key"] = ToTexts(batch.keys);
-  if (!batch.labels.empty()) result["label"] = converted(py::array_t<int64_t>(size, batch.labels.data(), owner));
   if (!batch.texts.empty()) result["label"] = ToTexts(batch.texts);
   return result;
+}
+
+// [[(name, dtype, dims), ...], ...]
+py::list ToList(const std::vector<BatchShape>& shapes) {
+  py::list list;
+  for (const BatchShape& shape : shapes) {
+    py::list arrays;
+    for (const ArrayShape& array : shape)
+      arrays.append(py::make_tuple(array.name, array.dtype, py::tuple(py::cast(array.dims))));
+    list.append(arrays);
+  }
+  return list;
+}
+
+// What the rows of each table are.
+py::list RowsList(const LoaderHandle& loader) {
+  py::list list;
+  for (const LoaderExplanation::Rows& rows : DescribeRows(loader.source())) {
+    py::dict entry;
+    entry["length"] = rows.length;
+    entry["rows"] = rows.counts.rows;
+    entry["tokens"] = rows.counts.tokens;
+    entry["documents"] = rows.counts.samples;
+    entry["truncated"] = rows.counts.truncated;
+    entry["empty"] = rows.counts.empty;
+    entry["fill"] = rows.counts.Fill(rows.length);
+    list.append(entry);
+  }
+  return list;
 }
 
 // _core.Batches: what a `for` loop over a Loader goes through, the rest of one epoch. That all of it is native is what
@@ -281,6 +365,8 @@ py::dict ToDict(const LoaderReport& report, bool with_digest) {
   }
   py::dict result;
   result["samples"] = report.samples;
+  result["tokens"] = report.tokens;
+  result["token_places"] = report.token_places;
   result["digest"] = with_digest ? py::object(py::str(report.digest.Hex())) : py::none();
   result["position"] = report.position.ToString();
   result["parts"] = report.part_samples;
@@ -307,7 +393,8 @@ void BindLoader(py::module_& module) {
            py::arg("crop_ratio"), py::arg("flip_probability"), py::arg("dtype"), py::arg("layout"), py::arg("mean"),
            py::arg("std"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
            py::arg("bad_samples"), py::arg("shuffle"), py::arg("seed"), py::arg("epochs"), py::arg("rank"),
-           py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"))
+           py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
+           py::arg("token_type"), py::arg("pad_token"))
       .def(
           "batches",
           [](std::shared_ptr<LoaderHandle> self, py::object convert) {
@@ -316,6 +403,8 @@ void BindLoader(py::module_& module) {
           py::arg("convert"))
       .def("restart", &Handle::Restart, py::arg("position"))
       .def("close", &Handle::Close)
+      .def("shapes", [](const Handle& self) { return ToList(self.shapes()); })
+      .def("rows", &RowsList)
       .def("report", [](Handle& self) { return ToDict(self.Report(), self.with_digest()); })
       .def_property_readonly("epoch", &Handle::epoch)
       .def_property_readonly("steps_per_epoch", &Handle::steps_per_epoch);

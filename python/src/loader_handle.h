@@ -22,12 +22,19 @@ Source SourceOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets);
 using MixTuple = std::tuple<uint64_t, std::vector<std::pair<uint64_t, std::vector<double>>>, std::string, bool>;
 MixOptions ToMixOptions(const MixTuple& mix);
 
+/// (layout, length, ((length, batch), ...) of buckets, documents, long documents, field), as Python gives them.
+using TokensTuple =
+    std::tuple<std::string, uint64_t, std::vector<std::pair<uint64_t, uint64_t>>, bool, std::string, std::string>;
+TokenOptions ToTokenOptions(const TokensTuple& tokens);
+
 /// _core.Loader: a Loader with its data sets, fit for Python's threads, signals and forks. Members are called with the
 /// GIL held, from any thread, and release it while they wait.
 class LoaderHandle {
  public:
-  /// Several data sets are mixed.
-  LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options);
+  /// Several data sets are mixed. With `tokens`, what is fed are rows of their tokens, which may have to be made:
+  /// Python's signal handlers run meanwhile.
+  LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
+               const std::optional<TokenOptions>& tokens);
   ~LoaderHandle();
 
   /// None after the last epoch. Python's signal handlers run while it waits; what they raise comes out of here.
@@ -48,8 +55,9 @@ class LoaderHandle {
   uint64_t epoch();
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }
 
-  const ImageSpec& image() const { return options_.image; }
-  uint64_t batch() const { return options_.batch; }
+  const LoaderOptions& options() const { return options_; }
+  const Source& source() const { return source_; }
+  const std::vector<BatchShape>& shapes() const { return shapes_; }
   bool with_digest() const { return options_.digest != DigestOf::kNone; }
   const std::shared_ptr<Process>& process() const { return datasets_.front()->process(); }
 
@@ -63,6 +71,7 @@ class LoaderHandle {
   const Source source_;
   const LoaderOptions options_;
   uint64_t steps_per_epoch_ = 0;
+  std::vector<BatchShape> shapes_;
 
   std::mutex mutex_;             // never locked with the GIL held
   ProcessLocal<Loader> loader_;  // null once closed

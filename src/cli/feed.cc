@@ -18,6 +18,7 @@
 #include "cli/console.h"
 #include "cli/feed_explain.h"
 #include "cli/feed_source.h"
+#include "cli/feed_tokens.h"
 #include "cli/usage.h"
 #include "pipeline/loader.h"
 
@@ -32,6 +33,7 @@ constexpr std::chrono::milliseconds kInterruptSlice{50};
 
 struct FeedFlags {
   SourceFlags source;
+  std::string tokens;
   uint64_t batch = 128;
   int size = 224;
   int channels = 3;
@@ -153,7 +155,7 @@ RequestCounts CountRequests(const std::vector<std::unique_ptr<Dataset>>& dataset
   return sum;
 }
 
-std::string ToJson(const FeedResult& result, const RequestCounts& counters) {
+std::string ToJson(const Source& source, const FeedResult& result, const RequestCounts& counters) {
   nlohmann::ordered_json stalls = nlohmann::ordered_json::object();
   for (size_t i = 0; i < kStallCauses; ++i) {
     stalls[std::string(StallCauseName(static_cast<StallCause>(i)))] = result.report.stalls.seconds[i];
@@ -163,7 +165,7 @@ std::string ToJson(const FeedResult& result, const RequestCounts& counters) {
     quarantine.push_back(
         {{"sample", bad.uri}, {"reason", bad.reason}, {"replacement", bad.replacement}, {"epoch", bad.epoch}});
   }
-  const nlohmann::ordered_json json{
+  nlohmann::ordered_json json{
       {"samples", result.report.samples},
       {"seconds", result.seconds},
       {"open_seconds", result.open_seconds},
@@ -188,6 +190,11 @@ std::string ToJson(const FeedResult& result, const RequestCounts& counters) {
       {"quarantined", result.report.quarantined},
       {"quarantine", std::move(quarantine)},
       {"parts", result.report.part_samples}};
+  if (source.tokens() != nullptr) {
+    json["tokens"] = result.report.tokens;
+    json["token_places"] = result.report.token_places;
+    json["rows"] = RowsJson(*source.tokens(), DescribeRows(source));
+  }
   // Names and reasons may hold any bytes.
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
@@ -210,16 +217,24 @@ std::string Summary(const FeedFlags& flags, const Source& source, const FeedResu
                     const RequestCounts& counters) {
   const LoaderReport& report = result.report;
   const double samples = static_cast<double>(report.samples);
+  const std::string_view item = source.tokens() != nullptr ? "row" : "sample";
   std::string text =
-      fmt::format("{} in {:.2f} s: {:.0f} samples/s, first batch after {:.3f} s, opening took {:.2f} s\n",
-                  Counted(report.samples, "sample"), result.seconds, result.seconds > 0 ? samples / result.seconds : 0,
-                  result.first_batch_seconds, result.open_seconds);
-  text += fmt::format("CPU: {:.2f} s, {:.3f} s per 1,000 samples; peak memory {} of a budget of {} plus the program\n",
-                      result.cpu_seconds, samples > 0 ? 1000 * result.cpu_seconds / samples : 0,
+      fmt::format("{} in {:.2f} s: {:.0f} {}s/s, first batch after {:.3f} s, opening took {:.2f} s\n",
+                  Counted(report.samples, item), result.seconds, result.seconds > 0 ? samples / result.seconds : 0,
+                  item, result.first_batch_seconds, result.open_seconds);
+  text += fmt::format("CPU: {:.2f} s, {:.3f} s per 1,000 {}s; peak memory {} of a budget of {} plus the program\n",
+                      result.cpu_seconds, samples > 0 ? 1000 * result.cpu_seconds / samples : 0, item,
                       FormatSize(MaxRssBytes()), flags.memory);
   text += fmt::format("Read: {} in {}, {} of them repeated\n", FormatSize(counters.bytes_read),
                       Counted(counters.get, "GET request"), counters.retries);
-  text += PartsText(source, report);
+  text += RowsText(source.tokens(), DescribeRows(source));
+  if (report.token_places > 0) {
+    const auto places = static_cast<double>(report.token_places);
+    text += fmt::format("Tokens: {} in batches with room for {}: {:.3f} % padding, {:.0f} tokens/s\n", report.tokens,
+                        report.token_places, 100 * (1 - static_cast<double>(report.tokens) / places),
+                        result.seconds > 0 ? static_cast<double>(report.tokens) / result.seconds : 0);
+  }
+  if (source.tokens() == nullptr || source.tokens()->buckets.empty()) text += PartsText(source, report);
   text += fmt::format("The consumer waited {:.2f} s of {:.2f} s:", report.stalls.waited(), result.seconds);
   for (size_t i = 0; i < kStallCauses; ++i) {
     if (report.stalls.seconds[i] < 0.0005) continue;
@@ -262,6 +277,7 @@ class StateFile {
 // Samples that this rank will get; 0 where a resumed run makes it hard to tell.
 uint64_t ExpectedSamples(const LoaderOptions& options, const Loader& loader, uint64_t stop_after) {
   if (options.start) return 0;
+  if (loader.shapes().size() > 1) return 0;  // buckets
   uint64_t epoch = (loader.samples_per_epoch() + options.world - 1 - options.rank) / options.world;
   if (options.last == LastBatch::kDrop) epoch = loader.steps_per_epoch() * options.batch;
   const uint64_t all = epoch * options.epochs;
@@ -301,8 +317,23 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& s
   return Dataset::Open(runtime, stores, uri, open);
 }
 
+// What is fed: samples, or rows of their tokens.
+absl::StatusOr<Source> ItemsOf(Stores& stores, const Source& samples, const std::optional<TokenOptions>& tokens) {
+  if (!tokens) return samples;
+  InterruptStop interrupt;
+  ProgressLine progress("making rows of " + samples.uri(), ProgressLine::Unit::kItems);
+  RowsRun run;
+  run.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
+  run.stop = interrupt.token();
+  return Source::OfRows(stores, samples, *tokens, run);
+}
+
 absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
+  std::optional<TokenOptions> tokens;
+  if (!flags.tokens.empty()) {
+    ASSIGN_OR_RETURN(tokens, AsUsage(ParseTokens(flags.tokens)));
+  }
   ASSIGN_OR_RETURN(const SourceRequest request, AsUsage(ParseSource(flags.source)));
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
@@ -318,21 +349,23 @@ absl::Status Feed(const FeedFlags& flags) {
   }
   ASSIGN_OR_RETURN(const FeedSource feed, MakeSource(runtime, datasets, request));
   options.mix = feed.mix;
+  ASSIGN_OR_RETURN(const Source source, ItemsOf(stores, feed.source, tokens));
   if (flags.explain) {
-    ASSIGN_OR_RETURN(const std::string text, ExplainFeed(feed.source, options, flags.json));
+    ASSIGN_OR_RETURN(const std::string text, ExplainFeed(source, options, flags.json));
     return WriteStdout(text);
   }
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();
   result.open_seconds = Seconds(opening, begin);
-  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Create(runtime, feed.source, options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Create(runtime, source, options));
   const uint64_t expected = ExpectedSamples(options, *loader, flags.stop_after);
   RETURN_IF_ERROR(Drain(*loader, flags, expected, begin, &result));
   result.seconds = Seconds(begin, SteadyClock::now());
   result.cpu_seconds = CpuSeconds() - cpu_before;
   result.report = loader->report();
   const RequestCounts counters = CountRequests(datasets);
-  RETURN_IF_ERROR(WriteStdout(flags.json ? ToJson(result, counters) : Summary(flags, feed.source, result, counters)));
+  RETURN_IF_ERROR(
+      WriteStdout(flags.json ? ToJson(source, result, counters) : Summary(flags, source, result, counters)));
   if (!Interrupted()) return absl::OkStatus();
   return absl::CancelledError(fmt::format("interrupted; go on with --resume {}", result.report.position.ToString()));
 }
@@ -364,6 +397,9 @@ void AddDecodingOptions(CLI::App* feed, FeedFlags* flags) {
   };
   TakesNumber(add("--size", flags->size, "Height and width of the images"), 1, 16384);
   TakesWord(add("--channels", flags->channels, "3 for RGB, 1 for grey"), {"3", "1"});
+  feed->add_option("--tokens", flags->tokens,
+                   "Rows of tokens, LENGTH[:LAYOUT[:OPTION]]: pack, pad, stream, stream:documents; or "
+                   "LENGTHxBATCH,...:bucket; :split, :truncate or :refuse for long documents");
   feed->add_flag("--augment", flags->augment,
                  "Random resized crop and flip, instead of resizing and cropping the centre");
   TakesWord(add("--dtype", flags->dtype, "Type of the pixels"), {"u8", "f32"});
@@ -400,6 +436,7 @@ void AddFeed(CLI::App& app, Action* run) {
       "  millrace feed s3://bucket/train --explain --rank 0 --world 8\n"
       "  millrace feed s3://bucket/all --split train=0.9,valid=0.1 --take valid --shuffle none\n"
       "  millrace feed s3://bucket/photos s3://bucket/drawings --weights 3,1 --epoch-samples 1000000 --explain\n"
+      "  millrace feed s3://bucket/corpus --tokens 2048:pack --batch 8\n"
       "  millrace feed s3://bucket/train --state run.json      # interrupted ...\n"
       "  millrace feed s3://bucket/train --resume \"$(jq -r .position run.json)\"");
   feed->callback([flags, run] {

@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/console.h"
+#include "cli/feed_tokens.h"
 #include "pipeline/explain.h"
 
 namespace millrace::cli {
@@ -101,6 +102,7 @@ std::string ToJson(const Source& source, const LoaderOptions& options, const Loa
               {"bytes_of_all_ranks", fetches.bytes * options.world},
               {"estimated", fetches.estimated}}},
             {"first", std::move(first)}};
+  if (source.tokens() != nullptr) json["rows"] = RowsJson(*source.tokens(), found.rows);
   if (!found.parts.empty()) {
     json["mix"] = {{"draws", std::string(DrawsName(found.draws))},
                    {"fresh_passes", found.fresh_passes},
@@ -109,26 +111,35 @@ std::string ToJson(const Source& source, const LoaderOptions& options, const Loa
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
+/// What the order is of.
+std::string_view Item(const LoaderExplanation& found) {
+  return found.rows.empty() ? "sample" : "row";
+}
+
 std::string OrderText(const LoaderOptions& options, const LoaderExplanation& found) {
   const OrderPolicy& policy = found.policy;
-  const uint64_t shuffled = found.parts.empty() ? found.samples : found.parts.front().samples;
+  const uint64_t shuffled = !found.parts.empty()    ? found.parts.front().samples
+                            : found.rows.size() > 1 ? found.rows.front().counts.rows
+                                                    : found.samples;
   std::string text = fmt::format("Order: {}, seed {}, epoch {}, from position {}\n", ShuffleName(policy.shuffle),
                                  options.seed, found.start.epoch, found.start.ToString());
   switch (policy.shuffle) {
     case Shuffle::kNone:
-      text += "  samples come as the index has them: by name of the object, then by offset\n";
+      text += found.rows.empty() ? "  samples come as the index has them: by name of the object, then by offset\n"
+                                 : "  rows come as they were made, along the index\n";
       break;
     case Shuffle::kGlobal:
-      text += "  every sample may come anywhere, so nearly each costs a request of its own\n";
+      text += fmt::format("  every {} may come anywhere, so nearly each costs {}\n", Item(found),
+                          found.rows.empty() ? "a request of its own" : "requests of its own");
       break;
     case Shuffle::kWindow:
-      if (!found.parts.empty()) text += "  of the first part:\n";
+      if (!found.parts.empty() || found.rows.size() > 1) text += "  of the first part:\n";
       text += fmt::format("  {} of {} ({}), shuffled\n", Counted(found.extents, "extent"),
-                          Counted(policy.extent, "sample"), Bytes(found.extent_bytes));
-      text += fmt::format("  {} of up to {} ({}, {}), whose samples are shuffled in {}\n",
-                          Counted(found.windows, "window"), Counted(policy.window, "extent"),
-                          Counted(std::min(shuffled, policy.window * policy.extent), "sample"),
-                          Bytes(found.window_bytes), Counted(policy.lanes, "lane"));
+                          Counted(policy.extent, Item(found)), Bytes(found.extent_bytes));
+      text += fmt::format("  {} of up to {} ({}, {}), whose {}s are shuffled in {}\n", Counted(found.windows, "window"),
+                          Counted(policy.window, "extent"),
+                          Counted(std::min(shuffled, policy.window * policy.extent), Item(found)),
+                          Bytes(found.window_bytes), Item(found), Counted(policy.lanes, "lane"));
       break;
   }
   return text;
@@ -197,27 +208,29 @@ std::string MixText(const LoaderExplanation& found) {
 }
 
 std::string HeadText(const Source& source, const LoaderExplanation& found) {
-  const Index& index = source.parts().front().index();
-  const bool whole = found.parts.empty() && !source.parts().front().selection;
+  const Subset& part = source.parts().front();
+  const Index& index = part.index();
+  const bool whole = found.parts.empty() && !part.selection;
   const std::string objects = Counted(index.objects(), ObjectTitle(index.kind()));
   const std::string size = FormatSize(whole ? index.total_bytes() : source.total_bytes());
-  if (whole) return fmt::format("{}: {} in {}, {}\n", source.uri(), Counted(found.samples, "sample"), objects, size);
+  if (whole) return fmt::format("{}: {} in {}, {}\n", source.uri(), Counted(part.size(), "sample"), objects, size);
   if (found.parts.empty()) {
-    return fmt::format("{}: {} of the {} in {}, {}\n", source.uri(), source.size(), Counted(index.size(), "sample"),
+    return fmt::format("{}: {} of the {} in {}, {}\n", source.uri(), part.size(), Counted(index.size(), "sample"),
                        objects, size);
   }
-  return fmt::format("{}: {}, {}\n", source.uri(), Counted(source.size(), "sample"), size);
+  return fmt::format("{}: {}, {}\n", source.uri(), Counted(source.size(), Item(found)), size);
 }
 
 std::string ToText(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
-  std::string text = HeadText(source, found) + MixText(found);
+  std::string text = HeadText(source, found) + RowsText(source.tokens(), found.rows) + MixText(found);
   text += OrderText(options, found);
-  text += fmt::format("Batches: {}, of {} for each rank; rank {} of {} gets {}; {}\n", Counted(found.steps, "step"),
-                      Counted(options.batch, "sample"), options.rank, options.world,
-                      Counted(found.rank_samples, "sample"), LastText(options.last));
+  const bool buckets = source.tokens() != nullptr && !source.tokens()->buckets.empty();
+  text += fmt::format("Batches: {}{}; rank {} of {} gets {}; {}\n", Counted(found.steps, "step"),
+                      buckets ? "" : fmt::format(", of {} for each rank", Counted(options.batch, Item(found))),
+                      options.rank, options.world, Counted(found.rank_samples, Item(found)), LastText(options.last));
   text += MemoryText(options, found);
   text += FetchText(options, found);
-  text += fmt::format("First samples{}:\n  {:>10} {:>10} {:>10}  key, object\n",
+  text += fmt::format("First {}s{}:\n  {:>10} {:>10} {:>10}  key, object\n", Item(found),
                       options.world > 1 ? " of this rank" : "", "position", "sample", "size");
   for (const LoaderExplanation::Sample& sample : found.first) {
     text += fmt::format("  {:>10} {:>10} {:>10}  {}, {}\n", sample.position, sample.sample,

@@ -64,6 +64,8 @@ class Dataset {
   ObjectStore& store() const { return *location_.store; }
   /// The store's key of an object of the index.
   std::string StoreKey(std::string_view object_key) const { return location_.Key(object_key); }
+  /// OpenOptions::cache_folder, or what it defaults to.
+  const std::string& cache_folder() const { return cache_folder_; }
 
  private:
   Dataset() = default;
@@ -71,6 +73,7 @@ class Dataset {
   std::string index_uri_;
   std::optional<BuildReport> built_;
   Location location_;
+  std::string cache_folder_;
   std::unique_ptr<Index> index_;
   bool has_checksums_ = true;
 };

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mapped_file.h"
 #include "dataset/index.h"
 #include "dataset/index_decoder.h"
 #include "dataset/index_format.h"
@@ -45,8 +47,6 @@ struct SampleCursor {
 }  // namespace index_format
 
 struct Index::Impl {
-  ~Impl();
-
   absl::Status Open();
   absl::Status ReadFoot();
   absl::Status ReadNames();
@@ -65,8 +65,8 @@ struct Index::Impl {
   void Tell(const IndexedSample& sample, const index_format::Layout& layout, std::vector<NewSampleField>* fields,
             std::vector<NewSampleValue>* values, NewSample* told) const;
 
-  void* mapping = nullptr;
-  std::string bytes;  // when not mapped
+  std::optional<MappedFile> file;
+  std::string bytes;  // without a file
   ByteSpan data;
 
   uint32_t version = 0;

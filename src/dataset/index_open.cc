@@ -1,12 +1,6 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -21,10 +15,6 @@
 namespace millrace {
 
 using namespace index_format;  // NOLINT: the vocabulary of this file
-
-Index::Impl::~Impl() {
-  if (mapping != nullptr) munmap(mapping, data.size());
-}
 
 absl::Status Index::Impl::Open() {
   if (data.size() < kHeadBytes || AsText(data.first(kHeadMagic.size())) != kHeadMagic) {
@@ -191,27 +181,9 @@ void Index::Impl::ReadClasses(Decoder* names) {
 }
 
 absl::StatusOr<std::unique_ptr<Index>> Index::Open(const std::string& path) {
-  const auto failed = [&](int error) {
-    const std::string message = fmt::format("{}: {}", path, std::strerror(error));
-    if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(message);
-    return error == EACCES ? absl::PermissionDeniedError(message) : absl::UnavailableError(message);
-  };
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return failed(errno);
   auto impl = std::make_unique<Impl>();
-  struct stat info {};
-  int error = fstat(file, &info) == 0 ? 0 : errno;
-  if (error == 0 && info.st_size > 0) {
-    void* mapping = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file, 0);
-    if (mapping == MAP_FAILED) {
-      error = errno;
-    } else {
-      impl->mapping = mapping;
-      impl->data = {static_cast<const std::byte*>(mapping), static_cast<size_t>(info.st_size)};
-    }
-  }
-  close(file);
-  if (error != 0) return failed(error);
+  ASSIGN_OR_RETURN(impl->file, MappedFile::Open(path));
+  impl->data = impl->file->bytes();
   RETURN_IF_ERROR(Annotate(impl->Open(), path));
   return std::unique_ptr<Index>(new Index(std::move(impl)));
 }

@@ -14,9 +14,9 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr size_t kMaxQuarantineEntries = 1000;
-// Rows and steps beyond this many are not asked for, however small they are: their bookkeeping must stay small beside
+// Units and steps beyond this many are not asked for, however small they are: their bookkeeping must stay small beside
 // the budget.
-constexpr uint64_t kMaxRowsAhead = 65536;
+constexpr uint64_t kMaxUnitsAhead = 65536;
 constexpr size_t kMaxStepsAhead = 4096;
 // How often a waiting consumer looks at what it waits for: finer than any cause that matters, and cheap.
 constexpr std::chrono::milliseconds kLedgerTick{2};
@@ -27,44 +27,56 @@ Fetcher::Options FetchOptions(const LoaderPlan& plan) {
   std::vector<uint64_t> extents;
   for (const OrderPolicy& policy : plan.policies) extents.push_back(policy.extent);
   return {.memory_bytes = plan.fetch_bytes,
+          .group_bytes = plan.group_bytes,
           .extents = std::move(extents),
-          .world = plan.batching.world,
-          .rank = plan.batching.rank};
+          .turns_per_item = plan.options.world};
 }
 
-struct Loader::Engine::Row {
-  uint64_t position = 0;
-  Draw draw;
-  bool counts = true;  // false: a wrapped repeat
+// What one task decodes: a row of the batch, or a piece of one.
+struct Loader::Engine::Unit {
+  EpochOrder::Row row;
+  size_t row_number = 0;
+  // Of rows of tokens:
+  RowPiece piece;
+  uint64_t start = 0;  // place of the piece in its row
+  uint32_t piece_number = 0;
+  bool last_of_row = true;
+
   bool done = false;
-  std::shared_ptr<Piece> piece;
+  std::shared_ptr<Piece> fetched;
   absl::Status status;
 };
 
 struct Loader::Engine::Step {
   uint64_t epoch = 0;
-  uint64_t consumed = 0;          // before it
-  std::vector<Row> rows;          // padding has none; reserved at once, so that tasks may keep pointers
-  bool walked = false;            // all rows are there
-  std::vector<uint32_t> fetched;  // rows to hand to the CPU pool
-  size_t done = 0;                // rows decoded, or failed
+  uint64_t consumed = 0;  // before it
+  size_t shape = 0;
+  uint64_t planned_rows = 0;
+  std::vector<EpochOrder::Row> rows;  // that were walked; padding has none
+  std::deque<Unit> units;             // of these; tasks keep pointers
+  bool walked = false;                // all rows are there
+  std::vector<uint32_t> fetched;      // units to hand to the CPU pool
+  size_t done = 0;                    // units decoded, or failed
   std::shared_ptr<Buffer> slot;
   std::vector<std::string> texts;
   std::vector<std::string> keys;
   Uint128 digest;
-  std::vector<std::pair<const Row*, QuarantinedSample>> quarantine;
+  using Place = std::pair<size_t, uint32_t>;  // row, and piece of it
+  std::vector<std::pair<Place, QuarantinedSample>> quarantine;
 
-  bool ready() const { return walked && slot != nullptr && done == rows.size(); }
+  bool ready() const { return walked && slot != nullptr && done == units.size(); }
 };
 
 Loader::Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory)
     : runtime_(runtime), plan_(std::move(plan)), fetch_memory_(std::move(fetch_memory)) {
   fetcher_ =
       std::make_unique<Fetcher>(plan_.source, FetchOptions(plan_), &mutex_, [this](const Fetcher::Pieces& pieces) {
-        for (const std::shared_ptr<Piece>& piece : pieces) OnFetched(*piece);
+        for (const std::shared_ptr<Piece>& piece : pieces) {
+          for (const UnitId& id : piece->waiting) OnFetched(id);
+        }
         Advance();
       });
-  ring_ = std::make_unique<BatchRing>(plan_.layout.bytes, plan_.slots, std::move(slot_memory), [this] {
+  ring_ = std::make_unique<BatchRing>(plan_.slot_bytes, plan_.slots, std::move(slot_memory), [this] {
     std::lock_guard lock(mutex_);
     AdvanceSoon();
   });
@@ -87,101 +99,118 @@ Loader::Engine::~Engine() {
   ring_.reset();
 }
 
-// ---- The walker: which sample comes next
+// ---- The walker: what comes next
 
 void Loader::Engine::OpenEpoch(uint64_t epoch, uint64_t consumed) {
   const uint64_t epochs = plan_.options.epochs;
   walk_done_ = epochs != 0 && epoch >= epochs;
   if (walk_done_) return;
-  walk_cursor_.reset();  // before the plan that it reads
-  walk_plan_.emplace(plan_.PlanOf(epoch));
+  walk_order_.emplace(plan_, epoch);
   walk_epoch_ = epoch;
   walk_consumed_ = consumed;
-  walk_row_ = 0;
+  walk_unit_ = 0;
 }
 
 void Loader::Engine::OpenStep() {
   auto step = std::make_unique<Step>();
   step->epoch = walk_epoch_;
   step->consumed = walk_consumed_;
-  const bool wraps = plan_.batching.last == LastBatch::kWrap;
-  step->rows.reserve(wraps ? plan_.batching.batch : plan_.batching.Taken(walk_consumed_));
+  const EpochOrder::Step planned = walk_order_->StepAt(walk_consumed_);
+  step->shape = planned.shape;
+  step->planned_rows = planned.rows;
+  step->rows.reserve(planned.rows);
   steps_.push_back(std::move(step));
 }
 
 void Loader::Engine::CloseStep(Step& step) {
   step.walked = true;
-  walk_row_ = 0;
-  walk_consumed_ = plan_.batching.After(walk_consumed_);
-  if (plan_.batching.StepsFrom(walk_consumed_) == 0) OpenEpoch(walk_epoch_ + 1, 0);
+  walk_unit_ = 0;
+  walk_consumed_ = plan_.After(walk_consumed_);
+  if (plan_.StepsFrom(walk_consumed_) == 0) OpenEpoch(walk_epoch_ + 1, 0);
 }
 
-Loader::Engine::Row* Loader::Engine::AppendRow(Step& step) {
-  const Batching::Slot slot = plan_.batching.At(walk_consumed_, walk_row_);
-  Row row;
-  row.position = slot.position;
-  row.counts = !slot.padding;
-  if (slot.padding) {
-    row.draw = walk_plan_->DrawAt(slot.position);
-  } else {
-    if (walk_cursor_ == nullptr) {
-      walk_cursor_ = std::make_unique<Plan::Cursor>(*walk_plan_, slot.position, plan_.batching.world);
-    }
-    row.draw = walk_cursor_->NextDraw();
+absl::Status Loader::Engine::AppendRow(Step& step) {
+  Unit unit;
+  unit.row_number = step.rows.size();
+  unit.row = walk_order_->RowAt(walk_consumed_, unit.row_number);
+  step.rows.push_back(unit.row);
+  if (plan_.source.tokens() == nullptr) {
+    step.units.push_back(std::move(unit));
+    return absl::OkStatus();
   }
-  step.rows.push_back(std::move(row));
-  return &step.rows.back();
+  ASSIGN_OR_RETURN(const std::shared_ptr<const RowGroup> group, fetcher_->GroupOf(unit.row.draw.item));
+  const std::span<const RowPiece> pieces = group->Row(plan_.source.Find(unit.row.draw.item).rank - group->first_row);
+  for (const RowPiece& piece : pieces) {
+    unit.piece = piece;
+    unit.last_of_row = unit.piece_number + 1 == pieces.size();
+    step.units.push_back(unit);
+    unit.start += piece.length;
+    ++unit.piece_number;
+  }
+  return absl::OkStatus();
 }
 
-Loader::Engine::Row* Loader::Engine::WalkToNextRow() {
+Loader::Engine::Unit* Loader::Engine::WalkToNextUnit() {
   while (!walk_done_) {
     if (steps_.empty() || steps_.back()->walked) {
       if (steps_.size() >= kMaxStepsAhead) return nullptr;
       OpenStep();
     }
     Step& step = *steps_.back();
-    if (walk_row_ < step.rows.size()) return &step.rows[walk_row_];  // refused before; still the next one
-    const bool wraps = plan_.batching.last == LastBatch::kWrap;
-    if (walk_row_ < (wraps ? plan_.batching.batch : plan_.batching.Taken(walk_consumed_))) return AppendRow(step);
-    CloseStep(step);
+    if (walk_unit_ < step.units.size()) return &step.units[walk_unit_];
+    if (step.rows.size() == step.planned_rows) {
+      CloseStep(step);
+    } else if (absl::Status status = AppendRow(step); !status.ok()) {
+      Fail(std::move(status));
+    }
   }
   return nullptr;
 }
 
 // ---- Moving work forward
 
+void Loader::Engine::Fail(absl::Status status) {
+  failure_ = std::move(status);
+  walk_done_ = true;
+}
+
 bool Loader::Engine::FetchNext() {
-  if (rows_ahead_ >= kMaxRowsAhead) return false;
-  Row* row = WalkToNextRow();
-  if (row == nullptr) return false;
+  if (units_ahead_ >= kMaxUnitsAhead) return false;
+  Unit* unit = WalkToNextUnit();
+  if (unit == nullptr) return false;
   Fetcher::Horizon horizon;
-  horizon.plan = &*walk_plan_;
+  horizon.order = &*walk_order_;
   horizon.epoch = walk_epoch_;
-  horizon.position = row->position;
-  horizon.end = row->counts ? plan_.batching.End(walk_consumed_) : 0;  // wrapped repeats take nobody along
-  absl::StatusOr<std::shared_ptr<Piece>> piece = fetcher_->Fetch(row->draw, horizon, rows_ahead_);
+  horizon.consumed = walk_consumed_;
+  horizon.turn = unit->row.turn;
+  horizon.alone = !unit->row.counts;  // wrapped repeats take nobody along
+  absl::StatusOr<std::shared_ptr<Piece>> piece =
+      fetcher_->Fetch({unit->row.draw, unit->piece_number}, horizon, units_ahead_);
   if (!piece.ok()) {
-    failure_ = piece.status();
-    walk_done_ = true;
+    Fail(piece.status());
     return false;
   }
   if (*piece == nullptr) return false;
-  row->piece = *std::move(piece);
-  row->piece->row = RowId{taken_steps_ + steps_.size() - 1, static_cast<uint32_t>(walk_row_)};
-  ++rows_ahead_;
-  ++walk_row_;
-  if (row->piece->ready) OnFetched(*row->piece);
+  unit->fetched = *std::move(piece);
+  const UnitId id{taken_steps_ + steps_.size() - 1, static_cast<uint32_t>(walk_unit_)};
+  ++units_ahead_;
+  ++walk_unit_;
+  if (unit->fetched->ready) {
+    OnFetched(id);
+  } else {
+    unit->fetched->waiting.push_back(id);
+  }
   return true;
 }
 
-void Loader::Engine::OnFetched(const Piece& piece) {
-  if (piece.row) steps_[piece.row->step - taken_steps_]->fetched.push_back(piece.row->row);
+void Loader::Engine::OnFetched(const UnitId& id) {
+  steps_[id.step - taken_steps_]->fetched.push_back(id.unit);
 }
 
 void Loader::Engine::Dispatch(Step& step) {
   for (const uint32_t index : step.fetched) {
     ++tasks_;
-    runtime_.cpu().Submit([this, step = &step, row = &step.rows[index]] { RunRow(step, row); });
+    runtime_.cpu().Submit([this, step = &step, unit = &step.units[index]] { RunUnit(step, unit); });
   }
   step.fetched.clear();
 }
@@ -207,16 +236,17 @@ void Loader::Engine::Advance() {
   while (failure_.ok() && FetchNext()) {
   }
   // Decoding runs a few batches ahead: enough for all CPUs, while most slots are left to the program.
-  const uint64_t per_batch = std::max<uint64_t>(1, plan_.batching.batch);
+  const uint64_t per_batch = std::max<uint64_t>(1, plan_.layouts.back().batch);
   uint64_t steps_ahead = 3 + 8 * static_cast<uint64_t>(runtime_.cpu().threads()) / per_batch;
   for (const std::unique_ptr<Step>& step : steps_) {
     if (steps_ahead-- == 0) break;
     if (step->slot == nullptr) {
       step->slot = ring_->TryAcquire();
       if (step->slot == nullptr) break;
-      std::memset(step->slot->data() + plan_.layout.mask, 0, plan_.layout.batch);
-      step->keys.resize(plan_.layout.batch);
-      if (plan_.text_labels) step->texts.resize(plan_.layout.batch);
+      const SlotLayout& layout = plan_.layouts[step->shape];
+      std::memset(step->slot->data() + layout.mask, 0, layout.batch);
+      step->keys.resize(layout.batch);
+      if (plan_.text_labels) step->texts.resize(layout.batch);
     }
     Dispatch(*step);
   }
@@ -225,41 +255,64 @@ void Loader::Engine::Advance() {
 
 // ---- Decoding
 
-std::unique_ptr<SampleDecoder> Loader::Engine::BorrowDecoder() {
+std::unique_ptr<Loader::Engine::Decoders> Loader::Engine::BorrowDecoders() {
   std::lock_guard lock(mutex_);
-  if (idle_decoders_.empty()) return std::make_unique<SampleDecoder>(plan_, stop_.get_token());
-  std::unique_ptr<SampleDecoder> decoder = std::move(idle_decoders_.back());
+  if (idle_decoders_.empty()) {
+    return std::unique_ptr<Decoders>(new Decoders{SampleDecoder(plan_, stop_.get_token()), TokenDecoder(plan_)});
+  }
+  std::unique_ptr<Decoders> decoders = std::move(idle_decoders_.back());
   idle_decoders_.pop_back();
-  return decoder;
+  return decoders;
 }
 
-void Loader::Engine::RunRow(Step* step, Row* row) {
-  std::unique_ptr<SampleDecoder> decoder = BorrowDecoder();
-  const auto index = static_cast<size_t>(row - step->rows.data());
-  const BatchRow to{.epoch = step->epoch,
-                    .position = row->position,
-                    .draw = row->draw,
-                    .counts = row->counts,
-                    .slot = step->slot->data(),
-                    .row = index,
-                    .key = &step->keys[index],
-                    .text = plan_.text_labels ? &step->texts[index] : nullptr};
-  absl::StatusOr<DecodedRow> decoded = absl::CancelledError();
-  if (!stop_.stop_requested()) {
-    Piece& piece = *row->piece;
-    decoded = decoder->Decode(to, piece.status.ok() ? absl::StatusOr<ByteSpan>(piece.span()) : piece.status);
+absl::StatusOr<DecodedRow> Loader::Engine::Decode(Decoders& decoders, Step& step, const Unit& unit) {
+  if (stop_.stop_requested()) return absl::CancelledError();
+  Piece& piece = *unit.fetched;
+  const absl::StatusOr<ByteSpan> bytes = piece.status.ok() ? absl::StatusOr<ByteSpan>(piece.span()) : piece.status;
+  const EpochOrder::Row& row = unit.row;
+  if (plan_.source.tokens() != nullptr) {
+    return decoders.tokens.Decode({.epoch = step.epoch,
+                                   .position = row.position,
+                                   .item = row.draw.item,
+                                   .counts = row.counts,
+                                   .piece = unit.piece,
+                                   .start = unit.start,
+                                   .number = unit.piece_number,
+                                   .last = unit.last_of_row,
+                                   .slot = step.slot->data(),
+                                   .layout = &plan_.layouts[step.shape],
+                                   .row = unit.row_number,
+                                   .key = &step.keys[unit.row_number]},
+                                  bytes);
   }
+  return decoders.samples.Decode({.epoch = step.epoch,
+                                  .position = row.position,
+                                  .draw = row.draw,
+                                  .counts = row.counts,
+                                  .slot = step.slot->data(),
+                                  .row = unit.row_number,
+                                  .key = &step.keys[unit.row_number],
+                                  .text = plan_.text_labels ? &step.texts[unit.row_number] : nullptr},
+                                 bytes);
+}
+
+void Loader::Engine::RunUnit(Step* step, Unit* unit) {
+  std::unique_ptr<Decoders> decoders = BorrowDecoders();
+  absl::StatusOr<DecodedRow> decoded = Decode(*decoders, *step, *unit);
   std::lock_guard lock(mutex_);
-  idle_decoders_.push_back(std::move(decoder));
-  row->status = decoded.status();
+  idle_decoders_.push_back(std::move(decoders));
+  unit->status = decoded.status();
   if (decoded.ok()) {
     step->digest += decoded->digest;
-    if (decoded->quarantined) step->quarantine.emplace_back(row, *std::move(decoded->quarantined));
+    if (decoded->quarantined) {
+      step->quarantine.emplace_back(Step::Place(unit->row_number, unit->piece_number),
+                                    *std::move(decoded->quarantined));
+    }
   }
-  row->piece = nullptr;  // its memory is free for what comes next
-  row->done = true;
+  unit->fetched = nullptr;  // its memory is free for what comes next
+  unit->done = true;
   ++step->done;
-  --rows_ahead_;
+  --units_ahead_;
   --tasks_;
   Advance();
 }
@@ -281,10 +334,10 @@ StallCause Loader::Engine::FrontCause() const {
   const auto not_asked = fetcher_->at_request_limit() ? StallCause::kQueue : StallCause::kBudget;
   if (steps_.empty()) return not_asked;
   const Step& step = *steps_.front();
-  for (const Row& row : step.rows) {
-    if (row.done) continue;
-    if (row.piece == nullptr) return not_asked;
-    if (!row.piece->ready) return CauseOf(row.piece->phase());
+  for (const Unit& unit : step.units) {
+    if (unit.done) continue;
+    if (unit.fetched == nullptr) return not_asked;
+    if (!unit.fetched->ready) return CauseOf(unit.fetched->phase());
     return step.slot == nullptr ? StallCause::kConsumer : StallCause::kDecode;
   }
   return step.walked ? StallCause::kConsumer : not_asked;
@@ -306,40 +359,58 @@ bool Loader::Engine::WaitReady(std::chrono::nanoseconds limit) {
   return true;
 }
 
+// The arrays of a step's slot, with the padding of rows that hold nothing.
+Batch Loader::Engine::ViewOf(Step& step) const {
+  const SlotLayout& layout = plan_.layouts[step.shape];
+  const uint64_t rows = step.rows.size();
+  std::byte* const data = step.slot->data();
+  const auto numbers = [&](uint64_t offset, auto padding) {
+    auto* const first = reinterpret_cast<decltype(padding)*>(data + offset);
+    std::fill(first + rows, first + layout.batch, padding);
+    return std::span(first, layout.batch);
+  };
+  Batch batch;
+  batch.shape = step.shape;
+  batch.size = layout.batch;
+  batch.length = layout.length;
+  batch.images = {data + layout.images, layout.batch * layout.image_bytes};
+  std::memset(batch.images.data() + rows * layout.image_bytes, 0, (layout.batch - rows) * layout.image_bytes);
+  const uint64_t places = layout.batch * layout.length;
+  if (layout.length > 0) {
+    PadRows(plan_, layout, data, rows);
+    batch.tokens = {data + layout.tokens, places * layout.token_bytes};
+    batch.token_mask = {reinterpret_cast<uint8_t*>(data + layout.token_mask), places};
+    batch.rows = numbers(layout.rows, uint64_t{0});
+  }
+  if (layout.with_segments) {
+    batch.position_ids = {reinterpret_cast<int32_t*>(data + layout.position_ids), places};
+    batch.segment_ids = {reinterpret_cast<int32_t*>(data + layout.segment_ids), places};
+  }
+  batch.mask = {reinterpret_cast<uint8_t*>(data + layout.mask), layout.batch};
+  batch.samples = numbers(layout.samples, uint64_t{0});
+  if (plan_.with_parts()) batch.parts = numbers(layout.parts, uint64_t{0});
+  if (plan_.label && !plan_.text_labels) batch.labels = numbers(layout.labels, int64_t{-1});
+  return batch;
+}
+
 Batch Loader::Engine::TakeFront() {
   const std::unique_ptr<Step> step = std::move(steps_.front());
   steps_.pop_front();
   ++taken_steps_;
-  const SlotLayout& layout = plan_.layout;
-  std::byte* data = step->slot->data();
-  Batch batch;
-  batch.images = {data, layout.batch * layout.image_bytes};
-  auto* labels = reinterpret_cast<int64_t*>(data + layout.labels);
-  auto* mask = reinterpret_cast<uint8_t*>(data + layout.mask);
-  auto* samples = reinterpret_cast<uint64_t*>(data + layout.samples);
-  const size_t rows = step->rows.size();
-  std::memset(data + rows * layout.image_bytes, 0, (layout.batch - rows) * layout.image_bytes);
-  std::fill(labels + rows, labels + layout.batch, int64_t{-1});
-  std::fill(samples + rows, samples + layout.batch, uint64_t{0});
-  batch.mask = {mask, layout.batch};
-  batch.samples = {samples, layout.batch};
-  if (plan_.mix) {
-    auto* parts = reinterpret_cast<uint64_t*>(data + layout.parts);
-    std::fill(parts + rows, parts + layout.batch, uint64_t{0});
-    batch.parts = {parts, layout.batch};
-  }
-  if (plan_.label && !plan_.text_labels) batch.labels = {labels, layout.batch};
+  Batch batch = ViewOf(*step);
   batch.texts = std::move(step->texts);
   batch.keys = std::move(step->keys);
   batch.memory = std::move(step->slot);
-  for (const Row& row : step->rows) {
+  for (const EpochOrder::Row& row : step->rows) {
     if (!row.counts) continue;
     ++batch.valid;
     ++received_of_parts_[plan_.source.Find(row.draw.item).part];
   }
+  for (const Unit& unit : step->units) received_tokens_ += unit.row.counts ? unit.piece.length : 0;
+  received_places_ += batch.size * batch.length;
   batch.epoch = step->epoch;
-  const uint64_t after = plan_.batching.After(step->consumed);
-  batch.last_of_epoch = plan_.batching.StepsFrom(after) == 0;
+  const uint64_t after = plan_.After(step->consumed);
+  batch.last_of_epoch = plan_.StepsFrom(after) == 0;
   batch.position = batch.last_of_epoch ? Position{step->epoch + 1, 0, plan_.fingerprint}
                                        : Position{step->epoch, after, plan_.fingerprint};
   received_ = batch.position;
@@ -348,7 +419,7 @@ Batch Loader::Engine::TakeFront() {
   std::sort(step->quarantine.begin(), step->quarantine.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   quarantined_ += step->quarantine.size();
-  for (auto& [row, sample] : step->quarantine) {
+  for (auto& [unit, sample] : step->quarantine) {
     if (quarantine_.size() < kMaxQuarantineEntries) quarantine_.push_back(std::move(sample));
   }
   return batch;
@@ -372,9 +443,9 @@ absl::StatusOr<std::optional<Batch>> Loader::Engine::Next() {
                     "keep only what you need of each), or raise the budget",
                     plan_.slots, FormatSize(plan_.options.memory_bytes)));
   }
-  for (const Row& row : front.rows) {
-    if (!row.status.ok()) {
-      failure_ = row.status;
+  for (const Unit& unit : front.units) {
+    if (!unit.status.ok()) {
+      failure_ = unit.status;
       return failure_;
     }
   }
@@ -387,6 +458,8 @@ LoaderReport Loader::Engine::report() const {
   std::lock_guard lock(mutex_);
   LoaderReport report;
   report.samples = received_samples_;
+  report.tokens = received_tokens_;
+  report.token_places = received_places_;
   report.digest = received_digest_;
   report.position = received_;
   report.part_samples = received_of_parts_;

@@ -9,18 +9,20 @@
 #include <vector>
 
 #include "pipeline/batch_ring.h"
+#include "pipeline/epoch_order.h"
 #include "pipeline/fetcher.h"
 #include "pipeline/loader_plan.h"
 #include "pipeline/sample_decoder.h"
+#include "pipeline/token_decoder.h"
 
 namespace millrace {
 
 /// What the plan's fetcher gets to know.
 Fetcher::Options FetchOptions(const LoaderPlan& plan);
 
-/// The machine behind Loader: a walker that turns the plan into steps and rows, a Fetcher, decode tasks on the CPU
-/// pool, and the queue of steps from which the consumer takes. One mutex guards all of it; decoding and network run
-/// outside it.
+/// The machine behind Loader: a walker that turns the plan into steps and units (rows, or pieces of rows of tokens), a
+/// Fetcher, decode tasks on the CPU pool, and the queue of steps from which the consumer takes. One mutex guards all of
+/// it; decoding and network run outside it.
 class Loader::Engine {
  public:
   /// The reservations cover plan.fetch_bytes and the slots; the latter lasts as long as the last batch.
@@ -33,28 +35,36 @@ class Loader::Engine {
   const LoaderPlan& plan() const { return plan_; }
 
  private:
-  struct Row;
+  struct Unit;
   struct Step;
+  /// What a decode task works with.
+  struct Decoders {
+    SampleDecoder samples;
+    TokenDecoder tokens;
+  };
 
   // All of these run with mutex_ held.
   void Advance();
   void AdvanceSoon();
   bool FetchNext();
-  Row* WalkToNextRow();
+  Unit* WalkToNextUnit();
   void OpenEpoch(uint64_t epoch, uint64_t consumed);
   void OpenStep();
   void CloseStep(Step& step);
-  Row* AppendRow(Step& step);
-  void OnFetched(const Piece& piece);
+  absl::Status AppendRow(Step& step);
+  void Fail(absl::Status status);
+  void OnFetched(const UnitId& id);
   void Dispatch(Step& step);
   bool FrontIsReady() const;
   bool ConsumerHoldsAll() const;
   StallCause FrontCause() const;
   Batch TakeFront();
+  Batch ViewOf(Step& step) const;
 
   // Decode tasks, without the lock.
-  void RunRow(Step* step, Row* row);
-  std::unique_ptr<SampleDecoder> BorrowDecoder();
+  void RunUnit(Step* step, Unit* unit);
+  absl::StatusOr<DecodedRow> Decode(Decoders& decoders, Step& step, const Unit& unit);
+  std::unique_ptr<Decoders> BorrowDecoders();
 
   Runtime& runtime_;
   const LoaderPlan plan_;
@@ -71,20 +81,21 @@ class Loader::Engine {
   std::unique_ptr<Fetcher> fetcher_;
   std::deque<std::unique_ptr<Step>> steps_;  // in order of delivery; the walker appends
   uint64_t taken_steps_ = 0;                 // of those before them
-  std::vector<std::unique_ptr<SampleDecoder>> idle_decoders_;
+  std::vector<std::unique_ptr<Decoders>> idle_decoders_;
 
-  // The walker: the next row to fetch is row walk_row_ of steps_.back().
-  std::optional<Plan> walk_plan_;
-  std::unique_ptr<Plan::Cursor> walk_cursor_;
+  // The walker: the next to fetch is unit walk_unit_ of steps_.back().
+  std::optional<EpochOrder> walk_order_;
   uint64_t walk_epoch_ = 0;
   uint64_t walk_consumed_ = 0;
-  uint64_t walk_row_ = 0;
+  uint64_t walk_unit_ = 0;
   bool walk_done_ = false;
-  uint64_t rows_ahead_ = 0;  // rows whose bytes were asked for and that are not decoded yet
+  uint64_t units_ahead_ = 0;  // whose bytes were asked for and that are not decoded yet
 
   // What the consumer has received.
   Position received_;
   uint64_t received_samples_ = 0;
+  uint64_t received_tokens_ = 0;
+  uint64_t received_places_ = 0;
   std::vector<uint64_t> received_of_parts_;
   Uint128 received_digest_;
   StallLedger ledger_;

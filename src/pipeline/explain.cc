@@ -14,118 +14,160 @@ namespace {
 /// Goes through the epoch as the engine and the fetcher do, with memory that is always free.
 class DryRun {
  public:
-  DryRun(const LoaderPlan& loader, const Plan& plan, uint64_t consumed)
-      : source_(loader.source),
-        batching_(loader.batching),
+  DryRun(const LoaderPlan& loader, uint64_t epoch, uint64_t consumed)
+      : loader_(loader),
+        source_(loader.source),
         options_(FetchOptions(loader)),
-        sizes_(options_, source_.mean_span_bytes()),
-        plan_(plan),
+        sizes_(options_, source_),
+        groups_(options_.group_bytes),
+        order_(loader, epoch),
         consumed_(consumed) {}
 
   const Fetcher::Sizes& sizes() const { return sizes_; }
 
-  absl::StatusOr<LoaderExplanation::Fetches> Run(uint64_t rank_samples, uint64_t limit) {
-    Fetcher::Horizon horizon;
-    horizon.plan = &plan_;
-    horizon.end = batching_.End(consumed_);
-    Plan::Cursor cursor(plan_, batching_.At(consumed_, 0).position, batching_.world);
-    const uint64_t walked = std::min(rank_samples, limit);
-    for (uint64_t i = 0; i < walked; ++i) {
-      horizon.position = cursor.position();
-      const Draw draw = cursor.NextDraw();
-      if (early_.erase(KeyOf(draw)) > 0) continue;
-      RETURN_IF_ERROR(Fetch(draw, horizon));
-    }
-    // Samples that were taken along beyond the walk are part of what was fetched: so the ratio is that of the epoch.
-    const double scale = fetched_ > 0 ? static_cast<double>(rank_samples) / static_cast<double>(fetched_) : 0;
-    found_.readers = fetched_ > 0 ? static_cast<double>(covered_) / static_cast<double>(fetched_) : 1;
-    found_.estimated = walked < rank_samples;
-    if (found_.estimated) {
-      for (uint64_t* count : {&found_.requests, &found_.bytes, &found_.sample_bytes}) {
-        *count = static_cast<uint64_t>(static_cast<double>(*count) * scale);
+  /// Until `limit` items of their own were walked; those that come first are listed.
+  absl::Status Run(uint64_t limit, uint64_t first_items) {
+    for (uint64_t at = consumed_; loader_.StepsFrom(at) > 0; at = loader_.After(at)) {
+      const EpochOrder::Step step = order_.StepAt(at);
+      for (uint64_t row = 0; row < step.rows; ++row) {
+        const EpochOrder::Row walked = order_.RowAt(at, row);
+        if (walked.counts && walked_++ >= limit) {
+          cut_ = true;
+          return absl::OkStatus();
+        }
+        if (walked.counts && first_.size() < first_items) first_.push_back(walked);
+        RETURN_IF_ERROR(Walk(walked, at));
       }
     }
-    RETURN_IF_ERROR(Repeats());
-    return found_;
+    return absl::OkStatus();
+  }
+
+  const std::vector<EpochOrder::Row>& first() const { return first_; }
+
+  LoaderExplanation::Fetches Found(uint64_t rank_items) const {
+    LoaderExplanation::Fetches found = found_;
+    found.readers = items_ > 0 ? static_cast<double>(covered_) / static_cast<double>(items_) : 1;
+    found.estimated = cut_;
+    if (!cut_) return found;
+    // Samples that were taken along beyond the walk are part of what was fetched: so the ratio is that of the epoch.
+    const double scale = items_ > 0 ? static_cast<double>(rank_items) / static_cast<double>(items_) : 0;
+    for (uint64_t* count : {&found.requests, &found.bytes, &found.sample_bytes}) {
+      *count = static_cast<uint64_t>(static_cast<double>(*count) * scale);
+    }
+    return found;
   }
 
  private:
-  /// Draws as one number; that two come to be equal is too unlikely to matter here.
-  static uint64_t KeyOf(const Draw& draw) { return draw.turn == 0 ? draw.item : HashKey(draw.turn, {draw.item}); }
+  /// As one number; that two come to be equal is too unlikely to matter here.
+  static uint64_t KeyOf(const Fetcher::Wanted& wanted) {
+    const auto& [draw, piece] = wanted;
+    return draw.turn == 0 && piece == 0 ? draw.item : HashKey(draw.turn, {draw.item, piece});
+  }
 
-  absl::Status Fetch(const Draw& draw, const Fetcher::Horizon& horizon) {
-    const auto [number, rank] = source_.Find(draw.item);
-    const Subset& part = source_.parts()[number];
-    const uint64_t first = source_.FirstOf(number);
-    const uint64_t extent = options_.extents[number];
+  absl::Status Walk(const EpochOrder::Row& row, uint64_t consumed) {
+    uint32_t pieces = 1;
+    if (source_.tokens() != nullptr) {
+      const auto [part, rank] = source_.Find(row.draw.item);
+      ASSIGN_OR_RETURN(const std::shared_ptr<const RowGroup> group, groups_.Get(*source_.rows()[part], part, rank));
+      pieces = static_cast<uint32_t>(group->Row(rank - group->first_row).size());
+    }
+    const Fetcher::Horizon horizon{.order = &order_, .consumed = consumed, .turn = row.turn, .alone = !row.counts};
+    for (uint32_t piece = 0; piece < pieces; ++piece) {
+      const Fetcher::Wanted wanted{row.draw, piece};
+      if (row.counts && early_.erase(KeyOf(wanted)) > 0) continue;
+      RETURN_IF_ERROR(Fetch(wanted, horizon));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Fetch(const Fetcher::Wanted& wanted, const Fetcher::Horizon& horizon) {
+    const auto early = [this](const Fetcher::Wanted& other) { return early_.contains(KeyOf(other)); };
     ASSIGN_OR_RETURN(const FetchRun run,
-                     RunAround(part.index(), part.selection.get(), extent, rank, sizes_.max_run, [&](uint64_t other) {
-                       const Draw neighbour{first + other, draw.turn};
-                       return Fetcher::TakesAlong(plan_.Where(neighbour), horizon, options_, sizes_) &&
-                              !early_.contains(KeyOf(neighbour));
-                     }));
+                     Fetcher::Neighbours(source_, groups_, options_, sizes_, wanted, horizon, early));
+    const uint64_t first = source_.FirstOf(run.part);
+    const uint64_t turn = wanted.draw.turn;
     ++found_.requests;
     found_.bytes += run.range().length;
-    fetched_ += run.parts.size();
-    const uint64_t first_of_extent = rank - rank % extent;
-    if (extents_.insert(KeyOf({first + first_of_extent, draw.turn})).second) {
-      covered_ += plan_.invertible() ? std::min(extent, part.size() - first_of_extent) : 1;
-    }
     for (const FetchRun::Part& fetched : run.parts) {
       found_.sample_bytes += fetched.span.length;
-      if (fetched.rank != rank) early_.insert(KeyOf({first + fetched.rank, draw.turn}));
+      const auto deal = [&](const FetchRun::Unit& unit) {
+        const Fetcher::Wanted other{{first + unit.rank, turn}, unit.piece};
+        if (!horizon.alone && unit.piece == 0) ++items_;
+        if (!(other == wanted)) early_.insert(KeyOf(other));
+      };
+      deal(fetched);
+      for (const FetchRun::Unit& other : fetched.others) deal(other);
+    }
+    if (horizon.alone) return absl::OkStatus();
+    const uint64_t extent = options_.extents[run.part];
+    const uint64_t rank = wanted.draw.item - first;
+    const uint64_t first_of_extent = rank - rank % extent;
+    if (extents_.insert(KeyOf({{first + first_of_extent, turn}, 0})).second) {
+      covered_ += order_.invertible() ? std::min(extent, source_.SizeOf(run.part) - first_of_extent) : 1;
     }
     return absl::OkStatus();
   }
 
-  /// The slots of the last step that repeat the epoch's first samples are fetched one by one.
-  absl::Status Repeats() {
-    if (batching_.last != LastBatch::kWrap) return absl::OkStatus();
-    const uint64_t steps = batching_.StepsFrom(consumed_);
-    const uint64_t last = consumed_ + (steps - 1) * batching_.batch * batching_.world;
-    IndexedSample entry;
-    for (uint64_t row = batching_.Taken(last); row < batching_.batch; ++row) {
-      RETURN_IF_ERROR(source_.Lookup(plan_.At(batching_.At(last, row).position), &entry));
-      ++found_.requests;
-      found_.bytes += entry.span.length;
-      found_.sample_bytes += entry.span.length;
-    }
-    return absl::OkStatus();
-  }
-
+  const LoaderPlan& loader_;
   const Source& source_;
-  const Batching batching_;
   const Fetcher::Options options_;
   const Fetcher::Sizes sizes_;
-  const Plan& plan_;
+  RowGroups groups_;
+  EpochOrder order_;
   const uint64_t consumed_;
+  std::vector<EpochOrder::Row> first_;
+  uint64_t walked_ = 0;
+  bool cut_ = false;
   std::unordered_set<uint64_t> early_;    // fetched, and their turn has not come
   std::unordered_set<uint64_t> extents_;  // of which something was fetched
-  uint64_t covered_ = 0;                  // samples of these extents, whoever fetches them
-  uint64_t fetched_ = 0;                  // samples
+  uint64_t covered_ = 0;                  // items of these extents, whoever fetches them
+  uint64_t items_ = 0;                    // fetched
   LoaderExplanation::Fetches found_;
 };
 
-absl::StatusOr<LoaderExplanation::Sample> Describe(const Source& source, uint64_t position, uint64_t item) {
+absl::StatusOr<LoaderExplanation::Sample> Describe(const Source& source, const EpochOrder::Row& row) {
   IndexedSample entry;
   IndexedObject object;
-  const size_t part = source.Find(item).part;
-  RETURN_IF_ERROR(source.Lookup(item, &entry));
-  RETURN_IF_ERROR(source.parts()[part].index().LookupObject(entry.object, &object));
-  return LoaderExplanation::Sample{position, part, source.SampleOf(item), entry.key, object.key, entry.span};
+  const auto [part, rank] = source.Find(row.draw.item);
+  const Subset& subset = source.parts()[part];
+  LoaderExplanation::Sample found{.position = row.position, .part = part};
+  if (source.tokens() == nullptr) {
+    RETURN_IF_ERROR(source.Lookup(row.draw.item, &entry));
+    found.sample = source.SampleOf(row.draw.item);
+    found.span = entry.span;
+  } else {
+    const TokenRows& rows = *source.rows()[part];
+    ASSIGN_OR_RETURN(const RowGroup group, rows.ReadGroup(rank / rows.table().group()));
+    ASSIGN_OR_RETURN(const TokenRows::Place place, rows.Find(group.Row(rank - group.first_row).front(), &entry));
+    found.sample = place.sample;
+    found.span = place.span;
+  }
+  RETURN_IF_ERROR(subset.index().LookupObject(entry.object, &object));
+  found.key = entry.key;
+  found.object = object.key;
+  return found;
 }
 
-/// Positions of this rank from `consumed` to the end of the epoch that are delivered.
-uint64_t RankSamples(const Batching& batching, uint64_t consumed) {
+/// Rows of this rank's batches that hold items of their own, from `consumed` to the end of the epoch.
+uint64_t RankSamples(const LoaderPlan& loader, uint64_t consumed) {
+  if (loader.bucketed()) {
+    const EpochOrder order(loader, 0);  // steps of all epochs are alike in this: those of a bucket come one by one
+    uint64_t samples = 0;
+    for (uint64_t at = consumed; loader.StepsFrom(at) > 0; at = loader.After(at)) samples += order.StepAt(at).taken;
+    return samples;
+  }
+  const Batching& batching = loader.batching;
   const Batching::Slot first = batching.At(consumed, 0);
   if (first.padding) return 0;
   return (batching.End(consumed) - first.position + batching.world - 1) / batching.world;
 }
 
-void DescribeOrder(const Subset& part, LoaderExplanation* out) {
+void DescribeOrder(const Source& source, LoaderExplanation* out) {
   const OrderPolicy& policy = out->policy;
-  const uint64_t size = part.size();
-  const double mean = size > 0 ? static_cast<double>(part.total_bytes) / static_cast<double>(size) : 0;
+  const Subset& part = source.parts().front();
+  const uint64_t size = source.SizeOf(0);
+  double mean = size > 0 ? static_cast<double>(part.total_bytes) / static_cast<double>(size) : 0;
+  if (source.tokens() != nullptr) mean = source.MeanItemBytesOf(0);
   const bool windowed = policy.shuffle == Shuffle::kWindow;
   out->extents = (size + policy.extent - 1) / policy.extent;
   out->windows = windowed ? (out->extents + policy.window - 1) / policy.window : 1;
@@ -148,34 +190,58 @@ void DescribeMix(const LoaderPlan& loader, LoaderExplanation* out) {
 
 }  // namespace
 
+std::vector<LoaderExplanation::Rows> DescribeRows(const Source& source) {
+  std::vector<LoaderExplanation::Rows> found;
+  for (const std::shared_ptr<const TokenRows>& rows : source.rows()) {
+    const RowTable& table = rows->table();
+    found.push_back(
+        {.length = table.length(), .counts = table.counts(), .documents = table.samples(), .uri = rows->uri()});
+  }
+  return found;
+}
+
+double PaddingOf(const std::vector<LoaderExplanation::Rows>& rows) {
+  double places = 0;
+  double tokens = 0;
+  for (const LoaderExplanation::Rows& each : rows) {
+    places += static_cast<double>(each.counts.rows) * static_cast<double>(each.length);
+    tokens += static_cast<double>(each.counts.tokens);
+  }
+  return places > 0 ? 1 - tokens / places : 0;
+}
+
 absl::StatusOr<LoaderExplanation> Explain(const Source& source, LoaderOptions options, const ExplainLimits& limits) {
   absl::StatusOr<LoaderPlan> settled = Settle(source, std::move(options));
   if (!settled.ok()) return Annotate(settled.status(), source.uri());
   const LoaderPlan& loader = *settled;
-  const Batching& batching = loader.batching;
 
   LoaderExplanation out;
   out.policy = loader.policy();
   out.start = loader.options.start.value_or(Position{0, 0, loader.fingerprint});
   const uint64_t consumed = out.start.consumed;
-  out.samples = batching.samples;
-  DescribeOrder(source.parts().front(), &out);
+  out.samples = loader.bucketed() ? source.size() : loader.batching.samples;
+  DescribeOrder(source, &out);
   DescribeMix(loader, &out);
-  out.steps = batching.StepsFrom(consumed);
-  out.rank_samples = RankSamples(batching, consumed);
+  out.rows = DescribeRows(source);
+  out.padding = PaddingOf(out.rows);
+  for (size_t i = 0; i < out.rows.size(); ++i) {
+    out.rows[i].batch = loader.layouts[loader.bucketed() ? i : 0].batch;
+    if (loader.bucketed()) out.rows[i].steps = loader.buckets[i].StepsFrom(0);
+  }
+  out.steps = loader.StepsFrom(consumed);
+  out.rank_samples = RankSamples(loader, consumed);
 
-  const Plan plan = loader.PlanOf(out.start.epoch);
-  DryRun run(loader, plan, consumed);
+  DryRun run(loader, out.start.epoch, consumed);
   out.slots = loader.slots;
-  out.slot_bytes = loader.layout.bytes;
+  out.slot_bytes = loader.slot_bytes;
   out.fetch_bytes = loader.fetch_bytes;
   out.reserve_bytes = source.max_span_bytes();
   out.reach_positions = run.sizes().reach;
   out.reaches_window = out.reach_positions >= std::min(out.samples, out.policy.extent * out.policy.window);
-  ASSIGN_OR_RETURN(out.fetches, run.Run(out.rank_samples, limits.walked_samples));
-  for (uint64_t i = 0; i < std::min(limits.first_samples, out.rank_samples); ++i) {
-    const uint64_t position = batching.At(consumed, 0).position + i * batching.world;
-    ASSIGN_OR_RETURN(LoaderExplanation::Sample sample, Describe(source, position, plan.At(position)));
+  RETURN_IF_ERROR(run.Run(limits.walked_samples, limits.first_samples));
+  out.fetches = run.Found(out.rank_samples);
+  for (const EpochOrder::Row& row : run.first()) {
+    ASSIGN_OR_RETURN(LoaderExplanation::Sample sample, Describe(source, row));
     out.first.push_back(std::move(sample));
   }
   return out;

@@ -31,6 +31,19 @@ struct LoaderExplanation {
   Draws draws = Draws::kExact;
   bool fresh_passes = false;
 
+  /// Of rows of tokens; of each bucket where there are any.
+  struct Rows {
+    uint64_t length = 0;
+    uint64_t batch = 0;
+    uint64_t steps = 0;  // of an epoch
+    RowCounts counts;
+    uint64_t documents = 0;  // of the data set or subset
+    std::string uri;         // where the table is kept
+  };
+  std::vector<Rows> rows;
+  /// Places in the rows of an epoch that hold no tokens, as a share of all; what is padded or dropped at its end apart.
+  double padding = 0;
+
   uint64_t steps = 0;         // that are left in the epoch
   uint64_t rank_samples = 0;  // that this rank gets in them, repeats apart
 
@@ -61,6 +74,11 @@ struct LoaderExplanation {
   };
   std::vector<Sample> first;  // of this rank
 };
+
+/// The rows of a source, as LoaderExplanation has them; empty where items are samples.
+std::vector<LoaderExplanation::Rows> DescribeRows(const Source& source);
+/// The share of their places that holds no tokens.
+double PaddingOf(const std::vector<LoaderExplanation::Rows>& rows);
 
 struct ExplainLimits {
   uint64_t first_samples = 10;          // to list

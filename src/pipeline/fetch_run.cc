@@ -1,6 +1,7 @@
 #include "pipeline/fetch_run.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace {
 
@@ -9,7 +10,65 @@ namespace {
 absl::StatusOr<FetchRun::Part> PartOf(const Index& index, const Selection* selection, uint64_t rank,
                                       IndexedSample* scratch) {
   RETURN_IF_ERROR(index.Lookup(selection != nullptr ? selection->At(rank) : rank, scratch));
-  return FetchRun::Part{rank, scratch->span, scratch->crc32c};
+  return FetchRun::Part{{rank}, scratch->span, scratch->crc32c};
+}
+
+absl::StatusOr<FetchRun::Part> PartOf(const TokenRows& rows, const RowGroup& group, FetchRun::Unit unit,
+                                      IndexedSample* scratch) {
+  const RowPiece& piece = group.Row(unit.rank - group.first_row)[unit.piece];
+  ASSIGN_OR_RETURN(const TokenRows::Place place, rows.Find(piece, scratch));
+  return FetchRun::Part{unit, place.span, place.crc32c};
+}
+
+// Grows a run around its first part.
+class RunBuilder {
+ public:
+  RunBuilder(uint32_t object, const FetchRun::Part& own, uint64_t max_gap, uint64_t max_bytes)
+      : covered_(own.span), max_gap_(max_gap), max_bytes_(max_bytes) {
+    run_.object = object;
+    run_.parts.push_back(own);
+  }
+
+  // False where a gap, the object or the bound ends the run.
+  bool Add(uint32_t object, const FetchRun::Part& part) {
+    if (object != run_.object) return false;
+    const uint64_t begin = std::min(covered_.offset, part.span.offset);
+    const uint64_t end = std::max(covered_.end(), part.span.end());
+    const uint64_t gap = part.span.offset >= covered_.end()   ? part.span.offset - covered_.end()
+                         : part.span.end() <= covered_.offset ? covered_.offset - part.span.end()
+                                                              : 0;
+    if (gap > max_gap_ || end - begin > max_bytes_) return false;
+    covered_ = {begin, end - begin};
+    run_.parts.push_back(part);
+    return true;
+  }
+
+  FetchRun Finish() {
+    // A sample without bytes lies where the next one does, and before it.
+    std::stable_sort(run_.parts.begin(), run_.parts.end(), [](const auto& a, const auto& b) {
+      return a.span.offset != b.span.offset ? a.span.offset < b.span.offset : a.span.length < b.span.length;
+    });
+    return std::move(run_);
+  }
+
+ private:
+  FetchRun run_;
+  ByteRange covered_;
+  const uint64_t max_gap_;
+  const uint64_t max_bytes_;
+};
+
+// Pieces of one sample that is fetched whole are one part.
+void ShareSpans(FetchRun* run) {
+  std::vector<FetchRun::Part> parts;
+  for (FetchRun::Part& part : run->parts) {
+    if (!parts.empty() && parts.back().span == part.span) {
+      parts.back().others.push_back(part);
+    } else {
+      parts.push_back(std::move(part));
+    }
+  }
+  run->parts = std::move(parts);
 }
 
 }  // namespace
@@ -17,28 +76,14 @@ absl::StatusOr<FetchRun::Part> PartOf(const Index& index, const Selection* selec
 absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selection, uint64_t extent, uint64_t rank,
                                    uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted) {
   IndexedSample scratch;
-  FetchRun run;
   ASSIGN_OR_RETURN(const FetchRun::Part own, PartOf(index, selection, rank, &scratch));
-  run.object = scratch.object;
-  run.parts.push_back(own);
+  RunBuilder run(scratch.object, own, kMaxGapBytes, max_bytes);
   const uint64_t first = rank - rank % extent;
   const uint64_t last = std::min(first + extent, selection != nullptr ? selection->size() : index.size());  // one past
-
-  ByteRange covered = own.span;
-  // Extends the run in one direction; stops where a gap, the object or the bound ends it.
   const auto try_add = [&](uint64_t candidate) -> absl::StatusOr<bool> {
     if (!wanted(candidate)) return true;
     ASSIGN_OR_RETURN(const FetchRun::Part part, PartOf(index, selection, candidate, &scratch));
-    if (scratch.object != run.object) return false;
-    const uint64_t begin = std::min(covered.offset, part.span.offset);
-    const uint64_t end = std::max(covered.end(), part.span.end());
-    const uint64_t gap = part.span.offset >= covered.end()   ? part.span.offset - covered.end()
-                         : part.span.end() <= covered.offset ? covered.offset - part.span.end()
-                                                             : 0;
-    if (gap > kMaxGapBytes || end - begin > max_bytes) return false;
-    covered = {begin, end - begin};
-    run.parts.push_back(part);
-    return true;
+    return run.Add(scratch.object, part);
   };
   for (uint64_t next = rank + 1; next < last; ++next) {
     ASSIGN_OR_RETURN(const bool go_on, try_add(next));
@@ -48,11 +93,33 @@ absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selectio
     ASSIGN_OR_RETURN(const bool go_on, try_add(next));
     if (!go_on) break;
   }
-  // A sample without bytes lies where the next one does, and before it.
-  std::sort(run.parts.begin(), run.parts.end(), [](const auto& a, const auto& b) {
-    return a.span.offset != b.span.offset ? a.span.offset < b.span.offset : a.span.length < b.span.length;
-  });
-  return run;
+  return run.Finish();
+}
+
+absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, const RowGroup& group, uint64_t extent,
+                                        FetchRun::Unit unit, uint64_t max_bytes,
+                                        absl::FunctionRef<bool(FetchRun::Unit)> wanted) {
+  IndexedSample scratch;
+  ASSIGN_OR_RETURN(const FetchRun::Part own, PartOf(rows, group, unit, &scratch));
+  RunBuilder run(scratch.object, own, kMaxPieceGapBytes, max_bytes);
+  const auto try_add = [&](const RowGroup::Stored& stored) -> absl::StatusOr<bool> {
+    const FetchRun::Unit other{group.first_row + stored.row, stored.piece - group.begins[stored.row]};
+    if (other.rank / extent != unit.rank / extent || !wanted(other)) return true;
+    ASSIGN_OR_RETURN(const FetchRun::Part part, PartOf(rows, group, other, &scratch));
+    return run.Add(scratch.object, part);
+  };
+  const uint32_t place = group.places[group.begins[unit.rank - group.first_row] + unit.piece];
+  for (uint64_t next = place + uint64_t{1}; next < group.stored.size(); ++next) {
+    ASSIGN_OR_RETURN(const bool go_on, try_add(group.stored[next]));
+    if (!go_on) break;
+  }
+  for (uint64_t next = place; next-- > 0;) {
+    ASSIGN_OR_RETURN(const bool go_on, try_add(group.stored[next]));
+    if (!go_on) break;
+  }
+  FetchRun found = run.Finish();
+  ShareSpans(&found);
+  return found;
 }
 
 }  // namespace millrace

@@ -2,20 +2,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "dataset/index.h"
+#include "pipeline/token_rows.h"
 #include "plan/selection.h"
 
 namespace millrace {
 
-/// Neighbouring samples of one object that one request fetches.
+/// Neighbouring samples of one object, or pieces of rows of tokens, that one request fetches.
 struct FetchRun {
-  struct Part {
-    uint64_t rank = 0;  // of the sample, in its subset
+  struct Unit {
+    uint64_t rank = 0;   // of the sample in its subset, or of the row in its table
+    uint32_t piece = 0;  // of the row
+    friend bool operator==(const Unit&, const Unit&) = default;
+  };
+  struct Part : Unit {
     ByteRange span;
-    uint32_t crc32c = 0;
+    std::optional<uint32_t> crc32c;  // of the span, where it is known
+    std::vector<Unit> others;        // that want the same bytes: pieces of one sample
   };
   size_t part = 0;  // of the source; left to the caller
   uint32_t object = 0;
@@ -27,11 +34,20 @@ struct FetchRun {
 /// Two samples are fetched by one request when at most this many bytes lie between them (headers and padding of a tar,
 /// or a small sample that nobody wants).
 inline constexpr uint64_t kMaxGapBytes = 4096;
+/// The same for pieces of rows: between them lie tokens of other rows, which are few bytes beside the cost of a
+/// request.
+inline constexpr uint64_t kMaxPieceGapBytes = 16384;
 
 /// The longest run around number `rank` of the subset (`selection` of the index; null: all of it) within its extent
 /// (`extent` consecutive samples of the subset) of samples that `wanted` accepts by their ranks, of at most
 /// `max_bytes`, but always with the one itself. Pure, but for reading the index.
 absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selection, uint64_t extent, uint64_t rank,
                                    uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted);
+
+/// The same around a piece of a row, among the pieces of the rows of its group and of its extent (`extent` consecutive
+/// rows) that `wanted` accepts. `group` is that of the row.
+absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, const RowGroup& group, uint64_t extent,
+                                        FetchRun::Unit unit, uint64_t max_bytes,
+                                        absl::FunctionRef<bool(FetchRun::Unit)> wanted);
 
 }  // namespace millrace

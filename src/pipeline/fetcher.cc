@@ -21,23 +21,33 @@ constexpr uint64_t kMaxRunBytes = uint64_t{8} << 20;
 constexpr uint64_t kLeadBytes = uint64_t{32} << 20;
 constexpr uint64_t kMaxLandingBytes = uint64_t{64} << 20;
 
+// The part of the run that has `own`, for it alone: what others share would be kept for them.
+FetchRun AloneOf(const FetchRun& run, const FetchRun::Unit& own) {
+  const auto has_own = [&own](const FetchRun::Part& part) {
+    return part == own || std::find(part.others.begin(), part.others.end(), own) != part.others.end();
+  };
+  const auto found = std::find_if(run.parts.begin(), run.parts.end(), has_own);
+  return {run.part, run.object, {FetchRun::Part{own, found->span, found->crc32c}}};
+}
+
 }  // namespace
 
 uint64_t Fetcher::Options::largest_extent() const {
   return *std::max_element(extents.begin(), extents.end());
 }
 
-Fetcher::Sizes::Sizes(const Options& options, double mean_bytes) {
-  const double mean = std::max(1.0, mean_bytes);
+Fetcher::Sizes::Sizes(const Options& options, const Source& source) {
+  const double mean = std::max(1.0, source.mean_span_bytes());
+  const double mean_item = std::max(1.0, source.mean_item_bytes());
   landing = options.largest_extent() > 1 ? std::min(kMaxLandingBytes, options.memory_bytes / 3) : 0;
   pieces = options.memory_bytes - landing;
   max_run = std::min(kMaxRunBytes, landing / 4);
   const uint64_t lead_bytes = std::min(kLeadBytes, pieces / 2);
   lead = static_cast<uint64_t>(static_cast<double>(lead_bytes) / mean);
   // Neighbours that are wanted within `reach` may fill what the lead leaves, with a tenth for uneven sizes.
-  const auto extent_bytes = static_cast<uint64_t>(mean * static_cast<double>(options.largest_extent()));
+  const auto extent_bytes = static_cast<uint64_t>(mean_item * static_cast<double>(options.largest_extent()));
   const uint64_t reach_bytes = std::max((pieces - lead_bytes) / 10 * 9, std::min(pieces / 4, extent_bytes));
-  reach = static_cast<uint64_t>(static_cast<double>(reach_bytes) / mean) * options.world;
+  reach = static_cast<uint64_t>(static_cast<double>(reach_bytes) / mean_item) * options.turns_per_item;
 }
 
 // One GET. Runs of several samples land in one buffer and are dealt out to pieces, which are freed one by one: samples
@@ -55,7 +65,8 @@ Fetcher::Fetcher(const Source& source, const Options& options, std::mutex* mutex
       options_(options),
       mutex_(mutex),
       fetched_(std::move(fetched)),
-      sizes_(options, source.mean_span_bytes()),
+      sizes_(options, source),
+      groups_(options.group_bytes),
       arena_(sizes_.pieces, Arena::UnitFor(source.mean_span_bytes())),
       landing_(sizes_.landing, 4096) {}
 
@@ -65,24 +76,39 @@ void Fetcher::Stop() {
   stop_.request_stop();
 }
 
-bool Fetcher::TakesAlong(uint64_t position, const Horizon& horizon, const Options& options, const Sizes& sizes) {
-  return position > horizon.position && position < std::min(horizon.end, horizon.position + sizes.reach) &&
-         position % options.world == options.rank;
+bool Fetcher::TakesAlong(const Wanted& other, const Wanted& asked, const Horizon& horizon, const Sizes& sizes) {
+  if (horizon.alone) return false;
+  if (other.draw == asked.draw) return other.piece > asked.piece;  // of one row: asked for one after the other
+  const std::optional<uint64_t> turn = horizon.order->TurnOf(other.draw, horizon.consumed);
+  return turn && *turn > horizon.turn && *turn < horizon.turn + sizes.reach;
 }
 
-absl::StatusOr<FetchRun> Fetcher::Neighbours(const Draw& draw, const Horizon& horizon) const {
-  const auto [number, rank] = source_.Find(draw.item);
-  const Subset& part = source_.parts()[number];
-  const uint64_t first = source_.FirstOf(number);
-  ASSIGN_OR_RETURN(FetchRun run, RunAround(part.index(), part.selection.get(), options_.extents[number], rank,
-                                           sizes_.max_run, [&](uint64_t other) {
-                                             const Draw neighbour{first + other, draw.turn};
-                                             return TakesAlong(horizon.plan->Where(neighbour), horizon, options_,
-                                                               sizes_) &&
-                                                    !early_.contains({horizon.epoch, neighbour.item, draw.turn});
-                                           }));
-  run.part = number;
+absl::StatusOr<FetchRun> Fetcher::Neighbours(const Source& source, RowGroups& groups, const Options& options,
+                                             const Sizes& sizes, const Wanted& asked, const Horizon& horizon,
+                                             absl::FunctionRef<bool(const Wanted&)> early) {
+  const auto [number, rank] = source.Find(asked.draw.item);
+  const Subset& part = source.parts()[number];
+  const uint64_t first = source.FirstOf(number);
+  const auto wanted = [&](const FetchRun::Unit& unit) {
+    const Wanted other{{first + unit.rank, asked.draw.turn}, unit.piece};
+    return TakesAlong(other, asked, horizon, sizes) && !early(other);
+  };
+  absl::StatusOr<FetchRun> run;
+  if (source.tokens() == nullptr) {
+    run = RunAround(part.index(), part.selection.get(), options.extents[number], rank, sizes.max_run,
+                    [&](uint64_t other) { return wanted({other}); });
+  } else {
+    const TokenRows& rows = *source.rows()[number];
+    ASSIGN_OR_RETURN(const std::shared_ptr<const RowGroup> group, groups.Get(rows, number, rank));
+    run = RunAroundPiece(rows, *group, options.extents[number], {rank, asked.piece}, sizes.max_run, wanted);
+  }
+  if (run.ok()) run->part = number;
   return run;
+}
+
+absl::StatusOr<std::shared_ptr<const RowGroup>> Fetcher::GroupOf(uint64_t item) {
+  const auto [part, row] = source_.Find(item);
+  return groups_.Get(*source_.rows()[part], part, row);
 }
 
 std::shared_ptr<Piece> Fetcher::NewPiece(uint64_t size) {
@@ -119,8 +145,9 @@ std::unique_ptr<Fetcher::Request> Fetcher::AllocateReserve(const FetchRun& run) 
   return request;
 }
 
-absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(const Draw& draw, const Horizon& horizon, uint64_t rows_ahead) {
-  if (const auto found = early_.find({horizon.epoch, draw.item, draw.turn}); found != early_.end()) {
+absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(const Wanted& wanted, const Horizon& horizon,
+                                                      uint64_t units_ahead) {
+  if (const auto found = early_.find({horizon.epoch, wanted}); found != early_.end()) {
     std::shared_ptr<Piece> piece = std::move(found->second);
     early_.erase(found);
     return piece;
@@ -131,32 +158,36 @@ absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(const Draw& draw, const Ho
     run = *std::move(refused_);
     refused_.reset();
   } else {
-    ASSIGN_OR_RETURN(run, Neighbours(draw, horizon));
+    const auto early = [&](const Wanted& other) { return early_.contains({horizon.epoch, other}); };
+    ASSIGN_OR_RETURN(run, Neighbours(source_, groups_, options_, sizes_, wanted, horizon, early));
   }
-  const uint64_t first = source_.FirstOf(run.part);
+  const FetchRun::Unit own{wanted.draw.item - source_.FirstOf(run.part), wanted.piece};
   std::unique_ptr<Request> request = Allocate(run);
-  if (request == nullptr && rows_ahead < sizes_.lead) {
-    const auto alone =
-        std::find_if(run.parts.begin(), run.parts.end(), [&](const auto& p) { return first + p.rank == draw.item; });
-    run.parts = {*alone};
+  if (request == nullptr && units_ahead < sizes_.lead) {
+    run = AloneOf(run, own);
     request = Allocate(run);
-    if (request == nullptr && rows_ahead == 0 && reserve_in_use_.expired()) request = AllocateReserve(run);
+    if (request == nullptr && units_ahead == 0 && reserve_in_use_.expired()) request = AllocateReserve(run);
   }
   if (request == nullptr) {
     refused_ = std::move(run);
     return nullptr;
   }
-  std::shared_ptr<Piece> own;
+  std::shared_ptr<Piece> found;
   for (size_t i = 0; i < request->pieces.size(); ++i) {
-    const uint64_t item = first + request->run.parts[i].rank;
-    if (item == draw.item) {
-      own = request->pieces[i];
-    } else {
-      early_.emplace(EarlyKey{horizon.epoch, item, draw.turn}, request->pieces[i]);
-    }
+    const FetchRun::Part& part = request->run.parts[i];
+    const auto deal = [&](const FetchRun::Unit& unit) {
+      if (unit == own) {
+        found = request->pieces[i];
+      } else {
+        const Wanted other{{source_.FirstOf(run.part) + unit.rank, wanted.draw.turn}, unit.piece};
+        early_.emplace(EarlyKey{horizon.epoch, other}, request->pieces[i]);
+      }
+    };
+    deal(part);
+    for (const FetchRun::Unit& other : part.others) deal(other);
   }
   RETURN_IF_ERROR(Send(std::move(request)));
-  return own;
+  return found;
 }
 
 absl::Status Fetcher::Send(std::unique_ptr<Request> request) {
@@ -166,7 +197,9 @@ absl::Status Fetcher::Send(std::unique_ptr<Request> request) {
   GetOptions get;
   get.range = request->run.range();
   get.if_match = object.etag;
-  for (const FetchRun::Part& part : request->run.parts) get.checksums.push_back({part.span, part.crc32c});
+  for (const FetchRun::Part& part : request->run.parts) {
+    if (part.crc32c) get.checksums.push_back({part.span, *part.crc32c});
+  }
   get.progress = request->progress.get();
   get.stop = stop_.get_token();
   ++requests_;

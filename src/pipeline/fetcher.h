@@ -10,22 +10,24 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/buffer.h"
 #include "base/rng.h"
 #include "pipeline/arena.h"
+#include "pipeline/epoch_order.h"
 #include "pipeline/fetch_run.h"
 #include "pipeline/source.h"
 #include "plan/plan.h"
 
 namespace millrace {
 
-/// A row of a batch: steps are counted over the life of a loader.
-struct RowId {
+/// What one decode task does: a row of a batch, or a piece of one. Steps are counted over the life of a loader.
+struct UnitId {
   uint64_t step = 0;
-  uint32_t row = 0;
+  uint32_t unit = 0;
 };
 
-/// The fetched bytes of one sample's span. Its memory returns to the arena when it dies.
+/// The fetched bytes of one sample's span, or of a part of it. Its memory returns to the arena when it dies.
 class Piece {
  public:
   Piece(Arena* arena, std::byte* data, uint64_t size) : arena_(arena), data_(data), size_(size) {}
@@ -40,10 +42,10 @@ class Piece {
   MutableByteSpan span() { return {data_, size_}; }
   RequestPhase phase() const { return progress_->load(std::memory_order_relaxed); }
 
-  // Under the lock of the Fetcher's owner, who sets `row`.
-  bool ready = false;        // fetched, or failed for good
-  absl::Status status;       // when ready
-  std::optional<RowId> row;  // that it was asked for; absent while it is early
+  // Under the lock of the Fetcher's owner, who adds to `waiting`.
+  bool ready = false;           // fetched, or failed for good
+  absl::Status status;          // when ready
+  std::vector<UnitId> waiting;  // those that it was asked for before it was ready; none while it is early
 
  private:
   friend class Fetcher;
@@ -54,27 +56,34 @@ class Piece {
   std::shared_ptr<RequestProgress> progress_;
 };
 
-/// Fetches samples in the order in which they are asked for, together with neighbours that the plan will want soon,
-/// within a fixed arena. Not thread-safe: the owner calls it with `mutex` held; results arrive under that lock too,
-/// through `fetched`, which gets the pieces that became ready.
+/// Fetches samples, or pieces of rows, in the order in which they are asked for, together with neighbours that the plan
+/// will want soon, within a fixed arena. Not thread-safe: the owner calls it with `mutex` held; results arrive under
+/// that lock too, through `fetched`, which gets the pieces that became ready.
 class Fetcher {
  public:
   struct Options {
     uint64_t memory_bytes = 0;      // of all fetched bytes, but for the reserve: one span of the largest sample
+    uint64_t group_bytes = 0;       // beside them, of groups of rows
     std::vector<uint64_t> extents;  // of each part of the source
-    uint64_t world = 1;
-    uint64_t rank = 0;
-    int max_requests = 256;  // under way at once; more wait in the plan, not in the client's queue
+    uint64_t turns_per_item = 1;    // as EpochOrder's
+    int max_requests = 256;         // under way at once; more wait in the plan, not in the client's queue
     uint64_t largest_extent() const;
   };
 
-  /// What decides whether a neighbour is worth taking along: the plan of the epoch and the positions that are still
-  /// wanted.
+  /// What is asked for: an item, and which piece of it.
+  struct Wanted {
+    Draw draw;
+    uint32_t piece = 0;  // of a row
+    friend bool operator==(const Wanted&, const Wanted&) = default;
+  };
+
+  /// What decides whether a neighbour is worth taking along: the order of the epoch, and from where on it is wanted.
   struct Horizon {
-    const Plan* plan = nullptr;
+    const EpochOrder* order = nullptr;
     uint64_t epoch = 0;
-    uint64_t position = 0;  // of the sample asked for; only later ones are taken along
-    uint64_t end = 0;       // one past the last position that this epoch delivers
+    uint64_t consumed = 0;  // before the step
+    uint64_t turn = 0;      // of the item that is asked for; later ones are taken along
+    bool alone = false;     // none is
   };
 
   /// Sizes that follow from the options.
@@ -82,13 +91,18 @@ class Fetcher {
     uint64_t landing = 0;  // bytes for runs under way; the rest of memory_bytes holds pieces
     uint64_t pieces = 0;
     uint64_t max_run = 0;  // bytes
-    uint64_t lead = 0;     // samples that should be ahead of the consumer whatever is kept for later
-    uint64_t reach = 0;    // positions ahead within which a neighbour is taken along
-    Sizes(const Options& options, double mean_bytes);
+    uint64_t lead = 0;     // spans that should be ahead of the consumer whatever is kept for later
+    uint64_t reach = 0;    // turns ahead within which a neighbour is taken along
+    Sizes(const Options& options, const Source& source);
   };
 
-  /// Whether the draw at `position` is fetched along with the one of the horizon, where they are neighbours.
-  static bool TakesAlong(uint64_t position, const Horizon& horizon, const Options& options, const Sizes& sizes);
+  /// Whether `other` is fetched along with the one of the horizon, which is `asked`, where they are neighbours.
+  static bool TakesAlong(const Wanted& other, const Wanted& asked, const Horizon& horizon, const Sizes& sizes);
+
+  /// The run of neighbours around `asked` that are taken along and not `early` (fetched already).
+  static absl::StatusOr<FetchRun> Neighbours(const Source& source, RowGroups& groups, const Options& options,
+                                             const Sizes& sizes, const Wanted& asked, const Horizon& horizon,
+                                             absl::FunctionRef<bool(const Wanted&)> early);
 
   using Pieces = std::vector<std::shared_ptr<Piece>>;
 
@@ -97,11 +111,14 @@ class Fetcher {
   /// Call Stop() and wait for idle() first.
   ~Fetcher();
 
-  /// Starts fetching the item of `draw`, or finds it fetched already for this draw. Null when memory or requests are
-  /// used up: ask again after a piece died or a request ended. `rows_ahead` pieces were returned before and live: with
+  /// Starts fetching what is wanted, or finds it fetched already for this draw. Null when memory or requests are
+  /// used up: ask again after a piece died or a request ended. `units_ahead` were returned before and live: with
   /// none left, nothing can free memory any more and the reserve may be used; with few left, the sample is fetched
   /// without neighbours rather than late.
-  absl::StatusOr<std::shared_ptr<Piece>> Fetch(const Draw& draw, const Horizon& horizon, uint64_t rows_ahead);
+  absl::StatusOr<std::shared_ptr<Piece>> Fetch(const Wanted& wanted, const Horizon& horizon, uint64_t units_ahead);
+
+  /// The group of a row, where items are rows.
+  absl::StatusOr<std::shared_ptr<const RowGroup>> GroupOf(uint64_t item);
 
   /// Cancels what is under way; the callbacks still come.
   void Stop();
@@ -113,15 +130,15 @@ class Fetcher {
   struct Request;
   struct EarlyKey {
     uint64_t epoch;
-    uint64_t item;
-    uint64_t turn;
+    Wanted wanted;
     friend bool operator==(const EarlyKey&, const EarlyKey&) = default;
   };
   struct EarlyHash {
-    size_t operator()(const EarlyKey& key) const { return HashKey(key.epoch, {key.item, key.turn}); }
+    size_t operator()(const EarlyKey& key) const {
+      return HashKey(key.epoch, {key.wanted.draw.item, key.wanted.draw.turn, key.wanted.piece});
+    }
   };
 
-  absl::StatusOr<FetchRun> Neighbours(const Draw& draw, const Horizon& horizon) const;
   std::shared_ptr<Piece> NewPiece(uint64_t size);
   std::unique_ptr<Request> Allocate(const FetchRun& run);
   std::unique_ptr<Request> AllocateReserve(const FetchRun& run);  // of one part
@@ -137,6 +154,7 @@ class Fetcher {
   std::mutex* const mutex_;
   const std::function<void(const Pieces&)> fetched_;
   const Sizes sizes_;
+  RowGroups groups_;
   std::stop_source stop_;
   Arena arena_;                      // of pieces
   Arena landing_;                    // of runs: apart, since its long pieces would find no room between the others

@@ -19,6 +19,7 @@
 #include "plan/mix.h"
 #include "plan/plan.h"
 #include "plan/position.h"
+#include "shard/token_values.h"
 
 namespace millrace {
 
@@ -54,9 +55,13 @@ struct LoaderOptions {
   std::optional<LabelOptions>
       label;  // absent = the field `cls` as an integer where the data set has it, else no labels
   BadSamples bad_samples = BadSamples::kFail;
+  // Of a source of rows of tokens (Source::OfRows), for which nothing of the above counts but bad_samples: a damaged
+  // piece is replaced by padding.
+  TokenType token_type = TokenType::kInt64;
+  int64_t pad_token = 0;
 
   // In which order.
-  uint64_t batch = 128;  // samples of a batch of this rank
+  uint64_t batch = 128;  // samples, or rows, of a batch of this rank; buckets say their own
   Shuffle shuffle = Shuffle::kWindow;
   std::optional<OrderPolicy>
       policy;  // absent = OrderPolicy::ForSamples of the data set; policy->shuffle wins over `shuffle`
@@ -74,18 +79,36 @@ struct LoaderOptions {
   DigestOf digest = DigestOf::kNone;
 };
 
+/// An array of a batch.
+struct ArrayShape {
+  std::string name;   // as Python's batches have it: "image", "tokens" ...
+  std::string dtype;  // "uint8", "float32", "int32", "int64", "bool"
+  std::vector<uint64_t> dims;
+  friend bool operator==(const ArrayShape&, const ArrayShape&) = default;
+};
+using BatchShape = std::vector<ArrayShape>;
+
 /// One batch of this rank. Move-only; its memory returns to the loader when it and all copies of `memory` are gone,
-/// also after the loader itself is gone. Rows beyond `valid` are padding: zeros, label -1.
+/// also after the loader itself is gone. Rows without a sample are padding: zeros, label -1, pad_token.
 struct Batch {
-  std::shared_ptr<void> memory;    // keeps the spans below alive
-  MutableByteSpan images;          // [batch, H, W, C] or [batch, C, H, W] of ImageSpec::dtype; empty where none are
-  std::span<int64_t> labels;       // [batch]; empty unless labels are integers
-  std::span<uint8_t> mask;         // [batch]; 1 = a sample, 0 = padding
-  std::span<uint64_t> samples;     // [batch]; ordinal in the index (of the replacement, where one was made)
-  std::span<uint64_t> parts;       // [batch]; the part of the source that the sample is of; empty without a mix
-  std::vector<std::string> texts;  // [batch] when labels are text, else empty
-  std::vector<std::string> keys;   // [batch]; "" for padding
-  uint64_t valid = 0;              // rows that count as samples of the epoch (neither padding nor wrapped repeats)
+  size_t shape = 0;                 // which of Loader::shapes() it has
+  uint64_t size = 0;                // rows: `batch` below
+  uint64_t length = 0;              // of a row of tokens; 0: there are none
+  std::shared_ptr<void> memory;     // keeps the spans below alive
+  MutableByteSpan images;           // [batch, H, W, C] or [batch, C, H, W] of ImageSpec::dtype; empty where none are
+  MutableByteSpan tokens;           // [batch, length] of token_type
+  std::span<uint8_t> token_mask;    // [batch, length]; 1 = a token, 0 = padding
+  std::span<int32_t> position_ids;  // [batch, length]; the token's place in its piece, 0 = padding; empty: not known
+  std::span<int32_t> segment_ids;   // [batch, length]; the piece, from 1 on, 0 = padding; empty: not known
+  std::span<uint64_t> rows;         // [batch]; the row's number in its table; empty where items are samples
+  std::span<int64_t> labels;        // [batch]; empty unless labels are integers
+  std::span<uint8_t> mask;          // [batch]; 1 = a sample, 0 = padding
+  std::span<uint64_t> samples;      // [batch]; ordinal in the index (of the replacement, where one was made); of a row
+                                    // of tokens, of the sample that it begins with, as its key
+  std::span<uint64_t> parts;        // [batch]; the part of the source (mix or buckets); empty where there is one
+  std::vector<std::string> texts;   // [batch] when labels are text, else empty
+  std::vector<std::string> keys;    // [batch]; "" for padding
+  uint64_t valid = 0;               // rows that count as samples of the epoch (neither padding nor wrapped repeats)
   uint64_t epoch = 0;
   bool last_of_epoch = false;
   Position position;  // after this batch
@@ -95,13 +118,15 @@ struct Batch {
 struct QuarantinedSample {
   std::string uri;  // of the object, and the sample's key
   std::string reason;
-  std::string replacement;  // key
+  std::string replacement;  // key; "" for padding
   uint64_t epoch = 0;
 };
 
 /// What the consumer has received so far and what it cost.
 struct LoaderReport {
   uint64_t samples = 0;                // valid rows
+  uint64_t tokens = 0;                 // of them
+  uint64_t token_places = 0;           // of all rows of the batches: what are no tokens are padding
   Uint128 digest;                      // of the valid rows, when asked for
   Position position;                   // after the last batch that was received
   std::vector<uint64_t> part_samples;  // valid rows of each part of the source
@@ -147,8 +172,10 @@ class Loader {
   const std::optional<LabelOptions>& label() const;
   /// Batches of an epoch, for this and every rank.
   uint64_t steps_per_epoch() const;
-  /// Samples of an epoch, of all ranks.
+  /// Samples, or rows, of an epoch, of all ranks.
   uint64_t samples_per_epoch() const;
+  /// All shapes that batches have. Every batch has one of them: what would not is an Internal error.
+  std::vector<BatchShape> shapes() const;
 
  private:
   class Engine;

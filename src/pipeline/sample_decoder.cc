@@ -126,7 +126,7 @@ absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, ByteSpan bytes) {
   if (plan_.text_labels) {
     *to.text = std::get<std::string>(*std::move(value));
   } else {
-    StoreLe(to.slot + plan_.layout.labels + to.row * sizeof(int64_t), std::get<int64_t>(*value));
+    StoreLe(to.slot + plan_.layouts.front().labels + to.row * sizeof(int64_t), std::get<int64_t>(*value));
   }
   return absl::OkStatus();
 }
@@ -143,7 +143,7 @@ absl::StatusOr<std::string_view> SampleDecoder::DecodeImage(const BatchRow& to, 
   ASSIGN_OR_RETURN(const IndexedField* image, FindImage());
   const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && to.counts;
   if (want_pixels && pixels_.size() == 0) pixels_ = Buffer(plan_.options.image.pixels());
-  const uint64_t image_bytes = plan_.layout.image_bytes;
+  const uint64_t image_bytes = plan_.layouts.front().image_bytes;
   const MutableByteSpan out{to.slot + to.row * image_bytes, image_bytes};
   ASSIGN_OR_RETURN(const ByteSpan file, ValueOf(*image, bytes, &scratch_));
   const absl::Status decoded = decoder_.Decode(file, plan_.options.image, AugmentKey(to, item), out,
@@ -153,7 +153,7 @@ absl::StatusOr<std::string_view> SampleDecoder::DecodeImage(const BatchRow& to, 
 }
 
 absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes) {
-  const SlotLayout& layout = plan_.layout;
+  const SlotLayout& layout = plan_.layouts.front();
   RETURN_IF_ERROR(source_.Lookup(item, &entry_));
   const bool want_digest = plan_.options.digest != DigestOf::kNone && to.counts;
   ASSIGN_OR_RETURN(const std::string_view decoded_field, DecodeImage(to, item, bytes));

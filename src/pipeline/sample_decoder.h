@@ -19,7 +19,7 @@ struct BatchRow {
   uint64_t position = 0;
   Draw draw;
   bool counts = true;         // false: a wrapped repeat, which is in no digest and no report
-  std::byte* slot = nullptr;  // memory of the batch, divided as LoaderPlan::layout says
+  std::byte* slot = nullptr;  // memory of the batch, divided as LoaderPlan::layouts.front() says
   size_t row = 0;
   std::string* key = nullptr;   // becomes the sample's
   std::string* text = nullptr;  // becomes the label, where labels are text

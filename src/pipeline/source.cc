@@ -5,8 +5,39 @@
 
 namespace millrace {
 
-Source::Source(std::vector<Subset> parts) : parts_(std::move(parts)), first_{0} {
-  for (const Subset& part : parts_) first_.push_back(first_.back() + part.size());
+Source::Source(std::vector<Subset> parts) : parts_(std::move(parts)) {
+  Number();
+}
+
+void Source::Number() {
+  first_ = {0};
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    first_.push_back(first_.back() + (rows_.empty() ? parts_[part].size() : rows_[part]->table().size()));
+  }
+}
+
+absl::StatusOr<Source> Source::OfRows(Stores& stores, const Source& samples, const TokenOptions& options,
+                                      const RowsRun& run) {
+  if (!options.buckets.empty() && samples.parts().size() > 1) {
+    return absl::InvalidArgumentError(
+        "buckets are of one data set: several ones, or classes of one, cannot be mixed by length; use pad, stream or "
+        "pack");
+  }
+  Source source(std::vector<Subset>{});
+  source.tokens_ = options;
+  for (const Subset& part : samples.parts()) {
+    ASSIGN_OR_RETURN(const std::vector<std::shared_ptr<const TokenRows>> tables, FindRows(stores, part, options, run));
+    for (const std::shared_ptr<const TokenRows>& table : tables) {
+      source.parts_.push_back(part);
+      source.rows_.push_back(table);
+    }
+  }
+  source.Number();
+  return source;
+}
+
+uint64_t Source::FingerprintOf(size_t part) const {
+  return rows_.empty() ? parts_[part].fingerprint() : rows_[part]->table().key();
 }
 
 Source::Place Source::Find(uint64_t item) const {
@@ -28,18 +59,43 @@ absl::Status Source::Lookup(uint64_t item, IndexedSample* out) const {
 
 uint64_t Source::total_bytes() const {
   uint64_t bytes = 0;
-  for (const Subset& part : parts_) bytes += part.total_bytes;
+  // Buckets are parts of the same samples.
+  const size_t parts = tokens_ && !tokens_->buckets.empty() ? 1 : parts_.size();
+  for (size_t part = 0; part < parts; ++part) bytes += parts_[part].total_bytes;
   return bytes;
 }
 
 uint64_t Source::max_span_bytes() const {
   uint64_t most = 0;
-  for (const Subset& part : parts_) most = std::max(most, part.index().max_span_bytes());
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    most = std::max(most, rows_.empty() ? parts_[part].index().max_span_bytes() : rows_[part]->max_span_bytes());
+  }
   return most;
 }
 
+double Source::MeanItemBytesOf(size_t part) const {
+  return rows_.empty() ? parts_[part].index().mean_span_bytes() : rows_[part]->mean_row_bytes();
+}
+
+double Source::mean_item_bytes() const {
+  if (rows_.empty()) return mean_span_bytes();
+  double bytes = 0;
+  for (const std::shared_ptr<const TokenRows>& rows : rows_) {
+    bytes += rows->mean_row_bytes() * static_cast<double>(rows->table().size());
+  }
+  return size() == 0 ? 0 : bytes / static_cast<double>(size());
+}
+
 double Source::mean_span_bytes() const {
-  return size() == 0 ? 0 : static_cast<double>(total_bytes()) / static_cast<double>(size());
+  if (rows_.empty()) return size() == 0 ? 0 : static_cast<double>(total_bytes()) / static_cast<double>(size());
+  double bytes = 0;
+  double pieces = 0;
+  for (const std::shared_ptr<const TokenRows>& rows : rows_) {
+    const auto count = static_cast<double>(rows->table().counts().pieces);
+    bytes += rows->mean_piece_bytes() * count;
+    pieces += count;
+  }
+  return pieces == 0 ? 0 : bytes / pieces;
 }
 
 std::string Source::uri() const {

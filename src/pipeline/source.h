@@ -1,15 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "pipeline/subset.h"
+#include "pipeline/token_rows.h"
 
 namespace millrace {
 
-/// What a loader feeds: one or several subsets of data sets. Its items are their samples, numbered 0 .. size()-1, those
-/// of one part after those of the other. Immutable, cheap to copy; the data sets must outlive it.
+/// What a loader feeds: one or several subsets of data sets. Its items are their samples, or rows of their tokens,
+/// numbered 0 .. size()-1, those of one part after those of the other. Immutable, cheap to copy; the data sets must
+/// outlive it.
 class Source {
  public:
   Source(const Dataset& dataset) : Source(std::vector<Subset>{dataset}) {}   // NOLINT(google-explicit-constructor)
@@ -17,27 +21,47 @@ class Source {
   /// At least one part.
   explicit Source(std::vector<Subset> parts);
 
+  /// Of the rows that the samples of `samples` make; of buckets, each is a part. Blocking; errors are those of
+  /// FindRows, and InvalidArgument for buckets of several parts.
+  static absl::StatusOr<Source> OfRows(Stores& stores, const Source& samples, const TokenOptions& options,
+                                       const RowsRun& run = {});
+
   const std::vector<Subset>& parts() const { return parts_; }
+  /// The rows of each part, and how they were made; empty and null where items are samples.
+  const std::vector<std::shared_ptr<const TokenRows>>& rows() const { return rows_; }
+  const TokenOptions* tokens() const { return tokens_ ? &*tokens_ : nullptr; }
+
   uint64_t size() const { return first_.back(); }
-  /// The first item of a part.
+  /// The first item of a part, and how many it has.
   uint64_t FirstOf(size_t part) const { return first_[part]; }
+  uint64_t SizeOf(size_t part) const { return first_[part + 1] - first_[part]; }
+  /// Of the items of a part and their order.
+  uint64_t FingerprintOf(size_t part) const;
 
   struct Place {
     size_t part = 0;
     uint64_t rank = 0;  // in the part
   };
-  Place Find(uint64_t item) const;         // item < size()
+  Place Find(uint64_t item) const;  // item < size()
+  // Where items are samples:
   uint64_t SampleOf(uint64_t item) const;  // as its index numbers it
   absl::Status Lookup(uint64_t item, IndexedSample* out) const;
 
-  uint64_t total_bytes() const;
-  uint64_t max_span_bytes() const;  // of all data sets, so no less than that of the items
+  uint64_t total_bytes() const;  // of the samples
+  /// Of what is fetched for a sample or a piece of a row, at most and on average, and for a row.
+  uint64_t max_span_bytes() const;
   double mean_span_bytes() const;
+  double mean_item_bytes() const;
+  double MeanItemBytesOf(size_t part) const;
   /// Of the data set, or of those that are mixed, with " + " between them.
   std::string uri() const;
 
  private:
+  void Number();
+
   std::vector<Subset> parts_;
+  std::vector<std::shared_ptr<const TokenRows>> rows_;
+  std::optional<TokenOptions> tokens_;
   std::vector<uint64_t> first_;  // and one more
 };
 

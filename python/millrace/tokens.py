@@ -1,0 +1,115 @@
+"""Rows of tokens: how samples of different lengths become batches of fixed shapes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Sequence, TypedDict
+
+from . import _arguments
+from .errors import InvalidArgumentError
+
+_MAX_LENGTH = 2**24  # RowSpec::kMaxLength
+
+
+class Shape(NamedTuple):
+    """Of an array of a batch."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Rows(TypedDict):
+    """What became of the documents, of one length of rows: an entry of :attr:`Loader.rows`.
+
+    ``length``: tokens of a row. ``rows``, and the ``tokens`` in them, of ``documents`` different ones. ``fill``: the share of the places
+    that holds tokens; the rest is padding. ``truncated``: tokens that were left out (``long="truncate"``). ``empty``: documents without
+    tokens, which are in no row.
+    """
+
+    length: int
+    rows: int
+    tokens: int
+    documents: int
+    truncated: int
+    empty: int
+    fill: float
+
+
+class Tokens:
+    """Tells a :class:`Loader` to deliver rows of tokens, of one length or of a few: ``Loader(data, tokens=Tokens(2048, "pack"))``.
+
+    The samples of ``data`` are documents: sequences of Megatron's ``.bin``/``.idx`` pairs, pieces of arrays (``millrace index --tokens``), or
+    MDS samples with a column such as ``tokens`` of type ``ndarray:int32:2048``. Their lengths are in the index, so that the rows are worked
+    out from it alone, once; they are kept beside it. The same data and parameters make the same rows everywhere.
+
+    A batch has ``tokens`` ``[B, L]``, ``token_mask`` ``[B, L]`` (False for padding), ``row`` (the row's number), and ``sample`` and ``key`` of
+    the document that the row begins with. With ``"pack"``, and ``"stream"`` with ``documents``, also ``position_ids`` and ``segment_ids``, int32
+    ``[B, L]``: the token's place in its piece of a document, from 0, and which piece of the row it is of, from 1; both 0 for padding.
+
+    Args:
+        length: Tokens of a row. For inputs and targets that are shifted by one, take one more.
+        layout: ``"pack"``: documents are fitted together, best fit, longest first, so that hardly anything is padded. ``"pad"``: one document
+            a row, the rest is padded. ``"stream"``: windows over the documents as they follow one another, in the order of the index;
+            only the last one is padded. ``"bucket"``: as ``"pad"``, and each document goes to the shortest of ``lengths`` that holds it.
+        lengths: Of ``"bucket"``, ascending, in place of ``length``.
+        batch_sizes: Of ``"bucket"``: rows of a batch of one rank, for each length; the Loader's ``batch_size`` does not count. All ranks
+            are in the same bucket at the same step.
+        documents: Of ``"stream"``: whether there are ``position_ids`` and ``segment_ids``.
+        long: Documents that are longer than a row (the longest): ``"split"`` into several, ``"truncate"``, or ``"refuse"``, an error with
+            the document's name. A stream is always split.
+        field: The field that holds the tokens.
+        dtype: Of ``tokens``: ``"int64"``, or ``"int32"``.
+        pad: The token for padding.
+
+    Raises:
+        InvalidArgumentError: These make no sense together.
+    """
+
+    def __init__(
+        self,
+        length: int | None = None,
+        layout: str = "pack",
+        *,
+        lengths: Sequence[int] | None = None,
+        batch_sizes: Sequence[int] | None = None,
+        documents: bool = False,
+        long: str = "split",
+        field: str = "tokens",
+        dtype: str = "int64",
+        pad: int = 0,
+    ) -> None:
+        self.layout = _arguments.choice("layout", layout, ("pack", "pad", "stream", "bucket"))
+        self.long = _arguments.choice("long", long, ("split", "truncate", "refuse"))
+        self.documents = _arguments.flag("documents", documents)
+        self.dtype = _arguments.choice("dtype", dtype, ("int64", "int32"))
+        self.pad = _arguments.integer("pad", pad, least=-(2**63), most=2**63 - 1)
+        self.field = _arguments.text("field", field) or "tokens"
+        self.length = 0
+        self.buckets: list[tuple[int, int]] = []
+        if self.layout == "bucket":
+            if length is not None or lengths is None or batch_sizes is None:
+                raise InvalidArgumentError("buckets have lengths=[256, 512, ...] and batch_sizes=[64, 32, ...], and no length")
+            rows, sizes = _numbers("lengths", lengths, _MAX_LENGTH), _numbers("batch_sizes", batch_sizes, 2**24)
+            if len(rows) != len(sizes) or not rows:
+                raise InvalidArgumentError(f"{len(rows)} lengths and {len(sizes)} batch_sizes; give one for each bucket")
+            self.buckets = list(zip(rows, sizes))
+        else:
+            if length is None or lengths is not None or batch_sizes is not None:
+                raise InvalidArgumentError(
+                    f"layout {layout!r} has one length, and the Loader's batch_size; lengths and batch_sizes are those of 'bucket'"
+                )
+            self.length = _arguments.integer("length", length, least=1, most=_MAX_LENGTH)
+        if self.documents and self.layout != "stream":
+            raise InvalidArgumentError("documents is for layout='stream'; 'pack' has position_ids and segment_ids anyway, 'pad' one document a row")
+
+    def __repr__(self) -> str:
+        size = f"lengths={[row for row, _ in self.buckets]}, " if self.buckets else f"{self.length}, "
+        return f"<millrace.Tokens {size}{self.layout}>"
+
+    def _native(self) -> tuple[str, int, list[tuple[int, int]], bool, str, str]:
+        return self.layout, self.length, self.buckets, self.documents, self.long, self.field
+
+
+def _numbers(name: str, values: Any, most: int) -> list[int]:
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        _arguments.refuse(name, "a sequence of integers", values)
+    return [_arguments.integer(name, value, least=1, most=most) for value in values]

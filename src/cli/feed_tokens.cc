@@ -1,0 +1,138 @@
+#include "cli/feed_tokens.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/counted.h"
+
+namespace millrace::cli {
+
+namespace {
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t at = text.find(separator); at != std::string_view::npos; at = text.find(separator)) {
+    parts.push_back(text.substr(0, at));
+    text.remove_prefix(at + 1);
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+bool ParseNumber(std::string_view text, uint64_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool ParseBuckets(std::string_view text, std::vector<TokenOptions::Bucket>* buckets) {
+  for (const std::string_view part : Split(text, ',')) {
+    TokenOptions::Bucket& bucket = buckets->emplace_back();
+    const size_t times = part.find('x');
+    if (times == std::string_view::npos || !ParseNumber(part.substr(0, times), &bucket.length) ||
+        !ParseNumber(part.substr(times + 1), &bucket.batch)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool ParseLayout(std::string_view name, TokenOptions* options) {
+  for (const RowLayout layout : {RowLayout::kPad, RowLayout::kStream, RowLayout::kPack}) {
+    if (name != RowLayoutName(layout)) continue;
+    options->layout = layout;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<TokenOptions> ParseTokens(std::string_view text) {
+  const auto wrong = [text] {
+    return absl::InvalidArgumentError(
+        fmt::format("--tokens takes LENGTH[:LAYOUT[:OPTION]] with the layouts pack (usual), pad and stream, or "
+                    "LENGTHxBATCH,LENGTHxBATCH,...:bucket; the options are documents (stream), and split, truncate or "
+                    "refuse for long documents (pad, pack, bucket); not \"{}\"",
+                    text));
+  };
+  TokenOptions options;
+  options.documents = false;
+  const std::vector<std::string_view> parts = Split(text, ':');
+  const bool bucket = parts.size() > 1 && parts[1] == "bucket";
+  if (bucket) {
+    options.layout = RowLayout::kPad;
+    if (!ParseBuckets(parts.front(), &options.buckets)) return wrong();
+  } else {
+    if (!ParseNumber(parts.front(), &options.length)) return wrong();
+    if (parts.size() > 1 && !ParseLayout(parts[1], &options)) return wrong();
+  }
+  if (parts.size() > 3) return wrong();
+  if (parts.size() == 3) {
+    const bool stream = options.layout == RowLayout::kStream;
+    if (stream != (parts[2] == "documents")) return wrong();
+    options.documents = stream;
+    if (!stream) {
+      const absl::StatusOr<LongSamples> longer = ParseLongSamples(parts[2]);
+      if (!longer.ok()) return wrong();
+      options.longer = *longer;
+    }
+  }
+  const absl::Status sound = options.Check();
+  if (!sound.ok()) return Annotate(sound, "--tokens");
+  return options;
+}
+
+std::string RowsText(const TokenOptions* tokens, const std::vector<LoaderExplanation::Rows>& rows) {
+  if (tokens == nullptr) return "";
+  constexpr size_t kShown = 20;
+  const bool buckets = !tokens->buckets.empty();
+  std::string text =
+      fmt::format("Rows: {}, {:.3f} % of their places are padding\n",
+                  buckets ? "buckets by length" : std::string(RowLayoutName(tokens->layout)), 100 * PaddingOf(rows));
+  for (size_t i = 0; i < std::min(kShown, rows.size()); ++i) {
+    const LoaderExplanation::Rows& each = rows[i];
+    const RowCounts& counts = each.counts;
+    text += fmt::format("  {} of {} with {} of {} of the {}, {:.3f} % padding", Counted(counts.rows, "row"),
+                        Counted(each.length, "token"), Counted(counts.tokens, "token"), counts.samples,
+                        Counted(each.documents, "document"), 100 * (1 - counts.Fill(each.length)));
+    if (buckets && each.steps > 0)
+      text += fmt::format("; {} of {}", Counted(each.steps, "step"), Counted(each.batch, "row"));
+    text += '\n';
+  }
+  if (rows.size() > kShown) text += fmt::format("  ... and {} more\n", rows.size() - kShown);
+  const RowCounts& counts = rows.front().counts;
+  if (counts.truncated > 0) {
+    text +=
+        fmt::format("  {} of documents that are longer than a row are left out\n", Counted(counts.truncated, "token"));
+  }
+  if (counts.empty > 0) text += fmt::format("  {} without tokens: in no row\n", Counted(counts.empty, "document"));
+  return text;
+}
+
+nlohmann::ordered_json RowsJson(const TokenOptions& tokens, const std::vector<LoaderExplanation::Rows>& rows) {
+  using Json = nlohmann::ordered_json;
+  Json tables = Json::array();
+  for (const LoaderExplanation::Rows& each : rows) {
+    const RowCounts& counts = each.counts;
+    tables.push_back({{"length", each.length},
+                      {"rows", counts.rows},
+                      {"tokens", counts.tokens},
+                      {"pieces", counts.pieces},
+                      {"documents", counts.samples},
+                      {"fill", counts.Fill(each.length)},
+                      {"truncated", counts.truncated},
+                      {"empty", counts.empty},
+                      {"batch", each.batch},
+                      {"steps", each.steps},
+                      {"uri", each.uri}});
+  }
+  return {{"layout", tokens.buckets.empty() ? std::string(RowLayoutName(tokens.layout)) : "bucket"},
+          {"long", std::string(LongSamplesName(tokens.longer))},
+          {"padding", PaddingOf(rows)},
+          {"tables", std::move(tables)}};
+}
+
+}  // namespace millrace::cli

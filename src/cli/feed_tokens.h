@@ -1,0 +1,20 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "pipeline/explain.h"
+#include "pipeline/token_rows.h"
+
+namespace millrace::cli {
+
+/// Of "2048", "2048:pad:truncate", "2048:stream:documents", "256x64,512x32:bucket". InvalidArgument with what is taken.
+absl::StatusOr<TokenOptions> ParseTokens(std::string_view text);
+
+/// The rows of a source for people; "" where items are samples.
+std::string RowsText(const TokenOptions* tokens, const std::vector<LoaderExplanation::Rows>& rows);
+/// And for machines.
+nlohmann::ordered_json RowsJson(const TokenOptions& tokens, const std::vector<LoaderExplanation::Rows>& rows);
+
+}  // namespace millrace::cli

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "pipeline/loader_plan.h"
+
+namespace millrace {
+
+/// The steps of one epoch and the rows of their batches, for one rank; what `consumed` counts is what positions count.
+/// Without buckets a step is a stretch of the plan. With buckets, each bucket has a plan and steps of its own, and an
+/// exact mix of all their steps says which comes when: then a step is a position.
+/// Not thread-safe; must not outlive the loader's plan.
+class EpochOrder {
+ public:
+  EpochOrder(const LoaderPlan& loader, uint64_t epoch);
+
+  /// The step that begins after `consumed`; LoaderPlan::StepsFrom(consumed) > 0.
+  struct Step {
+    size_t shape = 0;    // of LoaderPlan::layouts
+    uint64_t batch = 0;  // rows of the batch
+    uint64_t taken = 0;  // of these hold an item of their own: the first ones
+    uint64_t rows = 0;   // of these hold an item, maybe repeated
+  };
+  Step StepAt(uint64_t consumed) const;
+
+  struct Row {
+    uint64_t position = 0;  // of the item: in the order of the epoch, or behind those of the buckets before
+    uint64_t turn = 0;      // grows from row to row of this rank
+    Draw draw;
+    bool counts = true;  // false: a wrapped repeat
+  };
+  /// Row `row` of this rank in that step; row < rows. Fastest in ascending order.
+  Row RowAt(uint64_t consumed, uint64_t row);
+
+  /// Row::turn of the draw, when it comes to this rank in the step after `consumed` or later, and counts.
+  std::optional<uint64_t> TurnOf(const Draw& draw, uint64_t consumed) const;
+  /// Whether a draw's turn is known: draws without inverse are fetched one by one.
+  bool invertible() const { return plans_.front().invertible(); }
+
+ private:
+  struct Place {
+    size_t bucket = 0;
+    uint64_t consumed = 0;  // of the bucket, before this step
+  };
+  Place PlaceOf(uint64_t step) const;
+
+  const LoaderPlan& loader_;
+  std::vector<Plan> plans_;    // of all items, or of each bucket
+  std::optional<Plan> steps_;  // of buckets: its items are the steps, those of one bucket behind those of the other
+  std::vector<uint64_t> first_steps_;
+  uint64_t turns_per_step_ = 0;
+  std::vector<std::unique_ptr<Plan::Cursor>> cursors_;
+};
+
+/// The mix of the steps of all buckets: in each bucket one after the other, and the buckets evenly interleaved.
+Mix MixOfSteps(const std::vector<Batching>& buckets);
+
+}  // namespace millrace

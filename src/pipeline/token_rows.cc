@@ -1,0 +1,252 @@
+#include "pipeline/token_rows.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/crypto.h"
+#include "plan/row_builder.h"
+#include "shard/token_values.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr double kGroupBytes = 1.5 * 1024 * 1024;  // as an extent of other samples
+// Packs of fewer rows have too few samples to choose from, and would waste more; very long rows hold many of them.
+constexpr uint64_t kLeastPacked = 256;
+constexpr double kMostPackedBytes = 64.0 * 1024 * 1024;
+constexpr uint64_t kLeastGroup = 16;
+constexpr uint64_t kMostGroup = 4096;
+constexpr uint64_t kScanSamples = 65536;  // between two looks at the stop token
+
+uint64_t GroupRows(const TokenOptions& options, uint64_t length, NumberType type) {
+  const double row = static_cast<double>(length) * type.size;
+  const auto rows = static_cast<uint64_t>(std::llround(kGroupBytes / row));
+  const auto fitting = static_cast<uint64_t>(kMostPackedBytes / row);
+  const uint64_t least =
+      options.layout == RowLayout::kPack ? std::clamp(fitting, kLeastGroup, kLeastPacked) : kLeastGroup;
+  return std::clamp(rows, least, kMostGroup);
+}
+
+std::vector<RowSpec> SpecsOf(const TokenOptions& options, NumberType type) {
+  RowSpec spec{.layout = options.layout, .longer = options.longer};
+  if (options.buckets.empty()) {
+    spec.length = options.length;
+    spec.group = GroupRows(options, spec.length, type);
+    return {spec};
+  }
+  std::vector<RowSpec> specs;
+  for (const TokenOptions::Bucket& bucket : options.buckets) {
+    spec.above = spec.length;
+    spec.length = bucket.length;
+    spec.longest = options.longest();
+    spec.group = GroupRows(options, spec.length, type);
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+const IndexedField* FieldOf(const IndexedSample& entry, std::string_view name) {
+  const auto found =
+      std::find_if(entry.fields.begin(), entry.fields.end(), [&](const auto& f) { return f.name == name; });
+  return found == entry.fields.end() ? nullptr : &*found;
+}
+
+absl::StatusOr<NumberType> TypeOf(const Subset& samples, const std::string& field, const IndexedSample& entry) {
+  const std::string name = fmt::format("{}, sample '{}'", samples.dataset->uri(), entry.key);
+  const IndexedField* const found = FieldOf(entry, field);
+  if (found == nullptr) {
+    return absl::FailedPreconditionError(fmt::format("{} has no field '{}' to take tokens from; its fields are: {}",
+                                                     name, field, fmt::join(samples.index().field_names(), ", ")));
+  }
+  const absl::StatusOr<NumberType> type = found->is_inline ? absl::FailedPreconditionError("it is a value in the index")
+                                                           : TokensOfEncoding(found->encoding);
+  if (!type.ok()) return Annotate(type.status(), fmt::format("{}: field '{}' holds no tokens", name, field));
+  return type;
+}
+
+// All tokens of a subset, sample by sample.
+class TokenScan {
+ public:
+  TokenScan(const Subset& samples, const std::string& field, NumberType type, const RowsRun& run)
+      : samples_(samples), field_(field), type_(type), run_(run) {}
+
+  absl::Status Run(RowBuilder& builder) {
+    const uint64_t universe = samples_.index().size();
+    rank_ = 0;
+    Advance();
+    for (uint64_t first = 0; first < universe; first += kScanSamples) {
+      if (run_.stop.stop_requested()) return absl::CancelledError("making rows of tokens was stopped");
+      const uint64_t last = std::min(universe, first + kScanSamples);
+      if (next_ < last) {
+        RETURN_IF_ERROR(samples_.index().Scan(first, last, [&](uint64_t sample, const IndexedSample& entry) {
+          if (sample == next_ && status_.ok()) status_ = Add(entry, builder);
+        }));
+        RETURN_IF_ERROR(status_);
+      }
+      if (run_.progress) run_.progress(last, universe);
+    }
+    return builder.Finish();
+  }
+
+ private:
+  void Advance() { next_ = rank_ < samples_.size() ? samples_.SampleAt(rank_) : UINT64_MAX; }
+
+  absl::Status Add(const IndexedSample& entry, RowBuilder& builder) {
+    if (const IndexedField* field = FieldOf(entry, field_); field == nullptr || field->encoding != encoding_) {
+      ASSIGN_OR_RETURN(const NumberType type, TypeOf(samples_, field_, entry));
+      if (type != type_) {
+        return absl::FailedPreconditionError(fmt::format(
+            "{}, sample '{}': its tokens are {}, those of the first sample {}; tokens of one data set must be "
+            "of one type",
+            samples_.dataset->uri(), entry.key, NumpyName(type), NumpyName(type_)));
+      }
+      encoding_ = FieldOf(entry, field_)->encoding;
+    }
+    const absl::Status added = builder.Add(rank_, FieldOf(entry, field_)->length / type_.size);
+    ++rank_;
+    Advance();
+    if (!absl::IsOutOfRange(added)) return added;
+    return absl::FailedPreconditionError(
+        fmt::format("{}, sample '{}': {}; declare a longer one, or have long documents split or truncated",
+                    samples_.dataset->uri(), entry.key, ToStd(added.message())));
+  }
+
+  const Subset& samples_;
+  const std::string& field_;
+  const NumberType type_;
+  const RowsRun& run_;
+  uint64_t rank_ = 0;
+  uint64_t next_ = 0;     // sample of the index
+  std::string encoding_;  // of the samples so far
+  absl::Status status_;
+};
+
+absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const Subset& samples,
+                                                           const TokenOptions& options, const RowSpec& spec,
+                                                           NumberType type, const RowsRun& run) {
+  const uint64_t field_key = HashKey(Xxh3(AsBytes(options.field)), {samples.fingerprint(), type.size});
+  const uint64_t key = spec.Key(field_key);
+  const auto check = [&](ByteSpan bytes) { return RowTable::Open(bytes, key).status(); };
+  const auto make = [&](ObjectWriter& out) -> absl::Status {
+    RowTableWriter writer(spec, key, samples.size(), [&out](ByteSpan bytes) { return out.Append(bytes); });
+    RowBuilder builder(spec, [&writer](std::span<const RowPiece> row) { return writer.Add(row); });
+    RETURN_IF_ERROR(TokenScan(samples, options.field, type, run).Run(builder));
+    return writer.Finish(builder.counts());
+  };
+  const KeepOptions keep{
+      .name = fmt::format("packs-{}-{:016x}", spec.length, key), .check = check, .make = make, .stop = run.stop};
+  ASSIGN_OR_RETURN(std::shared_ptr<const KeptFile> file, FindOrMake(stores, *samples.dataset, keep));
+  ASSIGN_OR_RETURN(RowTable table, RowTable::Open(file->bytes(), key));
+  return std::make_shared<const TokenRows>(samples, options.field, type, std::move(file), std::move(table));
+}
+
+}  // namespace
+
+absl::Status TokenOptions::Check() const {
+  if (buckets.empty()) return RowSpec{.layout = layout, .length = length, .longer = longer}.Check();
+  if (layout != RowLayout::kPad) return absl::InvalidArgumentError("rows of buckets hold one document each");
+  if (buckets.size() > kMaxBuckets) {
+    return absl::InvalidArgumentError(fmt::format("{} buckets; choose at most {}", buckets.size(), kMaxBuckets));
+  }
+  uint64_t before = 0;
+  for (const Bucket& bucket : buckets) {
+    RETURN_IF_ERROR((RowSpec{.layout = layout, .length = bucket.length}).Check());
+    if (bucket.length <= before) {
+      return absl::InvalidArgumentError(
+          fmt::format("the lengths of buckets ascend; {} comes after {}", bucket.length, before));
+    }
+    before = bucket.length;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TokenRows::Place> TokenRows::Find(const RowPiece& piece, IndexedSample* entry) const {
+  Place place;
+  place.sample = samples_.SampleAt(piece.sample);
+  RETURN_IF_ERROR(samples_.index().Lookup(place.sample, entry));
+  const IndexedField* const field = FieldOf(*entry, field_);
+  if (field == nullptr || (piece.offset + piece.length) * type_.size > field->length) {
+    return absl::DataLossError(
+        fmt::format("{} does not fit to the index (sample '{}'); remove it, and it is made anew", uri(), entry->key));
+  }
+  place.object = entry->object;
+  place.bytes = piece.length * type_.size;
+  const uint64_t skip = field->offset + piece.offset * type_.size;
+  if (entry->span.length <= kWholeSampleBytes || place.bytes == entry->span.length) {
+    place.span = entry->span;
+    place.crc32c = entry->crc32c;
+    place.skip = skip;
+  } else {
+    place.span = {entry->span.offset + skip, place.bytes};
+  }
+  return place;
+}
+
+absl::StatusOr<RowGroup> TokenRows::ReadGroup(uint64_t number) const {
+  absl::StatusOr<RowGroup> group = table_.ReadGroup(number);
+  if (group.ok()) return group;
+  return absl::DataLossError(
+      fmt::format("{}: {}; remove it, and it is made anew", uri(), ToStd(group.status().message())));
+}
+
+uint64_t TokenRows::max_span_bytes() const {
+  const uint64_t row = table_.length() * type_.size;
+  return std::min(std::max(kWholeSampleBytes, row), samples_.index().max_span_bytes());
+}
+
+double TokenRows::mean_row_bytes() const {
+  const RowCounts& counts = table_.counts();
+  const double tokens = counts.rows > 0 ? static_cast<double>(counts.tokens) / static_cast<double>(counts.rows) : 0;
+  return tokens * type_.size;
+}
+
+double TokenRows::mean_piece_bytes() const {
+  const RowCounts& counts = table_.counts();
+  return counts.pieces > 0 ? static_cast<double>(counts.tokens * type_.size) / static_cast<double>(counts.pieces) : 0;
+}
+
+absl::StatusOr<std::shared_ptr<const RowGroup>> RowGroups::Get(const TokenRows& rows, size_t part, uint64_t row) {
+  const Key key{part, row / rows.table().group()};
+  if (const auto found = found_.find(key); found != found_.end()) {
+    entries_.splice(entries_.begin(), entries_, found->second);
+    return found->second->group;
+  }
+  ASSIGN_OR_RETURN(RowGroup group, rows.ReadGroup(key.second));
+  Entry entry{.key = key, .group = std::make_shared<const RowGroup>(std::move(group))};
+  entry.bytes =
+      entry.group->pieces.size() * (sizeof(RowPiece) + sizeof(RowGroup::Stored) + 4) + entry.group->rows() * 4;
+  used_ += entry.bytes;
+  entries_.push_front(std::move(entry));
+  found_[key] = entries_.begin();
+  while (used_ > memory_bytes_ && entries_.size() > 1) {
+    used_ -= entries_.back().bytes;
+    found_.erase(entries_.back().key);
+    entries_.pop_back();
+  }
+  return entries_.front().group;
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<const TokenRows>>> FindRows(Stores& stores, const Subset& samples,
+                                                                       const TokenOptions& options,
+                                                                       const RowsRun& run) {
+  RETURN_IF_ERROR(options.Check());
+  if (samples.size() == 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: there are no samples to make rows of", samples.dataset->uri()));
+  }
+  IndexedSample first;
+  RETURN_IF_ERROR(samples.index().Lookup(samples.SampleAt(0), &first));
+  ASSIGN_OR_RETURN(const NumberType type, TypeOf(samples, options.field, first));
+  std::vector<std::shared_ptr<const TokenRows>> tables;
+  for (const RowSpec& spec : SpecsOf(options, type)) {
+    ASSIGN_OR_RETURN(tables.emplace_back(), FindTable(stores, samples, options, spec, type, run));
+  }
+  return tables;
+}
+
+}  // namespace millrace

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/rng.h"
+#include "dataset/kept_file.h"
+#include "pipeline/subset.h"
+#include "plan/row_spec.h"
+#include "plan/row_table.h"
+#include "shard/number_type.h"
+
+namespace millrace {
+
+/// How tokens become batches of declared shapes (docs/tokens.md).
+struct TokenOptions {
+  static constexpr size_t kMaxBuckets = 64;
+
+  /// A length of rows and how many of them make a batch of one rank.
+  struct Bucket {
+    uint64_t length = 0;
+    uint64_t batch = 0;
+    friend bool operator==(const Bucket&, const Bucket&) = default;
+  };
+
+  RowLayout layout = RowLayout::kPack;
+  uint64_t length = 0;          // of a row, without buckets
+  std::vector<Bucket> buckets;  // kPad only: each sample goes where it fits best; ascending lengths
+  bool documents = true;        // kStream: rows know where documents begin; kPack always does
+  LongSamples longer = LongSamples::kSplit;
+  std::string field = "tokens";
+
+  /// InvalidArgument with the reason.
+  absl::Status Check() const;
+  /// Whether rows come with position_ids and segment_ids.
+  bool with_segments() const { return layout == RowLayout::kPack || (layout == RowLayout::kStream && documents); }
+  uint64_t longest() const { return buckets.empty() ? length : buckets.back().length; }
+};
+
+/// The rows that the samples of a subset make: their table, and where their tokens lie. Immutable and thread-safe; the
+/// data set must outlive it.
+class TokenRows {
+ public:
+  /// Bytes of a sample up to which it is fetched whole, and so verified, also where only some of its tokens are wanted.
+  static constexpr uint64_t kWholeSampleBytes = uint64_t{64} << 10;
+
+  TokenRows(Subset samples, std::string field, NumberType type, std::shared_ptr<const KeptFile> file, RowTable table)
+      : samples_(std::move(samples)),
+        field_(std::move(field)),
+        type_(type),
+        file_(std::move(file)),
+        table_(std::move(table)) {}
+
+  const RowTable& table() const { return table_; }
+  const Subset& samples() const { return samples_; }
+  NumberType type() const { return type_; }
+  const std::string& field() const { return field_; }
+  /// Where the table is kept.
+  const std::string& uri() const { return file_->uri(); }
+
+  /// Bytes to fetch for a piece of a row: the whole sample, or just what is wanted of a long one.
+  struct Place {
+    uint64_t sample = 0;  // as the index numbers it
+    uint32_t object = 0;
+    ByteRange span;
+    std::optional<uint32_t> crc32c;  // of the span
+    uint64_t skip = 0;               // bytes of the span before those of the piece
+    uint64_t bytes = 0;              // of the piece
+  };
+  /// `*entry` is reused, and is that of the sample then. DataLoss where the index and the table do not agree.
+  absl::StatusOr<Place> Find(const RowPiece& piece, IndexedSample* entry) const;
+
+  absl::StatusOr<RowGroup> ReadGroup(uint64_t number) const;
+  /// Of any Place's span, at most.
+  uint64_t max_span_bytes() const;
+  /// About what is fetched for a row, and for a piece.
+  double mean_row_bytes() const;
+  double mean_piece_bytes() const;
+
+ private:
+  Subset samples_;
+  std::string field_;
+  NumberType type_;
+  std::shared_ptr<const KeptFile> file_;
+  RowTable table_;
+};
+
+/// Keeps the groups of rows that were used last. Not thread-safe.
+class RowGroups {
+ public:
+  /// About that much memory; one group in any case.
+  explicit RowGroups(uint64_t memory_bytes) : memory_bytes_(memory_bytes) {}
+
+  /// The group of a row. `part` tells the tables of a source apart.
+  absl::StatusOr<std::shared_ptr<const RowGroup>> Get(const TokenRows& rows, size_t part, uint64_t row);
+
+ private:
+  using Key = std::pair<size_t, uint64_t>;
+  struct Entry {
+    Key key;
+    std::shared_ptr<const RowGroup> group;
+    uint64_t bytes = 0;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const { return HashKey(key.first, {key.second}); }
+  };
+
+  const uint64_t memory_bytes_;
+  uint64_t used_ = 0;
+  std::list<Entry> entries_;  // latest first
+  std::unordered_map<Key, std::list<Entry>::iterator, KeyHash> found_;
+};
+
+/// Progress and end of long work.
+struct RowsRun {
+  std::function<void(uint64_t done, uint64_t total)> progress;  // samples; on the calling thread
+  std::stop_token stop;
+};
+
+/// The rows of a subset, one table a bucket where there are any, else one: found with the index, or made from it and
+/// kept there (`.millrace/packs-LENGTH-KEY`); docs/formats/packs.md. Goes through the index once for each table that is
+/// not there. Blocking. Errors: InvalidArgument (options), FailedPrecondition (a field that holds no tokens, a sample
+/// that is too long and refused), Cancelled, those of reading the index and of keeping files.
+absl::StatusOr<std::vector<std::shared_ptr<const TokenRows>>> FindRows(Stores& stores, const Subset& samples,
+                                                                       const TokenOptions& options,
+                                                                       const RowsRun& run = {});
+
+}  // namespace millrace

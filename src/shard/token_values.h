@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "shard/number_type.h"
+
+/// Tokens as they are stored, and as they are delivered. Pure.
+
+namespace millrace {
+
+enum class TokenType : uint8_t { kInt32, kInt64 };
+inline uint64_t TokenBytes(TokenType type) {
+  return type == TokenType::kInt32 ? 4 : 8;
+}
+std::string_view TokenTypeName(TokenType type);  // "int32", "int64"
+
+/// The type of the numbers in fields of that encoding (shard/field_value.h), one behind another without a head. Errors:
+/// FailedPrecondition where such fields hold something else, or no whole numbers.
+absl::StatusOr<NumberType> TokensOfEncoding(std::string_view encoding);
+
+/// Whole numbers of type `from` to `to`; `out` has room for as many. DataLoss when one does not fit, and then `out`
+/// holds anything.
+absl::Status ConvertTokens(NumberType from, ByteSpan stored, TokenType to, std::byte* out);
+
+/// The same number over and over.
+void FillTokens(TokenType type, int64_t token, std::byte* out, uint64_t count);
+
+}  // namespace millrace
