@@ -103,12 +103,16 @@ std::string RowsText(const TokenOptions* tokens, const std::vector<LoaderExplana
     text += '\n';
   }
   if (rows.size() > kShown) text += fmt::format("  ... and {} more\n", rows.size() - kShown);
-  const RowCounts& counts = rows.front().counts;
-  if (counts.truncated > 0) {
-    text +=
-        fmt::format("  {} of documents that are longer than a row are left out\n", Counted(counts.truncated, "token"));
+  uint64_t truncated = 0;
+  uint64_t empty = 0;
+  for (const LoaderExplanation::Rows& each : rows) {
+    truncated += each.counts.truncated;
+    empty += each.counts.empty;
+    if (buckets) break;  // each of their tables counts those of all documents
   }
-  if (counts.empty > 0) text += fmt::format("  {} without tokens: in no row\n", Counted(counts.empty, "document"));
+  if (truncated > 0)
+    text += fmt::format("  {} of documents that are longer than a row are left out\n", Counted(truncated, "token"));
+  if (empty > 0) text += fmt::format("  {} without tokens: in no row\n", Counted(empty, "document"));
   return text;
 }
 

@@ -32,16 +32,27 @@ class KeptPlaces {
     if (absl::StatusOr<Location> cache = stores.Open(dataset.cache_folder() + "/index"); cache.ok()) cache_ = *cache;
   }
 
-  /// Null when there is none that is sound.
+  /// Null when there is none on this machine that is sound.
   absl::StatusOr<Kept> Find() {
     if (in_memory_) return FindInMemory();
     if (!on_s3_) {
-      if (Kept beside = OpenFile(store_.Uri(key_))) return beside;
+      if (Kept beside = OpenFile(store_.Uri(key_), options_.check)) return beside;
     }
-    if (cache_.store != nullptr) {
-      if (Kept cached = OpenFile(cache_.store->Uri(CacheKey()))) return cached;
-    }
-    return on_s3_ && cache_.store != nullptr ? Download() : absl::StatusOr<Kept>(nullptr);
+    if (cache_.store == nullptr) return nullptr;
+    return OpenFile(cache_.store->Uri(CacheKey()), options_.check);
+  }
+
+  // From S3 to the cache folder, by one process of this machine. Null when there is none, or what arrives is not sound:
+  // it is made again.
+  absl::StatusOr<Kept> Download() const {
+    if (!on_s3_ || cache_.store == nullptr) return nullptr;
+    const absl::StatusOr<ObjectInfo> info = HeadBlocking(store_, key_, options_.stop);
+    if (absl::IsNotFound(info.status()) || absl::IsPermissionDenied(info.status())) return nullptr;
+    RETURN_IF_ERROR(info.status());
+    const absl::Status copied = CopyFromS3(*info);
+    if (absl::IsNotFound(copied) || absl::IsFailedPrecondition(copied)) return nullptr;  // it was replaced meanwhile
+    RETURN_IF_ERROR(copied);
+    return OpenFile(cache_.store->Uri(CacheKey()), options_.verify);
   }
 
   absl::StatusOr<FileLock> Lock() {
@@ -50,7 +61,7 @@ class KeptPlaces {
     if (cache_.store == nullptr) return FileLock();
     std::error_code ignored;  // what is wrong with the folder is said when something is written there
     std::filesystem::create_directories(cache_.store->Uri(""), ignored);
-    return FileLock::OfFolder(cache_.store->Uri(""), options_.stop);
+    return FileLock::OfFile(cache_.store->Uri(CacheKey() + ".lock"), options_.stop);
   }
 
   absl::StatusOr<Kept> Make() {
@@ -81,15 +92,15 @@ class KeptPlaces {
   }
 
   // Null for one that is not there or not sound: it can be made again.
-  Kept OpenFile(const std::string& path) const {
+  static Kept OpenFile(const std::string& path, absl::FunctionRef<absl::Status(ByteSpan)> check) {
     absl::StatusOr<MappedFile> file = MappedFile::Open(path);
-    if (!file.ok() || !options_.check(file->bytes()).ok()) return nullptr;
+    if (!file.ok() || !check(file->bytes()).ok()) return nullptr;
     return std::make_shared<const KeptFile>(path, *std::move(file));
   }
 
   absl::StatusOr<Kept> OpenMade(const std::string& path) const {
     ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
-    RETURN_IF_ERROR(Annotate(options_.check(file.bytes()), path));
+    RETURN_IF_ERROR(Annotate(options_.verify(file.bytes()), path));
     return std::make_shared<const KeptFile>(path, std::move(file));
   }
 
@@ -127,24 +138,19 @@ class KeptPlaces {
     return out->Commit().status();
   }
 
-  // From S3 to the cache folder. Null when there is none, or what arrives is not sound: it is made again.
-  absl::StatusOr<Kept> Download() const {
-    const absl::StatusOr<ObjectInfo> info = HeadBlocking(store_, key_, options_.stop);
-    if (absl::IsNotFound(info.status()) || absl::IsPermissionDenied(info.status())) return nullptr;
-    RETURN_IF_ERROR(info.status());
+  absl::Status CopyFromS3(const ObjectInfo& info) const {
     ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, cache_.store->Write(CacheKey(), {}));
     std::string piece;
-    for (uint64_t at = 0; at < info->size; at += piece.size()) {
-      piece.resize(std::min(kCopyBytes, info->size - at));
+    for (uint64_t at = 0; at < info.size; at += piece.size()) {
+      piece.resize(std::min(kCopyBytes, info.size - at));
       GetOptions get;
       get.range = {at, piece.size()};
-      get.if_match = info->etag;
+      get.if_match = info.etag;
       get.stop = options_.stop;
       RETURN_IF_ERROR(GetBlocking(store_, key_, AsWritableBytes(piece), std::move(get)).status());
       RETURN_IF_ERROR(out->Append(AsBytes(piece)));
     }
-    RETURN_IF_ERROR(out->Commit().status());
-    return OpenFile(cache_.store->Uri(CacheKey()));
+    return out->Commit().status();
   }
 
   ObjectStore& store_;
@@ -164,6 +170,9 @@ absl::StatusOr<std::shared_ptr<const KeptFile>> FindOrMake(Stores& stores, const
   if (found != nullptr) return found;
   ASSIGN_OR_RETURN(const FileLock lock, places.Lock());
   ASSIGN_OR_RETURN(found, places.Find());  // whoever held the lock has made it by now
+  if (found == nullptr) {
+    ASSIGN_OR_RETURN(found, places.Download());
+  }
   return found != nullptr ? absl::StatusOr<Kept>(std::move(found)) : places.Make();
 }
 

@@ -39,7 +39,7 @@ class KeptFileTest : public testing::Test {
       ++made_;
       return out.Append(AsBytes(contents));
     };
-    return FindOrMake(stores_, dataset, {.name = "packs-1-2", .check = check, .make = make});
+    return FindOrMake(stores_, dataset, {.name = "packs-1-2", .check = check, .verify = check, .make = make});
   }
 
   Runtime runtime_;
@@ -99,7 +99,7 @@ TEST_F(KeptFileTest, WhatCannotBeMadeLeavesNothing) {
     EXPECT_TRUE(out.Append(AsBytes("half")).ok());
     return absl::CancelledError("stopped");
   };
-  const auto file = FindOrMake(stores_, *dataset, {.name = "packs-1-2", .check = check, .make = make});
+  const auto file = FindOrMake(stores_, *dataset, {.name = "packs-1-2", .check = check, .verify = check, .make = make});
   EXPECT_TRUE(absl::IsCancelled(file.status())) << file.status();
   EXPECT_FALSE(std::filesystem::exists(root_ / "data/.millrace/packs-1-2"));
 }

@@ -61,6 +61,7 @@ struct Loader::Engine::Step {
   std::vector<std::string> texts;
   std::vector<std::string> keys;
   Uint128 digest;
+  uint64_t tokens = 0;                        // decoded, of rows that count
   using Place = std::pair<size_t, uint32_t>;  // row, and piece of it
   std::vector<std::pair<Place, QuarantinedSample>> quarantine;
 
@@ -307,6 +308,8 @@ void Loader::Engine::RunUnit(Step* step, Unit* unit) {
     if (decoded->quarantined) {
       step->quarantine.emplace_back(Step::Place(unit->row_number, unit->piece_number),
                                     *std::move(decoded->quarantined));
+    } else if (unit->row.counts) {
+      step->tokens += unit->piece.length;
     }
   }
   unit->fetched = nullptr;  // its memory is free for what comes next
@@ -406,7 +409,7 @@ Batch Loader::Engine::TakeFront() {
     ++batch.valid;
     ++received_of_parts_[plan_.source.Find(row.draw.item).part];
   }
-  for (const Unit& unit : step->units) received_tokens_ += unit.row.counts ? unit.piece.length : 0;
+  received_tokens_ += step->tokens;
   received_places_ += batch.size * batch.length;
   batch.epoch = step->epoch;
   const uint64_t after = plan_.After(step->consumed);

@@ -55,7 +55,8 @@ class EpochOrder {
   std::vector<std::unique_ptr<Plan::Cursor>> cursors_;
 };
 
-/// The mix of the steps of all buckets: in each bucket one after the other, and the buckets evenly interleaved.
+/// The mix of the steps of all buckets, evenly interleaved; within a cycle of the mix the steps of one bucket are
+/// permuted.
 Mix MixOfSteps(const std::vector<Batching>& buckets);
 
 }  // namespace millrace

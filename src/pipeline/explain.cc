@@ -149,9 +149,9 @@ absl::StatusOr<LoaderExplanation::Sample> Describe(const Source& source, const E
 }
 
 /// Rows of this rank's batches that hold items of their own, from `consumed` to the end of the epoch.
-uint64_t RankSamples(const LoaderPlan& loader, uint64_t consumed) {
+uint64_t RankSamples(const LoaderPlan& loader, uint64_t epoch, uint64_t consumed) {
   if (loader.bucketed()) {
-    const EpochOrder order(loader, 0);  // steps of all epochs are alike in this: those of a bucket come one by one
+    const EpochOrder order(loader, epoch);
     uint64_t samples = 0;
     for (uint64_t at = consumed; loader.StepsFrom(at) > 0; at = loader.After(at)) samples += order.StepAt(at).taken;
     return samples;
@@ -229,7 +229,7 @@ absl::StatusOr<LoaderExplanation> Explain(const Source& source, LoaderOptions op
     if (loader.bucketed()) out.rows[i].steps = loader.buckets[i].StepsFrom(0);
   }
   out.steps = loader.StepsFrom(consumed);
-  out.rank_samples = RankSamples(loader, consumed);
+  out.rank_samples = RankSamples(loader, out.start.epoch, consumed);
 
   DryRun run(loader, out.start.epoch, consumed);
   out.slots = loader.slots;

@@ -133,11 +133,12 @@ absl::Status SplitMemory(LoaderPlan* plan) {
   const uint64_t reserve = plan->source.max_span_bytes();
   if (plan->source.tokens() != nullptr) plan->group_bytes = std::min(kMaxGroupBytes, memory / 16);
   const uint64_t least = 2 * slot + 2 * reserve + kMinFetchBytes + plan->group_bytes;
+  const uint64_t by_groups = plan->source.tokens() != nullptr ? least / 15 : 0;  // grows with the budget
   if (memory < least) {
     return absl::ResourceExhaustedError(
         fmt::format("a memory budget of {} cannot hold two batches of {} and the largest samples ({}); {} MiB would "
                     "do, or a smaller batch",
-                    FormatSize(memory), FormatSize(slot), FormatSize(reserve), ((least + least / 15) >> 20) + 1));
+                    FormatSize(memory), FormatSize(slot), FormatSize(reserve), ((least + by_groups) >> 20) + 1));
   }
   const bool small = plan->image_fields.empty() && plan->source.tokens() == nullptr;
   plan->slots = std::clamp<uint64_t>(memory / 4 / slot, 2, small ? kMaxSmallSlots : kMaxSlots);

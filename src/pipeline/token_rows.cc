@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/crypto.h"
 #include "plan/row_builder.h"
 #include "shard/token_values.h"
@@ -107,7 +108,14 @@ class TokenScan {
       }
       encoding_ = FieldOf(entry, field_)->encoding;
     }
-    const absl::Status added = builder.Add(rank_, FieldOf(entry, field_)->length / type_.size);
+    const uint64_t bytes = FieldOf(entry, field_)->length;
+    if (bytes % type_.size != 0) {
+      return absl::DataLossError(fmt::format(
+          "{}, sample '{}': field '{}' has {}, which is no whole number of {}; repair the data, or leave the "
+          "sample out",
+          samples_.dataset->uri(), entry.key, field_, Counted(bytes, "byte"), NumpyName(type_)));
+    }
+    const absl::Status added = builder.Add(rank_, bytes / type_.size);
     ++rank_;
     Advance();
     if (!absl::IsOutOfRange(added)) return added;
@@ -126,22 +134,36 @@ class TokenScan {
   absl::Status status_;
 };
 
+// What a file says of itself is not enough: slots and look-ups have the sizes of what was asked for.
+absl::StatusOr<RowTable> OpenTable(ByteSpan bytes, const RowSpec& spec, uint64_t key, uint64_t samples) {
+  ASSIGN_OR_RETURN(RowTable table, RowTable::Open(bytes, key));
+  if (table.length() == spec.length && table.group() == spec.group && table.samples() == samples) return table;
+  return absl::DataLossError("its foot is damaged");
+}
+
 absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const Subset& samples,
                                                            const TokenOptions& options, const RowSpec& spec,
                                                            NumberType type, const RowsRun& run) {
   const uint64_t field_key = HashKey(Xxh3(AsBytes(options.field)), {samples.fingerprint(), type.size});
   const uint64_t key = spec.Key(field_key);
-  const auto check = [&](ByteSpan bytes) { return RowTable::Open(bytes, key).status(); };
+  const auto check = [&](ByteSpan bytes) { return OpenTable(bytes, spec, key, samples.size()).status(); };
+  const auto verify = [&](ByteSpan bytes) -> absl::Status {
+    ASSIGN_OR_RETURN(const RowTable table, OpenTable(bytes, spec, key, samples.size()));
+    return table.Verify();
+  };
   const auto make = [&](ObjectWriter& out) -> absl::Status {
     RowTableWriter writer(spec, key, samples.size(), [&out](ByteSpan bytes) { return out.Append(bytes); });
     RowBuilder builder(spec, [&writer](std::span<const RowPiece> row) { return writer.Add(row); });
     RETURN_IF_ERROR(TokenScan(samples, options.field, type, run).Run(builder));
     return writer.Finish(builder.counts());
   };
-  const KeepOptions keep{
-      .name = fmt::format("packs-{}-{:016x}", spec.length, key), .check = check, .make = make, .stop = run.stop};
+  const KeepOptions keep{.name = fmt::format("packs-{}-{:016x}", spec.length, key),
+                         .check = check,
+                         .verify = verify,
+                         .make = make,
+                         .stop = run.stop};
   ASSIGN_OR_RETURN(std::shared_ptr<const KeptFile> file, FindOrMake(stores, *samples.dataset, keep));
-  ASSIGN_OR_RETURN(RowTable table, RowTable::Open(file->bytes(), key));
+  ASSIGN_OR_RETURN(RowTable table, OpenTable(file->bytes(), spec, key, samples.size()));
   return std::make_shared<const TokenRows>(samples, options.field, type, std::move(file), std::move(table));
 }
 

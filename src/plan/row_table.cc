@@ -54,7 +54,8 @@ int64_t UnZigZag(uint64_t value) {
   return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
 }
 
-void AddStoredOrder(RowGroup* group) {
+// False when pieces of a sample overlap: they are read in this order, each from where the one before has ended.
+bool AddStoredOrder(RowGroup* group) {
   group->stored.resize(group->pieces.size());
   for (uint32_t row = 0; row < group->rows(); ++row) {
     for (uint32_t piece = group->begins[row]; piece < group->begins[row + 1]; ++piece)
@@ -66,7 +67,15 @@ void AddStoredOrder(RowGroup* group) {
            std::tie(pieces[b.piece].sample, pieces[b.piece].offset, b.piece);
   });
   group->places.resize(pieces.size());
-  for (uint32_t place = 0; place < group->stored.size(); ++place) group->places[group->stored[place].piece] = place;
+  const RowPiece* before = nullptr;
+  for (uint32_t place = 0; place < group->stored.size(); ++place) {
+    const RowPiece& piece = pieces[group->stored[place].piece];
+    if (before != nullptr && before->sample == piece.sample && piece.offset < before->offset + before->length)
+      return false;
+    before = &piece;
+    group->places[group->stored[place].piece] = place;
+  }
+  return true;
 }
 
 }  // namespace
@@ -200,8 +209,7 @@ absl::StatusOr<RowGroup> RowTable::ReadGroup(uint64_t number) const {
     }
     group.begins.push_back(static_cast<uint32_t>(group.pieces.size()));
   }
-  if (!reader.ok || reader.at != length) return damaged;
-  AddStoredOrder(&group);
+  if (!reader.ok || reader.at != length || !AddStoredOrder(&group)) return damaged;
   return group;
 }
 

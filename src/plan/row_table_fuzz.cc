@@ -46,6 +46,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (uint64_t number = 0; number * table->group() < table->size(); ++number) {
     const absl::StatusOr<RowGroup> group = table->ReadGroup(number);
     if (!group.ok()) continue;
+    for (size_t i = 1; i < group->stored.size(); ++i) {
+      const RowPiece& before = group->pieces[group->stored[i - 1].piece];
+      const RowPiece& here = group->pieces[group->stored[i].piece];
+      if (before.sample == here.sample && here.offset < before.offset + before.length) std::abort();
+    }
     for (uint64_t row = 0; row < group->rows(); ++row) {
       uint64_t tokens = 0;
       for (const RowPiece& piece : group->Row(row)) {

@@ -112,6 +112,26 @@ TEST(RowTable, NoticesEveryFlippedByteAndEveryCut) {
   }
 }
 
+// Who reads them in stored order counts on it.
+TEST(RowTable, PiecesThatOverlapAreDamage) {
+  const RowSpec spec{.layout = RowLayout::kPad, .length = 100, .group = 2};
+  const uint64_t key = spec.Key(1);
+  for (const uint64_t second : {99, 100}) {
+    std::string bytes;
+    RowTableWriter writer(spec, key, 1, [&bytes](ByteSpan piece) {
+      bytes.append(AsText(piece));
+      return absl::OkStatus();
+    });
+    const std::vector<RowPiece> first{{.sample = 0, .offset = 0, .length = 100}};
+    const std::vector<RowPiece> other{{.sample = 0, .offset = second, .length = 10}};
+    ASSERT_TRUE(writer.Add(first).ok() && writer.Add(other).ok());
+    ASSERT_TRUE(writer.Finish({.rows = 2, .tokens = 110, .pieces = 2, .samples = 1}).ok());
+    const absl::StatusOr<RowTable> table = RowTable::Open(AsBytes(bytes), key);
+    ASSERT_TRUE(table.ok()) << table.status();
+    EXPECT_EQ(table->ReadGroup(0).status().code(), second == 100 ? absl::StatusCode::kOk : absl::StatusCode::kDataLoss);
+  }
+}
+
 TEST(RowTable, IsOfOneKey) {
   const Made made = Make({.layout = RowLayout::kPack, .length = 8}, {3});
   const absl::Status other = RowTable::Open(AsBytes(made.bytes), made.key + 1).status();

@@ -107,7 +107,7 @@ def test_latency(devstore: Any, raw: Any) -> None:
     model = ("--first-byte-ms", "40", "--first-byte-tail-ms", "1500", "--tail-fraction", "0.1")
     slow = devstore("mem:", "--anonymous", *model)
     times = measure(slow, raw, 40)
-    assert min(times) >= 35
+    assert statistics.median(times) >= 30
     tail = [ms for ms in times if ms >= 1000]
     assert 1 <= len(tail) <= 12
     # The model is a function of the seed: another server has the same slow requests.

@@ -122,13 +122,3 @@ def test_an_index_is_not_disturbed(sandbox: Sandbox, data: Path) -> None:
     assert json.loads(sandbox.ok("inspect", data, "--json").out)["samples"] == len(LENGTHS)
     corpus.write(data / "b.bin", b"")
     assert sandbox.run("feed", data, "--tokens", "64").code != 0  # the index, and so the rows, are not of these data
-
-
-def test_mds_columns(sandbox: Sandbox, tmp_path: Path) -> None:
-    streaming = pytest.importorskip("streaming")
-    rows = np.random.default_rng(5).integers(0, 50_000, (40, 32), dtype=np.int32)
-    with streaming.MDSWriter(out=str(tmp_path / "d"), columns={"tokens": "ndarray:int32:32"}) as out:
-        for row in rows:
-            out.write({"tokens": row})
-    result = feed(sandbox, tmp_path / "d", "--tokens", "64:stream")
-    assert result["samples"] == 20 and result["tokens"] == rows.size

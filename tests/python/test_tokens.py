@@ -11,6 +11,7 @@ from typing import Any
 import millrace
 import numpy as np
 import pytest
+from crc32c import crc32c
 from support import AT_SIZE, Samples, add_digests, binary, check_script, devstore
 from token_corpus import Corpus, Piece, arrays, bucketed, packed, padded, some_lengths, streamed, write_corpus
 
@@ -370,7 +371,14 @@ def test_tokens_that_do_not_fit(tmp_path: pathlib.Path) -> None:
 
 
 def packs(folder: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(folder.glob("packs-*"))
+    return sorted(folder.glob("packs-*[0-9a-f]"))
+
+
+def with_foot(table: bytes, number: int, value: int) -> bytes:
+    """A number of the foot is another, and its checksum right again."""
+    foot = bytearray(table[-100:-12])
+    foot[number * 8 : number * 8 + 8] = value.to_bytes(8, "little")
+    return table[:-100] + foot + crc32c(bytes(foot)).to_bytes(4, "little") + table[-8:]
 
 
 def test_rows_are_kept_beside_the_data(tmp_path: pathlib.Path) -> None:
@@ -385,6 +393,10 @@ def test_rows_are_kept_beside_the_data(tmp_path: pathlib.Path) -> None:
     file.write_bytes(before[1][:-9])  # damaged: made anew
     loader(data, millrace.Tokens(LENGTH)).close()
     assert file.read_bytes() == before[1]
+    for number, value in ((1, 10**6), (2, 1 << 24), (3, 1)):  # more samples, longer rows, other groups
+        file.write_bytes(with_foot(before[1], number, value))
+        loader(data, millrace.Tokens(LENGTH)).close()
+        assert file.read_bytes() == before[1], number
     file.write_bytes(before[1][:20] + b"\xff\xff" + before[1][22:])  # damaged where only reading shows it
     with pytest.raises(millrace.DamagedDataError, match="packs-32-.*remove it, and it is made anew"):
         list(loader(data, millrace.Tokens(LENGTH)))
@@ -421,6 +433,10 @@ print(made.report()["digest"])
         assert published.read_bytes() == packs(tmp_path / "cache1" / "index")[0].read_bytes()
         assert check_script(script, **server, MILLRACE_CACHE=str(tmp_path / "cache2")) == first  # which downloads it
         assert [file.name for file in packs(tmp_path / "cache2" / "index")] == [published.name]
+        sound = published.read_bytes()
+        published.write_bytes(sound[:20] + b"\xff\xff" + sound[22:])  # found out when it is copied, and made anew
+        assert check_script(script, **server, MILLRACE_CACHE=str(tmp_path / "cache3")) == first
+        assert published.read_bytes() == sound
     local = write_corpus(tmp_path / "local", lengths)
     made = loader(local, millrace.Tokens(32), shuffle="window", batch_size=8, epochs=1, digest="raw")
     for _ in made:

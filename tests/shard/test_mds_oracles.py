@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import subprocess
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,13 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "d", {"x": "pkl"}, [{"x": {1, 2}}])
     done = shards.run_dump(path)
     assert done.returncode == 1 and b"INVALID_ARGUMENT" in done.stderr and b"pkl" in done.stderr
+
+
+def test_columns_of_tokens_are_fed_as_rows(tmp_path: Path) -> None:
+    rows = np.random.default_rng(5).integers(0, 50_000, (40, 32), dtype=np.int32)
+    write(tmp_path / "d", {"tokens": "ndarray:int32:32"}, [{"tokens": row} for row in rows])
+    command = [shards.program("millrace"), "feed", str(tmp_path / "d"), "--tokens", "64:stream", "--json"]
+    fed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert fed.returncode == 0, fed.stderr
+    result = json.loads(fed.stdout)
+    assert result["samples"] == 20 and result["tokens"] == rows.size
