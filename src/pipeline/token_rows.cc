@@ -64,8 +64,8 @@ absl::StatusOr<NumberType> TypeOf(const Subset& samples, const std::string& fiel
     return absl::FailedPreconditionError(fmt::format("{} has no field '{}' to take tokens from; its fields are: {}",
                                                      name, field, fmt::join(samples.index().field_names(), ", ")));
   }
-  const absl::StatusOr<NumberType> type = found->is_inline ? absl::FailedPreconditionError("it is a value in the index")
-                                                           : TokensOfEncoding(found->encoding);
+  absl::StatusOr<NumberType> type = found->is_inline ? absl::FailedPreconditionError("it is a value in the index")
+                                                     : TokensOfEncoding(found->encoding);
   if (!type.ok()) return Annotate(type.status(), fmt::format("{}: field '{}' holds no tokens", name, field));
   return type;
 }
@@ -115,7 +115,7 @@ class TokenScan {
           "sample out",
           samples_.dataset->uri(), entry.key, field_, Counted(bytes, "byte"), NumpyName(type_)));
     }
-    const absl::Status added = builder.Add(rank_, bytes / type_.size);
+    absl::Status added = builder.Add(rank_, bytes / type_.size);
     ++rank_;
     Advance();
     if (!absl::IsOutOfRange(added)) return added;
@@ -163,8 +163,8 @@ absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const
                          .make = make,
                          .stop = run.stop};
   ASSIGN_OR_RETURN(std::shared_ptr<const KeptFile> file, FindOrMake(stores, *samples.dataset, keep));
-  ASSIGN_OR_RETURN(RowTable table, OpenTable(file->bytes(), spec, key, samples.size()));
-  return std::make_shared<const TokenRows>(samples, options.field, type, std::move(file), std::move(table));
+  ASSIGN_OR_RETURN(const RowTable table, OpenTable(file->bytes(), spec, key, samples.size()));
+  return std::make_shared<const TokenRows>(samples, options.field, type, std::move(file), table);
 }
 
 }  // namespace

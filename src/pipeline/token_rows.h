@@ -53,11 +53,7 @@ class TokenRows {
   static constexpr uint64_t kWholeSampleBytes = uint64_t{64} << 10;
 
   TokenRows(Subset samples, std::string field, NumberType type, std::shared_ptr<const KeptFile> file, RowTable table)
-      : samples_(std::move(samples)),
-        field_(std::move(field)),
-        type_(type),
-        file_(std::move(file)),
-        table_(std::move(table)) {}
+      : samples_(std::move(samples)), field_(std::move(field)), type_(type), file_(std::move(file)), table_(table) {}
 
   const RowTable& table() const { return table_; }
   const Subset& samples() const { return samples_; }
