@@ -4,61 +4,18 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <fstream>
 #include <future>
 #include <stop_token>
 
 #include "base/crypto.h"
 #include "net/testing/scripted_server.h"
+#include "s3/testing/client_fixture.h"
 
 namespace millrace {
 namespace {
 
 using testing::HasSubstr;
-
-std::string Pattern(size_t size) {
-  std::string text(size, '\0');
-  for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>('a' + i * 11 % 26);
-  return text;
-}
-
-std::string Head(int status, size_t length, std::string_view more = "") {
-  return "HTTP/1.1 " + std::to_string(status) + " Scripted\r\nContent-Length: " + std::to_string(length) + "\r\n" +
-         std::string(more) + "\r\n";
-}
-
-/// The whole answer to a ranged GET of `object`.
-std::string Answer(const std::string& object, const std::string& request) {
-  uint64_t first = 0;
-  uint64_t last = 0;
-  EXPECT_EQ(std::sscanf(request.substr(request.find("Range: ")).c_str(), "Range: bytes=%lu-%lu", &first, &last), 2)
-      << request;
-  const std::string body = object.substr(first, last - first + 1);
-  return Head(206, body.size(),
-              "ETag: \"e\"\r\nContent-Range: bytes " + std::to_string(first) + "-" + std::to_string(last) + "/" +
-                  std::to_string(object.size()) + "\r\n") +
-         body;
-}
-
-class S3ClientTest : public testing::Test {
- protected:
-  S3Config Config(const ScriptedServer& server, std::string_view scheme = "http") {
-    S3Config config;
-    config.endpoint_url = std::string(scheme) + "://127.0.0.1:" + std::to_string(server.port());
-    config.credentials = {"key", "secret", ""};
-    return config;
-  }
-
-  absl::StatusOr<GetResult> Get(S3Client& client, std::string& buffer, GetOptions options) {
-    std::promise<absl::StatusOr<GetResult>> done;
-    client.Get("bucket", "key", {reinterpret_cast<std::byte*>(buffer.data()), buffer.size()}, std::move(options),
-               [&](absl::StatusOr<GetResult> result) { done.set_value(std::move(result)); });
-    return done.get_future().get();
-  }
-
-  Runtime runtime_{{.io_threads = 2, .cpu_threads = 1, .memory_bytes = 1 << 20}};
-};
 
 TEST_F(S3ClientTest, ReadsThroughCutsAndFlips) {
   const std::string object = Pattern(2'000'000);
@@ -313,158 +270,6 @@ TEST_F(S3ClientTest, CallbacksMayStartRequestsEvenWhenTheClientCloses) {
     });
   }
   EXPECT_EQ(second.get_future().get().code(), absl::StatusCode::kCancelled);
-}
-
-// ---- Requests that take too long
-
-/// Answers at once to `known` requests, from which a client learns what is usual; then each new request is given to
-/// `odd` with its number from 0, which says whether it has dealt with it.
-class OddServer {
- public:
-  OddServer(const std::string& object, int known, std::function<bool(ScriptedConnection&, int)> odd)
-      : server_([this, &object, known, odd = std::move(odd)](ScriptedConnection& connection) {
-          for (;;) {
-            const std::string request = connection.ReadRequest();
-            if (request.empty()) return;
-            const int number = requests_++ - known;
-            if (number >= 0 && odd(connection, number)) return connection.WaitForClose();
-            connection.Send(Answer(object, request));
-          }
-        }) {}
-  const ScriptedServer& server() const { return server_; }
-  int requests() const { return requests_; }
-
- private:
-  std::atomic<int> requests_{0};
-  ScriptedServer server_;
-};
-
-TEST_F(S3ClientTest, ASecondRequestOvertakesALateFirstByte) {
-  const std::string object = Pattern(1000);
-  OddServer odd(object, 200, [](ScriptedConnection&, int number) { return number == 0; });  // is never answered
-  S3Client client(runtime_, Config(odd.server()));
-  std::string buffer(object.size(), '\0');
-  for (int i = 0; i < 201; ++i) {
-    buffer.assign(object.size(), '\0');
-    ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
-    ASSERT_EQ(buffer, object);
-  }
-  EXPECT_GE(client.counters().hedges, 1u);
-  EXPECT_EQ(client.counters().retries, 0u);
-  EXPECT_GE(client.counters().bytes_read, 201 * object.size());
-}
-
-TEST_F(S3ClientTest, AStallAmongTheFirstRequestsIsOvertakenOnceOthersShowWhatIsLate) {
-  const std::string object = Pattern(1000);
-  OddServer odd(object, 0, [](ScriptedConnection&, int number) { return number == 0; });  // is never answered
-  S3Client client(runtime_, Config(odd.server()));
-  std::string stalled(object.size(), '\0');
-  std::promise<absl::Status> done;
-  client.Get("bucket", "key", {reinterpret_cast<std::byte*>(stalled.data()), stalled.size()},
-             {.range = {0, object.size()}},
-             [&](absl::StatusOr<GetResult> result) { done.set_value(std::move(result).status()); });
-  while (odd.requests() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  std::string buffer(object.size(), '\0');
-  for (int i = 0; i < 300; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
-  const absl::Status status = done.get_future().get();
-  EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(stalled, object);
-  EXPECT_GE(client.counters().hedges, 1u);
-  EXPECT_EQ(client.counters().retries, 0u);
-}
-
-// The second request's connection is made in the very turn of the loop in which the first one's answer is read: the
-// loop is held up until both are ready.
-TEST_F(S3ClientTest, ASecondRequestThatHasLostIsNotWatched) {
-  using std::chrono::milliseconds;
-  const auto hold = [](milliseconds time) { std::this_thread::sleep_for(time); };
-  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = 1 << 20});
-  EventLoop& loop = runtime.loops().at(0);
-  const std::string object = Pattern(20'000);
-  OddServer odd(object, 200, [&](ScriptedConnection& connection, int number) {
-    if (number > 0) return false;
-    loop.Post([&] {
-      hold(milliseconds(60));  // the second request is due
-      loop.Post([&] { hold(milliseconds(60)); });
-    });
-    hold(milliseconds(90));
-    const std::string answer = Answer(object, "Range: bytes=0-19999");
-    connection.Send(std::string_view(answer).substr(0, 10'000));
-    hold(milliseconds(150));  // somebody who watched the second one would look by now
-    connection.Send(std::string_view(answer).substr(10'000));
-    return true;
-  });
-  S3Client client(runtime, Config(odd.server()));
-  std::string buffer(object.size(), '\0');
-  for (int i = 0; i < 200; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
-  const uint64_t hedges_before = client.counters().hedges;
-  ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
-  EXPECT_EQ(buffer, object);
-  EXPECT_EQ(client.counters().hedges, hedges_before + 1);
-  EXPECT_EQ(client.counters().retries, 0u);
-}
-
-TEST_F(S3ClientTest, AnErrorOfTheSecondRequestDoesNotCount) {
-  const std::string object = Pattern(1000);
-  OddServer odd(object, 200, [&](ScriptedConnection& connection, int number) {
-    if (number > 1) return false;
-    if (number == 1) {
-      connection.Send(Head(500, 0));
-      return true;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    connection.Send(Answer(object, "Range: bytes=0-999"));
-    return true;
-  });
-  S3Client client(runtime_, Config(odd.server()));
-  std::string buffer(object.size(), '\0');
-  for (int i = 0; i < 201; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
-  EXPECT_EQ(buffer, object);
-  EXPECT_GE(client.counters().hedges, 1u);
-  EXPECT_EQ(client.counters().retries, 0u);
-}
-
-TEST_F(S3ClientTest, WithoutExperienceNothingIsAskedTwice) {
-  const std::string object = Pattern(1000);
-  OddServer odd(object, 20, [&](ScriptedConnection& connection, int) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    connection.Send(Answer(object, "Range: bytes=0-999"));
-    return true;
-  });
-  S3Client client(runtime_, Config(odd.server()));
-  std::string buffer(object.size(), '\0');
-  for (int i = 0; i < 21; ++i) ASSERT_TRUE(Get(client, buffer, {.range = {0, object.size()}}).ok());
-  EXPECT_EQ(odd.requests(), 21);
-}
-
-TEST_F(S3ClientTest, ATrickleIsCutAndResumed) {
-  using Clock = std::chrono::steady_clock;
-  const std::string object = Pattern(200'000);
-  const std::string answer = Answer(object, "Range: bytes=0-199999");
-  // In the middle, and where so little is left that it would take but four seconds.
-  for (const size_t from : {size_t{50'000}, answer.size() - 3900}) {
-    std::promise<Clock::duration> cut;
-    OddServer odd(object, 0, [&](ScriptedConnection& connection, int number) {
-      if (number > 0) return false;
-      connection.Send(std::string_view(answer).substr(0, from));
-      const Clock::time_point begin = Clock::now();
-      for (size_t at = from; at < answer.size(); at += 100) {  // 1,000 bytes a second
-        connection.Send(std::string_view(answer).substr(at, 100));
-        if (connection.ClosesWithin(std::chrono::milliseconds(100))) break;
-      }
-      cut.set_value(Clock::now() - begin);
-      return true;
-    });
-    S3Client client(runtime_, Config(odd.server()));
-    std::string buffer(object.size(), '\0');
-    const auto result = Get(client, buffer, {.range = {0, object.size()}});
-    ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_EQ(buffer, object);
-    // After two looks, the first of which saw the beginning, at 1.8 s.
-    EXPECT_LT(cut.get_future().get(), std::chrono::milliseconds(2600)) << from;
-    EXPECT_EQ(client.counters().retries, 1u) << from;
-    EXPECT_EQ(client.counters().bytes_read, object.size()) << from;
-  }
 }
 
 // ---- TLS
