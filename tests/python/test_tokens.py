@@ -431,7 +431,9 @@ print(made.report()["digest"])
         first = check_script(script, **server, MILLRACE_CACHE=str(tmp_path / "cache1"))
         (published,) = packs(tmp_path / "root" / "b" / "d" / ".millrace")
         assert published.read_bytes() == packs(tmp_path / "cache1" / "index")[0].read_bytes()
-        assert check_script(script, **server, MILLRACE_CACHE=str(tmp_path / "cache2")) == first  # which downloads it
+        made = published.stat().st_mtime_ns
+        assert check_script(script, **server, MILLRACE_CACHE=str(tmp_path / "cache2")) == first
+        assert published.stat().st_mtime_ns == made  # downloaded: whoever makes it publishes it again
         assert [file.name for file in packs(tmp_path / "cache2" / "index")] == [published.name]
         sound = published.read_bytes()
         published.write_bytes(sound[:20] + b"\xff\xff" + sound[22:])  # found out when it is copied, and made anew
