@@ -174,7 +174,7 @@ class Loader {
   uint64_t steps_per_epoch() const;
   /// Samples, or rows, of an epoch, of all ranks.
   uint64_t samples_per_epoch() const;
-  /// All shapes that batches have. Every batch has one of them: what would not is an Internal error.
+  /// All shapes that batches have. Every batch has one of them, since its memory is laid out by it.
   std::vector<BatchShape> shapes() const;
 
  private:
