@@ -84,12 +84,12 @@ std::vector<uint64_t> Plan::Positions(uint64_t item) const {
 
 uint64_t Plan::WindowOf(uint64_t position) const {
   const auto* window = std::get_if<WindowOrder>(&impl_->order);
-  return window != nullptr ? window->WindowOf(position) : 0;
+  return window != nullptr ? window->WindowAt(position).number : 0;
 }
 
 uint64_t Plan::WindowEnd(uint64_t position) const {
   const auto* window = std::get_if<WindowOrder>(&impl_->order);
-  return window != nullptr ? window->FirstPosition(window->WindowOf(position) + 1) : size();
+  return window != nullptr ? window->WindowAt(position).end() : size();
 }
 
 Plan::Reader::Reader(const Plan& plan, uint64_t stride) : plan_(plan.impl_.get()) {
