@@ -7,12 +7,14 @@
 #include <limits>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/selection.h"
 #include "plan/testing/chi_square.h"
 #include "plan/window_order.h"
 
@@ -167,8 +169,9 @@ TEST(Plan, IsABijectionForEverySizeTo400) {
 }
 
 TEST(Plan, IsABijectionForEverySizeTo2000) {
-  for (const OrderPolicy& policy : {OrderPolicy{.shuffle = Shuffle::kNone}, OrderPolicy{.shuffle = Shuffle::kGlobal},
-                                    Windowed(3, 8, 4), Windowed(16, 192, 64)}) {
+  for (const OrderPolicy& policy :
+       {OrderPolicy{.shuffle = Shuffle::kNone}, OrderPolicy{.shuffle = Shuffle::kGlobal}, Windowed(3, 8, 4),
+        Windowed(16, 192, 64), Windowed(16, 64, 64), Windowed(1, 64, 64), Windowed(37, 16, 8)}) {
     for (uint64_t samples = 401; samples <= 2000; ++samples) ExpectBijection(samples, policy);
   }
 }
@@ -239,6 +242,36 @@ TEST(Plan, CursorAgreesWithAtFromAnyPlaceWithAnyStride) {
             position += stride;
           }
           ASSERT_GE(position, samples);
+        }
+      }
+    }
+  }
+}
+
+/// With and without room for the members of a window, by extents that are read often and seldom.
+TEST(Plan, ReaderOfASubsetReadsItsMembers) {
+  std::vector<OrderPolicy> policies = Policies();
+  policies.push_back(Windowed(5000, 128, 64));  // more than WindowReader::kMembers
+  for (const OrderPolicy& policy : policies) {
+    for (const uint64_t percent : {3u, 50u, 100u}) {
+      Selection::Builder builder(700'000);
+      Rng rng(percent);
+      for (uint64_t number = 0; number < 700'000; ++number) {
+        if (rng.Below(100) < percent) builder.Add(number);
+      }
+      const Selection subset = std::move(builder).Finish();
+      const Plan plan(subset.size(), policy, 1, 2);
+      for (const uint64_t stride : {1u, 5u, 64u}) {
+        std::vector<uint64_t> read;
+        for (uint64_t position = subset.size() / 3; position < subset.size() && read.size() < 10'000;
+             position += stride) {
+          read.push_back(position);
+        }
+        const std::vector<uint64_t> positions = read;
+        Plan::Reader(plan, stride, &subset).Map(read);
+        for (size_t i = 0; i < read.size(); ++i) {
+          ASSERT_EQ(read[i], subset.At(plan.At(positions[i])))
+              << Describe(subset.size(), policy) << " stride " << stride;
         }
       }
     }

@@ -151,6 +151,20 @@ void WindowReader::Enter(uint64_t position) {
   extents_.resize(extent / kReads >= stride_ ? (window_.size + extent - 1) / extent : 0);
   for (uint64_t slot = 0; slot < extents_.size(); ++slot) extents_[slot] = slot;
   order_->MapSlots(window_, extents_);
+  ReadMembers();
+}
+
+/// An extent has consecutive members, so that finding the first of them is nearly all the work; the places to look into
+/// are loaded for all extents at once.
+void WindowReader::ReadMembers() {
+  const uint64_t extent = order_->extent();
+  members_.resize(subset_ != nullptr && window_.size <= kMembers ? extents_.size() * extent : 0);
+  if (members_.empty()) return;
+  for (const uint64_t number : extents_) subset_->Prefetch(number * extent);
+  for (size_t i = 0; i < extents_.size(); ++i) {
+    const uint64_t first = extents_[i] * extent;
+    subset_->Read(first, std::span(members_).subspan(i * extent, std::min(extent, subset_->size() - first)));
+  }
 }
 
 WindowReader::LaneState& WindowReader::LaneOf(uint64_t lane) {
@@ -184,10 +198,17 @@ void WindowReader::MapInWindow(std::span<uint64_t> positions) {
   for (size_t i = 0; i < values.size(); ++i) {
     const auto [slot, sample] = order_->PlaceOf(window_, lane_of[i], lanes_[lane_of[i]].cut, values[i]);
     sample_of_extent[i] = sample;
-    values[i] = extents_.empty() ? slot : extents_[slot];
+    if (!members_.empty()) {
+      values[i] = members_[slot * order_->extent() + sample];
+    } else {
+      values[i] = extents_.empty() ? slot : extents_[slot];
+    }
   }
+  if (!members_.empty()) return;
   if (extents_.empty()) order_->MapSlots(window_, values);
   for (size_t i = 0; i < values.size(); ++i) values[i] = values[i] * order_->extent() + sample_of_extent[i];
+  if (subset_ == nullptr) return;
+  for (uint64_t& value : values) value = subset_->At(value);
 }
 
 void WindowReader::Map(std::span<uint64_t> positions) {

@@ -8,6 +8,7 @@
 #include "plan/divider.h"
 #include "plan/permutation.h"
 #include "plan/plan.h"
+#include "plan/selection.h"
 
 namespace millrace {
 
@@ -86,14 +87,17 @@ class WindowOrder {
 };
 
 /// WindowOrder::At for a reader that goes forward: keeps the tables of the window that it is in. Memory: up to 8 bytes
-/// for each extent of a window, 128 for each lane and 1 for each sample of lanes of up to Permutation::kSmall samples.
-/// Not thread-safe; must not outlive the order.
+/// for each extent of a window, 128 for each lane and 1 for each sample of lanes of up to Permutation::kSmall samples;
+/// of a subset, 8 more for each sample of windows of up to kMembers. Not thread-safe; must not outlive the order.
 class WindowReader {
  public:
   static constexpr size_t kBlock = 64;
+  static constexpr uint64_t kMembers = uint64_t{1} << 19;
 
-  /// `stride` is the usual distance between positions; it only decides what is worth a table.
-  WindowReader(const WindowOrder& order, uint64_t stride) : order_(&order), stride_(stride) {}
+  /// `stride` is the usual distance between positions; it only decides what is worth a table. Where the order is one of
+  /// the members of a subset, they take the place of samples.
+  WindowReader(const WindowOrder& order, uint64_t stride, const Selection* subset = nullptr)
+      : order_(&order), stride_(stride), subset_(subset) {}
 
   /// Replaces each position by its sample. At most kBlock positions, in ascending order.
   void Map(std::span<uint64_t> positions);
@@ -107,16 +111,19 @@ class WindowReader {
 
   void Enter(uint64_t position);
   void MapInWindow(std::span<uint64_t> positions);
+  void ReadMembers();
   LaneState& LaneOf(uint64_t lane);
 
   const WindowOrder* order_;
   uint64_t stride_;
+  const Selection* subset_;
   WindowOrder::Window window_;     // none yet: end() is 0
   uint64_t largest_lane_ = 0;      // samples; lane 0, the others have one less or as many
   bool large_lanes_ = false;       // all of them, by Permutation::small()
   std::vector<LaneState> lanes_;   // made when first needed
   std::vector<uint8_t> tables_;    // where all lanes are small: their permutations, largest_lane_ each
   std::vector<uint64_t> extents_;  // of the window, where each is likely to be needed several times
+  std::vector<uint64_t> members_;  // of these extents, where there is a subset and they are not too many
 };
 
 }  // namespace millrace

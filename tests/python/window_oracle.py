@@ -55,12 +55,11 @@ def lanes_of(full_extents: int, most: int) -> int:
 
 def structure(order: Order, unit: int, lanes: int) -> Hashable:
     """Of one window, whatever its extents are called and however lanes are shuffled: for each extent which lane has how many of its samples,
-    counted from which one. Two windows that agree differ by a renaming of extents and by permutations within lanes."""
-    pieces: dict[int, list[tuple[int, int, int]]] = collections.defaultdict(list)
+    from which one to which. Two windows that agree differ by a renaming of extents and by permutations within lanes."""
+    pieces: dict[int, list[tuple[int, ...]]] = collections.defaultdict(list)
     for lane in range(lanes):
         own = np.sort(order[lane::lanes])
         for extent in np.unique(own // unit).tolist():
             part = own[own // unit == extent]
-            assert part[-1] - part[0] == len(part) - 1, "a lane has consecutive samples of an extent"
-            pieces[extent].append((lane, len(part), int(part[0] % unit)))
+            pieces[extent].append((lane, len(part), int(part[0] % unit), int(part[-1] % unit)))
     return tuple(sorted(collections.Counter(tuple(found) for found in pieces.values()).items()))
