@@ -38,7 +38,7 @@ class PlanHandle {
     const uint64_t item = plan_.At(position);
     return source_ ? source_->SampleOf(item) : item;
   }
-  // Replaces each position by its sample; ten times faster where many come in ascending order.
+  // Replaces each position by its sample; several times faster where many come in ascending order.
   void MapToSamples(std::span<uint64_t> positions) const {
     constexpr size_t kMany = 256;
     constexpr uint64_t kNear = 64;
