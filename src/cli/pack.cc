@@ -210,7 +210,7 @@ void Warn(const PackReport& report) {
   if (report.lacking_fields > 0) {
     fmt::print(stderr, "millrace pack: warning: {} {} one of the fields that --field names, the first of them '{}'\n",
                Counted(report.lacking_fields, "sample"), report.lacking_fields == 1 ? "lacks" : "lack",
-               report.first_lacking_fields);
+               ForStderr(report.first_lacking_fields));
   }
   if (report.without_image > 0 && report.without_image < report.source_samples) {
     fmt::print(
@@ -218,13 +218,13 @@ void Warn(const PackReport& report) {
         "millrace pack: warning: {} of {} {} no image (a field such as jpg or png), the first of them '{}': feed "
         "will refuse them; remove or move their files, and pack again with --force\n",
         report.without_image, Counted(report.source_samples, "sample"), report.without_image == 1 ? "has" : "have",
-        report.first_without_image);
+        ForStderr(report.first_without_image));
   }
   if (report.skipped.empty()) return;
   fmt::print(stderr, "millrace pack: warning: {} {} left out:\n", Counted(report.skipped.size(), "sample"),
              report.skipped.size() == 1 ? "was" : "were");
   for (size_t i = 0; i < std::min(kMostShown, report.skipped.size()); ++i)
-    fmt::print(stderr, "  {}: {}\n", report.skipped[i].key, report.skipped[i].why);
+    fmt::print(stderr, "  {}: {}\n", ForStderr(report.skipped[i].key), ForStderr(report.skipped[i].why));
   if (report.skipped.size() > kMostShown) fmt::print(stderr, "  and others; --json lists all\n");
 }
 
