@@ -21,6 +21,7 @@
 #include "dataset/dataset.h"
 #include "dataset/index_places.h"
 #include "pack/class_map.h"
+#include "pack/pack_plan.h"
 #include "pack/unpack.h"
 #include "shard/manifest.h"
 #include "store/blocking.h"
@@ -62,9 +63,9 @@ absl::Status TakePart(const std::string& text, PackOptions* options) {
   uint64_t part = 0;
   const bool read = slash != std::string::npos && absl::SimpleAtoi(text.substr(0, slash), &part) &&
                     absl::SimpleAtoi(text.substr(slash + 1), &options->parts);
-  if (!read || part < 1 || part > options->parts) {
-    return AsUsage(
-        absl::InvalidArgumentError(fmt::format("--part: '{}' is not I/N such as 2/8, with I from 1 to N", text)));
+  if (!read || part < 1 || part > options->parts || options->parts > kMaxShards) {
+    return AsUsage(absl::InvalidArgumentError(
+        fmt::format("--part: '{}' is not I/N such as 2/8, with I from 1 to N and N of at most {}", text, kMaxShards)));
   }
   options->part = part - 1;
   return absl::OkStatus();

@@ -24,6 +24,8 @@ namespace {
 absl::Status CheckOptions(const Dataset& source, const PackOptions& options) {
   if (options.shard_bytes == 0) return absl::InvalidArgumentError("the size of a shard must be positive");
   if (options.part >= options.parts) return absl::InvalidArgumentError("there are fewer parts than that");
+  if (options.parts > kMaxShards)
+    return absl::InvalidArgumentError(fmt::format("more than {} parts, which is as many as shards can be", kMaxShards));
   if (options.force && options.parts > 1) {
     return absl::InvalidArgumentError(
         "--force would remove what the other parts have written; remove the destination first, and then start all "

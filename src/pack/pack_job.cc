@@ -147,3 +147,9 @@ std::string Difference(const PackJob& begun, const PackJob& asked) {
 }
 
 }  // namespace millrace
+  const auto number = [&](std::string_view what, uint64_t there, uint64_t here) {
+    return differs(fmt::format("the number of {}", what), fmt::format("{}", there), fmt::format("{}", here));
+  };
+  if (begun.samples != asked.samples) return number("samples in the source", begun.samples, asked.samples);
+  if (begun.shards != asked.shards)
+    return number("shards", begun.shards, asked.shards) + ": it was begun by another version of Millrace";
