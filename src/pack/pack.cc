@@ -55,6 +55,44 @@ absl::StatusOr<std::string> HashSource(const Index& index) {
   return hash.Digest().Hex();
 }
 
+// Of shards that lost samples when they were indexed.
+absl::StatusOr<std::vector<std::string>> IncompleteObjects(const Index& index) {
+  std::vector<std::string> keys;
+  if (index.kind() == DataKind::kRawObjects) return keys;
+  IndexedObject object;
+  for (uint64_t i = 0; i < index.objects(); ++i) {
+    RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));
+    if (object.incomplete) keys.push_back(object.key);
+  }
+  return keys;
+}
+
+// What the destination holds may be removed, so nothing of the source may lie below it.
+absl::Status CheckKeepsSource(const Dataset& source, const Location& destination) {
+  if (!source.is_manifest()) return CheckApart({&source.store(), source.StoreKey("")}, destination);
+  const std::string to = destination.store->Uri(destination.Key(""));
+  IndexedObject object;
+  for (uint64_t i = 0; i < source.index().objects(); ++i) {  // the manifest is among them
+    RETURN_IF_ERROR(source.index().LookupObject(static_cast<uint32_t>(i), &object));
+    const std::string uri = source.store().Uri(source.StoreKey(object.key));
+    if (!uri.starts_with(to)) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("cannot pack {} into {}: {} lies within the destination", source.uri(), to, uri));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWhole(const Dataset& source, const std::vector<std::string>& incomplete, bool skip_bad) {
+  if (incomplete.empty() || skip_bad) return absl::OkStatus();
+  const bool one = incomplete.size() == 1;
+  return absl::FailedPreconditionError(fmt::format(
+      "{}: {} of the source {} damaged when {} indexed, and {} samples from there on are missing{}; repair what is "
+      "damaged and run `millrace index {}`, or give --skip-bad to pack the others",
+      source.store().Uri(source.StoreKey(incomplete.front())), Counted(incomplete.size(), "shard"),
+      one ? "was" : "were", one ? "it was" : "they were", one ? "its" : "their", one ? "" : " (this is the first)",
+      source.uri()));
+}
+
 std::string HashFields(const std::vector<FieldChoice>& fields) {
   if (fields.empty()) return "";
   Xxh3Stream hash;
@@ -197,7 +235,11 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
                                 std::string_view destination_uri, const PackOptions& options) {
   RETURN_IF_ERROR(CheckOptions(source, options));
   ASSIGN_OR_RETURN(const Location location, stores.Open(destination_uri));
-  RETURN_IF_ERROR(CheckApart({&source.store(), source.StoreKey("")}, location));
+  RETURN_IF_ERROR(CheckKeepsSource(source, location));
+
+  PackReport report;
+  ASSIGN_OR_RETURN(report.incomplete_objects, IncompleteObjects(source.index()));
+  RETURN_IF_ERROR(CheckWhole(source, report.incomplete_objects, options.skip_bad));
 
   const uint64_t samples = source.index().size();
   const PackOrder order =
