@@ -72,8 +72,24 @@ std::string PackDestination::ShardName(uint64_t shard) const {
   return fmt::format("{}{:06}{}", kShardStart, shard, ShardSuffix(format_));
 }
 
+std::string PackDestination::CompanionName(uint64_t shard) const {
+  if (format_ != DataKind::kRecordIo) return "";
+  return fmt::format("{}{:06}{}", kShardStart, shard, kCompanionSuffix);
+}
+
 std::string PackDestination::CompanionKey(uint64_t shard) const {
-  return location_.Key(fmt::format("{}{:06}{}", kShardStart, shard, kCompanionSuffix));
+  return location_.Key(CompanionName(shard));
+}
+
+// What other readers need beside the shards; "" when all is there.
+std::string PackDestination::MissingCompanion() const {
+  if (format_ == DataKind::kMds)
+    return companions_.contains(std::string(kMdsIndexName)) ? "" : std::string(kMdsIndexName);
+  for (const auto& [number, shard] : shards_) {
+    const std::string name = CompanionName(number);
+    if (!name.empty() && !companions_.contains(name)) return name;
+  }
+  return "";
 }
 
 std::string PackDestination::FragmentName(uint64_t shard, uint64_t bytes, std::string_view etag) const {
@@ -100,7 +116,7 @@ void PackDestination::Take(const ObjectInfo& object) {
   } else if (name.starts_with(kDatasetFolder)) {
     return;
   } else if (name == kMdsIndexName || IsShardCompanion(name)) {
-    companions_.push_back(name);
+    companions_.insert(name);
   } else if (const std::optional<uint64_t> number = ShardNumber(name); !number) {
     if (foreign_.empty()) foreign_ = object.key;
   } else if (*number < job_.shards && name == ShardName(*number)) {
@@ -194,6 +210,8 @@ absl::Status PackDestination::ReadRecord() {
   if (!record.ok()) return absl::OkStatus();  // of another version: not this job
   difference_ = Difference(record->job, job_);
   if (difference_.empty() && record->shards != HashShards()) difference_ = "its shards were changed since";
+  if (const std::string gone = MissingCompanion(); difference_.empty() && !gone.empty())
+    difference_ = fmt::format("its {} is gone", gone);
   if (difference_.empty() && has_index_) record_ = *std::move(record);
   return absl::OkStatus();
 }
@@ -351,7 +369,12 @@ absl::StatusOr<PackDestination::Claim> PackDestination::ClaimShard(uint64_t shar
   if (!there) return Claim{.granted = true, .stale_etag = {}};
   ASSIGN_OR_RETURN(const auto fragment, Find(FragmentName(shard, there->size, there->etag)));
   ASSIGN_OR_RETURN(const auto record, Find(kRecordName));
-  if (fragment || record) return Claim{};
+  bool whole = fragment.has_value();
+  if (const std::string companion = CompanionName(shard); whole && !companion.empty()) {
+    ASSIGN_OR_RETURN(const auto beside, Find(companion));
+    whole = beside.has_value();
+  }
+  if (whole || record) return Claim{};
   return Claim{.granted = true, .stale_etag = there->etag};
 }
 
@@ -380,6 +403,8 @@ bool PackDestination::Has(uint64_t shard) const {
   const auto found = shards_.find(shard);
   return found != shards_.end() && fragments_.contains(FragmentName(shard, found->second.size, found->second.etag));
 }
+  if (const std::string companion = CompanionName(shard); !companion.empty() && !companions_.contains(companion))
+    return false;
 
 uint64_t PackDestination::Missing() const {
   uint64_t missing = 0;

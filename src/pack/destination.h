@@ -63,7 +63,7 @@ class PackDestination {
   /// AlreadyExists, with what to do, when it is something else.
   absl::StatusOr<ObjectInfo> Adopt(uint64_t shard, uint64_t bytes, Uint128 digest) const;
 
-  /// Whether a shard and its fragment are there, as Begin or Look have seen it.
+  /// Whether a shard, its companion and its fragment are there, as Begin or Look have seen it.
   bool Has(uint64_t shard) const;
   /// What was done, when the job is: at most cleaning up is left.
   const std::optional<PackRecord>& record() const { return record_; }
@@ -122,9 +122,12 @@ class PackDestination {
   PackJob job_;
 
   // As the latest Scan found it; names below the destination.
+  /// Of what the format has beside a shard; "" where it has nothing.
+  std::string CompanionName(uint64_t shard) const;
+  std::string MissingCompanion() const;
   std::map<uint64_t, ObjectInfo> shards_;
   std::vector<std::string> surplus_;           // shards that this job does not write
-  std::vector<std::string> companions_;        // of shards of any format
+  std::set<std::string> companions_;           // of shards of any format
   std::map<std::string, uint64_t> fragments_;  // with their sizes
   std::string foreign_;                        // key of the first object that is not ours
   bool has_index_ = false;
