@@ -216,17 +216,19 @@ absl::Status PackDestination::ReadRecord() {
   return absl::OkStatus();
 }
 
-absl::Status PackDestination::Record(uint64_t samples, const std::vector<SkippedSample>& skipped,
-                                     uint64_t index_bytes) {
+absl::Status PackDestination::Record(const Done& done) {
   PutOptions put;
   put.content_type = "application/json";
   put.stop = stop_;
-  if (!skipped.empty()) {
-    const std::string lines = SkippedToJsonLines(skipped);
+  const std::string lines = IncompleteToJsonLines(done.incomplete_objects) + SkippedToJsonLines(done.skipped);
+  if (!lines.empty()) {
     RETURN_IF_ERROR(PutBlocking(*location_.store, location_.Key(kSkippedName), AsBytes(lines), put).status());
   }
-  const PackRecord record{
-      .job = job_, .shards = HashShards(), .samples = samples, .skipped = skipped.size(), .index_bytes = index_bytes};
+  const PackRecord record{.job = job_,
+                          .shards = HashShards(),
+                          .samples = done.samples,
+                          .skipped = done.skipped.size(),
+                          .index_bytes = done.index_bytes};
   put.only_if_absent = true;  // other runs read it as soon as it is there: it is not replaced
   const std::string text = record.ToJson();
   const auto written = PutBlocking(*location_.store, location_.Key(kRecordName), AsBytes(text), put);
@@ -401,10 +403,10 @@ absl::StatusOr<ObjectInfo> PackDestination::Adopt(uint64_t shard, uint64_t bytes
 
 bool PackDestination::Has(uint64_t shard) const {
   const auto found = shards_.find(shard);
-  return found != shards_.end() && fragments_.contains(FragmentName(shard, found->second.size, found->second.etag));
-}
   if (const std::string companion = CompanionName(shard); !companion.empty() && !companions_.contains(companion))
     return false;
+  return found != shards_.end() && fragments_.contains(FragmentName(shard, found->second.size, found->second.etag));
+}
 
 uint64_t PackDestination::Missing() const {
   uint64_t missing = 0;

@@ -180,16 +180,20 @@ absl::Status WriteMdsIndex(const PackDestination& destination, const SampleShape
 
 // Merges the index, and records that the job is done if nobody has replaced shards meanwhile. NotFound when another run
 // has completed the job.
-absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options) {
+absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options,
+                   const std::vector<std::string>& incomplete_objects) {
   const std::string before = destination.HashShards();
-  ASSIGN_OR_RETURN(const MergedIndex merged, MergeFragments(destination, runtime.memory(), options.stop));
+  ASSIGN_OR_RETURN(MergedIndex merged, MergeFragments(destination, runtime.memory(), options.stop));
   RETURN_IF_ERROR(CheckSkipped(destination, merged.skipped, options.skip_bad));
   RETURN_IF_ERROR(CheckTotal(destination, work.plan, merged.index->samples(), merged.skipped.size()));
   RETURN_IF_ERROR(WriteMdsIndex(destination, work.first, merged.shards, options.stop));
   ASSIGN_OR_RETURN(const IndexSummary summary, merged.index->Finish());
   ASSIGN_OR_RETURN(const bool begun, destination.Look());
   if (!begun || destination.Missing() > 0 || destination.HashShards() != before) return absl::OkStatus();
-  return destination.Record(summary.samples, merged.skipped, summary.index_bytes);
+  return destination.Record({.samples = summary.samples,
+                             .index_bytes = summary.index_bytes,
+                             .skipped = std::move(merged.skipped),
+                             .incomplete_objects = incomplete_objects});
 }
 
 // Makes the data set whole when all shards are there, whoever has written them.
@@ -202,7 +206,7 @@ absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const Pac
       return absl::FailedPreconditionError(fmt::format(
           "{}: its shards are being replaced all the time; see that only this pack writes there", destination.Uri()));
     }
-    absl::Status merged = Merge(runtime, destination, work, options);
+    absl::Status merged = Merge(runtime, destination, work, options, report->incomplete_objects);
     if (!merged.ok() && !absl::IsNotFound(merged)) return merged;
     ASSIGN_OR_RETURN(begun, destination.Look());
     if (begun && !merged.ok()) return merged;
@@ -256,7 +260,6 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   PackDestination destination(location, options.format, options.stop);
   RETURN_IF_ERROR(destination.Begin(job, options.force));
 
-  PackReport report;
   report.without_image = plan.without_image;
   report.first_without_image = plan.first_without_image;
   report.lacking_fields = plan.lacking_fields;
