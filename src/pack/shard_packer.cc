@@ -94,7 +94,10 @@ absl::Status ShardPacker::Write(uint64_t shard, const std::string& stale_etag, c
   }
   ASSIGN_OR_RETURN(const std::optional<uint64_t> total, Measure(positions, left_out));
   ASSIGN_OR_RETURN(out_, Open(shard, stale_etag, total));
-  RETURN_IF_ERROR(WriteBytes(positions, left_out));
+  turns_.acquire();
+  const absl::Status written = WriteBytes(positions, left_out);
+  turns_.release();
+  RETURN_IF_ERROR(written);
   ASSIGN_OR_RETURN(const std::optional<ObjectInfo> info, Commit(shard, stale_etag));
   return info ? WriteFragment(shard, *info, bad) : absl::OkStatus();
 }

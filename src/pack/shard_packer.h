@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -46,9 +47,11 @@ class ShardPacker {
   /// any rate.
   using Progress = std::function<void(int64_t bytes)>;
 
-  /// Takes its buffers out of `memory`, which belongs to it alone; what it holds besides: packers.cc.
-  ShardPacker(const PackWork& work, MemoryBudget& memory, Progress progress, std::stop_token stop)
-      : work_(work), memory_(memory), progress_(std::move(progress)), stop_(std::move(stop)) {}
+  /// Takes its buffers out of `memory`, which belongs to it alone; what it holds besides: packers.cc. The bytes of a
+  /// shard are written in a turn of `turns`; what comes before and after is mostly waiting, and needs none.
+  ShardPacker(const PackWork& work, MemoryBudget& memory, std::counting_semaphore<>& turns, Progress progress,
+              std::stop_token stop)
+      : work_(work), memory_(memory), turns_(turns), progress_(std::move(progress)), stop_(std::move(stop)) {}
 
   /// Nothing when another run has completed the shard meanwhile. With skip_bad, samples that are damaged, gone, no
   /// longer those of the index, not of the type that the data set tells, or that the format cannot hold are left out:
@@ -86,6 +89,7 @@ class ShardPacker {
 
   const PackWork& work_;
   MemoryBudget& memory_;
+  std::counting_semaphore<>& turns_;
   const Progress progress_;
   const std::stop_token stop_;
 
