@@ -74,7 +74,7 @@ absl::Status CheckApart(const Location& source, const Location& destination);
 /// one to finish merges the index (destination.h has the protocol). Until then the destination holds
 /// `.millrace/incomplete` and cannot be opened as a data set. Memory is bounded by the runtime's budget
 /// (ResourceExhausted when it is too small: MDS holds whole shards, TFRecord, RecordIO and fields that are converted
-/// whole samples; tar neither); shards of very many small samples take some fifty bytes for each.
+/// whole samples; all of them the entries of a shard's samples in the index, some hundred bytes for each).
 ///
 /// Errors: AlreadyExists when the destination holds anything (with `force`: anything but shards), FailedPrecondition
 /// when another pack was begun there (says what differs) or, without `skip_bad`, when the source's index lacks samples
