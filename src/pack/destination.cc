@@ -420,9 +420,10 @@ uint64_t PackDestination::ShardBytes() const {
   return bytes;
 }
 
-std::vector<ObjectInfo> PackDestination::Fragments() const {
+std::vector<ObjectInfo> PackDestination::Fragments(uint64_t part, uint64_t parts) const {
   std::vector<ObjectInfo> found;
   for (const auto& [number, shard] : shards_) {
+    if (number % parts != part) continue;
     const std::string name = FragmentName(number, shard.size, shard.etag);
     const auto fragment = fragments_.find(name);
     if (fragment == fragments_.end()) continue;

@@ -75,8 +75,8 @@ class PackDestination {
   /// FailedPrecondition as IsUnderWay; AlreadyExists when somebody has put a shard there that is not of the job.
   absl::StatusOr<bool> Look();
 
-  /// The fragments of all shards, in order, with their sizes; none may be missing.
-  std::vector<ObjectInfo> Fragments() const;
+  /// The fragments of the shards that are `part` modulo `parts`, in order, with their sizes: of those that have one.
+  std::vector<ObjectInfo> Fragments(uint64_t part = 0, uint64_t parts = 1) const;
 
   /// Tells states of the shards apart: their numbers, sizes and ETags.
   std::string HashShards() const;

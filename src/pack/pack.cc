@@ -196,6 +196,16 @@ absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWor
                              .incomplete_objects = incomplete_objects});
 }
 
+// What has come of this part, in this run and in earlier ones.
+absl::Status SumPart(Runtime& runtime, const PackDestination& destination, const PackOptions& options,
+                     PackReport* report) {
+  ASSIGN_OR_RETURN(PartSum sum, SumFragments(destination, options.part, options.parts, runtime.memory(), options.stop));
+  report->samples = sum.samples;
+  report->shard_bytes = sum.shard_bytes;
+  report->skipped = std::move(sum.skipped);
+  return absl::OkStatus();
+}
+
 // Makes the data set whole when all shards are there, whoever has written them.
 absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options,
                        PackReport* report) {
@@ -214,7 +224,12 @@ absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const Pac
   if (destination.record()) return Complete(destination, work.plan, options.skip_bad, report);
   report->missing = destination.Missing();
   report->complete = false;
-  if (begun && options.parts > 1 && report->missing > 0) return absl::OkStatus();  // the others are at it
+  if (begun && options.parts > 1 && report->missing > 0) {  // the others are at it
+    const absl::Status summed = SumPart(runtime, destination, options, report);
+    if (!absl::IsNotFound(summed)) return summed;
+    ASSIGN_OR_RETURN(begun, destination.Look());  // they have just ended
+    if (destination.record()) return Complete(destination, work.plan, options.skip_bad, report);
+  }
   if (begun) {
     return absl::FailedPreconditionError(fmt::format(
         "{}: shards changed while it was packed, and {} of them {} missing now; see to it that nothing else "
@@ -274,8 +289,6 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   std::vector<uint64_t> to_write;
   for (uint64_t shard = options.part; shard < plan.shards(); shard += options.parts) {
     ++report.shards;
-    report.shard_bytes += plan.bytes[shard];
-    report.samples += plan.starts[shard + 1] - plan.starts[shard];
     if (destination.Has(shard)) {
       ++report.shards_kept;
     } else {
@@ -294,7 +307,6 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
     RETURN_IF_ERROR(packers.Run(&report.skipped));
   }
   memory = {};  // merging needs some
-  report.samples -= report.skipped.size();
   RETURN_IF_ERROR(FinishJob(runtime, destination, work, options, &report));
   return report;
 }

@@ -44,13 +44,14 @@ struct PackReport {
   bool complete = true;         // the data set is whole; false: other parts have shards to write
   bool already_packed = false;  // an earlier run had done it all: nothing was packed now
   uint64_t missing = 0;         // so many
-  // Of the whole data set when it is complete, else of the shards of this part.
+  // Of the whole data set when it is complete, else of the shards of this part, whoever has written them: here, and
+  // what was left out.
   uint64_t samples = 0;
   uint64_t shards = 0;
   uint64_t shard_bytes = 0;
-  uint64_t shards_kept = 0;            // of these, those that were there from an earlier run
-  uint64_t index_bytes = 0;            // 0 unless complete
-  std::vector<SkippedSample> skipped;  // unless complete, of the shards of this run only
+  uint64_t shards_kept = 0;  // of these, those that were there from an earlier run
+  uint64_t index_bytes = 0;  // 0 unless complete
+  std::vector<SkippedSample> skipped;
   // Keys of shards of the source that were damaged when they were indexed: their samples from there on are left out,
   // too.
   std::vector<std::string> incomplete_objects;

@@ -148,6 +148,41 @@ TEST_F(PackDamageTest, ValuesThatAFormatCannotHoldAreLeftOut) {
   }
 }
 
+// Of a part that was packed with a hole before, by this run or an earlier one.
+TEST_F(PackDamageTest, APartTellsWhatItsShardsHold) {
+  PutRawObjects("mem://s/raw", 4);
+  const auto dataset = Open("mem://s/raw");
+  ASSERT_NE(dataset, nullptr);
+  IndexedSample sample;
+  IndexedObject object;
+  ASSERT_TRUE(dataset->index().Lookup(0, &sample).ok());
+  ASSERT_TRUE(dataset->index().LookupObject(sample.object, &object).ok());
+  Put("mem://s/raw", object.key, "another");
+  PackOptions options = SkipBad();
+  options.shard_bytes = 20'000;
+  options.parts = 2;
+  const auto first = Pack(runtime_, stores_, *dataset, "mem://s/out", options);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_FALSE(first->complete);
+  ASSERT_EQ(first->skipped.size(), 1u);
+  const auto again = Pack(runtime_, stores_, *dataset, "mem://s/out", options);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->shards_kept, again->shards);
+  EXPECT_EQ(again->samples, first->samples);
+  ASSERT_EQ(again->skipped.size(), 1u);
+  EXPECT_EQ(again->skipped[0].key, sample.key);
+  uint64_t bytes = 0;
+  for (const std::string& key : Keys("mem://s/out")) {
+    if (key.starts_with("out/shard-")) bytes += ReadKey("mem://s/out", key.substr(4)).size();
+  }
+  EXPECT_EQ(again->shard_bytes, bytes);
+  options.part = 1;
+  const auto whole = Pack(runtime_, stores_, *dataset, "mem://s/out", options);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_TRUE(whole->complete);
+  EXPECT_EQ(whole->samples, 59u);
+}
+
 class PackCompanions : public PackDamageTest {
  protected:
   void SetUp() override {
