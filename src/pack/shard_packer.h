@@ -54,10 +54,10 @@ class ShardPacker {
       : work_(work), memory_(memory), turns_(turns), progress_(std::move(progress)), stop_(std::move(stop)) {}
 
   /// Nothing when another run has completed the shard meanwhile. With skip_bad, samples that are damaged, gone, no
-  /// longer those of the index, or not of the type that the data set tells are left out: when the first one is met, the
-  /// rest of the shard is read for others, and then the shard is written without them. A source that is gone as a
-  /// whole, or cannot be read, is an error all the same. Which samples belong to which shard never changes by that.
-  /// Appends them to `skipped`.
+  /// longer those of the index, not of the type that the data set tells, or that the format cannot hold are left out:
+  /// when the first one is met, the rest of the shard is read for others, and then the shard is written without them. A
+  /// source that is gone as a whole, or cannot be read, is an error all the same. Which samples belong to which shard
+  /// never changes by that. Appends them to `skipped`.
   absl::Status Pack(uint64_t shard, std::vector<SkippedSample>* skipped);
 
  private:
@@ -73,12 +73,12 @@ class ShardPacker {
   absl::Status WriteBytes(Positions positions, const std::set<uint64_t>& left_out);
   absl::StatusOr<std::optional<ObjectInfo>> Commit(uint64_t shard, const std::string& stale_etag);
   absl::Status Encode(Positions positions, const std::set<uint64_t>& left_out);
-  absl::Status AddPart(const SampleReader::Part& part);
-  absl::Status AddStored(const SampleReader::Part& part);
-  absl::Status AddConverted(const SampleReader::Part& part);
+  absl::Status AddPart(const SampleReader::Part& part, ShardEncoder::Sink out);
+  absl::Status AddStored(const SampleReader::Part& part, ShardEncoder::Sink out);
+  absl::Status AddConverted(const SampleReader::Part& part, ShardEncoder::Sink out);
   absl::StatusOr<std::optional<std::vector<std::string>>> Converted(const SampleReader::Part& part);
   absl::Status CheckPart(const SampleReader::Part& part, Bad* bad);
-  absl::Status Expect();
+  absl::Status Expect(ShardEncoder::Sink out);
   absl::Status Emit(ByteSpan bytes);
   absl::Status Index(const ShardSample& sample);
   absl::Status FindBad(Positions positions, Bad* bad);
