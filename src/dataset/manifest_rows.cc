@@ -55,15 +55,10 @@ int CompareKeys(std::string_view prefix_a, std::string_view a, std::string_view 
 }  // namespace
 
 absl::Status ManifestRows::Reserve(uint64_t bytes) {
-  Reservation more = memory_.TryReserve(bytes);
-  if (!more) {
-    return absl::ResourceExhaustedError(
-        fmt::format("it takes more memory than there is: {} of {} are in use, of which its rows so far take {}",
-                    FormatSize(memory_.used()), FormatSize(memory_.limit()), FormatSize(bytes_)));
-  }
-  bytes_ += bytes;
-  reserved_.push_back(std::move(more));
-  return absl::OkStatus();
+  if (memory_.TryExtend(&reserved_, bytes)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      fmt::format("it takes more memory than there is: {} of {} are in use, of which its rows so far take {}",
+                  FormatSize(memory_.used()), FormatSize(memory_.limit()), FormatSize(reserved_.bytes())));
 }
 
 absl::StatusOr<char*> ManifestRows::Room(size_t bytes) {
