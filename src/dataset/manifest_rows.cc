@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/byte_reader.h"
 #include "base/size.h"
 
 namespace millrace {
@@ -16,11 +16,6 @@ namespace {
 constexpr size_t kFirstPiece = 16 << 10;
 constexpr size_t kMaxPiece = 1 << 20;
 constexpr size_t kRowsStep = 4096;
-
-void AppendText(std::string& out, std::string_view text) {
-  AppendVarint(out, text.size());
-  out.append(text);
-}
 
 // What this file has written itself is read without bounds: it ends where it has to.
 uint64_t TakeNumber(const char* row, size_t* pos) {

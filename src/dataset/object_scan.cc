@@ -11,7 +11,7 @@
 namespace millrace {
 
 namespace {
-constexpr uint64_t kReservationStep = 1 << 20;
+constexpr uint64_t kHeldBytesStep = 1 << 20;
 }
 
 void ObjectScan::Begin(std::string object_key, std::unique_ptr<ShardScanner> scanner, bool hold) {
@@ -70,8 +70,8 @@ bool ObjectScan::Hold(const ShardSample& sample, std::string_view key) {
   for (const ShardField& field : sample.fields) bytes += sizeof(ShardField) + field.name.size() + field.encoding.size();
   held_bytes_ += 2 * bytes;  // as vectors grow
   while (held_bytes_ > held_memory_.bytes()) {
-    if (held_memory_.bytes() + kReservationStep > memory_.limit() / 16) return false;
-    if (!memory_.TryExtend(&held_memory_, kReservationStep)) return false;
+    if (held_memory_.bytes() + kHeldBytesStep > memory_.limit() / 16) return false;
+    if (!memory_.TryExtend(&held_memory_, kHeldBytesStep)) return false;
   }
   held_.push_back(sample);
   held_.back().key = key;
@@ -82,8 +82,7 @@ bool ObjectScan::Hold(const ShardSample& sample, std::string_view key) {
 absl::Status ObjectScan::ReserveRecord() {
   const uint64_t held = scanner_->held_bytes();
   if (held <= record_memory_.bytes()) return absl::OkStatus();
-  const uint64_t more = (held - record_memory_.bytes() + kReservationStep - 1) / kReservationStep * kReservationStep;
-  if (memory_.TryExtend(&record_memory_, more)) return absl::OkStatus();
+  if (memory_.TryExtend(&record_memory_, held - record_memory_.bytes())) return absl::OkStatus();
   return absl::ResourceExhaustedError(fmt::format(
       "a record of it, or a list of records, takes more than {} of memory; {} of {} are in use: raise the limit",
       FormatSize(held), FormatSize(memory_.used()), FormatSize(memory_.limit())));
