@@ -49,13 +49,6 @@ struct PackFlags {
   bool json = false;
 };
 
-absl::StatusOr<uint64_t> TakeSize(std::string_view option, const std::string& text) {
-  absl::StatusOr<uint64_t> bytes = ParseSize(text);
-  if (bytes.ok() && *bytes == 0) bytes = absl::InvalidArgumentError("it must be positive");
-  if (!bytes.ok()) return AsUsage(Annotate(bytes.status(), option));
-  return bytes;
-}
-
 // "2/8": the second of eight.
 absl::Status TakePart(const std::string& text, PackOptions* options) {
   if (text.empty()) return absl::OkStatus();

@@ -223,26 +223,13 @@ class Unpacker {
     }
     const Pieces pieces(object.size, object.part_bytes, ReadAhead::PieceBytes(memory));
     WholeCheck check(data_.store->Uri(object.key), object, pieces);
-    size_t asked = 0;
-    ReadAhead reads(
-        *data_.store, memory,
-        [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
-          if (asked == pieces.count()) return std::nullopt;
-          ReadAhead::Request request;
-          request.key = object.key;
-          request.range = pieces.At(asked);
-          request.if_match = object.etag;
-          request.whole = pieces.count() == 1;
-          request.part = pieces.IsPart(asked++);
-          return request;
-        },
-        stop_.get_token());
-    for (size_t i = 0; i < pieces.count(); ++i) {
-      ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> piece, reads.Next());
-      check.Add(i, piece->bytes.span());
-      RETURN_IF_ERROR(sink(piece->bytes.span()));
-      Advance(piece->bytes.span().size());
-    }
+    RETURN_IF_ERROR(
+        ReadPieces(*data_.store, memory, object, pieces, stop_.get_token(), [&](size_t index, ByteSpan bytes) {
+          check.Add(index, bytes);
+          RETURN_IF_ERROR(sink(bytes));
+          Advance(bytes.size());
+          return absl::OkStatus();
+        }));
     return pieces.count() > 1 ? check.Finish() : absl::OkStatus();
   }
 
