@@ -18,11 +18,12 @@ _MOST_PARTS = 65536
 class Mix:
     """Data sets whose samples make one epoch, by weights or counts; what a Loader or a Plan takes in place of a data set.
 
-    An epoch has ``epoch_samples`` samples. With ``draws="exact"`` it holds exactly its share of each part, rounded to whole samples, and
-    the parts are evenly interleaved: no stretch is off its proportions by more than one cycle of max(64, 4 x parts) samples. A
-    part that is smaller than its share comes more than once; one that is larger goes on in the next epoch where it stopped, so
-    that no sample comes again before all others of its part (each part is shuffled anew for each of its passes, by the Loader's
-    shuffle). Like any order it is a function of the seed and the epoch, and resumes exactly, with any number of ranks.
+    An epoch has ``epoch_samples`` samples. With ``draws="exact"`` it holds exactly its share of each part, rounded down or up to whole
+    samples, in turn, so that epochs make up for each other, and the parts are evenly interleaved: no stretch is off its proportions by
+    more than one cycle of max(64, 4 x parts) samples. A part that is smaller than its share comes more than once; one that is larger
+    goes on in the next epoch where it stopped, so that no sample comes again before all others of its part (each part is shuffled
+    anew for each of its passes, by the Loader's shuffle). Like any order it is a function of the seed and the epoch, and resumes
+    exactly, with any number of ranks.
 
     A batch of a mix has ``part``, the number of the part that each sample is of; ``sample`` is its number in that data set's index.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import millrace
 import numpy as np
+import numpy.typing as npt
 import pytest
 from support import AT_SIZE, CLASSES, Samples
 
@@ -177,6 +178,26 @@ def test_weighted_samples(raw: Samples) -> None:
     for wrong in (weights[:3], -weights, weights * np.nan):
         with pytest.raises(millrace.InvalidArgumentError):
             dataset.weighted(wrong)
+
+
+@pytest.mark.parametrize("draws", ["exact", "replacement"])
+def test_epochs_make_up_for_what_each_rounds(raw: Samples, draws: str) -> None:
+    """With exact counts that do not go up, no class and no sample is passed over for ever."""
+    dataset = millrace.Dataset(raw.uri)
+
+    def drawn(mix: millrace.Mix, epochs: int) -> npt.NDArray[np.int64]:
+        times = np.zeros(45, dtype=np.int64)
+        for epoch in range(epochs):
+            times += np.bincount(millrace.Plan(mix, epoch=epoch)[np.arange(len(mix))], minlength=45)
+        return times
+
+    short = drawn(dataset.balanced(groups=np.arange(45), epoch_samples=10, draws=draws), 450)
+    assert abs(short - 100).max() <= 3
+    weights = np.linspace(0.1, 1, 45)
+    wanted = 300 * 45 * weights / weights.sum()
+    assert abs(drawn(dataset.weighted(weights, draws=draws), 300) - wanted).max() <= 3
+    rare = np.where(np.arange(45) == 7, 0.4, 1.0)
+    assert abs(drawn(dataset.weighted(rare, draws=draws), 200)[7] - 81) <= 3
 
 
 def test_a_mix_has_its_counts_and_resumes(raw: Samples, tar: Samples) -> None:
