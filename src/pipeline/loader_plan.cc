@@ -93,12 +93,12 @@ uint64_t FingerprintOf(const LoaderPlan& plan) {
   std::vector<uint64_t> fingerprints;
   for (size_t part = 0; part < source.parts().size(); ++part) fingerprints.push_back(source.FingerprintOf(part));
   if (plan.mix) return OrderFingerprint(fingerprints, *plan.mix, seed);
-  // Which bucket is whose turn depends on how many steps each has.
-  uint64_t hash = HashKey(kBucketsDomain, {plan.options.world, static_cast<uint64_t>(plan.options.last)});
+  // Which bucket is whose turn depends on how many steps each has, of all ranks together.
+  uint64_t hash = HashKey(kBucketsDomain, {plan.options.last == LastBatch::kDrop ? 1u : 0u});
   for (size_t part = 0; part < fingerprints.size(); ++part) {
     const Batching& bucket = plan.buckets[part];
     const uint64_t order = OrderFingerprint(fingerprints[part], bucket.samples, plan.policies[part], seed);
-    hash = HashKey(hash, {order, bucket.batch});
+    hash = HashKey(hash, {order, bucket.batch * bucket.world});
   }
   return hash;
 }
@@ -111,8 +111,9 @@ absl::Status CheckStart(const LoaderPlan& plan) {
     if (plan.source.tokens() != nullptr) more = ", or the rows of tokens (length, layout, long documents)";
     if (plan.bucketed()) {
       more =
-          ", or the lengths and batch sizes of the buckets, the number of ranks or what is done with the last batch, "
-          "all of which decide about the order of steps";
+          ", or the lengths of the buckets, the rows of their steps (batch size x number of ranks) or whether the last "
+          "batch "
+          "is dropped, all of which decide about the order of steps";
     }
     return absl::FailedPreconditionError(
         fmt::format("the position {} belongs to another order: the data set, its index, the seed or the shuffle, "
