@@ -85,6 +85,35 @@ absl::StatusOr<std::optional<LabelOptions>> FindLabel(const Source& source, cons
   return std::optional(label);
 }
 
+// Where classes are names, each data set numbers its own. In a mix of different ones they are numbered by all names.
+absl::Status NumberClasses(LoaderPlan* plan) {
+  if (!plan->label || plan->label->field != "cls" || plan->label->spec != LabelSpec{}) return absl::OkStatus();
+  std::set<std::string> all;
+  const Dataset* numbered = nullptr;
+  for (const Subset& part : plan->source.parts()) {
+    const std::vector<std::string>& names = part.index().class_names();
+    if (names.empty()) numbered = part.dataset;
+    all.insert(names.begin(), names.end());
+  }
+  std::vector<std::vector<int64_t>> numbers;
+  bool alike = true;
+  for (const Subset& part : plan->source.parts()) {
+    const std::vector<std::string>& names = part.index().class_names();
+    numbers.emplace_back();
+    for (const std::string& name : names) numbers.back().push_back(std::distance(all.begin(), all.find(name)));
+    if (names.empty() || names.size() == all.size()) continue;
+    alike = false;
+    if (numbered == nullptr) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("classes of {} are names, which are numbered together with those of the other data sets of the "
+                    "mix, but classes of "
+                    "{} are numbers: pack the data sets with numbers by one --class-map",
+                    part.dataset->uri(), numbered->uri()));
+  }
+  if (!alike) plan->class_numbers = std::move(numbers);
+  return absl::OkStatus();
+}
+
 uint64_t FingerprintOf(const LoaderPlan& plan) {
   const Source& source = plan.source;
   const uint64_t seed = plan.options.seed;
@@ -184,7 +213,7 @@ absl::Status SettleImages(LoaderPlan* plan) {
   plan->layouts = {layout};
   ASSIGN_OR_RETURN(plan->label, FindLabel(plan->source, options.label));
   plan->text_labels = plan->label && plan->label->spec.kind == LabelSpec::Kind::kText;
-  return absl::OkStatus();
+  return NumberClasses(plan);
 }
 
 absl::Status SettleTokens(LoaderPlan* plan) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import pathlib
 import pickle
 import shutil
 from typing import Any
@@ -241,6 +242,9 @@ def test_weights_counts_and_schedules_of_a_mix(raw: Samples, tar: Samples) -> No
         {"epoch_samples": 0},
         {"draws": "some"},
         {"schedule": {-5: [1, 1]}},
+        {"schedule": {2**64: [1, 1]}},
+        {"epoch_samples": 2**64},
+        {"counts": [2**64, 1]},
         {"counts": [0, 0]},
     ):
         with pytest.raises(millrace.InvalidArgumentError):
@@ -254,3 +258,40 @@ def test_weights_counts_and_schedules_of_a_mix(raw: Samples, tar: Samples) -> No
     with pytest.raises(IndexError):
         millrace.Plan(millrace.Mix([one, two])).where(49, part=0)
     assert millrace.Plan(millrace.Mix([one, two])).where(49) >= 0
+
+
+def test_labels_of_a_mix_are_numbered_by_all_names(raw: Samples, tar: Samples, tmp_path: pathlib.Path) -> None:
+    for name in ("zebra", "ant"):
+        shutil.copytree(f"{raw.uri}/eel", tmp_path / name)
+    dataset, other = millrace.Dataset(raw.uri), millrace.Dataset(str(tmp_path))
+    mix = millrace.Mix([dataset, other])
+    assert mix.classes == sorted([*CLASSES, "ant", "zebra"])
+    with millrace.Loader(mix, batch_size=7, output="numpy", epochs=1, **AT_SIZE) as loader:
+        for batch in loader:
+            for label, key, real in zip(batch["label"], batch["key"], batch["mask"]):
+                assert not real or mix.classes[label] == key.split("/")[0]
+    with pytest.raises(millrace.InvalidArgumentError, match="by one --class-map"):
+        millrace.Loader(millrace.Mix([dataset, millrace.Dataset(tar.uri), other]), **AT_SIZE)
+
+
+@pytest.mark.parametrize("draws", ["exact", "independent"])
+def test_a_sample_is_found_in_all_parts_that_have_it(raw: Samples, tar: Samples, draws: str) -> None:
+    dataset = millrace.Dataset(raw.uri)
+    mix = millrace.Mix([dataset.where(samples=range(30)), dataset.where(samples=range(20, 45))], weights=[1, 3], epoch_samples=40, draws=draws)
+    plan = millrace.Plan(mix, seed=3)
+    order, parts = plan[np.arange(40)], plan.part(np.arange(40))
+    for sample in range(45):
+        assert plan.positions(sample).tolist() == np.flatnonzero(order == sample).tolist()
+        for part in (0, 1):
+            if sample in list(mix.datasets.values())[part].samples:
+                assert plan.positions(sample, part=part).tolist() == np.flatnonzero((order == sample) & (parts == part)).tolist()
+        if draws == "exact":
+            assert plan.where(sample) == (plan.positions(sample).tolist() or [-1])[0]
+    for find in (plan.positions,) if draws == "independent" else (plan.positions, plan.where):
+        for sample, part in ((45, None), (-1, None), (3, 1), (3, 2), (2**62, 0)):
+            with pytest.raises(IndexError, match="is not one of"):
+                find(sample, part=part)
+    both = millrace.Plan(millrace.Mix([dataset, millrace.Dataset(tar.uri)], draws=draws))
+    with pytest.raises(millrace.InvalidArgumentError, match="several data sets of the mix have a sample 7; say by part="):
+        both.positions(7)
+    assert len(both.positions(7, part=1)) <= 95
