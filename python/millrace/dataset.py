@@ -133,7 +133,8 @@ class Dataset:
         """Draws equally many samples of each class, or as many as ``weights`` says, in every epoch; the parts are the classes.
 
         See :class:`Mix` for ``draws`` and for what a loader does with the result. With ``draws="exact"`` every epoch holds exactly its
-        share of each class (rounded to whole samples), evenly interleaved, and each sample of a class equally often but for one.
+        share of each class (rounded down or up to whole samples, in turn, so that epochs make up for each other), evenly interleaved,
+        and each sample of a class equally often but for one.
 
         Args:
             groups: The class of each sample of this data set, in its order, integers or strings. None: the folders of raw objects, the
@@ -148,8 +149,9 @@ class Dataset:
     def weighted(self, weights: npt.ArrayLike, *, epoch_samples: int | None = None, draws: str = "exact") -> Mix:
         """Draws samples in proportion to their weights (``torch.utils.data.WeightedRandomSampler``'s task).
 
-        Samples of equal weight are a group. With ``draws="exact"`` every epoch holds exactly each group's share of the weight (rounded to
-        whole samples), and each sample of a group equally often but for one; with ``"independent"`` each draw is made for itself.
+        Samples of equal weight are a group. With ``draws="exact"`` every epoch holds exactly each group's share of the weight (rounded down
+        or up to whole samples, in turn, so that epochs make up for each other), and each sample of a group equally often but for one,
+        which ones being drawn anew each epoch; with ``"independent"`` each draw is made for itself.
 
         Args:
             weights: A number from 0 on for each sample of this data set, in its order; up to 65,536 different ones.

@@ -102,7 +102,8 @@ class Loader:
     keeps too much (``list(loader)``) gets :class:`ExhaustedError`; it may let go of some batches and go on.
 
     **Resuming.** ``state_dict()`` describes exactly what the program has received, never what was prefetched. ``load_state_dict()`` in a
-    loader over the same data with the same seed and shuffle goes on with the next sample; batch size and world may differ.
+    loader over the same data with the same seed and shuffle goes on with the next sample; batch size and world may differ (with buckets
+    of tokens as long as batch size x world stays the same for each).
 
     **Processes.** A Loader takes the place of torch's ``DataLoader``: it needs no worker processes, and handed to one raises
     :class:`UnsupportedError`. After a fork, objects of the parent raise
@@ -315,7 +316,8 @@ class Loader:
         The position alone, a string, serves as well.
 
         Call it before iterating or at any other time; a loop under way ends if the position lies in another epoch. ``batch_size``,
-        ``world``, ``memory`` and what is decoded may differ from the writer's.
+        ``world``, ``memory`` and what is decoded may differ from the writer's; with buckets of tokens, batch size x world of each bucket
+        may not.
 
         Raises:
             MismatchError: The position belongs to another data set, seed or shuffle. The loader stays as it was.

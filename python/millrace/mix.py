@@ -13,18 +13,23 @@ from .errors import InvalidArgumentError
 
 _DRAWS = ("exact", "replacement", "independent")
 _MOST_PARTS = 65536
+_MOST_SAMPLES = 2**60  # of an epoch
+_MOST_COUNT = 2**64 - 1  # of samples of a run that a stage begins at
 
 
 class Mix:
     """Data sets whose samples make one epoch, by weights or counts; what a Loader or a Plan takes in place of a data set.
 
-    An epoch has ``epoch_samples`` samples. With ``draws="exact"`` it holds exactly its share of each part, rounded to whole samples, and
-    the parts are evenly interleaved: no stretch is off its proportions by more than one cycle of max(64, 4 x parts) samples. A
-    part that is smaller than its share comes more than once; one that is larger goes on in the next epoch where it stopped, so
-    that no sample comes again before all others of its part (each part is shuffled anew for each of its passes, by the Loader's
-    shuffle). Like any order it is a function of the seed and the epoch, and resumes exactly, with any number of ranks.
+    An epoch has ``epoch_samples`` samples. With ``draws="exact"`` it holds exactly its share of each part, rounded down or up to whole
+    samples, in turn, so that epochs make up for each other, and the parts are evenly interleaved: no stretch is off its proportions by
+    more than one cycle of max(64, 4 x parts) samples. A part that is smaller than its share comes more than once; one that is larger
+    goes on in the next epoch where it stopped, so that no sample comes again before all others of its part (each part is shuffled
+    anew for each of its passes, by the Loader's shuffle). Like any order it is a function of the seed and the epoch, and resumes
+    exactly, with any number of ranks.
 
     A batch of a mix has ``part``, the number of the part that each sample is of; ``sample`` is its number in that data set's index.
+    Labels that are folders are numbered by the names of all parts: ``classes``. A data set whose classes are numbers cannot be mixed
+    with those that have different names, since nobody knows which is which.
 
     Args:
         datasets: By name, or in a list (then their names are "0", "1", ...).
@@ -61,13 +66,13 @@ class Mix:
         names = list(named)
         first: Sequence[float] = [float(len(part)) for part in named.values()]
         if counts is not None:
-            first = [_arguments.integer("counts", count, least=0) for count in _listed("counts", counts, names)]
+            first = [_arguments.integer("counts", count, least=0, most=_MOST_SAMPLES) for count in _listed("counts", counts, names)]
             epoch_samples = int(sum(first))
         elif weights is not None:
             first = _numbers("weights", weights, names)
         stages = {0: list(first)}
         for start, listed in (schedule or {}).items():
-            stages[_arguments.integer("schedule", start, least=0)] = list(_numbers("schedule", listed, names))
+            stages[_arguments.integer("schedule", start, least=0, most=_MOST_COUNT)] = list(_numbers("schedule", listed, names))
         self._settle(list(named.values()), names, stages, epoch_samples, draws, fresh=False)
 
     def _settle(
@@ -84,7 +89,7 @@ class Mix:
         self._parts = parts
         self._names = names
         usual = sum(len(part) for part in parts)
-        length = usual if epoch_samples is None else _arguments.integer("epoch_samples", epoch_samples, least=1)
+        length = usual if epoch_samples is None else _arguments.integer("epoch_samples", epoch_samples, least=1, most=_MOST_SAMPLES)
         draws = _arguments.choice("draws", draws, _DRAWS)
         self._mix: _core._Mix = (length, [(start, [float(w) for w in stages[start]]) for start in sorted(stages)], draws, fresh)
         # Whatever else is wrong is said now, not by the first loader.
@@ -106,6 +111,11 @@ class Mix:
     def datasets(self) -> dict[str, Dataset]:
         """The parts by name, in the order of ``batch["part"]``."""
         return dict(zip(self._names, self._parts))
+
+    @property
+    def classes(self) -> list[str]:
+        """The names of the classes of all parts, sorted: label i of a batch is ``classes[i]``. Empty where classes are numbers."""
+        return sorted({name for part in self._parts for name in part.classes})
 
     @property
     def uri(self) -> str:

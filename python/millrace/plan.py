@@ -97,14 +97,18 @@ class Plan:
     def where(self, sample: int | _Integers, *, part: int | None = None) -> int | npt.NDArray[np.int64]:
         """The position of a sample; the inverse of ``plan[position]``. IndexError for one that does not exist.
 
-        Of a mix: the first one, or -1 when it does not come in this epoch. ``part``: of which data set the sample is; None: of the
-        first one that has it.
+        Of a mix: the first one, or -1 when it does not come in this epoch. ``part``: by its number, the part whose draws are meant;
+        None: all parts that have the sample, which may be subsets of one data set. Where several data sets have a sample of this
+        number it is to be said which one is meant (InvalidArgumentError). With thousands of parts it is also faster to say it.
         """
         numbers = _as_int64(sample)
         return _like(sample, self._native.where(numbers, _part(part)))
 
     def positions(self, sample: int, *, part: int | None = None) -> npt.NDArray[np.int64]:
-        """All positions of a sample in this epoch, ascending: one, but for mixes. ``part`` as for :meth:`where`."""
+        """All positions of a sample in this epoch, ascending: one, but for mixes. ``part`` as for :meth:`where`.
+
+        Draws with replacement are found by going through the epoch, which Ctrl-C may end.
+        """
         return self._native.positions(_arguments.integer("sample", sample), _part(part))
 
 

@@ -14,6 +14,7 @@
 
 #include "arguments.h"
 #include "errors.h"
+#include "interruptible.h"
 #include "loader_handle.h"
 #include "plan/plan.h"
 #include "plan/selection.h"
@@ -55,26 +56,41 @@ class PlanHandle {
   }
   uint64_t PartAt(uint64_t position) const { return source_ ? source_->Find(plan_.At(position)).part : 0; }
 
-  // The item of a sample of a part; of the first part that has it where `part` is less than 0.
-  std::optional<uint64_t> ItemOf(int64_t sample, int64_t part) const {
-    if (sample < 0) return std::nullopt;
+  // Calls `function` with each item that a sample is: of one part, or, where `part` is less than 0, of all that have
+  // it. Those are then to be of one data set: in others the number is of another sample.
+  template <typename Function>
+  void ForEachItem(int64_t sample, int64_t part, Function function) const {
     const auto number = static_cast<uint64_t>(sample);
-    if (!source_) return number < plan_.items() ? std::optional(number) : std::nullopt;
-    for (size_t i = 0; i < source_->parts().size(); ++i) {
-      const Subset& subset = source_->parts()[i];
-      if ((part >= 0 && i != static_cast<uint64_t>(part)) || number >= subset.index().size()) continue;
-      if (!subset.selection) return source_->FirstOf(i) + number;
-      if (subset.selection->Contains(number)) return source_->FirstOf(i) + subset.selection->Where(number);
+    if (!source_) {
+      if (sample < 0 || number >= plan_.items()) ThrowNoSample(sample);
+      function(number);
+      return;
     }
-    return std::nullopt;
-  }
-  uint64_t CheckedItemOf(int64_t sample, int64_t part) const {
-    if (const std::optional<uint64_t> item = ItemOf(sample, part)) return *item;
-    throw py::index_error(fmt::format("sample {} is not one of the plan's {} samples", sample, plan_.items()));
+    const std::vector<Subset>& parts = source_->parts();
+    const auto whole = static_cast<int64_t>(parts.size());
+    std::optional<uint64_t> found;
+    for (int64_t i = std::max<int64_t>(part, 0); sample >= 0 && i < (part < 0 ? whole : std::min(part + 1, whole));
+         ++i) {
+      const Subset& subset = parts[static_cast<size_t>(i)];
+      if (number >= subset.index().size() || (subset.selection && !subset.selection->Contains(number))) continue;
+      const uint64_t index = subset.index().fingerprint();
+      if (found.value_or(index) != index) {
+        Throw(absl::InvalidArgumentError(
+            fmt::format("several data sets of the mix have a sample {}; say by part= which one is meant", sample)));
+      }
+      found = index;
+      function(source_->FirstOf(static_cast<size_t>(i)) +
+               (subset.selection ? subset.selection->Where(number) : number));
+    }
+    if (!found) ThrowNoSample(sample);
   }
   const Plan& plan() const { return plan_; }
 
  private:
+  [[noreturn]] void ThrowNoSample(int64_t sample) const {
+    throw py::index_error(fmt::format("sample {} is not one of the plan's {} samples", sample, plan_.items()));
+  }
+
   Plan plan_;
   Handles datasets_;
   bool mixed_;
@@ -151,13 +167,39 @@ Numbers Where(const PlanHandle& self, const Numbers& samples, int64_t part) {
         "draws with replacement have no inverse; plan.positions(sample) goes through the epoch"));
   }
   return Map(samples, [&](int64_t sample) {
-    const uint64_t position = self.plan().Where(self.CheckedItemOf(sample, part));
-    return position < self.size() ? static_cast<int64_t>(position) : int64_t{-1};
+    uint64_t first = self.size();
+    self.ForEachItem(sample, part, [&](uint64_t item) { first = std::min(first, self.plan().Where(item)); });
+    return first < self.size() ? static_cast<int64_t>(first) : int64_t{-1};
   });
 }
 
+// Of draws that are made anew: by going through the epoch, which may take long.
+std::vector<uint64_t> PositionsOfDraws(const Plan& plan, const std::vector<uint64_t>& items) {
+  constexpr uint64_t kBetweenLooks = uint64_t{1} << 16;
+  std::vector<uint64_t> found;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    for (Plan::Cursor cursor(plan, 0); !cursor.done();) {
+      const uint64_t position = cursor.position();
+      if (position % kBetweenLooks == 0 && stop.stop_requested()) return;
+      if (std::binary_search(items.begin(), items.end(), cursor.Next())) found.push_back(position);
+    }
+  });
+  return found;
+}
+
 Numbers Positions(const PlanHandle& self, int64_t sample, int64_t part) {
-  const std::vector<uint64_t> found = self.plan().Positions(self.CheckedItemOf(sample, part));
+  std::vector<uint64_t> items;  // ascending
+  self.ForEachItem(sample, part, [&](uint64_t item) { items.push_back(item); });
+  std::vector<uint64_t> found;
+  if (!self.plan().invertible()) {
+    found = PositionsOfDraws(self.plan(), items);
+  } else {
+    for (const uint64_t item : items) {
+      const std::vector<uint64_t> positions = self.plan().Positions(item);
+      found.insert(found.end(), positions.begin(), positions.end());
+    }
+    std::sort(found.begin(), found.end());
+  }
   Numbers result(static_cast<py::ssize_t>(found.size()));
   std::copy(found.begin(), found.end(), result.mutable_data());
   return result;

@@ -204,6 +204,8 @@ std::string MixText(const LoaderExplanation& found) {
                         part.passes(), part.uri);
   }
   if (found.parts.size() > kShown) text += fmt::format("  ... and {} more\n", found.parts.size() - kShown);
+  if (found.draws != Draws::kIndependent)
+    text += "  shares are rounded down or up in turn: epochs make up for each other\n";
   return text;
 }
 

@@ -22,6 +22,7 @@ struct LabelSpec {
 
   /// "int", "text", "json:PATH" (a whole number) or "json-text:PATH" (a string). InvalidArgument otherwise.
   static absl::StatusOr<LabelSpec> Parse(std::string_view text);
+  friend bool operator==(const LabelSpec&, const LabelSpec&) = default;
 };
 
 using LabelValue = std::variant<int64_t, std::string>;

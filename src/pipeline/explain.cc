@@ -181,7 +181,7 @@ void DescribeMix(const LoaderPlan& loader, LoaderExplanation* out) {
   const Mix& mix = *loader.mix;
   out->draws = mix.draws;
   out->fresh_passes = mix.fresh_passes;
-  const std::vector<uint64_t> counts = mix.CountsOf(out->start.epoch);
+  const std::vector<uint64_t> counts = mix.CountsOf(loader.options.seed, out->start.epoch);
   const std::vector<double> wanted = mix.SharesOf(out->start.epoch);
   for (size_t i = 0; i < mix.parts.size(); ++i) {
     out->parts.push_back({loader.source.parts()[i].dataset->uri(), mix.parts[i].items, wanted[i], counts[i]});

@@ -85,6 +85,35 @@ absl::StatusOr<std::optional<LabelOptions>> FindLabel(const Source& source, cons
   return std::optional(label);
 }
 
+// Where classes are names, each data set numbers its own. In a mix of different ones they are numbered by all names.
+absl::Status NumberClasses(LoaderPlan* plan) {
+  if (!plan->label || plan->label->field != "cls" || plan->label->spec != LabelSpec{}) return absl::OkStatus();
+  std::set<std::string> all;
+  const Dataset* numbered = nullptr;
+  for (const Subset& part : plan->source.parts()) {
+    const std::vector<std::string>& names = part.index().class_names();
+    if (names.empty()) numbered = part.dataset;
+    all.insert(names.begin(), names.end());
+  }
+  std::vector<std::vector<int64_t>> numbers;
+  bool alike = true;
+  for (const Subset& part : plan->source.parts()) {
+    const std::vector<std::string>& names = part.index().class_names();
+    numbers.emplace_back();
+    for (const std::string& name : names) numbers.back().push_back(std::distance(all.begin(), all.find(name)));
+    if (names.empty() || names.size() == all.size()) continue;
+    alike = false;
+    if (numbered == nullptr) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("classes of {} are names, which are numbered together with those of the other data sets of the "
+                    "mix, but classes of "
+                    "{} are numbers: pack the data sets with numbers by one --class-map",
+                    part.dataset->uri(), numbered->uri()));
+  }
+  if (!alike) plan->class_numbers = std::move(numbers);
+  return absl::OkStatus();
+}
+
 uint64_t FingerprintOf(const LoaderPlan& plan) {
   const Source& source = plan.source;
   const uint64_t seed = plan.options.seed;
@@ -93,12 +122,12 @@ uint64_t FingerprintOf(const LoaderPlan& plan) {
   std::vector<uint64_t> fingerprints;
   for (size_t part = 0; part < source.parts().size(); ++part) fingerprints.push_back(source.FingerprintOf(part));
   if (plan.mix) return OrderFingerprint(fingerprints, *plan.mix, seed);
-  // Which bucket is whose turn depends on how many steps each has.
-  uint64_t hash = HashKey(kBucketsDomain, {plan.options.world, static_cast<uint64_t>(plan.options.last)});
+  // Which bucket is whose turn depends on how many steps each has, of all ranks together.
+  uint64_t hash = HashKey(kBucketsDomain, {plan.options.last == LastBatch::kDrop ? 1u : 0u});
   for (size_t part = 0; part < fingerprints.size(); ++part) {
     const Batching& bucket = plan.buckets[part];
     const uint64_t order = OrderFingerprint(fingerprints[part], bucket.samples, plan.policies[part], seed);
-    hash = HashKey(hash, {order, bucket.batch});
+    hash = HashKey(hash, {order, bucket.batch * bucket.world});
   }
   return hash;
 }
@@ -111,8 +140,9 @@ absl::Status CheckStart(const LoaderPlan& plan) {
     if (plan.source.tokens() != nullptr) more = ", or the rows of tokens (length, layout, long documents)";
     if (plan.bucketed()) {
       more =
-          ", or the lengths and batch sizes of the buckets, the number of ranks or what is done with the last batch, "
-          "all of which decide about the order of steps";
+          ", or the lengths of the buckets, the rows of their steps (batch size x number of ranks) or whether the last "
+          "batch "
+          "is dropped, all of which decide about the order of steps";
     }
     return absl::FailedPreconditionError(
         fmt::format("the position {} belongs to another order: the data set, its index, the seed or the shuffle, "
@@ -183,7 +213,7 @@ absl::Status SettleImages(LoaderPlan* plan) {
   plan->layouts = {layout};
   ASSIGN_OR_RETURN(plan->label, FindLabel(plan->source, options.label));
   plan->text_labels = plan->label && plan->label->spec.kind == LabelSpec::Kind::kText;
-  return absl::OkStatus();
+  return NumberClasses(plan);
 }
 
 absl::Status SettleTokens(LoaderPlan* plan) {

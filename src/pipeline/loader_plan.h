@@ -45,6 +45,8 @@ struct LoaderPlan {
   std::vector<std::string> image_fields;  // one of which each sample has; empty: nothing is decoded
   std::optional<LabelOptions> label;
   bool text_labels = false;
+  std::vector<std::vector<int64_t>>
+      class_numbers;  // of each part: its classes, by their numbers there; empty: the same
   uint64_t fingerprint = 0;
   uint64_t fetch_bytes = 0;  // for fetched samples
   uint64_t group_bytes = 0;  // for groups of rows

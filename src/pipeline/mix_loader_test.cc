@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,20 @@ class MixLoaderTest : public ::testing::Test {
       }
     }
     return *Dataset::Open(runtime_, stores_, "mem://" + name);
+  }
+
+  /// The labels that the samples of each folder get.
+  using LabelsOfFolders = std::map<std::string, std::set<int64_t>>;
+  LabelsOfFolders LabelsOf(const Source& source) {
+    LabelsOfFolders labels;
+    const auto loader = *Loader::Create(runtime_, source, options_);
+    while (std::optional<Batch> batch = *loader->Next()) {
+      for (size_t row = 0; row < batch->size; ++row) {
+        const std::string key = batch->keys[row];
+        if (batch->mask[row] != 0) labels[key.substr(0, key.find('/'))].insert(batch->labels[row]);
+      }
+    }
+    return labels;
   }
 
   struct Row {
@@ -213,6 +228,18 @@ TEST_F(MixLoaderTest, RefusesWhatIsNoMix) {
   const absl::Status status = Loader::Check(Source({*one_, *two_}), options_);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("mem://one + mem://two: mix: 1 weights for 2 parts"));
+}
+
+// Each data set numbers its folders from 0; in a mix a class has one number, and a number one class.
+TEST_F(MixLoaderTest, ClassesAreNumberedByAllNames) {
+  const auto other = Make("other", {{"dog", 9}, {"eel", 5}, {"ant", 3}});
+  const auto same = Make("same", {{"cat", 3}, {"dog", 4}});
+  EXPECT_EQ(LabelsOf(*one_), (LabelsOfFolders{{"cat", {0}}, {"dog", {1}}}));
+  EXPECT_EQ(LabelsOf(Source({*one_, *same})), (LabelsOfFolders{{"cat", {0}}, {"dog", {1}}}));
+  EXPECT_EQ(LabelsOf(Source({*one_, *other})),
+            (LabelsOfFolders{{"ant", {0}}, {"cat", {1}}, {"dog", {2}}, {"eel", {3}}}));
+  EXPECT_EQ(LabelsOf(Source({*other, *two_, *same})),
+            (LabelsOfFolders{{"a", {0}}, {"ant", {1}}, {"cat", {2}}, {"dog", {3}}, {"eel", {4}}}));
 }
 
 }  // namespace

@@ -207,6 +207,54 @@ TEST_F(RowLoaderTest, RanksAgreeOnTheBucketOfEachStep) {
   }
 }
 
+// What decides about the order of steps is how many rows each has, not how many ranks share them.
+TEST_F(RowLoaderTest, AStepOfABucketMayBeSharedOtherwise) {
+  FillRandom(800, 200);
+  const auto rows_of = [](uint64_t world) {
+    TokenOptions tokens = Buckets();
+    const uint64_t rows[] = {24, 12, 6};
+    for (size_t i = 0; i < 3; ++i) tokens.buckets[i].batch = rows[i] / world;
+    return tokens;
+  };
+  using Step = std::multiset<uint64_t>;  // rows of all ranks, bucket by bucket
+  for (const LastBatch last : {LastBatch::kPad, LastBatch::kDrop, LastBatch::kWrap}) {
+    std::vector<std::string> positions;
+    const auto steps_of = [&](uint64_t world, const std::string& start) {
+      std::vector<Step> steps;
+      for (uint64_t rank = 0; rank < world; ++rank) {
+        LoaderOptions options = Options(1, uint64_t{4} << 20);
+        options.world = world;
+        options.rank = rank;
+        options.last = last;
+        options.epochs = 2;
+        if (!start.empty()) options.start = *Position::Parse(start);
+        const auto loader = Make(Rows(rows_of(world)), options);
+        positions.clear();
+        for (size_t step = 0; std::optional<Batch> batch = *loader->Next(); ++step) {
+          positions.push_back(batch->position.ToString());
+          if (step == steps.size()) steps.emplace_back();
+          for (uint64_t row = 0; row < batch->size; ++row) {
+            if (batch->mask[row] != 0) steps[step].insert(batch->shape << 32 | batch->rows[row]);
+          }
+        }
+      }
+      return steps;
+    };
+    const std::vector<Step> whole = steps_of(1, "");
+    const std::vector<std::string> written = positions;
+    ASSERT_GT(whole.size(), 20u);
+    for (const uint64_t world : {2u, 3u, 6u}) {
+      for (const size_t cut : {size_t{0}, size_t{3}, whole.size() / 2, whole.size() - 2}) {
+        EXPECT_EQ(steps_of(world, written[cut]),
+                  std::vector<Step>(whole.begin() + static_cast<std::ptrdiff_t>(cut) + 1, whole.end()))
+            << world << " ranks after step " << cut;
+        EXPECT_EQ(positions,
+                  std::vector<std::string>(written.begin() + static_cast<std::ptrdiff_t>(cut) + 1, written.end()));
+      }
+    }
+  }
+}
+
 TEST_F(RowLoaderTest, CanBeLeftAtAnyTime) {
   FillRandom(1000, 300);
   for (const TokenOptions& tokens : {Layout(RowLayout::kPack, 128), Buckets()}) {

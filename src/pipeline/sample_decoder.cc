@@ -115,7 +115,7 @@ absl::StatusOr<const IndexedField*> SampleDecoder::FindImage() const {
   return &*found;
 }
 
-absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, ByteSpan bytes) {
+absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, uint64_t item, ByteSpan bytes) {
   const std::string& name = plan_.label->field;
   const auto field =
       std::find_if(entry_.fields.begin(), entry_.fields.end(), [&](const auto& f) { return f.name == name; });
@@ -126,7 +126,15 @@ absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, ByteSpan bytes) {
   if (plan_.text_labels) {
     *to.text = std::get<std::string>(*std::move(value));
   } else {
-    StoreLe(to.slot + plan_.layouts.front().labels + to.row * sizeof(int64_t), std::get<int64_t>(*value));
+    auto label = std::get<int64_t>(*value);
+    if (!plan_.class_numbers.empty()) {
+      const std::vector<int64_t>& numbers = plan_.class_numbers[source_.Find(item).part];
+      if (label < 0 || static_cast<uint64_t>(label) >= numbers.size()) {
+        return InField(absl::DataLossError(fmt::format("{} is no class of its data set", label)), name);
+      }
+      label = numbers[static_cast<size_t>(label)];
+    }
+    StoreLe(to.slot + plan_.layouts.front().labels + to.row * sizeof(int64_t), label);
   }
   return absl::OkStatus();
 }
@@ -157,7 +165,7 @@ absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t i
   RETURN_IF_ERROR(source_.Lookup(item, &entry_));
   const bool want_digest = plan_.options.digest != DigestOf::kNone && to.counts;
   ASSIGN_OR_RETURN(const std::string_view decoded_field, DecodeImage(to, item, bytes));
-  if (plan_.label) RETURN_IF_ERROR(DecodeLabel(to, bytes));
+  if (plan_.label) RETURN_IF_ERROR(DecodeLabel(to, item, bytes));
   Uint128 digest{};
   if (want_digest) {
     ASSIGN_OR_RETURN(digest,

@@ -45,7 +45,7 @@ class SampleDecoder {
  private:
   absl::StatusOr<DecodedRow> Replace(const BatchRow& to, const absl::Status& damage);
   absl::StatusOr<Uint128> DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes);
-  absl::Status DecodeLabel(const BatchRow& to, ByteSpan bytes);
+  absl::Status DecodeLabel(const BatchRow& to, uint64_t item, ByteSpan bytes);
   absl::StatusOr<const IndexedField*> FindImage() const;
   absl::StatusOr<std::string_view> DecodeImage(const BatchRow& to, uint64_t item, ByteSpan bytes);
 

@@ -78,10 +78,10 @@ const Mix::Stage& Mix::StageAt(unsigned __int128 count) const {
   return *(after - 1);
 }
 
-std::vector<uint64_t> Mix::CountsOf(uint64_t epoch) const {
+std::vector<uint64_t> Mix::CountsOf(uint64_t seed, uint64_t epoch) const {
   std::vector<uint64_t> counts(parts.size(), 0);
   for (const MixSegment& segment : SegmentsOf(*this, epoch)) {
-    const std::vector<uint64_t> part = ExactCounts(segment.weights, segment.length);
+    const std::vector<uint64_t> part = segment.CountsOf(seed);
     for (size_t i = 0; i < counts.size(); ++i) counts[i] += part[i];
   }
   return counts;
@@ -115,26 +115,6 @@ absl::StatusOr<std::vector<uint64_t>> MixWeights(std::span<const double> weights
     scaled.push_back(weight > 0 ? std::max<uint64_t>(value, 1) : 0);
   }
   return scaled;
-}
-
-std::vector<uint64_t> ExactCounts(std::span<const uint64_t> weights, uint64_t length) {
-  using Wide = unsigned __int128;
-  const uint64_t sum = std::max<uint64_t>(1, std::accumulate(weights.begin(), weights.end(), uint64_t{0}));
-  std::vector<uint64_t> counts;
-  std::vector<uint64_t> remainders;
-  uint64_t left = length;
-  for (const uint64_t weight : weights) {
-    const Wide share = static_cast<Wide>(weight) * length;
-    counts.push_back(static_cast<uint64_t>(share / sum));
-    remainders.push_back(static_cast<uint64_t>(share % sum));
-    left -= counts.back();
-  }
-  std::vector<size_t> by_remainder(weights.size());
-  std::iota(by_remainder.begin(), by_remainder.end(), size_t{0});
-  std::stable_sort(by_remainder.begin(), by_remainder.end(),
-                   [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
-  for (uint64_t i = 0; i < left; ++i) ++counts[by_remainder[i]];
-  return counts;
 }
 
 }  // namespace millrace

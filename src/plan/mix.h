@@ -53,19 +53,16 @@ struct Mix {
   uint64_t items() const;
   /// The stage in force at a global sample count; counts beyond 2^64 are taken as the last one.
   const Stage& StageAt(unsigned __int128 count) const;
-  /// What each part has of an epoch; kIndependent: what it has on average, rounded.
-  std::vector<uint64_t> CountsOf(uint64_t epoch) const;
+  /// What each part has of an epoch: in each of its segments its share, rounded down or up in turn (apportion.h), so
+  /// that epochs make up for each other. kIndependent: what it has on average, rounded.
+  std::vector<uint64_t> CountsOf(uint64_t seed, uint64_t epoch) const;
   /// What it should have by the weights, as shares of 1; what CountsOf says is off by less than one sample for each
-  /// stage.
+  /// segment.
   std::vector<double> SharesOf(uint64_t epoch) const;
 };
 
 /// Weights as a Mix has them: in the same proportions up to 2^-40 of the largest one, on every machine. InvalidArgument
 /// for negative, infinite or only zero weights.
 absl::StatusOr<std::vector<uint64_t>> MixWeights(std::span<const double> weights);
-
-/// `length` dealt by the weights, exactly: each part gets its share rounded down or up, the largest remainders up (the
-/// first of equal ones). The weights sum to less than 2^61 and above 0.
-std::vector<uint64_t> ExactCounts(std::span<const uint64_t> weights, uint64_t length);
 
 }  // namespace millrace

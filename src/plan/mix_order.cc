@@ -1,11 +1,11 @@
 #include "plan/mix_order.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 
 #include "base/rng.h"
+#include "plan/apportion.h"
 
 namespace millrace {
 namespace {
@@ -15,76 +15,48 @@ using Wide = unsigned __int128;
 constexpr uint64_t kPartDomain = 0x4d522d6d69782d70;    // "MR-mix-p": the seed of a part
 constexpr uint64_t kCyclesDomain = 0x4d522d6d69782d63;  // "MR-mix-c": the cycles of a segment
 constexpr uint64_t kDrawDomain = 0x4d522d6d69782d64;    // "MR-mix-d": draws with replacement
+constexpr uint64_t kCountsDomain = 0x4d522d6d69782d6e;  // "MR-mix-n": the counts of the parts
 constexpr size_t kPlansKept = 256;
 
 uint64_t CeilDivide(uint64_t value, uint64_t by) {
   return value / by + (value % by != 0 ? 1 : 0);
 }
 
-/// What the parts have given before an epoch.
-class History {
- public:
-  explicit History(const Mix& mix)
-      : mix_(mix), drawn_(mix.parts.size()), passes_(mix.parts.size()), open_(mix.parts.size()) {
-    const Wide no_end = std::numeric_limits<Wide>::max();
-    for (size_t i = 0; i < mix.stages.size(); ++i) {
-      ends_.push_back(i + 1 < mix.stages.size() ? Wide{mix.stages[i + 1].from} : no_end);
+Apportionment ApportionmentOf(std::span<const uint64_t> weights, uint64_t seed) {
+  return {weights, HashKey(kCountsDomain, {seed})};
+}
+
+/// The number of the stretch of a stage that lies in an epoch. Grows along the run.
+uint64_t TurnOf(uint64_t epoch, size_t stage) {
+  return epoch + stage;
+}
+
+/// What each part has given before an epoch: of each stage what it has of the epoch in which it begins, of whole
+/// epochs, and of the one in which it ends.
+std::vector<Wide> DrawnBefore(const Mix& mix, uint64_t seed, uint64_t epoch) {
+  std::vector<Wide> drawn(mix.parts.size(), 0);
+  const Wide length = mix.length;
+  const Wide end = epoch * length;
+  for (size_t stage = 0; stage < mix.stages.size() && mix.stages[stage].from < end; ++stage) {
+    const Apportionment shares = ApportionmentOf(mix.stages[stage].weights, seed);
+    const Wide until = stage + 1 < mix.stages.size() ? std::min<Wide>(mix.stages[stage + 1].from, end) : end;
+    for (Wide now = mix.stages[stage].from; now < until;) {
+      const Wide to = std::min(until, (now / length + 1) * length);
+      const bool whole = to - now == length;
+      const Wide turns = whole ? (until - now) / length : 1;
+      const auto turn = TurnOf(static_cast<uint64_t>(now / length), stage);
+      shares.AddTotals(static_cast<uint64_t>(to - now), turn, static_cast<uint64_t>(turns), drawn);
+      now = whole ? now + turns * length : to;
     }
   }
-
-  /// Goes forward to the start of an epoch: whole epochs of one stage at a time, and parts of those that stages cut.
-  void GoTo(uint64_t epoch) {
-    const Wide length = mix_.length;
-    const Wide end = epoch * length;
-    Wide now = 0;
-    for (size_t stage = 0; now < end;) {
-      if (now >= ends_[stage]) {
-        ++stage;
-        continue;
-      }
-      const Wide until = std::min(ends_[stage], end);
-      const std::vector<uint64_t>& weights = mix_.stages[stage].weights;
-      if (now % length == 0 && until - now >= length) {
-        const Wide epochs = (until - now) / length;
-        Take(ExactCounts(weights, mix_.length), epochs);
-        now += epochs * length;
-      } else {
-        const Wide to = std::min(until, (now / length + 1) * length);
-        const std::vector<uint64_t> counts = ExactCounts(weights, static_cast<uint64_t>(to - now));
-        for (size_t part = 0; part < counts.size(); ++part) open_[part] += counts[part];
-        now = to;
-        if (now % length == 0) {
-          Take(open_, 1);
-          open_.assign(open_.size(), 0);
-        }
-      }
-    }
-  }
-
-  MixOrder::Place PlaceOf(size_t part) const {
-    const uint64_t items = mix_.parts[part].items;
-    if (items == 0) return {};
-    if (mix_.fresh_passes) return {passes_[part], 0};
-    return {static_cast<uint64_t>(drawn_[part] / items), static_cast<uint64_t>(drawn_[part] % items)};
-  }
-
- private:
-  void Take(const std::vector<uint64_t>& counts, Wide epochs) {
-    for (size_t part = 0; part < counts.size(); ++part) {
-      if (counts[part] == 0) continue;
-      drawn_[part] += epochs * counts[part];
-      passes_[part] += static_cast<uint64_t>(epochs) * CeilDivide(counts[part], mix_.parts[part].items);
-    }
-  }
-
-  const Mix& mix_;
-  std::vector<Wide> ends_;        // of the stages
-  std::vector<Wide> drawn_;       // elements
-  std::vector<uint64_t> passes_;  // begun, where every epoch begins new ones
-  std::vector<uint64_t> open_;    // elements in the epoch at hand
-};
+  return drawn;
+}
 
 }  // namespace
+
+std::vector<uint64_t> MixSegment::CountsOf(uint64_t seed) const {
+  return ApportionmentOf(weights, seed).CountsOf(length, turn);
+}
 
 std::vector<MixSegment> SegmentsOf(const Mix& mix, uint64_t epoch) {
   const Wide start = static_cast<Wide>(epoch) * mix.length;
@@ -96,7 +68,8 @@ std::vector<MixSegment> SegmentsOf(const Mix& mix, uint64_t epoch) {
     if (next != mix.stages.data() + mix.stages.size() && next->from - (start + first) < length) {
       length = static_cast<uint64_t>(next->from - (start + first));
     }
-    segments.push_back({first, length, stage.weights});
+    const auto number = static_cast<size_t>(&stage - mix.stages.data());
+    segments.push_back({first, length, stage.weights, TurnOf(epoch, number)});
     first += length;
   }
   return segments;
@@ -107,7 +80,7 @@ MixOrder::MixOrder(const Mix& mix, uint64_t seed, uint64_t epoch)
   for (const Mix::Part& part : parts_) first_items_.push_back(first_items_.back() + part.items);
   std::vector<uint64_t> before(parts_.size(), 0);
   for (const MixSegment& segment : SegmentsOf(mix, epoch)) {
-    const std::vector<uint64_t> counts = ExactCounts(segment.weights, segment.length);
+    const std::vector<uint64_t> counts = segment.CountsOf(seed);
     const uint64_t key = HashKey(kCyclesDomain, {seed, epoch, segment.first});
     segments_.push_back({segment.first, Interleave(counts, key), before, {}});
     for (size_t part = 0; part < counts.size(); ++part) before[part] += counts[part];
@@ -116,9 +89,14 @@ MixOrder::MixOrder(const Mix& mix, uint64_t seed, uint64_t epoch)
     std::partial_sum(segment.weights.begin(), segment.weights.end(), segments_.back().weights.begin());
   }
   if (draws_ != Draws::kExact) return;
-  History history(mix);
-  history.GoTo(epoch);
-  for (size_t part = 0; part < parts_.size(); ++part) bases_.push_back({history.PlaceOf(part), before[part]});
+  const std::vector<Wide> drawn = mix.fresh_passes ? std::vector<Wide>(parts_.size()) : DrawnBefore(mix, seed, epoch);
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    const uint64_t items = std::max<uint64_t>(1, parts_[part].items);
+    Place start{static_cast<uint64_t>(drawn[part] / items), static_cast<uint64_t>(drawn[part] % items)};
+    // Passes that begin with the epoch are numbered as if each epoch had as many as one can have.
+    if (mix.fresh_passes) start.pass = epoch * CeilDivide(length_, items);
+    bases_.push_back({start, before[part]});
+  }
   for (size_t part = 0; part < parts_.size() && parts_.size() <= kPlansKept; ++part) {
     first_plans_.push_back(PlanOf(part, bases_[part].start.pass));
   }

@@ -18,6 +18,10 @@ struct MixSegment {
   uint64_t first = 0;  // position
   uint64_t length = 0;
   std::span<const uint64_t> weights;  // of the mix
+  uint64_t turn = 0;                  // its number in the run, where stages that begin with an epoch count as well
+
+  /// What each part has of it.
+  std::vector<uint64_t> CountsOf(uint64_t seed) const;
 };
 std::vector<MixSegment> SegmentsOf(const Mix& mix, uint64_t epoch);
 

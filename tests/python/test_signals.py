@@ -60,6 +60,27 @@ def test_ctrl_c_that_nobody_catches_ends_the_program(stalled: dict[str, str]) ->
     assert result.stderr.rstrip().endswith("KeyboardInterrupt")
 
 
+def test_ctrl_c_while_a_plan_is_looked_through(tar: Samples) -> None:
+    script = f"""
+import os, signal, threading, time, millrace
+mix = millrace.Mix([millrace.Dataset({tar.uri!r})], epoch_samples=10**15, draws="independent")
+plan = millrace.Plan(mix)
+ticks = []
+def tick():
+    while not ticks or ticks[-1] >= 0:
+        ticks.append(time.monotonic())
+        time.sleep(0.01)
+threading.Thread(target=tick, daemon=True).start()
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+before = len(ticks)
+try:
+    plan.positions(3)
+except KeyboardInterrupt:
+    print("interrupted", len(ticks) - before > 5)  # other threads ran meanwhile
+"""
+    assert check_script(script, timeout=50).split() == ["interrupted", "True"]
+
+
 def test_no_signal_costs_a_batch(tar: Samples) -> None:
     """However often a handler raises: what the loop has is what the position says."""
     script = f"""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import collections
+import pathlib
 import pickle
 import shutil
 from typing import Any
 
 import millrace
 import numpy as np
+import numpy.typing as npt
 import pytest
 from support import AT_SIZE, CLASSES, Samples
 
@@ -179,6 +181,26 @@ def test_weighted_samples(raw: Samples) -> None:
             dataset.weighted(wrong)
 
 
+@pytest.mark.parametrize("draws", ["exact", "replacement"])
+def test_epochs_make_up_for_what_each_rounds(raw: Samples, draws: str) -> None:
+    """With exact counts that do not go up, no class and no sample is passed over for ever."""
+    dataset = millrace.Dataset(raw.uri)
+
+    def drawn(mix: millrace.Mix, epochs: int) -> npt.NDArray[np.int64]:
+        times = np.zeros(45, dtype=np.int64)
+        for epoch in range(epochs):
+            times += np.bincount(millrace.Plan(mix, epoch=epoch)[np.arange(len(mix))], minlength=45)
+        return times
+
+    short = drawn(dataset.balanced(groups=np.arange(45), epoch_samples=10, draws=draws), 450)
+    assert abs(short - 100).max() <= 3
+    weights = np.linspace(0.1, 1, 45)
+    wanted = 300 * 45 * weights / weights.sum()
+    assert abs(drawn(dataset.weighted(weights, draws=draws), 300) - wanted).max() <= 3
+    rare = np.where(np.arange(45) == 7, 0.4, 1.0)
+    assert abs(drawn(dataset.weighted(rare, draws=draws), 200)[7] - 81) <= 3
+
+
 def test_a_mix_has_its_counts_and_resumes(raw: Samples, tar: Samples) -> None:
     photos, shards = millrace.Dataset(raw.uri), millrace.Dataset(tar.uri)
     mix = millrace.Mix({"photos": photos, "shards": shards}, weights={"shards": 1, "photos": 3}, epoch_samples=60)
@@ -220,6 +242,9 @@ def test_weights_counts_and_schedules_of_a_mix(raw: Samples, tar: Samples) -> No
         {"epoch_samples": 0},
         {"draws": "some"},
         {"schedule": {-5: [1, 1]}},
+        {"schedule": {2**64: [1, 1]}},
+        {"epoch_samples": 2**64},
+        {"counts": [2**64, 1]},
         {"counts": [0, 0]},
     ):
         with pytest.raises(millrace.InvalidArgumentError):
@@ -248,3 +273,40 @@ def test_many_positions_at_once_are_those_one_by_one(tmp_path: Any, shuffle: str
         assert sorted(one_by_one) == data.samples.tolist()
         for positions in (np.arange(len(data)), np.arange(50, len(data)), np.arange(len(data))[::-1], np.repeat(np.arange(150), 3)):
             assert plan[positions].tolist() == [one_by_one[position] for position in positions.tolist()]
+
+
+def test_labels_of_a_mix_are_numbered_by_all_names(raw: Samples, tar: Samples, tmp_path: pathlib.Path) -> None:
+    for name in ("zebra", "ant"):
+        shutil.copytree(f"{raw.uri}/eel", tmp_path / name)
+    dataset, other = millrace.Dataset(raw.uri), millrace.Dataset(str(tmp_path))
+    mix = millrace.Mix([dataset, other])
+    assert mix.classes == sorted([*CLASSES, "ant", "zebra"])
+    with millrace.Loader(mix, batch_size=7, output="numpy", epochs=1, **AT_SIZE) as loader:
+        for batch in loader:
+            for label, key, real in zip(batch["label"], batch["key"], batch["mask"]):
+                assert not real or mix.classes[label] == key.split("/")[0]
+    with pytest.raises(millrace.InvalidArgumentError, match="by one --class-map"):
+        millrace.Loader(millrace.Mix([dataset, millrace.Dataset(tar.uri), other]), **AT_SIZE)
+
+
+@pytest.mark.parametrize("draws", ["exact", "independent"])
+def test_a_sample_is_found_in_all_parts_that_have_it(raw: Samples, tar: Samples, draws: str) -> None:
+    dataset = millrace.Dataset(raw.uri)
+    mix = millrace.Mix([dataset.where(samples=range(30)), dataset.where(samples=range(20, 45))], weights=[1, 3], epoch_samples=40, draws=draws)
+    plan = millrace.Plan(mix, seed=3)
+    order, parts = plan[np.arange(40)], plan.part(np.arange(40))
+    for sample in range(45):
+        assert plan.positions(sample).tolist() == np.flatnonzero(order == sample).tolist()
+        for part in (0, 1):
+            if sample in list(mix.datasets.values())[part].samples:
+                assert plan.positions(sample, part=part).tolist() == np.flatnonzero((order == sample) & (parts == part)).tolist()
+        if draws == "exact":
+            assert plan.where(sample) == (plan.positions(sample).tolist() or [-1])[0]
+    for find in (plan.positions,) if draws == "independent" else (plan.positions, plan.where):
+        for sample, part in ((45, None), (-1, None), (3, 1), (3, 2), (2**62, 0)):
+            with pytest.raises(IndexError, match="is not one of"):
+                find(sample, part=part)
+    both = millrace.Plan(millrace.Mix([dataset, millrace.Dataset(tar.uri)], draws=draws))
+    with pytest.raises(millrace.InvalidArgumentError, match="several data sets of the mix have a sample 7; say by part="):
+        both.positions(7)
+    assert len(both.positions(7, part=1)) <= 95

@@ -244,6 +244,8 @@ def test_what_decides_about_the_order_of_buckets_is_refused_on_resume(corpus: Co
     for other in others:
         with pytest.raises(millrace.MismatchError, match="number of ranks"):
             other.load_state_dict(position)
+    same = millrace.Tokens(layout="bucket", lengths=LENGTHS, batch_sizes=[size // 2 for size in SIZES])
+    loader(corpus, same, world=2, rank=1, last="wrap").load_state_dict(position)  # steps of as many rows
 
 
 def test_the_digest_of_buckets_does_not_depend_on_the_world(corpus: Corpus) -> None:
