@@ -139,7 +139,6 @@ def tail(trials: int) -> dict[str, npt.NDArray[np.float64]]:
     block = calibrated(lambda size, seed: orders.py1e(200_000, UNIT, size, seed), UNIT, cache)
     makers: dict[str, Callable[[int, int], Order]] = {
         "Millrace window": lambda samples, seed: orders.windowed(samples, UNIT, WINDOW, LANES, seed),
-        "proposal": lambda samples, seed: orders.shares(samples, UNIT, WINDOW, LANES, seed),
         "MosaicML py1e, 1.5 MiB": lambda samples, seed: orders.py1e(samples, UNIT, block, seed),
         "MosaicML py1e, 64 MiB": lambda samples, seed: orders.py1e(samples, SHARD, block, seed),
         "chance": orders.permutation,
@@ -149,14 +148,12 @@ def tail(trials: int) -> dict[str, npt.NDArray[np.float64]]:
     print("| order | batch -24 | -12 | -4 | -3 | -2 | last |\n|---|---|---|---|---|---|---|")
     for name, classes in shown.items():
         print(f"| {name} | " + " | ".join(f"{classes[at]:.0f}" for at in (-24, -12, -4, -3, -2, -1)) + " |", flush=True)
-    print("\nRequests of all ranks, as a multiple of those of one (20,000 samples, then 100,000):\n")
-    for name in ("Millrace window", "proposal"):
-        factors = []
-        for samples in (20_000, 100_000):
-            order = makers[name](samples, SEED)
-            one = measures.requests(order, UNIT, 1)
-            factors += [f"{measures.requests(order, UNIT, world) / one:.3f}" for world in (2, 8, 64)]
-        print(f"- {name}: W = 2, 8, 64: {', '.join(factors)}")
+    print("\nRequests of all ranks of Millrace's window, as a multiple of those of one:\n")
+    for samples in (20_000, 100_000):
+        order = makers["Millrace window"](samples, SEED)
+        one = measures.requests(order, UNIT, 1)
+        factors = [f"{measures.requests(order, UNIT, world) / one:.4f}" for world in (2, 8, 64)]
+        print(f"- {samples:,} samples, W = 2, 8, 64: {', '.join(factors)}")
     return shown
 
 
@@ -197,7 +194,7 @@ def draw(folder: Path, samples: int, last: dict[str, npt.NDArray[np.float64]]) -
         "Classes in each of the last global batches of 256, data sorted by class",
         figures.Axis("global batches before the end of the epoch", [(at, str(-at) if at else "last") for at in (-23, -18, -12, -6, 0)], -23, 0),
         figures.Axis("classes in a batch", [(at, str(at)) for at in range(0, 251, 50)], 0, 250),
-        [figures.Line(name, list(zip(range(-23, 1), found)), dashed=name == "proposal") for name, found in last.items()],
+        [figures.Line(name, list(zip(range(-23, 1), found))) for name, found in last.items()],
     )
     draw_cache(folder, labels)
 

@@ -20,7 +20,6 @@ COLOURS = ["#33658a", "#d1495b", "#e08e1d", "#5b8c5a", "#7d5ba6", "#777777"]
 class Line:
     name: str
     points: Sequence[tuple[float, float]]
-    dashed: bool = False
 
 
 @dataclass
@@ -58,14 +57,13 @@ def chart(path: Path, title: str, x: Axis, y: Axis, lines: Sequence[Line]) -> No
     out.append(f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle" fill="#1d2b36">{y.label}</text>')
     for number, line in enumerate(lines):
         colour = COLOURS[number % len(COLOURS)]
-        dash = ' stroke-dasharray="6 4"' if line.dashed else ""
         places = [(left + width * x.place(a), top + height * (1 - y.place(b))) for a, b in line.points]
         path_data = "L".join(f"{a:.1f} {b:.1f}" for a, b in places)
-        out.append(f'<path d="M{path_data}" fill="none" stroke="{colour}" stroke-width="2.2"{dash}/>')
+        out.append(f'<path d="M{path_data}" fill="none" stroke="{colour}" stroke-width="2.2"/>')
         if len(places) <= 12:
             out += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.4" fill="{colour}"/>' for a, b in places]
         row = top + 14 + 22 * number
-        out.append(f'<path d="M{left + width + 14} {row - 4}h24" stroke="{colour}" stroke-width="2.6"{dash}/>')
+        out.append(f'<path d="M{left + width + 14} {row - 4}h24" stroke="{colour}" stroke-width="2.6"/>')
         out.append(f'<text x="{left + width + 44}" y="{row}" fill="#1d2b36">{line.name}</text>')
     path.write_text("\n".join([*out, "</svg>", ""]), encoding="utf-8")
 

@@ -1,5 +1,7 @@
 #include "pack/merge.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -26,20 +28,12 @@ absl::Status AddFragment(ByteSpan bytes, MergedIndex* merged) {
   return merged->index->AddObject(fragment.shard);
 }
 
-}  // namespace
-
-absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
-                                           const std::stop_token& stop) {
-  const Location& location = destination.location();
-  PutOptions put;
-  put.stop = stop;
-  ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, location.store->Write(location.Key(kIndexName), put));
-  MergedIndex merged;
-  merged.index = std::make_unique<IndexWriter>(destination.format(), std::move(out));
-  const std::vector<ObjectInfo> fragments = destination.Fragments();
+// Hands out the fragments, in order.
+absl::Status ReadEach(ObjectStore& store, const std::vector<ObjectInfo>& fragments, MemoryBudget& memory,
+                      const std::stop_token& stop, absl::FunctionRef<absl::Status(ByteSpan)> each) {
   size_t asked = 0;
   ReadAhead reads(
-      *location.store, memory,
+      store, memory,
       [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
         if (asked == fragments.size()) return std::nullopt;
         const ObjectInfo& fragment = fragments[asked++];
@@ -52,8 +46,38 @@ absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, M
       stop);
   for (const ObjectInfo& fragment : fragments) {
     ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> result, reads.Next());
-    RETURN_IF_ERROR(Annotate(AddFragment(result->bytes.span(), &merged), location.store->Uri(fragment.key)));
+    RETURN_IF_ERROR(Annotate(each(result->bytes.span()), store.Uri(fragment.key)));
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PartSum> SumFragments(const PackDestination& destination, uint64_t part, uint64_t parts,
+                                     MemoryBudget& memory, const std::stop_token& stop) {
+  PartSum sum;
+  RETURN_IF_ERROR(ReadEach(
+      *destination.location().store, destination.Fragments(part, parts), memory, stop,
+      [&sum](ByteSpan bytes) -> absl::Status {
+        ASSIGN_OR_RETURN(Fragment fragment, ReadFragment(bytes, [](const ShardSample&) { return absl::OkStatus(); }));
+        sum.samples += fragment.samples;
+        sum.shard_bytes += fragment.shard.size;
+        std::move(fragment.skipped.begin(), fragment.skipped.end(), std::back_inserter(sum.skipped));
+        return absl::OkStatus();
+      }));
+  return sum;
+}
+
+absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
+                                           const std::stop_token& stop) {
+  const Location& location = destination.location();
+  PutOptions put;
+  put.stop = stop;
+  ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, location.store->Write(location.Key(kIndexName), put));
+  MergedIndex merged;
+  merged.index = std::make_unique<IndexWriter>(destination.format(), std::move(out));
+  RETURN_IF_ERROR(ReadEach(*location.store, destination.Fragments(), memory, stop,
+                           [&merged](ByteSpan bytes) { return AddFragment(bytes, &merged); }));
   if (merged.index->samples() == 0) {
     return absl::DataLossError(destination.Uri() +
                                ": none of the samples could be read: repair the source, and start anew with --force" +

@@ -26,4 +26,15 @@ struct MergedIndex {
 absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
                                            const std::stop_token& stop);
 
+/// What is told of the shards that are `part` modulo `parts`.
+struct PartSum {
+  uint64_t samples = 0;
+  uint64_t shard_bytes = 0;
+  std::vector<SkippedSample> skipped;  // in order
+};
+
+/// Of those that have a fragment. Memory and NotFound as above.
+absl::StatusOr<PartSum> SumFragments(const PackDestination& destination, uint64_t part, uint64_t parts,
+                                     MemoryBudget& memory, const std::stop_token& stop);
+
 }  // namespace millrace

@@ -44,13 +44,17 @@ struct PackReport {
   bool complete = true;         // the data set is whole; false: other parts have shards to write
   bool already_packed = false;  // an earlier run had done it all: nothing was packed now
   uint64_t missing = 0;         // so many
-  // Of the whole data set when it is complete, else of the shards of this part.
+  // Of the whole data set when it is complete, else of the shards of this part, whoever has written them: here, and
+  // what was left out.
   uint64_t samples = 0;
   uint64_t shards = 0;
   uint64_t shard_bytes = 0;
-  uint64_t shards_kept = 0;            // of these, those that were there from an earlier run
-  uint64_t index_bytes = 0;            // 0 unless complete
-  std::vector<SkippedSample> skipped;  // unless complete, of the shards of this run only
+  uint64_t shards_kept = 0;  // of these, those that were there from an earlier run
+  uint64_t index_bytes = 0;  // 0 unless complete
+  std::vector<SkippedSample> skipped;
+  // Keys of shards of the source that were damaged when they were indexed: their samples from there on are left out,
+  // too.
+  std::vector<std::string> incomplete_objects;
   uint64_t source_samples = 0;
   uint64_t without_image = 0;       // of these, those that are packed without a field that is an image
   std::string first_without_image;  // key of the first
@@ -71,10 +75,11 @@ absl::Status CheckApart(const Location& source, const Location& destination);
 /// one to finish merges the index (destination.h has the protocol). Until then the destination holds
 /// `.millrace/incomplete` and cannot be opened as a data set. Memory is bounded by the runtime's budget
 /// (ResourceExhausted when it is too small: MDS holds whole shards, TFRecord, RecordIO and fields that are converted
-/// whole samples; tar neither); shards of very many small samples take some fifty bytes for each.
+/// whole samples; all of them the entries of a shard's samples in the index, some hundred bytes for each).
 ///
 /// Errors: AlreadyExists when the destination holds anything (with `force`: anything but shards), FailedPrecondition
-/// when another pack was begun there (says what differs), InvalidArgument for samples that a shard cannot hold or tell
+/// when another pack was begun there (says what differs) or, without `skip_bad`, when the source's index lacks samples
+/// of damaged shards, InvalidArgument for samples that a shard cannot hold or tell
 /// apart and for classes without a number, both before anything is written, and those of the stores. Samples are
 /// verified against the checksums of the source's index (DataLoss).
 absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source, std::string_view destination,

@@ -122,6 +122,54 @@ TEST_P(PackFormats, TheSameBytesWhoeverWritesThem) {
   }
 }
 
+// The memory for a shard's entries in the index is set apart beforehand.
+TEST_P(PackFormats, FragmentsAreNoLargerThanPlanned) {
+  PutImages("mem://s/raw", 300);
+  const auto dataset = Open("mem://s/raw");
+  const auto view = SampleView::Of(dataset->index(), {}, std::nullopt);
+  ASSERT_TRUE(view.ok()) << view.status();
+  IndexedSample sample;
+  PackedSample first;
+  ASSERT_TRUE(dataset->index().Lookup(0, &sample).ok());
+  ASSERT_TRUE(ShapeOf(sample, *view, &first).ok());
+  const auto encoder = MakeShardEncoder(GetParam(), first.shape);
+  const auto plan = MakePackPlan(dataset->index(), PackOrder(300), *view, **encoder, 100'000);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  PackOptions options;
+  options.format = GetParam();
+  options.shard_bytes = 100'000;
+  options.parts = 2;
+  ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", options).ok());
+  uint64_t largest = 0;
+  const auto location = stores_.Open("mem://s/out");
+  const auto fragments = ListAll(*location->store, "out/.millrace/pack-");
+  for (const ObjectInfo& fragment : *fragments) largest = std::max(largest, fragment.size);
+  constexpr uint64_t kHead = 200;  // the shard's name and ETag
+  EXPECT_GT(largest, kHead);
+  EXPECT_LE(largest, plan->most_entries + kHead);
+  EXPECT_LE(plan->most_entries, 4 * largest) << "and not many times as much";
+}
+
+// A shard of very many samples takes more memory than there is, before anything is written.
+TEST_P(PackFormats, MemoryForVeryManySamples) {
+  constexpr int kSamples = 10'000;
+  std::string shard;
+  for (int i = 0; i < kSamples; ++i) {
+    std::string example;
+    const std::vector<ValueField> fields = {{.name = "x", .type = FieldType::kBytes, .value = AsBytes("x")}};
+    ASSERT_TRUE(AppendTfExample(example, fmt::format("{:06}", i), fields).ok());
+    ASSERT_TRUE(AppendTfRecord(shard, AsBytes(example)).ok());
+  }
+  Put("mem://s/tf", "a.tfrecord", shard);
+  const absl::Status status = RunAs(GetParam(), "mem://s/tf", "mem://s/out", 1 << 30).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(status.ToString(), HasSubstr("--memory, or lower --shard-size"));
+  EXPECT_THAT(Keys("mem://s/out"), ::testing::IsEmpty());
+  const auto report = RunAs(GetParam(), "mem://s/tf", "mem://s/out", 16 << 10);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->samples, uint64_t{kSamples});
+}
+
 TEST_P(PackFormats, ForceReplacesShardsOfAllFormats) {
   PutImages("mem://s/raw", 20);
   ASSERT_TRUE(RunAs(GetParam(), "mem://s/raw", "mem://s/out").ok());

@@ -18,6 +18,16 @@ bool HasImage(const SampleShape& sample) {
                      [](const FieldShape& field) { return !field.image.empty(); });
 }
 
+// Of a sample's entry in the fragment of its shard (fragment.h), at most.
+uint64_t EntryBytes(const SampleShape& sample, const ShardEncoder& encoder) {
+  constexpr uint64_t kRecordKeyBytes = 32;  // of the place, which is the key where the format keeps none
+  constexpr uint64_t kAroundSample = 28;    // lengths, CRC, the number of a class
+  constexpr uint64_t kAroundField = 28;     // lengths, encoding, place
+  uint64_t bytes = (encoder.KeepsNames() ? sample.key.size() : kRecordKeyBytes) + kAroundSample;
+  for (const FieldShape& field : sample.fields) bytes += field.name.size() + kAroundField;
+  return bytes;
+}
+
 class Planner {
  public:
   Planner(const ShardEncoder& encoder, uint64_t shard_bytes) : encoder_(encoder), limit_(shard_bytes) {}
@@ -37,6 +47,7 @@ class Planner {
       RETURN_IF_ERROR(BeginShard(position));
     }
     samples_bytes_ += bytes;
+    entries_bytes_ += EntryBytes(shape, encoder_);
     ++samples_;
     return absl::OkStatus();
   }
@@ -58,14 +69,16 @@ class Planner {
 
   void EndShard() {
     if (!plan_.starts.empty()) plan_.bytes.push_back(samples_bytes_ + encoder_.OverheadBytes(samples_));
-    samples_bytes_ = 0;
-    samples_ = 0;
+    plan_.most_samples = std::max(plan_.most_samples, samples_);
+    plan_.most_entries = std::max(plan_.most_entries, entries_bytes_);
+    samples_bytes_ = entries_bytes_ = samples_ = 0;
   }
 
   const ShardEncoder& encoder_;
   const uint64_t limit_;
   PackPlan plan_;
   uint64_t samples_bytes_ = 0;  // of the open shard
+  uint64_t entries_bytes_ = 0;  // likewise
   uint64_t samples_ = 0;        // likewise
   std::string last_key_;
 };

@@ -45,6 +45,8 @@ struct PackPlan {
   bool converts = false;         // there are samples that are not exact
   uint64_t largest_sample = 0;   // bytes of one, as it is stored or by its values
   uint64_t largest_shard = 0;
+  uint64_t most_samples = 0;   // of a shard
+  uint64_t most_entries = 0;   // bytes, at most, of a shard's entries in the index, that is, of its fragment
   uint64_t without_image = 0;  // samples without a field that is an image
   std::string first_without_image;
   uint64_t lacking_fields = 0;  // samples without one of the chosen fields

@@ -14,24 +14,33 @@ namespace millrace {
 
 namespace {
 
-constexpr int kMostPackers = 8;
-constexpr uint64_t kPackerBytes = 128 << 20;    // what the buffers of one packer make good use of
+constexpr int kMostWriting = 8;
+constexpr uint64_t kPackerBytes = 64 << 20;     // what the buffers of one packer make good use of
 constexpr uint64_t kFewPackerBytes = 32 << 20;  // with less, fewer of them do better
 constexpr uint64_t kLeastPackerBytes = 512 << 10;
 
-// What a packer holds besides its buffers: samples that are converted or encoded whole, shards that are held, and the
-// parts of an upload of unknown size.
+// What a packer holds of a shard: its entries in the index, what its encoder keeps of each sample (offsets, lines of an
+// .idx), and where it must the shard itself.
+uint64_t HeldOfShard(const PackPlan& plan, const ShardEncoder& encoder) {
+  constexpr uint64_t kEntryCopies = 3;  // as they grow, and as the fragment that is written
+  constexpr uint64_t kKeptOfSample = 64;
+  constexpr uint64_t kShardCopies = 3;
+  const bool keeps = encoder.holds() != ShardEncoder::Holds::kNothing;
+  return kEntryCopies * plan.most_entries + (keeps ? kKeptOfSample * plan.most_samples : 0) +
+         (encoder.holds() == ShardEncoder::Holds::kShard ? kShardCopies * plan.largest_shard : 0);
+}
+
+// What a packer holds besides its buffers and that: samples that are converted or encoded whole, and the parts of an
+// upload of unknown size.
 uint64_t HeldBytes(const PackPlan& plan, const ShardEncoder& encoder, const Location& destination) {
   constexpr uint64_t kSampleCopies =
       9;  // as stored, by values, gathered, encoded, as a record; strings double as they grow
-  constexpr uint64_t kShardCopies = 3;
   constexpr uint64_t kUploadBytes = 40 << 20;  // S3Writer
   const bool whole_samples = plan.converts || encoder.holds() != ShardEncoder::Holds::kNothing;
-  const bool whole_shards = encoder.holds() == ShardEncoder::Holds::kShard;
   const bool uploads = destination.store->piece_limits().least_bytes > 1;
   const bool sizes_known = encoder.IsExact() && !plan.converts;
-  return (whole_samples ? kSampleCopies * plan.largest_sample : 0) +
-         (whole_shards ? kShardCopies * plan.largest_shard : 0) + (uploads && !sizes_known ? kUploadBytes : 0);
+  return HeldOfShard(plan, encoder) + (whole_samples ? kSampleCopies * plan.largest_sample : 0) +
+         (uploads && !sizes_known ? kUploadBytes : 0);
 }
 
 }  // namespace
@@ -41,19 +50,19 @@ absl::StatusOr<PackerMemory> ReserveForPackers(MemoryBudget& budget, const PackP
   const uint64_t held = HeldBytes(plan, encoder, destination);
   const uint64_t limit = budget.limit();
   PackerMemory memory;
+  memory.writing = std::clamp(UsableCpus() + 1, 2, kMostWriting);
   memory.count =
-      std::min<uint64_t>({plan.shards(), static_cast<uint64_t>(std::clamp(UsableCpus() + 1, 2, kMostPackers)),
-                          limit / (held + kFewPackerBytes)});
+      std::min<uint64_t>({plan.shards(), 2 * static_cast<uint64_t>(memory.writing), limit / (held + kFewPackerBytes)});
   memory.count = std::max<uint64_t>(memory.count, 1);
   const uint64_t each = std::min(held + kPackerBytes, limit / memory.count);
   if (each >= held + kLeastPackerBytes) memory.reserved = budget.TryReserve(each * memory.count);
   if (!memory.reserved) {
-    return absl::ResourceExhaustedError(
-        fmt::format("packing needs {} of memory{}; {} of {} are in use: raise --memory{}",
-                    FormatSize(std::max(each, held + kLeastPackerBytes)),
-                    held == 0 ? "" : fmt::format(", {} of them for whole samples and shards", FormatSize(held)),
-                    FormatSize(budget.used()), FormatSize(limit),
-                    encoder.holds() == ShardEncoder::Holds::kShard ? ", or lower --shard-size" : ""));
+    return absl::ResourceExhaustedError(fmt::format(
+        "packing needs {} of memory{}; {} of {} are in use: raise --memory{}",
+        FormatSize(std::max(each, held + kLeastPackerBytes)),
+        held == 0 ? "" : fmt::format(", {} of them for whole samples, shards and their index", FormatSize(held)),
+        FormatSize(budget.used()), FormatSize(limit),
+        HeldOfShard(plan, encoder) > held / 4 ? ", or lower --shard-size" : ""));
   }
   memory.share = each - held;
   return memory;
@@ -61,9 +70,12 @@ absl::StatusOr<PackerMemory> ReserveForPackers(MemoryBudget& budget, const PackP
 
 Packers::Packers(const PackWork& work, const PackerMemory& memory, const ProgressFn& progress, std::stop_token stop,
                  std::vector<uint64_t> shards)
-    : work_(work), memory_(memory), shards_(std::move(shards)), progress_(progress), on_stop_(std::move(stop), [this] {
-        stop_.request_stop();
-      }) {
+    : work_(work),
+      memory_(memory),
+      shards_(std::move(shards)),
+      turns_(memory.writing),
+      progress_(progress),
+      on_stop_(std::move(stop), [this] { stop_.request_stop(); }) {
   for (const uint64_t shard : shards_) total_ += work.plan.bytes[shard];
 }
 
@@ -79,7 +91,7 @@ absl::Status Packers::Run(std::vector<SkippedSample>* skipped) {
 void Packers::PackSome() {
   MemoryBudget memory(memory_.share);
   ShardPacker packer(
-      work_, memory, [this](int64_t bytes) { Advance(bytes); }, stop_.get_token());
+      work_, memory, turns_, [this](int64_t bytes) { Advance(bytes); }, stop_.get_token());
   while (!stop_.stop_requested()) {
     const size_t next = next_.fetch_add(1);
     if (next >= shards_.size()) return;

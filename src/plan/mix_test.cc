@@ -438,11 +438,11 @@ TEST(MixGolden, Orders) {
     return hash.Digest().Hex();
   };
   Mix small = MakeMix({4, 6}, {1, 1}, 12);
-  EXPECT_THAT(order(small, 0, 12), ElementsAre(6, 7, 2, 1, 3, 9, 0, 4, 1, 5, 8, 2));
-  EXPECT_THAT(order(small, 3, 12), ElementsAre(1, 5, 0, 3, 9, 0, 2, 4, 7, 8, 3, 6));
+  EXPECT_THAT(order(small, 0, 12), ElementsAre(6, 7, 0, 0, 3, 9, 1, 4, 2, 5, 8, 2));
+  EXPECT_THAT(order(small, 3, 12), ElementsAre(0, 5, 0, 1, 9, 2, 1, 4, 7, 8, 3, 6));
   Mix large = MakeMix({1000, 400, 77}, {50, 30, 20}, 10'000);
-  EXPECT_EQ(digest(large, 0), "c802280aaab8f48733d9b615c9e5033e");
-  EXPECT_EQ(digest(large, 1000), "2447c4555aad4df8fe8346cd98ad9a51");
+  EXPECT_EQ(digest(large, 0), "2e83ce1de72d1c6222885b0ae3c6c38a");
+  EXPECT_EQ(digest(large, 1000), "f5d75e2f1b43637ca65668539ca4a465");
   large.fresh_passes = true;
   EXPECT_EQ(digest(large, 1), "9c4b3fe0661609f023adb8c1450796e3");
   large.stages.push_back({15'000, {1, 1, 0}});
@@ -451,7 +451,7 @@ TEST(MixGolden, Orders) {
   EXPECT_EQ(digest(large, 1), "76390cbc6abe368a792aedb90f305a83");
   large.draws = Draws::kIndependent;
   EXPECT_EQ(digest(large, 1), "c9b17f495a9e246e23eb0289ea9fe302");
-  EXPECT_EQ(OrderFingerprint(std::vector<uint64_t>{1, 2, 3}, large, 5), 15711574867881980741u);
+  EXPECT_EQ(OrderFingerprint(std::vector<uint64_t>{1, 2, 3}, large, 5), 15706655817710429565u);
 }
 
 }  // namespace

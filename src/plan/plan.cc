@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "plan/mix_order.h"
 #include "plan/permutation.h"
+#include "plan/selection.h"
 #include "plan/window_order.h"
 
 namespace millrace {
@@ -84,17 +85,18 @@ std::vector<uint64_t> Plan::Positions(uint64_t item) const {
 
 uint64_t Plan::WindowOf(uint64_t position) const {
   const auto* window = std::get_if<WindowOrder>(&impl_->order);
-  return window != nullptr ? window->WindowOf(position) : 0;
+  return window != nullptr ? window->WindowAt(position).number : 0;
 }
 
 uint64_t Plan::WindowEnd(uint64_t position) const {
   const auto* window = std::get_if<WindowOrder>(&impl_->order);
-  return window != nullptr ? window->FirstPosition(window->WindowOf(position) + 1) : size();
+  return window != nullptr ? window->WindowAt(position).end() : size();
 }
 
-Plan::Reader::Reader(const Plan& plan, uint64_t stride) : plan_(plan.impl_.get()) {
+Plan::Reader::Reader(const Plan& plan, uint64_t stride, const Selection* subset)
+    : plan_(plan.impl_.get()), subset_(subset) {
   if (const auto* window = std::get_if<WindowOrder>(&plan_->order)) {
-    windows_ = std::make_unique<WindowReader>(*window, stride);
+    windows_ = std::make_unique<WindowReader>(*window, stride, subset);
   }
 }
 Plan::Reader::~Reader() = default;
@@ -106,9 +108,11 @@ void Plan::Reader::Map(std::span<uint64_t> positions) {
     for (; !positions.empty(); positions = positions.subspan(std::min(positions.size(), WindowReader::kBlock))) {
       windows_->Map(positions.first(std::min(positions.size(), WindowReader::kBlock)));
     }
-  } else if (const auto* global = std::get_if<Permutation>(&plan_->order)) {
-    global->Map(positions);
+    return;
   }
+  if (const auto* global = std::get_if<Permutation>(&plan_->order)) global->Map(positions);
+  if (subset_ == nullptr) return;
+  for (uint64_t& sample : positions) sample = subset_->At(sample);
 }
 
 /// Works out a block of samples at a time: the permutations are faster over several than one by one.

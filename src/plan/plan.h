@@ -35,6 +35,7 @@ struct OrderPolicy {
 };
 
 struct Mix;
+class Selection;
 class WindowReader;
 
 /// What a position of an epoch holds: an item (a sample), and in which turn it comes, which tells apart the times that
@@ -103,11 +104,13 @@ class Plan {
 };
 
 /// The samples of ascending positions, faster than At: for those who go forward as they like. Of a plan without mix.
-/// Not thread-safe; must not outlive the plan's state, which moves with it. Memory as a Cursor's.
+/// Not thread-safe; must not outlive the plan's state, which moves with it. Memory as a Cursor's, and of a subset up to
+/// 4 MiB.
 class Plan::Reader {
  public:
-  /// `stride` is the usual distance between positions; it only decides what is worth a table.
-  Reader(const Plan& plan, uint64_t stride);
+  /// `stride` is the usual distance between positions; it only decides what is worth a table. With a subset of
+  /// plan.size() members, which must outlive the reader, these take the place of samples.
+  Reader(const Plan& plan, uint64_t stride, const Selection* subset = nullptr);
   ~Reader();
   Reader(Reader&&) noexcept;
   Reader& operator=(Reader&&) noexcept;
@@ -117,6 +120,7 @@ class Plan::Reader {
 
  private:
   const Plan::Impl* plan_;
+  const Selection* subset_;
   std::unique_ptr<WindowReader> windows_;
 };
 

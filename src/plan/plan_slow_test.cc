@@ -37,6 +37,7 @@ INSTANTIATE_TEST_SUITE_P(
     Orders, PlanSlow,
     ::testing::Values(Order{"None", {.shuffle = Shuffle::kNone}}, Order{"Global", {.shuffle = Shuffle::kGlobal}},
                       Order{"SmallLanes", {.shuffle = Shuffle::kWindow, .extent = 13, .window = 192, .lanes = 64}},
+                      Order{"OneRow", {.shuffle = Shuffle::kWindow, .extent = 7, .window = 32, .lanes = 32}},
                       Order{"LargeLanes", {.shuffle = Shuffle::kWindow, .extent = 100, .window = 16, .lanes = 4}}),
     [](const auto& test) { return test.param.name; });
 

@@ -1,106 +1,24 @@
 #include "plan/plan.h"
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
-#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/selection.h"
 #include "plan/testing/chi_square.h"
-#include "plan/window_order.h"
+#include "plan/testing/policies.h"
 
 namespace millrace {
 namespace {
 
 using ::testing::HasSubstr;
-
-OrderPolicy Windowed(uint64_t extent, uint64_t window, uint64_t lanes) {
-  return {.shuffle = Shuffle::kWindow, .extent = extent, .window = window, .lanes = lanes};
-}
-
-std::string Describe(uint64_t samples, const OrderPolicy& policy) {
-  return fmt::format("n={} {} b={} K={} L={}", samples, ShuffleName(policy.shuffle), policy.extent, policy.window,
-                     policy.lanes);
-}
-
-/// Policies whose windows are of every kind for sizes up to a few thousand.
-std::vector<OrderPolicy> Policies() {
-  return {{.shuffle = Shuffle::kNone},
-          {.shuffle = Shuffle::kGlobal},
-          Windowed(1, 1, 1),
-          Windowed(1, 64, 64),
-          Windowed(3, 8, 4),
-          Windowed(13, 12, 4),
-          Windowed(16, 192, 64),
-          Windowed(300, 4, 2),
-          Windowed(7, 5, 1)};
-}
-
-/// The order as docs/plan.md tells it, with lists instead of arithmetic.
-std::vector<uint64_t> ToldOrder(uint64_t samples, const OrderPolicy& policy, uint64_t seed, uint64_t epoch) {
-  const WindowOrder order(samples, policy, seed, epoch);
-  const uint64_t b = policy.extent;
-  const uint64_t extents = (samples + b - 1) / b;
-  std::vector<uint64_t> result;
-  for (uint64_t window = 0; window * policy.window < extents; ++window) {
-    std::vector<uint64_t> full;
-    std::vector<uint64_t> short_samples;
-    for (uint64_t slot = window * policy.window; slot < std::min(extents, (window + 1) * policy.window); ++slot) {
-      const uint64_t extent = order.extents_by_slot().At(slot);
-      if ((extent + 1) * b <= samples) {
-        full.push_back(extent);
-      } else {
-        for (uint64_t sample = extent * b; sample < samples; ++sample) short_samples.push_back(sample);
-      }
-    }
-    const auto shuffled = [&](const std::vector<uint64_t>& lane, uint64_t lanes, uint64_t number, bool is_short) {
-      WindowOrder::Group group;
-      group.window = window;
-      group.lane_samples = lane.size();
-      group.lanes_log2 = static_cast<unsigned>(std::countr_zero(lanes));
-      group.short_extent = is_short;
-      const Permutation permutation = order.Lane(group, number);
-      std::vector<uint64_t> out;
-      for (uint64_t i = 0; i < lane.size(); ++i) out.push_back(lane[permutation.At(i)]);
-      return out;
-    };
-    auto next = full.begin();
-    for (uint64_t lanes = policy.lanes; lanes > 0; lanes /= 2) {
-      const uint64_t count = static_cast<uint64_t>(full.end() - next) / lanes * lanes;
-      std::vector<std::vector<uint64_t>> dealt(lanes);
-      for (uint64_t k = 0; k < count; ++k, ++next) {
-        for (uint64_t sample = *next * b; sample < (*next + 1) * b; ++sample) dealt[k % lanes].push_back(sample);
-      }
-      for (uint64_t lane = 0; lane < lanes; ++lane) dealt[lane] = shuffled(dealt[lane], lanes, lane, false);
-      for (uint64_t q = 0; q < count * b; ++q) result.push_back(dealt[q % lanes][q / lanes]);
-    }
-    if (!short_samples.empty()) {
-      for (const uint64_t sample : shuffled(short_samples, 1, 0, true)) result.push_back(sample);
-    }
-  }
-  return result;
-}
-
-TEST(Plan, WindowedOrderIsTheOneThatIsTold) {
-  for (const OrderPolicy& policy : Policies()) {
-    if (policy.shuffle != Shuffle::kWindow) continue;
-    for (uint64_t samples = 1; samples <= 400; ++samples) {
-      const Plan plan(samples, policy, 3, samples);
-      const std::vector<uint64_t> told = ToldOrder(samples, policy, 3, samples);
-      ASSERT_EQ(told.size(), samples);
-      for (uint64_t position = 0; position < samples; ++position) {
-        ASSERT_EQ(plan.At(position), told[position]) << Describe(samples, policy) << " position " << position;
-      }
-    }
-  }
-}
 
 void ExpectBijection(uint64_t samples, const OrderPolicy& policy) {
   const Plan plan(samples, policy, samples + 17, 2);
@@ -127,8 +45,9 @@ TEST(Plan, IsABijectionForEverySizeTo400) {
 }
 
 TEST(Plan, IsABijectionForEverySizeTo2000) {
-  for (const OrderPolicy& policy : {OrderPolicy{.shuffle = Shuffle::kNone}, OrderPolicy{.shuffle = Shuffle::kGlobal},
-                                    Windowed(3, 8, 4), Windowed(16, 192, 64)}) {
+  for (const OrderPolicy& policy :
+       {OrderPolicy{.shuffle = Shuffle::kNone}, OrderPolicy{.shuffle = Shuffle::kGlobal}, Windowed(3, 8, 4),
+        Windowed(16, 192, 64), Windowed(16, 64, 64), Windowed(1, 64, 64), Windowed(37, 16, 8)}) {
     for (uint64_t samples = 401; samples <= 2000; ++samples) ExpectBijection(samples, policy);
   }
 }
@@ -205,6 +124,36 @@ TEST(Plan, CursorAgreesWithAtFromAnyPlaceWithAnyStride) {
   }
 }
 
+/// With and without room for the members of a window, by extents that are read often and seldom.
+TEST(Plan, ReaderOfASubsetReadsItsMembers) {
+  std::vector<OrderPolicy> policies = Policies();
+  policies.push_back(Windowed(5000, 128, 64));  // more than WindowReader::kMembers
+  for (const OrderPolicy& policy : policies) {
+    for (const uint64_t percent : {3u, 50u, 100u}) {
+      Selection::Builder builder(700'000);
+      Rng rng(percent);
+      for (uint64_t number = 0; number < 700'000; ++number) {
+        if (rng.Below(100) < percent) builder.Add(number);
+      }
+      const Selection subset = std::move(builder).Finish();
+      const Plan plan(subset.size(), policy, 1, 2);
+      for (const uint64_t stride : {1u, 5u, 64u}) {
+        std::vector<uint64_t> read;
+        for (uint64_t position = subset.size() / 3; position < subset.size() && read.size() < 10'000;
+             position += stride) {
+          read.push_back(position);
+        }
+        const std::vector<uint64_t> positions = read;
+        Plan::Reader(plan, stride, &subset).Map(read);
+        for (size_t i = 0; i < read.size(); ++i) {
+          ASSERT_EQ(read[i], subset.At(plan.At(positions[i])))
+              << Describe(subset.size(), policy) << " stride " << stride;
+        }
+      }
+    }
+  }
+}
+
 TEST(Plan, CursorOutlivesAMoveOfThePlan) {
   Plan plan(1000, Windowed(3, 8, 4), 1, 0);
   const uint64_t expected = plan.At(1);
@@ -275,31 +224,6 @@ TEST(Plan, SeedAndEpochChangeTheWholeOrder) {
   }
 }
 
-/// No two lanes are shuffled alike, be they of one window, of two, of groups with other numbers of lanes, or of other
-/// epochs.
-TEST(WindowOrder, EveryLaneHasAKeyOfItsOwn) {
-  const OrderPolicy policy = Windowed(20, 8, 8);
-  std::set<std::vector<uint8_t>> orders;
-  size_t lanes = 0;
-  for (const uint64_t seed : {0u, 1u}) {
-    for (const uint64_t epoch : {0u, 1u}) {
-      constexpr uint64_t kSamples = 20 * (8 * 30 + 7) + 19;  // ends with groups of 4, 2 and 1 lanes and a short extent
-      const WindowOrder order(kSamples, policy, seed, epoch);
-      for (uint64_t position = 0; position < kSamples;) {
-        const WindowOrder::Group group = order.GroupOf(position);
-        for (uint64_t lane = 0; lane < group.lanes(); ++lane, ++lanes) {
-          std::vector<uint8_t> table(group.lane_samples);
-          order.Lane(group, lane).FillTable(table);
-          orders.insert(table);
-        }
-        position = group.end();
-      }
-    }
-  }
-  EXPECT_EQ(lanes, 4u * (8 * 30 + 7 + 1));
-  EXPECT_EQ(orders.size(), lanes);
-}
-
 /// Over many epochs each sample comes at every place, so that no part of the data is always early or late.
 TEST(Plan, WindowedOrderSpreadsEachSampleOverTheEpoch) {
   constexpr uint64_t kSamples = 960;
@@ -313,32 +237,6 @@ TEST(Plan, WindowedOrderSpreadsEachSampleOverTheEpoch) {
     }
     EXPECT_LT(std::abs(ChiSquareZ(bins)), 5) << sample;
   }
-}
-
-/// Share of the extents that more than one rank reads, in percent.
-double SharedExtents(uint64_t samples, const OrderPolicy& policy, uint64_t world) {
-  const Plan plan(samples, policy, 42, 0);
-  const uint64_t extents = (samples + policy.extent - 1) / policy.extent;
-  std::vector<uint64_t> reader(extents, UINT64_MAX);
-  std::set<uint64_t> shared;
-  for (uint64_t position = 0; position < samples; ++position) {
-    const uint64_t extent = plan.At(position) / policy.extent;
-    if (reader[extent] == UINT64_MAX) reader[extent] = position % world;
-    if (reader[extent] != position % world) shared.insert(extent);
-  }
-  return 100.0 * static_cast<double>(shared.size()) / static_cast<double>(extents);
-}
-
-TEST(Plan, RanksOfAPowerOfTwoShareFewExtents) {
-  // Whole windows of full extents: none at all.
-  const OrderPolicy policy = Windowed(13, 192, 64);
-  for (const uint64_t world : {1u, 2u, 4u, 32u, 64u}) EXPECT_EQ(SharedExtents(13 * 192 * 5, policy, world), 0);
-  // Else the groups of fewer than W lanes are shared, which only the last window and that of the short extent have.
-  EXPECT_LT(SharedExtents(20'000, policy, 2), 0.5);
-  EXPECT_LT(SharedExtents(20'000, policy, 8), 3);
-  EXPECT_LT(SharedExtents(20'000, policy, 64), 20);
-  EXPECT_LT(SharedExtents(100'000, policy, 8), 1);
-  EXPECT_LT(SharedExtents(100'000, policy, 64), 5);
 }
 
 TEST(OrderPolicy, ChecksItsNumbers) {

@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 /// Of the construction of the order. Any change that moves a sample raises it (plan_golden_test.cc notices).
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2;
 constexpr uint64_t kOrderDomain = 0x4d522d6f72646572;  // "MR-order"
 constexpr uint64_t kMixDomain = 0x4d522d6d69782d6f;    // "MR-mix-o"
 
@@ -63,8 +63,9 @@ absl::StatusOr<Position> Position::Parse(std::string_view text) {
   if (!TakeField(&rest, &version) || !ParseNumber(version, 10, &number)) return malformed();
   if (number != kVersion) {
     return absl::InvalidArgumentError(fmt::format(
-        "position {} is of version {}, but this program knows version {} only: resume with the release that wrote it",
-        Quoted(text), number, kVersion));
+        "position {} is of version {} of the order of samples, and this release makes version {}, in which the same "
+        "position leads to other samples: go on with a {} release of Millrace, or start anew without a position",
+        Quoted(text), number, kVersion, number < kVersion ? "former" : "newer"));
   }
   Position position;
   if (!TakeField(&rest, &epoch) || !ParseNumber(epoch, 10, &position.epoch) || !TakeField(&rest, &consumed) ||

@@ -14,7 +14,7 @@ namespace millrace {
 /// A place in the stream of samples: what the consumers of all ranks together have received. Written as one short ASCII
 /// string,
 ///
-///   mr1-<epoch>-<samples consumed in this epoch by all ranks>-<fingerprint, 16 hex digits>
+///   mr2-<epoch>-<samples consumed in this epoch by all ranks>-<fingerprint, 16 hex digits>
 ///
 /// A position that has consumed its whole epoch is written as the start of the next one.
 struct Position {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/rng.h"
 #include "gmock/gmock.h"
@@ -24,45 +25,45 @@ TEST(Position, RoundTrips) {
     EXPECT_EQ(parsed->fingerprint, position.fingerprint);
   }
   const Position largest = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
-  EXPECT_EQ(largest.ToString(), "mr1-18446744073709551615-18446744073709551615-ffffffffffffffff");
+  EXPECT_EQ(largest.ToString(), "mr2-18446744073709551615-18446744073709551615-ffffffffffffffff");
   EXPECT_EQ(Position::Parse(largest.ToString())->consumed, UINT64_MAX);
-  EXPECT_EQ((Position{3, 12800, 0xab}).ToString(), "mr1-3-12800-00000000000000ab");
+  EXPECT_EQ((Position{3, 12800, 0xab}).ToString(), "mr2-3-12800-00000000000000ab");
 }
 
 TEST(Position, RefusesWhatIsNone) {
   for (const std::string_view text : {"",
                                       "m",
                                       "mr",
-                                      "mr1",
-                                      "mr1-",
-                                      "mr1-0",
-                                      "mr1-0-0",
-                                      "mr1-0-0-",
-                                      "mr1--0-00000000000000ab",
-                                      "mr1-0--00000000000000ab",
+                                      "mr2",
+                                      "mr2-",
+                                      "mr2-0",
+                                      "mr2-0-0",
+                                      "mr2-0-0-",
+                                      "mr2--0-00000000000000ab",
+                                      "mr2-0--00000000000000ab",
                                       "mr-0-0-00000000000000ab",
                                       "mrx-0-0-00000000000000ab",
                                       "MR1-0-0-00000000000000ab",
-                                      " mr1-0-0-00000000000000ab",
-                                      "mr1-0-0-00000000000000ab ",
-                                      "mr1-0-0-00000000000000ab\n",
-                                      "mr1-0-0-00000000000000a",
-                                      "mr1-0-0-00000000000000abc",
-                                      "mr1-0-0-00000000000000AB",
-                                      "mr1-0-0-0x000000000000ab",
-                                      "mr1-0-0-00000000000000ag",
-                                      "mr1-+1-0-00000000000000ab",
-                                      "mr1--1-0-00000000000000ab",
-                                      "mr1-0x1-0-00000000000000ab",
-                                      "mr1-01-0-00000000000000ab",
-                                      "mr1-0-00-00000000000000ab",
+                                      " mr2-0-0-00000000000000ab",
+                                      "mr2-0-0-00000000000000ab ",
+                                      "mr2-0-0-00000000000000ab\n",
+                                      "mr2-0-0-00000000000000a",
+                                      "mr2-0-0-00000000000000abc",
+                                      "mr2-0-0-00000000000000AB",
+                                      "mr2-0-0-0x000000000000ab",
+                                      "mr2-0-0-00000000000000ag",
+                                      "mr2-+1-0-00000000000000ab",
+                                      "mr2--1-0-00000000000000ab",
+                                      "mr2-0x1-0-00000000000000ab",
+                                      "mr2-01-0-00000000000000ab",
+                                      "mr2-0-00-00000000000000ab",
                                       "mr01-0-0-00000000000000ab",
-                                      "mr1-0-1.5-00000000000000ab",
-                                      "mr1-0-1e3-00000000000000ab",
-                                      "mr1-18446744073709551616-0-00000000000000ab",
-                                      "mr1-0-99999999999999999999999-00000000000000ab",
-                                      "mr1-0-0-00000000000000ab-0",
-                                      "mr1_0_0_00000000000000ab",
+                                      "mr2-0-1.5-00000000000000ab",
+                                      "mr2-0-1e3-00000000000000ab",
+                                      "mr2-18446744073709551616-0-00000000000000ab",
+                                      "mr2-0-99999999999999999999999-00000000000000ab",
+                                      "mr2-0-0-00000000000000ab-0",
+                                      "mr2_0_0_00000000000000ab",
                                       "0-0-00000000000000ab"}) {
     const auto parsed = Position::Parse(text);
     ASSERT_FALSE(parsed.ok()) << text;
@@ -71,13 +72,20 @@ TEST(Position, RefusesWhatIsNone) {
   }
 }
 
-TEST(Position, NamesAVersionThatItDoesNotKnow) {
-  for (const std::string_view text :
-       {"mr2-0-0-00000000000000ab", "mr0-0-0-00000000000000ab", "mr2-whatever", "mr999-"}) {
+TEST(Position, NamesAVersionThatItDoesNotMakeAndWhatToDo) {
+  for (const auto& [text, release] :
+       {std::pair("mr1-0-0-00000000000000ab", "a former release"),
+        std::pair("mr0-0-0-00000000000000ab", "a former release"), std::pair("mr1-whatever", "a former release"),
+        std::pair("mr3-0-0-00000000000000ab", "a newer release"), std::pair("mr999-", "a newer release")}) {
     const auto parsed = Position::Parse(text);
     ASSERT_FALSE(parsed.ok()) << text;
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(parsed.status().message()), HasSubstr("is of version")) << text;
+    const std::string message(parsed.status().message());
+    EXPECT_THAT(message, HasSubstr("is of version"));
+    EXPECT_THAT(message, HasSubstr("this release makes version 2"));
+    EXPECT_THAT(message, HasSubstr("leads to other samples"));
+    EXPECT_THAT(message, HasSubstr(release));
+    EXPECT_THAT(message, HasSubstr("start anew without a position"));
   }
 }
 

@@ -97,6 +97,62 @@ uint64_t Selection::At(uint64_t rank) const {
   return chunk * kChunk + SelectInBitmap(words_.data() + offset, members, rank);
 }
 
+void Selection::Prefetch(uint64_t rank) const {
+  const size_t chunk = ChunkOfRank(rank);
+  const uint64_t members = MembersOf(chunk);
+  const uint64_t offset = chunks_[chunk].offset;
+  rank -= chunks_[chunk].before;
+  if (members == WidthOf(chunk)) return;
+  if (members <= kListed) {
+    __builtin_prefetch(lists_.data() + offset + rank);
+    return;
+  }
+  // Members mostly lie evenly: what is looked for is in the block that they let expect, or beside it.
+  const uint64_t block = rank * kBlocks / members;
+  const uint64_t* const counts = words_.data() + offset;
+  __builtin_prefetch(counts + block / 4);
+  const uint64_t* const bits = counts + kCountWords;
+  __builtin_prefetch(bits + (block > 0 ? block - 1 : 0) * kBlockWords);
+  __builtin_prefetch(bits + block * kBlockWords);
+  __builtin_prefetch(bits + std::min(block + 1, kBlocks - 1) * kBlockWords);
+}
+
+void Selection::Read(uint64_t first, std::span<uint64_t> out) const {
+  for (size_t chunk = out.empty() ? 0 : ChunkOfRank(first); !out.empty(); ++chunk) {
+    const uint64_t members = MembersOf(chunk);
+    const uint64_t rank = first - chunks_[chunk].before;
+    const size_t count = std::min<uint64_t>(members - rank, out.size());
+    ReadInChunk(chunk, rank, out.first(count));
+    out = out.subspan(count);
+    first += count;
+  }
+}
+
+void Selection::ReadInChunk(size_t chunk, uint64_t rank, std::span<uint64_t> out) const {
+  const uint64_t base = chunk * kChunk;
+  const uint64_t offset = chunks_[chunk].offset;
+  const uint64_t members = MembersOf(chunk);
+  if (out.empty()) return;
+  if (members == WidthOf(chunk)) {
+    for (uint64_t& number : out) number = base + rank++;
+  } else if (members <= kListed) {
+    for (uint64_t& number : out) number = base + lists_[offset + rank++];
+  } else {
+    const uint64_t low = SelectInBitmap(words_.data() + offset, members, rank);
+    const uint64_t* word = words_.data() + offset + kCountWords + low / 64;
+    uint64_t before = base + low / 64 * 64;
+    uint64_t bits = *word & (UINT64_MAX << (low % 64));
+    for (uint64_t& number : out) {
+      while (bits == 0) {
+        bits = *++word;
+        before += 64;
+      }
+      number = before + static_cast<uint64_t>(std::countr_zero(bits));
+      bits &= bits - 1;
+    }
+  }
+}
+
 uint64_t Selection::Where(uint64_t number) const {
   if (number >= universe_) return size();
   const size_t chunk = number / kChunk;

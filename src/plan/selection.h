@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace millrace {
@@ -19,6 +20,10 @@ class Selection {
   uint64_t universe() const { return universe_; }
   uint64_t size() const { return chunks_.back().before; }
   uint64_t At(uint64_t rank) const;  // rank < size()
+  /// At of ranks `first`, `first + 1` ..., many times faster than one by one. first + out.size() <= size().
+  void Read(uint64_t first, std::span<uint64_t> out) const;
+  /// Starts loading what Read from this rank will look into, without waiting for it. rank < size().
+  void Prefetch(uint64_t rank) const;
   /// How many members are smaller than `number`, which is at most universe(). Of a member: its rank, At(it) == number.
   uint64_t Where(uint64_t number) const;
   bool Contains(uint64_t number) const;  // number < universe()
@@ -39,6 +44,7 @@ class Selection {
   uint64_t MembersOf(size_t chunk) const { return chunks_[chunk + 1].before - chunks_[chunk].before; }
   uint64_t WidthOf(size_t chunk) const;
   size_t ChunkOfRank(uint64_t rank) const;
+  void ReadInChunk(size_t chunk, uint64_t rank, std::span<uint64_t> out) const;
   void Index();
   void Hash();
 

@@ -30,6 +30,15 @@ void ExpectIs(const Selection& selection, uint64_t universe, const std::vector<u
   ASSERT_EQ(selection.universe(), universe);
   ASSERT_EQ(selection.size(), members.size());
   for (uint64_t rank = 0; rank < members.size(); ++rank) ASSERT_EQ(selection.At(rank), members[rank]) << rank;
+  for (uint64_t first = 0; first <= members.size(); first += 1 + first / 5) {
+    std::vector<uint64_t> read(std::min<uint64_t>(members.size() - first, 1 + first % 1000));
+    if (first < members.size()) selection.Prefetch(first);
+    selection.Read(first, read);
+    ASSERT_TRUE(std::equal(read.begin(), read.end(), members.begin() + static_cast<std::ptrdiff_t>(first))) << first;
+  }
+  std::vector<uint64_t> all(members.size());
+  selection.Read(0, all);
+  ASSERT_EQ(all, members);
   uint64_t before = 0;
   for (uint64_t number = 0; number < universe; ++number) {
     const bool is_member = before < members.size() && members[before] == number;
@@ -60,6 +69,9 @@ TEST(Selection, FewMembersFarApart) {
   const Selection selection = Make(universe, members);
   for (uint64_t rank = 0; rank < members.size(); ++rank) {
     EXPECT_EQ(selection.At(rank), members[rank]);
+    std::vector<uint64_t> rest(members.size() - rank);
+    selection.Read(rank, rest);
+    EXPECT_EQ(rest, std::vector<uint64_t>(members.begin() + static_cast<std::ptrdiff_t>(rank), members.end()));
     EXPECT_EQ(selection.Where(members[rank]), rank);
     EXPECT_EQ(selection.Where(members[rank] + 1), rank + 1);
   }

@@ -8,27 +8,40 @@
 #include "plan/divider.h"
 #include "plan/permutation.h"
 #include "plan/plan.h"
+#include "plan/selection.h"
 
 namespace millrace {
 
-/// The windowed shuffle (docs/plan.md): extents are permuted into slots, `policy.window` slots in a row make a window,
-/// and the samples of a window are dealt to lanes, each of which is permuted by itself. Everything is arithmetic on a
-/// handful of numbers. Immutable and thread-safe.
+/// The windowed shuffle (docs/plan.md): extents are permuted into slots, whole rows of `policy.lanes` slots make
+/// windows of at most `policy.window` extents, and the samples of a window are dealt to lanes, each of which is
+/// permuted by itself. Everything is arithmetic on a handful of numbers. Immutable and thread-safe.
 class WindowOrder {
  public:
-  /// A run of consecutive positions within a window whose samples are dealt to the same number of lanes.
-  struct Group {
-    uint64_t window = 0;
-    uint64_t first = 0;  // position
-    uint64_t extents = 0;
-    uint64_t lane_samples = 0;
+  /// A window. Its lanes have as many whole extents each; the samples of the extents that remain are a line, of which
+  /// each lane has a share. Position `first + q` belongs to lane q mod lanes().
+  struct Window {
+    uint64_t number = 0;  // in the epoch
+    uint64_t first = 0;   // position
+    uint64_t size = 0;    // samples
     unsigned lanes_log2 = 0;
-    bool short_extent = false;  // the group is the short extent, alone
-    uint64_t first_slot = 0;    // slot of its extent 0, as if the short extent had none
-    uint64_t skipped_slot = 0;  // the slot of the short extent where it lies in this window, else UINT64_MAX
+    uint64_t first_slot = 0;
+    uint64_t rows = 0;  // whole extents of each lane
+    uint64_t line = 0;  // samples that are shared out; they begin with the slot behind the rows
 
     uint64_t lanes() const { return uint64_t{1} << lanes_log2; }
-    uint64_t end() const { return first + (lane_samples << lanes_log2); }
+    uint64_t end() const { return first + size; }
+    uint64_t first_slot_of_line() const { return first_slot + (rows << lanes_log2); }
+    /// Samples of the line that go to the lanes which are `lane` modulo 2^bits, taken together.
+    uint64_t Share(uint64_t lane, unsigned bits) const { return (line + (uint64_t{1} << bits) - 1 - lane) >> bits; }
+    /// Where the lane's share begins in the line: that of the even lanes comes before that of the odd ones, each
+    /// divided likewise by the next bit.
+    uint64_t CutOf(uint64_t lane) const;
+    struct Cut {
+      uint64_t lane = 0;
+      uint64_t offset = 0;  // in its share
+    };
+    /// The inverse: whose share has this sample of the line.
+    Cut ShareOf(uint64_t offset) const;
   };
 
   /// samples > 0; policy.Check() is ok.
@@ -36,59 +49,81 @@ class WindowOrder {
 
   uint64_t At(uint64_t position) const;
   uint64_t Where(uint64_t sample) const;
-  uint64_t WindowOf(uint64_t position) const;
-  uint64_t FirstPosition(uint64_t window) const;  // the number of samples beyond the last window
-  uint64_t samples() const { return samples_; }
+  Window WindowAt(uint64_t position) const;
 
   // The parts of At, for WindowReader.
-  Group GroupOf(uint64_t position) const;
-  Permutation Lane(const Group& group, uint64_t lane) const;
-  uint64_t SlotOf(const Group& group, uint64_t index) const;  // of the group's extent `index`
-  const Permutation& extents_by_slot() const { return extents_; }
-  Divider extent_divider() const { return extent_; }
+
+  uint64_t SamplesOf(const Window& window, uint64_t lane) const;
+  Permutation Lane(const Window& window, uint64_t lane) const;
+  struct Place {
+    uint64_t slot = 0;  // counted from the first of the window
+    uint64_t sample = 0;
+  };
+  /// Of sample `index` of the lane, before its permutation; `cut` is window.CutOf(lane).
+  Place PlaceOf(const Window& window, uint64_t lane, uint64_t cut, uint64_t index) const;
+  /// Replaces each slot of the window, counted from its first, by its extent.
+  void MapSlots(const Window& window, std::span<uint64_t> slots) const;
+  uint64_t ExtentIn(uint64_t slot) const { return slot < extents_.size() ? extents_.At(slot) : slot; }
+  uint64_t extent() const { return extent_.divisor(); }
+  /// With which window, counted by slots, the epoch begins.
+  uint64_t start() const { return start_; }
 
  private:
-  Group GroupOfExtent(uint64_t window, uint64_t index) const;
+  uint64_t FirstRow(uint64_t window) const;
+  Window WindowWithRow(uint64_t row) const;
 
   uint64_t samples_;
-  uint64_t window_;  // extents
+  uint64_t lane_key_;  // of (seed, epoch)
+  Divider extent_;     // samples of an extent
   unsigned lanes_log2_;
-  uint64_t lane_key_;     // of (seed, epoch)
-  Divider extent_;        // samples of an extent
-  Divider window_slots_;  // the same as window_
-  Divider window_span_;   // samples of a window of full extents
-  Permutation extents_;   // slot -> extent
-  uint64_t missing_ = 0;  // samples that the last extent lacks to be full
-  uint64_t short_slot_ = UINT64_MAX;
-  uint64_t short_window_ = UINT64_MAX;
+  Permutation extents_;  // slot -> extent, of full extents; the short one stays behind them
+  uint64_t windows_;
+  uint64_t larger_;         // windows that have one row more, the first ones
+  Divider rows_of_larger_;  // of these
+  Divider rows_;            // of the others; 1 where they have none
+  uint64_t rows_in_larger_;
+  uint64_t start_ = 0;
+  uint64_t start_sample_ = 0;  // samples in the slots before that window
 };
 
-/// WindowOrder::At for a reader that goes forward: keeps the tables of the group that it is in. Memory: up to 8 bytes
-/// for each extent of a window, 128 for each lane and 1 for each sample of lanes of up to Permutation::kSmall samples.
-/// Not thread-safe; must not outlive the order.
+/// WindowOrder::At for a reader that goes forward: keeps the tables of the window that it is in. Memory: up to 8 bytes
+/// for each extent of a window, 128 for each lane and 1 for each sample of lanes of up to Permutation::kSmall samples;
+/// of a subset, 8 more for each sample of windows of up to kMembers. Not thread-safe; must not outlive the order.
 class WindowReader {
  public:
   static constexpr size_t kBlock = 64;
+  static constexpr uint64_t kMembers = uint64_t{1} << 19;
 
-  /// `stride` is the usual distance between positions; it only decides what is worth a table.
-  WindowReader(const WindowOrder& order, uint64_t stride) : order_(&order), stride_(stride) {}
+  /// `stride` is the usual distance between positions; it only decides what is worth a table. Where the order is one of
+  /// the members of a subset, they take the place of samples.
+  WindowReader(const WindowOrder& order, uint64_t stride, const Selection* subset = nullptr)
+      : order_(&order), stride_(stride), subset_(subset) {}
 
   /// Replaces each position by its sample. At most kBlock positions, in ascending order.
   void Map(std::span<uint64_t> positions);
 
  private:
+  struct LaneState {
+    Permutation permutation{0, 0};
+    uint64_t cut = 0;
+    bool made = false;
+  };
+
   void Enter(uint64_t position);
-  void MapInGroup(std::span<uint64_t> positions);
-  void MakeLane(uint64_t lane);
+  void MapInWindow(std::span<uint64_t> positions);
+  void ReadMembers();
+  LaneState& LaneOf(uint64_t lane);
 
   const WindowOrder* order_;
   uint64_t stride_;
-  WindowOrder::Group group_;  // none yet: end() is 0
-  bool small_lanes_ = false;
-  std::vector<Permutation> lanes_;  // of the group; made when first needed
-  std::vector<uint8_t> lane_made_;
-  std::vector<uint8_t> tables_;    // small lanes: all their permutations, one after another
-  std::vector<uint64_t> extents_;  // of the group, where each is likely to be needed several times
+  const Selection* subset_;
+  WindowOrder::Window window_;     // none yet: end() is 0
+  uint64_t largest_lane_ = 0;      // samples; lane 0, the others have one less or as many
+  bool large_lanes_ = false;       // all of them, by Permutation::small()
+  std::vector<LaneState> lanes_;   // made when first needed
+  std::vector<uint8_t> tables_;    // where all lanes are small: their permutations, largest_lane_ each
+  std::vector<uint64_t> extents_;  // of the window, where each is likely to be needed several times
+  std::vector<uint64_t> members_;  // of these extents, where there is a subset and they are not too many
 };
 
 }  // namespace millrace

@@ -209,7 +209,7 @@ def test_the_summary_for_people(photos: Photos, sandbox: Sandbox, server: Server
         r"^The consumer waited [\d.]+ s of [\d.]+ s:",
         r"^Bottleneck: \w+$",
         f"^Digest: {photos.digest()}$",
-        r"^Position: mr1-1-0-[0-9a-f]{16}$",
+        r"^Position: mr2-1-0-[0-9a-f]{16}$",
     ):
         assert re.search(line, text, re.MULTILINE), f"{line}\n{text}"
 

@@ -260,8 +260,8 @@ def test_states_that_are_none(tar: Samples) -> None:
         loader.load_state_dict({**state, "version": 2})
     with pytest.raises(ValueError, match="position is None"):
         loader.load_state_dict({**state, "position": None})  # type: ignore[typeddict-item]
-    with pytest.raises(ValueError, match="'mr1-' |\"mr1-\" is not a position"):
-        loader.load_state_dict("mr1-")
+    with pytest.raises(ValueError, match="'mr2-' |\"mr2-\" is not a position"):
+        loader.load_state_dict("mr2-")
     rest = [key for batch in loader for key in batch["key"]]
     loader.load_state_dict(state["position"])
     assert [key for batch in loader for key in batch["key"]] == rest and rest

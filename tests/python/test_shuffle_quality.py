@@ -33,19 +33,11 @@ def test_orders_have_each_sample_once(bench: tuple[ModuleType, ModuleType]) -> N
         orders.permutation(samples, 1),
         orders.py1e(samples, 14, 300, 1),
         orders.py1br(samples, 14, 300, 1),
-        orders.shares(samples, 14, 64, 16, 1),
     ]
     for order in whole:
         np.testing.assert_array_equal(np.sort(order), np.arange(samples))
     for order in (orders.litdata(samples, 14, 8, 4, 8, 1), orders.webdataset(samples, 64, 100, 4, 8, 1)):
         assert len(np.unique(order)) == len(order) > 0.9 * samples
-
-
-def test_the_proposal_is_a_bijection(bench: tuple[ModuleType, ModuleType]) -> None:
-    orders, _ = bench
-    for unit, window, lanes in ((14, 64, 16), (1, 8, 8), (3, 8, 4), (7, 5, 1)):
-        for samples in [*range(1, 200), 4003]:
-            np.testing.assert_array_equal(np.sort(orders.shares(samples, unit, window, lanes, samples)), np.arange(samples))
 
 
 def test_measures_tell_order_from_chance(bench: tuple[ModuleType, ModuleType]) -> None:

@@ -148,7 +148,7 @@ def test_state_counts_what_was_received_not_what_was_prefetched(tar: Samples) ->
         break
     state = loader.state_dict()
     assert state["version"] == 1 and state["samples"] == 8
-    assert state["position"].startswith("mr1-0-8-")
+    assert state["position"].startswith("mr2-0-8-")
 
 
 def test_resume_with_another_batch_size_and_world(tar: Samples) -> None:
@@ -189,10 +189,10 @@ def test_position_of_another_order_is_refused(tar: Samples, raw: Samples, other:
     [
         {"version": 2},
         {"version": None},
-        {"position": "mr1-0-8"},
+        {"position": "mr2-0-8"},
         {"position": "mr9-0-8-0000000000000000"},
         {"position": ""},
-        {"position": "mr1-0-99999999999999999999999-0000000000000000"},
+        {"position": "mr2-0-99999999999999999999999-0000000000000000"},
     ],
 )
 def test_state_that_is_none(tar: Samples, broken: dict[str, Any]) -> None:
@@ -206,7 +206,7 @@ def test_state_that_is_none(tar: Samples, broken: dict[str, Any]) -> None:
 def test_position_behind_the_end_of_the_epoch(tar: Samples) -> None:
     loader = loader_of(tar)
     state = loader.state_dict()
-    state["position"] = state["position"].replace("mr1-0-0-", "mr1-0-50-")
+    state["position"] = state["position"].replace("mr2-0-0-", "mr2-0-50-")
     with pytest.raises(millrace.InvalidArgumentError, match="behind the 50 samples"):
         loader.load_state_dict(state)
 

@@ -120,7 +120,7 @@ def test_any_kills_and_worlds(corpus: Corpus, tokens: millrace.Tokens, shuffle: 
     for seed in range(4):
         rng = np.random.default_rng(seed)
         position, seen, digests = None, [], []
-        while position is None or not position.startswith("mr1-1-"):
+        while position is None or not position.startswith("mr2-1-"):
             world, batch_size = int(rng.integers(1, 17)), int(rng.integers(1, 8))
             steps = int(rng.integers(1, 5))
             after = set()

@@ -80,7 +80,8 @@ def read_tfrecord(paths: list[Path]) -> list[Sample]:
             features = example_pb2.Example.FromString(bytes(record)).features.feature
             assert set(features) == {"__key__", "cls", "jpg"}
             key, image = (features[name].bytes_list.value[0] for name in ("__key__", "jpg"))
-            found.append((key.decode(), features["cls"].int64_list.value[0], image))
+            number = features["cls"]
+            found.append((key.decode(), (number.int64_list.value or number.float_list.value)[0], image))
     return found
 
 
@@ -133,6 +134,28 @@ def test_recordio(raw: Path, samples: list[Sample], tmp_path: Path) -> None:
 def test_from_any_to_any(raw: Path, samples: list[Sample], tmp_path: Path, kind: str, back: str) -> None:
     pack(raw, tmp_path / "one", kind)
     assert READERS[back](pack(tmp_path / "one", tmp_path / "two", back)) == samples
+
+
+@pytest.mark.parametrize("back", READERS)
+def test_from_recordio(raw: Path, samples: list[Sample], tmp_path: Path, back: str) -> None:
+    """Which keeps neither keys nor names: the keys are places, and the label is a number of 32 bits."""
+    found = pack(raw, tmp_path / "rec", "recordio")
+    counts = [len(recordio.records(path.read_bytes())) for path in found]
+    places = [f"{path.name}/{n:08}" for path, count in zip(found, counts, strict=True) for n in range(count)]
+    made = pack(tmp_path / "rec", tmp_path / "two", back)
+    assert READERS[back](made) == [(place, label, image) for place, (_, label, image) in zip(places, samples, strict=True)]
+
+
+def test_records_of_others_survive_recordio_to_recordio(tmp_path: Path) -> None:
+    """With a magic number in the data, so that records have parts."""
+    rng = random.Random(2)
+    payloads = [b"\xff\xd8\xff" + rng.randbytes(rng.randrange(2000)) + (b"x" * 3 + recordio.MAGIC) * (n % 3) for n in range(60)]
+    written = [struct.pack("<IfQQ", 0, n % 7, n, 0) + data for n, data in enumerate(payloads)]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.rec").write_bytes(b"".join(map(recordio.framed, written)))
+    made = pack(tmp_path / "in", tmp_path / "out", "recordio")
+    again = [record for path in made for record in recordio.records(path.read_bytes())]
+    assert [(struct.unpack_from("<If", record), record[24:]) for record in again] == [((0, n % 7), data) for n, data in enumerate(payloads)]
 
 
 def test_shuffled_alike_in_all_formats(raw: Path, samples: list[Sample], tmp_path: Path) -> None:

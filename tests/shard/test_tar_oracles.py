@@ -211,3 +211,55 @@ def test_our_shards_are_plain_ustar_for_everybody(tmp_path: Path) -> None:
     theirs = {s["__key__"]: s for s in webdataset.WebDataset(str(shard), shardshuffle=False, empty_check=False)}
     assert len(theirs) == len(names)
     assert theirs["cat/0001"]["cls"] == b"0"
+
+
+def adversarial_names(count: int) -> list[bytes]:
+    """Paths of any bytes, with lengths around the limits of ustar's fields (100 and 155), whose keys and fields tar can tell apart."""
+    rng = random.Random(11)
+    odd = [b" ", b"\n", b"\t", b"\\", b"'", b'"', b"*", b"-", b"\x01", b"\x1b[2J", b"\x7f", b"\xff", b"\xc3(", "\u65e5".encode(), b"=", b"%00"]
+
+    def word(length: int) -> bytes:
+        out = b""
+        while len(out) < length:
+            out += rng.choice(odd) if rng.random() < 0.2 else rng.choice(b"abcXYZ019_").to_bytes()
+        return out[:length]
+
+    lengths = (1, 2, 8, 49, 50, 99, 100, 101, 153, 154, 155, 156, 200)
+    names: set[bytes] = set()
+    while len(names) < count:
+        folders = [word(rng.choice(lengths)) + rng.choice([b"", b".x", b".."]) for _ in range(rng.randrange(4))]
+        name = b"/".join([*folders, word(rng.choice(lengths)) + rng.choice([b".jpg", b".Seg.PNG", b".txt", b".J g"])])
+        if not any(part.startswith(b"__") for part in name.split(b"/")):
+            names.add(name)
+    # Each with a key of its own, also where case is all that differs.
+    return [b"%03d/" % n + name for n, name in enumerate(sorted(names))]
+
+
+def test_any_names_that_we_write_are_read_by_others(tmp_path: Path) -> None:
+    root = os.fsencode(tmp_path / "raw")
+    wanted: dict[bytes, bytes] = {}
+    for n, name in enumerate(adversarial_names(150)):
+        folder, _, base = name.rpartition(b"/")
+        os.makedirs(os.path.join(root, folder), exist_ok=True)
+        data = name * (n % 9)
+        with open(os.path.join(root, name), "wb") as file:
+            file.write(data)
+        stem, _, field = base.partition(b".")
+        wanted[folder + b"/" + stem + b"." + field.lower()] = data
+    assert len(wanted) == 150
+    for size in ("1GiB", "16KiB"):
+        out = tmp_path / size
+        subprocess.run([program("millrace"), "pack", root, out, "--shard-size", size], check=True, capture_output=True, timeout=60)
+        theirs: dict[bytes, bytes] = {}
+        for shard in sorted(out.glob("*.tar")):
+            with tarfile.open(shard, encoding="utf-8", errors="surrogateescape") as tar:
+                theirs |= {os.fsencode(m.name): tar.extractfile(m).read() for m in tar}
+            (tmp_path / f"gnu{size}").mkdir(exist_ok=True)
+            done = subprocess.run(["tar", "-xf", shard, "-C", tmp_path / f"gnu{size}"], check=True, capture_output=True, timeout=60)
+            assert not done.stderr, done.stderr
+        assert {name: data for name, data in theirs.items() if not name.endswith(b".cls")} == wanted
+        assert len(theirs) == 2 * len(wanted)
+        extracted = os.fsencode(tmp_path / f"gnu{size}")
+        for name, data in theirs.items():
+            with open(os.path.join(extracted, name), "rb") as file:
+                assert file.read() == data, name

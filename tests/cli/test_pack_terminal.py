@@ -1,0 +1,53 @@
+"""What `millrace pack` shows on a terminal: how far it is, and nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+from pathlib import Path
+
+
+def on_a_terminal(binary: Path, *arguments: str | Path) -> tuple[int, bytes]:
+    """Exit status, and what came on a terminal that is stderr."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([str(binary), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+    except OSError:  # EIO: the other end is closed
+        pass
+    finally:
+        os.close(ours)
+    return process.wait(60), shown
+
+
+def test_progress_with_the_time_left(millrace_bin: Path, tmp_path: Path) -> None:
+    for n in range(200):
+        path = tmp_path / "raw" / "a" / f"{n:03}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(200_000))
+    code, shown = on_a_terminal(millrace_bin, "pack", tmp_path / "raw", tmp_path / "out", "--shard-size", "4MiB")
+    assert code == 0, shown
+    lines = shown.split(b"\r\x1b[K")
+    amount = rb"[0-9.]+ ([KMGT]iB|B|bytes?)"
+    told = [line for line in lines if re.fullmatch(rb"packing %b of %b, %b/s, [0-9.]+ (s|min|h) left" % (amount, amount, amount), line)]
+    assert told, lines
+    assert {re.search(rb" of (.*?),", line)[1] for line in told} == {re.search(rb" of (.*?),", told[0])[1]}, "of one total"  # type: ignore[index]
+    assert lines[-1] == b"", "the line is cleared at the end"
+
+
+def test_names_are_not_obeyed(millrace_bin: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "raw" / "e\x1b[2Jvil\u009b31m"
+    folder.mkdir(parents=True)
+    (folder / "1.jpg").write_bytes(b"x")
+    (tmp_path / "map.txt").write_text("good\n")
+    arguments = ("pack", tmp_path / "raw", tmp_path / "out", "--class-map", tmp_path / "map.txt")
+    code, shown = on_a_terminal(millrace_bin, *arguments)
+    assert code == 1 and b"e?[2Jvil?31m/1" in shown, shown
+    assert b"\x1b" not in shown.replace(b"\r\x1b[K", b"") and b"\xc2\x9b" not in shown
+    said = subprocess.run([millrace_bin, *arguments], capture_output=True, timeout=60, check=False).stderr
+    assert "e\x1b[2Jvil\u009b31m/1".encode() in said, "to a file as they are"
