@@ -47,6 +47,10 @@ absl::Status Mix::Check() const {
   if (stages.empty() || stages.front().from != 0 || stages.size() > kMaxStages) {
     return refuse(fmt::format("it has 1 to {} stages of weights, the first one from sample 0", kMaxStages));
   }
+  if (stages.size() * parts.size() > kMaxWeights) {
+    return refuse(
+        fmt::format("{} stages of {} weights; all together may have {}", stages.size(), parts.size(), kMaxWeights));
+  }
   for (size_t i = 0; i < stages.size(); ++i) {
     const std::vector<uint64_t>& weights = stages[i].weights;
     if (i > 0 && stages[i].from <= stages[i - 1].from) return refuse("its stages are not in ascending order");

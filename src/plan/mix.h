@@ -25,6 +25,7 @@ std::string_view DrawsName(Draws draws);
 struct Mix {
   static constexpr size_t kMaxParts = size_t{1} << 16;
   static constexpr size_t kMaxStages = 1024;
+  static constexpr size_t kMaxWeights = size_t{1} << 20;  // of all stages together
   static constexpr uint64_t kMaxWeight = uint64_t{1} << 44;
 
   struct Part {

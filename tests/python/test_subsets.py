@@ -260,21 +260,6 @@ def test_weights_counts_and_schedules_of_a_mix(raw: Samples, tar: Samples) -> No
     assert millrace.Plan(millrace.Mix([one, two])).where(49) >= 0
 
 
-@pytest.mark.parametrize("shuffle", ["none", "global", "window"])
-def test_many_positions_at_once_are_those_one_by_one(tmp_path: Any, shuffle: str) -> None:
-    """In order they are read as a stream, otherwise looked up."""
-    for number in range(900):
-        (tmp_path / f"{number:03}.jpg").write_bytes(b"nothing is read of it")
-    half = np.random.default_rng(1).choice(900, 450, replace=False)
-    dataset = millrace.Dataset(str(tmp_path))
-    for data in (dataset, dataset.where(samples=np.sort(half).tolist())):
-        plan = millrace.Plan(data, shuffle=shuffle, seed=3, extent=7, window=16, lanes=8)
-        one_by_one = [plan[position] for position in range(len(data))]
-        assert sorted(one_by_one) == data.samples.tolist()
-        for positions in (np.arange(len(data)), np.arange(50, len(data)), np.arange(len(data))[::-1], np.repeat(np.arange(150), 3)):
-            assert plan[positions].tolist() == [one_by_one[position] for position in positions.tolist()]
-
-
 def test_labels_of_a_mix_are_numbered_by_all_names(raw: Samples, tar: Samples, tmp_path: pathlib.Path) -> None:
     for name in ("zebra", "ant"):
         shutil.copytree(f"{raw.uri}/eel", tmp_path / name)
@@ -310,3 +295,18 @@ def test_a_sample_is_found_in_all_parts_that_have_it(raw: Samples, tar: Samples,
     with pytest.raises(millrace.InvalidArgumentError, match="several data sets of the mix have a sample 7; say by part="):
         both.positions(7)
     assert len(both.positions(7, part=1)) <= 95
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global", "window"])
+def test_many_positions_at_once_are_those_one_by_one(tmp_path: Any, shuffle: str) -> None:
+    """In order they are read as a stream, otherwise looked up."""
+    for number in range(900):
+        (tmp_path / f"{number:03}.jpg").write_bytes(b"nothing is read of it")
+    half = np.random.default_rng(1).choice(900, 450, replace=False)
+    dataset = millrace.Dataset(str(tmp_path))
+    for data in (dataset, dataset.where(samples=np.sort(half).tolist())):
+        plan = millrace.Plan(data, shuffle=shuffle, seed=3, extent=7, window=16, lanes=8)
+        one_by_one = [plan[position] for position in range(len(data))]
+        assert sorted(one_by_one) == data.samples.tolist()
+        for positions in (np.arange(len(data)), np.arange(50, len(data)), np.arange(len(data))[::-1], np.repeat(np.arange(150), 3)):
+            assert plan[positions].tolist() == [one_by_one[position] for position in positions.tolist()]
