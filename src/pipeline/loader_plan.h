@@ -46,7 +46,7 @@ struct LoaderPlan {
   std::optional<LabelOptions> label;
   bool text_labels = false;
   uint64_t fingerprint = 0;
-  uint64_t fetch_bytes = 0;  // for fetched samples
+  uint64_t fetch_bytes = 0;  // for fetched samples or rows, and what belongs to each of them
   uint64_t group_bytes = 0;  // for groups of rows
   uint64_t slots = 0;
 
