@@ -13,6 +13,7 @@
 
 #include "arguments.h"
 #include "errors.h"
+#include "gil_release.h"
 #include "loader_handle.h"
 #include "plan/plan.h"
 
@@ -97,13 +98,14 @@ std::unique_ptr<PlanHandle> MakePlan(const py::int_& samples, Handles datasets, 
   return std::make_unique<PlanHandle>(Plan(settled, the_seed, the_epoch), std::move(datasets));
 }
 
-// The result has the shape of `numbers`.
+// The result has the shape of `numbers`. Other Python threads run meanwhile: `function` uses nothing of Python.
 template <typename Function>
 Numbers Map(const Numbers& numbers, Function function) {
   Numbers result(std::vector<py::ssize_t>(numbers.shape(), numbers.shape() + numbers.ndim()));
   const int64_t* const from = numbers.data();
   int64_t* const to = result.mutable_data();
   const py::ssize_t count = numbers.size();
+  const GilRelease release;
   for (py::ssize_t i = 0; i < count; ++i) to[i] = static_cast<int64_t>(function(from[i]));
   return result;
 }
@@ -131,7 +133,11 @@ Numbers Where(const PlanHandle& self, const Numbers& samples, int64_t part) {
 }
 
 Numbers Positions(const PlanHandle& self, int64_t sample, int64_t part) {
-  const std::vector<uint64_t> found = self.plan().Positions(self.CheckedItemOf(sample, part));
+  std::vector<uint64_t> found;
+  {
+    const GilRelease release;
+    found = self.plan().Positions(self.CheckedItemOf(sample, part));
+  }
   Numbers result(static_cast<py::ssize_t>(found.size()));
   std::copy(found.begin(), found.end(), result.mutable_data());
   return result;
