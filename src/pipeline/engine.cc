@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/size.h"
+#include "pipeline/batch_shape.h"
 
 namespace millrace {
 
@@ -60,7 +61,7 @@ struct Loader::Engine::Step {
 };
 
 Loader::Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory)
-    : runtime_(runtime), plan_(std::move(plan)), fetch_memory_(std::move(fetch_memory)) {
+    : runtime_(runtime), plan_(std::move(plan)), shapes_(ShapesOf(plan_)), fetch_memory_(std::move(fetch_memory)) {
   fetcher_ = std::make_unique<Fetcher>(plan_.source, FetchOptions(plan_), &mutex_, [this](const Fetcher::Items& items) {
     for (const std::shared_ptr<FetchedItem>& item : items) {
       if (item->waiting) OnFetched(*item->waiting);
@@ -414,6 +415,7 @@ absl::StatusOr<std::optional<Batch>> Loader::Engine::Next() {
     }
   }
   Batch batch = TakeFront();
+  if (failure_ = CheckShape(shapes_, batch); !failure_.ok()) return failure_;
   AdvanceSoon();
   return batch;
 }

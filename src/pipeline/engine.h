@@ -67,6 +67,7 @@ class Loader::Engine {
 
   Runtime& runtime_;
   const LoaderPlan plan_;
+  const std::vector<BatchShape> shapes_;
   const Reservation fetch_memory_;
 
   mutable std::mutex mutex_;
