@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "base/bytes.h"
@@ -21,10 +23,23 @@ class Decompressor {
   static std::unique_ptr<Decompressor> Make(Compression compression);
   virtual ~Decompressor() = default;
 
-  /// DataLoss when the bytes are damaged or no such stream, ResourceExhausted for a larger window.
+  /// DataLoss, with the offset, when the bytes are damaged or no such stream; ResourceExhausted for a larger window.
+  /// Nothing else may be called after an error but sound_bytes().
   virtual absl::Status Feed(ByteSpan bytes, Sink out) = 0;
-  /// After the last byte: DataLoss when it was not the last one of the stream.
+  /// After the last byte: DataLoss when it was not the last one of the stream. What was handed out is right then.
   virtual absl::Status Finish() = 0;
+
+  /// How many of the bytes that were handed out belong to members or frames that came to their end. Damage shows behind
+  /// where it is, often only by the checksum at the end: after DataLoss of Feed no other bytes can be trusted.
+  uint64_t sound_bytes() const { return sound_; }
+
+ protected:
+  absl::Status Damaged(std::string_view why) const;  // behind taken_
+  absl::Status CutShort() const;
+
+  uint64_t taken_ = 0;  // bytes that came in, at least
+  uint64_t given_ = 0;  // that went out
+  uint64_t sound_ = 0;
 };
 
 }  // namespace millrace

@@ -51,6 +51,7 @@ std::string Zstd(const std::string& data, int window_log = 0) {
 struct Result {
   std::string data;
   absl::Status status;
+  uint64_t sound = 0;
 };
 
 Result Decompress(Compression compression, const std::string& bytes, size_t chunk = SIZE_MAX) {
@@ -65,6 +66,7 @@ Result Decompress(Compression compression, const std::string& bytes, size_t chun
     });
   }
   if (result.status.ok()) result.status = decompressor->Finish();
+  result.sound = decompressor->sound_bytes();
   return result;
 }
 
@@ -131,6 +133,43 @@ TEST_P(DecompressorTest, WhatIsDamagedIsDataLossOrTheSame) {
     } else {
       EXPECT_TRUE(absl::IsDataLoss(result.status) || absl::IsResourceExhausted(result.status)) << result.status;
     }
+  }
+}
+
+TEST_P(DecompressorTest, WhatIsCutShortGivesWhatIsThereHoweverItComes) {
+  const std::string data = SomeText(500'000, 7);
+  const std::string compressed = Compress(data);
+  Rng rng(8);
+  for (int i = 0; i < 20; ++i) {
+    const size_t length = rng.Below(compressed.size());
+    const std::string cut = compressed.substr(0, length);
+    const Result at_once = Decompress(GetParam(), cut);
+    EXPECT_TRUE(data.starts_with(at_once.data)) << length;
+    EXPECT_EQ(at_once.sound, 0U);
+    EXPECT_TRUE(at_once.status.message().ends_with("cut short at offset " + std::to_string(length))) << at_once.status;
+    for (const size_t chunk : {size_t{1}, size_t{4099}, size_t{70'000}})
+      EXPECT_TRUE(Decompress(GetParam(), cut, chunk).data == at_once.data) << length << " " << chunk;
+  }
+  EXPECT_GT(Decompress(GetParam(), compressed.substr(0, compressed.size() / 2)).data.size(), data.size() / 8);
+}
+
+TEST_P(DecompressorTest, DamageHasAnOffsetAndLeavesWholeMembersSound) {
+  const std::string first = SomeText(300'000, 9);
+  const std::string second = SomeText(600'000, 10);
+  const std::string good = Compress(first);
+  std::string damaged = good + Compress(second);
+  const size_t at = good.size() + (damaged.size() - good.size()) / 2;
+  damaged[at] = static_cast<char>(damaged[at] ^ 0x40);
+  for (const size_t chunk : {size_t{1}, size_t{4099}, SIZE_MAX}) {
+    const Result result = Decompress(GetParam(), damaged, chunk);
+    EXPECT_TRUE(absl::IsDataLoss(result.status)) << result.status;
+    EXPECT_EQ(result.sound, first.size());
+    const std::string message(result.status.message());
+    const size_t word = message.find("at offset ");
+    ASSERT_NE(word, std::string::npos) << message;
+    const uint64_t offset = std::stoull(message.substr(word + 10));
+    EXPECT_GE(offset, good.size()) << message;
+    EXPECT_LE(offset, damaged.size()) << message;
   }
 }
 
