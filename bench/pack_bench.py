@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from feed_bench import REPOSITORY, SLOW_MS, cpu_seconds, devstore, make_data, make_parser, newest, parse, say
+from feed_bench import REPOSITORY, SLOW_MS, core_list, cpu_list, cpu_seconds, devstore, make_data, make_parser, newest, parse, say
 
 SHARD_SIZE = 256 << 20
 AGAINST_TAR = 1.3  # at most so many times its time
@@ -58,8 +58,13 @@ def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--only", help="contestants, separated by commas (default: all)")
     parser.add_argument("--work", type=Path, default=REPOSITORY / "build/bench-pack", help="where shards are written, and removed")
+    parser.add_argument("--server-cores", type=core_list, metavar="LIST", help="for devstore (default: the upper half of four or more, else all)")
+    parser.add_argument("--client-cores", type=core_list, metavar="LIST", help="for all others (default: the lower half of four or more, else all)")
     options = parse(parser)
-    options.server_cores = sorted(os.sched_getaffinity(0))  # shared with the client
+    cores = sorted(os.sched_getaffinity(0))
+    half = len(cores) // 2 if len(cores) >= 4 else 0
+    options.server_cores = options.server_cores or cores[half:]
+    options.client_cores = options.client_cores or cores[: half or len(cores)]
     return options
 
 
@@ -213,12 +218,15 @@ def main() -> int:
     folder = make_data(options.millrace, options.cache, options.count, options.kb)
     if newest("read_crc") is None:
         say("  the pass that reads and hashes is left out: read_crc is not built")
+    os.sched_setaffinity(0, options.client_cores)  # inherited by all that is started here, except devstore
     gigabytes = sum(path.stat().st_size for path in (folder / "files/raw").rglob("*.jpg")) / 1e9
     say(
         f"{options.count:,} JPEGs, {gigabytes:.2f} GB, into shards of 256 MiB, durable at the end. Median of {options.runs} interleaved "
-        f"runs; sources are in the\npage cache; {len(os.sched_getaffinity(0))} cores, which devstore shares. Packs start without an index "
-        "of the source, but for the indexed ones."
+        f"runs; sources are in the\npage cache; all on CPU {cpu_list(options.client_cores)}, devstore on CPU {cpu_list(options.server_cores)}. "
+        "Packs start without an index of the source, but for the indexed ones."
     )
+    if set(options.client_cores) & set(options.server_cores):
+        say("Server and client share cores: what the server burns is missing to the client, and the ratio to a folder contains that handicap.")
     runs = measure(options, folder)
     medians = print_runs(runs, gigabytes)
     ratios = print_ratios(medians)
@@ -227,7 +235,7 @@ def main() -> int:
             options.json.parent.mkdir(parents=True)
         record = {
             "settings": {name: str(value) if isinstance(value, Path) else value for name, value in vars(options).items()},
-            "cores": len(os.sched_getaffinity(0)),
+            "cores": len(options.client_cores),
             "runs": {name: [asdict(run) for run in results] for name, results in runs.items()},
             "ratios": ratios,
         }

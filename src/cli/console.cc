@@ -42,6 +42,19 @@ std::string Amount(double amount, bool bytes) {
   return bytes ? FormatSize(whole) : fmt::format("{}", whole);
 }
 
+// Also those above ASCII, which UTF-8 writes as 0xC2 0x80 to 0xC2 0x9F.
+std::string WithoutControls(std::string_view text) {
+  std::string shown;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool high = byte == 0xc2 && next >= 0x80 && next < 0xa0;
+    shown.push_back(high || byte < 0x20 || byte == 0x7f ? '?' : text[i]);
+    i += high ? 1 : 0;
+  }
+  return shown;
+}
+
 std::string Duration(double seconds) {
   if (seconds < 60) return fmt::format("{:.0f} s", seconds);
   if (seconds < 3600) return fmt::format("{:.0f} min", seconds / 60);
@@ -52,7 +65,7 @@ std::string Duration(double seconds) {
 
 int Fail(std::string_view command, const absl::Status& status) {
   if (absl::IsAborted(status)) return kOutputClosed;  // nobody wants to be told
-  fmt::print(stderr, "millrace {}: {}\n", command, ToStd(status.message()));
+  fmt::print(stderr, "millrace {}: {}\n", command, ForStderr(ToStd(status.message())));
   return status.GetPayload(kUsage).has_value() ? 2 : 1;
 }
 
@@ -149,14 +162,14 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
   std::fflush(stderr);
 }
 
-std::string ForTerminal(std::string_view name) {
+std::string ForTerminal(std::string_view text) {
   static const bool terminal = isatty(STDOUT_FILENO) == 1;
-  std::string text(name);
-  if (!terminal) return text;
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return text;
+  return terminal ? WithoutControls(text) : std::string(text);
+}
+
+std::string ForStderr(std::string_view text) {
+  static const bool terminal = isatty(STDERR_FILENO) == 1;
+  return terminal ? WithoutControls(text) : std::string(text);
 }
 
 }  // namespace millrace::cli

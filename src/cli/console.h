@@ -77,7 +77,9 @@ class ProgressLine {
   bool shown_ = false;
 };
 
-/// A name for standard output. Names may hold anything; a terminal must not obey it.
-std::string ForTerminal(std::string_view name);
+/// A name, or a message with names in it, for standard output or for stderr. Names may hold anything; a terminal must
+/// not obey it: where that is one, control characters become '?'.
+std::string ForTerminal(std::string_view text);
+std::string ForStderr(std::string_view text);
 
 }  // namespace millrace::cli

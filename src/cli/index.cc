@@ -106,7 +106,7 @@ void Warn(const BuildReport& report) {
   for (size_t i = 0; i < std::min(kMostShown, report.damaged.size()); ++i) {
     const DamagedShard& shard = report.damaged[i];
     const std::string place = shard.offset ? fmt::format("offset {}: ", *shard.offset) : "";
-    fmt::print(stderr, "  {}: {}{} ({} before that)\n", ForTerminal(shard.key), place, ForTerminal(shard.why),
+    fmt::print(stderr, "  {}: {}{} ({} before that)\n", ForStderr(shard.key), place, ForStderr(shard.why),
                Counted(shard.samples, "sample"));
   }
   if (report.damaged.size() > kMostShown) fmt::print(stderr, "  and others; --json lists all\n");

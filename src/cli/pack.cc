@@ -21,6 +21,7 @@
 #include "dataset/dataset.h"
 #include "dataset/index_places.h"
 #include "pack/class_map.h"
+#include "pack/pack_plan.h"
 #include "pack/unpack.h"
 #include "shard/manifest.h"
 #include "store/blocking.h"
@@ -62,9 +63,9 @@ absl::Status TakePart(const std::string& text, PackOptions* options) {
   uint64_t part = 0;
   const bool read = slash != std::string::npos && absl::SimpleAtoi(text.substr(0, slash), &part) &&
                     absl::SimpleAtoi(text.substr(slash + 1), &options->parts);
-  if (!read || part < 1 || part > options->parts) {
-    return AsUsage(
-        absl::InvalidArgumentError(fmt::format("--part: '{}' is not I/N such as 2/8, with I from 1 to N", text)));
+  if (!read || part < 1 || part > options->parts || options->parts > kMaxShards) {
+    return AsUsage(absl::InvalidArgumentError(
+        fmt::format("--part: '{}' is not I/N such as 2/8, with I from 1 to N and N of at most {}", text, kMaxShards)));
   }
   options->part = part - 1;
   return absl::OkStatus();
@@ -170,6 +171,7 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   RETURN_IF_ERROR(UnpackSource(flags, runtime, stores, from, &options, unpacked));
   OpenOptions open;
   open.stop = interrupt.token();
+  open.skip_bad = options.skip_bad;
   open.list_raw = true;  // what is read once needs no index that is read for first
   ProgressLine indexing("indexing", ProgressLine::Unit::kBytes);
   open.progress = [&indexing](uint64_t done, uint64_t total) { indexing.Update(done, total); };
@@ -205,12 +207,25 @@ absl::StatusOr<PackReport> PackAndClear(const PackFlags& flags, PackOptions opti
   return report;
 }
 
+constexpr size_t kMostShown = 10;
+
+void WarnOfIncomplete(const std::vector<std::string>& objects) {
+  if (objects.empty()) return;
+  const bool one = objects.size() == 1;
+  fmt::print(stderr,
+             "millrace pack: warning: {} of the source {} damaged when {} indexed; {} samples from there on were left "
+             "out:\n",
+             Counted(objects.size(), "shard"), one ? "was" : "were", one ? "it was" : "they were",
+             one ? "its" : "their");
+  for (size_t i = 0; i < std::min(kMostShown, objects.size()); ++i) fmt::print(stderr, "  {}\n", ForStderr(objects[i]));
+  if (objects.size() > kMostShown) fmt::print(stderr, "  and others; --json lists all\n");
+}
+
 void Warn(const PackReport& report) {
-  constexpr size_t kMostShown = 10;
   if (report.lacking_fields > 0) {
     fmt::print(stderr, "millrace pack: warning: {} {} one of the fields that --field names, the first of them '{}'\n",
                Counted(report.lacking_fields, "sample"), report.lacking_fields == 1 ? "lacks" : "lack",
-               report.first_lacking_fields);
+               ForStderr(report.first_lacking_fields));
   }
   if (report.without_image > 0 && report.without_image < report.source_samples) {
     fmt::print(
@@ -218,13 +233,14 @@ void Warn(const PackReport& report) {
         "millrace pack: warning: {} of {} {} no image (a field such as jpg or png), the first of them '{}': feed "
         "will refuse them; remove or move their files, and pack again with --force\n",
         report.without_image, Counted(report.source_samples, "sample"), report.without_image == 1 ? "has" : "have",
-        report.first_without_image);
+        ForStderr(report.first_without_image));
   }
+  WarnOfIncomplete(report.incomplete_objects);
   if (report.skipped.empty()) return;
   fmt::print(stderr, "millrace pack: warning: {} {} left out:\n", Counted(report.skipped.size(), "sample"),
              report.skipped.size() == 1 ? "was" : "were");
   for (size_t i = 0; i < std::min(kMostShown, report.skipped.size()); ++i)
-    fmt::print(stderr, "  {}: {}\n", report.skipped[i].key, report.skipped[i].why);
+    fmt::print(stderr, "  {}: {}\n", ForStderr(report.skipped[i].key), ForStderr(report.skipped[i].why));
   if (report.skipped.size() > kMostShown) fmt::print(stderr, "  and others; --json lists all\n");
 }
 
@@ -241,6 +257,7 @@ std::string ToJson(const PackReport& report, double seconds) {
   line["skipped"] = nlohmann::ordered_json::array();
   for (const SkippedSample& sample : report.skipped)
     line["skipped"].push_back({{"key", sample.key}, {"why", sample.why}});
+  line["incomplete_objects"] = report.incomplete_objects;
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 
@@ -310,7 +327,8 @@ void AddPack(CLI::App& app, Action* run) {
                    "I/N, such as 2/8: write every N-th shard only, for N machines that share the work; the last to end "
                    "completes the data set");
   pack->add_flag("--skip-bad", flags->skip_bad,
-                 "Leave out samples that are damaged, gone or changed, and report them; else the first ends the pack");
+                 "Leave out samples that are damaged, gone or changed, and those behind the damage of a shard, and "
+                 "report them; else the first ends the pack");
   pack->add_option(
       "--scratch", flags->scratch,
       "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first; needs their "
@@ -319,7 +337,7 @@ void AddPack(CLI::App& app, Action* run) {
   pack->add_flag("--force", flags->force, "Start anew, and replace the shards that are at the destination");
   pack->add_flag("--json", flags->json,
                  R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
-                 R"("kept_shards", "already_packed", "seconds", "skipped"})");
+                 R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects"})");
   pack->footer(
       "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of raw "
       "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "

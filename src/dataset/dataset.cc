@@ -114,6 +114,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
 
   std::unique_ptr<Dataset> dataset(new Dataset());
   dataset->uri_ = std::string(uri);
+  dataset->is_manifest_ = opened.manifest.has_value();
   dataset->location_ = opened.data;
   dataset->cache_folder_ = options.cache_folder.empty() ? DefaultCacheFolder() : options.cache_folder;
   dataset->index_ = std::move(placed->index);

@@ -54,6 +54,8 @@ class Dataset {
                                                        const OpenOptions& options = {});
 
   const std::string& uri() const { return uri_; }
+  /// Whether that is a manifest: its objects may lie anywhere in the store.
+  bool is_manifest() const { return is_manifest_; }
   /// Where the index is kept; for reports.
   const std::string& index_uri() const { return index_uri_; }
   /// What building the index came to; none when it was there.
@@ -75,6 +77,7 @@ class Dataset {
   Location location_;
   std::string cache_folder_;
   std::unique_ptr<Index> index_;
+  bool is_manifest_ = false;
   bool has_checksums_ = true;
 };
 

@@ -78,6 +78,8 @@ class IndexBuilder {
             *data.store, memory_, [this] { return NextPiece(); }, options.stop) {}
 
   absl::StatusOr<BuiltIndex> Run();
+  /// An error of Run, with what helps against a bad shard where that is what it is about.
+  absl::Status WithRemedy(const absl::Status& status) const;
 
  private:
   IndexReuse* MakeReuse(const BuildOptions& options) {
@@ -92,7 +94,9 @@ class IndexBuilder {
   absl::Status EndReusedObject();
   absl::Status EndReadObject();
   absl::Status ReadAgain();
-  bool KeepsWhatCame() const;
+  bool IsBadShard() const;
+  // What came of it before is to be kept.
+  bool KeepsWhatCame() const { return skip_bad_ && IsBadShard(); }
   void ReportDamage();
   absl::Status TakeSample(const ShardSample& sample);
   absl::Status AddShardSample(const ShardSample& sample);
@@ -217,6 +221,13 @@ absl::Status IndexBuilder::NoSamples() const {
   return absl::NotFoundError(fmt::format("no samples under {}: {}", data_.store->Uri(folder), why));
 }
 
+absl::Status IndexBuilder::WithRemedy(const absl::Status& status) const {
+  if (skip_bad_ || !IsBadShard() || !ToStd(status.message()).ends_with(ToStd(scan_.status.message()))) return status;
+  return absl::Status(status.code(), fmt::format("{}; repair or replace it, or leave out its samples from there on: "
+                                                 "`millrace index` and `pack` take --skip-bad",
+                                                 ToStd(status.message())));
+}
+
 absl::Status IndexBuilder::BeginScan() {
   const Scanned& scanned = scanning_.front();
   scan_ = Scan();
@@ -286,9 +297,8 @@ absl::Status IndexBuilder::EndReadObject() {
   return Annotate(raw ? AddRawSample() : WriteHeld(), FrontUri());
 }
 
-// Whether the shard is bad, and what came of it before is to be kept.
-bool IndexBuilder::KeepsWhatCame() const {
-  return skip_bad_ && !scan_.refused && (absl::IsDataLoss(scan_.status) || absl::IsInvalidArgument(scan_.status));
+bool IndexBuilder::IsBadShard() const {
+  return !scan_.refused && (absl::IsDataLoss(scan_.status) || absl::IsInvalidArgument(scan_.status));
 }
 
 void IndexBuilder::ReportDamage() {
@@ -410,8 +420,10 @@ absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const Location& data, Op
                     "with --tokens, or the manifest without",
                     options.manifest->place().uri));
   }
-  absl::StatusOr<BuiltIndex> built = IndexBuilder(runtime, data, open_index, options).Run();
-  if (!absl::IsCancelled(built.status())) return built;
+  IndexBuilder builder(runtime, data, open_index, options);
+  absl::StatusOr<BuiltIndex> built = builder.Run();
+  if (!built.ok() && !absl::IsCancelled(built.status())) return builder.WithRemedy(built.status());
+  if (built.ok()) return built;
   const std::string uri = options.manifest == nullptr ? data.store->Uri(data.Key("")) : options.manifest->place().uri;
   return absl::CancelledError(
       fmt::format("{}: interrupted while its index was being built; nothing was changed; run it again", uri));

@@ -50,7 +50,7 @@ absl::Status Changed(const Location& data, const std::string& tokens, std::strin
 bool IsHiddenKey(std::string_view key) {
   while (!key.empty()) {
     const std::string_view component = key.substr(0, key.find('/'));
-    if (component.starts_with('.') && component != ".") return true;
+    if (component.starts_with('.') && component != "." && component != "..") return true;
     key.remove_prefix(std::min(key.size(), component.size() + 1));
   }
   return false;

@@ -23,7 +23,7 @@ inline constexpr std::string_view kIndexName = ".millrace/index";
 /// An object that is there while something writes the data set: what else is there is not whole yet.
 inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 
-/// Whether a component of the key starts with a dot.
+/// Whether a component of the key starts with a dot, and is more than "." or "..".
 bool IsHiddenKey(std::string_view key);
 
 /// Where the objects of a data set come from, in index order. Blocking; not thread-safe.
@@ -53,7 +53,7 @@ enum class Listing : uint8_t {
 
 /// Lists the objects of a data set that hold samples, in index order. Of Megatron's pairs the .idx are among them.
 ///
-/// Passed over are folder markers (keys ending in '/'), whatever is hidden (a component that starts with a dot),
+/// Passed over are folder markers (keys ending in '/'), whatever is hidden (IsHiddenKey),
 /// objects whose name makes no sample (sample_name.h), e.g. LICENSE, and what tools put beside shards (IsCompanion).
 /// What remains must be shards of one kind only (ShardKind), pairs of Megatron or raw objects only: InvalidArgument
 /// names one of each otherwise, and a compressed shard. Blocking; not thread-safe.

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shard/json_brief.h"
+
 namespace millrace {
 
 namespace {
@@ -31,12 +33,12 @@ absl::StatusOr<ClassMap> ParseJson(std::string_view text) {
   const Json json = Json::parse(text, std::ref(names), /*allow_exceptions=*/false);
   if (json.is_discarded()) return absl::InvalidArgumentError("begins like JSON but cannot be read as such");
   if (!names.twice().empty())
-    return absl::InvalidArgumentError(fmt::format("the class '{}' is there twice", names.twice()));
+    return absl::InvalidArgumentError(fmt::format("the class {} is there twice", BriefName(names.twice())));
   ClassMap map;
   for (const auto& [name, number] : json.items()) {
     if (!number.is_number_unsigned()) {
       return absl::InvalidArgumentError(
-          fmt::format("the class '{}' has {}, not a whole number from 0 on", name, number.dump()));
+          fmt::format("the class {} has {}, not a whole number from 0 on", BriefName(name), BriefJson(number)));
     }
     map.emplace(name, number.get<uint64_t>());
   }
@@ -53,7 +55,7 @@ absl::StatusOr<ClassMap> ParseLines(std::string_view text) {
     if (name.ends_with('\r')) name.remove_suffix(1);
     if (name.empty()) continue;
     if (!map.emplace(name, next++).second)
-      return absl::InvalidArgumentError(fmt::format("line {}: the class '{}' is there twice", line, name));
+      return absl::InvalidArgumentError(fmt::format("line {}: the class {} is there twice", line, BriefName(name)));
   }
   return map;
 }

@@ -31,17 +31,31 @@ TEST(ClassMap, Refused) {
       {"\n\n", "names no class"},
       {"{}", "names no class"},
       {"cat\ndog\ncat\n", "line 3"},
-      {"{\"cat\": 1, \"cat\": 2}", "'cat' is there twice"},
-      {"{\"cat\": -1}", "'cat' has -1"},
-      {"{\"cat\": 1.5}", "'cat' has 1.5"},
-      {"{\"cat\": \"1\"}", "'cat'"},
-      {"{\"cat\": {\"x\": 1}}", "'cat'"},
+      {"{\"cat\": 1, \"cat\": 2}", "\"cat\" is there twice"},
+      {"{\"cat\": -1}", "\"cat\" has -1"},
+      {"{\"cat\": 1.5}", "\"cat\" has 1.5"},
+      {"{\"cat\": \"1\"}", "\"cat\" has \"1\""},
+      {"{\"cat\": {\"x\": 1}}", "\"cat\" has object"},
       {"{\"cat\": 1", "JSON"},
   };
   for (const auto& [text, message] : cases) {
     const absl::Status status = ParseClassMap(text).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(status.ToString(), HasSubstr(message)) << text;
+  }
+}
+
+// What others wrote is not repeated at length, and may be nested as deeply as it likes.
+TEST(ClassMap, Excesses) {
+  constexpr size_t kDeep = 400'000;
+  const std::string deep = "{\"cat\": " + std::string(kDeep, '[') + std::string(kDeep, ']') + "}";
+  EXPECT_THAT(ParseClassMap(deep).status().ToString(), HasSubstr("\"cat\" has array"));
+  const std::string text(3000, 'x');
+  for (const std::string& map : {"{\"cat\": \"" + text + "\"}", "{\"" + text + "\": -1}",
+                                 "{\"" + text + "\": 1, \"" + text + "\": 1}", text + "\n" + text}) {
+    const absl::Status status = ParseClassMap(map).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_LT(status.message().size(), 200u);
   }
 }
 

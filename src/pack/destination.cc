@@ -72,8 +72,24 @@ std::string PackDestination::ShardName(uint64_t shard) const {
   return fmt::format("{}{:06}{}", kShardStart, shard, ShardSuffix(format_));
 }
 
+std::string PackDestination::CompanionName(uint64_t shard) const {
+  if (format_ != DataKind::kRecordIo) return "";
+  return fmt::format("{}{:06}{}", kShardStart, shard, kCompanionSuffix);
+}
+
 std::string PackDestination::CompanionKey(uint64_t shard) const {
-  return location_.Key(fmt::format("{}{:06}{}", kShardStart, shard, kCompanionSuffix));
+  return location_.Key(CompanionName(shard));
+}
+
+// What other readers need beside the shards; "" when all is there.
+std::string PackDestination::MissingCompanion() const {
+  if (format_ == DataKind::kMds)
+    return companions_.contains(std::string(kMdsIndexName)) ? "" : std::string(kMdsIndexName);
+  for (const auto& [number, shard] : shards_) {
+    const std::string name = CompanionName(number);
+    if (!name.empty() && !companions_.contains(name)) return name;
+  }
+  return "";
 }
 
 std::string PackDestination::FragmentName(uint64_t shard, uint64_t bytes, std::string_view etag) const {
@@ -100,7 +116,7 @@ void PackDestination::Take(const ObjectInfo& object) {
   } else if (name.starts_with(kDatasetFolder)) {
     return;
   } else if (name == kMdsIndexName || IsShardCompanion(name)) {
-    companions_.push_back(name);
+    companions_.insert(name);
   } else if (const std::optional<uint64_t> number = ShardNumber(name); !number) {
     if (foreign_.empty()) foreign_ = object.key;
   } else if (*number < job_.shards && name == ShardName(*number)) {
@@ -194,21 +210,25 @@ absl::Status PackDestination::ReadRecord() {
   if (!record.ok()) return absl::OkStatus();  // of another version: not this job
   difference_ = Difference(record->job, job_);
   if (difference_.empty() && record->shards != HashShards()) difference_ = "its shards were changed since";
+  if (const std::string gone = MissingCompanion(); difference_.empty() && !gone.empty())
+    difference_ = fmt::format("its {} is gone", gone);
   if (difference_.empty() && has_index_) record_ = *std::move(record);
   return absl::OkStatus();
 }
 
-absl::Status PackDestination::Record(uint64_t samples, const std::vector<SkippedSample>& skipped,
-                                     uint64_t index_bytes) {
+absl::Status PackDestination::Record(const Done& done) {
   PutOptions put;
   put.content_type = "application/json";
   put.stop = stop_;
-  if (!skipped.empty()) {
-    const std::string lines = SkippedToJsonLines(skipped);
+  const std::string lines = IncompleteToJsonLines(done.incomplete_objects) + SkippedToJsonLines(done.skipped);
+  if (!lines.empty()) {
     RETURN_IF_ERROR(PutBlocking(*location_.store, location_.Key(kSkippedName), AsBytes(lines), put).status());
   }
-  const PackRecord record{
-      .job = job_, .shards = HashShards(), .samples = samples, .skipped = skipped.size(), .index_bytes = index_bytes};
+  const PackRecord record{.job = job_,
+                          .shards = HashShards(),
+                          .samples = done.samples,
+                          .skipped = done.skipped.size(),
+                          .index_bytes = done.index_bytes};
   put.only_if_absent = true;  // other runs read it as soon as it is there: it is not replaced
   const std::string text = record.ToJson();
   const auto written = PutBlocking(*location_.store, location_.Key(kRecordName), AsBytes(text), put);
@@ -351,7 +371,12 @@ absl::StatusOr<PackDestination::Claim> PackDestination::ClaimShard(uint64_t shar
   if (!there) return Claim{.granted = true, .stale_etag = {}};
   ASSIGN_OR_RETURN(const auto fragment, Find(FragmentName(shard, there->size, there->etag)));
   ASSIGN_OR_RETURN(const auto record, Find(kRecordName));
-  if (fragment || record) return Claim{};
+  bool whole = fragment.has_value();
+  if (const std::string companion = CompanionName(shard); whole && !companion.empty()) {
+    ASSIGN_OR_RETURN(const auto beside, Find(companion));
+    whole = beside.has_value();
+  }
+  if (whole || record) return Claim{};
   return Claim{.granted = true, .stale_etag = there->etag};
 }
 
@@ -378,6 +403,8 @@ absl::StatusOr<ObjectInfo> PackDestination::Adopt(uint64_t shard, uint64_t bytes
 
 bool PackDestination::Has(uint64_t shard) const {
   const auto found = shards_.find(shard);
+  if (const std::string companion = CompanionName(shard); !companion.empty() && !companions_.contains(companion))
+    return false;
   return found != shards_.end() && fragments_.contains(FragmentName(shard, found->second.size, found->second.etag));
 }
 

@@ -63,7 +63,7 @@ class PackDestination {
   /// AlreadyExists, with what to do, when it is something else.
   absl::StatusOr<ObjectInfo> Adopt(uint64_t shard, uint64_t bytes, Uint128 digest) const;
 
-  /// Whether a shard and its fragment are there, as Begin or Look have seen it.
+  /// Whether a shard, its companion and its fragment are there, as Begin or Look have seen it.
   bool Has(uint64_t shard) const;
   /// What was done, when the job is: at most cleaning up is left.
   const std::optional<PackRecord>& record() const { return record_; }
@@ -81,9 +81,16 @@ class PackDestination {
   /// Tells states of the shards apart: their numbers, sizes and ETags.
   std::string HashShards() const;
 
+  /// What came of the job.
+  struct Done {
+    uint64_t samples = 0;
+    uint64_t index_bytes = 0;
+    std::vector<SkippedSample> skipped;
+    std::vector<std::string> incomplete_objects;  // of the source
+  };
   /// After the index: records that the job is done, and what was left out.
-  absl::Status Record(uint64_t samples, const std::vector<SkippedSample>& skipped, uint64_t index_bytes);
-  /// What was left out, when the job is done.
+  absl::Status Record(const Done& done);
+  /// The samples that were left out, when the job is done.
   absl::StatusOr<std::vector<SkippedSample>> ReadSkipped() const;
   /// After the record: removes what belonged to the job.
   absl::Status CleanUp();
@@ -115,6 +122,9 @@ class PackDestination {
   absl::Status RemoveAll(std::vector<std::string> keys) const;
   absl::StatusOr<std::optional<ObjectInfo>> Find(std::string_view name) const;
   std::string FragmentName(uint64_t shard, uint64_t bytes, std::string_view etag) const;
+  /// Of what the format has beside a shard; "" where it has nothing.
+  std::string CompanionName(uint64_t shard) const;
+  std::string MissingCompanion() const;
 
   const Location location_;
   const DataKind format_;
@@ -124,7 +134,7 @@ class PackDestination {
   // As the latest Scan found it; names below the destination.
   std::map<uint64_t, ObjectInfo> shards_;
   std::vector<std::string> surplus_;           // shards that this job does not write
-  std::vector<std::string> companions_;        // of shards of any format
+  std::set<std::string> companions_;           // of shards of any format
   std::map<std::string, uint64_t> fragments_;  // with their sizes
   std::string foreign_;                        // key of the first object that is not ours
   bool has_index_ = false;

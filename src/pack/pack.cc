@@ -24,6 +24,8 @@ namespace {
 absl::Status CheckOptions(const Dataset& source, const PackOptions& options) {
   if (options.shard_bytes == 0) return absl::InvalidArgumentError("the size of a shard must be positive");
   if (options.part >= options.parts) return absl::InvalidArgumentError("there are fewer parts than that");
+  if (options.parts > kMaxShards)
+    return absl::InvalidArgumentError(fmt::format("more than {} parts, which is as many as shards can be", kMaxShards));
   if (options.force && options.parts > 1) {
     return absl::InvalidArgumentError(
         "--force would remove what the other parts have written; remove the destination first, and then start all "
@@ -51,6 +53,44 @@ absl::StatusOr<std::string> HashSource(const Index& index) {
     hash.UpdateLe64(object.size);
   }
   return hash.Digest().Hex();
+}
+
+// Of shards that lost samples when they were indexed.
+absl::StatusOr<std::vector<std::string>> IncompleteObjects(const Index& index) {
+  std::vector<std::string> keys;
+  if (index.kind() == DataKind::kRawObjects) return keys;
+  IndexedObject object;
+  for (uint64_t i = 0; i < index.objects(); ++i) {
+    RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));
+    if (object.incomplete) keys.push_back(object.key);
+  }
+  return keys;
+}
+
+// What the destination holds may be removed, so nothing of the source may lie below it.
+absl::Status CheckKeepsSource(const Dataset& source, const Location& destination) {
+  if (!source.is_manifest()) return CheckApart({&source.store(), source.StoreKey("")}, destination);
+  const std::string to = destination.store->Uri(destination.Key(""));
+  IndexedObject object;
+  for (uint64_t i = 0; i < source.index().objects(); ++i) {  // the manifest is among them
+    RETURN_IF_ERROR(source.index().LookupObject(static_cast<uint32_t>(i), &object));
+    const std::string uri = source.store().Uri(source.StoreKey(object.key));
+    if (!uri.starts_with(to)) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("cannot pack {} into {}: {} lies within the destination", source.uri(), to, uri));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWhole(const Dataset& source, const std::vector<std::string>& incomplete, bool skip_bad) {
+  if (incomplete.empty() || skip_bad) return absl::OkStatus();
+  const bool one = incomplete.size() == 1;
+  return absl::FailedPreconditionError(fmt::format(
+      "{}: {} of the source {} damaged when {} indexed, and {} samples from there on are missing{}; repair what is "
+      "damaged and run `millrace index {}`, or give --skip-bad to pack the others",
+      source.store().Uri(source.StoreKey(incomplete.front())), Counted(incomplete.size(), "shard"),
+      one ? "was" : "were", one ? "it was" : "they were", one ? "its" : "their", one ? "" : " (this is the first)",
+      source.uri()));
 }
 
 std::string HashFields(const std::vector<FieldChoice>& fields) {
@@ -140,16 +180,20 @@ absl::Status WriteMdsIndex(const PackDestination& destination, const SampleShape
 
 // Merges the index, and records that the job is done if nobody has replaced shards meanwhile. NotFound when another run
 // has completed the job.
-absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options) {
+absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options,
+                   const std::vector<std::string>& incomplete_objects) {
   const std::string before = destination.HashShards();
-  ASSIGN_OR_RETURN(const MergedIndex merged, MergeFragments(destination, runtime.memory(), options.stop));
+  ASSIGN_OR_RETURN(MergedIndex merged, MergeFragments(destination, runtime.memory(), options.stop));
   RETURN_IF_ERROR(CheckSkipped(destination, merged.skipped, options.skip_bad));
   RETURN_IF_ERROR(CheckTotal(destination, work.plan, merged.index->samples(), merged.skipped.size()));
   RETURN_IF_ERROR(WriteMdsIndex(destination, work.first, merged.shards, options.stop));
   ASSIGN_OR_RETURN(const IndexSummary summary, merged.index->Finish());
   ASSIGN_OR_RETURN(const bool begun, destination.Look());
   if (!begun || destination.Missing() > 0 || destination.HashShards() != before) return absl::OkStatus();
-  return destination.Record(summary.samples, merged.skipped, summary.index_bytes);
+  return destination.Record({.samples = summary.samples,
+                             .index_bytes = summary.index_bytes,
+                             .skipped = std::move(merged.skipped),
+                             .incomplete_objects = incomplete_objects});
 }
 
 // Makes the data set whole when all shards are there, whoever has written them.
@@ -162,7 +206,7 @@ absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const Pac
       return absl::FailedPreconditionError(fmt::format(
           "{}: its shards are being replaced all the time; see that only this pack writes there", destination.Uri()));
     }
-    absl::Status merged = Merge(runtime, destination, work, options);
+    absl::Status merged = Merge(runtime, destination, work, options, report->incomplete_objects);
     if (!merged.ok() && !absl::IsNotFound(merged)) return merged;
     ASSIGN_OR_RETURN(begun, destination.Look());
     if (begun && !merged.ok()) return merged;
@@ -195,7 +239,11 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
                                 std::string_view destination_uri, const PackOptions& options) {
   RETURN_IF_ERROR(CheckOptions(source, options));
   ASSIGN_OR_RETURN(const Location location, stores.Open(destination_uri));
-  RETURN_IF_ERROR(CheckApart({&source.store(), source.StoreKey("")}, location));
+  RETURN_IF_ERROR(CheckKeepsSource(source, location));
+
+  PackReport report;
+  ASSIGN_OR_RETURN(report.incomplete_objects, IncompleteObjects(source.index()));
+  RETURN_IF_ERROR(CheckWhole(source, report.incomplete_objects, options.skip_bad));
 
   const uint64_t samples = source.index().size();
   const PackOrder order =
@@ -212,7 +260,6 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   PackDestination destination(location, options.format, options.stop);
   RETURN_IF_ERROR(destination.Begin(job, options.force));
 
-  PackReport report;
   report.without_image = plan.without_image;
   report.first_without_image = plan.first_without_image;
   report.lacking_fields = plan.lacking_fields;

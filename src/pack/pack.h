@@ -51,6 +51,9 @@ struct PackReport {
   uint64_t shards_kept = 0;            // of these, those that were there from an earlier run
   uint64_t index_bytes = 0;            // 0 unless complete
   std::vector<SkippedSample> skipped;  // unless complete, of the shards of this run only
+  // Keys of shards of the source that were damaged when they were indexed: their samples from there on are left out,
+  // too.
+  std::vector<std::string> incomplete_objects;
   uint64_t source_samples = 0;
   uint64_t without_image = 0;       // of these, those that are packed without a field that is an image
   std::string first_without_image;  // key of the first
@@ -74,7 +77,8 @@ absl::Status CheckApart(const Location& source, const Location& destination);
 /// whole samples; tar neither); shards of very many small samples take some fifty bytes for each.
 ///
 /// Errors: AlreadyExists when the destination holds anything (with `force`: anything but shards), FailedPrecondition
-/// when another pack was begun there (says what differs), InvalidArgument for samples that a shard cannot hold or tell
+/// when another pack was begun there (says what differs) or, without `skip_bad`, when the source's index lacks samples
+/// of damaged shards, InvalidArgument for samples that a shard cannot hold or tell
 /// apart and for classes without a number, both before anything is written, and those of the stores. Samples are
 /// verified against the checksums of the source's index (DataLoss).
 absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source, std::string_view destination,

@@ -106,15 +106,25 @@ std::string SkippedToJsonLines(const std::vector<SkippedSample>& skipped) {
   return lines;
 }
 
+std::string IncompleteToJsonLines(const std::vector<std::string>& objects) {
+  constexpr std::string_view kWhy = "was damaged when it was indexed: its samples from there on are left out";
+  std::string lines;
+  for (const std::string& object : objects) lines += Dump({{"object", object}, {"why", kWhy}});
+  return lines;
+}
+
 absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view lines) {
   std::vector<SkippedSample> skipped;
-  while (!lines.empty()) {
+  for (uint64_t number = 1; !lines.empty(); ++number) {
     const std::string_view line = lines.substr(0, lines.find('\n'));
     lines.remove_prefix(std::min(lines.size(), line.size() + 1));
     const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    SkippedSample& sample = skipped.emplace_back();
+    SkippedSample sample;
+    std::string object;
+    if (Members(json).Take("object", &object).Take("why", &sample.why).whole()) continue;
     if (!Members(json).Take("key", &sample.key).Take("why", &sample.why).whole())
-      return absl::InvalidArgumentError(fmt::format("line {} names no sample that was left out", skipped.size()));
+      return absl::InvalidArgumentError(fmt::format("line {} names no sample that was left out", number));
+    skipped.push_back(std::move(sample));
   }
   return skipped;
 }
@@ -142,6 +152,12 @@ std::string Difference(const PackJob& begun, const PackJob& asked) {
   if (begun.order != asked.order) return differs("the order", begun.order, asked.order);
   if (begun.classes != asked.classes) return "the class map is another one";
   if (begun.fields != asked.fields) return "the chosen fields (--field) are others";
+  const auto number = [&](std::string_view what, uint64_t there, uint64_t here) {
+    return differs(fmt::format("the number of {}", what), fmt::format("{}", there), fmt::format("{}", here));
+  };
+  if (begun.samples != asked.samples) return number("samples in the source", begun.samples, asked.samples);
+  if (begun.shards != asked.shards)
+    return number("shards", begun.shards, asked.shards) + ": it was begun by another version of Millrace";
   if (begun.Id() != asked.Id()) return "it was begun by another version of Millrace";
   return "";
 }

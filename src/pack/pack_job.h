@@ -51,7 +51,9 @@ struct SkippedSample {
 
 /// One JSON object {"key", "why"} a line. Bytes that are no UTF-8 become U+FFFD.
 std::string SkippedToJsonLines(const std::vector<SkippedSample>& skipped);
-/// InvalidArgument, with the line, when it is none.
+/// Likewise {"object", "why"}, of shards of the source that lost samples when they were indexed: nobody knows which.
+std::string IncompleteToJsonLines(const std::vector<std::string>& objects);
+/// The samples in such lines. InvalidArgument, with the line, when it is none.
 absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view lines);
 
 /// How the job that was begun differs from the one that is asked for now, for a message; "" when they are the same.

@@ -75,7 +75,9 @@ TEST(PackJob, TheDifferenceIsNamed) {
       {[](PackJob* job) { job->order = "shuffled by seed 7"; }, "kept there and shuffled by seed 7 now"},
       {[](PackJob* job) { job->classes = "x"; }, "class map"},
       {[](PackJob* job) { job->fields = "x=y\n"; }, "--field"},
-      {[](PackJob* job) { job->shards = 4; }, "another version"},
+      {[](PackJob* job) { job->samples = 8; }, "the number of samples in the source is 7 there and 8 now"},
+      {[](PackJob* job) { job->shards = 4; },
+       "the number of shards is 3 there and 4 now: it was begun by another version"},
   };
   for (const auto& [change, message] : cases) {
     PackJob asked = SomeJob();

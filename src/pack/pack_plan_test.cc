@@ -137,11 +137,11 @@ TEST(PackPlan, ClassesByTheirPlaceOrTheirMap) {
       PackedSample packed;
       ASSERT_TRUE(index->Lookup(i, &sample).ok());
       ASSERT_TRUE(ShapeOf(sample, mapped ? by_map : SampleView(), &packed).ok());
-      ASSERT_EQ(packed.inline_texts.size(), i < 2 ? 1u : 0u);
+      ASSERT_EQ(packed.shape.fields[0].value.has_value(), i < 2);
       if (i == 2) continue;
-      EXPECT_EQ(packed.inline_texts[0], texts[mapped ? 1 : 0][i]);
+      EXPECT_EQ(*packed.shape.fields[0].value, texts[mapped ? 1 : 0][i]);
       EXPECT_EQ(packed.shape.fields[0].name, "cls");
-      EXPECT_EQ(packed.shape.fields[0].length, packed.inline_texts[0].size());
+      EXPECT_EQ(packed.shape.fields[0].length, packed.shape.fields[0].value->size());
       EXPECT_EQ(packed.shape.fields[1].name, "jpg");
     }
   }

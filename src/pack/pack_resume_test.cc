@@ -408,7 +408,7 @@ TEST_F(PackResume, CompletedBetweenTheListingAndTheMark) {
   bool completed = false;
   store.on_get = [&](const GetOptions&, int, absl::AnyInvocable<void()> read, GetCallback&) {
     if (!std::exchange(completed, true)) {
-      EXPECT_TRUE(other.Record(/*samples=*/1, /*skipped=*/{}, /*index_bytes=*/5).ok());
+      EXPECT_TRUE(other.Record({.samples = 1, .index_bytes = 5}).ok());
       EXPECT_TRUE(other.CleanUp().ok());
     }
     read();

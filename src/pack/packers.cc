@@ -14,8 +14,8 @@ namespace millrace {
 
 namespace {
 
-constexpr int kMostPackers = 8;
-constexpr uint64_t kPackerBytes = 128 << 20;    // what the buffers of one packer make good use of
+constexpr int kMostWriting = 8;
+constexpr uint64_t kPackerBytes = 64 << 20;     // what the buffers of one packer make good use of
 constexpr uint64_t kFewPackerBytes = 32 << 20;  // with less, fewer of them do better
 constexpr uint64_t kLeastPackerBytes = 512 << 10;
 
@@ -41,9 +41,9 @@ absl::StatusOr<PackerMemory> ReserveForPackers(MemoryBudget& budget, const PackP
   const uint64_t held = HeldBytes(plan, encoder, destination);
   const uint64_t limit = budget.limit();
   PackerMemory memory;
+  memory.writing = std::clamp(UsableCpus() + 1, 2, kMostWriting);
   memory.count =
-      std::min<uint64_t>({plan.shards(), static_cast<uint64_t>(std::clamp(UsableCpus() + 1, 2, kMostPackers)),
-                          limit / (held + kFewPackerBytes)});
+      std::min<uint64_t>({plan.shards(), 2 * static_cast<uint64_t>(memory.writing), limit / (held + kFewPackerBytes)});
   memory.count = std::max<uint64_t>(memory.count, 1);
   const uint64_t each = std::min(held + kPackerBytes, limit / memory.count);
   if (each >= held + kLeastPackerBytes) memory.reserved = budget.TryReserve(each * memory.count);
@@ -61,9 +61,12 @@ absl::StatusOr<PackerMemory> ReserveForPackers(MemoryBudget& budget, const PackP
 
 Packers::Packers(const PackWork& work, const PackerMemory& memory, const ProgressFn& progress, std::stop_token stop,
                  std::vector<uint64_t> shards)
-    : work_(work), memory_(memory), shards_(std::move(shards)), progress_(progress), on_stop_(std::move(stop), [this] {
-        stop_.request_stop();
-      }) {
+    : work_(work),
+      memory_(memory),
+      shards_(std::move(shards)),
+      turns_(memory.writing),
+      progress_(progress),
+      on_stop_(std::move(stop), [this] { stop_.request_stop(); }) {
   for (const uint64_t shard : shards_) total_ += work.plan.bytes[shard];
 }
 
@@ -79,7 +82,7 @@ absl::Status Packers::Run(std::vector<SkippedSample>* skipped) {
 void Packers::PackSome() {
   MemoryBudget memory(memory_.share);
   ShardPacker packer(
-      work_, memory, [this](int64_t bytes) { Advance(bytes); }, stop_.get_token());
+      work_, memory, turns_, [this](int64_t bytes) { Advance(bytes); }, stop_.get_token());
   while (!stop_.stop_requested()) {
     const size_t next = next_.fetch_add(1);
     if (next >= shards_.size()) return;

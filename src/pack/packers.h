@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <semaphore>
 #include <stop_token>
 #include <vector>
 
@@ -18,9 +19,10 @@ namespace millrace {
 
 /// How many shards are packed side by side, and the memory for that.
 struct PackerMemory {
-  Reservation reserved;  // of the whole budget
-  uint64_t count = 0;    // packers
-  uint64_t share = 0;    // what each has for its buffers, so that none waits for another's
+  Reservation reserved;   // of the whole budget
+  uint64_t count = 0;     // packers
+  ptrdiff_t writing = 0;  // of these at a time; the others begin or end a shard, which is waiting for the store
+  uint64_t share = 0;     // what each has for its buffers, so that none waits for another's
 };
 
 /// ResourceExhausted, with what to do, when not even one fits.
@@ -44,6 +46,7 @@ class Packers {
   const PackerMemory& memory_;
   const std::vector<uint64_t> shards_;
   std::atomic<size_t> next_{0};
+  std::counting_semaphore<> turns_;  // to write
   uint64_t total_ = 0;
 
   std::mutex progress_mutex_;

@@ -23,6 +23,7 @@ FieldShape ShapeOfStored(const IndexedField& field, std::string_view as, const S
                    .length = ValueBytesAbout(field.encoding, field.length),
                    .type = TypeOfEncoding(field.encoding),
                    .image = {}};
+  shape.is_empty_array = shape.type == FieldType::kNdarray && field.length == 0;
   if (shape.type != FieldType::kBytes) return shape;
   if (as == kClassField && field.name == kClassField && view.numbers_as_class) {
     shape.type = FieldType::kInt;
@@ -100,7 +101,6 @@ absl::StatusOr<SampleView> SampleView::Of(const Index& index, std::vector<FieldC
 absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out) {
   out->shape.key = sample.key;
   out->shape.fields.clear();
-  out->inline_texts.clear();
   out->stored.clear();
   out->is_exact = true;
   out->most_bytes = sample.span.length;
@@ -120,9 +120,11 @@ absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, Packed
       continue;
     }
     ASSIGN_OR_RETURN(std::string text, InlineText(sample, field, view));
-    out->shape.fields.push_back(
-        {.name = std::string(*as), .length = text.size(), .type = TypeOfEncoding(field.encoding), .image = {}});
-    out->inline_texts.push_back(std::move(text));
+    FieldShape& shape = out->shape.fields.emplace_back();
+    shape.name = *as;
+    shape.length = text.size();
+    shape.type = TypeOfEncoding(field.encoding);
+    shape.value = std::move(text);
   }
   std::sort(out->stored.begin(), out->stored.end(), [](const IndexedField& a, const IndexedField& b) {
     return a.offset != b.offset ? a.offset < b.offset : a.length < b.length;

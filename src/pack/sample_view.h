@@ -34,9 +34,8 @@ struct SampleView {
 /// A sample as it will be packed: its fields in the order in which their bytes come, the inline ones first.
 struct PackedSample {
   SampleShape shape;
-  std::vector<std::string> inline_texts;  // of the first fields of the shape
-  std::vector<IndexedField> stored;       // the others, in stored order
-  uint64_t most_bytes = 0;                // of all that is stored, or of all values
+  std::vector<IndexedField> stored;  // all but the first fields, which are inline: their values are in the shape
+  uint64_t most_bytes = 0;           // of all that is stored, or of all values
   bool is_exact = true;  // the lengths in the shape are right: the stored bytes of all fields are their values
 };
 

@@ -16,7 +16,7 @@ namespace {
 // What may be wrong with a sample alone, and not with the store or the network, on which all others depend as well.
 bool MayBeAboutSample(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status) ||
-         absl::IsOutOfRange(status);
+         absl::IsOutOfRange(status) || absl::IsInvalidArgument(status);
 }
 
 // Whether an object is not there any more, or is another one by now.
@@ -31,6 +31,15 @@ absl::StatusOr<bool> Differs(const Dataset& source, const IndexedObject& object)
 absl::Status NotFoundBack(std::string_view key) {
   return absl::InternalError(fmt::format(
       "sample '{}': readers of the shard would not find it by its key and fields; please report this", key));
+}
+
+// Of a sample that the format cannot hold, which only its values have told.
+absl::Status WithRemedy(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status)) return status;
+  return absl::InvalidArgumentError(fmt::format(
+      "{}; --field names the fields to pack, another --format may hold them, and --skip-bad leaves out such "
+      "samples",
+      ToStd(status.message())));
 }
 
 // What readers of a shard must find of a sample; where the format keeps no names, only how many fields.
@@ -85,7 +94,10 @@ absl::Status ShardPacker::Write(uint64_t shard, const std::string& stale_etag, c
   }
   ASSIGN_OR_RETURN(const std::optional<uint64_t> total, Measure(positions, left_out));
   ASSIGN_OR_RETURN(out_, Open(shard, stale_etag, total));
-  RETURN_IF_ERROR(WriteBytes(positions, left_out));
+  turns_.acquire();
+  const absl::Status written = WriteBytes(positions, left_out);
+  turns_.release();
+  RETURN_IF_ERROR(written);
   ASSIGN_OR_RETURN(const std::optional<ObjectInfo> info, Commit(shard, stale_etag));
   return info ? WriteFragment(shard, *info, bad) : absl::OkStatus();
 }
@@ -179,32 +191,33 @@ absl::Status ShardPacker::Encode(Positions positions, const std::set<uint64_t>& 
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<SampleReader::Part> part, reader.Next());
     if (!part) return absl::OkStatus();
-    RETURN_IF_ERROR(AddPart(*part));
+    RETURN_IF_ERROR(WithRemedy(AddPart(*part, [this](ByteSpan piece) { return Emit(piece); })));
   }
 }
 
-absl::Status ShardPacker::AddPart(const SampleReader::Part& part) {
+absl::Status ShardPacker::AddPart(const SampleReader::Part& part, ShardEncoder::Sink out) {
   if (part.offset == 0) RETURN_IF_ERROR(ShapeOf(*part.sample, work_.view, &packed_));
-  return packed_.is_exact ? AddStored(part) : AddConverted(part);
+  return packed_.is_exact ? AddStored(part, out) : AddConverted(part, out);
 }
 
 // What the scanner has to find, from here on.
-absl::Status ShardPacker::Expect() {
+absl::Status ShardPacker::Expect(ShardEncoder::Sink out) {
   expected_.push_back(HashNames(packed_.shape.key, packed_.shape.fields, encoder_->KeepsNames()));
-  return encoder_->BeginSample(packed_.shape, [this](ByteSpan piece) { return Emit(piece); });
+  return encoder_->BeginSample(packed_.shape, out);
 }
 
-absl::Status ShardPacker::AddStored(const SampleReader::Part& part) {
-  const auto sink = [this](ByteSpan piece) { return Emit(piece); };
+absl::Status ShardPacker::AddStored(const SampleReader::Part& part, ShardEncoder::Sink out) {
   if (part.offset == 0) {
-    RETURN_IF_ERROR(Expect());
-    for (const std::string& text : packed_.inline_texts) RETURN_IF_ERROR(encoder_->Add(AsBytes(text), sink));
+    RETURN_IF_ERROR(Expect(out));
+    for (const FieldShape& field : packed_.shape.fields) {
+      if (field.value) RETURN_IF_ERROR(encoder_->Add(AsBytes(*field.value), out));
+    }
   }
   const uint64_t end = part.offset + part.bytes.size();
   for (const IndexedField& field : packed_.stored) {
     const uint64_t from = std::max(part.offset, field.offset);
     const uint64_t to = std::min(end, field.offset + field.length);
-    if (from < to) RETURN_IF_ERROR(encoder_->Add(part.bytes.subspan(from - part.offset, to - from), sink));
+    if (from < to) RETURN_IF_ERROR(encoder_->Add(part.bytes.subspan(from - part.offset, to - from), out));
   }
   return absl::OkStatus();
 }
@@ -218,7 +231,10 @@ absl::StatusOr<std::optional<std::vector<std::string>>> ShardPacker::Converted(c
     if (!part.last) return std::nullopt;
     span = AsBytes(span_);
   }
-  std::vector<std::string> values = packed_.inline_texts;
+  std::vector<std::string> values;
+  for (const FieldShape& field : packed_.shape.fields) {
+    if (field.value) values.push_back(*field.value);
+  }
   for (const IndexedField& field : packed_.stored) {
     std::string& value = values.emplace_back();
     const absl::StatusOr<ByteSpan> found = FieldValue(field.encoding, span.subspan(field.offset, field.length), &value);
@@ -232,22 +248,24 @@ absl::StatusOr<std::optional<std::vector<std::string>>> ShardPacker::Converted(c
 }
 
 // Their lengths are known when all values are.
-absl::Status ShardPacker::AddConverted(const SampleReader::Part& part) {
+absl::Status ShardPacker::AddConverted(const SampleReader::Part& part, ShardEncoder::Sink out) {
   ASSIGN_OR_RETURN(const auto values, Converted(part));
   if (!values) return absl::OkStatus();
   for (size_t i = 0; i < values->size(); ++i) packed_.shape.fields[i].length = (*values)[i].size();
-  RETURN_IF_ERROR(Expect());
-  const auto sink = [this](ByteSpan piece) { return Emit(piece); };
-  for (const std::string& value : *values) RETURN_IF_ERROR(encoder_->Add(AsBytes(value), sink));
+  RETURN_IF_ERROR(Expect(out));
+  for (const std::string& value : *values) RETURN_IF_ERROR(encoder_->Add(AsBytes(value), out));
   return absl::OkStatus();
 }
 
-// As AddPart, but writes nothing; what cannot be converted is bad.
+// As AddPart, but writes nothing; what cannot be converted, or what the format cannot hold, is bad.
 absl::Status ShardPacker::CheckPart(const SampleReader::Part& part, Bad* bad) {
-  if (part.offset == 0) RETURN_IF_ERROR(ShapeOf(*part.sample, work_.view, &packed_));
-  if (packed_.is_exact) return absl::OkStatus();
-  const absl::Status status = Converted(part).status();
-  if (!absl::IsDataLoss(status)) return status;
+  if (bad->contains(part.position)) return absl::OkStatus();  // a later part of it
+  if (part.offset == 0) {
+    RETURN_IF_ERROR(encoder_->Begin());
+    expected_.clear();
+  }
+  const absl::Status status = AddPart(part, [](ByteSpan) { return absl::OkStatus(); });
+  if (!absl::IsDataLoss(status) && !absl::IsInvalidArgument(status)) return status;
   bad->emplace(part.position, SkippedSample{.key = part.sample->key, .why = std::string(ToStd(status.message()))});
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -46,15 +47,17 @@ class ShardPacker {
   /// any rate.
   using Progress = std::function<void(int64_t bytes)>;
 
-  /// Takes its buffers out of `memory`, which belongs to it alone; what it holds besides: packers.cc.
-  ShardPacker(const PackWork& work, MemoryBudget& memory, Progress progress, std::stop_token stop)
-      : work_(work), memory_(memory), progress_(std::move(progress)), stop_(std::move(stop)) {}
+  /// Takes its buffers out of `memory`, which belongs to it alone; what it holds besides: packers.cc. The bytes of a
+  /// shard are written in a turn of `turns`; what comes before and after is mostly waiting, and needs none.
+  ShardPacker(const PackWork& work, MemoryBudget& memory, std::counting_semaphore<>& turns, Progress progress,
+              std::stop_token stop)
+      : work_(work), memory_(memory), turns_(turns), progress_(std::move(progress)), stop_(std::move(stop)) {}
 
   /// Nothing when another run has completed the shard meanwhile. With skip_bad, samples that are damaged, gone, no
-  /// longer those of the index, or not of the type that the data set tells are left out: when the first one is met, the
-  /// rest of the shard is read for others, and then the shard is written without them. A source that is gone as a
-  /// whole, or cannot be read, is an error all the same. Which samples belong to which shard never changes by that.
-  /// Appends them to `skipped`.
+  /// longer those of the index, not of the type that the data set tells, or that the format cannot hold are left out:
+  /// when the first one is met, the rest of the shard is read for others, and then the shard is written without them. A
+  /// source that is gone as a whole, or cannot be read, is an error all the same. Which samples belong to which shard
+  /// never changes by that. Appends them to `skipped`.
   absl::Status Pack(uint64_t shard, std::vector<SkippedSample>* skipped);
 
  private:
@@ -70,12 +73,12 @@ class ShardPacker {
   absl::Status WriteBytes(Positions positions, const std::set<uint64_t>& left_out);
   absl::StatusOr<std::optional<ObjectInfo>> Commit(uint64_t shard, const std::string& stale_etag);
   absl::Status Encode(Positions positions, const std::set<uint64_t>& left_out);
-  absl::Status AddPart(const SampleReader::Part& part);
-  absl::Status AddStored(const SampleReader::Part& part);
-  absl::Status AddConverted(const SampleReader::Part& part);
+  absl::Status AddPart(const SampleReader::Part& part, ShardEncoder::Sink out);
+  absl::Status AddStored(const SampleReader::Part& part, ShardEncoder::Sink out);
+  absl::Status AddConverted(const SampleReader::Part& part, ShardEncoder::Sink out);
   absl::StatusOr<std::optional<std::vector<std::string>>> Converted(const SampleReader::Part& part);
   absl::Status CheckPart(const SampleReader::Part& part, Bad* bad);
-  absl::Status Expect();
+  absl::Status Expect(ShardEncoder::Sink out);
   absl::Status Emit(ByteSpan bytes);
   absl::Status Index(const ShardSample& sample);
   absl::Status FindBad(Positions positions, Bad* bad);
@@ -86,6 +89,7 @@ class ShardPacker {
 
   const PackWork& work_;
   MemoryBudget& memory_;
+  std::counting_semaphore<>& turns_;
   const Progress progress_;
   const std::stop_token stop_;
 

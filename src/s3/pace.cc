@@ -24,9 +24,9 @@ constexpr int kEnoughAnswers = 20;  // or requests, to judge by
 
 }  // namespace
 
-Pace::Pace(double promised_rate, absl::Time now)
+Pace::Pace(double promised_rate, absl::Time now, double first_rate)
     : promised_rate_(promised_rate),
-      rate_(kFirstPart * promised_rate),
+      rate_(std::max(kFirstPart * promised_rate, first_rate)),
       next_(now),
       promised_until_(now),
       entered_(now),
@@ -153,16 +153,26 @@ void Pacer::OnAnswer(Kind kind, std::string_view bucket, std::string_view key, b
 
 Pace& Pacer::At(Kind kind, std::string_view bucket, std::string_view key, absl::Time now) {
   std::string prefix(kind == Kind::kRead ? "r" : "w");
-  prefix.append(bucket).append("/").append(key.substr(0, key.rfind('/') + 1));
+  prefix.append(bucket).append("/");
+  const size_t family = prefix.size();
+  prefix.append(key.substr(0, key.rfind('/') + 1));
   if (const auto found = by_prefix_.find(prefix); found != by_prefix_.end()) {
     paces_.splice(paces_.begin(), paces_, found->second);
     return paces_.front().pace;
+  }
+  double first_rate = 0;
+  if (!paces_.empty()) {
+    const Entry& last = paces_.front();
+    if (last.family == std::string_view(prefix).substr(0, family) && !last.pace.throttled())
+      first_rate = last.pace.rate();
   }
   if (paces_.size() == kMaxPaces) {
     by_prefix_.erase(paces_.back().prefix);
     paces_.pop_back();
   }
-  paces_.push_front({std::move(prefix), Pace(kind == Kind::kRead ? kPromisedReads : kPromisedWrites, now)});
+  const double promised = kind == Kind::kRead ? kPromisedReads : kPromisedWrites;
+  paces_.push_front({std::move(prefix), {}, Pace(promised, now, first_rate)});
+  paces_.front().family = std::string_view(paces_.front().prefix).substr(0, family);
   by_prefix_.emplace(paces_.front().prefix, paces_.begin());
   return paces_.front().pace;
 }

@@ -27,8 +27,8 @@ inline constexpr double kPromisedWrites = 3500;
 /// backs off). Not thread-safe.
 class Pace {
  public:
-  /// `promised_rate` as above.
-  Pace(double promised_rate, absl::Time now);
+  /// `promised_rate` as above. It begins at `first_rate`, or at most of what is promised if that is more.
+  Pace(double promised_rate, absl::Time now, double first_rate = 0);
 
   /// Zero: a turn was taken, the request goes out now. Otherwise it has to ask again after so long.
   absl::Duration TakeTurn(absl::Time now);
@@ -36,6 +36,7 @@ class Pace {
   void OnAnswer(bool throttled, absl::Time sent, absl::Time now);
 
   bool throttled() const { return state_ != State::kRising; }
+  double rate() const { return rate_; }  // requests a second
 
  private:
   enum class State {
@@ -73,8 +74,10 @@ class Pace {
   int failed_ = 0;
 };
 
-/// The paces of all prefixes that one client uses. A prefix is the bucket and the key up to its last '/'. Thread-safe;
-/// remembers the 4,096 that were used last.
+/// The paces of all prefixes that one client uses. A prefix is the bucket and the key up to its last '/'. A new one
+/// begins as fast as the one used last has become, if that is of the same bucket and kind and was not throttled: data
+/// in many folders shall not learn in each of them anew what the store can do. Thread-safe; remembers the 4,096 used
+/// last.
 class Pacer {
  public:
   enum class Kind { kRead, kWrite };
@@ -93,6 +96,7 @@ class Pacer {
   static constexpr size_t kMaxPaces = 4096;
   struct Entry {
     std::string prefix;
+    std::string_view family;  // of the prefix: kind and bucket
     Pace pace;
   };
 

@@ -152,6 +152,40 @@ TEST(Pacer, KeepsPrefixesAndKindsApart) {
   EXPECT_EQ(turns(Pacer::Kind::kWrite, "a/1", 1), absl::ZeroDuration());
 }
 
+// How long the last of so many requests waits that are made at once.
+absl::Duration WaitOfLast(Pacer& pacer, std::string_view bucket, std::string_view key, absl::Time now) {
+  absl::Duration wait;
+  for (int i = 0; i < 500; ++i) wait = pacer.TakeTurn(Pacer::Kind::kRead, bucket, key, now).wait;
+  return wait;
+}
+
+TEST(Pacer, WhatOneFolderHasLearntHoldsForTheNext) {
+  Pacer fresh;
+  const absl::Duration at_first = WaitOfLast(fresh, "b", "x/", kStart);
+  Pacer pacer;
+  absl::Time now = kStart;
+  for (int i = 0; i < 20'000; ++i) {  // more than the pace allows, and all of them are served
+    now += absl::Microseconds(100);
+    if (pacer.TakeTurn(Pacer::Kind::kRead, "b", "a/1", now).wait == absl::ZeroDuration())
+      pacer.OnAnswer(Pacer::Kind::kRead, "b", "a/1", /*throttled=*/false, now, now + absl::Microseconds(1));
+  }
+  EXPECT_LT(WaitOfLast(pacer, "b", "c/1", now), 0.8 * at_first);
+  EXPECT_EQ(WaitOfLast(pacer, "other", "c/1", now), at_first);
+}
+
+TEST(Pacer, AThrottledFolderIsNoGuideToTheNext) {
+  Pacer fresh;
+  const absl::Duration at_first = WaitOfLast(fresh, "b", "x/", kStart);
+  Pacer pacer;
+  absl::Time now = kStart;
+  for (int i = 0; i < 2'000; ++i) {
+    now += absl::Milliseconds(1);
+    pacer.TakeTurn(Pacer::Kind::kRead, "b", "a/1", now);
+    pacer.OnAnswer(Pacer::Kind::kRead, "b", "a/1", /*throttled=*/i % 2 == 0, now, now + absl::Microseconds(1));
+  }
+  EXPECT_EQ(WaitOfLast(pacer, "b", "c/1", now), at_first);
+}
+
 TEST(Pacer, ForgetsPrefixesThatWereUsedLongAgo) {
   Pacer pacer;
   for (int i = 0; i < 1000; ++i) pacer.TakeTurn(Pacer::Kind::kRead, "b", "first/x", kStart);

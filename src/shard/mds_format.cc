@@ -6,6 +6,7 @@
 #include <set>
 
 #include "shard/field_value.h"
+#include "shard/json_brief.h"
 #include "shard/number_type.h"
 #include "shard/sample_name.h"
 #include "shard/shard_sample.h"
@@ -17,17 +18,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kVersion = 2;
-
-// A name from the file, for a message.
-std::string Quoted(std::string_view text) {
-  return Json(std::string(text.substr(0, 100))).dump(-1, ' ', true, Json::error_handler_t::replace);
-}
-
-// For messages. What is structured may be nested too deeply to be written.
-std::string Brief(const Json& value) {
-  return value.is_structured() ? value.type_name()
-                               : value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, 100);
-}
 
 // The member of an object, or null.
 const Json& Member(const Json& object, const char* name) {
@@ -41,7 +31,7 @@ absl::Status CheckFormat(const Json& json, std::string_view what) {
   const Json& version = Member(json, "version");
   if (!version.is_number_unsigned() || version != kVersion) {
     return absl::InvalidArgumentError(
-        fmt::format("{} is of version {}; only MDS of version {} is read", what, Brief(version), kVersion));
+        fmt::format("{} is of version {}; only MDS of version {} is read", what, BriefJson(version), kVersion));
   }
   return absl::OkStatus();
 }
@@ -56,7 +46,7 @@ absl::StatusOr<MdsColumn> ParseColumn(const Json& name, const Json& mds_encoding
   }
   if (column.fixed_size > kMaxMdsShardBytes) {
     return absl::DataLossError(
-        fmt::format("the column {} has values of {} bytes", Quoted(column.name), column.fixed_size));
+        fmt::format("the column {} has values of {} bytes", BriefName(column.name), column.fixed_size));
   }
   return column;
 }
@@ -85,7 +75,7 @@ absl::StatusOr<std::string> EncodingOfMds(std::string_view mds_encoding) {
     return std::string(mds_encoding);
   }
   if (const std::optional<NumberType> type = ParseNumpyName(mds_encoding)) return NpyDescr(*type).substr(1);
-  return absl::InvalidArgumentError(fmt::format("{}, which is not known here", Quoted(mds_encoding)));
+  return absl::InvalidArgumentError(fmt::format("{}, which is not known here", BriefName(mds_encoding)));
 }
 
 uint8_t MdsTypeCode(NumberType type) {
@@ -106,7 +96,7 @@ absl::StatusOr<std::vector<MdsColumn>> ParseMdsColumns(std::string_view json) {
   RETURN_IF_ERROR(CheckFormat(config, "the description of its columns"));
   if (Member(config, "format") != "mds") {
     return absl::InvalidArgumentError(
-        fmt::format("a shard of the format {}, not \"mds\"", Brief(Member(config, "format"))));
+        fmt::format("a shard of the format {}, not \"mds\"", BriefJson(Member(config, "format"))));
   }
   const Json& names = Member(config, "column_names");
   const Json& encodings = Member(config, "column_encodings");
@@ -125,7 +115,7 @@ absl::StatusOr<std::vector<MdsColumn>> ParseMdsColumns(std::string_view json) {
     ASSIGN_OR_RETURN(MdsColumn column, ParseColumn(names[i], encodings[i], sizes[i]));
     columns.push_back(std::move(column));
     if (!seen.insert(columns.back().name).second) {
-      return absl::InvalidArgumentError(fmt::format("two columns {}", Quoted(columns.back().name)));
+      return absl::InvalidArgumentError(fmt::format("two columns {}", BriefName(columns.back().name)));
     }
   }
   return columns;

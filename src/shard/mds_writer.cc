@@ -75,6 +75,10 @@ std::optional<std::string> Encode(const MdsColumn& column, ByteSpan value) {
 
 }  // namespace
 
+bool MdsColumnHolds(const MdsColumn& column, ByteSpan value) {
+  return Encode(column, value).has_value();
+}
+
 MdsColumn MdsColumnFor(std::string_view name, FieldType type, std::string_view image) {
   MdsColumn column{.name = std::string(name), .encoding = "bytes", .fixed_size = 0};
   switch (type) {

@@ -26,6 +26,9 @@ absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(std::vector<MdsColumn> colum
 /// The columns for samples like this one; what is an image is told by how it begins.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsFor(std::span<const ValueField> fields);
 
+/// Whether a value fits that column.
+bool MdsColumnHolds(const MdsColumn& column, ByteSpan value);
+
 /// One shard, which is held in memory: what comes first in it tells where every sample lies. Not thread-safe.
 class MdsShardWriter {
  public:

@@ -50,6 +50,10 @@ std::optional<float> ParseClass(ByteSpan value) {
 
 }  // namespace
 
+bool IsRecordIoLabel(ByteSpan value) {
+  return ParseClass(value).has_value();
+}
+
 absl::Status AppendRecordIo(std::string& out, ByteSpan data) {
   if (data.size() > kMaxRecordBytes) {
     return absl::InvalidArgumentError(

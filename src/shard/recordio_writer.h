@@ -17,6 +17,9 @@ namespace millrace {
 /// kMaxRecordBytes, or a part would be too long.
 absl::Status AppendRecordIo(std::string& out, ByteSpan data);
 
+/// Whether a value of the field `cls` can be a record's label: a number that a float of 32 bits holds.
+bool IsRecordIoLabel(ByteSpan value);
+
 /// Appends the data of a sample, for a record: MXNet's header with the label from the field `cls` or the labels from
 /// the field `labels`, and `number` as id; then the one other field. Without a label there is no header. Neither key
 /// nor names of fields are kept. InvalidArgument when the sample is not of that shape, or a label is no number of 32

@@ -38,6 +38,8 @@ std::optional<uint64_t> ValuesBytes(const SampleShape& sample) {
   return bytes <= kMaxRecordBytes ? std::optional(bytes) : std::nullopt;
 }
 
+constexpr std::string_view kAnotherWay = "leave it out (--field names the fields to pack), or choose another --format";
+
 constexpr std::string_view kTooLarge = "it has more than 512 MiB";
 
 class TfRecordEncoder final : public SampleGatherer {
@@ -100,6 +102,14 @@ class RecordIoEncoder final : public SampleGatherer {
     for (const FieldShape& field : sample.fields) {
       if (field.name == kClassField && field.type != FieldType::kInt && field.type != FieldType::kFloat)
         return Refused(sample, "RecordIO", "its field 'cls' is no number");
+      if (field.name == kClassField && field.value && !IsRecordIoLabel(AsBytes(*field.value))) {
+        return Refused(sample, "RecordIO",
+                       fmt::format("its field 'cls' is {}, which is no number that a float of 32 bits holds; {}",
+                                   *field.value, kAnotherWay));
+      }
+      if (field.name == kLabelsField && field.is_empty_array)
+        return Refused(sample, "RecordIO",
+                       fmt::format("its field 'labels' is an array without values; {}", kAnotherWay));
       labels += field.name == kClassField || field.name == kLabelsField ? 1 : 0;
     }
     if (labels > 1 || sample.fields.size() != labels + 1) {
@@ -174,6 +184,15 @@ class MdsEncoder final : public SampleGatherer {
                         "first sample has \"{2}\"; a name that says what it is makes all alike: --field {0}=jpg "
                         "for images, --field {0}=data for bytes",
                         field.name, wanted.encoding, column->encoding));
+      }
+      if (field.is_empty_array) {
+        return Refused(sample, "MDS",
+                       fmt::format("its field '{}' is an array without values; {}", field.name, kAnotherWay));
+      }
+      if (field.value && !MdsColumnHolds(*column, AsBytes(*field.value))) {
+        return Refused(sample, "MDS",
+                       fmt::format("its field '{}' is {}, which does not fit a column of the encoding \"{}\"; {}",
+                                   field.name, field.value->substr(0, 100), column->encoding, kAnotherWay));
       }
       bytes += column->fixed_size == 0 ? sizeof(uint32_t) + field.length : column->fixed_size;
     }

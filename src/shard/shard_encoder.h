@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,8 @@ struct FieldShape {
   uint64_t length = 0;  // of the value (field_value.h)
   FieldType type = FieldType::kBytes;
   std::string image;  // encoding::kJpeg or kPng of what is known to be such a file, else ""
+  std::optional<std::string> value = std::nullopt;  // where it is known
+  bool is_empty_array = false;                      // it is known to be an array without values
 };
 struct SampleShape {
   std::string key;
@@ -56,7 +59,8 @@ class ShardEncoder {
   virtual uint64_t MaxShardBytes() const = 0;
   virtual uint64_t MaxShardSamples() const { return UINT64_MAX; }
 
-  /// Bytes that a sample takes in a shard. InvalidArgument for one that the format cannot hold.
+  /// Bytes that a sample takes in a shard. InvalidArgument for one that the format cannot hold, as far as the shape
+  /// tells; what only the values tell, BeginSample, Add or End say.
   virtual absl::StatusOr<uint64_t> SampleBytes(const SampleShape& sample) const = 0;
   /// Bytes beside the samples, of a shard that holds that many.
   virtual uint64_t OverheadBytes(uint64_t samples) const = 0;

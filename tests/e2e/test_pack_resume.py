@@ -130,7 +130,7 @@ def test_a_part_that_is_missing(photos: Photos, sandbox: Sandbox, place) -> None
     assert oracle.read_tar(root / "x") == photos.samples
 
 
-@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "1/", "/2", "a/b", "1/2/3"])
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "1/", "/2", "a/b", "1/2/3", "2/18446744073709551615", "1/1000001"])
 def test_parts_that_make_no_sense(photos: Photos, sandbox: Sandbox, tmp_path: Path, part: str) -> None:
     sandbox.run("pack", photos.raw, tmp_path / "x", "--part", part).failed(2, "--part")
 
