@@ -146,7 +146,7 @@ TEST_P(DecompressorTest, WhatIsCutShortGivesWhatIsThereHoweverItComes) {
     const Result at_once = Decompress(GetParam(), cut);
     EXPECT_TRUE(data.starts_with(at_once.data)) << length;
     EXPECT_EQ(at_once.sound, 0U);
-    EXPECT_TRUE(at_once.status.message().ends_with("cut short at offset " + std::to_string(length))) << at_once.status;
+    EXPECT_EQ(at_once.status.message(), "the compressed bytes are cut short at offset " + std::to_string(length));
     for (const size_t chunk : {size_t{1}, size_t{4099}, size_t{70'000}})
       EXPECT_TRUE(Decompress(GetParam(), cut, chunk).data == at_once.data) << length << " " << chunk;
   }
