@@ -13,7 +13,6 @@ namespace millrace {
 namespace {
 
 constexpr size_t kOutBytes = 256 << 10;
-constexpr size_t kMaxInBytes = 64 << 10;  // at a time: an error is about some of these
 
 std::string_view NameOfGzipError(int error) {
   switch (error) {
@@ -32,25 +31,16 @@ class GzipDecompressor final : public Decompressor {
  public:
   GzipDecompressor() : state_(std::make_unique<inflate_state>()), out_(kOutBytes) { BeginMember(); }
 
-  absl::Status Feed(ByteSpan bytes, Sink out) override {
-    while (!bytes.empty()) {
-      const ByteSpan some = bytes.first(std::min(bytes.size(), kMaxInBytes));
-      RETURN_IF_ERROR(FeedSome(some, out));
-      bytes = bytes.subspan(some.size());
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Finish() override { return any_ && between_ ? absl::OkStatus() : CutShort(); }
-
  private:
+  bool AtEnd() const override { return any_ && between_; }
+
   void BeginMember() {
     isal_inflate_init(state_.get());
     state_->crc_flag = ISAL_GZIP;  // with head and checksum
     between_ = true;
   }
 
-  absl::Status FeedSome(ByteSpan bytes, Sink out) {
+  absl::Status FeedWindow(ByteSpan bytes, Sink out) override {
     state_->next_in = const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(bytes.data()));  // it is only read
     state_->avail_in = static_cast<uint32_t>(bytes.size());
     const uint64_t before = taken_;
@@ -107,20 +97,10 @@ class ZstdDecompressor final : public Decompressor {
  public:
   ZstdDecompressor() : stream_(ZSTD_createDStream(), &ZSTD_freeDStream), out_(kOutBytes) {}
 
-  absl::Status Feed(ByteSpan bytes, Sink out) override {
-    while (!bytes.empty()) {
-      const ByteSpan some = bytes.first(std::min(bytes.size(), kMaxInBytes));
-      RETURN_IF_ERROR(FeedSome(some, out));
-      taken_ += some.size();
-      bytes = bytes.subspan(some.size());
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Finish() override { return any_ && at_end_ ? absl::OkStatus() : CutShort(); }
-
  private:
-  absl::Status FeedSome(ByteSpan bytes, Sink out) {
+  bool AtEnd() const override { return any_ && at_end_; }
+
+  absl::Status FeedWindow(ByteSpan bytes, Sink out) override {
     ZSTD_inBuffer in{.src = bytes.data(), .size = bytes.size(), .pos = 0};
     bool full = false;  // there may be more to come out
     while (in.pos < in.size || full) {
@@ -137,6 +117,7 @@ class ZstdDecompressor final : public Decompressor {
       given_ += into.pos;
       if (at_end_) sound_ = given_;
     }
+    taken_ += bytes.size();
     return absl::OkStatus();
   }
 
@@ -169,7 +150,26 @@ absl::Status Decompressor::Damaged(std::string_view why) const {
       fmt::format("the compressed bytes are damaged at offset {} or somewhat behind: {}", taken_, why));
 }
 
-absl::Status Decompressor::CutShort() const {
+absl::Status Decompressor::Feed(ByteSpan bytes, Sink out) {
+  while (!bytes.empty()) {
+    const ByteSpan some = bytes.first(std::min(bytes.size(), kWindowBytes - window_.size()));
+    bytes = bytes.subspan(some.size());
+    if (some.size() == kWindowBytes) {
+      RETURN_IF_ERROR(FeedWindow(some, out));
+      continue;
+    }
+    window_.insert(window_.end(), some.begin(), some.end());
+    if (window_.size() < kWindowBytes) break;
+    RETURN_IF_ERROR(FeedWindow(window_, out));
+    window_.clear();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Decompressor::Finish(Sink out) {
+  RETURN_IF_ERROR(FeedWindow(window_, out));
+  if (AtEnd()) return absl::OkStatus();
+  sound_ = given_;
   return absl::DataLossError(fmt::format("the compressed bytes are cut short at offset {}", taken_));
 }
 

@@ -9,6 +9,7 @@ says what becomes of each type.
 import base64
 import json
 import math
+import mmap
 import os
 import re
 import struct
@@ -322,8 +323,10 @@ class Writer:
 def main():
     path, folder, name, key = sys.argv[1:]
     try:
-        file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+        with open(path, "rb") as opened:  # Arrow opens no name that is not UTF-8
+            content = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(content)), page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
         refuse(f"it cannot be read as Parquet: {error}")
     names = file.schema_arrow.names
     if len(set(names)) < len(names):

@@ -289,11 +289,11 @@ class Unpacker {
       result.damage = decompressor->Feed(bytes, write);
       return written.ok() ? result.damage : written;
     });
-    if (result.written == most) return result;
+    if (written.ok() && result.written == most) return result;
     if (result.damage.ok() || !written.ok()) RETURN_IF_ERROR(read);
-    const bool is_cut = result.damage.ok();
-    if (is_cut) result.damage = decompressor->Finish();
-    result.keep = is_cut ? result.written : decompressor->sound_bytes();
+    if (result.damage.ok()) result.damage = decompressor->Finish(write);
+    RETURN_IF_ERROR(written);
+    result.keep = decompressor->sound_bytes();
     return result;
   }
 
