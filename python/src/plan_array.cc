@@ -76,6 +76,7 @@ class PlanHandle {
       if (number >= subset.index().size() || (subset.selection && !subset.selection->Contains(number))) continue;
       const uint64_t index = subset.index().fingerprint();
       if (found.value_or(index) != index) {
+        const py::gil_scoped_acquire held;  // others may run while many numbers are gone through
         Throw(absl::InvalidArgumentError(
             fmt::format("several data sets of the mix have a sample {}; say by part= which one is meant", sample)));
       }
