@@ -36,7 +36,13 @@ class DryRun {
           return absl::OkStatus();
         }
         if (walked.counts && first_.size() < first_items) first_.push_back(walked);
-        RETURN_IF_ERROR(Walk(walked, at));
+        const Fetcher::Horizon horizon{.order = &order_,
+                                       .consumed = at,
+                                       .turn = walked.turn,
+                                       .alone = !walked.counts,
+                                       .first_step = at == consumed_,
+                                       .rows = step.rows};
+        RETURN_IF_ERROR(Walk(walked, horizon));
       }
     }
     return absl::OkStatus();
@@ -64,14 +70,13 @@ class DryRun {
     return draw.turn == 0 && piece == 0 ? draw.item : HashKey(draw.turn, {draw.item, piece});
   }
 
-  absl::Status Walk(const EpochOrder::Row& row, uint64_t consumed) {
+  absl::Status Walk(const EpochOrder::Row& row, const Fetcher::Horizon& horizon) {
     uint32_t pieces = 1;
     if (source_.tokens() != nullptr) {
       const auto [part, rank] = source_.Find(row.draw.item);
       ASSIGN_OR_RETURN(const std::shared_ptr<const RowGroup> group, groups_.Get(*source_.rows()[part], part, rank));
       pieces = static_cast<uint32_t>(group->Row(rank - group->first_row).size());
     }
-    const Fetcher::Horizon horizon{.order = &order_, .consumed = consumed, .turn = row.turn, .alone = !row.counts};
     for (uint32_t piece = 0; piece < pieces; ++piece) {
       const Fetcher::Wanted wanted{row.draw, piece};
       if (row.counts && early_.erase(KeyOf(wanted)) > 0) continue;

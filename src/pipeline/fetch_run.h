@@ -31,18 +31,23 @@ struct FetchRun {
   ByteRange range() const { return {parts.front().span.offset, parts.back().span.end() - parts.front().span.offset}; }
 };
 
-/// Two samples are fetched by one request when at most this many bytes lie between them (headers and padding of a tar,
-/// or a small sample that nobody wants).
-inline constexpr uint64_t kMaxGapBytes = 4096;
-/// The same for pieces of rows: between them lie tokens of other rows, which are few bytes beside the cost of a
+/// Samples of an extent that one run may span: so many cost more to keep account of than a request does.
+inline constexpr uint64_t kMaxRunItems = 16384;
+/// What ends a run of samples.
+struct RunLimits {
+  uint64_t bytes = 0;             // of the run
+  uint64_t gap = 0;               // bytes between two samples that nobody wants: they cost as much as a request more
+  uint64_t items = kMaxRunItems;  // it lies within as many samples of the extent, counted from its first or a multiple
+};
+/// The gap between pieces of rows: between them lie tokens of other rows, which are few bytes beside the cost of a
 /// request.
 inline constexpr uint64_t kMaxPieceGapBytes = 16384;
 
 /// The longest run around number `rank` of the subset (`selection` of the index; null: all of it) within its extent
-/// (`extent` consecutive samples of the subset) of samples that `wanted` accepts by their ranks, of at most
-/// `max_bytes`, but always with the one itself. Pure, but for reading the index.
+/// (`extent` consecutive samples of the subset) of samples that `wanted` accepts by their ranks,
+/// within `limits`, but always with the one itself. Pure, but for reading the index.
 absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selection, uint64_t extent, uint64_t rank,
-                                   uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted);
+                                   const RunLimits& limits, absl::FunctionRef<bool(uint64_t)> wanted);
 
 /// The same around a piece of a row, among the pieces of the rows of its group and of its extent (`extent` consecutive
 /// rows) that `wanted` accepts. `group` is that of the row.

@@ -76,6 +76,12 @@ void Fetcher::Stop() {
   stop_.request_stop();
 }
 
+uint64_t Fetcher::Horizon::max_items() const {
+  constexpr uint64_t kFirstStepItems = 131072;  // of all its runs: a tenth of a second
+  if (!first_step) return kMaxRunItems;
+  return std::clamp<uint64_t>(kFirstStepItems / std::max<uint64_t>(rows, 1), 1, kMaxRunItems);
+}
+
 bool Fetcher::TakesAlong(const Wanted& other, const Wanted& asked, const Horizon& horizon, const Sizes& sizes) {
   if (horizon.alone) return false;
   if (other.draw == asked.draw) return other.piece > asked.piece;  // of one row: asked for one after the other
@@ -95,7 +101,8 @@ absl::StatusOr<FetchRun> Fetcher::Neighbours(const Source& source, RowGroups& gr
   };
   absl::StatusOr<FetchRun> run;
   if (source.tokens() == nullptr) {
-    run = RunAround(part.index(), part.selection.get(), options.extents[number], rank, sizes.max_run,
+    run = RunAround(part.index(), part.selection.get(), options.extents[number], rank,
+                    {.bytes = sizes.max_run, .gap = options.gaps[number], .items = horizon.max_items()},
                     [&](uint64_t other) { return wanted({other}); });
   } else {
     const TokenRows& rows = *source.rows()[number];

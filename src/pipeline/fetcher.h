@@ -7,9 +7,9 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
-#include <unordered_map>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "base/buffer.h"
 #include "base/rng.h"
@@ -40,6 +40,7 @@ class Piece {
   Piece& operator=(const Piece&) = delete;
 
   MutableByteSpan span() { return {data_, size_}; }
+  uint64_t size() const { return size_; }
   RequestPhase phase() const { return progress_->load(std::memory_order_relaxed); }
 
   // Under the lock of the Fetcher's owner, who adds to `waiting`.
@@ -65,6 +66,7 @@ class Fetcher {
     uint64_t memory_bytes = 0;      // of all fetched bytes, but for the reserve: one span of the largest sample
     uint64_t group_bytes = 0;       // beside them, of groups of rows
     std::vector<uint64_t> extents;  // of each part of the source
+    std::vector<uint64_t> gaps;     // likewise: bytes that cost as much as a request more
     uint64_t turns_per_item = 1;    // as EpochOrder's
     int max_requests = 256;         // under way at once; more wait in the plan, not in the client's queue
     uint64_t largest_extent() const;
@@ -84,6 +86,11 @@ class Fetcher {
     uint64_t consumed = 0;  // before the step
     uint64_t turn = 0;      // of the item that is asked for; later ones are taken along
     bool alone = false;     // none is
+    bool first_step = false;
+    uint64_t rows = 0;  // of the step
+    /// Samples that a run may span. Fewer in the first step, whose batch somebody waits for: where samples are small,
+    /// just keeping account of all neighbours of its samples would take longer than to fetch what it needs.
+    uint64_t max_items() const;
   };
 
   /// Sizes that follow from the options.
@@ -159,7 +166,7 @@ class Fetcher {
   Arena arena_;                      // of pieces
   Arena landing_;                    // of runs: apart, since its long pieces would find no room between the others
   std::optional<FetchRun> refused_;  // the run of the last Fetch that found no memory
-  std::unordered_map<EarlyKey, std::shared_ptr<Piece>, EarlyHash> early_;
+  absl::flat_hash_map<EarlyKey, std::shared_ptr<Piece>, EarlyHash> early_;
   std::weak_ptr<Piece> reserve_in_use_;
   std::deque<std::unique_ptr<Request>> singles_;  // parts of damaged runs, still to be fetched by themselves
   int requests_ = 0;
