@@ -72,8 +72,8 @@ def test_no_more_than_what_is_left_and_a_window(sandbox: Sandbox, slow_server: S
     shared = world & (world - 1) != 0
     for rank in ranks:
         assert rank["bytes_read"] <= (left if shared else rank["samples"]) * BYTES + window, f"{consumed=}"
-        # A request less than 64 KiB on average is worse than reading what lies between.
-        assert rank["requests"]["GET"] <= 100 + rank["bytes_read"] / 65536, f"{consumed=}"
+        # Few: some for each extent, and up to one for each sample of the first batch.
+        assert rank["requests"]["GET"] <= 512 + 3 * expected["order"]["extents"], f"{consumed=}"
 
 
 @pytest.mark.slow
@@ -95,14 +95,15 @@ def test_the_first_batch_does_not_wait_for_the_look_ahead(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("world", "times"), [(2, 1), (8, 1), (3, 3), (6, 6)])
+@pytest.mark.parametrize(("world", "times"), [(2, 1), (8, 1), (3, 3), (6, 3)])
 def test_what_ranks_that_share_extents_read(sandbox: Sandbox, slow_server: Server, world: int, times: int) -> None:
-    """Small samples: each rank reads whole extents, and --explain says so and warns."""
+    """Small samples: each rank reads whole extents, and --explain says so and warns. Of 6 ranks, three share each extent; 8 ranks share
+    what makes no whole row of lanes, which is a fifth of these 82 extents."""
     how = {"rank": 1, "world": world}
     report = explain(sandbox, slow_server, **how)
     got = sandbox.feed("s3://b/data", env=slow_server.env(), shuffle="window", memory="512MiB", **how)
     expected = report["expected"]
-    assert 0.99 * times <= expected["amplification"] <= 1.05 * times + 0.05 * (world == 8)
+    assert 0.99 * times <= expected["amplification"] <= 1.05 * times + 0.1
     assert expected["requests"] <= got["requests"]["GET"] <= 1.05 * expected["requests"] + 10
     assert expected["bytes"] <= got["bytes_read"] <= 1.05 * expected["bytes"]
     extents = report["order"]["extents"]

@@ -22,7 +22,7 @@ TRAINER = """
 import json, sys, time, millrace
 uri, rank, world, batch, shuffle, state, log = sys.argv[1:]
 loader = millrace.Loader(uri, tokens=millrace.Tokens(16, layout="pad"), batch_size=int(batch), rank=int(rank), world=int(world),
-                         epochs=int(%d), seed=5, shuffle=shuffle, output="numpy", memory="8MiB", threads=1)
+                         epochs=%d, seed=5, shuffle=shuffle, output="numpy", memory="8MiB")
 if state != "null": loader.load_state_dict(json.loads(state))
 with open(log, "w", buffering=1) as out:
     while True:
