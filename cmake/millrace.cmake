@@ -27,7 +27,7 @@ function(millrace_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;PRIVATE" ${ARGN})
   add_library(millrace_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(millrace_${name} PUBLIC millrace_flags absl::status absl::statusor absl::strings absl::time
-    absl::any_invocable Threads::Threads PRIVATE fmt::fmt ${ARG_PRIVATE})
+    absl::any_invocable absl::flat_hash_map Threads::Threads PRIVATE fmt::fmt ${ARG_PRIVATE})
   foreach(dep ${ARG_DEPS})
     target_link_libraries(millrace_${name} PUBLIC millrace_${dep})
   endforeach()

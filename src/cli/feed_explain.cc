@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -38,6 +39,25 @@ uint64_t Objects(const Source& source) {
     if (seen.insert(part.dataset).second) objects += part.index().objects();
   }
   return objects;
+}
+
+/// What makes a run read much more than its samples, and the way out; empty where it does not.
+std::string WarningOf(const LoaderOptions& options, const LoaderExplanation& found) {
+  constexpr double kMuch = 1.5;
+  if (found.fetches.amplification() <= kMuch) return "";
+  std::string text =
+      fmt::format("{:.1f} times the bytes of its samples are read, since", found.fetches.amplification());
+  const bool windowed = found.policy.shuffle == Shuffle::kWindow;
+  if (windowed && found.fetches.readers > kMuch && !std::has_single_bit(options.world)) {
+    text +=
+        fmt::format(" {} ranks share nearly every extent; a number of ranks that is a power of two, up to {}, does not",
+                    options.world, found.policy.lanes);
+  } else if (windowed && !found.reaches_window) {
+    text += " a window does not fit into the memory; raise --memory";
+  } else {
+    text += " what is wanted at one time lies far apart, and reading what lies between costs less than more requests";
+  }
+  return text;
 }
 
 std::string ToJson(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
@@ -102,6 +122,7 @@ std::string ToJson(const Source& source, const LoaderOptions& options, const Loa
               {"bytes_of_all_ranks", fetches.bytes * options.world},
               {"estimated", fetches.estimated}}},
             {"first", std::move(first)}};
+  if (const std::string warning = WarningOf(options, found); !warning.empty()) json["warning"] = warning;
   if (source.tokens() != nullptr) json["rows"] = RowsJson(*source.tokens(), found.rows);
   if (!found.parts.empty()) {
     json["mix"] = {{"draws", std::string(DrawsName(found.draws))},
@@ -232,6 +253,7 @@ std::string ToText(const Source& source, const LoaderOptions& options, const Loa
                       options.rank, options.world, Counted(found.rank_samples, Item(found)), LastText(options.last));
   text += MemoryText(options, found);
   text += FetchText(options, found);
+  if (const std::string warning = WarningOf(options, found); !warning.empty()) text += "  Warning: " + warning + '\n';
   text += fmt::format("First {}s{}:\n  {:>10} {:>10} {:>10}  key, object\n", Item(found),
                       options.world > 1 ? " of this rank" : "", "position", "sample", "size");
   for (const LoaderExplanation::Sample& sample : found.first) {

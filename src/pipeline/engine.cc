@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "base/size.h"
 #include "pipeline/batch_shape.h"
@@ -19,23 +20,34 @@ constexpr size_t kMaxQuarantineEntries = 1000;
 // the budget.
 constexpr uint64_t kMaxUnitsAhead = 65536;
 constexpr size_t kMaxStepsAhead = 4096;
+// Between two slices of the walk, for those who wait for the mutex: else its thread would take it again before they are
+// awake.
+constexpr std::chrono::microseconds kPause{20};
+// What the walker may do for later batches while the first one is not there: enough for as many requests as may be
+// under way, unless samples are so small that their bookkeeping is the work.
+constexpr std::chrono::milliseconds kHeadStart{20};
+// Decoding by one task, where units are so small that a task each would cost more than their decoding.
+constexpr uint64_t kTaskBytes = uint64_t{64} << 10;
+constexpr size_t kTaskUnits = 64;
+// As which each piece of a row counts beside its tokens: it is looked up in the index.
+constexpr uint64_t kPieceWork = 1024;
 // How often a waiting consumer looks at what it waits for: finer than any cause that matters, and cheap.
 constexpr std::chrono::milliseconds kLedgerTick{2};
 
 }  // namespace
 
 Fetcher::Options FetchOptions(const LoaderPlan& plan) {
-  std::vector<uint64_t> extents;
-  for (const OrderPolicy& policy : plan.policies) extents.push_back(policy.extent);
-  return {.memory_bytes = plan.fetch_bytes,
-          .group_bytes = plan.group_bytes,
-          .extents = std::move(extents),
-          .turns_per_item = plan.options.world};
+  Fetcher::Options options{
+      .memory_bytes = plan.fetch_bytes, .group_bytes = plan.group_bytes, .turns_per_item = plan.options.world};
+  for (const OrderPolicy& policy : plan.policies) options.extents.push_back(policy.extent);
+  for (const Subset& part : plan.source.parts()) options.gaps.push_back(part.dataset->store().BytesWorthARequest());
+  return options;
 }
 
 // What one task decodes: a row of the batch.
 struct Loader::Engine::Unit {
   EpochOrder::Row row;
+  uint32_t number = 0;  // of the row in its batch
   bool done = false;
   std::shared_ptr<FetchedItem> fetched;
   absl::Status status;
@@ -131,8 +143,10 @@ Loader::Engine::Unit* Loader::Engine::WalkToNextUnit() {
     if (step.units.size() == step.planned_rows) {
       CloseStep(step);
     } else {
-      const EpochOrder::Row row = walk_order_->RowAt(walk_consumed_, step.units.size());
-      step.units.emplace_back().row = row;
+      Unit unit;
+      unit.number = static_cast<uint32_t>(step.units.size());
+      unit.row = walk_order_->RowAt(walk_consumed_, unit.number);
+      step.units.push_back(std::move(unit));
     }
   }
   return nullptr;
@@ -155,6 +169,8 @@ bool Loader::Engine::FetchNext() {
   horizon.consumed = walk_consumed_;
   horizon.turn = unit->row.turn;
   horizon.alone = !unit->row.counts;  // wrapped repeats take nobody along
+  horizon.first_step = taken_steps_ + steps_.size() == 1;
+  horizon.rows = steps_.back()->planned_rows;
   absl::StatusOr<std::shared_ptr<FetchedItem>> item = fetcher_->Fetch(unit->row.draw, horizon, units_ahead_);
   if (!item.ok()) {
     Fail(item.status());
@@ -178,33 +194,67 @@ void Loader::Engine::OnFetched(const UnitId& id) {
 }
 
 void Loader::Engine::Dispatch(Step& step) {
-  for (const uint32_t index : step.fetched) {
+  // All threads get something of a step.
+  const size_t share = step.planned_rows / (2 * static_cast<size_t>(runtime_.cpu().threads()));
+  const size_t most = std::clamp<size_t>(share, 1, kTaskUnits);
+  std::vector<Unit*> units;
+  uint64_t bytes = 0;
+  const auto submit = [&] {
+    if (units.empty()) return;
     ++tasks_;
-    runtime_.cpu().Submit([this, step = &step, unit = &step.units[index], index] { RunUnit(step, unit, index); });
+    runtime_.cpu().Submit([this, step = &step, units = std::move(units)] { RunUnits(step, units); });
+    units.clear();
+    bytes = 0;
+  };
+  for (const uint32_t index : step.fetched) {
+    Unit& unit = step.units[index];
+    units.push_back(&unit);
+    bytes += unit.fetched->span().size() + unit.fetched->pieces().size() * kPieceWork;
+    if (units.size() >= most || bytes >= kTaskBytes) submit();
   }
+  submit();
   step.fetched.clear();
 }
 
 // For threads with better things to do, that of the consumer above all.
-void Loader::Engine::AdvanceSoon() {
+void Loader::Engine::AdvanceSoon(std::chrono::microseconds pause) {
   if (advancing_soon_ || stopping_) return;
   advancing_soon_ = true;
   ++tasks_;
-  runtime_.cpu().Submit([this] {
+  runtime_.cpu().Submit([this, pause] {
+    if (pause.count() > 0) std::this_thread::sleep_for(pause);
     std::lock_guard lock(mutex_);
     advancing_soon_ = false;
     --tasks_;
-    Advance();
+    Advance(kSlice);
   });
 }
 
-void Loader::Engine::Advance() {
+// All of it is asked for, and what comes of that would have to wait for the mutex.
+bool Loader::Engine::FirstBatchComesFirst() const {
+  if (taken_steps_ > 0 || steps_.size() < 2 || head_start_ < kHeadStart) return false;
+  return steps_.front()->done < steps_.front()->units.size();
+}
+
+void Loader::Engine::WalkAhead(std::chrono::microseconds slice) {
+  SteadyClock::time_point before = SteadyClock::now();
+  const SteadyClock::time_point end = before + slice;
+  while (failure_.ok() && !FirstBatchComesFirst() && FetchNext()) {
+    const SteadyClock::time_point now = SteadyClock::now();
+    if (steps_.size() > 1) head_start_ += now - before;
+    before = now;
+    if (now < end) continue;
+    AdvanceSoon(kPause);
+    break;
+  }
+}
+
+void Loader::Engine::Advance(std::chrono::microseconds slice) {
   if (stopping_) {
     changed_.notify_all();
     return;
   }
-  while (failure_.ok() && FetchNext()) {
-  }
+  WalkAhead(slice);
   // Decoding runs a few batches ahead: enough for all CPUs, while most slots are left to the program.
   const uint64_t per_batch = std::max<uint64_t>(1, plan_.layouts.back().batch);
   uint64_t steps_ahead = 3 + 8 * static_cast<uint64_t>(runtime_.cpu().threads()) / per_batch;
@@ -235,7 +285,7 @@ std::unique_ptr<Loader::Engine::Decoders> Loader::Engine::BorrowDecoders() {
   return decoders;
 }
 
-absl::StatusOr<DecodedRow> Loader::Engine::Decode(Decoders& decoders, Step& step, const Unit& unit, size_t row_number) {
+absl::StatusOr<DecodedRow> Loader::Engine::Decode(Decoders& decoders, Step& step, const Unit& unit) {
   if (stop_.stop_requested()) return absl::CancelledError();
   const FetchedItem& fetched = *unit.fetched;
   const EpochOrder::Row& row = unit.row;
@@ -246,8 +296,8 @@ absl::StatusOr<DecodedRow> Loader::Engine::Decode(Decoders& decoders, Step& step
                                    .counts = row.counts,
                                    .slot = step.slot->data(),
                                    .layout = &plan_.layouts[step.shape],
-                                   .row = row_number,
-                                   .key = &step.keys[row_number]},
+                                   .row = unit.number,
+                                   .key = &step.keys[unit.number]},
                                   fetched);
   }
   const absl::StatusOr<ByteSpan> bytes =
@@ -257,29 +307,37 @@ absl::StatusOr<DecodedRow> Loader::Engine::Decode(Decoders& decoders, Step& step
                                   .draw = row.draw,
                                   .counts = row.counts,
                                   .slot = step.slot->data(),
-                                  .row = row_number,
-                                  .key = &step.keys[row_number],
-                                  .text = plan_.text_labels ? &step.texts[row_number] : nullptr},
+                                  .row = unit.number,
+                                  .key = &step.keys[unit.number],
+                                  .text = plan_.text_labels ? &step.texts[unit.number] : nullptr},
                                  bytes);
 }
 
-void Loader::Engine::RunUnit(Step* step, Unit* unit, uint32_t index) {
+void Loader::Engine::RunUnits(Step* step, const std::vector<Unit*>& units) {
   std::unique_ptr<Decoders> decoders = BorrowDecoders();
-  absl::StatusOr<DecodedRow> decoded = Decode(*decoders, *step, *unit, index);
+  std::vector<absl::StatusOr<DecodedRow>> decoded;
+  decoded.reserve(units.size());
+  for (const Unit* unit : units) decoded.push_back(Decode(*decoders, *step, *unit));
   std::lock_guard lock(mutex_);
   idle_decoders_.push_back(std::move(decoders));
-  unit->status = decoded.status();
-  if (decoded.ok()) {
-    step->digest += decoded->digest;
-    if (unit->row.counts) step->tokens += decoded->tokens;
-    for (QuarantinedSample& sample : decoded->quarantined) step->quarantine.emplace_back(index, std::move(sample));
-  }
-  unit->fetched = nullptr;  // its memory is free for what comes next
-  unit->done = true;
-  ++step->done;
-  --units_ahead_;
+  for (size_t i = 0; i < units.size(); ++i) FinishUnit(*step, *units[i], std::move(decoded[i]));
   --tasks_;
   Advance();
+}
+
+void Loader::Engine::FinishUnit(Step& step, Unit& unit, absl::StatusOr<DecodedRow> decoded) {
+  unit.status = decoded.status();
+  if (decoded.ok()) {
+    step.digest += decoded->digest;
+    if (unit.row.counts) step.tokens += decoded->tokens;
+    for (QuarantinedSample& sample : decoded->quarantined) {
+      step.quarantine.emplace_back(unit.number, std::move(sample));
+    }
+  }
+  unit.fetched = nullptr;  // its memory is free for what comes next
+  unit.done = true;
+  ++step.done;
+  --units_ahead_;
 }
 
 // ---- The consumer

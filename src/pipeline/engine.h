@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -43,9 +44,17 @@ class Loader::Engine {
     TokenDecoder tokens;
   };
 
+  // How long the walker goes on at once, within the mutex: where samples are small, taking neighbours along is so much
+  // work that nobody must wait for all of it. Short for threads that come by with something else.
+  static constexpr std::chrono::microseconds kSlice{2000};
+  static constexpr std::chrono::microseconds kShortSlice{200};
+
   // All of these run with mutex_ held.
-  void Advance();
-  void AdvanceSoon();
+  void Advance(std::chrono::microseconds slice);
+  void Advance() { Advance(kShortSlice); }
+  void AdvanceSoon(std::chrono::microseconds pause = {});
+  void WalkAhead(std::chrono::microseconds slice);
+  bool FirstBatchComesFirst() const;
   bool FetchNext();
   Unit* WalkToNextUnit();
   void OpenEpoch(uint64_t epoch, uint64_t consumed);
@@ -57,12 +66,13 @@ class Loader::Engine {
   bool FrontIsReady() const;
   bool ConsumerHoldsAll() const;
   StallCause FrontCause() const;
+  void FinishUnit(Step& step, Unit& unit, absl::StatusOr<DecodedRow> decoded);
   Batch TakeFront();
   Batch ViewOf(Step& step) const;
 
   // Decode tasks, without the lock.
-  void RunUnit(Step* step, Unit* unit, uint32_t index);
-  absl::StatusOr<DecodedRow> Decode(Decoders& decoders, Step& step, const Unit& unit, size_t row_number);
+  void RunUnits(Step* step, const std::vector<Unit*>& units);
+  absl::StatusOr<DecodedRow> Decode(Decoders& decoders, Step& step, const Unit& unit);
   std::unique_ptr<Decoders> BorrowDecoders();
 
   Runtime& runtime_;
@@ -89,7 +99,8 @@ class Loader::Engine {
   uint64_t walk_consumed_ = 0;
   uint64_t walk_unit_ = 0;
   bool walk_done_ = false;
-  uint64_t units_ahead_ = 0;  // whose bytes were asked for and that are not decoded yet
+  uint64_t units_ahead_ = 0;                          // whose bytes were asked for and that are not decoded yet
+  std::chrono::steady_clock::duration head_start_{};  // of the walk, before the first batch
 
   // What the consumer has received.
   Position received_;

@@ -95,7 +95,8 @@ std::optional<uint64_t> EpochOrder::TurnOf(const Draw& draw, uint64_t consumed) 
   if (!steps_) {
     const Batching& batching = loader_.batching;
     const uint64_t position = plans_.front().Where(draw);
-    if (position >= batching.End(consumed) || position % batching.world != batching.rank) return std::nullopt;
+    if (position % batching.world != batching.rank) return std::nullopt;
+    if (position < consumed || position >= batching.End(consumed)) return std::nullopt;
     return position;
   }
   const auto [bucket, row] = loader_.source.Find(draw.item);

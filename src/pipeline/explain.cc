@@ -38,7 +38,13 @@ class DryRun {
           return absl::OkStatus();
         }
         if (walked.counts && first_.size() < first_items) first_.push_back(walked);
-        RETURN_IF_ERROR(Walk(walked, at));
+        const Fetcher::Horizon horizon{.order = &order_,
+                                       .consumed = at,
+                                       .turn = walked.turn,
+                                       .alone = !walked.counts,
+                                       .first_step = at == consumed_,
+                                       .rows = step.rows};
+        RETURN_IF_ERROR(Walk(walked, horizon));
       }
     }
     return absl::OkStatus();
@@ -74,8 +80,7 @@ class DryRun {
     return &found->second;
   }
 
-  absl::Status Walk(const EpochOrder::Row& row, uint64_t consumed) {
-    const Fetcher::Horizon horizon{.order = &order_, .consumed = consumed, .turn = row.turn, .alone = !row.counts};
+  absl::Status Walk(const EpochOrder::Row& row, const Fetcher::Horizon& horizon) {
     ASSIGN_OR_RETURN(const std::vector<bool>* const asked, AskedOf(row.draw));
     for (;;) {
       const auto next = std::find(asked->begin(), asked->end(), false);

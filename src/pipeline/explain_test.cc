@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "decode/jpeg_encoder.h"
+#include "pipeline/testing/token_pair.h"
 #include "store/blocking.h"
 
 namespace millrace {
@@ -66,6 +67,31 @@ TEST_F(ExplainTest, EstimatesFromAPart) {
   EXPECT_TRUE(part.fetches.estimated);
   EXPECT_NEAR(static_cast<double>(part.fetches.requests), 133, 1);
   EXPECT_NEAR(static_cast<double>(part.fetches.bytes), static_cast<double>(whole.fetches.bytes), 200);
+}
+
+// Samples of one object, so that neighbours are fetched together, in windows of extents; alone, and where ranks share
+// extents. The part that is walked ends within a window.
+TEST_F(ExplainTest, EstimatesWindowsFromAPart) {
+  const auto shard = OpenTokenPair(runtime_, stores_, "mem://tokens", std::vector<uint32_t>(60'000, 32));
+  options_.allow_arrays = true;
+  options_.policy = OrderPolicy{.extent = 100, .window = 64, .lanes = 16};
+  for (const uint64_t world : {1u, 3u, 4u}) {
+    options_.world = world;
+    options_.rank = world - 1;
+    const LoaderExplanation whole = *Explain(*shard, options_);
+    ASSERT_FALSE(whole.fetches.estimated);
+    const LoaderExplanation part = *Explain(*shard, options_, {.walked_samples = 25'000 / world});
+    ASSERT_TRUE(part.fetches.estimated);
+    const auto near = [](auto value, auto expected) {
+      EXPECT_NEAR(static_cast<double>(value), static_cast<double>(expected), 0.02 * static_cast<double>(expected));
+    };
+    near(part.fetches.requests, whole.fetches.requests);
+    near(part.fetches.bytes, whole.fetches.bytes);
+    near(part.fetches.sample_bytes, whole.fetches.sample_bytes);
+    near(part.fetches.readers, whole.fetches.readers);
+    EXPECT_GE(whole.fetches.requests, 600 / world);
+    EXPECT_EQ(whole.fetches.sample_bytes, whole.rank_samples * 128);
+  }
 }
 
 TEST_F(ExplainTest, BeginsWhereALoaderWould) {

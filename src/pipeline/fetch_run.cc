@@ -1,16 +1,69 @@
 #include "pipeline/fetch_run.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace millrace {
 
 namespace {
 
-absl::StatusOr<FetchRun::Part> PartOf(const Index& index, const Selection* selection, uint64_t rank,
-                                      IndexedSample* scratch) {
-  RETURN_IF_ERROR(index.Lookup(selection != nullptr ? selection->At(rank) : rank, scratch));
-  return FetchRun::Part{{rank, 0, 0, scratch->span.length}, scratch->span, scratch->crc32c, {}};
+// What a run needs to know of a sample.
+struct Entry {
+  uint64_t rank = 0;
+  uint32_t object = 0;
+  ByteRange span;
+  uint32_t crc32c = 0;
+};
+
+// Reads entries of neighbours together: an index decodes a block of them in the time of one.
+class EntryReader {
+ public:
+  // As many as the index decodes to find the last of them.
+  static constexpr uint64_t kBlock = 32;
+
+  EntryReader(const Index& index, const Selection* selection) : index_(index), selection_(selection) {}
+
+  // Those of ranks first .. last-1, at most kBlock; valid until the next call.
+  absl::StatusOr<std::span<const Entry>> Read(uint64_t first, uint64_t last) {
+    entries_.clear();
+    const uint64_t first_sample = SampleAt(first);
+    const uint64_t last_sample = SampleAt(last - 1);
+    if (last_sample - first_sample >= kMostScanned) return ReadEach(first, last);
+    uint64_t rank = first;
+    uint64_t next = first_sample;
+    RETURN_IF_ERROR(index_.Scan(first_sample, last_sample + 1, [&](uint64_t sample, const IndexedSample& entry) {
+      if (sample != next) return;
+      Add(rank, entry);
+      if (++rank < last) next = SampleAt(rank);
+    }));
+    return entries_;
+  }
+
+ private:
+  // Of members of a subset that lie further apart, each is looked up.
+  static constexpr uint64_t kMostScanned = 8 * kBlock;
+
+  uint64_t SampleAt(uint64_t rank) const { return selection_ != nullptr ? selection_->At(rank) : rank; }
+  void Add(uint64_t rank, const IndexedSample& entry) {
+    entries_.push_back({rank, entry.object, entry.span, entry.crc32c});
+  }
+  absl::StatusOr<std::span<const Entry>> ReadEach(uint64_t first, uint64_t last) {
+    for (uint64_t rank = first; rank < last; ++rank) {
+      RETURN_IF_ERROR(index_.Lookup(SampleAt(rank), &scratch_));
+      Add(rank, scratch_);
+    }
+    return entries_;
+  }
+
+  const Index& index_;
+  const Selection* const selection_;
+  IndexedSample scratch_;
+  std::vector<Entry> entries_;
+};
+
+FetchRun::Part PartOf(const Entry& entry) {
+  return FetchRun::Part{{entry.rank, 0, 0, entry.span.length}, entry.span, entry.crc32c, {}};
 }
 
 absl::StatusOr<FetchRun::Part> PartOf(const TokenRows& rows, const RowGroup& group, PieceOfRow of,
@@ -29,17 +82,19 @@ class RunBuilder {
     run_.parts.push_back(own);
   }
 
-  // False where a gap, the object or the bound ends the run.
-  bool Add(uint32_t object, const FetchRun::Part& part) {
+  // False where a gap, the object or the bound ends the run: then no span beyond this one fits either.
+  bool Fits(uint32_t object, ByteRange span) const {
     if (object != run_.object) return false;
-    const uint64_t begin = std::min(covered_.offset, part.span.offset);
-    const uint64_t end = std::max(covered_.end(), part.span.end());
-    const uint64_t gap = part.span.offset >= covered_.end()   ? part.span.offset - covered_.end()
-                         : part.span.end() <= covered_.offset ? covered_.offset - part.span.end()
-                                                              : 0;
-    if (gap > max_gap_ || end - begin > max_bytes_) return false;
-    covered_ = {begin, end - begin};
-    run_.parts.push_back(part);
+    const uint64_t gap = span.offset >= covered_.end()   ? span.offset - covered_.end()
+                         : span.end() <= covered_.offset ? covered_.offset - span.end()
+                                                         : 0;
+    return gap <= max_gap_ && Around(span).length <= max_bytes_;
+  }
+
+  bool Add(uint32_t object, FetchRun::Part part) {
+    if (!Fits(object, part.span)) return false;
+    covered_ = Around(part.span);
+    run_.parts.push_back(std::move(part));
     return true;
   }
 
@@ -52,11 +107,29 @@ class RunBuilder {
   }
 
  private:
+  ByteRange Around(ByteRange span) const {
+    const uint64_t begin = std::min(covered_.offset, span.offset);
+    return {begin, std::max(covered_.end(), span.end()) - begin};
+  }
+
   FetchRun run_;
   ByteRange covered_;
   const uint64_t max_gap_;
   const uint64_t max_bytes_;
 };
+
+// first .. last-1.
+struct Ranks {
+  uint64_t first = 0;
+  uint64_t last = 0;
+};
+
+// Those of the extent of `rank` that one run with it may take: within so many, counted from the extent's first.
+Ranks RanksNear(uint64_t rank, uint64_t extent, uint64_t items) {
+  const uint64_t first_of_extent = rank - rank % extent;
+  const uint64_t first = rank - (rank - first_of_extent) % items;
+  return {first, std::min(first + items, first_of_extent + extent)};
+}
 
 // Pieces of one sample that is fetched whole are one part.
 void ShareSpans(FetchRun* run) {
@@ -74,40 +147,47 @@ void ShareSpans(FetchRun* run) {
 }  // namespace
 
 absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selection, uint64_t extent, uint64_t rank,
-                                   uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted) {
-  IndexedSample scratch;
-  ASSIGN_OR_RETURN(const FetchRun::Part own, PartOf(index, selection, rank, &scratch));
-  RunBuilder run(scratch.object, own, kMaxGapBytes, max_bytes);
-  const uint64_t first = rank - rank % extent;
-  const uint64_t last = std::min(first + extent, selection != nullptr ? selection->size() : index.size());  // one past
-  const auto try_add = [&](uint64_t candidate) -> absl::StatusOr<bool> {
-    if (!wanted(candidate)) return true;
-    ASSIGN_OR_RETURN(const FetchRun::Part part, PartOf(index, selection, candidate, &scratch));
-    return run.Add(scratch.object, part);
+                                   const RunLimits& limits, absl::FunctionRef<bool(uint64_t)> wanted) {
+  EntryReader reader(index, selection);
+  ASSIGN_OR_RETURN(const std::span<const Entry> own, reader.Read(rank, rank + 1));
+  const uint32_t object = own.front().object;
+  RunBuilder run(object, PartOf(own.front()), limits.gap, limits.bytes);
+  const auto [first, last_near] = RanksNear(rank, extent, limits.items);
+  const uint64_t last = std::min(last_near, selection != nullptr ? selection->size() : index.size());
+  const auto goes_on = [&](const Entry& entry) {
+    if (!run.Fits(entry.object, entry.span)) return false;
+    if (wanted(entry.rank)) run.Add(entry.object, PartOf(entry));
+    return true;
   };
-  for (uint64_t next = rank + 1; next < last; ++next) {
-    ASSIGN_OR_RETURN(const bool go_on, try_add(next));
-    if (!go_on) break;
+  for (uint64_t next = rank + 1; next < last;) {
+    const uint64_t end = std::min(last, next - next % EntryReader::kBlock + EntryReader::kBlock);
+    ASSIGN_OR_RETURN(const std::span<const Entry> entries, reader.Read(next, end));
+    if (!std::all_of(entries.begin(), entries.end(), goes_on)) break;
+    next = end;
   }
-  for (uint64_t next = rank; next-- > first;) {
-    ASSIGN_OR_RETURN(const bool go_on, try_add(next));
-    if (!go_on) break;
+  for (uint64_t end = rank; end > first;) {
+    const uint64_t begin = std::max(first, (end - 1) - (end - 1) % EntryReader::kBlock);
+    ASSIGN_OR_RETURN(const std::span<const Entry> entries, reader.Read(begin, end));
+    if (!std::all_of(entries.rbegin(), entries.rend(), goes_on)) break;
+    end = begin;
   }
   return run.Finish();
 }
 
 absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, std::shared_ptr<const RowGroup> of_row, uint64_t extent,
-                                        PieceOfRow own, uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted,
+                                        PieceOfRow own, const RunLimits& limits,
+                                        absl::FunctionRef<bool(uint64_t)> wanted,
                                         absl::FunctionRef<bool(PieceOfRow)> asked) {
   IndexedSample scratch;
   const RowGroup& group = *of_row;
   ASSIGN_OR_RETURN(const FetchRun::Part first, PartOf(rows, group, own, &scratch));
-  RunBuilder run(scratch.object, first, kMaxPieceGapBytes, max_bytes);
+  RunBuilder run(scratch.object, first, limits.gap, limits.bytes);
+  const Ranks near = RanksNear(own.rank, extent, limits.items);
   std::vector<std::optional<bool>> takes(group.rows());
   const auto try_add = [&](const RowGroup::Stored& stored) -> absl::StatusOr<bool> {
     const PieceOfRow other{group.first_row + stored.row, stored.piece - group.begins[stored.row]};
     std::optional<bool>& take = takes[stored.row];
-    if (!take) take = other.rank / extent == own.rank / extent && wanted(other.rank);
+    if (!take) take = near.first <= other.rank && other.rank < near.last && wanted(other.rank);
     if (!*take || asked(other)) return true;
     ASSIGN_OR_RETURN(const FetchRun::Part part, PartOf(rows, group, other, &scratch));
     return run.Add(scratch.object, part);

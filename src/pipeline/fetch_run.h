@@ -36,18 +36,20 @@ struct FetchRun {
   ByteRange range() const { return {parts.front().span.offset, parts.back().span.end() - parts.front().span.offset}; }
 };
 
-/// Two samples are fetched by one request when at most this many bytes lie between them (headers and padding of a tar,
-/// or a small sample that nobody wants).
-inline constexpr uint64_t kMaxGapBytes = 4096;
-/// The same for pieces of rows: between them lie tokens of other rows, which are few bytes beside the cost of a
-/// request.
-inline constexpr uint64_t kMaxPieceGapBytes = 16384;
+/// Samples, or rows, of an extent that one run may span: so many cost more to keep account of than a request does.
+inline constexpr uint64_t kMaxRunItems = 16384;
+/// What ends a run.
+struct RunLimits {
+  uint64_t bytes = 0;             // of the run
+  uint64_t gap = 0;               // bytes between two parts that nobody wants: they cost as much as a request more
+  uint64_t items = kMaxRunItems;  // it lies within as many of the extent, counted from its first or a multiple
+};
 
 /// The longest run around number `rank` of the subset (`selection` of the index; null: all of it) within its extent
-/// (`extent` consecutive samples of the subset) of samples that `wanted` accepts by their ranks, of at most
-/// `max_bytes`, but always with the one itself. Pure, but for reading the index.
+/// (`extent` consecutive samples of the subset) of samples that `wanted` accepts by their ranks,
+/// within `limits`, but always with the one itself. Pure, but for reading the index.
 absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selection, uint64_t extent, uint64_t rank,
-                                   uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted);
+                                   const RunLimits& limits, absl::FunctionRef<bool(uint64_t)> wanted);
 
 /// A piece of a row, by the row's number in its table.
 struct PieceOfRow {
@@ -55,10 +57,11 @@ struct PieceOfRow {
   uint32_t piece = 0;
 };
 /// The same around a piece of a row, among the pieces of the rows of its group and of its extent (`extent` consecutive
-/// rows) whose rows `wanted` accepts and that are not `asked` for yet. `group` is that of the row. `wanted` is called
-/// once for a row at most.
+/// rows), within `limits`, whose rows `wanted` accepts and that are not `asked` for yet. `group` is that of the row.
+/// `wanted` is called once for a row at most.
 absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, std::shared_ptr<const RowGroup> group, uint64_t extent,
-                                        PieceOfRow own, uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted,
+                                        PieceOfRow own, const RunLimits& limits,
+                                        absl::FunctionRef<bool(uint64_t)> wanted,
                                         absl::FunctionRef<bool(PieceOfRow)> asked);
 
 }  // namespace millrace

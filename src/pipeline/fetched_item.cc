@@ -4,7 +4,8 @@
 
 namespace millrace {
 
-static_assert(sizeof(FetchedItem) + 96 <= FetchedItem::Bookkeeping(0), "with its share of a hash table");
+static_assert(sizeof(FetchedItem) + 128 <= FetchedItem::Bookkeeping(0),
+              "with its control block, and a slot of a hash table that may be just 7/16 full");
 
 FetchedItem::FetchedItem(ArenaBlock memory, std::vector<PlacedPiece> pieces, std::atomic<uint64_t>* bookkeeping)
     : memory_(std::move(memory)),

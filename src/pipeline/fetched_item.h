@@ -44,7 +44,7 @@ class FetchedItem {
 
   /// Bytes beside those of the arena: of the item and the table that it is in. Charged so that millions of tiny items
   /// stay within the budget, too.
-  static constexpr uint64_t Bookkeeping(uint64_t pieces) { return 256 + pieces * sizeof(PlacedPiece); }
+  static constexpr uint64_t Bookkeeping(uint64_t pieces) { return 288 + pieces * sizeof(PlacedPiece); }
 
   MutableByteSpan span() { return memory_ ? memory_.span() : reserve_.span(); }
   ByteSpan span() const { return memory_ ? ByteSpan(memory_.span()) : reserve_.span(); }

@@ -95,6 +95,12 @@ void Fetcher::Stop() {
   stop_.request_stop();
 }
 
+uint64_t Fetcher::Horizon::max_items() const {
+  constexpr uint64_t kFirstStepItems = 131072;  // of all its runs: a tenth of a second
+  if (!first_step) return kMaxRunItems;
+  return std::clamp<uint64_t>(kFirstStepItems / std::max<uint64_t>(rows, 1), 1, kMaxRunItems);
+}
+
 bool Fetcher::TakesAlong(const Draw& other, const Draw& wanted, const Horizon& horizon, const Sizes& sizes) {
   if (other == wanted) return true;  // what is missing of the same row
   if (horizon.alone) return false;
@@ -111,14 +117,15 @@ absl::StatusOr<FetchRun> Fetcher::Neighbours(const Source& source, RowGroups& gr
     return Draw{first + other, wanted.draw.turn};
   };
   const auto takes = [&](uint64_t other) { return TakesAlong(draw_of(other), wanted.draw, horizon, sizes); };
+  const RunLimits limits{.bytes = sizes.max_run, .gap = options.gaps[number], .items = horizon.max_items()};
   absl::StatusOr<FetchRun> run;
   if (source.tokens() == nullptr) {
-    run = RunAround(part.index(), part.selection.get(), options.extents[number], rank, sizes.max_run,
+    run = RunAround(part.index(), part.selection.get(), options.extents[number], rank, limits,
                     [&](uint64_t other) { return takes(other) && !asked({draw_of(other)}); });
   } else {
     const TokenRows& rows = *source.rows()[number];
     ASSIGN_OR_RETURN(std::shared_ptr<const RowGroup> group, groups.Get(rows, number, rank));
-    run = RunAroundPiece(rows, std::move(group), options.extents[number], {rank, wanted.piece}, sizes.max_run, takes,
+    run = RunAroundPiece(rows, std::move(group), options.extents[number], {rank, wanted.piece}, limits, takes,
                          [&](const PieceOfRow& of) {
                            return asked({draw_of(of.rank), of.piece});
                          });

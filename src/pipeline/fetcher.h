@@ -8,9 +8,9 @@
 #include <mutex>
 #include <optional>
 #include <stop_token>
-#include <unordered_map>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "base/buffer.h"
 #include "base/rng.h"
@@ -32,6 +32,7 @@ class Fetcher {
     uint64_t memory_bytes = 0;      // of all fetched bytes, but for the reserve: one of the largest items
     uint64_t group_bytes = 0;       // beside them, of groups of rows
     std::vector<uint64_t> extents;  // of each part of the source
+    std::vector<uint64_t> gaps;     // likewise: bytes that cost as much as a request more
     uint64_t turns_per_item = 1;    // as EpochOrder's
     int max_requests = 256;         // under way at once; more wait in the plan, not in the client's queue
     uint64_t largest_extent() const;
@@ -51,6 +52,11 @@ class Fetcher {
     uint64_t consumed = 0;  // before the step
     uint64_t turn = 0;      // of the item that is asked for; later ones are taken along
     bool alone = false;     // none is
+    bool first_step = false;
+    uint64_t rows = 0;  // of the step
+    /// Items that a run may span. Fewer in the first step, whose batch somebody waits for: where items are small,
+    /// just keeping account of all neighbours of its items would take longer than to fetch what it needs.
+    uint64_t max_items() const;
   };
 
   /// Sizes that follow from the options.
@@ -125,7 +131,7 @@ class Fetcher {
   std::atomic<uint64_t> bookkeeping_{0};
   std::optional<FetchRun> refused_;  // the run of the last Fetch that found no memory
   // Items that were taken along, and the one of the last Fetch where it was not complete.
-  std::unordered_map<EarlyKey, std::shared_ptr<FetchedItem>, EarlyHash> early_;
+  absl::flat_hash_map<EarlyKey, std::shared_ptr<FetchedItem>, EarlyHash> early_;
   std::weak_ptr<FetchedItem> reserve_in_use_;
   std::deque<std::unique_ptr<Request>> singles_;  // parts of damaged runs, still to be fetched by themselves
   int requests_ = 0;

@@ -90,6 +90,10 @@ class ObjectStore {
   /// NotFound.
   virtual void List(ListOptions options, ListCallback done) = 0;
 
+  /// How many bytes it delivers in the time that a request more costs where many are under way: who wants two ranges
+  /// that lie closer together does well to read what lies between them.
+  virtual uint64_t BytesWorthARequest() const { return uint64_t{16} << 10; }
+
   /// How many listings at once are faster than one.
   virtual int ListsAtOnce() const { return 1; }
 

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataset/dataset.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// A pair of Megatron's files with documents of these lengths, written to `uri`, and indexed. Token t of document d is
+/// 1 + d * 2^20 + t, as an int32. Fails the test, and gives null, where that does not work.
+std::unique_ptr<Dataset> OpenTokenPair(Runtime& runtime, Stores& stores, const std::string& uri,
+                                       const std::vector<uint32_t>& lengths);
+
+}  // namespace millrace

@@ -1,0 +1,84 @@
+"""Ranks that are killed at any moment, and a job that goes on with another number of them."""
+
+from __future__ import annotations
+
+import collections
+import json
+import pathlib
+import random
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from token_corpus import write_corpus
+
+ROWS = 3000
+EPOCHS = 3
+
+# What a rank of a job does: takes a batch, trains, and writes down what it had and where it is.
+TRAINER = """
+import json, sys, time, millrace
+uri, rank, world, batch, shuffle, state, log = sys.argv[1:]
+loader = millrace.Loader(uri, tokens=millrace.Tokens(16, layout="pad"), batch_size=int(batch), rank=int(rank), world=int(world),
+                         epochs=%d, seed=5, shuffle=shuffle, output="numpy", memory="8MiB")
+if state != "null": loader.load_state_dict(json.loads(state))
+with open(log, "w", buffering=1) as out:
+    while True:
+        taken = 0
+        for batch in loader:
+            taken += 1
+            time.sleep(0.002)
+            out.write(json.dumps([loader.state_dict(), batch["row"][batch["mask"]].tolist()]) + "\\n")
+        if not taken: break
+""" % EPOCHS
+
+
+def written(log: pathlib.Path) -> list[tuple[dict[str, Any], list[int]]]:
+    """What a rank had, batch by batch. What was being written when it was killed is not there."""
+    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+    return [tuple(json.loads(line)) for line in lines if line.endswith("\n")]
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global", "window"])
+def test_each_row_once_an_epoch_whatever_happens(tmp_path: pathlib.Path, shuffle: str) -> None:
+    """All ranks are killed at once, wherever each of them is; the job goes on, with other ranks and batches, from the last batch that all of
+    them had. What some had beyond it comes again, as steps of a training do that were made after its checkpoint."""
+    corpus = write_corpus(tmp_path / "corpus", [16] * ROWS)
+    random_state = random.Random(shuffle)
+    state: dict[str, Any] | None = None
+    came: collections.Counter[int] = collections.Counter()
+    kills = 0
+    for part in range(40):
+        world, batch = random_state.randint(1, 4), random_state.choice([1, 7, 16])
+        logs = [tmp_path / f"{part}-{rank}" for rank in range(world)]
+        ranks = [
+            subprocess.Popen([sys.executable, "-c", TRAINER, corpus.uri, *map(str, (rank, world, batch)), shuffle, json.dumps(state), log])
+            for rank, log in enumerate(logs)
+        ]
+        # From when all of them are under way; the last part is left alone.
+        deadline = time.monotonic() + 30
+        while not all(log.exists() and log.stat().st_size for log in logs) and any(rank.poll() is None for rank in ranks):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        if part < 8:
+            time.sleep(random_state.uniform(0, 0.3))
+            for rank in ranks:
+                rank.kill()
+        codes = [rank.wait(60) for rank in ranks]
+        kills += codes.count(-9)
+        assert set(codes) <= {0, -9}
+        batches = [written(log) for log in logs]
+        common = min(map(len, batches))
+        if common:
+            states = [of_rank[common - 1][0] for of_rank in batches]
+            assert len({state["position"] for state in states}) == 1
+            state = states[0]
+            for of_rank in batches:
+                for _, rows in of_rank[:common]:
+                    came.update(rows)
+        if set(codes) == {0}:
+            break
+    assert kills >= 4
+    assert came == collections.Counter(dict.fromkeys(range(ROWS), EPOCHS))
