@@ -108,12 +108,25 @@ class TestBytes:
         assert image_bytes <= read <= 1.05 * data, f"{read / data:.3f} times the data"
 
     @pytest.mark.parametrize("policy", ["none", "window"])
-    def test_each_byte_once_over_two_ranks(self, photos: Photos, sandbox: Sandbox, server: Server, policy: str) -> None:
+    def test_each_byte_once_over_two_ranks(self, large: Path, sandbox: Sandbox, tmp_path: Path, policy: str) -> None:
+        """Of samples that are larger than what a request costs."""
+        sandbox.ok("pack", large, tmp_path / "tar", "--shard-size", "16MiB")
+        data = sum(path.stat().st_size for path in (tmp_path / "tar").glob("*.tar"))
+        assert data / 120 > 65536
+        reports = [sandbox.feed(tmp_path / "tar", shuffle=policy, rank=rank, world=2) for rank in range(2)]
+        assert sum(r["bytes_read"] for r in reports) <= 1.05 * data
+
+    @pytest.mark.parametrize("policy", ["none", "window"])
+    def test_small_samples_of_other_ranks_are_read_over(
+        self, photos: Photos, sandbox: Sandbox, server: Server, policy: str
+    ) -> None:
+        """Of 14 KB: that costs less than a request for each."""
         data = sum(path.stat().st_size for path in photos.tar.glob("*.tar"))
         reports = [
             sandbox.feed("s3://b/tar", shuffle=policy, rank=rank, world=2, env=server.env()) for rank in range(2)
         ]
-        assert sum(r["bytes_read"] for r in reports) <= 1.05 * data
+        assert sum(r["bytes_read"] for r in reports) <= 2 * data
+        assert sum(r["requests"]["GET"] for r in reports) <= 150
 
     @pytest.mark.parametrize("policy", ["none", "global", "window"])
     def test_raw_objects_are_read_once(self, photos: Photos, sandbox: Sandbox, server: Server, policy: str) -> None:
