@@ -16,6 +16,7 @@
 #include "net/runtime.h"
 #include "pipeline/source.h"
 #include "pipeline/stall_ledger.h"
+#include "plan/batching.h"
 #include "plan/mix.h"
 #include "plan/plan.h"
 #include "plan/position.h"
