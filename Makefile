@@ -27,6 +27,7 @@ bench: build ## measure, each figure beside its ceiling and its rival
 	@set -e; for bench in build/release/bin/plan_bench build/release/bin/decode_bench build/release/bin/index_bench; do echo "== $$bench"; $$bench; done
 	.venv/bin/python bench/feed_bench.py
 	.venv/bin/python bench/pack_bench.py
+	.venv/bin/python bench/rows_bench.py
 
 format: ## format all C++ sources
 	git ls-files -z --cached --others --exclude-standard -- '*.h' '*.cc' | xargs -0 -r clang-format-14 -i

@@ -53,7 +53,12 @@ py::dict ClassCounts(const DatasetHandle& self) {
   if (!self.subset().selection) {
     for (const ClassCount& entry : index.class_counts()) counts[ToPyText(entry.name)] = entry.samples;
   } else if (index.has_labels()) {
-    const std::vector<Subset> classes = ValueOrThrow(ByClass(self.runtime(), self.subset()));
+    absl::StatusOr<std::vector<Subset>> found = std::vector<Subset>();
+    {
+      GilRelease release;
+      found = ByClass(self.runtime(), self.subset());
+    }
+    const std::vector<Subset> classes = ValueOrThrow(std::move(found));
     for (size_t i = 0; i < classes.size(); ++i) counts[ToPyText(index.class_counts()[i].name)] = classes[i].size();
   }
   return counts;
@@ -153,6 +158,7 @@ Numbers SampleNumbers(const DatasetHandle& self) {
   self.CheckOwnProcess();
   Numbers numbers(static_cast<py::ssize_t>(self.subset().size()));
   int64_t* const to = numbers.mutable_data();
+  const GilRelease release;
   for (uint64_t rank = 0; rank < self.subset().size(); ++rank) {
     to[rank] = static_cast<int64_t>(self.subset().SampleAt(rank));
   }

@@ -10,6 +10,7 @@
 #include "arguments.h"
 #include "gil_release.h"
 #include "interruptible.h"
+#include "pipeline/batch_shape.h"
 #include "pipeline/explain.h"
 
 namespace millrace::python {
@@ -255,45 +256,16 @@ py::list ToTexts(const std::vector<std::string>& texts) {
   return list;
 }
 
-// The memory of an array of a batch, by its name.
-const void* DataOf(const Batch& batch, std::string_view name) {
-  if (name == "image") return batch.images.data();
-  if (name == "tokens") return batch.tokens.data();
-  if (name == "token_mask") return batch.token_mask.data();
-  if (name == "position_ids") return batch.position_ids.data();
-  if (name == "segment_ids") return batch.segment_ids.data();
-  if (name == "row") return batch.rows.data();
-  if (name == "label") return batch.labels.data();
-  if (name == "mask") return batch.mask.data();
-  // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
-  if (name == "sample") return batch.samples.data();
-  return batch.parts.data();
-}
-
-// Arrays of the declared shape and no other: what a batch has beside them, or lacks, would make programs compile anew.
-void CheckShape(const LoaderHandle& loader, const Batch& batch) {
-  const bool declared = batch.shape < loader.shapes().size();
-  uint64_t size = 0;
-  uint64_t length = 0;
-  for (const ArrayShape& array : declared ? loader.shapes()[batch.shape] : BatchShape()) {
-    if (array.name == "mask") size = array.dims.front();
-    if (array.name == "tokens") length = array.dims.back();
-  }
-  if (declared && size == batch.size && length == batch.length) return;
-  Throw(absl::InternalError(fmt::format("a batch of {} rows of {} tokens is of no shape that the loader has declared",
-                                        batch.size, batch.length)));
-}
-
 // `convert` makes of an array what the program gets, e.g. a tensor.
 py::dict ToDict(const LoaderHandle& loader, Batch batch, const py::object& convert) {
-  CheckShape(loader, batch);
   auto* const held = new ProcessLocal<BatchOwner>(new BatchOwner{loader.process(), batch.memory});
   const py::capsule owner(held, [](void* pointer) { delete static_cast<ProcessLocal<BatchOwner>*>(pointer); });
   batch.memory = nullptr;
   py::dict result;
   for (const ArrayShape& array : loader.shapes()[batch.shape]) {
+    // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
     const std::vector<py::ssize_t> dims(array.dims.begin(), array.dims.end());
-    const py::array view(py::dtype(array.dtype), dims, DataOf(batch, array.name), owner);
+    const py::array view(py::dtype(array.dtype), dims, ArrayOf(batch, array.name).data(), owner);
     result[ToPyText(array.name)] = convert.is_none() ? py::object(view) : convert(view);
   }
   result["key"] = ToTexts(batch.keys);

@@ -14,6 +14,7 @@
 
 #include "arguments.h"
 #include "errors.h"
+#include "gil_release.h"
 #include "interruptible.h"
 #include "loader_handle.h"
 #include "plan/plan.h"
@@ -75,6 +76,7 @@ class PlanHandle {
       if (number >= subset.index().size() || (subset.selection && !subset.selection->Contains(number))) continue;
       const uint64_t index = subset.index().fingerprint();
       if (found.value_or(index) != index) {
+        const py::gil_scoped_acquire held;  // others may run while many numbers are gone through
         Throw(absl::InvalidArgumentError(
             fmt::format("several data sets of the mix have a sample {}; say by part= which one is meant", sample)));
       }
@@ -132,13 +134,14 @@ std::unique_ptr<PlanHandle> MakePlan(const py::int_& samples, Handles datasets, 
   return std::make_unique<PlanHandle>(Plan(settled, the_seed, the_epoch), std::move(datasets), true);
 }
 
-// The result has the shape of `numbers`.
+// The result has the shape of `numbers`. Other Python threads run meanwhile: `function` uses nothing of Python.
 template <typename Function>
 Numbers Map(const Numbers& numbers, Function function) {
   Numbers result(std::vector<py::ssize_t>(numbers.shape(), numbers.shape() + numbers.ndim()));
   const int64_t* const from = numbers.data();
   int64_t* const to = result.mutable_data();
   const py::ssize_t count = numbers.size();
+  const GilRelease release;
   for (py::ssize_t i = 0; i < count; ++i) to[i] = static_cast<int64_t>(function(from[i]));
   return result;
 }
@@ -194,6 +197,7 @@ Numbers Positions(const PlanHandle& self, int64_t sample, int64_t part) {
   if (!self.plan().invertible()) {
     found = PositionsOfDraws(self.plan(), items);
   } else {
+    const GilRelease release;
     for (const uint64_t item : items) {
       const std::vector<uint64_t> positions = self.plan().Positions(item);
       found.insert(found.end(), positions.begin(), positions.end());

@@ -2,17 +2,24 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <utility>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -167,6 +174,61 @@ TEST_F(AtomicFileTest, OnlyIfAbsent) {
     EXPECT_EQ((*file)->Commit(/*only_if_absent=*/true).status().code(), code);
   }
   EXPECT_THAT(Files(), ElementsAre("file"));
+}
+
+// Makes system calls fail for the rest of this process, as file systems without them do.
+bool Refuse(const std::vector<std::pair<long, int>>& calls) {
+  std::vector<sock_filter> program{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  for (const auto& [call, error] : calls) {
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(call), 0, 1));
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error)));
+  }
+  program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog filter{.len = static_cast<unsigned short>(program.size()), .filter = program.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+std::vector<std::pair<long, int>> LinksRefused(int error) {
+  std::vector<std::pair<long, int>> calls{{SYS_linkat, error}};
+#ifdef SYS_link
+  calls.emplace_back(SYS_link, error);
+#endif
+  return calls;
+}
+
+// In a process of its own, where hard links, and then the rename that replaces nothing, too, are refused: 0 when the
+// first file is put and the second is not, and the first is left as it was.
+int PutTwice(const std::string& path, int link_error, int rename_error) {
+  std::vector<std::pair<long, int>> calls = LinksRefused(link_error);
+  if (rename_error != 0) calls.emplace_back(SYS_renameat2, rename_error);
+  if (!Refuse(calls)) return 77;
+  if (link("/proc/self/exe", (path + "-link").c_str()) == 0 || errno != link_error) return 2;
+  for (const auto code : {absl::StatusCode::kOk, absl::StatusCode::kAlreadyExists}) {
+    const auto file = AtomicFile::Create(path, "the file", Durability::kSynced);
+    if (!file.ok()) return 3;
+    if (!(*file)->Append(AsBytes(code == absl::StatusCode::kOk ? "first" : "second")).ok()) return 4;
+    if ((*file)->Commit(/*only_if_absent=*/true).status().code() != code) return 5;
+  }
+  return 0;
+}
+
+TEST_F(AtomicFileTest, OnlyIfAbsentWithoutHardLinks) {
+  int number = 0;
+  for (const int link_error : {EPERM, ENOSYS, EOPNOTSUPP}) {
+    for (const int rename_error : {0, EINVAL, ENOSYS, EOPNOTSUPP}) {
+      const std::string path = Path(std::to_string(number++));
+      const pid_t child = fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) _exit(PutTwice(path, link_error, rename_error));
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      ASSERT_TRUE(WIFEXITED(status));
+      if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "this machine has no seccomp filters";
+      EXPECT_EQ(WEXITSTATUS(status), 0) << link_error << " " << rename_error;
+      EXPECT_EQ(Read(path), "first");
+    }
+  }
+  EXPECT_EQ(Files().size(), 12u) << "a temporary file is left";
 }
 
 }  // namespace

@@ -95,6 +95,14 @@ TEST(MemoryBudget, GrantsUpToItsLimitAndTakesBack) {
     EXPECT_EQ(budget.used(), 100u);
   }
   EXPECT_EQ(budget.used(), 60u);
+  EXPECT_TRUE(budget.TryExtend(&first, 10));
+  EXPECT_FALSE(budget.TryExtend(&first, 31));
+  EXPECT_EQ(first.bytes(), 70u);
+  EXPECT_EQ(budget.used(), 70u);
+  first = {};
+  EXPECT_EQ(budget.used(), 0u);
+  EXPECT_TRUE(budget.TryExtend(&first, 5));  // an empty one
+  EXPECT_EQ(first.bytes(), 5u);
   first = {};
   EXPECT_EQ(budget.used(), 0u);
   EXPECT_FALSE(budget.TryReserve(UINT64_MAX));

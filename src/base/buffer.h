@@ -24,6 +24,7 @@ class Buffer {
   ByteSpan span() const { return {data_, size_}; }
 
  private:
+  void* block_ = nullptr;  // holds data_
   std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -13,56 +13,60 @@ namespace millrace {
 namespace {
 
 constexpr size_t kOutBytes = 256 << 10;
-constexpr size_t kMaxInBytes = 1 << 30;  // at a time: the library counts in 32 bits
 
-absl::Status CutShort() {
-  return absl::DataLossError("the compressed bytes are cut short");
+std::string_view NameOfGzipError(int error) {
+  switch (error) {
+    case ISAL_INVALID_WRAPPER:
+      return "this is no head of gzip";
+    case ISAL_UNSUPPORTED_METHOD:
+      return "an unknown method of compression";
+    case ISAL_INCORRECT_CHECKSUM:
+      return "the checksum of what they stand for is another one";
+    default:
+      return "they cannot be decompressed";
+  }
 }
 
 class GzipDecompressor final : public Decompressor {
  public:
   GzipDecompressor() : state_(std::make_unique<inflate_state>()), out_(kOutBytes) { BeginMember(); }
 
-  absl::Status Feed(ByteSpan bytes, Sink out) override {
-    while (!bytes.empty()) {
-      const ByteSpan some = bytes.first(std::min(bytes.size(), kMaxInBytes));
-      RETURN_IF_ERROR(FeedSome(some, out));
-      bytes = bytes.subspan(some.size());
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Finish() override { return any_ && between_ ? absl::OkStatus() : CutShort(); }
-
  private:
+  bool AtEnd() const override { return any_ && between_; }
+
   void BeginMember() {
     isal_inflate_init(state_.get());
     state_->crc_flag = ISAL_GZIP;  // with head and checksum
     between_ = true;
   }
 
-  absl::Status FeedSome(ByteSpan bytes, Sink out) {
+  absl::Status FeedWindow(ByteSpan bytes, Sink out) override {
     state_->next_in = const_cast<uint8_t*>(reinterpret_cast<const uint8_t*>(bytes.data()));  // it is only read
     state_->avail_in = static_cast<uint32_t>(bytes.size());
+    const uint64_t before = taken_;
     while (true) {
       if (between_ && any_) SkipZeros();
-      if (between_ && state_->avail_in == 0) return absl::OkStatus();
-      if (between_ && padded_) return absl::DataLossError("other bytes follow the compressed ones");
+      if (between_ && state_->avail_in == 0) break;
+      taken_ = before + bytes.size() - state_->avail_in;
+      if (between_ && padded_) return Damaged("other bytes follow the compressed ones");
       between_ = false;
       state_->next_out = out_.data();
       state_->avail_out = kOutBytes;
       const int result = isal_inflate(state_.get());
-      if (result < 0)
-        return absl::DataLossError(fmt::format("the compressed bytes are damaged, or no gzip ({})", result));
+      if (result < 0) return Damaged(NameOfGzipError(result));
       const size_t came = kOutBytes - state_->avail_out;
       if (came > 0) RETURN_IF_ERROR(out(std::as_bytes(std::span(out_.data(), came))));
+      given_ += came;
       if (state_->block_state == ISAL_BLOCK_FINISH) {
         any_ = true;
+        sound_ = given_;
         NextMember();
       } else if (state_->avail_in == 0 && state_->avail_out > 0) {
-        return absl::OkStatus();
+        break;
       }
     }
+    taken_ = before + bytes.size();
+    return absl::OkStatus();
   }
 
   // What the library has taken in ahead was given back to the input at the end of the member.
@@ -93,13 +97,16 @@ class ZstdDecompressor final : public Decompressor {
  public:
   ZstdDecompressor() : stream_(ZSTD_createDStream(), &ZSTD_freeDStream), out_(kOutBytes) {}
 
-  absl::Status Feed(ByteSpan bytes, Sink out) override {
+ private:
+  bool AtEnd() const override { return any_ && at_end_; }
+
+  absl::Status FeedWindow(ByteSpan bytes, Sink out) override {
     ZSTD_inBuffer in{.src = bytes.data(), .size = bytes.size(), .pos = 0};
     bool full = false;  // there may be more to come out
     while (in.pos < in.size || full) {
       if (at_end_ && any_ && !full) SkipZeros(&in);
       if (in.pos == in.size && !full) break;
-      if (at_end_ && padded_) return absl::DataLossError("other bytes follow the compressed ones");
+      if (at_end_ && padded_) return Damaged("other bytes follow the compressed ones");
       ZSTD_outBuffer into{.dst = out_.data(), .size = out_.size(), .pos = 0};
       const size_t result = ZSTD_decompressStream(stream_.get(), &into, &in);
       if (ZSTD_isError(result)) return Refuse(result);
@@ -107,20 +114,19 @@ class ZstdDecompressor final : public Decompressor {
       any_ = any_ || at_end_;
       full = into.pos == into.size && !at_end_;
       if (into.pos > 0) RETURN_IF_ERROR(out(std::as_bytes(std::span(out_.data(), into.pos))));
+      given_ += into.pos;
+      if (at_end_) sound_ = given_;
     }
+    taken_ += bytes.size();
     return absl::OkStatus();
   }
 
-  absl::Status Finish() override { return any_ && at_end_ ? absl::OkStatus() : CutShort(); }
-
- private:
-  static absl::Status Refuse(size_t result) {
+  absl::Status Refuse(size_t result) const {
     if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge) {
       return absl::ResourceExhaustedError(
           "was compressed with a window of more than 128 MiB (zstd --long=28 or more); compress it anew with less");
     }
-    return absl::DataLossError(
-        fmt::format("the compressed bytes are damaged, or no zstd ({})", ZSTD_getErrorName(result)));
+    return Damaged(ZSTD_getErrorName(result));
   }
 
   void SkipZeros(ZSTD_inBuffer* in) {
@@ -138,6 +144,34 @@ class ZstdDecompressor final : public Decompressor {
 };
 
 }  // namespace
+
+absl::Status Decompressor::Damaged(std::string_view why) const {
+  return absl::DataLossError(
+      fmt::format("the compressed bytes are damaged at offset {} or somewhat behind: {}", taken_, why));
+}
+
+absl::Status Decompressor::Feed(ByteSpan bytes, Sink out) {
+  while (!bytes.empty()) {
+    const ByteSpan some = bytes.first(std::min(bytes.size(), kWindowBytes - window_.size()));
+    bytes = bytes.subspan(some.size());
+    if (some.size() == kWindowBytes) {
+      RETURN_IF_ERROR(FeedWindow(some, out));
+      continue;
+    }
+    window_.insert(window_.end(), some.begin(), some.end());
+    if (window_.size() < kWindowBytes) break;
+    RETURN_IF_ERROR(FeedWindow(window_, out));
+    window_.clear();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Decompressor::Finish(Sink out) {
+  RETURN_IF_ERROR(FeedWindow(window_, out));
+  if (AtEnd()) return absl::OkStatus();
+  sound_ = given_;
+  return absl::DataLossError(fmt::format("the compressed bytes are cut short at offset {}", taken_));
+}
 
 std::unique_ptr<Decompressor> Decompressor::Make(Compression compression) {
   if (compression == Compression::kGzip) return std::make_unique<GzipDecompressor>();

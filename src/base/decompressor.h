@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "base/bytes.h"
@@ -21,10 +24,31 @@ class Decompressor {
   static std::unique_ptr<Decompressor> Make(Compression compression);
   virtual ~Decompressor() = default;
 
-  /// DataLoss when the bytes are damaged or no such stream, ResourceExhausted for a larger window.
-  virtual absl::Status Feed(ByteSpan bytes, Sink out) = 0;
-  /// After the last byte: DataLoss when it was not the last one of the stream.
-  virtual absl::Status Finish() = 0;
+  /// DataLoss, with the offset, when the bytes are damaged or no such stream; ResourceExhausted for a larger window.
+  /// Nothing else may be called after an error but sound_bytes(). What is handed out does not depend on how the bytes
+  /// are cut into chunks, nor does it when an error follows.
+  absl::Status Feed(ByteSpan bytes, Sink out);
+  /// After the last byte. DataLoss when that was not the last one of the stream.
+  absl::Status Finish(Sink out);
+
+  /// After DataLoss: how many of the bytes that were handed out can be trusted. Of what is cut short these are all; of
+  /// what is damaged those of members or frames that came to their end: damage shows behind where it is, often only by
+  /// the checksum at the end.
+  uint64_t sound_bytes() const { return sound_; }
+
+ protected:
+  /// At most kWindowBytes, and fewer only at the end.
+  virtual absl::Status FeedWindow(ByteSpan bytes, Sink out) = 0;
+  virtual bool AtEnd() const = 0;
+  absl::Status Damaged(std::string_view why) const;  // behind taken_
+
+  static constexpr size_t kWindowBytes = 64 << 10;
+  uint64_t taken_ = 0;  // bytes that came in, at least
+  uint64_t given_ = 0;  // that went out
+  uint64_t sound_ = 0;
+
+ private:
+  std::vector<std::byte> window_;  // what has come of the next one
 };
 
 }  // namespace millrace

@@ -51,20 +51,23 @@ std::string Zstd(const std::string& data, int window_log = 0) {
 struct Result {
   std::string data;
   absl::Status status;
+  uint64_t sound = 0;
 };
 
 Result Decompress(Compression compression, const std::string& bytes, size_t chunk = SIZE_MAX) {
   Result result;
   const auto decompressor = Decompressor::Make(compression);
+  const auto take = [&](ByteSpan out) {
+    result.data += AsText(out);
+    return absl::OkStatus();
+  };
   for (size_t at = 0; at < bytes.size() && result.status.ok(); at += std::min(chunk, bytes.size() - at)) {
     const std::string part = bytes.substr(at, chunk);  // of its own, so that sanitizers see reads beyond its end
     const std::vector<char> copy(part.begin(), part.end());
-    result.status = decompressor->Feed(AsBytes({copy.data(), copy.size()}), [&](ByteSpan out) {
-      result.data += AsText(out);
-      return absl::OkStatus();
-    });
+    result.status = decompressor->Feed(AsBytes({copy.data(), copy.size()}), take);
   }
-  if (result.status.ok()) result.status = decompressor->Finish();
+  if (result.status.ok()) result.status = decompressor->Finish(take);
+  result.sound = decompressor->sound_bytes();
   return result;
 }
 
@@ -134,15 +137,55 @@ TEST_P(DecompressorTest, WhatIsDamagedIsDataLossOrTheSame) {
   }
 }
 
+TEST_P(DecompressorTest, WhatIsCutShortGivesWhatIsThereHoweverItComes) {
+  const std::string data = SomeText(500'000, 7);
+  const std::string compressed = Compress(data);
+  Rng rng(8);
+  for (int i = 0; i < 20; ++i) {
+    const size_t length = rng.Below(compressed.size());
+    const std::string cut = compressed.substr(0, length);
+    const Result at_once = Decompress(GetParam(), cut);
+    EXPECT_TRUE(data.starts_with(at_once.data)) << length;
+    EXPECT_EQ(at_once.sound, at_once.data.size());
+    EXPECT_EQ(at_once.status.message(), "the compressed bytes are cut short at offset " + std::to_string(length));
+    for (const size_t chunk : {size_t{1}, size_t{4099}, size_t{70'000}})
+      EXPECT_TRUE(Decompress(GetParam(), cut, chunk).data == at_once.data) << length << " " << chunk;
+  }
+  EXPECT_GT(Decompress(GetParam(), compressed.substr(0, compressed.size() / 2)).data.size(), data.size() / 8);
+}
+
+TEST_P(DecompressorTest, DamageHasAnOffsetAndLeavesWholeMembersSound) {
+  const std::string first = SomeText(300'000, 9);
+  const std::string second = SomeText(600'000, 10);
+  const std::string good = Compress(first);
+  std::string damaged = good + Compress(second);
+  const size_t at = good.size() + (damaged.size() - good.size()) / 2;
+  damaged[at] = static_cast<char>(damaged[at] ^ 0x40);
+  for (const size_t chunk : {size_t{1}, size_t{4099}, SIZE_MAX}) {
+    const Result result = Decompress(GetParam(), damaged, chunk);
+    EXPECT_TRUE(absl::IsDataLoss(result.status)) << result.status;
+    EXPECT_EQ(result.sound, first.size());
+    const std::string message(result.status.message());
+    const size_t word = message.find("at offset ");
+    ASSERT_NE(word, std::string::npos) << message;
+    const uint64_t offset = std::stoull(message.substr(word + 10));
+    EXPECT_GE(offset, good.size()) << message;
+    EXPECT_LE(offset, damaged.size()) << message;
+  }
+}
+
 TEST(Decompressor, TheSinkMayEndIt) {
   for (const Compression compression : {Compression::kGzip, Compression::kZstd}) {
     const std::string data = SomeText(600'000, 5);
     const std::string bytes = compression == Compression::kGzip ? Gzip(data) : Zstd(data);
     int calls = 0;
-    const absl::Status status = Decompressor::Make(compression)->Feed(AsBytes(bytes), [&calls](ByteSpan piece) {
+    const auto take = [&calls](ByteSpan piece) {
       EXPECT_LE(piece.size(), size_t{256} << 10);
       return ++calls == 2 ? absl::CancelledError("enough") : absl::OkStatus();
-    });
+    };
+    const auto decompressor = Decompressor::Make(compression);
+    absl::Status status = decompressor->Feed(AsBytes(bytes), take);
+    if (status.ok()) status = decompressor->Finish(take);
     EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
     EXPECT_EQ(calls, 2);
   }

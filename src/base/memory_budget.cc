@@ -2,12 +2,23 @@
 
 namespace millrace {
 
-Reservation MemoryBudget::TryReserve(uint64_t bytes) {
+bool MemoryBudget::TryTake(uint64_t bytes) {
   uint64_t used = used_.load(std::memory_order_relaxed);
   do {
-    if (bytes > limit_ || used > limit_ - bytes) return {};
+    if (bytes > limit_ || used > limit_ - bytes) return false;
   } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-  return {this, bytes};
+  return true;
+}
+
+Reservation MemoryBudget::TryReserve(uint64_t bytes) {
+  return TryTake(bytes) ? Reservation(this, bytes) : Reservation();
+}
+
+bool MemoryBudget::TryExtend(Reservation* reservation, uint64_t bytes) {
+  if (!TryTake(bytes)) return false;
+  reservation->budget_ = this;
+  reservation->bytes_ += bytes;
+  return true;
 }
 
 Reservation::~Reservation() {

@@ -41,11 +41,17 @@ class MemoryBudget {
   /// Empty when fewer than `bytes` are left.
   Reservation TryReserve(uint64_t bytes);
 
+  /// Adds `bytes` to a reservation, which is of this budget or empty; false, and it stays as it is, when fewer are
+  /// left.
+  bool TryExtend(Reservation* reservation, uint64_t bytes);
+
   uint64_t limit() const { return limit_; }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
 
  private:
   friend class Reservation;
+  bool TryTake(uint64_t bytes);
+
   const uint64_t limit_;
   std::atomic<uint64_t> used_{0};
 };

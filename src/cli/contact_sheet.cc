@@ -194,6 +194,14 @@ cairo_status_t AppendPng(void* out, const unsigned char* bytes, unsigned int len
 
 }  // namespace
 
+uint64_t ContactSheetBytes(uint64_t tiles) {
+  constexpr uint64_t kTileBytes = 3 * kTileSide * kTileSide;
+  constexpr uint64_t kDrawnBytes = 4 * (kTileSide + kGap) * (kTileSide + kCaptionHeight + kGap);
+  // The last row may be empty but for one tile. A PNG of noise is as large as what is drawn, and grows by doubling.
+  const uint64_t places = tiles + static_cast<uint64_t>(ColumnsOf(tiles));
+  return tiles * kTileBytes + 3 * places * kDrawnBytes;
+}
+
 absl::StatusOr<ContactSheet> DrawContactSheet(std::span<const SheetTile> tiles) {
   if (tiles.empty() || tiles.size() > kMostTiles)
     return absl::InvalidArgumentError(fmt::format("a contact sheet has 1 to {} samples", kMostTiles));

@@ -45,6 +45,9 @@ struct ContactSheet {
   std::vector<SheetPlace> places;  // of the tiles, in their order: row by row, six or more a row
 };
 
+/// Memory that so many tiles and their sheet take at most, but for long texts.
+uint64_t ContactSheetBytes(uint64_t tiles);
+
 /// 1 to kMostTiles tiles. The same tiles make the same sheet on a machine. ResourceExhausted without memory, Internal
 /// when cairo fails otherwise.
 absl::StatusOr<ContactSheet> DrawContactSheet(std::span<const SheetTile> tiles);

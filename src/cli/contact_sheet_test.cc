@@ -155,5 +155,21 @@ TEST(ContactSheet, RefusesWhatIsNoPicture) {
   EXPECT_EQ(DrawContactSheet(many).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ContactSheet, TakesNoMoreMemoryThanItSays) {
+  Rng rng(1);
+  for (const size_t count : {size_t{1}, size_t{7}, size_t{50}}) {
+    std::vector<SheetTile> tiles(count);
+    for (SheetTile& tile : tiles) {  // noise, which no PNG makes smaller
+      tile.width = tile.height = kTileSide;
+      tile.pixels.resize(size_t{3} * kTileSide * kTileSide);
+      for (uint8_t& byte : tile.pixels) byte = static_cast<uint8_t>(rng.Next());
+    }
+    const auto sheet = DrawContactSheet(tiles);
+    ASSERT_TRUE(sheet.ok()) << sheet.status();
+    const uint64_t drawn = uint64_t{4} * static_cast<uint64_t>(sheet->width) * static_cast<uint64_t>(sheet->height);
+    EXPECT_LE(count * tiles[0].pixels.size() + drawn + sheet->png.capacity(), ContactSheetBytes(count)) << count;
+  }
+}
+
 }  // namespace
 }  // namespace millrace::cli

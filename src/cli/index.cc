@@ -6,7 +6,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +16,7 @@
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "dataset/dataset.h"
-#include "dataset/index_builder.h"
-#include "dataset/index_places.h"
+#include "dataset/index_file.h"
 #include "shard/token_format.h"
 
 namespace millrace::cli {
@@ -29,6 +27,7 @@ struct IndexFlags {
   std::string uri;
   std::string output;
   std::optional<std::string> tokens;
+  std::string memory;
   bool full = false;
   bool skip_bad = false;
   bool json = false;
@@ -48,44 +47,20 @@ struct IndexResult {
 };
 
 absl::StatusOr<IndexResult> BuildToFile(Runtime& runtime, Stores& stores, const IndexFlags& flags,
-                                        const std::optional<TokenArrays>& tokens, const ProgressFn& progress,
-                                        std::stop_token stop) {
-  ASSIGN_OR_RETURN(const std::optional<ManifestPlace> manifest, FindManifest(stores, flags.uri, stop));
-  std::unique_ptr<ManifestSamples> samples;
-  if (manifest) {
-    ASSIGN_OR_RETURN(samples, ManifestSamples::Read(*manifest, runtime.memory(), stop));
-  }
-  ASSIGN_OR_RETURN(const Location data, manifest ? manifest->data : stores.Open(flags.uri));
+                                        const OpenOptions& options) {
   ASSIGN_OR_RETURN(const Location output, stores.OpenObject(flags.output));
   PutOptions put;
-  put.stop = stop;
-  std::unique_ptr<Index> older;
-  if (!flags.full) {
-    IndexPlaces places(runtime, stores, data, "", stop, manifest ? &*manifest : nullptr);
-    ASSIGN_OR_RETURN(older, places.FindReusable());
-  }
-  ASSIGN_OR_RETURN(BuiltIndex built, BuildIndex(runtime, data, [&] { return output.store->Write(output.prefix, put); },
-                                                {.progress = progress,
-                                                 .reuse = older.get(),
-                                                 .manifest = samples.get(),
-                                                 .tokens = tokens,
-                                                 .skip_bad = flags.skip_bad,
-                                                 .stop = stop}));
+  put.stop = options.stop;
+  ASSIGN_OR_RETURN(BuiltIndex built,
+                   BuildIndexFile(
+                       runtime, stores, flags.uri, [&] { return output.store->Write(output.prefix, put); }, options));
   return IndexResult{.summary = std::move(built.summary),
                      .report = std::move(built.report),
                      .place = output.store->Uri(output.prefix)};
 }
 
 absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const IndexFlags& flags,
-                                         const std::optional<TokenArrays>& tokens, const ProgressFn& progress,
-                                         std::stop_token stop) {
-  OpenOptions options;
-  options.rebuild = true;
-  options.tokens = tokens;
-  options.reuse = !flags.full;
-  options.skip_bad = flags.skip_bad;
-  options.progress = progress;
-  options.stop = std::move(stop);
+                                         const OpenOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(runtime, stores, flags.uri, options));
   const Index& index = dataset->index();
   return IndexResult{.summary = {.samples = index.size(),
@@ -150,16 +125,26 @@ absl::Status RunIndex(const IndexFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
   if (!flags.output.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.output));
   ASSIGN_OR_RETURN(const std::optional<TokenArrays> tokens, ToTokens(flags));
+  RuntimeOptions limits;
+  if (!flags.memory.empty()) {
+    ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
+  }
   InterruptStop interrupt;
-  Runtime runtime;
+  Runtime runtime(limits);
   Stores stores(runtime);
   const auto start = std::chrono::steady_clock::now();
   IndexResult result;
   {
     ProgressLine line("indexing", ProgressLine::Unit::kBytes);
-    const ProgressFn progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
+    OpenOptions options;
+    options.rebuild = true;
+    options.tokens = tokens;
+    options.reuse = !flags.full;
+    options.skip_bad = flags.skip_bad;
+    options.progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
+    options.stop = interrupt.token();
     const auto build = flags.output.empty() ? BuildInPlace : BuildToFile;
-    ASSIGN_OR_RETURN(result, build(runtime, stores, flags, tokens, progress, interrupt.token()));
+    ASSIGN_OR_RETURN(result, build(runtime, stores, flags, options));
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   Warn(result.report);
@@ -191,6 +176,7 @@ void AddIndex(CLI::App& app, Action* run) {
       "--skip-bad", flags->skip_bad,
       "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; else the "
       "first such shard is an error");
+  index->add_option("--memory", flags->memory, "Budget for buffers [half of the memory]");
   index->add_flag("--json", flags->json,
                   R"(One JSON object: {"samples", "objects", "reused_objects", "bytes", "fields", "index", )"
                   R"("index_bytes", "seconds", "damaged"})");

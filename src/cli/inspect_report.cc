@@ -227,6 +227,11 @@ std::string DecodeText(const DecodeReport& decode, uint64_t samples, ObjectNames
   return text;
 }
 
+// A manifest is an object of the index, too, but holds no samples.
+uint64_t CountObjects(const Index& index) {
+  return index.kind() == DataKind::kRawObjects ? index.size() : index.objects();
+}
+
 absl::StatusOr<uint64_t> ObjectBytes(const Index& index) {
   if (index.kind() == DataKind::kRawObjects) return index.total_bytes();
   uint64_t bytes = 0;
@@ -253,10 +258,8 @@ absl::StatusOr<std::vector<std::string>> Advise(const Dataset& dataset) {
         policy.extent * policy.window));
   }
   ASSIGN_OR_RETURN(const uint64_t bytes, ObjectBytes(index));
-  // A manifest is an object, too, but not one that is packed.
-  const uint64_t objects = index.kind() == DataKind::kRawObjects ? index.size() : index.objects();
   std::optional<std::string> shards =
-      AdviseShards({.kind = index.kind(), .objects = objects, .bytes = bytes}, dataset.uri());
+      AdviseShards({.kind = index.kind(), .objects = CountObjects(index), .bytes = bytes}, dataset.uri());
   if (shards) advice.push_back(*std::move(shards));
   return advice;
 }
@@ -274,7 +277,7 @@ absl::StatusOr<std::string> InspectJson(const InspectReport& report) {
   const Json json{{"uri", dataset.uri()},
                   {"kind", std::string(KindName(index.kind()))},
                   {"samples", index.size()},
-                  {"objects", index.objects()},
+                  {"objects", CountObjects(index)},
                   {"bytes", index.total_bytes()},
                   {"fields", FieldsJson(report.survey)},
                   {"sizes",
@@ -302,8 +305,9 @@ absl::StatusOr<std::string> InspectText(const InspectReport& report) {
   const Dataset& dataset = report.dataset;
   const Index& index = dataset.index();
   ObjectNames names(index);
-  std::string text = fmt::format("{}: {} in {}, {}\n", dataset.uri(), Counted(index.size(), "sample"),
-                                 Counted(index.objects(), ObjectTitle(index.kind())), FormatSize(index.total_bytes()));
+  std::string text =
+      fmt::format("{}: {} in {}, {}\n", dataset.uri(), Counted(index.size(), "sample"),
+                  Counted(CountObjects(index), ObjectTitle(index.kind())), FormatSize(index.total_bytes()));
   text += fmt::format("index {}: {}, fingerprint {:016x}\n\nfields\n", dataset.index_uri(),
                       FormatSize(index.file_bytes()), index.fingerprint());
   for (const auto& [name, counts] : report.survey.fields)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,8 +21,10 @@
 #include "cli/usage.h"
 #include "dataset/dataset.h"
 #include "dataset/index_places.h"
+#include "dataset/sample_objects.h"
 #include "pack/class_map.h"
 #include "pack/pack_plan.h"
+#include "pack/scratch_folder.h"
 #include "pack/unpack.h"
 #include "shard/manifest.h"
 #include "store/blocking.h"
@@ -48,13 +51,6 @@ struct PackFlags {
   bool force = false;
   bool json = false;
 };
-
-absl::StatusOr<uint64_t> TakeSize(std::string_view option, const std::string& text) {
-  absl::StatusOr<uint64_t> bytes = ParseSize(text);
-  if (bytes.ok() && *bytes == 0) bytes = absl::InvalidArgumentError("it must be positive");
-  if (!bytes.ok()) return AsUsage(Annotate(bytes.status(), option));
-  return bytes;
-}
 
 // "2/8": the second of eight.
 absl::Status TakePart(const std::string& text, PackOptions* options) {
@@ -128,34 +124,58 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   return options;
 }
 
-// A folder for the shards of just that compressed data set, below --scratch.
-absl::StatusOr<std::filesystem::path> ScratchFolder(const PackFlags& flags, const std::string& id) {
+// What was unpacked, and where; nothing for a source that needs it not.
+struct UnpackedSource {
+  std::unique_ptr<ScratchFolder> scratch;
+  std::unique_ptr<UnpackedNames> names;
+  std::vector<UnpackDamage> damaged;
+};
+
+absl::StatusOr<std::string> ScratchBase(const PackFlags& flags) {
   const std::string base = flags.scratch.empty() ? DefaultCacheFolder() : flags.scratch;
-  if (!base.empty()) return std::filesystem::absolute(base) / ("unpacked-" + id);
+  if (!base.empty()) return base;
   return absl::InvalidArgumentError(fmt::format(
       "{0}: compressed shards and Parquet are unpacked first, and there is no cache folder (no HOME); name a folder "
       "with room for all of them: `millrace pack {0} {1} --scratch DIR`",
       flags.source, flags.destination));
 }
 
-// Unpacks what is compressed, and Parquet, into a folder; `unpacked` gets its name, also where that fails midway.
-absl::Status UnpackSource(const PackFlags& flags, Runtime& runtime, Stores& stores, const Location& from,
-                          PackOptions* options, std::string* unpacked) {
-  if (ManifestFormatOf(flags.source)) return absl::OkStatus();  // it lists no shards
-  ASSIGN_OR_RETURN(const auto compressed, FindPackedShards(from, options->stop));
-  if (!compressed) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::filesystem::path folder, ScratchFolder(flags, compressed->id));
-  *unpacked = folder.string();
-  ASSIGN_OR_RETURN(const Location scratch, stores.Open(folder.string()));
-  ProgressLine line("unpacking", ProgressLine::Unit::kBytes);
-  const ProgressFn progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
-  RETURN_IF_ERROR(Unpack(runtime, from, *compressed, scratch, progress, options->stop));
-  options->origin = PackOrigin{.uri = from.store->Uri(from.Key("")), .id = compressed->id};
+// The scratch folder must be no part of what is read, or written, and neither a part of it, since it is removed.
+absl::Status CheckScratch(Stores& stores, const std::string& path, std::initializer_list<const Location*> places) {
+  ASSIGN_OR_RETURN(const Location scratch, stores.Open(path));
+  const std::string folder = scratch.store->Uri(scratch.Key(""));
+  for (const Location* place : places) {
+    const std::string uri = place->store->Uri(place->Key(""));
+    if (CheckApart(*place, scratch).ok()) continue;
+    if (folder.starts_with(uri) && IsHiddenKey(folder.substr(uri.size()))) continue;  // ~/.cache, where ~ is packed
+    return AsUsage(absl::InvalidArgumentError(fmt::format(
+        "cannot unpack into {}: {} lies around or within it; name another folder by --scratch", folder, uri)));
+  }
   return absl::OkStatus();
 }
 
-// `unpacked` gets the folder of what had to be unpacked.
-absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, std::string* unpacked) {
+// Unpacks what is compressed, and Parquet, into a folder; `unpacked` knows it also where that fails midway.
+absl::Status UnpackSource(const PackFlags& flags, Runtime& runtime, Stores& stores, const Location& from,
+                          const Location& to, PackOptions* options, UnpackedSource* unpacked) {
+  if (ManifestFormatOf(flags.source)) return absl::OkStatus();  // it lists no shards
+  ASSIGN_OR_RETURN(const auto compressed, FindPackedShards(from, options->stop));
+  if (!compressed) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string base, ScratchBase(flags));
+  RETURN_IF_ERROR(CheckScratch(stores, ScratchFolder::PathOf(base, compressed->id), {&from, &to}));
+  ASSIGN_OR_RETURN(unpacked->scratch, ScratchFolder::Take(base, compressed->id));
+  ASSIGN_OR_RETURN(const Location scratch, stores.Open(unpacked->scratch->path()));
+  ProgressLine line("unpacking", ProgressLine::Unit::kBytes);
+  const UnpackOptions how{.skip_bad = options->skip_bad,
+                          .progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); },
+                          .stop = options->stop};
+  ASSIGN_OR_RETURN(unpacked->damaged, Unpack(runtime, from, *compressed, scratch, how));
+  unpacked->names = std::make_unique<UnpackedNames>(from, *compressed, unpacked->scratch->path());
+  options->origin = PackOrigin{.uri = from.store->Uri(from.Key("")), .id = compressed->id, .damaged = {}};
+  for (const UnpackDamage& shard : unpacked->damaged) options->origin->damaged[shard.plain] = shard.key;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, UnpackedSource* unpacked) {
   InterruptStop interrupt;
   options.stop = interrupt.token();
   RuntimeOptions limits;
@@ -168,7 +188,7 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   ASSIGN_OR_RETURN(const Location to, stores.Open(flags.destination));
   RETURN_IF_ERROR(AsUsage(CheckApart(from, to)));
   ASSIGN_OR_RETURN(options.classes, ReadClassMap(stores, flags.class_map));
-  RETURN_IF_ERROR(UnpackSource(flags, runtime, stores, from, &options, unpacked));
+  RETURN_IF_ERROR(UnpackSource(flags, runtime, stores, from, to, &options, unpacked));
   OpenOptions open;
   open.stop = interrupt.token();
   open.skip_bad = options.skip_bad;
@@ -176,7 +196,7 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   ProgressLine indexing("indexing", ProgressLine::Unit::kBytes);
   open.progress = [&indexing](uint64_t done, uint64_t total) { indexing.Update(done, total); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source,
-                   Dataset::Open(runtime, stores, unpacked->empty() ? flags.source : *unpacked, open));
+                   Dataset::Open(runtime, stores, unpacked->scratch ? unpacked->scratch->path() : flags.source, open));
   indexing.Clear();
   ProgressLine packing("packing", ProgressLine::Unit::kBytes);
   options.progress = [&packing](uint64_t done, uint64_t total) { packing.Update(done, total); };
@@ -184,26 +204,32 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
 }
 
 // The error, and what it leaves behind.
-absl::Status Explain(const absl::Status& status, const PackFlags& flags, const std::string& unpacked) {
-  if (unpacked.empty() && !absl::IsCancelled(status)) return status;
+absl::Status Explain(const absl::Status& status, const PackFlags& flags, const UnpackedSource& unpacked) {
+  if (!unpacked.scratch && !absl::IsCancelled(status)) return status;
   std::string message(ToStd(status.message()));
   if (absl::IsCancelled(status)) {
     message = fmt::format("interrupted; {} is not complete: run the same command again to continue", flags.destination);
+  } else if (unpacked.names) {
+    message = unpacked.names->Translate(message);
   }
   std::error_code ignored;  // what cannot be looked at is not spoken of
-  if (std::filesystem::is_directory(unpacked, ignored) && !std::filesystem::is_empty(unpacked, ignored)) {
+  if (unpacked.scratch && !std::filesystem::is_empty(unpacked.scratch->path(), ignored) && !ignored) {
     message += fmt::format("; what was unpacked stays in {}: the same command uses it, and removes it at the end{}",
-                           unpacked, absl::IsResourceExhausted(status) ? " (--scratch DIR unpacks elsewhere)" : "");
+                           unpacked.scratch->path(),
+                           absl::IsResourceExhausted(status) ? " (--scratch DIR unpacks elsewhere)" : "");
   }
   return absl::Status(status.code(), message);
 }
 
 absl::StatusOr<PackReport> PackAndClear(const PackFlags& flags, PackOptions options) {
-  std::string unpacked;
+  UnpackedSource unpacked;
   absl::StatusOr<PackReport> report = PackAll(flags, std::move(options), &unpacked);
   if (!report.ok()) return Explain(report.status(), flags, unpacked);
-  std::error_code ignored;  // what remains there is only a cache
-  if (!unpacked.empty()) std::filesystem::remove_all(unpacked, ignored);
+  if (!unpacked.scratch) return report;
+  unpacked.scratch->Remove();
+  for (SkippedSample& sample : report->skipped) sample.why = unpacked.names->Translate(sample.why);
+  for (const UnpackDamage& shard : unpacked.damaged)
+    fmt::print(stderr, "millrace pack: warning: {}: {}\n", ForStderr(shard.uri), ForStderr(shard.why));
   return report;
 }
 

@@ -1,10 +1,14 @@
 #include "cli/preview.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <span>
 #include <utility>
 
+#include "base/counted.h"
+#include "base/size.h"
 #include "cli/read_samples.h"
 #include "cli/sample_values.h"
 #include "decode/image.h"
@@ -65,6 +69,13 @@ class TileMaker {
 absl::StatusOr<Preview> MakePreview(const Dataset& dataset, uint64_t samples, MemoryBudget& memory,
                                     const std::stop_token& stop) {
   const uint64_t count = std::min(samples, dataset.index().size());
+  const Reservation reserved = memory.TryReserve(ContactSheetBytes(count));
+  if (!reserved) {
+    return absl::ResourceExhaustedError(
+        fmt::format("drawing {} takes up to {} of memory, and {} of {} are in use: draw fewer with --samples",
+                    Counted(count, "sample"), FormatSize(ContactSheetBytes(count)), FormatSize(memory.used()),
+                    FormatSize(memory.limit())));
+  }
   const PackOrder order = PackOrder::Spread(dataset.index().size(), count);
   TileMaker maker(dataset.index());
   Preview preview;

@@ -14,8 +14,9 @@ namespace millrace::cli {
 
 namespace {
 
-constexpr size_t kLooked = 512;             // bytes by which text is told from other data
-constexpr uint64_t kMostLabelBytes = 1024;  // of what is not called a label
+constexpr size_t kMostDescribedBytes = 4096;  // more than anybody reads in a box
+constexpr size_t kLooked = 512;               // bytes by which text is told from other data
+constexpr uint64_t kMostLabelBytes = 1024;    // of what is not called a label
 
 // Of "label" and "image/class/label", but not of "image/class/labels".
 bool IsLabelName(std::string_view field) {
@@ -69,6 +70,7 @@ std::string DescribeFields(const IndexedSample& sample, ByteSpan bytes) {
   std::string text;
   std::string scratch;
   for (const IndexedField& field : sample.fields) {
+    if (text.size() >= kMostDescribedBytes) break;
     const absl::StatusOr<ByteSpan> value = ValueOf(field, bytes, &scratch);
     text += fmt::format("{}: ", field.name);
     if (!value.ok()) {

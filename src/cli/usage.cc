@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "absl/strings/str_replace.h"
+#include "base/size.h"
+#include "cli/console.h"
 #include "s3/endpoint.h"
 #include "store/uri.h"
 
@@ -177,6 +179,12 @@ void TakesWord(CLI::Option* option, const std::vector<std::string>& words) {
       },
       ""));
   option->type_name(fmt::format("{}", fmt::join(words, "|")));
+}
+
+absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text) {
+  absl::StatusOr<uint64_t> bytes = ParseSize(text);
+  if (bytes.ok() && *bytes == 0) bytes = absl::InvalidArgumentError("it must be positive");
+  return bytes.ok() ? bytes : AsUsage(Annotate(bytes.status(), option));
 }
 
 absl::Status HintAtS3(absl::Status status, const std::vector<std::string>& uris) {

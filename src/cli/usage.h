@@ -19,6 +19,9 @@ void TakesNumber(CLI::Option* option, uint64_t least, uint64_t most = UINT64_MAX
 /// The option takes one of these words, which --help shows.
 void TakesWord(CLI::Option* option, const std::vector<std::string>& words);
 
+/// The size in bytes that `option` was given ("64MiB"), more than none; a usage error names the option.
+absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text);
+
 /// For what was not found: the same error, with a hint where one of `uris` looks like a bucket's whose "s3://" was
 /// forgotten. Other errors stay as they are.
 absl::Status HintAtS3(absl::Status status, const std::vector<std::string>& uris);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/status.h"
+
 namespace millrace {
 
 /// A shard of which the samples from some place on were left out, because it is damaged there (BuildOptions::skip_bad).
@@ -14,6 +16,9 @@ struct DamagedShard {
   std::string why;
   uint64_t samples = 0;  // before it, which are indexed
 };
+
+/// The report of a shard for which a scanner gave this error; its message begins with the offset, where that is known.
+DamagedShard DamagedShardOf(std::string key, const absl::Status& error, uint64_t samples);
 
 /// What building an index came to, beyond the index itself.
 struct BuildReport {

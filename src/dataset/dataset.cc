@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "dataset/index_file.h"
 #include "dataset/index_places.h"
 #include "dataset/listed_index.h"
 #include "dataset/manifest_set.h"
@@ -42,8 +43,9 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const std
 absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened, const std::stop_token& stop,
                                       std::optional<TokenArrays>* tokens) {
   absl::Status first = absl::NotFoundError("no index");
-  for (const bool cached : {false, true}) {
-    absl::StatusOr<PlacedIndex> placed = cached ? places.OpenCached() : places.OpenBeside();
+  for (const IndexPlaces::Place place : IndexPlaces::kPlaces) {
+    const bool cached = place != IndexPlaces::Place::kBeside;
+    absl::StatusOr<PlacedIndex> placed = places.Open(place);
     absl::Status status = placed.status();
     if (status.ok()) status = opened.Check(*placed->index, stop);
     if (status.ok()) return placed;
@@ -61,31 +63,52 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
   return first;
 }
 
-absl::StatusOr<PlacedIndex> Build(Runtime& runtime, IndexPlaces& places, const Opened& opened,
-                                  const OpenOptions& options, const std::optional<TokenArrays>& tokens) {
-  std::unique_ptr<ManifestSamples> samples;
-  if (opened.manifest) {
-    ASSIGN_OR_RETURN(samples, ManifestSamples::Read(*opened.manifest, runtime.memory(), options.stop));
-  }
+// What an index is built from, besides the objects.
+struct Sources {
+  std::unique_ptr<ManifestSamples> manifest;
   std::unique_ptr<Index> older;
-  if (options.reuse) {
-    ASSIGN_OR_RETURN(older, places.FindReusable());
+
+  BuildOptions OptionsFor(const OpenOptions& options, const std::optional<TokenArrays>& tokens) const {
+    return {.progress = options.progress,
+            .reuse = older.get(),
+            .manifest = manifest.get(),
+            .tokens = tokens,
+            .skip_bad = options.skip_bad,
+            .stop = options.stop};
   }
-  return places.Build({.progress = options.progress,
-                       .reuse = older.get(),
-                       .manifest = samples.get(),
-                       .tokens = tokens,
-                       .skip_bad = options.skip_bad,
-                       .stop = options.stop});
+};
+
+absl::StatusOr<Sources> ReadSources(Runtime& runtime, IndexPlaces& places, const Opened& opened,
+                                    const OpenOptions& options) {
+  Sources sources;
+  if (opened.manifest) {
+    ASSIGN_OR_RETURN(sources.manifest, ManifestSamples::Read(*opened.manifest, runtime.memory(), options.stop));
+  }
+  if (options.reuse) {
+    ASSIGN_OR_RETURN(sources.older, places.FindReusable());
+  }
+  return sources;
+}
+
+IndexPlaces PlacesOf(Runtime& runtime, Stores& stores, const Opened& opened, const OpenOptions& options) {
+  return {
+      runtime, stores, opened.data, options.cache_folder, options.stop, opened.manifest ? &*opened.manifest : nullptr};
 }
 
 }  // namespace
 
+absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std::string_view uri,
+                                          OpenIndexFn open_index, const OpenOptions& options) {
+  ASSIGN_OR_RETURN(const Opened opened, OpenPlace(stores, uri, options.stop));
+  IndexPlaces places = PlacesOf(runtime, stores, opened, options);
+  ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
+  return BuildIndex(runtime, opened.data, open_index, sources.OptionsFor(options, options.tokens));
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options) {
   ASSIGN_OR_RETURN(Opened opened, OpenPlace(stores, uri, options.stop));
-  IndexPlaces places(runtime, stores, opened.data, options.cache_folder, options.stop,
-                     opened.manifest ? &*opened.manifest : nullptr);
+  IndexPlaces places = PlacesOf(runtime, stores, opened, options);
   std::optional<TokenArrays> tokens = options.tokens;
   absl::StatusOr<PlacedIndex> placed = absl::NotFoundError("not looked for");
   bool built = false;
@@ -106,7 +129,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
     // Whoever held the lock has built it by now.
     if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens);
     if (absl::IsNotFound(placed.status())) {
-      placed = Build(runtime, places, opened, options, tokens);
+      ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
+      placed = places.Build(sources.OptionsFor(options, tokens));
       built = true;
     }
   }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -17,8 +16,8 @@
 #include "dataset/file_lock.h"
 #include "dataset/index_builder.h"
 #include "dataset/sample_objects.h"
+#include "dataset/testing/data_place.h"
 #include "dataset/testing/index_model.h"
-#include "dataset/testing/sample_text.h"
 #include "shard/tar_writer.h"
 #include "store/blocking.h"
 
@@ -42,41 +41,14 @@ std::string Tar(const Members& members) {
   return out;
 }
 
-class DatasetTest : public ::testing::TestWithParam<std::string> {
+class DatasetTest : public ::testing::TestWithParam<std::string>, protected testing::DataPlace {
  protected:
-  DatasetTest() : root_(fs::path(::testing::TempDir()) / fmt::format("dataset-{}-{}", getpid(), RandomHex(6))) {
-    fs::create_directories(root_ / "cache");
-    uri_ = GetParam() == "mem" ? "mem://data/set" : (root_ / "data/set").string();
-    options_.cache_folder = (root_ / "cache").string();
-  }
-  ~DatasetTest() override { fs::remove_all(root_); }
+  DatasetTest() : DataPlace(GetParam()), uri_(Uri("set")) {}
 
-  void Put(const std::string& key, std::string_view bytes) {
-    const auto location = stores_.Open(uri_);
-    ASSERT_TRUE(location.ok());
-    const auto put = PutBlocking(*location->store, location->Key(key), AsBytes(bytes));
-    ASSERT_TRUE(put.ok()) << put.status();
-  }
-  void Delete(const std::string& key) {
-    const auto location = stores_.Open(uri_);
-    ASSERT_TRUE(DeleteBlocking(*location->store, location->Key(key)).ok());
-  }
-  bool Exists(const std::string& key) {
-    const auto location = stores_.Open(uri_);
-    return HeadBlocking(*location->store, location->Key(key)).ok();
-  }
+  void Put(const std::string& key, std::string_view bytes) { PutAt("set/" + key, bytes); }
+  void Delete(const std::string& key) { DeleteAt("set/" + key); }
+  bool Exists(const std::string& key) { return ExistsAt("set/" + key); }
   absl::StatusOr<std::unique_ptr<Dataset>> Open() { return Dataset::Open(runtime_, stores_, uri_, options_); }
-
-  // Every sample with its bytes as the index tells to read them, checksums verified.
-  std::vector<std::string> Read(const Dataset& dataset) {
-    std::vector<std::string> out;
-    IndexedSample sample;
-    for (uint64_t i = 0; i < dataset.index().size(); ++i) {
-      EXPECT_TRUE(dataset.index().Lookup(i, &sample).ok());
-      out.push_back(testing::SampleText(dataset, sample));
-    }
-    return out;
-  }
   std::vector<std::string> OpenAndRead() {
     const auto dataset = Open();
     return dataset.ok() ? Read(**dataset) : std::vector<std::string>{dataset.status().ToString()};
@@ -91,11 +63,7 @@ class DatasetTest : public ::testing::TestWithParam<std::string> {
     return location->store->counters().bytes_read;
   }
 
-  const fs::path root_;
   std::string uri_;
-  OpenOptions options_;
-  Runtime runtime_{{.io_threads = 1, .cpu_threads = 1, .memory_bytes = 64 << 20}};
-  Stores stores_{runtime_};
 };
 
 INSTANTIATE_TEST_SUITE_P(Stores, DatasetTest, ::testing::Values("mem", "file"), [](const auto& i) { return i.param; });

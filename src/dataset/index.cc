@@ -69,7 +69,7 @@ inline bool Index::Impl::DecodeValues(Decoder* block, const Layout& layout, Inde
     if (field.kind != FieldKind::kValue) continue;
     const uint64_t length = block->Varint();
     if (length > kMaxValueBytes) return false;
-    const std::string_view text = block->Bytes(length);
+    const std::string_view text = block->Text(length);
     if (!block->ok()) return false;
     if (out == nullptr) continue;
     out->fields[field.place] = {.name = stored_names[field.name],
@@ -292,7 +292,7 @@ absl::Status Index::LookupObject(uint32_t object, IndexedObject* out) const {
     const uint64_t head = block.Varint();
     const uint64_t tag = impl_->version >= 3 ? head >> 1 : head;
     const uint64_t text_bytes = tag < kEtagText ? 16 : tag - kEtagText;
-    const std::string_view text = block.Bytes(text_bytes);
+    const std::string_view text = block.Text(text_bytes);
     const uint64_t parts = tag == kEtagHexParts ? block.Varint() : 0;
     if (!block.ok()) return Damaged(fmt::format("block {} of its objects", number));
     if (i < steps) continue;

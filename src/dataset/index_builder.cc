@@ -3,18 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <deque>
 #include <map>
 #include <optional>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "base/crypto.h"
 #include "dataset/index_reuse.h"
 #include "dataset/mds_check.h"
+#include "dataset/object_scan.h"
 #include "dataset/objects_ahead.h"
 #include "dataset/progress.h"
 #include "dataset/read_ahead.h"
@@ -28,12 +26,12 @@ namespace millrace {
 
 namespace {
 
-constexpr uint64_t kHeldBytesStep = 1 << 20;
-
 // An object whose pieces are being asked for, or scanned.
 struct Scanned {
   IndexedObject object;
+  ObjectInfo info;  // of the store
   Pieces pieces;
+  size_t wanted = 0;                // of the pieces
   std::optional<WholeCheck> check;  // of what is read in several pieces
   std::optional<uint32_t> reused;   // its number in the older index; nothing of it is read then
   bool is_manifest = false;         // likewise
@@ -46,20 +44,6 @@ std::unique_ptr<ObjectSource> MakeListing(const Location& data, const BuildOptio
   if (options.manifest == nullptr) return std::make_unique<SampleObjects>(data, options.stop, listing);
   return std::make_unique<ManifestObjects>(*options.manifest, options.stop);
 }
-
-// What the object that is being scanned has given so far.
-struct Scan {
-  std::unique_ptr<ShardScanner> scanner;  // none for a raw object
-  absl::Status status;                    // of the scanner
-  bool refused = false;                   // it is that of a sample which the index cannot take
-  uint64_t samples = 0;
-  uint32_t crc = 0;  // of a raw object
-  // Its samples are held back until it is known that it has arrived undamaged, as long as there is memory for them.
-  bool holds = false;
-  std::vector<ShardSample> held;
-  uint64_t held_bytes = 0;
-  std::vector<Reservation> memory;  // for them, kHeldBytesStep each
-};
 
 class IndexBuilder {
  public:
@@ -74,6 +58,7 @@ class IndexBuilder {
         listing_(MakeListing(data, options)),
         objects_(data, *listing_, ReadAhead::PieceBytes(memory_), MakeReuse(options), options.stop),
         token_files_(data, memory_, options.tokens, options.stop),
+        scan_(memory_, [this](const ShardSample& sample, std::string_view key) { return AddShardSample(sample, key); }),
         reads_(
             *data.store, memory_, [this] { return NextPiece(); }, options.stop) {}
 
@@ -86,23 +71,17 @@ class IndexBuilder {
     return options.reuse == nullptr ? nullptr : &reuse_.emplace(*options.reuse, options.tokens);
   }
   absl::StatusOr<std::optional<ReadAhead::Request>> NextPiece();
-  ReadAhead::Request RequestFor(const Scanned& scanned, size_t index) const;
   absl::Status BeginScan();
   absl::Status AddPiece(size_t index, ByteSpan bytes);
-  void EndScan();
   absl::Status EndObject();
   absl::Status EndReusedObject();
   absl::Status EndReadObject();
   absl::Status ReadAgain();
-  bool IsBadShard() const;
+  void AskNoMore();
   // What came of it before is to be kept.
-  bool KeepsWhatCame() const { return skip_bad_ && IsBadShard(); }
+  bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
   void ReportDamage();
-  absl::Status TakeSample(const ShardSample& sample);
-  absl::Status AddShardSample(const ShardSample& sample);
-  bool MakeRoom(const ShardSample& sample);
-  absl::Status Write(const ShardSample& sample, std::string_view key);
-  absl::Status WriteHeld();
+  absl::Status AddShardSample(const ShardSample& sample, std::string_view key);
   absl::Status AddRawSample();
   absl::Status AddListedSample(const IndexedObject& object, uint32_t crc);
   absl::Status NoSamples() const;
@@ -134,7 +113,7 @@ class IndexBuilder {
 
   std::unique_ptr<IndexWriter> writer_;
   BuildReport report_;
-  Scan scan_;
+  ObjectScan scan_;
   std::vector<NewSampleField> fields_;  // reused
   std::vector<NewSampleValue> values_;  // likewise
 
@@ -152,27 +131,18 @@ absl::StatusOr<std::optional<ReadAhead::Request>> IndexBuilder::NextPiece() {
     const uint64_t bytes = next->reused || is_manifest || IsIdx(next->indexed) ? 0 : next->info.size;
     const Pieces pieces(bytes, next->info.part_bytes, ReadAhead::PieceBytes(memory_));
     Scanned& scanned = scanning_.emplace_back(Scanned{.object = std::move(next->indexed),
+                                                      .info = std::move(next->info),
                                                       .pieces = pieces,
+                                                      .wanted = pieces.count(),
                                                       .check = std::nullopt,
                                                       .reused = next->reused,
                                                       .is_manifest = is_manifest});
     // What is damaged on the way would be pinned by the index for good.
-    if (pieces.count() > 1) scanned.check.emplace(data_.store->Uri(next->info.key), next->info, pieces);
+    if (pieces.count() > 1) scanned.check.emplace(data_.store->Uri(scanned.info.key), scanned.info, pieces);
     asked_ = 0;
   }
-  ReadAhead::Request request = RequestFor(scanning_.back(), asked_++);
-  all_asked_ = asked_ >= scanning_.back().pieces.count();
-  return request;
-}
-
-ReadAhead::Request IndexBuilder::RequestFor(const Scanned& scanned, size_t index) const {
-  ReadAhead::Request request;
-  request.key = data_.Key(scanned.object.key);
-  request.if_match = scanned.object.etag;
-  request.whole = scanned.pieces.count() <= 1;
-  if (scanned.pieces.count() == 0) return request;
-  request.range = scanned.pieces.At(index);
-  request.part = scanned.pieces.IsPart(index);
+  ReadAhead::Request request = PieceRequest(scanning_.back().info, scanning_.back().pieces, asked_++);
+  all_asked_ = asked_ >= scanning_.back().wanted;
   return request;
 }
 
@@ -189,7 +159,7 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
     done_bytes_ += front.IsRead() || IsIdx(front.object) ? piece->bytes.size() : front.object.size;
     progress_.Update(done_bytes_, objects_.total_bytes());
     piece.reset();  // who reads again needs memory
-    if (++got_ < front.pieces.count()) continue;
+    if (++got_ < front.wanted) continue;
     RETURN_IF_ERROR(EndObject());
     scanning_.pop_front();
     got_ = 0;
@@ -222,7 +192,8 @@ absl::Status IndexBuilder::NoSamples() const {
 }
 
 absl::Status IndexBuilder::WithRemedy(const absl::Status& status) const {
-  if (skip_bad_ || !IsBadShard() || !ToStd(status.message()).ends_with(ToStd(scan_.status.message()))) return status;
+  if (skip_bad_ || !scan_.damaged() || !ToStd(status.message()).ends_with(ToStd(scan_.status().message())))
+    return status;
   return absl::Status(status.code(), fmt::format("{}; repair or replace it, or leave out its samples from there on: "
                                                  "`millrace index` and `pack` take --skip-bad",
                                                  ToStd(status.message())));
@@ -230,34 +201,42 @@ absl::Status IndexBuilder::WithRemedy(const absl::Status& status) const {
 
 absl::Status IndexBuilder::BeginScan() {
   const Scanned& scanned = scanning_.front();
-  scan_ = Scan();
-  scan_.holds = scanned.check && scanned.check->checks();
+  const bool hold = scanned.check && scanned.check->checks();
   if (objects_.kind() != DataKind::kTokens) {
-    scan_.scanner = MakeShardScanner(objects_.kind());
+    scan_.Begin(scanned.object.key, MakeShardScanner(objects_.kind()), hold);
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(scan_.scanner, token_files_.ScannerFor(scanned.object, &scan_.status));
+  absl::Status damage;
+  ASSIGN_OR_RETURN(std::unique_ptr<ShardScanner> scanner, token_files_.ScannerFor(scanned.object, &damage));
+  if (damage.ok()) {
+    scan_.Begin(scanned.object.key, std::move(scanner), hold);
+    return absl::OkStatus();
+  }
   // What is wrong with a pair is known before the first byte of its .bin.
-  return KeepsWhatCame() ? absl::OkStatus() : scan_.status;
+  scan_.BeginDamaged(scanned.object.key, std::move(damage));
+  if (!KeepsWhatCame()) return scan_.status();
+  scanning_.front().check.reset();
+  return absl::OkStatus();
+}
+
+// The rest of an object that is bad is of no use, but what is on its way comes.
+void IndexBuilder::AskNoMore() {
+  if (scanning_.size() > 1 || all_asked_) return;
+  Scanned& scanned = scanning_.front();
+  scanned.wanted = asked_;
+  done_bytes_ += scanned.info.size - scanned.pieces.At(asked_).offset;
+  all_asked_ = true;
 }
 
 absl::Status IndexBuilder::AddPiece(size_t index, ByteSpan bytes) {
-  std::optional<WholeCheck>& check = scanning_.front().check;
   if (index == 0) RETURN_IF_ERROR(BeginScan());
-  if (check) check->Add(index, bytes);
-  if (scan_.scanner == nullptr) {
-    scan_.crc = Crc32c(bytes, scan_.crc);
-    return absl::OkStatus();
-  }
-  if (scan_.status.ok())
-    scan_.status = scan_.scanner->Feed(bytes, [this](const ShardSample& sample) { return TakeSample(sample); });
-  // What was damaged on the way may be no shard any more: the checksum tells, at the end.
-  return scan_.holds || KeepsWhatCame() ? absl::OkStatus() : scan_.status;
-}
-
-void IndexBuilder::EndScan() {
-  if (scan_.scanner == nullptr || !scan_.status.ok()) return;
-  scan_.status = scan_.scanner->Finish([this](const ShardSample& sample) { return TakeSample(sample); });
+  Scanned& scanned = scanning_.front();
+  if (scanned.check) scanned.check->Add(index, bytes);
+  scan_.Feed(bytes);
+  // What was damaged on the way may be no shard any more: where there is a checksum it tells, at the end.
+  const bool may_be_sound = scanned.check && scanned.check->checks();
+  if (KeepsWhatCame() && !may_be_sound) AskNoMore();
+  return scan_.holds() || KeepsWhatCame() ? absl::OkStatus() : scan_.status();
 }
 
 absl::Status IndexBuilder::EndObject() {
@@ -284,105 +263,35 @@ absl::Status IndexBuilder::EndReusedObject() {
 }
 
 absl::Status IndexBuilder::EndReadObject() {
-  EndScan();
+  scan_.Finish();
   if (std::optional<WholeCheck>& check = scanning_.front().check) {
-    RETURN_IF_ERROR(scan_.holds ? check->Settle([this] { return ReadAgain(); }) : check->Finish());
+    RETURN_IF_ERROR(scan_.holds() ? check->Settle([this] { return ReadAgain(); }) : check->Finish());
   }
   if (KeepsWhatCame()) {
     ReportDamage();
   } else {
-    RETURN_IF_ERROR(Annotate(scan_.status, FrontUri()));
+    RETURN_IF_ERROR(Annotate(scan_.status(), FrontUri()));
   }
   const bool raw = objects_.kind() == DataKind::kRawObjects;
-  return Annotate(raw ? AddRawSample() : WriteHeld(), FrontUri());
-}
-
-bool IndexBuilder::IsBadShard() const {
-  return !scan_.refused && (absl::IsDataLoss(scan_.status) || absl::IsInvalidArgument(scan_.status));
+  return Annotate(raw ? AddRawSample() : scan_.Release(), FrontUri());
 }
 
 void IndexBuilder::ReportDamage() {
   IndexedObject& object = scanning_.front().object;
   object.incomplete = true;
-  DamagedShard& damaged = report_.damaged.emplace_back();
-  damaged.key = object.key;
-  damaged.samples = scan_.samples;
-  // Errors of scanners begin with the offset.
-  std::string_view why = ToStd(scan_.status.message());
-  constexpr std::string_view kOffset = "offset ";
-  uint64_t offset = 0;
-  if (why.starts_with(kOffset)) {
-    const char* const number = why.data() + kOffset.size();
-    const auto [end, error] = std::from_chars(number, why.data() + why.size(), offset);
-    const std::string_view rest = why.substr(static_cast<size_t>(end - why.data()));
-    if (error == std::errc() && rest.starts_with(": ")) {
-      damaged.offset = offset;
-      why = rest.substr(2);
-    }
-  }
-  damaged.why = why;
+  report_.damaged.push_back(DamagedShardOf(object.key, scan_.status(), scan_.samples()));
 }
 
 absl::Status IndexBuilder::ReadAgain() {
   const Scanned& scanned = scanning_.front();
-  size_t asked = 0;
-  ReadAhead pieces(
-      *data_.store, memory_,
-      [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
-        if (asked == scanned.pieces.count()) return std::nullopt;
-        return RequestFor(scanned, asked++);
-      },
-      stop_);
-  for (size_t i = 0; i < scanned.pieces.count(); ++i) {
-    ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> piece, pieces.Next());
-    RETURN_IF_ERROR(Annotate(AddPiece(i, piece->bytes.span()), FrontUri()));
-  }
-  EndScan();
+  RETURN_IF_ERROR(
+      ReadPieces(*data_.store, memory_, scanned.info, scanned.pieces, stop_,
+                 [this](size_t index, ByteSpan bytes) { return Annotate(AddPiece(index, bytes), FrontUri()); }));
+  scan_.Finish();
   return absl::OkStatus();
 }
 
-absl::Status IndexBuilder::TakeSample(const ShardSample& sample) {
-  absl::Status status = AddShardSample(sample);
-  scan_.refused = !status.ok();
-  return status;
-}
-
-absl::Status IndexBuilder::AddShardSample(const ShardSample& sample) {
-  const uint64_t number = scan_.samples++;
-  const std::string key = sample.key.empty() ? RecordKey(scanning_.front().object.key, number) : sample.key;
-  if (scan_.holds && MakeRoom(sample)) {
-    scan_.held.push_back(sample);
-    scan_.held.back().key = key;
-    return absl::OkStatus();
-  }
-  // Without them the shard cannot be read again: should it be damaged, that is an error.
-  if (std::exchange(scan_.holds, false)) RETURN_IF_ERROR(WriteHeld());
-  return Write(sample, key);
-}
-
-// Memory to hold back a sample: of the budget, but a sixteenth of it at most.
-bool IndexBuilder::MakeRoom(const ShardSample& sample) {
-  uint64_t bytes = sizeof(ShardSample) + sample.key.size() + sample.label.size();
-  if (sample.key.empty()) bytes += scanning_.front().object.key.size() + sizeof("/00000000");
-  for (const ShardField& field : sample.fields) bytes += sizeof(ShardField) + field.name.size() + field.encoding.size();
-  scan_.held_bytes += 2 * bytes;  // as vectors grow
-  while (scan_.held_bytes > scan_.memory.size() * kHeldBytesStep) {
-    Reservation more;
-    if ((scan_.memory.size() + 1) * kHeldBytesStep <= memory_.limit() / 16) more = memory_.TryReserve(kHeldBytesStep);
-    if (!more) return false;
-    scan_.memory.push_back(std::move(more));
-  }
-  return true;
-}
-
-absl::Status IndexBuilder::WriteHeld() {
-  for (const ShardSample& sample : scan_.held) RETURN_IF_ERROR(Write(sample, sample.key));
-  scan_.held = {};
-  scan_.memory.clear();
-  return absl::OkStatus();
-}
-
-absl::Status IndexBuilder::Write(const ShardSample& sample, std::string_view key) {
+absl::Status IndexBuilder::AddShardSample(const ShardSample& sample, std::string_view key) {
   fields_.clear();
   for (const ShardField& field : sample.fields) {
     fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length, .encoding = field.encoding});
@@ -392,11 +301,11 @@ absl::Status IndexBuilder::Write(const ShardSample& sample, std::string_view key
 
 absl::Status IndexBuilder::AddRawSample() {
   const IndexedObject& object = scanning_.front().object;
-  if (manifest_ != nullptr) return AddListedSample(object, scan_.crc);
+  if (manifest_ != nullptr) return AddListedSample(object, scan_.crc());
   const std::optional<SampleName> name = SplitSampleName(object.key);  // the listing holds only what has one
   fields_.assign(1, {.name = name->field, .offset = 0, .length = object.size});
   return writer_->AddSample(
-      {.key = name->key, .fields = fields_, .crc32c = scan_.crc, .label = ClassFolder(name->key)});
+      {.key = name->key, .fields = fields_, .crc32c = scan_.crc(), .label = ClassFolder(name->key)});
 }
 
 absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, uint32_t crc) {
@@ -406,8 +315,10 @@ absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, uint32_t
   values_.clear();
   for (const ManifestValue& value : sample->values)
     values_.push_back({.name = value.name, .text = value.text, .encoding = value.encoding});
-  return writer_->AddSample(
-      {.key = sample->key, .fields = fields_, .crc32c = crc, .label = sample->label, .values = values_});
+  return Annotate(
+      writer_->AddSample(
+          {.key = sample->key, .fields = fields_, .crc32c = crc, .label = sample->label, .values = values_}),
+      fmt::format("{}: {}", manifest_->place().uri, sample->line));
 }
 
 }  // namespace

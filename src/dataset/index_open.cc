@@ -75,12 +75,12 @@ absl::Status Index::Impl::ReadNames() {
   Decoder names(data.subspan(names_at, names_bytes));
   const uint64_t name_count = names.Varint();
   if (name_count > kMaxFieldNames) return Damaged("its names");
-  for (uint64_t i = 0; i < name_count && names.ok(); ++i) stored_names.emplace_back(names.Bytes(names.Varint()));
+  for (uint64_t i = 0; i < name_count && names.ok(); ++i) stored_names.emplace_back(names.Text(names.Varint()));
   encodings.emplace_back();
   if (version >= 2) {
     const uint64_t encoding_count = names.Varint();
     if (encoding_count > kMaxEncodings) return Damaged("its names");
-    for (uint64_t i = 0; i < encoding_count && names.ok(); ++i) encodings.emplace_back(names.Bytes(names.Varint()));
+    for (uint64_t i = 0; i < encoding_count && names.ok(); ++i) encodings.emplace_back(names.Text(names.Varint()));
   }
   const uint64_t layout_count = names.Varint();
   if (layout_count > kMaxLayouts) return Damaged("its names");
@@ -155,7 +155,7 @@ void Index::Impl::ReadClasses(Decoder* names) {
   const uint64_t count = names->Varint();
   if (count > kMaxClasses) names->Fail();
   for (uint64_t i = 0; i < count && names->ok(); ++i) {
-    std::string name(names->Bytes(names->Varint()));
+    std::string name(names->Text(names->Varint()));
     class_counts.push_back({.name = std::move(name), .samples = names->Varint()});
   }
   // Stored in the order of their first sample, which is not quite that of their names ("a-b/" comes before "a/").

@@ -80,8 +80,11 @@ absl::StatusOr<Location> IndexPlaces::Cache() {
   return stores_.Open(cache_folder_ + "/index");
 }
 
-std::string IndexPlaces::BuiltName() const {
-  return hash_ + ".index";
+// For an index that is built now.
+absl::StatusOr<std::string> IndexPlaces::BuiltName() {
+  const absl::StatusOr<ObjectInfo> beside = HeadBlocking(*beside_.store, beside_.prefix, stop_);
+  if (absl::IsCancelled(beside.status())) return beside.status();
+  return beside.ok() ? fmt::format("{}@{}.index", hash_, Hash(beside->etag)) : hash_ + ".index";
 }
 std::string IndexPlaces::UnpublishedName() const {
   return hash_ + ".unpublished";
@@ -97,9 +100,20 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenCacheFile(const std::string& name) 
   return placed;
 }
 
-absl::StatusOr<PlacedIndex> IndexPlaces::OpenCached() {
-  absl::StatusOr<PlacedIndex> cached = OpenCacheFile(BuiltName());
+absl::StatusOr<PlacedIndex> IndexPlaces::Open(Place place) {
+  if (place == Place::kBeside) return OpenBeside();
+  absl::StatusOr<PlacedIndex> cached =
+      place == Place::kCached ? OpenCacheFile(hash_ + ".index") : OpenInPlaceOfBeside();
   return cached.ok() ? std::move(cached) : BuildAnew(cached.status(), uri_);
+}
+
+// The store is asked only where the cache folder has one.
+absl::StatusOr<PlacedIndex> IndexPlaces::OpenInPlaceOfBeside() {
+  ASSIGN_OR_RETURN(const Location cache, Cache());
+  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> built, ListAll(*cache.store, hash_ + "@"));
+  if (built.empty()) return absl::NotFoundError("none was built in place of the index beside the data");
+  ASSIGN_OR_RETURN(const std::string name, BuiltName());
+  return OpenCacheFile(name);
 }
 
 absl::StatusOr<PlacedIndex> IndexPlaces::OpenBeside() {
@@ -160,43 +174,33 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenCopy() {
 // Copies one object, whole or not at all.
 absl::StatusOr<ObjectInfo> IndexPlaces::Copy(const Location& from, uint64_t size, const std::string& etag,
                                              const Location& to) {
-  const uint64_t piece_bytes = ReadAhead::PieceBytes(runtime_.memory());
-  uint64_t asked = 0;
-  ReadAhead reads(
-      *from.store, runtime_.memory(),
-      [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
-        if (asked == size) return std::nullopt;
-        ReadAhead::Request request;
-        request.key = from.prefix;
-        request.range = {.offset = asked, .length = std::min(piece_bytes, size - asked)};
-        request.if_match = etag;
-        asked = request.range.end();
-        return request;
-      },
-      stop_);
+  const ObjectInfo object{.key = from.prefix, .size = size, .etag = etag};
+  const Pieces pieces(size, 0, ReadAhead::PieceBytes(runtime_.memory()));
   PutOptions options;
   options.stop = stop_;
   ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, to.store->Write(to.prefix, options));
-  while (true) {
-    ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> piece, reads.Next());
-    if (!piece) break;
-    RETURN_IF_ERROR(out->Append(piece->bytes.span()));
-  }
+  RETURN_IF_ERROR(ReadPieces(*from.store, runtime_.memory(), object, pieces, stop_,
+                             [&out](size_t, ByteSpan bytes) { return out->Append(bytes); }));
   return out->Commit();
 }
 
-absl::Status IndexPlaces::RemoveCopies(std::string_view except) {
+absl::Status IndexPlaces::RemoveNames(std::string_view prefix, std::string_view except) {
   ASSIGN_OR_RETURN(const Location cache, Cache());
-  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> copies, ListAll(*cache.store, hash_ + "-"));
-  for (const ObjectInfo& copy : copies) {
-    if (copy.key != except) RETURN_IF_ERROR(DeleteBlocking(*cache.store, copy.key));
+  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> found, ListAll(*cache.store, std::string(prefix)));
+  for (const ObjectInfo& one : found) {
+    if (one.key != except) RETURN_IF_ERROR(DeleteBlocking(*cache.store, one.key));
   }
   return absl::OkStatus();
 }
 
+absl::Status IndexPlaces::RemoveBuilt(std::string_view except) {
+  RETURN_IF_ERROR(RemoveNames(hash_ + "@", except));
+  return RemoveNames(hash_ + ".index", except);
+}
+
 absl::StatusOr<std::unique_ptr<Index>> IndexPlaces::FindReusable() {
-  for (const bool cached : {false, true}) {
-    absl::StatusOr<PlacedIndex> placed = cached ? OpenCached() : OpenBeside();
+  for (const Place place : kPlaces) {
+    absl::StatusOr<PlacedIndex> placed = Open(place);
     const absl::Status status = placed.ok() ? placed->index->Verify() : placed.status();
     if (status.ok() && placed->index->TellsAll()) return std::move(placed->index);
     // What an outage hides may be there: reading all data again is too dear for a guess.
@@ -234,9 +238,11 @@ absl::StatusOr<PlacedIndex> IndexPlaces::PublishFromCache(PlacedIndex built) {
   std::error_code error;
   if (!published.ok()) {
     // The data set can be used all the same, on this machine.
-    const std::string kept = cache.store->Uri(BuiltName());
+    ASSIGN_OR_RETURN(const std::string name, BuiltName());
+    const std::string kept = cache.store->Uri(name);
     std::filesystem::rename(built.uri, kept, error);
     if (error) return ErrnoStatus(error.value(), built.uri, "rename");
+    RETURN_IF_ERROR(RemoveBuilt(name));
     built.uri = kept;
     Log(LogLevel::kInfo, "dataset",
         fmt::format("the index is kept in {}, not beside the data: {}", built.uri,
@@ -247,7 +253,7 @@ absl::StatusOr<PlacedIndex> IndexPlaces::PublishFromCache(PlacedIndex built) {
   const std::string copy = CopyName(published->etag);
   std::filesystem::rename(built.uri, cache.store->Uri(copy), error);
   if (!error) RETURN_IF_ERROR(RemoveCopies(copy));
-  std::filesystem::remove(cache.store->Uri(BuiltName()), error);  // of a time when nothing could be put beside the data
+  RETURN_IF_ERROR(RemoveBuilt(""));  // of a time when nothing could be put beside the data
   built.uri = beside_.store->Uri(beside_.prefix);
   return built;
 }
@@ -278,11 +284,15 @@ absl::StatusOr<PlacedIndex> IndexPlaces::Build(const BuildOptions& options) {
   if (in_cache) {
     Log(LogLevel::kInfo, "dataset",
         fmt::format("the index is kept in the cache folder, not beside the data: {}", ToStd(built.status().message())));
-    return BuildInCache(BuiltName(), options);
+    ASSIGN_OR_RETURN(const std::string name, BuiltName());
+    ASSIGN_OR_RETURN(PlacedIndex placed, BuildInCache(name, options));
+    RETURN_IF_ERROR(RemoveBuilt(name));
+    return placed;
   }
   RETURN_IF_ERROR(built.status());
   ASSIGN_OR_RETURN(PlacedIndex placed, OpenBeside());
   placed.report = built->report;
+  (void)RemoveBuilt("");  // of a time when nothing could be put beside the data; it is not looked at any more
   return placed;
 }
 

@@ -30,7 +30,8 @@ struct PlacedIndex {
 ///
 /// In the cache folder, `H.index` is one that was built for the data, where H hashes their URI and the S3 endpoint,
 /// `H.lock` is locked by who builds it, and `H-E.index` a copy of the one beside the data, where E hashes its ETag. A
-/// new copy replaces the older ones.
+/// new copy replaces the older ones. `H@E.index` was built while the one beside the data had the ETag E and could not
+/// be replaced: it is the newer of the two until that one is another.
 class IndexPlaces {
  public:
   /// `cache_folder` and `stop` as in OpenOptions. Touches nothing yet. `manifest`: the data set is what it lists, and
@@ -42,9 +43,13 @@ class IndexPlaces {
   /// nothing can be locked, several may build: that costs time, and all of them make the same.
   absl::StatusOr<FileLock> LockForBuilding();
 
-  /// The index beside the data, or in the cache folder; NotFound when there is none.
-  absl::StatusOr<PlacedIndex> OpenBeside();
-  absl::StatusOr<PlacedIndex> OpenCached();
+  /// Where an index may be, the newest first. No clocks are compared: one in the cache folder is newer than that beside
+  /// the data only if it was built in its place.
+  enum class Place : uint8_t { kInPlaceOfBeside, kBeside, kCached };
+  static constexpr Place kPlaces[] = {Place::kInPlaceOfBeside, Place::kBeside, Place::kCached};
+
+  /// NotFound when there is none.
+  absl::StatusOr<PlacedIndex> Open(Place place);
 
   /// An index that is there and from which a new one can take what is unchanged (BuildOptions::reuse), whether or not
   /// it matches the data; null where there is none.
@@ -57,14 +62,18 @@ class IndexPlaces {
   enum class Medium { kFile, kMemory, kS3 };
 
   absl::StatusOr<Location> Cache();
-  std::string BuiltName() const;
+  absl::StatusOr<PlacedIndex> OpenInPlaceOfBeside();
+  absl::StatusOr<PlacedIndex> OpenBeside();
+  absl::StatusOr<std::string> BuiltName();
   std::string UnpublishedName() const;
   std::string CopyName(std::string_view etag) const;
   absl::StatusOr<PlacedIndex> OpenCacheFile(const std::string& name);
   absl::StatusOr<PlacedIndex> OpenCopy();
   absl::StatusOr<PlacedIndex> BuildInCache(const std::string& name, const BuildOptions& options);
   absl::StatusOr<ObjectInfo> Copy(const Location& from, uint64_t size, const std::string& etag, const Location& to);
-  absl::Status RemoveCopies(std::string_view except);
+  absl::Status RemoveNames(std::string_view prefix, std::string_view except);
+  absl::Status RemoveCopies(std::string_view except) { return RemoveNames(hash_ + "-", except); }
+  absl::Status RemoveBuilt(std::string_view except);
   absl::StatusOr<PlacedIndex> PublishFromCache(PlacedIndex built);
 
   Runtime& runtime_;

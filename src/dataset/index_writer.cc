@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/byte_reader.h"
 #include "dataset/index_format.h"
 #include "shard/sample_name.h"
 #include "shard/shard_sample.h"
@@ -75,11 +76,6 @@ void AppendEtag(std::string& out, std::string_view etag, bool incomplete) {
     append_tag(kEtagText + etag.size());
     out.append(etag);
   }
-}
-
-void AppendText(std::string& out, std::string_view text) {
-  AppendVarint(out, text.size());
-  out.append(text);
 }
 
 }  // namespace

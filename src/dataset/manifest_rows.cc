@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/byte_reader.h"
 #include "base/size.h"
 
 namespace millrace {
@@ -16,11 +16,6 @@ namespace {
 constexpr size_t kFirstPiece = 16 << 10;
 constexpr size_t kMaxPiece = 1 << 20;
 constexpr size_t kRowsStep = 4096;
-
-void AppendText(std::string& out, std::string_view text) {
-  AppendVarint(out, text.size());
-  out.append(text);
-}
 
 // What this file has written itself is read without bounds: it ends where it has to.
 uint64_t TakeNumber(const char* row, size_t* pos) {
@@ -55,15 +50,10 @@ int CompareKeys(std::string_view prefix_a, std::string_view a, std::string_view 
 }  // namespace
 
 absl::Status ManifestRows::Reserve(uint64_t bytes) {
-  Reservation more = memory_.TryReserve(bytes);
-  if (!more) {
-    return absl::ResourceExhaustedError(
-        fmt::format("it takes more memory than there is: {} of {} are in use, of which its rows so far take {}",
-                    FormatSize(memory_.used()), FormatSize(memory_.limit()), FormatSize(bytes_)));
-  }
-  bytes_ += bytes;
-  reserved_.push_back(std::move(more));
-  return absl::OkStatus();
+  if (memory_.TryExtend(&reserved_, bytes)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      fmt::format("it takes more memory than there is: {} of {} are in use, of which its rows so far take {}",
+                  FormatSize(memory_.used()), FormatSize(memory_.limit()), FormatSize(reserved_.bytes())));
 }
 
 absl::StatusOr<char*> ManifestRows::Room(size_t bytes) {

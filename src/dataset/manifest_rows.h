@@ -54,8 +54,7 @@ class ManifestRows {
 
   const std::string folder_;
   MemoryBudget& memory_;
-  std::vector<Reservation> reserved_;
-  uint64_t bytes_ = 0;  // of them
+  Reservation reserved_;
   std::vector<std::unique_ptr<char[]>> pieces_;
   size_t piece_bytes_ = 0;  // of the last
   size_t used_ = 0;         // of the last

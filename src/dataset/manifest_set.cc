@@ -17,7 +17,6 @@ namespace millrace {
 namespace {
 
 constexpr size_t kHeadsAhead = 64;
-constexpr std::chrono::milliseconds kStopSlice{50};
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 
 bool HasParentPart(std::string_view path) {
@@ -186,8 +185,11 @@ std::optional<ManifestSample> ManifestSamples::Find(std::string_view object_key)
   if (!found) return std::nullopt;
   const StoredRow row = rows_.At(*found);
   std::optional<SampleName> name = SplitSampleName(row.rest.substr(row.name_at));
-  ManifestSample sample{
-      .key = std::string(name->key), .field = std::move(name->field), .label = std::string(row.label), .values = {}};
+  ManifestSample sample{.line = LineAt(*found),
+                        .key = std::string(name->key),
+                        .field = std::move(name->field),
+                        .label = std::string(row.label),
+                        .values = {}};
   for (const ManifestCell& cell : row.cells) {
     const ManifestColumn& column = manifest_.columns[cell.column];
     sample.values.push_back(
@@ -213,9 +215,7 @@ absl::StatusOr<std::optional<IndexedObject>> ManifestObjects::Next() {
   for (; asked_ < samples_.size() && coming_.size() < kHeadsAhead; ++asked_)
     place.data.store->Head(samples_.ObjectAt(asked_), coming_.emplace_back().Callback());
   if (next_ == samples_.size()) return std::nullopt;
-  while (!coming_.front().WaitFor(kStopSlice)) {
-    if (stop_.stop_requested()) return absl::CancelledError("reading was interrupted");
-  }
+  if (!coming_.front().WaitOrStop(stop_)) return absl::CancelledError("reading was interrupted");
   const size_t sample = next_++;
   absl::StatusOr<ObjectInfo> info = coming_.front().Wait();
   coming_.pop_front();

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -46,6 +45,7 @@ struct ManifestValue {
 
 /// What a manifest says of a sample.
 struct ManifestSample {
+  std::string line;  // where, for errors: "line 7"
   std::string key;
   std::string field;
   std::string label;                  // the class; "": none

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 
 #include "base/crypto.h"
 #include "dataset/dataset.h"
-#include "dataset/testing/sample_text.h"
+#include "dataset/testing/data_place.h"
 #include "shard/testing/token_builder.h"
 #include "store/blocking.h"
 
@@ -21,44 +20,28 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 /// Objects below "set/", and a manifest there.
-class ManifestSetTest : public ::testing::TestWithParam<std::string> {
+class ManifestSetTest : public ::testing::TestWithParam<std::string>, protected testing::DataPlace {
  protected:
-  ManifestSetTest() : root_(fs::path(::testing::TempDir()) / fmt::format("manifest-{}-{}", getpid(), RandomHex(6))) {
-    fs::create_directories(root_ / "cache");
-    base_ = GetParam() == "mem" ? "mem://data" : (root_ / "data").string();
-    options_.cache_folder = (root_ / "cache").string();
+  ManifestSetTest() : DataPlace(GetParam()) {
     for (const char* name : {"set/a/1.jpg", "set/a/2.jpg", "set/b/3.png", "set/not-listed.jpg"}) Put(name, name);
   }
-  ~ManifestSetTest() override { fs::remove_all(root_); }
 
-  void Put(const std::string& key, std::string_view bytes) {
-    const Location location = *stores_.Open(base_);
-    ASSERT_TRUE(PutBlocking(*location.store, key, AsBytes(bytes)).ok());
-  }
-  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& manifest) {
-    return Dataset::Open(runtime_, stores_, base_ + "/set/" + manifest, options_);
-  }
+  void Put(const std::string& key, std::string_view bytes) { PutAt(key, bytes); }
+  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& manifest) { return OpenAt("set/" + manifest); }
   std::string ErrorOf(const std::string& manifest, std::string_view text) {
     Put("set/" + manifest, text);
     return Open(manifest).status().ToString();
   }
-  // Every sample, read through the index.
+  // Every sample, read through the index, with its class.
   std::vector<std::string> Read(const Dataset& dataset) {
-    std::vector<std::string> out;
+    std::vector<std::string> out = DataPlace::Read(dataset);
     IndexedSample sample;
     for (uint64_t i = 0; i < dataset.index().size(); ++i) {
       EXPECT_TRUE(dataset.index().Lookup(i, &sample).ok());
-      out.push_back(testing::SampleText(dataset, sample));
-      if (sample.label) out.back() += " of " + dataset.index().class_counts()[*sample.label].name;
+      if (sample.label) out[i] += " of " + dataset.index().class_counts()[*sample.label].name;
     }
     return out;
   }
-
-  const fs::path root_;
-  std::string base_;
-  OpenOptions options_;
-  Runtime runtime_{{.io_threads = 1, .cpu_threads = 1, .memory_bytes = 64 << 20}};
-  Stores stores_{runtime_};
 };
 
 INSTANTIATE_TEST_SUITE_P(Stores, ManifestSetTest, ::testing::Values("mem", "file"),
@@ -78,7 +61,7 @@ TEST_P(ManifestSetTest, CsvWithTextLabels) {
 }
 
 TEST_P(ManifestSetTest, NumbersAsLabelsStayNumbers) {
-  const std::string uri = GetParam() == "mem" ? "mem://data/set" : (root_ / "data/set").string();
+  const std::string uri = Uri("set");
   Put("set/train.jsonl", fmt::format("{{\"source-ref\": \"{}/b/3.png\", \"cls\": 10}}\n", uri) +
                              "{\"path\": \"a/1.jpg\", \"cls\": 9}\n{\"path\": \"a/2.jpg\", \"cls\": 10}\n");
   const auto dataset = Open("train.jsonl");
@@ -152,7 +135,7 @@ TEST_P(ManifestSetTest, MemoryIsOfTheBudget) {
 }
 
 TEST_P(ManifestSetTest, SageMakerManifestHasFoldersAsClasses) {
-  const std::string uri = GetParam() == "mem" ? "mem://data/set/" : (root_ / "data/set/").string();
+  const std::string uri = Uri("set/");
   Put("set/x.manifest", fmt::format("[{{\"prefix\": \"{}\"}}, \"b/3.png\", \"a/2.jpg\"]", uri));
   const auto dataset = Open("x.manifest");
   ASSERT_TRUE(dataset.ok()) << dataset.status();

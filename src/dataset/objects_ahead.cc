@@ -1,7 +1,6 @@
 #include "dataset/objects_ahead.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "shard/token_format.h"
@@ -11,7 +10,6 @@ namespace millrace {
 
 namespace {
 constexpr size_t kObjects = 32;
-constexpr std::chrono::milliseconds kStopSlice{50};
 }  // namespace
 
 absl::Status ObjectsAhead::LookAhead() {
@@ -68,9 +66,7 @@ absl::StatusOr<std::optional<ObjectsAhead::Object>> ObjectsAhead::Next() {
   coming_.pop_front();
   if (kind() == DataKind::kTokens && reuse_ != nullptr && !reuse_->tokens_type()) SettlePair(&coming);
   if (coming.learnt) {
-    while (!coming.learnt->WaitFor(kStopSlice)) {
-      if (stop_.stop_requested()) return absl::CancelledError("reading was interrupted");
-    }
+    if (!coming.learnt->WaitOrStop(stop_)) return absl::CancelledError("reading was interrupted");
     ASSIGN_OR_RETURN(coming.object.info, coming.learnt->Wait());
   }
   return std::move(coming.object);

@@ -105,4 +105,32 @@ absl::StatusOr<std::optional<ReadAhead::Result>> ReadAhead::Next() {
   return std::move(slot->result);
 }
 
+ReadAhead::Request PieceRequest(const ObjectInfo& object, const Pieces& pieces, size_t index) {
+  ReadAhead::Request request;
+  request.key = object.key;
+  request.if_match = object.etag;
+  request.whole = pieces.count() <= 1;
+  if (pieces.count() == 0) return request;
+  request.range = pieces.At(index);
+  request.part = pieces.IsPart(index);
+  return request;
+}
+
+absl::Status ReadPieces(ObjectStore& store, MemoryBudget& memory, const ObjectInfo& object, const Pieces& pieces,
+                        const std::stop_token& stop, absl::FunctionRef<absl::Status(size_t index, ByteSpan)> each) {
+  size_t asked = 0;
+  ReadAhead reads(
+      store, memory,
+      [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
+        if (asked == pieces.count()) return std::nullopt;
+        return PieceRequest(object, pieces, asked++);
+      },
+      stop);
+  for (size_t i = 0; i < pieces.count(); ++i) {
+    ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> piece, reads.Next());
+    RETURN_IF_ERROR(each(i, piece->bytes.span()));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace millrace

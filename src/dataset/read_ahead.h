@@ -10,10 +10,12 @@
 #include <stop_token>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "base/buffer.h"
 #include "base/memory_budget.h"
 #include "base/status.h"
 #include "store/object_store.h"
+#include "store/pieces.h"
 
 namespace millrace {
 
@@ -80,5 +82,13 @@ class ReadAhead {
   std::condition_variable changed_;
   std::deque<std::unique_ptr<Slot>> slots_;
 };
+
+/// The request for one of the pieces of `object`, in the version that its ETag names.
+ReadAhead::Request PieceRequest(const ObjectInfo& object, const Pieces& pieces, size_t index);
+
+/// Reads all pieces of `object`, ahead, and calls `each` with them, one after the other. Ends with the first error, its
+/// own or that of `each`.
+absl::Status ReadPieces(ObjectStore& store, MemoryBudget& memory, const ObjectInfo& object, const Pieces& pieces,
+                        const std::stop_token& stop, absl::FunctionRef<absl::Status(size_t index, ByteSpan)> each);
 
 }  // namespace millrace

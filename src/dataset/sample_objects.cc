@@ -81,11 +81,13 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   if (const std::string_view plain = CompressedShard(key); !plain.empty()) {
     // Beside the shard itself, which lies right before, it says nothing more.
     if (ShardKind(plain) && before == data_.Key(plain)) return absl::OkStatus();
+    if (!raw_sample_.empty()) return Mixed(data_, raw_sample_, object.key, false);  // that is nothing for `pack`
     return absl::InvalidArgumentError(fmt::format(
         "{}: a compressed shard, of which samples cannot be read singly; decompress it, or make plain shards of all "
         "with `millrace pack {} DST` (`--scratch DIR` if the cache folder has too little room for them decompressed)",
         data_.store->Uri(object.key), data_.store->Uri(data_.Key(""))));
   }
+  if (key.ends_with(kParquetSuffix) && !raw_sample_.empty()) return Mixed(data_, raw_sample_, object.key, false);
   if (const std::string_view advice = ForeignFileAdvice(key); !advice.empty())
     return absl::InvalidArgumentError(fmt::format("{}: {}", data_.store->Uri(object.key), advice));
   if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
@@ -188,6 +190,7 @@ absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kin
   } else if (kind != kind_) {
     return Mixed(data_, first_sample_, object.key, kind == DataKind::kTokens || kind_ == DataKind::kTokens);
   }
+  if (kind == DataKind::kRawObjects && raw_sample_.empty() && !IsDocument(key)) raw_sample_ = object.key;
   const bool is_read = kind != DataKind::kTokens || !IsMegatronIdx(key);
   listed_bytes_ += is_read ? object.size : 0;
   ahead_.push_back({.key = std::move(key), .size = object.size, .etag = std::move(object.etag)});

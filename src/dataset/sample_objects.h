@@ -100,6 +100,7 @@ class SampleObjects final : public ObjectSource {
   bool looked_into_ = false;  // an .idx beside a .bin: it is none of Megatron's, and others are not looked into
   std::vector<std::string> companions_;
   std::string first_sample_;  // key of the one that decided kind_
+  std::string raw_sample_;    // key of the first raw object that is no document
   DataKind kind_ = DataKind::kRawObjects;
   bool listed_all_ = false;
   uint64_t listed_bytes_ = 0;

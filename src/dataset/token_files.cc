@@ -90,27 +90,12 @@ absl::StatusOr<TokenSequences> TokenFiles::ReadIdx(const ObjectInfo& idx, absl::
   const auto read = [&]() -> absl::Status {
     parser.emplace(known.size);
     parsed = absl::OkStatus();
-    size_t asked = 0;
-    ReadAhead reads(
-        *data_.store, memory_,
-        [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
-          if (asked == pieces.count()) return std::nullopt;
-          ReadAhead::Request request;
-          request.key = known.key;
-          request.if_match = known.etag;
-          request.range = pieces.At(asked);
-          request.part = pieces.IsPart(asked++);
-          request.whole = pieces.count() == 1;
-          return request;
-        },
-        stop_);
-    for (size_t i = 0; i < pieces.count(); ++i) {
-      ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> piece, reads.Next());
-      check.Add(i, piece->bytes.span());
+    return ReadPieces(*data_.store, memory_, known, pieces, stop_, [&](size_t index, ByteSpan bytes) {
+      check.Add(index, bytes);
       // What was damaged on the way makes no sense: the checksum tells, at the end.
-      if (parsed.ok()) parsed = parser->Feed(piece->bytes.span());
-    }
-    return absl::OkStatus();
+      if (parsed.ok()) parsed = parser->Feed(bytes);
+      return absl::OkStatus();
+    });
   };
   RETURN_IF_ERROR(read());
   RETURN_IF_ERROR(check.Settle(read));

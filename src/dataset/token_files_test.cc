@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <vector>
 
-#include "base/crypto.h"
-#include "dataset/dataset.h"
+#include "dataset/testing/data_place.h"
 #include "shard/npy.h"
 #include "shard/testing/token_builder.h"
 #include "store/blocking.h"
@@ -30,34 +28,17 @@ std::string Npy(std::string_view type, const std::vector<uint64_t>& shape, std::
   return file.append(values);
 }
 
-class TokenFilesTest : public ::testing::TestWithParam<std::string> {
+class TokenFilesTest : public ::testing::TestWithParam<std::string>, protected testing::DataPlace {
  protected:
-  TokenFilesTest() : root_(fs::path(::testing::TempDir()) / fmt::format("tokens-{}-{}", getpid(), RandomHex(6))) {
-    fs::create_directories(root_ / "cache");
-    options_.cache_folder = (root_ / "cache").string();
-  }
-  ~TokenFilesTest() override { fs::remove_all(root_); }
+  TokenFilesTest() : DataPlace(GetParam()) {}
 
-  std::string Uri(const std::string& set) const {
-    return GetParam() == "mem" ? "mem://data/" + set : (root_ / "data" / set).string();
-  }
-  void Put(const std::string& key, std::string_view bytes) {
-    const auto location = stores_.Open(Uri("set"));
-    const auto put = PutBlocking(*location->store, location->Key(key), AsBytes(bytes));
-    ASSERT_TRUE(put.ok()) << put.status();
-  }
+  void Put(const std::string& key, std::string_view bytes) { PutAt("set/" + key, bytes); }
   void PutPair(const std::string& stem, const std::vector<int32_t>& lengths, std::string_view tokens) {
     Put(stem + ".bin", tokens);
     Put(stem + ".idx", MegatronIdx(kUint8, 1, lengths, {0, static_cast<int64_t>(lengths.size())}));
   }
-  void Delete(const std::string& key) {
-    const auto location = stores_.Open(Uri("set"));
-    ASSERT_TRUE(DeleteBlocking(*location->store, location->Key(key)).ok());
-  }
-
-  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& set = "set") {
-    return Dataset::Open(runtime_, stores_, Uri(set), options_);
-  }
+  void Delete(const std::string& key) { DeleteAt("set/" + key); }
+  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& set = "set") { return OpenAt(set); }
   absl::StatusOr<std::unique_ptr<Dataset>> OpenAnew(std::optional<TokenArrays> tokens = std::nullopt) {
     OpenOptions options = options_;
     options.rebuild = true;
@@ -118,11 +99,6 @@ class TokenFilesTest : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(dataset.status().code(), code) << dataset.status();
     for (const std::string& text : texts) EXPECT_THAT(dataset.status().ToString(), HasSubstr(text));
   }
-
-  const fs::path root_;
-  OpenOptions options_;
-  Runtime runtime_{{.io_threads = 1, .cpu_threads = 1, .memory_bytes = 64 << 20}};
-  Stores stores_{runtime_};
 };
 
 INSTANTIATE_TEST_SUITE_P(Stores, TokenFilesTest, ::testing::Values("mem", "file"),
@@ -400,6 +376,18 @@ TEST_P(TokenFilesTest, ACopiedDataSetIsIndexedAsItWas) {
   }
   EXPECT_THAT(Describe(Open("copy")), ElementsAre("tokens", "a.bin/00000000 tokens=aabb u2s",
                                                   "a.bin/00000001 tokens=cc u2s", "b.bin/00000000 tokens=dd u2s"));
+}
+
+TEST_P(TokenFilesTest, OfADamagedPairTheRestIsNotFetched) {
+  const std::string tokens(60 << 20, 'x');
+  Put("a.bin", tokens);
+  Put("a.idx", MegatronIdx(kUint8, 1, {1, 2}, {0, 2}));
+  PutPair("b", {3}, "abc");
+  const auto before = stores_.Open(Uri("set"))->store->counters().bytes_read.load();
+  const auto dataset = OpenWithoutBad();
+  EXPECT_THAT(Describe(dataset), ElementsAre("tokens", "b.bin/00000000 tokens=abc u1s"));
+  const auto read = stores_.Open(Uri("set"))->store->counters().bytes_read.load() - before;
+  EXPECT_LE(read, 40 << 20) << "more than was under way when it was known";
 }
 
 }  // namespace

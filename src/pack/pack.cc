@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "base/counted.h"
@@ -56,15 +58,18 @@ absl::StatusOr<std::string> HashSource(const Index& index) {
 }
 
 // Of shards that lost samples when they were indexed.
-absl::StatusOr<std::vector<std::string>> IncompleteObjects(const Index& index) {
-  std::vector<std::string> keys;
-  if (index.kind() == DataKind::kRawObjects) return keys;
-  IndexedObject object;
-  for (uint64_t i = 0; i < index.objects(); ++i) {
-    RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));
-    if (object.incomplete) keys.push_back(object.key);
+absl::StatusOr<std::vector<std::string>> IncompleteObjects(const Index& index,
+                                                           const std::optional<PackOrigin>& origin) {
+  std::set<std::string> keys;
+  if (origin) {
+    for (const auto& [now, key] : origin->damaged) keys.insert(key);
   }
-  return keys;
+  IndexedObject object;
+  for (uint64_t i = 0; index.kind() != DataKind::kRawObjects && i < index.objects(); ++i) {
+    RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));
+    if (object.incomplete && !(origin && origin->damaged.contains(object.key))) keys.insert(object.key);
+  }
+  return std::vector<std::string>(keys.begin(), keys.end());
 }
 
 // What the destination holds may be removed, so nothing of the source may lie below it.
@@ -257,7 +262,7 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   RETURN_IF_ERROR(CheckKeepsSource(source, location));
 
   PackReport report;
-  ASSIGN_OR_RETURN(report.incomplete_objects, IncompleteObjects(source.index()));
+  ASSIGN_OR_RETURN(report.incomplete_objects, IncompleteObjects(source.index(), options.origin));
   RETURN_IF_ERROR(CheckWhole(source, report.incomplete_objects, options.skip_bad));
 
   const uint64_t samples = source.index().size();

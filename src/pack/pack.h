@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -22,7 +23,8 @@ namespace millrace {
 /// time, and the job is the same.
 struct PackOrigin {
   std::string uri;
-  std::string id;  // tells it from others, and from itself after a change
+  std::string id;                              // tells it from others, and from itself after a change
+  std::map<std::string, std::string> damaged;  // its objects of which samples are lost, by what they are called now
 };
 
 struct PackOptions {

@@ -2,9 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
+#include <system_error>
 
+#include "base/bytes.h"
 #include "base/child_process.h"
 
 namespace millrace {
@@ -23,7 +31,37 @@ std::string_view LastLine(std::string_view text) {
   return before == std::string_view::npos ? text : text.substr(before + 1);
 }
 
+// The number of its samples, which it begins with; nullopt when it is not as long as that.
+std::optional<uint64_t> SamplesOfMds(const std::filesystem::path& shard, uint64_t bytes) {
+  std::error_code error;
+  if (std::filesystem::file_size(shard, error) != bytes || error) return std::nullopt;
+  std::ifstream file(shard, std::ios::binary);
+  std::array<char, sizeof(uint32_t)> count;
+  if (!file.read(count.data(), count.size())) return std::nullopt;
+  return LoadLe<uint32_t>(count.data());
+}
+
 }  // namespace
+
+bool HasParquetShards(const ParquetTarget& target) {
+  const std::filesystem::path folder = target.folder;
+  std::ifstream file(folder / fmt::format(".{}.done", target.name));
+  const nlohmann::json mark = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!mark.is_object() || !mark.contains("rows") || !mark.contains("shards") || !mark["shards"].is_array() ||
+      !mark["rows"].is_number_unsigned()) {
+    return false;
+  }
+  uint64_t rows = 0;
+  size_t number = 0;
+  for (const nlohmann::json& bytes : mark["shards"]) {
+    if (!bytes.is_number_unsigned()) return false;
+    const std::optional<uint64_t> samples =
+        SamplesOfMds(folder / fmt::format("{}.{:05d}.mds", target.name, number++), bytes.get<uint64_t>());
+    if (!samples) return false;
+    rows += *samples;
+  }
+  return rows == mark["rows"].get<uint64_t>();
+}
 
 absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, const std::stop_token& stop) {
   const char* const named = std::getenv("MILLRACE_PYTHON");

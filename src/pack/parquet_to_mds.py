@@ -1,18 +1,23 @@
 """Turns a Parquet file into MDS shards, by Apache Arrow: python3 - FILE FOLDER NAME KEY
 
-Writes FOLDER/NAME.00000.mds and so on, each whole or not at all. A row is a sample with the key KEY/00000000, or its column __key__.
-Exits 3 with one line on stderr for what is wrong with the file, 4 for what is wrong with this Python. `millrace pack` runs this; docs/formats/shards.md
+Writes FOLDER/NAME.00000.mds and so on, each whole or not at all, and when all are durable FOLDER/.NAME.done, which says
+how many rows and shards there are: {"rows": 3, "shards": [1234]}, with the sizes. Nobody else may write there. A row is a sample
+with the key KEY/00000000, or its column __key__. Exits 3 with one line on stderr for what is wrong with the file, 4 for what is wrong with this Python. `millrace pack` runs this; docs/formats/shards.md
 says what becomes of each type.
 """
 
+import base64
 import json
 import math
+import mmap
 import os
+import re
 import struct
 import sys
 
 SHARD_BYTES = 64 << 20
 BATCH_BYTES = 16 << 20  # of rows that are decoded at a time, about
+PARENT = os.getppid()
 
 
 def refuse(why, status=3):
@@ -21,6 +26,7 @@ def refuse(why, status=3):
 
 
 try:
+    import numpy
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -39,27 +45,89 @@ def each(function, empty=None):
     """Of a column with nulls: `empty` stands for them."""
 
     def convert(name, values, first_row):
-        result = []
-        for row, value in enumerate(values.to_pylist()):
+        try:
+            values, result = values.to_pylist(), []
+        except (ValueError, pa.ArrowException) as error:
+            refuse(f"column '{name}', between row {first_row} and {first_row + len(values) - 1}: {error}")
+        for row, value in enumerate(values):
             if value is None and empty is None:
                 refuse(f"row {first_row + row}: column '{name}' is null here, and not in the rows that told its type")
-            result.append(empty if value is None else function(value))
+            try:
+                result.append(empty if value is None else function(value))
+            except ValueError as error:
+                refuse(f"row {first_row + row}: column '{name}': {error}")
         return result
 
     return convert
 
 
-def as_json(value):
-    return json.dumps(value, default=plain, ensure_ascii=False, separators=(",", ":")).encode()
+def as_json(name, values, first_row):
+    try:
+        found = json_values(values)
+    except (ValueError, pa.ArrowException) as error:
+        refuse(f"column '{name}', between row {first_row} and {first_row + len(values) - 1}: {error}")
+    return [json.dumps(value, default=str, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() for value in found]
+
+
+def json_values(values):
+    """What JSON can hold of an array of any type, and text for the rest. Done here and not by to_pylist(), which gives for times
+    what depends on whether pandas is installed, and fails where Python's types have no place for nanoseconds.
+    """
+    kind, types = values.type, pa.types
+    if types.is_dictionary(kind):
+        return json_values(values.dictionary_decode())
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        if len(set(names)) < len(names):
+            raise ValueError("two fields of a struct have one name")
+        fields = [json_values(pc.struct_field(values, [i])) for i in range(len(names))]
+        valid = values.is_valid().to_pylist()
+        return [{n: field[row] for n, field in zip(names, fields)} if valid[row] else None for row in range(len(values))]
+    if types.is_map(kind):
+        ends = values.offsets.to_pylist()
+        begin = ends[0] if ends else 0
+        pairs = [values.keys.slice(begin, ends[-1] - begin), values.items.slice(begin, ends[-1] - begin)]
+        entries = [list(pair) for pair in zip(*map(json_values, pairs))]
+        valid = values.is_valid().to_pylist()
+        return [entries[ends[row] - begin : ends[row + 1] - begin] if valid[row] else None for row in range(len(values))]
+    if is_list(kind):
+        inner, result, at = json_values(values.flatten()), [], 0
+        for length in pc.list_value_length(values).to_pylist():
+            result.append(None if length is None else inner[at : at + length])
+            at += length or 0
+        assert at == len(inner)
+        return result
+    if types.is_temporal(kind) and not types.is_interval(kind):
+        whole = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return [None if count is None else time_text(count, kind) for count in values.cast(whole).to_pylist()]
+    return [plain(value) for value in values.to_pylist()]
 
 
 def plain(value):
-    """What JSON has no type for: bytes as base64, times and decimals as text."""
     if isinstance(value, (bytes, bytearray)):
-        import base64
-
         return {"base64": base64.b64encode(value).decode()}
-    return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+UNITS = {"s": (1, 0), "ms": (10**3, 3), "us": (10**6, 6), "ns": (10**9, 9)}  # in a second; digits behind the point
+
+
+def time_text(count, kind):
+    """RFC 3339's, with as many digits as the type has; 'Z' for moments, which are those with a time zone; a duration is `1.500s`."""
+    if pa.types.is_date32(kind):
+        return str(numpy.datetime64(count, "D"))
+    if pa.types.is_date64(kind):
+        return str(numpy.datetime64(count // 86_400_000, "D"))
+    in_second, digits = UNITS[kind.unit]
+    seconds, rest = divmod(abs(count) if pa.types.is_duration(kind) else count, in_second)
+    fraction = f".{rest:0{digits}d}" if digits else ""
+    if pa.types.is_duration(kind):
+        return f"{'-' if count < 0 else ''}{seconds}{fraction}s"
+    if pa.types.is_time(kind):
+        return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
+    return f"{numpy.datetime64(seconds, 's')}{fraction}{'Z' if kind.tz else ''}"
 
 
 ARRAY_CODES = {
@@ -82,11 +150,11 @@ def array_shape(kind):
     return (inner, sizes) if inner in ARRAY_CODES else None
 
 
-def has_nulls(values, kind):
+def has_nulls(values):
     """At any depth."""
-    if values.null_count:
-        return True
-    return is_list(kind) and has_nulls(values.flatten(), kind.value_type)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    return values.null_count > 0 or (is_list(values.type) and has_nulls(values.flatten()))
 
 
 def arrays(kind):
@@ -94,13 +162,13 @@ def arrays(kind):
     number, sizes = array_shape(kind)
 
     def convert(name, values, first_row):
+        if has_nulls(values):  # flattening drops them, and what follows would move up
+            refuse(f"column '{name}' has nulls within its arrays from row {first_row} on; fill them first")
         result = []
         per_entry = math.prod(sizes)
         flat = values.flatten()
         for _ in sizes:
             flat = flat.flatten()
-        if values.null_count or flat.null_count:
-            refuse(f"column '{name}' has nulls within its arrays from row {first_row} on; fill them first")
         data = flat.to_numpy(zero_copy_only=False)
         at = 0
         for length in pc.list_value_length(values).to_pylist():
@@ -111,6 +179,7 @@ def arrays(kind):
             end = at + length * per_entry
             result.append(head + data[at:end].tobytes())
             at = end
+        assert at == len(data)
         return result
 
     return convert
@@ -138,7 +207,7 @@ def image_encoding(first):
 
 def whole(value):
     if not -(1 << 63) <= value < 1 << 63:
-        refuse(f"the number {value} does not fit into 64 bits with a sign")
+        raise ValueError(f"the number {value} does not fit into 64 bits with a sign")
     return struct.pack("<q", value)
 
 
@@ -157,7 +226,7 @@ def column_for(name, kind, nullable, first):
         return Column(name, "int", 8, each(lambda value: whole(int(value))))
     if not nullable and is_list(kind) and array_shape(kind):
         return Column(name, "ndarray", 0, arrays(kind))
-    return Column(name, "json", 0, each(as_json, b"null"))
+    return Column(name, "json", 0, as_json)
 
 
 def find_columns(file):
@@ -170,7 +239,8 @@ def find_columns(file):
             first = first_file(file, field.name)
         elif is_list(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
             batches = file.iter_batches(batch_size=4096, columns=[field.name])
-            nullable = field.nullable and any(has_nulls(batch.column(0), kind) for batch in batches)
+            # That lists cannot be null says nothing of what is in them.
+            nullable = (field.nullable or is_list(kind)) and any(has_nulls(batch.column(0)) for batch in batches)
         columns.append(column_for(field.name, kind, nullable, first))
     return columns
 
@@ -185,10 +255,27 @@ def first_file(file, name):
     return b""
 
 
+def put(folder, name, pieces):
+    """A durable file, as a whole; its size."""
+    making = os.path.join(folder, f".{os.getpid()}.making")
+    with open(making, "wb") as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    if os.getppid() != PARENT:
+        sys.exit(f"nobody waits for {name} any more")  # and another one may be making it
+    os.replace(making, os.path.join(folder, name))
+    return size
+
+
 class Writer:
     def __init__(self, folder, name, columns):
-        self.folder, self.name, self.columns, self.number = folder, name, sorted(columns, key=lambda column: column.name), 0
-        self.samples, self.bytes = [], 0
+        self.folder, self.name, self.columns = folder, name, sorted(columns, key=lambda column: column.name)
+        self.samples, self.bytes, self.rows, self.sizes = [], 0, 0, []
+        for found in os.listdir(folder):  # what an earlier Python has left may be other shards
+            if found.startswith(name) and re.fullmatch(r"\.[0-9]{5,}\.mds", found[len(name) :]):
+                os.remove(os.path.join(folder, found))
 
     def add(self, values):
         """By name."""
@@ -219,22 +306,27 @@ class Writer:
         offsets = [begin]
         for sample in self.samples:
             offsets.append(offsets[-1] + len(sample))
-        path = os.path.join(self.folder, f"{self.name}.{self.number:05d}.mds")
-        making = os.path.join(self.folder, f".{self.name}.making")
-        with open(making, "wb") as shard:
-            shard.write(struct.pack(f"<I{len(offsets)}I", len(self.samples), *offsets))
-            shard.write(description)
-            shard.writelines(self.samples)
-        os.replace(making, path)
-        self.number += 1
+        head = struct.pack(f"<I{len(offsets)}I", len(self.samples), *offsets)
+        self.sizes.append(put(self.folder, f"{self.name}.{len(self.sizes):05d}.mds", [head, description, *self.samples]))
+        self.rows += len(self.samples)
         self.samples, self.bytes = [], 0
+
+    def finish(self):
+        self.flush()
+        folder = os.open(self.folder, os.O_RDONLY)
+        os.fsync(folder)
+        put(self.folder, f".{self.name}.done", [json.dumps({"rows": self.rows, "shards": self.sizes}).encode()])
+        os.fsync(folder)
+        os.close(folder)
 
 
 def main():
     path, folder, name, key = sys.argv[1:]
     try:
-        file = pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+        with open(path, "rb") as opened:  # Arrow opens no name that is not UTF-8
+            content = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(content)), page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
         refuse(f"it cannot be read as Parquet: {error}")
     names = file.schema_arrow.names
     if len(set(names)) < len(names):
@@ -263,12 +355,14 @@ def main():
             for i in range(batch.num_rows):
                 sample = {name: values[i] for name, values in stored.items()}
                 if not keyed:
-                    sample["__key__"] = f"{key}/{row + i:08d}".encode()
+                    sample["__key__"] = os.fsencode(f"{key}/{row + i:08d}")
                 writer.add(sample)
             row += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         refuse(f"after row {row}: {error}")
-    writer.flush()
+    if row != rows:
+        refuse(f"it says that it has {rows} rows, and {row} could be read")
+    writer.finish()
 
 
 main()

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
+#include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -23,6 +25,7 @@
 #include "shard/mds_format.h"
 #include "shard/sample_name.h"
 #include "store/blocking.h"
+#include "store/file_system.h"
 #include "store/lister.h"
 #include "store/whole_check.h"
 
@@ -32,6 +35,8 @@ namespace {
 
 constexpr uint64_t kThreadBytes = 64 << 20;
 constexpr uint64_t kLeastThreadBytes = 1 << 20;
+constexpr uint64_t kAllBytes = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kMaxReasonBytes = 1 << 16;
 
 std::optional<Compression> CompressionOf(std::string_view key) {
   if (key.ends_with(".gz") || key.ends_with(".tgz")) return Compression::kGzip;
@@ -54,6 +59,22 @@ std::string PlainName(std::string_view key) {
 std::string MarkOf(const std::string& key) {
   const size_t name = key.rfind('/') + 1;  // 0 without a slash
   return fmt::format("{}.{}.done", key.substr(0, name), key.substr(name));
+}
+
+constexpr std::string_view kCopy = ".copy";  // behind the name of its mark: the Parquet file itself
+
+// The Parquet file of which a shard of that name would be made; else "".
+std::string ParquetOfShard(std::string_view plain) {
+  if (!plain.ends_with(".mds")) return "";
+  plain.remove_suffix(4);
+  const size_t dot = plain.rfind('.');
+  return dot != std::string_view::npos && IsParquet(plain.substr(0, dot)) ? std::string(plain.substr(0, dot)) : "";
+}
+
+// Where it is said why a shard that is there is not whole.
+std::string DamageOf(const std::string& plain) {
+  const size_t name = plain.rfind('/') + 1;
+  return fmt::format("{}.{}.damage", plain.substr(0, name), plain.substr(name));
 }
 
 // Gathers what belongs to a compressed data set, object by object in the order of keys.
@@ -89,8 +110,8 @@ class Finder {
     if (!is_shard && IsCompanion(key)) {
       return key.ends_with(kMdsIndexName) ? Add(object, key, key) : true;  // that says which shards there are
     }
-    if (!is_shard && !SplitSampleName(key)) return true;
-    if (!any_) return false;
+    if (!is_shard && (!SplitSampleName(key) || IsDocument(key))) return true;
+    if (!is_shard && !any_) return false;
     if (!is_shard) {
       return absl::InvalidArgumentError(
           fmt::format("{}: lies beside compressed shards ('{}'); give the URI of a folder with only one of them",
@@ -100,9 +121,15 @@ class Finder {
   }
 
   absl::StatusOr<bool> Add(const ObjectInfo& object, const std::string& key, const std::string& plain) {
-    if (!plain_names_.insert(plain).second) {
+    if (const absl::Status kept =
+            CheckFileKey(Uri(object), IsParquet(key) ? MarkOf(plain) + std::string(kCopy) : plain);
+        !kept.ok()) {
       return absl::InvalidArgumentError(
-          fmt::format("{}: is there twice, differently compressed; remove one of them", Uri(object)));
+          fmt::format("{}, and it has to be unpacked in one; rename the object", ToStd(kept.message())));
+    }
+    if (!plain_names_.insert(plain).second || plain_names_.contains(ParquetOfShard(plain))) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}: is there twice, differently compressed or made; remove one of them", Uri(object)));
     }
     for (const std::string_view text : {std::string_view(key), std::string_view(object.etag)}) {
       hash_.UpdateLe64(text.size());
@@ -127,13 +154,15 @@ class Finder {
 
 class Unpacker {
  public:
-  Unpacker(const Location& data, const PackedShards& shards, const Location& scratch, const ProgressFn& progress,
-           const std::stop_token& stop)
-      : data_(data), shards_(shards), scratch_(scratch), progress_(progress), on_stop_(stop, [this] {
-          stop_.request_stop();
-        }) {}
+  Unpacker(const Location& data, const PackedShards& shards, const Location& scratch, const UnpackOptions& options)
+      : data_(data),
+        shards_(shards),
+        scratch_(scratch),
+        skip_bad_(options.skip_bad),
+        progress_(options.progress),
+        on_stop_(options.stop, [this] { stop_.request_stop(); }) {}
 
-  absl::Status Run(MemoryBudget& budget) {
+  absl::StatusOr<std::vector<UnpackDamage>> Run(MemoryBudget& budget) {
     uint64_t count = std::clamp<uint64_t>(static_cast<uint64_t>(UsableCpus()), 1, shards_.objects.size());
     count = std::clamp<uint64_t>(budget.limit() / kLeastThreadBytes, 1, count);
     const uint64_t share = std::min(kThreadBytes, budget.limit() / count);
@@ -146,7 +175,10 @@ class Unpacker {
     std::vector<std::thread> threads;
     for (uint64_t i = 0; i < count; ++i) threads.emplace_back([this, share] { UnpackSome(share); });
     for (std::thread& thread : threads) thread.join();
-    return status_;
+    RETURN_IF_ERROR(status_);
+    std::vector<UnpackDamage> damaged;
+    for (auto& [number, shard] : damaged_) damaged.push_back(std::move(shard));
+    return damaged;
   }
 
  private:
@@ -155,7 +187,7 @@ class Unpacker {
     while (true) {
       const size_t next = next_.fetch_add(1);
       if (next >= shards_.objects.size()) return;
-      const absl::Status status = UnpackOne(shards_.objects[next], memory);
+      const absl::Status status = UnpackOne(next, memory);
       if (status.ok()) continue;
       std::lock_guard lock(mutex_);
       if (status_.ok()) status_ = status;
@@ -164,55 +196,130 @@ class Unpacker {
     }
   }
 
-  absl::Status UnpackOne(const ObjectInfo& listed, MemoryBudget& memory) {
+  absl::Status UnpackOne(size_t number, MemoryBudget& memory) {
+    const ObjectInfo& listed = shards_.objects[number];
     const std::string key = listed.key.substr(data_.Key("").size());
-    const std::string plain = PlainName(key);
-    const std::string target = scratch_.Key(IsParquet(key) ? MarkOf(key) : plain.empty() ? key : plain);
-    const auto there = HeadBlocking(*scratch_.store, target, stop_.get_token());
-    if (there.ok()) {
+    const std::string plain = PlainName(key).empty() ? key : PlainName(key);
+    ASSIGN_OR_RETURN(const bool done, IsDone(number, key, plain));
+    if (done) {
       Advance(listed.size);
       return absl::OkStatus();
     }
-    if (!absl::IsNotFound(there.status())) return there.status();
     // An index from an earlier run would not be that of a shard that is made again.
     RETURN_IF_ERROR(DeleteBlocking(*scratch_.store, scratch_.Key(kIndexName)));
     if (IsParquet(key)) return UnpackParquet(listed, key, memory);
+    if (CompressionOf(key)) return Decompress(number, key, plain, memory);
+    ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, Write(scratch_.Key(plain)));
+    RETURN_IF_ERROR(Read(listed, memory, [&out](ByteSpan bytes) { return out->Append(bytes); }));
+    return out->Commit().status();
+  }
+
+  // By an earlier run. What that kept of a damaged shard is as good as nothing where damage is an error now.
+  absl::StatusOr<bool> IsDone(size_t number, const std::string& key, const std::string& plain) {
+    if (IsParquet(key)) return HasParquetShards(TargetOf(key));
+    const auto there = HeadBlocking(*scratch_.store, scratch_.Key(plain), stop_.get_token());
+    if (absl::IsNotFound(there.status())) return false;
+    RETURN_IF_ERROR(there.status());
+    const absl::StatusOr<std::string> damage = ReadAll(*scratch_.store, scratch_.Key(DamageOf(plain)), kMaxReasonBytes);
+    if (absl::IsNotFound(damage.status())) return true;
+    RETURN_IF_ERROR(damage.status());
+    if (skip_bad_) {
+      Report(number, *damage);
+      return true;
+    }
+    RETURN_IF_ERROR(DeleteBlocking(*scratch_.store, scratch_.Key(plain)));
+    RETURN_IF_ERROR(DeleteBlocking(*scratch_.store, scratch_.Key(DamageOf(plain))));
+    return false;
+  }
+
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key) {
     PutOptions put;
     put.stop = stop_.get_token();
-    ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, scratch_.store->Write(target, put));
-    const auto write = [&out](ByteSpan bytes) { return out->Append(bytes); };
-    if (plain.empty()) {
-      RETURN_IF_ERROR(Read(listed, memory, write));
-      return out->Commit().status();
+    return scratch_.store->Write(std::move(key), put);
+  }
+
+  absl::Status Decompress(size_t number, const std::string& key, const std::string& plain, MemoryBudget& memory) {
+    ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, Write(scratch_.Key(plain)));
+    ASSIGN_OR_RETURN(const Stream found, DecompressTo(*out, shards_.objects[number], key, kAllBytes, memory));
+    if (found.damage.ok()) return out->Commit().status();
+    const std::string uri = data_.store->Uri(shards_.objects[number].key);
+    if (!skip_bad_ || !absl::IsDataLoss(found.damage)) {
+      const char* const remedy =
+          absl::IsDataLoss(found.damage) ? "; replace it, or keep what is good by --skip-bad" : "";
+      return absl::Status(found.damage.code(), fmt::format("{}: {}{}", uri, ToStd(found.damage.message()), remedy));
     }
-    const std::unique_ptr<Decompressor> decompressor = Decompressor::Make(*CompressionOf(key));
-    const std::string uri = data_.store->Uri(listed.key);
-    RETURN_IF_ERROR(Read(listed, memory, [&](ByteSpan bytes) {
-      absl::Status written;
-      const absl::Status fed =
-          decompressor->Feed(bytes, [&](ByteSpan plain_bytes) { return written = write(plain_bytes); });
-      return written.ok() ? Annotate(fed, uri) : written;
-    }));
-    RETURN_IF_ERROR(Annotate(decompressor->Finish(), uri));
+    if (found.keep < found.written) {
+      out = nullptr;
+      if (found.keep > 0) {
+        ASSIGN_OR_RETURN(out, Write(scratch_.Key(plain)));
+        RETURN_IF_ERROR(DecompressTo(*out, shards_.objects[number], key, found.keep, memory).status());
+      }
+    }
+    const std::string why = fmt::format("{}; {} of it {} kept", ToStd(found.damage.message()),
+                                        found.keep == 0 ? "nothing" : fmt::format("{} decompressed bytes", found.keep),
+                                        found.keep == 0 ? "was" : "were");
+    Report(number, why);
+    if (found.keep == 0) return absl::OkStatus();
+    PutOptions put;
+    put.stop = stop_.get_token();
+    RETURN_IF_ERROR(PutBlocking(*scratch_.store, scratch_.Key(DamageOf(plain)), AsBytes(why), put).status());
     return out->Commit().status();
+  }
+
+  // What became of a compressed stream.
+  struct Stream {
+    absl::Status damage;   // of the stream; the store and the disk are well
+    uint64_t written = 0;  // bytes
+    uint64_t keep = 0;     // of these, those that are right whatever is damaged
+  };
+
+  // Ends after `most` bytes, as if they were all.
+  absl::StatusOr<Stream> DecompressTo(ObjectWriter& out, const ObjectInfo& listed, const std::string& key,
+                                      uint64_t most, MemoryBudget& memory) {
+    const std::unique_ptr<Decompressor> decompressor = Decompressor::Make(*CompressionOf(key));
+    Stream result;
+    absl::Status written;
+    const auto write = [&](ByteSpan plain_bytes) {
+      const ByteSpan some = plain_bytes.first(std::min<uint64_t>(plain_bytes.size(), most - result.written));
+      written = out.Append(some);
+      result.written += some.size();
+      return written.ok() && result.written == most ? absl::CancelledError("enough") : written;
+    };
+    const absl::Status read = Read(listed, memory, [&](ByteSpan bytes) {
+      result.damage = decompressor->Feed(bytes, write);
+      return written.ok() ? result.damage : written;
+    });
+    if (written.ok() && result.written == most) return result;
+    if (result.damage.ok() || !written.ok()) RETURN_IF_ERROR(read);
+    if (result.damage.ok()) result.damage = decompressor->Finish(write);
+    RETURN_IF_ERROR(written);
+    result.keep = decompressor->sound_bytes();
+    return result;
+  }
+
+  void Report(size_t number, std::string why) {
+    const std::string& object = shards_.objects[number].key;
+    const std::string key = object.substr(data_.Key("").size());
+    std::lock_guard lock(mutex_);
+    damaged_[number] = {.uri = data_.store->Uri(object), .key = key, .plain = PlainName(key), .why = std::move(why)};
+  }
+
+  ParquetTarget TargetOf(const std::string& key) const {
+    const std::filesystem::path shards = scratch_.store->Uri(scratch_.Key(key));  // a path: the store is a folder
+    return {.folder = shards.parent_path(),
+            .name = shards.filename(),
+            .key = key.substr(0, key.size() - kParquetSuffix.size())};
   }
 
   // Arrow reads a file here and there, so it is copied first.
   absl::Status UnpackParquet(const ObjectInfo& listed, const std::string& key, MemoryBudget& memory) {
-    PutOptions put;
-    put.stop = stop_.get_token();
-    const std::string copy = scratch_.Key(MarkOf(key) + ".copy");  // hidden: no sample
-    ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, scratch_.store->Write(copy, put));
+    const std::string copy = scratch_.Key(MarkOf(key) + std::string(kCopy));  // hidden: no sample
+    ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, Write(copy));
     RETURN_IF_ERROR(Read(listed, memory, [&out](ByteSpan bytes) { return out->Append(bytes); }));
     RETURN_IF_ERROR(out->Commit().status());
-    const std::filesystem::path shards = scratch_.store->Uri(scratch_.Key(key));  // a path: the store is a folder
-    const ParquetTarget target{.folder = shards.parent_path(),
-                               .name = shards.filename(),
-                               .key = key.substr(0, key.size() - kParquetSuffix.size())};
-    absl::Status made = ParquetToMds(scratch_.store->Uri(copy), target, stop_.get_token());
+    const absl::Status made = ParquetToMds(scratch_.store->Uri(copy), TargetOf(key), stop_.get_token());
     if (!made.ok()) return Annotate(made, data_.store->Uri(listed.key));
-    RETURN_IF_ERROR(DeleteBlocking(*scratch_.store, copy));
-    return PutBlocking(*scratch_.store, scratch_.Key(MarkOf(key)), {}, put).status();
+    return DeleteBlocking(*scratch_.store, copy);
   }
 
   // All of an object, in order, by pieces that are read ahead.
@@ -223,44 +330,33 @@ class Unpacker {
     }
     const Pieces pieces(object.size, object.part_bytes, ReadAhead::PieceBytes(memory));
     WholeCheck check(data_.store->Uri(object.key), object, pieces);
-    size_t asked = 0;
-    ReadAhead reads(
-        *data_.store, memory,
-        [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
-          if (asked == pieces.count()) return std::nullopt;
-          ReadAhead::Request request;
-          request.key = object.key;
-          request.range = pieces.At(asked);
-          request.if_match = object.etag;
-          request.whole = pieces.count() == 1;
-          request.part = pieces.IsPart(asked++);
-          return request;
-        },
-        stop_.get_token());
-    for (size_t i = 0; i < pieces.count(); ++i) {
-      ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> piece, reads.Next());
-      check.Add(i, piece->bytes.span());
-      RETURN_IF_ERROR(sink(piece->bytes.span()));
-      Advance(piece->bytes.span().size());
-    }
+    RETURN_IF_ERROR(
+        ReadPieces(*data_.store, memory, object, pieces, stop_.get_token(), [&](size_t index, ByteSpan bytes) {
+          check.Add(index, bytes);
+          RETURN_IF_ERROR(sink(bytes));
+          Advance(bytes.size());
+          return absl::OkStatus();
+        }));
     return pieces.count() > 1 ? check.Finish() : absl::OkStatus();
   }
 
   void Advance(uint64_t bytes) {
     std::lock_guard lock(mutex_);
     done_ += bytes;
-    progress_.Update(done_, shards_.bytes);
+    progress_.Update(std::min(done_, shards_.bytes), shards_.bytes);  // what is damaged is read twice
   }
 
   const Location& data_;
   const PackedShards& shards_;
   const Location& scratch_;
+  const bool skip_bad_;
   std::atomic<size_t> next_{0};
 
   std::mutex mutex_;  // guards what follows
   ProgressMeter progress_;
   uint64_t done_ = 0;
   absl::Status status_;
+  std::map<size_t, UnpackDamage> damaged_;  // by their numbers
 
   std::stop_source stop_;
   std::stop_callback<std::function<void()>> on_stop_;
@@ -281,9 +377,55 @@ absl::StatusOr<std::optional<PackedShards>> FindPackedShards(const Location& dat
   }
 }
 
-absl::Status Unpack(Runtime& runtime, const Location& data, const PackedShards& shards, const Location& scratch,
-                    const ProgressFn& progress, const std::stop_token& stop) {
-  return Unpacker(data, shards, scratch, progress, stop).Run(runtime.memory());
+absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const PackedShards& shards,
+                                                 const Location& scratch, const UnpackOptions& options) {
+  return Unpacker(data, shards, scratch, options).Run(runtime.memory());
+}
+
+UnpackedNames::UnpackedNames(const Location& data, const PackedShards& shards, std::string scratch_path)
+    : data_uri_(data.store->Uri(data.Key(""))), folder_(std::move(scratch_path)) {
+  for (const ObjectInfo& object : shards.objects) {
+    const std::string key = object.key.substr(data.Key("").size());
+    const std::string plain = PlainName(key);
+    const std::string uri = data.store->Uri(object.key);
+    names_.push_back({.plain = plain.empty() ? key : plain, .said = plain.empty() ? uri : uri + " (unpacked)"});
+  }
+}
+
+// What the path means whose part below the folder `message` begins with, and how long that is; "" for what is none of
+// the source's.
+std::string_view UnpackedNames::ObjectAt(std::string_view message, size_t* length) const {
+  constexpr std::string_view kNumberOfShard = ".00000.mds";
+  const Name* longest = nullptr;
+  for (const Name& name : names_) {
+    if (message.starts_with(name.plain) && (longest == nullptr || name.plain.size() > longest->plain.size()))
+      longest = &name;
+  }
+  if (longest == nullptr) return {};
+  *length = longest->plain.size();
+  if (IsParquet(longest->plain)) *length = std::min(message.size(), *length + kNumberOfShard.size());
+  return longest->said;
+}
+
+std::string UnpackedNames::Translate(std::string_view message) const {
+  constexpr std::string_view kEnds = " '`\",;:)";
+  std::string text;
+  while (true) {
+    const size_t at = message.find(folder_);
+    text += message.substr(0, at);
+    if (at == std::string_view::npos) return text;
+    message.remove_prefix(at + folder_.size());
+    const std::string_view below = message.substr(message.starts_with('/') ? 1 : 0);
+    size_t length = 0;
+    std::string_view said = ObjectAt(below, &length);
+    if (said.empty() && (below.empty() || kEnds.find(below[0]) != std::string_view::npos)) said = data_uri_;
+    if (said.empty()) {
+      text += folder_;
+      continue;
+    }
+    text += said;
+    message = below.substr(length);
+  }
 }
 
 }  // namespace millrace

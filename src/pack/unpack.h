@@ -4,6 +4,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -23,15 +24,53 @@ struct PackedShards {
   std::string id;                   // hash of keys below the data's URI, sizes and ETags
 };
 
-/// Looks for them. nullopt when the first shard or sample is none of these. InvalidArgument, with the names, for
-/// samples that lie beside them, and for compressions other than gzip and zstd. Errors of the store.
+/// Looks for them. nullopt when the first sample is none of these, or no shard is. Documents (IsDocument) that lie
+/// beside them are passed over. InvalidArgument, with the names, for other samples that lie beside them, for
+/// compressions other than gzip and zstd, and for keys that no folder can hold. Errors of the store.
 absl::StatusOr<std::optional<PackedShards>> FindPackedShards(const Location& data, const std::stop_token& stop);
 
+struct UnpackOptions {
+  bool skip_bad = false;  // keep what can be trusted of compressed shards that are cut short or damaged
+  ProgressFn progress;    // bytes as they are stored
+  std::stop_token stop;
+};
+
+/// A shard that was unpacked in part, or not at all.
+struct UnpackDamage {
+  std::string uri;
+  std::string key;    // below the data's URI
+  std::string plain;  // below the scratch folder
+  std::string why;    // and what is kept
+};
+
 /// Writes their contents below `scratch`, which is a folder, under their names without the ending of the compression;
-/// those that are there already, from a run that was ended, are kept: a scratch folder must belong to the `id`. Reads
-/// in parallel, and verifies by the checksums of the store and of the compressed streams. Memory: out of the runtime's
-/// budget, and up to 128 MiB for a stream of zstd that asks for it.
-absl::Status Unpack(Runtime& runtime, const Location& data, const PackedShards& shards, const Location& scratch,
-                    const ProgressFn& progress, const std::stop_token& stop);
+/// those that are there already, from a run that was ended, are kept: a scratch folder must belong to the `id`, and be
+/// used by one process at a time (scratch_folder.h). Reads in parallel, and verifies by the checksums of the store and
+/// of the compressed streams (DataLoss). With skip_bad, of a stream that is cut short all is kept that came before, and
+/// of a damaged one the members or frames before the damaged one: which bytes these are depends on nothing else. They
+/// are returned, in the order of keys. Memory: out of the runtime's budget, and up to 128 MiB for a stream of zstd that
+/// asks for it.
+absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const PackedShards& shards,
+                                                 const Location& scratch, const UnpackOptions& options);
+
+/// Says of messages about the scratch folder which objects of the data set they are about.
+class UnpackedNames {
+ public:
+  UnpackedNames(const Location& data, const PackedShards& shards, std::string scratch_path);
+
+  /// The message with the URI of the object for the path of what was unpacked of it.
+  std::string Translate(std::string_view message) const;
+
+ private:
+  std::string_view ObjectAt(std::string_view message, size_t* length) const;
+
+  struct Name {
+    std::string plain;  // below the scratch folder
+    std::string said;
+  };
+  std::string data_uri_;
+  std::string folder_;
+  std::vector<Name> names_;
+};
 
 }  // namespace millrace

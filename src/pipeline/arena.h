@@ -3,7 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
+
+#include "base/bytes.h"
 
 namespace millrace {
 
@@ -41,6 +44,39 @@ class Arena {
   std::vector<uint64_t> bits_;  // 1 = used
   uint64_t used_units_ = 0;
   uint64_t next_ = 0;  // where a search begins: below it nothing was freed since the last one
+};
+
+/// Bytes of an arena, which return there when it dies. Move-only.
+class ArenaBlock {
+ public:
+  ArenaBlock() = default;
+  /// Empty when there is no room. size > 0.
+  ArenaBlock(Arena* arena, uint64_t size) : data_(arena->Allocate(size)) {
+    if (data_ == nullptr) return;
+    arena_ = arena;
+    size_ = size;
+  }
+  ~ArenaBlock() {
+    if (arena_ != nullptr) arena_->Free(data_, size_);
+  }
+  ArenaBlock(ArenaBlock&& other) noexcept
+      : arena_(std::exchange(other.arena_, nullptr)),
+        data_(std::exchange(other.data_, nullptr)),
+        size_(std::exchange(other.size_, 0)) {}
+  ArenaBlock& operator=(ArenaBlock&& other) noexcept {
+    std::swap(arena_, other.arena_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  explicit operator bool() const { return arena_ != nullptr; }
+  MutableByteSpan span() const { return {data_, size_}; }
+
+ private:
+  Arena* arena_ = nullptr;
+  std::byte* data_ = nullptr;
+  uint64_t size_ = 0;
 };
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/size.h"
+#include "pipeline/batch_shape.h"
 
 namespace millrace {
 
@@ -32,18 +33,11 @@ Fetcher::Options FetchOptions(const LoaderPlan& plan) {
           .turns_per_item = plan.options.world};
 }
 
-// What one task decodes: a row of the batch, or a piece of one.
+// What one task decodes: a row of the batch.
 struct Loader::Engine::Unit {
   EpochOrder::Row row;
-  size_t row_number = 0;
-  // Of rows of tokens:
-  RowPiece piece;
-  uint64_t start = 0;  // place of the piece in its row
-  uint32_t piece_number = 0;
-  bool last_of_row = true;
-
   bool done = false;
-  std::shared_ptr<Piece> fetched;
+  std::shared_ptr<FetchedItem> fetched;
   absl::Status status;
 };
 
@@ -52,31 +46,28 @@ struct Loader::Engine::Step {
   uint64_t consumed = 0;  // before it
   size_t shape = 0;
   uint64_t planned_rows = 0;
-  std::vector<EpochOrder::Row> rows;  // that were walked; padding has none
-  std::deque<Unit> units;             // of these; tasks keep pointers
-  bool walked = false;                // all rows are there
-  std::vector<uint32_t> fetched;      // units to hand to the CPU pool
-  size_t done = 0;                    // units decoded, or failed
+  std::deque<Unit> units;         // the rows that were walked, in their order; padding has none. Tasks keep pointers
+  bool walked = false;            // all of them are there
+  std::vector<uint32_t> fetched;  // units to hand to the CPU pool
+  size_t done = 0;                // units decoded, or failed
   std::shared_ptr<Buffer> slot;
   std::vector<std::string> texts;
   std::vector<std::string> keys;
   Uint128 digest;
-  uint64_t tokens = 0;                        // decoded, of rows that count
-  using Place = std::pair<size_t, uint32_t>;  // row, and piece of it
-  std::vector<std::pair<Place, QuarantinedSample>> quarantine;
+  uint64_t tokens = 0;                                             // decoded, of rows that count
+  std::vector<std::pair<uint32_t, QuarantinedSample>> quarantine;  // with the unit
 
   bool ready() const { return walked && slot != nullptr && done == units.size(); }
 };
 
 Loader::Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory)
-    : runtime_(runtime), plan_(std::move(plan)), fetch_memory_(std::move(fetch_memory)) {
-  fetcher_ =
-      std::make_unique<Fetcher>(plan_.source, FetchOptions(plan_), &mutex_, [this](const Fetcher::Pieces& pieces) {
-        for (const std::shared_ptr<Piece>& piece : pieces) {
-          for (const UnitId& id : piece->waiting) OnFetched(id);
-        }
-        Advance();
-      });
+    : runtime_(runtime), plan_(std::move(plan)), shapes_(ShapesOf(plan_)), fetch_memory_(std::move(fetch_memory)) {
+  fetcher_ = std::make_unique<Fetcher>(plan_.source, FetchOptions(plan_), &mutex_, [this](const Fetcher::Items& items) {
+    for (const std::shared_ptr<FetchedItem>& item : items) {
+      if (item->waiting) OnFetched(*item->waiting);
+    }
+    Advance();
+  });
   ring_ = std::make_unique<BatchRing>(plan_.slot_bytes, plan_.slots, std::move(slot_memory), [this] {
     std::lock_guard lock(mutex_);
     AdvanceSoon();
@@ -119,7 +110,6 @@ void Loader::Engine::OpenStep() {
   const EpochOrder::Step planned = walk_order_->StepAt(walk_consumed_);
   step->shape = planned.shape;
   step->planned_rows = planned.rows;
-  step->rows.reserve(planned.rows);
   steps_.push_back(std::move(step));
 }
 
@@ -130,27 +120,6 @@ void Loader::Engine::CloseStep(Step& step) {
   if (plan_.StepsFrom(walk_consumed_) == 0) OpenEpoch(walk_epoch_ + 1, 0);
 }
 
-absl::Status Loader::Engine::AppendRow(Step& step) {
-  Unit unit;
-  unit.row_number = step.rows.size();
-  unit.row = walk_order_->RowAt(walk_consumed_, unit.row_number);
-  step.rows.push_back(unit.row);
-  if (plan_.source.tokens() == nullptr) {
-    step.units.push_back(std::move(unit));
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(const std::shared_ptr<const RowGroup> group, fetcher_->GroupOf(unit.row.draw.item));
-  const std::span<const RowPiece> pieces = group->Row(plan_.source.Find(unit.row.draw.item).rank - group->first_row);
-  for (const RowPiece& piece : pieces) {
-    unit.piece = piece;
-    unit.last_of_row = unit.piece_number + 1 == pieces.size();
-    step.units.push_back(unit);
-    unit.start += piece.length;
-    ++unit.piece_number;
-  }
-  return absl::OkStatus();
-}
-
 Loader::Engine::Unit* Loader::Engine::WalkToNextUnit() {
   while (!walk_done_) {
     if (steps_.empty() || steps_.back()->walked) {
@@ -159,10 +128,11 @@ Loader::Engine::Unit* Loader::Engine::WalkToNextUnit() {
     }
     Step& step = *steps_.back();
     if (walk_unit_ < step.units.size()) return &step.units[walk_unit_];
-    if (step.rows.size() == step.planned_rows) {
+    if (step.units.size() == step.planned_rows) {
       CloseStep(step);
-    } else if (absl::Status status = AppendRow(step); !status.ok()) {
-      Fail(std::move(status));
+    } else {
+      const EpochOrder::Row row = walk_order_->RowAt(walk_consumed_, step.units.size());
+      step.units.emplace_back().row = row;
     }
   }
   return nullptr;
@@ -185,21 +155,20 @@ bool Loader::Engine::FetchNext() {
   horizon.consumed = walk_consumed_;
   horizon.turn = unit->row.turn;
   horizon.alone = !unit->row.counts;  // wrapped repeats take nobody along
-  absl::StatusOr<std::shared_ptr<Piece>> piece =
-      fetcher_->Fetch({unit->row.draw, unit->piece_number}, horizon, units_ahead_);
-  if (!piece.ok()) {
-    Fail(piece.status());
+  absl::StatusOr<std::shared_ptr<FetchedItem>> item = fetcher_->Fetch(unit->row.draw, horizon, units_ahead_);
+  if (!item.ok()) {
+    Fail(item.status());
     return false;
   }
-  if (*piece == nullptr) return false;
-  unit->fetched = *std::move(piece);
+  if (*item == nullptr) return false;
+  unit->fetched = *std::move(item);
   const UnitId id{taken_steps_ + steps_.size() - 1, static_cast<uint32_t>(walk_unit_)};
   ++units_ahead_;
   ++walk_unit_;
-  if (unit->fetched->ready) {
+  if (unit->fetched->ready()) {
     OnFetched(id);
   } else {
-    unit->fetched->waiting.push_back(id);
+    unit->fetched->waiting = id;
   }
   return true;
 }
@@ -211,7 +180,7 @@ void Loader::Engine::OnFetched(const UnitId& id) {
 void Loader::Engine::Dispatch(Step& step) {
   for (const uint32_t index : step.fetched) {
     ++tasks_;
-    runtime_.cpu().Submit([this, step = &step, unit = &step.units[index]] { RunUnit(step, unit); });
+    runtime_.cpu().Submit([this, step = &step, unit = &step.units[index], index] { RunUnit(step, unit, index); });
   }
   step.fetched.clear();
 }
@@ -266,51 +235,44 @@ std::unique_ptr<Loader::Engine::Decoders> Loader::Engine::BorrowDecoders() {
   return decoders;
 }
 
-absl::StatusOr<DecodedRow> Loader::Engine::Decode(Decoders& decoders, Step& step, const Unit& unit) {
+absl::StatusOr<DecodedRow> Loader::Engine::Decode(Decoders& decoders, Step& step, const Unit& unit, size_t row_number) {
   if (stop_.stop_requested()) return absl::CancelledError();
-  Piece& piece = *unit.fetched;
-  const absl::StatusOr<ByteSpan> bytes = piece.status.ok() ? absl::StatusOr<ByteSpan>(piece.span()) : piece.status;
+  const FetchedItem& fetched = *unit.fetched;
   const EpochOrder::Row& row = unit.row;
   if (plan_.source.tokens() != nullptr) {
     return decoders.tokens.Decode({.epoch = step.epoch,
                                    .position = row.position,
                                    .item = row.draw.item,
                                    .counts = row.counts,
-                                   .piece = unit.piece,
-                                   .start = unit.start,
-                                   .number = unit.piece_number,
-                                   .last = unit.last_of_row,
                                    .slot = step.slot->data(),
                                    .layout = &plan_.layouts[step.shape],
-                                   .row = unit.row_number,
-                                   .key = &step.keys[unit.row_number]},
-                                  bytes);
+                                   .row = row_number,
+                                   .key = &step.keys[row_number]},
+                                  fetched);
   }
+  const absl::StatusOr<ByteSpan> bytes =
+      fetched.status().ok() ? absl::StatusOr<ByteSpan>(fetched.span()) : fetched.status();
   return decoders.samples.Decode({.epoch = step.epoch,
                                   .position = row.position,
                                   .draw = row.draw,
                                   .counts = row.counts,
                                   .slot = step.slot->data(),
-                                  .row = unit.row_number,
-                                  .key = &step.keys[unit.row_number],
-                                  .text = plan_.text_labels ? &step.texts[unit.row_number] : nullptr},
+                                  .row = row_number,
+                                  .key = &step.keys[row_number],
+                                  .text = plan_.text_labels ? &step.texts[row_number] : nullptr},
                                  bytes);
 }
 
-void Loader::Engine::RunUnit(Step* step, Unit* unit) {
+void Loader::Engine::RunUnit(Step* step, Unit* unit, uint32_t index) {
   std::unique_ptr<Decoders> decoders = BorrowDecoders();
-  absl::StatusOr<DecodedRow> decoded = Decode(*decoders, *step, *unit);
+  absl::StatusOr<DecodedRow> decoded = Decode(*decoders, *step, *unit, index);
   std::lock_guard lock(mutex_);
   idle_decoders_.push_back(std::move(decoders));
   unit->status = decoded.status();
   if (decoded.ok()) {
     step->digest += decoded->digest;
-    if (decoded->quarantined) {
-      step->quarantine.emplace_back(Step::Place(unit->row_number, unit->piece_number),
-                                    *std::move(decoded->quarantined));
-    } else if (unit->row.counts) {
-      step->tokens += unit->piece.length;
-    }
+    if (unit->row.counts) step->tokens += decoded->tokens;
+    for (QuarantinedSample& sample : decoded->quarantined) step->quarantine.emplace_back(index, std::move(sample));
   }
   unit->fetched = nullptr;  // its memory is free for what comes next
   unit->done = true;
@@ -340,7 +302,7 @@ StallCause Loader::Engine::FrontCause() const {
   for (const Unit& unit : step.units) {
     if (unit.done) continue;
     if (unit.fetched == nullptr) return not_asked;
-    if (!unit.fetched->ready) return CauseOf(unit.fetched->phase());
+    if (!unit.fetched->ready()) return CauseOf(unit.fetched->phase());
     return step.slot == nullptr ? StallCause::kConsumer : StallCause::kDecode;
   }
   return step.walked ? StallCause::kConsumer : not_asked;
@@ -365,7 +327,7 @@ bool Loader::Engine::WaitReady(std::chrono::nanoseconds limit) {
 // The arrays of a step's slot, with the padding of rows that hold nothing.
 Batch Loader::Engine::ViewOf(Step& step) const {
   const SlotLayout& layout = plan_.layouts[step.shape];
-  const uint64_t rows = step.rows.size();
+  const uint64_t rows = step.units.size();
   std::byte* const data = step.slot->data();
   const auto numbers = [&](uint64_t offset, auto padding) {
     auto* const first = reinterpret_cast<decltype(padding)*>(data + offset);
@@ -404,10 +366,10 @@ Batch Loader::Engine::TakeFront() {
   batch.texts = std::move(step->texts);
   batch.keys = std::move(step->keys);
   batch.memory = std::move(step->slot);
-  for (const EpochOrder::Row& row : step->rows) {
-    if (!row.counts) continue;
+  for (const Unit& unit : step->units) {
+    if (!unit.row.counts) continue;
     ++batch.valid;
-    ++received_of_parts_[plan_.source.Find(row.draw.item).part];
+    ++received_of_parts_[plan_.source.Find(unit.row.draw.item).part];
   }
   received_tokens_ += step->tokens;
   received_places_ += batch.size * batch.length;
@@ -419,8 +381,8 @@ Batch Loader::Engine::TakeFront() {
   received_ = batch.position;
   received_samples_ += batch.valid;
   received_digest_ += step->digest;
-  std::sort(step->quarantine.begin(), step->quarantine.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(step->quarantine.begin(), step->quarantine.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   quarantined_ += step->quarantine.size();
   for (auto& [unit, sample] : step->quarantine) {
     if (quarantine_.size() < kMaxQuarantineEntries) quarantine_.push_back(std::move(sample));
@@ -453,6 +415,7 @@ absl::StatusOr<std::optional<Batch>> Loader::Engine::Next() {
     }
   }
   Batch batch = TakeFront();
+  if (failure_ = CheckShape(shapes_, batch); !failure_.ok()) return failure_;
   AdvanceSoon();
   return batch;
 }

@@ -20,7 +20,7 @@ namespace millrace {
 /// What the plan's fetcher gets to know.
 Fetcher::Options FetchOptions(const LoaderPlan& plan);
 
-/// The machine behind Loader: a walker that turns the plan into steps and units (rows, or pieces of rows of tokens), a
+/// The machine behind Loader: a walker that turns the plan into steps and units (rows of batches), a
 /// Fetcher, decode tasks on the CPU pool, and the queue of steps from which the consumer takes. One mutex guards all of
 /// it; decoding and network run outside it.
 class Loader::Engine {
@@ -51,7 +51,6 @@ class Loader::Engine {
   void OpenEpoch(uint64_t epoch, uint64_t consumed);
   void OpenStep();
   void CloseStep(Step& step);
-  absl::Status AppendRow(Step& step);
   void Fail(absl::Status status);
   void OnFetched(const UnitId& id);
   void Dispatch(Step& step);
@@ -62,12 +61,13 @@ class Loader::Engine {
   Batch ViewOf(Step& step) const;
 
   // Decode tasks, without the lock.
-  void RunUnit(Step* step, Unit* unit);
-  absl::StatusOr<DecodedRow> Decode(Decoders& decoders, Step& step, const Unit& unit);
+  void RunUnit(Step* step, Unit* unit, uint32_t index);
+  absl::StatusOr<DecodedRow> Decode(Decoders& decoders, Step& step, const Unit& unit, size_t row_number);
   std::unique_ptr<Decoders> BorrowDecoders();
 
   Runtime& runtime_;
   const LoaderPlan plan_;
+  const std::vector<BatchShape> shapes_;
   const Reservation fetch_memory_;
 
   mutable std::mutex mutex_;

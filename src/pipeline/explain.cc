@@ -1,7 +1,9 @@
 #include "pipeline/explain.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "base/rng.h"
 #include "pipeline/engine.h"
@@ -59,50 +61,58 @@ class DryRun {
 
  private:
   /// As one number; that two come to be equal is too unlikely to matter here.
-  static uint64_t KeyOf(const Fetcher::Wanted& wanted) {
-    const auto& [draw, piece] = wanted;
-    return draw.turn == 0 && piece == 0 ? draw.item : HashKey(draw.turn, {draw.item, piece});
+  static uint64_t KeyOf(const Draw& draw) { return draw.turn == 0 ? draw.item : HashKey(draw.turn, {draw.item}); }
+
+  absl::StatusOr<std::vector<bool>*> AskedOf(const Draw& draw) {
+    const auto [found, is_new] = asked_.try_emplace(KeyOf(draw));
+    if (is_new && source_.tokens() == nullptr) found->second.resize(1);
+    if (is_new && source_.tokens() != nullptr) {
+      const auto [part, rank] = source_.Find(draw.item);
+      ASSIGN_OR_RETURN(const std::shared_ptr<const RowGroup> group, groups_.Get(*source_.rows()[part], part, rank));
+      found->second.resize(group->Row(rank - group->first_row).size());
+    }
+    return &found->second;
   }
 
   absl::Status Walk(const EpochOrder::Row& row, uint64_t consumed) {
-    uint32_t pieces = 1;
-    if (source_.tokens() != nullptr) {
-      const auto [part, rank] = source_.Find(row.draw.item);
-      ASSIGN_OR_RETURN(const std::shared_ptr<const RowGroup> group, groups_.Get(*source_.rows()[part], part, rank));
-      pieces = static_cast<uint32_t>(group->Row(rank - group->first_row).size());
-    }
     const Fetcher::Horizon horizon{.order = &order_, .consumed = consumed, .turn = row.turn, .alone = !row.counts};
-    for (uint32_t piece = 0; piece < pieces; ++piece) {
-      const Fetcher::Wanted wanted{row.draw, piece};
-      if (row.counts && early_.erase(KeyOf(wanted)) > 0) continue;
-      RETURN_IF_ERROR(Fetch(wanted, horizon));
+    ASSIGN_OR_RETURN(const std::vector<bool>* const asked, AskedOf(row.draw));
+    for (;;) {
+      const auto next = std::find(asked->begin(), asked->end(), false);
+      if (next == asked->end()) break;
+      RETURN_IF_ERROR(Fetch({row.draw, static_cast<uint32_t>(next - asked->begin())}, horizon));
     }
+    asked_.erase(KeyOf(row.draw));
     return absl::OkStatus();
   }
 
   absl::Status Fetch(const Fetcher::Wanted& wanted, const Fetcher::Horizon& horizon) {
-    const auto early = [this](const Fetcher::Wanted& other) { return early_.contains(KeyOf(other)); };
+    const auto asked = [this](const Fetcher::Wanted& other) {
+      const auto found = asked_.find(KeyOf(other.draw));
+      return found != asked_.end() && found->second[other.piece];
+    };
     ASSIGN_OR_RETURN(const FetchRun run,
-                     Fetcher::Neighbours(source_, groups_, options_, sizes_, wanted, horizon, early));
+                     Fetcher::Neighbours(source_, groups_, options_, sizes_, wanted, horizon, asked));
     const uint64_t first = source_.FirstOf(run.part);
     const uint64_t turn = wanted.draw.turn;
     ++found_.requests;
     found_.bytes += run.range().length;
+    const auto ask = [&](const FetchRun::Unit& unit) -> absl::Status {
+      if (!horizon.alone && unit.piece == 0) ++items_;
+      ASSIGN_OR_RETURN(std::vector<bool>* const of_item, AskedOf({first + unit.rank, turn}));
+      (*of_item)[unit.piece] = true;
+      return absl::OkStatus();
+    };
     for (const FetchRun::Part& fetched : run.parts) {
       found_.sample_bytes += fetched.span.length;
-      const auto deal = [&](const FetchRun::Unit& unit) {
-        const Fetcher::Wanted other{{first + unit.rank, turn}, unit.piece};
-        if (!horizon.alone && unit.piece == 0) ++items_;
-        if (!(other == wanted)) early_.insert(KeyOf(other));
-      };
-      deal(fetched);
-      for (const FetchRun::Unit& other : fetched.others) deal(other);
+      RETURN_IF_ERROR(ask(fetched));
+      for (const FetchRun::Unit& other : fetched.others) RETURN_IF_ERROR(ask(other));
     }
     if (horizon.alone) return absl::OkStatus();
     const uint64_t extent = options_.extents[run.part];
     const uint64_t rank = wanted.draw.item - first;
     const uint64_t first_of_extent = rank - rank % extent;
-    if (extents_.insert(KeyOf({{first + first_of_extent, turn}, 0})).second) {
+    if (extents_.insert(KeyOf({first + first_of_extent, turn})).second) {
       covered_ += order_.invertible() ? std::min(extent, source_.SizeOf(run.part) - first_of_extent) : 1;
     }
     return absl::OkStatus();
@@ -118,10 +128,10 @@ class DryRun {
   std::vector<EpochOrder::Row> first_;
   uint64_t walked_ = 0;
   bool cut_ = false;
-  std::unordered_set<uint64_t> early_;    // fetched, and their turn has not come
-  std::unordered_set<uint64_t> extents_;  // of which something was fetched
-  uint64_t covered_ = 0;                  // items of these extents, whoever fetches them
-  uint64_t items_ = 0;                    // fetched
+  std::unordered_map<uint64_t, std::vector<bool>> asked_;  // pieces of items whose turn has not passed
+  std::unordered_set<uint64_t> extents_;                   // of which something was fetched
+  uint64_t covered_ = 0;                                   // items of these extents, whoever fetches them
+  uint64_t items_ = 0;                                     // fetched
   LoaderExplanation::Fetches found_;
 };
 
@@ -236,7 +246,7 @@ absl::StatusOr<LoaderExplanation> Explain(const Source& source, LoaderOptions op
   out.slots = loader.slots;
   out.slot_bytes = loader.slot_bytes;
   out.fetch_bytes = loader.fetch_bytes;
-  out.reserve_bytes = source.max_span_bytes();
+  out.reserve_bytes = source.max_item_bytes();
   out.reach_positions = run.sizes().reach;
   out.reaches_window = out.reach_positions >= std::min(out.samples, out.policy.extent * out.policy.window);
   RETURN_IF_ERROR(run.Run(limits.walked_samples, limits.first_samples));

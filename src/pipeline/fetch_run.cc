@@ -10,14 +10,14 @@ namespace {
 absl::StatusOr<FetchRun::Part> PartOf(const Index& index, const Selection* selection, uint64_t rank,
                                       IndexedSample* scratch) {
   RETURN_IF_ERROR(index.Lookup(selection != nullptr ? selection->At(rank) : rank, scratch));
-  return FetchRun::Part{{rank}, scratch->span, scratch->crc32c};
+  return FetchRun::Part{{rank, 0, 0, scratch->span.length}, scratch->span, scratch->crc32c, {}};
 }
 
-absl::StatusOr<FetchRun::Part> PartOf(const TokenRows& rows, const RowGroup& group, FetchRun::Unit unit,
+absl::StatusOr<FetchRun::Part> PartOf(const TokenRows& rows, const RowGroup& group, PieceOfRow of,
                                       IndexedSample* scratch) {
-  const RowPiece& piece = group.Row(unit.rank - group.first_row)[unit.piece];
+  const RowPiece& piece = group.Row(of.rank - group.first_row)[of.piece];
   ASSIGN_OR_RETURN(const TokenRows::Place place, rows.Find(piece, scratch));
-  return FetchRun::Part{unit, place.span, place.crc32c};
+  return FetchRun::Part{{of.rank, of.piece, place.skip, place.bytes}, place.span, place.crc32c, {}};
 }
 
 // Grows a run around its first part.
@@ -96,19 +96,23 @@ absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selectio
   return run.Finish();
 }
 
-absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, const RowGroup& group, uint64_t extent,
-                                        FetchRun::Unit unit, uint64_t max_bytes,
-                                        absl::FunctionRef<bool(FetchRun::Unit)> wanted) {
+absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, std::shared_ptr<const RowGroup> of_row, uint64_t extent,
+                                        PieceOfRow own, uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted,
+                                        absl::FunctionRef<bool(PieceOfRow)> asked) {
   IndexedSample scratch;
-  ASSIGN_OR_RETURN(const FetchRun::Part own, PartOf(rows, group, unit, &scratch));
-  RunBuilder run(scratch.object, own, kMaxPieceGapBytes, max_bytes);
+  const RowGroup& group = *of_row;
+  ASSIGN_OR_RETURN(const FetchRun::Part first, PartOf(rows, group, own, &scratch));
+  RunBuilder run(scratch.object, first, kMaxPieceGapBytes, max_bytes);
+  std::vector<std::optional<bool>> takes(group.rows());
   const auto try_add = [&](const RowGroup::Stored& stored) -> absl::StatusOr<bool> {
-    const FetchRun::Unit other{group.first_row + stored.row, stored.piece - group.begins[stored.row]};
-    if (other.rank / extent != unit.rank / extent || !wanted(other)) return true;
+    const PieceOfRow other{group.first_row + stored.row, stored.piece - group.begins[stored.row]};
+    std::optional<bool>& take = takes[stored.row];
+    if (!take) take = other.rank / extent == own.rank / extent && wanted(other.rank);
+    if (!*take || asked(other)) return true;
     ASSIGN_OR_RETURN(const FetchRun::Part part, PartOf(rows, group, other, &scratch));
     return run.Add(scratch.object, part);
   };
-  const uint32_t place = group.places[group.begins[unit.rank - group.first_row] + unit.piece];
+  const uint32_t place = group.places[group.begins[own.rank - group.first_row] + own.piece];
   for (uint64_t next = place + uint64_t{1}; next < group.stored.size(); ++next) {
     ASSIGN_OR_RETURN(const bool go_on, try_add(group.stored[next]));
     if (!go_on) break;
@@ -119,6 +123,7 @@ absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, const RowGroup& g
   }
   FetchRun found = run.Finish();
   ShareSpans(&found);
+  found.group = std::move(of_row);
   return found;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -17,16 +18,20 @@ struct FetchRun {
   struct Unit {
     uint64_t rank = 0;   // of the sample in its subset, or of the row in its table
     uint32_t piece = 0;  // of the row
+    uint64_t skip = 0;   // bytes of the part's span before its own
+    uint64_t bytes = 0;  // of it
     friend bool operator==(const Unit&, const Unit&) = default;
   };
   struct Part : Unit {
     ByteRange span;
     std::optional<uint32_t> crc32c;  // of the span, where it is known
-    std::vector<Unit> others;        // that want the same bytes: pieces of one sample
+    std::vector<Unit> others;        // that want bytes of the same span: pieces of one sample
+    bool whole() const { return others.empty() && bytes == span.length; }
   };
   size_t part = 0;  // of the source; left to the caller
   uint32_t object = 0;
-  std::vector<Part> parts;  // in order of offset; never empty
+  std::vector<Part> parts;                // in order of offset; never empty
+  std::shared_ptr<const RowGroup> group;  // of all its rows; null for samples
 
   ByteRange range() const { return {parts.front().span.offset, parts.back().span.end() - parts.front().span.offset}; }
 };
@@ -44,10 +49,16 @@ inline constexpr uint64_t kMaxPieceGapBytes = 16384;
 absl::StatusOr<FetchRun> RunAround(const Index& index, const Selection* selection, uint64_t extent, uint64_t rank,
                                    uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted);
 
+/// A piece of a row, by the row's number in its table.
+struct PieceOfRow {
+  uint64_t rank = 0;
+  uint32_t piece = 0;
+};
 /// The same around a piece of a row, among the pieces of the rows of its group and of its extent (`extent` consecutive
-/// rows) that `wanted` accepts. `group` is that of the row.
-absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, const RowGroup& group, uint64_t extent,
-                                        FetchRun::Unit unit, uint64_t max_bytes,
-                                        absl::FunctionRef<bool(FetchRun::Unit)> wanted);
+/// rows) whose rows `wanted` accepts and that are not `asked` for yet. `group` is that of the row. `wanted` is called
+/// once for a row at most.
+absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, std::shared_ptr<const RowGroup> group, uint64_t extent,
+                                        PieceOfRow own, uint64_t max_bytes, absl::FunctionRef<bool(uint64_t)> wanted,
+                                        absl::FunctionRef<bool(PieceOfRow)> asked);
 
 }  // namespace millrace

@@ -9,10 +9,6 @@ namespace millrace {
 
 namespace {
 
-// Memory beside the arena that an early piece costs (map node, control block, Piece); charged so that millions of tiny
-// samples stay within the budget too.
-constexpr uint64_t kPieceOverhead = 256;
-
 // A request longer than this gains nothing over two.
 constexpr uint64_t kMaxRunBytes = uint64_t{8} << 20;
 
@@ -21,13 +17,36 @@ constexpr uint64_t kMaxRunBytes = uint64_t{8} << 20;
 constexpr uint64_t kLeadBytes = uint64_t{32} << 20;
 constexpr uint64_t kMaxLandingBytes = uint64_t{64} << 20;
 
-// The part of the run that has `own`, for it alone: what others share would be kept for them.
-FetchRun AloneOf(const FetchRun& run, const FetchRun::Unit& own) {
-  const auto has_own = [&own](const FetchRun::Part& part) {
-    return part == own || std::find(part.others.begin(), part.others.end(), own) != part.others.end();
-  };
-  const auto found = std::find_if(run.parts.begin(), run.parts.end(), has_own);
-  return {run.part, run.object, {FetchRun::Part{own, found->span, found->crc32c}}};
+void ForEachUnit(const FetchRun& run, absl::FunctionRef<void(const FetchRun::Part&, const FetchRun::Unit&)> call) {
+  for (const FetchRun::Part& part : run.parts) {
+    call(part, part);
+    for (const FetchRun::Unit& other : part.others) call(part, other);
+  }
+}
+
+std::vector<PlacedPiece> PiecesOf(const FetchRun& run, uint64_t rank) {
+  std::vector<PlacedPiece> pieces;
+  if (run.group == nullptr) return pieces;
+  uint32_t start = 0;
+  for (const RowPiece& piece : run.group->Row(rank - run.group->first_row)) {
+    pieces.push_back({piece, start});
+    start += static_cast<uint32_t>(piece.length);
+  }
+  return pieces;
+}
+
+// Bytes of the whole item that `unit` is of, or a piece of.
+uint64_t BytesOf(const FetchRun::Unit& unit, const std::vector<PlacedPiece>& pieces) {
+  if (pieces.empty()) return unit.bytes;
+  const uint64_t token = unit.bytes / pieces[unit.piece].piece.length;
+  return (pieces.back().start + pieces.back().piece.length) * token;
+}
+
+// Where the bytes of a unit belong.
+MutableByteSpan PlaceOf(FetchedItem& item, const FetchRun::Unit& unit) {
+  if (item.pieces().empty()) return item.span();
+  const PlacedPiece& placed = item.pieces()[unit.piece];
+  return item.span().subspan(placed.start * (unit.bytes / placed.piece.length), unit.bytes);
 }
 
 }  // namespace
@@ -37,37 +56,37 @@ uint64_t Fetcher::Options::largest_extent() const {
 }
 
 Fetcher::Sizes::Sizes(const Options& options, const Source& source) {
-  const double mean = std::max(1.0, source.mean_span_bytes());
   const double mean_item = std::max(1.0, source.mean_item_bytes());
-  landing = options.largest_extent() > 1 ? std::min(kMaxLandingBytes, options.memory_bytes / 3) : 0;
-  pieces = options.memory_bytes - landing;
+  const bool in_runs = options.largest_extent() > 1 || source.tokens() != nullptr;
+  landing = in_runs ? std::min(kMaxLandingBytes, options.memory_bytes / 3) : 0;
+  items = options.memory_bytes - landing;
   max_run = std::min(kMaxRunBytes, landing / 4);
-  const uint64_t lead_bytes = std::min(kLeadBytes, pieces / 2);
-  lead = static_cast<uint64_t>(static_cast<double>(lead_bytes) / mean);
+  const uint64_t lead_bytes = std::min(kLeadBytes, items / 2);
+  lead = static_cast<uint64_t>(static_cast<double>(lead_bytes) / mean_item);
   // Neighbours that are wanted within `reach` may fill what the lead leaves, with a tenth for uneven sizes.
   const auto extent_bytes = static_cast<uint64_t>(mean_item * static_cast<double>(options.largest_extent()));
-  const uint64_t reach_bytes = std::max((pieces - lead_bytes) / 10 * 9, std::min(pieces / 4, extent_bytes));
+  const uint64_t reach_bytes = std::max((items - lead_bytes) / 10 * 9, std::min(items / 4, extent_bytes));
   reach = static_cast<uint64_t>(static_cast<double>(reach_bytes) / mean_item) * options.turns_per_item;
 }
 
-// One GET. Runs of several samples land in one buffer and are dealt out to pieces, which are freed one by one: samples
-// that are neighbours in the object are far apart in a shuffled order.
+// One GET. What it brings for several items, or more than is wanted, lands in one buffer and is dealt out to the items,
+// which are freed one by one: neighbours in the object are far apart in a shuffled order.
 struct Fetcher::Request {
   FetchRun run;
-  Pieces pieces;                   // as run.parts
-  std::shared_ptr<Piece> landing;  // null for a single sample
+  Items items;         // one for each unit of the run's parts, in their order
+  ArenaBlock landing;  // empty where it goes straight to its place
   std::shared_ptr<RequestProgress> progress = std::make_shared<RequestProgress>(RequestPhase::kQueued);
 };
 
 Fetcher::Fetcher(const Source& source, const Options& options, std::mutex* mutex,
-                 std::function<void(const Pieces&)> fetched)
+                 std::function<void(const Items&)> fetched)
     : source_(source),
       options_(options),
       mutex_(mutex),
       fetched_(std::move(fetched)),
       sizes_(options, source),
       groups_(options.group_bytes),
-      arena_(sizes_.pieces, Arena::UnitFor(source.mean_span_bytes())),
+      arena_(sizes_.items, Arena::UnitFor(source.mean_item_bytes())),
       landing_(sizes_.landing, 4096) {}
 
 Fetcher::~Fetcher() = default;
@@ -76,118 +95,146 @@ void Fetcher::Stop() {
   stop_.request_stop();
 }
 
-bool Fetcher::TakesAlong(const Wanted& other, const Wanted& asked, const Horizon& horizon, const Sizes& sizes) {
+bool Fetcher::TakesAlong(const Draw& other, const Draw& wanted, const Horizon& horizon, const Sizes& sizes) {
+  if (other == wanted) return true;  // what is missing of the same row
   if (horizon.alone) return false;
-  if (other.draw == asked.draw) return other.piece > asked.piece;  // of one row: asked for one after the other
-  const std::optional<uint64_t> turn = horizon.order->TurnOf(other.draw, horizon.consumed);
+  const std::optional<uint64_t> turn = horizon.order->TurnOf(other, horizon.consumed);
   return turn && *turn > horizon.turn && *turn < horizon.turn + sizes.reach;
 }
 
 absl::StatusOr<FetchRun> Fetcher::Neighbours(const Source& source, RowGroups& groups, const Options& options,
-                                             const Sizes& sizes, const Wanted& asked, const Horizon& horizon,
-                                             absl::FunctionRef<bool(const Wanted&)> early) {
-  const auto [number, rank] = source.Find(asked.draw.item);
+                                             const Sizes& sizes, const Wanted& wanted, const Horizon& horizon,
+                                             absl::FunctionRef<bool(const Wanted&)> asked) {
+  const auto [number, rank] = source.Find(wanted.draw.item);
   const Subset& part = source.parts()[number];
-  const uint64_t first = source.FirstOf(number);
-  const auto wanted = [&](const FetchRun::Unit& unit) {
-    const Wanted other{{first + unit.rank, asked.draw.turn}, unit.piece};
-    return TakesAlong(other, asked, horizon, sizes) && !early(other);
+  const auto draw_of = [&, first = source.FirstOf(number)](uint64_t other) {
+    return Draw{first + other, wanted.draw.turn};
   };
+  const auto takes = [&](uint64_t other) { return TakesAlong(draw_of(other), wanted.draw, horizon, sizes); };
   absl::StatusOr<FetchRun> run;
   if (source.tokens() == nullptr) {
     run = RunAround(part.index(), part.selection.get(), options.extents[number], rank, sizes.max_run,
-                    [&](uint64_t other) { return wanted({other}); });
+                    [&](uint64_t other) { return takes(other) && !asked({draw_of(other)}); });
   } else {
     const TokenRows& rows = *source.rows()[number];
-    ASSIGN_OR_RETURN(const std::shared_ptr<const RowGroup> group, groups.Get(rows, number, rank));
-    run = RunAroundPiece(rows, *group, options.extents[number], {rank, asked.piece}, sizes.max_run, wanted);
+    ASSIGN_OR_RETURN(std::shared_ptr<const RowGroup> group, groups.Get(rows, number, rank));
+    run = RunAroundPiece(rows, std::move(group), options.extents[number], {rank, wanted.piece}, sizes.max_run, takes,
+                         [&](const PieceOfRow& of) {
+                           return asked({draw_of(of.rank), of.piece});
+                         });
   }
   if (run.ok()) run->part = number;
   return run;
 }
 
-absl::StatusOr<std::shared_ptr<const RowGroup>> Fetcher::GroupOf(uint64_t item) {
-  const auto [part, row] = source_.Find(item);
-  return groups_.Get(*source_.rows()[part], part, row);
+// Null where there is no memory.
+std::shared_ptr<FetchedItem> Fetcher::NewItem(const FetchRun& run, const FetchRun::Unit& unit) {
+  std::vector<PlacedPiece> pieces = PiecesOf(run, unit.rank);
+  const uint64_t size = BytesOf(unit, pieces);
+  const uint64_t bookkeeping = bookkeeping_.load(std::memory_order_relaxed) + FetchedItem::Bookkeeping(pieces.size());
+  if (arena_.used() + size + bookkeeping > arena_.capacity()) return nullptr;
+  ArenaBlock memory;
+  if (size > 0 && !(memory = ArenaBlock(&arena_, size))) return nullptr;
+  return std::make_shared<FetchedItem>(std::move(memory), std::move(pieces), &bookkeeping_);
 }
 
-std::shared_ptr<Piece> Fetcher::NewPiece(uint64_t size) {
-  if (size == 0) return std::make_shared<Piece>(Buffer());
-  if (arena_.used() + size + early_.size() * kPieceOverhead > arena_.capacity()) return nullptr;
-  std::byte* data = arena_.Allocate(size);
-  return data == nullptr ? nullptr : std::make_shared<Piece>(&arena_, data, size);
+std::shared_ptr<FetchedItem> Fetcher::NewReserve(const FetchRun& run, const FetchRun::Unit& unit) {
+  std::vector<PlacedPiece> pieces = PiecesOf(run, unit.rank);
+  Buffer memory(BytesOf(unit, pieces));
+  auto item = std::make_shared<FetchedItem>(std::move(memory), std::move(pieces));
+  reserve_in_use_ = item;
+  return item;
 }
 
-std::unique_ptr<Fetcher::Request> Fetcher::Allocate(const FetchRun& run) {
+// False where there is no room for it. Requests under way make some when they end.
+bool Fetcher::Land(Request& request) {
+  const FetchRun& run = request.run;
+  const uint64_t length = run.range().length;
+  if (length == 0 || (run.parts.size() == 1 && run.parts.front().whole())) return true;
+  request.landing = ArenaBlock(&landing_, length);
+  return static_cast<bool>(request.landing);
+}
+
+// With memory for all that the run brings: `early_` has all its items then. Null where there is none.
+std::unique_ptr<Fetcher::Request> Fetcher::Allocate(const FetchRun& run, const EarlyKey& own) {
   auto request = std::make_unique<Request>();
   request->run = run;
-  if (const uint64_t length = run.range().length; run.parts.size() > 1 && length > 0) {
-    std::byte* data = landing_.Allocate(length);
-    if (data == nullptr) return nullptr;
-    request->landing = std::make_shared<Piece>(&landing_, data, length);
+  if (!Land(*request)) return nullptr;
+  const uint64_t first = source_.FirstOf(run.part);
+  std::vector<EarlyKey> made;
+  bool room = true;
+  ForEachUnit(run, [&](const FetchRun::Part& /*part*/, const FetchRun::Unit& unit) {
+    if (!room) return;
+    const EarlyKey key{own.epoch, {first + unit.rank, own.draw.turn}};
+    const auto [at, is_new] = early_.try_emplace(key);
+    if (is_new) {
+      made.push_back(key);
+      at->second = NewItem(run, unit);
+      room = at->second != nullptr;
+    }
+    request->items.push_back(at->second);
+  });
+  if (!room) {
+    for (const EarlyKey& key : made) early_.erase(key);
+    return nullptr;
   }
-  for (const FetchRun::Part& part : run.parts) {
-    std::shared_ptr<Piece> piece = NewPiece(part.span.length);
-    if (piece == nullptr) return nullptr;
-    piece->progress_ = request->progress;
-    request->pieces.push_back(std::move(piece));
-  }
+  auto item = request->items.begin();
+  ForEachUnit(run, [&](const FetchRun::Part& /*part*/, const FetchRun::Unit& unit) {
+    (*item++)->Ask(unit.piece, request->progress);
+  });
   return request;
 }
 
-std::unique_ptr<Fetcher::Request> Fetcher::AllocateReserve(const FetchRun& run) {
-  auto request = std::make_unique<Request>();
-  request->run = run;
-  auto piece = std::make_shared<Piece>(Buffer(run.parts.front().span.length));
-  piece->progress_ = request->progress;
-  reserve_in_use_ = piece;
-  request->pieces.push_back(std::move(piece));
-  return request;
-}
-
-absl::StatusOr<std::shared_ptr<Piece>> Fetcher::Fetch(const Wanted& wanted, const Horizon& horizon,
-                                                      uint64_t units_ahead) {
-  if (const auto found = early_.find({horizon.epoch, wanted}); found != early_.end()) {
-    std::shared_ptr<Piece> piece = std::move(found->second);
-    early_.erase(found);
-    return piece;
-  }
-  if (at_request_limit()) return nullptr;
+// A run around one piece, or a sample; false where memory is used up.
+absl::StatusOr<bool> Fetcher::FetchPiece(const Wanted& wanted, const Horizon& horizon, uint64_t items_ahead) {
+  const EarlyKey own{horizon.epoch, wanted.draw};
+  const auto asked = [&](const Wanted& other) {
+    const auto found = early_.find({horizon.epoch, other.draw});
+    return found != early_.end() && found->second->asked(other.piece);
+  };
   FetchRun run;
   if (refused_) {
     run = *std::move(refused_);
     refused_.reset();
   } else {
-    const auto early = [&](const Wanted& other) { return early_.contains({horizon.epoch, other}); };
-    ASSIGN_OR_RETURN(run, Neighbours(source_, groups_, options_, sizes_, wanted, horizon, early));
+    ASSIGN_OR_RETURN(run, Neighbours(source_, groups_, options_, sizes_, wanted, horizon, asked));
   }
-  const FetchRun::Unit own{wanted.draw.item - source_.FirstOf(run.part), wanted.piece};
-  std::unique_ptr<Request> request = Allocate(run);
-  if (request == nullptr && units_ahead < sizes_.lead) {
-    run = AloneOf(run, own);
-    request = Allocate(run);
-    if (request == nullptr && units_ahead == 0 && reserve_in_use_.expired()) request = AllocateReserve(run);
+  std::unique_ptr<Request> request = Allocate(run, own);
+  if (request == nullptr && items_ahead < sizes_.lead) {
+    Horizon alone = horizon;
+    alone.alone = true;
+    ASSIGN_OR_RETURN(run, Neighbours(source_, groups_, options_, sizes_, wanted, alone, asked));
+    request = Allocate(run, own);
+    if (request == nullptr && items_ahead == 0 && reserve_in_use_.expired() && !early_.contains(own)) {
+      early_.emplace(own, NewReserve(run, run.parts.front()));
+      request = Allocate(run, own);
+    }
   }
   if (request == nullptr) {
     refused_ = std::move(run);
-    return nullptr;
-  }
-  std::shared_ptr<Piece> found;
-  for (size_t i = 0; i < request->pieces.size(); ++i) {
-    const FetchRun::Part& part = request->run.parts[i];
-    const auto deal = [&](const FetchRun::Unit& unit) {
-      if (unit == own) {
-        found = request->pieces[i];
-      } else {
-        const Wanted other{{source_.FirstOf(run.part) + unit.rank, wanted.draw.turn}, unit.piece};
-        early_.emplace(EarlyKey{horizon.epoch, other}, request->pieces[i]);
-      }
-    };
-    deal(part);
-    for (const FetchRun::Unit& other : part.others) deal(other);
+    return false;
   }
   RETURN_IF_ERROR(Send(std::move(request)));
-  return found;
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<FetchedItem>> Fetcher::Fetch(const Draw& wanted, const Horizon& horizon,
+                                                            uint64_t items_ahead) {
+  for (;;) {
+    const auto found = early_.find({horizon.epoch, wanted});
+    uint32_t piece = 0;
+    if (found != early_.end()) {
+      if (found->second->unasked_ == 0) {
+        std::shared_ptr<FetchedItem> item = std::move(found->second);
+        early_.erase(found);
+        return item;
+      }
+      piece = found->second->NextPiece();
+    }
+    if (at_request_limit()) return nullptr;
+    ASSIGN_OR_RETURN(const bool fetched, FetchPiece({wanted, piece}, horizon, items_ahead));
+    if (!fetched) return nullptr;
+  }
 }
 
 absl::Status Fetcher::Send(std::unique_ptr<Request> request) {
@@ -203,7 +250,8 @@ absl::Status Fetcher::Send(std::unique_ptr<Request> request) {
   get.progress = request->progress.get();
   get.stop = stop_.get_token();
   ++requests_;
-  const MutableByteSpan into = request->landing ? request->landing->span() : request->pieces.front()->span();
+  const MutableByteSpan into =
+      request->landing ? request->landing.span() : PlaceOf(*request->items.front(), request->run.parts.front());
   dataset.store().Get(dataset.StoreKey(object.key), into, std::move(get),
                       [this, request = std::move(request)](absl::StatusOr<GetResult> result) mutable {
                         Finish(std::move(request), result.status());
@@ -215,8 +263,8 @@ void Fetcher::Finish(std::unique_ptr<Request> request, absl::Status status) {
   if (status.ok()) DealOut(*request);
   std::lock_guard lock(*mutex_);
   --requests_;
-  request->landing = nullptr;
-  if (absl::IsDataLoss(status) && request->pieces.size() > 1) {
+  request->landing = ArenaBlock();
+  if (absl::IsDataLoss(status) && request->run.parts.size() > 1) {
     SplitDamaged(*request);
   } else {
     Settle(*request, status);
@@ -226,53 +274,58 @@ void Fetcher::Finish(std::unique_ptr<Request> request, absl::Status status) {
 }
 
 void Fetcher::DealOut(Request& request) {
-  if (request.landing == nullptr) return;
-  const ByteSpan landed = request.landing->span();
+  if (!request.landing) return;
+  const ByteSpan landed = request.landing.span();
   const uint64_t base = request.run.range().offset;
-  for (size_t i = 0; i < request.pieces.size(); ++i) {
-    const ByteRange span = request.run.parts[i].span;
-    if (span.length == 0) continue;
-    std::memcpy(request.pieces[i]->data_, landed.data() + (span.offset - base), span.length);
-  }
+  auto item = request.items.begin();
+  ForEachUnit(request.run, [&](const FetchRun::Part& part, const FetchRun::Unit& unit) {
+    const MutableByteSpan to = PlaceOf(**item++, unit);
+    if (!to.empty()) std::memcpy(to.data(), landed.data() + (part.span.offset - base) + unit.skip, to.size());
+  });
 }
 
 // One damaged sample must not take its neighbours along: each is fetched by itself.
 void Fetcher::SplitDamaged(const Request& request) {
-  for (size_t i = 0; i < request.pieces.size(); ++i) {
+  auto item = request.items.begin();
+  for (const FetchRun::Part& part : request.run.parts) {
     auto single = std::make_unique<Request>();
-    single->run = {request.run.part, request.run.object, {request.run.parts[i]}};
-    single->pieces = {request.pieces[i]};
-    single->pieces.front()->progress_ = single->progress;
+    single->run = {request.run.part, request.run.object, {part}, request.run.group};
+    for (size_t unit = 0; unit < 1 + part.others.size(); ++unit) {
+      (*item)->Follow(single->progress);
+      single->items.push_back(*item++);
+    }
     singles_.push_back(std::move(single));
   }
 }
 
 void Fetcher::SendSingles() {
   while (!singles_.empty() && !at_request_limit() && !stop_.stop_requested()) {
+    if (!Land(*singles_.front())) return;
     std::unique_ptr<Request> single = std::move(singles_.front());
     singles_.pop_front();
-    const Pieces pieces = single->pieces;
-    const FetchRun run = single->run;
-    const absl::Status sent = Send(std::move(single));
-    if (sent.ok()) continue;
     Request unsent;
-    unsent.run = run;
-    unsent.pieces = pieces;
-    Settle(unsent, sent);
+    unsent.run = single->run;
+    unsent.items = single->items;
+    const absl::Status sent = Send(std::move(single));
+    if (!sent.ok()) Settle(unsent, sent);
   }
 }
 
 void Fetcher::Settle(const Request& request, const absl::Status& status) {
   request.progress->store(RequestPhase::kDone, std::memory_order_relaxed);
   const std::string& uri = source_.parts()[request.run.part].dataset->uri();
-  for (const std::shared_ptr<Piece>& piece : request.pieces) {
-    piece->ready = true;
-    piece->status =
-        absl::IsFailedPrecondition(status)
-            ? Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}", uri, uri))
-            : status;
-  }
-  fetched_(request.pieces);
+  const absl::Status shown =
+      absl::IsFailedPrecondition(status)
+          ? Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}", uri, uri))
+          : status;
+  Items ready;
+  auto item = request.items.begin();
+  ForEachUnit(request.run, [&](const FetchRun::Part& /*part*/, const FetchRun::Unit& unit) {
+    (*item)->Settle(unit.piece, shown);
+    if ((*item)->ready()) ready.push_back(*item);
+    ++item;
+  });
+  fetched_(ready);
 }
 
 }  // namespace millrace

@@ -27,6 +27,7 @@ constexpr uint64_t kMaxSmallSlots = 256;  // without images, what is kept of eac
 constexpr uint64_t kMaxBatch = uint64_t{1} << 24;
 constexpr uint64_t kMaxTokensOfBatch = uint64_t{1} << 36;
 constexpr uint64_t kMaxGroupBytes = uint64_t{16} << 20;
+constexpr uint64_t kRowBookkeeping = 256;                // of each row of a batch beside its slot: key, label, states
 constexpr uint64_t kBucketsDomain = 0x4d522d6275636b73;  // "MR-bucks"
 
 uint64_t RoundUp(uint64_t value) {
@@ -159,8 +160,10 @@ absl::Status CheckStart(const LoaderPlan& plan) {
 // Splits the budget: a quarter for batches (two at least, which also the program may hold), the rest for fetched bytes.
 absl::Status SplitMemory(LoaderPlan* plan) {
   const uint64_t memory = plan->options.memory_bytes;
-  const uint64_t slot = plan->slot_bytes;
-  const uint64_t reserve = plan->source.max_span_bytes();
+  uint64_t most_rows = 0;
+  for (const SlotLayout& layout : plan->layouts) most_rows = std::max(most_rows, layout.batch);
+  const uint64_t slot = plan->slot_bytes + most_rows * kRowBookkeeping;
+  const uint64_t reserve = plan->source.max_item_bytes();
   if (plan->source.tokens() != nullptr) plan->group_bytes = std::min(kMaxGroupBytes, memory / 16);
   const uint64_t least = 2 * slot + 2 * reserve + kMinFetchBytes + plan->group_bytes;
   const uint64_t by_groups = plan->source.tokens() != nullptr ? least / 15 : 0;  // grows with the budget

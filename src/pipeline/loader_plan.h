@@ -48,7 +48,7 @@ struct LoaderPlan {
   std::vector<std::vector<int64_t>>
       class_numbers;  // of each part: its classes, by their numbers there; empty: the same
   uint64_t fingerprint = 0;
-  uint64_t fetch_bytes = 0;  // for fetched samples
+  uint64_t fetch_bytes = 0;  // for fetched samples or rows, and what belongs to each of them
   uint64_t group_bytes = 0;  // for groups of rows
   uint64_t slots = 0;
 

@@ -53,7 +53,7 @@ absl::StatusOr<DecodedRow> SampleDecoder::Decode(const BatchRow& to, const absl:
   absl::Status damage = bytes.status();
   if (damage.ok()) {
     const absl::StatusOr<Uint128> digest = DecodeInto(to, to.draw.item, *bytes);
-    if (digest.ok()) return DecodedRow{*digest, std::nullopt};
+    if (digest.ok()) return DecodedRow{.digest = *digest};
     damage = digest.status();
   }
   if (!absl::IsDataLoss(damage)) return bytes.ok() ? Annotate(damage, NameOf(source_, to.draw.item)) : damage;
@@ -84,12 +84,13 @@ absl::StatusOr<DecodedRow> SampleDecoder::Replace(const BatchRow& to, const absl
     if (last.ok()) {
       const absl::StatusOr<Uint128> digest = DecodeInto(to, item, std::as_const(bytes).span());
       if (digest.ok()) {
-        if (!to.counts) return DecodedRow{*digest, std::nullopt};
+        if (!to.counts) return DecodedRow{.digest = *digest};
         ASSIGN_OR_RETURN(const Located damaged, Locate(source_, to.draw.item));
         std::string reason(ToStd(damage.message()));
         if (reason.starts_with(damaged.uri + ": ")) reason.erase(0, damaged.uri.size() + 2);  // as a store's do
         return DecodedRow{
-            *digest, QuarantinedSample{NameOf(source_, to.draw.item), std::move(reason), other.sample.key, to.epoch}};
+            .digest = *digest,
+            .quarantined = {{NameOf(source_, to.draw.item), std::move(reason), other.sample.key, to.epoch}}};
       }
       last = Annotate(digest.status(), NameOf(source_, item));
     }

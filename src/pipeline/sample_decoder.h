@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/buffer.h"
 #include "pipeline/loader_plan.h"
@@ -26,8 +26,9 @@ struct BatchRow {
 };
 
 struct DecodedRow {
-  Uint128 digest;  // zero when none is wanted
-  std::optional<QuarantinedSample> quarantined;
+  Uint128 digest;                              // zero when none is wanted
+  uint64_t tokens = 0;                         // of rows of tokens, without those of damaged pieces
+  std::vector<QuarantinedSample> quarantined;  // the sample; of a row of tokens, its damaged pieces
 };
 
 /// Turns the bytes of a sample into a row of a batch: image, label, mask, key, digest. What a sample becomes depends on

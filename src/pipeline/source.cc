@@ -65,10 +65,10 @@ uint64_t Source::total_bytes() const {
   return bytes;
 }
 
-uint64_t Source::max_span_bytes() const {
+uint64_t Source::max_item_bytes() const {
   uint64_t most = 0;
   for (size_t part = 0; part < parts_.size(); ++part) {
-    most = std::max(most, rows_.empty() ? parts_[part].index().max_span_bytes() : rows_[part]->max_span_bytes());
+    most = std::max(most, rows_.empty() ? parts_[part].index().max_span_bytes() : rows_[part]->max_row_bytes());
   }
   return most;
 }
@@ -78,24 +78,13 @@ double Source::MeanItemBytesOf(size_t part) const {
 }
 
 double Source::mean_item_bytes() const {
-  if (rows_.empty()) return mean_span_bytes();
+  if (size() == 0) return 0;
+  if (rows_.empty()) return static_cast<double>(total_bytes()) / static_cast<double>(size());
   double bytes = 0;
   for (const std::shared_ptr<const TokenRows>& rows : rows_) {
     bytes += rows->mean_row_bytes() * static_cast<double>(rows->table().size());
   }
-  return size() == 0 ? 0 : bytes / static_cast<double>(size());
-}
-
-double Source::mean_span_bytes() const {
-  if (rows_.empty()) return size() == 0 ? 0 : static_cast<double>(total_bytes()) / static_cast<double>(size());
-  double bytes = 0;
-  double pieces = 0;
-  for (const std::shared_ptr<const TokenRows>& rows : rows_) {
-    const auto count = static_cast<double>(rows->table().counts().pieces);
-    bytes += rows->mean_piece_bytes() * count;
-    pieces += count;
-  }
-  return pieces == 0 ? 0 : bytes / pieces;
+  return bytes / static_cast<double>(size());
 }
 
 std::string Source::uri() const {

@@ -48,9 +48,8 @@ class Source {
   absl::Status Lookup(uint64_t item, IndexedSample* out) const;
 
   uint64_t total_bytes() const;  // of the samples
-  /// Of what is fetched for a sample or a piece of a row, at most and on average, and for a row.
-  uint64_t max_span_bytes() const;
-  double mean_span_bytes() const;
+  /// Stored bytes of a sample's span, or of a row, at most and on average.
+  uint64_t max_item_bytes() const;
   double mean_item_bytes() const;
   double MeanItemBytesOf(size_t part) const;
   /// Of the data set, or of those that are mixed, with " + " between them.

@@ -24,21 +24,21 @@ void PadPlaces(const LoaderPlan& plan, const SlotLayout& layout, std::byte* slot
 
 void PadRows(const LoaderPlan& plan, const SlotLayout& layout, std::byte* slot, uint64_t first) {
   PadPlaces(plan, layout, slot, first * layout.length, layout.batch * layout.length);
-  std::memset(slot + layout.rows + first * sizeof(uint64_t), 0, (layout.batch - first) * sizeof(uint64_t));
 }
 
-Uint128 HashPiece(Xxh3Stream* stream, const TokenUnit& unit, std::string_view key, ByteSpan stored) {
+Uint128 HashPiece(Xxh3Stream* stream, const TokenRow& row, const PlacedPiece& placed, std::string_view key,
+                  ByteSpan stored) {
   stream->Reset();
-  for (const uint64_t number : {unit.epoch, unit.position, unit.start, uint64_t{key.size()}})
+  for (const uint64_t number : {row.epoch, row.position, uint64_t{placed.start}, uint64_t{key.size()}})
     stream->UpdateLe64(number);
   stream->Update(AsBytes(key));
-  stream->UpdateLe64(unit.piece.offset);
-  stream->UpdateLe64(unit.piece.length);
+  stream->UpdateLe64(placed.piece.offset);
+  stream->UpdateLe64(placed.piece.length);
   stream->Update(stored);
   return stream->Digest();
 }
 
-std::string TokenDecoder::NameOf(const TokenUnit& to) const {
+std::string TokenDecoder::NameOf(const TokenRow& to) const {
   const Dataset& dataset = *source_.parts()[source_.Find(to.item).part].dataset;
   IndexedObject object;
   if (!dataset.index().LookupObject(place_.object, &object).ok()) return dataset.uri();
@@ -46,7 +46,7 @@ std::string TokenDecoder::NameOf(const TokenUnit& to) const {
 }
 
 // What is known of the row without its tokens.
-void TokenDecoder::Describe(const TokenUnit& to) {
+void TokenDecoder::Describe(const TokenRow& to) {
   const SlotLayout& layout = *to.layout;
   const auto [part, row] = source_.Find(to.item);
   StoreLe(to.slot + layout.samples + to.row * sizeof(uint64_t), place_.sample);
@@ -56,36 +56,24 @@ void TokenDecoder::Describe(const TokenUnit& to) {
   *to.key = entry_.key;
 }
 
-absl::StatusOr<Uint128> TokenDecoder::DecodeInto(const TokenUnit& to, ByteSpan bytes) {
+absl::StatusOr<Uint128> TokenDecoder::DecodePiece(const TokenRow& to, const PlacedPiece& placed, uint32_t number,
+                                                  ByteSpan stored) {
   const SlotLayout& layout = *to.layout;
   const TokenRows& rows = *source_.rows()[source_.Find(to.item).part];
-  const ByteSpan stored = bytes.subspan(place_.skip, place_.bytes);
-  const uint64_t first = to.row * layout.length + to.start;
+  const uint64_t first = to.row * layout.length + placed.start;
   RETURN_IF_ERROR(ConvertTokens(rows.type(), stored, plan_.options.token_type,
                                 to.slot + layout.tokens + first * layout.token_bytes));
-  std::memset(to.slot + layout.token_mask + first, 1, to.piece.length);
-  for (uint64_t i = 0; layout.with_segments && i < to.piece.length; ++i) {
+  std::memset(to.slot + layout.token_mask + first, 1, placed.piece.length);
+  for (uint64_t i = 0; layout.with_segments && i < placed.piece.length; ++i) {
     StoreLe(to.slot + layout.position_ids + (first + i) * sizeof(int32_t), static_cast<uint32_t>(i));
-    StoreLe(to.slot + layout.segment_ids + (first + i) * sizeof(int32_t), to.number + 1);
+    StoreLe(to.slot + layout.segment_ids + (first + i) * sizeof(int32_t), number + 1);
   }
   if (plan_.options.digest == DigestOf::kNone || !to.counts) return Uint128{};
-  return HashPiece(&stream_, to, entry_.key, stored);
+  return HashPiece(&stream_, to, placed, entry_.key, stored);
 }
 
-absl::StatusOr<DecodedRow> TokenDecoder::Decode(const TokenUnit& to, const absl::StatusOr<ByteSpan>& bytes) {
-  const SlotLayout& layout = *to.layout;
-  const TokenRows& rows = *source_.rows()[source_.Find(to.item).part];
-  ASSIGN_OR_RETURN(place_, rows.Find(to.piece, &entry_));
-  if (to.number == 0) Describe(to);
-  const uint64_t row = to.row * layout.length;
-  const uint64_t end = to.start + to.piece.length;
-  if (to.last) PadPlaces(plan_, layout, to.slot, row + end, row + layout.length);
-  absl::Status damage = bytes.status();
-  if (damage.ok()) {
-    const absl::StatusOr<Uint128> digest = DecodeInto(to, *bytes);
-    if (digest.ok()) return DecodedRow{*digest, std::nullopt};
-    damage = digest.status();
-  }
+absl::Status TokenDecoder::Damaged(const TokenRow& to, const PlacedPiece& placed, const absl::Status& damage,
+                                   DecodedRow* decoded) {
   if (!absl::IsDataLoss(damage)) return damage;
   if (plan_.options.bad_samples == BadSamples::kFail) {
     return absl::DataLossError(
@@ -93,9 +81,39 @@ absl::StatusOr<DecodedRow> TokenDecoder::Decode(const TokenUnit& to, const absl:
                     "replace, Python: bad_samples=\"replace\")",
                     NameOf(to), ToStd(damage.message())));
   }
-  PadPlaces(plan_, layout, to.slot, row + to.start, row + end);
-  if (!to.counts) return DecodedRow{};
-  return DecodedRow{Uint128{}, QuarantinedSample{NameOf(to), std::string(ToStd(damage.message())), "", to.epoch}};
+  const uint64_t first = to.row * to.layout->length + placed.start;
+  PadPlaces(plan_, *to.layout, to.slot, first, first + placed.piece.length);
+  if (to.counts) decoded->quarantined.push_back({NameOf(to), std::string(ToStd(damage.message())), "", to.epoch});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DecodedRow> TokenDecoder::Decode(const TokenRow& to, const FetchedItem& fetched) {
+  RETURN_IF_ERROR(fetched.status());
+  const SlotLayout& layout = *to.layout;
+  const TokenRows& rows = *source_.rows()[source_.Find(to.item).part];
+  const std::span<const PlacedPiece> pieces = fetched.pieces();
+  DecodedRow decoded;
+  for (uint32_t number = 0; number < pieces.size(); ++number) {
+    const PlacedPiece& placed = pieces[number];
+    ASSIGN_OR_RETURN(place_, rows.Find(placed.piece, &entry_));
+    if (number == 0) Describe(to);
+    const auto damage = std::find_if(fetched.damaged().begin(), fetched.damaged().end(),
+                                     [number](const FetchedItem::Damage& each) { return each.piece == number; });
+    absl::StatusOr<Uint128> digest =
+        damage != fetched.damaged().end()
+            ? damage->status
+            : DecodePiece(to, placed, number, fetched.span().subspan(placed.start * rows.type().size, place_.bytes));
+    if (!digest.ok()) {
+      RETURN_IF_ERROR(Damaged(to, placed, digest.status(), &decoded));
+      continue;
+    }
+    decoded.digest += *digest;
+    decoded.tokens += placed.piece.length;
+  }
+  const uint64_t row = to.row * layout.length;
+  const PlacedPiece& last = pieces.back();
+  PadPlaces(plan_, layout, to.slot, row + last.start + last.piece.length, row + layout.length);
+  return decoded;
 }
 
 }  // namespace millrace

@@ -216,20 +216,10 @@ absl::StatusOr<RowGroup> TokenRows::ReadGroup(uint64_t number) const {
       fmt::format("{}: {}; remove it, and it is made anew", uri(), ToStd(group.status().message())));
 }
 
-uint64_t TokenRows::max_span_bytes() const {
-  const uint64_t row = table_.length() * type_.size;
-  return std::min(std::max(kWholeSampleBytes, row), samples_.index().max_span_bytes());
-}
-
 double TokenRows::mean_row_bytes() const {
   const RowCounts& counts = table_.counts();
   const double tokens = counts.rows > 0 ? static_cast<double>(counts.tokens) / static_cast<double>(counts.rows) : 0;
   return tokens * type_.size;
-}
-
-double TokenRows::mean_piece_bytes() const {
-  const RowCounts& counts = table_.counts();
-  return counts.pieces > 0 ? static_cast<double>(counts.tokens * type_.size) / static_cast<double>(counts.pieces) : 0;
 }
 
 absl::StatusOr<std::shared_ptr<const RowGroup>> RowGroups::Get(const TokenRows& rows, size_t part, uint64_t row) {

@@ -75,11 +75,9 @@ class TokenRows {
   absl::StatusOr<Place> Find(const RowPiece& piece, IndexedSample* entry) const;
 
   absl::StatusOr<RowGroup> ReadGroup(uint64_t number) const;
-  /// Of any Place's span, at most.
-  uint64_t max_span_bytes() const;
-  /// About what is fetched for a row, and for a piece.
+  /// Stored bytes of the tokens of a row.
+  uint64_t max_row_bytes() const { return table_.length() * type_.size; }
   double mean_row_bytes() const;
-  double mean_piece_bytes() const;
 
  private:
   Subset samples_;

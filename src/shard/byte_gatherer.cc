@@ -6,6 +6,7 @@
 namespace millrace {
 
 std::optional<ByteSpan> ByteGatherer::Take(uint64_t size) {
+  taken_ = {};
   if (held_.empty() && size <= chunk_.size()) {
     const ByteSpan piece = chunk_.first(size);
     chunk_ = chunk_.subspan(size);

@@ -19,7 +19,7 @@ class ByteGatherer {
   void Begin(ByteSpan chunk) { chunk_ = chunk; }
 
   /// The next `size` bytes, valid until the next call; nothing while they have not all come: ask again after the next
-  /// chunk. Memory is never more than what has come.
+  /// chunk. Memory is never more than twice what has come of it.
   std::optional<ByteSpan> Take(uint64_t size);
 
   /// Where in the stream the next piece begins.
@@ -27,6 +27,9 @@ class ByteGatherer {
 
   /// Bytes that have come and are in no piece yet; of use once Take has given nothing.
   uint64_t held() const { return held_.size(); }
+
+  /// Memory of the pieces that come in several chunks.
+  uint64_t memory_bytes() const { return held_.capacity() + taken_.capacity(); }
 
  private:
   ByteSpan chunk_;     // what has not been looked at

@@ -1,6 +1,8 @@
 #include "shard/data_kind.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 
 #include "shard/mds_format.h"
 
@@ -113,6 +115,15 @@ std::string_view CompressedShard(std::string_view key) {
     if (ShardKind(plain)) return plain;
   }
   return {};
+}
+
+bool IsDocument(std::string_view key) {
+  constexpr std::string_view kStems[] = {"readme", "license", "licence", "copying", "notice", "citation", "changelog"};
+  std::string name(Basename(key));
+  if (name == "dataset_infos.json") return true;  // of Hugging Face
+  name.resize(std::min(name.find('.'), name.size()));
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return std::find(std::begin(kStems), std::end(kStems), name) != std::end(kStems);
 }
 
 std::string_view ForeignFileAdvice(std::string_view key) {

@@ -35,6 +35,10 @@ std::string_view CompressedShard(std::string_view key);
 /// Files whose columns become samples by `millrace pack` alone.
 inline constexpr std::string_view kParquetSuffix = ".parquet";
 
+/// Whether it is text about a data set, by its name: README*, LICENSE* and the like, and dataset_infos.json. Passed
+/// over beside compressed shards and Parquet files.
+bool IsDocument(std::string_view key);
+
 /// What to do with a file that holds many samples and that nothing reads singly, by its name: Parquet and HDF5; "" for
 /// others. Completes "FILE: ...".
 std::string_view ForeignFileAdvice(std::string_view key);

@@ -57,5 +57,12 @@ TEST(DataKind, Names) {
   EXPECT_EQ(ObjectTitle(DataKind::kRawObjects), "raw object");
 }
 
+TEST(DataKind, Documents) {
+  for (const char* key : {"README.md", "a/LICENSE", "licence.txt", "CITATION.cff", "x/dataset_infos.json", "NOTICE"})
+    EXPECT_TRUE(IsDocument(key)) << key;
+  for (const char* key : {"a.md", "README/a.jpg", "readme-0.txt", "labels.txt", "", "a/"})
+    EXPECT_FALSE(IsDocument(key)) << key;
+}
+
 }  // namespace
 }  // namespace millrace

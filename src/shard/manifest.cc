@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -61,25 +60,17 @@ bool IsInt(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::optional<double> ParseFloat(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 // Not what means more than a float holds: "007", or a whole number that it rounds.
 bool IsFloat(std::string_view text) {
   constexpr size_t kExactDigits = 15;  // any whole number of so many is below 2^53
   constexpr int64_t kMaxExact = int64_t{1} << 53;
   if (IsInt(text)) {
     if (text.size() <= kExactDigits) return true;
-    int64_t value = 0;
-    std::from_chars(text.data(), text.data() + text.size(), value);
+    const int64_t value = ParseNumber<int64_t>(text).value_or(INT64_MAX);
     return value >= -kMaxExact && value <= kMaxExact;
   }
   if (text.find_first_not_of("-0123456789") == std::string_view::npos) return false;
-  const std::optional<double> value = ParseFloat(text);
+  const std::optional<double> value = ParseNumber<double>(text);
   return value && std::isfinite(*value);
 }
 
@@ -107,7 +98,7 @@ class LabelKinds {
     if (label.empty()) return;
     any_ = true;
     if (any_text_ || IsWholeNumber(label)) return;
-    any_text_ = !ParseFloat(label.starts_with('+') ? label.substr(1) : label);
+    any_text_ = !ParseNumber<double>(label.starts_with('+') ? label.substr(1) : label);
     if (any_text_ || line_ != 0) return;
     line_ = line;
     odd_ = label.substr(0, kMaxShown);
@@ -462,7 +453,7 @@ bool IsWholeNumber(std::string_view label) {
 std::string ManifestValueText(const ManifestColumn& column, std::string_view text) {
   if (column.encoding == encoding::kInt) return std::string(Trim(text));
   if (column.encoding != encoding::kFloat) return std::string(text);
-  const std::optional<double> value = ParseFloat(Trim(text));
+  const std::optional<double> value = ParseNumber<double>(Trim(text));
   return value ? ToDecimal(*value) : std::string(text);
 }
 

@@ -16,6 +16,7 @@ class MdsScanner final : public ShardScanner {
  public:
   absl::Status Feed(ByteSpan chunk, ShardSink sink) override;
   absl::Status Finish(ShardSink sink) override;
+  uint64_t held_bytes() const override { return bytes_.memory_bytes() + offsets_.capacity() * sizeof(uint32_t); }
 
  private:
   enum class State : uint8_t { kCount, kOffsets, kColumns, kSamples };

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/utf8.h"
 #include "shard/byte_gatherer.h"
 #include "shard/npy.h"
+#include "shard/number_type.h"
 #include "shard/shard_sample.h"
 
 namespace millrace {
@@ -19,13 +19,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr uint64_t kNumberBytes = sizeof(uint32_t);
-
-template <typename T>
-std::optional<T> Parse(std::string_view text) {
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
 
 Json Description(std::span<const MdsColumn> columns) {
   Json json{{"version", 2}, {"format", "mds"}, {"compression", nullptr}, {"hashes", Json::array()}};
@@ -56,13 +49,13 @@ std::optional<std::string> EncodeArray(ByteSpan npy) {
 std::optional<std::string> Encode(const MdsColumn& column, ByteSpan value) {
   std::string out;
   if (column.encoding == "int") {
-    const std::optional<int64_t> number = Parse<int64_t>(AsText(value));
+    const std::optional<int64_t> number = ParseNumber<int64_t>(AsText(value));
     if (!number || fmt::format("{}", *number) != AsText(value)) return std::nullopt;
     AppendLe(out, *number);
     return out;
   }
   if (column.encoding == "float64") {
-    const std::optional<double> number = Parse<double>(AsText(value));
+    const std::optional<double> number = ParseNumber<double>(AsText(value));
     if (!number || ToDecimal(*number) != AsText(value)) return std::nullopt;
     AppendLe(out, *number);
     return out;

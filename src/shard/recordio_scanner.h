@@ -25,6 +25,9 @@ class RecordIoScanner final : public ShardScanner {
  public:
   absl::Status Feed(ByteSpan chunk, ShardSink sink) override;
   absl::Status Finish(ShardSink sink) override;
+  uint64_t held_bytes() const override {
+    return bytes_.memory_bytes() + stored_.capacity() + joined_.capacity() + splits_.capacity() * sizeof(uint64_t);
+  }
 
  private:
   absl::Status ReadHead(uint64_t offset, ByteSpan head);

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cmath>
 #include <optional>
 
 #include "shard/byte_gatherer.h"
 #include "shard/npy.h"
+#include "shard/number_type.h"
 #include "shard/recordio_format.h"
 #include "shard/recordio_scanner.h"
 #include "shard/sample_name.h"
@@ -42,10 +42,8 @@ absl::Status AppendPart(std::string& out, RecordIoPart part, ByteSpan data) {
 // The label, if a float of 32 bits holds it.
 std::optional<float> ParseClass(ByteSpan value) {
   const std::string_view text = AsText(value);
-  float number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) return std::nullopt;
-  return ToDecimal(number) == text ? std::optional(number) : std::nullopt;
+  const std::optional<float> number = ParseNumber<float>(text);
+  return number && std::isfinite(*number) && ToDecimal(*number) == text ? number : std::nullopt;
 }
 
 }  // namespace

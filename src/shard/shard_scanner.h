@@ -22,6 +22,10 @@ class ShardScanner {
 
   /// After the last byte: hands out what is left. DataLoss when the shard is truncated.
   virtual absl::Status Finish(ShardSink sink) = 0;
+
+  /// Memory that it has for a record of which not all has come, and for lists of records: what may be more than a few
+  /// MiB.
+  virtual uint64_t held_bytes() const = 0;
 };
 
 /// A scanner of shards of that kind; none for raw objects, and for token files, which must be told more

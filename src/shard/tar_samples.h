@@ -17,6 +17,7 @@ class TarSampleScanner final : public ShardScanner {
  public:
   absl::Status Feed(ByteSpan chunk, ShardSink sink) override;
   absl::Status Finish(ShardSink sink) override;
+  uint64_t held_bytes() const override { return 0; }
 
  private:
   absl::Status AddMember(ByteSpan chunk, ShardSink sink);

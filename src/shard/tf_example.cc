@@ -3,6 +3,7 @@
 #include <bit>
 #include <unordered_map>
 
+#include "base/byte_reader.h"
 #include "shard/shard_sample.h"
 
 namespace millrace {
@@ -20,41 +21,14 @@ constexpr uint32_t Tag(uint32_t field, uint32_t wire_type) {
   return field << 3 | wire_type;
 }
 
-// Walks the fields of a message. Once something does not fit, ok() is false and nothing more comes.
-class WireReader {
+// Walks the fields of a message.
+class WireReader : public ByteReader {
  public:
-  explicit WireReader(ByteSpan bytes) : bytes_(bytes) {}
+  using ByteReader::ByteReader;
 
-  bool ok() const { return ok_; }
-  bool More() const { return ok_ && pos_ < bytes_.size(); }
-
-  uint64_t Varint() {
-    uint64_t value = 0;
-    if (!ok_ || !ReadVarint(bytes_, &pos_, &value)) ok_ = false;
-    return ok_ ? value : 0;
-  }
-
-  ByteSpan Bytes(uint64_t size) {
-    if (!ok_ || size > bytes_.size() - pos_) {
-      ok_ = false;
-      return {};
-    }
-    const ByteSpan bytes = bytes_.subspan(pos_, size);
-    pos_ += size;
-    return bytes;
-  }
-
+  bool More() const { return ok() && !at_end(); }
   ByteSpan Delimited() { return Bytes(Varint()); }
-
-  float Float() {
-    const ByteSpan bytes = Bytes(sizeof(uint32_t));
-    return ok_ ? std::bit_cast<float>(LoadLe<uint32_t>(bytes.data())) : 0;
-  }
-
- private:
-  ByteSpan bytes_;
-  size_t pos_ = 0;
-  bool ok_ = true;
+  float Float() { return std::bit_cast<float>(U32()); }
 };
 
 bool AddBytes(ByteSpan list, TfFeature* feature, TfValues* values) {

@@ -18,6 +18,7 @@ class TfRecordScanner final : public ShardScanner {
  public:
   absl::Status Feed(ByteSpan chunk, ShardSink sink) override;
   absl::Status Finish(ShardSink sink) override;
+  uint64_t held_bytes() const override { return bytes_.memory_bytes(); }
 
  private:
   absl::Status ReadHead(uint64_t offset, ByteSpan head);

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "shard/byte_gatherer.h"
 #include "shard/npy.h"
+#include "shard/number_type.h"
 #include "shard/shard_sample.h"
 #include "shard/tfrecord_format.h"
 
@@ -24,14 +24,6 @@ struct Values {
   ListOf list = ListOf::kBytes;
   std::string packed;  // of numbers
 };
-
-template <typename T>
-std::optional<T> Parse(ByteSpan value) {
-  const std::string_view text = AsText(value);
-  T number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
-}
 
 void AppendTagged(std::string& out, int field, uint64_t length) {
   constexpr int kDelimited = 2;
@@ -55,14 +47,14 @@ std::string PackInts(ByteSpan values) {
 // The field as numbers, if reading these gives the same value.
 std::optional<Values> AsNumbers(const ValueField& field) {
   if (field.type == FieldType::kInt) {
-    const std::optional<int64_t> number = Parse<int64_t>(field.value);
+    const std::optional<int64_t> number = ParseNumber<int64_t>(AsText(field.value));
     if (!number || fmt::format("{}", *number) != AsText(field.value)) return std::nullopt;
     Values values{.list = ListOf::kInts, .packed = {}};
     AppendVarint(values.packed, static_cast<uint64_t>(*number));
     return values;
   }
   if (field.type == FieldType::kFloat) {
-    const std::optional<float> number = Parse<float>(field.value);
+    const std::optional<float> number = ParseNumber<float>(AsText(field.value));
     if (!number || ToDecimal(*number) != AsText(field.value)) return std::nullopt;
     Values values{.list = ListOf::kFloats, .packed = {}};
     AppendLe(values.packed, *number);

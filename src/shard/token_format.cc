@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 namespace millrace {
@@ -35,8 +34,9 @@ absl::StatusOr<TokenArrays> ParseTokenArrays(std::string_view text) {
   const size_t colon = text.find(':');
   const std::string_view length = text.substr(0, colon);
   TokenArrays arrays;
-  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), arrays.length);
-  bool good = error == std::errc() && end == length.data() + length.size();
+  const std::optional<uint64_t> number = ParseNumber<uint64_t>(length);
+  arrays.length = number.value_or(0);
+  bool good = number.has_value();
   if (colon != std::string_view::npos) {
     arrays.type = ParseNumpyName(text.substr(colon + 1));
     good = good && arrays.type.has_value();

@@ -27,6 +27,7 @@ class TokenScanner final : public ShardScanner {
 
   absl::Status Feed(ByteSpan chunk, ShardSink sink) override;
   absl::Status Finish(ShardSink sink) override;
+  uint64_t held_bytes() const override { return 0; }  // the sequences are the caller's
 
  private:
   enum class Form : uint8_t { kSequences, kBin, kNpy };

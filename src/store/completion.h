@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <future>
+#include <stop_token>
 #include <utility>
 
 namespace millrace {
@@ -17,6 +18,15 @@ class Completion {
 
   /// Whether the callback has run, or does so within `limit`.
   bool WaitFor(std::chrono::milliseconds limit) { return future_.wait_for(limit) == std::future_status::ready; }
+
+  /// Blocks until the callback has run, or until soon after a stop is requested: false then.
+  bool WaitOrStop(const std::stop_token& stop) {
+    constexpr std::chrono::milliseconds kSlice{50};
+    while (!WaitFor(kSlice)) {
+      if (stop.stop_requested()) return false;
+    }
+    return true;
+  }
 
   /// Blocks until the callback has run. Call it once, after Callback().
   Result Wait() { return future_.get(); }

@@ -76,3 +76,41 @@ def test_endpoints_of_profiles_do_not_share_an_index(photos: Photos, sandbox: Sa
             report = sandbox.feed("s3://b/d", batch=2, env={"AWS_PROFILE": name})
             assert report["samples"] == samples
     assert len(list((sandbox.home / "cache").rglob("*.index"))) == 2
+
+
+def samples_of(sandbox: Sandbox, uri: object, **how: object) -> int:
+    return sandbox.ok("inspect", uri, "--json", **how).json()["samples"]
+
+
+class TestTwoIndexes:
+    """One beside the data, and one in the cache folder, which was built where that could not be replaced: the newer one counts."""
+
+    def test_beside_files(self, tmp_path: Path, sandbox: Sandbox) -> None:
+        data = tmp_path / "data"
+        data.mkdir()
+        (data / "tokens.bin").write_bytes(bytes(64))
+        sandbox.ok("index", data, "--tokens", "4:uint8")
+        assert samples_of(sandbox, data) == 16
+        (data / ".millrace").chmod(0o555)
+        data.chmod(0o555)
+        try:
+            built = sandbox.ok("index", data, "--tokens", "8:uint8", "--json", unprivileged=True).json()
+            assert built["index"].startswith(str(sandbox.home))
+            assert samples_of(sandbox, data, unprivileged=True) == 8, "the older index is used"
+            sandbox.ok("index", data, "--tokens", "16:uint8", unprivileged=True)
+            assert samples_of(sandbox, data, unprivileged=True) == 4, "the first index in the cache folder is used"
+        finally:
+            data.chmod(0o755)
+            (data / ".millrace").chmod(0o755)
+        sandbox.ok("index", data, "--tokens", "2:uint8", env={"MILLRACE_CACHE": str(tmp_path / "of-another")})
+        assert samples_of(sandbox, data) == 32, "the index in the cache folder is used, which is older now"
+
+    def test_on_s3(self, tmp_path: Path, sandbox: Sandbox) -> None:
+        data = tmp_path / "root" / "b" / "data"
+        data.mkdir(parents=True)
+        (data / "tokens.bin").write_bytes(bytes(64))
+        with devstore(sandbox, tmp_path / "root") as server:
+            sandbox.ok("index", "s3://b/data", "--tokens", "4:uint8", env=server.env())
+        with devstore(sandbox, tmp_path / "root", faults=("PUT b/data/.millrace/* status=403",)) as server:
+            sandbox.ok("index", "s3://b/data", "--tokens", "8:uint8", env={**server.env()})
+            assert samples_of(sandbox, "s3://b/data", env=server.env()) == 8, "the older index is used"

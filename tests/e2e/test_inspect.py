@@ -359,6 +359,7 @@ class TestPreview:
             assert [s["label"] for s in found["samples"]] == labels
             for n, sample in enumerate(found["samples"]):
                 assert numpy.abs(self.box(pixels, sample).mean(axis=(0, 1)) - list(COLOURS.values())[n % 3]).max() < 4
+        assert inspect(sandbox, names)["objects"] == 6, "the manifest itself holds no samples"
         before = {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()}
         for where in (names, tmp_path / "d" / "folder" / "3.jpg", tmp_path / "d" / ".millrace" / "names.csv.index"):
             sandbox.run("inspect", names, "--preview", where).failed(2, "--preview", "is a part of the data set")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
 import os
 import shutil
 import signal
 import subprocess
+import tarfile
 import time
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import pytest
 
 from . import oracle
 from .conftest import Photos
-from .harness import Sandbox, devstore
+from .harness import MIB, Sandbox, devstore
 
 
 def compressed(photos: Photos, folder: Path, ending: str) -> Path:
@@ -134,3 +136,156 @@ def test_refused(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
     (source / "a.tgz").unlink()
     shutil.copy(shard, source / "b.tar")  # a plain one beside it
     assert sandbox.ok("pack", source, tmp_path / "out", "--json").json()["samples"] == 2 * len(oracle.read_shard(shard))
+
+
+def test_two_at_a_time(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    """One scratch folder: the first to end takes nothing away from the other."""
+    source = compressed(photos, tmp_path / "in", ".tar.gz")
+    for attempt in range(4):
+        outs = [tmp_path / f"out{attempt}-{number}" for number in range(3)]
+        started = [sandbox.start("pack", source, out, "--scratch", tmp_path / "scratch", err=subprocess.PIPE) for out in outs]
+        for process, out in zip(started, outs):
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == 0, err
+            assert oracle.read_tar(out) == photos.samples
+        assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.parametrize("ending", [".tar.gz", ".tar.zst"])
+def test_skip_bad_keeps_what_can_be_trusted(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str) -> None:
+    """Of what is cut short all before it; of what is damaged nothing, since only the checksum at its end could tell."""
+    source = compressed(photos, tmp_path / "in", ".tgz" if ending == ".tar.gz" else ending)  # of one member
+    paths = sorted(source.iterdir())
+    whole = [oracle.read_shard(path) for path in sorted(photos.tar.glob("*.tar"))]
+    cut, damaged = paths[0], paths[1]
+    os.truncate(cut, cut.stat().st_size * 3 // 4)
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 4
+    damaged.write_bytes(bytes(data))
+    args = ["pack", source, tmp_path / "out", "--scratch", tmp_path / "scratch"]
+    sandbox.run(*args).failed(1, "at offset [0-9]+", "--skip-bad")
+    result = sandbox.ok(*args, "--skip-bad", "--json")
+    for path in (cut, damaged):
+        assert f"{path}: the compressed bytes are " in result.err and "at offset" in result.err, result.err
+    assert result.json()["incomplete_objects"] == [cut.name, damaged.name]
+    found = oracle.read_tar(tmp_path / "out")
+    kept = len(found) - sum(map(len, whole[2:]))
+    assert 0 < kept < len(whole[0]) and found == [*whole[0][:kept], *sum(whole[2:], [])]
+    assert cut.name in (tmp_path / "out/.millrace/skipped").read_text()
+    for memory in ("64MiB", "1GiB"):  # what is kept does not depend on how it was read
+        sandbox.ok("pack", source, tmp_path / memory, "--skip-bad", "--memory", memory)
+        assert (tmp_path / memory / "shard-000000.tar").read_bytes() == (tmp_path / "out/shard-000000.tar").read_bytes()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/mine.txt").write_text("x")
+    again = ["pack", source, tmp_path / "bad", "--scratch", tmp_path / "scratch"]
+    sandbox.run(*again, "--skip-bad").failed(1, "mine.txt")
+    sandbox.run(*again).failed(1, "the compressed bytes are", "--skip-bad")  # and not with what the other run has kept
+
+
+def test_whole_members_before_the_damage_are_kept(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    shards = sorted(photos.tar.glob("*.tar"))
+    first = shards[0].read_bytes().rstrip(b"\0")
+    first += b"\0" * (-len(first) % 512)  # without its end, so that the next one continues it
+    data = bytearray(gzip.compress(first, 1) + gzip.compress(shards[1].read_bytes(), 1))
+    data[-6] ^= 1  # of the last checksum
+    (source / "a.tar.gz").write_bytes(bytes(data))
+    result = sandbox.ok("pack", source, tmp_path / "out", "--skip-bad", "--json")
+    assert f"{len(first)} decompressed bytes of it were kept" in result.err
+    samples = oracle.read_shard(shards[0])
+    found = oracle.read_tar(tmp_path / "out")
+    assert found == samples[: len(found)] and len(found) >= len(samples) - 1
+
+
+def test_messages_name_the_source(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    """What is wrong in a shard is said of the shard that was given, not of its unpacked copy."""
+    source = compressed(photos, tmp_path / "in", ".tar.gz")
+    shard = bytearray(sorted(photos.tar.glob("*.tar"))[0].read_bytes())
+    shard[100] ^= 255  # of the first head, whose checksum is another one then
+    (source / "x.tar.gz").write_bytes(gzip.compress(bytes(shard), 1))
+    said = sandbox.run("pack", source, tmp_path / "out", "--scratch", tmp_path / "scratch").failed(1, "x.tar.gz", "offset")
+    assert f"{source}/x.tar.gz (unpacked)" in said
+    assert "unpacked-" not in said.split("; what was unpacked stays in")[0]
+
+
+def test_where_scratch_may_lie(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    source = compressed(photos, tmp_path / "in", ".tar.gz")
+    before = sorted(source.iterdir())
+    for scratch in (source, source / "below", tmp_path / "out"):
+        sandbox.run("pack", source, tmp_path / "out", "--scratch", scratch).failed(2, "cannot unpack into", "--scratch")
+    assert sorted(source.iterdir()) == before and not (tmp_path / "out").exists()
+    sandbox.ok("pack", source, tmp_path / "out", "--scratch", tmp_path)  # they lie in it
+    assert oracle.read_tar(tmp_path / "out") == photos.samples
+
+
+def test_keys_that_no_folder_holds(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    data = gzip.compress(sorted(photos.tar.glob("*.tar"))[0].read_bytes(), 1)
+    with devstore(sandbox, "mem:") as server:
+        for number, key in enumerate(("/abs.tar.gz", "x/../../evil.tar.gz", "n" * 300 + ".tar.gz")):
+            server.client().create_bucket(Bucket=f"gz{number}")
+            server.client().put_object(Bucket=f"gz{number}", Key=f"in/{key}", Body=data)
+            sandbox.run("pack", f"s3://gz{number}/in", tmp_path / "out", env=server.env()).failed(
+                1, f"s3://gz{number}/in/" + key.replace(".", "[.]"), "a folder cannot hold this key", "rename the object"
+            )
+    assert not scratch_of(sandbox) and not (tmp_path / "out").exists()
+
+
+def test_parts_share_the_work(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    """At one time, with one scratch folder, as on a home that machines share."""
+    source = compressed(photos, tmp_path / "in", ".tar.zst")
+    sandbox.ok("pack", source, tmp_path / "one", "--shard-size", "200KiB")
+    started = [
+        sandbox.start("pack", source, tmp_path / "out", "--shard-size", "200KiB", "--part", f"{part}/3", err=subprocess.PIPE)
+        for part in (1, 2, 3)
+    ]
+    for process in started:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    assert oracle.read_tar(tmp_path / "out") == photos.samples
+    shards = sorted((tmp_path / "one").glob("*.tar"))
+    assert len(shards) > 3
+    for path in shards:
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+    assert not scratch_of(sandbox)
+
+
+@pytest.mark.parametrize("ending", [".tar.gz", ".tar.zst"])
+def test_kills(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str) -> None:
+    """Killed at any moment of unpacking: the next run goes on, and the shards are those of one run."""
+    source = compressed(photos, tmp_path / "root/in/x", ending)
+    sandbox.ok("pack", source, tmp_path / "whole", "--shard-size", "300KiB")
+    args = ["pack", "s3://in/x", tmp_path / "out", "--shard-size", "300KiB", "--scratch", tmp_path / "scratch"]
+    killed = 0
+    with devstore(sandbox, tmp_path / "root", "--first-byte-ms", 40) as server:
+        for number in range(12):
+            process = sandbox.start(*args, env=server.env())
+            time.sleep(0.03 + 0.02 * number)
+            process.kill()
+            killed += process.wait() == -signal.SIGKILL
+        sandbox.ok(*args, env=server.env())
+    assert killed >= 3
+    assert oracle.read_tar(tmp_path / "out") == photos.samples
+    for path in sorted((tmp_path / "whole").glob("*.tar")):
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_source(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Of one shard of 256 MiB and of one of 1 GiB, that both come as a few KiB."""
+    peaks = []
+    for mib in (256, 1024):
+        source = tmp_path / f"in{mib}"
+        source.mkdir()
+        with tarfile.open(source / "a.tar", "w") as tar:
+            for number in range(mib):
+                info = tarfile.TarInfo(f"{number:05d}.bin")
+                info.size = 1 << 20
+                tar.addfile(info, io.BytesIO(bytes([number % 256]) * info.size))
+        subprocess.run(["zstd", "-q", "--rm", source / "a.tar"], check=True)
+        result = sandbox.ok("pack", source, tmp_path / f"out{mib}", "--memory", "64MiB", "--json", watch_rss=True, timeout=300)
+        assert result.json()["samples"] == mib
+        peaks.append(result.peak_rss)
+        shutil.rmtree(tmp_path / f"out{mib}")
+    assert 0 < peaks[1] < peaks[0] + 96 * MIB, peaks

@@ -5,8 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
+import signal
 import stat
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ import pytest
 
 from . import oracle
 from .conftest import Photos
-from .harness import Sandbox, devstore
+from .harness import MIB, Sandbox, devstore
 
 PYTHON = {"MILLRACE_PYTHON": sys.executable}
 
@@ -121,11 +125,133 @@ def test_several_shards_and_kept_work(sandbox: Sandbox, tmp_path: Path) -> None:
     assert list(scratch.iterdir()) == []
 
 
+def test_what_was_made_is_checked_before_it_is_used_again(sandbox: Sandbox, tmp_path: Path) -> None:
+    """A shard that is gone, cut or another one, and marks that are none: made anew, never packed as if it were all."""
+    blobs = [bytes([row]) * (1 << 20) for row in range(100)]
+    write(tmp_path / "in/a.parquet", {"blob": blobs}, row_group_size=40)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine.txt").write_text("x")
+    args = ["pack", tmp_path / "in", tmp_path / "out", "--scratch", tmp_path / "scratch"]
+    for what in ("gone", "cut", "swapped", "no mark", "other mark", "too many"):
+        sandbox.run(*args, env=PYTHON).failed(1, "mine.txt")
+        (folder,) = (tmp_path / "scratch").iterdir()
+        first, last, mark = folder / "a.parquet.00000.mds", folder / "a.parquet.00001.mds", folder / ".a.parquet.done"
+        found = json.loads(mark.read_text())
+        assert found == {"rows": 100, "shards": [first.stat().st_size, last.stat().st_size]}
+        if what == "gone":
+            last.unlink()
+        elif what == "cut":
+            os.truncate(last, last.stat().st_size - 1)
+        elif what == "swapped":
+            first.unlink()
+            first.write_bytes(last.read_bytes())
+        elif what == "too many":
+            (folder / "a.parquet.00002.mds").write_bytes(last.read_bytes())
+            mark.unlink()
+        else:
+            mark.write_text("" if what == "no mark" else json.dumps(found | {"rows": 99}))
+        (tmp_path / "out/mine.txt").unlink()
+        sandbox.ok(*args, env=PYTHON)
+        assert [sample.fields["blob"] for sample in oracle.read_tar(tmp_path / "out")] == blobs, what
+        assert list((tmp_path / "scratch").iterdir()) == []
+        shutil.rmtree(tmp_path / "out")
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/mine.txt").write_text("x")
+
+
+def test_two_at_a_time(sandbox: Sandbox, tmp_path: Path) -> None:
+    """One file, one scratch folder, two packs: neither sees what the other makes."""
+    blobs = [os.urandom(1 << 16) for _ in range(3000)]
+    write(tmp_path / "in/a.parquet", {"blob": blobs}, row_group_size=500, use_dictionary=False)
+    for attempt in range(3):
+        outs = [tmp_path / f"out{attempt}-{number}" for number in range(3)]
+        started = [
+            sandbox.start("pack", tmp_path / "in", out, "--scratch", tmp_path / "scratch", env=PYTHON, err=subprocess.PIPE) for out in outs
+        ]
+        for process, out in zip(started, outs):
+            _, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+            assert [sample.fields["blob"] for sample in oracle.read_tar(out)] == blobs
+            shutil.rmtree(out)
+        assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_nulls_within_lists(sandbox: Sandbox, tmp_path: Path) -> None:
+    """A list that cannot be null may hold some that are."""
+    inner = pa.list_(pa.float32(), 3)
+    rows = [[[1.0, 2.0, 3.0], None, [4.0, 5.0, 6.0]], [[7.0, 8.0, 9.0]], [[10.0, 11.0, 12.0]]]
+    schema = pa.schema([pa.field("l", pa.list_(inner), nullable=False)])
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"l": pa.array(rows, pa.list_(inner))}, schema=schema), tmp_path / "in/a.parquet")
+    sandbox.ok("pack", tmp_path / "in", tmp_path / "out", "--skip-bad", env=PYTHON)
+    assert [json.loads(sample.fields["l"]) for sample in oracle.read_tar(tmp_path / "out")] == rows
+
+
+def test_times_and_what_json_lacks(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The same text with and without pandas, to the nanosecond, within structs, lists and maps as well; and no NaN in JSON."""
+    nan, inf = float("nan"), float("inf")
+    moment = pa.timestamp("ns", tz="Europe/Berlin")
+    table = {
+        "moment": pa.array([1_577_836_800_000_000_001, None, -1], moment),
+        "wall": pa.array([0, 1, 10**15], pa.timestamp("ms")),
+        "took": pa.array([1_500_000_001, None, -1], pa.duration("ns")),
+        "at": pa.array([86_399_999_999_999, 0, None], pa.time64("ns")),
+        "day": pa.array([0, None, -719_163], pa.date32()),
+        "span": pa.array([{"t": 1, "d": 2}, None, {"t": None, "d": 3}], pa.struct([("t", pa.timestamp("ns")), ("d", pa.duration("us"))])),
+        "map": pa.array([[("a", 1)], None, [("b", 2), ("c", None)]], pa.map_(pa.string(), pa.timestamp("s"))),
+        "list": pa.array([[1, None], [], None], pa.list_(pa.duration("s"))),
+        "holes": pa.array([[nan, None], [inf, -inf], [1.5]]),
+        "blobs": pa.array([[b"\xff"], None, [b""]]),
+    }
+    write(tmp_path / "in/a.parquet", table)
+    sandbox.ok("pack", tmp_path / "in", tmp_path / "out", env=PYTHON)
+    expected: dict[str, list[Any]] = {
+        "moment": ["2020-01-01T00:00:00.000000001Z", None, "1969-12-31T23:59:59.999999999Z"],
+        "wall": ["1970-01-01T00:00:00.000", "1970-01-01T00:00:00.001", "33658-09-27T01:46:40.000"],
+        "took": ["1.500000001s", None, "-0.000000001s"],
+        "at": ["23:59:59.999999999", "00:00:00.000000000", None],
+        "day": ["1970-01-01", None, "0000-12-31"],
+        "span": [{"t": "1970-01-01T00:00:00.000000001", "d": "0.000002s"}, None, {"t": None, "d": "0.000003s"}],
+        "map": [[["a", "1970-01-01T00:00:01.000"]], None, [["b", "1970-01-01T00:00:02.000"], ["c", None]]],
+        "list": [["1s", None], [], None],
+        "holes": [["NaN", None], ["Infinity", "-Infinity"], [1.5]],
+        "blobs": [[{"base64": "/w=="}], None, [{"base64": ""}]],
+    }
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    samples = oracle.read_tar(tmp_path / "out")
+    for name, values in expected.items():
+        assert [json.loads(sample.fields[name], parse_constant=refuse) for sample in samples] == values, name
+
+
+def test_a_name_that_is_no_utf8(sandbox: Sandbox, tmp_path: Path) -> None:
+    path = write(tmp_path / "in/a.parquet", {"x": [1, 2]})
+    os.rename(path, os.fsencode(path.parent) + b"/\xff.parquet")
+    sandbox.ok("pack", tmp_path / "in", tmp_path / "out", "--format", "tfrecord", env=PYTHON)
+    listed = (tmp_path / "out/shard-000000.tfrecord").read_bytes()  # the file's name is bytes there
+    assert b"\xff/00000000" in listed and b"\xff/00000001" in listed
+
+
+def test_documents_beside(sandbox: Sandbox, tmp_path: Path) -> None:
+    """As data sets on the Hub have them; other samples beside are no matter for guesses, wherever they sort."""
+    write(tmp_path / "in/data/train-0.parquet", {"x": [1, 2]})
+    for name in ("README.md", "LICENSE", "CITATION.cff", "data/readme.txt", "dataset_infos.json"):
+        (tmp_path / "in" / name).write_text("x")
+    assert sandbox.ok("pack", tmp_path / "in", tmp_path / "out", "--json", env=PYTHON).json()["samples"] == 2
+    for name in ("a.jpg", "z.jpg"):
+        (tmp_path / "in" / name).write_bytes(b"x")
+        said = sandbox.run("pack", tmp_path / "in", tmp_path / "out", env=PYTHON).failed(1, name, "train-0.parquet", "only one of them")
+        assert "millrace pack" not in said.replace("millrace pack:", "")
+        (tmp_path / "in" / name).unlink()
+
+
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
         ({"image": [{"bytes": None, "path": "x.jpg"}]}, ("row 0", "image", "embed")),
-        ({"big": pa.array([2**64 - 1], pa.uint64())}, ("18446744073709551615", "64 bits")),
+        ({"big": pa.array([1, 2**64 - 1], pa.uint64())}, ("row 1", "column 'big'", "18446744073709551615", "64 bits")),
         ({"__key__": [1]}, ("__key__", "text")),
     ],
 )
@@ -160,3 +286,58 @@ def test_hdf5_says_how_to_convert(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "in/train.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
     for command in (["index", tmp_path / "in"], ["pack", tmp_path / "in", tmp_path / "out"], ["feed", tmp_path / "in"]):
         sandbox.run(*command).failed(1, "train.h5", "h5py", "docs/formats/shards.md")
+
+
+def test_parts_and_kills(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Parts at one time; and kills while Arrow reads, which leave a Python behind that must not harm the next."""
+    blobs = [os.urandom(1 << 15) for _ in range(5000)]
+    write(tmp_path / "in/a.parquet", {"blob": blobs}, row_group_size=500, use_dictionary=False)
+    common = ["--shard-size", "16MiB", "--scratch", tmp_path / "scratch"]
+    sandbox.ok("pack", tmp_path / "in", tmp_path / "whole", *common, env=PYTHON)
+    shards = {path.name: path.read_bytes() for path in (tmp_path / "whole").glob("*.tar")}
+    started = [
+        sandbox.start("pack", tmp_path / "in", tmp_path / "parts", *common, "--part", f"{part}/3", env=PYTHON, err=subprocess.PIPE)
+        for part in (1, 2, 3)
+    ]
+    for process in started:
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.tar")} == shards
+    killed = 0
+    for number in range(8):
+        process = sandbox.start("pack", tmp_path / "in", tmp_path / "out", *common, env=PYTHON)
+        time.sleep(0.2 + 0.1 * number)
+        process.kill()
+        killed += process.wait() == -signal.SIGKILL
+    sandbox.ok("pack", tmp_path / "in", tmp_path / "out", *common, env=PYTHON)
+    assert killed >= 3
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.tar")} == shards
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_source(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Neither of pack nor of the Python that reads for it."""
+    peaks = []
+    for mib in (256, 1024):
+        path = tmp_path / f"in{mib}/a.parquet"
+        path.parent.mkdir()
+        with pq.ParquetWriter(path, pa.schema([("blob", pa.binary())]), use_dictionary=False) as writer:
+            for number in range(mib // 16):  # row groups of 16 MiB
+                writer.write_table(pa.table({"blob": [bytes([number]) * (1 << 20)] * 16}))
+        python = tmp_path / f"python{mib}"
+        measure = (
+            "import resource, subprocess, sys; code = subprocess.call([sys.executable, *sys.argv[1:]]);"
+            f"open({str(tmp_path / f'peak{mib}')!r}, 'w').write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss));"
+            "sys.exit(code)"
+        )
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{measure}" "$@"\n')
+        python.chmod(0o755)
+        env = {"MILLRACE_PYTHON": str(python)}
+        args = ["pack", path.parent, tmp_path / f"out{mib}", "--memory", "64MiB", "--json"]
+        result = sandbox.ok(*args, env=env, watch_rss=True, timeout=300)
+        assert result.json()["samples"] == mib
+        peaks.append((result.peak_rss, int((tmp_path / f"peak{mib}").read_text()) * 1024))
+        shutil.rmtree(tmp_path / f"out{mib}")
+    for small, large in zip(*peaks):
+        assert 0 < large < small + 96 * MIB, peaks

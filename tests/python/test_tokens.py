@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
 import shutil
+import struct
 import subprocess
 from typing import Any
 
@@ -448,19 +450,56 @@ print(made.report()["digest"])
     assert made.report()["digest"] == first.strip()
 
 
+class Arrivals:
+    """Names that appear in a folder: files that are made there, or moved or linked to there (inotify)."""
+
+    CREATE, MOVED_TO = 0x100, 0x80
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.queue = self.libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        assert self.queue >= 0 and self.libc.inotify_add_watch(self.queue, os.fsencode(folder), self.CREATE | self.MOVED_TO) >= 0
+
+    def names(self) -> list[str]:
+        found = []
+        try:
+            while events := os.read(self.queue, 1 << 16):
+                while events:
+                    _, _, _, length = struct.unpack_from("iIII", events)
+                    found.append(events[16 : 16 + length].rstrip(b"\0").decode())
+                    events = events[16 + length :]
+        except BlockingIOError:
+            os.close(self.queue)
+        return found
+
+
 def test_many_processes_make_rows_once(tmp_path: pathlib.Path) -> None:
-    data = write_corpus(tmp_path / "d", some_lengths(6, 500, 90))
+    """All begin at the same time. One that makes rows needlessly leaves the same file behind, but not unseen: it comes
+    into the folder once more, under its own or a temporary name."""
+    data = write_corpus(tmp_path / "d", some_lengths(6, 20000, 90))
+    millrace.Dataset(data.uri)  # makes the index
+    arrivals = Arrivals(tmp_path / "d" / ".millrace")
     script = f"""
-import millrace, multiprocessing, sys
+import millrace, multiprocessing
 def run(rank):
+    together.wait()
     made = millrace.Loader({data.uri!r}, tokens=millrace.Tokens(32), batch_size=8, epochs=1, rank=rank, world=4, output="numpy", memory="8MiB")
     return sum(int(batch["mask"].sum()) for batch in made)
+def begin(barrier):
+    global together
+    together = barrier
 if __name__ == "__main__":
-    with multiprocessing.get_context("fork").Pool(4) as pool:
-        print(sum(pool.map(run, range(4))))
+    context = multiprocessing.get_context("fork")
+    with context.Pool(4, begin, (context.Barrier(4),)) as pool:
+        print(sum(pool.map(run, range(4), chunksize=1)))
 """
     rows = int(check_script(script))
-    assert rows == len(packed(data, LENGTH, GROUP)) and len(packs(tmp_path / "d" / ".millrace")) == 1
+    kept = packs(tmp_path / "d" / ".millrace")
+    assert len(kept) == 1
+    assert rows == loader(data, millrace.Tokens(LENGTH)).rows[0]["rows"]
+    made = [name for name in arrivals.names() if "packs-" in name]
+    # A file under a temporary name, and its own: of one maker.
+    assert 1 <= len(made) <= 2 and made.count(pathlib.Path(kept[0]).name) == 1, made
 
 
 # ---- Parts of data sets, and several

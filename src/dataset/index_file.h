@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string_view>
+
+#include "base/status.h"
+#include "dataset/dataset.h"
+#include "dataset/index_builder.h"
+
+namespace millrace {
+
+/// Builds the index of a data set as Dataset::Open does where there is none, and puts it where `open_index` says, where
+/// nobody finds it by himself. Of `options`, all count but rebuild and list_raw. Blocking.
+absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std::string_view uri,
+                                          OpenIndexFn open_index, const OpenOptions& options);
+
+}  // namespace millrace

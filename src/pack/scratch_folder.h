@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace millrace {
+
+/// A folder that this process alone uses, for work that may be ended and continued: BASE/unpacked-ID, or when others
+/// use that BASE/unpacked-ID.2 and so on, each with a file of that name and ".lock" beside it, which whoever uses it
+/// holds locked (flock). The system frees the lock when a process ends, however it ends; the folder stays with what is
+/// in it until one takes it that needs the same.
+class ScratchFolder {
+ public:
+  /// One that is there and that nobody uses, or a new one. `id` names what its contents are made of. Errors of the file
+  /// system, FailedPrecondition where it has no locks: both name the folder.
+  static absl::StatusOr<std::unique_ptr<ScratchFolder>> Take(const std::string& base, const std::string& id);
+
+  /// The first that Take() may take.
+  static std::string PathOf(const std::string& base, const std::string& id);
+
+  /// Lets others take it.
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  /// With all that is in it; what cannot be removed stays.
+  void Remove();
+
+ private:
+  ScratchFolder(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+
+  const std::string path_;
+  const UniqueFd lock_;
+};
+
+}  // namespace millrace
