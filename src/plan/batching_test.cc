@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/rng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/plan.h"
 
 namespace millrace {
 namespace {
