@@ -35,6 +35,13 @@ def integer(
     return number
 
 
+def order(extent: Any, window: Any, lanes: Any) -> tuple[int | None, int | None, int | None]:
+    """Of the windowed shuffle; None stands for what follows from the data."""
+    given = (("extent", extent), ("window", window), ("lanes", lanes))
+    first, second, third = (None if value is None else integer(name, value) for name, value in given)
+    return first, second, third
+
+
 def number(name: str, value: Any, wanted: str = "a number") -> float:
     if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
         refuse(name, wanted, value)

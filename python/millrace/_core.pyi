@@ -81,6 +81,7 @@ class Loader:
         label_kind: str,
         bad_samples: str,
         shuffle: str,
+        order: tuple[int | None, int | None, int | None],
         seed: int,
         epochs: int,
         rank: int,

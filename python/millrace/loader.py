@@ -129,6 +129,9 @@ class Loader:
             of a JSON field, such as ``json:annotation.label``, or ``"json-text:PATH"``, a string there.
         shuffle: ``"window"`` (reads each byte once, in long runs), ``"global"`` (one permutation of all samples), or ``"none"``
             (also False and None).
+        extent: Consecutive samples that are fetched together (windowed shuffle only). None: about 1.5 MiB of them.
+        window: Extents that are shuffled together; a multiple of ``lanes``. None: about 256 MiB of them.
+        lanes: Parts of a window that are not split between ranks; a power of two. None: 64.
         seed: Of order and augmentation, 0 to 2^64 - 1.
         epochs: None: without end.
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
@@ -171,6 +174,9 @@ class Loader:
         label_field: str | None = None,
         label_kind: str | None = None,
         shuffle: str | bool | None = "window",
+        extent: int | None = None,
+        window: int | None = None,
+        lanes: int | None = None,
         seed: int = 0,
         epochs: int | None = None,
         rank: int | None = None,
@@ -215,6 +221,7 @@ class Loader:
             "label_kind": _arguments.text("label_kind", label_kind) or "int",
             "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace")),
             "shuffle": shuffle,
+            "order": _arguments.order(extent, window, lanes),
             "seed": _arguments.integer("seed", seed),
             "epochs": 0 if epochs is None else _arguments.integer("epochs", epochs, least=1),
             "rank": rank,

@@ -27,7 +27,7 @@ class Plan:
     and ``plan.positions(s)`` are all. Draws with replacement can only be looked through: ``plan.where`` raises UnsupportedError.
 
     Args:
-        data: A data set or a mix, whose Loaders use the same order by default, or a number of samples.
+        data: A data set or a mix, whose Loaders use the same order with the same options, or a number of samples.
         shuffle: ``"none"``, ``"global"`` or ``"window"`` (as :class:`Loader`).
         seed: Of the shuffle.
         epoch: Counted from 0.
@@ -57,10 +57,7 @@ class Plan:
         if isinstance(data, (str, os.PathLike)):
             raise TypeError(f"data must be a Dataset or a number of samples; write millrace.Plan(millrace.Dataset({data!r}))")
         wanted = "a Dataset, a Mix or a number of samples"
-        given = [
-            None if number is None else _arguments.integer(name, number)
-            for name, number in (("extent", extent), ("window", window), ("lanes", lanes))
-        ]
+        given = _arguments.order(extent, window, lanes)
         self._native = _core.Plan(
             0 if natives else _arguments.integer("data", data, wanted=wanted),
             natives,
@@ -116,7 +113,7 @@ def _part(part: int | None) -> int:
     return -1 if part is None else _arguments.integer("part", part, least=0)
 
 
-def _replaced(policy: tuple[int, int, int], given: list[int | None]) -> tuple[int, int, int]:
+def _replaced(policy: tuple[int, int, int], given: tuple[int | None, int | None, int | None]) -> tuple[int, int, int]:
     extent, window, lanes = (usual if wanted is None else wanted for usual, wanted in zip(policy, given))
     return extent, window, lanes
 

@@ -196,10 +196,11 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     int height, int width, int channels, bool augment, std::array<double, 2> crop_scale,
     std::array<double, 2> crop_ratio, double flip_probability, const std::string& dtype, const std::string& layout,
     PerChannel mean, PerChannel std, const std::string& image_field, const std::optional<std::string>& label_field,
-    const std::string& label_kind, const std::string& bad_samples, const std::string& shuffle, const py::int_& seed,
-    const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
-    const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
-    const std::string& token_type, int64_t pad_token) {
+    const std::string& label_kind, const std::string& bad_samples, const std::string& shuffle,
+    const std::array<std::optional<py::int_>, 3>& order, const py::int_& seed, const py::int_& epochs,
+    const py::int_& rank, const py::int_& world, const std::string& last, const std::string& memory,
+    const std::string& digest, const std::optional<TokensTuple>& tokens, const std::string& token_type,
+    int64_t pad_token) {
   LoaderOptions options;
   options.image.height = height;
   options.image.width = width;
@@ -218,6 +219,12 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
       Choose<BadSamples>("bad_samples", bad_samples, {{"fail", BadSamples::kFail}, {"replace", BadSamples::kReplace}});
   options.batch = ToNatural("batch_size", batch);
   options.shuffle = ValueOrThrow(ParseShuffle(shuffle));
+  const auto natural = [](const char* name, const std::optional<py::int_>& value) {
+    return value ? std::optional<uint64_t>(ToNatural(name, *value)) : std::nullopt;
+  };
+  options.extent = natural("extent", order[0]);
+  options.window = natural("window", order[1]);
+  options.lanes = natural("lanes", order[2]);
   if (mix) options.mix = ToMixOptions(*mix);
   options.seed = ToNatural("seed", seed);
   options.epochs = ToNatural("epochs", epochs);
@@ -364,8 +371,8 @@ void BindLoader(py::module_& module) {
            py::arg("height"), py::arg("width"), py::arg("channels"), py::arg("augment"), py::arg("crop_scale"),
            py::arg("crop_ratio"), py::arg("flip_probability"), py::arg("dtype"), py::arg("layout"), py::arg("mean"),
            py::arg("std"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
-           py::arg("bad_samples"), py::arg("shuffle"), py::arg("seed"), py::arg("epochs"), py::arg("rank"),
-           py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
+           py::arg("bad_samples"), py::arg("shuffle"), py::arg("order"), py::arg("seed"), py::arg("epochs"),
+           py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
            py::arg("token_type"), py::arg("pad_token"))
       .def(
           "batches",

@@ -70,7 +70,7 @@ class PlanHandle {
     const std::vector<Subset>& parts = source_->parts();
     const auto whole = static_cast<int64_t>(parts.size());
     std::optional<uint64_t> found;
-    for (int64_t i = std::max<int64_t>(part, 0); sample >= 0 && i < (part < 0 ? whole : std::min(part + 1, whole));
+    for (int64_t i = std::max<int64_t>(part, 0); sample >= 0 && i < (part < 0 ? whole : std::min(part, whole - 1) + 1);
          ++i) {
       const Subset& subset = parts[static_cast<size_t>(i)];
       if (number >= subset.index().size() || (subset.selection && !subset.selection->Contains(number))) continue;

@@ -47,6 +47,9 @@ struct FeedFlags {
   int io_threads = 1;
   std::string memory = "512MiB";
   std::string shuffle = "window";
+  std::optional<uint64_t> extent;
+  std::optional<uint64_t> window;
+  std::optional<uint64_t> lanes;
   uint64_t seed = 0;
   uint64_t epochs = 1;
   uint64_t rank = 0;
@@ -92,6 +95,9 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   options.bad_samples = flags.bad_samples == "replace" ? BadSamples::kReplace : BadSamples::kFail;
   options.batch = flags.batch;
   ASSIGN_OR_RETURN(options.shuffle, ParseShuffle(flags.shuffle));
+  options.extent = flags.extent;
+  options.window = flags.window;
+  options.lanes = flags.lanes;
   options.seed = flags.seed;
   options.epochs = flags.epochs;
   options.rank = flags.rank;
@@ -207,7 +213,8 @@ std::string PartsText(const Source& source, const LoaderReport& report) {
     const double share = report.samples > 0 ? 100.0 * static_cast<double>(report.part_samples[part]) /
                                                   static_cast<double>(report.samples)
                                             : 0;
-    text += fmt::format("Part {} ({}): {}, {:.2f} %\n", part, source.parts()[part].dataset->uri(),
+    const Subset& subset = source.parts()[part];
+    text += fmt::format("Part {} ({}): {}, {:.2f} %\n", part, PartTitle(subset.dataset->uri(), subset.class_name),
                         Counted(report.part_samples[part], "sample"), share);
   }
   return text;
@@ -379,6 +386,13 @@ void AddReadingOptions(CLI::App* feed, FeedFlags* flags) {
   TakesNumber(add("--io-threads", flags->io_threads, "Network threads"), 1, 64);
   add("--memory", flags->memory, "Budget for fetched bytes and batches");
   TakesWord(add("--shuffle", flags->shuffle, "Order of the samples"), {"window", "global", "none"});
+  TakesNumber(feed->add_option("--extent", flags->extent,
+                               "Consecutive samples fetched together, by --shuffle window [1.5 MiB]"),
+              1);
+  TakesNumber(feed->add_option("--window", flags->window, "Extents shuffled together; a multiple of --lanes [256 MiB]"),
+              1);
+  TakesNumber(
+      feed->add_option("--lanes", flags->lanes, "Parts of a window that ranks do not share; a power of two [64]"), 1);
   TakesNumber(add("--seed", flags->seed, "Seed of order and augmentation"), 0);
   TakesNumber(add("--epochs", flags->epochs, "Passes over the data"), 1);
   TakesNumber(add("--rank", flags->rank, "This consumer's number, from 0"), 0);

@@ -9,6 +9,7 @@
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/console.h"
+#include "cli/feed_source.h"
 #include "cli/feed_tokens.h"
 #include "pipeline/explain.h"
 
@@ -88,6 +89,7 @@ std::string ToJson(const Source& source, const LoaderOptions& options, const Loa
   Json parts = Json::array();
   for (const LoaderExplanation::Part& part : found.parts) {
     parts.push_back({{"uri", part.uri},
+                     {"class", part.class_name},
                      {"samples", part.samples},
                      {"wanted", part.wanted},
                      {"drawn", part.drawn},
@@ -118,8 +120,8 @@ std::string ToJson(const Source& source, const LoaderOptions& options, const Loa
               {"sample_bytes", fetches.sample_bytes},
               {"amplification", fetches.amplification()},
               {"readers_per_extent", fetches.readers},
-              {"requests_of_all_ranks", fetches.requests * options.world},
-              {"bytes_of_all_ranks", fetches.bytes * options.world},
+              {"requests_times_world", fetches.requests * options.world},
+              {"bytes_times_world", fetches.bytes * options.world},
               {"estimated", fetches.estimated}}},
             {"first", std::move(first)}};
   if (const std::string warning = WarningOf(options, found); !warning.empty()) json["warning"] = warning;
@@ -222,7 +224,7 @@ std::string MixText(const LoaderExplanation& found) {
     const LoaderExplanation::Part& part = found.parts[i];
     text += fmt::format("  {:>10} {:>10} {:>8.3f}% {:>8.3f}% {:>8.3f}  {}\n", part.samples, part.drawn,
                         100 * part.wanted, 100.0 * static_cast<double>(part.drawn) / static_cast<double>(found.samples),
-                        part.passes(), part.uri);
+                        part.passes(), PartTitle(part.uri, part.class_name));
   }
   if (found.parts.size() > kShown) text += fmt::format("  ... and {} more\n", found.parts.size() - kShown);
   if (found.draws != Draws::kIndependent)

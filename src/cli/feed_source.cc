@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/size.h"
+#include "cli/console.h"
 #include "cli/usage.h"
 
 namespace millrace::cli {
@@ -187,6 +188,10 @@ void AddSourceOptions(CLI::App* feed, SourceFlags* flags) {
                 "--draws", flags->draws,
                 "How a mix draws: exact counts; with replacement within its parts; or all draws independent [exact]"),
             {"exact", "replacement", "independent"});
+}
+
+std::string PartTitle(std::string_view uri, std::string_view class_name) {
+  return class_name.empty() ? std::string(uri) : fmt::format("{}, class {}", uri, ForTerminal(class_name));
 }
 
 absl::StatusOr<SourceRequest> ParseSource(const SourceFlags& flags) {

@@ -40,6 +40,9 @@ struct SourceRequest {
   bool balance = false;
   std::optional<MixOptions> mix;
 };
+/// What a part is called in texts: the data set's URI, and the class of those that are balanced.
+std::string PartTitle(std::string_view uri, std::string_view class_name);
+
 absl::StatusOr<SourceRequest> ParseSource(const SourceFlags& flags);
 
 /// The source over open data sets, which have to outlive it, and the mix that it is for: of equal classes where those

@@ -86,7 +86,7 @@ std::string PackDestination::MissingCompanion() const {
   if (format_ == DataKind::kMds)
     return companions_.contains(std::string(kMdsIndexName)) ? "" : std::string(kMdsIndexName);
   for (const auto& [number, shard] : shards_) {
-    const std::string name = CompanionName(number);
+    std::string name = CompanionName(number);
     if (!name.empty() && !companions_.contains(name)) return name;
   }
   return "";

@@ -230,7 +230,7 @@ absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const Pac
   report->missing = destination.Missing();
   report->complete = false;
   if (begun && options.parts > 1 && report->missing > 0) {  // the others are at it
-    const absl::Status summed = SumPart(runtime, destination, options, report);
+    absl::Status summed = SumPart(runtime, destination, options, report);
     if (!absl::IsNotFound(summed)) return summed;
     ASSIGN_OR_RETURN(begun, destination.Look());  // they have just ended
     if (destination.record()) return Complete(destination, work.plan, options.skip_bad, report);

@@ -18,9 +18,9 @@ struct ParquetTarget {
 };
 
 /// Makes MDS shards of a local Parquet file, whole and durable ones or none, by the Python that MILLRACE_PYTHON names,
-/// else `python3`; what an earlier call has left of them is replaced. One at a time for a target. The process takes memory for a row group, or a part of one, beside any budget. FailedPrecondition without
-/// Python or pyarrow, with the remedy; InvalidArgument for what it cannot make of the file; Cancelled soon after a
-/// stop. Blocks.
+/// else `python3`; what an earlier call has left of them is replaced. One at a time for a target. The process takes
+/// memory for a row group, or a part of one, beside any budget. FailedPrecondition without Python or pyarrow, with the
+/// remedy; InvalidArgument for what it cannot make of the file; Cancelled soon after a stop. Blocks.
 absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, const std::stop_token& stop);
 
 /// Whether an earlier call has made all of them, and they are there with their sizes and as many rows as it has made.

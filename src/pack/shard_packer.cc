@@ -264,7 +264,7 @@ absl::Status ShardPacker::CheckPart(const SampleReader::Part& part, Bad* bad) {
     RETURN_IF_ERROR(encoder_->Begin());
     expected_.clear();
   }
-  const absl::Status status = AddPart(part, [](ByteSpan) { return absl::OkStatus(); });
+  absl::Status status = AddPart(part, [](ByteSpan) { return absl::OkStatus(); });
   if (!absl::IsDataLoss(status) && !absl::IsInvalidArgument(status)) return status;
   bad->emplace(part.position, SkippedSample{.key = part.sample->key, .why = std::string(ToStd(status.message()))});
   return absl::OkStatus();

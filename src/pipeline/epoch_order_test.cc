@@ -23,6 +23,9 @@ class EpochOrderTest : public testing::Test {
     options_.rank = 1;
     options_.seed = 11;
     options_.memory_bytes = uint64_t{16} << 20;
+    options_.extent = 7;
+    options_.window = 16;
+    options_.lanes = 8;
   }
 
   Source Buckets() {
@@ -68,13 +71,10 @@ class EpochOrderTest : public testing::Test {
   LoaderOptions options_;
 };
 
-constexpr OrderPolicy kSmallWindows{.extent = 7, .window = 16, .lanes = 8};
-
 TEST_F(EpochOrderTest, TurnsOfSamplesAreThoseOfAWalk) {
   for (const Shuffle shuffle : {Shuffle::kNone, Shuffle::kGlobal, Shuffle::kWindow}) {
     for (const LastBatch last : {LastBatch::kPad, LastBatch::kDrop, LastBatch::kWrap}) {
-      options_.policy = kSmallWindows;
-      options_.policy->shuffle = shuffle;
+      options_.shuffle = shuffle;
       options_.last = last;
       CheckTurns(*Settle(*dataset_, options_), 2);
     }
@@ -85,8 +85,7 @@ TEST_F(EpochOrderTest, TurnsOfRowsInBucketsAreThoseOfAWalk) {
   const Source rows = Buckets();
   for (const Shuffle shuffle : {Shuffle::kNone, Shuffle::kGlobal, Shuffle::kWindow}) {
     for (const LastBatch last : {LastBatch::kPad, LastBatch::kDrop, LastBatch::kWrap}) {
-      options_.policy = kSmallWindows;
-      options_.policy->shuffle = shuffle;
+      options_.shuffle = shuffle;
       options_.last = last;
       CheckTurns(*Settle(rows, options_), 2);
     }
@@ -94,7 +93,6 @@ TEST_F(EpochOrderTest, TurnsOfRowsInBucketsAreThoseOfAWalk) {
 }
 
 TEST_F(EpochOrderTest, TurnsOfAMixAreThoseOfAWalk) {
-  options_.policy = kSmallWindows;
   options_.mix = MixOptions{.length = 700, .stages = {{0, {1, 3}}}};
   CheckTurns(*Settle(Source({*dataset_, *dataset_}), options_), 2);
 }
@@ -102,8 +100,7 @@ TEST_F(EpochOrderTest, TurnsOfAMixAreThoseOfAWalk) {
 // The order of an epoch of buckets is for ever. Where this fails, positions that were written before lead elsewhere:
 // raise the version of positions (plan/position.cc), or undo the change.
 TEST_F(EpochOrderTest, GoldenOfBuckets) {
-  options_.policy = kSmallWindows;
-  options_.policy->shuffle = Shuffle::kGlobal;
+  options_.shuffle = Shuffle::kGlobal;
   options_.world = 2;
   options_.rank = 0;
   const LoaderPlan plan = *Settle(Buckets(), options_);

@@ -199,7 +199,8 @@ void DescribeMix(const LoaderPlan& loader, LoaderExplanation* out) {
   const std::vector<uint64_t> counts = mix.CountsOf(loader.options.seed, out->start.epoch);
   const std::vector<double> wanted = mix.SharesOf(out->start.epoch);
   for (size_t i = 0; i < mix.parts.size(); ++i) {
-    out->parts.push_back({loader.source.parts()[i].dataset->uri(), mix.parts[i].items, wanted[i], counts[i]});
+    const Subset& part = loader.source.parts()[i];
+    out->parts.push_back({part.dataset->uri(), part.class_name, mix.parts[i].items, wanted[i], counts[i]});
   }
 }
 

@@ -22,6 +22,7 @@ struct LoaderExplanation {
   /// A part of a mix.
   struct Part {
     std::string uri;
+    std::string class_name;  // Subset::class_name
     uint64_t samples = 0;
     double wanted = 0;   // share of the epoch, by the weights
     uint64_t drawn = 0;  // samples of the epoch; Draws::kIndependent: on average

@@ -74,7 +74,9 @@ TEST_F(ExplainTest, EstimatesFromAPart) {
 TEST_F(ExplainTest, EstimatesWindowsFromAPart) {
   const auto shard = OpenTokenPair(runtime_, stores_, "mem://tokens", std::vector<uint32_t>(60'000, 32));
   options_.allow_arrays = true;
-  options_.policy = OrderPolicy{.extent = 100, .window = 64, .lanes = 16};
+  options_.extent = 100;
+  options_.window = 64;
+  options_.lanes = 16;
   for (const uint64_t world : {1u, 3u, 4u}) {
     options_.world = world;
     options_.rank = world - 1;

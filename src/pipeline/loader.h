@@ -16,6 +16,7 @@
 #include "net/runtime.h"
 #include "pipeline/source.h"
 #include "pipeline/stall_ledger.h"
+#include "plan/batching.h"
 #include "plan/mix.h"
 #include "plan/plan.h"
 #include "plan/position.h"
@@ -63,8 +64,10 @@ struct LoaderOptions {
   // In which order.
   uint64_t batch = 128;  // samples, or rows, of a batch of this rank; buckets say their own
   Shuffle shuffle = Shuffle::kWindow;
-  std::optional<OrderPolicy>
-      policy;  // absent = OrderPolicy::ForSamples of the data set; policy->shuffle wins over `shuffle`
+  // Of the windowed shuffle; absent = of each part of the source what OrderPolicy::ForSamples says.
+  std::optional<uint64_t> extent;
+  std::optional<uint64_t> window;
+  std::optional<uint64_t> lanes;
   std::optional<MixOptions> mix;  // absent = a source of several parts is mixed by their sizes
   uint64_t seed = 0;
   uint64_t epochs = 1;  // 0 = without end

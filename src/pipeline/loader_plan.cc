@@ -201,8 +201,12 @@ absl::Status SettlePolicies(LoaderPlan* plan) {
         plan->source.tokens() != nullptr
             ? RowPolicy(options.shuffle, *plan->source.rows()[part])
             : OrderPolicy::ForSamples(options.shuffle, index.mean_span_bytes(), index.kind() == DataKind::kRawObjects);
-    plan->policies.push_back(options.policy.value_or(usual));
-    RETURN_IF_ERROR(plan->policies.back().Check());
+    OrderPolicy policy = usual;
+    policy.extent = options.extent.value_or(usual.extent);
+    policy.window = options.window.value_or(usual.window);
+    policy.lanes = options.lanes.value_or(usual.lanes);
+    RETURN_IF_ERROR(policy.Check());
+    plan->policies.push_back(policy);
   }
   return absl::OkStatus();
 }

@@ -165,8 +165,12 @@ absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const SubsetQue
 
 absl::StatusOr<std::vector<Subset>> ByClass(Runtime& runtime, const Subset& of) {
   RETURN_IF_ERROR(CheckHasClasses(of));
-  const auto classes = static_cast<uint32_t>(of.index().class_counts().size());
-  return GroupBy(runtime, of, classes, [](uint64_t, const IndexedSample& entry) { return entry.label; });
+  const std::vector<ClassCount>& classes = of.index().class_counts();
+  ASSIGN_OR_RETURN(std::vector<Subset> parts,
+                   GroupBy(runtime, of, static_cast<uint32_t>(classes.size()),
+                           [](uint64_t, const IndexedSample& entry) { return entry.label; }));
+  for (size_t i = 0; i < parts.size(); ++i) parts[i].class_name = classes[i].name;
+  return parts;
 }
 
 }  // namespace millrace

@@ -23,6 +23,7 @@ struct Subset {
   const Dataset* dataset;
   std::shared_ptr<const Selection> selection;  // null: all samples
   uint64_t total_bytes;                        // of all spans
+  std::string class_name;                      // where it is one, made by ByClass; else empty
 
   const Index& index() const { return dataset->index(); }
   uint64_t size() const { return selection ? selection->size() : index().size(); }

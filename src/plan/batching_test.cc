@@ -1,11 +1,14 @@
+#include "plan/batching.h"
+
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/rng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "plan/position.h"
+#include "plan/plan.h"
 
 namespace millrace {
 namespace {
@@ -156,6 +159,17 @@ TEST(Batching, ChecksItsNumbers) {
   EXPECT_EQ(largest.StepsFrom(0), uint64_t{1} << 8);
   EXPECT_EQ(largest.StepsFrom(Plan::kMaxSamples - 1), 1u);
   EXPECT_TRUE(largest.At(Plan::kMaxSamples - 1, Batching::kMaxBatch - 1).padding);
+}
+
+TEST(LastBatch, ParsesItsNames) {
+  EXPECT_EQ(ParseLastBatch("drop").value(), LastBatch::kDrop);
+  EXPECT_EQ(ParseLastBatch("pad").value(), LastBatch::kPad);
+  EXPECT_EQ(ParseLastBatch("wrap").value(), LastBatch::kWrap);
+  for (const std::string_view text : {"", "Pad", "padding", "wrap "}) {
+    const auto result = ParseLastBatch(text);
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(result.status().message()), HasSubstr("drop, pad or wrap"));
+  }
 }
 
 }  // namespace

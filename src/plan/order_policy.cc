@@ -1,9 +1,9 @@
-#include <algorithm>
+#include "plan/order_policy.h"
+
 #include <bit>
 #include <cmath>
 
 #include "fmt/format.h"
-#include "plan/plan.h"
 
 namespace millrace {
 namespace {

@@ -142,16 +142,5 @@ TEST(OrderFingerprint, DependsOnAllThatDecidesTheOrder) {
             OrderFingerprint(1, 1000, {.shuffle = Shuffle::kGlobal, .extent = 1, .window = 64, .lanes = 64}, 7));
 }
 
-TEST(LastBatch, ParsesItsNames) {
-  EXPECT_EQ(ParseLastBatch("drop").value(), LastBatch::kDrop);
-  EXPECT_EQ(ParseLastBatch("pad").value(), LastBatch::kPad);
-  EXPECT_EQ(ParseLastBatch("wrap").value(), LastBatch::kWrap);
-  for (const std::string_view text : {"", "Pad", "padding", "wrap "}) {
-    const auto result = ParseLastBatch(text);
-    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(result.status().message()), HasSubstr("drop, pad or wrap"));
-  }
-}
-
 }  // namespace
 }  // namespace millrace

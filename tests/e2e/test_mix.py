@@ -53,6 +53,16 @@ def test_an_interrupted_run_goes_on_with_another_world(photos: Photos, sandbox: 
     sandbox.run("feed", uri, *arguments, "--resume", first["position"], "--seed", 5).failed(1, "another order")
 
 
+def test_balanced_classes_have_their_names(photos: Photos, sandbox: Sandbox) -> None:
+    for uri in (photos.raw, photos.tar):
+        parts = sandbox.feed(uri, "--balance", "--explain")["mix"]["parts"]
+        names = [part["class"] for part in parts]
+        assert len(set(names)) == len(names) > 1 and all(names)
+        explained, fed = (sandbox.ok("feed", uri, "--balance", "--size", 8, *more).out for more in (["--explain"], []))
+        assert f"{uri}, class {names[0]}\n" in explained and f"Part 0 ({uri}, class {names[0]}): " in fed
+    assert [part["class"] for part in sandbox.feed(photos.raw, photos.tar, "--explain")["mix"]["parts"]] == ["", ""]
+
+
 def test_wrong_usage(photos: Photos, sandbox: Sandbox) -> None:
     for arguments, words in (
         (("--split", "train=0.9", "--take", "valid"), "none of them"),

@@ -284,7 +284,7 @@ def test_memory_does_not_grow_with_the_source(sandbox: Sandbox, tmp_path: Path) 
                 info.size = 1 << 20
                 tar.addfile(info, io.BytesIO(bytes([number % 256]) * info.size))
         subprocess.run(["zstd", "-q", "--rm", source / "a.tar"], check=True)
-        result = sandbox.ok("pack", source, tmp_path / f"out{mib}", "--memory", "64MiB", "--json", watch_rss=True, timeout=300)
+        result = sandbox.ok("pack", source, tmp_path / f"out{mib}", "--memory", "64MiB", "--shard-size", "16MiB", "--json", watch_rss=True, timeout=300)
         assert result.json()["samples"] == mib
         peaks.append(result.peak_rss)
         shutil.rmtree(tmp_path / f"out{mib}")

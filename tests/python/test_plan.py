@@ -7,6 +7,7 @@ import itertools
 import millrace
 import numpy as np
 import pytest
+from support import AT_SIZE, Samples
 
 
 @pytest.mark.parametrize("shuffle", ["none", "global", "window"])
@@ -47,6 +48,18 @@ def test_millions_cost_nothing() -> None:
     plan = millrace.Plan(10**15, shuffle="global", seed=3)
     positions = np.array([0, 1, 10**15 - 1])
     assert plan.where(plan[positions]).tolist() == positions.tolist()
+
+
+@pytest.mark.parametrize("order", [{}, {"extent": 7, "window": 4, "lanes": 2}, {"lanes": 32, "window": 96}, {"extent": 1}])
+def test_a_loader_runs_the_order_of_a_plan_with_the_same_options(tar: Samples, order: dict[str, int]) -> None:
+    dataset = millrace.Dataset(tar.uri)
+    with millrace.Loader(dataset, batch_size=10, seed=6, epochs=1, output="numpy", **order, **AT_SIZE) as loader:
+        fed = [sample for batch in loader for sample in batch["sample"].tolist()]
+    assert fed == millrace.Plan(dataset, seed=6, **order)[np.arange(50)].tolist()
+    with pytest.raises(millrace.InvalidArgumentError, match="multiple of the 64 lanes"):
+        millrace.Loader(dataset, window=100, **AT_SIZE)
+    with pytest.raises(TypeError, match="extent must be an integer"):
+        millrace.Loader(dataset, extent="7", **AT_SIZE)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("index", [-1, 100, 2**62])

@@ -235,19 +235,20 @@ def counted(job: Job, plan: list[millrace.Plan], last: str) -> dict[int, collect
 
 
 def delivered_before_the_drop(samples: int, legs: list[Leg]) -> list[int]:
-    """Of each epoch: as soon as less than a step of the leg at hand is left, that rest is dropped for all who follow."""
-    kept = [0] * (EPOCHS + 1)
+    """Of each epoch. A step after which less than another one of its size is left drops that rest, for all who follow.
+
+    So does a leg that finds less than a step of its own, once it has made one in the next epoch.
+    """
+    kept = [0] * EPOCHS
     epoch = 0
     for leg in legs:
         step = leg.world * leg.batch
         for _ in range(leg.kept):
-            if samples - kept[epoch] < step:
-                epoch += 1
-            if epoch == EPOCHS:
+            wanted = epoch if epoch == EPOCHS or samples - kept[epoch] >= step else epoch + 1
+            if wanted == EPOCHS:
                 break
-            kept[epoch] += step
-            if samples - kept[epoch] < step:
-                epoch += 1
+            kept[wanted] += step
+            epoch = wanted if samples - kept[wanted] >= step else wanted + 1
     return kept
 
 
@@ -256,6 +257,7 @@ def delivered_before_the_drop(samples: int, legs: list[Leg]) -> list[int]:
 @given(st.lists(legs(), max_size=5), legs(), st.sampled_from(["none", "global", "window"]), SEEDS)
 @example([Leg(8, 1, 3, 1), Leg(6, 1, 2, 0)], Leg(8, 1, 0, 0), "window", 1)
 @example([Leg(1, 9, 6, 0), Leg(1, 9, 3, 1)], Leg(4, 4, 0, 0), "none", 1)  # leaves less than a step of the last epoch
+@example([Leg(3, 4, 5, 0), Leg(4, 6, 1, 0)], Leg(1, 1, 0, 0), "none", 0)  # a leg that finds no step, and leaves no trace
 def test_any_kills_and_worlds_deliver_as_the_policy_says(
     last: str, raw: Samples, parts: list[Leg], end: Leg, shuffle: str, seed: int
 ) -> None:

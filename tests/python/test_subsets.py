@@ -288,7 +288,7 @@ def test_a_sample_is_found_in_all_parts_that_have_it(raw: Samples, tar: Samples,
         if draws == "exact":
             assert plan.where(sample) == (plan.positions(sample).tolist() or [-1])[0]
     for find in (plan.positions,) if draws == "independent" else (plan.positions, plan.where):
-        for sample, part in ((45, None), (-1, None), (3, 1), (3, 2), (2**62, 0)):
+        for sample, part in ((45, None), (-1, None), (3, 1), (3, 2), (3, 2**63 - 1), (2**62, 0)):
             with pytest.raises(IndexError, match="is not one of"):
                 find(sample, part=part)
     both = millrace.Plan(millrace.Mix([dataset, millrace.Dataset(tar.uri)], draws=draws))

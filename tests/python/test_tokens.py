@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import ctypes
+import fcntl
 import os
 import pathlib
 import shutil
 import struct
 import subprocess
+import time
 from typing import Any
 
 import millrace
@@ -473,33 +477,47 @@ class Arrivals:
         return found
 
 
+def others_with_open(path: pathlib.Path) -> set[int]:
+    found = set()
+    for link in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):  # the process or the file is gone
+            if link.readlink() == path and int(link.parts[2]) != os.getpid():
+                found.add(int(link.parts[2]))
+    return found
+
+
 def test_many_processes_make_rows_once(tmp_path: pathlib.Path) -> None:
-    """All begin at the same time. One that makes rows needlessly leaves the same file behind, but not unseen: it comes
-    into the folder once more, under its own or a temporary name."""
-    data = write_corpus(tmp_path / "d", some_lengths(6, 20000, 90))
+    """The lock of the folder is held here until all of them have found no rows and wait for it: then one makes rows. Any
+    other that did would leave the same file behind, but not unseen: it comes into the folder once more."""
+    folder = tmp_path / "d"
+    data = write_corpus(folder, some_lengths(6, 500, 90))
     millrace.Dataset(data.uri)  # makes the index
-    arrivals = Arrivals(tmp_path / "d" / ".millrace")
+    arrivals = Arrivals(folder / ".millrace")
     script = f"""
 import millrace, multiprocessing
 def run(rank):
-    together.wait()
     made = millrace.Loader({data.uri!r}, tokens=millrace.Tokens(32), batch_size=8, epochs=1, rank=rank, world=4, output="numpy", memory="8MiB")
     return sum(int(batch["mask"].sum()) for batch in made)
-def begin(barrier):
-    global together
-    together = barrier
 if __name__ == "__main__":
-    context = multiprocessing.get_context("fork")
-    with context.Pool(4, begin, (context.Barrier(4),)) as pool:
+    with multiprocessing.get_context("fork").Pool(4) as pool:
         print(sum(pool.map(run, range(4), chunksize=1)))
 """
-    rows = int(check_script(script))
-    kept = packs(tmp_path / "d" / ".millrace")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            rows = pool.submit(check_script, script)
+            end = time.monotonic() + 60
+            while len(others_with_open(folder)) < 4 and not rows.done() and time.monotonic() < end:
+                time.sleep(0.02)
+            assert len(others_with_open(folder)) == 4 and not packs(folder / ".millrace")
+        finally:
+            os.close(lock)
+        assert int(rows.result()) == len(packed(data, LENGTH, GROUP))
+    kept = packs(folder / ".millrace")
     assert len(kept) == 1
-    assert rows == loader(data, millrace.Tokens(LENGTH)).rows[0]["rows"]
     made = [name for name in arrivals.names() if "packs-" in name]
-    # A file under a temporary name, and its own: of one maker.
-    assert 1 <= len(made) <= 2 and made.count(pathlib.Path(kept[0]).name) == 1, made
+    assert made == [kept[0].name]
 
 
 # ---- Parts of data sets, and several

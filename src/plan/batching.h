@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace millrace {
+
+enum class LastBatch { kDrop, kPad, kWrap };
+
+absl::StatusOr<LastBatch> ParseLastBatch(std::string_view text);  // "drop", "pad", "wrap"
+
+/// How the positions of an epoch fall into batches and onto ranks. Pure arithmetic.
+///
+/// A step takes `batch * world` consecutive positions; rank r gets those that are r modulo world, in order, also when a
+/// step begins at a position that is no multiple of the world (after a change of world). All ranks make equally many
+/// steps. The last, short step is dropped, padded, or wrapped (slots without a sample repeat the epoch's first
+/// positions).
+struct Batching {
+  static constexpr uint64_t kMaxBatch = uint64_t{1} << 32;
+  static constexpr uint64_t kMaxWorld = uint64_t{1} << 20;
+
+  uint64_t samples = 0;  // of the epoch
+  uint64_t batch = 1;    // per rank
+  uint64_t rank = 0;
+  uint64_t world = 1;
+  LastBatch last = LastBatch::kPad;
+
+  /// InvalidArgument with the reason: limits, a rank outside its world, an epoch that would have no step. The functions
+  /// below presuppose that this is ok.
+  absl::Status Check() const;
+
+  /// Steps that are left after `consumed` samples of the epoch. 0 means that the epoch is over.
+  uint64_t StepsFrom(uint64_t consumed) const;
+
+  /// One slot of a batch: the position it takes. Slots beyond the epoch are `padding` (kPad: position is `samples`;
+  /// kWrap: position repeats one of the epoch's first and must be delivered, but counts in no digest).
+  struct Slot {
+    uint64_t position = 0;
+    bool padding = false;
+  };
+  /// Slot `row` (0 .. batch-1) of this rank's batch in the step that begins after `consumed` samples.
+  /// StepsFrom(consumed) > 0.
+  Slot At(uint64_t consumed, uint64_t row) const;
+
+  /// How many slots of this rank's batch in that step take a sample of their own: the first ones.
+  uint64_t Taken(uint64_t consumed) const;
+
+  /// One past the last position that the epoch delivers after `consumed` samples: `samples`, but for what is dropped.
+  uint64_t End(uint64_t consumed) const;
+
+  /// Samples consumed by all ranks after the step that begins after `consumed`: at most `samples`. With kDrop the last
+  /// full step consumes what is dropped, too, so that the position after it is the start of the next epoch for every
+  /// batch size and world.
+  uint64_t After(uint64_t consumed) const;
+
+ private:
+  /// From `consumed` on, of this rank. Where `consumed` is no multiple of the world, other ranks begin.
+  uint64_t FirstPosition(uint64_t consumed) const;
+};
+
+}  // namespace millrace
