@@ -8,10 +8,10 @@ namespace millrace {
 
 /// Mixes the elements of several parts evenly: a bijection between the places 0 .. size()-1 and the elements (part,
 /// number within it), as a pure function of the parts' counts and a key. Places are dealt in cycles of a fixed length;
-/// each cycle has, of every part, the share that its count has of the whole, rounded so that at the end of a cycle no part
-/// is ahead or behind by more than half an element for each level of a binary tree over the parts, which has log2(parts)
-/// of them, rounded up; within a cycle the order is a random one. The elements of a part keep their order from cycle to
-/// cycle, but not within one. Immutable and thread-safe. docs/plan.md describes it.
+/// each cycle has, of every part, the share that its count has of the whole, rounded so that at the end of a cycle no
+/// part is ahead or behind by more than half an element for each level of a binary tree over the parts, which has
+/// log2(parts) of them, rounded up; within a cycle the order is a random one. The elements of a part keep their order
+/// from cycle to cycle, but not within one. Immutable and thread-safe. docs/plan.md describes it.
 class Interleave {
  public:
   static constexpr uint64_t kMaxSize = uint64_t{1} << 60;
