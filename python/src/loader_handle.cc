@@ -71,7 +71,7 @@ TokenOptions ToTokenOptions(const TokensTuple& tokens) {
 namespace {
 
 Source ItemsOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets, const std::optional<TokenOptions>& tokens) {
-  const Source samples = SourceOf(datasets);
+  Source samples = SourceOf(datasets);
   if (!tokens) return samples;
   absl::StatusOr<Source> rows = samples;
   RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
