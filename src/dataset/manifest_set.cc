@@ -171,7 +171,7 @@ absl::Status ManifestSamples::CheckNoPairs(const std::stop_token& stop) const {
   GetOptions options;
   options.range = {.offset = 0, .length = head.size()};
   options.stop = stop;
-  const absl::Status read = GetBlocking(*place_.data.store, key, head, std::move(options)).status();
+  absl::Status read = GetBlocking(*place_.data.store, key, head, std::move(options)).status();
   if (absl::IsCancelled(read)) return read;
   if (!read.ok() || AsText(head) != kMegatronMagic) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(

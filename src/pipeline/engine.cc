@@ -277,9 +277,7 @@ void Loader::Engine::Advance(std::chrono::microseconds slice) {
 
 std::unique_ptr<Loader::Engine::Decoders> Loader::Engine::BorrowDecoders() {
   std::lock_guard lock(mutex_);
-  if (idle_decoders_.empty()) {
-    return std::unique_ptr<Decoders>(new Decoders{SampleDecoder(plan_, stop_.get_token()), TokenDecoder(plan_)});
-  }
+  if (idle_decoders_.empty()) return std::make_unique<Decoders>(plan_, stop_.get_token());
   std::unique_ptr<Decoders> decoders = std::move(idle_decoders_.back());
   idle_decoders_.pop_back();
   return decoders;

@@ -6,7 +6,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pipeline/batch_ring.h"
@@ -40,6 +42,7 @@ class Loader::Engine {
   struct Step;
   /// What a decode task works with.
   struct Decoders {
+    Decoders(const LoaderPlan& plan, std::stop_token stop) : samples(plan, std::move(stop)), tokens(plan) {}
     SampleDecoder samples;
     TokenDecoder tokens;
   };

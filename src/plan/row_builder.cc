@@ -147,7 +147,7 @@ absl::Status RowBuilder::AddToStream(RowPiece piece) {
 
 absl::Status RowBuilder::Emit(std::vector<RowPiece>& row) {
   ++counts_.rows;
-  const absl::Status status = sink_(row);
+  absl::Status status = sink_(row);
   row.clear();
   row_tokens_ = 0;
   return status;
