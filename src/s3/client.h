@@ -33,9 +33,9 @@ struct S3Config {
 
   bool checksum_uploads = true;  // send a checksum with what is written, which the store checks and keeps
   ObjectChecksum::Kind upload_checksum = ObjectChecksum::Kind::kCrc32c;  // it, or kCrc64Nvme
-  // Sign the bytes of uploads over TLS as well, where otherwise the signature covers just their checksum. Without TLS,
-  // or without a checksum, they always are.
-  bool sign_payloads = false;
+  // Whether the signature covers the bytes of uploads, or just their checksum; unset: the bytes where neither TLS nor
+  // the loopback device protects them. Without a checksum they always are.
+  std::optional<bool> sign_payloads;
   bool validate_downloads = true;  // check whole objects against the checksum that the store keeps
 };
 

@@ -118,7 +118,9 @@ absl::StatusOr<S3Config> LoadS3Config(const S3Environment& environment) {
                    FindChecksums(settings, "AWS_REQUEST_CHECKSUM_CALCULATION", "request_checksum_calculation"));
   ASSIGN_OR_RETURN(config.validate_downloads,
                    FindChecksums(settings, "AWS_RESPONSE_CHECKSUM_VALIDATION", "response_checksum_validation"));
-  ASSIGN_OR_RETURN(config.sign_payloads, settings.Flag("", "s3.payload_signing_enabled"));
+  if (!settings.Profile("s3.payload_signing_enabled").empty()) {
+    ASSIGN_OR_RETURN(config.sign_payloads, settings.Flag("", "s3.payload_signing_enabled"));
+  }
   config.anonymous = IsSet(settings, "MILLRACE_S3_ANONYMOUS");
   config.requester_pays = IsSet(settings, "MILLRACE_S3_REQUESTER_PAYS");
   if (config.anonymous && config.requester_pays) {

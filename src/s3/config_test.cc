@@ -159,8 +159,9 @@ TEST(S3Config, AddressingStyle) {
   EXPECT_EQ(load("[default]\ns3 =\naddressing_style = path\n")->addressing, S3Addressing::kAuto);
   EXPECT_EQ(load("[default]\ndynamodb =\n  addressing_style = path\n")->addressing, S3Addressing::kAuto);
   EXPECT_EQ(load("[profile other]\ns3 =\n  addressing_style = path\n[default]\n")->addressing, S3Addressing::kAuto);
-  EXPECT_FALSE(load("[default]\n")->sign_payloads);
-  EXPECT_TRUE(load("[default]\ns3 =\n  payload_signing_enabled = True\n")->sign_payloads);
+  EXPECT_EQ(load("[default]\n")->sign_payloads, std::nullopt);
+  EXPECT_EQ(load("[default]\ns3 =\n  payload_signing_enabled = True\n")->sign_payloads, true);
+  EXPECT_EQ(load("[default]\ns3 =\n  payload_signing_enabled = false\n")->sign_payloads, false);
   EXPECT_THAT(std::string(load("[default]\ns3 =\n  payload_signing_enabled = 1\n").status().message()),
               testing::StartsWith("the profile's s3.payload_signing_enabled is '1'"));
   const auto bad = load("[default]\ns3 =\n  addressing_style = host\n");

@@ -32,7 +32,23 @@ bool IsIpAddress(std::string_view host) {
   return host.find_first_not_of("0123456789.") == std::string_view::npos || host.find(':') != std::string_view::npos;
 }
 
+// Four numbers up to 255: a name may begin like an address.
+bool IsIpv4Address(std::string_view host) {
+  for (int parts = 1;; ++parts) {
+    const std::string_view part = host.substr(0, host.find('.'));
+    unsigned number = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (error != std::errc() || end != part.data() + part.size() || number > 255) return false;
+    if (part.size() == host.size()) return parts == 4;
+    host.remove_prefix(part.size() + 1);
+  }
+}
+
 }  // namespace
+
+bool IsLoopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || (host.starts_with("127.") && IsIpv4Address(host));
+}
 
 absl::StatusOr<EndpointUrl> ParseEndpointUrl(std::string_view url) {
   const auto refuse = [url](std::string_view why) {

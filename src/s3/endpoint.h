@@ -47,6 +47,10 @@ struct AwsEndpointKind {
 S3Address AddressOf(const std::optional<EndpointUrl>& custom, std::string_view region, S3Addressing addressing,
                     std::string_view bucket, std::string_view key, AwsEndpointKind kind = {});
 
+/// Whether the host is this machine by name or address ("localhost", 127.0.0.0/8, ::1): what is sent there passes no
+/// network.
+bool IsLoopback(std::string_view host);
+
 /// True for 1 to 255 letters, digits, '.', '-' and '_', other than "." and "..". Whether a bucket may have that name is
 /// for the store to say; these cannot be mistaken for something else in a path.
 bool PlausibleBucket(std::string_view bucket);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 namespace millrace {
@@ -167,23 +166,8 @@ class Instance final : public CredentialSource {
 
 /// This machine, and the addresses at which ECS and EKS give credentials.
 bool MayGetTokenInClear(const std::string& host) {
-  constexpr std::array<std::string_view, 5> kHosts = {"localhost", "::1", "169.254.170.2", "169.254.170.23",
-                                                      "fd00:ec2::23"};
-  if (std::find(kHosts.begin(), kHosts.end(), host) != kHosts.end()) return true;
-  // 127.0.0.0/8, and not a name that begins like it.
-  if (!host.starts_with("127.")) return false;
-  int parts = 0;
-  std::string_view rest = host;
-  while (parts < 4) {
-    const std::string_view part = rest.substr(0, rest.find('.'));
-    unsigned number = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
-    if (error != std::errc() || end != part.data() + part.size() || number > 255) return false;
-    ++parts;
-    if (part.size() == rest.size()) return parts == 4;
-    rest.remove_prefix(part.size() + 1);
-  }
-  return false;
+  constexpr std::array<std::string_view, 3> kHosts = {"169.254.170.2", "169.254.170.23", "fd00:ec2::23"};
+  return IsLoopback(host) || std::find(kHosts.begin(), kHosts.end(), host) != kHosts.end();
 }
 
 }  // namespace

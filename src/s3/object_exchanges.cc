@@ -66,12 +66,13 @@ std::optional<ObjectChecksum> ChecksumOf(const S3Config& config, ByteSpan body) 
   return ObjectChecksum{config.upload_checksum, DigestOf(config.upload_checksum, body)};
 }
 
-// What the signature says of a body. TLS carries it unharmed, and its checksum is a header and so signed: then a
-// SHA-256, which costs more than all else that an upload does, would add nothing. The AWS tools do the same.
+// What the signature says of a body. Its checksum is a header and so signed: where the body cannot be changed under way,
+// a SHA-256, which costs more than all else that an upload does, would add nothing. The AWS tools do the same over TLS.
 std::string PayloadHash(const S3Context& context, ByteSpan body) {
   const S3Config& config = context.config;
   if (config.anonymous) return "";  // unsigned requests carry an MD5 instead
-  if (context.secure() && config.checksum_uploads && !config.sign_payloads) return std::string(kUnsignedPayload);
+  const bool sign_bytes = config.sign_payloads.value_or(!context.secure());
+  if (config.checksum_uploads && !sign_bytes) return std::string(kUnsignedPayload);
   return HexSha256(body);
 }
 

@@ -44,12 +44,34 @@ TEST_F(ExchangeTest, OverTlsTheSignatureCoversTheChecksumInsteadOfTheBytes) {
   const std::string hash = HexEncode(Sha256(AsBytes(body_)));
   config.sign_payloads = true;
   EXPECT_EQ(sent(config).Find("x-amz-content-sha256"), hash) << "as the user wishes";
-  config.sign_payloads = false;
+  config.sign_payloads.reset();
   config.checksum_uploads = false;
   EXPECT_EQ(sent(config).Find("x-amz-content-sha256"), hash) << "nothing else tells what the bytes were";
   config.endpoint_url.clear();
   config.checksum_uploads = true;
   EXPECT_EQ(sent(config).Find("x-amz-content-sha256"), "UNSIGNED-PAYLOAD") << "AWS is reached over TLS";
+}
+
+TEST_F(ExchangeTest, WithoutTlsTheBytesAreSignedUnlessTheyStayOnThisMachineOrTheUserTrustsTheNetwork) {
+  S3Config config = TestS3Config();
+  const auto signed_of = [&](std::string_view endpoint) {
+    config.endpoint_url = endpoint;
+    Use(config);
+    EXPECT_TRUE(Put(InTurn({kStored})).ok());
+    return std::string(requests_[0].head.headers.Find("x-amz-content-sha256").value_or(""));
+  };
+  const std::string hash = HexEncode(Sha256(AsBytes(body_)));
+  for (const char* here : {"http://127.0.0.1:9000", "http://localhost:9000", "http://[::1]:9000", "http://127.1.2.3"}) {
+    EXPECT_EQ(signed_of(here), "UNSIGNED-PAYLOAD") << here;
+  }
+  for (const char* elsewhere : {"http://store.test:9000", "http://127.0.0.1.store.test", "http://127.example",
+                                "http://10.0.0.1", "http://localhost.test", "http://[::2]:9000"}) {
+    EXPECT_EQ(signed_of(elsewhere), hash) << elsewhere;
+  }
+  config.sign_payloads = false;
+  EXPECT_EQ(signed_of("http://10.0.0.1"), "UNSIGNED-PAYLOAD");
+  config.sign_payloads = true;
+  EXPECT_EQ(signed_of("http://127.0.0.1:9000"), hash);
 }
 
 TEST_F(ExchangeTest, WhatIsWrittenHasAChecksumForTheStoreToKeep) {

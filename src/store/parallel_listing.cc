@@ -18,12 +18,24 @@ int At(std::string_view text, size_t i) {
   return static_cast<unsigned char>(text[i]);
 }
 
+constexpr size_t kDigit = 1;
+
 // Digits stand where digits stand: of separators, digits, upper case, lower case and the rest.
 size_t KindOf(int c) {
-  if (c >= '0' && c <= '9') return 1;
+  if (c >= '0' && c <= '9') return kDigit;
   if (c >= 'A' && c <= 'Z') return 2;
   if (c >= 'a' && c <= 'z') return 3;
   return c < 128 ? 0 : 4;
+}
+
+// Appends at most so many of the candidates, evenly chosen.
+void Choose(std::vector<std::string> candidates, size_t most, std::vector<std::string>* points) {
+  const size_t wanted = std::min(candidates.size(), most);
+  for (size_t i = 0; i < wanted; ++i) {
+    // The first of `wanted` + 1 parts stays with the range that is split, unless each candidate is one.
+    const size_t at = wanted == candidates.size() ? i : (i + 1) * candidates.size() / (wanted + 1);
+    points->push_back(std::move(candidates[at]));
+  }
 }
 
 }  // namespace
@@ -105,8 +117,10 @@ void ParallelListing::AddPoints(std::string_view key, size_t stem_size, int abov
   }
 }
 
-// Where the range may be split, evenly chosen among the candidates of the first position that has any: above its cursor
-// and below its end.
+// Where the range may be split, above its cursor and below its end, in order: at the first position that has candidates.
+// But names that begin alike differ late, and finding where, position by position, would cost a round of requests each,
+// while a range that turns out to be empty costs just one. So if that position has letters, the digits of the next
+// number come before them: what lies beyond is in the last of its ranges.
 std::vector<std::string> ParallelListing::SplitPoints(const Range& range, size_t most) const {
   const std::string& low = range.after;
   const std::string& high = range.last;
@@ -115,21 +129,31 @@ std::vector<std::string> ParallelListing::SplitPoints(const Range& range, size_t
     common = static_cast<size_t>(std::mismatch(low.begin(), low.end(), high.begin(), high.end()).first - low.begin());
   }
   std::vector<std::string> points;
-  if (common < low.size()) {
-    const int end = high.empty() ? 256 : At(high, common);
-    AddPoints(low, common, At(low, common), end, &points);
-    for (size_t depth = common + 1; points.empty() && depth < std::min(low.size(), common + kMaxDepth); ++depth) {
-      AddPoints(low, depth, At(low, depth), 256, &points);
+  std::vector<std::string> letters;
+  for (size_t depth = common; depth < std::min(low.size(), common + kMaxDepth) && points.size() < most; ++depth) {
+    const size_t place = depth - prefix_.size();
+    const Kinds kinds = place < kinds_.size() ? kinds_[place] : Kinds();
+    const bool only_digits = kinds == Kinds().set(kDigit);
+    if (!points.empty() && !only_digits) break;  // the end of the number
+    std::vector<std::string> candidates;
+    AddPoints(low, depth, At(low, depth), depth > common || high.empty() ? 256 : At(high, common), &candidates);
+    if (candidates.empty()) continue;
+    if (!kinds[kDigit]) {
+      if (letters.empty()) letters = std::move(candidates);
+      continue;
     }
+    if (!only_digits && !letters.empty()) break;
+    Choose(std::move(candidates), most - points.size(), &points);
+    if (!only_digits) break;  // random names: all that is wanted is here
   }
+  Choose(std::move(letters), most - points.size(), &points);
   if (points.empty() && common + 1 < high.size()) {
-    AddPoints(high, common + 1, -1, At(high, common + 1), &points);
+    std::vector<std::string> candidates;
+    AddPoints(high, common + 1, -1, At(high, common + 1), &candidates);
+    Choose(std::move(candidates), most, &points);
   }
-  if (points.size() <= most) return points;
-  std::vector<std::string> chosen;
-  for (size_t i = 0; i < most; ++i) chosen.push_back(std::move(points[(i + 1) * points.size() / (most + 1)]));
-  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-  return chosen;
+  std::sort(points.begin(), points.end());
+  return points;
 }
 
 // The keys that show it, for a message.

@@ -122,6 +122,13 @@ TEST(ParallelListing, AMillionKeysOfSkewedClasses) {
   ExpectQuick("classes", Sorted(std::move(keys)), 50'000);
 }
 
+// Names that begin alike, as folders of classes do: where they differ is found at once, not letter by letter.
+TEST(ParallelListing, FewKeysInFoldersWithNamesThatBeginAlike) {
+  Keys keys;
+  for (int i = 0; i < 20'000; ++i) keys.push_back(fmt::format("train/class-{:03}/{:08}.jpg", i % 10, i));
+  ExpectQuick("few classes", Sorted(std::move(keys)), 50'000);
+}
+
 TEST(ParallelListing, EveryKeyOnceWhateverTheirShape) {
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Rng rng(seed);
