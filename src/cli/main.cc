@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -40,11 +41,21 @@ void AddCommands(CLI::App& app, Action* run) {
   AddDoctor(app, run);
 }
 
+// Connections and files are limited to 1,024 for programs that use select(), which none here does: those that may have
+// more say so.
+void AllowManyFiles() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int Main(int argc, char** argv) {
   // A reader that goes away (`millrace cat x | head`) is an error of write(), so that destructors still run.
   // So does a limit on the size of files.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  AllowManyFiles();
   CLI::App app("Streams machine-learning samples from object storage to the training loop.", "millrace");
   app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
   app.require_subcommand(1);

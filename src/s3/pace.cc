@@ -160,12 +160,10 @@ Pace& Pacer::At(Kind kind, std::string_view bucket, std::string_view key, absl::
     paces_.splice(paces_.begin(), paces_, found->second);
     return paces_.front().pace;
   }
-  double first_rate = 0;
-  if (!paces_.empty()) {
-    const Entry& last = paces_.front();
-    if (last.family == std::string_view(prefix).substr(0, family) && !last.pace.throttled())
-      first_rate = last.pace.rate();
-  }
+  const auto last = std::find_if(paces_.begin(), paces_.end(), [&](const Entry& entry) {
+    return entry.family == std::string_view(prefix).substr(0, family);
+  });
+  const double first_rate = last != paces_.end() && !last->pace.throttled() ? last->pace.rate() : 0;
   if (paces_.size() == kMaxPaces) {
     by_prefix_.erase(paces_.back().prefix);
     paces_.pop_back();
