@@ -106,11 +106,11 @@ void PackDestination::Take(const ObjectInfo& object) {
   const std::string name = object.key.substr(prefix.size());
   if (name.empty() || name.ends_with('/')) return;  // folder markers
   if (name == kIncompleteName) {
-    has_mark_ = true;
+    mark_ = object;
   } else if (name == kIndexName) {
     has_index_ = true;
   } else if (name == kRecordName) {
-    has_record_ = true;
+    record_object_ = object;
   } else if (name.starts_with(kFragmentStart)) {
     fragments_.emplace(name, object.size);
   } else if (name.starts_with(kDatasetFolder)) {
@@ -129,7 +129,7 @@ void PackDestination::Take(const ObjectInfo& object) {
 // Only beside shards of their format they are what they look like.
 void PackDestination::JudgeCompanions() {
   const auto has_shards = [this](DataKind kind) {
-    if (kind == format_ && (has_mark_ || !shards_.empty())) return true;
+    if (kind == format_ && (mark_ || !shards_.empty())) return true;
     return std::any_of(surplus_.begin(), surplus_.end(),
                        [kind](const std::string& name) { return ShardKind(name) == kind; });
   };
@@ -145,7 +145,9 @@ absl::Status PackDestination::Scan() {
   companions_.clear();
   fragments_.clear();
   foreign_.clear();
-  has_index_ = has_mark_ = has_record_ = false;
+  has_index_ = false;
+  mark_.reset();
+  record_object_.reset();
   const absl::Status status = ForEachPage(
       *location_.store, location_.Key(""), "",
       [this](const ListPage& page) -> absl::Status {
@@ -160,7 +162,12 @@ absl::Status PackDestination::Scan() {
 absl::StatusOr<bool> PackDestination::Look() {
   RETURN_IF_ERROR(ScanWithRecord());
   if (record_) return false;
-  ASSIGN_OR_RETURN(const bool under_way, IsUnderWay());
+  // While the mark is the one that was read or written, the job is under way: nothing need be asked for that.
+  const bool as_before = mark_ && own_mark_ && mark_->etag == own_mark_->etag && mark_->size == own_mark_->size;
+  bool under_way = as_before;
+  if (!as_before) {
+    ASSIGN_OR_RETURN(under_way, IsUnderWay());
+  }
   if (under_way) {
     RETURN_IF_ERROR(CheckSurplus());
     return true;
@@ -175,13 +182,16 @@ absl::StatusOr<bool> PackDestination::Look() {
 absl::Status PackDestination::ScanWithRecord() {
   RETURN_IF_ERROR(Scan());
   RETURN_IF_ERROR(ReadRecord());
-  if (!has_record_ || record_) return absl::OkStatus();
+  if (!record_object_ || record_) return absl::OkStatus();
   RETURN_IF_ERROR(Scan());
   return ReadRecord();
 }
 
 absl::StatusOr<bool> PackDestination::IsUnderWay() const {
-  ASSIGN_OR_RETURN(const std::optional<PackJob> begun, ReadMark());
+  ASSIGN_OR_RETURN(const std::optional<ObjectInfo> mark, Find(kIncompleteName));
+  if (!mark) return false;
+  if (own_mark_ && mark->etag == own_mark_->etag && mark->size == own_mark_->size) return true;
+  ASSIGN_OR_RETURN(const std::optional<PackJob> begun, ReadMark(*mark));
   if (!begun) return false;
   if (begun->Id() == job_.Id()) return true;
   return absl::FailedPreconditionError(
@@ -202,8 +212,10 @@ std::string PackDestination::HashShards() const {
 absl::Status PackDestination::ReadRecord() {
   record_.reset();
   difference_.clear();
-  if (!has_record_) return absl::OkStatus();
-  absl::StatusOr<std::string> text = ReadAll(*location_.store, location_.Key(kRecordName), kMaxMarkBytes);
+  if (!record_object_) return absl::OkStatus();
+  absl::StatusOr<std::string> text = ReadAll(*location_.store, *record_object_, kMaxMarkBytes);
+  if (absl::IsFailedPrecondition(text.status()))  // replaced since: by what is there now
+    text = ReadAll(*location_.store, location_.Key(kRecordName), kMaxMarkBytes);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();
   if (!text.ok()) return text.status();
   absl::StatusOr<PackRecord> record = PackRecord::FromJson(*text);
@@ -224,19 +236,20 @@ absl::Status PackDestination::Record(const Done& done) {
   if (!lines.empty()) {
     RETURN_IF_ERROR(PutBlocking(*location_.store, location_.Key(kSkippedName), AsBytes(lines), put).status());
   }
-  const PackRecord record{.job = job_,
-                          .shards = HashShards(),
-                          .samples = done.samples,
-                          .skipped = done.skipped.size(),
-                          .index_bytes = done.index_bytes};
+  PackRecord record{.job = job_,
+                    .shards = HashShards(),
+                    .samples = done.samples,
+                    .skipped = done.skipped.size(),
+                    .index_bytes = done.index_bytes};
   put.only_if_absent = true;  // other runs read it as soon as it is there: it is not replaced
   const std::string text = record.ToJson();
   const auto written = PutBlocking(*location_.store, location_.Key(kRecordName), AsBytes(text), put);
+  if (written.ok()) record_ = std::move(record);
   if (!absl::IsAlreadyExists(written.status())) return written.status();
   // Another run was quicker, and must have written the same.
   RETURN_IF_ERROR(Scan());
   RETURN_IF_ERROR(ReadRecord());
-  if (record_ || !has_mark_) return absl::OkStatus();
+  if (record_ || !mark_) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("{}: says that something else was packed there ({}); see what writes there",
                   location_.store->Uri(location_.Key(kRecordName)), difference_));
@@ -255,9 +268,12 @@ absl::StatusOr<std::vector<SkippedSample>> PackDestination::ReadSkipped() const 
                                          location_.store->Uri(key), Counted(record_->skipped, "sample")));
 }
 
-absl::StatusOr<std::optional<PackJob>> PackDestination::ReadMark() const {
+// Which job it tells of; nullopt when it has gone.
+absl::StatusOr<std::optional<PackJob>> PackDestination::ReadMark(const ObjectInfo& mark) const {
   const std::string key = location_.Key(kIncompleteName);
-  absl::StatusOr<std::string> text = ReadAll(*location_.store, key, kMaxMarkBytes);
+  absl::StatusOr<std::string> text = ReadAll(*location_.store, mark, kMaxMarkBytes);
+  if (absl::IsFailedPrecondition(text.status()))
+    text = ReadAll(*location_.store, key, kMaxMarkBytes);  // replaced since
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (!text.ok()) return text.status();
   absl::StatusOr<PackJob> job = PackJob::FromJson(*text);
@@ -272,7 +288,8 @@ absl::Status PackDestination::Mark(bool only_if_absent) {
   put.content_type = "application/json";
   put.stop = stop_;
   const std::string text = job_.ToJson();
-  return PutBlocking(*location_.store, location_.Key(kIncompleteName), AsBytes(text), put).status();
+  ASSIGN_OR_RETURN(own_mark_, PutBlocking(*location_.store, location_.Key(kIncompleteName), AsBytes(text), put));
+  return absl::OkStatus();
 }
 
 absl::Status PackDestination::Continue(const PackJob& begun) {
@@ -321,10 +338,10 @@ absl::Status PackDestination::CheckSurplus() const {
 
 // One of shards that are not there any more would say that the job is done.
 absl::Status PackDestination::RemoveStaleRecord() {
-  if (!has_record_ || record_) return absl::OkStatus();
+  if (!record_object_ || record_) return absl::OkStatus();
   RETURN_IF_ERROR(ScanWithRecord());
-  if (!has_record_ || record_) return absl::OkStatus();
-  has_record_ = false;
+  if (!record_object_ || record_) return absl::OkStatus();
+  record_object_.reset();
   return RemoveAll({location_.Key(kRecordName), location_.Key(kSkippedName)});
 }
 
@@ -335,8 +352,12 @@ absl::Status PackDestination::Begin(const PackJob& job, bool force) {
     RETURN_IF_ERROR(CheckForeign());
     return StartAnew();
   }
-  ASSIGN_OR_RETURN(std::optional<PackJob> begun, ReadMark());
-  if (!begun && has_mark_) RETURN_IF_ERROR(Scan());  // it went meanwhile: another run has completed the job
+  std::optional<PackJob> begun;
+  if (mark_) {
+    ASSIGN_OR_RETURN(begun, ReadMark(*mark_));
+    if (begun && begun->Id() == job_.Id()) own_mark_ = mark_;
+    if (!begun) RETURN_IF_ERROR(Scan());  // it went meanwhile: another run has completed the job
+  }
   RETURN_IF_ERROR(ReadRecord());
   if (!begun && record_) return absl::OkStatus();
   RETURN_IF_ERROR(CheckForeign());
@@ -345,7 +366,10 @@ absl::Status PackDestination::Begin(const PackJob& job, bool force) {
     absl::Status marked = Mark(/*only_if_absent=*/true);
     if (marked.ok()) return RemoveStaleRecord();
     if (!absl::IsAlreadyExists(marked)) return marked;
-    ASSIGN_OR_RETURN(begun, ReadMark());  // another run was quicker
+    ASSIGN_OR_RETURN(const std::optional<ObjectInfo> mark, Find(kIncompleteName));  // another run was quicker
+    if (mark) {
+      ASSIGN_OR_RETURN(begun, ReadMark(*mark));
+    }
     return begun ? Continue(*begun) : marked;
   }
   RETURN_IF_ERROR(Continue(*begun));

@@ -109,7 +109,7 @@ class PackDestination {
   absl::Status ScanWithRecord();
   void Take(const ObjectInfo& object);
   void JudgeCompanions();
-  absl::StatusOr<std::optional<PackJob>> ReadMark() const;
+  absl::StatusOr<std::optional<PackJob>> ReadMark(const ObjectInfo& mark) const;
   absl::Status ReadRecord();
   absl::Status Refuse() const;
   absl::Status Mark(bool only_if_absent);
@@ -130,6 +130,8 @@ class PackDestination {
   const DataKind format_;
   const std::stop_token stop_;
   PackJob job_;
+  std::optional<ObjectInfo>
+      own_mark_;  // of this job, as Begin has written or read it: who finds it there need not read it
 
   // As the latest Scan found it; names below the destination.
   std::map<uint64_t, ObjectInfo> shards_;
@@ -138,8 +140,8 @@ class PackDestination {
   std::map<std::string, uint64_t> fragments_;  // with their sizes
   std::string foreign_;                        // key of the first object that is not ours
   bool has_index_ = false;
-  bool has_mark_ = false;
-  bool has_record_ = false;
+  std::optional<ObjectInfo> mark_;
+  std::optional<ObjectInfo> record_object_;
   std::optional<PackRecord> record_;  // of this job and these shards
   std::string difference_;            // of this job from the one that was recorded, if that is another
 };

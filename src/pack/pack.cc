@@ -223,6 +223,7 @@ absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const Pac
     }
     absl::Status merged = Merge(runtime, destination, work, options, report->incomplete_objects);
     if (!merged.ok() && !absl::IsNotFound(merged)) return merged;
+    if (destination.record()) break;
     ASSIGN_OR_RETURN(begun, destination.Look());
     if (begun && !merged.ok()) return merged;
   }

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "pack/destination.h"
+#include "pack/merge.h"
 #include "pack/pack.h"
 #include "pack/testing/pack_fixture.h"
+#include "store/memory_store.h"
 #include "store/testing/scripted_store.h"
 
 namespace millrace {
@@ -390,34 +392,60 @@ TEST_F(PackResume, MorePartsThanShards) {
   EXPECT_EQ(Run("mem://s/in", "mem://s/out2", options).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Another run completes the job right after this one has listed what is there.
-TEST_F(PackResume, CompletedBetweenTheListingAndTheMark) {
+// Another run completes the job at any point after this one has listed what is there.
+TEST_F(PackResume, CompletedAfterTheListing) {
+  for (const bool before_merging : {true, false}) {
+    MemoryStore store("job");
+    const Location location{.store = &store, .prefix = "out/"};
+    PackJob job;
+    job.samples = job.shards = 1;
+    PackDestination other(location, DataKind::kTar, {});
+    PackDestination destination(location, DataKind::kTar, {});
+    ASSERT_TRUE(other.Begin(job, /*force=*/false).ok());
+    ASSERT_TRUE(destination.Begin(job, /*force=*/false).ok());
+    const auto shard = PutBlocking(store, location.Key(destination.ShardName(0)), AsBytes("shard"));
+    ASSERT_TRUE(shard.ok());
+    for (const std::string& key : {destination.FragmentKey(0, 5, shard->etag), location.Key(".millrace/index")})
+      ASSERT_TRUE(PutBlocking(store, key, AsBytes("bytes")).ok());
+    EXPECT_TRUE(other.Look().value());
+    EXPECT_TRUE(destination.Look().value());
+    EXPECT_EQ(destination.Missing(), 0u);
+
+    const PackDestination::Done done{.samples = 1, .index_bytes = 5, .skipped = {}, .incomplete_objects = {}};
+    ASSERT_TRUE(other.Record(done).ok());
+    ASSERT_TRUE(other.CleanUp().ok());
+    if (before_merging) {
+      Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = 4 << 20});
+      EXPECT_EQ(MergeFragments(destination, runtime.memory(), {}).status().code(), absl::StatusCode::kNotFound);
+      EXPECT_FALSE(destination.Look().value());
+    } else {
+      EXPECT_TRUE(destination.Record(done).ok());
+    }
+    EXPECT_TRUE(destination.record().has_value()) << "it is done, and was not removed";
+  }
+}
+
+// Whoever packs asks the store as little as keeps this safe: each request in turn is a round trip at the end of a pack.
+TEST_F(PackResume, WhatIsListedIsNotAskedForAgain) {
   ScriptedStore store;
+  std::atomic<int> heads = 0;
+  store.on_head = [&](const std::string&) { ++heads; };
   const Location location{.store = &store, .prefix = "out/"};
   PackJob job;
   job.samples = job.shards = 1;
-  PackDestination other(location, DataKind::kTar, {});
-  ASSERT_TRUE(other.Begin(job, /*force=*/false).ok());
   PackDestination destination(location, DataKind::kTar, {});
   ASSERT_TRUE(destination.Begin(job, /*force=*/false).ok());
-  const auto shard = PutBlocking(store, location.Key(destination.ShardName(0)), AsBytes("shard"));
-  ASSERT_TRUE(shard.ok());
-  for (const std::string& key : {destination.FragmentKey(0, 5, shard->etag), location.Key(".millrace/index")})
-    ASSERT_TRUE(PutBlocking(store, key, AsBytes("bytes")).ok());
-  ASSERT_TRUE(other.Look().value());
-  bool completed = false;
-  store.on_get = [&](const GetOptions&, int, absl::AnyInvocable<void()> read, GetCallback&) {
-    if (!std::exchange(completed, true)) {
-      EXPECT_TRUE(other.Record({.samples = 1, .index_bytes = 5}).ok());
-      EXPECT_TRUE(other.CleanUp().ok());
-    }
-    read();
-  };
-  const auto under_way = destination.Look();
-  ASSERT_TRUE(under_way.ok()) << under_way.status();
-  EXPECT_TRUE(completed);
-  EXPECT_FALSE(*under_way);
-  EXPECT_TRUE(destination.record().has_value()) << "it is done, and was not removed";
+  ASSERT_TRUE(destination.Look().value());
+  EXPECT_EQ(heads, 0);
+  EXPECT_TRUE(store.gets().empty());
+  EXPECT_TRUE(*destination.IsUnderWay());
+  EXPECT_EQ(heads, 1);
+  EXPECT_TRUE(store.gets().empty());
+
+  PackDestination another(location, DataKind::kTar, {});
+  ASSERT_TRUE(another.Begin(job, /*force=*/false).ok());
+  EXPECT_EQ(heads, 1);
+  EXPECT_EQ(store.gets().size(), 1u) << "the mark, to compare jobs";
 }
 
 TEST_F(PackResume, PartsSideBySide) {

@@ -82,18 +82,23 @@ absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, s
 }
 
 absl::StatusOr<std::string> ReadAll(ObjectStore& store, std::string key, uint64_t max_bytes) {
-  ASSIGN_OR_RETURN(const ObjectInfo info, HeadBlocking(store, key));
-  if (info.size > max_bytes) {
+  ASSIGN_OR_RETURN(ObjectInfo info, HeadBlocking(store, key));
+  info.key = std::move(key);
+  return ReadAll(store, info, max_bytes);
+}
+
+absl::StatusOr<std::string> ReadAll(ObjectStore& store, const ObjectInfo& object, uint64_t max_bytes) {
+  if (object.size > max_bytes) {
     return absl::ResourceExhaustedError(
-        fmt::format("{}: has {} bytes, where at most {} are expected", store.Uri(key), info.size, max_bytes));
+        fmt::format("{}: has {} bytes, where at most {} are expected", store.Uri(object.key), object.size, max_bytes));
   }
-  std::string bytes(info.size, '\0');
+  std::string bytes(object.size, '\0');
   if (bytes.empty()) return bytes;
   const MutableByteSpan into = AsWritableBytes(bytes);
   GetOptions options;
-  options.range = {0, info.size};
-  options.if_match = info.etag;
-  RETURN_IF_ERROR(GetBlocking(store, std::move(key), into, std::move(options)).status());
+  options.range = {0, object.size};
+  options.if_match = object.etag;
+  RETURN_IF_ERROR(GetBlocking(store, object.key, into, std::move(options)).status());
   return bytes;
 }
 

@@ -21,6 +21,8 @@ absl::StatusOr<ListPage> ListBlocking(ObjectStore& store, ListOptions options, s
 
 /// The whole object, pinned to one version. ResourceExhausted above `max_bytes`.
 absl::StatusOr<std::string> ReadAll(ObjectStore& store, std::string key, uint64_t max_bytes);
+/// The same, without asking for what a listing or HEAD has told. FailedPrecondition when it was replaced since.
+absl::StatusOr<std::string> ReadAll(ObjectStore& store, const ObjectInfo& object, uint64_t max_bytes);
 
 using PageSink = absl::FunctionRef<absl::Status(const ListPage&)>;
 
