@@ -56,7 +56,7 @@ class IndexBuilder {
         open_index_(open_index),
         progress_(options.progress),
         listing_(MakeListing(data, options)),
-        objects_(data, *listing_, ReadAhead::PieceBytes(memory_), MakeReuse(options), options.stop),
+        objects_(data, *listing_, ReadAhead::PieceBytes(*data.store, memory_), MakeReuse(options), options.stop),
         token_files_(data, memory_, options.tokens, options.stop),
         scan_(memory_, [this](const ShardSample& sample, std::string_view key) { return AddShardSample(sample, key); }),
         reads_(
@@ -129,7 +129,7 @@ absl::StatusOr<std::optional<ReadAhead::Request>> IndexBuilder::NextPiece() {
     const bool is_manifest = manifest_ != nullptr && next->info.key == manifest_->place().info.key;
     // The .idx of a pair is read with its .bin.
     const uint64_t bytes = next->reused || is_manifest || IsIdx(next->indexed) ? 0 : next->info.size;
-    const Pieces pieces(bytes, next->info.part_bytes, ReadAhead::PieceBytes(memory_));
+    const Pieces pieces(bytes, next->info.part_bytes, ReadAhead::PieceBytes(*data_.store, memory_));
     Scanned& scanned = scanning_.emplace_back(Scanned{.object = std::move(next->indexed),
                                                       .info = std::move(next->info),
                                                       .pieces = pieces,

@@ -108,7 +108,13 @@ TEST_F(IndexBuilderTest, AShardThatIsBrokenButArrivedSoIsNamed) {
   const std::string error = Build();
   EXPECT_THAT(error, HasSubstr("set/a.tar"));
   EXPECT_THAT(error, Not(HasSubstr("does not match")));
-  EXPECT_EQ(store_->gets().size() - before, 4u) << "it is not read again";
+  std::set<uint64_t> begins;
+  const std::vector<GetOptions> gets = store_->gets();
+  for (size_t i = before; i < gets.size(); ++i) {
+    const uint64_t begin = gets[i].range.offset;
+    if (begin > 0) EXPECT_TRUE(begins.insert(begin).second) << "nothing is read again: " << begin;
+  }
+  EXPECT_FALSE(begins.empty());
 }
 
 TEST_F(IndexBuilderTest, WithoutMemoryToHoldTheSamplesDamageIsAnError) {

@@ -175,7 +175,7 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenCopy() {
 absl::StatusOr<ObjectInfo> IndexPlaces::Copy(const Location& from, uint64_t size, const std::string& etag,
                                              const Location& to) {
   const ObjectInfo object{.key = from.prefix, .size = size, .etag = etag};
-  const Pieces pieces(size, 0, ReadAhead::PieceBytes(runtime_.memory()));
+  const Pieces pieces(size, 0, ReadAhead::PieceBytes(*from.store, runtime_.memory()));
   PutOptions options;
   options.stop = stop_;
   ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, to.store->Write(to.prefix, options));

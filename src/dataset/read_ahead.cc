@@ -11,20 +11,21 @@ namespace millrace {
 
 namespace {
 constexpr size_t kMaxRequests = 256;
-constexpr uint64_t kMaxWindowBytes = 128 << 20;
-constexpr uint64_t kMaxPieceBytes = 8 << 20;
+constexpr uint64_t kPieceRequests = 128;  // a request more costs less than a hundredth then
+constexpr uint64_t kWindowPieces = 16;
 constexpr uint64_t kMinPieceBytes = 64 << 10;
 }  // namespace
 
-uint64_t ReadAhead::PieceBytes(const MemoryBudget& memory) {
-  return std::clamp(memory.limit() / 16, kMinPieceBytes, kMaxPieceBytes);
+uint64_t ReadAhead::PieceBytes(const ObjectStore& store, const MemoryBudget& memory) {
+  const uint64_t most = std::max(kPieceRequests * store.BytesWorthARequest(), kMinPieceBytes);
+  return std::clamp(memory.limit() / 16, kMinPieceBytes, most);
 }
 
 ReadAhead::ReadAhead(ObjectStore& store, MemoryBudget& memory, Source source, std::stop_token stop)
     : store_(store),
       memory_(memory),
       source_(std::move(source)),
-      window_bytes_(std::min(kMaxWindowBytes, memory.limit() / 2)),
+      window_bytes_(std::min(kWindowPieces * PieceBytes(store, memory), memory.limit() / 2)),
       owners_stop_(std::move(stop)),
       on_stop_(owners_stop_, [this] { stop_.request_stop(); }) {}
 

@@ -23,9 +23,9 @@ namespace millrace {
 /// asked for. This is how whole data sets are scanned (building an index, packing), where first-byte latency must
 /// not be paid for each object.
 ///
-/// Bounds: 256 requests, and the smaller of 128 MiB and half the budget in bytes; a larger single range is read
-/// alone. All bytes are reserved in the budget. Not thread-safe; the store must outlive it. The destructor cancels
-/// what is under way.
+/// Bounds: 256 requests, and the smaller of 16 pieces (128 MiB of S3, 32 MiB of files) and half the budget in bytes; a
+/// larger single range is read alone. All bytes are reserved in the budget. Not thread-safe; the store must outlive it.
+/// The destructor cancels what is under way.
 class ReadAhead {
  public:
   struct Request {
@@ -54,8 +54,9 @@ class ReadAhead {
   /// only destruction is allowed.
   absl::StatusOr<std::optional<Result>> Next();
 
-  /// The largest range that scans should ask for: several fit into the bounds above.
-  static uint64_t PieceBytes(const MemoryBudget& memory);
+  /// The largest range that scans should ask for: several fit into the bounds above. As much as makes the cost of a
+  /// request small (8 MiB of S3, 2 MiB of files), and no more, since what is small stays in the caches of the CPU.
+  static uint64_t PieceBytes(const ObjectStore& store, const MemoryBudget& memory);
 
  private:
   struct Slot {

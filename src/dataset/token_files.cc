@@ -78,7 +78,7 @@ absl::StatusOr<TokenSequences> TokenFiles::ReadIdx(const ObjectInfo& idx, absl::
     *damage = absl::DataLossError(fmt::format("{}: offset 0: the .idx is truncated", uri));
     return TokenSequences();
   }
-  const uint64_t piece_bytes = ReadAhead::PieceBytes(memory_);
+  const uint64_t piece_bytes = ReadAhead::PieceBytes(*data_.store, memory_);
   ObjectInfo known = idx;
   if (idx.size > piece_bytes) {
     ASSIGN_OR_RETURN(known, LearnBlocking(*data_.store, idx, stop_));

@@ -16,7 +16,7 @@ SampleReader::SampleReader(const Dataset& dataset, const PackOrder& order, Posit
       order_(order),
       positions_(positions),
       skipped_(skipped),
-      piece_bytes_(ReadAhead::PieceBytes(memory)),
+      piece_bytes_(ReadAhead::PieceBytes(dataset.store(), memory)),
       stop_(std::move(stop)),
       next_(positions.begin),
       reads_(

@@ -328,7 +328,7 @@ class Unpacker {
     if (object.size > kPieceBytes) {
       ASSIGN_OR_RETURN(object, LearnBlocking(*data_.store, std::move(object), stop_.get_token()));
     }
-    const Pieces pieces(object.size, object.part_bytes, ReadAhead::PieceBytes(memory));
+    const Pieces pieces(object.size, object.part_bytes, ReadAhead::PieceBytes(*data_.store, memory));
     WholeCheck check(data_.store->Uri(object.key), object, pieces);
     RETURN_IF_ERROR(
         ReadPieces(*data_.store, memory, object, pieces, stop_.get_token(), [&](size_t index, ByteSpan bytes) {
