@@ -8,9 +8,6 @@
 #include "base/counted.h"
 #include "base/crypto.h"
 #include "dataset/sample_objects.h"
-#include "shard/data_kind.h"
-#include "shard/mds_format.h"
-#include "shard/shard_encoder.h"
 #include "store/blocking.h"
 #include "store/completion.h"
 #include "store/pieces.h"
@@ -19,35 +16,8 @@ namespace millrace {
 
 namespace {
 
-constexpr std::string_view kFragmentStart = ".millrace/pack-";
-constexpr std::string_view kRecordName = ".millrace/packed";
-constexpr std::string_view kSkippedName = ".millrace/skipped";
-constexpr std::string_view kShardStart = "shard-";
-constexpr size_t kDigits = 6;
 constexpr uint64_t kMaxMarkBytes = 1 << 20;
 constexpr uint64_t kMaxSkippedBytes = uint64_t{1} << 30;
-
-// The number of a name such as shard-000012.tar, whatever its ending.
-std::optional<uint64_t> NumberIn(std::string_view name) {
-  if (!name.starts_with(kShardStart) || name.find('/') != std::string_view::npos) return std::nullopt;
-  name.remove_prefix(kShardStart.size());
-  if (name.size() <= kDigits || name.find('.') != kDigits || name.rfind('.') != kDigits) return std::nullopt;
-  uint64_t number = 0;
-  for (const char c : name.substr(0, kDigits)) {
-    if (c < '0' || c > '9') return std::nullopt;
-    number = number * 10 + static_cast<uint64_t>(c - '0');
-  }
-  return number;
-}
-
-// Of a shard of any format; none for what only begins like one.
-std::optional<uint64_t> ShardNumber(std::string_view name) {
-  return ShardKind(name) ? NumberIn(name) : std::nullopt;
-}
-
-bool IsShardCompanion(std::string_view name) {
-  return name.ends_with(kCompanionSuffix) && NumberIn(name).has_value();
-}
 
 // NotFound or FailedPrecondition when it is not there any more.
 absl::StatusOr<Uint128> HashObject(ObjectStore& store, const std::string& key, const ObjectInfo& object,
@@ -68,94 +38,16 @@ absl::StatusOr<Uint128> HashObject(ObjectStore& store, const std::string& key, c
 
 }  // namespace
 
-std::string PackDestination::ShardName(uint64_t shard) const {
-  return fmt::format("{}{:06}{}", kShardStart, shard, ShardSuffix(format_));
-}
-
-std::string PackDestination::CompanionName(uint64_t shard) const {
-  if (format_ != DataKind::kRecordIo) return "";
-  return fmt::format("{}{:06}{}", kShardStart, shard, kCompanionSuffix);
-}
-
-std::string PackDestination::CompanionKey(uint64_t shard) const {
-  return location_.Key(CompanionName(shard));
-}
-
-// What other readers need beside the shards; "" when all is there.
-std::string PackDestination::MissingCompanion() const {
-  if (format_ == DataKind::kMds)
-    return companions_.contains(std::string(kMdsIndexName)) ? "" : std::string(kMdsIndexName);
-  for (const auto& [number, shard] : shards_) {
-    std::string name = CompanionName(number);
-    if (!name.empty() && !companions_.contains(name)) return name;
-  }
-  return "";
-}
-
-std::string PackDestination::FragmentName(uint64_t shard, uint64_t bytes, std::string_view etag) const {
-  return fmt::format("{}{:06}-{:016x}", kFragmentStart, shard,
-                     Xxh3(AsBytes(fmt::format("{:016x} {} {}", job_.Id(), bytes, etag))));
-}
-
-std::string PackDestination::FragmentKey(uint64_t shard, uint64_t bytes, std::string_view etag) const {
-  return location_.Key(FragmentName(shard, bytes, etag));
-}
-
-void PackDestination::Take(const ObjectInfo& object) {
-  const std::string prefix = location_.Key("");
-  const std::string name = object.key.substr(prefix.size());
-  if (name.empty() || name.ends_with('/')) return;  // folder markers
-  if (name == kIncompleteName) {
-    mark_ = object;
-  } else if (name == kIndexName) {
-    has_index_ = true;
-  } else if (name == kRecordName) {
-    record_object_ = object;
-  } else if (name.starts_with(kFragmentStart)) {
-    fragments_.emplace(name, object.size);
-  } else if (name.starts_with(kDatasetFolder)) {
-    return;
-  } else if (name == kMdsIndexName || IsShardCompanion(name)) {
-    companions_.insert(name);
-  } else if (const std::optional<uint64_t> number = ShardNumber(name); !number) {
-    if (foreign_.empty()) foreign_ = object.key;
-  } else if (*number < job_.shards && name == ShardName(*number)) {
-    shards_.emplace(*number, object);
-  } else {
-    surplus_.push_back(name);
-  }
-}
-
-// Only beside shards of their format they are what they look like.
-void PackDestination::JudgeCompanions() {
-  const auto has_shards = [this](DataKind kind) {
-    if (kind == format_ && (mark_ || !shards_.empty())) return true;
-    return std::any_of(surplus_.begin(), surplus_.end(),
-                       [kind](const std::string& name) { return ShardKind(name) == kind; });
-  };
-  for (const std::string& name : companions_) {
-    if (!has_shards(name == kMdsIndexName ? DataKind::kMds : DataKind::kRecordIo) && foreign_.empty())
-      foreign_ = location_.Key(name);
-  }
-}
-
 absl::Status PackDestination::Scan() {
-  shards_.clear();
-  surplus_.clear();
-  companions_.clear();
-  fragments_.clear();
-  foreign_.clear();
-  has_index_ = false;
-  mark_.reset();
-  record_object_.reset();
+  there_ = DestinationListing(std::move(there_.names), job_.shards);
   const absl::Status status = ForEachPage(
       *location_.store, location_.Key(""), "",
       [this](const ListPage& page) -> absl::Status {
-        for (const ObjectInfo& object : page.objects) Take(object);
+        for (const ObjectInfo& object : page.objects) there_.Take(object);
         return absl::OkStatus();
       },
       stop_);
-  JudgeCompanions();
+  there_.JudgeCompanions();
   return absl::IsNotFound(status) ? absl::OkStatus() : status;  // a folder that is not there yet is empty
 }
 
@@ -163,7 +55,8 @@ absl::StatusOr<bool> PackDestination::Look() {
   RETURN_IF_ERROR(ScanWithRecord());
   if (record_) return false;
   // While the mark is the one that was read or written, the job is under way: nothing need be asked for that.
-  const bool as_before = mark_ && own_mark_ && mark_->etag == own_mark_->etag && mark_->size == own_mark_->size;
+  const bool as_before =
+      there_.mark && own_mark_ && there_.mark->etag == own_mark_->etag && there_.mark->size == own_mark_->size;
   bool under_way = as_before;
   if (!as_before) {
     ASSIGN_OR_RETURN(under_way, IsUnderWay());
@@ -182,7 +75,7 @@ absl::StatusOr<bool> PackDestination::Look() {
 absl::Status PackDestination::ScanWithRecord() {
   RETURN_IF_ERROR(Scan());
   RETURN_IF_ERROR(ReadRecord());
-  if (!record_object_ || record_) return absl::OkStatus();
+  if (!there_.record || record_) return absl::OkStatus();
   RETURN_IF_ERROR(Scan());
   return ReadRecord();
 }
@@ -198,22 +91,11 @@ absl::StatusOr<bool> PackDestination::IsUnderWay() const {
       fmt::format("{}: while this was packed, another pack was begun there: {}", Uri(), Difference(*begun, job_)));
 }
 
-std::string PackDestination::HashShards() const {
-  Xxh3Stream hash;
-  for (const auto& [number, shard] : shards_) {
-    hash.UpdateLe64(number);
-    hash.UpdateLe64(shard.size);
-    hash.UpdateLe64(shard.etag.size());
-    hash.Update(AsBytes(shard.etag));
-  }
-  return hash.Digest().Hex();
-}
-
 absl::Status PackDestination::ReadRecord() {
   record_.reset();
   difference_.clear();
-  if (!record_object_) return absl::OkStatus();
-  absl::StatusOr<std::string> text = ReadAll(*location_.store, *record_object_, kMaxMarkBytes);
+  if (!there_.record) return absl::OkStatus();
+  absl::StatusOr<std::string> text = ReadAll(*location_.store, *there_.record, kMaxMarkBytes);
   if (absl::IsFailedPrecondition(text.status()))  // replaced since: by what is there now
     text = ReadAll(*location_.store, location_.Key(kRecordName), kMaxMarkBytes);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();
@@ -221,10 +103,10 @@ absl::Status PackDestination::ReadRecord() {
   absl::StatusOr<PackRecord> record = PackRecord::FromJson(*text);
   if (!record.ok()) return absl::OkStatus();  // of another version: not this job
   difference_ = Difference(record->job, job_);
-  if (difference_.empty() && record->shards != HashShards()) difference_ = "its shards were changed since";
-  if (const std::string gone = MissingCompanion(); difference_.empty() && !gone.empty())
+  if (difference_.empty() && record->shards != there_.HashShards()) difference_ = "its shards were changed since";
+  if (const std::string gone = there_.MissingCompanion(); difference_.empty() && !gone.empty())
     difference_ = fmt::format("its {} is gone", gone);
-  if (difference_.empty() && has_index_) record_ = *std::move(record);
+  if (difference_.empty() && there_.has_index) record_ = *std::move(record);
   return absl::OkStatus();
 }
 
@@ -237,7 +119,7 @@ absl::Status PackDestination::Record(const Done& done) {
     RETURN_IF_ERROR(PutBlocking(*location_.store, location_.Key(kSkippedName), AsBytes(lines), put).status());
   }
   PackRecord record{.job = job_,
-                    .shards = HashShards(),
+                    .shards = there_.HashShards(),
                     .samples = done.samples,
                     .skipped = done.skipped.size(),
                     .index_bytes = done.index_bytes};
@@ -249,7 +131,7 @@ absl::Status PackDestination::Record(const Done& done) {
   // Another run was quicker, and must have written the same.
   RETURN_IF_ERROR(Scan());
   RETURN_IF_ERROR(ReadRecord());
-  if (record_ || !mark_) return absl::OkStatus();
+  if (record_ || !there_.mark) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("{}: says that something else was packed there ({}); see what writes there",
                   location_.store->Uri(location_.Key(kRecordName)), difference_));
@@ -306,14 +188,14 @@ absl::Status PackDestination::StartAnew() {
   RETURN_IF_ERROR(Mark(/*only_if_absent=*/false));
   RETURN_IF_ERROR(RemoveAll({location_.Key(kRecordName), location_.Key(kIndexName), location_.Key(kSkippedName)}));
   std::vector<std::string> keys;
-  for (const auto& [number, shard] : shards_) keys.push_back(shard.key);
-  for (const std::string& name : surplus_) keys.push_back(location_.Key(name));
-  for (const std::string& name : companions_) keys.push_back(location_.Key(name));
-  for (const auto& [name, size] : fragments_) keys.push_back(location_.Key(name));
+  for (const auto& [number, shard] : there_.shards) keys.push_back(shard.key);
+  for (const std::string& name : there_.surplus) keys.push_back(location_.Key(name));
+  for (const std::string& name : there_.companions) keys.push_back(location_.Key(name));
+  for (const auto& [name, size] : there_.fragments) keys.push_back(location_.Key(name));
   RETURN_IF_ERROR(RemoveAll(std::move(keys)));
-  shards_.clear();
-  surplus_.clear();
-  fragments_.clear();
+  there_.shards.clear();
+  there_.surplus.clear();
+  there_.fragments.clear();
   return RemoveTemporary();
 }
 
@@ -324,45 +206,48 @@ absl::Status PackDestination::Refuse() const {
 }
 
 absl::Status PackDestination::CheckForeign() const {
-  if (foreign_.empty()) return absl::OkStatus();
-  return absl::AlreadyExistsError(fmt::format(
-      "{}: the destination is not empty; remove what is there, or choose another", location_.store->Uri(foreign_)));
+  if (there_.foreign.empty()) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      fmt::format("{}: the destination is not empty; remove what is there, or choose another",
+                  location_.store->Uri(there_.foreign)));
 }
 
 absl::Status PackDestination::CheckSurplus() const {
-  if (surplus_.empty()) return absl::OkStatus();
+  if (there_.surplus.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(
       fmt::format("{}: is no shard of the pack that was begun there; remove it, or start anew with --force",
-                  location_.store->Uri(location_.Key(surplus_.front()))));
+                  location_.store->Uri(location_.Key(there_.surplus.front()))));
 }
 
 // One of shards that are not there any more would say that the job is done.
 absl::Status PackDestination::RemoveStaleRecord() {
-  if (!record_object_ || record_) return absl::OkStatus();
+  if (!there_.record || record_) return absl::OkStatus();
   RETURN_IF_ERROR(ScanWithRecord());
-  if (!record_object_ || record_) return absl::OkStatus();
-  record_object_.reset();
+  if (!there_.record || record_) return absl::OkStatus();
+  there_.record.reset();
   return RemoveAll({location_.Key(kRecordName), location_.Key(kSkippedName)});
 }
 
 absl::Status PackDestination::Begin(const PackJob& job, bool force) {
   job_ = job;
+  there_.names.job = job.Id();
   RETURN_IF_ERROR(Scan());
   if (force) {
     RETURN_IF_ERROR(CheckForeign());
     return StartAnew();
   }
   std::optional<PackJob> begun;
-  if (mark_) {
-    ASSIGN_OR_RETURN(begun, ReadMark(*mark_));
-    if (begun && begun->Id() == job_.Id()) own_mark_ = mark_;
+  if (there_.mark) {
+    ASSIGN_OR_RETURN(begun, ReadMark(*there_.mark));
+    if (begun && begun->Id() == job_.Id()) own_mark_ = there_.mark;
     if (!begun) RETURN_IF_ERROR(Scan());  // it went meanwhile: another run has completed the job
   }
   RETURN_IF_ERROR(ReadRecord());
   if (!begun && record_) return absl::OkStatus();
   RETURN_IF_ERROR(CheckForeign());
   if (!begun) {
-    if (!shards_.empty() || !surplus_.empty() || !fragments_.empty() || has_index_) return Refuse();
+    if (!there_.shards.empty() || !there_.surplus.empty() || !there_.fragments.empty() || there_.has_index)
+      return Refuse();
     absl::Status marked = Mark(/*only_if_absent=*/true);
     if (marked.ok()) return RemoveStaleRecord();
     if (!absl::IsAlreadyExists(marked)) return marked;
@@ -390,72 +275,40 @@ absl::StatusOr<std::optional<ObjectInfo>> PackDestination::Find(std::string_view
 absl::StatusOr<PackDestination::Claim> PackDestination::ClaimShard(uint64_t shard) const {
   ASSIGN_OR_RETURN(const bool under_way, IsUnderWay());
   if (!under_way) return Claim{};
-  if (!shards_.contains(shard)) return Claim{.granted = true, .stale_etag = {}};  // what came since, a commit meets
-  ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there, Find(ShardName(shard)));
-  if (!there) return Claim{.granted = true, .stale_etag = {}};
-  ASSIGN_OR_RETURN(const auto fragment, Find(FragmentName(shard, there->size, there->etag)));
+  if (!there_.shards.contains(shard))
+    return Claim{.granted = true, .stale_etag = {}};  // what came since, a commit meets
+  ASSIGN_OR_RETURN(const std::optional<ObjectInfo> found, Find(there_.names.Shard(shard)));
+  if (!found) return Claim{.granted = true, .stale_etag = {}};
+  ASSIGN_OR_RETURN(const auto fragment, Find(there_.names.Fragment(shard, found->size, found->etag)));
   ASSIGN_OR_RETURN(const auto record, Find(kRecordName));
   bool whole = fragment.has_value();
-  if (const std::string companion = CompanionName(shard); whole && !companion.empty()) {
+  if (const std::string companion = there_.names.Companion(shard); whole && !companion.empty()) {
     ASSIGN_OR_RETURN(const auto beside, Find(companion));
     whole = beside.has_value();
   }
   if (whole || record) return Claim{};
-  return Claim{.granted = true, .stale_etag = there->etag};
+  return Claim{.granted = true, .stale_etag = found->etag};
 }
 
 absl::Status PackDestination::RemoveStale(uint64_t shard, const std::string& stale_etag) const {
   ASSIGN_OR_RETURN(const Claim claim, ClaimShard(shard));
   if (!claim.granted || claim.stale_etag != stale_etag) return absl::OkStatus();  // the commit will meet what is there
-  return RemoveAll({location_.Key(ShardName(shard))});
+  return RemoveAll({location_.Key(there_.names.Shard(shard))});
 }
 
 absl::StatusOr<ObjectInfo> PackDestination::Adopt(uint64_t shard, uint64_t bytes, Uint128 digest) const {
   ObjectStore& store = *location_.store;
-  const std::string key = location_.Key(ShardName(shard));
-  ASSIGN_OR_RETURN(const std::optional<ObjectInfo> there, Find(ShardName(shard)));
-  if (there && there->size == bytes) {
-    const absl::StatusOr<Uint128> found = HashObject(store, key, *there, stop_);
-    if (found.ok() && *found == digest) return *there;
-    if (!found.ok() && !absl::IsFailedPrecondition(found.status()) && !absl::IsNotFound(found.status()))
-      return found.status();
+  const std::string key = location_.Key(there_.names.Shard(shard));
+  ASSIGN_OR_RETURN(const std::optional<ObjectInfo> found, Find(there_.names.Shard(shard)));
+  if (found && found->size == bytes) {
+    const absl::StatusOr<Uint128> hash = HashObject(store, key, *found, stop_);
+    if (hash.ok() && *hash == digest) return *found;
+    if (!hash.ok() && !absl::IsFailedPrecondition(hash.status()) && !absl::IsNotFound(hash.status()))
+      return hash.status();
   }
   return absl::AlreadyExistsError(
       fmt::format("{}: something else writes there too; see to it that nothing does, and run the same command again",
                   store.Uri(key)));
-}
-
-bool PackDestination::Has(uint64_t shard) const {
-  const auto found = shards_.find(shard);
-  if (const std::string companion = CompanionName(shard); !companion.empty() && !companions_.contains(companion))
-    return false;
-  return found != shards_.end() && fragments_.contains(FragmentName(shard, found->second.size, found->second.etag));
-}
-
-uint64_t PackDestination::Missing() const {
-  uint64_t missing = 0;
-  for (uint64_t shard = 0; shard < job_.shards; ++shard) missing += Has(shard) ? 0 : 1;
-  return missing;
-}
-
-uint64_t PackDestination::ShardBytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [number, shard] : shards_) bytes += shard.size;
-  return bytes;
-}
-
-std::vector<ObjectInfo> PackDestination::Fragments(uint64_t part, uint64_t parts) const {
-  std::vector<ObjectInfo> found;
-  for (const auto& [number, shard] : shards_) {
-    if (number % parts != part) continue;
-    const std::string name = FragmentName(number, shard.size, shard.etag);
-    const auto fragment = fragments_.find(name);
-    if (fragment == fragments_.end()) continue;
-    ObjectInfo& info = found.emplace_back();
-    info.key = location_.Key(name);
-    info.size = fragment->second;
-  }
-  return found;
 }
 
 absl::Status PackDestination::RemoveAll(std::vector<std::string> keys) const {
@@ -478,7 +331,7 @@ absl::Status PackDestination::RemoveTemporary() {
 
 absl::Status PackDestination::CleanUp() {
   std::vector<std::string> keys;
-  for (const auto& [name, size] : fragments_) keys.push_back(location_.Key(name));
+  for (const auto& [name, size] : there_.fragments) keys.push_back(location_.Key(name));
   RETURN_IF_ERROR(RemoveAll(std::move(keys)));
   RETURN_IF_ERROR(RemoveTemporary());
   // The mark goes last: until then a kill leaves a job that the same command finishes.

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -11,7 +9,7 @@
 
 #include "base/crypto.h"
 #include "base/status.h"
-#include "pack/fragment.h"
+#include "pack/destination_listing.h"
 #include "pack/pack_job.h"
 #include "shard/data_kind.h"
 #include "store/stores.h"
@@ -36,7 +34,7 @@ namespace millrace {
 class PackDestination {
  public:
   PackDestination(const Location& location, DataKind format, std::stop_token stop)
-      : location_(location), format_(format), stop_(std::move(stop)) {}
+      : location_(location), stop_(std::move(stop)), there_({location.Key(""), format, 0}, 0) {}
 
   /// Looks what is there and marks the destination as incomplete, or, where the same job was begun, continues it.
   /// `force` starts anew: shards and what else belongs to a data set or a job are removed. AlreadyExists when there is
@@ -63,23 +61,12 @@ class PackDestination {
   /// AlreadyExists, with what to do, when it is something else.
   absl::StatusOr<ObjectInfo> Adopt(uint64_t shard, uint64_t bytes, Uint128 digest) const;
 
-  /// Whether a shard, its companion and its fragment are there, as Begin or Look have seen it.
-  bool Has(uint64_t shard) const;
   /// What was done, when the job is: at most cleaning up is left.
   const std::optional<PackRecord>& record() const { return record_; }
-  uint64_t Missing() const;
-  /// Of all shards that are there.
-  uint64_t ShardBytes() const;
 
   /// Looks again, since others work at the job too. False when it is over: done, or not begun any more.
   /// FailedPrecondition as IsUnderWay; AlreadyExists when somebody has put a shard there that is not of the job.
   absl::StatusOr<bool> Look();
-
-  /// The fragments of the shards that are `part` modulo `parts`, in order, with their sizes: of those that have one.
-  std::vector<ObjectInfo> Fragments(uint64_t part = 0, uint64_t parts = 1) const;
-
-  /// Tells states of the shards apart: their numbers, sizes and ETags.
-  std::string HashShards() const;
 
   /// What came of the job.
   struct Done {
@@ -97,18 +84,14 @@ class PackDestination {
 
   const Location& location() const { return location_; }
   std::string Uri() const { return location_.store->Uri(location_.Key("")); }
-  DataKind format() const { return format_; }
-  std::string ShardName(uint64_t shard) const;
-  /// Key of the store of what lies beside a shard (ShardEncoder::Companion).
-  std::string CompanionKey(uint64_t shard) const;
-  /// Key of the store of the fragment of a shard that was written with this size and ETag.
-  std::string FragmentKey(uint64_t shard, uint64_t bytes, std::string_view etag) const;
+  DataKind format() const { return there_.names.format; }
+  const PackNames& names() const { return there_.names; }
+  /// As Begin or Look have seen it.
+  const DestinationListing& there() const { return there_; }
 
  private:
   absl::Status Scan();
   absl::Status ScanWithRecord();
-  void Take(const ObjectInfo& object);
-  void JudgeCompanions();
   absl::StatusOr<std::optional<PackJob>> ReadMark(const ObjectInfo& mark) const;
   absl::Status ReadRecord();
   absl::Status Refuse() const;
@@ -121,27 +104,13 @@ class PackDestination {
   absl::Status RemoveTemporary();
   absl::Status RemoveAll(std::vector<std::string> keys) const;
   absl::StatusOr<std::optional<ObjectInfo>> Find(std::string_view name) const;
-  std::string FragmentName(uint64_t shard, uint64_t bytes, std::string_view etag) const;
-  /// Of what the format has beside a shard; "" where it has nothing.
-  std::string CompanionName(uint64_t shard) const;
-  std::string MissingCompanion() const;
 
   const Location location_;
-  const DataKind format_;
   const std::stop_token stop_;
   PackJob job_;
-  std::optional<ObjectInfo>
-      own_mark_;  // of this job, as Begin has written or read it: who finds it there need not read it
+  std::optional<ObjectInfo> own_mark_;  // of this job, as Begin has written or read it: who finds it need not read it
 
-  // As the latest Scan found it; names below the destination.
-  std::map<uint64_t, ObjectInfo> shards_;
-  std::vector<std::string> surplus_;           // shards that this job does not write
-  std::set<std::string> companions_;           // of shards of any format
-  std::map<std::string, uint64_t> fragments_;  // with their sizes
-  std::string foreign_;                        // key of the first object that is not ours
-  bool has_index_ = false;
-  std::optional<ObjectInfo> mark_;
-  std::optional<ObjectInfo> record_object_;
+  DestinationListing there_;          // the latest
   std::optional<PackRecord> record_;  // of this job and these shards
   std::string difference_;            // of this job from the one that was recorded, if that is another
 };

@@ -57,7 +57,7 @@ absl::StatusOr<PartSum> SumFragments(const PackDestination& destination, uint64_
                                      MemoryBudget& memory, const std::stop_token& stop) {
   PartSum sum;
   RETURN_IF_ERROR(ReadEach(
-      *destination.location().store, destination.Fragments(part, parts), memory, stop,
+      *destination.location().store, destination.there().Fragments(part, parts), memory, stop,
       [&sum](ByteSpan bytes) -> absl::Status {
         ASSIGN_OR_RETURN(Fragment fragment, ReadFragment(bytes, [](const ShardSample&) { return absl::OkStatus(); }));
         sum.samples += fragment.samples;
@@ -76,7 +76,7 @@ absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, M
   ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, location.store->Write(location.Key(kIndexName), put));
   MergedIndex merged;
   merged.index = std::make_unique<IndexWriter>(destination.format(), std::move(out));
-  RETURN_IF_ERROR(ReadEach(*location.store, destination.Fragments(), memory, stop,
+  RETURN_IF_ERROR(ReadEach(*location.store, destination.there().Fragments(), memory, stop,
                            [&merged](ByteSpan bytes) { return AddFragment(bytes, &merged); }));
   if (merged.index->samples() == 0) {
     return absl::DataLossError(destination.Uri() +

@@ -157,7 +157,7 @@ absl::Status Complete(PackDestination& destination, const PackPlan& plan, bool s
   report->complete = true;
   report->missing = 0;
   report->shards = plan.shards();
-  report->shard_bytes = destination.ShardBytes();
+  report->shard_bytes = destination.there().ShardBytes();
   report->samples = destination.record()->samples;
   report->index_bytes = destination.record()->index_bytes;
   return destination.CleanUp();
@@ -187,14 +187,15 @@ absl::Status WriteMdsIndex(const PackDestination& destination, const SampleShape
 // has completed the job.
 absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options,
                    const std::vector<std::string>& incomplete_objects) {
-  const std::string before = destination.HashShards();
+  const std::string before = destination.there().HashShards();
   ASSIGN_OR_RETURN(MergedIndex merged, MergeFragments(destination, runtime.memory(), options.stop));
   RETURN_IF_ERROR(CheckSkipped(destination, merged.skipped, options.skip_bad));
   RETURN_IF_ERROR(CheckTotal(destination, work.plan, merged.index->samples(), merged.skipped.size()));
   RETURN_IF_ERROR(WriteMdsIndex(destination, work.first, merged.shards, options.stop));
   ASSIGN_OR_RETURN(const IndexSummary summary, merged.index->Finish());
   ASSIGN_OR_RETURN(const bool begun, destination.Look());
-  if (!begun || destination.Missing() > 0 || destination.HashShards() != before) return absl::OkStatus();
+  if (!begun || destination.there().Missing() > 0 || destination.there().HashShards() != before)
+    return absl::OkStatus();
   return destination.Record({.samples = summary.samples,
                              .index_bytes = summary.index_bytes,
                              .skipped = std::move(merged.skipped),
@@ -216,7 +217,7 @@ absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const Pac
                        PackReport* report) {
   constexpr int kMostTries = 5;
   ASSIGN_OR_RETURN(bool begun, destination.Look());
-  for (int i = 0; begun && destination.Missing() == 0; ++i) {
+  for (int i = 0; begun && destination.there().Missing() == 0; ++i) {
     if (i == kMostTries) {
       return absl::FailedPreconditionError(fmt::format(
           "{}: its shards are being replaced all the time; see that only this pack writes there", destination.Uri()));
@@ -228,7 +229,7 @@ absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const Pac
     if (begun && !merged.ok()) return merged;
   }
   if (destination.record()) return Complete(destination, work.plan, options.skip_bad, report);
-  report->missing = destination.Missing();
+  report->missing = destination.there().Missing();
   report->complete = false;
   if (begun && options.parts > 1 && report->missing > 0) {  // the others are at it
     absl::Status summed = SumPart(runtime, destination, options, report);
@@ -295,7 +296,7 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   std::vector<uint64_t> to_write;
   for (uint64_t shard = options.part; shard < plan.shards(); shard += options.parts) {
     ++report.shards;
-    if (destination.Has(shard)) {
+    if (destination.there().Has(shard)) {
       ++report.shards_kept;
     } else {
       to_write.push_back(shard);

@@ -403,13 +403,14 @@ TEST_F(PackResume, CompletedAfterTheListing) {
     PackDestination destination(location, DataKind::kTar, {});
     ASSERT_TRUE(other.Begin(job, /*force=*/false).ok());
     ASSERT_TRUE(destination.Begin(job, /*force=*/false).ok());
-    const auto shard = PutBlocking(store, location.Key(destination.ShardName(0)), AsBytes("shard"));
+    const auto shard = PutBlocking(store, location.Key(destination.names().Shard(0)), AsBytes("shard"));
     ASSERT_TRUE(shard.ok());
-    for (const std::string& key : {destination.FragmentKey(0, 5, shard->etag), location.Key(".millrace/index")})
+    for (const std::string& key :
+         {location.Key(destination.names().Fragment(0, 5, shard->etag)), location.Key(".millrace/index")})
       ASSERT_TRUE(PutBlocking(store, key, AsBytes("bytes")).ok());
     EXPECT_TRUE(other.Look().value());
     EXPECT_TRUE(destination.Look().value());
-    EXPECT_EQ(destination.Missing(), 0u);
+    EXPECT_EQ(destination.there().Missing(), 0u);
 
     const PackDestination::Done done{.samples = 1, .index_bytes = 5, .skipped = {}, .incomplete_objects = {}};
     ASSERT_TRUE(other.Record(done).ok());

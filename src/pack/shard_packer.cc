@@ -88,7 +88,7 @@ absl::Status ShardPacker::Write(uint64_t shard, const std::string& stale_etag, c
   const std::set<uint64_t> left_out = PositionsOfBad(bad);
   emitted_ = 0;
   digest_.Reset();
-  name_ = work_.destination.ShardName(shard);
+  name_ = work_.destination.names().Shard(shard);
   if (encoder_ == nullptr) {
     ASSIGN_OR_RETURN(encoder_, MakeShardEncoder(work_.destination.format(), work_.first));
   }
@@ -105,7 +105,7 @@ absl::Status ShardPacker::Write(uint64_t shard, const std::string& stale_etag, c
 absl::StatusOr<std::unique_ptr<ObjectWriter>> ShardPacker::Open(uint64_t shard, const std::string& stale_etag,
                                                                 std::optional<uint64_t> bytes) {
   const Location& to = work_.destination.location();
-  const std::string key = to.Key(work_.destination.ShardName(shard));
+  const std::string key = to.Key(work_.destination.names().Shard(shard));
   PutOptions put;
   put.content_type = work_.destination.format() == DataKind::kTar ? "application/x-tar" : "application/octet-stream";
   const bool replaces = !stale_etag.empty() && to.store->HoldsIfMatch();
@@ -118,16 +118,17 @@ absl::StatusOr<std::unique_ptr<ObjectWriter>> ShardPacker::Open(uint64_t shard, 
 
 absl::Status ShardPacker::WriteFragment(uint64_t shard, const ObjectInfo& info, const Bad& bad) {
   const PackDestination& destination = work_.destination;
-  ObjectStore& store = *destination.location().store;
+  const PackNames& names = destination.names();
+  const Location& to = destination.location();
   PutOptions put;
   put.stop = stop_;
   if (const std::string companion = encoder_->Companion(); !companion.empty())
-    RETURN_IF_ERROR(PutBlocking(store, destination.CompanionKey(shard), AsBytes(companion), put).status());
+    RETURN_IF_ERROR(PutBlocking(*to.store, to.Key(names.Companion(shard)), AsBytes(companion), put).status());
   std::vector<SkippedSample> skipped;
   for (const auto& [position, sample] : bad) skipped.push_back(sample);
   const auto bytes = static_cast<uint64_t>(emitted_);
   const std::string fragment = fragment_.Finish({.key = name_, .size = bytes, .etag = info.etag}, skipped);
-  return PutBlocking(store, destination.FragmentKey(shard, bytes, info.etag), AsBytes(fragment), put).status();
+  return PutBlocking(*to.store, to.Key(names.Fragment(shard, bytes, info.etag)), AsBytes(fragment), put).status();
 }
 
 absl::Status ShardPacker::WriteBytes(Positions positions, const std::set<uint64_t>& left_out) {

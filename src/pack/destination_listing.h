@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shard/data_kind.h"
+#include "store/stores.h"
+
+/// What a pack calls its objects, and what a listing of a destination says of them. Pure.
+
+namespace millrace {
+
+inline constexpr std::string_view kRecordName = ".millrace/packed";
+inline constexpr std::string_view kSkippedName = ".millrace/skipped";
+
+/// The names below a destination (see PackDestination).
+struct PackNames {
+  std::string prefix;  // of the destination, in the store
+  DataKind format = DataKind::kTar;
+  uint64_t job = 0;  // PackJob::Id
+
+  std::string Shard(uint64_t shard) const;
+  /// What the format has beside a shard (ShardEncoder::Companion); "" where it has nothing.
+  std::string Companion(uint64_t shard) const;
+  /// The fragment of a shard that was written with this size and ETag.
+  std::string Fragment(uint64_t shard, uint64_t bytes, std::string_view etag) const;
+};
+
+/// What is there. All but `foreign` and keys of ObjectInfo are names below the destination.
+struct DestinationListing {
+  DestinationListing() = default;
+  /// `job_shards`: how many the job has.
+  DestinationListing(PackNames pack_names, uint64_t job_shards)
+      : names(std::move(pack_names)), shard_count(job_shards) {}
+
+  PackNames names;
+  uint64_t shard_count = 0;
+  std::map<uint64_t, ObjectInfo> shards;
+  std::vector<std::string> surplus;           // shards that this job does not write
+  std::set<std::string> companions;           // of shards of any format
+  std::map<std::string, uint64_t> fragments;  // with their sizes
+  std::string foreign;                        // key of the first object that is not ours
+  std::optional<ObjectInfo> mark;
+  std::optional<ObjectInfo> record;
+  bool has_index = false;
+
+  /// An object of the listing, in order.
+  void Take(const ObjectInfo& object);
+  /// After the last: what looks like a companion is one only beside shards of its format.
+  void JudgeCompanions();
+
+  /// Whether a shard, its companion and its fragment are there.
+  bool Has(uint64_t shard) const;
+  /// What other readers need beside the shards; "" when all is there.
+  std::string MissingCompanion() const;
+  /// The fragments of the shards that are `part` modulo `parts`, in order: keys and sizes, of those that have one.
+  std::vector<ObjectInfo> Fragments(uint64_t part = 0, uint64_t parts = 1) const;
+  /// Tells states of the shards apart: their numbers, sizes and ETags.
+  std::string HashShards() const;
+  /// Of all shards that are there.
+  uint64_t ShardBytes() const;
+  uint64_t Missing() const;
+};
+
+}  // namespace millrace
