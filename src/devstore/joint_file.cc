@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -62,7 +61,7 @@ std::shared_ptr<JointPlace> JointFile::Claim(const std::shared_ptr<JointFile>& f
   UniqueFd fd(open(file->path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
   if (!fd) return nullptr;
   file->place_bytes_ = place_bytes;
-  file->places_[number] = false;
+  file->places_.insert(number);
   return std::make_shared<JointPlace>(file, number, before * place_bytes, bytes, std::move(fd));
 }
 
@@ -73,14 +72,13 @@ void JointFile::Seal() {
 
 std::shared_ptr<JointPlace> JointFile::Restore(const std::shared_ptr<JointFile>& file, int number, uint64_t offset) {
   std::lock_guard lock(file->mutex_);
-  file->places_[number] = true;
+  file->places_.insert(number);
   return std::make_shared<JointPlace>(file, number, offset, 0, UniqueFd(-1));
 }
 
 std::shared_ptr<Content> JointFile::Link(const std::string& folder, size_t parts, uint64_t bytes) {
   std::lock_guard lock(mutex_);
-  const bool stored = std::all_of(places_.begin(), places_.end(), [](const auto& place) { return place.second; });
-  if (!stored || places_.size() != parts) return nullptr;
+  if (places_.size() != parts) return nullptr;
   auto file = std::make_shared<const UniqueFd>(open(path_.c_str(), O_RDWR | O_CLOEXEC));
   struct stat stat;
   if (!*file || fstat(file->get(), &stat) != 0) return nullptr;
@@ -110,12 +108,6 @@ JointPlace::~JointPlace() {
   }
   std::lock_guard lock(file_->mutex_);
   file_->places_.erase(number_);
-}
-
-void JointPlace::Keep() {
-  fd_ = UniqueFd(-1);
-  std::lock_guard lock(file_->mutex_);
-  file_->places_[number_] = true;
 }
 
 std::unique_ptr<BlobWriter> NewPlaceBlob(std::shared_ptr<JointPlace> place) {

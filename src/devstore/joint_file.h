@@ -1,8 +1,8 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,8 +34,8 @@ class JointFile {
   /// The place of a part that an earlier run has stored.
   static std::shared_ptr<JointPlace> Restore(const std::shared_ptr<JointFile>& file, int number, uint64_t offset);
 
-  /// A link to the file in `folder`, as a temporary file of `bytes` bytes. nullptr unless exactly `parts` places are
-  /// given away and their parts stored; the caller has seen that these follow one another from the beginning.
+  /// A link to the file in `folder`, as a temporary file of `bytes` bytes: those of so many stored parts, which the
+  /// caller has seen to follow one another from the beginning. nullptr when other places are given away.
   std::shared_ptr<Content> Link(const std::string& folder, size_t parts, uint64_t bytes);
 
  private:
@@ -43,9 +43,9 @@ class JointFile {
 
   const std::string path_;
   std::mutex mutex_;
-  uint64_t place_bytes_ = 0;    // as the first part had
-  std::map<int, bool> places_;  // given away: by number, whether the part is stored
-  bool sealed_ = false;         // no more are given
+  uint64_t place_bytes_ = 0;  // as the first part had
+  std::set<int> places_;      // given away, by number
+  bool sealed_ = false;       // no more are given
 };
 
 /// A place in a joint file. Given back when it is destroyed, and the space of what was written with it, unless its part
@@ -64,7 +64,7 @@ class JointPlace {
   /// For writing, until the part is stored.
   int fd() const { return fd_.get(); }
   /// The part counts from now on.
-  void Keep();
+  void Keep() { fd_ = UniqueFd(-1); }
 
  private:
   const std::shared_ptr<JointFile> file_;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <map>
@@ -77,6 +78,7 @@ TEST_F(UploadFolderTest, PartsOfOneLengthAreNotCopied) {
     const ino_t inode = Inode();
     ASSERT_NE(inode, 0u);
     const int64_t before_ns = NowNs();
+    fs::last_write_time(UploadPath() + "/joint", fs::file_time_type::clock::now() - std::chrono::hours(1));
     ASSERT_TRUE(Complete({1, 2, 3, 4}).ok());
     EXPECT_EQ(ObjectInode(), inode);
     EXPECT_TRUE(*Get(*storage_, "bucket", "k") == parts[1] + parts[2] + parts[3] + parts[4]);

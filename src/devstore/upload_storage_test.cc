@@ -138,6 +138,10 @@ TEST_P(AnyUploadTest, AnObjectIsNotChangedByWhatReplacesItsParts) {
   ASSERT_TRUE(PutPart(1, one).ok());
   ASSERT_TRUE(PutJoined({1}).ok());
   const std::string text = Bytes(kPart, 9);
+  Written(2, text);
+  ASSERT_TRUE(PutPart(2, text).ok());
+  EXPECT_TRUE(*Get(*storage_, "bucket", "k") == one);
+  EXPECT_EQ((*storage_->Describe("bucket", "k"))->etag, "etag-2");
   ASSERT_TRUE(PutPart(1, text).ok());
   Open();  // nothing says any more that the object's bytes were a part
   ASSERT_TRUE(PutPart(2, text).ok());
