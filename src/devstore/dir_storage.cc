@@ -18,6 +18,7 @@
 #include "base/crypto.h"
 #include "devstore/dir_walk.h"
 #include "devstore/file_content.h"
+#include "devstore/joint_file.h"
 #include "devstore/s3_error.h"
 #include "devstore/s3_request.h"
 #include "devstore/sidecar.h"
@@ -89,6 +90,7 @@ class DirStorage final : public Storage {
   }
   absl::StatusOr<std::unique_ptr<KeyWalk>> Walk(const std::string& bucket) override;
   absl::StatusOr<std::unique_ptr<BlobWriter>> NewBlob(uint64_t) override { return NewFileBlob(temporary_); }
+  absl::StatusOr<std::unique_ptr<BlobWriter>> NewPart(const std::string& upload_id, int number, uint64_t size) override;
   absl::StatusOr<std::shared_ptr<Content>> Concatenate(
       const std::vector<std::shared_ptr<const Content>>& contents) override;
   absl::StatusOr<std::shared_ptr<const ObjectRecord>> Put(const std::string& bucket, const std::string& key,
@@ -102,7 +104,8 @@ class DirStorage final : public Storage {
   }
   absl::Status PutPart(const std::string& upload_id, int number, std::shared_ptr<Content> content,
                        UploadPart part) override {
-    return uploads_.PutPart(upload_id, number, static_cast<FileContent&>(*content), std::move(part));
+    return uploads_.PutPart(upload_id, number, std::static_pointer_cast<FileContent>(std::move(content)),
+                            std::move(part));
   }
   absl::StatusOr<Upload> FindUpload(const std::string& bucket, const std::string& key,
                                     const std::string& upload_id) override {
@@ -305,8 +308,16 @@ absl::StatusOr<std::unique_ptr<KeyWalk>> DirStorage::Walk(const std::string& buc
   return std::make_unique<MergedWalk>(*this, bucket, DirWalk(names_, BucketPath(bucket)));
 }
 
+absl::StatusOr<std::unique_ptr<BlobWriter>> DirStorage::NewPart(const std::string& upload_id, int number,
+                                                                uint64_t size) {
+  ASSIGN_OR_RETURN(std::shared_ptr<JointPlace> place, uploads_.ClaimPlace(upload_id, number, size));
+  if (place == nullptr) return NewFileBlob(temporary_);
+  return NewPlaceBlob(std::move(place));
+}
+
 absl::StatusOr<std::shared_ptr<Content>> DirStorage::Concatenate(
     const std::vector<std::shared_ptr<const Content>>& contents) {
+  if (std::shared_ptr<Content> whole = LinkJointFile(temporary_, contents)) return whole;
   return JoinFiles(temporary_, contents);
 }
 
@@ -328,7 +339,8 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::Put(const std::s
   // First the record: it names the file's identity, so that it cannot be taken for the old file's.
   RETURN_IF_ERROR(WriteTextFile(RecordPath(bucket, key), EncodeObject(key, *record, identity)));
   ASSIGN_OR_RETURN(const std::string path, Place(file.path(), bucket, key));
-  file.Keep();
+  // A second name of a file that is this object already is left behind by rename: it goes with `content`.
+  if (stat.st_nlink == 1) file.Keep();
   records_.Insert(path, identity, record);
   return record;
 }

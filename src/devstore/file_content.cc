@@ -9,10 +9,14 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "devstore/joint_file.h"
 #include "devstore/s3_error.h"
 #include "devstore/sidecar.h"
 
 namespace millrace {
+
+FileContent::FileContent(std::shared_ptr<JointPlace> place, uint64_t size)
+    : path_(place->file().path()), place_(std::move(place)), offset_(place_->offset()), size_(size) {}
 
 FileContent::~FileContent() {
   if (temporary_) unlink(path_.c_str());
@@ -27,6 +31,7 @@ absl::StatusOr<std::shared_ptr<const UniqueFd>> FileContent::Open() const {
 
 absl::Status FileContent::Read(uint64_t offset, MutableByteSpan into) const {
   ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, Open());
+  offset += offset_;
   while (!into.empty()) {
     const ssize_t n = pread(file->get(), into.data(), into.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
@@ -42,6 +47,17 @@ void FileContent::AppendSteps(ByteRange range, std::vector<ReplyStep>* out) cons
   if (range.length > 0) out->push_back(SendFile{file_, range});
 }
 
+absl::Status WriteAt(int fd, ByteSpan bytes, uint64_t offset, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return FileError(errno, "writing", path);
+    offset += static_cast<uint64_t>(n);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
 namespace {
 
 class FileBlobWriter final : public BlobWriter {
@@ -53,18 +69,14 @@ class FileBlobWriter final : public BlobWriter {
   }
 
   absl::Status Append(ByteSpan bytes) override {
+    RETURN_IF_ERROR(WriteAt(file_->get(), bytes, size_, path_));
     size_ += bytes.size();
-    while (!bytes.empty()) {
-      const ssize_t n = write(file_->get(), bytes.data(), bytes.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return FileError(errno, "writing", path_);
-      bytes = bytes.subspan(static_cast<size_t>(n));
-    }
     return absl::OkStatus();
   }
 
   /// Bytes that came into the file in another way.
   void Count(uint64_t bytes) { size_ += bytes; }
+  uint64_t size() const { return size_; }
 
   absl::StatusOr<std::shared_ptr<Content>> Finish() override {
     return std::make_shared<FileContent>(std::move(file_), std::exchange(path_, ""), size_);
@@ -93,12 +105,13 @@ absl::StatusOr<NewFile> CreateIn(const std::string& folder) {
   return NewFile{std::move(path), std::move(fd)};
 }
 
-// Appends `bytes` of a file to where another stands. False when the file system cannot do that by itself.
-absl::StatusOr<bool> CopyInKernel(const FileContent& from, int to) {
+// Copies a content into a file, from an offset on. False when the file system cannot do that by itself.
+absl::StatusOr<bool> CopyInKernel(const FileContent& from, int to, uint64_t to_offset) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, from.Open());
-  off_t at = 0;
+  auto at = static_cast<off_t>(from.offset());
+  auto to_at = static_cast<off_t>(to_offset);
   for (uint64_t left = from.size(); left > 0;) {
-    const ssize_t n = copy_file_range(file->get(), &at, to, nullptr, left, 0);
+    const ssize_t n = copy_file_range(file->get(), &at, to, &to_at, left, 0);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && left == from.size() && (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
       return false;
@@ -124,7 +137,7 @@ absl::StatusOr<std::shared_ptr<Content>> JoinFiles(const std::string& folder,
   FileBlobWriter writer(std::make_shared<const UniqueFd>(std::move(file.fd)), std::move(file.path));
   std::vector<std::byte> buffer;
   for (const auto& content : contents) {
-    ASSIGN_OR_RETURN(const bool copied, CopyInKernel(static_cast<const FileContent&>(*content), fd));
+    ASSIGN_OR_RETURN(const bool copied, CopyInKernel(static_cast<const FileContent&>(*content), fd, writer.size()));
     if (copied) {
       writer.Count(content->size());
       continue;

@@ -199,6 +199,10 @@ class MemStorage final : public Storage {
     return std::make_unique<MemBlobWriter>(budget_, size);
   }
 
+  absl::StatusOr<std::unique_ptr<BlobWriter>> NewPart(const std::string&, int, uint64_t size) override {
+    return NewBlob(size);
+  }
+
   absl::StatusOr<std::shared_ptr<Content>> Concatenate(
       const std::vector<std::shared_ptr<const Content>>& contents) override {
     std::vector<std::shared_ptr<const Block>> blocks;
@@ -249,7 +253,7 @@ class MemStorage final : public Storage {
                        UploadPart part) override {
     part.modified_ns = NowNs();
     part.content = std::move(content);
-    return uploads_.PutPart(upload_id, number, std::move(part));
+    return uploads_.PutPart(upload_id, number, std::move(part)).status();
   }
 
   absl::StatusOr<Upload> FindUpload(const std::string& bucket, const std::string& key,

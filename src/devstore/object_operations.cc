@@ -176,7 +176,8 @@ Reply CopyObject(OperationContext& context, const S3Request& request) {
     }
   }
   const Content& bytes = *source.object.content;
-  ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context, bytes, {0, bytes.size()}, algorithm));
+  ASSIGN_OR_RETURN(const std::unique_ptr<BlobWriter> blob, context.storage.NewBlob(bytes.size()));
+  ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context, bytes, {0, bytes.size()}, algorithm, *blob));
   attributes.checksum = copied.checksum;
   attributes.parts.clear();
   ASSIGN_OR_RETURN(const auto record,

@@ -126,18 +126,17 @@ absl::Status CheckCopySize(uint64_t bytes) {
 }
 
 absl::StatusOr<CopiedContent> CopyContent(OperationContext& context, const Content& source, ByteRange range,
-                                          std::optional<ChecksumAlgorithm> algorithm) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<BlobWriter> writer, context.storage.NewBlob(range.length));
+                                          std::optional<ChecksumAlgorithm> algorithm, BlobWriter& writer) {
   ETagStream etag(context.etag_kind);
   std::optional<ChecksumStream> checksum;
   if (algorithm) checksum.emplace(*algorithm);
   RETURN_IF_ERROR(ForEachPiece(source, range, [&](ByteSpan piece) {
     etag.Update(piece);
     if (checksum) checksum->Update(piece);
-    return writer->Append(piece);
+    return writer.Append(piece);
   }));
   CopiedContent copied;
-  ASSIGN_OR_RETURN(copied.content, writer->Finish());
+  ASSIGN_OR_RETURN(copied.content, writer.Finish());
   copied.etag = etag.Finish();
   if (checksum) copied.checksum = Checksum{.algorithm = *algorithm, .value = checksum->Finish()};
   return copied;

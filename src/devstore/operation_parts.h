@@ -32,14 +32,14 @@ absl::StatusOr<CopySource> OpenCopySource(OperationContext& context, const S3Req
 /// InvalidRequest for more bytes than S3 copies by one request.
 absl::Status CheckCopySize(uint64_t bytes);
 
-/// A range of an object as new content, with its ETag and, where an algorithm is given, its checksum.
+/// A range of an object, written as new content, with its ETag and, where an algorithm is given, its checksum.
 struct CopiedContent {
   std::shared_ptr<Content> content;
   std::string etag;
   std::optional<Checksum> checksum;
 };
 absl::StatusOr<CopiedContent> CopyContent(OperationContext& context, const Content& source, ByteRange range,
-                                          std::optional<ChecksumAlgorithm> algorithm);
+                                          std::optional<ChecksumAlgorithm> algorithm, BlobWriter& writer);
 
 /// The checksum of a whole content in base64.
 absl::StatusOr<std::string> ChecksumOf(const Content& content, ChecksumAlgorithm algorithm);

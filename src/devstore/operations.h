@@ -49,6 +49,9 @@ Reply DeleteObject(OperationContext& context, const S3Request& request);
 Reply CreateUpload(OperationContext& context, const S3Request& request);
 /// What can be refused before the body arrives; for PutObject as well.
 absl::Status CheckBeforeBody(OperationContext& context, const S3Request& request, S3Operation operation);
+/// For the body of PutObject or UploadPart.
+absl::StatusOr<std::unique_ptr<BlobWriter>> NewContent(OperationContext& context, const S3Request& request,
+                                                       S3Operation operation, uint64_t size);
 Reply UploadPartFromBody(OperationContext& context, const S3Request& request, const RequestBody& body,
                          std::shared_ptr<Content> content);
 Reply UploadPartCopy(OperationContext& context, const S3Request& request);

@@ -134,13 +134,17 @@ class UploadExchange final : public HttpExchange {
 
   void OnBody(ByteSpan bytes) override {
     const absl::Status status = body_->Update(bytes, [this](ByteSpan decoded) { return blob_->Append(decoded); });
-    if (!status.ok()) service_.Finish(*std::exchange(call_, nullptr), status);
+    if (status.ok()) return;
+    blob_ = nullptr;  // nothing is left of it when the client hears of the error, and sends it again
+    service_.Finish(*std::exchange(call_, nullptr), status);
   }
   void OnBodyEnd() override {
     if (!call_) return;
     const std::shared_ptr<S3Call> call = std::move(call_);
     call->arrived = SteadyClock::now();
-    service_.Finish(*call, Store(*call));
+    Reply reply = Store(*call);
+    blob_ = nullptr;
+    service_.Finish(*call, std::move(reply));
   }
 
  private:
@@ -155,7 +159,7 @@ class UploadExchange final : public HttpExchange {
   S3Service& service_;
   std::shared_ptr<S3Call> call_;
   const std::unique_ptr<RequestBody> body_;
-  const std::unique_ptr<BlobWriter> blob_;
+  std::unique_ptr<BlobWriter> blob_;
 };
 
 S3Service::S3Service(Storage& storage, ThreadPool& workers, const DevstoreOptions& options,
@@ -190,7 +194,7 @@ std::unique_ptr<HttpExchange> S3Service::OnRequest(HttpRequestHead head, const H
   if (const absl::Status status = CheckBeforeBody(context_, call->request, call->operation); !status.ok()) {
     return refuse(status);
   }
-  auto blob = context_.storage.NewBlob((*body)->announced_size());
+  auto blob = NewContent(context_, call->request, call->operation, (*body)->announced_size());
   if (!blob.ok()) return refuse(blob.status());
   return std::make_unique<UploadExchange>(*this, std::move(call), *std::move(body), *std::move(blob));
 }

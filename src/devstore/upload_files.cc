@@ -36,8 +36,8 @@ void UploadFiles::Load() {
 }
 
 void UploadFiles::LoadUpload(const std::string& id) {
-  const std::string folder = folder_ + "/" + id;
-  const auto text = ReadTextFile(folder + "/upload");
+  const std::string path = folder_ + "/" + id;
+  const auto text = ReadTextFile(path + "/upload");
   if (!text.ok()) return;
   const Fields fields = DecodeFields(*text);
   Upload upload{.id = id,
@@ -46,23 +46,54 @@ void UploadFiles::LoadUpload(const std::string& id) {
                 .attributes = ReadAttributes(fields),
                 .initiated_ns = Parse<int64_t>(FieldOr(fields, "initiated-ns")),
                 .parts = {}};
-  const auto names = ReadFolder(folder);
+  const auto names = ReadFolder(path);
   if (!names.ok()) return;
+  const std::shared_ptr<Folder> folder = Insert(id);
+  folder->joint->Seal();
   for (const std::string& name : *names) {
     if (!name.ends_with(kPartSuffix)) continue;
-    const auto part_text = ReadTextFile(folder + "/" + name);
-    if (!part_text.ok()) continue;
-    const Fields part = DecodeFields(*part_text);
-    const std::string path = folder + "/" + FieldOr(part, "file");
-    std::error_code missing;
-    const uint64_t size = fs::file_size(path, missing);
-    if (missing) continue;
-    upload.parts[Parse<int>(name)] = UploadPart{.etag = FieldOr(part, "etag"),
-                                                .checksum = ReadChecksum(part),
-                                                .modified_ns = Parse<int64_t>(FieldOr(part, "modified-ns")),
-                                                .content = std::make_shared<const FileContent>(path, size)};
+    const int number = Parse<int>(name);
+    auto part = LoadPart(*folder, number, fmt::format("{}/{}", path, name));
+    if (part.ok()) upload.parts[number] = *std::move(part);
   }
   table_.Insert(std::move(upload));
+}
+
+absl::StatusOr<UploadPart> UploadFiles::LoadPart(const Folder& folder, int number, const std::string& record) const {
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(record));
+  const Fields fields = DecodeFields(text);
+  UploadPart part{.etag = FieldOr(fields, "etag"),
+                  .checksum = ReadChecksum(fields),
+                  .modified_ns = Parse<int64_t>(FieldOr(fields, "modified-ns")),
+                  .content = nullptr};
+  const std::string name = FieldOr(fields, "file");
+  const std::string path = name.empty() ? folder.joint->path() : folder.path + "/" + name;
+  std::error_code missing;
+  const uint64_t size = fs::file_size(path, missing);
+  if (missing) return FileError(ENOENT, "looking at", path);
+  if (!name.empty()) {
+    part.content = std::make_shared<const FileContent>(path, size);
+    return part;
+  }
+  const auto offset = Parse<uint64_t>(FieldOr(fields, "offset"));
+  const auto bytes = Parse<uint64_t>(FieldOr(fields, "bytes"));
+  if (bytes > size || offset > size - bytes) return FileError(EINVAL, "looking at", record);
+  part.content = std::make_shared<const FileContent>(JointFile::Restore(folder.joint, number, offset), bytes);
+  return part;
+}
+
+std::shared_ptr<UploadFiles::Folder> UploadFiles::Insert(const std::string& id) {
+  auto folder = std::make_shared<Folder>(folder_ + "/" + id);
+  std::lock_guard lock(mutex_);
+  folders_[id] = folder;
+  return folder;
+}
+
+absl::StatusOr<std::shared_ptr<UploadFiles::Folder>> UploadFiles::Find(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  const auto found = folders_.find(id);
+  if (found == folders_.end()) return NoSuchUpload(id);
+  return found->second;
 }
 
 absl::StatusOr<std::string> UploadFiles::Create(Upload upload) {
@@ -73,34 +104,60 @@ absl::StatusOr<std::string> UploadFiles::Create(Upload upload) {
   AppendAttributes(upload.attributes, &fields);
   RETURN_IF_ERROR(WriteTextFile(fmt::format("{}/{}/upload", folder_, upload.id), EncodeFields(fields)));
   std::string id = upload.id;
+  Insert(id);
   table_.Insert(std::move(upload));
   return id;
 }
 
-absl::Status UploadFiles::PutPart(const std::string& id, int number, FileContent& content, UploadPart part) {
-  ASSIGN_OR_RETURN(const Upload upload, table_.Find(id));
-  const std::string folder = folder_ + "/" + id;
-  // A part that is sent again gets another file: who is reading the old one goes on reading it.
-  const std::string name = fmt::format("{}-{}", number, RandomHex(8));
+absl::StatusOr<std::shared_ptr<JointPlace>> UploadFiles::ClaimPlace(const std::string& id, int number, uint64_t bytes) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Folder> folder, Find(id));
+  std::lock_guard lock(folder->mutex);  // so that it makes no file while the folder is being removed
+  return JointFile::Claim(folder->joint, number, bytes);
+}
+
+absl::Status UploadFiles::PutPart(const std::string& id, int number, std::shared_ptr<FileContent> content,
+                                  UploadPart part) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Folder> folder, Find(id));
+  std::lock_guard lock(folder->mutex);
+  if (folder->removed) return NoSuchUpload(id);
   part.modified_ns = NowNs();
-  part.content = std::make_shared<const FileContent>(folder + "/" + name, content.size());
-  Fields fields = {{"file", name}, {"etag", part.etag}, {"modified-ns", std::to_string(part.modified_ns)}};
+  Fields fields = {{"etag", part.etag}, {"modified-ns", std::to_string(part.modified_ns)}};
   AppendChecksum(part.checksum, &fields);
-  if (rename(content.path().c_str(), (folder + "/" + name).c_str()) != 0) {
-    return errno == ENOENT ? NoSuchUpload(id) : FileError(errno, "writing a part of upload", id);
+  std::string path;  // where it has a file of its own
+  if (content->place() != nullptr) {
+    fields.emplace_back("offset", std::to_string(content->offset()));
+    fields.emplace_back("bytes", std::to_string(content->size()));
+    part.content = content;
+  } else {
+    // A part that is sent again gets another file: who is reading the old one goes on reading it.
+    const std::string name = fmt::format("{}-{}", number, RandomHex(8));
+    path = folder->path + "/" + name;
+    if (rename(content->path().c_str(), path.c_str()) != 0) return FileError(errno, "writing a part of upload", id);
+    content->Keep();
+    fields.emplace_back("file", name);
+    part.content = std::make_shared<const FileContent>(path, content->size());
   }
-  content.Keep();
-  RETURN_IF_ERROR(WriteTextFile(fmt::format("{}/{}{}", folder, number, kPartSuffix), EncodeFields(fields)));
-  RETURN_IF_ERROR(table_.PutPart(id, number, std::move(part)));
-  const auto replaced = upload.parts.find(number);
-  if (replaced != upload.parts.end()) unlink(static_cast<const FileContent&>(*replaced->second.content).path().c_str());
+  const std::string record = fmt::format("{}/{}{}", folder->path, number, kPartSuffix);
+  if (absl::Status written = WriteTextFile(record, EncodeFields(fields)); !written.ok()) {
+    if (!path.empty()) unlink(path.c_str());
+    return written;
+  }
+  if (content->place() != nullptr) content->place()->Keep();
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Content> replaced, table_.PutPart(id, number, std::move(part)));
+  const auto* file = static_cast<const FileContent*>(replaced.get());
+  if (file != nullptr && file->place() == nullptr) unlink(file->path().c_str());
   return absl::OkStatus();
 }
 
 absl::Status UploadFiles::Remove(const std::string& id) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Folder> folder, Find(id));
   RETURN_IF_ERROR(table_.Remove(id));
+  std::lock_guard lock(folder->mutex);
+  folder->removed = true;
   std::error_code ignored;
-  fs::remove_all(folder_ + "/" + id, ignored);
+  fs::remove_all(folder->path, ignored);
+  std::lock_guard table_lock(mutex_);
+  folders_.erase(id);
   return absl::OkStatus();
 }
 

@@ -158,6 +158,13 @@ absl::Status CheckBeforeBody(OperationContext& context, const S3Request& request
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<BlobWriter>> NewContent(OperationContext& context, const S3Request& request,
+                                                       S3Operation operation, uint64_t size) {
+  if (operation == S3Operation::kPutObject) return context.storage.NewBlob(size);
+  ASSIGN_OR_RETURN(const int number, PartNumber(request));
+  return context.storage.NewPart(UploadId(request), number, size);
+}
+
 Reply CreateUpload(OperationContext& context, const S3Request& request) {
   Upload upload{
       .id = "", .bucket = request.bucket, .key = request.key, .attributes = {}, .initiated_ns = 0, .parts = {}};
@@ -198,7 +205,8 @@ Reply UploadPartCopy(OperationContext& context, const S3Request& request) {
     ASSIGN_OR_RETURN(range, ParseCopyRange(*header, bytes.size()));
   }
   RETURN_IF_ERROR(CheckCopySize(range.length));
-  ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context, bytes, range, AlgorithmOf(upload)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<BlobWriter> blob, context.storage.NewPart(upload.id, number, range.length));
+  ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context, bytes, range, AlgorithmOf(upload), *blob));
   UploadPart part{.etag = copied.etag, .checksum = copied.checksum, .modified_ns = 0, .content = nullptr};
   XmlWriter writer("CopyPartResult");
   writer.Element("LastModified", FormatXmlTime(NowNs() / 1'000'000'000 * 1000));
@@ -219,7 +227,13 @@ Reply CompleteUpload(OperationContext& context, const S3Request& request, std::s
   ASSIGN_OR_RETURN(const std::vector<const UploadPart*> parts, ChosenParts(upload, *named));
   std::vector<std::shared_ptr<const Content>> contents;
   for (const UploadPart* part : parts) contents.push_back(part->content);
-  ASSIGN_OR_RETURN(std::shared_ptr<Content> whole, context.storage.Concatenate(contents));
+  auto joined = context.storage.Concatenate(contents);
+  if (!joined.ok()) {
+    // Its parts may have gone under it, with the upload that another request has completed or aborted.
+    RETURN_IF_ERROR(FindUpload(context, request).status());
+    return joined.status();
+  }
+  std::shared_ptr<Content> whole = *std::move(joined);
   ObjectAttributes attributes = upload.attributes;
   ASSIGN_OR_RETURN(attributes.checksum, MultipartChecksum(upload, parts, *whole));
   RETURN_IF_ERROR(CheckObjectChecksum(request, attributes.checksum));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "devstore/s3_error.h"
@@ -18,12 +19,12 @@ void UploadTable::Insert(Upload upload) {
   uploads_.insert_or_assign(std::move(id), std::move(upload));
 }
 
-absl::Status UploadTable::PutPart(const std::string& id, int number, UploadPart part) {
+absl::StatusOr<std::shared_ptr<const Content>> UploadTable::PutPart(const std::string& id, int number,
+                                                                    UploadPart part) {
   std::lock_guard lock(mutex_);
   const auto found = uploads_.find(id);
   if (found == uploads_.end()) return NoSuchUpload(id);
-  found->second.parts.insert_or_assign(number, std::move(part));
-  return absl::OkStatus();
+  return std::exchange(found->second.parts[number], std::move(part)).content;
 }
 
 absl::StatusOr<Upload> UploadTable::Find(const std::string& id) const {
