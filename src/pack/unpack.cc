@@ -330,13 +330,13 @@ class Unpacker {
     }
     const Pieces pieces(object.size, object.part_bytes, ReadAhead::PieceBytes(*data_.store, memory));
     WholeCheck check(data_.store->Uri(object.key), object, pieces);
-    RETURN_IF_ERROR(
-        ReadPieces(*data_.store, memory, object, pieces, stop_.get_token(), [&](size_t index, ByteSpan bytes) {
-          check.Add(index, bytes);
-          RETURN_IF_ERROR(sink(bytes));
-          Advance(bytes.size());
-          return absl::OkStatus();
-        }));
+    const auto each = [&](size_t index, ByteSpan bytes) -> absl::Status {
+      check.Add(index, bytes);
+      RETURN_IF_ERROR(sink(bytes));
+      Advance(bytes.size());
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(ReadPieces(*data_.store, memory, object, pieces, stop_.get_token(), each));
     return pieces.count() > 1 ? check.Finish() : absl::OkStatus();
   }
 
