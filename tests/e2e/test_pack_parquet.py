@@ -290,6 +290,25 @@ def test_hdf5_says_how_to_convert(sandbox: Sandbox, tmp_path: Path) -> None:
         sandbox.run(*command).failed(1, "train.h5", "h5py", "docs/formats/shards.md")
 
 
+def test_what_the_documentation_makes_of_hdf5_can_be_fed(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The very snippet, with a stand-in for h5py."""
+    text = (Path(__file__).resolve().parents[2] / "docs/formats/shards.md").read_text()
+    snippet = text.split("### HDF5")[1].split("```python\n")[1].split("```")[0]
+    (tmp_path / "h5py.py").write_text(
+        "import contextlib, numpy\n"
+        "@contextlib.contextmanager\n"
+        "def File(name):\n"
+        "    images = numpy.random.default_rng(0).integers(0, 256, (5, 8, 9, 3), numpy.uint8)\n"
+        "    yield {'images': images, 'labels': numpy.arange(5)}\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    done = subprocess.run([sys.executable, "-c", snippet], cwd=out, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    fed = sandbox.ok("feed", out, "--json", "--batch", "5", "--size", "8").json()
+    assert fed["samples"] == 5
+
+
 def test_parts_and_kills(sandbox: Sandbox, tmp_path: Path) -> None:
     """Parts at one time; and kills while Arrow reads, which leave a Python behind that must not harm the next."""
     blobs = [os.urandom(1 << 15) for _ in range(5000)]
