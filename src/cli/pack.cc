@@ -217,6 +217,12 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source,
                    Dataset::Open(runtime, stores, unpacked->scratch ? unpacked->scratch->path() : flags.source, open));
   indexing.Clear();
+  if (source->index().kind() == DataKind::kTokens) {
+    fmt::print(stderr,
+               "millrace pack: warning: {}: rows of tokens (`feed --tokens`, `Loader(tokens=...)`) are made of token "
+               "files, not of shards packed from them; for these copy the files: millrace sync {} {}\n",
+               ForStderr(flags.source), ForStderr(flags.source), ForStderr(flags.destination));
+  }
   ProgressLine packing("packing", ProgressLine::Unit::kBytes);
   options.progress = [&packing](uint64_t done, uint64_t total) { packing.Update(done, total); };
   return Pack(runtime, stores, *source, flags.destination, options);
