@@ -205,6 +205,26 @@ def test_truncated_shard(run, tmp_path: Path) -> None:
     assert "a.tar" in err and "offset 3000" in err and "truncated" in err
 
 
+def test_a_copy_with_its_index(run, tmp_path: Path) -> None:
+    """Told from changed data where there is more than one object; the warning comes once."""
+    for count in (1, 2):
+        source, copy = tmp_path / f"{count}", tmp_path / f"{count}-copy"
+        for n in range(count):
+            shard(source / f"{n}.tar", {f"{n}.jpg": b"x"})
+        run("index", source)
+        run("cp", "--recursive", source, copy)
+        assert (copy / ".millrace/index").exists()
+        if count == 1:
+            _, err = run("inspect", copy, code=1)
+            assert "was replaced" in err and "or is a copy" in err and "millrace index" in err
+            run("index", copy)
+        else:
+            _, err = run("inspect", copy)
+            assert err.count("copied from; it is built anew") == 1, err
+        _, err = run("inspect", copy)
+        assert err == ""
+
+
 def test_links_of_a_tar_are_not_dropped_silently(run, tmp_path: Path) -> None:
     folder = tmp_path / "d"
     folder.mkdir()
