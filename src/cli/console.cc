@@ -14,6 +14,7 @@
 #include "absl/strings/cord.h"
 #include "base/counted.h"
 #include "base/size.h"
+#include "base/utf8.h"
 #include "store/uri.h"
 
 namespace millrace::cli {
@@ -40,19 +41,6 @@ void OnInterrupt(int) {
 std::string Amount(double amount, bool bytes) {
   const auto whole = static_cast<uint64_t>(amount);
   return bytes ? FormatSize(whole) : fmt::format("{}", whole);
-}
-
-// Also those above ASCII, which UTF-8 writes as 0xC2 0x80 to 0xC2 0x9F.
-std::string WithoutControls(std::string_view text) {
-  std::string shown;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    const bool high = byte == 0xc2 && next >= 0x80 && next < 0xa0;
-    shown.push_back(high || byte < 0x20 || byte == 0x7f ? '?' : text[i]);
-    i += high ? 1 : 0;
-  }
-  return shown;
 }
 
 std::string Duration(double seconds) {

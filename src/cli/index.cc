@@ -111,7 +111,7 @@ std::string ToText(const IndexResult& result, double seconds) {
   const IndexSummary& summary = result.summary;
   std::string text =
       fmt::format("{} in {}, {}, fields: {}\n", Counted(summary.samples, "sample"), Counted(summary.objects, "object"),
-                  FormatSize(summary.span_bytes), fmt::join(summary.field_names, ", "));
+                  FormatSize(summary.span_bytes), ForTerminal(fmt::format("{}", fmt::join(summary.field_names, ", "))));
   if (result.report.reused_objects > 0) {
     text += fmt::format("{} of {} were unchanged and not read again\n", result.report.reused_objects,
                         Counted(summary.objects, "object"));
