@@ -312,6 +312,10 @@ TEST_F(PackTyped, WhatCannotBeHeldIsRefusedBeforeAnythingIsWritten) {
   refused(DataKind::kMds, "mem://s/tf", {{"score", "a"}, {"text", "a"}}, "called 'a'");
   refused(DataKind::kMds, "mem://s/tf", {{"score", "score"}, {"tekst", "text"}}, "no sample has a field 'tekst'");
   refused(DataKind::kMds, "mem://s/raw", {{"jpg", "jpg"}, {"png", "png"}}, "--field png=jpg");
+  // The remedy calls it as the source does, also where it has a new name.
+  refused(DataKind::kTar, "mem://s/tf", {{"image/encoded", "JPG"}}, "its field 'JPG' under that name");
+  refused(DataKind::kTar, "mem://s/tf", {{"image/encoded", "JPG"}}, "--field image/encoded=NAME");
+  refused(DataKind::kMds, "mem://s/raw", {{"jpg", "jpg"}, {"png", "other"}}, "--field png=jpg");
 }
 
 // Classes as people write them: with a line feed, or as text.

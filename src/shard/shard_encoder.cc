@@ -174,16 +174,16 @@ class MdsEncoder final : public SampleGatherer {
         return Refused(sample, "MDS",
                        fmt::format("all samples have the same columns there, and its field '{0}' is not in the first "
                                    "sample; name the fields that all have, and give one name to those that belong "
-                                   "together: --field jpg --field {0}=jpg",
-                                   field.name));
+                                   "together: --field jpg --field {1}=jpg",
+                                   field.name, field.NameInSource()));
       }
       if (!Fits(*column, wanted)) {
         return Refused(
             sample, "MDS",
             fmt::format("all samples have the same columns there, and its field '{0}' is \"{1}\" where the "
-                        "first sample has \"{2}\"; a name that says what it is makes all alike: --field {0}=jpg "
-                        "for images, --field {0}=data for bytes",
-                        field.name, wanted.encoding, column->encoding));
+                        "first sample has \"{2}\"; a name that says what it is makes all alike: --field {3}=jpg "
+                        "for images, --field {3}=data for bytes",
+                        field.name, wanted.encoding, column->encoding, field.NameInSource()));
       }
       if (field.is_empty_array) {
         return Refused(sample, "MDS",
