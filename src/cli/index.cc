@@ -64,7 +64,7 @@ absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(runtime, stores, flags.uri, options));
   const Index& index = dataset->index();
   return IndexResult{.summary = {.samples = index.size(),
-                                 .objects = index.objects(),
+                                 .objects = index.objects() - (dataset->is_manifest() ? 1 : 0),
                                  .span_bytes = index.total_bytes(),
                                  .index_bytes = index.file_bytes(),
                                  .field_names = index.field_names()},

@@ -173,6 +173,7 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
   if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
   RETURN_IF_ERROR(CheckMdsShards(data_, objects_.companions(), mds_shards_));
   ASSIGN_OR_RETURN(IndexSummary summary, writer_->Finish());
+  if (manifest_ != nullptr) --summary.objects;
   WarnOfLinks();
   return BuiltIndex{.summary = std::move(summary), .report = std::move(report_)};
 }
