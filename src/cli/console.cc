@@ -121,6 +121,18 @@ InterruptStop::~InterruptStop() {
   thread_.join();
 }
 
+std::string ProgressText(std::string_view label, uint64_t done, uint64_t total, double seconds, bool bytes) {
+  constexpr double kTellingSeconds = 2;
+  std::string text = fmt::format("{} {}", label, Amount(static_cast<double>(done), bytes));
+  if (total > 0) text += fmt::format(" of {}", Amount(static_cast<double>(total), bytes));
+  const bool tells = seconds >= kTellingSeconds || (total > 0 && done >= total / 100);
+  if (!tells || done == 0 || seconds <= 0) return text;
+  const double rate = static_cast<double>(done) / seconds;
+  text += fmt::format(", {}/s", Amount(rate, bytes));
+  if (total > done) text += fmt::format(", {} left", Duration(static_cast<double>(total - done) / rate));
+  return text;
+}
+
 ProgressLine::ProgressLine(std::string label, Unit unit)
     : label_(std::move(label)),
       unit_(unit),
@@ -139,14 +151,8 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
   if (now - drawn_ < kRedraw) return;
   drawn_ = now;
   shown_ = true;
-  const bool bytes = unit_ == Unit::kBytes;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
-  std::string line = fmt::format("\r\x1b[K{} {}", label_, Amount(static_cast<double>(done), bytes));
-  if (total > 0) line += fmt::format(" of {}", Amount(static_cast<double>(total), bytes));
-  line += fmt::format(", {}/s", Amount(rate, bytes));
-  if (total > done && rate > 0) line += fmt::format(", {} left", Duration(static_cast<double>(total - done) / rate));
-  fmt::print(stderr, "{}", line);
+  fmt::print(stderr, "\r\x1b[K{}", ProgressText(label_, done, total, seconds, unit_ == Unit::kBytes));
   std::fflush(stderr);
 }
 

@@ -28,11 +28,11 @@ def on_a_terminal(binary: Path, *arguments: str | Path, out: bool = False) -> tu
 
 
 def test_progress_with_the_time_left(millrace_bin: Path, tmp_path: Path) -> None:
-    for n in range(200):
+    for n in range(250):
         path = tmp_path / "raw" / "a" / f"{n:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(os.urandom(200_000))
-    code, shown = on_a_terminal(millrace_bin, "pack", tmp_path / "raw", tmp_path / "out", "--shard-size", "4MiB")
+        path.write_bytes(bytes(1_000_000))
+    code, shown = on_a_terminal(millrace_bin, "pack", tmp_path / "raw", tmp_path / "out", "--shard-size", "16MiB")
     assert code == 0, shown
     lines = shown.split(b"\r\x1b[K")
     amount = rb"[0-9.]+ ([KMGT]iB|B|bytes?)"
