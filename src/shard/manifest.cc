@@ -244,15 +244,21 @@ absl::StatusOr<Manifest> CsvManifest::Read() {
 
 // ---- JSON
 
-// Null, or discarded, when it cannot be read; what is nested deeper than anybody means counts as such.
-Json ParseJson(std::string_view text) {
+// What is nested deeper than anybody means counts as malformed.
+absl::StatusOr<Json> ParseJson(std::string_view text) {
   bool too_deep = false;
   const auto bound = [&too_deep](int depth, Json::parse_event_t, Json&) {
     too_deep = too_deep || depth > kMaxDepth;
     return !too_deep;
   };
-  Json json = Json::parse(text, bound, /*allow_exceptions=*/false);
-  return too_deep ? Json() : json;
+  try {
+    Json json = Json::parse(text, bound);
+    if (!too_deep && json.is_object()) return json;
+  } catch (const Json::out_of_range&) {
+    return absl::InvalidArgumentError("a number in it is too large for a float of 64 bits; write it as text");
+  } catch (const Json::exception&) {
+  }
+  return absl::InvalidArgumentError("no JSON object (in UTF-8)");
 }
 
 // Whether a member beside X-metadata is a class, as Ground Truth writes it, and no box, mask or list.
@@ -358,8 +364,9 @@ absl::Status JsonLinesManifest::TakeAttribute(const Json& row, uint64_t line) {
 
 absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   if (text.size() > kMaxLineBytes) return Wrong(line, fmt::format("more than {} bytes", kMaxLineBytes));
-  const Json json = ParseJson(text);
-  if (!json.is_object()) return Wrong(line, "no JSON object (in UTF-8)");
+  const absl::StatusOr<Json> parsed = ParseJson(text);
+  if (!parsed.ok()) return Wrong(line, ToStd(parsed.status().message()));
+  const Json& json = *parsed;
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
   const std::optional<size_t> path = FirstOf(kPathNames, names);

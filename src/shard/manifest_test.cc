@@ -94,6 +94,7 @@ TEST(Manifest, JsonErrorsNameTheLine) {
   EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\"}\n{\"path\": \n"), ElementsAre(HasSubstr("line 2: no JSON object")));
   EXPECT_THAT(JsonOf("{\"name\": 1}"), ElementsAre(HasSubstr("line 1: none of its members (name) names an object")));
   EXPECT_THAT(JsonOf("{\"path\": 1}"), ElementsAre(HasSubstr("line 1: none of its members")));
+  EXPECT_THAT(JsonOf(R"({"path": "x", "a": 1e400})"), ElementsAre(HasSubstr("line 1: a number in it is too large")));
   EXPECT_THAT(JsonOf("{\"path\": \"\"}"), ElementsAre(HasSubstr("line 1: an empty path")));
   EXPECT_THAT(JsonOf("{\"path\": \"x\", \"a\": " + std::string(5000, '[') + std::string(5000, ']') + "}"),
               ElementsAre(HasSubstr("line 1: no JSON object")));
