@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/utf8.h"
 #include "shard/byte_gatherer.h"
 #include "shard/mds_writer.h"
@@ -113,11 +114,12 @@ class RecordIoEncoder final : public SampleGatherer {
       labels += field.name == kClassField || field.name == kLabelsField ? 1 : 0;
     }
     if (labels > 1 || sample.fields.size() != labels + 1) {
-      return Refused(
-          sample, "RecordIO",
-          fmt::format("a record holds one field and maybe a label ('{}' or '{}'), and it has {} fields and {} "
-                      "labels; name those to pack, such as --field jpg --field label={}",
-                      kClassField, kLabelsField, sample.fields.size() - labels, labels, kClassField));
+      const std::string_view label = labels > 0 ? kClassField : "label=cls";
+      return Refused(sample, "RecordIO",
+                     fmt::format("a record holds one field and maybe a label ('{}' or '{}'), and it has {} and {}; "
+                                 "name those to pack, such as --field jpg --field {}",
+                                 kClassField, kLabelsField, Counted(sample.fields.size() - labels, "field"),
+                                 Counted(labels, "label"), label));
     }
     return kRecordIoHeadBytes + kIrHeaderBytes + RecordIoPadded(*values);
   }
