@@ -303,7 +303,8 @@ def test_what_the_documentation_makes_of_hdf5_can_be_fed(sandbox: Sandbox, tmp_p
     )
     out = tmp_path / "out"
     out.mkdir()
-    done = subprocess.run([sys.executable, "-c", snippet], cwd=out, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, check=False)
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", snippet], cwd=out, env=env, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     fed = sandbox.ok("feed", out, "--json", "--batch", "5", "--size", "8").json()
     assert fed["samples"] == 5
