@@ -2,8 +2,12 @@
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <string>
+
+#include "base/utf8.h"
 
 namespace millrace {
 
@@ -44,7 +48,8 @@ bool LogEnabled(LogLevel level) {
 }
 
 void Log(LogLevel level, std::string_view module, std::string_view message) {
-  Logger().log(ToSpdlog(level), "{}: {}", module, message);
+  static const bool terminal = isatty(STDERR_FILENO) == 1;  // which must not obey the names in it
+  Logger().log(ToSpdlog(level), "{}: {}", module, terminal ? WithoutControls(message) : std::string(message));
 }
 
 }  // namespace millrace

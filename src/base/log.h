@@ -12,7 +12,8 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 /// True when messages of this level are written; guard expensive formatting with it.
 bool LogEnabled(LogLevel level);
 
-/// Writes one line. `module` is the folder under src/, e.g. "s3". Thread-safe.
+/// Writes one line, on a terminal without control characters. `module` is the folder under src/, e.g. "s3".
+/// Thread-safe.
 void Log(LogLevel level, std::string_view module, std::string_view message);
 
 }  // namespace millrace

@@ -14,6 +14,7 @@
 #include "absl/strings/cord.h"
 #include "base/counted.h"
 #include "base/size.h"
+#include "base/utf8.h"
 #include "store/uri.h"
 
 namespace millrace::cli {
@@ -40,19 +41,6 @@ void OnInterrupt(int) {
 std::string Amount(double amount, bool bytes) {
   const auto whole = static_cast<uint64_t>(amount);
   return bytes ? FormatSize(whole) : fmt::format("{}", whole);
-}
-
-// Also those above ASCII, which UTF-8 writes as 0xC2 0x80 to 0xC2 0x9F.
-std::string WithoutControls(std::string_view text) {
-  std::string shown;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    const bool high = byte == 0xc2 && next >= 0x80 && next < 0xa0;
-    shown.push_back(high || byte < 0x20 || byte == 0x7f ? '?' : text[i]);
-    i += high ? 1 : 0;
-  }
-  return shown;
 }
 
 std::string Duration(double seconds) {
@@ -133,6 +121,18 @@ InterruptStop::~InterruptStop() {
   thread_.join();
 }
 
+std::string ProgressText(std::string_view label, uint64_t done, uint64_t total, double seconds, bool bytes) {
+  constexpr double kTellingSeconds = 2;
+  std::string text = fmt::format("{} {}", label, Amount(static_cast<double>(done), bytes));
+  if (total > 0) text += fmt::format(" of {}", Amount(static_cast<double>(total), bytes));
+  const bool tells = seconds >= kTellingSeconds || (total > 0 && done >= total / 100);
+  if (!tells || done == 0 || seconds <= 0) return text;
+  const double rate = static_cast<double>(done) / seconds;
+  text += fmt::format(", {}/s", Amount(rate, bytes));
+  if (total > done) text += fmt::format(", {} left", Duration(static_cast<double>(total - done) / rate));
+  return text;
+}
+
 ProgressLine::ProgressLine(std::string label, Unit unit)
     : label_(std::move(label)),
       unit_(unit),
@@ -151,14 +151,8 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
   if (now - drawn_ < kRedraw) return;
   drawn_ = now;
   shown_ = true;
-  const bool bytes = unit_ == Unit::kBytes;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
-  std::string line = fmt::format("\r\x1b[K{} {}", label_, Amount(static_cast<double>(done), bytes));
-  if (total > 0) line += fmt::format(" of {}", Amount(static_cast<double>(total), bytes));
-  line += fmt::format(", {}/s", Amount(rate, bytes));
-  if (total > done && rate > 0) line += fmt::format(", {} left", Duration(static_cast<double>(total - done) / rate));
-  fmt::print(stderr, "{}", line);
+  fmt::print(stderr, "\r\x1b[K{}", ProgressText(label_, done, total, seconds, unit_ == Unit::kBytes));
   std::fflush(stderr);
 }
 

@@ -57,6 +57,10 @@ class InterruptStop {
   std::thread thread_;
 };
 
+/// What a line of progress says: how much of a total is done (0: it is not known), and how fast, once two seconds or a
+/// hundredth of the work have passed, since what came before tells nothing.
+std::string ProgressText(std::string_view label, uint64_t done, uint64_t total, double seconds, bool bytes);
+
 /// One line of progress on stderr, redrawn in place, with rate and time left; silent unless stderr is a terminal.
 /// Thread-safe.
 class ProgressLine {

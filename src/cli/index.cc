@@ -64,7 +64,7 @@ absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, Dataset::Open(runtime, stores, flags.uri, options));
   const Index& index = dataset->index();
   return IndexResult{.summary = {.samples = index.size(),
-                                 .objects = index.objects(),
+                                 .objects = index.objects() - (dataset->is_manifest() ? 1 : 0),
                                  .span_bytes = index.total_bytes(),
                                  .index_bytes = index.file_bytes(),
                                  .field_names = index.field_names()},
@@ -111,7 +111,7 @@ std::string ToText(const IndexResult& result, double seconds) {
   const IndexSummary& summary = result.summary;
   std::string text =
       fmt::format("{} in {}, {}, fields: {}\n", Counted(summary.samples, "sample"), Counted(summary.objects, "object"),
-                  FormatSize(summary.span_bytes), fmt::join(summary.field_names, ", "));
+                  FormatSize(summary.span_bytes), ForTerminal(fmt::format("{}", fmt::join(summary.field_names, ", "))));
   if (result.report.reused_objects > 0) {
     text += fmt::format("{} of {} were unchanged and not read again\n", result.report.reused_objects,
                         Counted(summary.objects, "object"));

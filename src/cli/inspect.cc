@@ -43,10 +43,19 @@ absl::StatusOr<uint64_t> TakeDecode(const std::string& text) {
       fmt::format("--decode: '{}' is neither a whole number, 1 or more, nor '{}'", text, kAll)));
 }
 
+bool EndsAsPng(std::string_view name) {
+  return name.ends_with(".png") || name.ends_with(".PNG");
+}
+
 absl::Status CheckFlags(const InspectFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
   RETURN_IF_ERROR(TakeDecode(flags.decode).status());
-  if (!flags.preview.empty()) return CheckObjectUri(flags.preview);
+  if (!flags.preview.empty()) {
+    RETURN_IF_ERROR(CheckObjectUri(flags.preview));
+    if (EndsAsPng(flags.preview)) return absl::OkStatus();
+    return AsUsage(absl::InvalidArgumentError(
+        fmt::format("--preview: {} is to be a PNG; give it a name that ends in .png", flags.preview)));
+  }
   if (!flags.samples) return absl::OkStatus();
   return AsUsage(absl::InvalidArgumentError(
       "--samples is the number of samples of a preview: add --preview FILE, or leave it out"));

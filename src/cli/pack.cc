@@ -23,6 +23,7 @@
 #include "dataset/index_places.h"
 #include "dataset/sample_objects.h"
 #include "pack/class_map.h"
+#include "pack/early_look.h"
 #include "pack/pack_plan.h"
 #include "pack/scratch_folder.h"
 #include "pack/unpack.h"
@@ -154,12 +155,29 @@ absl::Status CheckScratch(Stores& stores, const std::string& path, std::initiali
   return absl::OkStatus();
 }
 
-// Unpacks what is compressed, and Parquet, into a folder; `unpacked` knows it also where that fails midway.
-absl::Status UnpackSource(const PackFlags& flags, Runtime& runtime, Stores& stores, const Location& from,
-                          const Location& to, PackOptions* options, UnpackedSource* unpacked) {
-  if (ManifestFormatOf(flags.source)) return absl::OkStatus();  // it lists no shards
+// The folder of a run that was killed when it had packed all; null: there is none, or another run uses it.
+std::unique_ptr<ScratchFolder> ScratchLeft(const PackFlags& flags, const std::string& id) {
+  const absl::StatusOr<std::string> base = ScratchBase(flags);
+  std::error_code ignored;
+  if (!base.ok() || !std::filesystem::exists(ScratchFolder::PathOf(*base, id), ignored)) return nullptr;
+  absl::StatusOr<std::unique_ptr<ScratchFolder>> taken = ScratchFolder::Take(*base, id);
+  return taken.ok() ? *std::move(taken) : nullptr;
+}
+
+// Unpacks what is compressed, and Parquet, into a folder; `unpacked` knows it also where that fails midway. Returns a
+// report where nothing is to be done.
+absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, Runtime& runtime, Stores& stores,
+                                                       const Location& from, const Location& to, PackOptions* options,
+                                                       UnpackedSource* unpacked) {
+  if (ManifestFormatOf(flags.source)) return std::nullopt;  // it lists no shards
   ASSIGN_OR_RETURN(const auto compressed, FindPackedShards(from, options->stop));
-  if (!compressed) return absl::OkStatus();
+  if (!compressed) return std::nullopt;
+  options->origin = PackOrigin{.uri = from.store->Uri(from.Key("")), .id = compressed->id, .damaged = {}};
+  ASSIGN_OR_RETURN(std::optional<PackReport> found, LookAtDestination(to, *options));
+  if (found) {
+    unpacked->scratch = ScratchLeft(flags, compressed->id);
+    return found;
+  }
   ASSIGN_OR_RETURN(const std::string base, ScratchBase(flags));
   RETURN_IF_ERROR(CheckScratch(stores, ScratchFolder::PathOf(base, compressed->id), {&from, &to}));
   ASSIGN_OR_RETURN(unpacked->scratch, ScratchFolder::Take(base, compressed->id));
@@ -170,9 +188,8 @@ absl::Status UnpackSource(const PackFlags& flags, Runtime& runtime, Stores& stor
                           .stop = options->stop};
   ASSIGN_OR_RETURN(unpacked->damaged, Unpack(runtime, from, *compressed, scratch, how));
   unpacked->names = std::make_unique<UnpackedNames>(from, *compressed, unpacked->scratch->path());
-  options->origin = PackOrigin{.uri = from.store->Uri(from.Key("")), .id = compressed->id, .damaged = {}};
   for (const UnpackDamage& shard : unpacked->damaged) options->origin->damaged[shard.plain] = shard.key;
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
 absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, UnpackedSource* unpacked) {
@@ -188,7 +205,9 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   ASSIGN_OR_RETURN(const Location to, stores.Open(flags.destination));
   RETURN_IF_ERROR(AsUsage(CheckApart(from, to)));
   ASSIGN_OR_RETURN(options.classes, ReadClassMap(stores, flags.class_map));
-  RETURN_IF_ERROR(UnpackSource(flags, runtime, stores, from, to, &options, unpacked));
+  ASSIGN_OR_RETURN(const std::optional<PackReport> found,
+                   UnpackSource(flags, runtime, stores, from, to, &options, unpacked));
+  if (found) return *found;
   OpenOptions open;
   open.stop = interrupt.token();
   open.skip_bad = options.skip_bad;
@@ -198,9 +217,20 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source,
                    Dataset::Open(runtime, stores, unpacked->scratch ? unpacked->scratch->path() : flags.source, open));
   indexing.Clear();
+  if (source->index().kind() == DataKind::kTokens) {
+    fmt::print(stderr,
+               "millrace pack: warning: {}: rows of tokens (`feed --tokens`, `Loader(tokens=...)`) are made of token "
+               "files, not of shards packed from them; for these copy the files: millrace sync {} {}\n",
+               ForStderr(flags.source), ForStderr(flags.source), ForStderr(flags.destination));
+  }
   ProgressLine packing("packing", ProgressLine::Unit::kBytes);
   options.progress = [&packing](uint64_t done, uint64_t total) { packing.Update(done, total); };
   return Pack(runtime, stores, *source, flags.destination, options);
+}
+
+// The same command would end in the same way again: nobody needs what was unpacked for it.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsAlreadyExists(status) || absl::IsInvalidArgument(status);
 }
 
 // The error, and what it leaves behind.
@@ -211,6 +241,10 @@ absl::Status Explain(const absl::Status& status, const PackFlags& flags, const U
     message = fmt::format("interrupted; {} is not complete: run the same command again to continue", flags.destination);
   } else if (unpacked.names) {
     message = unpacked.names->Translate(message);
+  }
+  if (unpacked.scratch && IsRefusal(status)) {
+    unpacked.scratch->Remove();
+    return absl::Status(status.code(), message);
   }
   std::error_code ignored;  // what cannot be looked at is not spoken of
   if (unpacked.scratch && !std::filesystem::is_empty(unpacked.scratch->path(), ignored) && !ignored) {

@@ -39,9 +39,10 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const std
 }
 
 // The first index that is sound and matches the data. When there are only others, what is wrong with the first;
-// NotFound when there are none at all. One that is to be built anew says what plain arrays were, unless `tokens` does.
+// NotFound when there are none at all. One that is to be built anew says what plain arrays were, unless `tokens` does,
+// and `why` that is so.
 absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened, const std::stop_token& stop,
-                                      std::optional<TokenArrays>* tokens) {
+                                      std::optional<TokenArrays>* tokens, std::string* why) {
   absl::Status first = absl::NotFoundError("no index");
   for (const IndexPlaces::Place place : IndexPlaces::kPlaces) {
     const bool cached = place != IndexPlaces::Place::kBeside;
@@ -52,7 +53,7 @@ absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened,
     if (absl::IsCancelled(status)) return status;
     // A cache folder that cannot be read has nothing for us; an index beside the data that cannot is worth a word.
     if (placed.ok() && absl::IsNotFound(status)) {
-      Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built anew", ToStd(status.message())));
+      *why = ToStd(status.message());
       if (!*tokens) {
         ASSIGN_OR_RETURN(*tokens, TokenArraysOf(*placed->index));
       }
@@ -112,7 +113,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   std::optional<TokenArrays> tokens = options.tokens;
   absl::StatusOr<PlacedIndex> placed = absl::NotFoundError("not looked for");
   bool built = false;
-  if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens);
+  std::string why;  // an index that is there is built anew
+  if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens, &why);
   bool listed = false;
   if (absl::IsNotFound(placed.status()) && options.list_raw && !opened.manifest && !tokens) {
     absl::StatusOr<std::unique_ptr<Index>> index = ListRawObjects(opened.data, options.stop);
@@ -127,8 +129,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
       if (!opened.manifest) return absl::NotFoundError(fmt::format("{}: the manifest is not there any more", uri));
     }
     // Whoever held the lock has built it by now.
-    if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens);
+    if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens, &why);
     if (absl::IsNotFound(placed.status())) {
+      if (!why.empty()) Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built anew", why));
       ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
       placed = places.Build(sources.OptionsFor(options, tokens));
       built = true;

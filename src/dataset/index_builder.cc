@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
+#include "base/log.h"
 #include "dataset/index_reuse.h"
 #include "dataset/mds_check.h"
 #include "dataset/object_scan.h"
@@ -77,6 +79,8 @@ class IndexBuilder {
   absl::Status EndReusedObject();
   absl::Status EndReadObject();
   absl::Status ReadAgain();
+  void NoteLinks();
+  void WarnOfLinks() const;
   void AskNoMore();
   // What came of it before is to be kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
@@ -113,6 +117,8 @@ class IndexBuilder {
 
   std::unique_ptr<IndexWriter> writer_;
   BuildReport report_;
+  uint64_t links_ = 0;      // that tar shards have where fields are expected
+  std::string first_link_;  // for people
   ObjectScan scan_;
   std::vector<NewSampleField> fields_;  // reused
   std::vector<NewSampleValue> values_;  // likewise
@@ -167,6 +173,8 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
   if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
   RETURN_IF_ERROR(CheckMdsShards(data_, objects_.companions(), mds_shards_));
   ASSIGN_OR_RETURN(IndexSummary summary, writer_->Finish());
+  if (manifest_ != nullptr) --summary.objects;
+  WarnOfLinks();
   return BuiltIndex{.summary = std::move(summary), .report = std::move(report_)};
 }
 
@@ -272,8 +280,25 @@ absl::Status IndexBuilder::EndReadObject() {
   } else {
     RETURN_IF_ERROR(Annotate(scan_.status(), FrontUri()));
   }
+  NoteLinks();
   const bool raw = objects_.kind() == DataKind::kRawObjects;
   return Annotate(raw ? AddRawSample() : scan_.Release(), FrontUri());
+}
+
+void IndexBuilder::NoteLinks() {
+  const SkippedLinks links = scan_.skipped_links();
+  if (links.count == 0) return;
+  if (links_ == 0) first_link_ = fmt::format("'{}' in '{}'", links.first, scanning_.front().object.key);
+  links_ += links.count;
+}
+
+// Whoever made the shard will miss them.
+void IndexBuilder::WarnOfLinks() const {
+  if (links_ == 0) return;
+  Log(LogLevel::kWarning, "dataset",
+      fmt::format("{} of tar shards {} passed over, the first of them {}: a link has no data of its own; write the "
+                  "file in its place (tar --hard-dereference --dereference)",
+                  Counted(links_, "link"), links_ == 1 ? "was" : "were", first_link_));
 }
 
 void IndexBuilder::ReportDamage() {

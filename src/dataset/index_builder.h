@@ -37,7 +37,7 @@ struct BuildOptions {
 };
 
 struct BuiltIndex {
-  IndexSummary summary;
+  IndexSummary summary;  // a manifest is not counted as an object: it holds no samples
   BuildReport report;
 };
 

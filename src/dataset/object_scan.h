@@ -44,6 +44,7 @@ class ObjectScan {
   /// Whether status() says that the object itself is bad: not a sample of it that the sink refused, nor want of memory.
   bool damaged() const;
   uint64_t samples() const { return samples_; }
+  SkippedLinks skipped_links() const { return scanner_ == nullptr ? SkippedLinks() : scanner_->skipped_links(); }
   uint32_t crc() const { return crc_; }  // of all bytes of a raw object
 
  private:

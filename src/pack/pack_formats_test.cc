@@ -305,6 +305,10 @@ TEST_F(PackTyped, WhatCannotBeHeldIsRefusedBeforeAnythingIsWritten) {
     EXPECT_THAT(Keys("mem://s/out"), ::testing::IsEmpty());
   };
   refused(DataKind::kRecordIo, "mem://s/tf", {}, "one field and maybe a label");
+  refused(DataKind::kRecordIo, "mem://s/tf", {{"image/encoded", "jpg"}, {"text", "text"}, {"score", "cls"}},
+          "it has 2 fields and 1 label; name those to pack, such as --field jpg --field cls");
+  refused(DataKind::kRecordIo, "mem://s/tf", {{"image/encoded", "jpg"}, {"text", "text"}},
+          "it has 2 fields and 0 labels; name those to pack, such as --field jpg --field label=cls");
   refused(DataKind::kRecordIo, "mem://s/tf", {{"score", "score"}, {"text", "cls"}}, "no number");
   refused(DataKind::kMds, "mem://s/raw", {}, "not in the first sample");
   refused(DataKind::kMds, "mem://s/tf", {{"score", "__key__"}}, "__key__");
@@ -312,6 +316,10 @@ TEST_F(PackTyped, WhatCannotBeHeldIsRefusedBeforeAnythingIsWritten) {
   refused(DataKind::kMds, "mem://s/tf", {{"score", "a"}, {"text", "a"}}, "called 'a'");
   refused(DataKind::kMds, "mem://s/tf", {{"score", "score"}, {"tekst", "text"}}, "no sample has a field 'tekst'");
   refused(DataKind::kMds, "mem://s/raw", {{"jpg", "jpg"}, {"png", "png"}}, "--field png=jpg");
+  // The remedy calls it as the source does, also where it has a new name.
+  refused(DataKind::kTar, "mem://s/tf", {{"image/encoded", "JPG"}}, "its field 'JPG' under that name");
+  refused(DataKind::kTar, "mem://s/tf", {{"image/encoded", "JPG"}}, "--field image/encoded=NAME");
+  refused(DataKind::kMds, "mem://s/raw", {{"jpg", "jpg"}, {"png", "other"}}, "--field png=jpg");
 }
 
 // Classes as people write them: with a line feed, or as text.

@@ -112,6 +112,10 @@ absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, Packed
     }
     return std::nullopt;
   };
+  // For messages only, and so just where the two differ.
+  const auto source_name = [](const IndexedField& field, std::string_view as) {
+    return field.name == as ? std::string() : std::string(field.name);
+  };
   for (const IndexedField& field : sample.fields) {
     const std::optional<std::string_view> as = name_of(field);
     if (!as) continue;
@@ -122,6 +126,7 @@ absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, Packed
     ASSIGN_OR_RETURN(std::string text, InlineText(sample, field, view));
     FieldShape& shape = out->shape.fields.emplace_back();
     shape.name = *as;
+    shape.source_name = source_name(field, *as);
     shape.length = text.size();
     shape.type = TypeOfEncoding(field.encoding);
     shape.value = std::move(text);
@@ -130,7 +135,9 @@ absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, Packed
     return a.offset != b.offset ? a.offset < b.offset : a.length < b.length;
   });
   for (const IndexedField& field : out->stored) {
-    out->shape.fields.push_back(ShapeOfStored(field, *name_of(field), view));
+    const std::string_view as = *name_of(field);
+    out->shape.fields.push_back(ShapeOfStored(field, as, view));
+    out->shape.fields.back().source_name = source_name(field, as);
     values += ValueBytesAtMost(field.encoding, field.length);
     out->is_exact = out->is_exact && IsStoredAsValue(field.encoding);
   }

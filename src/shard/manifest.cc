@@ -244,15 +244,40 @@ absl::StatusOr<Manifest> CsvManifest::Read() {
 
 // ---- JSON
 
-// Null, or discarded, when it cannot be read; what is nested deeper than anybody means counts as such.
-Json ParseJson(std::string_view text) {
+// What is nested deeper than anybody means counts as malformed.
+absl::StatusOr<Json> ParseJson(std::string_view text) {
   bool too_deep = false;
   const auto bound = [&too_deep](int depth, Json::parse_event_t, Json&) {
     too_deep = too_deep || depth > kMaxDepth;
     return !too_deep;
   };
-  Json json = Json::parse(text, bound, /*allow_exceptions=*/false);
-  return too_deep ? Json() : json;
+  try {
+    Json json = Json::parse(text, bound);
+    if (!too_deep && json.is_object()) return json;
+  } catch (const Json::out_of_range&) {
+    return absl::InvalidArgumentError("a number in it is too large for a float of 64 bits; write it as text");
+  } catch (const Json::exception&) {
+  }
+  return absl::InvalidArgumentError("no JSON object (in UTF-8)");
+}
+
+// Whether a member beside X-metadata is a class, as Ground Truth writes it, and no box, mask or list.
+bool IsClassAttribute(const Json& value, const Json& metadata) {
+  if (!metadata.is_object()) return false;
+  const auto type = metadata.find("type");
+  if (type == metadata.end() || !type->is_string()) return value.is_number_integer();
+  return type->get_ref<const std::string&>().ends_with("-classification") &&
+         (value.is_number_integer() || value.is_string());
+}
+
+// The names of all such members.
+std::vector<std::string> ClassAttributes(const Json& row) {
+  std::vector<std::string> found;
+  for (const auto& [name, value] : row.items()) {
+    const auto metadata = row.find(name + "-metadata");
+    if (metadata != row.end() && IsClassAttribute(value, *metadata)) found.push_back(name);
+  }
+  return found;
 }
 
 class JsonLinesManifest {
@@ -264,6 +289,7 @@ class JsonLinesManifest {
  private:
   absl::Status TakeRow(std::string_view text, uint64_t line);
   absl::Status TakeLabel(const std::string& name, const Json& value, uint64_t line);
+  absl::Status TakeAttribute(const Json& row, uint64_t line);
   absl::Status TakeValue(const std::string& name, const Json& value, uint64_t line);
   absl::StatusOr<uint32_t> ColumnId(const std::string& name, std::string_view encoding, uint64_t line);
 
@@ -272,6 +298,7 @@ class JsonLinesManifest {
   std::string label_;                                     // of the row in hand
   std::vector<std::pair<uint32_t, std::string>> values_;  // likewise
   std::vector<ManifestCell> row_;                         // likewise
+  std::vector<std::string> attributes_;                   // that may be the label; empty: no row had one yet
   LabelKinds labels_;
   Manifest manifest_;
 };
@@ -322,10 +349,24 @@ absl::Status JsonLinesManifest::TakeLabel(const std::string& name, const Json& v
   return absl::OkStatus();
 }
 
+// The same in all rows, so that their order means nothing.
+absl::Status JsonLinesManifest::TakeAttribute(const Json& row, uint64_t line) {
+  std::vector<std::string> attributes = ClassAttributes(row);
+  if (attributes.empty()) return absl::OkStatus();
+  if (attributes_.empty()) attributes_ = attributes;
+  if (attributes != attributes_) {
+    return Wrong(line, fmt::format("its label attribute is '{}', and that of lines before '{}'; call the label 'label'",
+                                   fmt::join(attributes, "', '"), fmt::join(attributes_, "', '")));
+  }
+  if (attributes.size() > 1) return absl::OkStatus();  // nobody knows which
+  return TakeLabel(attributes.front(), row[attributes.front()], line);
+}
+
 absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   if (text.size() > kMaxLineBytes) return Wrong(line, fmt::format("more than {} bytes", kMaxLineBytes));
-  const Json json = ParseJson(text);
-  if (!json.is_object()) return Wrong(line, "no JSON object (in UTF-8)");
+  const absl::StatusOr<Json> parsed = ParseJson(text);
+  if (!parsed.ok()) return Wrong(line, ToStd(parsed.status().message()));
+  const Json& json = *parsed;
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
   const std::optional<size_t> path = FirstOf(kPathNames, names);
@@ -344,6 +385,7 @@ absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
     const Json& value = json[names[i]];
     RETURN_IF_ERROR(i == label ? TakeLabel(names[i], value, line) : TakeValue(names[i], value, line));
   }
+  if (!label) RETURN_IF_ERROR(TakeAttribute(json, line));
   row_.clear();
   for (const auto& [column, value] : values_) row_.push_back({.column = column, .text = value});
   const std::string& name = json[names[*path]].get_ref<const std::string&>();

@@ -94,10 +94,44 @@ TEST(Manifest, JsonErrorsNameTheLine) {
   EXPECT_THAT(JsonOf("{\"path\": \"a.jpg\"}\n{\"path\": \n"), ElementsAre(HasSubstr("line 2: no JSON object")));
   EXPECT_THAT(JsonOf("{\"name\": 1}"), ElementsAre(HasSubstr("line 1: none of its members (name) names an object")));
   EXPECT_THAT(JsonOf("{\"path\": 1}"), ElementsAre(HasSubstr("line 1: none of its members")));
+  EXPECT_THAT(JsonOf(R"({"path": "x", "a": 1e400})"), ElementsAre(HasSubstr("line 1: a number in it is too large")));
   EXPECT_THAT(JsonOf("{\"path\": \"\"}"), ElementsAre(HasSubstr("line 1: an empty path")));
   EXPECT_THAT(JsonOf("{\"path\": \"x\", \"a\": " + std::string(5000, '[') + std::string(5000, ']') + "}"),
               ElementsAre(HasSubstr("line 1: no JSON object")));
   EXPECT_THAT(JsonOf("{\"path\": \"" + std::string(2 << 20, 'x') + "\"}"), ElementsAre(HasSubstr("line 1: more than")));
+}
+
+TEST(Manifest, LabelAttributeOfGroundTruth) {
+  constexpr std::string_view kRow =
+      R"({{"source-ref": "s3://b/{}.jpg", "my-class": {}, "my-class-metadata": {{"class-name": "cat"{}}}}})";
+  const std::string typed = R"(, "type": "groundtruth/image-classification")";
+  for (const std::string& type : {std::string(), typed}) {
+    const Parsed parsed =
+        Parse(ManifestFormat::kJson, fmt::format(kRow, 1, 2, type) + "\n" + fmt::format(kRow, 2, 0, type));
+    ASSERT_EQ(parsed.manifest.status(), absl::OkStatus());
+    EXPECT_TRUE(parsed.manifest->has_labels && parsed.manifest->numeric_labels);
+    ASSERT_EQ(parsed.rows.size(), 2u);
+    EXPECT_THAT(parsed.rows[0], HasSubstr("1 s3://b/1.jpg is 2 my-class=2:int my-class-metadata={"));
+    EXPECT_THAT(parsed.rows[1], HasSubstr("2 s3://b/2.jpg is 0 "));
+  }
+  EXPECT_THAT(JsonOf(fmt::format(kRow, 1, "\"cat\"", typed)), ElementsAre(HasSubstr(" is cat ")));
+  // A label of that name comes first, and what is no class, or may be one of several, is none.
+  EXPECT_THAT(JsonOf(R"({"path": "1.jpg", "label": 7, "c": 1, "c-metadata": {}})"), ElementsAre(HasSubstr(" is 7 ")));
+  for (const char* none : {
+           R"("c": "mask.png", "c-metadata": {})",
+           R"("c": {"annotations": []}, "c-metadata": {"type": "groundtruth/object-detection"})",
+           R"("c": [1, 2], "c-metadata": {"type": "groundtruth/image-classification-multilabel"})",
+           R"("c": 1, "c-metadata": "x")",
+           R"("c": 1, "c-metadata": {}, "d": 2, "d-metadata": {})",
+       }) {
+    const Parsed parsed = Parse(ManifestFormat::kJson, fmt::format(R"({{"path": "1.jpg", {}}})", none));
+    ASSERT_EQ(parsed.manifest.status(), absl::OkStatus()) << none;
+    EXPECT_FALSE(parsed.manifest->has_labels) << none;
+  }
+  EXPECT_THAT(JsonOf(R"({"path": "1.jpg", "c": 1, "c-metadata": {}})"
+                     "\n"
+                     R"({"path": "2.jpg", "d": 1, "d-metadata": {}})"),
+              ElementsAre(HasSubstr("line 2: its label attribute is 'd', and that of lines before 'c'")));
 }
 
 TEST(Manifest, ArrayOfSageMaker) {

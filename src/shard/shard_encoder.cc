@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/counted.h"
 #include "base/utf8.h"
 #include "shard/byte_gatherer.h"
 #include "shard/mds_writer.h"
@@ -113,11 +114,12 @@ class RecordIoEncoder final : public SampleGatherer {
       labels += field.name == kClassField || field.name == kLabelsField ? 1 : 0;
     }
     if (labels > 1 || sample.fields.size() != labels + 1) {
-      return Refused(
-          sample, "RecordIO",
-          fmt::format("a record holds one field and maybe a label ('{}' or '{}'), and it has {} fields and {} "
-                      "labels; name those to pack, such as --field jpg --field label={}",
-                      kClassField, kLabelsField, sample.fields.size() - labels, labels, kClassField));
+      const std::string_view label = labels > 0 ? kClassField : "label=cls";
+      return Refused(sample, "RecordIO",
+                     fmt::format("a record holds one field and maybe a label ('{}' or '{}'), and it has {} and {}; "
+                                 "name those to pack, such as --field jpg --field {}",
+                                 kClassField, kLabelsField, Counted(sample.fields.size() - labels, "field"),
+                                 Counted(labels, "label"), label));
     }
     return kRecordIoHeadBytes + kIrHeaderBytes + RecordIoPadded(*values);
   }
@@ -174,16 +176,16 @@ class MdsEncoder final : public SampleGatherer {
         return Refused(sample, "MDS",
                        fmt::format("all samples have the same columns there, and its field '{0}' is not in the first "
                                    "sample; name the fields that all have, and give one name to those that belong "
-                                   "together: --field jpg --field {0}=jpg",
-                                   field.name));
+                                   "together: --field jpg --field {1}=jpg",
+                                   field.name, field.NameInSource()));
       }
       if (!Fits(*column, wanted)) {
         return Refused(
             sample, "MDS",
             fmt::format("all samples have the same columns there, and its field '{0}' is \"{1}\" where the "
-                        "first sample has \"{2}\"; a name that says what it is makes all alike: --field {0}=jpg "
-                        "for images, --field {0}=data for bytes",
-                        field.name, wanted.encoding, column->encoding));
+                        "first sample has \"{2}\"; a name that says what it is makes all alike: --field {3}=jpg "
+                        "for images, --field {3}=data for bytes",
+                        field.name, wanted.encoding, column->encoding, field.NameInSource()));
       }
       if (field.is_empty_array) {
         return Refused(sample, "MDS",

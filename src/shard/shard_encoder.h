@@ -24,6 +24,9 @@ struct FieldShape {
   std::string image;  // encoding::kJpeg or kPng of what is known to be such a file, else ""
   std::optional<std::string> value = std::nullopt;  // where it is known
   bool is_empty_array = false;                      // it is known to be an array without values
+  std::string source_name;                          // what --field calls it, where that is another name
+
+  const std::string& NameInSource() const { return source_name.empty() ? name : source_name; }
 };
 struct SampleShape {
   std::string key;

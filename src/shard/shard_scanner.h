@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/bytes.h"
 #include "base/status.h"
@@ -8,6 +10,12 @@
 #include "shard/shard_sample.h"
 
 namespace millrace {
+
+/// Members of a shard that could be fields but have no data of their own: tar's hard and symbolic links.
+struct SkippedLinks {
+  uint64_t count = 0;
+  std::string first;  // its name
+};
 
 /// Finds the samples of one shard and their checksums, in one pass over its bytes, which the caller brings. A sample
 /// of a format without names has an empty key (RecordKey makes one). Errors start with the offset: DataLoss for
@@ -26,6 +34,9 @@ class ShardScanner {
   /// Memory that it has for a record of which not all has come, and for lists of records: what may be more than a few
   /// MiB.
   virtual uint64_t held_bytes() const = 0;
+
+  /// What was passed over so far; of tar only.
+  virtual SkippedLinks skipped_links() const { return {}; }
 };
 
 /// A scanner of shards of that kind; none for raw objects, and for token files, which must be told more

@@ -33,7 +33,7 @@ absl::Status CheckName(const SampleShape& sample, const FieldShape& field, std::
       fmt::format("sample '{}': a tar shard cannot hold its field '{}' under that name (it must be lower case and "
                   "without '/'); name the fields to pack, and this one "
                   "anew: --field {}=NAME",
-                  sample.key, field.name, field.name));
+                  sample.key, field.name, field.NameInSource()));
 }
 
 }  // namespace

@@ -91,6 +91,10 @@ bool HasData(char type) {
   return type < '1' || type > '6';
 }
 
+bool IsLinkType(char type) {
+  return type == '1' || type == '2';
+}
+
 bool IsRegularType(char type) {
   return type == '0' || type == '\0' || type == '7';
 }
@@ -249,6 +253,7 @@ absl::Status TarReader::FinishMember(char type, uint64_t header_size) {
   }
   // In v7, a folder is a file whose name ends with a slash.
   member_.regular = IsRegularType(type) && !(type == '\0' && member_.name.ends_with('/'));
+  member_.link = IsLinkType(type);
   member_.data_offset = position_;
   local_ = {};
   long_name_.reset();

@@ -15,6 +15,7 @@ struct TarMember {
   uint64_t data_offset = 0;  // of the archive
   uint64_t size = 0;         // 0 for links, folders and devices, which have no data
   bool regular = false;      // a file with contents: not a folder, link, device or something unknown
+  bool link = false;         // hard or symbolic: the data, if any, are those of another name
 };
 
 /// Walks the headers of a tar archive without needing its data: a state machine over bytes that the caller brings.

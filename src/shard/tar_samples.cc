@@ -49,9 +49,13 @@ absl::Status TarSampleScanner::Feed(ByteSpan chunk, ShardSink sink) {
 
 absl::Status TarSampleScanner::AddMember(ByteSpan chunk, ShardSink sink) {
   const TarMember& member = reader_.member();
-  if (!member.regular) return absl::OkStatus();
+  if (!member.regular && !member.link) return absl::OkStatus();
   std::optional<SampleName> name = SplitSampleName(member.name);
   if (!name) return absl::OkStatus();
+  if (member.link) {
+    if (skipped_links_.count++ == 0) skipped_links_.first = member.name;
+    return absl::OkStatus();
+  }
   if (sample_.fields.empty() || sample_.key != name->key) {
     RETURN_IF_ERROR(Emit(sink));
     sample_.key = name->key;

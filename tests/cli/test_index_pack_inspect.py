@@ -205,6 +205,49 @@ def test_truncated_shard(run, tmp_path: Path) -> None:
     assert "a.tar" in err and "offset 3000" in err and "truncated" in err
 
 
+def test_a_copy_with_its_index(run, tmp_path: Path) -> None:
+    """Told from changed data where there is more than one object; the warning comes once."""
+    for count in (1, 2):
+        source, copy = tmp_path / f"{count}", tmp_path / f"{count}-copy"
+        for n in range(count):
+            shard(source / f"{n}.tar", {f"{n}.jpg": b"x"})
+        run("index", source)
+        run("cp", "--recursive", source, copy)
+        assert (copy / ".millrace/index").exists()
+        if count == 1:
+            _, err = run("inspect", copy, code=1)
+            assert "was replaced" in err and "or is a copy" in err and "millrace index" in err
+            run("index", copy)
+        else:
+            _, err = run("inspect", copy)
+            assert err.count("copied from; it is built anew") == 1, err
+        _, err = run("inspect", copy)
+        assert err == ""
+
+
+def test_links_of_a_tar_are_not_dropped_silently(run, tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    folder.mkdir()
+    (folder / "1.jpg").write_bytes(b"x" * 100)
+    os.link(folder / "1.jpg", folder / "4.jpg")
+    os.symlink("1.jpg", folder / "5.jpg")
+    os.symlink("1.jpg", folder / "Makefile")  # would be no sample as a file either
+    (tmp_path / "tar").mkdir()
+    with tarfile.open(tmp_path / "tar/a.tar", "w") as tar:
+        for name in ("1.jpg", "4.jpg", "5.jpg", "Makefile"):
+            tar.add(folder / name, f"d/{name}")
+    out, err = run("index", tmp_path / "tar")
+    assert "1 sample " in out
+    assert "2 links of tar shards were passed over" in err and "'d/4.jpg' in 'a.tar'" in err and "--hard-dereference" in err
+    _, err = run("index", tmp_path / "tar")
+    assert "link" not in err, "the shard was not read again"
+    _, err = run("index", "--full", tmp_path / "tar")
+    assert "2 links" in err
+    (tmp_path / "tar/.millrace/index").unlink()
+    _, err = run("pack", tmp_path / "tar", tmp_path / "out")
+    assert "2 links" in err
+
+
 def test_stale_and_damaged_index(run, tmp_path: Path) -> None:
     raw(tmp_path / "raw")
     run("index", tmp_path / "raw")

@@ -51,5 +51,6 @@ def test_json_lines_in_a_bucket(millrace: Millrace, bucket: Bucket, tmp_path: Pa
     assert found["classes"] == [{"name": "class 0", "samples": 50}]
     assert "lists/.millrace/train.jsonl.index" in bucket.keys()
     other = json.loads(millrace("index", "s3://bkt/lists/train.jsonl", "--json", "--output", tmp_path / "x", env=env).stdout)
-    assert other["samples"] == 50
+    assert other["samples"] == other["objects"] == found["objects"] == 50, "the manifest is not counted"
+    assert json.loads(millrace("index", "s3://bkt/lists/train.jsonl", "--json", env=env).stdout)["objects"] == 50
     assert (tmp_path / "x").read_bytes() == bucket.objects()["lists/.millrace/train.jsonl.index"]

@@ -6,13 +6,15 @@ import os
 import pty
 import re
 import subprocess
+import tarfile
 from pathlib import Path
 
 
-def on_a_terminal(binary: Path, *arguments: str | Path) -> tuple[int, bytes]:
-    """Exit status, and what came on a terminal that is stderr."""
+def on_a_terminal(binary: Path, *arguments: str | Path, out: bool = False) -> tuple[int, bytes]:
+    """Exit status, and what came on a terminal that is stderr, and with `out` stdout, too."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([str(binary), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs)
+    stdout = theirs if out else subprocess.DEVNULL
+    process = subprocess.Popen([str(binary), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=stdout, stderr=theirs)
     os.close(theirs)
     shown = b""
     try:
@@ -26,11 +28,11 @@ def on_a_terminal(binary: Path, *arguments: str | Path) -> tuple[int, bytes]:
 
 
 def test_progress_with_the_time_left(millrace_bin: Path, tmp_path: Path) -> None:
-    for n in range(200):
+    for n in range(250):
         path = tmp_path / "raw" / "a" / f"{n:03}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(os.urandom(200_000))
-    code, shown = on_a_terminal(millrace_bin, "pack", tmp_path / "raw", tmp_path / "out", "--shard-size", "4MiB")
+        path.write_bytes(bytes(1_000_000))
+    code, shown = on_a_terminal(millrace_bin, "pack", tmp_path / "raw", tmp_path / "out", "--shard-size", "16MiB")
     assert code == 0, shown
     lines = shown.split(b"\r\x1b[K")
     amount = rb"[0-9.]+ ([KMGT]iB|B|bytes?)"
@@ -51,3 +53,34 @@ def test_names_are_not_obeyed(millrace_bin: Path, tmp_path: Path) -> None:
     assert b"\x1b" not in shown.replace(b"\r\x1b[K", b"") and b"\xc2\x9b" not in shown
     said = subprocess.run([millrace_bin, *arguments], capture_output=True, timeout=60, check=False).stderr
     assert "e\x1b[2Jvil\u009b31m/1".encode() in said, "to a file as they are"
+
+
+def test_no_command_lets_a_terminal_obey(millrace_bin: Path, tmp_path: Path) -> None:
+    """Names of objects, of fields, and of what tar shards pass over (a warning of the library)."""
+    raw, tar = tmp_path / "raw", tmp_path / "tar"
+    (raw / "a").mkdir(parents=True)
+    tar.mkdir()
+    for name in ("\x1b[2Jbad.jpg", "x\n1.jpg", "f.a\x1b[2J"):
+        (raw / "a" / name).write_bytes(b"no image")
+    with tarfile.open(tar / "\x1b[2J.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("1.jpg"))
+        link = tarfile.TarInfo("\x1b[2J.jpg")
+        link.type, link.linkname = tarfile.LNKTYPE, "1.jpg"
+        archive.addfile(link)
+    for command in (
+        ["index", raw],
+        ["index", tar],
+        ["inspect", raw, "--decode", "all"],
+        ["feed", raw],
+        ["feed", raw, "--explain"],
+        ["ls", "--recursive", raw],
+        ["pack", raw, tmp_path / "out", "--field", "jpg=\x1b[2J"],
+    ):
+        _, shown = on_a_terminal(millrace_bin, *command, out=True)
+        assert shown and b"\x1b" not in shown.replace(b"\r\x1b[K", b""), (command, shown)
+    assert b"1 link" in on_a_terminal(millrace_bin, "index", "--full", tar)[1], "the warning was among it"
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "x\n1.jpg").write_bytes(b"")  # no picture, so a line of its own tells it
+    (tmp_path / "one" / "y.jpg").write_bytes(b"x")
+    code, shown = on_a_terminal(millrace_bin, "inspect", tmp_path / "one", out=True)
+    assert code == 0 and b"x?1" in shown

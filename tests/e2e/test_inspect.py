@@ -362,8 +362,13 @@ class TestPreview:
         assert inspect(sandbox, names)["objects"] == 6, "the manifest itself holds no samples"
         before = {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()}
         for where in (names, tmp_path / "d" / "folder" / "3.jpg", tmp_path / "d" / ".millrace" / "names.csv.index"):
-            sandbox.run("inspect", names, "--preview", where).failed(2, "--preview", "is a part of the data set")
+            sandbox.run("inspect", names, "--preview", where).failed(2, "--preview", "is to be a PNG; .* ends in .png")
         assert {path: path.read_bytes() for path in (tmp_path / "d").rglob("*") if path.is_file()} == before
+        picture, one = tmp_path / "d" / "folder" / "one.png", tmp_path / "d" / "one.csv"
+        picture.write_bytes(b"a picture")
+        one.write_text("path\nfolder/one.png\n")
+        sandbox.run("inspect", one, "--preview", picture).failed(2, "--preview", "is a part of the data set")
+        assert picture.read_bytes() == b"a picture"
 
     def test_labels_of_shards_are_those_of_the_index(self, sandbox: Sandbox, tmp_path: Path) -> None:
         """Of damaged samples, too, whose bytes cannot be believed."""
@@ -394,8 +399,8 @@ class TestPreview:
         assert sorted(data.rglob("*")) == before
 
     def test_places_that_cannot_be_written(self, sandbox: Sandbox, data: Path, tmp_path: Path) -> None:
-        (tmp_path / "folder").mkdir()
-        sandbox.run("inspect", data, "--preview", tmp_path / "folder").failed(1, "folder")
+        (tmp_path / "folder.png").mkdir()
+        sandbox.run("inspect", data, "--preview", tmp_path / "folder.png").failed(1, "folder")
         sandbox.run("inspect", data, "--preview", "gs://b/x.png").failed(2, "gs")
 
     @pytest.mark.parametrize("value", ["0", "1001", "x"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import lzma
 import os
 import shutil
@@ -66,22 +67,78 @@ def test_s3_and_scratch(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> Non
 
 def test_what_was_decompressed_is_kept(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
     source = compressed(photos, tmp_path / "in", ".tar.gz")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("x")
-    args = ["pack", source, tmp_path / "out", "--scratch", tmp_path / "scratch"]
-    said = sandbox.run(*args).failed(1, "mine.txt")
-    (folder,) = (tmp_path / "scratch").iterdir()
-    assert f"; what was unpacked stays in {folder}: the same command uses it, and removes it at the end" in said
-    before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.tar")}
-    assert len(before) == len(list(source.iterdir()))
-    (tmp_path / "out" / "mine.txt").unlink()
-    missing = sorted(folder.glob("*.tar"))[0]
-    missing.unlink()
-    held = {path.name: os.link(path, tmp_path / path.name) for path in folder.glob("*.tar")}
-    sandbox.ok(*args)
+    (tmp_path / "root").mkdir()
+    with devstore(sandbox, tmp_path / "root") as server:
+        args = ["pack", source, "s3://out/x", "--scratch", tmp_path / "scratch"]
+        said = sandbox.run(*args, env=server.env()).failed(1, "bucket")
+        (folder,) = (tmp_path / "scratch").iterdir()
+        assert f"; what was unpacked stays in {folder}: the same command uses it, and removes it at the end" in said
+        before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.tar")}
+        assert len(before) == len(list(source.iterdir()))
+        (tmp_path / "root/out").mkdir()
+        missing = sorted(folder.glob("*.tar"))[0]
+        missing.unlink()
+        held = {path.name: os.link(path, tmp_path / path.name) for path in folder.glob("*.tar")}
+        sandbox.ok(*args, env=server.env())
     assert {name: (tmp_path / name).stat().st_mtime_ns for name in held} == {n: t for n, t in before.items() if n != missing.name}
-    assert oracle.read_tar(tmp_path / "out") == photos.samples
+    assert oracle.read_tar(tmp_path / "root/out/x") == photos.samples
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_destination_is_judged_before_anything_is_unpacked(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    """Where nothing is to be done, or the destination is refused: the scratch folder is not even made."""
+    source, out, scratch = compressed(photos, tmp_path / "in", ".tar.gz"), tmp_path / "out", tmp_path / "scratch"
+    args = ["pack", source, out, "--shard-size", "1MiB", "--scratch", scratch]
+    out.mkdir()
+    (out / "mine.txt").write_text("x")
+    sandbox.run(*args).failed(1, "out/mine.txt: the destination is not empty")
+    sandbox.run(*args, "--force").failed(1, "out/mine.txt: the destination is not empty")
+    assert not scratch.exists() and [path.name for path in out.iterdir()] == ["mine.txt"]
+    (out / "mine.txt").unlink()
+    first = sandbox.ok(*args, "--json").json()
+    scratch.rmdir()
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    again = sandbox.ok(*args, "--json").json()
+    told = ("samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", "skipped", "incomplete_objects")
+    assert again["already_packed"] and again["kept_shards"] == first["shards"]
+    assert {name: again[name] for name in told} == {name: first[name] for name in told}
+    assert "already packed" in sandbox.ok(*args, "--part", "1/3").out
+    for other in (["--shard-size", "2MiB"], ["--format", "mds"], ["--shuffle"]):
+        sandbox.run("pack", source, out, "--scratch", scratch, *other).failed(1, "a data set is there already and is another", "--force")
+    assert not scratch.exists() and {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+    (sorted(out.glob("*.tar"))[0]).unlink()
+    sandbox.run(*args).failed(1, "a data set is there already and is another: its shards were changed since")
+    sandbox.ok(*args, "--force")
+    assert oracle.read_tar(out) == photos.samples
+    # Without what the pack has recorded, and one that was begun.
+    shutil.rmtree(out / ".millrace")
+    scratch.rmdir()
+    sandbox.run(*args).failed(1, "a data set is there already; --force")
+    (out / ".millrace").mkdir()
+    (out / ".millrace/index").write_bytes(b"")
+    job = {"version": 1, "source_uri": "/elsewhere", "source": "x", "samples": 1, "format": "tar", "shard_bytes": 1, "order": "kept"}
+    (out / ".millrace/incomplete").write_text(json.dumps(job | {"classes": "", "fields": "", "shards": 1}))
+    sandbox.run(*args).failed(1, "another pack was begun there", "/elsewhere")
+    assert not scratch.exists()
+
+
+def test_what_a_kill_has_left_goes_when_all_is_packed(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    source, scratch = compressed(photos, tmp_path / "in", ".tar.gz"), tmp_path / "scratch"
+    (tmp_path / "root/out").mkdir(parents=True)
+    with devstore(sandbox, tmp_path / "root") as server:
+        sandbox.run("pack", source, "s3://none/x", "--scratch", scratch, env=server.env()).failed(1, "stays in")
+        (left,) = scratch.iterdir()
+        left.rename(tmp_path / left.name)
+        sandbox.ok("pack", source, "s3://out/x", "--scratch", scratch, env=server.env())
+        (tmp_path / left.name).rename(left)  # as if it had been killed when all was packed
+        assert "already packed" in sandbox.ok("pack", source, "s3://out/x", "--scratch", scratch, env=server.env()).out
+    assert list(scratch.iterdir()) == []
+
+
+def test_what_is_refused_leaves_nothing_unpacked(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    source = compressed(photos, tmp_path / "in", ".tar.gz")
+    said = sandbox.run("pack", source, tmp_path / "out", "--field", "jpg=a/b").failed(1, "a/b")
+    assert "unpacked" not in said and not scratch_of(sandbox)
 
 
 def test_an_interrupt_says_what_it_leaves(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
@@ -175,11 +232,12 @@ def test_skip_bad_keeps_what_can_be_trusted(photos: Photos, sandbox: Sandbox, tm
     for memory in ("64MiB", "1GiB"):  # what is kept does not depend on how it was read
         sandbox.ok("pack", source, tmp_path / memory, "--skip-bad", "--memory", memory)
         assert (tmp_path / memory / "shard-000000.tar").read_bytes() == (tmp_path / "out/shard-000000.tar").read_bytes()
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad/mine.txt").write_text("x")
-    again = ["pack", source, tmp_path / "bad", "--scratch", tmp_path / "scratch"]
-    sandbox.run(*again, "--skip-bad").failed(1, "mine.txt")
-    sandbox.run(*again).failed(1, "the compressed bytes are", "--skip-bad")  # and not with what the other run has kept
+    (tmp_path / "root").mkdir()
+    with devstore(sandbox, tmp_path / "root") as server:
+        again = ["pack", source, "s3://none/x", "--scratch", tmp_path / "scratch"]
+        said = sandbox.run(*again, "--skip-bad", env=server.env()).failed(1, "bucket")
+        assert "what was unpacked stays in" in said
+        sandbox.run(*again, env=server.env()).failed(1, "the compressed bytes are", "--skip-bad")  # and not with what the other run has kept
 
 
 def test_whole_members_before_the_damage_are_kept(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:

@@ -107,21 +107,21 @@ def test_several_shards_and_kept_work(sandbox: Sandbox, tmp_path: Path) -> None:
     blobs = [bytes([row]) * (1 << 20) for row in range(150)]
     write(tmp_path / "in/a.parquet", {"blob": blobs}, row_group_size=40)
     write(tmp_path / "in/b.parquet", {"blob": [b"last"]})
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/mine.txt").write_text("x")
     scratch = tmp_path / "scratch"
-    args = ["pack", tmp_path / "in", tmp_path / "out", "--scratch", scratch]
-    sandbox.run(*args, env=PYTHON).failed(1, "mine.txt")
-    (folder,) = scratch.iterdir()
-    shards = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.mds")}
-    assert sorted(shards) == ["a.parquet.00000.mds", "a.parquet.00001.mds", "a.parquet.00002.mds", "b.parquet.00000.mds"]
-    (tmp_path / "out/mine.txt").unlink()
-    (folder / ".b.parquet.done").unlink()  # as if it had been killed there
-    kept = tmp_path / "kept"
-    os.link(folder / "a.parquet.00001.mds", kept)
-    sandbox.ok(*args, env=PYTHON)
+    (tmp_path / "root").mkdir()
+    with devstore(sandbox, tmp_path / "root") as server:
+        args = ["pack", tmp_path / "in", "s3://out/x", "--scratch", scratch]
+        sandbox.run(*args, env=PYTHON | server.env()).failed(1, "bucket")
+        (folder,) = scratch.iterdir()
+        shards = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.mds")}
+        assert sorted(shards) == ["a.parquet.00000.mds", "a.parquet.00001.mds", "a.parquet.00002.mds", "b.parquet.00000.mds"]
+        (tmp_path / "root/out").mkdir()
+        (folder / ".b.parquet.done").unlink()  # as if it had been killed there
+        kept = tmp_path / "kept"
+        os.link(folder / "a.parquet.00001.mds", kept)
+        sandbox.ok(*args, env=PYTHON | server.env())
     assert kept.stat().st_mtime_ns == shards["a.parquet.00001.mds"]
-    assert [sample.fields["blob"] for sample in oracle.read_tar(tmp_path / "out")] == [*blobs, b"last"]
+    assert [sample.fields["blob"] for sample in oracle.read_tar(tmp_path / "root/out/x")] == [*blobs, b"last"]
     assert list(scratch.iterdir()) == []
 
 
@@ -129,34 +129,36 @@ def test_what_was_made_is_checked_before_it_is_used_again(sandbox: Sandbox, tmp_
     """A shard that is gone, cut or another one, and marks that are none: made anew, never packed as if it were all."""
     blobs = [bytes([row]) * (1 << 20) for row in range(100)]
     write(tmp_path / "in/a.parquet", {"blob": blobs}, row_group_size=40)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/mine.txt").write_text("x")
-    args = ["pack", tmp_path / "in", tmp_path / "out", "--scratch", tmp_path / "scratch"]
-    for what in ("gone", "cut", "swapped", "no mark", "other mark", "too many"):
-        sandbox.run(*args, env=PYTHON).failed(1, "mine.txt")
-        (folder,) = (tmp_path / "scratch").iterdir()
-        first, last, mark = folder / "a.parquet.00000.mds", folder / "a.parquet.00001.mds", folder / ".a.parquet.done"
-        found = json.loads(mark.read_text())
-        assert found == {"rows": 100, "shards": [first.stat().st_size, last.stat().st_size]}
-        if what == "gone":
-            last.unlink()
-        elif what == "cut":
-            os.truncate(last, last.stat().st_size - 1)
-        elif what == "swapped":
-            first.unlink()
-            first.write_bytes(last.read_bytes())
-        elif what == "too many":
-            (folder / "a.parquet.00002.mds").write_bytes(last.read_bytes())
-            mark.unlink()
-        else:
-            mark.write_text("" if what == "no mark" else json.dumps(found | {"rows": 99}))
-        (tmp_path / "out/mine.txt").unlink()
-        sandbox.ok(*args, env=PYTHON)
-        assert [sample.fields["blob"] for sample in oracle.read_tar(tmp_path / "out")] == blobs, what
-        assert list((tmp_path / "scratch").iterdir()) == []
-        shutil.rmtree(tmp_path / "out")
-        (tmp_path / "out").mkdir()
-        (tmp_path / "out/mine.txt").write_text("x")
+    (tmp_path / "root").mkdir()
+    with devstore(sandbox, tmp_path / "root") as server:
+        args = ["pack", tmp_path / "in", "s3://out/x", "--scratch", tmp_path / "scratch"]
+        for what in ("gone", "cut", "swapped", "no mark", "other mark", "too many"):
+            sandbox.run(*args, env=PYTHON | server.env()).failed(1, "bucket")
+            (folder,) = (tmp_path / "scratch").iterdir()
+            spoil(folder, what)
+            (tmp_path / "root/out").mkdir()
+            sandbox.ok(*args, env=PYTHON | server.env())
+            assert [sample.fields["blob"] for sample in oracle.read_tar(tmp_path / "root/out/x")] == blobs, what
+            assert list((tmp_path / "scratch").iterdir()) == []
+            shutil.rmtree(tmp_path / "root/out")
+
+
+def spoil(folder: Path, what: str) -> None:
+    first, last, mark = folder / "a.parquet.00000.mds", folder / "a.parquet.00001.mds", folder / ".a.parquet.done"
+    found = json.loads(mark.read_text())
+    assert found == {"rows": 100, "shards": [first.stat().st_size, last.stat().st_size]}
+    if what == "gone":
+        last.unlink()
+    elif what == "cut":
+        os.truncate(last, last.stat().st_size - 1)
+    elif what == "swapped":
+        first.unlink()
+        first.write_bytes(last.read_bytes())
+    elif what == "too many":
+        (folder / "a.parquet.00002.mds").write_bytes(last.read_bytes())
+        mark.unlink()
+    else:
+        mark.write_text("" if what == "no mark" else json.dumps(found | {"rows": 99}))
 
 
 def test_two_at_a_time(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -286,6 +288,26 @@ def test_hdf5_says_how_to_convert(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "in/train.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
     for command in (["index", tmp_path / "in"], ["pack", tmp_path / "in", tmp_path / "out"], ["feed", tmp_path / "in"]):
         sandbox.run(*command).failed(1, "train.h5", "h5py", "docs/formats/shards.md")
+
+
+def test_what_the_documentation_makes_of_hdf5_can_be_fed(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The very snippet, with a stand-in for h5py."""
+    text = (Path(__file__).resolve().parents[2] / "docs/formats/shards.md").read_text()
+    snippet = text.split("### HDF5")[1].split("```python\n")[1].split("```")[0]
+    (tmp_path / "h5py.py").write_text(
+        "import contextlib, numpy\n"
+        "@contextlib.contextmanager\n"
+        "def File(name):\n"
+        "    images = numpy.random.default_rng(0).integers(0, 256, (5, 8, 9, 3), numpy.uint8)\n"
+        "    yield {'images': images, 'labels': numpy.arange(5)}\n"
+    )
+    out = tmp_path / "out"
+    out.mkdir()
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", snippet], cwd=out, env=env, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    fed = sandbox.ok("feed", out, "--json", "--batch", "5", "--size", "8").json()
+    assert fed["samples"] == 5
 
 
 def test_parts_and_kills(sandbox: Sandbox, tmp_path: Path) -> None:

@@ -163,7 +163,11 @@ def test_packed_they_are_the_same(sandbox: Sandbox, tmp_path: Path, dtype: str) 
     write_pair(tmp_path / "in" / "a", sequences, dtype)
     expected = samples_of("a.bin", sequences)
     for kind in ("tar", "tfrecord", "mds", "recordio"):
-        sandbox.ok("pack", tmp_path / "in", tmp_path / kind, "--format", kind, "--shard-size", "4KiB")
+        packed = sandbox.ok("pack", tmp_path / "in", tmp_path / kind, "--format", kind, "--shard-size", "4KiB")
+        assert "rows of tokens (`feed --tokens`, `Loader(tokens=...)`) are made of token files" in packed.err
+        assert f"millrace sync {tmp_path / 'in'} {tmp_path / kind}" in packed.err
+        refused = sandbox.run("feed", tmp_path / kind, "--tokens", "16", "--batch", "2").failed(1, "tokens")
+        assert "holds no tokens" in refused or "no field 'tokens'" in refused
         dataset = millrace.Dataset(tmp_path / kind)
         assert len(dataset) == len(expected)
         for n, array in enumerate(sequences):
