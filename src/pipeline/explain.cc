@@ -165,7 +165,10 @@ absl::StatusOr<LoaderExplanation::Sample> Describe(const Source& source, const E
   } else {
     const TokenRows& rows = *source.rows()[part];
     ASSIGN_OR_RETURN(const RowGroup group, rows.ReadGroup(rank / rows.table().group()));
-    ASSIGN_OR_RETURN(const TokenRows::Place place, rows.Find(group.Row(rank - group.first_row).front(), &entry));
+    const auto pieces = group.Row(rank - group.first_row);
+    found.pieces = pieces.size();
+    for (const RowPiece& piece : pieces) found.tokens += piece.length;
+    ASSIGN_OR_RETURN(const TokenRows::Place place, rows.Find(pieces.front(), &entry));
     found.sample = place.sample;
     found.span = place.span;
   }
@@ -264,6 +267,7 @@ absl::StatusOr<LoaderExplanation> Explain(const Source& source, LoaderOptions op
   out.slot_bytes = loader.slot_bytes;
   out.fetch_bytes = loader.fetch_bytes;
   out.reserve_bytes = source.max_item_bytes();
+  out.account_bytes = loader.options.memory_bytes - out.slots * out.slot_bytes - out.fetch_bytes - out.reserve_bytes;
   out.reach_positions = run.sizes().reach;
   out.reaches_window = out.reach_positions >= std::min(out.samples, out.policy.extent * out.policy.window);
   RETURN_IF_ERROR(run.Run(limits.walked_samples, limits.first_samples));
