@@ -76,16 +76,24 @@ class Plan:
     @overload
     def __getitem__(self, position: _Integers) -> npt.NDArray[np.int64]: ...
     def __getitem__(self, position: int | _Integers) -> int | npt.NDArray[np.int64]:
-        numbers = _as_int64(position)
-        return _like(position, self._native.at(numbers))
+        """The sample at a position, or those at an array of positions; negative ones count from the end."""
+        return _like(position, self._native.at(self._positions(position)))
 
     @overload
     def part(self, position: int) -> int: ...
     @overload
     def part(self, position: _Integers) -> npt.NDArray[np.int64]: ...
     def part(self, position: int | _Integers) -> int | npt.NDArray[np.int64]:
-        """Of a mix: which of its data sets the sample at this position is of. Else 0."""
-        return _like(position, self._native.part(_as_int64(position)))
+        """Of a mix: which of its data sets the sample at this position is of; negative ones count from the end. Else 0."""
+        return _like(position, self._native.part(self._positions(position)))
+
+    def _positions(self, position: int | _Integers) -> npt.NDArray[np.int64]:
+        numbers = _as_int64(position)
+        from_end = numbers < 0
+        if not from_end.any():
+            return numbers
+        # What lies before the first one stays negative, to be refused as it was given.
+        return np.where(from_end & (numbers >= -len(self)), numbers + len(self), numbers)
 
     @overload
     def where(self, sample: int, *, part: int | None = None) -> int: ...
@@ -124,6 +132,8 @@ def _as_int64(numbers: int | _Integers) -> npt.NDArray[np.int64]:
     array = np.asarray(numbers)
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(f"positions and samples are integers, not {array.dtype}")
+    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+        raise IndexError(f"there is no position and no sample {array.max()}")
     return np.ascontiguousarray(array, dtype=np.int64).reshape(array.shape)
 
 

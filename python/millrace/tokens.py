@@ -102,8 +102,14 @@ class Tokens:
             raise InvalidArgumentError("documents is for layout='stream'; 'pack' has position_ids and segment_ids anyway, 'pad' one document a row")
 
     def __repr__(self) -> str:
-        size = f"lengths={[row for row, _ in self.buckets]}, " if self.buckets else f"{self.length}, "
-        return f"<millrace.Tokens {size}{self.layout}>"
+        shown = [repr(self.layout)]
+        if self.buckets:
+            shown += [f"lengths={[row for row, _ in self.buckets]}", f"batch_sizes={[batch for _, batch in self.buckets]}"]
+        else:
+            shown.insert(0, str(self.length))
+        usual = {"documents": False, "long": "split", "field": "tokens", "dtype": "int64", "pad": 0}
+        shown += [f"{name}={getattr(self, name)!r}" for name, value in usual.items() if getattr(self, name) != value]
+        return f"<millrace.Tokens {', '.join(shown)}>"
 
     def _native(self) -> tuple[str, int, list[tuple[int, int]], bool, str, str]:
         return self.layout, self.length, self.buckets, self.documents, self.long, self.field

@@ -55,7 +55,7 @@ struct FeedFlags {
   uint64_t rank = 0;
   uint64_t world = 1;
   std::string last = "pad";
-  uint64_t stop_after = 0;
+  std::optional<uint64_t> stop_after;
   std::optional<std::string> resume;
   std::string state;
   std::string digest_of = "raw";
@@ -282,14 +282,14 @@ class StateFile {
 };
 
 // Samples that this rank will get; 0 where a resumed run makes it hard to tell.
-uint64_t ExpectedSamples(const LoaderOptions& options, const Loader& loader, uint64_t stop_after) {
+uint64_t ExpectedSamples(const LoaderOptions& options, const Loader& loader, std::optional<uint64_t> stop_after) {
   if (options.start) return 0;
   if (loader.shapes().size() > 1) return 0;  // buckets
   uint64_t epoch = (loader.samples_per_epoch() + options.world - 1 - options.rank) / options.world;
   if (options.last == LastBatch::kDrop) epoch = loader.steps_per_epoch() * options.batch;
   const uint64_t all = epoch * options.epochs;
-  const uint64_t stop = (stop_after + options.batch - 1) / options.batch * options.batch;
-  return stop > 0 ? std::min(all, stop) : all;
+  if (!stop_after) return all;
+  return std::min(all, (*stop_after + options.batch - 1) / options.batch * options.batch);
 }
 
 absl::Status Drain(Loader& loader, const FeedFlags& flags, uint64_t expected, SteadyClock::time_point begin,
@@ -298,7 +298,7 @@ absl::Status Drain(Loader& loader, const FeedFlags& flags, uint64_t expected, St
   StateFile state(flags.state);
   absl::Status status;
   uint64_t samples = 0;  // the loader's report has it too, but with a copy of all that was quarantined
-  while (flags.stop_after == 0 || samples < flags.stop_after) {
+  while (!flags.stop_after || samples < *flags.stop_after) {
     while (!Interrupted() && !loader.WaitReady(kInterruptSlice)) {
     }
     if (Interrupted()) break;
@@ -399,7 +399,7 @@ void AddReadingOptions(CLI::App* feed, FeedFlags* flags) {
   TakesNumber(add("--world", flags->world, "How many consumers share the data"), 1);
   TakesWord(add("--last", flags->last, "The last, short batch"), {"pad", "drop", "wrap"});
   TakesNumber(feed->add_option("--stop-after", flags->stop_after,
-                               "Stop at the batch that reaches this many samples of this rank"),
+                               "Stop at the batch that reaches this many samples of this rank; 0: feed none"),
               0);
   feed->add_option("--resume", flags->resume, "Continue at this position");
   feed->add_option("--state", flags->state, "Keep position, samples and digest in this file");

@@ -85,6 +85,7 @@ std::string ToJson(const Source& source, const LoaderOptions& options, const Loa
                      {"object", sample.object},
                      {"offset", sample.span.offset},
                      {"bytes", sample.span.length}});
+    if (source.tokens() != nullptr) first.back().update({{"pieces", sample.pieces}, {"tokens", sample.tokens}});
   }
   Json parts = Json::array();
   for (const LoaderExplanation::Part& part : found.parts) {
@@ -113,6 +114,7 @@ std::string ToJson(const Source& source, const LoaderOptions& options, const Loa
               {"batch_bytes", found.slot_bytes},
               {"fetch_bytes", found.fetch_bytes},
               {"reserve_bytes", found.reserve_bytes},
+              {"account_bytes", found.account_bytes},
               {"reach_positions", found.reach_positions}}},
             {"expected",
              {{"requests", fetches.requests},
@@ -182,9 +184,11 @@ std::string LastText(LastBatch last) {
 
 std::string MemoryText(const LoaderOptions& options, const LoaderExplanation& found) {
   std::string text = fmt::format(
-      "Memory: {}, of which {} for samples that were fetched, {} for {} batches of {}, {} in reserve\n",
-      FormatSize(options.memory_bytes), FormatSize(found.fetch_bytes), FormatSize(found.slots * found.slot_bytes),
-      found.slots, FormatSize(found.slot_bytes), FormatSize(found.reserve_bytes));
+      "Memory: {}, of which {} for {}s that were fetched, {} for {} batches of {}, {} in reserve, {} for {}\n",
+      FormatSize(options.memory_bytes), FormatSize(found.fetch_bytes), Item(found),
+      FormatSize(found.slots * found.slot_bytes), found.slots, FormatSize(found.slot_bytes),
+      FormatSize(found.reserve_bytes), FormatSize(found.account_bytes),
+      found.rows.empty() ? "keys and states" : "tables of rows, keys and states");
   if (found.policy.shuffle == Shuffle::kNone) return text;
   text += fmt::format("  a sample is fetched with those of its neighbours that come within {} positions",
                       found.reach_positions);
@@ -246,6 +250,24 @@ std::string HeadText(const Source& source, const LoaderExplanation& found) {
   return fmt::format("{}: {}, {}\n", source.uri(), Counted(source.size(), Item(found)), size);
 }
 
+std::string FirstText(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
+  std::string text = fmt::format("First {}s{}:\n", Item(found), options.world > 1 ? " of this rank" : "");
+  if (source.tokens() != nullptr) {
+    text +=
+        fmt::format("  {:>10} {:>10} {:>10}  first document: sample, key, object\n", "position", "tokens", "pieces");
+  } else {
+    text += fmt::format("  {:>10} {:>10} {:>10}  key, object\n", "position", "sample", "size");
+  }
+  for (const LoaderExplanation::Sample& sample : found.first) {
+    text +=
+        source.tokens() != nullptr
+            ? fmt::format("  {:>10} {:>10} {:>10}  {}, ", sample.position, sample.tokens, sample.pieces, sample.sample)
+            : fmt::format("  {:>10} {:>10} {:>10}  ", sample.position, sample.sample, FormatSize(sample.span.length));
+    text += fmt::format("{}, {}\n", ForTerminal(sample.key), ForTerminal(sample.object));
+  }
+  return text;
+}
+
 std::string ToText(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
   std::string text = HeadText(source, found) + RowsText(source.tokens(), found.rows) + MixText(found);
   text += OrderText(options, found);
@@ -256,13 +278,7 @@ std::string ToText(const Source& source, const LoaderOptions& options, const Loa
   text += MemoryText(options, found);
   text += FetchText(options, found);
   if (const std::string warning = WarningOf(options, found); !warning.empty()) text += "  Warning: " + warning + '\n';
-  text += fmt::format("First {}s{}:\n  {:>10} {:>10} {:>10}  key, object\n", Item(found),
-                      options.world > 1 ? " of this rank" : "", "position", "sample", "size");
-  for (const LoaderExplanation::Sample& sample : found.first) {
-    text += fmt::format("  {:>10} {:>10} {:>10}  {}, {}\n", sample.position, sample.sample,
-                        FormatSize(sample.span.length), ForTerminal(sample.key), ForTerminal(sample.object));
-  }
-  return text;
+  return text + FirstText(source, options, found);
 }
 
 }  // namespace

@@ -71,6 +71,8 @@ absl::Status ParseBytes(std::string_view range, SubsetQuery* query) {
   if (!most.empty()) {
     ASSIGN_OR_RETURN(query->max_bytes, ParseSize(most));
   }
+  if (query->min_bytes > query->max_bytes)
+    return absl::InvalidArgumentError("no size is at least LEAST and at most MOST");
   return absl::OkStatus();
 }
 
@@ -153,8 +155,10 @@ absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const So
     ASSIGN_OR_RETURN(subset, Where(runtime, subset, query));
   }
   if (subset.size() == 0) {
+    const bool where = request.samples || !request.queries.empty();
+    const std::string_view given = !request.keys ? "--where" : where ? "--where and --split" : "--split";
     return absl::FailedPreconditionError(
-        fmt::format("no sample of {} meets the conditions of --where and --split", dataset.uri()));
+        fmt::format("no sample of {} meets the conditions of {}", dataset.uri(), given));
   }
   return subset;
 }

@@ -135,10 +135,11 @@ std::string ClassText(const Index& index) {
   if (classes.empty()) return {};
   const auto [least, most] = std::minmax_element(classes.begin(), classes.end(),
                                                  [](const auto& a, const auto& b) { return a.samples < b.samples; });
-  std::string text = classes.size() == 1 ? std::string("\n1 class\n")
-                                         : fmt::format("\n{} classes, of {} ('{}') to {} ('{}') samples\n",
-                                                       classes.size(), least->samples, ForTerminal(least->name),
-                                                       most->samples, ForTerminal(most->name));
+  std::string text = classes.size() == 1
+                         ? std::string("\n1 class\n")
+                         : fmt::format("\n{} classes, of {} ('{}') to {} ('{}') samples{}\n", classes.size(),
+                                       least->samples, ForTerminal(least->name), most->samples, ForTerminal(most->name),
+                                       IsClassSorted(index) ? ", sorted by class" : "");
   for (size_t i = 0; i < std::min(classes.size(), kShownClasses); ++i) {
     text += fmt::format("  {:<24} {:>12}\n", ForTerminal(classes[i].name), classes[i].samples);
   }

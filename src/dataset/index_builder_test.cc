@@ -113,7 +113,8 @@ TEST_F(IndexBuilderTest, AShardThatIsBrokenButArrivedSoIsNamed) {
   const std::vector<GetOptions> gets = store_->gets();
   for (size_t i = before; i < gets.size(); ++i) {
     const uint64_t begin = gets[i].range.offset;
-    if (begin > 0) EXPECT_TRUE(begins.insert(begin).second) << "nothing is read again: " << begin;
+    if (begin == 0) continue;  // of the shard, or of another object
+    EXPECT_TRUE(begins.insert(begin).second) << "nothing is read again: " << begin;
   }
   EXPECT_FALSE(begins.empty());
 }

@@ -58,10 +58,16 @@ class DryRun {
     found.estimated = cut_;
     if (!cut_) return found;
     // Samples that were taken along beyond the walk are part of what was fetched: so the ratio is that of the epoch.
-    const double scale = items_ > 0 ? static_cast<double>(rank_items) / static_cast<double>(items_) : 0;
-    for (uint64_t* count : {&found.requests, &found.bytes, &found.sample_bytes}) {
-      *count = static_cast<uint64_t>(static_cast<double>(*count) * scale);
-    }
+    const auto scaled = [](uint64_t count, uint64_t from, uint64_t to) {
+      return from > 0 ? static_cast<uint64_t>(static_cast<double>(count) * static_cast<double>(to) /
+                                              static_cast<double>(from))
+                      : 0;
+    };
+    found.bytes = scaled(found.bytes, items_, rank_items);
+    found.sample_bytes = scaled(found.sample_bytes, items_, rank_items);
+    // The first step's runs are short ones, and come once.
+    const uint64_t rest = rank_items > first_items_ ? rank_items - first_items_ : 0;
+    found.requests = first_requests_ + scaled(found.requests - first_requests_, items_ - first_items_, rest);
     return found;
   }
 
@@ -101,9 +107,13 @@ class DryRun {
     const uint64_t first = source_.FirstOf(run.part);
     const uint64_t turn = wanted.draw.turn;
     ++found_.requests;
+    if (horizon.first_step) ++first_requests_;
     found_.bytes += run.range().length;
     const auto ask = [&](const FetchRun::Unit& unit) -> absl::Status {
-      if (!horizon.alone && unit.piece == 0) ++items_;
+      if (!horizon.alone && unit.piece == 0) {
+        ++items_;
+        if (horizon.first_step) ++first_items_;
+      }
       ASSIGN_OR_RETURN(std::vector<bool>* const of_item, AskedOf({first + unit.rank, turn}));
       (*of_item)[unit.piece] = true;
       return absl::OkStatus();
@@ -137,6 +147,8 @@ class DryRun {
   std::unordered_set<uint64_t> extents_;                   // of which something was fetched
   uint64_t covered_ = 0;                                   // items of these extents, whoever fetches them
   uint64_t items_ = 0;                                     // fetched
+  uint64_t first_items_ = 0;                               // of them, by the first step
+  uint64_t first_requests_ = 0;                            // likewise
   LoaderExplanation::Fetches found_;
 };
 
@@ -153,7 +165,10 @@ absl::StatusOr<LoaderExplanation::Sample> Describe(const Source& source, const E
   } else {
     const TokenRows& rows = *source.rows()[part];
     ASSIGN_OR_RETURN(const RowGroup group, rows.ReadGroup(rank / rows.table().group()));
-    ASSIGN_OR_RETURN(const TokenRows::Place place, rows.Find(group.Row(rank - group.first_row).front(), &entry));
+    const auto pieces = group.Row(rank - group.first_row);
+    found.pieces = pieces.size();
+    for (const RowPiece& piece : pieces) found.tokens += piece.length;
+    ASSIGN_OR_RETURN(const TokenRows::Place place, rows.Find(pieces.front(), &entry));
     found.sample = place.sample;
     found.span = place.span;
   }
@@ -252,6 +267,7 @@ absl::StatusOr<LoaderExplanation> Explain(const Source& source, LoaderOptions op
   out.slot_bytes = loader.slot_bytes;
   out.fetch_bytes = loader.fetch_bytes;
   out.reserve_bytes = source.max_item_bytes();
+  out.account_bytes = loader.options.memory_bytes - out.slots * out.slot_bytes - out.fetch_bytes - out.reserve_bytes;
   out.reach_positions = run.sizes().reach;
   out.reaches_window = out.reach_positions >= std::min(out.samples, out.policy.extent * out.policy.window);
   RETURN_IF_ERROR(run.Run(limits.walked_samples, limits.first_samples));

@@ -52,6 +52,7 @@ struct LoaderExplanation {
   uint64_t slot_bytes = 0;
   uint64_t fetch_bytes = 0;      // for fetched samples
   uint64_t reserve_bytes = 0;    // for the largest sample, when all else is full
+  uint64_t account_bytes = 0;    // the rest: keys and states of the rows of batches, and of tokens the tables of rows
   uint64_t reach_positions = 0;  // a sample is fetched with those of its neighbours whose turn comes within this
   bool reaches_window = false;   // so that each run of neighbours is one request
 
@@ -68,10 +69,12 @@ struct LoaderExplanation {
   struct Sample {
     uint64_t position = 0;
     size_t part = 0;
-    uint64_t sample = 0;  // as its index numbers it
+    uint64_t sample = 0;  // as its index numbers it; of a row of tokens, its first document
     std::string key;
     std::string object;  // key below the data set's URI
     ByteRange span;
+    uint64_t pieces = 0;  // of documents, in a row
+    uint64_t tokens = 0;  // of the row, without padding
   };
   std::vector<Sample> first;  // of this rank
 };

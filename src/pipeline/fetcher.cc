@@ -95,10 +95,11 @@ void Fetcher::Stop() {
   stop_.request_stop();
 }
 
-uint64_t Fetcher::Horizon::max_items() const {
+uint64_t Fetcher::Horizon::max_items(uint64_t extent) const {
   constexpr uint64_t kFirstStepItems = 131072;  // of all its runs: a tenth of a second
   if (!first_step) return kMaxRunItems;
-  return std::clamp<uint64_t>(kFirstStepItems / std::max<uint64_t>(rows, 1), 1, kMaxRunItems);
+  const uint64_t half = extent / 2 + extent % 2;
+  return std::clamp<uint64_t>(std::min(half, kFirstStepItems / std::max<uint64_t>(rows, 1)), 1, kMaxRunItems);
 }
 
 bool Fetcher::TakesAlong(const Draw& other, const Draw& wanted, const Horizon& horizon, const Sizes& sizes) {
@@ -117,7 +118,8 @@ absl::StatusOr<FetchRun> Fetcher::Neighbours(const Source& source, RowGroups& gr
     return Draw{first + other, wanted.draw.turn};
   };
   const auto takes = [&](uint64_t other) { return TakesAlong(draw_of(other), wanted.draw, horizon, sizes); };
-  const RunLimits limits{.bytes = sizes.max_run, .gap = options.gaps[number], .items = horizon.max_items()};
+  const RunLimits limits{
+      .bytes = sizes.max_run, .gap = options.gaps[number], .items = horizon.max_items(options.extents[number])};
   absl::StatusOr<FetchRun> run;
   if (source.tokens() == nullptr) {
     run = RunAround(part.index(), part.selection.get(), options.extents[number], rank, limits,
@@ -153,13 +155,15 @@ std::shared_ptr<FetchedItem> Fetcher::NewReserve(const FetchRun& run, const Fetc
   return item;
 }
 
-// False where there is no room for it. Requests under way make some when they end.
+// False where there is no room for it: `landing_full_` then. Requests under way make some when they end.
 bool Fetcher::Land(Request& request) {
   const FetchRun& run = request.run;
   const uint64_t length = run.range().length;
+  landing_full_ = false;
   if (length == 0 || (run.parts.size() == 1 && run.parts.front().whole())) return true;
   request.landing = ArenaBlock(&landing_, length);
-  return static_cast<bool>(request.landing);
+  landing_full_ = !request.landing;
+  return !landing_full_;
 }
 
 // With memory for all that the run brings: `early_` has all its items then. Null where there is none.
@@ -207,7 +211,9 @@ absl::StatusOr<bool> Fetcher::FetchPiece(const Wanted& wanted, const Horizon& ho
     ASSIGN_OR_RETURN(run, Neighbours(source_, groups_, options_, sizes_, wanted, horizon, asked));
   }
   std::unique_ptr<Request> request = Allocate(run, own);
-  if (request == nullptr && items_ahead < sizes_.lead) {
+  // Where runs under way take up all of `landing_`, there is enough on its way: to go alone would only tear this run.
+  const bool waits_to_land = landing_full_ && requests_ > 0;
+  if (request == nullptr && items_ahead < sizes_.lead && !waits_to_land) {
     Horizon alone = horizon;
     alone.alone = true;
     ASSIGN_OR_RETURN(run, Neighbours(source_, groups_, options_, sizes_, wanted, alone, asked));

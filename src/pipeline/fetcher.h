@@ -54,9 +54,10 @@ class Fetcher {
     bool alone = false;     // none is
     bool first_step = false;
     uint64_t rows = 0;  // of the step
-    /// Items that a run may span. Fewer in the first step, whose batch somebody waits for: where items are small,
-    /// just keeping account of all neighbours of its items would take longer than to fetch what it needs.
-    uint64_t max_items() const;
+    /// Items of an extent that a run may span. Fewer in the first step, whose batch somebody waits for: its items are
+    /// in nearly as many extents, and whole ones would be twice the bytes to wait for. Where items are small, just
+    /// keeping account of all their neighbours would take longer than to fetch what the step needs.
+    uint64_t max_items(uint64_t extent) const;
   };
 
   /// Sizes that follow from the options.
@@ -87,7 +88,7 @@ class Fetcher {
   /// Starts fetching what is wanted, or finds it fetched already for this draw. Null when memory or requests are
   /// used up: ask for the same again after an item died or a request ended. `items_ahead` were returned before and
   /// live: with none left, nothing can free memory any more and the reserve may be used; with few left, the item is
-  /// fetched without neighbours rather than late.
+  /// fetched without neighbours rather than late, where these are what memory is used up by.
   absl::StatusOr<std::shared_ptr<FetchedItem>> Fetch(const Draw& wanted, const Horizon& horizon, uint64_t items_ahead);
 
   /// Cancels what is under way; the callbacks still come.
@@ -126,8 +127,9 @@ class Fetcher {
   const Sizes sizes_;
   RowGroups groups_;
   std::stop_source stop_;
-  Arena arena_;    // of items
-  Arena landing_;  // of runs: apart, since its long pieces would find no room between the others
+  Arena arena_;                // of items
+  Arena landing_;              // of runs: apart, since its long pieces would find no room between the others
+  bool landing_full_ = false;  // for the run that was to land last
   std::atomic<uint64_t> bookkeeping_{0};
   std::optional<FetchRun> refused_;  // the run of the last Fetch that found no memory
   // Items that were taken along, and the one of the last Fetch where it was not complete.

@@ -42,17 +42,25 @@ std::vector<std::string> FieldNames(const Source& source) {
   return {names.begin(), names.end()};
 }
 
-// Whether samples hold arrays, by the first one of each part.
-absl::StatusOr<bool> HoldsArrays(const Source& source) {
+// Whether samples hold arrays, by the first one.
+absl::StatusOr<bool> HoldsArrays(const Subset& part) {
+  if (part.index().size() == 0) return false;
   IndexedSample first;
-  for (const Subset& part : source.parts()) {
-    RETURN_IF_ERROR(part.index().Lookup(0, &first));
-    const bool arrays = std::any_of(first.fields.begin(), first.fields.end(), [](const IndexedField& field) {
-      return TypeOfEncoding(field.encoding) == FieldType::kNdarray;
-    });
-    if (!arrays) return false;
-  }
-  return true;
+  RETURN_IF_ERROR(part.index().Lookup(0, &first));
+  return std::any_of(first.fields.begin(), first.fields.end(),
+                     [](const IndexedField& field) { return TypeOfEncoding(field.encoding) == FieldType::kNdarray; });
+}
+
+std::string NoImages(const std::vector<std::string>& names) {
+  return fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", "));
+}
+
+// A data set of arrays is delivered as it is only where nothing else is: images beside it have another shape.
+absl::Status NoImagesButArrays(const Source& source, const Subset& part) {
+  const bool mixed = source.parts().size() > 1;
+  return absl::FailedPreconditionError(fmt::format(
+      "{}{}; token files are fed as rows: give --tokens (in Python tokens=){}", mixed ? part.dataset->uri() + ": " : "",
+      NoImages(part.index().field_names()), mixed ? ", and mix them with token files only" : ""));
 }
 
 // Empty: there are none, and need not be.
@@ -67,11 +75,16 @@ absl::StatusOr<std::vector<std::string>> FindImageFields(const Source& source, c
   std::set<std::string> images;
   for (const Subset& part : source.parts())
     images.insert(part.index().image_fields().begin(), part.index().image_fields().end());
+  bool all_arrays = true;
+  for (const Subset& part : source.parts()) {
+    ASSIGN_OR_RETURN(const bool arrays, HoldsArrays(part));
+    const bool has_images = !part.index().image_fields().empty();
+    if (arrays && !has_images && (!images.empty() || !options.allow_arrays)) return NoImagesButArrays(source, part);
+    all_arrays = all_arrays && arrays;
+  }
   if (!images.empty()) return std::vector<std::string>(images.begin(), images.end());
-  ASSIGN_OR_RETURN(const bool arrays, HoldsArrays(source));
-  if (arrays && options.allow_arrays) return std::vector<std::string>();
-  return absl::FailedPreconditionError(
-      fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", ")));
+  if (all_arrays) return std::vector<std::string>();
+  return absl::FailedPreconditionError(NoImages(names));
 }
 
 absl::StatusOr<std::optional<LabelOptions>> FindLabel(const Source& source, const std::optional<LabelOptions>& wanted) {

@@ -94,7 +94,8 @@ def test_inspect_raw(run, tmp_path: Path) -> None:
     assert {f["name"]: f["samples"] for f in found["fields"]} == {"cls": 12, "jpg": 12}
     out, _ = run("inspect", tmp_path / "raw")
     assert "12 samples in 12 raw objects" in out and "ant" in out
-    assert "sorted by class" not in out, "they fit into one window"
+    assert "3 classes, of 3 ('ant') to 5 ('dog') samples, sorted by class\n" in out
+    assert "--shuffle global" not in out, "they fit into one window"
 
 
 def test_inspect_advises_where_a_window_would_see_few_classes(run, tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from . import corpus, oracle
 from .conftest import Photos
 from .harness import Sandbox, Server, devstore, feed_args
+from .test_tokens import write_pair
 
 
 def explain(sandbox: Sandbox, uri: object, **options: object) -> dict:
@@ -36,6 +39,41 @@ def test_the_last_batch_is_foretold(photos: Photos, sandbox: Sandbox, last: str)
     assert expected["batches"] == {"batch": 100, "rank": 2, "world": 3, "last": last, "steps": got["batches"], "samples": got["samples"]}
     # A repeat is fetched anew unless its sample happens to be in memory still.
     assert 0 <= expected["expected"]["requests"] - got["requests"]["GET"] <= (100 if last == "wrap" else 0)
+
+
+def large_pairs(folder: Path, shards: int) -> Path:
+    """Samples of 115 KB, 250 in a shard: feeding them decodes nothing. The shards are links of one."""
+    tokens = np.arange(250 * 28_750, dtype=np.int32).reshape(250, -1)
+    write_pair(folder / "0", list(tokens), "int32")
+    for shard in range(1, shards):
+        for suffix in (".bin", ".idx"):
+            os.link(folder / f"0{suffix}", folder / f"{shard}{suffix}")
+    return folder
+
+
+@pytest.mark.parametrize("place", ["file", "s3"])
+def test_a_fresh_run_of_one_rank_comes_true(sandbox: Sandbox, tmp_path: Path, place: str) -> None:
+    """Its first batch has samples in more extents than runs under way fit into the memory at once. What one run may
+    bring must not depend on when another one ends."""
+    data = large_pairs(tmp_path / "b" / "data", 8)
+    with devstore(sandbox, tmp_path, "--first-byte-ms", 30) as server:
+        how = {"shuffle": "window", "memory": "512MiB", "batch": 128, "env": server.env() if place == "s3" else None}
+        uri = "s3://b/data" if place == "s3" else data
+        expected = explain(sandbox, uri, **how)["expected"]
+        for _ in range(2):
+            got = sandbox.feed(uri, **how)
+            # Requests that are repeated or hedged come on top.
+            again = got["retries"] + got["hedges"]
+            assert expected["requests"] <= got["requests"]["GET"] <= 1.03 * expected["requests"] + again
+            assert expected["bytes"] <= got["bytes_read"] <= 1.01 * expected["bytes"] + again * (8 << 20)
+
+
+def test_the_first_batch_takes_few_neighbours_along(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Half an extent with each of its samples: it does not wait for the whole data set, and no extent costs more than two runs."""
+    data = large_pairs(tmp_path / "data", 8)
+    report = explain(sandbox, data, shuffle="window", memory="512MiB", batch=128)
+    extents, shards = report["order"]["extents"], 8
+    assert report["expected"]["requests"] <= 2 * extents + shards
 
 
 @pytest.mark.parametrize("shuffle", ["none", "global", "window"])

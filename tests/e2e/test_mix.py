@@ -70,10 +70,14 @@ def test_wrong_usage(photos: Photos, sandbox: Sandbox) -> None:
         (("--split", "a=0.9,b=0.9", "--take", "a"), "sum to"),
         (("--where", "colour=red"), "conditions are"),
         (("--where", "samples=9-3"), "ascending"),
+        (("--where", "bytes=200-100"), "at least LEAST and at most MOST"),
         (("--weights", "1,2"), "several URIs, or --balance"),
     ):
         sandbox.run("feed", photos.raw, *arguments).failed(2, words)
     sandbox.run("feed", photos.raw, "--where", "class=nobody").failed(1, "no class 'nobody'")
     sandbox.run("feed", photos.raw, "--where", "samples=0-99999").failed(1, "no sample 99999")
     sandbox.run("feed", photos.tar, "--where", "class=nobody").failed(1, "no class 'nobody'")
+    split = ("--split", "a=0.5,b=0.5", "--take", "a")
+    sandbox.run("feed", photos.tar, "--where", "bytes=1GiB-").failed(1, "the conditions of --where$")
+    sandbox.run("feed", photos.tar, "--where", "bytes=1GiB-", *split).failed(1, "the conditions of --where and --split$")
     sandbox.run("feed", photos.tar, photos.raw, "--weights", "1").failed(2, "1 weights for 2 data sets")

@@ -83,8 +83,16 @@ class TestStopAndResume:
             assert rest["position"] == whole["position"], stop
 
     def test_stop_is_at_the_batch_boundary(self, photos: Photos, sandbox: Sandbox, policy: str) -> None:
-        for stop, samples in ((1, 32), (32, 32), (33, 64), (1001, 1005), (5000, 1005)):
+        for stop, samples in ((0, 0), (1, 32), (32, 32), (33, 64), (1001, 1005), (5000, 1005)):
             assert sandbox.feed(photos.tar, shuffle=policy, stop_after=stop)["samples"] == samples, stop
+
+    def test_stop_before_the_first_batch(self, photos: Photos, sandbox: Sandbox, policy: str) -> None:
+        """Nothing is fed; the position is where a run would begin."""
+        begin = sandbox.feed(photos.tar, "--explain", shuffle=policy)["order"]["position"]
+        got = sandbox.feed(photos.tar, shuffle=policy, stop_after=0)
+        assert (got["samples"], got["batches"], got["digest"], got["position"]) == (0, 0, oracle.ZERO, begin)
+        later = sandbox.feed(photos.tar, shuffle=policy, stop_after=32)["position"]
+        assert sandbox.feed(photos.tar, shuffle=policy, resume=later, stop_after=0)["position"] == later
 
     def test_at_the_end_nothing_is_left(self, photos: Photos, sandbox: Sandbox, policy: str) -> None:
         end = sandbox.feed(photos.tar, shuffle=policy)

@@ -122,3 +122,19 @@ def test_an_index_is_not_disturbed(sandbox: Sandbox, data: Path) -> None:
     assert json.loads(sandbox.ok("inspect", data, "--json").out)["samples"] == len(LENGTHS)
     corpus.write(data / "b.bin", b"")
     assert sandbox.run("feed", data, "--tokens", "64").code != 0  # the index, and so the rows, are not of these data
+
+
+def test_explain_tells_what_rows_hold_and_where_the_memory_goes(sandbox: Sandbox, data: Path) -> None:
+    for tokens in ("64", "64:pad", "64:stream"):
+        report = feed(sandbox, data, "--tokens", tokens, "--explain", "--shuffle", "none")
+        rows = report["first"]
+        fed = feed(sandbox, data, "--tokens", tokens, "--shuffle", "none", "--batch", len(rows), "--stop-after", 1)
+        assert sum(row["tokens"] for row in rows) == fed["tokens"]
+        assert {row["pieces"] for row in rows} == {1} or tokens != "64:pad"
+        memory = report["memory"]
+        parts = memory["batches"] * memory["batch_bytes"] + memory["fetch_bytes"] + memory["reserve_bytes"] + memory["account_bytes"]
+        assert parts == memory["bytes"]
+    out = sandbox.ok("feed", data, "--tokens", "64:stream", "--explain", "--shuffle", "none").out
+    assert "for rows that were fetched" in out and "for tables of rows, keys and states" in out
+    # 7 + 1 + 56 of the third document.
+    assert [line.split() for line in out.splitlines()][-10] == ["0", "64", "3", "0,", "a.bin/00000000,", "a.bin"]

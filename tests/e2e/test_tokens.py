@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from . import corpus, oracle
+from .conftest import Photos
 from .harness import Sandbox, devstore
 
 CODES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "float64": 6, "float32": 7, "uint16": 8}
@@ -296,6 +297,19 @@ def test_feed_says_that_there_are_no_images_where_there_is_nothing_else(sandbox:
     import millrace
 
     write_pair(tmp_path / "d" / "a", some_tokens(12, [3], "int32"), "int32")
-    with pytest.raises(millrace.Error, match="no field of the data set is a jpg"):
+    with pytest.raises(millrace.Error, match="no field of the data set is a jpg.*its fields are: tokens; token files.*tokens="):
         millrace.Loader(millrace.Dataset(tmp_path / "d"))
     sandbox.run("feed", tmp_path / "d", "--image-field", "jpg").failed(1, "its fields are: tokens")
+
+
+def test_images_beside_tokens_are_refused_before_the_first_batch(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    import millrace
+
+    data = tmp_path / "texts"
+    write_pair(data / "a", some_tokens(12, [3], "int32"), "int32")
+    reason = r"texts: no field .* its fields are: tokens; token files are fed as rows: give --tokens .*tokens="
+    for uris in ((photos.tar, data), (data, photos.tar)):
+        for more in ((), ("--explain",)):
+            sandbox.run("feed", *uris, *more).failed(1, reason)
+        with pytest.raises(millrace.Error, match=reason):
+            millrace.Loader(millrace.Mix([millrace.Dataset(uri) for uri in uris]))

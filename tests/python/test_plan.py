@@ -62,13 +62,29 @@ def test_a_loader_runs_the_order_of_a_plan_with_the_same_options(tar: Samples, o
         millrace.Loader(dataset, extent="7", **AT_SIZE)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("index", [-1, 100, 2**62])
+@pytest.mark.parametrize("index", [-101, 100, 2**62, -(2**62)])
 def test_out_of_range(index: int) -> None:
     plan = millrace.Plan(100)
     with pytest.raises(IndexError):
         plan[index]
     with pytest.raises(IndexError):
-        plan.where([0, index])
+        plan[np.array([0, index])]
+    with pytest.raises(IndexError):
+        plan.part(index)
+    for sample in (index, -1):
+        with pytest.raises(IndexError):
+            plan.where([0, sample])
+    with pytest.raises(IndexError, match="18446744073709551615"):
+        plan[np.array([0, 2**64 - 1], dtype=np.uint64)]
+
+
+def test_negative_positions_count_from_the_end() -> None:
+    plan = millrace.Plan(100, seed=4)
+    order = plan[np.arange(100)]
+    assert [plan[-1], plan[-100]] == [order[99], order[0]]
+    assert plan[np.arange(-100, 100)].tolist() == order.tolist() * 2
+    assert plan[[-1, 0]].tolist() == [order[99], order[0]] and plan[np.int8(-3)] == order[97]
+    assert plan.part(-1) == 0 and plan.part([-1, 0]).tolist() == [0, 0]
 
 
 def test_not_integers() -> None:

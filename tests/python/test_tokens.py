@@ -557,3 +557,10 @@ def test_long_documents_are_read_in_part(tmp_path: pathlib.Path) -> None:
         made = loader(Corpus(str(folder), []), millrace.Tokens(1000, layout), shuffle="global", batch_size=3, epochs=1)
         seen = {int(row): batch["tokens"][i].copy() for batch in made for i, row in enumerate(batch["row"]) if batch["mask"][i]}
         np.testing.assert_array_equal(np.concatenate([seen[row] for row in sorted(seen)]), tokens)
+
+
+def test_repr_tells_what_was_given() -> None:
+    assert repr(millrace.Tokens(128)) == "<millrace.Tokens 128, 'pack'>"
+    assert repr(millrace.Tokens(128, "pad", long="refuse", pad=-1)) == "<millrace.Tokens 128, 'pad', long='refuse', pad=-1>"
+    shown = repr(millrace.Tokens(layout="bucket", lengths=[8, 64], batch_sizes=[4, 2], dtype="int32"))
+    assert shown == "<millrace.Tokens 'bucket', lengths=[8, 64], batch_sizes=[4, 2], dtype='int32'>"
