@@ -3,6 +3,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <numeric>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -157,10 +159,12 @@ py::tuple ReadRank(const DatasetHandle& self, uint64_t rank) {
 Numbers SampleNumbers(const DatasetHandle& self) {
   self.CheckOwnProcess();
   Numbers numbers(static_cast<py::ssize_t>(self.subset().size()));
-  int64_t* const to = numbers.mutable_data();
+  const std::span to(reinterpret_cast<uint64_t*>(numbers.mutable_data()), static_cast<size_t>(numbers.size()));
   const GilRelease release;
-  for (uint64_t rank = 0; rank < self.subset().size(); ++rank) {
-    to[rank] = static_cast<int64_t>(self.subset().SampleAt(rank));
+  if (self.subset().selection) {
+    self.subset().selection->Read(0, to);
+  } else {
+    std::iota(to.begin(), to.end(), uint64_t{0});
   }
   return numbers;
 }

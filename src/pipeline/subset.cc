@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <latch>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -17,6 +19,63 @@ namespace {
 constexpr uint64_t kSubsetDomain = 0x4d522d7375627365;  // "MR-subse"
 // Samples that one task goes through: whole chunks of selections.
 constexpr uint64_t kTaskSamples = 8 * Selection::kChunk;
+// Up to so many, each task has a builder for each group; of more, that would take longer than to read the index twice.
+constexpr uint32_t kFewGroups = 2048;
+
+// Calls `run` with 0 .. tasks-1, on the CPU pool.
+void RunAll(Runtime& runtime, uint64_t tasks, absl::FunctionRef<void(uint64_t)> run) {
+  if (tasks == 1) return run(0);
+  std::latch left(static_cast<std::ptrdiff_t>(tasks));
+  for (uint64_t task = 0; task < tasks; ++task) {
+    runtime.cpu().Submit([run, &left, task] {
+      run(task);
+      left.count_down();
+    });
+  }
+  left.wait();
+}
+
+// The members of a subset from some number on, one after the other.
+class MemberReader {
+ public:
+  MemberReader(const Subset& of, uint64_t first) : of_(of), rank_(of.selection ? of.selection->Where(first) : first) {
+    Fill();
+  }
+
+  uint64_t rank() const { return rank_; }
+  uint64_t sample() const { return block_[used_]; }  // the universe, behind the last one
+  void Next() {
+    ++rank_;
+    if (++used_ == block_.size()) Fill();
+  }
+
+ private:
+  void Fill() {
+    used_ = 0;
+    block_.fill(of_.index().size());
+    if (of_.selection) {
+      of_.selection->Read(rank_, std::span(block_).first(std::min(block_.size(), of_.size() - rank_)));
+    } else {
+      for (uint64_t i = 0; i < std::min(block_.size(), of_.size() - rank_); ++i) block_[i] = rank_ + i;
+    }
+  }
+
+  const Subset& of_;
+  uint64_t rank_;
+  std::array<uint64_t, 64> block_;
+  size_t used_ = 0;
+};
+
+// Calls `each` with the number, group and entry of those of samples first .. last-1 that are of a group.
+absl::Status ForEachGrouped(const Subset& of, uint64_t first, uint64_t last, GroupOf group_of,
+                            absl::FunctionRef<void(uint64_t, uint32_t, const IndexedSample&)> each) {
+  MemberReader members(of, first);
+  return of.index().Scan(first, last, [&](uint64_t sample, const IndexedSample& entry) {
+    if (sample != members.sample()) return;
+    if (const std::optional<uint32_t> group = group_of(members.rank(), entry)) each(sample, *group, entry);
+    members.Next();
+  });
+}
 
 // The samples of a stretch of the index, by group.
 struct Dealt {
@@ -25,23 +84,151 @@ struct Dealt {
   absl::Status status;
 };
 
-Dealt Deal(const Subset& of, uint64_t first, uint64_t last, uint32_t groups, GroupOf group_of) {
+absl::StatusOr<std::vector<Subset>> DealToFew(Runtime& runtime, const Subset& of, uint32_t groups, GroupOf group_of) {
   const uint64_t universe = of.index().size();
-  Dealt dealt;
-  dealt.groups.assign(groups, Selection::Builder(universe, first));
-  dealt.bytes.assign(groups, 0);
-  uint64_t rank = of.selection ? of.selection->Where(first) : first;
-  uint64_t next = rank < of.size() ? of.SampleAt(rank) : universe;
-  dealt.status = of.index().Scan(first, last, [&](uint64_t sample, const IndexedSample& entry) {
-    if (sample != next) return;
-    if (const std::optional<uint32_t> group = group_of(rank, entry)) {
-      dealt.groups[*group].Add(sample);
-      dealt.bytes[*group] += entry.span.length;
-    }
-    next = ++rank < of.size() ? of.SampleAt(rank) : universe;
+  std::vector<Dealt> dealt((universe + kTaskSamples - 1) / kTaskSamples);
+  RunAll(runtime, dealt.size(), [&](uint64_t task) {
+    Dealt& piece = dealt[task];
+    const uint64_t first = task * kTaskSamples;
+    piece.groups.assign(groups, Selection::Builder(universe, first));
+    piece.bytes.assign(groups, 0);
+    piece.status = ForEachGrouped(of, first, std::min(universe, first + kTaskSamples), group_of,
+                                  [&](uint64_t sample, uint32_t group, const IndexedSample& entry) {
+                                    piece.groups[group].Add(sample);
+                                    piece.bytes[group] += entry.span.length;
+                                  });
   });
-  return dealt;
+  for (const Dealt& piece : dealt) RETURN_IF_ERROR(piece.status);
+  std::vector<Subset> result;
+  for (uint32_t group = 0; group < groups; ++group) {
+    Selection::Builder joined(universe);
+    uint64_t bytes = 0;
+    for (Dealt& piece : dealt) {
+      joined.Append(std::move(piece.groups[group]));
+      bytes += piece.bytes[group];
+    }
+    result.emplace_back(*of.dataset, std::move(joined).Finish(), bytes);
+  }
+  return result;
 }
+
+// The same for any number of groups: counts what each has, so that the numbers can be put straight to their places.
+// Memory: that of the lists, and 24 bytes a group for each thread.
+class ManyGroups {
+ public:
+  ManyGroups(Runtime& runtime, const Subset& of, uint32_t groups, GroupOf group_of)
+      : runtime_(runtime), of_(of), groups_(groups), group_of_(group_of) {
+    const uint64_t universe = of.index().size();
+    const auto threads = static_cast<uint64_t>(runtime.cpu().threads());
+    const uint64_t stretch = std::max(kTaskSamples, (universe + threads - 1) / threads);
+    for (uint64_t first = 0; first < universe; first += stretch) {
+      stretches_.push_back({.first = first, .last = std::min(universe, first + stretch)});
+    }
+  }
+
+  absl::StatusOr<std::vector<Subset>> Deal() {
+    RunAll(runtime_, stretches_.size(), [this](uint64_t i) { Count(stretches_[i]); });
+    for (const Stretch& stretch : stretches_) RETURN_IF_ERROR(stretch.status);
+    MakeLists();
+    RunAll(runtime_, stretches_.size(), [this](uint64_t i) { Place(stretches_[i]); });
+    for (const Stretch& stretch : stretches_) RETURN_IF_ERROR(stretch.status);
+    return Finish();
+  }
+
+ private:
+  // What a group has of a stretch.
+  struct Share {
+    uint64_t samples = 0;  // that are to be placed
+    uint64_t bytes = 0;    // of all of them
+    uint64_t place = 0;    // of the next one in the group's list
+  };
+  struct Stretch {
+    uint64_t first = 0;
+    uint64_t last = 0;
+    std::vector<Share> shares;  // by group
+    absl::Status status;
+  };
+  struct Member {
+    uint64_t sample = 0;
+    uint32_t group = 0;
+  };
+
+  void Count(Stretch& stretch) {
+    stretch.shares.resize(groups_);
+    stretch.status = ForEachGrouped(of_, stretch.first, stretch.last, group_of_,
+                                    [&](uint64_t /*sample*/, uint32_t group, const IndexedSample& entry) {
+                                      ++stretch.shares[group].samples;
+                                      stretch.shares[group].bytes += entry.span.length;
+                                    });
+  }
+
+  void MakeLists() {
+    for (uint32_t group = 0; group < groups_; ++group) {
+      uint64_t size = 0;
+      uint64_t bytes = 0;
+      for (Stretch& stretch : stretches_) {
+        Share& share = stretch.shares[group];
+        share.place = size;
+        size += share.samples;
+        bytes += share.bytes;
+      }
+      lists_.emplace_back(of_.index().size(), size);
+      bytes_.push_back(bytes);
+    }
+  }
+
+  // Lists lie far apart in memory, so that it is waited for those of many samples at once.
+  void Place(Stretch& stretch) {
+    std::array<Member, 64> members;
+    size_t waiting = 0;
+    bool same = true;
+    const auto place = [&] {
+      const auto all = std::span(members).first(std::exchange(waiting, 0));
+      for (const Member& member : all) lists_[member.group].Prefetch(stretch.shares[member.group].place);
+      for (const Member& member : all) same = same && Put(member, &stretch.shares[member.group]);
+    };
+    stretch.status = ForEachGrouped(of_, stretch.first, stretch.last, group_of_,
+                                    [&](uint64_t sample, uint32_t group, const IndexedSample& /*entry*/) {
+                                      members[waiting++] = {sample, group};
+                                      if (waiting == members.size()) place();
+                                    });
+    place();
+    for (const Share& share : stretch.shares) same = same && share.samples == 0;
+    if (stretch.status.ok() && !same) {
+      stretch.status = absl::FailedPreconditionError("the groups of samples changed while they were dealt; try again");
+    }
+  }
+
+  // False where another group was said than before: there is no room for the sample.
+  bool Put(const Member& member, Share* share) {
+    if (share->samples == 0) return false;
+    --share->samples;
+    lists_[member.group].Set(share->place++, member.sample);
+    return true;
+  }
+
+  std::vector<Subset> Finish() {
+    stretches_.clear();
+    constexpr uint64_t kGroupsOfTask = 64;
+    std::vector<Subset> result(groups_, Subset(*of_.dataset));
+    RunAll(runtime_, (groups_ + kGroupsOfTask - 1) / kGroupsOfTask, [&](uint64_t task) {
+      const uint64_t last = std::min<uint64_t>(groups_, (task + 1) * kGroupsOfTask);
+      for (uint64_t group = task * kGroupsOfTask; group < last; ++group) {
+        result[group] =
+            Subset(*of_.dataset, Selection::Of(of_.index().size(), std::move(lists_[group])), bytes_[group]);
+      }
+    });
+    return result;
+  }
+
+  Runtime& runtime_;
+  const Subset& of_;
+  const uint32_t groups_;
+  const GroupOf group_of_;
+  std::vector<Stretch> stretches_;
+  std::vector<NumberList> lists_;  // of each group
+  std::vector<uint64_t> bytes_;
+};
 
 absl::Status CheckHasClasses(const Subset& of) {
   const Index& index = of.index();
@@ -106,37 +293,10 @@ uint64_t Subset::fingerprint() const {
 }
 
 absl::StatusOr<std::vector<Subset>> GroupBy(Runtime& runtime, const Subset& of, uint32_t groups, GroupOf group_of) {
-  const uint64_t universe = of.index().size();
-  const uint64_t tasks = (universe + kTaskSamples - 1) / kTaskSamples;
-  std::vector<Dealt> dealt(tasks);
-  const auto run = [&](uint64_t task) {
-    const uint64_t first = task * kTaskSamples;
-    dealt[task] = Deal(of, first, std::min(universe, first + kTaskSamples), groups, group_of);
-  };
-  if (tasks == 1) {
-    run(0);
-  } else {
-    std::latch left(static_cast<std::ptrdiff_t>(tasks));
-    for (uint64_t task = 0; task < tasks; ++task) {
-      runtime.cpu().Submit([&run, &left, task] {
-        run(task);
-        left.count_down();
-      });
-    }
-    left.wait();
-  }
-  for (const Dealt& piece : dealt) RETURN_IF_ERROR(Annotate(piece.status, of.dataset->uri()));
-  std::vector<Subset> result;
-  for (uint32_t group = 0; group < groups; ++group) {
-    Selection::Builder joined(universe);
-    uint64_t bytes = 0;
-    for (Dealt& piece : dealt) {
-      joined.Append(std::move(piece.groups[group]));
-      bytes += piece.bytes[group];
-    }
-    result.emplace_back(*of.dataset, std::move(joined).Finish(), bytes);
-  }
-  return result;
+  absl::StatusOr<std::vector<Subset>> dealt = groups <= kFewGroups ? DealToFew(runtime, of, groups, group_of)
+                                                                   : ManyGroups(runtime, of, groups, group_of).Deal();
+  if (!dealt.ok()) return Annotate(dealt.status(), of.dataset->uri());
+  return dealt;
 }
 
 absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const SubsetQuery& query) {

@@ -49,10 +49,11 @@ struct SubsetQuery {
 absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const SubsetQuery& query);
 
 /// The group of a sample: below the number of groups, or none at all. `rank` is its number in the subset. Called on
-/// several threads at once.
+/// several threads at once, and maybe twice for a sample: it has to say the same.
 using GroupOf = absl::FunctionRef<std::optional<uint32_t>(uint64_t rank, const IndexedSample& entry)>;
 
-/// `of` dealt into groups, which may be empty, likewise.
+/// `of` dealt into groups, which may be empty, likewise. Memory: of many groups up to 6 bytes a sample until it is
+/// done. FailedPrecondition where `group_of` changed its mind.
 absl::StatusOr<std::vector<Subset>> GroupBy(Runtime& runtime, const Subset& of, uint32_t groups, GroupOf group_of);
 
 /// A subset for each class, in the order of Index::class_counts(). FailedPrecondition without Index::has_labels().

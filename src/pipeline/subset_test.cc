@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/rng.h"
+#include "dataset/index_writer.h"
 #include "pipeline/source.h"
 #include "shard/tar_writer.h"
 #include "store/blocking.h"
@@ -179,6 +182,90 @@ TEST_F(SubsetTest, ASourceNumbersItsItemsThrough) {
       EXPECT_EQ(source.Find(item).rank, rank);
       EXPECT_EQ(source.SampleOf(item), classes[part].SampleAt(rank));
     }
+  }
+}
+
+/// An index alone, of so many samples that several threads go through it.
+class ManyGroupsTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kSamples = 1'300'000;
+  static constexpr uint64_t kObjectSamples = 100;  // so many objects that opening does not look for them
+  static constexpr uint32_t kGroups = 5000;        // too many for a builder each
+
+  ManyGroupsTest() : runtime_({.io_threads = 1, .cpu_threads = 3}), stores_(runtime_) {
+    const Location data = *stores_.Open("mem://many");
+    IndexWriter writer(DataKind::kTar, *data.store->Write(data.Key(".millrace/index"), {}));
+    for (uint64_t sample = 0; sample < kSamples; ++sample) {
+      const std::string key = fmt::format("{:08}", sample);
+      const uint64_t number = sample % kObjectSamples;
+      const NewSampleField fields[] = {{.name = "bin", .offset = 512 + number * 1024, .length = BytesOf(sample)}};
+      EXPECT_TRUE(writer.AddSample({.key = key, .fields = fields, .crc32c = 0, .label = {}}).ok());
+      if (number + 1 < kObjectSamples) continue;
+      EXPECT_TRUE(writer.AddObject({.key = fmt::format("{:08}.tar", sample), .size = 200'000, .etag = "e"}).ok());
+    }
+    EXPECT_TRUE(writer.Finish().ok());
+    dataset_ = *Dataset::Open(runtime_, stores_, "mem://many");
+  }
+
+  static uint64_t BytesOf(uint64_t sample) { return 1 + sample % 512; }
+  /// Some groups have many samples, some a stretch, most few, the last ones none; some samples are of none.
+  static std::optional<uint32_t> GroupOfRank(uint64_t rank) {
+    if (rank % 7 == 0) return std::nullopt;
+    if (rank % 3 == 0) return 17;
+    if (rank / 1000 % 50 == 0) return static_cast<uint32_t>(rank / 50'000);
+    return static_cast<uint32_t>(Mix64(rank) % (kGroups - 100));
+  }
+
+  /// Against lists.
+  void ExpectDealt(const Subset& of, uint32_t groups) {
+    const absl::StatusOr<std::vector<Subset>> dealt =
+        GroupBy(runtime_, of, groups, [](uint64_t rank, const IndexedSample& /*entry*/) { return GroupOfRank(rank); });
+    ASSERT_TRUE(dealt.ok()) << dealt.status();
+    ASSERT_EQ(dealt->size(), groups);
+    std::vector<Selection::Builder> builders(groups, Selection::Builder(kSamples));
+    std::vector<uint64_t> bytes(groups);
+    for (uint64_t rank = 0; rank < of.size(); ++rank) {
+      const std::optional<uint32_t> group = GroupOfRank(rank);
+      if (!group) continue;
+      const uint64_t sample = of.SampleAt(rank);
+      builders[*group].Add(sample);
+      bytes[*group] += BytesOf(sample);
+    }
+    for (uint32_t group = 0; group < groups; ++group) {
+      const Selection expected = std::move(builders[group]).Finish();
+      const Subset& found = (*dealt)[group];
+      ASSERT_EQ(found.total_bytes, bytes[group]);
+      ASSERT_EQ(found.size(), expected.size());
+      ASSERT_EQ(found.selection->fingerprint(), expected.fingerprint());
+      for (uint64_t rank = 0; rank < expected.size(); ++rank) ASSERT_EQ(found.SampleAt(rank), expected.At(rank));
+    }
+  }
+
+  Runtime runtime_;
+  Stores stores_;
+  std::unique_ptr<Dataset> dataset_;
+};
+
+TEST_F(ManyGroupsTest, AreDealtAsFewAre) {
+  ExpectDealt(*dataset_, kGroups);
+  Selection::Builder some(kSamples);
+  for (uint64_t sample = 100; sample < kSamples - 70'000; sample += 1 + sample / 5 % 4) some.Add(sample);
+  const Subset subset(*dataset_, std::move(some).Finish(), 0);
+  ExpectDealt(subset, kGroups);
+  // One group of all samples is the data set.
+  const std::vector<Subset> all =
+      *GroupBy(runtime_, *dataset_, kGroups, [](uint64_t, const IndexedSample&) { return 3; });
+  EXPECT_EQ(all[3].fingerprint(), dataset_->index().fingerprint());
+  EXPECT_EQ(all[2].size(), 0u);
+}
+
+TEST_F(ManyGroupsTest, OfSamplesThatDoNotStayIsAnError) {
+  for (const std::optional<uint32_t> later : {std::optional<uint32_t>(1), std::optional<uint32_t>()}) {
+    std::atomic<uint64_t> calls = 0;
+    const auto changing = [&](uint64_t, const IndexedSample&) { return calls++ < kSamples + 1000 ? 0 : later; };
+    const absl::Status status = GroupBy(runtime_, *dataset_, kGroups, changing).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    EXPECT_THAT(status.ToString(), HasSubstr("mem://many: the groups of samples changed"));
   }
 }
 

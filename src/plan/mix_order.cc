@@ -242,6 +242,7 @@ void MixReader::FillFromCycle(const MixOrder::Segment& segment, const Interleave
   segment.interleave.MapInCycle(cycle, offsets_);
   for (size_t i = 0; i < offsets_.size(); ++i) slots_[offsets_[i]] = static_cast<uint32_t>(i) + 1;
   segment.interleave.Runs(cycle, &runs_);
+  new_readers_ = 0;
   const uint32_t* slots = slots_.data();
   for (const Interleave::Run& run : runs_) {
     MapRun(segment, run, slots);
@@ -272,11 +273,18 @@ void MixReader::MapPass(size_t part, uint64_t pass) {
   } else {
     std::unique_ptr<PassReader>& kept = readers_[part];
     if (kept == nullptr || kept->pass != pass) {
-      Plan plan = order_->PlanOf(part, pass);
-      Plan::Reader reader(plan, stride_);
-      kept = std::make_unique<PassReader>(PassReader{pass, std::move(plan), std::move(reader)});
+      kept = std::make_unique<PassReader>(PassReader{pass, order_->PlanOf(part, pass)});
     }
-    kept->reader.Map(positions_);
+    kept->mapped += positions_.size();
+    if (!kept->reader && kept->mapped > kBeforeReader && new_readers_ < kNewReaders) {
+      kept->reader.emplace(kept->plan, stride_);
+      ++new_readers_;
+    }
+    if (kept->reader) {
+      kept->reader->Map(positions_);
+    } else {
+      for (uint64_t& position : positions_) position = kept->plan.At(position);
+    }
   }
   const uint64_t first = order_->FirstItemOf(part);
   for (size_t i = 0; i < positions_.size(); ++i) block_[outs_[i]] = {first + positions_[i], pass};

@@ -84,6 +84,10 @@ class MixOrder {
 class MixReader {
  public:
   static constexpr size_t kReaders = 1024;
+  /// A pass gets a Plan::Reader after so many positions, whose tables cost as much as looking up some tens one by one,
+  /// and only a few passes do in a cycle: the tables of a thousand parts would keep the first item waiting.
+  static constexpr uint64_t kBeforeReader = 32;
+  static constexpr uint64_t kNewReaders = 64;
 
   MixReader(const MixOrder& order, uint64_t first, uint64_t stride);
 
@@ -93,7 +97,8 @@ class MixReader {
   struct PassReader {
     uint64_t pass;
     Plan plan;
-    Plan::Reader reader;
+    uint64_t mapped = 0;  // positions
+    std::optional<Plan::Reader> reader = std::nullopt;
   };
 
   void Fill();
@@ -111,6 +116,7 @@ class MixReader {
   std::vector<uint64_t> offsets_;
   std::vector<uint32_t> slots_;  // by place in the unshuffled sequence: 1 + the place in the block, 0 for none
   std::vector<Interleave::Run> runs_;
+  uint64_t new_readers_ = 0;
   std::vector<uint64_t> positions_;                   // in a pass, ascending
   std::vector<uint32_t> outs_;                        // where they go in the block
   std::vector<std::unique_ptr<PassReader>> readers_;  // by part

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "plan/mix_order.h"
 #include "plan/plan.h"
 #include "plan/position.h"
 #include "plan/testing/chi_square.h"
@@ -276,6 +277,10 @@ TEST(Mix, CursorAgreesWithAtFromAnyPlaceWithAnyStride) {
   std::vector<Mix> mixes = {MakeMix({1}, {1}, 1),
                             MakeMix(std::vector<uint64_t>(70, 13), std::vector<uint64_t>(70, 1), 3000),
                             MakeMix(std::vector<uint64_t>(1100, 3), std::vector<uint64_t>(1100, 1), 9000)};
+  // Passes in the midst of which a reader takes over, of more parts than get one in a cycle.
+  std::vector<uint64_t> sizes(150);
+  for (uint64_t& size : sizes) size = MixReader::kBeforeReader / 2 + rng.Below(200);
+  mixes.push_back(MakeMix(sizes, std::vector<uint64_t>(sizes.size(), 1), 30'000));
   for (int i = 0; i < 30; ++i) mixes.push_back(RandomMix(rng, i % 2 == 0));
   for (Mix& mix : mixes) {
     for (const Draws draws : {Draws::kExact, Draws::kReplacement, Draws::kIndependent}) {

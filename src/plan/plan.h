@@ -56,7 +56,8 @@ class Plan {
   class Reader;
 
   /// Walks positions `first`, `first + stride`, ... faster than At does. Not thread-safe; must not outlive the Plan.
-  /// stride > 0. Memory: up to 8 bytes an extent of a window, 128 a lane, and 1 a sample of lanes of up to 256 samples.
+  /// stride > 0. Memory: up to 8 bytes an extent of a window and 112 a lane; of lanes of up to 256 samples 8, and 1 a
+  /// sample.
   class Cursor {
    public:
     Cursor(const Plan& plan, uint64_t first, uint64_t stride = 1);

@@ -1,6 +1,7 @@
 #include "plan/selection.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <span>
 #include <utility>
@@ -67,7 +68,31 @@ uint64_t RankInBitmap(const uint64_t* counts, uint64_t low) {
   return low % 64 == 0 ? rank : rank + CountBits(bits[low / 64] << (64 - low % 64));
 }
 
+uint64_t ChunksIn(uint64_t universe) {
+  return universe / Selection::kChunk + (universe % Selection::kChunk != 0 ? 1 : 0);
+}
+
 }  // namespace
+
+/// Whether a list takes no more than chunks may, which need their numbers and a hint, and at most 2 bytes a member.
+bool Selection::IsFew(uint64_t universe, uint64_t members) {
+  constexpr uint64_t kChunkBytes = sizeof(Chunk) + sizeof(uint32_t);
+  return members <= ChunksIn(universe) * kChunkBytes / (NumberList::WidthFor(universe) - sizeof(uint16_t));
+}
+
+Selection Selection::Of(uint64_t universe, NumberList members) {
+  if (!IsFew(universe, members.size())) {
+    Builder builder(universe);
+    for (size_t i = 0; i < members.size(); ++i) builder.Add(members[i]);
+    return std::move(builder).Finish();
+  }
+  Selection made;
+  made.universe_ = universe;
+  made.size_ = members.size();
+  made.list_ = std::move(members);
+  made.fingerprint_ = made.HashOfList();
+  return made;
+}
 
 uint64_t Selection::WidthOf(size_t chunk) const {
   return std::min(kChunk, universe_ - chunk * kChunk);
@@ -88,6 +113,7 @@ size_t Selection::ChunkOfRank(uint64_t rank) const {
 }
 
 uint64_t Selection::At(uint64_t rank) const {
+  if (is_list()) return list_[rank];
   const size_t chunk = ChunkOfRank(rank);
   const uint64_t members = MembersOf(chunk);
   const uint64_t offset = chunks_[chunk].offset;
@@ -98,6 +124,10 @@ uint64_t Selection::At(uint64_t rank) const {
 }
 
 void Selection::Prefetch(uint64_t rank) const {
+  if (is_list()) {
+    list_.Prefetch(rank);
+    return;
+  }
   const size_t chunk = ChunkOfRank(rank);
   const uint64_t members = MembersOf(chunk);
   const uint64_t offset = chunks_[chunk].offset;
@@ -118,6 +148,10 @@ void Selection::Prefetch(uint64_t rank) const {
 }
 
 void Selection::Read(uint64_t first, std::span<uint64_t> out) const {
+  if (is_list()) {
+    for (uint64_t& number : out) number = list_[first++];
+    return;
+  }
   for (size_t chunk = out.empty() ? 0 : ChunkOfRank(first); !out.empty(); ++chunk) {
     const uint64_t members = MembersOf(chunk);
     const uint64_t rank = first - chunks_[chunk].before;
@@ -155,6 +189,7 @@ void Selection::ReadInChunk(size_t chunk, uint64_t rank, std::span<uint64_t> out
 
 uint64_t Selection::Where(uint64_t number) const {
   if (number >= universe_) return size();
+  if (is_list()) return list_.CountBelow(number);
   const size_t chunk = number / kChunk;
   const uint64_t low = number % kChunk;
   const uint64_t members = MembersOf(chunk);
@@ -171,15 +206,27 @@ bool Selection::Contains(uint64_t number) const {
   return rank < size() && At(rank) == number;
 }
 
+NumberList Selection::ToList() const {
+  NumberList list(universe_, size_);
+  std::array<uint64_t, 64> block;
+  for (uint64_t rank = 0; rank < size_; rank += block.size()) {
+    const auto numbers = std::span(block).first(std::min<uint64_t>(block.size(), size_ - rank));
+    Read(rank, numbers);
+    for (size_t i = 0; i < numbers.size(); ++i) list.Set(rank + i, numbers[i]);
+  }
+  return list;
+}
+
 uint64_t Selection::memory_bytes() const {
-  return chunks_.size() * sizeof(Chunk) + lists_.size() * sizeof(uint16_t) + words_.size() * sizeof(uint64_t) +
-         hints_.size() * sizeof(uint32_t);
+  return list_.memory_bytes() + chunks_.size() * sizeof(Chunk) + lists_.size() * sizeof(uint16_t) +
+         words_.size() * sizeof(uint64_t) + hints_.size() * sizeof(uint32_t);
 }
 
 /// About as many hints as chunks, so that a rank is close to one.
 void Selection::Index() {
   const uint64_t per_chunk = size() / chunks_.size();
   hint_shift_ = per_chunk == 0 ? 0 : static_cast<unsigned>(std::bit_width(per_chunk)) - 1;
+  hints_.reserve((size() >> hint_shift_) + 1);
   size_t chunk = 0;
   for (uint64_t rank = 0; rank < size(); rank += uint64_t{1} << hint_shift_) {
     while (chunks_[chunk + 1].before <= rank) ++chunk;
@@ -188,7 +235,7 @@ void Selection::Index() {
 }
 
 /// There is one way to store a chunk of given members, so that the bytes of chunks stand for them.
-void Selection::Hash() {
+uint64_t Selection::HashOfChunks() const {
   Xxh3Stream hash;
   hash.UpdateLe64(universe_);
   for (size_t chunk = 0; chunk + 1 < chunks_.size(); ++chunk) {
@@ -199,7 +246,42 @@ void Selection::Hash() {
     hash.Update(listed ? std::as_bytes(std::span(lists_).subspan(chunks_[chunk].offset, members))
                        : std::as_bytes(std::span(words_).subspan(chunks_[chunk].offset + kCountWords, kWords)));
   }
-  fingerprint_ = hash.Digest().low;
+  return hash.Digest().low;
+}
+
+/// The same of the chunks that the list's members would be stored in. Nearly all of them have none.
+uint64_t Selection::HashOfList() const {
+  Xxh3Stream hash;
+  hash.UpdateLe64(universe_);
+  const uint64_t chunks = ChunksIn(universe_);
+  uint64_t chunk = 0;  // that is next
+  const auto skip_to = [&](uint64_t next) {
+    static constexpr std::array<uint64_t, 128> kNone{};
+    for (uint64_t empty = 0; chunk < next; chunk += empty) {
+      empty = std::min<uint64_t>(next - chunk, kNone.size());
+      hash.Update(std::as_bytes(std::span(kNone).first(empty)));
+    }
+  };
+  std::vector<uint16_t> lows;
+  for (size_t i = 0; i < list_.size();) {
+    skip_to(list_[i] / kChunk);
+    lows.clear();
+    for (; i < list_.size() && list_[i] / kChunk == chunk; ++i)
+      lows.push_back(static_cast<uint16_t>(list_[i] % kChunk));
+    hash.UpdateLe64(lows.size());
+    if (lows.size() < WidthOf(chunk)) {
+      if (lows.size() <= kListed) {
+        hash.Update(std::as_bytes(std::span(lows)));
+      } else {
+        std::vector<uint64_t> bits(kWords);
+        for (const uint16_t low : lows) bits[low / 64] |= uint64_t{1} << (low % 64);
+        hash.Update(std::as_bytes(std::span(bits)));
+      }
+    }
+    ++chunk;
+  }
+  skip_to(chunks);
+  return hash.Digest().low;
 }
 
 Selection::Builder::Builder(uint64_t universe, uint64_t first) : first_chunk_(first / kChunk), chunk_(first_chunk_) {
@@ -264,13 +346,17 @@ void Selection::Builder::Append(Builder next) {
 }
 
 Selection Selection::Builder::Finish() && {
-  CloseChunksUpTo((made_.universe_ + kChunk - 1) / kChunk);
-  if (made_.chunks_.empty()) made_.chunks_.emplace_back();
-  made_.lists_.shrink_to_fit();
-  made_.words_.shrink_to_fit();
-  made_.Index();
-  made_.Hash();
-  return std::move(made_);
+  Selection& made = made_;
+  CloseChunksUpTo(ChunksIn(made.universe_));
+  if (made.chunks_.empty()) made.chunks_.emplace_back();
+  made.size_ = made.chunks_.back().before;
+  made.Index();
+  if (IsFew(made.universe_, made.size_)) return Of(made.universe_, made.ToList());
+  made.chunks_.shrink_to_fit();
+  made.lists_.shrink_to_fit();
+  made.words_.shrink_to_fit();
+  made.fingerprint_ = made.HashOfChunks();
+  return std::move(made);
 }
 
 }  // namespace millrace

@@ -5,20 +5,27 @@
 #include <span>
 #include <vector>
 
+#include "plan/number_list.h"
+
 namespace millrace {
 
-/// Some of the numbers 0 .. universe-1, in ascending order. `At` numbers the members, `Where` is its inverse; both take
-/// constant time. Memory: 2 bytes a member where few of 65,536 numbers are members, else a bit and a thirtieth for each
-/// number; stretches of which all or none are members take none. Immutable and thread-safe.
+/// Some of the numbers 0 .. universe-1, in ascending order. `At` numbers the members, `Where` is its inverse. Both take
+/// constant time, but for a Where of few members, which takes O(log members). Immutable and thread-safe.
+///
+/// Memory: of few members, up to 10 for each 65,536 numbers, 4 bytes each (beyond 2^32 numbers 6, of half as many).
+/// Else 20 bytes for each 65,536 numbers, and 2 bytes a member where up to 4,096 of these are members, a bit and a
+/// thirtieth for each number where more are; stretches of which all or none are members take no more.
 class Selection {
  public:
   static constexpr uint64_t kChunk = 65536;
 
   /// Takes the members in ascending order.
   class Builder;
+  /// The same of a list, which has been set and ascends.
+  static Selection Of(uint64_t universe, NumberList members);
 
   uint64_t universe() const { return universe_; }
-  uint64_t size() const { return chunks_.back().before; }
+  uint64_t size() const { return size_; }
   uint64_t At(uint64_t rank) const;  // rank < size()
   /// At of ranks `first`, `first + 1` ..., many times faster than one by one. first + out.size() <= size().
   void Read(uint64_t first, std::span<uint64_t> out) const;
@@ -33,23 +40,30 @@ class Selection {
   uint64_t memory_bytes() const;
 
  private:
-  // A chunk of up to kListed members is a list of their low halves; one with more is a bitmap, preceded by the counts
-  // before each of its blocks; one without gaps or members is nothing. The chunk after tells how many there are.
+  // Few members are a list of their own, and there are no chunks. Else a chunk of up to kListed members is a list of
+  // their low halves; one with more is a bitmap, preceded by the counts before each of its blocks; one without gaps or
+  // members is nothing. The chunk after tells how many there are.
   struct Chunk {
     uint64_t before = 0;  // members in the chunks before it
     uint64_t offset = 0;  // of its list in lists_, or of its counts and bits in words_
   };
 
   Selection() = default;
+  static bool IsFew(uint64_t universe, uint64_t members);
+  bool is_list() const { return chunks_.empty(); }
   uint64_t MembersOf(size_t chunk) const { return chunks_[chunk + 1].before - chunks_[chunk].before; }
   uint64_t WidthOf(size_t chunk) const;
   size_t ChunkOfRank(uint64_t rank) const;
   void ReadInChunk(size_t chunk, uint64_t rank, std::span<uint64_t> out) const;
   void Index();
-  void Hash();
+  NumberList ToList() const;
+  uint64_t HashOfList() const;
+  uint64_t HashOfChunks() const;
 
   uint64_t universe_ = 0;
-  std::vector<Chunk> chunks_;  // and one more, with the number of all members
+  uint64_t size_ = 0;
+  NumberList list_;
+  std::vector<Chunk> chunks_;  // and one more, with the number of all members; none where there is a list
   std::vector<uint16_t> lists_;
   std::vector<uint64_t> words_;
   unsigned hint_shift_ = 0;

@@ -143,8 +143,10 @@ void WindowReader::Enter(uint64_t position) {
   window_ = order_->WindowAt(position);
   largest_lane_ = order_->SamplesOf(window_, 0);
   large_lanes_ = order_->SamplesOf(window_, window_.lanes() - 1) > Permutation::kSmall;
-  lanes_.assign(window_.lanes(), {});
-  tables_.resize(largest_lane_ <= Permutation::kSmall ? largest_lane_ << window_.lanes_log2 : 0);
+  cuts_.assign(window_.lanes(), kNotMade);
+  const bool tables = largest_lane_ <= Permutation::kSmall;
+  tables_.resize(tables ? largest_lane_ << window_.lanes_log2 : 0);
+  permutations_.assign(tables ? 0 : window_.lanes(), {0, 0});
   // Worth it only where each extent is read several times by this reader.
   constexpr uint64_t kReads = 4;
   const uint64_t extent = order_->extent();
@@ -167,36 +169,37 @@ void WindowReader::ReadMembers() {
   }
 }
 
-WindowReader::LaneState& WindowReader::LaneOf(uint64_t lane) {
-  LaneState& state = lanes_[lane];
-  if (state.made) return state;
-  state = {order_->Lane(window_, lane), window_.CutOf(lane), true};
-  if (!tables_.empty()) {
-    state.permutation.FillTable(std::span(tables_).subspan(lane * largest_lane_, state.permutation.size()));
+void WindowReader::MakeLane(uint64_t lane) {
+  cuts_[lane] = window_.CutOf(lane);
+  const Permutation permutation = order_->Lane(window_, lane);
+  if (tables_.empty()) {
+    permutations_[lane] = permutation;
+  } else {
+    permutation.FillTable(std::span(tables_).subspan(lane * largest_lane_, permutation.size()));
   }
-  return state;
 }
 
 void WindowReader::MapInWindow(std::span<uint64_t> positions) {
   std::array<uint64_t, kBlock> lane_of;
-  std::array<const Permutation*, kBlock> permutation_of;
   std::array<uint64_t, kBlock> sample_of_extent;
   const std::span<uint64_t> values = positions;  // position -> place in its lane -> slot -> extent -> sample
   for (size_t i = 0; i < positions.size(); ++i) {
     const uint64_t offset = positions[i] - window_.first;
     lane_of[i] = offset & (window_.lanes() - 1);
-    permutation_of[i] = &LaneOf(lane_of[i]).permutation;
+    if (cuts_[lane_of[i]] == kNotMade) MakeLane(lane_of[i]);
     values[i] = offset >> window_.lanes_log2;
   }
   if (!tables_.empty()) {
     for (size_t i = 0; i < values.size(); ++i) values[i] = tables_[lane_of[i] * largest_lane_ + values[i]];
   } else if (large_lanes_) {
+    std::array<const Permutation*, kBlock> permutation_of;
+    for (size_t i = 0; i < values.size(); ++i) permutation_of[i] = &permutations_[lane_of[i]];
     Permutation::MapEach(std::span(permutation_of).first(values.size()), values);
   } else {
-    for (size_t i = 0; i < values.size(); ++i) values[i] = permutation_of[i]->At(values[i]);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = permutations_[lane_of[i]].At(values[i]);
   }
   for (size_t i = 0; i < values.size(); ++i) {
-    const auto [slot, sample] = order_->PlaceOf(window_, lane_of[i], lanes_[lane_of[i]].cut, values[i]);
+    const auto [slot, sample] = order_->PlaceOf(window_, lane_of[i], cuts_[lane_of[i]], values[i]);
     sample_of_extent[i] = sample;
     if (!members_.empty()) {
       values[i] = members_[slot * order_->extent() + sample];

@@ -87,8 +87,9 @@ class WindowOrder {
 };
 
 /// WindowOrder::At for a reader that goes forward: keeps the tables of the window that it is in. Memory: up to 8 bytes
-/// for each extent of a window, 128 for each lane and 1 for each sample of lanes of up to Permutation::kSmall samples;
-/// of a subset, 8 more for each sample of windows of up to kMembers. Not thread-safe; must not outlive the order.
+/// for each extent of a window; 8 for each lane, and beside these 1 for each sample where all lanes have up to
+/// Permutation::kSmall samples, else 104 for each lane; of a subset, 8 more for each sample of windows of up to
+/// kMembers. Not thread-safe; must not outlive the order.
 class WindowReader {
  public:
   static constexpr size_t kBlock = 64;
@@ -103,27 +104,25 @@ class WindowReader {
   void Map(std::span<uint64_t> positions);
 
  private:
-  struct LaneState {
-    Permutation permutation{0, 0};
-    uint64_t cut = 0;
-    bool made = false;
-  };
+  static constexpr uint64_t kNotMade = UINT64_MAX;
 
   void Enter(uint64_t position);
   void MapInWindow(std::span<uint64_t> positions);
   void ReadMembers();
-  LaneState& LaneOf(uint64_t lane);
+  void MakeLane(uint64_t lane);
 
   const WindowOrder* order_;
   uint64_t stride_;
   const Selection* subset_;
-  WindowOrder::Window window_;     // none yet: end() is 0
-  uint64_t largest_lane_ = 0;      // samples; lane 0, the others have one less or as many
-  bool large_lanes_ = false;       // all of them, by Permutation::small()
-  std::vector<LaneState> lanes_;   // made when first needed
-  std::vector<uint8_t> tables_;    // where all lanes are small: their permutations, largest_lane_ each
-  std::vector<uint64_t> extents_;  // of the window, where each is likely to be needed several times
-  std::vector<uint64_t> members_;  // of these extents, where there is a subset and they are not too many
+  WindowOrder::Window window_;  // none yet: end() is 0
+  uint64_t largest_lane_ = 0;   // samples; lane 0, the others have one less or as many
+  bool large_lanes_ = false;    // all of them, by Permutation::small()
+  // Of each lane, made when first needed; for all lanes one or the other.
+  std::vector<uint64_t> cuts_;             // kNotMade before
+  std::vector<uint8_t> tables_;            // of their permutations where all are small, largest_lane_ each
+  std::vector<Permutation> permutations_;  // else
+  std::vector<uint64_t> extents_;          // of the window, where each is likely to be needed several times
+  std::vector<uint64_t> members_;          // of these extents, where there is a subset and they are not too many
 };
 
 }  // namespace millrace
