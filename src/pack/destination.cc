@@ -228,14 +228,9 @@ absl::Status PackDestination::RemoveStaleRecord() {
   return RemoveAll({location_.Key(kRecordName), location_.Key(kSkippedName)});
 }
 
-absl::Status PackDestination::Begin(const PackJob& job, bool force) {
-  job_ = job;
-  there_.names.job = job.Id();
+// What is there, and whether `job_` may go on with it: the job that was begun there. Touches nothing.
+absl::StatusOr<std::optional<PackJob>> PackDestination::Judge() {
   RETURN_IF_ERROR(Scan());
-  if (force) {
-    RETURN_IF_ERROR(CheckForeign());
-    return StartAnew();
-  }
   std::optional<PackJob> begun;
   if (there_.mark) {
     ASSIGN_OR_RETURN(begun, ReadMark(*there_.mark));
@@ -243,24 +238,45 @@ absl::Status PackDestination::Begin(const PackJob& job, bool force) {
     if (!begun) RETURN_IF_ERROR(Scan());  // it went meanwhile: another run has completed the job
   }
   RETURN_IF_ERROR(ReadRecord());
-  if (!begun && record_) return absl::OkStatus();
+  if (!begun && record_) return begun;
   RETURN_IF_ERROR(CheckForeign());
-  if (!begun) {
-    if (!there_.shards.empty() || !there_.surplus.empty() || !there_.fragments.empty() || there_.has_index)
-      return Refuse();
-    absl::Status marked = Mark(/*only_if_absent=*/true);
-    if (marked.ok()) return RemoveStaleRecord();
-    if (!absl::IsAlreadyExists(marked)) return marked;
-    ASSIGN_OR_RETURN(const std::optional<ObjectInfo> mark, Find(kIncompleteName));  // another run was quicker
-    if (mark) {
-      ASSIGN_OR_RETURN(begun, ReadMark(*mark));
-    }
-    return begun ? Continue(*begun) : marked;
+  if (begun) {
+    RETURN_IF_ERROR(Continue(*begun));
+    RETURN_IF_ERROR(CheckSurplus());
+    return begun;
   }
-  RETURN_IF_ERROR(Continue(*begun));
-  RETURN_IF_ERROR(CheckSurplus());
-  RETURN_IF_ERROR(RemoveStaleRecord());
-  return RemoveTemporary();
+  if (there_.shards.empty() && there_.surplus.empty() && there_.fragments.empty() && !there_.has_index) return begun;
+  return Refuse();
+}
+
+absl::Status PackDestination::Check(const PackJob& job) {
+  job_ = job;
+  there_.names.job = job.Id();
+  return Judge().status();
+}
+
+absl::Status PackDestination::Begin(const PackJob& job, bool force) {
+  job_ = job;
+  there_.names.job = job.Id();
+  if (force) {
+    RETURN_IF_ERROR(Scan());
+    RETURN_IF_ERROR(CheckForeign());
+    return StartAnew();
+  }
+  ASSIGN_OR_RETURN(std::optional<PackJob> begun, Judge());
+  if (!begun && record_) return absl::OkStatus();
+  if (begun) {
+    RETURN_IF_ERROR(RemoveStaleRecord());
+    return RemoveTemporary();
+  }
+  absl::Status marked = Mark(/*only_if_absent=*/true);
+  if (marked.ok()) return RemoveStaleRecord();
+  if (!absl::IsAlreadyExists(marked)) return marked;
+  ASSIGN_OR_RETURN(const std::optional<ObjectInfo> mark, Find(kIncompleteName));  // another run was quicker
+  if (mark) {
+    ASSIGN_OR_RETURN(begun, ReadMark(*mark));
+  }
+  return begun ? Continue(*begun) : marked;
 }
 
 absl::StatusOr<std::optional<ObjectInfo>> PackDestination::Find(std::string_view name) const {

@@ -41,6 +41,8 @@ class PackDestination {
   /// something else, or, without `force`, another data set; FailedPrecondition when another job was begun there: says
   /// what differs. Nothing is touched then.
   absl::Status Begin(const PackJob& job, bool force);
+  /// What Begin without `force` would refuse, and record() as after it; touches nothing.
+  absl::Status Check(const PackJob& job);
 
   /// Whether the job is still under way. False: another run has completed it, or it was removed. FailedPrecondition
   /// when another job was begun there since.
@@ -91,6 +93,7 @@ class PackDestination {
 
  private:
   absl::Status Scan();
+  absl::StatusOr<std::optional<PackJob>> Judge();
   absl::Status ScanWithRecord();
   absl::StatusOr<std::optional<PackJob>> ReadMark(const ObjectInfo& mark) const;
   absl::Status ReadRecord();

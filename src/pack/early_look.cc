@@ -99,14 +99,12 @@ PackReport ReportOf(const PackDestination& done, const PackRecord& record) {
 absl::StatusOr<std::optional<PackReport>> LookAtDestination(const Location& destination, const PackOptions& options) {
   ASSIGN_OR_RETURN(const Seen seen, List(destination, options.stop));
   PackDestination there(destination, options.format, options.stop);
-  // Begin() marks a destination only where it would be packed into: so it is asked only where it refuses, or finds the
-  // job done.
   if (seen.mark) {
     const auto begun = ReadKept<PackJob>(destination, kIncompleteName);
     if (!begun) return std::nullopt;
     const PackJob job = JobLike(*begun, options);
     const bool other = !options.force && !Difference(*begun, job).empty();
-    if (seen.foreign || other) RETURN_IF_ERROR(there.Begin(job, /*force=*/false));
+    if (seen.foreign || other) RETURN_IF_ERROR(there.Check(job));
     return std::nullopt;
   }
   const auto record = seen.record ? ReadKept<PackRecord>(destination, kRecordName) : std::nullopt;
@@ -115,7 +113,7 @@ absl::StatusOr<std::optional<PackReport>> LookAtDestination(const Location& dest
   const bool known = !options.classes && options.fields.empty();
   const bool same = record && Difference(record->job, job).empty();
   if (same && !seen.foreign && (!known || seen.more || seen.shards != job.shards)) return std::nullopt;
-  RETURN_IF_ERROR(there.Begin(job, /*force=*/false));
+  RETURN_IF_ERROR(there.Check(job));
   if (!there.record() || !same || !known || seen.more || options.force) return std::nullopt;
   return ReportOf(there, *record);
 }

@@ -28,10 +28,10 @@ struct S3Config {
   AwsEndpointKind aws_endpoint;
   bool requester_pays = false;  // these credentials pay for requests to buckets that ask for it
 
-  // For all loops together. A little less than what it takes to make the requests that S3 promises for a prefix (5,500 a
-  // second) when each takes a tenth of a second.
+  // For all loops together. A little less than what it takes to make the requests that S3 promises for a prefix (5,500
+  // a second) when each takes a tenth of a second.
   int max_connections = 512;
-  int max_attempts = 10;      // of one request
+  int max_attempts = 10;  // of one request
 
   bool checksum_uploads = true;  // send a checksum with what is written, which the store checks and keeps
   ObjectChecksum::Kind upload_checksum = ObjectChecksum::Kind::kCrc32c;  // it, or kCrc64Nvme

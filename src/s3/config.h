@@ -20,7 +20,8 @@ namespace millrace {
 ///   MILLRACE_S3_CHECKSUM_ALGORITHM             of uploads: CRC32C (the default) or CRC64NVME
 ///   MILLRACE_S3_REQUESTER_PAYS=1               sends x-amz-request-payer
 ///   -                                          `addressing_style` below the profile's `s3 =`: auto, virtual or path
-///   -                                          `payload_signing_enabled` below `s3 =`: whether uploads are signed byte by
+///   -                                          `payload_signing_enabled` below `s3 =`: whether uploads are signed byte
+///   by
 ///                                              byte; by default over plain HTTP only, except to this machine
 ///   AWS_PROFILE                                the profile, else "default"
 ///   AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE    else ~/.aws/credentials and ~/.aws/config

@@ -59,11 +59,11 @@ using ManifestSink = absl::FunctionRef<absl::Status(const Manifest&, const Manif
 
 /// Reads a manifest, and hands each row to the sink, whose error ends it. The column (or member) of the path is the
 /// first that there is of: path, file, filename, file_name, filepath, file_path, key, image, image_path, uri, url,
-/// source-ref, s3_uri; that of the label of: cls, label, class (whatever the case of letters). Where JSON has none of these, it is SageMaker's label
-/// attribute: the one member X beside an object X-metadata that is a class; it is a value, too. The values of a column
-/// are int if all of them are whole numbers as they are usually written, float if all are numbers, else text; JSON has
-/// types of its own, and what is neither number nor text is JSON. Empty cells (of CSV: those of blanks, too) and null
-/// are no values.
+/// source-ref, s3_uri; that of the label of: cls, label, class (whatever the case of letters). Where JSON has none of
+/// these, it is SageMaker's label attribute: the one member X beside an object X-metadata that is a class; it is a
+/// value, too. The values of a column are int if all of them are whole numbers as they are usually written, float if
+/// all are numbers, else text; JSON has types of its own, and what is neither number nor text is JSON. Empty cells (of
+/// CSV: those of blanks, too) and null are no values.
 ///
 /// InvalidArgument, with line and column: what is malformed or no UTF-8 (but paths), and what has no path; labels that
 /// are neither whole numbers nor texts (1.5, 007), and columns that differ from the label's in the case of letters
