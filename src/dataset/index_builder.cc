@@ -17,12 +17,12 @@
 #include "dataset/object_scan.h"
 #include "dataset/objects_ahead.h"
 #include "dataset/progress.h"
-#include "dataset/read_ahead.h"
 #include "dataset/token_files.h"
 #include "shard/sample_name.h"
 #include "shard/shard_scanner.h"
 #include "store/blocking.h"
 #include "store/whole_check.h"
+#include "transfer/read_ahead.h"
 
 namespace millrace {
 

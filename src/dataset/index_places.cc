@@ -11,9 +11,9 @@
 #include "base/crypto.h"
 #include "base/errno_status.h"
 #include "base/log.h"
-#include "dataset/read_ahead.h"
 #include "dataset/sample_objects.h"
 #include "store/blocking.h"
+#include "transfer/read_ahead.h"
 
 namespace millrace {
 

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/size.h"
-#include "dataset/read_ahead.h"
 #include "shard/token_scanner.h"
 #include "store/blocking.h"
 #include "store/whole_check.h"
+#include "transfer/read_ahead.h"
 
 namespace millrace {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "dataset/read_ahead.h"
 #include "dataset/sample_objects.h"
+#include "transfer/read_ahead.h"
 
 namespace millrace {
 

@@ -11,10 +11,10 @@
 #include "base/bytes.h"
 #include "base/status.h"
 #include "dataset/dataset.h"
-#include "dataset/read_ahead.h"
 #include "pack/pack_plan.h"
 #include "store/pieces.h"
 #include "store/whole_check.h"
+#include "transfer/read_ahead.h"
 
 namespace millrace {
 

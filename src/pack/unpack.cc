@@ -18,7 +18,6 @@
 #include "base/decompressor.h"
 #include "base/size.h"
 #include "dataset/progress.h"
-#include "dataset/read_ahead.h"
 #include "dataset/sample_objects.h"
 #include "pack/parquet.h"
 #include "shard/data_kind.h"
@@ -28,6 +27,7 @@
 #include "store/file_system.h"
 #include "store/lister.h"
 #include "store/whole_check.h"
+#include "transfer/read_ahead.h"
 
 namespace millrace {
 

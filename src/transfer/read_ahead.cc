@@ -1,4 +1,4 @@
-#include "dataset/read_ahead.h"
+#include "transfer/read_ahead.h"
 
 #include <fmt/format.h>
 
