@@ -18,7 +18,7 @@ namespace millrace::python {
 namespace {
 
 // How long a signal waits at most.
-constexpr std::chrono::milliseconds kSlice{50};
+constexpr std::chrono::milliseconds kPollSlice{50};
 
 constexpr std::string_view kClosed =
     "the Loader is closed; make a new one, and give it the state_dict() of this one to go on";
@@ -116,7 +116,7 @@ std::optional<Batch> LoaderHandle::Next() {
       GilRelease release;
       std::lock_guard lock(mutex_);
       closed = loader_ == nullptr;
-      ready = !closed && loader_->WaitReady(kSlice);
+      ready = !closed && loader_->WaitReady(kPollSlice);
       if (ready) next = loader_->Next();
       if (next.ok() && *next) epoch_ = (*next)->position.epoch;
     }

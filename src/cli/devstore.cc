@@ -17,7 +17,7 @@ namespace millrace::cli {
 
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kDevstoreFooter =
     R"(A folder as ROOT: its sub-folders are buckets, the files below them objects; what devstore must remember besides
 lies in ROOT/.devstore. "mem:" keeps everything in memory. Without keys of your own, clients use
   AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret AWS_REGION=us-east-1
@@ -119,7 +119,7 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
   command->add_option("--clock-offset", options.clock_offset_s, "Seconds that its clock is ahead, or behind (-)")
       ->capture_default_str();
   command->add_flag("--access-log", flags->access_log, "Print a line for each request");
-  command->footer(kFooter);
+  command->footer(kDevstoreFooter);
 }
 
 }  // namespace

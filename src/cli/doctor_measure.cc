@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kSmallReads = 100;
-constexpr uint64_t kSmallBytes = 1024;
+constexpr uint64_t kSmallRead = 1024;
 constexpr uint64_t kLargeBytes = 8 << 20;
 constexpr size_t kMaxReads = 256;  // different ones
 constexpr std::chrono::milliseconds kTime{2000};
@@ -45,12 +45,12 @@ absl::Status Read(S3Client& client, const std::string& bucket, const Part& part,
 absl::Status MeasureFirstByte(S3Client& client, const std::string& bucket, const std::vector<ObjectInfo>& objects,
                               Measured* measured) {
   std::vector<double> times;
-  Buffer buffer(kSmallBytes);
+  Buffer buffer(kSmallRead);
   const Clock::time_point start = Clock::now();
   for (int i = -1; i < kSmallReads && (i < 10 || Clock::now() - start < kTime); ++i) {
     const ObjectInfo& object = objects[static_cast<size_t>(i + 1) % objects.size()];
     const Clock::time_point began = Clock::now();
-    RETURN_IF_ERROR(Read(client, bucket, {object.key, {0, std::min(object.size, kSmallBytes)}}, buffer));
+    RETURN_IF_ERROR(Read(client, bucket, {object.key, {0, std::min(object.size, kSmallRead)}}, buffer));
     if (i >= 0) times.push_back(1000 * Seconds(Clock::now() - began));  // the first one connects
   }
   std::sort(times.begin(), times.end());

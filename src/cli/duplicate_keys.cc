@@ -10,7 +10,7 @@ namespace millrace::cli {
 namespace {
 
 constexpr uint64_t kMostSamples = uint64_t{1} << 27;
-constexpr uint64_t kNone = UINT64_MAX;
+constexpr uint64_t kNoSample = UINT64_MAX;
 
 // Sorts hashes and leaves one of each that is there several times.
 void KeepRepeated(std::vector<uint64_t>* hashes) {
@@ -31,7 +31,7 @@ class Comparison {
   // `repeated` is taken over, with its memory: as many numbers of samples stand behind the hashes.
   Comparison(const Index& index, std::vector<uint64_t> repeated) : index_(index), table_(std::move(repeated)) {
     hashes_ = table_.size();
-    table_.resize(2 * hashes_, kNone);  // fits into what was reserved: each hash was there at least twice
+    table_.resize(2 * hashes_, kNoSample);  // fits into what was reserved: each hash was there at least twice
   }
 
   void Add(uint64_t number, const IndexedSample& sample, uint64_t hash, DuplicateKeys* found) {
@@ -39,7 +39,7 @@ class Comparison {
     const auto place = std::lower_bound(table_.begin(), end, hash);
     if (place == end || *place != hash) return;
     uint64_t& first = place[static_cast<ptrdiff_t>(hashes_)];
-    if (first == kNone) {
+    if (first == kNoSample) {
       first = number;
       return;
     }

@@ -29,7 +29,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 // How long an interrupt waits at most.
-constexpr std::chrono::milliseconds kInterruptSlice{50};
+constexpr std::chrono::milliseconds kFeedSlice{50};
 
 struct FeedFlags {
   SourceFlags source;
@@ -299,7 +299,7 @@ absl::Status Drain(Loader& loader, const FeedFlags& flags, uint64_t expected, St
   absl::Status status;
   uint64_t samples = 0;  // the loader's report has it too, but with a copy of all that was quarantined
   while (!flags.stop_after || samples < *flags.stop_after) {
-    while (!Interrupted() && !loader.WaitReady(kInterruptSlice)) {
+    while (!Interrupted() && !loader.WaitReady(kFeedSlice)) {
     }
     if (Interrupted()) break;
     absl::StatusOr<std::optional<Batch>> batch = loader.Next();

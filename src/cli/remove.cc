@@ -14,9 +14,9 @@ namespace {
 
 constexpr size_t kBatch = 1000;
 constexpr int kBatches = 4;
-constexpr size_t kFailuresKept = 10;
+constexpr size_t kFailedKeysKept = 10;
 
-bool IsHopeless(const absl::Status& status) {
+bool EndsRemoval(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsCancelled(status);
 }
 
@@ -89,9 +89,9 @@ void Remover::Count(const std::string& uri, const ObjectInfo& object, const absl
     return;
   }
   ++report_.failed;
-  hopeless_ = hopeless_ || IsHopeless(status);
+  hopeless_ = hopeless_ || EndsRemoval(status);
   report_.failures.emplace(uri, status);
-  if (report_.failures.size() > kFailuresKept) report_.failures.erase(std::prev(report_.failures.end()));
+  if (report_.failures.size() > kFailedKeysKept) report_.failures.erase(std::prev(report_.failures.end()));
 }
 
 Remover::Report Remover::Finish() {

@@ -125,8 +125,8 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
   return sink.Take(*location.store, *object);
 }
 
-absl::Status PrintReport(const RmFlags& flags, const Sink& sink, const Remover::Report& report, uint64_t failed,
-                         double seconds) {
+absl::Status PrintRemoval(const RmFlags& flags, const Sink& sink, const Remover::Report& report, uint64_t failed,
+                          double seconds) {
   FailEach("rm", report.failures, report.failed);
   const uint64_t objects = flags.dry_run ? sink.objects : report.objects;
   const uint64_t bytes = flags.dry_run ? sink.bytes : report.bytes;
@@ -164,7 +164,7 @@ absl::StatusOr<bool> Rm(const RmFlags& flags) {
   const Remover::Report report = remover.Finish();
   progress.Clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  RETURN_IF_ERROR(PrintReport(flags, sink, report, failed, seconds));
+  RETURN_IF_ERROR(PrintRemoval(flags, sink, report, failed, seconds));
   if (Interrupted())
     return absl::CancelledError(fmt::format("interrupted; removed {} until then", Counted(report.objects, "object")));
   return failed + report.failed == 0;

@@ -9,13 +9,13 @@ namespace millrace::cli {
 
 namespace {
 
-constexpr uint64_t kNone = UINT64_MAX;
+constexpr uint64_t kNoObject = UINT64_MAX;
 
 // Fields of which a sample needs one only.
 struct Slot {
   std::set<std::string> names;
-  uint64_t samples = 0;   // that have one of them
-  uint64_t last = kNone;  // the latest of these
+  uint64_t samples = 0;       // that have one of them
+  uint64_t last = kNoObject;  // the latest of these
 };
 
 // "left.png" and "left.jpg" are one slot, "left.*".
@@ -81,7 +81,7 @@ class Surveyor {
     const auto all = static_cast<double>(index_.size());
     for (auto& [name, slot] : slots_) {
       if (slot.samples == index_.size() || static_cast<double>(slot.samples) < kUsualShare * all) continue;
-      slot.last = kNone;
+      slot.last = kNoObject;
       usual_.push_back(&slot);
       survey_.lacking.push_back({.names = {slot.names.begin(), slot.names.end()}, .samples = {}});
     }

@@ -39,7 +39,7 @@ class Shard {
   uint64_t end_ = 0;
 };
 
-std::unique_ptr<Index> IndexOf(std::vector<ModelObject> objects) {
+std::unique_ptr<Index> IndexOfObjects(std::vector<ModelObject> objects) {
   absl::StatusOr<std::string> bytes = WriteIndex({.kind = DataKind::kTar, .objects = std::move(objects)});
   EXPECT_TRUE(bytes.ok()) << bytes.status();
   auto index = Index::FromBytes(*std::move(bytes));
@@ -77,7 +77,7 @@ TEST(Survey, FindsWhatIsEmpty) {
     const uint64_t all = i % 3 == 0 ? 0 : 100;
     shard.Add(fmt::format("{:02}", i), {{"jpg", all}, {"txt", i == 4 || i == 7 ? 0 : all}});
   }
-  const auto index = IndexOf({shard.Finish()});
+  const auto index = IndexOfObjects({shard.Finish()});
   const Survey survey = SurveyOf(*index);
   EXPECT_EQ(survey.empty.count, 7u);
   EXPECT_THAT(Keys(survey.empty), ElementsAre("00", "03", "06", "09", "12")) << "the first five";
@@ -95,7 +95,7 @@ TEST(Survey, FindsWhatNearlyAllOthersHave) {
     if (i % 10 == 0) fields.push_back({"note", 3});  // a field of few
     (i < 50 ? a : b).Add(fmt::format("{:02}", i), fields);
   }
-  const auto index = IndexOf({a.Finish(), b.Finish()});
+  const auto index = IndexOfObjects({a.Finish(), b.Finish()});
   const Survey survey = SurveyOf(*index);
   ASSERT_THAT(survey.lacking, SizeIs(2));
   EXPECT_THAT(survey.lacking[0].names, ElementsAre("jpg", "png"));
@@ -114,7 +114,7 @@ TEST(Survey, FindsWhatIsHuge) {
       const uint64_t bytes = i == 20 ? 70 << 20 : i == 30 ? 105 << 20 : usual;
       shard.Add(fmt::format("{:02}", i), {{"jpg", bytes}});
     }
-    const auto index = IndexOf({shard.Finish()});
+    const auto index = IndexOfObjects({shard.Finish()});
     const Survey survey = SurveyOf(*index);
     if (usual == 1000) {
       EXPECT_EQ(survey.huge_above, kHugeBytes);
@@ -132,7 +132,7 @@ TEST(Survey, KeysAscendOnlyWhereEachIsLarger) {
     Shard a("a.tar"), b("b.tar");
     a.Add("b", {{"jpg", 1}});
     b.Add(second, {{"jpg", 1}});
-    const auto index = IndexOf({a.Finish(), b.Finish()});
+    const auto index = IndexOfObjects({a.Finish(), b.Finish()});
     EXPECT_EQ(SurveyOf(*index).keys_ascend, ascend) << second;
   }
 }
@@ -141,14 +141,14 @@ TEST(Survey, ListsShardsThatAreIncomplete) {
   Shard a("a.tar"), b("b.tar"), c("c.tar");
   for (Shard* shard : {&a, &b, &c}) shard->Add("k", {{"jpg", 1}});
   for (Shard* shard : {&a, &c}) shard->CutShort();
-  const auto index = IndexOf({a.Finish(), b.Finish(), c.Finish()});
+  const auto index = IndexOfObjects({a.Finish(), b.Finish(), c.Finish()});
   EXPECT_THAT(SurveyOf(*index).incomplete, ElementsAre("a.tar", "c.tar"));
 }
 
 TEST(Survey, StopsWhenAsked) {
   Shard shard("a.tar");
   shard.Add("a", {{"jpg", 1}});
-  const auto index = IndexOf({shard.Finish()});
+  const auto index = IndexOfObjects({shard.Finish()});
   std::stop_source stop;
   stop.request_stop();
   EXPECT_EQ(MakeSurvey(*index, {.progress = {}, .stop = stop.get_token()}).status().code(),

@@ -174,8 +174,8 @@ class Syncer {
   Remover remover_;
 };
 
-absl::Status PrintReport(const SyncFlags& flags, const Syncer& syncer, const Copier::Report& copied,
-                         const Remover::Report& removed, double seconds) {
+absl::Status PrintSyncReport(const SyncFlags& flags, const Syncer& syncer, const Copier::Report& copied,
+                             const Remover::Report& removed, double seconds) {
   FailEach("sync", copied.failures, copied.failed);
   FailEach("sync", removed.failures, removed.failed);
   const uint64_t copies = flags.dry_run ? syncer.to_copy : copied.objects;
@@ -220,7 +220,7 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   const auto [copied, removed] = syncer.Finish();
   progress.Clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  RETURN_IF_ERROR(PrintReport(flags, syncer, copied, removed, seconds));
+  RETURN_IF_ERROR(PrintSyncReport(flags, syncer, copied, removed, seconds));
   RETURN_IF_ERROR(status);
   if (Interrupted()) {
     return absl::CancelledError(fmt::format("interrupted; copied {} until then; the same command goes on with the rest",
@@ -229,7 +229,7 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   return copied.failed == 0 && removed.failed == 0;
 }
 
-constexpr const char* kFooter =
+constexpr const char* kSyncFooter =
     R"(Copies what the target lacks, and what differs in size or is newer in the source, as 'aws s3 sync' does. S3 keeps
 the time of an object in whole seconds, so with a bucket on either side whole seconds are compared: what is replaced by
 something of the same size in the second of its upload is not seen. Each object appears whole or not at all; after an
@@ -266,7 +266,7 @@ void AddSync(CLI::App& app, Action* run) {
   sync->add_flag("--json", flags->json,
                  R"(One JSON object at the end: {"copied", "bytes", "removed", "unchanged", "failed", "seconds", )"
                  R"("dry_run"}; with --dry-run a line for each object before)");
-  sync->footer(kFooter);
+  sync->footer(kSyncFooter);
   sync->callback([=] {
     size_t next_excluded = 0;
     size_t next_included = 0;

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-ImageSpec Spec(int height, int width) {
+ImageSpec SpecOf(int height, int width) {
   ImageSpec spec;
   spec.height = height;
   spec.width = width;
@@ -25,7 +25,7 @@ void ExpectRect(const SourceCrop& crop, double x, double y, double width, double
 
 TEST(CenterCropTest, LandscapeKeepsTheHeightAndTheMiddle) {
   // 640 x 480 is resized to 298 x 224 (298.67 rounded down); 37 columns go on the left.
-  const SourceCrop crop = CenterCrop({640, 480}, Spec(224, 224));
+  const SourceCrop crop = CenterCrop({640, 480}, SpecOf(224, 224));
   ExpectRect(crop, 37 * 640.0 / 298, 0, 224 * 640.0 / 298, 480);
   EXPECT_EQ(crop.left, 0);
   EXPECT_EQ(crop.right, 640);
@@ -34,31 +34,31 @@ TEST(CenterCropTest, LandscapeKeepsTheHeightAndTheMiddle) {
 }
 
 TEST(CenterCropTest, PortraitKeepsTheWidth) {
-  const SourceCrop crop = CenterCrop({480, 640}, Spec(224, 224));
+  const SourceCrop crop = CenterCrop({480, 640}, SpecOf(224, 224));
   ExpectRect(crop, 0, 37 * 640.0 / 298, 480, 224 * 640.0 / 298);
 }
 
 TEST(CenterCropTest, SameSizeIsTheIdentity) {
-  ExpectRect(CenterCrop({28, 28}, Spec(28, 28)), 0, 0, 28, 28);
+  ExpectRect(CenterCrop({28, 28}, SpecOf(28, 28)), 0, 0, 28, 28);
 }
 
 TEST(CenterCropTest, OddRestsRoundHalfToEvenAsPythonDoes) {
-  ExpectRect(CenterCrop({105, 100}, Spec(100, 100)), 2, 0, 100, 100);  // 2.5 -> 2
-  ExpectRect(CenterCrop({107, 100}, Spec(100, 100)), 4, 0, 100, 100);  // 3.5 -> 4
-  ExpectRect(CenterCrop({101, 100}, Spec(100, 100)), 0, 0, 100, 100);  // 0.5 -> 0
+  ExpectRect(CenterCrop({105, 100}, SpecOf(100, 100)), 2, 0, 100, 100);  // 2.5 -> 2
+  ExpectRect(CenterCrop({107, 100}, SpecOf(100, 100)), 4, 0, 100, 100);  // 3.5 -> 4
+  ExpectRect(CenterCrop({101, 100}, SpecOf(100, 100)), 0, 0, 100, 100);  // 0.5 -> 0
 }
 
 TEST(CenterCropTest, OutputsThatAreNotSquareAreCovered) {
   // 640 x 480 for 320 wide and 100 high: resized to 320 x 240, of which the middle 100 rows.
-  ExpectRect(CenterCrop({640, 480}, Spec(100, 320)), 0, 140, 640, 200);
+  ExpectRect(CenterCrop({640, 480}, SpecOf(100, 320)), 0, 140, 640, 200);
   // For 100 wide and 240 high: 320 x 240, the middle 100 columns.
-  ExpectRect(CenterCrop({640, 480}, Spec(240, 100)), 220, 0, 200, 480);
+  ExpectRect(CenterCrop({640, 480}, SpecOf(240, 100)), 220, 0, 200, 480);
 }
 
 TEST(CenterCropTest, ExtremeSizesStayInside) {
   for (const ImageSize size : {ImageSize{1, 1}, {65500, 1}, {1, 65500}, {3, 65500}, {65500, 4000}}) {
     for (const auto& [h, w] : std::vector<std::pair<int, int>>{{1, 1}, {1, 16384}, {16384, 1}, {224, 224}}) {
-      const SourceCrop crop = CenterCrop(size, Spec(h, w));
+      const SourceCrop crop = CenterCrop(size, SpecOf(h, w));
       EXPECT_GE(crop.x, 0);
       EXPECT_GE(crop.y, 0);
       EXPECT_GT(crop.width, 0);
@@ -70,7 +70,7 @@ TEST(CenterCropTest, ExtremeSizesStayInside) {
 }
 
 TEST(RandomCropTest, DependsOnTheKeyAlone) {
-  const ImageSpec spec = Spec(224, 224);
+  const ImageSpec spec = SpecOf(224, 224);
   const SourceCrop a = RandomCrop({640, 480}, spec, 1);
   const SourceCrop b = RandomCrop({640, 480}, spec, 1);
   ExpectRect(b, a.x, a.y, a.width, a.height);
@@ -81,8 +81,8 @@ TEST(RandomCropTest, DependsOnTheKeyAlone) {
 
 TEST(RandomCropTest, GoldenValues) {
   // Every recorded digest with --augment depends on these: they change only with a new version of the position format.
-  const SourceCrop a = RandomCrop({640, 480}, Spec(224, 224), 0);
-  const SourceCrop b = RandomCrop({640, 480}, Spec(224, 224), 12345);
+  const SourceCrop a = RandomCrop({640, 480}, SpecOf(224, 224), 0);
+  const SourceCrop b = RandomCrop({640, 480}, SpecOf(224, 224), 12345);
   EXPECT_THAT((std::vector<double>{a.x, a.y, a.width, a.height, a.flip ? 1.0 : 0.0}),
               ::testing::ElementsAre(309, 151, 259, 227, 0));
   EXPECT_THAT((std::vector<double>{b.x, b.y, b.width, b.height, b.flip ? 1.0 : 0.0}),
@@ -90,7 +90,7 @@ TEST(RandomCropTest, GoldenValues) {
 }
 
 TEST(RandomCropTest, FollowsTheDistributionOfRandomResizedCrop) {
-  const ImageSpec spec = Spec(224, 224);
+  const ImageSpec spec = SpecOf(224, 224);
   constexpr int kDraws = 20'000;
   double area = 0;
   double log_ratio = 0;
@@ -122,7 +122,7 @@ TEST(RandomCropTest, FollowsTheDistributionOfRandomResizedCrop) {
 
 TEST(RandomCropTest, FallsBackToACentralCropOfTheNearestRatio) {
   // 1000 x 10: no ratio of 3/4 to 4/3 with at least half of the area fits, so the crop is 13 x 10 in the middle.
-  ImageSpec spec = Spec(224, 224);
+  ImageSpec spec = SpecOf(224, 224);
   spec.crop_scale = {0.5, 1.0};
   for (uint64_t key = 0; key < 20; ++key) ExpectRect(RandomCrop({1000, 10}, spec, key), 493, 0, 13, 10);
   for (uint64_t key = 0; key < 20; ++key) ExpectRect(RandomCrop({10, 1000}, spec, key), 0, 493, 10, 13);
@@ -130,7 +130,7 @@ TEST(RandomCropTest, FallsBackToACentralCropOfTheNearestRatio) {
 }
 
 TEST(RandomCropTest, WholeImageWhenScaleAndRatioSaySo) {
-  ImageSpec spec = Spec(100, 100);
+  ImageSpec spec = SpecOf(100, 100);
   spec.crop_scale = {1, 1};
   spec.crop_ratio = {1, 1};
   spec.flip_probability = 1;
@@ -142,7 +142,7 @@ TEST(RandomCropTest, WholeImageWhenScaleAndRatioSaySo) {
 }
 
 TEST(RandomCropTest, ExtremeRatiosDoNotOverflow) {
-  ImageSpec spec = Spec(8, 8);
+  ImageSpec spec = SpecOf(8, 8);
   spec.crop_ratio = {1e-150, 1e150};
   for (uint64_t key = 0; key < 200; ++key) {
     const SourceCrop crop = RandomCrop({65500, 4000}, spec, key);
@@ -156,12 +156,12 @@ TEST(RandomCropTest, ExtremeRatiosDoNotOverflow) {
 
 TEST(ChooseDenominatorTest, NeverLeavesFewerPixelsThanNeeded) {
   const auto crop = [](double width, double height) { return SourceCrop{.width = width, .height = height}; };
-  EXPECT_EQ(ChooseDenominator(crop(447, 447), Spec(224, 224)), 1);
-  EXPECT_EQ(ChooseDenominator(crop(448, 448), Spec(224, 224)), 2);
-  EXPECT_EQ(ChooseDenominator(crop(4000, 448), Spec(224, 224)), 2);
-  EXPECT_EQ(ChooseDenominator(crop(895, 896), Spec(224, 224)), 2);
-  EXPECT_EQ(ChooseDenominator(crop(896, 896), Spec(224, 224)), 4);
-  EXPECT_EQ(ChooseDenominator(crop(50000, 50000), Spec(224, 224)), 8);
+  EXPECT_EQ(ChooseDenominator(crop(447, 447), SpecOf(224, 224)), 1);
+  EXPECT_EQ(ChooseDenominator(crop(448, 448), SpecOf(224, 224)), 2);
+  EXPECT_EQ(ChooseDenominator(crop(4000, 448), SpecOf(224, 224)), 2);
+  EXPECT_EQ(ChooseDenominator(crop(895, 896), SpecOf(224, 224)), 2);
+  EXPECT_EQ(ChooseDenominator(crop(896, 896), SpecOf(224, 224)), 4);
+  EXPECT_EQ(ChooseDenominator(crop(50000, 50000), SpecOf(224, 224)), 8);
 }
 
 }  // namespace

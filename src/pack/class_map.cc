@@ -10,13 +10,13 @@ namespace millrace {
 
 namespace {
 
-using Json = nlohmann::json;
+using PlainJson = nlohmann::json;
 
 // JSON parsers keep the last of two equal names, which is never what was meant.
 class UniqueNames {
  public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth != 1 || event != Json::parse_event_t::key) return true;
+  bool operator()(int depth, PlainJson::parse_event_t event, PlainJson& parsed) {
+    if (depth != 1 || event != PlainJson::parse_event_t::key) return true;
     const auto name = parsed.get<std::string>();
     if (!seen_.emplace(name, 0).second) twice_ = name;
     return true;
@@ -30,7 +30,7 @@ class UniqueNames {
 
 absl::StatusOr<ClassMap> ParseJson(std::string_view text) {
   UniqueNames names;
-  const Json json = Json::parse(text, std::ref(names), /*allow_exceptions=*/false);
+  const PlainJson json = PlainJson::parse(text, std::ref(names), /*allow_exceptions=*/false);
   if (json.is_discarded()) return absl::InvalidArgumentError("begins like JSON but cannot be read as such");
   if (!names.twice().empty())
     return absl::InvalidArgumentError(fmt::format("the class {} is there twice", BriefName(names.twice())));

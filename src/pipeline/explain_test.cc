@@ -13,20 +13,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kSide = 16;
+constexpr int kExplainSide = 16;
 constexpr uint64_t kSamples = 400;
 
 /// Raw objects in memory: each is a request of its own. tests/e2e/test_explain.py has shards.
 class ExplainTest : public testing::Test {
  protected:
   ExplainTest() : runtime_({.io_threads = 1, .cpu_threads = 2}), stores_(runtime_) {
-    const std::string jpeg = *EncodeJpeg(std::vector<uint8_t>(kSide * kSide * 3, 99), kSide, kSide, 90);
+    const std::string jpeg =
+        *EncodeJpeg(std::vector<uint8_t>(kExplainSide * kExplainSide * 3, 99), kExplainSide, kExplainSide, 90);
     const Location data = *stores_.Open("mem://data");
     for (uint64_t i = 0; i < kSamples; ++i) {
       EXPECT_TRUE(PutBlocking(*data.store, fmt::format("a/{:04}.jpg", i), AsBytes(jpeg)).ok());
     }
     dataset_ = *Dataset::Open(runtime_, stores_, "mem://data");
-    options_.image.height = options_.image.width = kSide;
+    options_.image.height = options_.image.width = kExplainSide;
     options_.batch = 7;
     options_.world = 3;
     options_.rank = 1;

@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int kSide = 8;
+constexpr int kMixSide = 8;
 
 /// Two data sets of raw objects in memory, the first of two uneven classes.
 class MixLoaderTest : public ::testing::Test {
@@ -27,7 +27,7 @@ class MixLoaderTest : public ::testing::Test {
   MixLoaderTest() : runtime_({.io_threads = 1, .cpu_threads = 2}), stores_(runtime_) {
     one_ = Make("one", {{"cat", 40}, {"dog", 8}});
     two_ = Make("two", {{"a", 30}});
-    options_.image.height = options_.image.width = kSide;
+    options_.image.height = options_.image.width = kMixSide;
     options_.batch = 7;
     options_.seed = 3;
     options_.epochs = 2;
@@ -39,8 +39,8 @@ class MixLoaderTest : public ::testing::Test {
     const Location data = *stores_.Open("mem://" + name);
     for (const auto& [folder, count] : classes) {
       for (int i = 0; i < count; ++i) {
-        const std::vector<uint8_t> rgb(kSide * kSide * 3, static_cast<uint8_t>(i * 5));
-        const std::string jpeg = *EncodeJpeg(rgb, kSide, kSide, 90);
+        const std::vector<uint8_t> rgb(kMixSide * kMixSide * 3, static_cast<uint8_t>(i * 5));
+        const std::string jpeg = *EncodeJpeg(rgb, kMixSide, kMixSide, 90);
         EXPECT_TRUE(PutBlocking(*data.store, fmt::format("{}/{:03}.jpg", folder, i), AsBytes(jpeg)).ok());
       }
     }

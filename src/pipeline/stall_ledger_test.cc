@@ -9,19 +9,19 @@ namespace {
 
 using std::chrono::milliseconds;
 
-StallLedger::Time At(int ms) {
+StallLedger::Time AtMs(int ms) {
   return StallLedger::Time(milliseconds(ms));
 }
 
 TEST(StallLedger, CausesSumToTheWait) {
   StallLedger ledger;
-  ledger.Begin(At(0));
-  ledger.Charge(StallCause::kFirstByte, At(30));
-  ledger.Charge(StallCause::kDecode, At(40));
-  ledger.End(At(40));
-  ledger.Begin(At(100));  // 60 ms of the consumer's own
-  ledger.Charge(StallCause::kFirstByte, At(105));
-  ledger.End(At(105));
+  ledger.Begin(AtMs(0));
+  ledger.Charge(StallCause::kFirstByte, AtMs(30));
+  ledger.Charge(StallCause::kDecode, AtMs(40));
+  ledger.End(AtMs(40));
+  ledger.Begin(AtMs(100));  // 60 ms of the consumer's own
+  ledger.Charge(StallCause::kFirstByte, AtMs(105));
+  ledger.End(AtMs(105));
   const StallReport report = ledger.report();
   EXPECT_DOUBLE_EQ(report.seconds[static_cast<size_t>(StallCause::kFirstByte)], 0.035);
   EXPECT_DOUBLE_EQ(report.seconds[static_cast<size_t>(StallCause::kDecode)], 0.010);
@@ -32,10 +32,10 @@ TEST(StallLedger, CausesSumToTheWait) {
 
 TEST(StallLedger, AConsumerThatHardlyWaitsIsTheBottleneck) {
   StallLedger ledger;
-  ledger.Begin(At(0));
-  ledger.Charge(StallCause::kDecode, At(4));
-  ledger.Begin(At(100));
-  ledger.End(At(100));
+  ledger.Begin(AtMs(0));
+  ledger.Charge(StallCause::kDecode, AtMs(4));
+  ledger.Begin(AtMs(100));
+  ledger.End(AtMs(100));
   EXPECT_EQ(ledger.report().bottleneck(), "consumer");
 }
 

@@ -24,7 +24,7 @@ std::vector<uint64_t> RandomWeights(Rng& rng) {
   return weights;
 }
 
-uint64_t Sum(const std::vector<uint64_t>& numbers) {
+uint64_t SumOf(const std::vector<uint64_t>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), uint64_t{0});
 }
 
@@ -34,12 +34,12 @@ TEST(Apportionment, EveryTurnRoundsSharesDownOrUp) {
     const std::vector<uint64_t> weights = RandomWeights(rng);
     const uint64_t length = 1 + rng.Below(uint64_t{1} << (1 + rng.Below(60)));
     const std::vector<uint64_t> counts = Apportionment(weights, rng.Next()).CountsOf(length, rng.Next());
-    ASSERT_EQ(Sum(counts), length);
+    ASSERT_EQ(SumOf(counts), length);
     for (size_t part = 0; part < weights.size(); ++part) {
       const Total share = static_cast<Total>(weights[part]) * length;
-      const auto floor = static_cast<uint64_t>(share / Sum(weights));
+      const auto floor = static_cast<uint64_t>(share / SumOf(weights));
       ASSERT_GE(counts[part], floor);
-      ASSERT_LE(counts[part], floor + (share % Sum(weights) != 0 ? 1 : 0));
+      ASSERT_LE(counts[part], floor + (share % SumOf(weights) != 0 ? 1 : 0));
     }
   }
 }
@@ -52,7 +52,7 @@ TEST(Apportionment, HoldsAtTheLimits) {
   EXPECT_EQ(totals[0] + totals[1] + totals[2], static_cast<Total>(UINT64_MAX) << 60);
   // A part with 1 of 2^61 has half a place a turn.
   EXPECT_LE(std::abs(static_cast<int64_t>(totals[1] - (Total{1} << 63))), 25);
-  EXPECT_EQ(Sum(shares.CountsOf(uint64_t{1} << 60, UINT64_MAX)), uint64_t{1} << 60);
+  EXPECT_EQ(SumOf(shares.CountsOf(uint64_t{1} << 60, UINT64_MAX)), uint64_t{1} << 60);
 }
 
 TEST(Apportionment, TotalsAreTheSumsOfTurnsAndKeepToTheirShares) {
@@ -67,7 +67,7 @@ TEST(Apportionment, TotalsAreTheSumsOfTurnsAndKeepToTheirShares) {
     for (uint64_t turns = 0; turns < 400; ++turns) {
       for (size_t part = 0; part < weights.size() && turns > 0; ++part) {
         const double wanted = static_cast<double>(turns * length) * static_cast<double>(weights[part]) /
-                              static_cast<double>(Sum(weights));
+                              static_cast<double>(SumOf(weights));
         const double bound = 1 + std::log2(static_cast<double>(turns)) / 3;
         ASSERT_LT(std::abs(static_cast<double>(counted[part]) - wanted), bound + 1e-6) << turns << " turns";
       }
@@ -96,7 +96,7 @@ TEST(Apportionment, NoPartStaysAwayForLong) {
         if (counts[part] > 0) last[part] = turn;
         if (weights[part] == 0) continue;
         const double share =
-            static_cast<double>(length) * static_cast<double>(weights[part]) / static_cast<double>(Sum(weights));
+            static_cast<double>(length) * static_cast<double>(weights[part]) / static_cast<double>(SumOf(weights));
         ASSERT_LE(static_cast<double>(turn - last[part]), std::ceil(2 / share)) << "share " << share;
       }
     }

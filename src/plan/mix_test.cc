@@ -18,16 +18,13 @@
 #include "plan/plan.h"
 #include "plan/position.h"
 #include "plan/testing/chi_square.h"
+#include "plan/testing/policies.h"
 
 namespace millrace {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-OrderPolicy Windowed(uint64_t extent, uint64_t window, uint64_t lanes) {
-  return {.shuffle = Shuffle::kWindow, .extent = extent, .window = window, .lanes = lanes};
-}
 
 Mix MakeMix(const std::vector<uint64_t>& sizes, const std::vector<uint64_t>& weights, uint64_t length) {
   const OrderPolicy policies[] = {Windowed(3, 8, 4), {.shuffle = Shuffle::kGlobal}, {.shuffle = Shuffle::kNone}};

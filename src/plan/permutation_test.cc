@@ -25,7 +25,7 @@ std::vector<uint64_t> Values(const Permutation& permutation) {
   return values;
 }
 
-void ExpectBijection(uint64_t n, uint64_t key) {
+void ExpectPermutation(uint64_t n, uint64_t key) {
   const Permutation permutation(n, key);
   std::vector<uint8_t> seen(n, 0);
   for (uint64_t i = 0; i < n; ++i) {
@@ -57,16 +57,16 @@ TEST(Divider, IsExactUpToItsLimit) {
 }
 
 TEST(Permutation, IsABijectionForEverySizeTo2000) {
-  for (uint64_t n = 1; n <= 2000; ++n) ExpectBijection(n, n * 31);
+  for (uint64_t n = 1; n <= 2000; ++n) ExpectPermutation(n, n * 31);
 }
 
 TEST(Permutation, IsABijectionAroundPowersOfTwoAndSquares) {
   for (uint64_t power = 4096; power <= 65536; power *= 2) {
-    for (const uint64_t n : {power - 1, power, power + 1}) ExpectBijection(n, 5);
+    for (const uint64_t n : {power - 1, power, power + 1}) ExpectPermutation(n, 5);
   }
   for (const uint64_t root : {64u, 101u, 255u}) {
     for (const uint64_t n : {root * root - 1, root * root, root * root + 1, root * (root + 1), root * (root + 1) + 1}) {
-      ExpectBijection(n, root);
+      ExpectPermutation(n, root);
     }
   }
 }

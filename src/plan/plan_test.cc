@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void ExpectBijection(uint64_t samples, const OrderPolicy& policy) {
+void ExpectPlanIsBijection(uint64_t samples, const OrderPolicy& policy) {
   const Plan plan(samples, policy, samples + 17, 2);
   ASSERT_EQ(plan.size(), samples);
   std::vector<uint8_t> seen(samples, 0);
@@ -40,7 +40,7 @@ void ExpectBijection(uint64_t samples, const OrderPolicy& policy) {
 
 TEST(Plan, IsABijectionForEverySizeTo400) {
   for (const OrderPolicy& policy : Policies()) {
-    for (uint64_t samples = 1; samples <= 400; ++samples) ExpectBijection(samples, policy);
+    for (uint64_t samples = 1; samples <= 400; ++samples) ExpectPlanIsBijection(samples, policy);
   }
 }
 
@@ -48,14 +48,14 @@ TEST(Plan, IsABijectionForEverySizeTo2000) {
   for (const OrderPolicy& policy :
        {OrderPolicy{.shuffle = Shuffle::kNone}, OrderPolicy{.shuffle = Shuffle::kGlobal}, Windowed(3, 8, 4),
         Windowed(16, 192, 64), Windowed(16, 64, 64), Windowed(1, 64, 64), Windowed(37, 16, 8)}) {
-    for (uint64_t samples = 401; samples <= 2000; ++samples) ExpectBijection(samples, policy);
+    for (uint64_t samples = 401; samples <= 2000; ++samples) ExpectPlanIsBijection(samples, policy);
   }
 }
 
 TEST(Plan, IsABijectionAroundPowersOfTwo) {
   for (const OrderPolicy& policy : Policies()) {
     for (uint64_t power = 512; power <= 16384; power *= 2) {
-      for (const uint64_t samples : {power - 1, power, power + 1}) ExpectBijection(samples, policy);
+      for (const uint64_t samples : {power - 1, power, power + 1}) ExpectPlanIsBijection(samples, policy);
     }
   }
 }

@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 /// Of the construction of the order. Any change that moves a sample raises it (plan_golden_test.cc notices).
-constexpr uint64_t kVersion = 2;
+constexpr uint64_t kPositionVersion = 2;
 constexpr uint64_t kOrderDomain = 0x4d522d6f72646572;  // "MR-order"
 constexpr uint64_t kMixDomain = 0x4d522d6d69782d6f;    // "MR-mix-o"
 
@@ -43,7 +43,7 @@ std::string Quoted(std::string_view text) {
 }  // namespace
 
 std::string Position::ToString() const {
-  return fmt::format("mr{}-{}-{}-{:016x}", kVersion, epoch, consumed, fingerprint);
+  return fmt::format("mr{}-{}-{}-{:016x}", kPositionVersion, epoch, consumed, fingerprint);
 }
 
 absl::StatusOr<Position> Position::Parse(std::string_view text) {
@@ -51,7 +51,7 @@ absl::StatusOr<Position> Position::Parse(std::string_view text) {
     return absl::InvalidArgumentError(
         fmt::format("{} is not a position: expected mr{}-<epoch>-<samples>-<16 hex digits>, as in the \"position\" "
                     "that feed prints",
-                    Quoted(text), kVersion));
+                    Quoted(text), kPositionVersion));
   };
   std::string_view rest = text;
   std::string_view version;
@@ -61,11 +61,11 @@ absl::StatusOr<Position> Position::Parse(std::string_view text) {
   rest.remove_prefix(2);
   uint64_t number = 0;
   if (!TakeField(&rest, &version) || !ParseNumber(version, 10, &number)) return malformed();
-  if (number != kVersion) {
+  if (number != kPositionVersion) {
     return absl::InvalidArgumentError(fmt::format(
         "position {} is of version {} of the order of samples, and this release makes version {}, in which the same "
         "position leads to other samples: go on with a {} release of Millrace, or start anew without a position",
-        Quoted(text), number, kVersion, number < kVersion ? "former" : "newer"));
+        Quoted(text), number, kPositionVersion, number < kPositionVersion ? "former" : "newer"));
   }
   Position position;
   if (!TakeField(&rest, &epoch) || !ParseNumber(epoch, 10, &position.epoch) || !TakeField(&rest, &consumed) ||
@@ -79,14 +79,14 @@ absl::StatusOr<Position> Position::Parse(std::string_view text) {
 uint64_t OrderFingerprint(uint64_t index_fingerprint, uint64_t samples, const OrderPolicy& policy, uint64_t seed) {
   const bool windowed = policy.shuffle == Shuffle::kWindow;  // the other orders do not depend on b, K, L
   return HashKey(kOrderDomain,
-                 {kVersion, index_fingerprint, samples, seed, static_cast<uint64_t>(policy.shuffle),
+                 {kPositionVersion, index_fingerprint, samples, seed, static_cast<uint64_t>(policy.shuffle),
                   windowed ? policy.extent : 0, windowed ? policy.window : 0, windowed ? policy.lanes : 0});
 }
 
 uint64_t OrderFingerprint(std::span<const uint64_t> part_fingerprints, const Mix& mix, uint64_t seed) {
   const bool exact = mix.draws == Draws::kExact;  // otherwise neither passes nor the orders of parts matter
-  uint64_t hash = HashKey(kMixDomain, {kVersion, seed, mix.length, mix.parts.size(), static_cast<uint64_t>(mix.draws),
-                                       exact && mix.fresh_passes ? 1u : 0u});
+  uint64_t hash = HashKey(kMixDomain, {kPositionVersion, seed, mix.length, mix.parts.size(),
+                                       static_cast<uint64_t>(mix.draws), exact && mix.fresh_passes ? 1u : 0u});
   for (size_t i = 0; i < mix.parts.size(); ++i) {
     const Mix::Part& part = mix.parts[i];
     hash = HashKey(hash, {OrderFingerprint(part_fingerprints[i], part.items, exact ? part.policy : OrderPolicy{}, 0)});

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kRowsDomain = 0x4d522d726f77732d;  // "MR-rows-"
 /// Of the construction of rows. Any change that moves a token raises it (row_golden_test.cc notices).
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kPackingVersion = 1;
 
 }  // namespace
 
@@ -62,7 +62,7 @@ absl::Status RowSpec::Check() const {
 }
 
 uint64_t RowSpec::Key(uint64_t samples_fingerprint) const {
-  return HashKey(kRowsDomain, {kVersion, samples_fingerprint, static_cast<uint64_t>(layout), length,
+  return HashKey(kRowsDomain, {kPackingVersion, samples_fingerprint, static_cast<uint64_t>(layout), length,
                                static_cast<uint64_t>(layout == RowLayout::kStream ? LongSamples::kSplit : longer),
                                group, above, cut()});
 }

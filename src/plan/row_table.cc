@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kMagic{"MRPACKS\0", 8};
 constexpr std::string_view kEndMagic{"MRPACKS\x1a", 8};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kTableVersion = 1;
 constexpr uint64_t kHeadBytes = 16;
 constexpr uint64_t kBlockHeadBytes = 8;
 constexpr uint64_t kMaxBlockBytes = uint64_t{1} << 30;
@@ -109,7 +109,7 @@ absl::Status RowTableWriter::CloseGroup() {
   std::string head;
   if (groups_.empty()) {
     head.append(kMagic);
-    AppendLe(head, kVersion);
+    AppendLe(head, kTableVersion);
     AppendLe(head, Crc32c(AsBytes(head)));
   }
   groups_.push_back(written_ + head.size());
@@ -128,7 +128,7 @@ absl::Status RowTableWriter::Finish(const RowCounts& counts) {
   std::string tail;
   if (groups_.empty()) {
     tail.append(kMagic);
-    AppendLe(tail, kVersion);
+    AppendLe(tail, kTableVersion);
     AppendLe(tail, Crc32c(AsBytes(tail)));
   }
   const uint64_t table = written_ + tail.size();
@@ -148,9 +148,9 @@ absl::StatusOr<RowTable> RowTable::Open(ByteSpan bytes, uint64_t key) {
     return absl::DataLossError("not a table of rows");
   }
   if (LoadLe<uint32_t>(bytes.data() + 12) != Crc32c(bytes.first(12))) return Damaged("its head is");
-  if (const auto version = LoadLe<uint32_t>(bytes.data() + 8); version != kVersion) {
+  if (const auto version = LoadLe<uint32_t>(bytes.data() + 8); version != kTableVersion) {
     return absl::FailedPreconditionError(
-        fmt::format("a table of rows of version {}; this Millrace reads version {}", version, kVersion));
+        fmt::format("a table of rows of version {}; this Millrace reads version {}", version, kTableVersion));
   }
   const ByteSpan foot = bytes.last(kFootBytes);
   if (AsText(foot.last(kEndMagic.size())) != kEndMagic) return Damaged("it is cut short or");

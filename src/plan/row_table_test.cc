@@ -23,7 +23,7 @@ struct Made {
   uint64_t key = 0;
 };
 
-Made Make(const RowSpec& spec, const std::vector<uint64_t>& lengths) {
+Made MakeTable(const RowSpec& spec, const std::vector<uint64_t>& lengths) {
   Made made;
   made.key = spec.Key(7);
   RowTableWriter writer(spec, made.key, lengths.size(), [&made](ByteSpan bytes) {
@@ -67,7 +67,7 @@ TEST(RowTable, ReadsWhatWasWritten) {
     Rng rng(seed);
     const RowSpec spec{
         .layout = static_cast<RowLayout>(seed % 3), .length = 1 + rng.Below(50), .group = 1 + rng.Below(9)};
-    const Made made = Make(spec, Lengths(rng.Below(200), 120, seed));
+    const Made made = MakeTable(spec, Lengths(rng.Below(200), 120, seed));
     const absl::StatusOr<RowTable> table = RowTable::Open(AsBytes(made.bytes), made.key);
     ASSERT_TRUE(table.ok()) << table.status();
     EXPECT_TRUE(table->Verify().ok());
@@ -87,7 +87,7 @@ TEST(RowTable, ReadsWhatWasWritten) {
 }
 
 TEST(RowTable, OfNothing) {
-  const Made made = Make({.layout = RowLayout::kPack, .length = 8}, {0, 0});
+  const Made made = MakeTable({.layout = RowLayout::kPack, .length = 8}, {0, 0});
   const absl::StatusOr<RowTable> table = RowTable::Open(AsBytes(made.bytes), made.key);
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_EQ(table->size(), 0u);
@@ -95,7 +95,7 @@ TEST(RowTable, OfNothing) {
 }
 
 TEST(RowTable, NoticesEveryFlippedByteAndEveryCut) {
-  const Made made = Make({.layout = RowLayout::kPack, .length = 8, .group = 3}, Lengths(40, 12, 5));
+  const Made made = MakeTable({.layout = RowLayout::kPack, .length = 8, .group = 3}, Lengths(40, 12, 5));
   const auto sound = [&](const std::string& bytes) {
     const absl::StatusOr<RowTable> table = RowTable::Open(AsBytes(bytes), made.key);
     return table.ok() && table->Verify().ok();
@@ -133,7 +133,7 @@ TEST(RowTable, PiecesThatOverlapAreDamage) {
 }
 
 TEST(RowTable, IsOfOneKey) {
-  const Made made = Make({.layout = RowLayout::kPack, .length = 8}, {3});
+  const Made made = MakeTable({.layout = RowLayout::kPack, .length = 8}, {3});
   const absl::Status other = RowTable::Open(AsBytes(made.bytes), made.key + 1).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
   std::string newer = made.bytes;

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-Selection Make(uint64_t universe, const std::vector<uint64_t>& members) {
+Selection MakeSelection(uint64_t universe, const std::vector<uint64_t>& members) {
   Selection::Builder builder(universe);
   for (const uint64_t member : members) builder.Add(member);
   return std::move(builder).Finish();
@@ -53,7 +53,8 @@ std::vector<uint64_t> Consecutive(uint64_t first, uint64_t count) {
 }
 
 /// Each number is a member with this probability, in percent, which changes from stretch to stretch.
-std::vector<uint64_t> Draw(uint64_t universe, const std::vector<uint64_t>& percents, uint64_t stretch, Rng& rng) {
+std::vector<uint64_t> DrawMembers(uint64_t universe, const std::vector<uint64_t>& percents, uint64_t stretch,
+                                  Rng& rng) {
   std::vector<uint64_t> members;
   for (uint64_t number = 0; number < universe; ++number) {
     if (rng.Below(100) < percents[number / stretch % percents.size()]) members.push_back(number);
@@ -137,7 +138,7 @@ TEST(Selection, EachSubsetOfFewNumbers) {
       for (uint64_t number = 0; number < universe; ++number) {
         if ((mask >> number & 1) != 0) members.push_back(number);
       }
-      ExpectIs(Make(universe, members), universe, members);
+      ExpectIs(MakeSelection(universe, members), universe, members);
       ExpectIs(MakeOfList(universe, members), universe, members);
       if (testing::Test::HasFatalFailure()) FAIL() << "universe " << universe << ", members " << mask;
     }
@@ -152,7 +153,7 @@ TEST(Selection, FewMembersAreAListAndMoreAreChunks) {
         if (count > universe) continue;
         for (const uint64_t clumps : {0u, 1u, 3u}) {
           const std::vector<uint64_t> members = DrawSome(universe, count, clumps, rng);
-          const Selection selection = Make(universe, members);
+          const Selection selection = MakeSelection(universe, members);
           ExpectIsAround(selection, universe, members, rng);
           ExpectIsAround(MakeOfList(universe, members), universe, members, rng);
           if (testing::Test::HasFatalFailure()) FAIL() << universe << ", " << count << ", " << clumps;
@@ -170,7 +171,7 @@ TEST(Selection, FewMembersThatFillChunks) {
   const uint64_t universe = uint64_t{14'000} * 65536 - 5;
   for (const uint64_t first : {uint64_t{0}, uint64_t{1}, uint64_t{65535}, uint64_t{65536}, universe - 140'000}) {
     for (const uint64_t count : {4096u, 4097u, 65535u, 65536u, 65537u, 140'000u}) {
-      ExpectIsAround(Make(universe, Consecutive(first, count)), universe, Consecutive(first, count), rng);
+      ExpectIsAround(MakeSelection(universe, Consecutive(first, count)), universe, Consecutive(first, count), rng);
       if (testing::Test::HasFatalFailure()) FAIL() << first << ", " << count;
     }
   }
@@ -182,7 +183,7 @@ TEST(Selection, FewMembersBeyond32Bits) {
   for (const uint64_t universe : {limit - 1, limit, limit + 1, 4 * limit}) {
     std::vector<uint64_t> members = {0, 1, limit - 65536, limit - 2, limit - 1, limit, limit + 1, 2 * limit, 3 * limit};
     std::erase_if(members, [&](uint64_t member) { return member >= universe; });
-    const Selection selection = Make(universe, members);
+    const Selection selection = MakeSelection(universe, members);
     ExpectIsAround(selection, universe, members, rng);
     ExpectIsAround(MakeOfList(universe, members), universe, members, rng);
     EXPECT_EQ(selection.memory_bytes(), (universe > limit ? 6 : 4) * members.size());
@@ -190,7 +191,7 @@ TEST(Selection, FewMembersBeyond32Bits) {
   // The last list, and the first that is chunks.
   for (const uint64_t count : {327'685u, 327'686u}) {
     const std::vector<uint64_t> members = DrawSome(limit + 1, count, 0, rng);
-    const Selection selection = Make(limit + 1, members);
+    const Selection selection = MakeSelection(limit + 1, members);
     ExpectIsAround(selection, limit + 1, members, rng);
     EXPECT_EQ(selection.memory_bytes() == 6 * count, count == 327'685u);
   }
@@ -202,7 +203,7 @@ TEST(Selection, AnyDensity) {
     const uint64_t universe = 1 + rng.Below(uint64_t{1} << (1 + rng.Below(24)));
     const uint64_t count = rng.Below(std::min<uint64_t>(universe, uint64_t{1} << rng.Below(18)) + 1);
     const std::vector<uint64_t> members = DrawSome(universe, count, rng.Below(2) * (1 + rng.Below(20)), rng);
-    const Selection whole = Make(universe, members);
+    const Selection whole = MakeSelection(universe, members);
     ExpectIsAround(whole, universe, members, rng);
     ExpectIsAround(MakeOfList(universe, members), universe, members, rng);
     Selection::Builder joined(universe);
@@ -226,8 +227,8 @@ TEST(Selection, IsWhatAListIs) {
     for (const std::vector<uint64_t>& percents : std::vector<std::vector<uint64_t>>{
              {0}, {100}, {50}, {1}, {7}, {99}, {0, 100}, {100, 0, 3, 90}, {0, 0, 0, 0, 1}, {60, 0, 0, 0, 0}}) {
       for (const uint64_t stretch : {777u, 65536u}) {
-        const std::vector<uint64_t> members = Draw(universe, percents, stretch, rng);
-        ExpectIs(Make(universe, members), universe, members);
+        const std::vector<uint64_t> members = DrawMembers(universe, percents, stretch, rng);
+        ExpectIs(MakeSelection(universe, members), universe, members);
         if (testing::Test::HasFatalFailure()) FAIL() << "universe " << universe;
       }
     }
@@ -237,7 +238,7 @@ TEST(Selection, IsWhatAListIs) {
 TEST(Selection, FewMembersFarApart) {
   const uint64_t universe = uint64_t{1} << 34;
   const std::vector<uint64_t> members = {0, 65536, 65537, universe / 2, universe - 2, universe - 1};
-  const Selection selection = Make(universe, members);
+  const Selection selection = MakeSelection(universe, members);
   for (uint64_t rank = 0; rank < members.size(); ++rank) {
     EXPECT_EQ(selection.At(rank), members[rank]);
     std::vector<uint64_t> rest(members.size() - rank);
@@ -246,17 +247,17 @@ TEST(Selection, FewMembersFarApart) {
     EXPECT_EQ(selection.Where(members[rank]), rank);
     EXPECT_EQ(selection.Where(members[rank] + 1), rank + 1);
   }
-  const Selection none = Make(universe, {});
+  const Selection none = MakeSelection(universe, {});
   EXPECT_EQ(none.size(), 0u);
   EXPECT_FALSE(none.Contains(5));
-  EXPECT_EQ(Make(0, {}).size(), 0u);
+  EXPECT_EQ(MakeSelection(0, {}).size(), 0u);
 }
 
 TEST(Selection, PiecesThatAreBuiltApartMakeTheSame) {
   Rng rng(2);
   constexpr uint64_t kUniverse = 500'000;
-  const std::vector<uint64_t> members = Draw(kUniverse, {40, 0, 2, 100}, 65536, rng);
-  const Selection whole = Make(kUniverse, members);
+  const std::vector<uint64_t> members = DrawMembers(kUniverse, {40, 0, 2, 100}, 65536, rng);
+  const Selection whole = MakeSelection(kUniverse, members);
   for (const uint64_t piece : {1u, 2u, 3u, 8u}) {
     Selection::Builder joined(kUniverse);
     auto member = members.begin();
@@ -276,12 +277,12 @@ TEST(Selection, TheFingerprintIsThatOfItsMembers) {
   std::set<uint64_t> seen;
   for (const uint64_t universe : {100'000u, 100'001u}) {
     for (const uint64_t percent : {0u, 1u, 50u, 100u}) {
-      std::vector<uint64_t> members = Draw(universe, {percent}, 1, rng);
-      EXPECT_TRUE(seen.insert(Make(universe, members).fingerprint()).second);
-      EXPECT_FALSE(seen.insert(Make(universe, members).fingerprint()).second);
+      std::vector<uint64_t> members = DrawMembers(universe, {percent}, 1, rng);
+      EXPECT_TRUE(seen.insert(MakeSelection(universe, members).fingerprint()).second);
+      EXPECT_FALSE(seen.insert(MakeSelection(universe, members).fingerprint()).second);
       if (members.empty()) continue;
       members.erase(members.begin() + 500);
-      EXPECT_TRUE(seen.insert(Make(universe, members).fingerprint()).second);
+      EXPECT_TRUE(seen.insert(MakeSelection(universe, members).fingerprint()).second);
     }
   }
   // Frozen, as positions hold it: every third of 200,000, every 1,000th, and all but one.
@@ -293,14 +294,15 @@ TEST(Selection, TheFingerprintIsThatOfItsMembers) {
     if (number % 1000 == 0) rare.push_back(number);
     if (number != 77) most.push_back(number);
   }
-  EXPECT_EQ(Make(200'000, third).fingerprint(), 11734144635297661634u);
-  EXPECT_EQ(Make(200'000, rare).fingerprint(), 11173192463052845015u);
-  EXPECT_EQ(Make(200'000, most).fingerprint(), 7553094875327090106u);
+  EXPECT_EQ(MakeSelection(200'000, third).fingerprint(), 11734144635297661634u);
+  EXPECT_EQ(MakeSelection(200'000, rare).fingerprint(), 11173192463052845015u);
+  EXPECT_EQ(MakeSelection(200'000, most).fingerprint(), 7553094875327090106u);
   // Few in many chunks: single ones, a run that is a bitmap in its chunk, and one that fills chunks.
   const uint64_t large = uint64_t{1} << 34;
-  EXPECT_EQ(Make(large, {0, 65536, 65537, large / 2, large - 2, large - 1}).fingerprint(), 6758968522529546666u);
-  EXPECT_EQ(Make(50'000'000, Consecutive(20'000'000, 6'000)).fingerprint(), 13573164559601915577u);
-  EXPECT_EQ(Make(uint64_t{1} << 31, Consecutive(65'500, 140'000)).fingerprint(), 16952915749666215243u);
+  EXPECT_EQ(MakeSelection(large, {0, 65536, 65537, large / 2, large - 2, large - 1}).fingerprint(),
+            6758968522529546666u);
+  EXPECT_EQ(MakeSelection(50'000'000, Consecutive(20'000'000, 6'000)).fingerprint(), 13573164559601915577u);
+  EXPECT_EQ(MakeSelection(uint64_t{1} << 31, Consecutive(65'500, 140'000)).fingerprint(), 16952915749666215243u);
 }
 
 TEST(Selection, TakesAboutABitANumberAtMost) {
@@ -308,7 +310,7 @@ TEST(Selection, TakesAboutABitANumberAtMost) {
   constexpr uint64_t kUniverse = 1'000'000;
   constexpr uint64_t kBitmap = 16 * (8192 + 256) + 1000;
   for (const uint64_t percent : {0u, 1u, 6u, 7u, 50u, 90u, 100u}) {
-    const Selection selection = Make(kUniverse, Draw(kUniverse, {percent}, 1, rng));
+    const Selection selection = MakeSelection(kUniverse, DrawMembers(kUniverse, {percent}, 1, rng));
     EXPECT_LT(selection.memory_bytes(), kBitmap) << percent;
     EXPECT_LT(selection.memory_bytes(), 2 * selection.size() + 1000 + kBitmap * (percent > 6)) << percent;
   }

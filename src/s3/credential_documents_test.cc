@@ -11,7 +11,7 @@ using testing::Not;
 
 const absl::Time kEnd = absl::FromUnixSeconds(1'767'225'600);  // 2026-01-01
 
-void ExpectKeys(const absl::StatusOr<ExpiringCredentials>& got, absl::Time expires = kEnd) {
+void ExpectKeysUntil(const absl::StatusOr<ExpiringCredentials>& got, absl::Time expires = kEnd) {
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ(got->keys.access_key, "AK");
   EXPECT_EQ(got->keys.secret_key, "SK");
@@ -28,16 +28,19 @@ constexpr char kXmlKeys[] =
     "<AccessKeyId>AK</AccessKeyId><SecretAccessKey>SK</SecretAccessKey><SessionToken>ST</SessionToken>";
 
 TEST(CredentialDocuments, WhatEachSourceSends) {
-  ExpectKeys(ParseStsXml(Sts("AssumeRole", std::string(kXmlKeys) + "<Expiration>2026-01-01T00:00:00Z</Expiration>")));
-  ExpectKeys(ParseStsXml(
+  ExpectKeysUntil(
+      ParseStsXml(Sts("AssumeRole", std::string(kXmlKeys) + "<Expiration>2026-01-01T00:00:00Z</Expiration>")));
+  ExpectKeysUntil(ParseStsXml(
       Sts("AssumeRoleWithWebIdentity", std::string(kXmlKeys) + "<Expiration>2026-01-01T00:00:00.000Z</Expiration>")));
-  ExpectKeys(ParseMetadataJson(R"({"Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": "AK", "SecretAccessKey": "SK",
+  ExpectKeysUntil(
+      ParseMetadataJson(R"({"Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": "AK", "SecretAccessKey": "SK",
                                    "Token": "ST", "Expiration": "2026-01-01T00:00:00Z"})"));
-  ExpectKeys(ParseProcessJson(R"({"Version": 1, "AccessKeyId": "AK", "SecretAccessKey": "SK", "SessionToken": "ST",
+  ExpectKeysUntil(ParseProcessJson(R"({"Version": 1, "AccessKeyId": "AK", "SecretAccessKey": "SK", "SessionToken": "ST",
                                   "Expiration": "2026-01-01T01:00:00+01:00"})"));
-  ExpectKeys(ParseProcessJson(R"({"Version": 1, "AccessKeyId": "AK", "SecretAccessKey": "SK", "SessionToken": "ST"})"),
-             absl::InfiniteFuture());
-  ExpectKeys(ParseSsoRoleJson(R"({"roleCredentials": {"accessKeyId": "AK", "secretAccessKey": "SK",
+  ExpectKeysUntil(
+      ParseProcessJson(R"({"Version": 1, "AccessKeyId": "AK", "SecretAccessKey": "SK", "SessionToken": "ST"})"),
+      absl::InfiniteFuture());
+  ExpectKeysUntil(ParseSsoRoleJson(R"({"roleCredentials": {"accessKeyId": "AK", "secretAccessKey": "SK",
                                   "sessionToken": "ST", "expiration": 1767225600000}})"));
   const auto token = ParseSsoTokenJson(R"({"accessToken": "T", "expiresAt": "2026-01-01T00:00:00UTC", "x": 1})");
   ASSERT_TRUE(token.ok()) << token.status();

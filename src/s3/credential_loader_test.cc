@@ -41,7 +41,7 @@ std::string JsonKeys(const std::string& key = "AK") {
          InAnHour() + "\"}";
 }
 
-std::string StsAnswer(const std::string& action) {
+std::string AnswerOfSts(const std::string& action) {
   return "<" + action + "Response><" + action +
          "Result><Credentials><AccessKeyId>AK</AccessKeyId><SecretAccessKey>CANARY-S</SecretAccessKey>"
          "<SessionToken>CANARY-T</SessionToken><Expiration>" +
@@ -174,7 +174,7 @@ class CredentialLoaderTest : public testing::Test {
 };
 
 TEST_F(CredentialLoaderTest, WebIdentity) {
-  Source({{"POST /", Answer(200, StsAnswer("AssumeRoleWithWebIdentity"))}});
+  Source({{"POST /", Answer(200, AnswerOfSts("AssumeRoleWithWebIdentity"))}});
   files_["/token"] = "CANARY-jwt\n";
   variables_.insert(
       {{"AWS_WEB_IDENTITY_TOKEN_FILE", "/token"}, {"AWS_ROLE_ARN", "r"}, {"AWS_ENDPOINT_URL_STS", Url(*source_)}});
@@ -183,7 +183,7 @@ TEST_F(CredentialLoaderTest, WebIdentity) {
 }
 
 TEST_F(CredentialLoaderTest, RoleOfAProfile) {
-  Source({{"POST /", Answer(200, StsAnswer("AssumeRole"))}});
+  Source({{"POST /", Answer(200, AnswerOfSts("AssumeRole"))}});
   files_["/home/me/.aws/config"] =
       "[default]\nrole_arn = r\nsource_profile = base\n"
       "[profile base]\naws_access_key_id = BASE\naws_secret_access_key = CANARY\n";

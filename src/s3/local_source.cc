@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr absl::Duration kNearTimeout = absl::Seconds(2);
-constexpr int kAttempts = 4;
+constexpr int kImdsAttempts = 4;
 
 class Static final : public CredentialSource {
  public:
@@ -80,7 +80,7 @@ class Container final : public CredentialSource {
   CredentialAction Call(std::string token) {
     asked_ = true;
     if (absl::Status status = CheckSecret(token, "AWS_CONTAINER_AUTHORIZATION_TOKEN"); !status.ok()) return status;
-    CallAction call{endpoint_.server, {"GET", endpoint_.target, {}}, "", kNearTimeout, kAttempts};
+    CallAction call{endpoint_.server, {"GET", endpoint_.target, {}}, "", kNearTimeout, kImdsAttempts};
     call.head.headers.Add("Host", HostHeader(endpoint_.server));
     call.head.headers.Add("Accept", "application/json");
     if (!token.empty()) call.head.headers.Add("Authorization", std::move(token));
@@ -145,7 +145,7 @@ class Instance final : public CredentialSource {
   }
 
   CallAction Read(std::string_view path) const {
-    CallAction call = Call("GET", path, kNearTimeout, kAttempts);
+    CallAction call = Call("GET", path, kNearTimeout, kImdsAttempts);
     call.head.headers.Add("X-aws-ec2-metadata-token", token_);
     return call;
   }

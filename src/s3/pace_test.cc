@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-const absl::Time kStart = absl::FromUnixSeconds(1'767'225'600);
+const absl::Time kPaceStart = absl::FromUnixSeconds(1'767'225'600);
 
 // A store that allows so many requests a second, with a burst of a tenth of a second, and turns others away at random.
 struct Store {
@@ -40,7 +40,7 @@ struct Second {
 // `calls` callers ask for one object after the other for `seconds` of simulated time. Answers take 30 ms, refusals 2
 // ms.
 std::vector<Second> Simulate(Store store, int calls, int seconds) {
-  Pace pace(kPromisedReads, kStart);
+  Pace pace(kPromisedReads, kPaceStart);
   struct Event {
     double at;
     double sent;
@@ -55,7 +55,7 @@ std::vector<Second> Simulate(Store store, int calls, int seconds) {
   while (!events.empty() && events.top().at < seconds) {
     const Event event = events.top();
     events.pop();
-    const absl::Time now = kStart + absl::Seconds(event.at);
+    const absl::Time now = kPaceStart + absl::Seconds(event.at);
     if (event.what == 0) {
       const double wait = absl::ToDoubleSeconds(pace.TakeTurn(now));
       events.push({event.at + (wait > 0 ? wait : 0.001), event.at, wait > 0 ? 0 : 1, event.failures});
@@ -64,7 +64,7 @@ std::vector<Second> Simulate(Store store, int calls, int seconds) {
       events.push({event.at + (served ? 0.029 : 0.001), event.sent, served ? 2 : 3, event.failures});
     } else {
       const bool passed = event.what == 2;
-      pace.OnAnswer(!passed, kStart + absl::Seconds(event.sent), now);
+      pace.OnAnswer(!passed, kPaceStart + absl::Seconds(event.sent), now);
       (passed ? result[static_cast<size_t>(event.at)].passed : result[static_cast<size_t>(event.at)].failed) += 1;
       const int failures = passed ? 0 : event.failures + 1;
       const double wait = passed ? 0 : absl::ToDoubleSeconds(Backoff(failures, ++key));
@@ -142,7 +142,7 @@ TEST(Pacer, KeepsPrefixesAndKindsApart) {
   Pacer pacer;
   const auto turns = [&](Pacer::Kind kind, std::string_view key, int count) {
     absl::Duration wait;
-    for (int i = 0; i < count; ++i) wait = pacer.TakeTurn(kind, "b", key, kStart).wait;
+    for (int i = 0; i < count; ++i) wait = pacer.TakeTurn(kind, "b", key, kPaceStart).wait;
     return wait;
   };
   EXPECT_GT(turns(Pacer::Kind::kRead, "a/1", 1000), absl::Milliseconds(100));
@@ -161,9 +161,9 @@ absl::Duration WaitOfLast(Pacer& pacer, std::string_view bucket, std::string_vie
 
 TEST(Pacer, WhatOneFolderHasLearntHoldsForTheNext) {
   Pacer fresh;
-  const absl::Duration at_first = WaitOfLast(fresh, "b", "x/", kStart);
+  const absl::Duration at_first = WaitOfLast(fresh, "b", "x/", kPaceStart);
   Pacer pacer;
-  absl::Time now = kStart;
+  absl::Time now = kPaceStart;
   for (int i = 0; i < 20'000; ++i) {  // more than the pace allows, and all of them are served
     now += absl::Microseconds(100);
     if (pacer.TakeTurn(Pacer::Kind::kRead, "b", "a/1", now).wait == absl::ZeroDuration())
@@ -177,9 +177,9 @@ TEST(Pacer, WhatOneFolderHasLearntHoldsForTheNext) {
 
 TEST(Pacer, AThrottledFolderIsNoGuideToTheNext) {
   Pacer fresh;
-  const absl::Duration at_first = WaitOfLast(fresh, "b", "x/", kStart);
+  const absl::Duration at_first = WaitOfLast(fresh, "b", "x/", kPaceStart);
   Pacer pacer;
-  absl::Time now = kStart;
+  absl::Time now = kPaceStart;
   for (int i = 0; i < 2'000; ++i) {
     now += absl::Milliseconds(1);
     pacer.TakeTurn(Pacer::Kind::kRead, "b", "a/1", now);
@@ -190,11 +190,11 @@ TEST(Pacer, AThrottledFolderIsNoGuideToTheNext) {
 
 TEST(Pacer, ForgetsPrefixesThatWereUsedLongAgo) {
   Pacer pacer;
-  for (int i = 0; i < 1000; ++i) pacer.TakeTurn(Pacer::Kind::kRead, "b", "first/x", kStart);
+  for (int i = 0; i < 1000; ++i) pacer.TakeTurn(Pacer::Kind::kRead, "b", "first/x", kPaceStart);
   for (int i = 0; i < 5000; ++i) {
-    EXPECT_EQ(pacer.TakeTurn(Pacer::Kind::kRead, "b", std::to_string(i) + "/x", kStart).wait, absl::ZeroDuration());
+    EXPECT_EQ(pacer.TakeTurn(Pacer::Kind::kRead, "b", std::to_string(i) + "/x", kPaceStart).wait, absl::ZeroDuration());
   }
-  EXPECT_EQ(pacer.TakeTurn(Pacer::Kind::kRead, "b", "first/x", kStart).wait, absl::ZeroDuration());
+  EXPECT_EQ(pacer.TakeTurn(Pacer::Kind::kRead, "b", "first/x", kPaceStart).wait, absl::ZeroDuration());
 }
 
 }  // namespace

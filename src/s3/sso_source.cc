@@ -10,8 +10,8 @@ namespace millrace {
 
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(10);
-constexpr int kAttempts = 4;
+constexpr absl::Duration kSsoTimeout = absl::Seconds(10);
+constexpr int kSsoAttempts = 4;
 constexpr absl::Duration kMinLife = absl::Minutes(1);  // the portal is asked with it, and perhaps again
 
 bool MayPass(const CredentialInput& answer) {
@@ -67,7 +67,7 @@ class Sso final : public CredentialSource {
     if (!renewable) return absl::UnauthenticatedError(fmt::format("the login has expired; {}", Remedy()));
     stage_ = Stage::kRenewal;
     file_ = std::move(file.text);
-    CallAction call{login_.oidc.server, {"POST", login_.oidc.base_path + "/token", {}}, "", kTimeout, kAttempts};
+    CallAction call{login_.oidc.server, {"POST", login_.oidc.base_path + "/token", {}}, "", kSsoTimeout, kSsoAttempts};
     call.head.headers.Add("Host", HostHeader(login_.oidc.server));
     call.head.headers.Add("Content-Type", "application/json");
     call.body = WriteSsoRenewalJson(*token);
@@ -95,7 +95,7 @@ class Sso final : public CredentialSource {
 
   CredentialAction AskPortal() {
     stage_ = Stage::kPortal;
-    CallAction call{login_.portal.server, {"GET", "", {}}, "", kTimeout, kAttempts};
+    CallAction call{login_.portal.server, {"GET", "", {}}, "", kSsoTimeout, kSsoAttempts};
     call.head.target =
         fmt::format("{}/federation/credentials?role_name={}&account_id={}", login_.portal.base_path,
                     UriEncode(login_.role_name, /*keep_slash=*/false), UriEncode(login_.account_id, false));

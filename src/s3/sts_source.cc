@@ -11,11 +11,12 @@ namespace millrace {
 
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(10);
-constexpr int kAttempts = 4;
+constexpr absl::Duration kStsTimeout = absl::Seconds(10);
+constexpr int kStsAttempts = 4;
 
 CallAction StsCall(const StsService& sts, const std::vector<std::pair<std::string, std::string>>& form) {
-  CallAction call{sts.url.server, {"POST", sts.url.base_path + "/", {}}, "Version=2011-06-15", kTimeout, kAttempts};
+  CallAction call{
+      sts.url.server, {"POST", sts.url.base_path + "/", {}}, "Version=2011-06-15", kStsTimeout, kStsAttempts};
   for (const auto& [name, value] : form) {
     if (!value.empty()) call.body.append(fmt::format("&{}={}", name, UriEncode(value, /*keep_slash=*/false)));
   }

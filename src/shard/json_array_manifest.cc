@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxDepth = 100;
+constexpr int kMaxArrayDepth = 100;
 
 // Entry by entry; the first has the number 0.
 class JsonArrayManifest final : public nlohmann::json_sax<Json> {
@@ -73,7 +73,7 @@ class JsonArrayManifest final : public nlohmann::json_sax<Json> {
   }
   bool Begin(bool is_head) {
     if (depth_ == 1 && !is_head) return Other();
-    if (depth_ == kMaxDepth) return Fail(NoHead());
+    if (depth_ == kMaxArrayDepth) return Fail(NoHead());
     ++depth_;
     return true;
   }

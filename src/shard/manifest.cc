@@ -28,9 +28,9 @@ constexpr std::string_view kPathNames[] = {"path",      "file",       "filename"
 constexpr std::string_view kLabelNames[] = {"cls", "label", "class"};
 constexpr size_t kMaxLineBytes = 1 << 20;
 constexpr size_t kMaxColumns = 1 << 16;
-constexpr int kMaxDepth = 100;  // of JSON
+constexpr int kMaxLineDepth = 100;  // of JSON
 
-absl::Status Wrong(uint64_t line, std::string_view what) {
+absl::Status WrongLine(uint64_t line, std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("line {}: {}", line, what));
 }
 
@@ -86,8 +86,8 @@ absl::Status CheckLabelName(const std::vector<std::string>& names, size_t label,
   const std::string wanted = Lower(names[label]);
   for (size_t i = 0; i < names.size(); ++i) {
     if (i == label || Lower(names[i]) != wanted) continue;
-    return Wrong(line, fmt::format("'{}' and '{}' may both be the label; rename one", names[std::min(i, label)],
-                                   names[std::max(i, label)]));
+    return WrongLine(line, fmt::format("'{}' and '{}' may both be the label; rename one", names[std::min(i, label)],
+                                       names[std::max(i, label)]));
   }
   return absl::OkStatus();
 }
@@ -108,9 +108,10 @@ class LabelKinds {
   // Numbers as texts would be numbered by their digits: 10 before 9.
   absl::Status Check() const {
     if (any_text_ || line_ == 0) return absl::OkStatus();
-    return Wrong(line_, fmt::format("the label '{}' is a number, but none of a class, such as 0 or 12; write it so, or "
-                                    "rename the label's column if it is no class: it is a field then",
-                                    odd_));
+    return WrongLine(line_,
+                     fmt::format("the label '{}' is a number, but none of a class, such as 0 or 12; write it so, or "
+                                 "rename the label's column if it is no class: it is a field then",
+                                 odd_));
   }
   bool AllWhole() const { return any_ && !any_text_ && line_ == 0; }
 
@@ -157,17 +158,17 @@ class CsvManifest {
 
 absl::Status CsvManifest::CheckText(size_t place, std::string_view cell) const {
   if (FirstNotUtf8(cell) == cell.size()) return absl::OkStatus();
-  return Wrong(reader_.line(), fmt::format("column {}: no UTF-8 text; save the manifest as UTF-8", place + 1));
+  return WrongLine(reader_.line(), fmt::format("column {}: no UTF-8 text; save the manifest as UTF-8", place + 1));
 }
 
 absl::Status CsvManifest::CheckNames() const {
   for (size_t i = 0; i < names_.size(); ++i) {
     RETURN_IF_ERROR(CheckText(i, names_[i]));
     if (names_[i].empty() || names_[i].size() > kMaxNameBytes)
-      return Wrong(reader_.line(), fmt::format("column {} has no name, or a very long one", i + 1));
+      return WrongLine(reader_.line(), fmt::format("column {} has no name, or a very long one", i + 1));
     const auto end = names_.begin() + static_cast<std::ptrdiff_t>(i);
     if (std::find(names_.begin(), end, names_[i]) != end)
-      return Wrong(reader_.line(), fmt::format("column {}: a second one named '{}'", i + 1, names_[i]));
+      return WrongLine(reader_.line(), fmt::format("column {}: a second one named '{}'", i + 1, names_[i]));
   }
   return absl::OkStatus();
 }
@@ -179,8 +180,8 @@ absl::Status CsvManifest::ReadHeader() {
   RETURN_IF_ERROR(CheckNames());
   const std::optional<size_t> path = FirstOf(kPathNames, names_);
   if (!path) {
-    return Wrong(reader_.line(), fmt::format("none of the columns ({}) names the objects; call that one 'path'",
-                                             fmt::join(names_, ", ")));
+    return WrongLine(reader_.line(), fmt::format("none of the columns ({}) names the objects; call that one 'path'",
+                                                 fmt::join(names_, ", ")));
   }
   path_ = *path;
   label_ = FirstOf(kLabelNames, names_);
@@ -203,8 +204,8 @@ void CsvManifest::NumberColumns() {
 absl::Status CsvManifest::TakeRow(const std::vector<std::string>& cells) {
   const uint64_t line = reader_.line();
   if (cells.size() != names_.size())
-    return Wrong(line, fmt::format("{} cells, and the header has {} columns", cells.size(), names_.size()));
-  if (cells[path_].empty()) return Wrong(line, fmt::format("column {}: no path", path_ + 1));
+    return WrongLine(line, fmt::format("{} cells, and the header has {} columns", cells.size(), names_.size()));
+  if (cells[path_].empty()) return WrongLine(line, fmt::format("column {}: no path", path_ + 1));
   ManifestRow row{.path = cells[path_], .line = line, .label = {}, .cells = {}};
   if (label_) {
     RETURN_IF_ERROR(CheckText(*label_, cells[*label_]));
@@ -249,7 +250,7 @@ absl::StatusOr<Manifest> CsvManifest::Read() {
 absl::StatusOr<Json> ParseJson(std::string_view text) {
   bool too_deep = false;
   const auto bound = [&too_deep](int depth, Json::parse_event_t, Json&) {
-    too_deep = too_deep || depth > kMaxDepth;
+    too_deep = too_deep || depth > kMaxLineDepth;
     return !too_deep;
   };
   try {
@@ -310,7 +311,7 @@ absl::StatusOr<uint32_t> JsonLinesManifest::ColumnId(const std::string& name, st
       column_ids_.try_emplace({name, encoding}, static_cast<uint32_t>(manifest_.columns.size()));
   if (added) {
     if (manifest_.columns.size() == kMaxColumns)
-      return Wrong(line, fmt::format("more than {} names of members; what names a thing is a value", kMaxColumns));
+      return WrongLine(line, fmt::format("more than {} names of members; what names a thing is a value", kMaxColumns));
     manifest_.columns.push_back({.name = name, .encoding = encoding});
   }
   return found->second;
@@ -341,9 +342,10 @@ absl::Status JsonLinesManifest::TakeLabel(const std::string& name, const Json& v
   manifest_.has_labels = true;
   if (value.is_null()) return absl::OkStatus();
   if (!value.is_string() && !value.is_number_integer()) {
-    return Wrong(line, fmt::format("the label '{}' is neither text nor a whole number; if it is no class, rename it: "
-                                   "it is a field then",
-                                   name));
+    return WrongLine(line,
+                     fmt::format("the label '{}' is neither text nor a whole number; if it is no class, rename it: "
+                                 "it is a field then",
+                                 name));
   }
   label_ = value.is_string() ? std::string(Trim(value.get_ref<const std::string&>())) : value.dump();
   labels_.Add(label_, line);
@@ -356,24 +358,26 @@ absl::Status JsonLinesManifest::TakeAttribute(const Json& row, uint64_t line) {
   if (attributes.empty()) return absl::OkStatus();
   if (attributes_.empty()) attributes_ = attributes;
   if (attributes != attributes_) {
-    return Wrong(line, fmt::format("its label attribute is '{}', and that of lines before '{}'; call the label 'label'",
-                                   fmt::join(attributes, "', '"), fmt::join(attributes_, "', '")));
+    return WrongLine(line,
+                     fmt::format("its label attribute is '{}', and that of lines before '{}'; call the label 'label'",
+                                 fmt::join(attributes, "', '"), fmt::join(attributes_, "', '")));
   }
   if (attributes.size() > 1) return absl::OkStatus();  // nobody knows which
   return TakeLabel(attributes.front(), row[attributes.front()], line);
 }
 
 absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
-  if (text.size() > kMaxLineBytes) return Wrong(line, fmt::format("more than {} bytes", kMaxLineBytes));
+  if (text.size() > kMaxLineBytes) return WrongLine(line, fmt::format("more than {} bytes", kMaxLineBytes));
   const absl::StatusOr<Json> parsed = ParseJson(text);
-  if (!parsed.ok()) return Wrong(line, ToStd(parsed.status().message()));
+  if (!parsed.ok()) return WrongLine(line, ToStd(parsed.status().message()));
   const Json& json = *parsed;
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
   const std::optional<size_t> path = FirstOf(kPathNames, names);
   if (!path || !json[names[*path]].is_string()) {
-    return Wrong(line, fmt::format("none of its members ({}) names an object; call that one 'path', or 'source-ref'",
-                                   fmt::join(names, ", ")));
+    return WrongLine(line,
+                     fmt::format("none of its members ({}) names an object; call that one 'path', or 'source-ref'",
+                                 fmt::join(names, ", ")));
   }
   const std::optional<size_t> label = FirstOf(kLabelNames, names);
   if (label) RETURN_IF_ERROR(CheckLabelName(names, *label, line));
@@ -381,7 +385,7 @@ absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   values_.clear();
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].empty() || names[i].size() > kMaxNameBytes)
-      return Wrong(line, fmt::format("member {} has no name, or a very long one", i + 1));
+      return WrongLine(line, fmt::format("member {} has no name, or a very long one", i + 1));
     if (i == *path) continue;
     const Json& value = json[names[i]];
     RETURN_IF_ERROR(i == label ? TakeLabel(names[i], value, line) : TakeValue(names[i], value, line));
@@ -390,7 +394,7 @@ absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   row_.clear();
   for (const auto& [column, value] : values_) row_.push_back({.column = column, .text = value});
   const std::string& name = json[names[*path]].get_ref<const std::string&>();
-  if (name.empty()) return Wrong(line, "an empty path");
+  if (name.empty()) return WrongLine(line, "an empty path");
   return each_(manifest_, {.path = name, .line = line, .label = label_, .cells = row_});
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kNumberBytes = sizeof(uint32_t);
+constexpr uint64_t kOffsetBytes = sizeof(uint32_t);
 
 Json Description(std::span<const MdsColumn> columns) {
   Json json{{"version", 2}, {"format", "mds"}, {"compression", nullptr}, {"hashes", Json::array()}};
@@ -129,7 +129,7 @@ MdsShardWriter::MdsShardWriter(std::vector<MdsColumn> columns)
     : columns_(std::move(columns)), config_(Description(columns_).dump()) {}
 
 uint64_t MdsShardWriter::bytes() const {
-  return (ends_.size() + 2) * kNumberBytes + config_.size() + data_.size();
+  return (ends_.size() + 2) * kOffsetBytes + config_.size() + data_.size();
 }
 
 absl::Status MdsShardWriter::Add(std::string_view key, std::span<const ValueField> fields) {

@@ -30,7 +30,7 @@ std::string Header(uint32_t flag, float label) {
   return header;
 }
 
-std::string Describe(const std::string& shard) {
+std::string DescribeRecords(const std::string& shard) {
   const auto scanned = ScanShard(DataKind::kRecordIo, shard, 5);
   EXPECT_TRUE(testing::IsSound(scanned, shard));
   if (!scanned.status.ok()) return scanned.status.ToString();
@@ -49,46 +49,48 @@ std::string Describe(const std::string& shard) {
 }
 
 TEST(RecordIoScanner, RecordsWithAndWithoutHeader) {
-  EXPECT_EQ(Describe(""), "");
-  EXPECT_EQ(Describe(Part(0, "text")), "[] bin()=text;");
-  EXPECT_EQ(Describe(Part(0, "")), "[] bin()=;");
-  EXPECT_EQ(Describe(Part(0, Header(0, 3) + "\xff\xd8\xffimage")), "[3] cls(f4)=3 jpg(jpeg)=\xff\xd8\xffimage;");
-  EXPECT_EQ(Describe(Part(0, Header(0, -0.5) + "x")), "[] cls(f4)=-0.5 bin()=x;");
-  EXPECT_EQ(Describe(Part(0, Header(0, 3))), "[3] cls(f4)=3 bin()=;");
-  EXPECT_EQ(Describe(Part(0, Header(1, 0) + std::string("\0\0\0\x40", 4) + "x")), "[2] cls(f4)=2 bin()=x;");
-  EXPECT_EQ(Describe(Part(0, Header(2, 0) + "12345678" + "x")), "[] labels(f4s)=array bin()=x;");
+  EXPECT_EQ(DescribeRecords(""), "");
+  EXPECT_EQ(DescribeRecords(Part(0, "text")), "[] bin()=text;");
+  EXPECT_EQ(DescribeRecords(Part(0, "")), "[] bin()=;");
+  EXPECT_EQ(DescribeRecords(Part(0, Header(0, 3) + "\xff\xd8\xffimage")), "[3] cls(f4)=3 jpg(jpeg)=\xff\xd8\xffimage;");
+  EXPECT_EQ(DescribeRecords(Part(0, Header(0, -0.5) + "x")), "[] cls(f4)=-0.5 bin()=x;");
+  EXPECT_EQ(DescribeRecords(Part(0, Header(0, 3))), "[3] cls(f4)=3 bin()=;");
+  EXPECT_EQ(DescribeRecords(Part(0, Header(1, 0) + std::string("\0\0\0\x40", 4) + "x")), "[2] cls(f4)=2 bin()=x;");
+  EXPECT_EQ(DescribeRecords(Part(0, Header(2, 0) + "12345678" + "x")), "[] labels(f4s)=array bin()=x;");
   // No header: more labels than fit, a label beside several, one that is no number.
-  EXPECT_THAT(Describe(Part(0, Header(3, 0) + "12345678x")), HasSubstr("[] bin()="));
-  EXPECT_THAT(Describe(Part(0, Header(1, 2) + "12345678x")), HasSubstr("[] bin()="));
-  EXPECT_THAT(Describe(Part(0, Header(0, std::numeric_limits<float>::infinity()) + "x")), HasSubstr("[] bin()="));
+  EXPECT_THAT(DescribeRecords(Part(0, Header(3, 0) + "12345678x")), HasSubstr("[] bin()="));
+  EXPECT_THAT(DescribeRecords(Part(0, Header(1, 2) + "12345678x")), HasSubstr("[] bin()="));
+  EXPECT_THAT(DescribeRecords(Part(0, Header(0, std::numeric_limits<float>::infinity()) + "x")),
+              HasSubstr("[] bin()="));
 }
 
 TEST(RecordIoScanner, RecordsInParts) {
   std::string magic;
   AppendLe(magic, kRecordIoMagic);
-  EXPECT_EQ(Describe(Part(1, "abcd") + Part(2, "") + Part(3, "xyz")),
+  EXPECT_EQ(DescribeRecords(Part(1, "abcd") + Part(2, "") + Part(3, "xyz")),
             "[] bin(recordio:)=abcd" + magic + magic + "xyz;");
-  EXPECT_EQ(Describe(Part(1, "") + Part(3, "")), "[] bin()=" + magic + ";");
+  EXPECT_EQ(DescribeRecords(Part(1, "") + Part(3, "")), "[] bin()=" + magic + ";");
   // The split lies in front of the image, in its header, at its end.
-  EXPECT_EQ(Describe(Part(1, Header(0, 3)) + Part(3, "x")), "[3] cls(f4)=3 bin(recordio:)=" + magic + "x;");
+  EXPECT_EQ(DescribeRecords(Part(1, Header(0, 3)) + Part(3, "x")), "[3] cls(f4)=3 bin(recordio:)=" + magic + "x;");
   const std::string header = Header(0, 3);
-  EXPECT_EQ(Describe(Part(1, header.substr(0, 8)) + Part(3, header.substr(12) + "abcd")), "[3] cls(f4)=3 bin()=abcd;");
-  EXPECT_EQ(Describe(Part(1, header + "abcd") + Part(3, "")), "[3] cls(f4)=3 bin()=abcd" + magic + ";");
+  EXPECT_EQ(DescribeRecords(Part(1, header.substr(0, 8)) + Part(3, header.substr(12) + "abcd")),
+            "[3] cls(f4)=3 bin()=abcd;");
+  EXPECT_EQ(DescribeRecords(Part(1, header + "abcd") + Part(3, "")), "[3] cls(f4)=3 bin()=abcd" + magic + ";");
 }
 
 TEST(RecordIoScanner, Damage) {
-  EXPECT_THAT(Describe("garbage!"), HasSubstr("DATA_LOSS: offset 0: no RecordIO record begins here"));
-  EXPECT_THAT(Describe(Part(0, "abcd") + Part(3, "x")), HasSubstr("offset 12: the last part"));
-  EXPECT_THAT(Describe(Part(1, "abcd") + Part(0, "x")), HasSubstr("offset 12: a whole record"));
-  EXPECT_THAT(Describe(Part(1, "abcd") + Part(1, "x")), HasSubstr("offset 12: the first part"));
-  EXPECT_THAT(Describe(Part(4, "abcd")), HasSubstr("unknown kind 4"));
-  EXPECT_THAT(Describe(Part(1, "abc") + Part(3, "x")), HasSubstr("no multiple of 4"));
-  EXPECT_THAT(Describe(Part(1, Part(0, "")) + Part(3, "x")), HasSubstr("holds the magic number"));
-  EXPECT_THAT(Describe(Part(1, "abcd")), HasSubstr("truncated"));
+  EXPECT_THAT(DescribeRecords("garbage!"), HasSubstr("DATA_LOSS: offset 0: no RecordIO record begins here"));
+  EXPECT_THAT(DescribeRecords(Part(0, "abcd") + Part(3, "x")), HasSubstr("offset 12: the last part"));
+  EXPECT_THAT(DescribeRecords(Part(1, "abcd") + Part(0, "x")), HasSubstr("offset 12: a whole record"));
+  EXPECT_THAT(DescribeRecords(Part(1, "abcd") + Part(1, "x")), HasSubstr("offset 12: the first part"));
+  EXPECT_THAT(DescribeRecords(Part(4, "abcd")), HasSubstr("unknown kind 4"));
+  EXPECT_THAT(DescribeRecords(Part(1, "abc") + Part(3, "x")), HasSubstr("no multiple of 4"));
+  EXPECT_THAT(DescribeRecords(Part(1, Part(0, "")) + Part(3, "x")), HasSubstr("holds the magic number"));
+  EXPECT_THAT(DescribeRecords(Part(1, "abcd")), HasSubstr("truncated"));
   const std::string shard = Part(0, "abcdef") + Part(1, "abcd") + Part(2, "efgh") + Part(3, "xyz");
   for (size_t size = 1; size < shard.size(); ++size) {
     if (size == Part(0, "abcdef").size()) continue;
-    EXPECT_THAT(Describe(shard.substr(0, size)), HasSubstr("truncated")) << size;
+    EXPECT_THAT(DescribeRecords(shard.substr(0, size)), HasSubstr("truncated")) << size;
   }
 }
 

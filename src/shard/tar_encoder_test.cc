@@ -8,16 +8,16 @@
 namespace millrace {
 namespace {
 
-struct Sample {
+struct PaddedSample {
   SampleShape shape;
   std::string bytes;
 };
 
-std::vector<Sample> SomeSamples(uint64_t seed) {
+std::vector<PaddedSample> SomeSamples(uint64_t seed) {
   Rng rng(seed);
-  std::vector<Sample> samples;
+  std::vector<PaddedSample> samples;
   for (int i = 0; i < 20; ++i) {
-    Sample& sample = samples.emplace_back();
+    PaddedSample& sample = samples.emplace_back();
     sample.shape.key = "s" + std::to_string(i) + (i % 5 == 4 ? "/" + std::string(150, 'n') : "");
     for (const char* name : {"cls", "jpg", "json"}) {
       if (rng.Below(4) == 0 && !sample.shape.fields.empty()) continue;
@@ -30,9 +30,9 @@ std::vector<Sample> SomeSamples(uint64_t seed) {
   return samples;
 }
 
-std::string Expected(const std::vector<Sample>& samples) {
+std::string Expected(const std::vector<PaddedSample>& samples) {
   std::string out;
-  for (const Sample& sample : samples) {
+  for (const PaddedSample& sample : samples) {
     size_t at = 0;
     for (const FieldShape& field : sample.shape.fields) {
       EXPECT_TRUE(AppendTarHeader(out, sample.shape.key + "." + field.name, field.length).ok());
@@ -49,7 +49,7 @@ std::string Expected(const std::vector<Sample>& samples) {
 TEST(TarEncoder, BytesAndSizes) {
   TarEncoder encoder;
   for (const uint64_t seed : {1, 2, 3}) {
-    const std::vector<Sample> samples = SomeSamples(seed);
+    const std::vector<PaddedSample> samples = SomeSamples(seed);
     std::string out;
     const auto sink = [&out](ByteSpan bytes) {
       out += AsText(bytes);
@@ -57,7 +57,7 @@ TEST(TarEncoder, BytesAndSizes) {
     };
     std::vector<uint64_t> sizes;
     uint64_t total = 0;
-    for (const Sample& sample : samples) sizes.push_back(*encoder.SampleBytes(sample.shape));
+    for (const PaddedSample& sample : samples) sizes.push_back(*encoder.SampleBytes(sample.shape));
     Rng rng(seed);
     ASSERT_TRUE(encoder.Begin().ok());
     for (size_t i = 0; i < samples.size(); ++i) {

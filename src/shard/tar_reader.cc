@@ -15,7 +15,7 @@ namespace {
 // Room for a long path and generous extended attributes; a corrupt size must not become an allocation.
 constexpr uint64_t kMaxExtensionBytes = 1 << 20;
 
-absl::Status Damaged(uint64_t offset, std::string_view what) {
+absl::Status DamagedTar(uint64_t offset, std::string_view what) {
   return absl::DataLossError(fmt::format("offset {}: {}", offset, what));
 }
 
@@ -29,7 +29,7 @@ std::string_view UntilNul(std::string_view field) {
 
 // An octal number between optional spaces, ended by NUL, a space or the field's end; empty counts as 0. Or, in
 // GNU's way, a big-endian number marked by the first byte's top bit.
-std::optional<uint64_t> ParseNumber(std::string_view field) {
+std::optional<uint64_t> ParseOctal(std::string_view field) {
   const auto first = static_cast<unsigned char>(field.front());
   uint64_t value = 0;
   if (first & 0x80) {
@@ -61,7 +61,7 @@ std::optional<uint64_t> ParseDecimal(std::string_view text) {
 }
 
 bool ChecksumMatches(std::string_view header) {
-  const std::optional<uint64_t> stored = ParseNumber(TarField(header, kTarChecksum));
+  const std::optional<uint64_t> stored = ParseOctal(TarField(header, kTarChecksum));
   if (!stored) return false;
   // The field counts as spaces. Some old programs summed signed bytes.
   uint64_t unsigned_sum = 0;
@@ -144,15 +144,15 @@ absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
     return Event::kEnd;
   }
   if (!ChecksumMatches(header)) {
-    if (header_offset_ > 0) return Damaged(header_offset_, "corrupt tar header (its checksum does not match)");
+    if (header_offset_ > 0) return DamagedTar(header_offset_, "corrupt tar header (its checksum does not match)");
     const std::string_view compression = CompressionOf(header);
-    if (compression.empty()) return Damaged(0, "not a tar archive (no header with a valid checksum)");
+    if (compression.empty()) return DamagedTar(0, "not a tar archive (no header with a valid checksum)");
     return Unsupported(
         0,
         fmt::format("compressed with {}; samples can be read singly only from plain tar: decompress it", compression));
   }
-  const std::optional<uint64_t> size = ParseNumber(TarField(header, kTarSize));
-  if (!size) return Damaged(header_offset_, "corrupt tar header (its size is not a number)");
+  const std::optional<uint64_t> size = ParseOctal(TarField(header, kTarSize));
+  if (!size) return DamagedTar(header_offset_, "corrupt tar header (its size is not a number)");
   const char type = header[kTarType.offset];
   switch (type) {
     case 'x':
@@ -173,8 +173,8 @@ absl::StatusOr<TarReader::Event> TarReader::ReadHeader() {
 
 absl::Status TarReader::BeginExtension(char type, uint64_t size) {
   if (size > kMaxExtensionBytes) {
-    return Damaged(header_offset_,
-                   fmt::format("extended header of {} bytes (at most {} are allowed)", size, kMaxExtensionBytes));
+    return DamagedTar(header_offset_,
+                      fmt::format("extended header of {} bytes (at most {} are allowed)", size, kMaxExtensionBytes));
   }
   if (type == 'K') {  // the target of a link: links are not read
     position_ += TarPadded(size);
@@ -204,14 +204,15 @@ absl::Status TarReader::ReadPaxRecords(std::string_view records, Overrides* into
   // Some writers pad the last record with NULs.
   while (!records.empty() && records.front() != '\0') {
     const size_t space = records.find(' ');
-    if (space == std::string_view::npos) return Damaged(header_offset_, "corrupt PAX header (no length)");
+    if (space == std::string_view::npos) return DamagedTar(header_offset_, "corrupt PAX header (no length)");
     const std::optional<uint64_t> length = ParseDecimal(records.substr(0, space));
     if (!length || *length <= space + 1 || *length > records.size() || records[*length - 1] != '\n') {
-      return Damaged(header_offset_, "corrupt PAX header (wrong length of a record)");
+      return DamagedTar(header_offset_, "corrupt PAX header (wrong length of a record)");
     }
     const std::string_view record = records.substr(space + 1, *length - space - 2);
     const size_t equals = record.find('=');
-    if (equals == std::string_view::npos) return Damaged(header_offset_, "corrupt PAX header (a record without '=')");
+    if (equals == std::string_view::npos)
+      return DamagedTar(header_offset_, "corrupt PAX header (a record without '=')");
     RETURN_IF_ERROR(ReadPaxRecord(record.substr(0, equals), record.substr(equals + 1), into));
     records.remove_prefix(*length);
   }
@@ -225,14 +226,14 @@ absl::Status TarReader::ReadPaxRecord(std::string_view key, std::string_view val
                          fmt::format("name of {} bytes (at most {} are allowed)", value.size(), kMaxNameBytes));
     }
     if (value.find('\0') != std::string_view::npos)
-      return Damaged(header_offset_, "corrupt PAX header (NUL in a path)");
+      return DamagedTar(header_offset_, "corrupt PAX header (NUL in a path)");
     into->path.reset();  // an empty value takes an earlier one back
     if (!value.empty()) into->path = std::string(value);
   } else if (key == "size") {
     into->size.reset();
     if (value.empty()) return absl::OkStatus();
     into->size = ParseDecimal(value);
-    if (!into->size) return Damaged(header_offset_, "corrupt PAX header (its size is not a number)");
+    if (!into->size) return DamagedTar(header_offset_, "corrupt PAX header (its size is not a number)");
   } else if (key.starts_with("GNU.sparse.")) {
     return Unsupported(header_offset_, "sparse file (PAX GNU.sparse); pack it without --sparse");
   }
@@ -258,7 +259,7 @@ absl::Status TarReader::FinishMember(char type, uint64_t header_size) {
   local_ = {};
   long_name_.reset();
   if (position_ > kTarMaxOffset || member_.size > kTarMaxOffset) {
-    return Damaged(header_offset_, fmt::format("'{}' claims {} bytes", member_.name, member_.size));
+    return DamagedTar(header_offset_, fmt::format("'{}' claims {} bytes", member_.name, member_.size));
   }
   position_ += TarPadded(member_.size);
   return absl::OkStatus();
@@ -267,15 +268,15 @@ absl::Status TarReader::FinishMember(char type, uint64_t header_size) {
 absl::Status TarReader::Finish(uint64_t object_size) const {
   if (ended_) return absl::OkStatus();
   if (!buffer_.empty() || extension_type_ != 0)
-    return Damaged(object_size, "truncated tar archive (it ends inside a header)");
+    return DamagedTar(object_size, "truncated tar archive (it ends inside a header)");
   if (position_ > object_size) {
     if (member_.data_offset + member_.size > object_size) {
-      return Damaged(object_size, fmt::format("truncated tar archive ('{}' has {} bytes from offset {} on)",
-                                              member_.name, member_.size, member_.data_offset));
+      return DamagedTar(object_size, fmt::format("truncated tar archive ('{}' has {} bytes from offset {} on)",
+                                                 member_.name, member_.size, member_.data_offset));
     }
   }
-  return Damaged(object_size,
-                 "truncated tar archive (no end-of-archive block; complete ones end with two blocks of zeros)");
+  return DamagedTar(object_size,
+                    "truncated tar archive (no end-of-archive block; complete ones end with two blocks of zeros)");
 }
 
 }  // namespace millrace

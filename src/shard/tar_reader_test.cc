@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using namespace testing;  // NOLINT: tar_builder.h
 
 // "name@offset+size", or the error.
-std::vector<std::string> Read(std::string_view archive, size_t chunk = 0) {
+std::vector<std::string> ReadNames(std::string_view archive, size_t chunk = 0) {
   const auto members = ReadMembers(archive, chunk);
   if (!members.ok()) return {members.status().ToString()};
   std::vector<std::string> out;
@@ -36,38 +36,38 @@ void ExpectError(std::string_view archive, absl::StatusCode code, std::string_vi
 
 TEST(TarReader, Ustar) {
   const std::string archive = Member("a.jpg", std::string(513, 'x')) + Member("b.txt", "") + End();
-  EXPECT_THAT(Read(archive), ElementsAre("a.jpg@512+513", "b.txt@2048+0"));
+  EXPECT_THAT(ReadNames(archive), ElementsAre("a.jpg@512+513", "b.txt@2048+0"));
 }
 
 TEST(TarReader, ChunkSizeMakesNoDifference) {
   const std::string archive = Member("a.jpg", std::string(1300, 'x')) + Pax({"path=long/name.txt", "mtime=1.5"}) +
                               Member("b.txt", "hi") + Member("././@LongLink", std::string("gnu/name.cls\0", 13), 'L') +
                               Member("gnu", "7") + End();
-  const auto whole = Read(archive);
+  const auto whole = ReadNames(archive);
   ASSERT_EQ(whole.size(), 3u) << whole[0];
-  for (size_t chunk = 1; chunk < 1200; ++chunk) EXPECT_EQ(Read(archive, chunk), whole) << chunk;
+  for (size_t chunk = 1; chunk < 1200; ++chunk) EXPECT_EQ(ReadNames(archive, chunk), whole) << chunk;
 }
 
 TEST(TarReader, PrefixOnlyWithPosixMagic) {
-  EXPECT_THAT(Read(Header({.name = "b.jpg", .prefix = "dir/a"}) + End()), ElementsAre("dir/a/b.jpg@512+0"));
+  EXPECT_THAT(ReadNames(Header({.name = "b.jpg", .prefix = "dir/a"}) + End()), ElementsAre("dir/a/b.jpg@512+0"));
   const std::string gnu("ustar  \0", 8);
-  EXPECT_THAT(Read(Header({.name = "b.jpg", .magic = gnu, .prefix = "14300000000"}) + End()),
+  EXPECT_THAT(ReadNames(Header({.name = "b.jpg", .magic = gnu, .prefix = "14300000000"}) + End()),
               ElementsAre("b.jpg@512+0"));
 }
 
 TEST(TarReader, FullFieldsWithoutNul) {
   const std::string name(100, 'n'), prefix(155, 'p');
-  EXPECT_THAT(Read(Header({.name = name, .prefix = prefix}) + End()), ElementsAre(prefix + "/" + name + "@512+0"));
+  EXPECT_THAT(ReadNames(Header({.name = name, .prefix = prefix}) + End()), ElementsAre(prefix + "/" + name + "@512+0"));
 }
 
 TEST(TarReader, V7) {
-  EXPECT_THAT(Read(Header({.name = "a.jpg", .size = "         14 ", .type = '\0', .magic = ""}) +
-                   std::string(512, 'x') + Header({.name = "dir.d/", .type = '\0', .magic = ""}) + End()),
+  EXPECT_THAT(ReadNames(Header({.name = "a.jpg", .size = "         14 ", .type = '\0', .magic = ""}) +
+                        std::string(512, 'x') + Header({.name = "dir.d/", .type = '\0', .magic = ""}) + End()),
               ElementsAre("a.jpg@512+12", "!dir.d/@1536+0"));
 }
 
 TEST(TarReader, SignedChecksumOfOldPrograms) {
-  EXPECT_THAT(Read(Header({.name = "\xe4.jpg", .signed_checksum = true}) + End()), ElementsAre("\xe4.jpg@512+0"));
+  EXPECT_THAT(ReadNames(Header({.name = "\xe4.jpg", .signed_checksum = true}) + End()), ElementsAre("\xe4.jpg@512+0"));
 }
 
 TEST(TarReader, SizesInOctalAndBase256) {
@@ -91,13 +91,13 @@ TEST(TarReader, SizesInOctalAndBase256) {
 TEST(TarReader, PaxPathAndSize) {
   const std::string archive = Pax({"path=dir/\xc3\xa4.jpg", "size=600", "comment=a=b\nc"}) + Header({.name = "cut"}) +
                               std::string(1024, 'x') + Member("b.txt", "1") + End();
-  EXPECT_THAT(Read(archive), ElementsAre("dir/\xc3\xa4.jpg@1536+600", "b.txt@3072+1"));
+  EXPECT_THAT(ReadNames(archive), ElementsAre("dir/\xc3\xa4.jpg@1536+600", "b.txt@3072+1"));
 }
 
 TEST(TarReader, PaxGlobalAndLocal) {
   const std::string archive = Pax({"path=global.jpg"}, 'g') + Member("a.jpg", "") + Pax({"path=local.jpg"}) +
                               Member("b.jpg", "") + Pax({"path="}, 'g') + Member("c.jpg", "") + End();
-  EXPECT_THAT(Read(archive), ElementsAre("global.jpg@1536+0", "local.jpg@3072+0", "c.jpg@4608+0"));
+  EXPECT_THAT(ReadNames(archive), ElementsAre("global.jpg@1536+0", "local.jpg@3072+0", "c.jpg@4608+0"));
 }
 
 TEST(TarReader, GnuLongNameAndLink) {
@@ -105,7 +105,7 @@ TEST(TarReader, GnuLongNameAndLink) {
   const std::string archive = Member("././@LongLink", std::string(700, 't'), 'K') +
                               Member("././@LongLink", name + '\0', 'L') + Member("cut", "abc") +
                               Member("next.txt", "") + End();
-  EXPECT_THAT(Read(archive), ElementsAre(name + "@3072+3", "next.txt@4096+0"));
+  EXPECT_THAT(ReadNames(archive), ElementsAre(name + "@3072+3", "next.txt@4096+0"));
 }
 
 TEST(TarReader, OtherTypesAreNotRegularAndLinksHaveNoData) {
@@ -113,13 +113,13 @@ TEST(TarReader, OtherTypesAreNotRegularAndLinksHaveNoData) {
   const std::string archive = Header({.name = "hard.jpg", .size = Octal(5000), .type = '1'}) +
                               Header({.name = "dir.d/", .type = '5'}) + Member("contiguous.jpg", "abc", '7') +
                               Member("volume.x", "abc", 'V') + Member("a.jpg", "abc") + End();
-  EXPECT_THAT(Read(archive), ElementsAre("!hard.jpg@512+0", "!dir.d/@1024+0", "contiguous.jpg@1536+3",
-                                         "!volume.x@2560+3", "a.jpg@3584+3"));
+  EXPECT_THAT(ReadNames(archive), ElementsAre("!hard.jpg@512+0", "!dir.d/@1024+0", "contiguous.jpg@1536+3",
+                                              "!volume.x@2560+3", "a.jpg@3584+3"));
 }
 
 TEST(TarReader, WhatFollowsTheEndIsIgnored) {
-  EXPECT_THAT(Read(Member("a.jpg", "") + std::string(512, '\0') + "garbage"), ElementsAre("a.jpg@512+0"));
-  EXPECT_THAT(Read(End()), ElementsAre());
+  EXPECT_THAT(ReadNames(Member("a.jpg", "") + std::string(512, '\0') + "garbage"), ElementsAre("a.jpg@512+0"));
+  EXPECT_THAT(ReadNames(End()), ElementsAre());
 }
 
 TEST(TarReader, SparseIsRefused) {
@@ -135,14 +135,14 @@ TEST(TarReader, NotATar) {
 
 TEST(TarReader, EveryFlippedBitOfAHeaderIsNoticedOrHarmless) {
   const std::string good = Member("a.jpg", "abc") + Member("b.jpg", "abc") + End();
-  const auto expected = Read(good);
+  const auto expected = ReadNames(good);
   for (size_t at = 1024; at < 1536; ++at) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string bad = good;
       bad[at] = static_cast<char>(bad[at] ^ (1 << bit));
       const auto members = ReadMembers(bad);
       if (members.ok()) {
-        EXPECT_EQ(Read(bad), expected) << at;  // in the checksum's own padding
+        EXPECT_EQ(ReadNames(bad), expected) << at;  // in the checksum's own padding
         EXPECT_GE(at, 1024u + 148);
         EXPECT_LT(at, 1024u + 156);
       } else {
@@ -161,7 +161,7 @@ TEST(TarReader, EveryTruncationIsNoticed) {
     ASSERT_EQ(members.status().code(), absl::StatusCode::kDataLoss) << size;
     ASSERT_THAT(members.status().ToString(), HasSubstr(fmt::format("offset {}: truncated", size)));
   }
-  EXPECT_TRUE(ReadMembers(std::string_view(archive).substr(0, end + 512)).ok());
+  EXPECT_TRUE(ReadNames(std::string_view(archive).substr(0, end + 512)).ok());
   ExpectError(archive.substr(0, 600), absl::StatusCode::kDataLoss, "'a.jpg' has 700 bytes from offset 512 on");
   ExpectError(archive.substr(0, 1536), absl::StatusCode::kDataLoss, "no end-of-archive block");
   ExpectError("", absl::StatusCode::kDataLoss, "truncated");
@@ -213,7 +213,7 @@ TEST(TarReader, RandomDamageNeverCrashes) {
       const size_t block = rng.Below(bad.size() / 512) * 512;
       bad[block + rng.Below(512)] = static_cast<char>(rng.Next());
     }
-    (void)ReadMembers(bad, rng.Below(700));
+    (void)ReadNames(bad, rng.Below(700));
   }
 }
 

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace testing;  // NOLINT: tar_builder.h
 
-absl::StatusOr<std::vector<ShardSample>> Scan(std::string_view archive, size_t chunk = 0) {
+absl::StatusOr<std::vector<ShardSample>> ScanTar(std::string_view archive, size_t chunk = 0) {
   if (chunk == 0) chunk = archive.size() + 1;
   std::vector<ShardSample> samples;
   const auto sink = [&](const ShardSample& sample) {
@@ -31,8 +31,8 @@ absl::StatusOr<std::vector<ShardSample>> Scan(std::string_view archive, size_t c
 }
 
 // "key[label]: field=contents ...", after checking span and CRC against the archive.
-std::vector<std::string> Describe(std::string_view archive, size_t chunk = 0) {
-  const auto samples = Scan(archive, chunk);
+std::vector<std::string> DescribeTar(std::string_view archive, size_t chunk = 0) {
+  const auto samples = ScanTar(archive, chunk);
   if (!samples.ok()) return {samples.status().ToString()};
   std::vector<std::string> out;
   for (const ShardSample& sample : *samples) {
@@ -51,32 +51,32 @@ std::vector<std::string> Describe(std::string_view archive, size_t chunk = 0) {
 TEST(TarSamples, ConsecutiveMembersWithOneKey) {
   const std::string archive =
       Member("a.jpg", "A") + Member("a.cls", "3") + Member("b.cls", "12\n") + Member("a.txt", "again") + End();
-  EXPECT_THAT(Describe(archive), ElementsAre("a[3]: jpg=A cls=3", "b[12]: cls=12\n", "a[]: txt=again"));
+  EXPECT_THAT(DescribeTar(archive), ElementsAre("a[3]: jpg=A cls=3", "b[12]: cls=12\n", "a[]: txt=again"));
 }
 
 TEST(TarSamples, SkippedMembersDoNotSeparate) {
   const std::string archive = Header({.name = "d.d/", .type = '5'}) + Member("README", "x") + Member("./d/a.jpg", "A") +
                               Member("__meta__/x.y", "m") + Header({.name = "d/b.jpg", .type = '1'}) +
                               Member(".x.jpg", "h") + Member("d/a.JSON", "{}") + End();
-  EXPECT_THAT(Describe(archive), ElementsAre("d/a[]: jpg=A json={}"));
+  EXPECT_THAT(DescribeTar(archive), ElementsAre("d/a[]: jpg=A json={}"));
 }
 
 TEST(TarSamples, EmptyFields) {
   const std::string archive = Member("a.x", "") + Member("a.y", "") + Member("b.x", "") + End();
-  EXPECT_THAT(Describe(archive), ElementsAre("a[]: x= y=", "b[]: x="));
-  EXPECT_EQ(Scan(archive)->at(0).span, (ByteRange{512, 512}));
-  EXPECT_THAT(Describe(End()), ElementsAre());
+  EXPECT_THAT(DescribeTar(archive), ElementsAre("a[]: x= y=", "b[]: x="));
+  EXPECT_EQ(ScanTar(archive)->at(0).span, (ByteRange{512, 512}));
+  EXPECT_THAT(DescribeTar(End()), ElementsAre());
 }
 
 TEST(TarSamples, WhatFollowsTheEndIsIgnored) {
   const std::string archive = Member("a.jpg", "A") + End() + Member("b.jpg", "B") + std::string(9000, 'x');
-  for (const size_t chunk : {0, 1, 512, 700}) EXPECT_THAT(Describe(archive, chunk), ElementsAre("a[]: jpg=A"));
+  for (const size_t chunk : {0, 1, 512, 700}) EXPECT_THAT(DescribeTar(archive, chunk), ElementsAre("a[]: jpg=A"));
 }
 
 TEST(TarSamples, LabelsAreShortDecimalNumbers) {
   const std::string archive = Member("a.cls", " 7 ") + Member("b.cls", "cat") + Member("c.cls", "-1") +
                               Member("d.cls", std::string(21, '1')) + Member("e.cls", "") + End();
-  const auto samples = Scan(archive);
+  const auto samples = ScanTar(archive);
   ASSERT_TRUE(samples.ok());
   std::vector<std::string> labels;
   for (const ShardSample& sample : *samples) labels.push_back(sample.label);
@@ -85,7 +85,7 @@ TEST(TarSamples, LabelsAreShortDecimalNumbers) {
 
 TEST(TarSamples, DuplicateFieldIsAnError) {
   const std::string archive = Member("a.jpg", "1") + Member("b.jpg", "1") + Member("b.JPG", "2") + End();
-  const auto samples = Scan(archive);
+  const auto samples = ScanTar(archive);
   EXPECT_EQ(samples.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(samples.status().ToString(),
               HasSubstr("offset 2560: sample 'b' has the field 'jpg' twice (member 'b.JPG')"));
@@ -94,7 +94,7 @@ TEST(TarSamples, DuplicateFieldIsAnError) {
 TEST(TarSamples, TooManyFieldsPointAtTheNames) {
   std::string archive;
   for (size_t i = 0; i <= kMaxSampleFields; ++i) archive += Member(fmt::format("img.{}.jpg", i), "");
-  const auto samples = Scan(archive + End());
+  const auto samples = ScanTar(archive + End());
   EXPECT_EQ(samples.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(samples.status().ToString(), HasSubstr("first dot"));
 }
@@ -131,7 +131,7 @@ TEST(TarSamples, RandomShardsInRandomChunks) {
     }
     AppendTarEnd(archive);
     for (const size_t chunk : {size_t{0}, size_t{1}, size_t{511}, 1 + rng.Below(3000)}) {
-      ASSERT_EQ(Describe(archive, chunk), expected) << chunk;
+      ASSERT_EQ(DescribeTar(archive, chunk), expected) << chunk;
     }
   }
 }

@@ -24,7 +24,7 @@ std::string WithSuffix(std::string_view key, std::string_view old_suffix, std::s
   return std::string(key.substr(0, key.size() - old_suffix.size())).append(suffix);
 }
 
-absl::Status Damaged(uint64_t offset, std::string_view what) {
+absl::Status DamagedTokens(uint64_t offset, std::string_view what) {
   return absl::DataLossError(fmt::format("offset {}: {}", offset, what));
 }
 
@@ -119,7 +119,7 @@ absl::Status MegatronIdxParser::Feed(ByteSpan chunk) {
     }
     const uint64_t offset = bytes_.position();
     if (part_ == Part::kEnd) {
-      return bytes_.Take(1) ? Damaged(offset, "bytes follow the end of this .idx") : absl::OkStatus();
+      return bytes_.Take(1) ? DamagedTokens(offset, "bytes follow the end of this .idx") : absl::OkStatus();
     }
     const std::optional<ByteSpan> piece = bytes_.Take(std::min(left_, kStepBytes));
     if (!piece) return absl::OkStatus();
@@ -159,7 +159,7 @@ absl::Status MegatronIdxParser::ReadHead(ByteSpan head) {
         fmt::format("offset {}: an .idx of version {}; version 1 is read", kMegatronMagic.size(), version));
   }
   if (code == 0 || code >= std::size(kMegatronTypes)) {
-    return Damaged(kMegatronMagic.size() + 8, fmt::format("tokens of the unknown type {}", code));
+    return DamagedTokens(kMegatronMagic.size() + 8, fmt::format("tokens of the unknown type {}", code));
   }
   sequences_.type = *ParseNumberType(kMegatronTypes[code]);
   // What the counts say is held against the size, so that nothing is made room for that is not there.
@@ -169,7 +169,7 @@ absl::Status MegatronIdxParser::ReadHead(ByteSpan head) {
                    document_count_ <= (size - sequence_count_ * kSequenceBytes) / kOffsetBytes;
   const uint64_t rest = fit ? size - sequence_count_ * kSequenceBytes - document_count_ * kOffsetBytes : 0;
   if (!fit || (rest != 0 && rest != sequence_count_)) {
-    return Damaged(
+    return DamagedTokens(
         kMegatronMagic.size() + 9,
         fmt::format("{} sequences and {} documents do not make an .idx of {} bytes: it is truncated or damaged",
                     sequence_count_, document_count_, idx_bytes_));
@@ -185,7 +185,8 @@ absl::Status MegatronIdxParser::ReadLengths(uint64_t offset, ByteSpan numbers) {
     const auto length = LoadLe<uint32_t>(numbers.data() + at);
     const uint64_t sequence = sequences_.lengths.size();
     if (length > INT32_MAX) {
-      return Damaged(offset + at, fmt::format("sequence {} has {} tokens", sequence, static_cast<int32_t>(length)));
+      return DamagedTokens(offset + at,
+                           fmt::format("sequence {} has {} tokens", sequence, static_cast<int32_t>(length)));
     }
     if (length > most) {
       return absl::InvalidArgumentError(fmt::format("offset {}: sequence {} has {} tokens; at most {} are read",
@@ -193,7 +194,8 @@ absl::Status MegatronIdxParser::ReadLengths(uint64_t offset, ByteSpan numbers) {
     }
     sequences_.lengths.push_back(length);
     sequences_.bytes += uint64_t{length} * sequences_.type.size;
-    if (sequences_.bytes > kMaxBinBytes) return Damaged(offset + at, "its sequences have more bytes than any object");
+    if (sequences_.bytes > kMaxBinBytes)
+      return DamagedTokens(offset + at, "its sequences have more bytes than any object");
   }
   return absl::OkStatus();
 }
@@ -202,9 +204,9 @@ absl::Status MegatronIdxParser::ReadOffsets(uint64_t offset, ByteSpan numbers) {
   for (uint64_t at = 0; at < numbers.size(); at += kOffsetBytes) {
     const auto found = LoadLe<uint64_t>(numbers.data() + at);
     if (found != next_offset_) {
-      return Damaged(offset + at,
-                     fmt::format("sequence {} would begin at {} of the .bin, and those before it end at {}",
-                                 next_sequence_, static_cast<int64_t>(found), next_offset_));
+      return DamagedTokens(offset + at,
+                           fmt::format("sequence {} would begin at {} of the .bin, and those before it end at {}",
+                                       next_sequence_, static_cast<int64_t>(found), next_offset_));
     }
     next_offset_ += uint64_t{sequences_.lengths[next_sequence_++]} * sequences_.type.size;
   }
@@ -215,9 +217,9 @@ absl::Status MegatronIdxParser::ReadDocuments(uint64_t offset, ByteSpan numbers)
   for (uint64_t at = 0; at < numbers.size(); at += kOffsetBytes) {
     const auto document = LoadLe<uint64_t>(numbers.data() + at);
     if (document < last_document_ || document > sequence_count_) {
-      return Damaged(offset + at,
-                     fmt::format("a document would begin at sequence {}, after one at {}, and there are {}",
-                                 static_cast<int64_t>(document), last_document_, sequence_count_));
+      return DamagedTokens(offset + at,
+                           fmt::format("a document would begin at sequence {}, after one at {}, and there are {}",
+                                       static_cast<int64_t>(document), last_document_, sequence_count_));
     }
     last_document_ = document;
   }
@@ -227,7 +229,7 @@ absl::Status MegatronIdxParser::ReadDocuments(uint64_t offset, ByteSpan numbers)
 absl::StatusOr<TokenSequences> MegatronIdxParser::Finish() {
   RETURN_IF_ERROR(Feed({}));  // parts without anything in them
   if (part_ == Part::kEnd) return std::move(sequences_);
-  return Damaged(bytes_.position() + bytes_.held(), "the .idx is truncated");
+  return DamagedTokens(bytes_.position() + bytes_.held(), "the .idx is truncated");
 }
 
 }  // namespace millrace

@@ -15,7 +15,7 @@ using testing::MegatronIdx;
 
 constexpr uint8_t kUint16 = 8;
 
-absl::StatusOr<TokenSequences> Parse(const std::string& idx, size_t chunk = 1000) {
+absl::StatusOr<TokenSequences> ParseIdx(const std::string& idx, size_t chunk = 1000) {
   MegatronIdxParser parser(idx.size());
   for (size_t at = 0; at < idx.size(); at += chunk) {
     RETURN_IF_ERROR(parser.Feed(AsBytes(std::string_view(idx).substr(at, chunk))));
@@ -26,7 +26,7 @@ absl::StatusOr<TokenSequences> Parse(const std::string& idx, size_t chunk = 1000
 // The error of an .idx in any chunks.
 void ExpectRefused(const std::string& idx, absl::StatusCode code, std::string_view what) {
   for (const size_t chunk : {size_t{1}, size_t{7}, idx.size() + 1}) {
-    const absl::Status status = Parse(idx, chunk).status();
+    const absl::Status status = ParseIdx(idx, chunk).status();
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_THAT(status.ToString(), HasSubstr(std::string(what)));
   }
@@ -60,13 +60,13 @@ TEST(TokenFormat, Names) {
 TEST(MegatronIdx, ReadsLengths) {
   const std::string idx = MegatronIdx(kUint16, 2, {3, 0, 70'000, 1}, {0, 1, 4});
   for (const size_t chunk : {1, 7, 34, 1000}) {
-    const absl::StatusOr<TokenSequences> sequences = Parse(idx, chunk);
+    const absl::StatusOr<TokenSequences> sequences = ParseIdx(idx, chunk);
     ASSERT_TRUE(sequences.ok()) << sequences.status();
     EXPECT_EQ(NumpyName(sequences->type), "uint16");
     EXPECT_THAT(sequences->lengths, ElementsAre(3, 0, 70'000, 1));
     EXPECT_EQ(sequences->bytes, 2 * 70'004);
   }
-  const absl::StatusOr<TokenSequences> none = Parse(MegatronIdx(4, 4, {}, {}));
+  const absl::StatusOr<TokenSequences> none = ParseIdx(MegatronIdx(4, 4, {}, {}));
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_THAT(none->lengths, IsEmpty());
 }
@@ -76,7 +76,7 @@ TEST(MegatronIdx, ReadsManySequences) {
   std::vector<int32_t> lengths;
   for (int i = 0; i < 50'000; ++i) lengths.push_back(i % 97);
   const std::string idx = MegatronIdx(5, 8, lengths, {0, 50'000}, std::string(lengths.size(), '\1'));
-  const absl::StatusOr<TokenSequences> sequences = Parse(idx, 10'007);
+  const absl::StatusOr<TokenSequences> sequences = ParseIdx(idx, 10'007);
   ASSERT_TRUE(sequences.ok()) << sequences.status();
   EXPECT_TRUE(std::equal(lengths.begin(), lengths.end(), sequences->lengths.begin(), sequences->lengths.end()));
   EXPECT_LE(sequences->lengths.capacity() * sizeof(uint32_t), MegatronIdxParser::MemoryBytes(idx.size()));
@@ -85,7 +85,7 @@ TEST(MegatronIdx, ReadsManySequences) {
 TEST(MegatronIdx, KnowsAllTypes) {
   const std::string_view names[] = {"uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uint16"};
   for (uint8_t code = 1; code <= 8; ++code) {
-    EXPECT_EQ(NumpyName(Parse(MegatronIdx(code, 1, {0}, {0, 1}))->type), names[code - 1]);
+    EXPECT_EQ(NumpyName(ParseIdx(MegatronIdx(code, 1, {0}, {0, 1}))->type), names[code - 1]);
   }
   for (const uint8_t code : {0, 9, 255}) {
     ExpectRefused(MegatronIdx(code, 1, {0}, {}), absl::StatusCode::kDataLoss, "offset 17: tokens of the unknown type");

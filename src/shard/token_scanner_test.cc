@@ -15,9 +15,9 @@ using ::testing::IsEmpty;
 using testing::Scanned;
 using testing::ScanShard;
 
-const NumberType kUint16{NumberType::Kind::kUnsigned, 2};
+const NumberType kUint16Type{NumberType::Kind::kUnsigned, 2};
 
-std::string Npy(std::string_view type, const std::vector<uint64_t>& shape, std::string_view values) {
+std::string NpyFile(std::string_view type, const std::vector<uint64_t>& shape, std::string_view values) {
   std::string file;
   AppendNpyHead(file, *ParseNumberType(type), shape);
   return file.append(values);
@@ -48,11 +48,12 @@ std::vector<std::string> Describe(Make make_scanner, const std::string& file) {
 }
 
 std::vector<std::string> OfSequences(std::vector<uint32_t> lengths, const std::string& file) {
-  return Describe([&] { return TokenScanner::OfSequences({.type = kUint16, .lengths = lengths, .bytes = 0}); }, file);
+  return Describe([&] { return TokenScanner::OfSequences({.type = kUint16Type, .lengths = lengths, .bytes = 0}); },
+                  file);
 }
 
 std::vector<std::string> OfBin(uint64_t length, const std::string& file) {
-  return Describe([&] { return TokenScanner::OfBin({.length = length, .type = kUint16}); }, file);
+  return Describe([&] { return TokenScanner::OfBin({.length = length, .type = kUint16Type}); }, file);
 }
 
 std::vector<std::string> OfNpy(TokenArrays arrays, const std::string& file) {
@@ -88,16 +89,16 @@ TEST(TokenScanner, HeadlessArrays) {
 }
 
 TEST(TokenScanner, NpyFiles) {
-  EXPECT_THAT(OfNpy({.length = 2}, Npy("u2", {3}, "aabbcc")), ElementsAre("128+4 u2s", "132+2 u2s"));
-  EXPECT_THAT(OfNpy({.length = 3, .type = kUint16}, Npy("u2", {3}, "aabbcc")), ElementsAre("128+6 u2s"));
-  EXPECT_THAT(OfNpy({.length = 1}, Npy("i8", {2}, "aaaaaaaabbbbbbbb")), ElementsAre("128+8 i8s", "136+8 i8s"));
-  EXPECT_THAT(OfNpy({.length = 2}, Npy("u1", {2, 2}, "abcd")), ElementsAre("128+2 u1s", "130+2 u1s"));
-  EXPECT_THAT(OfNpy({.length = 2}, Npy("u1", {0}, "")), IsEmpty());
-  EXPECT_THAT(OfNpy({.length = 2}, Npy("u1", {0, 2}, "")), IsEmpty());
+  EXPECT_THAT(OfNpy({.length = 2}, NpyFile("u2", {3}, "aabbcc")), ElementsAre("128+4 u2s", "132+2 u2s"));
+  EXPECT_THAT(OfNpy({.length = 3, .type = kUint16Type}, NpyFile("u2", {3}, "aabbcc")), ElementsAre("128+6 u2s"));
+  EXPECT_THAT(OfNpy({.length = 1}, NpyFile("i8", {2}, "aaaaaaaabbbbbbbb")), ElementsAre("128+8 i8s", "136+8 i8s"));
+  EXPECT_THAT(OfNpy({.length = 2}, NpyFile("u1", {2, 2}, "abcd")), ElementsAre("128+2 u1s", "130+2 u1s"));
+  EXPECT_THAT(OfNpy({.length = 2}, NpyFile("u1", {0}, "")), IsEmpty());
+  EXPECT_THAT(OfNpy({.length = 2}, NpyFile("u1", {0, 2}, "")), IsEmpty());
 }
 
 TEST(TokenScanner, NpyFilesOfOtherVersions) {
-  const std::string one = Npy("u2", {2}, "aabb");
+  const std::string one = NpyFile("u2", {2}, "aabb");
   for (const char version : {'\2', '\3'}) {
     std::string two = one.substr(0, 6) + version + one.substr(7, 3) + std::string(2, '\0') + one.substr(10);
     EXPECT_THAT(OfNpy({.length = 2}, two), ElementsAre("130+4 u2s"));
@@ -111,7 +112,7 @@ TEST(TokenScanner, RefusesNpyFiles) {
   const auto refused = [](const std::string& file, std::string_view what) {
     EXPECT_THAT(OfNpy({.length = 2}, file), ElementsAre(HasSubstr(std::string(what))));
   };
-  const std::string good = Npy("u2", {4}, "aabbccdd");
+  const std::string good = NpyFile("u2", {4}, "aabbccdd");
   const auto with = [&](std::string_view from, std::string_view to) {
     std::string file = good;
     file.replace(file.find(from), from.size(), to);
@@ -126,11 +127,11 @@ TEST(TokenScanner, RefusesNpyFiles) {
   refused(with("<u2", "<c8"), "its values are of type '<c8'");
   refused(with("'<u2'", "[('"), "an array of records");
   refused(with("False, ", "True,  "), "offset 0");
-  refused(Npy("u2", {}, "aa"), "an array with 0 axes");
-  refused(Npy("u2", {1, 1, 2}, "aabb"), "an array with 3 axes");
-  refused(Npy("u2", {2, 3}, "aabbccddeeff"), "its rows have 3 tokens, not 2: index it with --tokens 3");
-  refused(Npy("u2", {uint64_t{1} << 62, 2}, ""), "more numbers than any object");
-  EXPECT_THAT(OfNpy({.length = 2, .type = kUint16}, Npy("i4", {1}, "aaaa")),
+  refused(NpyFile("u2", {}, "aa"), "an array with 0 axes");
+  refused(NpyFile("u2", {1, 1, 2}, "aabb"), "an array with 3 axes");
+  refused(NpyFile("u2", {2, 3}, "aabbccddeeff"), "its rows have 3 tokens, not 2: index it with --tokens 3");
+  refused(NpyFile("u2", {uint64_t{1} << 62, 2}, ""), "more numbers than any object");
+  EXPECT_THAT(OfNpy({.length = 2, .type = kUint16Type}, NpyFile("i4", {1}, "aaaa")),
               ElementsAre(HasSubstr("its numbers are int32; a data set has tokens of one type")));
   EXPECT_THAT(OfNpy({.length = 3}, good.substr(0, good.size() - 1)),
               ElementsAre("128+6 u2s", HasSubstr("offset 135: the file is truncated: 1 bytes of a sample are there")));
@@ -139,7 +140,7 @@ TEST(TokenScanner, RefusesNpyFiles) {
 }
 
 TEST(TokenScanner, FortranOrderIsRefused) {
-  std::string file = Npy("u2", {2, 2}, "aabbccdd");
+  std::string file = NpyFile("u2", {2, 2}, "aabbccdd");
   const size_t at = file.find("False");
   file.replace(at, 5, "True");
   file.insert(file.find('}') + 1, " ");
@@ -148,8 +149,8 @@ TEST(TokenScanner, FortranOrderIsRefused) {
 
 TEST(TokenScanner, TheFirstNpyFileSaysTheType) {
   TokenArrays arrays{.length = 2, .type = std::nullopt};
-  EXPECT_TRUE(ScanShard(TokenScanner::OfNpy(arrays), Npy("u2", {1}, "aa"), 9).status.ok());
-  EXPECT_EQ(arrays.type, kUint16);
+  EXPECT_TRUE(ScanShard(TokenScanner::OfNpy(arrays), NpyFile("u2", {1}, "aa"), 9).status.ok());
+  EXPECT_EQ(arrays.type, kUint16Type);
 }
 
 }  // namespace

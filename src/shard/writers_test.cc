@@ -21,14 +21,14 @@ ValueField Field(std::string_view name, FieldType type, std::string_view value) 
   return {.name = name, .type = type, .value = AsBytes(value)};
 }
 
-std::string Npy(std::string_view type, std::vector<uint64_t> shape, const std::string& values) {
+std::string NpyField(std::string_view type, std::vector<uint64_t> shape, const std::string& values) {
   std::string file;
   AppendNpyHead(file, *ParseNumberType(type), shape);
   return file + values;
 }
 
 // "key: name(type)=value ..." of each sample.
-std::vector<std::string> Read(DataKind kind, const std::string& shard) {
+std::vector<std::string> ReadShard(DataKind kind, const std::string& shard) {
   const auto scanned = ScanShard(kind, shard, 100);
   EXPECT_TRUE(scanned.status.ok()) << scanned.status;
   EXPECT_TRUE(testing::IsSound(scanned, shard));
@@ -47,9 +47,9 @@ std::vector<std::string> Read(DataKind kind, const std::string& shard) {
 }
 
 TEST(TfRecordWriter, ValuesSurvive) {
-  const std::string ints = Npy("i8", {3}, std::string(24, '\xff'));
-  const std::string one = Npy("f4", {1}, "abcd");
-  const std::string none = Npy("f4", {0}, "");
+  const std::string ints = NpyField("i8", {3}, std::string(24, '\xff'));
+  const std::string one = NpyField("f4", {1}, "abcd");
+  const std::string none = NpyField("f4", {0}, "");
   const std::vector<ValueField> fields = {
       Field("b", FieldType::kBytes, "bytes"),
       Field("i", FieldType::kInt, "-7"),
@@ -66,7 +66,7 @@ TEST(TfRecordWriter, ValuesSurvive) {
   ASSERT_TRUE(AppendTfExample(record, "../k", fields).ok());
   std::string shard;
   ASSERT_TRUE(AppendTfRecord(shard, AsBytes(record)).ok());
-  EXPECT_THAT(Read(DataKind::kTfRecord, shard),
+  EXPECT_THAT(ReadShard(DataKind::kTfRecord, shard),
               ElementsAre("../k: b(bytes)=bytes i(int)=-7 big(bytes)=9223372036854775808 f(float)=0.1 "
                           "d(bytes)=0.1234567890123 a(ndarray)=" +
                           ints + " one(bytes)=" + one + " none(ndarray)=" + none + " j(bytes)={} (bytes)="));
@@ -82,7 +82,7 @@ TEST(TfRecordWriter, Refuses) {
 TEST(RecordIoWriter, ValuesSurvive) {
   std::string magic;
   AppendLe(magic, kRecordIoMagic);
-  const std::string labels = Npy("f4", {2}, "abcd" + magic);
+  const std::string labels = NpyField("f4", {2}, "abcd" + magic);
   const std::vector<std::vector<ValueField>> samples = {
       {Field("cls", FieldType::kInt, "3"), Field("jpg", FieldType::kBytes, "\xff\xd8\xffx")},
       {Field("bin", FieldType::kBytes, magic), Field("cls", FieldType::kBytes, "-0.5")},
@@ -97,7 +97,7 @@ TEST(RecordIoWriter, ValuesSurvive) {
     AppendRecordIoIndexLine(index, i, shard.size());
     ASSERT_TRUE(AppendRecordIo(shard, AsBytes(record)).ok());
   }
-  EXPECT_THAT(Read(DataKind::kRecordIo, shard),
+  EXPECT_THAT(ReadShard(DataKind::kRecordIo, shard),
               ElementsAre(": cls(float)=3 jpg(bytes)=\xff\xd8\xffx", ": cls(float)=-0.5 bin(bytes)=" + magic,
                           ": labels(ndarray)=" + labels + " bin(bytes)=text", ": bin(bytes)=no label"));
   EXPECT_EQ(index, "0\t0\n1\t36\n2\t76\n3\t124\n");
@@ -120,7 +120,7 @@ TEST(RecordIoWriter, Refuses) {
 }
 
 TEST(MdsWriter, ValuesSurvive) {
-  const std::string array = Npy("u2", {2, 300}, std::string(1200, 'v'));
+  const std::string array = NpyField("u2", {2, 300}, std::string(1200, 'v'));
   const std::vector<ValueField> fields = {
       Field("txt", FieldType::kText,
             "gr\xc3\xb6\xc3\x9f"
@@ -145,7 +145,7 @@ TEST(MdsWriter, ValuesSurvive) {
       ": a(ndarray)=" + array +
       " cls(int)=-3 f(float)=0.1 j(json)=[1] jpg(bytes)=\xff\xd8\xff txt(text)=gr\xc3\xb6\xc3\x9f"
       "e";
-  EXPECT_THAT(Read(DataKind::kMds, shard), ElementsAre("a/b.c" + expected, "k" + expected));
+  EXPECT_THAT(ReadShard(DataKind::kMds, shard), ElementsAre("a/b.c" + expected, "k" + expected));
 
   const MdsShardEntry entry{.name = "shard.00000.mds", .bytes = shard.size(), .samples = 2};
   const auto index = ParseMdsIndex(MdsIndexJson(*columns, {&entry, 1}));
@@ -167,8 +167,8 @@ TEST(MdsWriter, Refuses) {
               HasSubstr("sample 'k' cannot be written to MDS: the value of 't'"));
   EXPECT_THAT(add(Field("i", FieldType::kInt, "9223372036854775808")), HasSubstr("does not fit"));
   EXPECT_THAT(add(Field("i", FieldType::kInt, "cat")), HasSubstr("does not fit"));
-  EXPECT_THAT(add(Field("a", FieldType::kNdarray, Npy("f4", {0}, ""))), HasSubstr("does not fit"));
-  EXPECT_THAT(add(Field("a", FieldType::kNdarray, Npy("f4", {}, "abcd"))), HasSubstr("does not fit"));
+  EXPECT_THAT(add(Field("a", FieldType::kNdarray, NpyField("f4", {0}, ""))), HasSubstr("does not fit"));
+  EXPECT_THAT(add(Field("a", FieldType::kNdarray, NpyField("f4", {}, "abcd"))), HasSubstr("does not fit"));
 }
 
 }  // namespace

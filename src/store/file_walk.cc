@@ -27,7 +27,7 @@ bool Gone(int error) {
 
 enum class Kind { kFile, kFolder, kOther };
 
-Kind KindOf(DIR* folder, const dirent& entry) {
+Kind EntryKind(DIR* folder, const dirent& entry) {
   if (entry.d_type == DT_DIR) return Kind::kFolder;
   if (entry.d_type == DT_REG) return Kind::kFile;
   if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return Kind::kOther;
@@ -95,7 +95,7 @@ absl::Status FileWalk::ReadNames(Folder& folder, Identity* identity) {
     if (entry == nullptr) break;
     std::string name = entry->d_name;
     if (name == "." || name == ".." || IsTemporaryName(name)) continue;
-    const Kind kind = KindOf(handle.get(), *entry);
+    const Kind kind = EntryKind(handle.get(), *entry);
     if (kind == Kind::kOther) continue;
     if (kind == Kind::kFolder) name += '/';
     if (Wanted(folder.key + name)) folder.names.push_back(std::move(name));

@@ -19,7 +19,7 @@ namespace {
 using testing::Each;
 using testing::HasSubstr;
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kLargeMiB = 1 << 20;
 
 class LargeCopyTest : public testing::Test {
  protected:
@@ -51,7 +51,7 @@ class LargeCopyTest : public testing::Test {
   }
   bool NothingIsThere() { return absl::IsNotFound(HeadBlocking(to_, "copy").status()); }
 
-  std::string text_ = std::string(100 * kMiB + 16, '\0');  // 13 pieces
+  std::string text_ = std::string(100 * kLargeMiB + 16, '\0');  // 13 pieces
   ScriptedStore from_{"from"};
   ScriptedStore to_{"to"};
   ObjectInfo source_;
@@ -133,25 +133,25 @@ TEST_F(LargeCopyTest, HoldsAFewPiecesAtATime) {
 }
 
 TEST_F(LargeCopyTest, ReadsWholeParts) {
-  source_.part_bytes = 10 * kMiB;
+  source_.part_bytes = 10 * kLargeMiB;
   ASSERT_TRUE(Copy().ok());
   EXPECT_TRUE(Copied());
   EXPECT_EQ(from_.gets().size(), 11u);
   for (const GetOptions& get : from_.gets()) {
-    EXPECT_EQ(get.range.offset % (10 * kMiB), 0u);
+    EXPECT_EQ(get.range.offset % (10 * kLargeMiB), 0u);
     EXPECT_TRUE(get.part && !get.whole);
   }
 }
 
 TEST_F(LargeCopyTest, AnotherVersionIsNotCopied) {
   source_.etag += "-10";
-  from_.part_bytes = 10 * kMiB;
+  from_.part_bytes = 10 * kLargeMiB;
   EXPECT_TRUE(absl::IsFailedPrecondition(Copy()));
   EXPECT_TRUE(NothingIsThere());
 }
 
 TEST_F(LargeCopyTest, LimitsOfTheTargetCount) {
-  to_.limits = {.least_bytes = 20 * kMiB, .most_pieces = 3};
+  to_.limits = {.least_bytes = 20 * kLargeMiB, .most_pieces = 3};
   ASSERT_TRUE(Copy().ok());
   EXPECT_TRUE(Copied());
   EXPECT_LE(from_.gets().size(), 3u);

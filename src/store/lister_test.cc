@@ -15,10 +15,10 @@
 namespace millrace {
 namespace {
 
-// Keys in pages of 1,000, answered by many threads after a while.
-class Keys final : public ObjectStore {
+// KeyStore in pages of 1,000, answered by many threads after a while.
+class KeyStore final : public ObjectStore {
  public:
-  Keys(std::vector<std::string> keys, int lists_at_once) : keys_(std::move(keys)), lists_at_once_(lists_at_once) {}
+  KeyStore(std::vector<std::string> keys, int lists_at_once) : keys_(std::move(keys)), lists_at_once_(lists_at_once) {}
 
   std::string Uri(std::string_view key) const override { return fmt::format("keys://{}", key); }
   void Get(std::string, MutableByteSpan, GetOptions, GetCallback done) override { done(absl::UnknownError("unused")); }
@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<std::string>> All(Lister& lister) {
 TEST(Lister, GivesAllKeysInOrder) {
   const std::vector<std::string> numbers = Numbers(60'500);
   for (const int lists_at_once : {1, 2, 8}) {
-    Keys store(numbers, lists_at_once);
+    KeyStore store(numbers, lists_at_once);
     Lister lister(store, "p/");
     const auto keys = All(lister);
     ASSERT_TRUE(keys.ok()) << keys.status();
@@ -109,13 +109,13 @@ TEST(Lister, GivesAllKeysInOrder) {
 }
 
 TEST(Lister, GivesNothingWhereNothingIs) {
-  Keys store(Numbers(10), 8);
+  KeyStore store(Numbers(10), 8);
   Lister lister(store, "q/");
   EXPECT_TRUE(lister.Next()->empty());
 }
 
 TEST(Lister, DoesNotRunFarAheadOfItsReader) {
-  Keys store(Numbers(60'000), 1);
+  KeyStore store(Numbers(60'000), 1);
   Lister lister(store, "p/");
   ASSERT_FALSE(lister.Next()->empty());
   store.WaitUntilIdle();
@@ -124,7 +124,7 @@ TEST(Lister, DoesNotRunFarAheadOfItsReader) {
 
 TEST(Lister, EndsWithTheErrorOfAnyPage) {
   for (const int fail_page : {1, 2, 17}) {
-    Keys store(Numbers(60'000), 8);
+    KeyStore store(Numbers(60'000), 8);
     store.fail_page = fail_page;
     Lister lister(store, "p/");
     EXPECT_EQ(All(lister).status().ToString(), "UNAVAILABLE: keys://: the store is away");
@@ -134,14 +134,14 @@ TEST(Lister, EndsWithTheErrorOfAnyPage) {
 
 TEST(Lister, MayBeLeftAtAnyMoment) {
   for (int batches = 0; batches < 10; ++batches) {
-    Keys store(Numbers(20'000), 8);
+    KeyStore store(Numbers(20'000), 8);
     Lister lister(store, "p/");
     for (int i = 0; i < batches; ++i) ASSERT_TRUE(lister.Next().ok());
   }
 }
 
 TEST(Lister, StopsWhenTold) {
-  Keys store(Numbers(60'000), 1);
+  KeyStore store(Numbers(60'000), 1);
   std::stop_source stop;
   Lister lister(store, "p/", stop.get_token());
   ASSERT_TRUE(lister.Next().ok());

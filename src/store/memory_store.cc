@@ -15,11 +15,11 @@ namespace millrace {
 
 namespace {
 
-absl::Status Closed() {
+absl::Status ClosedMemory() {
   return absl::CancelledError("the memory store is being closed");
 }
 
-void SetPhase(const GetOptions& options, RequestPhase phase) {
+void SetMemoryPhase(const GetOptions& options, RequestPhase phase) {
   if (options.progress != nullptr) options.progress->store(phase, std::memory_order_relaxed);
 }
 
@@ -50,7 +50,7 @@ absl::StatusOr<GetResult> MemoryStore::Read(const std::string& key, MutableByteS
   ASSIGN_OR_RETURN(const std::shared_ptr<const Object> object, Find(key));
   RETURN_IF_ERROR(CheckMatch(uri, options.if_match, object->info.etag));
   RETURN_IF_ERROR(CheckRange(uri, options.range, object->info.size));
-  SetPhase(options, RequestPhase::kBody);
+  SetMemoryPhase(options, RequestPhase::kBody);
   if (!into.empty()) std::memcpy(into.data(), object->bytes.data() + options.range.offset, into.size());
   counters_.bytes_read += into.size();
   RETURN_IF_ERROR(VerifyChecksums(uri, options, into));
@@ -58,11 +58,11 @@ absl::StatusOr<GetResult> MemoryStore::Read(const std::string& key, MutableByteS
 }
 
 void MemoryStore::Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) {
-  SetPhase(options, RequestPhase::kQueued);
+  SetMemoryPhase(options, RequestPhase::kQueued);
   thread_.Submit([this, key = std::move(key), into, options = std::move(options), done = std::move(done)]() mutable {
     ++counters_.get;
-    absl::StatusOr<GetResult> result = stopping_ ? Closed() : Read(key, into, options);
-    SetPhase(options, RequestPhase::kDone);
+    absl::StatusOr<GetResult> result = stopping_ ? ClosedMemory() : Read(key, into, options);
+    SetMemoryPhase(options, RequestPhase::kDone);
     std::move(done)(std::move(result));
   });
 }
@@ -70,7 +70,7 @@ void MemoryStore::Get(std::string key, MutableByteSpan into, GetOptions options,
 void MemoryStore::Head(std::string key, HeadCallback done) {
   thread_.Submit([this, key = std::move(key), done = std::move(done)]() mutable {
     ++counters_.head;
-    if (stopping_) return std::move(done)(Closed());
+    if (stopping_) return std::move(done)(ClosedMemory());
     const auto object = Find(key);
     if (!object.ok()) return std::move(done)(object.status());
     std::move(done)((*object)->info);
@@ -102,7 +102,7 @@ absl::StatusOr<ObjectInfo> MemoryStore::Store(const std::string& key, std::strin
 void MemoryStore::Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) {
   thread_.Submit([this, key = std::move(key), body, options = std::move(options), done = std::move(done)]() mutable {
     ++counters_.put;
-    if (stopping_) return std::move(done)(Closed());
+    if (stopping_) return std::move(done)(ClosedMemory());
     std::move(done)(Store(key, std::string(AsText(body)), options));
   });
 }
@@ -110,7 +110,7 @@ void MemoryStore::Put(std::string key, ByteSpan body, PutOptions options, PutCal
 void MemoryStore::Delete(std::string key, DoneCallback done) {
   thread_.Submit([this, key = std::move(key), done = std::move(done)]() mutable {
     ++counters_.del;
-    if (stopping_) return std::move(done)(Closed());
+    if (stopping_) return std::move(done)(ClosedMemory());
     absl::Status status = CheckKey(Uri(""), key);
     if (status.ok()) {
       std::lock_guard lock(mutex_);
@@ -153,7 +153,7 @@ ListPage MemoryStore::Page(const ListOptions& options) const {
 void MemoryStore::List(ListOptions options, ListCallback done) {
   thread_.Submit([this, options = std::move(options), done = std::move(done)]() mutable {
     ++counters_.list;
-    if (stopping_) return std::move(done)(Closed());
+    if (stopping_) return std::move(done)(ClosedMemory());
     if (absl::Status bad = CheckList(Uri(""), options); !bad.ok()) return std::move(done)(std::move(bad));
     std::move(done)(Page(options));
   });
@@ -201,7 +201,7 @@ class MemoryStore::LargeWriter final : public PieceWriter {
     absl::Status bad = CheckPiece(store_.Uri(key_), pieces_, index, bytes.size());
     if (!bad.ok()) return std::move(done)(std::move(bad));
     store_.thread_.Submit([this, index, bytes, done = std::move(done)]() mutable {
-      if (store_.stopping_ || options_.stop.stop_requested()) return std::move(done)(Closed());
+      if (store_.stopping_ || options_.stop.stop_requested()) return std::move(done)(ClosedMemory());
       std::memcpy(bytes_.data() + pieces_.At(index).offset, bytes.data(), bytes.size());
       ledger_.Enter(index);
       std::move(done)(absl::OkStatus());

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kPieceMiB = 1 << 20;
 
 std::vector<uint64_t> Lengths(const Pieces& pieces) {
   std::vector<uint64_t> lengths;
@@ -18,8 +18,8 @@ std::vector<uint64_t> Lengths(const Pieces& pieces) {
 }
 
 TEST(Pieces, WithoutPartsAreOfOneLength) {
-  EXPECT_EQ(Lengths(Pieces(20 * kMiB, 0)), (std::vector<uint64_t>{8 * kMiB, 8 * kMiB, 4 * kMiB}));
-  EXPECT_EQ(Lengths(Pieces(16 * kMiB, 0)), (std::vector<uint64_t>{8 * kMiB, 8 * kMiB}));
+  EXPECT_EQ(Lengths(Pieces(20 * kPieceMiB, 0)), (std::vector<uint64_t>{8 * kPieceMiB, 8 * kPieceMiB, 4 * kPieceMiB}));
+  EXPECT_EQ(Lengths(Pieces(16 * kPieceMiB, 0)), (std::vector<uint64_t>{8 * kPieceMiB, 8 * kPieceMiB}));
   EXPECT_EQ(Lengths(Pieces(1, 0)), (std::vector<uint64_t>{1}));
   EXPECT_EQ(Pieces(0, 0).count(), 0u);
   EXPECT_EQ(Pieces(10, 0).largest(), 10u);
@@ -27,31 +27,33 @@ TEST(Pieces, WithoutPartsAreOfOneLength) {
 
 TEST(Pieces, KeepToTheParts) {
   // A part as it is, large ones divided evenly, small ones together.
-  EXPECT_EQ(Lengths(Pieces(25 * kMiB, 10 * kMiB)), (std::vector<uint64_t>{10 * kMiB, 10 * kMiB, 5 * kMiB}));
-  EXPECT_EQ(Lengths(Pieces(11 * kMiB, 5 * kMiB)), (std::vector<uint64_t>{5 * kMiB, 5 * kMiB, kMiB}));
-  EXPECT_EQ(Pieces(1000 * kMiB, 50 * kMiB).At(0).length, 10 * kMiB) << "six would not be of one length";
-  EXPECT_EQ(Pieces(1000 * kMiB, 64 * kMiB).At(0).length, 8 * kMiB);
-  EXPECT_EQ(Pieces(1000 * kMiB, 3 * kMiB).At(0).length, 6 * kMiB);
-  EXPECT_EQ(Pieces(1000 * kMiB, 4 * kMiB).At(0).length, 4 * kMiB);
-  EXPECT_EQ(Pieces(20 * kMiB, 30 * kMiB).At(0).length, 8 * kMiB) << "it has but one part";
+  EXPECT_EQ(Lengths(Pieces(25 * kPieceMiB, 10 * kPieceMiB)),
+            (std::vector<uint64_t>{10 * kPieceMiB, 10 * kPieceMiB, 5 * kPieceMiB}));
+  EXPECT_EQ(Lengths(Pieces(11 * kPieceMiB, 5 * kPieceMiB)),
+            (std::vector<uint64_t>{5 * kPieceMiB, 5 * kPieceMiB, kPieceMiB}));
+  EXPECT_EQ(Pieces(1000 * kPieceMiB, 50 * kPieceMiB).At(0).length, 10 * kPieceMiB) << "six would not be of one length";
+  EXPECT_EQ(Pieces(1000 * kPieceMiB, 64 * kPieceMiB).At(0).length, 8 * kPieceMiB);
+  EXPECT_EQ(Pieces(1000 * kPieceMiB, 3 * kPieceMiB).At(0).length, 6 * kPieceMiB);
+  EXPECT_EQ(Pieces(1000 * kPieceMiB, 4 * kPieceMiB).At(0).length, 4 * kPieceMiB);
+  EXPECT_EQ(Pieces(20 * kPieceMiB, 30 * kPieceMiB).At(0).length, 8 * kPieceMiB) << "it has but one part";
 }
 
 TEST(Pieces, KnowWhichOfThemAreParts) {
-  const Pieces parts(25 * kMiB, 10 * kMiB);
+  const Pieces parts(25 * kPieceMiB, 10 * kPieceMiB);
   EXPECT_TRUE(parts.IsPart(0) && parts.IsPart(1) && parts.IsPart(2));
-  const Pieces divided(130 * kMiB + 5, 64 * kMiB);
+  const Pieces divided(130 * kPieceMiB + 5, 64 * kPieceMiB);
   for (size_t i = 0; i + 1 < divided.count(); ++i) EXPECT_FALSE(divided.IsPart(i)) << i;
   EXPECT_TRUE(divided.IsPart(divided.count() - 1)) << "the last part is small";
-  EXPECT_FALSE(Pieces(25 * kMiB, 2 * kMiB).IsPart(0));
-  EXPECT_FALSE(Pieces(25 * kMiB, 0).IsPart(0));
+  EXPECT_FALSE(Pieces(25 * kPieceMiB, 2 * kPieceMiB).IsPart(0));
+  EXPECT_FALSE(Pieces(25 * kPieceMiB, 0).IsPart(0));
 }
 
 TEST(Pieces, StayWithinTheLimitsOfAStore) {
-  constexpr PieceLimits kS3{.least_bytes = 5 * kMiB, .most_pieces = 10'000};
-  EXPECT_EQ(Pieces(100 * kMiB, 4 * kMiB, kPieceBytes, kS3).At(0).length, 8 * kMiB);
-  EXPECT_EQ(Pieces(uint64_t{100} << 30, 0, kPieceBytes, kS3).At(0).length, 16 * kMiB);
+  constexpr PieceLimits kS3{.least_bytes = 5 * kPieceMiB, .most_pieces = 10'000};
+  EXPECT_EQ(Pieces(100 * kPieceMiB, 4 * kPieceMiB, kPieceBytes, kS3).At(0).length, 8 * kPieceMiB);
+  EXPECT_EQ(Pieces(uint64_t{100} << 30, 0, kPieceBytes, kS3).At(0).length, 16 * kPieceMiB);
   EXPECT_EQ(Pieces(uint64_t{5} << 40, 0, kPieceBytes, kS3).count(), 5u * 1024);
-  EXPECT_EQ(Pieces(uint64_t{100} << 30, 16 * kMiB, kPieceBytes, kS3).At(0).length, 16 * kMiB);
+  EXPECT_EQ(Pieces(uint64_t{100} << 30, 16 * kPieceMiB, kPieceBytes, kS3).At(0).length, 16 * kPieceMiB);
 }
 
 TEST(Pieces, TileTheObjectWhateverItsParts) {
@@ -98,9 +100,9 @@ TEST(Pieces, TileTheObjectWhateverItsParts) {
 }
 
 TEST(Pieces, InFlightAreBoundedByBytes) {
-  EXPECT_EQ(PiecesInFlight(Pieces(1000 * kMiB, 0)), 8u);
-  EXPECT_EQ(PiecesInFlight(Pieces(1000 * kMiB, 12 * kMiB)), 8u);
-  EXPECT_EQ(PiecesInFlight(Pieces(1000 * kMiB, 11 * kMiB)), 5u);
+  EXPECT_EQ(PiecesInFlight(Pieces(1000 * kPieceMiB, 0)), 8u);
+  EXPECT_EQ(PiecesInFlight(Pieces(1000 * kPieceMiB, 12 * kPieceMiB)), 8u);
+  EXPECT_EQ(PiecesInFlight(Pieces(1000 * kPieceMiB, 11 * kPieceMiB)), 5u);
   EXPECT_EQ(PiecesInFlight(Pieces(uint64_t{5} << 40, 0, kPieceBytes, {.most_pieces = 10'000})), 2u);
 }
 

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kPartMiB = 1 << 20;
 
 class S3LargeTest : public testing::Test {
  protected:
@@ -50,7 +50,7 @@ class S3LargeTest : public testing::Test {
   std::unique_ptr<S3Client> client_;
   std::unique_ptr<S3Store> store_;
   MemoryStore memory_{"memory"};
-  std::string text_ = std::string(35 * kMiB + 5, 'x');
+  std::string text_ = std::string(35 * kPartMiB + 5, 'x');
 };
 
 TEST_F(S3LargeTest, ThePartsOfAnUploadAreLearnt) {
@@ -61,13 +61,13 @@ TEST_F(S3LargeTest, ThePartsOfAnUploadAreLearnt) {
   EXPECT_EQ(object->part_bytes, 0u);
   object = LearnBlocking(*store_, *object);
   ASSERT_TRUE(object.ok()) << object.status();
-  EXPECT_EQ(object->part_bytes, 8 * kMiB);
+  EXPECT_EQ(object->part_bytes, 8 * kPartMiB);
   ASSERT_TRUE(object->checksum);
   EXPECT_EQ(object->checksum->kind, ObjectChecksum::Kind::kCrc32c);
   // From a listing neither is known.
   const auto again = LearnBlocking(*store_, {.key = "k", .size = object->size, .etag = object->etag});
   ASSERT_TRUE(again.ok() && again->checksum) << again.status();
-  EXPECT_EQ(again->part_bytes, 8 * kMiB);
+  EXPECT_EQ(again->part_bytes, 8 * kPartMiB);
   // Of another version nothing is.
   const auto other = LearnBlocking(*store_, {.key = "k", .size = object->size, .etag = "x-5"});
   ASSERT_TRUE(other.ok()) << other.status();
@@ -93,7 +93,7 @@ TEST_F(S3LargeTest, AStoreThatKnowsNoPartsIsNoError) {
   const auto refused = LearnBlocking(*store_, *source);
   ASSERT_TRUE(refused.ok()) << refused.status();
   EXPECT_EQ(refused->part_bytes, 0u);
-  EXPECT_EQ(LearnBlocking(*store_, *source)->part_bytes, 8 * kMiB);
+  EXPECT_EQ(LearnBlocking(*store_, *source)->part_bytes, 8 * kPartMiB);
 }
 
 TEST_F(S3LargeTest, EveryStepOfTheUploadMayFailAndLeavesNothing) {

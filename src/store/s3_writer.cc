@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kFirstPart = 8 << 20;
 constexpr uint64_t kLargestPart = 1 << 30;
 constexpr int kPartsPerSize = 1000;
-constexpr uint64_t kBytesInFlight = 32 << 20;
+constexpr uint64_t kWriterBytesInFlight = 32 << 20;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ uint64_t PartSize(int number) {
 }
 
 int PartsInFlight(uint64_t part_size) {
-  return static_cast<int>(std::clamp<uint64_t>(kBytesInFlight / part_size, 2, 4));
+  return static_cast<int>(std::clamp<uint64_t>(kWriterBytesInFlight / part_size, 2, 4));
 }
 
 S3Writer::S3Writer(S3Client& client, std::string bucket, std::string key, PutOptions options)

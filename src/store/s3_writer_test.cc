@@ -16,16 +16,16 @@
 namespace millrace {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kWriterMiB = 1 << 20;
 
 TEST(PartSize, GrowsSoThatTenThousandPartsHoldTerabytes) {
-  EXPECT_EQ(PartSize(1), 8 * kMiB);
-  EXPECT_EQ(PartSize(1000), 8 * kMiB);
-  EXPECT_EQ(PartSize(1001), 16 * kMiB);
-  EXPECT_EQ(PartSize(kMaxParts), 1024 * kMiB);
+  EXPECT_EQ(PartSize(1), 8 * kWriterMiB);
+  EXPECT_EQ(PartSize(1000), 8 * kWriterMiB);
+  EXPECT_EQ(PartSize(1001), 16 * kWriterMiB);
+  EXPECT_EQ(PartSize(kMaxParts), 1024 * kWriterMiB);
   uint64_t total = 0;
   for (int number = 1; number <= kMaxParts; ++number) {
-    EXPECT_GE(PartSize(number), 5 * kMiB);  // less is EntityTooSmall, but for the last part
+    EXPECT_GE(PartSize(number), 5 * kWriterMiB);  // less is EntityTooSmall, but for the last part
     EXPECT_GE(PartSize(number), PartSize(std::max(number - 1, 1)));
     total += PartSize(number);
   }
@@ -36,15 +36,15 @@ TEST(PartSize, MemoryStaysNearAThousandthOfTheObject) {
   uint64_t total = 0;
   for (int number = 1; number <= kMaxParts; ++number) {
     const uint64_t held = PartSize(number) * (PartsInFlight(PartSize(number)) + 1);
-    EXPECT_LE(held, std::max<uint64_t>(40 * kMiB, total * 7 / 1000));
+    EXPECT_LE(held, std::max<uint64_t>(40 * kWriterMiB, total * 7 / 1000));
     total += PartSize(number);
   }
 }
 
 TEST(PartsInFlight, AreAtLeastTwoAndAtMostFour) {
-  EXPECT_EQ(PartsInFlight(8 * kMiB), 4);
-  EXPECT_EQ(PartsInFlight(16 * kMiB), 2);
-  EXPECT_EQ(PartsInFlight(1024 * kMiB), 2);
+  EXPECT_EQ(PartsInFlight(8 * kWriterMiB), 4);
+  EXPECT_EQ(PartsInFlight(16 * kWriterMiB), 2);
+  EXPECT_EQ(PartsInFlight(1024 * kWriterMiB), 2);
 }
 
 /// A bucket of a devstore with a rule that makes some requests fail, and a client that does not try again, unless told
@@ -86,7 +86,7 @@ class FailingBucket {
   std::unique_ptr<S3Store> store_;
 };
 
-absl::Status WriteLarge(ObjectStore& store) {
+absl::Status WriteLargeTo(ObjectStore& store) {
   const std::string piece(3 << 20, 'x');
   ASSIGN_OR_RETURN(const auto writer, store.Write("k", {}));
   for (int i = 0; i < 10; ++i) RETURN_IF_ERROR(writer->Append(AsBytes(piece)));
@@ -95,7 +95,7 @@ absl::Status WriteLarge(ObjectStore& store) {
 
 TEST(S3Writer, UploadsInPartsAndAbortsNothing) {
   FailingBucket bucket({});
-  EXPECT_TRUE(WriteLarge(bucket.store()).ok());
+  EXPECT_TRUE(WriteLargeTo(bucket.store()).ok());
   EXPECT_EQ(HeadBlocking(bucket.store(), "k")->size, uint64_t{30} << 20);
   EXPECT_EQ(bucket.Answers("PUT"), 4u);
   EXPECT_EQ(bucket.Answers("POST"), 2u);
@@ -113,7 +113,7 @@ TEST(S3Writer, EveryStepMayFailAndLeavesNothing) {
                            Case{"POST bkt/k status=403 after=1", 1},  // completing it
                            Case{"POST bkt/k error-in-200 after=1 count=1", 1}}) {
     FailingBucket bucket({step.fault});
-    const absl::Status status = WriteLarge(bucket.store());
+    const absl::Status status = WriteLargeTo(bucket.store());
     EXPECT_FALSE(status.ok()) << step.fault;
     EXPECT_THAT(ToStd(status.message()), testing::StartsWith("s3://bkt/k")) << step.fault;
     EXPECT_EQ(HeadBlocking(bucket.store(), "k").status().code(), absl::StatusCode::kNotFound) << step.fault;
