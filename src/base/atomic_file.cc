@@ -64,7 +64,7 @@ const std::string& OwnPrefix() {
 }
 
 // A file being written is locked, so that others can tell it from one whose writer was killed. Some network and FUSE
-// file systems know no locks: there nobody can tell, and nothing is removed. On others locks do not reach beyond the
+// file systems know no locks: there one cannot tell, and nothing is removed. On others locks do not reach beyond the
 // machine.
 enum class Lock { kOurs, kOfAnother, kUnknown };
 

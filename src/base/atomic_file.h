@@ -24,19 +24,19 @@ enum class Durability {
 inline constexpr std::string_view kTemporaryPrefix = ".millrace-tmp-";
 bool IsTemporaryName(std::string_view name);
 
-/// Makes a folder and those above it where they are missing. `name` is what messages call it.
+/// Makes a folder and its parents if they are missing. Messages call it `name`.
 absl::Status MakeFolder(const std::string& folder, std::string_view name, Durability durability);
 
-/// Removes the files in a folder (not what lies deeper) that killed writers have left: those that are not locked by who
-/// writes them, and were made on this machine or a day ago. A folder that is not there is empty.
+/// Removes the files in a folder (not in folders below it) that killed writers have left: files that are not locked by
+/// a writer, and were made on this machine or at least a day ago. A folder that does not exist counts as empty.
 absl::Status RemoveAbandoned(const std::string& folder);
 
 /// A file being written beside its final place. Removed unless committed; a kill leaves a hidden file
 /// (IsTemporaryName). Not thread-safe.
 class AtomicFile {
  public:
-  /// Makes the folders of `path` where they are missing, and follows symbolic links. `name` is what messages call it.
-  /// FailedPrecondition when something is there that is neither a file nor a folder, e.g. /dev/null.
+  /// Makes the folders of `path` if they are missing, and follows symbolic links. Messages call the file `name`.
+  /// FailedPrecondition if something exists at `path` that is neither a file nor a folder, e.g. /dev/null.
   /// `mode` as open() takes it: the process's umask applies.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(std::string path, std::string name, Durability durability,
                                                             mode_t mode = 0666);
@@ -48,11 +48,11 @@ class AtomicFile {
   absl::Status Append(ByteSpan bytes);
 
   /// Writes at an offset, in place of what is there; a gap before it reads as zeros. Several threads may call it at
-  /// once, and none of the others meanwhile. Commit does not remember its errors.
+  /// once, but no other method meanwhile. Commit does not remember its errors.
   absl::Status WriteAt(uint64_t offset, ByteSpan bytes) const;
 
-  /// Moves the file to its place and returns what it is now. AlreadyExists when `only_if_absent` and something is
-  /// there. Call it once, and Append no more.
+  /// Moves the file to its place and returns what it is now. AlreadyExists if `only_if_absent` and something
+  /// exists there. Call it once; do not call Append after it.
   absl::StatusOr<struct stat> Commit(bool only_if_absent);
 
  private:
@@ -76,7 +76,7 @@ class AtomicFile {
 };
 
 /// Replaces a file so that readers see the old contents or the new ones, whole, also after a kill; makes missing
-/// folders. Unsynced: for what is written often and may lag after a loss of power.
+/// folders. Unsynced: for files that are written often and may be old after a loss of power.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view contents, mode_t mode = 0666);
 
 }  // namespace millrace

@@ -15,8 +15,8 @@ inline void AppendText(std::string& out, std::string_view text) {
   out.append(text);
 }
 
-/// Reads on in bytes that may be damaged. Once something does not fit, ok() is false, and every further read gives
-/// nothing (0, or no bytes).
+/// Reads bytes that may be damaged. Once something does not fit, ok() is false, and every further read returns
+/// 0 or no bytes.
 class ByteReader {
  public:
   explicit ByteReader(ByteSpan bytes) : bytes_(bytes) {}

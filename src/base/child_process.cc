@@ -19,7 +19,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMaxOutputBytes = 64 << 10;
-constexpr size_t kMaxInputBytes = 60 << 10;  // a pipe holds it, so that nobody has to feed it
+constexpr size_t kMaxInputBytes = 60 << 10;  // a pipe holds it, so that no thread has to feed it
 constexpr int kLookMillis = 50;              // between looks at the child, the time and `stop`
 
 absl::Status Failed(std::string what) {
@@ -99,7 +99,7 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Its status when it has ended. Where the program ignores SIGCHLD there is none to be had: then 0.
+  /// Its status when it has ended. If the program ignores SIGCHLD, the status is lost: then 0.
   std::optional<int> Ended() {
     int status = 0;
     const pid_t got = status_ ? 0 : ::waitpid(pid_, &status, WNOHANG);

@@ -15,7 +15,7 @@ namespace millrace {
 struct ChildCommand {
   std::vector<std::string> words;  // the program, looked for in PATH, and its arguments
   std::string input;               // its stdin; at most 60 KiB. Empty: /dev/null
-  bool keep_errors = false;        // stderr is kept; else it goes to /dev/null: what is said there may be secret
+  bool keep_errors = false;        // stderr is kept; else it goes to /dev/null, since it may hold secrets
   std::optional<std::chrono::milliseconds> limit;
 };
 
@@ -25,8 +25,8 @@ struct ChildEnd {
   std::string errors;  // the last 64 KiB of stderr
 };
 
-/// Runs it until it ends. Errors complete the sentence "the command ..." and quote nothing of what it printed: NotFound
-/// when there is no such program; Unavailable when it cannot be started, was killed, printed too much or ran longer
+/// Runs it until it ends. Errors complete the sentence "the command ..." and quote nothing of its output: NotFound
+/// if there is no such program; Unavailable if it cannot be started, was killed, printed too much or ran longer
 /// than the limit; Cancelled soon after a stop. It is killed with its process group unless it has ended. Blocks.
 absl::StatusOr<ChildEnd> RunChild(const ChildCommand& command, const std::stop_token& stop);
 

@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-/// CPU-seconds that all threads of this process have burnt, in the program and for it in the kernel.
+/// CPU-seconds of all threads of this process so far, in user space and in the kernel.
 inline double CpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

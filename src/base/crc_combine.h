@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// The CRC of bytes from those of two pieces of them, so that pieces may be hashed in any order, apart from each other.
+/// Computes the CRC of bytes from the CRCs of two pieces, so that pieces may be hashed in any order and in parallel.
 
 namespace millrace {
 

@@ -18,7 +18,7 @@ using Sha256Digest = std::array<uint8_t, 32>;
 Sha256Digest Sha256(ByteSpan data);
 Sha256Digest HmacSha256(ByteSpan key, ByteSpan data);
 std::array<uint8_t, 16> Md5(ByteSpan data);
-/// For names that others form by it, never for security.
+/// For names that other programs form by it, never for security.
 std::array<uint8_t, 20> Sha1(ByteSpan data);
 
 /// MD5 of a stream, for the ETags of objects that do not fit into memory. Not thread-safe.
@@ -45,7 +45,7 @@ class Sha256Stream {
   Sha256Stream(const Sha256Stream&) = delete;
   Sha256Stream& operator=(const Sha256Stream&) = delete;
   void Update(ByteSpan data);
-  /// The digest of what came since the start or the last Finish; begins anew.
+  /// The digest of the bytes since the start or the last Finish; then begins again.
   Sha256Digest Finish();
 
  private:
@@ -79,7 +79,7 @@ struct Uint128 {
   std::string Hex() const;
 };
 
-/// XXH3-128 of a stream, seed 0. Not thread-safe; Reset() starts anew.
+/// XXH3-128 of a stream, seed 0. Not thread-safe; Reset() begins again.
 class Xxh3Stream {
  public:
   Xxh3Stream();

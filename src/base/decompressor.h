@@ -13,9 +13,9 @@ namespace millrace {
 
 enum class Compression : uint8_t { kGzip, kZstd };
 
-/// Takes compressed bytes, in chunks of any size, and hands out what they stand for: gzip (RFC 1952) or zstd (RFC
+/// Takes compressed bytes, in chunks of any size, and hands out the decompressed bytes: gzip (RFC 1952) or zstd (RFC
 /// 8878). Several members or frames one behind the other are one stream, as for their command line tools; zeros may
-/// follow. Checksums in the stream are verified. Memory: some hundred KB, for zstd up to 128 MiB where the stream asks
+/// follow. Checksums in the stream are verified. Memory: some hundred KB, for zstd up to 128 MiB if the stream asks
 /// for such a window. Not thread-safe.
 class Decompressor {
  public:
@@ -24,16 +24,16 @@ class Decompressor {
   static std::unique_ptr<Decompressor> Make(Compression compression);
   virtual ~Decompressor() = default;
 
-  /// DataLoss, with the offset, when the bytes are damaged or no such stream; ResourceExhausted for a larger window.
-  /// Nothing else may be called after an error but sound_bytes(). What is handed out does not depend on how the bytes
-  /// are cut into chunks, nor does it when an error follows.
+  /// DataLoss, with the offset, if the bytes are damaged or not such a stream; ResourceExhausted for a larger window.
+  /// After an error only sound_bytes() may be called. The output does not depend on how the bytes
+  /// are cut into chunks, also if an error follows.
   absl::Status Feed(ByteSpan bytes, Sink out);
-  /// After the last byte. DataLoss when that was not the last one of the stream.
+  /// Call it after the last byte. DataLoss if the stream is not complete.
   absl::Status Finish(Sink out);
 
-  /// After DataLoss: how many of the bytes that were handed out can be trusted. Of what is cut short these are all; of
-  /// what is damaged those of members or frames that came to their end: damage shows behind where it is, often only by
-  /// the checksum at the end.
+  /// After DataLoss: how many of the bytes that were handed out can be trusted. If the stream was cut short, all of
+  /// them; if it is damaged, those of complete members or frames, since damage is noticed later than where it lies,
+  /// often only by the checksum at the end.
   uint64_t sound_bytes() const { return sound_; }
 
  protected:

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// A file mapped for reading. Its bytes are read when they are looked at; a file that is cut short meanwhile kills the
-/// process, so this is for files that are replaced and never changed. Move-only.
+/// A file mapped for reading. Its bytes are read when they are accessed. If the file is cut short meanwhile, the
+/// process is killed, so this is for files that are replaced and never changed. Move-only.
 class MappedFile {
  public:
   /// NotFound, PermissionDenied, or Unavailable with the system's reason.

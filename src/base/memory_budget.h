@@ -8,7 +8,7 @@ namespace millrace {
 
 class MemoryBudget;
 
-/// Bytes taken from a budget; gives them back when it dies. Move-only.
+/// Bytes taken from a budget; the destructor gives them back. Move-only.
 class Reservation {
  public:
   Reservation() = default;
@@ -32,16 +32,16 @@ class Reservation {
   uint64_t bytes_ = 0;
 };
 
-/// The bound on a process's buffers. Reservations are granted or refused at once, never waited for: who is refused
-/// waits for his own work to finish. Thread-safe; must outlive its reservations.
+/// The bound on a process's buffers. Reservations are granted or refused at once: a caller that is refused
+/// waits until its own work has finished. Thread-safe; must outlive its reservations.
 class MemoryBudget {
  public:
   explicit MemoryBudget(uint64_t limit_bytes) : limit_(limit_bytes) {}
 
-  /// Empty when fewer than `bytes` are left.
+  /// Empty if fewer than `bytes` are left.
   Reservation TryReserve(uint64_t bytes);
 
-  /// Adds `bytes` to a reservation, which is of this budget or empty; false, and it stays as it is, when fewer are
+  /// Adds `bytes` to a reservation, which is of this budget or empty. Returns false and changes nothing if fewer are
   /// left.
   bool TryExtend(Reservation* reservation, uint64_t bytes);
 

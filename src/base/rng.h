@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-/// Keyed, stateless randomness. Every random choice of Millrace is a function of what it is for (a domain and numbers
+/// Keyed, stateless randomness. Every random choice of Millrace is a function of its purpose (a domain and numbers
 /// such as seed, epoch, sample), never of a thread or the time, so that runs can be repeated.
 
 namespace millrace {

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 
 /// Errors are absl::Status. Exceptions never cross a module, a thread or a C callback. A message names the object, the
-/// operation and, where there is one, the remedy. Codes have fixed meanings in Millrace:
+/// operation and, if there is one, the remedy. Codes have fixed meanings in Millrace:
 ///
 ///   NotFound            the bucket, object or file does not exist
 ///   PermissionDenied    the store refuses these credentials
@@ -19,14 +19,14 @@
 ///   DataLoss            bytes are damaged: checksum, truncated shard, undecodable sample
 ///   InvalidArgument     the caller's options or input make no sense; nothing was attempted
 ///   AlreadyExists       a conditional write lost, a bucket exists
-///   ResourceExhausted   a budget, disk or quota is too small; the message says what would do
+///   ResourceExhausted   a budget, disk or quota is too small; the message says how much is needed
 ///   Unavailable         retries were used up; trying later may help
 ///   Cancelled           the owner stopped the operation
 ///   OutOfRange          a range of bytes lies beyond the end of the object
-///   Aborted             who reads our output went away; nobody is left to be told (the CLI)
+///   Aborted             the reader of our output is gone, so that no message reaches it (the CLI)
 ///   Internal            a fault of Millrace, or of a library that should have worked: report it
-///   Unknown             the operating system failed in a way that none of the others describes
-///   Unimplemented       the store does not offer this; whoever asked has another way
+///   Unknown             the operating system failed in a way that no other code describes
+///   Unimplemented       the store does not offer this; the caller has another way
 ///
 /// DeadlineExceeded is not used.
 

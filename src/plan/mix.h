@@ -13,7 +13,7 @@ namespace millrace {
 /// How the samples of an epoch are drawn from the parts of a mix.
 enum class Draws {
   kExact,        // so many of each part as its weight says, and of a part each sample as often as any other
-  kReplacement,  // so many of each part; which samples of it, is drawn anew each time
+  kReplacement,  // so many of each part; each draw of a sample is independent
   kIndependent,  // each time a part by its weight, and a sample of it
 };
 
@@ -48,16 +48,16 @@ struct Mix {
   bool fresh_passes = false;
 
   /// InvalidArgument with the reason: no parts, a part without items that has a weight, weights that are all 0, stages
-  /// out of order, limits. What is below, and Plan, presuppose that this is ok.
+  /// out of order, limits. The methods below, and Plan, presuppose that this is ok.
   absl::Status Check() const;
 
   uint64_t items() const;
-  /// The stage in force at a global sample count; counts beyond 2^64 are taken as the last one.
+  /// The stage at a global sample count; counts beyond 2^64 belong to the last one.
   const Stage& StageAt(unsigned __int128 count) const;
-  /// What each part has of an epoch: in each of its segments its share, rounded down or up in turn (apportion.h), so
-  /// that epochs make up for each other. kIndependent: what it has on average, rounded.
+  /// The samples of each part in an epoch: its share of each of the epoch's segments, rounded down or up alternately
+  /// (apportion.h), so that epochs make up for each other. kIndependent: the average, rounded.
   std::vector<uint64_t> CountsOf(uint64_t seed, uint64_t epoch) const;
-  /// What it should have by the weights, as shares of 1; what CountsOf says is off by less than one sample for each
+  /// The shares of the parts by their weights, which sum to 1; CountsOf differs by less than one sample for each
   /// segment.
   std::vector<double> SharesOf(uint64_t epoch) const;
 };

@@ -33,9 +33,9 @@ class MixOrder {
 
   uint64_t size() const { return length_; }
   Draw At(uint64_t position) const;
-  /// size() where the draw is none of this epoch, or where draws have no inverse.
+  /// size() if the draw is not of this epoch, or if draws have no inverse.
   uint64_t Where(const Draw& draw) const;
-  /// Of all draws of the item, ascending. Draws without an inverse are looked through.
+  /// The positions of all draws of the item, ascending. If draws have no inverse, this goes through the epoch.
   std::vector<uint64_t> Positions(uint64_t item) const;
   uint64_t FirstPosition(uint64_t item) const;  // size() when it does not come
   bool invertible() const { return draws_ == Draws::kExact; }

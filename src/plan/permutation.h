@@ -11,10 +11,11 @@ namespace millrace {
 /// A pseudo-random permutation of 0 .. n-1, chosen by a 64-bit key, and its inverse. Both take O(1) memory and no
 /// allocation, so that one can be made where it is needed. Immutable, trivially copyable.
 ///
-/// Up to kSmall elements it is a Fisher-Yates shuffle, which reaches every order. At and Where follow the one element
-/// that they are asked for through the exchanges (n/2 cheap steps on average); whoever needs all of them takes the
-/// table. Beyond, it is a Feistel network over a x b >= n with a = ceil(sqrt n), b = ceil(n / a), and cycle walking: a
-/// result outside 0 .. n-1 goes through the network again, which happens to fewer than one element in sqrt(n).
+/// Up to kSmall elements it is a Fisher-Yates shuffle, which reaches every order. At and Where follow one
+/// element through the exchanges (n/2 cheap steps on average); a caller that needs all of them uses the
+/// table. Above kSmall, it is a Feistel network over a x b >= n with a = ceil(sqrt n), b = ceil(n / a), and cycle
+/// walking: a result outside 0 .. n-1 goes through the network again, which happens to fewer than one element in
+/// sqrt(n).
 class Permutation {
  public:
   static constexpr uint64_t kSmall = 256;

@@ -13,8 +13,8 @@ struct Mix;
 class Selection;
 class WindowReader;
 
-/// What a position of an epoch holds: an item (a sample), and in which turn it comes, which tells apart the times that
-/// it comes in one epoch. Only a mix has other turns than 0.
+/// The contents of a position of an epoch: an item, and its turn, which tells the occurrences of an item in one epoch
+/// apart. Only a mix has turns other than 0.
 struct Draw {
   uint64_t item = 0;
   uint64_t turn = 0;
@@ -39,13 +39,14 @@ class Plan {
 
   uint64_t size() const;   // positions
   uint64_t items() const;  // the same, but for a mix
-  /// False where draws are made anew (Draws::kReplacement, kIndependent): they are found by going through the epoch.
+  /// False if every draw is independent of earlier ones (Draws::kReplacement, kIndependent): then positions are found
+  /// by going through the epoch.
   bool invertible() const;
   Draw DrawAt(uint64_t position) const;                                   // position < size()
   uint64_t At(uint64_t position) const { return DrawAt(position).item; }  // likewise
-  /// The first position of the item in this epoch; size() when it does not come. item < items().
+  /// The first position of the item in this epoch; size() if it does not come. item < items().
   uint64_t Where(uint64_t item) const;
-  /// The position of a draw; size() when it is not of this epoch or the plan is not invertible.
+  /// The position of a draw; size() if it is not of this epoch or the plan is not invertible.
   uint64_t Where(const Draw& draw) const;
   /// All positions of the item in this epoch, ascending.
   std::vector<uint64_t> Positions(uint64_t item) const;
@@ -79,9 +80,9 @@ class Plan {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The samples of ascending positions, faster than At: for those who go forward as they like. Of a plan without mix.
-/// Not thread-safe; must not outlive the plan's state, which moves with it. Memory as a Cursor's, and of a subset up to
-/// 4 MiB.
+/// The samples of ascending positions, faster than At: for callers that go forward in steps of any size. Only for a
+/// plan without a mix. Not thread-safe; must not outlive the plan's state, which moves with it. Memory as a Cursor's,
+/// and of a subset up to 4 MiB.
 class Plan::Reader {
  public:
   /// `stride` is the usual distance between positions; it only decides what is worth a table. With a subset of

@@ -14,7 +14,7 @@ constexpr uint64_t kPositionVersion = 2;
 constexpr uint64_t kOrderDomain = 0x4d522d6f72646572;  // "MR-order"
 constexpr uint64_t kMixDomain = 0x4d522d6d69782d6f;    // "MR-mix-o"
 
-/// Takes what comes before the next '-' off the front, and the '-' too. False where there is none.
+/// Takes what comes before the next '-' off the front, and the '-' too. False if there is no '-'.
 bool TakeField(std::string_view* text, std::string_view* token) {
   const size_t at = text->find('-');
   if (at == std::string_view::npos) return false;

@@ -22,11 +22,11 @@ std::string_view ShardSuffix(DataKind kind);
 /// For people: "raw objects", "tar shards", "TFRecord shards" and so on.
 std::string_view KindTitle(DataKind kind);
 
-/// Of one of them: "raw object", "tar shard" and so on.
+/// The singular: "raw object", "tar shard" and so on.
 std::string_view ObjectTitle(DataKind kind);
 
 /// The kind of a shard by its name: *.tar; *.tfrecord, *.tfrecords and these (or a name without any dot) followed by
-/// -00000-of-00064; *.rec; *.mds. None for other names, and for token files, whose names do not tell.
+/// -00000-of-00064; *.rec; *.mds. Nothing for other names, and for token files, whose names do not tell their kind.
 std::optional<DataKind> ShardKind(std::string_view key);
 
 /// The name without the ending of a compression (".gz" and the like), if what remains is a shard's; else "".
@@ -39,7 +39,7 @@ inline constexpr std::string_view kParquetSuffix = ".parquet";
 /// over beside compressed shards and Parquet files.
 bool IsDocument(std::string_view key);
 
-/// What to do with a file that holds many samples and that nothing reads singly, by its name: Parquet and HDF5; "" for
+/// The advice for a file of many samples that cannot be read singly, by its name: Parquet and HDF5; "" for
 /// others. Completes "FILE: ...".
 std::string_view ForeignFileAdvice(std::string_view key);
 

@@ -47,26 +47,26 @@ inline constexpr std::string_view kTfTexts = "tf.texts";         // none or seve
 inline constexpr std::string_view kRecordIoParts = "recordio:";  // parts of a record, with the heads between them
 }  // namespace encoding
 
-/// kJpeg or kPng where the bytes begin like such a file, else kBytes.
+/// kJpeg or kPng if the bytes begin like such a file, else kBytes.
 std::string_view ImageEncoding(ByteSpan bytes);
 
 /// Whether fields of that encoding hold image files.
 bool IsImageEncoding(std::string_view encoding);
 
-/// The type of fields of that encoding; kBytes for one that is not known.
+/// The type of fields of that encoding; kBytes for an unknown encoding.
 FieldType TypeOfEncoding(std::string_view encoding);
 
 /// Whether the stored bytes of fields of that encoding are their value.
 bool IsStoredAsValue(std::string_view encoding);
 
-/// About how long the value of so many stored bytes is: the length itself where they are the value.
+/// The approximate length of the value of so many stored bytes: the length itself if they are the value.
 uint64_t ValueBytesAbout(std::string_view encoding, uint64_t stored_bytes);
 
-/// No more than that: what must be there for it.
+/// An upper bound of it: the memory to provide.
 uint64_t ValueBytesAtMost(std::string_view encoding, uint64_t stored_bytes);
 
-/// The value of a field: the stored bytes themselves, or bytes in `scratch`, which is overwritten. DataLoss when the
-/// stored bytes are none of that encoding, InvalidArgument for an encoding that is not known here.
+/// The value of a field: the stored bytes themselves, or bytes in `scratch`, which is overwritten. DataLoss if the
+/// stored bytes are not valid in that encoding, InvalidArgument for an unknown encoding.
 absl::StatusOr<ByteSpan> FieldValue(std::string_view encoding, ByteSpan stored, std::string* scratch);
 
 /// The value of a field `cls` if it is a short decimal number, white space around it allowed; else "". For the

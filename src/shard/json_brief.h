@@ -5,13 +5,13 @@
 #include <string>
 #include <string_view>
 
-/// Pieces of JSON that others wrote, for messages: in ASCII, and short.
+/// Quotes JSON of other programs in messages: in ASCII, and short.
 
 namespace millrace {
 
 inline constexpr size_t kBriefBytes = 100;
 
-/// What is structured is only named by its type: it may be nested too deeply to be written without a stack overflow.
+/// Of an array or object only the type is named: it may be nested too deeply to be written without a stack overflow.
 inline std::string BriefJson(const nlohmann::json& value) {
   using Json = nlohmann::json;
   if (value.is_structured()) return value.type_name();

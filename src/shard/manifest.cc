@@ -362,7 +362,7 @@ absl::Status JsonLinesManifest::TakeAttribute(const Json& row, uint64_t line) {
                      fmt::format("its label attribute is '{}', and that of lines before '{}'; call the label 'label'",
                                  fmt::join(attributes, "', '"), fmt::join(attributes_, "', '")));
   }
-  if (attributes.size() > 1) return absl::OkStatus();  // nobody knows which
+  if (attributes.size() > 1) return absl::OkStatus();  // it is not known which one
   return TakeLabel(attributes.front(), row[attributes.front()], line);
 }
 

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// How a manifest is written: a list of objects, one sample each, with what is known of them.
+/// How a manifest is written: a list of objects, one sample each, with their labels and further values.
 enum class ManifestFormat : uint8_t {
   kCsv,   // a header, then a record for each object
   kJson,  // a JSON object for each, one a line; or a JSON array {"prefix": "..."}, "name", "name" (SageMaker)
@@ -21,7 +21,7 @@ enum class ManifestFormat : uint8_t {
 /// By the end of its name: .csv; .jsonl, .ndjson, .manifest, .json.
 std::optional<ManifestFormat> ManifestFormatOf(std::string_view name);
 
-/// What values have in common, so that it is kept once: a column, or members of one name and type.
+/// A column, or the members of one name and type: kept once for all its values.
 struct ManifestColumn {
   std::string name;
   std::string_view encoding;  // kInt, kFloat, kText or kJson of field_value.h
@@ -40,7 +40,7 @@ struct ManifestRow {
   std::span<const ManifestCell> cells;  // in bytewise order of names, without the path and the label
 };
 
-/// What holds of all rows, and is known behind the last.
+/// The properties of all rows together, known after the last row.
 struct Manifest {
   std::string prefix;                   // before all paths; "" unless the manifest names one (which comes first)
   std::string_view row_word = "line";   // what ManifestRow::line counts: "entry" of an array
@@ -59,8 +59,8 @@ using ManifestSink = absl::FunctionRef<absl::Status(const Manifest&, const Manif
 
 /// Reads a manifest, and hands each row to the sink, whose error ends it. The column (or member) of the path is the
 /// first that there is of: path, file, filename, file_name, filepath, file_path, key, image, image_path, uri, url,
-/// source-ref, s3_uri; that of the label of: cls, label, class (whatever the case of letters). Where JSON has none of
-/// these, it is SageMaker's label attribute: the one member X beside an object X-metadata that is a class; it is a
+/// source-ref, s3_uri; that of the label of: cls, label, class (whatever the case of letters). If JSON has no such
+/// member, it is SageMaker's label attribute: the one member X beside an object X-metadata that is a class; it is a
 /// value, too. The values of a column are int if all of them are whole numbers as they are usually written, float if
 /// all are numbers, else text; JSON has types of its own, and what is neither number nor text is JSON. Empty cells (of
 /// CSV: those of blanks, too) and null are no values.

@@ -35,8 +35,8 @@ struct MdsColumn {
   friend bool operator==(const MdsColumn&, const MdsColumn&) = default;
 };
 
-/// How a value of MDS's encoding becomes one of field_value.h. InvalidArgument for one that is refused: `pkl`, which
-/// runs code when it is read, and unknown ones.
+/// How a value of MDS's encoding becomes one of field_value.h. InvalidArgument for encodings that are refused: `pkl`,
+/// which runs code when it is read, and unknown ones.
 absl::StatusOr<std::string> EncodingOfMds(std::string_view mds_encoding);
 
 /// How an array in MDS names the type of its values: their size in bits, plus 0 for unsigned, 1 for signed, 2 for
@@ -44,11 +44,11 @@ absl::StatusOr<std::string> EncodingOfMds(std::string_view mds_encoding);
 uint8_t MdsTypeCode(NumberType type);
 std::optional<NumberType> ParseMdsTypeCode(uint8_t code);
 
-/// The columns in the JSON of a shard. DataLoss when it is none, InvalidArgument when it is of another version or has
+/// The columns in the JSON of a shard. DataLoss if it is not valid, InvalidArgument if it is of another version or has
 /// no columns, too many, or two of one name.
 absl::StatusOr<std::vector<MdsColumn>> ParseMdsColumns(std::string_view json);
 
-/// What index.json says of a shard.
+/// An entry of index.json.
 struct MdsShardEntry {
   std::string name;    // of the object beside it, when it is not compressed
   uint64_t bytes = 0;  // likewise

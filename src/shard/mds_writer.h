@@ -16,20 +16,20 @@
 namespace millrace {
 
 /// The column for values of that type: int as `int`, float as `float64`, text as `str`, JSON as `json`, arrays as
-/// `ndarray`, bytes as `image` (encoding::kJpeg or kPng, where they are known to be such a file) or `bytes`.
+/// `ndarray`, bytes as `image` (if they are known to be a JPEG or PNG file) or `bytes`.
 MdsColumn MdsColumnFor(std::string_view name, FieldType type, std::string_view image);
 
-/// All columns of samples with these: sorted by name, with the key in `__key__`. InvalidArgument for names that are no
-/// UTF-8, twice there, or `__key__`, and for too many of them.
+/// All columns of samples with these: sorted by name, with the key in `__key__`. InvalidArgument for names that are not
+/// UTF-8, that come twice, or that are `__key__`, and for too many of them.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(std::vector<MdsColumn> columns);
 
-/// The columns for samples like this one; what is an image is told by how it begins.
+/// The columns for samples like this one; images are recognised by their first bytes.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsFor(std::span<const ValueField> fields);
 
 /// Whether a value fits that column.
 bool MdsColumnHolds(const MdsColumn& column, ByteSpan value);
 
-/// One shard, which is held in memory: what comes first in it tells where every sample lies. Not thread-safe.
+/// One shard, which is held in memory, since its beginning tells where every sample lies. Not thread-safe.
 class MdsShardWriter {
  public:
   /// `columns` are those of MdsColumnsFor.
@@ -41,7 +41,7 @@ class MdsShardWriter {
   absl::Status Add(std::string_view key, std::span<const ValueField> fields);
 
   uint64_t samples() const { return ends_.size(); }
-  uint64_t bytes() const;  // of the shard, were it finished now
+  uint64_t bytes() const;  // of the shard, if it were finished now
 
   /// The shard is Head() followed by data().
   std::string Head() const;

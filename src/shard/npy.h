@@ -32,8 +32,8 @@ struct NpyHead {
   std::vector<uint64_t> shape;
 };
 
-/// Parses the dictionary as NumPy writes it. InvalidArgument, with the reason, where it is another, of other types
-/// (big-endian numbers, Python objects, records), or in Fortran order.
+/// Parses the dictionary as NumPy writes it. InvalidArgument, with the reason, if it is another dictionary, of other
+/// types (big-endian numbers, Python objects, records), or in Fortran order.
 absl::StatusOr<NpyHead> ParseNpyDict(std::string_view dict);
 
 struct NpyArray {
@@ -42,11 +42,11 @@ struct NpyArray {
   ByteSpan values;  // in C order
 };
 
-/// Parses a file of version 1.0 as AppendNpyHead and NumPy write it. Nothing where it is another, of other types, in
-/// Fortran order, or where the size of the values is not that of the shape.
+/// Parses a file of version 1.0 as AppendNpyHead and NumPy write it. Nothing if it is another file, of other types, in
+/// Fortran order, or if the size of the values does not match the shape.
 std::optional<NpyArray> ParseNpy(ByteSpan file);
 
-/// The number of values of an array of that shape; nothing when it exceeds 2^62.
+/// The number of values of an array of that shape; nothing if it exceeds 2^62.
 std::optional<uint64_t> CountOf(std::span<const uint64_t> shape);
 
 }  // namespace millrace

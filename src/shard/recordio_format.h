@@ -5,7 +5,7 @@
 
 /// RecordIO (dmlc): parts, each u32 magic, u32 kind and length, the data, and zeros up to a multiple of four bytes.
 /// Where the data of a record hold the magic at a multiple of four, the record is cut there and the magic left out: the
-/// head of the next part stands for it. So a reader who has lost his place can look for the magic.
+/// head of the next part stands for it. So a reader that has lost its place can look for the magic.
 
 namespace millrace {
 

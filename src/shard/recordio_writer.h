@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// Appends a record, in parts where its data hold the magic number. InvalidArgument when they have more than
+/// Appends a record, in parts if its data hold the magic number. InvalidArgument when they have more than
 /// kMaxRecordBytes, or a part would be too long.
 absl::Status AppendRecordIo(std::string& out, ByteSpan data);
 
@@ -22,8 +22,8 @@ bool IsRecordIoLabel(ByteSpan value);
 
 /// Appends the data of a sample, for a record: MXNet's header with the label from the field `cls` or the labels from
 /// the field `labels`, and `number` as id; then the one other field. Without a label there is no header. Neither key
-/// nor names of fields are kept. InvalidArgument when the sample is not of that shape, or a label is no number of 32
-/// bits.
+/// nor names of fields are kept. InvalidArgument if the sample is not of that shape, or if a label is not a number of
+/// 32 bits.
 absl::Status AppendMxnetSample(std::string& out, std::string_view key, uint64_t number,
                                std::span<const ValueField> fields);
 

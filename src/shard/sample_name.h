@@ -23,7 +23,7 @@ struct SampleName {
 };
 
 /// Splits "./dir/0001.Seg.PNG" into the key "dir/0001" and the field "seg.png": every leading "./" is dropped and
-/// the key ends at the first dot of the basename. None for names that hold no sample: a basename without a dot or
+/// the key ends at the first dot of the basename. Nothing for names that hold no sample: a basename without a dot or
 /// starting with one, and whatever lies in a folder (or is a file) called __like_this__ at the top.
 std::optional<SampleName> SplitSampleName(std::string_view name);
 
@@ -33,7 +33,7 @@ std::string_view ClassFolder(std::string_view sample_key);
 /// Whether a field of that name ("jpg", "left.png") holds an image that can be decoded.
 bool IsImageField(std::string_view name);
 
-/// The key of a sample whose format gives it none: where it lies, "train.rec/00000017".
+/// The key of a sample whose format has no keys, made of its place: "train.rec/00000017".
 std::string RecordKey(std::string_view object_key, uint64_t number);
 
 }  // namespace millrace

@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-/// What is known of a sample before its bytes come: its fields in the order in which their values will come.
+/// The shape of a sample before its bytes come: its fields in the order in which their values will come.
 struct FieldShape {
   std::string name;
   uint64_t length = 0;  // of the value (field_value.h)
@@ -24,7 +24,7 @@ struct FieldShape {
   std::string image;  // encoding::kJpeg or kPng of what is known to be such a file, else ""
   std::optional<std::string> value = std::nullopt;  // where it is known
   bool is_empty_array = false;                      // it is known to be an array without values
-  std::string source_name;                          // what --field calls it, where that is another name
+  std::string source_name;                          // its name in --field, if that is another one
 
   const std::string& NameInSource() const { return source_name.empty() ? name : source_name; }
 };
@@ -34,13 +34,13 @@ struct SampleShape {
 };
 
 /// Turns samples into the bytes of shards of one format. SampleBytes and OverheadBytes, which are pure, say how large a
-/// shard of given samples will be, so that who plans shards needs no bytes. Then, for each shard, as a state machine
-/// without I/O:
+/// shard of given samples will be, so that shards can be planned without bytes. Then, for each shard, as a state
+/// machine without I/O:
 ///
 ///   Begin(), { BeginSample(shape), Add(the values, in pieces of any size) } for each, End()
 ///
-/// What comes out through `out`, piece by piece, are the shard's bytes from the first to the last. Not thread-safe;
-/// after an error begin anew.
+/// `out` gets the shard's bytes, piece by piece, from the first to the last. Not thread-safe; after an error call Begin
+/// again.
 class ShardEncoder {
  public:
   using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;
@@ -48,7 +48,7 @@ class ShardEncoder {
   virtual ~ShardEncoder() = default;
 
   virtual DataKind kind() const = 0;
-  /// What of a sample or shard is in memory besides its shape: nothing, some copies of the sample, or these and two of
+  /// The memory of a sample or shard besides its shape: nothing, some copies of the sample, or these and two of
   /// the shard.
   enum class Holds : uint8_t { kNothing, kSample, kShard };
   virtual Holds holds() const = 0;
@@ -62,27 +62,27 @@ class ShardEncoder {
   virtual uint64_t MaxShardBytes() const = 0;
   virtual uint64_t MaxShardSamples() const { return UINT64_MAX; }
 
-  /// Bytes that a sample takes in a shard. InvalidArgument for one that the format cannot hold, as far as the shape
-  /// tells; what only the values tell, BeginSample, Add or End say.
+  /// Bytes that a sample takes in a shard. InvalidArgument if the format cannot hold the sample, as far as the shape
+  /// tells; BeginSample, Add and End report what only the values tell.
   virtual absl::StatusOr<uint64_t> SampleBytes(const SampleShape& sample) const = 0;
   /// Bytes beside the samples, of a shard that holds that many.
   virtual uint64_t OverheadBytes(uint64_t samples) const = 0;
 
   virtual absl::Status Begin() = 0;
   virtual absl::Status BeginSample(const SampleShape& sample, Sink out) = 0;
-  /// The next bytes of the sample's values, one field right behind the other. Internal when they are too many.
+  /// The next bytes of the sample's values, one field right behind the other. Internal if there are too many.
   virtual absl::Status Add(ByteSpan bytes, Sink out) = 0;
-  /// Internal when the last sample is not complete.
+  /// Internal if the last sample is not complete.
   virtual absl::Status End(Sink out) = 0;
 
-  /// After End: what other programs expect in an object beside the shard, under its name with kCompanionSuffix; "" for
-  /// formats without one.
+  /// After End: the contents of the object that other programs expect beside the shard, under its name with
+  /// kCompanionSuffix; "" for formats without one.
   virtual std::string Companion() const { return {}; }
 };
 
 inline constexpr std::string_view kCompanionSuffix = ".idx";
 
-/// The columns of MDS for samples like this one. InvalidArgument when it cannot hold it.
+/// The columns of MDS for samples like this one. InvalidArgument if MDS cannot hold the sample.
 absl::StatusOr<std::vector<MdsColumn>> MdsColumnsOf(const SampleShape& sample);
 
 /// An encoder for shards of that kind, neither kRawObjects nor kTokens, of a data set in which `first` is a sample;

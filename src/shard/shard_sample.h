@@ -9,11 +9,11 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-/// What the scanners of shards hand out, whatever the format.
+/// The output of all scanners of shards.
 
 namespace millrace {
 
-/// More fields than this in one sample are taken for a mistake in its names.
+/// More fields than this in one sample are probably a mistake in its names, and are refused.
 inline constexpr size_t kMaxSampleFields = 1024;
 
 struct ShardField {
@@ -28,7 +28,7 @@ struct ShardSample {
   std::vector<ShardField> fields;  // as they are stored
   ByteRange span;                  // from the first field's first byte to the last field's last one
   uint32_t crc32c = 0;             // of the span
-  std::string label;               // value of the field `cls` when it is a short decimal number, else ""
+  std::string label;               // value of the field `cls` if it is a short decimal number, else ""
 };
 
 /// Gets each sample of a shard once, in order; valid during the call. An error ends the scan and is returned.

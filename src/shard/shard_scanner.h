@@ -28,18 +28,18 @@ class ShardScanner {
   /// The next bytes of the shard, in order, from its first one, in chunks of any size.
   virtual absl::Status Feed(ByteSpan chunk, ShardSink sink) = 0;
 
-  /// After the last byte: hands out what is left. DataLoss when the shard is truncated.
+  /// Call it after the last byte: hands out the remaining samples. DataLoss if the shard is truncated.
   virtual absl::Status Finish(ShardSink sink) = 0;
 
-  /// Memory that it has for a record of which not all has come, and for lists of records: what may be more than a few
+  /// Memory for an incomplete record and for lists of records: everything that may be more than a few
   /// MiB.
   virtual uint64_t held_bytes() const = 0;
 
-  /// What was passed over so far; of tar only.
+  /// Members that were passed over so far; only of tar.
   virtual SkippedLinks skipped_links() const { return {}; }
 };
 
-/// A scanner of shards of that kind; none for raw objects, and for token files, which must be told more
+/// A scanner of shards of that kind; null for raw objects, and for token files, which need more parameters
 /// (token_scanner.h).
 std::unique_ptr<ShardScanner> MakeShardScanner(DataKind kind);
 

@@ -40,7 +40,7 @@ enum class TfParsed : uint8_t {
 /// that have a value. Numbers may be packed or not.
 TfParsed ParseTfExample(ByteSpan record, std::vector<TfFeature>* features);
 
-/// One entry of the map, with its values. False when it is none.
+/// Parses one entry of the map, with its values. False if it is not valid.
 bool ParseTfEntry(ByteSpan entry, TfFeature* feature, TfValues* values);
 
 }  // namespace millrace

@@ -27,7 +27,7 @@ struct TokenArrays {
   friend bool operator==(const TokenArrays&, const TokenArrays&) = default;
 };
 
-/// Of "2048" or "1024:uint16". InvalidArgument for what is none, or a length of which no sample could be.
+/// Of "2048" or "1024:uint16". InvalidArgument if the text is not valid or no sample can have that length.
 absl::StatusOr<TokenArrays> ParseTokenArrays(std::string_view text);
 std::string ToString(const TokenArrays& arrays);
 
