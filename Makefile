@@ -1,28 +1,34 @@
 # The front door: `make` says what there is. The work is done by scripts/ and CMakePresets.json.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test check bench format clean
+.PHONY: help setup build demo test test-all check bench format clean
 
 help: ## show this help
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
 
 setup: ## install Debian packages and the Python environment .venv (root or sudo)
 	@scripts/setup
 
-build: setup ## build the release: build/release/bin/millrace and the Python package in build/release/python
-	cmake --preset release
+build: ## build the release: build/release/bin/millrace and the Python package in build/release/python
+	@scripts/setup demo
+	cmake --preset release -DMILLRACE_TESTS=OFF
 	cmake --build --preset release --target millrace millrace_python
 
 demo: build ## train a model from S3, kill it, resume it, and prove that no sample was lost or repeated
 	examples/demo/run
 
-test: ## run everything: C++ and Python tests, sanitizers, fuzzers (well under 40 minutes on 2 cores)
+test: ## run the tests: C++ and Python, sanitizers, fuzzers (under 50 minutes on 2 cores)
 	@scripts/test
+
+test-all: ## run what `make test` runs and what is slow: the full counts of kills and faults, longer fuzzing
+	@scripts/test --all
 
 check: ## quick look before a commit: format, lint of what changed, module table, fast tests
 	@scripts/check
 
-bench: build ## measure, each figure beside its ceiling and its rival
+bench: setup ## measure, each figure beside its ceiling and its rival
+	cmake --preset release -DMILLRACE_TESTS=ON
+	cmake --build --preset release --target millrace millrace_python
 	cmake --build --preset release --target plan_bench decode_bench index_bench get_bench read_crc
 	@set -e; for bench in build/release/bin/plan_bench build/release/bin/decode_bench build/release/bin/index_bench; do echo "== $$bench"; $$bench; done
 	.venv/bin/python bench/feed_bench.py
