@@ -25,12 +25,12 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 /// A folder of its own. What AtomicFile does for objects is tested by store/file_store_test.cc as well.
-class AtomicFileTest : public testing::Test {
+class AtomicFileTest : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string folder = (fs::temp_directory_path() / "atomic-file-XXXXXX").string();

@@ -9,8 +9,8 @@ namespace millrace {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 ChildCommand Shell(const std::string& script) {
   return {.words = {"sh", "-c", script}};
@@ -43,7 +43,7 @@ TEST(RunChild, KeepsTheEndOfLongErrors) {
   const auto end = RunChild(command, {});
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(end->errors.size(), 64u << 10);
-  EXPECT_THAT(end->errors, testing::EndsWith("why\n"));
+  EXPECT_THAT(end->errors, ::testing::EndsWith("why\n"));
   EXPECT_THAT(std::string(RunChild(Shell("yes"), {}).status().message()), HasSubstr("more than 65536 bytes"));
 }
 

@@ -79,14 +79,14 @@ std::string SomeText(size_t bytes, uint64_t seed) {
   return text;
 }
 
-class DecompressorTest : public testing::TestWithParam<Compression> {
+class DecompressorTest : public ::testing::TestWithParam<Compression> {
  protected:
   static std::string Compress(const std::string& data) {
     return GetParam() == Compression::kGzip ? Gzip(data) : Zstd(data);
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, DecompressorTest, testing::Values(Compression::kGzip, Compression::kZstd),
+INSTANTIATE_TEST_SUITE_P(All, DecompressorTest, ::testing::Values(Compression::kGzip, Compression::kZstd),
                          [](const auto& test) { return test.param == Compression::kGzip ? "gzip" : "zstd"; });
 
 TEST_P(DecompressorTest, ChunksOfAnySize) {

@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(ErrnoStatus, MapsEachErrnoToACode) {
   using enum absl::StatusCode;

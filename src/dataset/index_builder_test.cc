@@ -19,11 +19,11 @@
 namespace millrace {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// Shards above a piece on a store whose answers a test spoils. The index goes to another store.
-class IndexBuilderTest : public testing::Test {
+class IndexBuilderTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kMemory = 64 << 20;  // pieces of 4 MiB
 
@@ -211,7 +211,7 @@ TEST_F(IndexBuilderTest, TheHeadsOfLargeShardsAreUnderWayTogether) {
     asked_at_first_answer.compare_exchange_strong(none, asked);
   };
   const std::string index = Build();
-  EXPECT_THAT(index, Not(testing::StartsWith("error")));
+  EXPECT_THAT(index, Not(::testing::StartsWith("error")));
   EXPECT_EQ(asked_at_first_answer, 11);
 }
 

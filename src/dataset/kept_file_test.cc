@@ -13,10 +13,10 @@
 namespace millrace {
 namespace {
 
-class KeptFileTest : public testing::Test {
+class KeptFileTest : public ::testing::Test {
  protected:
   KeptFileTest() : runtime_({.io_threads = 1, .cpu_threads = 2}), stores_(runtime_) {
-    root_ = std::filesystem::path(testing::TempDir()) / fmt::format("kept-{}", getpid());
+    root_ = std::filesystem::path(::testing::TempDir()) / fmt::format("kept-{}", getpid());
     std::filesystem::remove_all(root_);
     std::filesystem::create_directories(root_ / "data");
     std::ofstream(root_ / "data" / "a.txt") << "hello";

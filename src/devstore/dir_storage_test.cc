@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class DirStorageTest : public testing::Test {
+class DirStorageTest : public ::testing::Test {
  protected:
   void Open() {
     auto opened = OpenDirStorage(folder_.path());

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class StorageTest : public testing::TestWithParam<bool> {
+class StorageTest : public ::testing::TestWithParam<bool> {
  protected:
   StorageTest() { Open(); }
   void Open() {
@@ -39,7 +39,7 @@ class StorageTest : public testing::TestWithParam<bool> {
   std::unique_ptr<Storage> storage_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Storages, StorageTest, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Storages, StorageTest, ::testing::Bool(),
                          [](const auto& param_info) { return param_info.param ? "Folder" : "Memory"; });
 
 TEST_P(StorageTest, Buckets) {

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class AnyUploadTest : public UploadTest, public testing::WithParamInterface<bool> {
+class AnyUploadTest : public UploadTest, public ::testing::WithParamInterface<bool> {
  protected:
   void Open() override {
     if (GetParam()) return UploadTest::Open();
@@ -26,7 +26,7 @@ class AnyUploadTest : public UploadTest, public testing::WithParamInterface<bool
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Storages, AnyUploadTest, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Storages, AnyUploadTest, ::testing::Bool(),
                          [](const auto& param_info) { return param_info.param ? "Folder" : "Memory"; });
 
 TEST_P(AnyUploadTest, PartsMayComeAtOnceAndInAnyOrder) {

@@ -128,7 +128,7 @@ TEST(Timer, ATaskMayDestroyItsTimer) {
   RunOn(loop, [&] { EXPECT_EQ(timer, nullptr); });
 }
 
-class TimerQueueTest : public testing::Test {
+class TimerQueueTest : public ::testing::Test {
  protected:
   ~TimerQueueTest() override {
     RunOn(loop_, [&] { queue_.reset(); });

@@ -167,7 +167,7 @@ TEST_F(HttpClientTest, RefusedConnections) {
   request.head = {"GET", "/", {}};
   const Outcome outcome = Run(Client(), std::move(request));
   EXPECT_EQ(outcome.result.error, HttpErrorKind::kConnect);
-  EXPECT_THAT(outcome.result.detail, testing::HasSubstr("refused"));
+  EXPECT_THAT(outcome.result.detail, ::testing::HasSubstr("refused"));
   ::close(fd);
 }
 
@@ -193,7 +193,7 @@ TEST_F(HttpClientTest, NoFirstByteInTime) {
   ScriptedServer server([](ScriptedConnection& connection) { connection.WaitForClose(); });
   const Outcome outcome = Run(Client({.first_byte_timeout = milliseconds(20)}), Request(server));
   EXPECT_EQ(outcome.result.error, HttpErrorKind::kTimeout);
-  EXPECT_THAT(outcome.result.detail, testing::HasSubstr("no response within 20 ms"));
+  EXPECT_THAT(outcome.result.detail, ::testing::HasSubstr("no response within 20 ms"));
 }
 
 TEST_F(HttpClientTest, ARequestMayAskForPatience) {
@@ -212,7 +212,7 @@ TEST_F(HttpClientTest, ARequestMayAskForPatience) {
     EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(200));
   }
   EXPECT_THAT(details,
-              testing::ElementsAre("no byte of the response's body within 206 ms", "no response within 205 ms"));
+              ::testing::ElementsAre("no byte of the response's body within 206 ms", "no response within 205 ms"));
 }
 
 TEST_F(HttpClientTest, ABodyThatStalls) {
@@ -240,7 +240,7 @@ TEST_F(HttpClientTest, AServerThatTakesNoRequest) {
   const Outcome outcome = Run(Client({.stall_timeout = milliseconds(50)}), std::move(request));
   done.count_down();
   EXPECT_EQ(outcome.result.error, HttpErrorKind::kTimeout);
-  EXPECT_THAT(outcome.result.detail, testing::HasSubstr("took no byte of the request"));
+  EXPECT_THAT(outcome.result.detail, ::testing::HasSubstr("took no byte of the request"));
 }
 
 TEST_F(HttpClientTest, IdleConnectionsAreClosed) {

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 TEST_F(HttpClientTest, SendsTheRequestAsGiven) {
   std::promise<std::string> received;

@@ -27,7 +27,7 @@ class HttpClientTlsTest : public HttpClientTest {
   }
 
   const ThrowawayTls tls_;
-  const std::string ca_file_ = testing::TempDir() + "/ca-" + std::to_string(::getpid()) + ".pem";
+  const std::string ca_file_ = ::testing::TempDir() + "/ca-" + std::to_string(::getpid()) + ".pem";
 };
 
 TEST_F(HttpClientTlsTest, BodiesArriveWholeAndConnectionsAreKept) {
@@ -47,7 +47,7 @@ TEST_F(HttpClientTlsTest, AnUnknownAuthorityIsNotTrusted) {
   ScriptedServer server(Answer(WithLength("secret")), &tls_.server);
   const Outcome outcome = Run(Client(), TlsRequest(server));
   EXPECT_EQ(outcome.result.error, HttpErrorKind::kTls);
-  EXPECT_THAT(outcome.result.detail, testing::HasSubstr("not trusted"));
+  EXPECT_THAT(outcome.result.detail, ::testing::HasSubstr("not trusted"));
 }
 
 TEST_F(HttpClientTlsTest, AnotherHostsCertificateIsNotTrusted) {
@@ -60,7 +60,7 @@ TEST_F(HttpClientTlsTest, AMissingCaFileIsSaid) {
   ScriptedServer server(Answer(WithLength("ok")), &tls_.server);
   const Outcome outcome = Run(Client({.ca_file = "/no/such/file.pem"}), TlsRequest(server));
   EXPECT_EQ(outcome.result.error, HttpErrorKind::kTls);
-  EXPECT_THAT(outcome.result.detail, testing::HasSubstr("/no/such/file.pem"));
+  EXPECT_THAT(outcome.result.detail, ::testing::HasSubstr("/no/such/file.pem"));
   EXPECT_EQ(server.connections(), 0);
 }
 

@@ -6,9 +6,9 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::Pair;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
 
 std::vector<HttpHeaders::Field> Fields(const HttpHeaders& headers) {
   std::vector<HttpHeaders::Field> fields;

@@ -70,7 +70,7 @@ TEST(HttpResponseHead, InterimResponses) {
   EXPECT_TRUE(Parse("HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n")->interim());
 }
 
-class MalformedHead : public testing::TestWithParam<const char*> {};
+class MalformedHead : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(MalformedHead, IsRefused) {
   EXPECT_EQ(Parse(GetParam()).status().code(), absl::StatusCode::kInvalidArgument);
@@ -78,18 +78,18 @@ TEST_P(MalformedHead, IsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(
     Heads, MalformedHead,
-    testing::Values("", "\r\n\r\n", "HTTP/1.1 200 OK\r\n", "hello\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n",
-                    "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 999 Odd\r\n\r\n", "HTTP/1.1 099 Odd\r\n\r\n",
-                    "HTTP/1.1 abc OK\r\n\r\n", "HTTP/1.1200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nNo colon\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\n: no name\r\n\r\n", "HTTP/1.1 200 OK\r\nBad Name: x\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nA: \x01\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1 2\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
-                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "HTTP/1.1 200 OK\nA: b\n\n"));
+    ::testing::Values("", "\r\n\r\n", "HTTP/1.1 200 OK\r\n", "hello\r\n\r\n", "HTTP/2.0 200 OK\r\n\r\n",
+                      "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 999 Odd\r\n\r\n", "HTTP/1.1 099 Odd\r\n\r\n",
+                      "HTTP/1.1 abc OK\r\n\r\n", "HTTP/1.1200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nNo colon\r\n\r\n",
+                      "HTTP/1.1 200 OK\r\n: no name\r\n\r\n", "HTTP/1.1 200 OK\r\nBad Name: x\r\n\r\n",
+                      "HTTP/1.1 200 OK\r\nA: \x01\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+                      "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1 2\r\n\r\n",
+                      "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+                      "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n",
+                      "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+                      "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+                      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+                      "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "HTTP/1.1 200 OK\nA: b\n\n"));
 
 TEST(HttpResponseHead, AHugeOneIsRefused) {
   const std::string head = "HTTP/1.1 200 OK\r\nA: " + std::string(kMaxHttpHeadBytes, 'x') + "\r\n\r\n";
@@ -150,7 +150,7 @@ TEST(HttpChunkDecoder, IsNotDoneBeforeTheLastByte) {
   }
 }
 
-class MalformedChunks : public testing::TestWithParam<std::string> {};
+class MalformedChunks : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(MalformedChunks, AreRefused) {
   for (size_t step : {size_t{1}, GetParam().size()}) {
@@ -160,11 +160,11 @@ TEST_P(MalformedChunks, AreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Bodies, MalformedChunks,
-                         testing::Values("\r\n", "x\r\n", "-1\r\n", "4mill", "4\nmill\r\n", "4\r\rmill",
-                                         "4\r\nmillX\r\n", "4\r\nmill\rX", "4\r\nmill\r\n\r\n", "1000000000000000\r\n",
-                                         "0;\n\r\n", "0\r\n\r\r", "0\r\nA\n\r\n", "0\r\nA\r\r\n",
-                                         "4;" + std::string(20'000, 'x') + "\r\nmill\r\n0\r\n\r\n",
-                                         "0\r\nA: " + std::string(20'000, 'x') + "\r\n\r\n"));
+                         ::testing::Values("\r\n", "x\r\n", "-1\r\n", "4mill", "4\nmill\r\n", "4\r\rmill",
+                                           "4\r\nmillX\r\n", "4\r\nmill\rX", "4\r\nmill\r\n\r\n",
+                                           "1000000000000000\r\n", "0;\n\r\n", "0\r\n\r\r", "0\r\nA\n\r\n",
+                                           "0\r\nA\r\r\n", "4;" + std::string(20'000, 'x') + "\r\nmill\r\n0\r\n\r\n",
+                                           "0\r\nA: " + std::string(20'000, 'x') + "\r\n\r\n"));
 
 }  // namespace
 }  // namespace millrace

@@ -25,7 +25,7 @@ class PatternFile {
  public:
   PatternFile() : text_(3'000'000, '\0') {
     for (size_t i = 0; i < text_.size(); ++i) text_[i] = static_cast<char>((i * 2654435761u) >> 13);
-    std::string path = testing::TempDir() + "http_server_testXXXXXX";
+    std::string path = ::testing::TempDir() + "http_server_testXXXXXX";
     file_ = std::make_shared<const UniqueFd>(mkstemp(path.data()));
     unlink(path.c_str());
     EXPECT_EQ(write(file_->get(), text_.data(), text_.size()), static_cast<ssize_t>(text_.size()));

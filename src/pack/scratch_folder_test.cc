@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ScratchFolderTest : public testing::Test {
+class ScratchFolderTest : public ::testing::Test {
  protected:
   ScratchFolderTest() { fs::remove_all(base_); }
   ~ScratchFolderTest() override { fs::remove_all(base_); }
@@ -29,7 +29,7 @@ class ScratchFolderTest : public testing::Test {
     return names;
   }
 
-  const std::string base_ = fs::path(testing::TempDir()) / "scratch-folder-test" / "below";
+  const std::string base_ = fs::path(::testing::TempDir()) / "scratch-folder-test" / "below";
 };
 
 TEST_F(ScratchFolderTest, OneUserEachAndWhatIsLeftIsTakenAgain) {
@@ -50,7 +50,7 @@ TEST_F(ScratchFolderTest, OneUserEachAndWhatIsLeftIsTakenAgain) {
   EXPECT_EQ(Take()->path(), base_ + "/unpacked-x");
   again->Remove();
   again.reset();
-  EXPECT_THAT(Names(), testing::UnorderedElementsAre("unpacked-x", "unpacked-y")) << "the locks are gone";
+  EXPECT_THAT(Names(), ::testing::UnorderedElementsAre("unpacked-x", "unpacked-y")) << "the locks are gone";
 }
 
 TEST_F(ScratchFolderTest, WhereNoFolderCanBe) {
@@ -58,7 +58,7 @@ TEST_F(ScratchFolderTest, WhereNoFolderCanBe) {
   std::ofstream(base_) << "a file";
   const auto taken = ScratchFolder::Take(base_, "x");
   ASSERT_FALSE(taken.ok());
-  EXPECT_THAT(std::string(taken.status().message()), testing::HasSubstr(base_));
+  EXPECT_THAT(std::string(taken.status().message()), ::testing::HasSubstr(base_));
 }
 
 }  // namespace

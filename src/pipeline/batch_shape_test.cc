@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A batch of two rows of three tokens, or of two images of 4x4.
-class CheckShapeTest : public testing::Test {
+class CheckShapeTest : public ::testing::Test {
  protected:
   CheckShapeTest() {
     tokens_.size = images_.size = 2;

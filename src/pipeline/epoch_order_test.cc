@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-class EpochOrderTest : public testing::Test {
+class EpochOrderTest : public ::testing::Test {
  protected:
   EpochOrderTest() : runtime_({.io_threads = 1, .cpu_threads = 1}), stores_(runtime_) {
     std::vector<uint32_t> lengths;

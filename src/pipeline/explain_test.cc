@@ -17,7 +17,7 @@ constexpr int kExplainSide = 16;
 constexpr uint64_t kSamples = 400;
 
 /// Raw objects in memory: each is a request of its own. tests/e2e/test_explain.py has shards.
-class ExplainTest : public testing::Test {
+class ExplainTest : public ::testing::Test {
  protected:
   ExplainTest() : runtime_({.io_threads = 1, .cpu_threads = 2}), stores_(runtime_) {
     const std::string jpeg =

@@ -29,7 +29,7 @@ std::string Jpeg(uint64_t seed) {
 }
 
 // A data set of raw objects in memory, two classes, with what a test needs to read it.
-class LoaderTest : public testing::Test {
+class LoaderTest : public ::testing::Test {
  protected:
   LoaderTest() : runtime_({.io_threads = 1, .cpu_threads = 3}), stores_(runtime_) {}
 
@@ -351,7 +351,7 @@ TEST_F(LoaderTest, ABudgetBeyondTheAddressSpaceIsRefusedInWords) {
 TEST_F(LoaderTest, DigestsDoNotDependOnTheStore) {
   Fill(60);
   OpenDataset();
-  const std::filesystem::path folder = testing::TempDir() + "/loader-files";
+  const std::filesystem::path folder = ::testing::TempDir() + "/loader-files";
   for (uint64_t i = 0; i < dataset_->index().objects(); ++i) {
     IndexedObject object;
     ASSERT_TRUE(dataset_->index().LookupObject(static_cast<uint32_t>(i), &object).ok());

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // A pair of Megatron in memory: token t of document d is 1 + d * 2^20 + t, as an int32.
-class RowLoaderTest : public testing::Test {
+class RowLoaderTest : public ::testing::Test {
  protected:
   RowLoaderTest() : runtime_({.io_threads = 1, .cpu_threads = 3}), stores_(runtime_) {}
 

@@ -126,7 +126,7 @@ TEST(Batching, WrapsOverAShortEpochMoreThanOnce) {
     positions.push_back(batching.At(0, row).position);
     EXPECT_EQ(batching.At(0, row).padding, row >= 3);
   }
-  EXPECT_THAT(positions, testing::ElementsAre(0, 1, 2, 0, 1, 2, 0, 1));
+  EXPECT_THAT(positions, ::testing::ElementsAre(0, 1, 2, 0, 1, 2, 0, 1));
 }
 
 TEST(Batching, NothingIsLeftBeyondTheEpoch) {

@@ -140,7 +140,7 @@ TEST(Selection, EachSubsetOfFewNumbers) {
       }
       ExpectIs(MakeSelection(universe, members), universe, members);
       ExpectIs(MakeOfList(universe, members), universe, members);
-      if (testing::Test::HasFatalFailure()) FAIL() << "universe " << universe << ", members " << mask;
+      if (::testing::Test::HasFatalFailure()) FAIL() << "universe " << universe << ", members " << mask;
     }
   }
 }
@@ -156,7 +156,7 @@ TEST(Selection, FewMembersAreAListAndMoreAreChunks) {
           const Selection selection = MakeSelection(universe, members);
           ExpectIsAround(selection, universe, members, rng);
           ExpectIsAround(MakeOfList(universe, members), universe, members, rng);
-          if (testing::Test::HasFatalFailure()) FAIL() << universe << ", " << count << ", " << clumps;
+          if (::testing::Test::HasFatalFailure()) FAIL() << universe << ", " << count << ", " << clumps;
           EXPECT_EQ(selection.memory_bytes(), MakeOfList(universe, members).memory_bytes());
           EXPECT_EQ(selection.memory_bytes() == 4 * count, count <= 10 * chunks);
           EXPECT_LE(selection.memory_bytes(), 2 * count + 24 * (chunks + 1) + 8448 * (count > 4096));
@@ -172,7 +172,7 @@ TEST(Selection, FewMembersThatFillChunks) {
   for (const uint64_t first : {uint64_t{0}, uint64_t{1}, uint64_t{65535}, uint64_t{65536}, universe - 140'000}) {
     for (const uint64_t count : {4096u, 4097u, 65535u, 65536u, 65537u, 140'000u}) {
       ExpectIsAround(MakeSelection(universe, Consecutive(first, count)), universe, Consecutive(first, count), rng);
-      if (testing::Test::HasFatalFailure()) FAIL() << first << ", " << count;
+      if (::testing::Test::HasFatalFailure()) FAIL() << first << ", " << count;
     }
   }
 }
@@ -217,7 +217,7 @@ TEST(Selection, AnyDensity) {
     const Selection selection = std::move(joined).Finish();
     ExpectIsAround(selection, universe, members, rng);
     EXPECT_EQ(selection.memory_bytes(), whole.memory_bytes());
-    if (testing::Test::HasFailure()) FAIL() << "round " << round << ", universe " << universe << ", " << count;
+    if (::testing::Test::HasFailure()) FAIL() << "round " << round << ", universe " << universe << ", " << count;
   }
 }
 
@@ -229,7 +229,7 @@ TEST(Selection, IsWhatAListIs) {
       for (const uint64_t stretch : {777u, 65536u}) {
         const std::vector<uint64_t> members = DrawMembers(universe, percents, stretch, rng);
         ExpectIs(MakeSelection(universe, members), universe, members);
-        if (testing::Test::HasFatalFailure()) FAIL() << "universe " << universe;
+        if (::testing::Test::HasFatalFailure()) FAIL() << "universe " << universe;
       }
     }
   }

@@ -8,8 +8,8 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class AbortExchangeTest : public ExchangeTest {
  protected:
@@ -84,7 +84,7 @@ TEST_F(AbortExchangeTest, WhoMayNotListHasAbortedAllTheSame) {
 
 TEST_F(AbortExchangeTest, WithoutAnIdItWouldDeleteTheObject) {
   EXPECT_EQ(Abort(InTurn({kAborted}), "").code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(requests_, testing::IsEmpty());
+  EXPECT_THAT(requests_, ::testing::IsEmpty());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST_F(S3ClientTest, ReadsThroughCutsAndFlips) {
   const std::string object = Pattern(2'000'000);
@@ -292,7 +292,7 @@ TEST_F(S3ClientTest, TlsWithAPrivateAuthority) {
     EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(result.status().message()), HasSubstr("AWS_CA_BUNDLE"));
   }
-  const std::string ca_file = testing::TempDir() + "/s3-ca-" + std::to_string(::getpid()) + ".pem";
+  const std::string ca_file = ::testing::TempDir() + "/s3-ca-" + std::to_string(::getpid()) + ".pem";
   std::ofstream(ca_file) << tls->ca_pem;
   S3Config config = Config(server, "https");
   config.ca_file = ca_file;

@@ -11,9 +11,9 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Pair;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
 
 /// Variables and files of a test.
 struct World {
@@ -118,7 +118,7 @@ TEST(S3Config, OtherPlacesForTheFiles) {
 }
 
 TEST(ProcessEnvironment, WritesSecretsForThisUserOnly) {
-  const std::string path = testing::TempDir() + "millrace-sso-" + RandomHex(8) + "/cache/token.json";
+  const std::string path = ::testing::TempDir() + "millrace-sso-" + RandomHex(8) + "/cache/token.json";
   for (const char* text : {"first", "second"}) {
     const absl::Status written = ProcessEnvironment().write_file(path, text);
     ASSERT_TRUE(written.ok()) << written;
@@ -163,7 +163,7 @@ TEST(S3Config, AddressingStyle) {
   EXPECT_EQ(load("[default]\ns3 =\n  payload_signing_enabled = True\n")->sign_payloads, true);
   EXPECT_EQ(load("[default]\ns3 =\n  payload_signing_enabled = false\n")->sign_payloads, false);
   EXPECT_THAT(std::string(load("[default]\ns3 =\n  payload_signing_enabled = 1\n").status().message()),
-              testing::StartsWith("the profile's s3.payload_signing_enabled is '1'"));
+              ::testing::StartsWith("the profile's s3.payload_signing_enabled is '1'"));
   const auto bad = load("[default]\ns3 =\n  addressing_style = host\n");
   EXPECT_EQ(bad.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(bad.status().message()), HasSubstr("addressing_style"));
@@ -245,7 +245,7 @@ TEST(S3Config, MistakesAreNamed) {
   EXPECT_THAT(message({}, {{kConfig, "[default\n"}}), HasSubstr(std::string(kConfig) + ": line 1"));
   EXPECT_THAT(message({}, {{kCredentials, "unreadable"}}), HasSubstr(kCredentials));
   const std::string broken_key = message({{"AWS_ACCESS_KEY_ID", "key"}, {"AWS_SECRET_ACCESS_KEY", "sec\nret"}});
-  EXPECT_THAT(broken_key, testing::Not(HasSubstr("ret")));
+  EXPECT_THAT(broken_key, ::testing::Not(HasSubstr("ret")));
 }
 
 TEST(Profiles, SectionsSettingsAndComments) {

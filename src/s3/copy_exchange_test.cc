@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 class CopyExchangeTest : public ExchangeTest {
  protected:
@@ -160,9 +160,9 @@ TEST_F(CopyExchangeTest, HeadTellsWhatACopyKeeps) {
   ASSERT_TRUE(object.ok()) << object.status();
   EXPECT_EQ(object->info.size, 42u);
   EXPECT_EQ(object->content_type, "image/png");
-  EXPECT_THAT(object->headers,
-              testing::ElementsAre(testing::Pair("cache-control", "no-store"),
-                                   testing::Pair("Content-Encoding", "gzip"), testing::Pair("X-Amz-Meta-Who", "me")));
+  EXPECT_THAT(object->headers, ::testing::ElementsAre(::testing::Pair("cache-control", "no-store"),
+                                                      ::testing::Pair("Content-Encoding", "gzip"),
+                                                      ::testing::Pair("X-Amz-Meta-Who", "me")));
 
   const ScriptedAnswer created = {
       .status = 200,

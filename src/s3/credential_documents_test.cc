@@ -6,8 +6,8 @@
 namespace millrace {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 const absl::Time kEnd = absl::FromUnixSeconds(1'767'225'600);  // 2026-01-01
 

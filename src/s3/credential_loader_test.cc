@@ -23,9 +23,9 @@
 namespace millrace {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Answer(int status, const std::string& body, const std::string& more = "") {
   return "HTTP/1.1 " + std::to_string(status) + " Scripted\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
@@ -48,15 +48,15 @@ std::string AnswerOfSts(const std::string& action) {
          InAnHour() + "</Expiration></Credentials></" + action + "Result></" + action + "Response>";
 }
 
-class CredentialLoaderTest : public testing::Test {
+class CredentialLoaderTest : public ::testing::Test {
  protected:
   CredentialLoaderTest() {
     variables_ = {{"HOME", "/home/me"}, {"AWS_ENDPOINT_URL_S3", Url(store_)}, {"AWS_MAX_ATTEMPTS", "1"}};
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
   }
   ~CredentialLoaderTest() override {
     client_.reset();
-    EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("CANARY")));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), Not(HasSubstr("CANARY")));
   }
 
   static std::string Url(const ScriptedServer& server) { return "http://127.0.0.1:" + std::to_string(server.port()); }

@@ -9,8 +9,8 @@ namespace millrace {
 namespace {
 
 using std::chrono::milliseconds;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr milliseconds kLong{60'000};
 
@@ -28,14 +28,14 @@ TEST(CredentialProcess, FailuresSayWhatAndQuoteNothing) {
     EXPECT_THAT(std::string(result.status().message()), Not(HasSubstr("CANARY")));
     return std::string(result.status().message());
   };
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_THAT(failure("echo CANARY; echo CANARY >&2; exit 3"), HasSubstr("exit status 3"));
   EXPECT_THAT(failure("CANARY_does_not_exist"), HasSubstr("exit status 127"));
   EXPECT_THAT(failure("kill -9 $$"), HasSubstr("signal 9"));
   EXPECT_THAT(failure("yes CANARY"), HasSubstr("more than 65536 bytes"));
   EXPECT_THAT(failure("echo CANARY; sleep 60", milliseconds(100)), HasSubstr("within 100 ms"));
   EXPECT_THAT(failure("exec >&-; sleep 60", milliseconds(100)), HasSubstr("within 100 ms"));
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(CredentialProcess, IsKilledWhenNobodyWaitsAnyMore) {

@@ -12,10 +12,10 @@
 namespace millrace {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'767'225'600);  // 2026-01-01
 
@@ -41,7 +41,7 @@ CredentialInput Broken() {
   return {absl::UnavailableError("connection refused"), 0, "", std::nullopt};
 }
 
-class CredentialSourcesTest : public testing::Test {
+class CredentialSourcesTest : public ::testing::Test {
  protected:
   CredentialSourcesTest() { variables_ = {{"HOME", "/home/me"}, {"AWS_REGION", "eu-west-1"}}; }
 
@@ -180,7 +180,7 @@ TEST_F(CredentialSourcesTest, MistakesAreNamed) {
 TEST_F(CredentialSourcesTest, WebIdentity) {
   variables_.insert({{"AWS_WEB_IDENTITY_TOKEN_FILE", "/token"}, {"AWS_ROLE_ARN", kRole}});
   ExpectKeys(Fetch({File(" CANARY-token+/=\n"), Http(200, StsAnswer("AssumeRoleWithWebIdentity", "AK"))}));
-  EXPECT_THAT(asked_, testing::ElementsAre("file /token", "POST https://sts.eu-west-1.amazonaws.com/"));
+  EXPECT_THAT(asked_, ::testing::ElementsAre("file /token", "POST https://sts.eu-west-1.amazonaws.com/"));
   EXPECT_EQ(calls_[0].body,
             "Version=2011-06-15&Action=AssumeRoleWithWebIdentity"
             "&RoleArn=arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2Freader&RoleSessionName=millrace"
@@ -219,7 +219,7 @@ TEST_F(CredentialSourcesTest, RolesOfProfilesAreAssumedInTurn) {
       "[profile middle]\nrole_arn = middle\nsource_profile = keys\n"
       "[profile keys]\naws_access_key_id = STATIC\naws_secret_access_key = CANARY-0\n";
   ExpectKeys(Fetch({Http(200, StsAnswer("AssumeRole", "MIDDLE")), Http(200, StsAnswer("AssumeRole", "TOP"))}), "TOP");
-  EXPECT_THAT(asked_, testing::ElementsAre("POST http://sts.test/base/", "POST http://sts.test/base/"));
+  EXPECT_THAT(asked_, ::testing::ElementsAre("POST http://sts.test/base/", "POST http://sts.test/base/"));
   EXPECT_EQ(calls_[0].body, "Version=2011-06-15&Action=AssumeRole&RoleArn=middle&RoleSessionName=millrace");
   EXPECT_EQ(calls_[1].body,
             "Version=2011-06-15&Action=AssumeRole&RoleArn=top&RoleSessionName=me&DurationSeconds=900&ExternalId=e%20x");
@@ -240,7 +240,7 @@ TEST_F(CredentialSourcesTest, RolesByFips) {
       "[default]\nrole_arn = R\nsource_profile = default\naws_access_key_id = A\naws_secret_access_key = CANARY\n"
       "use_fips_endpoint = true\n";
   ExpectKeys(Fetch({Http(200, StsAnswer("AssumeRole", "AK"))}));
-  EXPECT_THAT(asked_, testing::ElementsAre("POST https://sts-fips.eu-west-1.amazonaws.com/"));
+  EXPECT_THAT(asked_, ::testing::ElementsAre("POST https://sts-fips.eu-west-1.amazonaws.com/"));
 }
 
 TEST_F(CredentialSourcesTest, AWrongClockIsCorrectedAndSoIsTheEnd) {
@@ -262,7 +262,7 @@ TEST_F(CredentialSourcesTest, CredentialSourceOfARole) {
   variables_["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"] = "/v2/x";
   ExpectKeys(Fetch({Http(200, kJsonKeys), Http(200, StsAnswer("AssumeRole", "ROLE"))}), "ROLE");
   EXPECT_THAT(asked_,
-              testing::ElementsAre("GET http://169.254.170.2/v2/x", "POST https://sts.eu-west-1.amazonaws.com/"));
+              ::testing::ElementsAre("GET http://169.254.170.2/v2/x", "POST https://sts.eu-west-1.amazonaws.com/"));
   config_ = "[default]\nrole_arn = R\ncredential_source = Ec2InstanceMetadata\n";
   EXPECT_THAT((*Find())->Name(), HasSubstr("role R by the instance metadata service"));
 }
@@ -291,9 +291,10 @@ TEST_F(CredentialSourcesTest, Sso) {
           "expiration": 1767229200000}})";
   ExpectKeys(Fetch({File(token), Http(200, keys)}));
   // The name of the file is the SHA-1 of "team".
-  EXPECT_THAT(asked_, testing::ElementsAre("file /home/me/.aws/sso/cache/d25187dc137f35c88bc80ec8c3ffbdb17b5eb873.json",
-                                           "GET https://portal.sso.eu-north-1.amazonaws.com/federation/"
-                                           "credentials?role_name=Read%20Only&account_id=123"));
+  EXPECT_THAT(asked_,
+              ::testing::ElementsAre("file /home/me/.aws/sso/cache/d25187dc137f35c88bc80ec8c3ffbdb17b5eb873.json",
+                                     "GET https://portal.sso.eu-north-1.amazonaws.com/federation/"
+                                     "credentials?role_name=Read%20Only&account_id=123"));
   EXPECT_EQ(Header(0, "x-amz-sso_bearer_token"), "CANARY-token");
   const auto message = [this](std::vector<CredentialInput> answers) {
     return std::string(Fetch(std::move(answers)).status().message());
@@ -341,7 +342,7 @@ class SsoRenewalTest : public CredentialSourcesTest {
 TEST_F(SsoRenewalTest, AnExpiredTokenIsRenewedAndKept) {
   for (const char* expires : {"2025-12-31T23:00:00Z", "2026-01-01T00:00:30Z", "2026-01-01T00:00:30UTC"}) {
     ExpectKeys(Fetch({File(Cached(expires)), Http(503, ""), Http(200, renewed_), File(""), Http(200, keys_)}));
-    EXPECT_THAT(asked_, testing::ElementsAre("file " + path_, oidc_, oidc_, "write " + path_, portal_));
+    EXPECT_THAT(asked_, ::testing::ElementsAre("file " + path_, oidc_, oidc_, "write " + path_, portal_));
   }
   EXPECT_EQ(calls_[0].body, R"({"clientId":"id","clientSecret":"CANARY-client","grantType":"refresh_token",)"
                             R"("refreshToken":"CANARY-refresh"})");
@@ -371,7 +372,7 @@ TEST_F(SsoRenewalTest, AnExpiredTokenIsRenewedAndKept) {
 
 TEST_F(SsoRenewalTest, ATokenThatLastsIsNotRenewed) {
   ExpectKeys(Fetch({File(Cached("2026-01-01T00:02:00Z")), Http(200, keys_)}));
-  EXPECT_THAT(asked_, testing::ElementsAre("file " + path_, portal_));
+  EXPECT_THAT(asked_, ::testing::ElementsAre("file " + path_, portal_));
 }
 
 TEST_F(SsoRenewalTest, WhatCannotBeRenewedAsksForALogin) {
@@ -399,7 +400,7 @@ TEST_F(SsoRenewalTest, WhatCannotBeRenewedAsksForALogin) {
 
 TEST_F(SsoRenewalTest, AnotherProcessMayHaveBeenQuicker) {
   ExpectKeys(Fetch({File(expired_), Http(400, ""), File(Cached("2026-01-01T08:00:00Z")), Http(200, keys_)}));
-  EXPECT_THAT(asked_, testing::ElementsAre("file " + path_, oidc_, "file " + path_, portal_));
+  EXPECT_THAT(asked_, ::testing::ElementsAre("file " + path_, oidc_, "file " + path_, portal_));
 }
 
 TEST_F(CredentialSourcesTest, Container) {
@@ -440,9 +441,9 @@ TEST_F(CredentialSourcesTest, ContainerTokensGoToNoStrangers) {
 TEST_F(CredentialSourcesTest, Instance) {
   ExpectKeys(Fetch({Http(200, "CANARY-imds"), Http(200, "my role\n"), Http(200, kJsonKeys)}));
   EXPECT_THAT(asked_,
-              testing::ElementsAre("PUT http://169.254.169.254/latest/api/token",
-                                   "GET http://169.254.169.254/latest/meta-data/iam/security-credentials/",
-                                   "GET http://169.254.169.254/latest/meta-data/iam/security-credentials/my%20role"));
+              ::testing::ElementsAre("PUT http://169.254.169.254/latest/api/token",
+                                     "GET http://169.254.169.254/latest/meta-data/iam/security-credentials/",
+                                     "GET http://169.254.169.254/latest/meta-data/iam/security-credentials/my%20role"));
   EXPECT_EQ(Header(0, "X-aws-ec2-metadata-token-ttl-seconds"), "21600");
   EXPECT_EQ(Header(2, "X-aws-ec2-metadata-token"), "CANARY-imds");
   EXPECT_LE(calls_[0].timeout, absl::Seconds(1));

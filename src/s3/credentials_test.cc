@@ -12,17 +12,17 @@
 namespace millrace {
 namespace {
 
-using testing::AllOf;
-using testing::Ge;
-using testing::HasSubstr;
-using testing::Le;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::Le;
+using ::testing::Not;
 
 const absl::Time kStart = absl::FromUnixSeconds(1'767'225'600);
 constexpr char kCanary[] = "canary-secret";
 
 /// A provider whose fetches the test answers.
-class CredentialsTest : public testing::Test {
+class CredentialsTest : public ::testing::Test {
  protected:
   std::string Key() {
     const CredentialsProvider::Shared keys = provider_->Get(now_);
@@ -112,13 +112,13 @@ TEST_F(CredentialsTest, WhenRefreshingFailsTheOldServeUntilTheyEnd) {
   AnswerKey("A", absl::Hours(1));
   const absl::Time end = now_ + absl::Hours(1);
   now_ = end - absl::Minutes(4);
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   while (now_ < end) {
     EXPECT_EQ(Key(), "A");
     if (done_) Answer(absl::UnavailableError("STS is down"));
     now_ += absl::Seconds(1);
   }
-  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string log = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, AllOf(HasSubstr("STS is down"), Not(HasSubstr(kCanary))));
   EXPECT_THAT(fetches_, AllOf(Ge(6), Le(40))) << "tried again, but not at every request";
   // They have ended: now it is an error.

@@ -8,12 +8,12 @@
 namespace millrace {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
-class DelayWarningTest : public testing::Test {
+class DelayWarningTest : public ::testing::Test {
  protected:
   // What a HEAD logs that is throttled `failures` times, for 3 s each.
   std::string Head(int failures) {
@@ -32,10 +32,10 @@ class DelayWarningTest : public testing::Test {
     driver.now = now_;
     HeadExchange exchange(context_, "bucket", "key",
                           [](const absl::StatusOr<ObjectDescription>& object) { EXPECT_TRUE(object.ok()); });
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     driver.Run(exchange);
     now_ = driver.now;
-    return testing::internal::GetCapturedStderr();
+    return ::testing::internal::GetCapturedStderr();
   }
 
   S3Context context_{TestS3Config(), 1};

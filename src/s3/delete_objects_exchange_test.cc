@@ -11,8 +11,8 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::string Result(std::initializer_list<std::pair<std::string, std::string>> errors) {
   std::string body = "<DeleteResult>";
@@ -22,7 +22,7 @@ std::string Result(std::initializer_list<std::pair<std::string, std::string>> er
   return body + "</DeleteResult>";
 }
 
-class DeleteObjectsTest : public testing::Test {
+class DeleteObjectsTest : public ::testing::Test {
  protected:
   /// Bodies of answers in turn; the last is repeated. Notes the keys that each request asked for.
   std::vector<absl::Status> Run(std::vector<std::string> keys, std::vector<std::string> answers, int status = 200) {
@@ -54,9 +54,9 @@ class DeleteObjectsTest : public testing::Test {
 
 TEST_F(DeleteObjectsTest, OneRequestForAllKeys) {
   const std::vector<std::string> keys = {"a", "b&<>\"'", " ", "tab\tline\nreturn\r", "\xe2\x82\xac"};
-  EXPECT_THAT(Run(keys, {Result({})}), testing::Each(absl::OkStatus()));
+  EXPECT_THAT(Run(keys, {Result({})}), ::testing::Each(absl::OkStatus()));
   ASSERT_EQ(asked_.size(), 1u);
-  EXPECT_THAT(asked_[0], testing::UnorderedElementsAreArray(keys));
+  EXPECT_THAT(asked_[0], ::testing::UnorderedElementsAreArray(keys));
 }
 
 TEST_F(DeleteObjectsTest, ErrorsOfKeysReachTheirPlaces) {

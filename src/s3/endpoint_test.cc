@@ -6,8 +6,8 @@
 namespace millrace {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(EndpointUrl, IsTakenApart) {
   const auto check = [](const char* url, HttpEndpoint server, const char* path) {
@@ -25,15 +25,15 @@ TEST(EndpointUrl, IsTakenApart) {
   check("http://[fd00::2]", {"fd00::2", 80, false}, "");
 }
 
-class BadEndpointUrl : public testing::TestWithParam<const char*> {};
+class BadEndpointUrl : public ::testing::TestWithParam<const char*> {};
 TEST_P(BadEndpointUrl, IsRefused) {
   EXPECT_EQ(ParseEndpointUrl(GetParam()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 INSTANTIATE_TEST_SUITE_P(Urls, BadEndpointUrl,
-                         testing::Values("", "127.0.0.1:9000", "ftp://x", "http://", "http://:80",
-                                         "http://a:", "http://a:0", "http://a:65536", "http://a:-1", "http://a:8x",
-                                         "http://a b", "http://a?x", "http://a/b?c", "http://a/b#c", "http://[::1",
-                                         "http://[::1]x", "http://[]", "http://a\r\nb", "http://user:pass@a"));
+                         ::testing::Values("", "127.0.0.1:9000", "ftp://x", "http://", "http://:80",
+                                           "http://a:", "http://a:0", "http://a:65536", "http://a:-1", "http://a:8x",
+                                           "http://a b", "http://a?x", "http://a/b?c", "http://a/b#c", "http://[::1",
+                                           "http://[::1]x", "http://[]", "http://a\r\nb", "http://user:pass@a"));
 
 TEST(EndpointUrl, SecretsAreNotRepeated) {
   // Passwords contain what separates a URL's parts, too: '@', '/', '?', a missing scheme.

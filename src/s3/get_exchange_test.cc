@@ -11,9 +11,9 @@
 namespace millrace {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST_F(GetTest, ReadsARange) {
   const auto result = Run({1000, 5000});

@@ -11,8 +11,8 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // ---- HEAD of the first part
 

@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
-using testing::Pair;
+using ::testing::ElementsAre;
+using ::testing::Pair;
 
 absl::Time Time(const char* text) {
   absl::Time time;
@@ -33,7 +33,7 @@ struct AwsExample {
   const char* signature;
 };
 
-class AwsExamples : public testing::TestWithParam<AwsExample> {};
+class AwsExamples : public ::testing::TestWithParam<AwsExample> {};
 
 TEST_P(AwsExamples, Match) {
   const AwsExample& example = GetParam();
@@ -51,33 +51,33 @@ TEST_P(AwsExamples, Match) {
   EXPECT_TRUE(authorization.ends_with(std::string(", Signature=") + example.signature)) << authorization;
 }
 
-INSTANTIATE_TEST_SUITE_P(Published, AwsExamples,
-                         testing::Values(AwsExample{"GetObject",
-                                                    "GET",
-                                                    "/test.txt",
-                                                    {"Range", "bytes=0-9"},
-                                                    "",
-                                                    "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"},
-                                         AwsExample{"PutObject",
-                                                    "PUT",
-                                                    "/test%24file.text",
-                                                    {"Date", "Fri, 24 May 2013 00:00:00 GMT"},
-                                                    "Welcome to Amazon S3.",
-                                                    "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"},
-                                         AwsExample{"GetLifecycle",
-                                                    "GET",
-                                                    "/?lifecycle",
-                                                    {},
-                                                    "",
-                                                    "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"},
-                                         AwsExample{
-                                             "ListObjects",
-                                             "GET",
-                                             "/?max-keys=2&prefix=J",
-                                             {},
-                                             "",
-                                             "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"}),
-                         [](const auto& instance) { return instance.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Published, AwsExamples,
+    ::testing::Values(AwsExample{"GetObject",
+                                 "GET",
+                                 "/test.txt",
+                                 {"Range", "bytes=0-9"},
+                                 "",
+                                 "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41"},
+                      AwsExample{"PutObject",
+                                 "PUT",
+                                 "/test%24file.text",
+                                 {"Date", "Fri, 24 May 2013 00:00:00 GMT"},
+                                 "Welcome to Amazon S3.",
+                                 "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"},
+                      AwsExample{"GetLifecycle",
+                                 "GET",
+                                 "/?lifecycle",
+                                 {},
+                                 "",
+                                 "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"},
+                      AwsExample{"ListObjects",
+                                 "GET",
+                                 "/?max-keys=2&prefix=J",
+                                 {},
+                                 "",
+                                 "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"}),
+    [](const auto& instance) { return instance.param.name; });
 
 TEST(SigV4, AgreesWithBotocore) {
   for (const SigV4Vector& vector : kSigV4Vectors) {

@@ -8,9 +8,9 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::Pair;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
 
 class TagsExchangeTest : public ExchangeTest {
  protected:

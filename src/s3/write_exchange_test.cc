@@ -12,8 +12,8 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // ---- PUT
 

@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 /// AWS documentation, "ListObjectsV2", with one more object and an encoding.
 constexpr std::string_view kAwsListing = R"(<?xml version="1.0" encoding="UTF-8"?>
@@ -64,13 +64,13 @@ TEST(ParseListXml, AnEmptyPage) {
   EXPECT_TRUE(page->objects.empty());
 }
 
-class BadListing : public testing::TestWithParam<const char*> {};
+class BadListing : public ::testing::TestWithParam<const char*> {};
 TEST_P(BadListing, IsRefused) {
   EXPECT_EQ(ParseListXml(GetParam()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 INSTANTIATE_TEST_SUITE_P(
     Documents, BadListing,
-    testing::Values(
+    ::testing::Values(
         "", "text", "<ListBucketResult>", "<html></html>", "<Error><Code>NoSuchBucket</Code></Error>",
         "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
         "<ListBucketResult><Contents><Key>a</Key></Contents></ListBucketResult>",

@@ -55,16 +55,16 @@ class DevstorePlace final : public StorePlace {
 };
 
 INSTANTIATE_TEST_SUITE_P(Memory, StoreContract,
-                         testing::Values(StoreKind{"mem", [] { return std::make_unique<MemoryPlace>(); }}),
+                         ::testing::Values(StoreKind{"mem", [] { return std::make_unique<MemoryPlace>(); }}),
                          StoreKindName);
 INSTANTIATE_TEST_SUITE_P(File, StoreContract,
-                         testing::Values(StoreKind{"file", [] { return std::make_unique<FilePlace>(); }}),
+                         ::testing::Values(StoreKind{"file", [] { return std::make_unique<FilePlace>(); }}),
                          StoreKindName);
 INSTANTIATE_TEST_SUITE_P(S3, StoreContract,
-                         testing::Values(StoreKind{"devstore", [] { return DevstorePlace::Make("mem:"); }}),
+                         ::testing::Values(StoreKind{"devstore", [] { return DevstorePlace::Make("mem:"); }}),
                          StoreKindName);
 INSTANTIATE_TEST_SUITE_P(S3, StoreCopyContract,
-                         testing::Values(StoreKind{"devstore", [] { return DevstorePlace::Make("mem:"); }}),
+                         ::testing::Values(StoreKind{"devstore", [] { return DevstorePlace::Make("mem:"); }}),
                          StoreKindName);
 
 }  // namespace

@@ -23,12 +23,12 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
-using testing::ElementsAreArray;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
-class FileStoreTest : public testing::Test {
+class FileStoreTest : public ::testing::Test {
  protected:
   void Touch(const std::string& name, const std::string& contents = "x") {
     fs::create_directories(fs::path(folder_ / name).parent_path());

@@ -16,12 +16,12 @@
 namespace millrace {
 namespace {
 
-using testing::Each;
-using testing::HasSubstr;
+using ::testing::Each;
+using ::testing::HasSubstr;
 
 constexpr uint64_t kLargeMiB = 1 << 20;
 
-class LargeCopyTest : public testing::Test {
+class LargeCopyTest : public ::testing::Test {
  protected:
   LargeCopyTest() {
     Rng rng(23);

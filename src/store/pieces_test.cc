@@ -66,8 +66,8 @@ TEST(Pieces, TileTheObjectWhateverItsParts) {
     if (rng.Below(2) == 0) limits = {.least_bytes = 1 + rng.Below(about), .most_pieces = 1 + rng.Below(200)};
     const Pieces pieces(size, part, about, limits);
     const bool parts = part != 0 && part < size;
-    SCOPED_TRACE(testing::Message() << "size " << size << " part " << part << " about " << about << " least "
-                                    << limits.least_bytes << " most " << limits.most_pieces);
+    SCOPED_TRACE(::testing::Message() << "size " << size << " part " << part << " about " << about << " least "
+                                      << limits.least_bytes << " most " << limits.most_pieces);
     ASSERT_LE(pieces.count(), limits.most_pieces);
     uint64_t end = 0;
     for (size_t i = 0; i < pieces.count(); ++i) {

@@ -27,7 +27,7 @@ std::unique_ptr<StorePlace> MakePlace() {
 }
 
 /// An object of 11 MiB, itself uploaded by parts, copied as if it were one of more than 5 GiB.
-class S3Conformance : public testing::Test {
+class S3Conformance : public ::testing::Test {
  protected:
   static constexpr const char* kFrom = "parts/from +ü";
   static constexpr const char* kTo = "parts/to";
@@ -88,18 +88,18 @@ TEST_F(S3Conformance, KeepsTagsOfWhatIsCopiedByParts) {
     Completion<absl::StatusOr<ObjectTags>> tags;
     client_->Tags(bucket_, key, tags.Callback());
     EXPECT_THAT(*tags.Wait(),
-                testing::UnorderedElementsAre(testing::Pair("team", "a b"), testing::Pair("odd", "=+/:")));
+                ::testing::UnorderedElementsAre(::testing::Pair("team", "a b"), ::testing::Pair("odd", "=+/:")));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Server, StoreContract, testing::Values(StoreKind{"s3", MakePlace}), StoreKindName);
-INSTANTIATE_TEST_SUITE_P(Server, StoreCopyContract, testing::Values(StoreKind{"s3", MakePlace}), StoreKindName);
+INSTANTIATE_TEST_SUITE_P(Server, StoreContract, ::testing::Values(StoreKind{"s3", MakePlace}), StoreKindName);
+INSTANTIATE_TEST_SUITE_P(Server, StoreCopyContract, ::testing::Values(StoreKind{"s3", MakePlace}), StoreKindName);
 
 }  // namespace
 }  // namespace millrace
 
 int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   if (std::getenv("MILLRACE_TEST_BUCKET") == nullptr || std::getenv("AWS_ENDPOINT_URL") == nullptr) {
     fmt::print(stderr, "set AWS_ENDPOINT_URL and MILLRACE_TEST_BUCKET, a bucket that may be emptied\n");
     return 2;

@@ -24,7 +24,7 @@ constexpr uint64_t kMiB = 1 << 20;
 
 /// Two buckets of a devstore with faults, and a client that does not try again, unless told to. Copies go by parts of 5
 /// MiB above 6.
-class S3CopyTest : public testing::Test {
+class S3CopyTest : public ::testing::Test {
  protected:
   void Start(std::vector<std::string> faults, int attempts = 1) {
     DevstoreOptions options;
@@ -87,7 +87,7 @@ TEST_F(S3CopyTest, ALargeObjectGoesByParts) {
   const auto copied = Copy();
   ASSERT_TRUE(copied.ok()) << copied.status();
   EXPECT_EQ(copied->size, bytes_.size());
-  EXPECT_THAT(copied->etag, testing::EndsWith("-4"));
+  EXPECT_THAT(copied->etag, ::testing::EndsWith("-4"));
   EXPECT_TRUE(*ReadAll(*to_, "k", 1 << 30) == bytes_);
   EXPECT_EQ(moved_, bytes_.size());
   EXPECT_EQ(Count(" UploadPartCopy 200"), 4);

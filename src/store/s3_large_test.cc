@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kPartMiB = 1 << 20;
 
-class S3LargeTest : public testing::Test {
+class S3LargeTest : public ::testing::Test {
  protected:
   void Start(std::vector<std::string> faults = {}) {
     DevstoreOptions options;

@@ -401,7 +401,7 @@ std::vector<Scenario> Listings() {
   };
 }
 
-class S3Scenarios : public testing::TestWithParam<Scenario> {};
+class S3Scenarios : public ::testing::TestWithParam<Scenario> {};
 
 TEST_P(S3Scenarios, EndAsTheyShould) {
   const Scenario& scenario = GetParam();
@@ -425,7 +425,7 @@ TEST_P(S3Scenarios, EndAsTheyShould) {
   const auto took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
 
   EXPECT_EQ(status.code(), scenario.code) << status;
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr(scenario.words));
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(scenario.words));
   const RequestCounters& counters = client->s3.counters();
   if (scenario.retries != kAnyNumber) {
     EXPECT_EQ(counters.retries, static_cast<uint64_t>(scenario.retries));
@@ -439,18 +439,18 @@ TEST_P(S3Scenarios, EndAsTheyShould) {
   for (const uint64_t firings : bucket.server().fault_firings()) EXPECT_GT(firings, 0u) << "the fault was not injected";
 }
 
-std::string ScenarioName(const testing::TestParamInfo<Scenario>& info) {
+std::string ScenarioName(const ::testing::TestParamInfo<Scenario>& info) {
   return info.param.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Breaks, S3Scenarios, testing::ValuesIn(Breaks()), ScenarioName);
-INSTANTIATE_TEST_SUITE_P(Bodies, S3Scenarios, testing::ValuesIn(Bodies()), ScenarioName);
-INSTANTIATE_TEST_SUITE_P(Versions, S3Scenarios, testing::ValuesIn(Versions()), ScenarioName);
-INSTANTIATE_TEST_SUITE_P(Errors, S3Scenarios, testing::ValuesIn(Errors()), ScenarioName);
-INSTANTIATE_TEST_SUITE_P(Refusals, S3Scenarios, testing::ValuesIn(Refusals()), ScenarioName);
-INSTANTIATE_TEST_SUITE_P(Identities, S3Scenarios, testing::ValuesIn(Identities()), ScenarioName);
-INSTANTIATE_TEST_SUITE_P(Writes, S3Scenarios, testing::ValuesIn(Writes()), ScenarioName);
-INSTANTIATE_TEST_SUITE_P(Listings, S3Scenarios, testing::ValuesIn(Listings()), ScenarioName);
+INSTANTIATE_TEST_SUITE_P(Breaks, S3Scenarios, ::testing::ValuesIn(Breaks()), ScenarioName);
+INSTANTIATE_TEST_SUITE_P(Bodies, S3Scenarios, ::testing::ValuesIn(Bodies()), ScenarioName);
+INSTANTIATE_TEST_SUITE_P(Versions, S3Scenarios, ::testing::ValuesIn(Versions()), ScenarioName);
+INSTANTIATE_TEST_SUITE_P(Errors, S3Scenarios, ::testing::ValuesIn(Errors()), ScenarioName);
+INSTANTIATE_TEST_SUITE_P(Refusals, S3Scenarios, ::testing::ValuesIn(Refusals()), ScenarioName);
+INSTANTIATE_TEST_SUITE_P(Identities, S3Scenarios, ::testing::ValuesIn(Identities()), ScenarioName);
+INSTANTIATE_TEST_SUITE_P(Writes, S3Scenarios, ::testing::ValuesIn(Writes()), ScenarioName);
+INSTANTIATE_TEST_SUITE_P(Listings, S3Scenarios, ::testing::ValuesIn(Listings()), ScenarioName);
 
 }  // namespace
 }  // namespace millrace

@@ -115,7 +115,7 @@ TEST(S3Writer, EveryStepMayFailAndLeavesNothing) {
     FailingBucket bucket({step.fault});
     const absl::Status status = WriteLargeTo(bucket.store());
     EXPECT_FALSE(status.ok()) << step.fault;
-    EXPECT_THAT(ToStd(status.message()), testing::StartsWith("s3://bkt/k")) << step.fault;
+    EXPECT_THAT(ToStd(status.message()), ::testing::StartsWith("s3://bkt/k")) << step.fault;
     EXPECT_EQ(HeadBlocking(bucket.store(), "k").status().code(), absl::StatusCode::kNotFound) << step.fault;
     EXPECT_EQ(bucket.Answers("DELETE", 204), step.aborts) << step.fault;
   }

@@ -13,9 +13,9 @@
 namespace millrace {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class StoresTest : public testing::Test {
+class StoresTest : public ::testing::Test {
  protected:
   Runtime runtime_{RuntimeOptions{.io_threads = 1, .cpu_threads = 1, .memory_bytes = 64 << 20}};
   Stores stores_{runtime_};

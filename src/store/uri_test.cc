@@ -7,7 +7,7 @@ namespace millrace {
 namespace {
 
 using Scheme = ParsedUri::Scheme;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Uri, TakesItsFourForms) {
   const std::vector<std::pair<std::string, ParsedUri>> cases{
@@ -73,7 +73,7 @@ TEST(Uri, SecretsAreNotRepeated) {
        }) {
     const auto parsed = ParseUri(text);
     ASSERT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << text;
-    EXPECT_THAT(ToStd(parsed.status().message()), testing::Not(HasSubstr("CANARY"))) << text;
+    EXPECT_THAT(ToStd(parsed.status().message()), ::testing::Not(HasSubstr("CANARY"))) << text;
   }
   EXPECT_TRUE(ParseUri("s3://bucket/what?Signature").ok());
   EXPECT_TRUE(ParseUri("s3://bucket/user@host:x?a=b").ok());

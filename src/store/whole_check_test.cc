@@ -14,9 +14,9 @@ namespace millrace {
 namespace {
 
 using Kind = ObjectChecksum::Kind;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class WholeCheckTest : public testing::TestWithParam<Kind> {
+class WholeCheckTest : public ::testing::TestWithParam<Kind> {
  protected:
   WholeCheckTest() {
     Rng rng(5);
@@ -168,7 +168,7 @@ TEST_P(WholeCheckTest, WhereNothingCanBeComparedNothingIs) {
   EXPECT_TRUE(check.Finish().ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, WholeCheckTest, testing::Values(Kind::kCrc32, Kind::kCrc32c, Kind::kCrc64Nvme),
+INSTANTIATE_TEST_SUITE_P(Kinds, WholeCheckTest, ::testing::Values(Kind::kCrc32, Kind::kCrc32c, Kind::kCrc64Nvme),
                          [](const auto& kind) { return std::string(ChecksumKindName(kind.param)); });
 
 }  // namespace

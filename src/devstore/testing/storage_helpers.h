@@ -28,7 +28,7 @@ inline absl::Status Any(const ObjectRecord*) {
 
 class TempFolder {
  public:
-  TempFolder() : path_(testing::TempDir() + "devstore_testXXXXXX") { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
+  TempFolder() : path_(::testing::TempDir() + "devstore_testXXXXXX") { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
   ~TempFolder() { std::filesystem::remove_all(path_); }
   const std::string& path() const { return path_; }
 

@@ -38,7 +38,7 @@ inline std::string Text(const Content& content) {
 }
 
 /// One upload of an object "k".
-class UploadTest : public testing::Test {
+class UploadTest : public ::testing::Test {
  protected:
   virtual void Open() {
     storage_ = nullptr;

@@ -49,7 +49,7 @@ class Caller final : public HttpResponseHandler {
 };
 
 /// A client on one loop.
-class HttpClientTest : public testing::Test {
+class HttpClientTest : public ::testing::Test {
  protected:
   HttpClient& Client(HttpClientOptions options = {}) { return client_.emplace(loops_, std::move(options)); }
 

@@ -143,7 +143,7 @@ inline void Echo(FunctionHandler::Request request, HttpResponder responder) {
   responder.Send(TextReply(request.head.method + " " + request.head.target + " " + request.body));
 }
 
-class HttpServerTest : public testing::Test {
+class HttpServerTest : public ::testing::Test {
  protected:
   void Serve(FunctionHandler::OnComplete complete, FunctionHandler::OnHead head = nullptr,
              HttpServerOptions options = {}) {

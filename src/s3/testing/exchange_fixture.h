@@ -54,7 +54,7 @@ class Catcher {
   std::optional<T> result_;
 };
 
-class ExchangeTest : public testing::Test {
+class ExchangeTest : public ::testing::Test {
  protected:
   void Use(S3Config config) { context_.emplace(std::move(config), 1); }
 

@@ -23,7 +23,7 @@ inline std::string Pattern(size_t size) {
 }
 
 /// One object, answered as S3 does, but for what a test makes go wrong.
-class GetTest : public testing::Test {
+class GetTest : public ::testing::Test {
  protected:
   /// The right answer to a request.
   ScriptedAnswer Serve(const HttpRequest& request) {

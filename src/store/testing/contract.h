@@ -13,7 +13,7 @@
 /// The contract of ObjectStore as tests, in the contract_*.cc beside. A test program links this library and
 /// instantiates the suite for its stores:
 ///
-///   INSTANTIATE_TEST_SUITE_P(Memory, StoreContract, testing::Values(StoreKind{"Memory", MakeMemoryPlace}),
+///   INSTANTIATE_TEST_SUITE_P(Memory, StoreContract, ::testing::Values(StoreKind{"Memory", MakeMemoryPlace}),
 ///   StoreKindName);
 
 namespace millrace {
@@ -41,14 +41,14 @@ struct StoreKind {
 inline void PrintTo(const StoreKind& kind, std::ostream* out) {
   *out << kind.name;
 }
-inline std::string StoreKindName(const testing::TestParamInfo<StoreKind>& info) {
+inline std::string StoreKindName(const ::testing::TestParamInfo<StoreKind>& info) {
   return info.param.name;
 }
 
 /// Bytes that depend on the seed only.
 std::string RandomText(size_t size, uint64_t seed = 1);
 
-class StoreContract : public testing::TestWithParam<StoreKind> {
+class StoreContract : public ::testing::TestWithParam<StoreKind> {
  protected:
   void SetUp() override;
   void TearDown() override;

@@ -25,7 +25,7 @@ TEST_P(StoreContract, IfMatchReplacesThatVersionOnly) {
   EXPECT_EQ(Contents("k"), "second");
   const auto third = PutBlocking(store(), "k", AsBytes("third"), replace);
   EXPECT_EQ(third.status().code(), absl::StatusCode::kFailedPrecondition) << third.status();
-  EXPECT_THAT(ToStd(third.status().message()), testing::StartsWith(store().Uri("k")));
+  EXPECT_THAT(ToStd(third.status().message()), ::testing::StartsWith(store().Uri("k")));
   EXPECT_EQ(Contents("k"), "second");
   const auto nothing = PutBlocking(store(), "gone", AsBytes("x"), replace);
   EXPECT_FALSE(nothing.ok());

@@ -58,10 +58,10 @@ TEST_P(StoreCopyContract, ACopyIsOfTheVersionThatWasSeen) {
   PutText("a", "two");
   const absl::Status changed = CopyBlocking(store(), store(), *seen, "b").status();
   EXPECT_EQ(changed.code(), absl::StatusCode::kFailedPrecondition) << changed;
-  EXPECT_THAT(ToStd(changed.message()), testing::HasSubstr(store().Uri("a")));
+  EXPECT_THAT(ToStd(changed.message()), ::testing::HasSubstr(store().Uri("a")));
   const absl::Status missing = CopyBlocking(store(), store(), {.key = "gone"}, "b").status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound) << missing;
-  EXPECT_THAT(ToStd(missing.message()), testing::HasSubstr(store().Uri("gone")));
+  EXPECT_THAT(ToStd(missing.message()), ::testing::HasSubstr(store().Uri("gone")));
   EXPECT_NE(Contents("b"), "one") << "Ceph ignores the condition, and has copied the newer one";
 }
 

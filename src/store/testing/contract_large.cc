@@ -12,10 +12,10 @@ namespace millrace {
 
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::StartsWith;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 constexpr size_t kMiB = 1 << 20;
 
@@ -152,7 +152,7 @@ TEST_P(StoreContract, HeadOfThePartsIsAHead) {
   const auto large = head("large");
   ASSERT_TRUE(large.ok()) << large.status();
   EXPECT_EQ(large->size, text.size());
-  EXPECT_THAT(large->part_bytes, testing::AnyOf(0u, 6 * kMiB));
+  EXPECT_THAT(large->part_bytes, ::testing::AnyOf(0u, 6 * kMiB));
 }
 
 }  // namespace millrace

@@ -14,9 +14,9 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
-using testing::ElementsAreArray;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::IsEmpty;
 
 // Names that break careless escaping, sorting or paths, and that every store takes.
 const std::vector<std::string>& OddKeys() {

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-using testing::StartsWith;
+using ::testing::StartsWith;
 
 TEST_P(StoreContract, ReadsBackWhatWasPut) {
   const std::string text = RandomText(100'000, 1);

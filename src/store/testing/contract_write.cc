@@ -14,9 +14,9 @@
 namespace millrace {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
-using testing::StartsWith;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 TEST_P(StoreContract, PutReplaces) {
   PutText("k", "a longer first version");
