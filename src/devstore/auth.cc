@@ -30,8 +30,8 @@ struct Claim {
 };
 
 absl::Status Malformed(bool presigned, std::string_view what, const S3ErrorDetails& details = {}) {
-  return presigned ? S3Error(S3Code::kAuthorizationQueryParametersError, what, details)
-                   : S3Error(S3Code::kAuthorizationHeaderMalformed,
+  return presigned ? S3Error(s3code::kAuthorizationQueryParametersError, what, details)
+                   : S3Error(s3code::kAuthorizationHeaderMalformed,
                              fmt::format("The authorization header is malformed; {}", what), details);
 }
 
@@ -52,7 +52,7 @@ absl::Status ParseCredential(std::string_view text, Claim* claim) {
 
 absl::StatusOr<Claim> ParseHeader(std::string_view header) {
   if (!header.starts_with(kAlgorithm)) {
-    return S3Error(S3Code::kInvalidRequest,
+    return S3Error(s3code::kInvalidRequest,
                    "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.");
   }
   Claim claim;
@@ -112,7 +112,7 @@ absl::StatusOr<absl::Time> RequestTime(const S3Request& request, const Claim& cl
   if (!absl::ParseTime("%E4Y%m%dT%H%M%SZ", text, &time, nullptr)) {
     return claim.presigned
                ? Malformed(true, "X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")
-               : S3Error(S3Code::kAccessDenied, "AWS authentication requires a valid Date or x-amz-date header");
+               : S3Error(s3code::kAccessDenied, "AWS authentication requires a valid Date or x-amz-date header");
   }
   if (!absl::StartsWith(text, claim.day)) {
     return Malformed(claim.presigned,
@@ -129,17 +129,17 @@ absl::Status CheckTime(const S3Request& request, const Claim& claim, absl::Time 
       return Malformed(true, "X-Amz-Expires must be a non-negative number of seconds, at most a week (604800)");
     if (now > time + absl::Seconds(static_cast<int64_t>(*expiry))) {
       return S3Error(
-          S3Code::kAccessDenied, "Request has expired",
+          s3code::kAccessDenied, "Request has expired",
           {{"X-Amz-Expires", std::to_string(*expiry)},
            {"Expires", absl::FormatTime(absl::RFC3339_sec, time + absl::Seconds(static_cast<int64_t>(*expiry)),
                                         absl::UTCTimeZone())},
            {"ServerTime", absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone())}});
     }
-    if (time > now + kMaxSkew) return S3Error(S3Code::kAccessDenied, "Request is not yet valid");
+    if (time > now + kMaxSkew) return S3Error(s3code::kAccessDenied, "Request is not yet valid");
     return absl::OkStatus();
   }
   if (now - time <= kMaxSkew && time - now <= kMaxSkew) return absl::OkStatus();
-  return S3Error(S3Code::kRequestTimeTooSkewed,
+  return S3Error(s3code::kRequestTimeTooSkewed,
                  "The difference between the request time and the current time is too large.",
                  {{"RequestTime", AmzDate(time)},
                   {"ServerTime", absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone())},
@@ -159,7 +159,7 @@ absl::Status CheckSignedHeaders(const S3Request& request, const Claim& claim) {
     }
   }
   if (missing.empty()) return absl::OkStatus();
-  return S3Error(S3Code::kAccessDenied, "There were headers present in the request which were not signed",
+  return S3Error(s3code::kAccessDenied, "There were headers present in the request which were not signed",
                  {{"HeadersNotSigned", missing}});
 }
 
@@ -174,11 +174,11 @@ absl::StatusOr<std::string> PayloadHash(const S3Request& request, bool presigned
   const auto header = request.Header("x-amz-content-sha256");
   if (!header) {
     if (presigned) return std::string(kUnsignedPayload);
-    return S3Error(S3Code::kInvalidRequest, "Missing required header for this request: x-amz-content-sha256");
+    return S3Error(s3code::kInvalidRequest, "Missing required header for this request: x-amz-content-sha256");
   }
   if (IsPayloadHash(*header)) return std::string(*header);
   return S3Error(
-      S3Code::kInvalidArgument,
+      s3code::kInvalidArgument,
       "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, "
       "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER, STREAMING-UNSIGNED-PAYLOAD-TRAILER or a valid sha256 value.",
       {{"ArgumentName", "x-amz-content-sha256"}, {"ArgumentValue", std::string(*header)}});
@@ -219,18 +219,18 @@ absl::StatusOr<AuthResult> Authenticate(const S3Request& request, const AuthSett
     return result;
   }
   if (!header && !presigned) {
-    return S3Error(S3Code::kAccessDenied,
+    return S3Error(s3code::kAccessDenied,
                    "Access Denied: the request is not signed, and devstore runs without --anonymous");
   }
   ASSIGN_OR_RETURN(const Claim claim, presigned ? ParsePresigned(request) : ParseHeader(*header));
   RETURN_IF_ERROR(CheckScope(claim, settings));
   ASSIGN_OR_RETURN(result.time, RequestTime(request, claim));
   if (claim.access_key != settings.credentials.access_key) {
-    return S3Error(S3Code::kInvalidAccessKeyId, "The AWS Access Key Id you provided does not exist in our records.",
+    return S3Error(s3code::kInvalidAccessKeyId, "The AWS Access Key Id you provided does not exist in our records.",
                    {{"AWSAccessKeyId", claim.access_key}});
   }
   if (request.Header("x-amz-security-token") || request.Has("X-Amz-Security-Token")) {
-    return S3Error(S3Code::kInvalidToken, "The provided token is malformed or otherwise invalid.");
+    return S3Error(s3code::kInvalidToken, "The provided token is malformed or otherwise invalid.");
   }
   RETURN_IF_ERROR(CheckTime(request, claim, result.time, now));
   RETURN_IF_ERROR(CheckSignedHeaders(request, claim));
@@ -249,7 +249,7 @@ absl::StatusOr<AuthResult> Authenticate(const S3Request& request, const AuthSett
     const std::string normalised = NormalisedTarget(target);
     if (normalised == target || !matches(normalised)) {
       return S3Error(
-          S3Code::kSignatureDoesNotMatch,
+          s3code::kSignatureDoesNotMatch,
           "The request signature we calculated does not match the signature you provided. Check your key and signing "
           "method.",
           {{"AWSAccessKeyId", claim.access_key}, {"StringToSign", to_sign}});

@@ -17,7 +17,7 @@ constexpr size_t kMaxTrailers = 16;
 constexpr uint64_t kMaxChunk = uint64_t{5} << 30;  // no upload is larger
 
 absl::Status BadFraming(std::string_view what) {
-  return S3Error(S3Code::kIncompleteBody, fmt::format("The body is not valid aws-chunked: {}", what));
+  return S3Error(s3code::kIncompleteBody, fmt::format("The body is not valid aws-chunked: {}", what));
 }
 
 }  // namespace
@@ -130,7 +130,7 @@ absl::Status AwsChunkedDecoder::CheckSignature(std::string_view kind, std::strin
   std::string expected = Signature(to_sign, signing_->secret_key, signing_->time, signing_->scope);
   if (!EqualConstantTime(expected, given)) {
     return S3Error(
-        S3Code::kSignatureDoesNotMatch,
+        s3code::kSignatureDoesNotMatch,
         "The chunk signature we calculated does not match the signature you provided. Check your key and signing "
         "method.");
   }

@@ -26,18 +26,18 @@ absl::StatusOr<ListingQuery> QueryOf(const S3Request& request) {
   return query;
 }
 
-absl::StatusOr<Listing> List(OperationContext& context, const std::string& bucket, const ListingQuery& query) {
+absl::StatusOr<ListingPage> List(OperationContext& context, const std::string& bucket, const ListingQuery& query) {
   ASSIGN_OR_RETURN(const std::unique_ptr<KeyWalk> walk, context.storage.Walk(bucket));
   return ListKeys(*walk, query);
 }
 
 /// Contents and CommonPrefixes; the number of them.
-absl::StatusOr<size_t> WriteEntries(OperationContext& context, const std::string& bucket, const Listing& listing,
+absl::StatusOr<size_t> WriteEntries(OperationContext& context, const std::string& bucket, const ListingPage& listing,
                                     const NameEncoder& encode, bool with_owner, XmlWriter* writer) {
   size_t count = listing.common_prefixes.size();
   for (const std::string& key : listing.keys) {
     const auto record = context.storage.Describe(bucket, key);
-    if (IsS3Error(record.status(), S3Code::kNoSuchKey)) continue;  // deleted meanwhile
+    if (IsS3Error(record.status(), s3code::kNoSuchKey)) continue;  // deleted meanwhile
     if (!record.ok()) return record.status();
     ++count;
     writer->Open("Contents");
@@ -84,13 +84,13 @@ Reply ListBuckets(OperationContext& context, const S3Request&) {
   return XmlReply(std::move(writer));
 }
 
-Reply CreateBucket(OperationContext& context, const S3Request& request, std::string_view body) {
+Reply CreateBucket(OperationContext& context, const S3Request& request) {
   RETURN_IF_ERROR(CheckNewBucketName(request.bucket));
-  if (!body.empty()) {
-    ASSIGN_OR_RETURN(const std::string region, ParseLocationConstraint(body));
+  if (!request.document.empty()) {
+    ASSIGN_OR_RETURN(const std::string region, ParseLocationConstraint(request.document));
     if (!region.empty() && region != context.region) {
       return S3Error(
-          S3Code::kIllegalLocationConstraint,
+          s3code::kIllegalLocationConstraint,
           fmt::format("The {} location constraint is incompatible for the region specific endpoint this request was "
                       "sent to.",
                       region));
@@ -136,14 +136,14 @@ Reply ListObjectsV2(OperationContext& context, const S3Request& request) {
   if (token) {
     const std::optional<std::string> from = DecodeContinuation(*token);
     if (!from) {
-      return S3Error(S3Code::kInvalidArgument, "The continuation token provided is incorrect",
+      return S3Error(s3code::kInvalidArgument, "The continuation token provided is incorrect",
                      {{"ArgumentName", "continuation-token"}});
     }
     query.from = *from;
   } else if (!start_after.empty()) {
     query.from = start_after + '\0';
   }
-  ASSIGN_OR_RETURN(const Listing listing, List(context, request.bucket, query));
+  ASSIGN_OR_RETURN(const ListingPage listing, List(context, request.bucket, query));
   XmlWriter writer("ListBucketResult");
   writer.Element("Name", request.bucket);
   writer.Element("Prefix", encode(query.prefix));
@@ -165,7 +165,7 @@ Reply ListObjects(OperationContext& context, const S3Request& request) {
   ASSIGN_OR_RETURN(const NameEncoder encode, NameEncoder::Create(request));
   const std::string marker = request.ParameterOr("marker");
   if (!marker.empty()) query.from = AfterMarker(marker, query.prefix, query.delimiter);
-  ASSIGN_OR_RETURN(const Listing listing, List(context, request.bucket, query));
+  ASSIGN_OR_RETURN(const ListingPage listing, List(context, request.bucket, query));
   XmlWriter writer("ListBucketResult");
   writer.Element("Name", request.bucket);
   writer.Element("Prefix", encode(query.prefix));
@@ -180,16 +180,16 @@ Reply ListObjects(OperationContext& context, const S3Request& request) {
   return XmlReply(std::move(writer));
 }
 
-Reply DeleteObjects(OperationContext& context, const S3Request& request, std::string_view body) {
+Reply DeleteObjects(OperationContext& context, const S3Request& request) {
   RETURN_IF_ERROR(context.storage.CheckBucket(request.bucket));
   ASSIGN_OR_RETURN(const auto algorithm, AnnouncedChecksum(request));
   if (!request.Header("content-md5") && !algorithm) {
-    return S3Error(S3Code::kInvalidRequest,
+    return S3Error(s3code::kInvalidRequest,
                    "Missing required header for this request: Content-MD5 OR x-amz-checksum-*");
   }
-  const auto parsed = ParseDeleteObjectsXml(body);
+  const auto parsed = ParseDeleteObjectsXml(request.document);
   if (!parsed.ok() || parsed->keys.empty() || parsed->keys.size() > kMaxKeys) {
-    return S3Error(S3Code::kMalformedXml,
+    return S3Error(s3code::kMalformedXml,
                    "The XML you provided was not well-formed or did not validate against our published schema");
   }
   XmlWriter writer("DeleteResult");

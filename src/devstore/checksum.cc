@@ -91,7 +91,7 @@ absl::StatusOr<std::string> CompositeChecksum(ChecksumAlgorithm algorithm, const
   for (const std::string& part : parts) {
     std::string raw;
     if (!absl::Base64Unescape(part, &raw))
-      return S3Error(S3Code::kInvalidRequest, "A part's checksum is not valid base64");
+      return S3Error(s3code::kInvalidRequest, "A part's checksum is not valid base64");
     stream.Update(AsBytes(raw));
   }
   return stream.Finish() + "-" + std::to_string(parts.size());

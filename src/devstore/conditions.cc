@@ -68,12 +68,12 @@ absl::StatusOr<ByteRange> ParseCopyRange(std::string_view header, uint64_t objec
   const std::optional<uint64_t> last = text ? ParseDecimal(text->last, 0, kMax) : std::nullopt;
   if (!first || !last || *first > *last) {
     return S3Error(
-        S3Code::kInvalidArgument,
+        s3code::kInvalidArgument,
         "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the "
         "zero-based offsets of the first and last bytes to copy");
   }
   if (*last >= object_size) {
-    return S3Error(S3Code::kInvalidRange,
+    return S3Error(s3code::kInvalidRange,
                    "Range specified is not valid for source object of size: " + std::to_string(object_size));
   }
   return ByteRange{*first, *last - *first + 1};
@@ -86,7 +86,7 @@ absl::Status CheckReadConditions(const S3Request& request, std::string_view etag
   const auto header = [&](std::string_view name) { return request.Header(std::string(prefix).append(name)); };
   const auto not_modified = [&](std::string_view name) {
     return of_copy ? PreconditionFailed(std::string(prefix).append(name))
-                   : S3Error(S3Code::kNotModified, "Not Modified");
+                   : S3Error(s3code::kNotModified, "Not Modified");
   };
   if (const auto match = header("if-match")) {
     if (!ListsETag(*match, etag)) return PreconditionFailed(of_copy ? "x-amz-copy-source-If-Match" : "If-Match");
@@ -110,7 +110,7 @@ absl::StatusOr<WriteConditions> ParseWriteConditions(const S3Request& request) {
   if (const auto none_match = request.Header("if-none-match")) {
     if (*none_match != "*") {
       return S3Error(
-          S3Code::kNotImplemented,
+          s3code::kNotImplemented,
           "A header you provided implies functionality that is not implemented: If-None-Match of a write takes only *",
           {{"Header", "If-None-Match"}});
     }

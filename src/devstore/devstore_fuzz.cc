@@ -10,6 +10,7 @@
 #include "devstore/conditions.h"
 #include "devstore/faults.h"
 #include "devstore/listing.h"
+#include "devstore/operations.h"
 #include "devstore/s3_request.h"
 #include "devstore/sidecar.h"
 
@@ -48,7 +49,7 @@ void TryRequest(std::string_view target, std::string_view header) {
   const auto request = ParseS3Request(std::move(head));
   if (!request.ok()) return;
   Require(request->bucket.empty() || MayNameBucket(request->bucket));
-  ClassifyRequest(*request).status().IgnoreError();
+  FindOperation(*request).status().IgnoreError();
   const AuthSettings settings{{"key", "secret", ""}, "us-east-1", false};
   Require(!Authenticate(*request, settings, absl::FromUnixSeconds(1369353600)).ok());
 }

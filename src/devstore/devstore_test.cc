@@ -34,7 +34,7 @@ std::string Ask(uint16_t port, std::string_view request) {
   return response;
 }
 
-std::string Request(std::string_view method, std::string_view target, std::string_view body = "") {
+std::string RequestText(std::string_view method, std::string_view target, std::string_view body = "") {
   return fmt::format("{} {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}", method, target,
                      body.size(), body);
 }
@@ -53,10 +53,10 @@ TEST(Devstore, CountsAnswersByMethodAndStatus) {
   ASSERT_TRUE(store.ok()) << store.status();
   const uint16_t port = (*store)->port();
   EXPECT_EQ((*store)->url(), fmt::format("http://127.0.0.1:{}", port));
-  EXPECT_NE(Ask(port, Request("PUT", "/bucket/k", "hello")).find("200 OK"), std::string::npos);
-  EXPECT_TRUE(Ask(port, Request("GET", "/bucket/k")).ends_with("\r\n\r\nhello"));
-  EXPECT_NE(Ask(port, Request("GET", "/bucket/none")).find("<Code>NoSuchKey</Code>"), std::string::npos);
-  EXPECT_EQ(Ask(port, Request("GET", "/bucket/cut")), "");
+  EXPECT_NE(Ask(port, RequestText("PUT", "/bucket/k", "hello")).find("200 OK"), std::string::npos);
+  EXPECT_TRUE(Ask(port, RequestText("GET", "/bucket/k")).ends_with("\r\n\r\nhello"));
+  EXPECT_NE(Ask(port, RequestText("GET", "/bucket/none")).find("<Code>NoSuchKey</Code>"), std::string::npos);
+  EXPECT_EQ(Ask(port, RequestText("GET", "/bucket/cut")), "");
   const auto counters = (*store)->counters();
   EXPECT_EQ(counters,
             (decltype((*store)->counters()){{{"GET", 0}, 1}, {{"GET", 200}, 1}, {{"GET", 404}, 1}, {{"PUT", 200}, 1}}));
@@ -73,7 +73,7 @@ TEST(Devstore, LogsNoSecrets) {
   {
     const auto store = Devstore::Start(options);
     ASSERT_TRUE(store.ok());
-    Ask((*store)->port(), Request("GET", "/bucket/k?X-Amz-Signature=topsecret&X-Amz-Credential=alsosecret"));
+    Ask((*store)->port(), RequestText("GET", "/bucket/k?X-Amz-Signature=topsecret&X-Amz-Credential=alsosecret"));
   }
   EXPECT_NE(log.find("GET /bucket/k GetObject 404"), std::string::npos) << log;
   EXPECT_EQ(log.find("secret"), std::string::npos);
@@ -105,7 +105,7 @@ TEST(Devstore, StopsWhileRequestsWait) {
   to.sin_port = htons(store->port());
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
-  const std::string request = Request("GET", "/bucket/k");
+  const std::string request = RequestText("GET", "/bucket/k");
   ASSERT_EQ(send(fd, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
   ASSERT_EQ(waits.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
   store.reset();

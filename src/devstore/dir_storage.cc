@@ -18,7 +18,6 @@
 #include "base/crypto.h"
 #include "devstore/dir_walk.h"
 #include "devstore/file_content.h"
-#include "devstore/joint_file.h"
 #include "devstore/s3_error.h"
 #include "devstore/s3_request.h"
 #include "devstore/sidecar.h"
@@ -90,9 +89,10 @@ class DirStorage final : public Storage {
   }
   absl::StatusOr<std::unique_ptr<KeyWalk>> Walk(const std::string& bucket) override;
   absl::StatusOr<std::unique_ptr<BlobWriter>> NewBlob(uint64_t) override { return NewFileBlob(temporary_); }
-  absl::StatusOr<std::unique_ptr<BlobWriter>> NewPart(const std::string& upload_id, int number, uint64_t size) override;
   absl::StatusOr<std::shared_ptr<Content>> Concatenate(
-      const std::vector<std::shared_ptr<const Content>>& contents) override;
+      const std::vector<std::shared_ptr<const Content>>& contents) override {
+    return JoinFiles(temporary_, contents);
+  }
   absl::StatusOr<std::shared_ptr<const ObjectRecord>> Put(const std::string& bucket, const std::string& key,
                                                           std::shared_ptr<Content> content, ObjectAttributes attributes,
                                                           std::string etag, Check check) override;
@@ -104,8 +104,7 @@ class DirStorage final : public Storage {
   }
   absl::Status PutPart(const std::string& upload_id, int number, std::shared_ptr<Content> content,
                        UploadPart part) override {
-    return uploads_.PutPart(upload_id, number, std::static_pointer_cast<FileContent>(std::move(content)),
-                            std::move(part));
+    return uploads_.PutPart(upload_id, number, static_cast<FileContent&>(*content), std::move(part));
   }
   absl::StatusOr<Upload> FindUpload(const std::string& bucket, const std::string& key,
                                     const std::string& upload_id) override {
@@ -231,7 +230,7 @@ absl::Status DirStorage::CheckBucket(const std::string& bucket) {
 absl::Status DirStorage::CreateBucket(const std::string& bucket) {
   if (mkdir(BucketPath(bucket).c_str(), 0777) == 0) return absl::OkStatus();
   if (errno != EEXIST) return FileError(errno, "creating the bucket", bucket);
-  return S3Error(S3Code::kBucketAlreadyOwnedByYou,
+  return S3Error(s3code::kBucketAlreadyOwnedByYou,
                  "Your previous request to create the named bucket succeeded and you already own it.",
                  {{"BucketName", bucket}});
 }
@@ -239,7 +238,7 @@ absl::Status DirStorage::CreateBucket(const std::string& bucket) {
 absl::Status DirStorage::DeleteBucket(const std::string& bucket) {
   RETURN_IF_ERROR(CheckBucket(bucket));
   const auto not_empty = [&] {
-    return S3Error(S3Code::kBucketNotEmpty, "The bucket you tried to delete is not empty", {{"BucketName", bucket}});
+    return S3Error(s3code::kBucketNotEmpty, "The bucket you tried to delete is not empty", {{"BucketName", bucket}});
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<KeyWalk> walk, Walk(bucket));
   ASSIGN_OR_RETURN(const std::optional<std::string> key, walk->FirstFrom(""));
@@ -299,26 +298,13 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::DescribeLocked(c
 absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::ExistingLocked(const std::string& bucket,
                                                                                const std::string& key) {
   auto existing = DescribeLocked(bucket, key);
-  if (IsS3Error(existing.status(), S3Code::kNoSuchKey)) return nullptr;
+  if (IsS3Error(existing.status(), s3code::kNoSuchKey)) return nullptr;
   return existing;
 }
 
 absl::StatusOr<std::unique_ptr<KeyWalk>> DirStorage::Walk(const std::string& bucket) {
   RETURN_IF_ERROR(CheckBucket(bucket));
   return std::make_unique<MergedWalk>(*this, bucket, DirWalk(names_, BucketPath(bucket)));
-}
-
-absl::StatusOr<std::unique_ptr<BlobWriter>> DirStorage::NewPart(const std::string& upload_id, int number,
-                                                                uint64_t size) {
-  ASSIGN_OR_RETURN(std::shared_ptr<JointPlace> place, uploads_.ClaimPlace(upload_id, number, size));
-  if (place == nullptr) return NewFileBlob(temporary_);
-  return NewPlaceBlob(std::move(place));
-}
-
-absl::StatusOr<std::shared_ptr<Content>> DirStorage::Concatenate(
-    const std::vector<std::shared_ptr<const Content>>& contents) {
-  if (std::shared_ptr<Content> whole = LinkJointFile(temporary_, contents)) return whole;
-  return JoinFiles(temporary_, contents);
 }
 
 absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::Put(const std::string& bucket, const std::string& key,
@@ -339,8 +325,7 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::Put(const std::s
   // First the record: it names the file's identity, so that it cannot be taken for the old file's.
   RETURN_IF_ERROR(WriteTextFile(RecordPath(bucket, key), EncodeObject(key, *record, identity)));
   ASSIGN_OR_RETURN(const std::string path, Place(file.path(), bucket, key));
-  // A second name of a file that is this object already is left behind by rename: it goes with `content`.
-  if (stat.st_nlink == 1) file.Keep();
+  file.Keep();
   records_.Insert(path, identity, record);
   return record;
 }

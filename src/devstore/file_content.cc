@@ -9,14 +9,10 @@
 #include <utility>
 
 #include "base/crypto.h"
-#include "devstore/joint_file.h"
 #include "devstore/s3_error.h"
 #include "devstore/sidecar.h"
 
 namespace millrace {
-
-FileContent::FileContent(std::shared_ptr<JointPlace> place, uint64_t size)
-    : path_(place->file().path()), place_(std::move(place)), offset_(place_->offset()), size_(size) {}
 
 FileContent::~FileContent() {
   if (temporary_) unlink(path_.c_str());
@@ -31,12 +27,11 @@ absl::StatusOr<std::shared_ptr<const UniqueFd>> FileContent::Open() const {
 
 absl::Status FileContent::Read(uint64_t offset, MutableByteSpan into) const {
   ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, Open());
-  offset += offset_;
   while (!into.empty()) {
     const ssize_t n = pread(file->get(), into.data(), into.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError(errno, "reading", path_);
-    if (n == 0) return S3Error(S3Code::kInternalError, "a file shrank while it was read");
+    if (n == 0) return S3Error(s3code::kInternalError, "a file shrank while it was read");
     offset += static_cast<uint64_t>(n);
     into = into.subspan(static_cast<size_t>(n));
   }
@@ -47,6 +42,9 @@ void FileContent::AppendSteps(ByteRange range, std::vector<ReplyStep>* out) cons
   if (range.length > 0) out->push_back(SendFile{file_, range});
 }
 
+namespace {
+
+/// Writes all the bytes from `offset` on; `path` is for the error.
 absl::Status WriteAt(int fd, ByteSpan bytes, uint64_t offset, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t n = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
@@ -57,8 +55,6 @@ absl::Status WriteAt(int fd, ByteSpan bytes, uint64_t offset, const std::string&
   }
   return absl::OkStatus();
 }
-
-namespace {
 
 class FileBlobWriter final : public BlobWriter {
  public:
@@ -108,7 +104,7 @@ absl::StatusOr<NewFile> CreateIn(const std::string& folder) {
 // Copies a content into a file, from an offset on. False when the file system cannot do that by itself.
 absl::StatusOr<bool> CopyInKernel(const FileContent& from, int to, uint64_t to_offset) {
   ASSIGN_OR_RETURN(const std::shared_ptr<const UniqueFd> file, from.Open());
-  auto at = static_cast<off_t>(from.offset());
+  off_t at = 0;
   auto to_at = static_cast<off_t>(to_offset);
   for (uint64_t left = from.size(); left > 0;) {
     const ssize_t n = copy_file_range(file->get(), &at, to, &to_at, left, 0);
@@ -116,7 +112,7 @@ absl::StatusOr<bool> CopyInKernel(const FileContent& from, int to, uint64_t to_o
     if (n < 0 && left == from.size() && (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
       return false;
     if (n < 0) return FileError(errno, "copying", from.path());
-    if (n == 0) return S3Error(S3Code::kInternalError, "a file shrank while it was read");
+    if (n == 0) return S3Error(s3code::kInternalError, "a file shrank while it was read");
     left -= static_cast<uint64_t>(n);
   }
   return true;

@@ -8,8 +8,6 @@
 
 namespace millrace {
 
-class JointPlace;
-
 /// A file's bytes, by an open descriptor or, so that many parts need no descriptors, opened for each use.
 class FileContent final : public Content {
  public:
@@ -18,8 +16,6 @@ class FileContent final : public Content {
   /// A temporary file, removed with this object unless Keep() was called.
   FileContent(std::shared_ptr<const UniqueFd> file, std::string temporary_path, uint64_t size)
       : file_(std::move(file)), path_(std::move(temporary_path)), temporary_(true), size_(size) {}
-  /// What was written into a place of a joint file, which is given back with this object unless it was kept.
-  FileContent(std::shared_ptr<JointPlace> place, uint64_t size);
   ~FileContent() override;
 
   uint64_t size() const override { return size_; }
@@ -32,22 +28,13 @@ class FileContent final : public Content {
   const UniqueFd& file() const { return *file_; }
   const std::string& path() const { return path_; }
   void Keep() { temporary_ = false; }
-  /// nullptr: it has a file of its own.
-  const std::shared_ptr<JointPlace>& place() const { return place_; }
-  /// Where in the file it begins.
-  uint64_t offset() const { return offset_; }
 
  private:
   std::shared_ptr<const UniqueFd> file_;
   std::string path_;
   bool temporary_ = false;
-  std::shared_ptr<JointPlace> place_;
-  uint64_t offset_ = 0;
   const uint64_t size_;
 };
-
-/// Writes all the bytes from `offset` on; `path` is for the error.
-absl::Status WriteAt(int fd, ByteSpan bytes, uint64_t offset, const std::string& path);
 
 /// A temporary file in `folder` with the bytes of all these files, one behind the other. The kernel copies them, or
 /// shares them where the file system can.

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-absl::StatusOr<Listing> ListKeys(KeyWalk& walk, const ListingQuery& query) {
-  Listing listing;
+absl::StatusOr<ListingPage> ListKeys(KeyWalk& walk, const ListingQuery& query) {
+  ListingPage listing;
   if (query.max_keys == 0) return listing;
   std::string position = std::max(query.from, query.prefix);
   for (size_t count = 0;; ++count) {

@@ -19,7 +19,7 @@ struct ListingQuery {
   size_t max_keys = 1000;
 };
 
-struct Listing {
+struct ListingPage {
   std::vector<std::string> keys;
   std::vector<std::string> common_prefixes;
   std::string last;  // the greatest key or common prefix in it
@@ -27,7 +27,7 @@ struct Listing {
   std::string next;  // `from` of the next page
 };
 
-absl::StatusOr<Listing> ListKeys(KeyWalk& walk, const ListingQuery& query);
+absl::StatusOr<ListingPage> ListKeys(KeyWalk& walk, const ListingQuery& query);
 
 /// Where a listing after `marker` starts. A marker that is itself a common prefix (as NextMarker may be) skips what it
 /// stands for.

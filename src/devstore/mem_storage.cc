@@ -97,7 +97,7 @@ class MemBlobWriter final : public BlobWriter {
     const size_t size = static_cast<size_t>(std::min<uint64_t>(left, kBlockBytes));
     Reservation reservation = budget_.TryReserve(size);
     if (!reservation) {
-      return S3Error(S3Code::kInternalError,
+      return S3Error(s3code::kInternalError,
                      fmt::format("devstore's memory ({}) is full: delete objects, or serve a folder instead of mem:",
                                  FormatSize(budget_.limit())));
     }
@@ -150,7 +150,7 @@ class MemStorage final : public Storage {
     bucket->created_ns = NowNs();
     std::lock_guard lock(mutex_);
     if (!buckets_.try_emplace(name, std::move(bucket)).second) {
-      return S3Error(S3Code::kBucketAlreadyOwnedByYou,
+      return S3Error(s3code::kBucketAlreadyOwnedByYou,
                      "Your previous request to create the named bucket succeeded and you already own it.",
                      {{"BucketName", name}});
     }
@@ -165,7 +165,7 @@ class MemStorage final : public Storage {
       const std::shared_ptr<Bucket> bucket = found->second;
       std::lock_guard bucket_lock(bucket->mutex);
       if (!bucket->objects.empty()) {
-        return S3Error(S3Code::kBucketNotEmpty, "The bucket you tried to delete is not empty", {{"BucketName", name}});
+        return S3Error(s3code::kBucketNotEmpty, "The bucket you tried to delete is not empty", {{"BucketName", name}});
       }
       bucket->deleted = true;  // for a Put that has found it already
       buckets_.erase(found);
@@ -197,10 +197,6 @@ class MemStorage final : public Storage {
 
   absl::StatusOr<std::unique_ptr<BlobWriter>> NewBlob(uint64_t size) override {
     return std::make_unique<MemBlobWriter>(budget_, size);
-  }
-
-  absl::StatusOr<std::unique_ptr<BlobWriter>> NewPart(const std::string&, int, uint64_t size) override {
-    return NewBlob(size);
   }
 
   absl::StatusOr<std::shared_ptr<Content>> Concatenate(

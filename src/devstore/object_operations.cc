@@ -35,16 +35,16 @@ absl::StatusOr<RangeRequest> RangeOfPart(const S3Request& request, const ObjectR
   const std::string text = request.ParameterOr("partNumber");
   const std::optional<uint64_t> number = ParseDecimal(text, 1, 10'000);
   if (!number) {
-    return S3Error(S3Code::kInvalidArgument, "Part number must be an integer between 1 and 10000, inclusive",
+    return S3Error(s3code::kInvalidArgument, "Part number must be an integer between 1 and 10000, inclusive",
                    {{"ArgumentName", "partNumber"}, {"ArgumentValue", text}});
   }
   if (request.Header("range")) {
-    return S3Error(S3Code::kInvalidRequest, "Cannot specify both Range header and partNumber query parameter.");
+    return S3Error(s3code::kInvalidRequest, "Cannot specify both Range header and partNumber query parameter.");
   }
   const std::vector<ObjectPart>& parts = record.attributes.parts;
   const size_t count = std::max<size_t>(parts.size(), 1);
   if (*number > count) {
-    return S3Error(S3Code::kInvalidPartNumber, "The requested partnumber is not satisfiable",
+    return S3Error(s3code::kInvalidPartNumber, "The requested partnumber is not satisfiable",
                    {{"PartNumberRequested", text}, {"ActualPartCount", std::to_string(count)}});
   }
   ByteRange range{0, parts.empty() ? record.size : parts[*number - 1].bytes};
@@ -57,7 +57,7 @@ absl::StatusOr<RangeRequest> AskedRange(const S3Request& request, const ObjectRe
   if (request.Has("partNumber")) return RangeOfPart(request, record);
   RangeRequest asked = ParseRange(request.Header("range"), record.size);
   if (asked.kind == RangeKind::kUnsatisfiable) {
-    return S3Error(S3Code::kInvalidRange, "The requested range is not satisfiable",
+    return S3Error(s3code::kInvalidRange, "The requested range is not satisfiable",
                    {{"RangeRequested", std::string(request.Header("range").value_or(""))},
                     {"ActualObjectSize", std::to_string(record.size)}});
   }
@@ -82,18 +82,9 @@ std::optional<Checksum> ChecksumOfAnswer(const S3Request& request, const ObjectR
   return std::nullopt;
 }
 
-/// Vetoes a write by its conditional headers.
-auto ConditionsCheck(OperationContext& context, const S3Request& request, const WriteConditions& conditions) {
-  return [&context, &request, &conditions](const ObjectRecord* existing) {
-    if (existing == nullptr) return CheckWriteConditions(conditions, nullptr, request.key);
-    const std::string etag = context.etags.Effective(request.bucket, request.key, existing->etag);
-    return CheckWriteConditions(conditions, &etag, request.key);
-  };
-}
-
 }  // namespace
 
-Reply GetObject(OperationContext& context, const S3Request& request, RangeFault fault) {
+Reply GetObject(OperationContext& context, const S3Request& request) {
   ASSIGN_OR_RETURN(const StoredObject object, context.storage.Open(request.bucket, request.key));
   const ObjectRecord& record = *object.record;
   const std::string etag = context.etags.Effective(request.bucket, request.key, record.etag);
@@ -101,13 +92,14 @@ Reply GetObject(OperationContext& context, const S3Request& request, RangeFault 
   reply.headers.Add("ETag", QuoteETag(etag));
   reply.headers.Add("Last-Modified", HttpDate(record.modified_s()));
   const absl::Status condition = CheckReadConditions(request, etag, record.modified_s());
-  if (IsS3Error(condition, S3Code::kNotModified)) {
+  if (IsS3Error(condition, s3code::kNotModified)) {
     reply.status = 304;
     return reply;
   }
   RETURN_IF_ERROR(condition);
 
   ASSIGN_OR_RETURN(RangeRequest asked, AskedRange(request, record));
+  const RangeFault fault = request.range_fault;
   if (fault == RangeFault::kWholeObject) asked = {RangeKind::kWhole, {0, record.size}};
   if (fault == RangeFault::kAnother && record.size > 1) {
     asked = {RangeKind::kPart, WrongRange(asked.range, record.size)};
@@ -132,6 +124,12 @@ Reply GetObject(OperationContext& context, const S3Request& request, RangeFault 
   return reply;
 }
 
+absl::Status CheckPutObject(OperationContext& context, const S3Request& request) {
+  RETURN_IF_ERROR(AttributesOf(request).status());
+  RETURN_IF_ERROR(ParseWriteConditions(request).status());
+  return context.storage.CheckBucket(request.bucket);
+}
+
 Reply PutObject(OperationContext& context, const S3Request& request, const RequestBody& body,
                 std::shared_ptr<Content> content) {
   ASSIGN_OR_RETURN(ObjectAttributes attributes, AttributesOf(request));
@@ -150,13 +148,13 @@ Reply CopyObject(OperationContext& context, const S3Request& request) {
   ASSIGN_OR_RETURN(const WriteConditions conditions, ParseWriteConditions(request));
   const std::string_view directive = request.Header("x-amz-metadata-directive").value_or("COPY");
   if (directive != "COPY" && directive != "REPLACE") {
-    return S3Error(S3Code::kInvalidArgument, "Unknown metadata directive.",
+    return S3Error(s3code::kInvalidArgument, "Unknown metadata directive.",
                    {{"ArgumentName", "x-amz-metadata-directive"}, {"ArgumentValue", std::string(directive)}});
   }
   ASSIGN_OR_RETURN(const CopySource source, OpenCopySource(context, request));
   if (directive == "COPY" && source.bucket == request.bucket && source.key == request.key) {
     return S3Error(
-        S3Code::kInvalidRequest,
+        s3code::kInvalidRequest,
         "This copy request is illegal because it is trying to copy an object to itself without changing the object's "
         "metadata, storage class, website redirect location or encryption attributes.");
   }
@@ -170,7 +168,7 @@ Reply CopyObject(OperationContext& context, const S3Request& request) {
   if (const auto wanted = request.Header("x-amz-checksum-algorithm")) {
     algorithm = FindChecksumAlgorithm(*wanted);
     if (!algorithm) {
-      return S3Error(S3Code::kInvalidRequest,
+      return S3Error(s3code::kInvalidRequest,
                      "Checksum algorithm provided is unsupported by devstore: CRC32, CRC32C, CRC64NVME "
                      "and SHA256 are known");
     }

@@ -74,7 +74,7 @@ absl::StatusOr<ObjectAttributes> AttributesOf(const S3Request& request) {
     if (!stored.empty() || is_metadata) attributes.headers.emplace_back(std::move(name), std::move(stored));
   }
   if (metadata_bytes > kMaxMetadataBytes) {
-    return S3Error(S3Code::kMetadataTooLarge, "Your metadata headers exceed the maximum allowed metadata size",
+    return S3Error(s3code::kMetadataTooLarge, "Your metadata headers exceed the maximum allowed metadata size",
                    {{"Size", std::to_string(metadata_bytes)}, {"MaxSizeAllowed", std::to_string(kMaxMetadataBytes)}});
   }
   return attributes;
@@ -93,7 +93,7 @@ void WriteChecksum(const std::optional<Checksum>& checksum, XmlWriter* writer) {
 
 absl::StatusOr<CopySource> OpenCopySource(OperationContext& context, const S3Request& request) {
   const auto invalid = [] {
-    return S3Error(S3Code::kInvalidArgument,
+    return S3Error(s3code::kInvalidArgument,
                    "Copy Source must mention the source bucket and key: sourcebucket/sourcekey",
                    {{"ArgumentName", "x-amz-copy-source"}});
   };
@@ -101,7 +101,7 @@ absl::StatusOr<CopySource> OpenCopySource(OperationContext& context, const S3Req
   constexpr std::string_view kVersion = "?versionId=";
   if (const size_t version = header.rfind(kVersion); version != std::string_view::npos) {
     if (header.substr(version + kVersion.size()) != "null") {
-      return S3Error(S3Code::kInvalidArgument, "Invalid version id specified", {{"ArgumentName", "x-amz-copy-source"}});
+      return S3Error(s3code::kInvalidArgument, "Invalid version id specified", {{"ArgumentName", "x-amz-copy-source"}});
     }
     header = header.substr(0, version);
   }
@@ -120,7 +120,7 @@ absl::StatusOr<CopySource> OpenCopySource(OperationContext& context, const S3Req
 absl::Status CheckCopySize(uint64_t bytes) {
   if (bytes <= kMaxCopyBytes) return absl::OkStatus();
   return S3Error(
-      S3Code::kInvalidRequest,
+      s3code::kInvalidRequest,
       fmt::format("The specified copy source is larger than the maximum allowable size for a copy source: {}",
                   kMaxCopyBytes));
 }
@@ -157,7 +157,7 @@ absl::StatusOr<uint64_t> NumberParameter(const S3Request& request, std::string_v
   if (!text || text->empty()) return fallback;
   const std::optional<uint64_t> value = ParseDecimal(*text, 0, kMax);
   if (value) return *value;
-  return S3Error(S3Code::kInvalidArgument, fmt::format("Argument {} must be an integer between 0 and {}", name, kMax),
+  return S3Error(s3code::kInvalidArgument, fmt::format("Argument {} must be an integer between 0 and {}", name, kMax),
                  {{"ArgumentName", std::string(name)}, {"ArgumentValue", std::string(*text)}});
 }
 
@@ -166,7 +166,7 @@ absl::StatusOr<NameEncoder> NameEncoder::Create(const S3Request& request) {
   const std::string type = request.ParameterOr("encoding-type");
   encoder.url_ = type == "url";
   if (!type.empty() && !encoder.url_) {
-    return S3Error(S3Code::kInvalidArgument, "Invalid Encoding Method specified in Request",
+    return S3Error(s3code::kInvalidArgument, "Invalid Encoding Method specified in Request",
                    {{"ArgumentName", "encoding-type"}, {"ArgumentValue", type}});
   }
   return encoder;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "devstore/conditions.h"
 #include "devstore/operations.h"
 #include "s3/xml.h"
 
@@ -28,6 +29,15 @@ struct CopySource {
   StoredObject object;
 };
 absl::StatusOr<CopySource> OpenCopySource(OperationContext& context, const S3Request& request);
+
+/// Vetoes a write by its conditional headers.
+inline auto ConditionsCheck(OperationContext& context, const S3Request& request, const WriteConditions& conditions) {
+  return [&context, &request, &conditions](const ObjectRecord* existing) {
+    if (existing == nullptr) return CheckWriteConditions(conditions, nullptr, request.key);
+    const std::string etag = context.etags.Effective(request.bucket, request.key, existing->etag);
+    return CheckWriteConditions(conditions, &etag, request.key);
+  };
+}
 
 /// InvalidRequest for more bytes than S3 copies by one request.
 absl::Status CheckCopySize(uint64_t bytes);

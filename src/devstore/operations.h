@@ -25,21 +25,33 @@ struct OperationContext {
 
 using Reply = absl::StatusOr<HttpReply>;
 
+/// An operation of S3: either `run`, or, if the body becomes the content of an object or part, `check` and `store`.
+struct Operation {
+  std::string_view name;  // AWS's, for the access log
+  Reply (*run)(OperationContext& context, const S3Request& request) = nullptr;
+  bool is_quick = false;        // takes some microseconds and is done on the loop: a hand-over would cost more
+  bool takes_document = false;  // the body is XML; `run` finds it in S3Request::document
+  absl::Status (*check)(OperationContext& context, const S3Request& request) = nullptr;  // before the body arrives
+  Reply (*store)(OperationContext& context, const S3Request& request, const RequestBody& body,
+                 std::shared_ptr<Content> content) = nullptr;
+};
+
+/// What the request asks for. NotImplemented or MethodNotAllowed for what devstore does not offer.
+absl::StatusOr<const Operation*> FindOperation(const S3Request& request);
+
 // Buckets (bucket_operations.cc).
 Reply ListBuckets(OperationContext& context, const S3Request& request);
-Reply CreateBucket(OperationContext& context, const S3Request& request, std::string_view body);
+Reply CreateBucket(OperationContext& context, const S3Request& request);
 Reply DeleteBucket(OperationContext& context, const S3Request& request);
 Reply HeadBucket(OperationContext& context, const S3Request& request);
 Reply GetBucketLocation(OperationContext& context, const S3Request& request);
 Reply ListObjects(OperationContext& context, const S3Request& request);
 Reply ListObjectsV2(OperationContext& context, const S3Request& request);
-Reply DeleteObjects(OperationContext& context, const S3Request& request, std::string_view body);
+Reply DeleteObjects(OperationContext& context, const S3Request& request);
 
 // Objects (object_operations.cc).
-/// What is sent in place of the range that was asked for.
-enum class RangeFault { kNone, kAnother, kFirstHalf, kWholeObject };
-/// Also HEAD.
-Reply GetObject(OperationContext& context, const S3Request& request, RangeFault fault);
+Reply GetObject(OperationContext& context, const S3Request& request);  // also HEAD
+absl::Status CheckPutObject(OperationContext& context, const S3Request& request);
 Reply PutObject(OperationContext& context, const S3Request& request, const RequestBody& body,
                 std::shared_ptr<Content> content);
 Reply CopyObject(OperationContext& context, const S3Request& request);
@@ -47,15 +59,11 @@ Reply DeleteObject(OperationContext& context, const S3Request& request);
 
 // Multipart uploads (upload_operations.cc).
 Reply CreateUpload(OperationContext& context, const S3Request& request);
-/// What can be refused before the body arrives; for PutObject as well.
-absl::Status CheckBeforeBody(OperationContext& context, const S3Request& request, S3Operation operation);
-/// For the body of PutObject or UploadPart.
-absl::StatusOr<std::unique_ptr<BlobWriter>> NewContent(OperationContext& context, const S3Request& request,
-                                                       S3Operation operation, uint64_t size);
+absl::Status CheckUploadPart(OperationContext& context, const S3Request& request);
 Reply UploadPartFromBody(OperationContext& context, const S3Request& request, const RequestBody& body,
                          std::shared_ptr<Content> content);
 Reply UploadPartCopy(OperationContext& context, const S3Request& request);
-Reply CompleteUpload(OperationContext& context, const S3Request& request, std::string_view body);
+Reply CompleteUpload(OperationContext& context, const S3Request& request);
 Reply AbortUpload(OperationContext& context, const S3Request& request);
 Reply ListParts(OperationContext& context, const S3Request& request);
 Reply ListUploads(OperationContext& context, const S3Request& request);

@@ -7,8 +7,10 @@
 #include "devstore/aws_chunked.h"
 #include "devstore/checksum.h"
 #include "devstore/conditions.h"
+#include "devstore/operations.h"
 #include "devstore/request_body.h"
 #include "devstore/s3_error.h"
+#include "devstore/testing/storage_helpers.h"
 
 namespace millrace {
 namespace {
@@ -25,10 +27,6 @@ HttpHeaders Headers(std::initializer_list<std::pair<const char*, std::string>> f
   HttpHeaders headers;
   for (const auto& [name, value] : fields) headers.Add(name, value);
   return headers;
-}
-
-std::string CodeOf(const absl::Status& status) {
-  return status.ok() ? "" : std::string(DescribeS3Error(status).name);
 }
 
 // The examples of AWS's documentation, "Authenticating Requests (AWS Signature Version 4)".
@@ -397,8 +395,8 @@ TEST(S3Request, RefusesBucketsThatCouldLeaveTheRoot) {
 
 TEST(S3Request, IsClassified) {
   const auto classify = [](std::string method, std::string target, HttpHeaders headers = {}) {
-    const auto operation = ClassifyRequest(Request(std::move(method), std::move(target), std::move(headers)));
-    return operation.ok() ? std::string(OperationName(*operation)) : CodeOf(operation.status());
+    const auto operation = FindOperation(Request(std::move(method), std::move(target), std::move(headers)));
+    return operation.ok() ? std::string((*operation)->name) : CodeOf(operation.status());
   };
   EXPECT_EQ(classify("GET", "/"), "ListBuckets");
   EXPECT_EQ(classify("GET", "/b"), "ListObjects");
@@ -429,7 +427,7 @@ TEST(S3Request, ChecksNamesOfNewBuckets) {
 }
 
 TEST(S3Error, CarriesCodeAndDetails) {
-  const absl::Status error = S3Error(S3Code::kInvalidRange, "no", {{"A", "1 < 2"}, {"B", ""}});
+  const absl::Status error = S3Error(s3code::kInvalidRange, "no", {{"A", "1 < 2"}, {"B", ""}});
   const S3ErrorFacts facts = DescribeS3Error(error);
   EXPECT_EQ(facts.name, "InvalidRange");
   EXPECT_EQ(facts.http_status, 416);

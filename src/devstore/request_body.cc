@@ -14,7 +14,7 @@ constexpr std::string_view kChecksumPrefix = "x-amz-checksum-";
 
 absl::Status UnknownChecksum(std::string_view header) {
   return S3Error(
-      S3Code::kNotImplemented,
+      s3code::kNotImplemented,
       fmt::format("devstore does not know the checksum {}; it knows crc32, crc32c, crc64nvme and sha256", header),
       {{"Header", std::string(header)}});
 }
@@ -31,7 +31,7 @@ absl::StatusOr<std::optional<ChecksumAlgorithm>> AnnouncedChecksum(const S3Reque
     const std::optional<ChecksumAlgorithm> algorithm = FindChecksumAlgorithm(name);
     if (!algorithm) return UnknownChecksum(name);
     if (found) {
-      return S3Error(S3Code::kInvalidRequest,
+      return S3Error(s3code::kInvalidRequest,
                      "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.");
     }
     found = algorithm;
@@ -43,7 +43,7 @@ absl::StatusOr<std::optional<ChecksumAlgorithm>> AnnouncedChecksum(const S3Reque
     if (name == "x-amz-trailer") {
       const std::string trailer = absl::AsciiStrToLower(ToAbsl(value));
       if (!trailer.starts_with(kChecksumPrefix)) {
-        return S3Error(S3Code::kInvalidRequest, "The value specified in the x-amz-trailer header is not supported");
+        return S3Error(s3code::kInvalidRequest, "The value specified in the x-amz-trailer header is not supported");
       }
       RETURN_IF_ERROR(take(trailer));
     }
@@ -71,11 +71,11 @@ absl::StatusOr<std::unique_ptr<RequestBody>> RequestBody::Create(const S3Request
     body->expected_sha256_ = mode;
   }
   if (!size) {
-    return S3Error(S3Code::kMissingContentLength,
+    return S3Error(s3code::kMissingContentLength,
                    "You must provide the Content-Length (or x-amz-decoded-content-length) HTTP header.");
   }
   if (*size > max_bytes) {
-    return S3Error(S3Code::kEntityTooLarge, "Your proposed upload exceeds the maximum allowed size",
+    return S3Error(s3code::kEntityTooLarge, "Your proposed upload exceeds the maximum allowed size",
                    {{"ProposedSize", std::to_string(*size)}, {"MaxSizeAllowed", std::to_string(max_bytes)}});
   }
   body->announced_size_ = *size;
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<RequestBody>> RequestBody::Create(const S3Request
 absl::Status RequestBody::ReadDigestHeaders(const S3Request& request) {
   if (const auto md5 = request.Header("content-md5")) {
     if (!absl::Base64Unescape(ToAbsl(*md5), &expected_md5_) || expected_md5_.size() != 16) {
-      return S3Error(S3Code::kInvalidDigest, "The Content-MD5 you specified was invalid.",
+      return S3Error(s3code::kInvalidDigest, "The Content-MD5 you specified was invalid.",
                      {{"Content-MD5", std::string(*md5)}});
     }
     md5_.emplace();
@@ -100,7 +100,7 @@ absl::Status RequestBody::ReadDigestHeaders(const S3Request& request) {
   expected_checksum_ = std::string(value.value_or(""));
   checksum_in_trailer_ = !value.has_value();
   if (checksum_in_trailer_ && !decoder_) {
-    return S3Error(S3Code::kInvalidRequest, "x-amz-trailer needs a STREAMING-...-TRAILER payload");
+    return S3Error(s3code::kInvalidRequest, "x-amz-trailer needs a STREAMING-...-TRAILER payload");
   }
   return absl::OkStatus();
 }
@@ -109,7 +109,7 @@ absl::Status RequestBody::Update(ByteSpan bytes, Sink sink) {
   const auto take = [&](ByteSpan data) -> absl::Status {
     size_ += data.size();
     if (size_ > announced_size_) {
-      return S3Error(S3Code::kIncompleteBody, "The request body is longer than the Content-Length HTTP header says");
+      return S3Error(s3code::kIncompleteBody, "The request body is longer than the Content-Length HTTP header says");
     }
     etag_stream_.Update(data);
     if (md5_) md5_->Update(data);
@@ -123,13 +123,13 @@ absl::Status RequestBody::Update(ByteSpan bytes, Sink sink) {
 absl::Status RequestBody::Finish() {
   if (decoder_) RETURN_IF_ERROR(decoder_->Finish());
   if (size_ != announced_size_) {
-    return S3Error(S3Code::kIncompleteBody,
+    return S3Error(s3code::kIncompleteBody,
                    "You did not provide the number of bytes specified by the Content-Length HTTP header");
   }
   if (sha256_) {
     const std::string computed = HexEncode(sha256_->Finish());
     if (computed != expected_sha256_) {
-      return S3Error(S3Code::kXAmzContentSha256Mismatch,
+      return S3Error(s3code::kXAmzContentSha256Mismatch,
                      "The provided 'x-amz-content-sha256' header does not match what was computed.",
                      {{"ClientComputedContentSHA256", expected_sha256_}, {"S3ComputedContentSHA256", computed}});
     }
@@ -143,7 +143,7 @@ absl::Status RequestBody::CheckMd5() {
   if (!md5_) return absl::OkStatus();
   const std::array<uint8_t, 16> digest = md5_->Finish();
   if (expected_md5_ == std::string(digest.begin(), digest.end())) return absl::OkStatus();
-  return S3Error(S3Code::kBadDigest, "The Content-MD5 you specified did not match what we received.",
+  return S3Error(s3code::kBadDigest, "The Content-MD5 you specified did not match what we received.",
                  {{"CalculatedDigest", Base64Encode(digest)}});
 }
 
@@ -155,7 +155,7 @@ absl::Status RequestBody::CheckChecksum() {
       if (name == ChecksumHeader(algorithm)) expected_checksum_ = value;
     }
     if (expected_checksum_.empty()) {
-      return S3Error(S3Code::kInvalidRequest,
+      return S3Error(s3code::kInvalidRequest,
                      fmt::format("The trailer {} announced by x-amz-trailer did not come", ChecksumHeader(algorithm)));
     }
   }
@@ -163,9 +163,9 @@ absl::Status RequestBody::CheckChecksum() {
   if (checksum_->value == expected_checksum_) return absl::OkStatus();
   std::string raw;
   if (!absl::Base64Unescape(expected_checksum_, &raw)) {
-    return S3Error(S3Code::kInvalidRequest, fmt::format("Value for {} header is invalid.", ChecksumHeader(algorithm)));
+    return S3Error(s3code::kInvalidRequest, fmt::format("Value for {} header is invalid.", ChecksumHeader(algorithm)));
   }
-  return S3Error(S3Code::kBadDigest,
+  return S3Error(s3code::kBadDigest,
                  fmt::format("The {} you specified did not match the calculated checksum.", ChecksumName(algorithm)));
 }
 

@@ -1,7 +1,6 @@
 #include "devstore/s3_request.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include "absl/strings/ascii.h"
@@ -14,40 +13,6 @@ namespace {
 
 constexpr size_t kMaxKeyBytes = 1024;
 
-/// Sub-resources of S3 that devstore does not have. Ignoring them would answer something else than was asked.
-constexpr std::array<std::string_view, 32> kForeignSubresources = {"accelerate",
-                                                                   "acl",
-                                                                   "analytics",
-                                                                   "attributes",
-                                                                   "cors",
-                                                                   "encryption",
-                                                                   "intelligent-tiering",
-                                                                   "inventory",
-                                                                   "legal-hold",
-                                                                   "lifecycle",
-                                                                   "logging",
-                                                                   "metadataTable",
-                                                                   "metrics",
-                                                                   "notification",
-                                                                   "object-lock",
-                                                                   "ownershipControls",
-                                                                   "policy",
-                                                                   "policyStatus",
-                                                                   "publicAccessBlock",
-                                                                   "renameObject",
-                                                                   "replication",
-                                                                   "requestPayment",
-                                                                   "restore",
-                                                                   "retention",
-                                                                   "select",
-                                                                   "session",
-                                                                   "tagging",
-                                                                   "torrent",
-                                                                   "versioning",
-                                                                   "versions",
-                                                                   "website",
-                                                                   "annotation"};
-
 /// The bucket of "bucket.localhost:9000"; empty for other hosts.
 std::string_view VirtualBucket(std::string_view host) {
   host = host.substr(0, host.rfind(':'));
@@ -56,44 +21,7 @@ std::string_view VirtualBucket(std::string_view host) {
 }
 
 absl::Status InvalidUri() {
-  return S3Error(S3Code::kInvalidUri, "Couldn't parse the specified URI.");
-}
-
-absl::StatusOr<S3Operation> ClassifyBucketRequest(const S3Request& request) {
-  const std::string& method = request.head.method;
-  if (method == "GET") {
-    if (request.Has("location")) return S3Operation::kGetBucketLocation;
-    if (request.Has("uploads")) return S3Operation::kListUploads;
-    const std::string type = request.ParameterOr("list-type");
-    if (!type.empty() && type != "2") {
-      return S3Error(S3Code::kInvalidArgument, "Invalid List Type",
-                     {{"ArgumentName", "list-type"}, {"ArgumentValue", type}});
-    }
-    return type.empty() ? S3Operation::kListObjects : S3Operation::kListObjectsV2;
-  }
-  if (method == "HEAD") return S3Operation::kHeadBucket;
-  if (method == "PUT") return S3Operation::kCreateBucket;
-  if (method == "DELETE") return S3Operation::kDeleteBucket;
-  if (method == "POST" && request.Has("delete")) return S3Operation::kDeleteObjects;
-  return S3Error(S3Code::kMethodNotAllowed, "The specified method is not allowed against this resource.",
-                 {{"Method", method}, {"ResourceType", "BUCKET"}});
-}
-
-absl::StatusOr<S3Operation> ClassifyObjectRequest(const S3Request& request) {
-  const std::string& method = request.head.method;
-  const bool of_upload = request.Has("uploadId");
-  if (method == "GET") return of_upload ? S3Operation::kListParts : S3Operation::kGetObject;
-  if (method == "HEAD") return S3Operation::kHeadObject;
-  if (method == "PUT") {
-    const bool copy = request.Header("x-amz-copy-source").has_value();
-    if (of_upload || request.Has("partNumber")) return copy ? S3Operation::kUploadPartCopy : S3Operation::kUploadPart;
-    return copy ? S3Operation::kCopyObject : S3Operation::kPutObject;
-  }
-  if (method == "DELETE") return of_upload ? S3Operation::kAbortUpload : S3Operation::kDeleteObject;
-  if (method == "POST" && request.Has("uploads")) return S3Operation::kCreateUpload;
-  if (method == "POST" && of_upload) return S3Operation::kCompleteUpload;
-  return S3Error(S3Code::kMethodNotAllowed, "The specified method is not allowed against this resource.",
-                 {{"Method", method}, {"ResourceType", "OBJECT"}});
+  return S3Error(s3code::kInvalidUri, "Couldn't parse the specified URI.");
 }
 
 }  // namespace
@@ -101,52 +29,6 @@ absl::StatusOr<S3Operation> ClassifyObjectRequest(const S3Request& request) {
 bool MayNameBucket(std::string_view name) {
   return !name.empty() && name.size() <= 255 && name[0] != '.' && name.find('/') == std::string_view::npos &&
          name.find('\0') == std::string_view::npos;
-}
-
-std::string_view OperationName(S3Operation operation) {
-  switch (operation) {
-    case S3Operation::kListBuckets:
-      return "ListBuckets";
-    case S3Operation::kCreateBucket:
-      return "CreateBucket";
-    case S3Operation::kDeleteBucket:
-      return "DeleteBucket";
-    case S3Operation::kHeadBucket:
-      return "HeadBucket";
-    case S3Operation::kGetBucketLocation:
-      return "GetBucketLocation";
-    case S3Operation::kListObjects:
-      return "ListObjects";
-    case S3Operation::kListObjectsV2:
-      return "ListObjectsV2";
-    case S3Operation::kListUploads:
-      return "ListMultipartUploads";
-    case S3Operation::kDeleteObjects:
-      return "DeleteObjects";
-    case S3Operation::kGetObject:
-      return "GetObject";
-    case S3Operation::kHeadObject:
-      return "HeadObject";
-    case S3Operation::kPutObject:
-      return "PutObject";
-    case S3Operation::kCopyObject:
-      return "CopyObject";
-    case S3Operation::kDeleteObject:
-      return "DeleteObject";
-    case S3Operation::kCreateUpload:
-      return "CreateMultipartUpload";
-    case S3Operation::kUploadPart:
-      return "UploadPart";
-    case S3Operation::kUploadPartCopy:
-      return "UploadPartCopy";
-    case S3Operation::kCompleteUpload:
-      return "CompleteMultipartUpload";
-    case S3Operation::kAbortUpload:
-      return "AbortMultipartUpload";
-    case S3Operation::kListParts:
-      return "ListParts";
-  }
-  return "";
 }
 
 std::optional<std::string_view> S3Request::Parameter(std::string_view name) const {
@@ -189,31 +71,13 @@ absl::StatusOr<S3Request> ParseS3Request(HttpRequestHead head) {
   if (!key) return InvalidUri();
   request.key = *std::move(key);
   if (request.bucket.empty() ? !request.key.empty() : !MayNameBucket(request.bucket)) {
-    return S3Error(S3Code::kInvalidBucketName, "The specified bucket is not valid.", {{"BucketName", request.bucket}});
+    return S3Error(s3code::kInvalidBucketName, "The specified bucket is not valid.", {{"BucketName", request.bucket}});
   }
   if (request.key.size() > kMaxKeyBytes) {
-    return S3Error(S3Code::kKeyTooLong, "Your key is too long",
+    return S3Error(s3code::kKeyTooLong, "Your key is too long",
                    {{"Size", std::to_string(request.key.size())}, {"MaxSizeAllowed", std::to_string(kMaxKeyBytes)}});
   }
   return request;
-}
-
-absl::StatusOr<S3Operation> ClassifyRequest(const S3Request& request) {
-  for (const auto& [name, value] : request.query) {
-    if (std::find(kForeignSubresources.begin(), kForeignSubresources.end(), name) != kForeignSubresources.end()) {
-      return S3Error(S3Code::kNotImplemented, "devstore does not offer the sub-resource \"" + name + "\"");
-    }
-    if (name == "versionId" && value != "null") {
-      return S3Error(S3Code::kInvalidArgument, "Invalid version id specified",
-                     {{"ArgumentName", "versionId"}, {"ArgumentValue", value}});
-    }
-  }
-  if (request.bucket.empty()) {
-    if (request.head.method == "GET") return S3Operation::kListBuckets;
-    return S3Error(S3Code::kMethodNotAllowed, "The specified method is not allowed against this resource.",
-                   {{"Method", request.head.method}, {"ResourceType", "SERVICE"}});
-  }
-  return request.key.empty() ? ClassifyBucketRequest(request) : ClassifyObjectRequest(request);
 }
 
 absl::Status CheckNewBucketName(std::string_view name) {
@@ -226,7 +90,7 @@ absl::Status CheckNewBucketName(std::string_view name) {
                   std::any_of(name.begin(), name.end(), [](char c) { return c != '.' && !absl::ascii_isdigit(c); }));
   if (good) return absl::OkStatus();
   return S3Error(
-      S3Code::kInvalidBucketName,
+      s3code::kInvalidBucketName,
       "The specified bucket is not valid: 1 to 63 lower-case letters, digits, '-' and '.', starting and ending with "
       "a letter or digit",
       {{"BucketName", std::string(name)}});

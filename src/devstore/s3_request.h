@@ -11,31 +11,8 @@
 
 namespace millrace {
 
-enum class S3Operation {
-  kListBuckets,
-  kCreateBucket,
-  kDeleteBucket,
-  kHeadBucket,
-  kGetBucketLocation,
-  kListObjects,
-  kListObjectsV2,
-  kListUploads,
-  kDeleteObjects,
-  kGetObject,
-  kHeadObject,
-  kPutObject,
-  kCopyObject,
-  kDeleteObject,
-  kCreateUpload,
-  kUploadPart,
-  kUploadPartCopy,
-  kCompleteUpload,
-  kAbortUpload,
-  kListParts,
-};
-
-/// AWS's name of the operation, for the access log.
-std::string_view OperationName(S3Operation operation);
+/// What an injected fault sends in place of the range that was asked for.
+enum class RangeFault { kNone, kAnother, kFirstHalf, kWholeObject };
 
 /// A request taken apart. Plain data.
 struct S3Request {
@@ -43,6 +20,8 @@ struct S3Request {
   std::string bucket;                                      // decoded; empty when the request names none
   std::string key;                                         // decoded, without the '/' before it
   std::vector<std::pair<std::string, std::string>> query;  // decoded
+  std::string document;                                    // the body of an operation that takes a document
+  RangeFault range_fault = RangeFault::kNone;
 
   std::optional<std::string_view> Header(std::string_view name) const { return head.headers.Find(name); }
   std::optional<std::string_view> Parameter(std::string_view name) const;
@@ -59,9 +38,6 @@ struct S3Request {
 
 /// InvalidURI, InvalidBucketName or KeyTooLongError. Path style, and virtual-host style below `.localhost`.
 absl::StatusOr<S3Request> ParseS3Request(HttpRequestHead head);
-
-/// NotImplemented or MethodNotAllowed for what devstore does not offer.
-absl::StatusOr<S3Operation> ClassifyRequest(const S3Request& request);
 
 /// Whether this may name an existing bucket: a folder of a root, not hidden and not above it.
 bool MayNameBucket(std::string_view name);

@@ -19,21 +19,6 @@ constexpr uint64_t kMaxTextBytes = uint64_t{4} << 20;    // of a request in XML
 
 using SteadyClock = std::chrono::steady_clock;
 
-bool TakesText(S3Operation operation) {
-  return operation == S3Operation::kCreateBucket || operation == S3Operation::kDeleteObjects ||
-         operation == S3Operation::kCompleteUpload;
-}
-
-bool TakesContent(S3Operation operation) {
-  return operation == S3Operation::kPutObject || operation == S3Operation::kUploadPart;
-}
-
-/// Operations that take some microseconds are done on the loop; a hand-over would cost more.
-bool IsQuick(S3Operation operation) {
-  return operation == S3Operation::kGetObject || operation == S3Operation::kHeadObject ||
-         operation == S3Operation::kHeadBucket || operation == S3Operation::kGetBucketLocation;
-}
-
 bool IsS3Method(std::string_view method) {
   return method == "GET" || method == "HEAD" || method == "PUT" || method == "POST" || method == "DELETE";
 }
@@ -74,86 +59,52 @@ struct S3Call {
 
   const std::string request_id;
   HttpResponder responder;
-  S3Request request;  // of a request that could not be parsed, only the head
-  S3Operation operation = S3Operation::kListBuckets;
-  bool classified = false;
+  S3Request request;                     // of a request that could not be parsed, only the head
+  const Operation* operation = nullptr;  // unless the request was refused before it was known
   AuthResult auth;
   std::optional<FaultAction> fault;
   SteadyClock::time_point arrived = SteadyClock::now();
   std::chrono::nanoseconds first_byte_delay{};
 };
 
-/// A request that is answered already, or whose body is of no interest.
-class BodylessExchange final : public HttpExchange {
+/// Takes the body of a request, checks it and keeps it as a document, or writes it as content while it comes.
+class DevstoreExchange final : public HttpExchange {
  public:
-  BodylessExchange(S3Service& service, std::shared_ptr<S3Call> call) : service_(service), call_(std::move(call)) {}
-  void OnBody(ByteSpan) override {}
-  void OnBodyEnd() override {
-    if (call_) service_.Perform(std::move(call_), "");
-  }
-
- private:
-  S3Service& service_;
-  std::shared_ptr<S3Call> call_;  // null when answered
-};
-
-/// A request whose body is a small document.
-class TextExchange final : public HttpExchange {
- public:
-  TextExchange(S3Service& service, std::shared_ptr<S3Call> call, std::unique_ptr<RequestBody> body)
-      : service_(service), call_(std::move(call)), body_(std::move(body)) {}
-
-  void OnBody(ByteSpan bytes) override {
-    Check(body_->Update(bytes, [this](ByteSpan decoded) {
-      text_.append(AsText(decoded));
-      return absl::OkStatus();
-    }));
-  }
-  void OnBodyEnd() override {
-    if (call_) Check(body_->Finish());
-    if (call_) service_.Perform(std::move(call_), std::move(text_));
-  }
-
- private:
-  void Check(const absl::Status& status) {
-    if (!status.ok()) service_.Finish(*std::exchange(call_, nullptr), status);
-  }
-
-  S3Service& service_;
-  std::shared_ptr<S3Call> call_;
-  const std::unique_ptr<RequestBody> body_;
-  std::string text_;
-};
-
-/// A request whose body becomes an object or a part; written as it comes.
-class UploadExchange final : public HttpExchange {
- public:
-  UploadExchange(S3Service& service, std::shared_ptr<S3Call> call, std::unique_ptr<RequestBody> body,
-                 std::unique_ptr<BlobWriter> blob)
+  /// `call` is null when it is answered already; `body` when it is of no interest; `blob` unless it becomes content.
+  DevstoreExchange(S3Service& service, std::shared_ptr<S3Call> call, std::unique_ptr<RequestBody> body = nullptr,
+             std::unique_ptr<BlobWriter> blob = nullptr)
       : service_(service), call_(std::move(call)), body_(std::move(body)), blob_(std::move(blob)) {}
 
   void OnBody(ByteSpan bytes) override {
-    const absl::Status status = body_->Update(bytes, [this](ByteSpan decoded) { return blob_->Append(decoded); });
-    if (status.ok()) return;
-    blob_ = nullptr;  // nothing is left of it when the client hears of the error, and sends it again
-    service_.Finish(*std::exchange(call_, nullptr), status);
+    if (call_ == nullptr || body_ == nullptr) return;
+    Check(body_->Update(bytes, [this](ByteSpan decoded) {
+      if (blob_ != nullptr) return blob_->Append(decoded);
+      call_->request.document.append(AsText(decoded));
+      return absl::OkStatus();
+    }));
   }
+
   void OnBodyEnd() override {
-    if (!call_) return;
+    if (call_ == nullptr) return;
+    call_->arrived = SteadyClock::now();
+    if (body_ != nullptr) Check(body_->Finish());
+    if (call_ == nullptr) return;
     const std::shared_ptr<S3Call> call = std::move(call_);
-    call->arrived = SteadyClock::now();
+    if (blob_ == nullptr) return service_.Perform(call);
     Reply reply = Store(*call);
     blob_ = nullptr;
     service_.Finish(*call, std::move(reply));
   }
 
  private:
+  void Check(const absl::Status& status) {
+    if (status.ok()) return;
+    blob_ = nullptr;  // nothing is left of it when the client hears of the error, and sends it again
+    service_.Finish(*std::exchange(call_, nullptr), status);
+  }
   Reply Store(S3Call& call) {
-    RETURN_IF_ERROR(body_->Finish());
     ASSIGN_OR_RETURN(std::shared_ptr<Content> content, blob_->Finish());
-    return call.operation == S3Operation::kPutObject
-               ? PutObject(service_.context_, call.request, *body_, std::move(content))
-               : UploadPartFromBody(service_.context_, call.request, *body_, std::move(content));
+    return call.operation->store(service_.context_, call.request, *body_, std::move(content));
   }
 
   S3Service& service_;
@@ -181,22 +132,21 @@ std::unique_ptr<HttpExchange> S3Service::OnRequest(HttpRequestHead head, const H
   auto call = std::make_shared<S3Call>(fmt::format("{:016X}", Mix64(next_id_++)), std::move(responder));
   const auto refuse = [&](const absl::Status& error) {
     Finish(*call, error);
-    return std::make_unique<BodylessExchange>(*this, nullptr);
+    return std::make_unique<DevstoreExchange>(*this, nullptr);
   };
   if (const absl::Status admitted = Admit(*call, std::move(head)); !admitted.ok()) return refuse(admitted);
-  const bool takes_text = TakesText(call->operation);
-  if (!takes_text && !TakesContent(call->operation)) return std::make_unique<BodylessExchange>(*this, std::move(call));
-
-  auto body = RequestBody::Create(call->request, facts, call->auth, auth_.credentials.secret_key, context_.etag_kind,
-                                  takes_text ? kMaxTextBytes : kMaxObjectBytes);
-  if (!body.ok()) return refuse(body.status());
-  if (takes_text) return std::make_unique<TextExchange>(*this, std::move(call), *std::move(body));
-  if (const absl::Status status = CheckBeforeBody(context_, call->request, call->operation); !status.ok()) {
-    return refuse(status);
+  const Operation& operation = *call->operation;
+  if (!operation.takes_document && operation.store == nullptr) {
+    return std::make_unique<DevstoreExchange>(*this, std::move(call));
   }
-  auto blob = NewContent(context_, call->request, call->operation, (*body)->announced_size());
+  auto body = RequestBody::Create(call->request, facts, call->auth, auth_.credentials.secret_key, context_.etag_kind,
+                                  operation.takes_document ? kMaxTextBytes : kMaxObjectBytes);
+  if (!body.ok()) return refuse(body.status());
+  if (operation.takes_document) return std::make_unique<DevstoreExchange>(*this, std::move(call), *std::move(body));
+  if (const absl::Status status = operation.check(context_, call->request); !status.ok()) return refuse(status);
+  auto blob = context_.storage.NewBlob((*body)->announced_size());
   if (!blob.ok()) return refuse(blob.status());
-  return std::make_unique<UploadExchange>(*this, std::move(call), *std::move(body), *std::move(blob));
+  return std::make_unique<DevstoreExchange>(*this, std::move(call), *std::move(body), *std::move(blob));
 }
 
 /// Everything that comes before the operation itself.
@@ -204,31 +154,31 @@ absl::Status S3Service::Admit(S3Call& call, HttpRequestHead head) {
   call.request.head = head;
   ASSIGN_OR_RETURN(call.request, ParseS3Request(std::move(head)));
   ASSIGN_OR_RETURN(call.auth, Authenticate(call.request, auth_, absl::Now() + clock_offset_));
-  ASSIGN_OR_RETURN(call.operation, ClassifyRequest(call.request));
-  call.classified = true;
+  ASSIGN_OR_RETURN(call.operation, FindOperation(call.request));
   return InjectBefore(call);
 }
 
 absl::Status S3Service::InjectBefore(S3Call& call) {
   const std::string subject = call.request.Subject();
-  if (!rates_.Take(subject, call.arrived)) return S3Error(S3Code::kSlowDown, "Please reduce your request rate.");
+  if (!rates_.Take(subject, call.arrived)) return S3Error(s3code::kSlowDown, "Please reduce your request rate.");
   if (faults_.empty() && !latency_.enabled()) return absl::OkStatus();
   const std::string part = PartOf(call.request);
   RequestIdentity identity{call.request.head.method, subject, part, 0};
   identity.attempt = attempts_.Next(identity);
   if (latency_.enabled()) call.first_byte_delay = FirstByteDelay(latency_, seed_, identity);
   call.fault = faults_.Draw(identity, call.arrived);
+  call.request.range_fault = RangeFaultOf(call.fault);
   if (!call.fault) return absl::OkStatus();
   switch (call.fault->kind) {
     case FaultKind::kStatus:
       return S3Error(CodeOfHttpStatus(static_cast<int>(call.fault->value)), "Injected by --fault.");
     case FaultKind::kError:
-      return S3Error(S3Code::kInternalError, "Injected by --fault.");  // ErrorReply has its code
+      return S3Error(s3code::kInternalError, "Injected by --fault.");  // ErrorReply has its code
     case FaultKind::kRetryAfter:
     case FaultKind::kLimit:
-      return S3Error(S3Code::kSlowDown, "Please reduce your request rate. (Injected by --fault.)");
+      return S3Error(s3code::kSlowDown, "Please reduce your request rate. (Injected by --fault.)");
     case FaultKind::kErrorIn200:
-      return S3Error(S3Code::kInternalError,
+      return S3Error(s3code::kInternalError,
                      "We encountered an internal error. Please try again. (Injected by --fault.)");
     case FaultKind::kNewETag:
       etags_.Change(subject);
@@ -239,55 +189,11 @@ absl::Status S3Service::InjectBefore(S3Call& call) {
   return absl::OkStatus();
 }
 
-void S3Service::Perform(std::shared_ptr<S3Call> call, std::string body) {
-  call->arrived = SteadyClock::now();
-  if (IsQuick(call->operation)) return Finish(*call, Do(*call, body));
-  workers_.Submit([this, call = std::move(call), body = std::move(body)] { Finish(*call, Do(*call, body)); });
-}
-
-Reply S3Service::Do(S3Call& call, std::string_view body) {
-  const S3Request& request = call.request;
-  switch (call.operation) {
-    case S3Operation::kListBuckets:
-      return ListBuckets(context_, request);
-    case S3Operation::kCreateBucket:
-      return CreateBucket(context_, request, body);
-    case S3Operation::kDeleteBucket:
-      return DeleteBucket(context_, request);
-    case S3Operation::kHeadBucket:
-      return HeadBucket(context_, request);
-    case S3Operation::kGetBucketLocation:
-      return GetBucketLocation(context_, request);
-    case S3Operation::kListObjects:
-      return ListObjects(context_, request);
-    case S3Operation::kListObjectsV2:
-      return ListObjectsV2(context_, request);
-    case S3Operation::kListUploads:
-      return ListUploads(context_, request);
-    case S3Operation::kDeleteObjects:
-      return DeleteObjects(context_, request, body);
-    case S3Operation::kGetObject:
-    case S3Operation::kHeadObject:
-      return GetObject(context_, request, RangeFaultOf(call.fault));
-    case S3Operation::kCopyObject:
-      return CopyObject(context_, request);
-    case S3Operation::kDeleteObject:
-      return DeleteObject(context_, request);
-    case S3Operation::kCreateUpload:
-      return CreateUpload(context_, request);
-    case S3Operation::kUploadPartCopy:
-      return UploadPartCopy(context_, request);
-    case S3Operation::kCompleteUpload:
-      return CompleteUpload(context_, request, body);
-    case S3Operation::kAbortUpload:
-      return AbortUpload(context_, request);
-    case S3Operation::kListParts:
-      return ListParts(context_, request);
-    case S3Operation::kPutObject:
-    case S3Operation::kUploadPart:
-      break;  // UploadExchange
-  }
-  return S3Error(S3Code::kInternalError, "an operation that takes a body came without one");
+/// Does an operation whose request is complete, here or on a worker.
+void S3Service::Perform(const std::shared_ptr<S3Call>& call) {
+  const auto run = [this, call] { Finish(*call, call->operation->run(context_, call->request)); };
+  if (call->operation->is_quick) return run();
+  workers_.Submit(run);
 }
 
 HttpReply S3Service::ErrorReply(const S3Call& call, const absl::Status& error) const {
@@ -309,9 +215,8 @@ HttpReply S3Service::ErrorReply(const S3Call& call, const absl::Status& error) c
   if (call.fault && call.fault->kind == FaultKind::kRetryAfter) {
     reply.headers.Add("Retry-After", std::to_string(call.fault->value));
   }
-  const std::string_view resource = call.classified ? "" : call.request.path();
-  reply.body.push_back(
-      SendText{S3ErrorXml(facts, resource.empty() ? call.request.Resource() : std::string(resource), call.request_id)});
+  const std::string resource = call.operation != nullptr ? call.request.Resource() : std::string(call.request.path());
+  reply.body.push_back(SendText{S3ErrorXml(facts, resource, call.request_id)});
   return reply;
 }
 
@@ -339,7 +244,7 @@ void S3Service::Account(const S3Call& call, const HttpReply& reply) {
   if (access_log_) {
     // Never the query: that of a presigned URL is a credential.
     line = fmt::format("{} {} {} {} {} {}{}", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()),
-                       method, call.request.path(), call.classified ? OperationName(call.operation) : "-", status,
+                       method, call.request.path(), call.operation != nullptr ? call.operation->name : "-", status,
                        BodySize(reply.body), call.fault ? " fault" : "");
   }
   std::lock_guard lock(mutex_);

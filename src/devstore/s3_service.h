@@ -34,15 +34,11 @@ class S3Service final : public HttpHandler {
   std::vector<uint64_t> fault_firings() const { return faults_.firings(); }
 
  private:
-  friend class BodylessExchange;
-  friend class TextExchange;
-  friend class UploadExchange;
+  friend class DevstoreExchange;
 
   absl::Status Admit(S3Call& call, HttpRequestHead head);
   absl::Status InjectBefore(S3Call& call);
-  /// Does an operation that needs no body, or has it in `body`, here or on a worker.
-  void Perform(std::shared_ptr<S3Call> call, std::string body);
-  Reply Do(S3Call& call, std::string_view body);
+  void Perform(const std::shared_ptr<S3Call>& call);
   void Finish(S3Call& call, Reply result);
   HttpReply ErrorReply(const S3Call& call, const absl::Status& error) const;
   void Account(const S3Call& call, const HttpReply& reply);

@@ -38,6 +38,12 @@ ObjectPart ReadPart(std::string_view text) {
   return part;
 }
 
+std::optional<Checksum> ReadChecksum(const Fields& fields) {
+  const auto algorithm = FindChecksumAlgorithm(FieldOr(fields, "checksum-algorithm"));
+  if (!algorithm) return std::nullopt;
+  return Checksum{*algorithm, FieldOr(fields, "checksum"), FieldOr(fields, "checksum-type") == "COMPOSITE"};
+}
+
 }  // namespace
 
 std::string EncodeFields(const Fields& fields) {
@@ -68,23 +74,14 @@ std::string FieldOr(const Fields& fields, std::string_view name, std::string_vie
   return std::string(fallback);
 }
 
-void AppendChecksum(const std::optional<Checksum>& checksum, Fields* fields) {
-  if (!checksum) return;
-  fields->emplace_back("checksum-algorithm", ChecksumName(checksum->algorithm));
-  fields->emplace_back("checksum-type", checksum->composite ? "COMPOSITE" : "FULL_OBJECT");
-  fields->emplace_back("checksum", checksum->value);
-}
-
-std::optional<Checksum> ReadChecksum(const Fields& fields) {
-  const auto algorithm = FindChecksumAlgorithm(FieldOr(fields, "checksum-algorithm"));
-  if (!algorithm) return std::nullopt;
-  return Checksum{*algorithm, FieldOr(fields, "checksum"), FieldOr(fields, "checksum-type") == "COMPOSITE"};
-}
-
 void AppendAttributes(const ObjectAttributes& attributes, Fields* fields) {
   fields->emplace_back("content-type", attributes.content_type);
   for (const auto& [name, value] : attributes.headers) fields->emplace_back(std::string(kHeader) + name, value);
-  AppendChecksum(attributes.checksum, fields);
+  if (const auto& checksum = attributes.checksum) {
+    fields->emplace_back("checksum-algorithm", ChecksumName(checksum->algorithm));
+    fields->emplace_back("checksum-type", checksum->composite ? "COMPOSITE" : "FULL_OBJECT");
+    fields->emplace_back("checksum", checksum->value);
+  }
   for (const ObjectPart& part : attributes.parts) {
     fields->emplace_back(
         kPart, part.checksum.empty() ? std::to_string(part.bytes) : fmt::format("{}:{}", part.bytes, part.checksum));
@@ -145,10 +142,10 @@ bool IsPlainPath(std::string_view key) {
 absl::Status FileError(const absl::Status& status) {
   if (status.ok()) return status;
   if (absl::IsPermissionDenied(status)) {
-    return S3Error(S3Code::kAccessDenied,
+    return S3Error(s3code::kAccessDenied,
                    fmt::format("Access Denied: devstore may not do this in its folder ({})", ToStd(status.message())));
   }
-  return S3Error(S3Code::kInternalError, ToStd(status.message()));
+  return S3Error(s3code::kInternalError, ToStd(status.message()));
 }
 
 absl::Status FileError(int error, std::string_view doing, std::string_view name) {
@@ -166,7 +163,7 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return FileError(errno, "reading", path);
     text.append(buffer, static_cast<size_t>(n));
-    if (text.size() > kMaxRecordBytes) return S3Error(S3Code::kInternalError, fmt::format("{} is too large", path));
+    if (text.size() > kMaxRecordBytes) return S3Error(s3code::kInternalError, fmt::format("{} is too large", path));
   }
 }
 

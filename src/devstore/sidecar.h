@@ -25,8 +25,6 @@ std::string FieldOr(const Fields& fields, std::string_view name, std::string_vie
 
 void AppendAttributes(const ObjectAttributes& attributes, Fields* fields);
 ObjectAttributes ReadAttributes(const Fields& fields);
-void AppendChecksum(const std::optional<Checksum>& checksum, Fields* fields);
-std::optional<Checksum> ReadChecksum(const Fields& fields);
 
 /// Tells one state of a file from the others, so that a record is not taken for a file that someone else has put in its
 /// place.

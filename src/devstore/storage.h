@@ -121,10 +121,6 @@ class Storage {
 
   /// `size`: how many bytes are expected.
   virtual absl::StatusOr<std::unique_ptr<BlobWriter>> NewBlob(uint64_t size) = 0;
-  /// As NewBlob, for a part of an unfinished upload: the content goes to PutPart with the same id and number, or is
-  /// dropped. The storage may put it where the object will need it, so that Concatenate has nothing to copy.
-  virtual absl::StatusOr<std::unique_ptr<BlobWriter>> NewPart(const std::string& upload_id, int number,
-                                                              uint64_t size) = 0;
   /// The contents of this storage one behind another, as one. They stay what they are.
   virtual absl::StatusOr<std::shared_ptr<Content>> Concatenate(
       const std::vector<std::shared_ptr<const Content>>& contents) = 0;

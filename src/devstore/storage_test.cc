@@ -248,8 +248,8 @@ TEST_P(StorageTest, Uploads) {
 }
 
 /// What ListKeys should find, by brute force.
-Listing Expected(const std::set<std::string>& keys, const ListingQuery& query) {
-  Listing listing;
+ListingPage Expected(const std::set<std::string>& keys, const ListingQuery& query) {
+  ListingPage listing;
   std::string last_prefix;
   for (const std::string& key : keys) {
     if (key < query.from || !key.starts_with(query.prefix)) continue;
@@ -289,7 +289,7 @@ TEST_P(StorageTest, ListsAsBruteForceDoes) {
     auto walk = storage_->Walk("bucket");
     const auto listing = ListKeys(**walk, query);
     ASSERT_TRUE(listing.ok());
-    const Listing expected = Expected(keys, query);
+    const ListingPage expected = Expected(keys, query);
     ASSERT_EQ(listing->keys, expected.keys) << query.prefix << " from " << query.from;
     ASSERT_EQ(listing->common_prefixes, expected.common_prefixes);
     ASSERT_EQ(listing->truncated, expected.truncated);
@@ -299,7 +299,7 @@ TEST_P(StorageTest, ListsAsBruteForceDoes) {
       ListingQuery next = rest;
       next.from = listing->next;
       const auto more = ListKeys(**storage_->Walk("bucket"), next);
-      const Listing together = Expected(keys, rest);
+      const ListingPage together = Expected(keys, rest);
       ASSERT_EQ(listing->keys.size() + more->keys.size(), together.keys.size());
       ASSERT_EQ(listing->common_prefixes.size() + more->common_prefixes.size(), together.common_prefixes.size());
     }

@@ -1,12 +1,17 @@
 #include "devstore/upload_files.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <optional>
+#include <vector>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_split.h"
 #include "base/crypto.h"
 #include "devstore/dir_walk.h"
 #include "devstore/s3_error.h"
@@ -18,13 +23,46 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPartSuffix = ".part";
-
 template <typename T>
 T Parse(std::string_view text) {
   T value{};
   std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
+}
+
+/// "7.part.ETAG.CRC32C.CHECKSUM.RANDOM": a part that is sent again gets another file, so that a reader of the old one
+/// goes on reading it. The checksum is in base64 for URLs, which has no '.' and no '/'.
+std::string PartFileName(int number, const UploadPart& part) {
+  std::string raw;
+  if (part.checksum) absl::Base64Unescape(part.checksum->value, &raw);
+  return fmt::format("{}.part.{}.{}.{}.{}", number, part.etag,
+                     part.checksum ? ChecksumName(part.checksum->algorithm) : "", absl::WebSafeBase64Escape(raw),
+                     RandomHex(4));
+}
+
+struct PartFile {
+  int number = 0;
+  UploadPart part;
+};
+
+/// nullopt for what is no part. The content comes from the file's size, the time from the file.
+std::optional<PartFile> ReadPartFile(const std::string& folder, const std::string& name) {
+  const std::vector<std::string> words = absl::StrSplit(name, '.');
+  if (words.size() != 6 || words[1] != "part") return std::nullopt;
+  const std::string path = folder + "/" + name;
+  struct stat stat;
+  if (::stat(path.c_str(), &stat) != 0) return std::nullopt;
+  PartFile file{Parse<int>(words[0]),
+                {.etag = words[2], .checksum = std::nullopt, .modified_ns = 0, .content = nullptr}};
+  std::string raw;
+  if (const auto algorithm = FindChecksumAlgorithm(words[3]);
+      algorithm && absl::WebSafeBase64Unescape(words[4], &raw)) {
+    file.part.checksum = Checksum{.algorithm = *algorithm, .value = absl::Base64Escape(raw)};
+  }
+  const FileIdentity identity = IdentityOf(stat);
+  file.part.modified_ns = identity.modified_ns;
+  file.part.content = std::make_shared<const FileContent>(path, identity.size);
+  return file;
 }
 
 }  // namespace
@@ -48,52 +86,13 @@ void UploadFiles::LoadUpload(const std::string& id) {
                 .parts = {}};
   const auto names = ReadFolder(path);
   if (!names.ok()) return;
-  const std::shared_ptr<Folder> folder = Insert(id);
-  folder->joint->Seal();
   for (const std::string& name : *names) {
-    if (!name.ends_with(kPartSuffix)) continue;
-    const int number = Parse<int>(name);
-    auto part = LoadPart(*folder, number, fmt::format("{}/{}", path, name));
-    if (part.ok()) upload.parts[number] = *std::move(part);
+    std::optional<PartFile> file = ReadPartFile(path, name);
+    if (!file) continue;
+    UploadPart& part = upload.parts[file->number];
+    if (file->part.modified_ns >= part.modified_ns) part = std::move(file->part);  // else one that was to be replaced
   }
   table_.Insert(std::move(upload));
-}
-
-absl::StatusOr<UploadPart> UploadFiles::LoadPart(const Folder& folder, int number, const std::string& record) const {
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile(record));
-  const Fields fields = DecodeFields(text);
-  UploadPart part{.etag = FieldOr(fields, "etag"),
-                  .checksum = ReadChecksum(fields),
-                  .modified_ns = Parse<int64_t>(FieldOr(fields, "modified-ns")),
-                  .content = nullptr};
-  const std::string name = FieldOr(fields, "file");
-  const std::string path = name.empty() ? folder.joint->path() : folder.path + "/" + name;
-  std::error_code missing;
-  const uint64_t size = fs::file_size(path, missing);
-  if (missing) return FileError(ENOENT, "looking at", path);
-  if (!name.empty()) {
-    part.content = std::make_shared<const FileContent>(path, size);
-    return part;
-  }
-  const auto offset = Parse<uint64_t>(FieldOr(fields, "offset"));
-  const auto bytes = Parse<uint64_t>(FieldOr(fields, "bytes"));
-  if (bytes > size || offset > size - bytes) return FileError(EINVAL, "looking at", record);
-  part.content = std::make_shared<const FileContent>(JointFile::Restore(folder.joint, number, offset), bytes);
-  return part;
-}
-
-std::shared_ptr<UploadFiles::Folder> UploadFiles::Insert(const std::string& id) {
-  auto folder = std::make_shared<Folder>(folder_ + "/" + id);
-  std::lock_guard lock(mutex_);
-  folders_[id] = folder;
-  return folder;
-}
-
-absl::StatusOr<std::shared_ptr<UploadFiles::Folder>> UploadFiles::Find(const std::string& id) {
-  std::lock_guard lock(mutex_);
-  const auto found = folders_.find(id);
-  if (found == folders_.end()) return NoSuchUpload(id);
-  return found->second;
 }
 
 absl::StatusOr<std::string> UploadFiles::Create(Upload upload) {
@@ -104,60 +103,30 @@ absl::StatusOr<std::string> UploadFiles::Create(Upload upload) {
   AppendAttributes(upload.attributes, &fields);
   RETURN_IF_ERROR(WriteTextFile(fmt::format("{}/{}/upload", folder_, upload.id), EncodeFields(fields)));
   std::string id = upload.id;
-  Insert(id);
   table_.Insert(std::move(upload));
   return id;
 }
 
-absl::StatusOr<std::shared_ptr<JointPlace>> UploadFiles::ClaimPlace(const std::string& id, int number, uint64_t bytes) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Folder> folder, Find(id));
-  std::lock_guard lock(folder->mutex);  // so that it makes no file while the folder is being removed
-  return JointFile::Claim(folder->joint, number, bytes);
-}
-
-absl::Status UploadFiles::PutPart(const std::string& id, int number, std::shared_ptr<FileContent> content,
-                                  UploadPart part) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Folder> folder, Find(id));
-  std::lock_guard lock(folder->mutex);
-  if (folder->removed) return NoSuchUpload(id);
+absl::Status UploadFiles::PutPart(const std::string& id, int number, FileContent& content, UploadPart part) {
+  const std::string path = fmt::format("{}/{}/{}", folder_, id, PartFileName(number, part));
   part.modified_ns = NowNs();
-  Fields fields = {{"etag", part.etag}, {"modified-ns", std::to_string(part.modified_ns)}};
-  AppendChecksum(part.checksum, &fields);
-  std::string path;  // where it has a file of its own
-  if (content->place() != nullptr) {
-    fields.emplace_back("offset", std::to_string(content->offset()));
-    fields.emplace_back("bytes", std::to_string(content->size()));
-    part.content = content;
-  } else {
-    // A part that is sent again gets another file: who is reading the old one goes on reading it.
-    const std::string name = fmt::format("{}-{}", number, RandomHex(8));
-    path = folder->path + "/" + name;
-    if (rename(content->path().c_str(), path.c_str()) != 0) return FileError(errno, "writing a part of upload", id);
-    content->Keep();
-    fields.emplace_back("file", name);
-    part.content = std::make_shared<const FileContent>(path, content->size());
-  }
-  const std::string record = fmt::format("{}/{}{}", folder->path, number, kPartSuffix);
-  if (absl::Status written = WriteTextFile(record, EncodeFields(fields)); !written.ok()) {
-    if (!path.empty()) unlink(path.c_str());
-    return written;
-  }
-  if (content->place() != nullptr) content->place()->Keep();
+  part.content = std::make_shared<const FileContent>(path, content.size());
+  std::lock_guard lock(mutex_);
+  if (!table_.Contains(id)) return NoSuchUpload(id);
+  if (rename(content.path().c_str(), path.c_str()) != 0) return FileError(errno, "writing a part of upload", id);
+  content.Keep();
   ASSIGN_OR_RETURN(const std::shared_ptr<const Content> replaced, table_.PutPart(id, number, std::move(part)));
-  const auto* file = static_cast<const FileContent*>(replaced.get());
-  if (file != nullptr && file->place() == nullptr) unlink(file->path().c_str());
+  if (replaced != nullptr) unlink(static_cast<const FileContent&>(*replaced).path().c_str());
   return absl::OkStatus();
 }
 
 absl::Status UploadFiles::Remove(const std::string& id) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Folder> folder, Find(id));
-  RETURN_IF_ERROR(table_.Remove(id));
-  std::lock_guard lock(folder->mutex);
-  folder->removed = true;
+  {
+    std::lock_guard lock(mutex_);
+    RETURN_IF_ERROR(table_.Remove(id));
+  }
   std::error_code ignored;
-  fs::remove_all(folder->path, ignored);
-  std::lock_guard table_lock(mutex_);
-  folders_.erase(id);
+  fs::remove_all(folder_ + "/" + id, ignored);
   return absl::OkStatus();
 }
 

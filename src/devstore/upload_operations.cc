@@ -24,7 +24,7 @@ absl::StatusOr<int> PartNumber(const S3Request& request) {
   const std::string text = request.ParameterOr("partNumber");
   const std::optional<uint64_t> number = ParseDecimal(text, 1, kMaxParts);
   if (number) return static_cast<int>(*number);
-  return S3Error(S3Code::kInvalidArgument, "Part number must be an integer between 1 and 10000, inclusive",
+  return S3Error(s3code::kInvalidArgument, "Part number must be an integer between 1 and 10000, inclusive",
                  {{"ArgumentName", "partNumber"}, {"ArgumentValue", text}});
 }
 
@@ -46,7 +46,7 @@ absl::StatusOr<std::optional<Checksum>> AnnouncedUploadChecksum(const S3Request&
   const auto algorithm = FindChecksumAlgorithm(*name);
   if (!algorithm) {
     return S3Error(
-        S3Code::kInvalidRequest,
+        s3code::kInvalidRequest,
         fmt::format("devstore does not know the checksum algorithm {}; it knows CRC32, CRC32C, CRC64NVME and SHA256",
                     *name));
   }
@@ -54,7 +54,7 @@ absl::StatusOr<std::optional<Checksum>> AnnouncedUploadChecksum(const S3Request&
   const std::string_view type = request.Header("x-amz-checksum-type").value_or(only_full ? "FULL_OBJECT" : "COMPOSITE");
   const bool composite = type == "COMPOSITE";
   if ((composite && only_full) || (!composite && (type != "FULL_OBJECT" || *algorithm == ChecksumAlgorithm::kSha256))) {
-    return S3Error(S3Code::kInvalidRequest,
+    return S3Error(s3code::kInvalidRequest,
                    fmt::format("The {} checksum type cannot be used with the {} checksum algorithm.", type,
                                absl::AsciiStrToLower(ToAbsl(ChecksumName(*algorithm)))));
   }
@@ -63,7 +63,7 @@ absl::StatusOr<std::optional<Checksum>> AnnouncedUploadChecksum(const S3Request&
 
 absl::Status InvalidPart(int number) {
   return S3Error(
-      S3Code::kInvalidPart,
+      s3code::kInvalidPart,
       "One or more of the specified parts could not be found.  The part may not have been uploaded, or the specified "
       "entity tag may not match the part's entity tag.",
       {{"PartNumber", std::to_string(number)}});
@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<const UploadPart*>> ChosenParts(const Upload& upload,
   int last_number = 0;
   for (const CompletedPart& part : named) {
     if (part.number <= last_number) {
-      return S3Error(S3Code::kInvalidPartOrder,
+      return S3Error(s3code::kInvalidPartOrder,
                      "The list of parts was not in ascending order. Parts must be ordered by part number.");
     }
     last_number = part.number;
@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<const UploadPart*>> ChosenParts(const Upload& upload,
   }
   for (size_t i = 0; i + 1 < chosen.size(); ++i) {
     if (chosen[i]->content->size() >= kMinPartBytes) continue;
-    return S3Error(S3Code::kEntityTooSmall, "Your proposed upload is smaller than the minimum allowed size",
+    return S3Error(s3code::kEntityTooSmall, "Your proposed upload is smaller than the minimum allowed size",
                    {{"ProposedSize", std::to_string(chosen[i]->content->size())},
                     {"MinSizeAllowed", std::to_string(kMinPartBytes)},
                     {"PartNumber", std::to_string(named[i].number)},
@@ -129,40 +129,28 @@ absl::Status CheckObjectChecksum(const S3Request& request, const std::optional<C
   if (!algorithm) return absl::OkStatus();
   if (!checksum || checksum->algorithm != *algorithm || request.Header("x-amz-checksum-type") != "FULL_OBJECT" ||
       checksum->composite) {
-    return S3Error(S3Code::kInvalidRequest,
+    return S3Error(s3code::kInvalidRequest,
                    fmt::format("The upload was created without the full object checksum {}", ChecksumName(*algorithm)));
   }
   if (request.Header(ChecksumHeader(*algorithm)) == checksum->value) return absl::OkStatus();
-  return S3Error(S3Code::kBadDigest,
+  return S3Error(s3code::kBadDigest,
                  fmt::format("The {} you specified did not match the calculated checksum.", ChecksumName(*algorithm)));
 }
 
 }  // namespace
 
-absl::Status CheckBeforeBody(OperationContext& context, const S3Request& request, S3Operation operation) {
-  if (operation == S3Operation::kPutObject) {
-    RETURN_IF_ERROR(AttributesOf(request).status());
-    RETURN_IF_ERROR(ParseWriteConditions(request).status());
-    return context.storage.CheckBucket(request.bucket);
-  }
+absl::Status CheckUploadPart(OperationContext& context, const S3Request& request) {
   RETURN_IF_ERROR(PartNumber(request).status());
   ASSIGN_OR_RETURN(const Upload upload, FindUpload(context, request));
   ASSIGN_OR_RETURN(const auto given, AnnouncedChecksum(request));
   const auto expected = AlgorithmOf(upload);
   if (expected && given != expected) {
-    return S3Error(S3Code::kInvalidRequest,
+    return S3Error(s3code::kInvalidRequest,
                    fmt::format("Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
                                absl::AsciiStrToLower(ToAbsl(ChecksumName(*expected))),
                                given ? absl::AsciiStrToLower(ToAbsl(ChecksumName(*given))) : "null"));
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<BlobWriter>> NewContent(OperationContext& context, const S3Request& request,
-                                                       S3Operation operation, uint64_t size) {
-  if (operation == S3Operation::kPutObject) return context.storage.NewBlob(size);
-  ASSIGN_OR_RETURN(const int number, PartNumber(request));
-  return context.storage.NewPart(UploadId(request), number, size);
 }
 
 Reply CreateUpload(OperationContext& context, const S3Request& request) {
@@ -205,7 +193,7 @@ Reply UploadPartCopy(OperationContext& context, const S3Request& request) {
     ASSIGN_OR_RETURN(range, ParseCopyRange(*header, bytes.size()));
   }
   RETURN_IF_ERROR(CheckCopySize(range.length));
-  ASSIGN_OR_RETURN(const std::unique_ptr<BlobWriter> blob, context.storage.NewPart(upload.id, number, range.length));
+  ASSIGN_OR_RETURN(const std::unique_ptr<BlobWriter> blob, context.storage.NewBlob(range.length));
   ASSIGN_OR_RETURN(CopiedContent copied, CopyContent(context, bytes, range, AlgorithmOf(upload), *blob));
   UploadPart part{.etag = copied.etag, .checksum = copied.checksum, .modified_ns = 0, .content = nullptr};
   XmlWriter writer("CopyPartResult");
@@ -216,12 +204,12 @@ Reply UploadPartCopy(OperationContext& context, const S3Request& request) {
   return XmlReply(std::move(writer));
 }
 
-Reply CompleteUpload(OperationContext& context, const S3Request& request, std::string_view body) {
+Reply CompleteUpload(OperationContext& context, const S3Request& request) {
   ASSIGN_OR_RETURN(const WriteConditions conditions, ParseWriteConditions(request));
   ASSIGN_OR_RETURN(const Upload upload, FindUpload(context, request));
-  const auto named = ParseCompleteMultipartXml(body);
+  const auto named = ParseCompleteMultipartXml(request.document);
   if (!named.ok() || named->empty() || named->size() > kMaxParts) {
-    return S3Error(S3Code::kMalformedXml,
+    return S3Error(s3code::kMalformedXml,
                    "The XML you provided was not well-formed or did not validate against our published schema");
   }
   ASSIGN_OR_RETURN(const std::vector<const UploadPart*> parts, ChosenParts(upload, *named));
@@ -243,15 +231,11 @@ Reply CompleteUpload(OperationContext& context, const S3Request& request, std::s
     attributes.parts.push_back(
         {part->content->size(), composite && part->checksum ? part->checksum->value : std::string()});
   }
-  const auto check = [&](const ObjectRecord* existing) {
-    if (existing == nullptr) return CheckWriteConditions(conditions, nullptr, request.key);
-    const std::string etag = context.etags.Effective(request.bucket, request.key, existing->etag);
-    return CheckWriteConditions(conditions, &etag, request.key);
-  };
   std::vector<std::string> etags;
   for (const UploadPart* part : parts) etags.push_back(part->etag);
-  ASSIGN_OR_RETURN(const auto record, context.storage.Put(request.bucket, request.key, std::move(whole),
-                                                          std::move(attributes), MultipartETag(etags), check));
+  ASSIGN_OR_RETURN(const auto record,
+                   context.storage.Put(request.bucket, request.key, std::move(whole), std::move(attributes),
+                                       MultipartETag(etags), ConditionsCheck(context, request, conditions)));
   // The object stands; an upload that another request has removed meanwhile changes nothing.
   context.storage.RemoveUpload(upload.id).IgnoreError();
   XmlWriter writer("CompleteMultipartUploadResult");
@@ -316,7 +300,7 @@ Reply ListUploads(OperationContext& context, const S3Request& request) {
   const std::string key_marker = request.ParameterOr("key-marker");
   const std::string id_marker = request.ParameterOr("upload-id-marker");
   if (request.Has("delimiter"))
-    return S3Error(S3Code::kNotImplemented, "devstore lists uploads without a delimiter only");
+    return S3Error(s3code::kNotImplemented, "devstore lists uploads without a delimiter only");
 
   const std::vector<Upload> uploads = context.storage.Uploads(request.bucket);
   // Uploads of one key follow each other by time: the marker's own one is where the next page starts behind.

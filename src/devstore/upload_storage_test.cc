@@ -59,8 +59,8 @@ TEST_P(AnyUploadTest, APartThatIsDroppedChangesNoOther) {
   for (const auto& [number, text] : parts) ASSERT_TRUE(PutPart(number, text).ok());
   for (int number = 1; number <= 5; ++number) {
     const std::string text = Bytes(kPart, 99);
-    Written(number, text);  // e.g. its checksum was wrong
-    auto writer = storage_->NewPart(id_, number, kPart);
+    Written(text);  // e.g. its checksum was wrong
+    auto writer = storage_->NewBlob(kPart);
     ASSERT_TRUE((*writer)->Append(AsBytes(text.substr(0, kPart / 2))).ok());  // cut
   }
   ExpectParts(parts);
@@ -86,8 +86,8 @@ TEST_P(AnyUploadTest, ReadersOfAReplacedPartGoOn) {
 TEST_P(AnyUploadTest, TheSamePartTwiceAtOnce) {
   const std::string first = Bytes(kPart, 1);
   const std::string second = Bytes(kPart, 2);
-  const auto one = Written(1, first);
-  const auto two = Written(1, second);
+  const auto one = Written(first);
+  const auto two = Written(second);
   ASSERT_TRUE(Store(1, two, second).ok());
   ExpectParts({{1, second}});
   ASSERT_TRUE(Store(1, one, first).ok());
@@ -118,7 +118,7 @@ TEST_P(AnyUploadTest, AnObjectIsNotChangedByWhatComesLater) {
   const std::string one = Bytes(kPart, 1);
   ASSERT_TRUE(PutPart(1, one).ok());
   const std::string text = Bytes(kPart, 9);
-  auto under_way = storage_->NewPart(id_, 2, kPart);  // begun before, goes on after
+  auto under_way = storage_->NewBlob(kPart);  // begun before, goes on after
   ASSERT_TRUE((*under_way)->Append(AsBytes(text.substr(0, 10))).ok());
   ASSERT_TRUE(PutJoined({1}).ok());
   ASSERT_TRUE((*under_way)->Append(AsBytes(text.substr(10))).ok());
@@ -138,7 +138,7 @@ TEST_P(AnyUploadTest, AnObjectIsNotChangedByWhatReplacesItsParts) {
   ASSERT_TRUE(PutPart(1, one).ok());
   ASSERT_TRUE(PutJoined({1}).ok());
   const std::string text = Bytes(kPart, 9);
-  Written(2, text);
+  Written(text);
   ASSERT_TRUE(PutPart(2, text).ok());
   EXPECT_TRUE(*Get(*storage_, "bucket", "k") == one);
   EXPECT_EQ((*storage_->Describe("bucket", "k"))->etag, "etag-2");
@@ -202,7 +202,7 @@ TEST_P(AnyUploadTest, BehavesAsAMapDoes) {
         const int number = static_cast<int>(1 + rng.Below(8));
         const size_t size = mostly_even && rng.Below(8) != 0 ? 4099 : rng.Below(9000);
         texts.emplace_back(number, Bytes(size, rng.Below(UINT64_MAX)));
-        writers.push_back(*storage_->NewPart(id_, number, size));
+        writers.push_back(*storage_->NewBlob(size));
         ASSERT_TRUE(writers.back()->Append(AsBytes(texts.back().second.substr(0, size / 2))).ok());
       } else if (what < 16 && !writers.empty()) {
         const size_t at = rng.Below(writers.size());

@@ -27,18 +27,17 @@ absl::StatusOr<std::shared_ptr<const Content>> UploadTable::PutPart(const std::s
   return std::exchange(found->second.parts[number], std::move(part)).content;
 }
 
-absl::StatusOr<Upload> UploadTable::Find(const std::string& id) const {
+bool UploadTable::Contains(const std::string& id) const {
   std::lock_guard lock(mutex_);
-  const auto found = uploads_.find(id);
-  if (found == uploads_.end()) return NoSuchUpload(id);
-  return found->second;
+  return uploads_.contains(id);
 }
 
 absl::StatusOr<Upload> UploadTable::Find(const std::string& bucket, const std::string& key,
                                          const std::string& id) const {
-  ASSIGN_OR_RETURN(Upload upload, Find(id));
-  if (upload.bucket != bucket || upload.key != key) return NoSuchUpload(id);
-  return upload;
+  std::lock_guard lock(mutex_);
+  const auto found = uploads_.find(id);
+  if (found == uploads_.end() || found->second.bucket != bucket || found->second.key != key) return NoSuchUpload(id);
+  return found->second;
 }
 
 std::vector<Upload> UploadTable::List(const std::string& bucket) const {

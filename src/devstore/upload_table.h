@@ -15,7 +15,7 @@ class UploadTable {
   void Insert(Upload upload);  // with its id
   /// The result is the content of the part that it replaces (nullptr: none).
   absl::StatusOr<std::shared_ptr<const Content>> PutPart(const std::string& id, int number, UploadPart part);
-  absl::StatusOr<Upload> Find(const std::string& id) const;
+  bool Contains(const std::string& id) const;
   absl::StatusOr<Upload> Find(const std::string& bucket, const std::string& key, const std::string& id) const;
   std::vector<Upload> List(const std::string& bucket) const;
   absl::Status Remove(const std::string& id);

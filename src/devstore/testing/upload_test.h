@@ -61,8 +61,8 @@ class UploadTest : public ::testing::Test {
   }
 
   /// A part that is not stored yet.
-  std::shared_ptr<Content> Written(int number, std::string_view text) {
-    auto writer = storage_->NewPart(id_, number, text.size());
+  std::shared_ptr<Content> Written(std::string_view text) {
+    auto writer = storage_->NewBlob(text.size());
     EXPECT_TRUE(writer.ok()) << writer.status();
     EXPECT_TRUE((*writer)->Append(AsBytes(text.substr(0, text.size() / 3))).ok());
     EXPECT_TRUE((*writer)->Append(AsBytes(text.substr(text.size() / 3))).ok());
@@ -73,7 +73,7 @@ class UploadTest : public ::testing::Test {
     part.etag = ETagOf(text);
     return storage_->PutPart(id_, number, std::move(content), std::move(part));
   }
-  absl::Status PutPart(int number, std::string_view text) { return Store(number, Written(number, text), text); }
+  absl::Status PutPart(int number, std::string_view text) { return Store(number, Written(text), text); }
 
   absl::StatusOr<std::shared_ptr<Content>> Join(const std::vector<int>& numbers) {
     ASSIGN_OR_RETURN(const Upload upload, storage_->FindUpload("bucket", "k", id_));
