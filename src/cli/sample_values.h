@@ -16,7 +16,7 @@ namespace millrace::cli {
 bool IsImage(const IndexedField& field, const std::vector<std::string>& image_fields);
 
 /// The class that the index knows of a sample, without its bytes: the folder of a raw object, the label of a manifest,
-/// the number in `cls` of shards (not in indexes before version 3). Any bytes; "" when it knows none.
+/// the number in `cls` of shards. Any bytes; "" when it knows none.
 std::string_view ClassOf(const IndexedSample& sample, const Index& index);
 
 /// What a person would call the sample's class, for display: ClassOf; else the value of `cls`, of `label` or of a field

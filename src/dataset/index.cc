@@ -39,7 +39,7 @@ absl::StatusOr<uint64_t> Index::Impl::FirstObject(uint64_t block) const {
 
 // Where the stored fields lie. `out` may be null: then they are passed over.
 inline bool Index::Impl::DecodeStored(Decoder* block, SampleCursor* cursor, bool irregular, IndexedSample* out) const {
-  const Layout& layout = *cursor->layout;
+  const FieldLayout& layout = *cursor->layout;
   bool first = true;
   uint64_t begin = 0;
   for (const LayoutField& field : layout.fields) {
@@ -64,7 +64,7 @@ inline bool Index::Impl::DecodeStored(Decoder* block, SampleCursor* cursor, bool
   return true;
 }
 
-inline bool Index::Impl::DecodeValues(Decoder* block, const Layout& layout, IndexedSample* out) const {
+inline bool Index::Impl::DecodeValues(Decoder* block, const FieldLayout& layout, IndexedSample* out) const {
   for (const LayoutField& field : layout.fields) {
     if (field.kind != FieldKind::kValue) continue;
     const uint64_t length = block->Varint();
@@ -82,7 +82,7 @@ inline bool Index::Impl::DecodeValues(Decoder* block, const Layout& layout, Inde
   return true;
 }
 
-inline bool Index::Impl::DecodeLabel(Decoder* block, const Layout& layout, IndexedSample* out) const {
+inline bool Index::Impl::DecodeLabel(Decoder* block, const FieldLayout& layout, IndexedSample* out) const {
   const uint64_t ordinal = block->Varint();
   // Of numbers there may be too many to keep.
   const bool kept = !class_places.empty() || has_class_field;
@@ -109,7 +109,7 @@ bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted
   const uint64_t head = block->Varint();
   const uint64_t layout_id = head >> kSampleFlagBits;
   if (!block->ok() || layout_id >= layouts.size()) return false;
-  const Layout& layout = layouts[layout_id];
+  const FieldLayout& layout = layouts[layout_id];
   cursor->layout = &layout;
   if ((head & kSampleNewObject) != 0) {
     const uint64_t skipped = block->Varint();
@@ -137,7 +137,7 @@ bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted
 }
 
 // A sample as the writer was told of it. The views are into the index, the sample and the two vectors.
-void Index::Impl::Tell(const IndexedSample& sample, const Layout& layout, std::vector<NewSampleField>* fields,
+void Index::Impl::Tell(const IndexedSample& sample, const FieldLayout& layout, std::vector<NewSampleField>* fields,
                        std::vector<NewSampleValue>* values, NewSample* told) const {
   fields->clear();
   values->clear();
@@ -195,11 +195,8 @@ const std::vector<ClassCount>& Index::class_counts() const {
 bool Index::has_labels() const {
   return impl_->labelled && !impl_->class_counts.empty();
 }
-uint32_t Index::version() const {
-  return impl_->version;
-}
 bool Index::TellsAll() const {
-  return impl_->version >= 3 && (!impl_->labelled || has_labels());
+  return !impl_->labelled || has_labels();
 }
 uint64_t Index::class_runs() const {
   return impl_->class_runs;
@@ -290,14 +287,14 @@ absl::Status Index::LookupObject(uint32_t object, IndexedObject* out) const {
     block.Key(&out->key);
     const uint64_t size = block.Varint();
     const uint64_t head = block.Varint();
-    const uint64_t tag = impl_->version >= 3 ? head >> 1 : head;
+    const uint64_t tag = head >> 1;
     const uint64_t text_bytes = tag < kEtagText ? 16 : tag - kEtagText;
     const std::string_view text = block.Text(text_bytes);
     const uint64_t parts = tag == kEtagHexParts ? block.Varint() : 0;
     if (!block.ok()) return Damaged(fmt::format("block {} of its objects", number));
     if (i < steps) continue;
     out->size = size;
-    out->incomplete = impl_->version >= 3 && (head & 1) != 0;
+    out->incomplete = (head & 1) != 0;
     if (tag >= kEtagText) {
       out->etag = text;
     } else {

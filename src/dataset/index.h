@@ -56,7 +56,7 @@ struct ClassCount {
 /// (docs/formats/index.md); opening does not read it, lookups are O(1). Immutable and thread-safe.
 class Index {
  public:
-  /// DataLoss when the file is damaged or cut, InvalidArgument when it is not an index or of a newer version.
+  /// DataLoss when the file is damaged or cut, InvalidArgument when it is not an index or of another version.
   static absl::StatusOr<std::unique_ptr<Index>> Open(const std::string& path);
   /// The same over bytes in memory (mem:// data sets, tests, the fuzzer).
   static absl::StatusOr<std::unique_ptr<Index>> FromBytes(std::string bytes);
@@ -80,16 +80,13 @@ class Index {
 
   /// In the order of class_names(), or by number; empty when `cls` is missing, no number, or has too many values.
   const std::vector<ClassCount>& class_counts() const;
-  /// Whether there are classes, and samples tell theirs. Always so for raw objects with class folders; of shards the
-  /// index keeps it since version 3.
+  /// Whether there are classes, and samples tell theirs.
   bool has_labels() const;
   /// Runs of samples with one class, in index order: as few as there are classes when the data are sorted by class.
   uint64_t class_runs() const;
   uint64_t file_bytes() const;  // of the index itself
-  uint32_t version() const;     // of the format
 
-  /// Whether it knows of every sample all that a new index would be told: not in versions before 3, or when there were
-  /// too many labels to keep.
+  /// Whether it knows of every sample all that a new index would be told: not if there were too many labels to keep.
   bool TellsAll() const;
 
   /// `out` is reused so that a walk allocates nothing. sample < size(). DataLoss when the file turns out to be damaged.

@@ -14,7 +14,7 @@ namespace millrace::index_format {
 
 inline constexpr std::string_view kHeadMagic{"MRINDEX\0", 8};
 inline constexpr std::string_view kFootMagic{"MRINDEX\x1a", 8};
-inline constexpr uint32_t kNewestVersion = 3;
+inline constexpr uint32_t kVersion = 3;
 inline constexpr size_t kHeadBytes = 16;
 
 /// Samples, or objects, of a block. Small, because a lookup decodes half a block on average.
@@ -43,8 +43,8 @@ enum FootAt : size_t {
 
 enum class BlockKind : uint64_t { kSamples = 0, kObjects = 1 };
 
-// How an ETag is stored: a tag, then its text; hexadecimal MD5s, the usual case, in half the bytes. Since version 3 the
-// tag is shifted by one bit, which says that the object is incomplete.
+// How an ETag is stored: a tag, then its text; hexadecimal MD5s, the usual case, in half the bytes. The tag is
+// shifted by one bit, which says that the object is incomplete.
 inline constexpr uint64_t kEtagHex = 0;       // 16 bytes
 inline constexpr uint64_t kEtagHexParts = 1;  // 16 bytes, varint: "<hex>-<number>"
 inline constexpr uint64_t kEtagText = 2;      // tag - 2 bytes of text
@@ -54,18 +54,13 @@ inline constexpr uint64_t kSampleIrregular = 1;
 inline constexpr uint64_t kSampleNewObject = 2;
 inline constexpr int kSampleFlagBits = 2;
 
-// What a field of a layout is, in the low bits of its number. Before version 3 there was one bit, for the class.
+// What a field of a layout is, in the low bits of its number.
 enum class FieldKind : uint64_t {
   kStored = 0,  // bytes of the object
   kClass = 1,   // the class of a raw object, which is its number among the classes
   kValue = 2,   // text that the index holds
 };
 inline constexpr int kFieldKindBits = 2;
-
-/// The version that indexes of such data sets were written in before version 3, and the only one they are read in.
-constexpr uint32_t OldVersionOf(DataKind kind) {
-  return kind == DataKind::kRawObjects || kind == DataKind::kTar ? 1 : 2;
-}
 
 /// Bounds that writer and reader enforce.
 inline constexpr uint64_t kMaxFieldNames = 1 << 16;

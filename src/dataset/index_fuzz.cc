@@ -31,10 +31,7 @@ void Repair(std::string& file) {
   if (file.size() < kHeadBytes + kFootBytes) return;
   file.replace(0, kHeadMagic.size(), kHeadMagic);
   char* foot = file.data() + file.size() - kFootBytes;
-  // Of a version that there is: the older ones fit to their kinds only.
-  uint32_t version = LoadLe<uint32_t>(file.data() + 8);
-  if (version != kNewestVersion) version = OldVersionOf(static_cast<DataKind>(foot[kFootKind]));
-  StoreLe(file.data() + 8, version);
+  StoreLe(file.data() + 8, kVersion);
   StoreLe(file.data() + 12, Crc32c(AsBytes(file).first(12)));
   RepairBlocks(file, BlockKind::kSamples, LoadLe<uint64_t>(foot + kFootSampleTable),
                LoadLe<uint64_t>(foot + kFootSamples));

@@ -30,7 +30,7 @@ struct LayoutField {
   uint32_t encoding = 0;
 };
 
-struct Layout {
+struct FieldLayout {
   uint64_t gap = 0;                 // in units
   std::vector<LayoutField> fields;  // as stored
   bool labelled = false;            // by a class, whether that is a field or not
@@ -41,7 +41,7 @@ struct Layout {
 struct SampleCursor {
   uint64_t object = 0;
   uint64_t end = 0;                // of the sample before, in the same object
-  const Layout* layout = nullptr;  // of the latest sample
+  const FieldLayout* layout = nullptr;  // of the latest sample
 };
 
 }  // namespace index_format
@@ -60,16 +60,15 @@ struct Index::Impl {
                     IndexedSample* out) const;
   bool DecodeStored(index_format::Decoder* block, index_format::SampleCursor* cursor, bool irregular,
                     IndexedSample* out) const;
-  bool DecodeValues(index_format::Decoder* block, const index_format::Layout& layout, IndexedSample* out) const;
-  bool DecodeLabel(index_format::Decoder* block, const index_format::Layout& layout, IndexedSample* out) const;
-  void Tell(const IndexedSample& sample, const index_format::Layout& layout, std::vector<NewSampleField>* fields,
+  bool DecodeValues(index_format::Decoder* block, const index_format::FieldLayout& layout, IndexedSample* out) const;
+  bool DecodeLabel(index_format::Decoder* block, const index_format::FieldLayout& layout, IndexedSample* out) const;
+  void Tell(const IndexedSample& sample, const index_format::FieldLayout& layout, std::vector<NewSampleField>* fields,
             std::vector<NewSampleValue>* values, NewSample* told) const;
 
   std::optional<MappedFile> file;
   std::string bytes;  // without a file
   ByteSpan data;
 
-  uint32_t version = 0;
   uint64_t samples = 0;
   uint64_t objects = 0;
   DataKind kind = DataKind::kRawObjects;
@@ -87,7 +86,7 @@ struct Index::Impl {
   std::vector<std::string> encodings;     // by id; the first is ""
   std::vector<std::string> field_names;   // sorted
   std::vector<std::string> image_fields;  // sorted
-  std::vector<index_format::Layout> layouts;
+  std::vector<index_format::FieldLayout> layouts;
   std::vector<std::string> class_names;
   std::vector<ClassCount> class_counts;
   std::vector<uint32_t> class_places;    // by stored ordinal: the place among the sorted names

@@ -21,10 +21,9 @@ absl::Status Index::Impl::Open() {
     return absl::InvalidArgumentError("not a Millrace index");
   }
   if (LoadLe<uint32_t>(data.data() + 12) != Crc32c(data.first(12))) return Damaged("its head");
-  version = LoadLe<uint32_t>(data.data() + 8);
-  if (version == 0 || version > kNewestVersion) {
+  if (const auto version = LoadLe<uint32_t>(data.data() + 8); version != kVersion) {
     return absl::InvalidArgumentError(
-        fmt::format("index of version {}; this Millrace reads versions 1 to {}", version, kNewestVersion));
+        fmt::format("index of version {}; this Millrace reads version {}", version, kVersion));
   }
   RETURN_IF_ERROR(ReadFoot());
   return ReadNames();
@@ -50,7 +49,6 @@ absl::Status Index::Impl::ReadFoot() {
   // Others size their buffers by it. Then no sum of sizes overflows.
   if (max_span > kMaxOffset || span_bytes / std::max<uint64_t>(samples, 1) > max_span) return Damaged("its foot");
   kind = static_cast<DataKind>(stored_kind);
-  if (version < 3 && version != OldVersionOf(kind)) return Damaged("its foot");
   unit = OffsetUnit(kind);
 
   // The sections follow one another without gaps, so their offsets say each other's size. The first check bounds
@@ -77,11 +75,9 @@ absl::Status Index::Impl::ReadNames() {
   if (name_count > kMaxFieldNames) return Damaged("its names");
   for (uint64_t i = 0; i < name_count && names.ok(); ++i) stored_names.emplace_back(names.Text(names.Varint()));
   encodings.emplace_back();
-  if (version >= 2) {
-    const uint64_t encoding_count = names.Varint();
-    if (encoding_count > kMaxEncodings) return Damaged("its names");
-    for (uint64_t i = 0; i < encoding_count && names.ok(); ++i) encodings.emplace_back(names.Text(names.Varint()));
-  }
+  const uint64_t encoding_count = names.Varint();
+  if (encoding_count > kMaxEncodings) return Damaged("its names");
+  for (uint64_t i = 0; i < encoding_count && names.ok(); ++i) encodings.emplace_back(names.Text(names.Varint()));
   const uint64_t layout_count = names.Varint();
   if (layout_count > kMaxLayouts) return Damaged("its names");
   for (uint64_t i = 0; i < layout_count; ++i) {
@@ -97,7 +93,7 @@ void Index::Impl::ListFields() {
   field_names = stored_names;
   std::sort(field_names.begin(), field_names.end());
   std::set<std::string_view> images;
-  for (const Layout& layout : layouts) {
+  for (const FieldLayout& layout : layouts) {
     for (const LayoutField& field : layout.fields) {
       if (field.kind != FieldKind::kStored) continue;
       const std::string& name = stored_names[field.name];
@@ -108,23 +104,22 @@ void Index::Impl::ListFields() {
 }
 
 bool Index::Impl::ReadLayoutField(Decoder* names, LayoutField* field) const {
-  const int kind_bits = version >= 3 ? kFieldKindBits : 1;
   const uint64_t head = names->Varint();
-  const uint64_t field_kind = head & ((uint64_t{1} << kind_bits) - 1);
-  if (!names->ok() || head >> kind_bits >= stored_names.size()) return false;
+  const uint64_t field_kind = head & ((uint64_t{1} << kFieldKindBits) - 1);
+  if (!names->ok() || head >> kFieldKindBits >= stored_names.size()) return false;
   if (field_kind > static_cast<uint64_t>(FieldKind::kValue)) return false;
   field->kind = static_cast<FieldKind>(field_kind);
-  const uint64_t encoding = version >= 2 && field->kind != FieldKind::kClass ? names->Varint() : 0;
+  const uint64_t encoding = field->kind != FieldKind::kClass ? names->Varint() : 0;
   if (!names->ok() || encoding >= encodings.size()) return false;
-  field->name = static_cast<uint32_t>(head >> kind_bits);
+  field->name = static_cast<uint32_t>(head >> kFieldKindBits);
   field->encoding = static_cast<uint32_t>(encoding);
   return true;
 }
 
 bool Index::Impl::ReadLayout(Decoder* names) {
   const uint64_t head = names->Varint();
-  const uint64_t fields = version >= 3 ? head >> 1 : head;
-  Layout layout{.gap = names->Varint(), .fields = {}, .labelled = version >= 3 && (head & 1) != 0};
+  const uint64_t fields = head >> 1;
+  FieldLayout layout{.gap = names->Varint(), .fields = {}, .labelled = (head & 1) != 0};
   // One more than the writer takes: the class of a raw object.
   if (!names->ok() || fields > kMaxSampleFields + 1 || layout.gap > kMaxOffset / unit) return false;
   uint64_t stored = 0;

@@ -83,7 +83,7 @@ void AppendEtag(std::string& out, std::string_view etag, bool incomplete) {
 IndexWriter::IndexWriter(DataKind kind, std::unique_ptr<ObjectWriter> out)
     : kind_(kind), unit_(OffsetUnit(kind)), out_(std::move(out)) {
   buffer_.append(kHeadMagic);
-  AppendLe(buffer_, kNewestVersion);
+  AppendLe(buffer_, kVersion);
   AppendLe(buffer_, Crc32c(AsBytes(buffer_)));
   written_ = buffer_.size();
 }

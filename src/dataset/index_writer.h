@@ -26,7 +26,7 @@ struct IndexSummary {
   std::vector<std::string> field_names;  // in bytewise order
 };
 
-/// Writes an index of the newest version front to back while samples come, into any store. Memory: half a byte for each
+/// Writes an index front to back while samples come, into any store. Memory: half a byte for each
 /// sample, plus the names of fields and classes (bounded, see index_format.h). Nothing is visible before Finish
 /// succeeds. Not thread-safe; after an error only destruction is allowed.
 class IndexWriter {

@@ -231,14 +231,7 @@ class ManyGroups {
 };
 
 absl::Status CheckHasClasses(const Subset& of) {
-  const Index& index = of.index();
-  if (index.has_labels()) return absl::OkStatus();
-  if (!index.class_counts().empty()) {
-    return absl::FailedPreconditionError(fmt::format(
-        "{}: its index is of version {}, which does not keep the classes of the samples of shards; build it "
-        "anew: millrace index {}",
-        of.dataset->uri(), index.version(), of.dataset->uri()));
-  }
+  if (of.index().has_labels()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("{}: the index knows no classes: of raw objects these are the folders, of shards the numbers in the "
                   "field 'cls' (at most 65,536 of them); choose samples by their numbers instead",

@@ -119,7 +119,6 @@ std::string DescribeObject(const IndexedObject& object) {
                      object.incomplete ? " incomplete" : "");
 }
 
-std::string Describe(const Model& model, bool with_labels);
 
 }  // namespace
 
@@ -230,18 +229,10 @@ std::string Describe(const Index& index) {
   return text;
 }
 
-std::string Describe(const Model& model) {
-  return Describe(model, true);
-}
-std::string DescribeWithoutLabels(const Model& model) {
-  return Describe(model, false);
-}
-
 namespace {
 
 // What the index says of one sample of the model; `folders`: of raw objects.
-std::string DescribeModelSample(const ModelSample& sample, size_t object, const std::vector<std::string>& folders,
-                                bool with_label) {
+std::string DescribeModelSample(const ModelSample& sample, size_t object, const std::vector<std::string>& folders) {
   const uint64_t begin = sample.fields.front().offset;
   std::vector<IndexedField> fields;
   for (const ModelField& field : sample.fields) {
@@ -270,10 +261,12 @@ std::string DescribeModelSample(const ModelSample& sample, size_t object, const 
   std::sort(fields.begin(), fields.end(), [](const IndexedField& a, const IndexedField& b) { return a.name < b.name; });
   const ModelField& last = sample.fields.back();
   return DescribeSample(sample.key, object, {begin, last.offset + last.length - begin}, sample.crc32c, fields,
-                        with_label ? sample.label : "");
+                        sample.label);
 }
 
-std::string Describe(const Model& model, bool with_labels) {
+}  // namespace
+
+std::string Describe(const Model& model) {
   const bool raw = model.kind == DataKind::kRawObjects;
   Totals totals{.samples = 0, .objects = model.objects.size(), .bytes = 0, .max_span = 0, .fields = {}};
   std::map<std::string, uint64_t> counts;
@@ -305,13 +298,10 @@ std::string Describe(const Model& model, bool with_labels) {
 
   if (!raw) folders.clear();
   for (size_t o = 0; o < model.objects.size(); ++o) {
-    for (const ModelSample& sample : model.objects[o].samples)
-      text += DescribeModelSample(sample, o, folders, with_labels);
+    for (const ModelSample& sample : model.objects[o].samples) text += DescribeModelSample(sample, o, folders);
   }
   for (const ModelObject& object : model.objects) text += DescribeObject(object.info);
   return text;
 }
-
-}  // namespace
 
 }  // namespace millrace::testing

@@ -60,8 +60,7 @@ absl::StatusOr<std::string> WriteIndex(const Model& model);
 
 /// Every sample and object of the index and everything it says of the whole, as text; or the first error.
 std::string Describe(const Index& index);
-/// The same, from the model; as an index of shards before version 3 says it: without the labels of samples.
+/// The same, from the model.
 std::string Describe(const Model& model);
-std::string DescribeWithoutLabels(const Model& model);
 
 }  // namespace millrace::testing
