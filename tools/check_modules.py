@@ -3,8 +3,8 @@
 
 usage: check_modules.py [ROOT]        ROOT is the repository (default: the one this file lies in)
 
-Three rules: who may include whom (transitive, downwards only), who owns a third-party library, and what the pure modules
-must not touch.
+Four rules: who may include whom (transitive, downwards only), who owns a third-party library, what the pure modules
+must not touch, and that no two types of production code have one name (they all live in one flat namespace).
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ IMPURE = {
 }
 IMPURE_FOLDERS = ("sys/", "absl/synchronization/")
 
+# A type that a file defines outside of functions and other types; the formatter indents what is inside of these.
+TYPE = re.compile(r"^(?:class|struct|union|enum(?: class)?) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: : .*)?(?: \{|$)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 
@@ -141,6 +143,7 @@ def sources(root: Path) -> Iterator[tuple[Path, str]]:
 
 def check(root: Path) -> list[str]:
     problems: list[str] = []
+    types: dict[str, str] = {}  # where each is defined
     for path, module in sources(root):
         name = path.relative_to(root)
         if module not in TABLE:
@@ -150,6 +153,9 @@ def check(root: Path) -> list[str]:
             match = INCLUDE.match(line)
             if match:
                 problems.extend(f"{name}:{number}: {problem}" for problem in check_include(name, module, match[1]))
+            match = None if is_test(path) else TYPE.match(line)
+            if match and types.setdefault(match[1], f"{name}:{number}") != f"{name}:{number}":
+                problems.append(f"{name}:{number}: there is a type {match[1]} already ({types[match[1]]})")
     return problems
 
 

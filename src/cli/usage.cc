@@ -105,9 +105,9 @@ std::string Wrapped(std::string_view text, size_t columns) {
   }
 }
 
-class Layout final : public CLI::Formatter {
+class HelpLayout final : public CLI::Formatter {
  public:
-  explicit Layout(size_t columns) : columns_(columns) {}
+  explicit HelpLayout(size_t columns) : columns_(columns) {}
 
   std::string make_option_desc(const CLI::Option* option) const override {
     return Wrapped(option->get_description(), columns_ - get_column_width());
@@ -149,7 +149,7 @@ class Layout final : public CLI::Formatter {
 }  // namespace
 
 std::shared_ptr<CLI::Formatter> HelpFormatter() {
-  return std::make_shared<Layout>(HelpColumns());
+  return std::make_shared<HelpLayout>(HelpColumns());
 }
 
 void TakesNumber(CLI::Option* option, uint64_t least, uint64_t most) {

@@ -196,9 +196,9 @@ absl::Status ImageDecoder::Impl::Decode(RowReader& reader, ByteSpan encoded, con
   horizontal.Build(crop.x / part, crop.width / part, crop.left / part, up(crop.right), spec.width, crop.flip);
   vertical.Build(crop.y / part, crop.height / part, crop.top / part, up(crop.bottom), spec.height, false);
   RETURN_IF_ERROR(resizer.Start(horizontal, vertical, spec.channels == 3 ? 4 : 1));
-  const Window window{horizontal.begin(), vertical.begin(), horizontal.end(), vertical.end()};
-  RETURN_IF_ERROR(reader.Start(window, part, spec.channels));
-  for (int row = window.top; row < window.bottom;) {
+  const Region region{horizontal.begin(), vertical.begin(), horizontal.end(), vertical.end()};
+  RETURN_IF_ERROR(reader.Start(region, part, spec.channels));
+  for (int row = region.top; row < region.bottom;) {
     ASSIGN_OR_RETURN(const RowBlock block, reader.Next());
     for (int i = 0; i < block.rows; ++i) {
       resizer.Push(block.first + block.stride * i, [this](int y, const uint8_t* pixels) { output.Put(y, pixels); });

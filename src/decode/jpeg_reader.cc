@@ -13,7 +13,7 @@ namespace {
 
 /// Rows read at a time: enough to make the call cheap, few enough to stay in the cache.
 constexpr int kStripRows = 16;
-/// Columns read beyond the window: smooth chroma upsampling looks at neighbours, and takes the border of what is read
+/// Columns read beyond the region: smooth chroma upsampling looks at neighbours, and takes the border of what is read
 /// for the border of the image.
 constexpr int kMargin = 2;
 /// Each scan of a progressive file goes over all its pixels, so a small file with many would cost without end. Encoders
@@ -41,7 +41,7 @@ class JpegReader final : public RowReader {
 
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
   bool can_shrink() const override { return true; }
-  absl::Status Start(const Window& window, int denominator, int channels) override;
+  absl::Status Start(const Region& region, int denominator, int channels) override;
   absl::StatusOr<RowBlock> Next() override;
   absl::Status Finish() override;
   void Close() override;
@@ -53,7 +53,7 @@ class JpegReader final : public RowReader {
   jpeg_decompress_struct jpeg_{};
   jpeg_progress_mgr progress_{};
   bool created_ = false;
-  Window window_;
+  Region region_;
   int channels_ = 0;
   JDIMENSION first_column_ = 0;  // of what libjpeg decodes
   size_t stride_ = 0;
@@ -89,8 +89,8 @@ void JpegReader::OnProgress(j_common_ptr object) {
   }
 }
 
-absl::Status JpegReader::Start(const Window& window, int denominator, int channels) {
-  window_ = window;
+absl::Status JpegReader::Start(const Region& region, int denominator, int channels) {
+  region_ = region;
   channels_ = channels;
   const bool cmyk = jpeg_.num_components == 4;
   if (jpeg_.num_components != 1 && jpeg_.num_components != 3 && !cmyk) {
@@ -109,14 +109,14 @@ absl::Status JpegReader::Start(const Window& window, int denominator, int channe
     jpeg_start_decompress(&jpeg_);
     first_column_ = 0;
     const auto width = static_cast<int>(jpeg_.output_width);
-    const int left = std::max(window.left - kMargin, 0);
-    const int right = std::min(window.right + kMargin, width);
+    const int left = std::max(region.left - kMargin, 0);
+    const int right = std::min(region.right + kMargin, width);
     if (left > 0 || right < width) {
       first_column_ = static_cast<JDIMENSION>(left);
       auto columns = static_cast<JDIMENSION>(right - left);
       jpeg_crop_scanline(&jpeg_, &first_column_, &columns);
     }
-    if (window.top > 0) jpeg_skip_scanlines(&jpeg_, static_cast<JDIMENSION>(window.top));
+    if (region.top > 0) jpeg_skip_scanlines(&jpeg_, static_cast<JDIMENSION>(region.top));
   });
   if (!ok) return guard_.status();
   stride_ = static_cast<size_t>(jpeg_.output_width) * jpeg_.output_components + kernels::kSlackBytes;
@@ -125,7 +125,7 @@ absl::Status JpegReader::Start(const Window& window, int denominator, int channe
 }
 
 absl::StatusOr<RowBlock> JpegReader::Next() {
-  const int wanted = std::min(kStripRows, window_.bottom - static_cast<int>(jpeg_.output_scanline));
+  const int wanted = std::min(kStripRows, region_.bottom - static_cast<int>(jpeg_.output_scanline));
   int rows = 0;
   const bool ok = guard_.Run([&] {
     while (rows < wanted) {
@@ -142,7 +142,7 @@ absl::StatusOr<RowBlock> JpegReader::Next() {
       if (channels_ == 1) GreyFromRgbx(row, jpeg_.output_width, row);
     }
   }
-  const size_t offset = static_cast<size_t>(window_.left - static_cast<int>(first_column_)) * (channels_ == 1 ? 1 : 4);
+  const size_t offset = static_cast<size_t>(region_.left - static_cast<int>(first_column_)) * (channels_ == 1 ? 1 : 4);
   return RowBlock{strip_.data() + offset, stride_, rows};
 }
 

@@ -26,7 +26,7 @@ class PngReader final : public RowReader {
  public:
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
   bool can_shrink() const override { return false; }
-  absl::Status Start(const Window& window, int denominator, int channels) override;
+  absl::Status Start(const Region& region, int denominator, int channels) override;
   absl::StatusOr<RowBlock> Next() override;
   absl::Status Finish() override;
   void Close() override;
@@ -43,7 +43,7 @@ class PngReader final : public RowReader {
   ByteSpan encoded_;
   size_t position_ = 0;
   spng_ihdr header_{};
-  Window window_;
+  Region region_;
   int channels_ = 0;
   int next_row_ = 0;
   size_t row_bytes_ = 0;
@@ -64,8 +64,8 @@ absl::StatusOr<ImageSize> PngReader::Open(ByteSpan encoded) {
   return ImageSize{static_cast<int>(header_.width), static_cast<int>(header_.height)};
 }
 
-absl::Status PngReader::Start(const Window& window, int /*denominator*/, int channels) {
-  window_ = window;
+absl::Status PngReader::Start(const Region& region, int /*denominator*/, int channels) {
+  region_ = region;
   channels_ = channels;
   next_row_ = 0;
   row_bytes_ = header_.width * kPixelBytes;
@@ -84,7 +84,7 @@ absl::Status PngReader::Start(const Window& window, int /*denominator*/, int cha
   }
   const int error = spng_decode_image(png_.get(), nullptr, 0, SPNG_FMT_RGBA8, SPNG_DECODE_PROGRESSIVE);
   if (error != 0) return Damaged(error);
-  while (next_row_ < window.top) RETURN_IF_ERROR(ReadRow());
+  while (next_row_ < region.top) RETURN_IF_ERROR(ReadRow());
   return absl::OkStatus();
 }
 
@@ -114,14 +114,14 @@ absl::StatusOr<RowBlock> PngReader::Next() {
   if (header_.interlace_method == SPNG_INTERLACE_NONE) {
     RETURN_IF_ERROR(ReadRow());
   } else {
-    rows = window_.bottom - window_.top;
-    first += row_bytes_ * window_.top;
+    rows = region_.bottom - region_.top;
+    first += row_bytes_ * region_.top;
   }
   if (channels_ == 1) {
     for (int i = 0; i < rows; ++i) GreyFromRgbx(first + row_bytes_ * i, header_.width, first + row_bytes_ * i);
-    return RowBlock{first + window_.left, row_bytes_, rows};
+    return RowBlock{first + region_.left, row_bytes_, rows};
   }
-  return RowBlock{first + window_.left * kPixelBytes, row_bytes_, rows};
+  return RowBlock{first + region_.left * kPixelBytes, row_bytes_, rows};
 }
 
 absl::Status PngReader::Finish() {

@@ -19,14 +19,14 @@ inline constexpr size_t kMaxCodecBytes = size_t{256} << 20;
 absl::Status CheckImageSize(int64_t width, int64_t height);
 
 /// The part of an image that is needed, in pixels after shrinking; right and bottom are one past the last.
-struct Window {
+struct Region {
   int left = 0;
   int top = 0;
   int right = 0;
   int bottom = 0;
 };
 
-/// Some rows of the window, in order. Valid until the next call; `first` points at the window's left pixel. A row is
+/// Some rows of the region, in order. Valid until the next call; `first` points at the region's left pixel. A row is
 /// readable for kernels::kSlackBytes beyond its last pixel.
 struct RowBlock {
   const uint8_t* first = nullptr;
@@ -34,7 +34,7 @@ struct RowBlock {
   int rows = 0;
 };
 
-/// Reads the pixels of one encoded image, top down. Calls come in this order: Open, Start, Next until the window's rows
+/// Reads the pixels of one encoded image, top down. Calls come in this order: Open, Start, Next until the region's rows
 /// are read, Finish, Close. The encoded bytes must live that long. After an error only Close and Open may follow. Not
 /// thread-safe. Errors are as in ImageDecoder::Decode.
 class RowReader {
@@ -46,12 +46,12 @@ class RowReader {
   /// Whether Start takes denominators other than 1.
   virtual bool can_shrink() const = 0;
 
-  /// `denominator` 1, 2, 4 or 8 shrinks to that part, rounding up; the window lies within the shrunk image and is not
+  /// `denominator` 1, 2, 4 or 8 shrinks to that part, rounding up; the region lies within the shrunk image and is not
   /// empty. Pixels have 4 bytes (RGBX, X undefined) when `channels` is 3, and 1 byte (luma) when it is 1.
-  virtual absl::Status Start(const Window& window, int denominator, int channels) = 0;
+  virtual absl::Status Start(const Region& region, int denominator, int channels) = 0;
   virtual absl::StatusOr<RowBlock> Next() = 0;
 
-  /// Reads what follows the window, so that damage is found wherever it is, whatever part of the image is needed.
+  /// Reads what follows the region, so that damage is found wherever it is, whatever part of the image is needed.
   virtual absl::Status Finish() = 0;
 
   /// Frees what belongs to the image. Allowed at any time; the next Open does it, too.

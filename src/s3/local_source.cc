@@ -25,9 +25,10 @@ class Static final : public CredentialSource {
   const Credentials keys_;
 };
 
-class Process final : public CredentialSource {
+class CommandSource final : public CredentialSource {
  public:
-  Process(std::string profile, std::string command) : profile_(std::move(profile)), command_(std::move(command)) {}
+  CommandSource(std::string profile, std::string command)
+      : profile_(std::move(profile)), command_(std::move(command)) {}
   std::string Name() const override { return fmt::format("credential_process of profile '{}'", profile_); }
   CredentialAction Begin(absl::Time) override { return RunProcessAction{command_}; }
 
@@ -177,7 +178,7 @@ std::unique_ptr<CredentialSource> StaticSource(std::string name, Credentials key
 }
 
 std::unique_ptr<CredentialSource> ProcessSource(std::string profile, std::string command) {
-  return std::make_unique<Process>(std::move(profile), std::move(command));
+  return std::make_unique<CommandSource>(std::move(profile), std::move(command));
 }
 
 absl::StatusOr<ContainerEndpoint> ParseContainerUri(std::string_view relative, std::string_view full) {

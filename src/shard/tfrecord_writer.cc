@@ -84,7 +84,7 @@ std::string EntryHead(std::string_view name, ListOf list, uint64_t values_bytes)
   return head.append(named).append(name).append(in_entry).append(feature).append(value);
 }
 
-struct Entry {
+struct MapEntry {
   std::string head;
   std::string packed;
   ByteSpan value;  // where nothing is packed
@@ -111,7 +111,7 @@ absl::Status AppendTfExample(std::string& out, std::string_view key, std::span<c
     return absl::InvalidArgumentError(fmt::format("sample '{}' has {} fields (1 to {} are written to TFRecord)", key,
                                                   fields.size(), kMaxSampleFields - 1));
   }
-  std::vector<Entry> entries;
+  std::vector<MapEntry> entries;
   entries.push_back({.head = EntryHead(kKeyFeature, ListOf::kBytes, key.size()), .packed = {}, .value = AsBytes(key)});
   for (const ValueField& field : fields) {
     if (field.name == kKeyFeature) {
@@ -119,7 +119,7 @@ absl::Status AppendTfExample(std::string& out, std::string_view key, std::span<c
           fmt::format("sample '{}' has a field '{}', which in TFRecord is the key", key, kKeyFeature));
     }
     std::optional<Values> numbers = AsNumbers(field);
-    Entry& entry = entries.emplace_back();
+    MapEntry& entry = entries.emplace_back();
     if (!numbers) {
       entry.value = field.value;
       entry.head = EntryHead(field.name, ListOf::kBytes, field.value.size());
@@ -129,9 +129,9 @@ absl::Status AppendTfExample(std::string& out, std::string_view key, std::span<c
     }
   }
   uint64_t bytes = 0;
-  for (const Entry& entry : entries) bytes += entry.head.size() + entry.packed.size() + entry.value.size();
+  for (const MapEntry& entry : entries) bytes += entry.head.size() + entry.packed.size() + entry.value.size();
   AppendTagged(out, 1, bytes);
-  for (const Entry& entry : entries) out.append(entry.head).append(entry.packed).append(AsText(entry.value));
+  for (const MapEntry& entry : entries) out.append(entry.head).append(entry.packed).append(AsText(entry.value));
   return absl::OkStatus();
 }
 

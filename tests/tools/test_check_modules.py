@@ -96,6 +96,26 @@ def test_what_is_no_include_is_no_matter(tmp_path: Path) -> None:
     assert run(tmp_path, {"plan/a.cc": '// #include <thread>\nconst char* text = "#include <thread>";\n'}) == (0, [])
 
 
+@pytest.mark.parametrize(
+    "definition", ["struct Page {", "class Page final : public Base {", "class Page final", "enum class Page : uint8_t {", "class [[nodiscard]] Page {"]
+)
+def test_two_types_of_one_name(tmp_path: Path, definition: str) -> None:
+    files = {"devstore/a.h": f"namespace millrace {{\nstruct Page {{\n}};\nstruct Page;\n}}\n", "s3/b.cc": f"namespace {{\n{definition}\n}};\n}}\n"}
+    code, lines = run(tmp_path, files)
+    assert (code, lines) == (1, ["src/s3/b.cc:2: there is a type Page already (src/devstore/a.h:2)"])
+
+
+def test_one_name_within_other_types_and_in_tests(tmp_path: Path) -> None:
+    files = {
+        "s3/a.cc": "struct Client::Impl {\n  struct Page {\n  };\n};\n",
+        "s3/b.cc": "struct Page;\nstruct Server::Impl {\n};\nclass Page {\n};\n",
+        "s3/c_test.cc": "struct Page {\n};\n",
+        "s3/testing/c.h": "struct Page {\n};\n",
+        "net/d.cc": "template <>\nstruct Page<int> {\n};\n",
+    }
+    assert run(tmp_path, files) == (0, [])
+
+
 def test_a_folder_without_sources_is_an_error(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, TOOL, tmp_path], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
