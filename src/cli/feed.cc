@@ -391,8 +391,9 @@ void AddReadingOptions(CLI::App* feed, FeedFlags* flags) {
               1);
   TakesNumber(feed->add_option("--window", flags->window, "Extents shuffled together; a multiple of --lanes [256 MiB]"),
               1);
-  TakesNumber(
-      feed->add_option("--lanes", flags->lanes, "Parts of a window that ranks do not share; a power of two [64]"), 1);
+  TakesNumber(feed->add_option("--lanes", flags->lanes,
+                               "Equal divisions of a window that are not split between ranks; a power of two [64]"),
+              1);
   TakesNumber(add("--seed", flags->seed, "Seed of order and augmentation"), 0);
   TakesNumber(add("--epochs", flags->epochs, "Passes over the data"), 1);
   TakesNumber(add("--rank", flags->rank, "This consumer's number, from 0"), 0);
@@ -418,9 +419,9 @@ void AddDecodingOptions(CLI::App* feed, FeedFlags* flags) {
                  "Random resized crop and flip, instead of resizing and cropping the centre");
   TakesWord(add("--dtype", flags->dtype, "Type of the pixels"), {"u8", "f32"});
   TakesWord(add("--layout", flags->layout, "Order of the axes: batch, height, width, channels"), {"nhwc", "nchw"});
-  feed->add_option("--image-field", flags->image_field, "The field to decode, when several are images");
+  feed->add_option("--image-field", flags->image_field, "The field to decode, if several hold images");
   CLI::Option* label_field =
-      feed->add_option("--label-field", flags->label_field, "The field that holds the label [cls where there is one]");
+      feed->add_option("--label-field", flags->label_field, "The field that holds the label [cls, if there is one]");
   add("--label-kind", flags->label_kind,
       "int, text, or json:PATH and json-text:PATH for a whole number or a string in a JSON field")
       ->needs(label_field);
@@ -441,7 +442,8 @@ void AddFeed(CLI::App& app, Action* run) {
                  "Feed nothing, but show the order, the memory, the expected requests and the first samples");
   feed->add_flag("--json", flags->json, "One JSON object on stdout");
   feed->footer(
-      "An interrupt (Ctrl-C, SIGTERM) ends it after the batch at hand: the result so far is printed as usual, --state "
+      "An interrupt (Ctrl-C, SIGTERM) ends the run after the current batch: the result so far is printed as usual, "
+      "--state "
       "is written, and the exit status is 1. After any other failure nothing is printed on stdout, but --state is "
       "written.\n\n"
       "Examples:\n"

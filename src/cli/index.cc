@@ -163,30 +163,30 @@ void AddIndex(CLI::App& app, Action* run) {
           "(class/name.jpg), or a manifest that lists objects (*.csv, *.jsonl, *.manifest)")
       ->required();
   index->add_option("--output", flags->output,
-                    "Write the index to this object instead of where it would be found by itself");
+                    "Write the index to this object instead of the place where Millrace looks for it");
   index
       ->add_option(
           "--tokens", flags->tokens,
           "*.npy and *.bin are arrays of tokens: a sample is LENGTH of them, or a row of an .npy with two axes. "
-          "TYPE is that of a .bin, which does not say it: uint16, int32 ...")
+          "TYPE is the type of the numbers in .bin files, which do not say it: uint16, int32 ...")
       ->type_name("LENGTH[:TYPE]");
-  index->add_flag("--full", flags->full,
-                  "Read everything; else objects are not read again that an index has with their size and ETag");
+  index->add_flag(
+      "--full", flags->full,
+      "Read everything; without it, objects that the index has with the same size and ETag are not read again");
   index->add_flag(
       "--skip-bad", flags->skip_bad,
-      "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; else the "
+      "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; without it the "
       "first such shard is an error");
   index->add_option("--memory", flags->memory, "Budget for buffers [half of the memory]");
   index->add_flag("--json", flags->json,
                   R"(One JSON object: {"samples", "objects", "reused_objects", "bytes", "fields", "index", )"
                   R"("index_bytes", "seconds", "damaged"})");
   index->footer(
-      "The index says which samples there are and where they lie, with a checksum of each. Reading a data set for the "
-      "first time "
-      "builds it; run this after the data have changed: only new and changed objects are read, and the index is that "
-      "of --full. It is kept beside the data (.millrace/index) or, where these cannot be written to, in the cache "
-      "folder "
-      "(MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
+      "The index lists all samples and their places, with a checksum of each. Reading a data set for the first time "
+      "builds it. Run this after the data have changed: only new and changed objects are read, and the result is the "
+      "same "
+      "as with --full. The index is kept beside the data (.millrace/index) or, if that is not writable, in the cache "
+      "folder (MILLRACE_CACHE, by default ~/.cache/millrace).\n\n"
       "Examples:\n"
       "  millrace index s3://bucket/train\n"
       "  millrace index s3://bucket/train --full\n"

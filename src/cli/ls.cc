@@ -111,8 +111,8 @@ void AddLs(CLI::App& app, Action* run) {
   auto flags = std::make_shared<LsFlags>();
   ls->add_option("uri", flags->uri, "A bucket with a prefix, a folder, one file, or a pattern with * ** ? [a-z]")
       ->required();
-  ls->add_flag("--recursive", flags->recursive, "All keys below, instead of one level");
-  ls->add_flag("--human", flags->human, "Sizes as 1.5 MiB");
+  ls->add_flag("--recursive", flags->recursive, "List all keys below the prefix, instead of one level");
+  ls->add_flag("--human", flags->human, "Print sizes like 1.5 MiB");
   ls->add_flag("--json", flags->json, R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"})");
   ls->footer(
       "As with 'aws s3 ls', a prefix matches every key that begins with it: end it with '/' to see inside.\n\n"

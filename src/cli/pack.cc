@@ -364,7 +364,7 @@ void AddPack(CLI::App& app, Action* run) {
           "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
           "or not) or Parquet files")
       ->required();
-  pack->add_option("destination", flags->destination, "An empty folder or prefix: gets shard-000000.tar and so on")
+  pack->add_option("destination", flags->destination, "An empty folder or prefix, for shard-000000.tar and so on")
       ->required();
   std::vector<std::string> formats;
   for (const DataKind kind : kFormats) formats.emplace_back(KindName(kind));
@@ -372,29 +372,31 @@ void AddPack(CLI::App& app, Action* run) {
                              "Format of the shards: tar (WebDataset), tfrecord, recordio (MXNet) or mds (MosaicML)")
                 ->capture_default_str(),
             formats);
-  pack->add_option("--shard-size", flags->shard_size, "No shard gets larger, unless one sample is")
+  pack->add_option("--shard-size", flags->shard_size, "Largest size of a shard; only a larger single sample exceeds it")
       ->capture_default_str();
-  pack->add_flag("--shuffle", flags->shuffle, "Shuffle the samples, by --seed; else they keep their order");
+  pack->add_flag("--shuffle", flags->shuffle, "Shuffle the samples by --seed; without it they keep their order");
   TakesNumber(pack->add_option("--seed", flags->seed, "Seed of --shuffle: the same seed gives the same shards [0]"), 0);
   pack->add_option(
       "--class-map", flags->class_map,
       "The numbers of the class folders, for the field 'cls': JSON such as {\"cat\": 3}, or the names, one "
       "a line, numbered from 0 [their places in bytewise order]");
-  pack->add_option("--field", flags->fields,
-                   "NAME or NAME=NEW: pack this field, and call it NEW; repeatable; all others are left out [all "
-                   "fields, under their names]");
-  pack->add_option("--part", flags->part,
-                   "I/N, such as 2/8: write every N-th shard only, for N machines that share the work; the last to end "
-                   "completes the data set");
+  pack->add_option(
+      "--field", flags->fields,
+      "NAME or NAME=NEW: pack this field, and call it NEW; repeatable; fields that are not named are left out [all "
+      "fields, under their names]");
+  pack->add_option(
+      "--part", flags->part,
+      "I/N, such as 2/8: write only every N-th shard, for N machines that share the work; the part that finishes "
+      "last completes the data set");
   pack->add_flag("--skip-bad", flags->skip_bad,
-                 "Leave out samples that are damaged, gone or changed, and those behind the damage of a shard, and "
-                 "report them; else the first ends the pack");
+                 "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
+                 "shard; without it the first such sample ends the pack");
   pack->add_option(
       "--scratch", flags->scratch,
-      "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first; needs their "
-      "size unpacked, and is cleared at the end [the cache folder]");
+      "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first; it needs room "
+      "for their unpacked size, and is cleared at the end [the cache folder]");
   pack->add_option("--memory", flags->memory, "Budget for buffers [half of the memory]");
-  pack->add_flag("--force", flags->force, "Start anew, and replace the shards that are at the destination");
+  pack->add_flag("--force", flags->force, "Start from the beginning, and replace the shards at the destination");
   pack->add_flag("--json", flags->json,
                  R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
                  R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects"})");
@@ -402,8 +404,9 @@ void AddPack(CLI::App& app, Action* run) {
       "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of raw "
       "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "
       "the same bytes, on any number of machines.\n\n"
-      "After an interrupt, a kill or an error the same command continues, and when all is done it says so; until then "
-      "the destination is no data set yet. More: docs/pack.md\n\n"
+      "After an interrupt, a kill or an error the same command continues. Until all shards are written, the "
+      "destination "
+      "is not a data set yet. More: docs/pack.md\n\n"
       "Examples:\n"
       "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
       "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"

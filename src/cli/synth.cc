@@ -162,9 +162,9 @@ void AddSynth(CLI::App& app, Action* run) {
   TakesNumber(add("--classes", flags->classes, "Number of class folders"), 1, kMaxClasses);
   synth->add_flag("--json", flags->json, R"(One JSON object: {"objects", "bytes", "classes", "seconds"})");
   synth->footer(
-      "Writes DST/class-CCC/NNNNNNNN.jpg: baseline 4:2:0 JPEGs of 640 x 480 pixels (fewer when --kb asks for less than "
-      "quality 30 "
-      "needs). Image N belongs to class N modulo the number of classes; the folders sort in the order of the "
+      "Writes DST/class-CCC/NNNNNNNN.jpg: baseline 4:2:0 JPEGs of 640 x 480 pixels (fewer if --kb asks for less than "
+      "quality 30 needs). Image N belongs to class N modulo the number of classes; the folders sort in the order of "
+      "the "
       "classes.\n\n"
       "Examples:\n"
       "  millrace synth /tmp/photos --count 1000\n"

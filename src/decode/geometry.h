@@ -4,8 +4,8 @@
 
 #include "decode/image.h"
 
-/// Which part of an image becomes the output. Pure arithmetic on sizes; only operations that IEEE 754 defines exactly,
-/// so that every machine draws the same rectangles.
+/// Computes which part of an image becomes the output. Pure arithmetic on sizes; only operations that IEEE 754 defines
+/// exactly, so that every machine draws the same rectangles.
 
 namespace millrace {
 
@@ -24,7 +24,7 @@ struct SourceCrop {
 };
 
 /// Without augmentation: torchvision's Resize (so that the image just covers spec.height x spec.width, the longer side
-/// rounded down) and CenterCrop; the rectangle is what that crop shows of the source, and the filter sees its
+/// rounded down) and CenterCrop. The rectangle is the source of that crop, and the filter sees its
 /// surroundings.
 SourceCrop CenterCrop(ImageSize image, const ImageSpec& spec);
 

@@ -12,7 +12,7 @@ namespace millrace {
 enum class DType : uint8_t { kU8, kF32 };
 enum class Layout : uint8_t { kNhwc, kNchw };
 
-/// What every image of a batch becomes. Fixed for a loader, so that shapes never change.
+/// The shape and type of every image of a batch. Fixed for a loader, so that shapes never change.
 struct ImageSpec {
   int height = 224;
   int width = 224;
@@ -45,7 +45,7 @@ absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded);
 /// Decodes JPEG and PNG. Owns reusable scratch memory, so keep one a thread. Not thread-safe. The output is a pure
 /// function of (bytes, spec, key): the same on every thread and machine of an architecture.
 ///
-/// Pixels are those of Pillow's convert("RGB") or convert("L"), but that 16-bit samples keep their high byte:
+/// Pixels are those of Pillow's convert("RGB") or convert("L"), except that 16-bit samples keep their high byte:
 /// transparency is dropped, EXIF orientation and colour profiles are not applied. Geometry is torchvision's
 /// (decode/geometry.h). A JPEG that is much larger than needed is shrunk to 1/2, 1/4 or 1/8 while it is decoded. Images
 /// above 65,500 pixels a side or 2^28 in all are refused.
@@ -55,8 +55,8 @@ class ImageDecoder {
   ~ImageDecoder();
 
   /// Writes one image of spec.bytes() bytes to `out`. `key` seeds the augmentation (unused otherwise). When `pixels` is
-  /// not empty (spec.pixels() bytes), it also gets the final u8 HWC pixels, before normalisation. DataLoss when the
-  /// bytes are not a whole, sound image (warnings of the codec, such as a premature end, count as damage);
+  /// not empty (spec.pixels() bytes), it also gets the final u8 HWC pixels, before normalisation. DataLoss if the
+  /// bytes are not a complete, valid image (warnings of the codec, such as a premature end, count as damage);
   /// InvalidArgument for a format that is not supported. `out` is unspecified after an error.
   absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
                       MutableByteSpan pixels = {});

@@ -8,7 +8,7 @@ namespace millrace {
 
 /// JPEG through libjpeg-turbo: baseline, extended and progressive; grey, YCbCr, RGB, CMYK and YCCK (inverted, as Adobe
 /// writes them and Pillow reads them). EXIF orientation and colour profiles are not applied. Only the columns and rows
-/// of the window are transformed; the rest is entropy-decoded, which JPEG cannot avoid.
+/// of the region are transformed; the rest is entropy-decoded, which JPEG cannot avoid.
 std::unique_ptr<RowReader> MakeJpegReader();
 
 }  // namespace millrace

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// How the bytes of a label field are read. The type is part of it, so that all labels of a data set are of one.
+/// How the bytes of a label field are read. It includes the type, so that all labels of a data set have the same.
 struct LabelSpec {
   enum class Kind : uint8_t {
     kInt,   // an integer of 64 bits: ASCII decimal, white space around it allowed; in JSON a whole number
@@ -30,7 +30,7 @@ using LabelValue = std::variant<int64_t, std::string>;
 /// The largest label field that is read.
 inline constexpr size_t kMaxLabelBytes = size_t{1} << 20;
 
-/// Pure. kInt yields int64_t and kText std::string, from JSON too. DataLoss when the bytes are not such a label.
+/// Pure. kInt yields int64_t and kText std::string, from JSON too. DataLoss if the bytes are not such a label.
 absl::StatusOr<LabelValue> ParseLabel(ByteSpan bytes, const LabelSpec& spec);
 
 }  // namespace millrace

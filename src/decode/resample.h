@@ -44,7 +44,7 @@ class ResizeAxis {
 /// Resizes one image row by row. Reusable; not thread-safe.
 class StreamResizer {
  public:
-  /// Rows have `channels` bytes a pixel: 4 (RGBX) or 1. The axes must outlive the use. InvalidArgument when the
+  /// Rows have `channels` bytes a pixel: 4 (RGBX) or 1. The axes must outlive this use. InvalidArgument if the
   /// reduction is so strong that the rows in flight would exceed kMaxRingBytes.
   absl::Status Start(const ResizeAxis& horizontal, const ResizeAxis& vertical, int channels);
 

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// Makes pictures that resemble photographs where it matters to a decoder: shaded, textured objects before a
+/// Makes pictures that resemble photographs in everything that matters to a decoder: shaded, textured objects before a
 /// background, edges, a spectrum that falls with the frequency, a little sensor noise. Every picture differs; each is a
 /// function of (seed, n, size) alone. Immutable after construction, so one serves all threads.
 class ImageSynth {
@@ -27,9 +27,9 @@ class ImageSynth {
   std::vector<int8_t> noise_;
 };
 
-/// Picture `n` as a baseline 4:2:0 JPEG of `bytes` give or take 10 %, without padding: 640 x 480 pixels, or fewer where
+/// Picture `n` as a baseline 4:2:0 JPEG of `bytes` give or take 10 %, without padding: 640 x 480 pixels, or fewer if
 /// the quality would have to fall below 30, with the quality that yields the size. A function of (seed, n, bytes).
-/// InvalidArgument when no quality yields the size.
+/// InvalidArgument if no quality yields the size.
 absl::StatusOr<std::string> SynthJpeg(const ImageSynth& synth, uint64_t n, uint64_t bytes);
 
 }  // namespace millrace
