@@ -18,12 +18,12 @@ namespace millrace::cli {
 namespace {
 
 constexpr const char* kDevstoreFooter =
-    R"(A folder as ROOT: its sub-folders are buckets, the files below them objects; what devstore must remember besides
-lies in ROOT/.devstore. "mem:" keeps everything in memory. Without keys of your own, clients use
+    R"(If ROOT is a folder, its sub-folders are buckets and the files below them are objects; devstore keeps their other
+attributes in ROOT/.devstore. "mem:" keeps everything in memory. If you set no keys, clients use
   AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret AWS_REGION=us-east-1
 
 --fault 'METHOD KEYGLOB ACTION [p=0.3] [after=N] [count=N] [from=S] [until=S]', repeatable: the first rule that matches
-and wins its draw acts. METHOD may be *. KEYGLOB matches bucket/key (a listing: bucket/ + prefix); its * crosses '/', a
+a request and wins its draw acts on it. METHOD may be *. KEYGLOB matches bucket/key (a listing: bucket/ + prefix); its * crosses '/', a
 space is %20.
   status=503      an error, nothing is done        cut=BYTES        ends the connection (FIN) in the body or behind it
   error=400:CODE  one of that code; 3xx tell       cut=head[:BYTES] before the head, or after so many bytes of it
@@ -35,8 +35,9 @@ space is %20.
   rate=N          bytes a second                   short-range      the first half of what was asked for
   stall=BYTES:MS  a pause within the body          whole            status 200 and the whole object
   new-etag        the object's ETag changes for good
-Draws and delays are hashes of (seed, method, key, range, attempt): the same run has the same faults. p is the chance of
-each draw; after and count count matches and firings of the rule, from and until seconds since its first match.
+Draws and delays are hashes of (seed, method, key, range, attempt): the same run has the same faults. p is the
+probability of each draw; after and count are numbers of matches and of firings of the rule; from and until are seconds
+since its first match.
 
 Examples:
   millrace devstore data --port 9000
@@ -95,7 +96,7 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
   command->add_option("--secret-key", options.secret_key, "Its secret [millrace-secret]");
   command->add_flag("--anonymous", options.anonymous, "Do not check signatures");
   command->add_flag("--opaque-etags", options.opaque_etags,
-                    "ETags of what is uploaded are no MD5s, as of objects that S3 encrypts by KMS");
+                    "ETags of uploaded objects are not MD5s, as of objects that S3 encrypts by KMS");
   command->add_option("--region", options.region, "The region that requests must be signed for")->capture_default_str();
   command->add_option("--bucket", options.buckets, "Make this bucket at the start; repeatable")
       ->allow_extra_args(false);
@@ -105,7 +106,7 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
       ->capture_default_str();
   command
       ->add_option("--first-byte-sigma", options.latency.first_byte_sigma,
-                   "How much: standard deviation of its logarithm")
+                   "Standard deviation of the logarithm of that time")
       ->capture_default_str();
   command->add_option("--first-byte-tail-ms", options.latency.tail_ms, "Time to the first byte of slow requests");
   command->add_option("--tail-fraction", options.latency.tail_fraction, "Share of slow requests, 0 to 1");
@@ -116,7 +117,7 @@ void AddOptions(CLI::App* command, DevstoreFlags* flags) {
       0);
   command->add_option("--fault", options.faults, "Inject a fault; repeatable, see below")->allow_extra_args(false);
   TakesNumber(command->add_option("--seed", options.seed, "Seed of delays and faults")->capture_default_str(), 0);
-  command->add_option("--clock-offset", options.clock_offset_s, "Seconds that its clock is ahead, or behind (-)")
+  command->add_option("--clock-offset", options.clock_offset_s, "Seconds by which its clock is ahead, or behind (-)")
       ->capture_default_str();
   command->add_flag("--access-log", flags->access_log, "Print a line for each request");
   command->footer(kDevstoreFooter);

@@ -12,10 +12,10 @@ namespace millrace {
 struct AuthSettings {
   Credentials credentials;
   std::string region;
-  bool anonymous = false;  // signatures are not looked at
+  bool anonymous = false;  // signatures are not checked
 };
 
-/// What a signed request says about its body.
+/// The claims of a signed request about its body.
 struct AuthResult {
   std::string payload_hash = std::string(kUnsignedPayload);  // x-amz-content-sha256: a hash, or a mode
   // For the signatures of chunks:

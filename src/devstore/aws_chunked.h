@@ -22,7 +22,7 @@ namespace millrace {
 ///   [name:value CRLF ... [x-amz-trailer-signature:... CRLF]] CRLF
 ///
 /// Source: AWS, "Signature calculations: transferring payload in multiple chunks" and "... including trailing headers".
-/// Streaming: keeps one line at most. Not thread-safe.
+/// Streaming: holds one line at most. Not thread-safe.
 class AwsChunkedDecoder {
  public:
   struct Signing {
@@ -40,7 +40,7 @@ class AwsChunkedDecoder {
   /// chain.
   absl::Status Update(ByteSpan bytes, absl::FunctionRef<absl::Status(ByteSpan)> out);
 
-  /// IncompleteBody when the last chunk has not come.
+  /// IncompleteBody if the last chunk has not come.
   absl::Status Finish() const;
 
   /// Trailing fields, names in lower case, without the signature.

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// The additional checksums of S3 that devstore knows. (SHA-1 and the newest ones are refused with NotImplemented.)
+/// The additional checksums of S3 that devstore supports. (SHA-1 and the newest ones are refused with NotImplemented.)
 enum class ChecksumAlgorithm { kCrc32, kCrc32c, kCrc64Nvme, kSha256 };
 
 inline constexpr std::array kChecksumAlgorithms = {ChecksumAlgorithm::kCrc32, ChecksumAlgorithm::kCrc32c,
@@ -27,7 +27,7 @@ std::optional<ChecksumAlgorithm> FindChecksumAlgorithm(std::string_view name_or_
 
 struct Checksum {
   ChecksumAlgorithm algorithm = ChecksumAlgorithm::kCrc32;
-  std::string value;       // base64; of a composite one with "-parts" behind it
+  std::string value;       // base64; if it is composite, with "-" and the number of parts behind it
   bool composite = false;  // a checksum of the parts' checksums
 };
 
@@ -46,17 +46,18 @@ class ChecksumStream {
   Sha256Stream sha256_;
 };
 
-/// The checksum of a multipart object from those of its parts (base64), in order. InvalidRequest when one is broken.
+/// The checksum of a multipart object from those of its parts (base64), in order. InvalidRequest if one is not valid
+/// base64.
 absl::StatusOr<std::string> CompositeChecksum(ChecksumAlgorithm algorithm, const std::vector<std::string>& parts);
 
-/// A part of an object and its checksum (base64; "" where it has none).
+/// A part of an object and its checksum (base64; "" if it has none).
 struct PartChecksum {
   std::string value;
   uint64_t bytes = 0;
 };
 
-/// The checksum of all bytes of a multipart object from those of its parts, in order. nullopt where it does not follow
-/// from them: not by SHA-256, and not where one lacks or is broken.
+/// The checksum of all bytes of a multipart object from those of its parts, in order. nullopt if it does not follow
+/// from them: for SHA-256, and if one is missing or not valid.
 std::optional<std::string> JoinedChecksum(ChecksumAlgorithm algorithm, const std::vector<PartChecksum>& parts);
 
 }  // namespace millrace

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// What a Range header asks of an object.
+/// What a Range header asks for.
 enum class RangeKind {
   kWhole,          // no header, or one that S3 ignores (several ranges, other units, first > last)
   kPart,           // answered by 206
@@ -38,7 +38,7 @@ struct WriteConditions {
 };
 absl::StatusOr<WriteConditions> ParseWriteConditions(const S3Request& request);
 
-/// `etag`: of the object that is there, nullptr when there is none. PreconditionFailed or NoSuchKey.
+/// `etag`: of the existing object, nullptr if the object does not exist. PreconditionFailed or NoSuchKey.
 absl::Status CheckWriteConditions(const WriteConditions& conditions, const std::string* etag, std::string_view key);
 
 }  // namespace millrace

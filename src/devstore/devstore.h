@@ -25,9 +25,9 @@ struct DevstoreOptions {
   std::string access_key = "millrace";
   std::string secret_key = "millrace-secret";
   bool anonymous = false;     // signatures are not checked
-  bool opaque_etags = false;  // ETags are no MD5s, as of objects that are encrypted by KMS
+  bool opaque_etags = false;  // ETags are not MD5s, as of objects that are encrypted by KMS
   std::string region = "us-east-1";
-  std::vector<std::string> buckets;  // made at the start unless they are there
+  std::vector<std::string> buckets;  // made at the start if they do not exist
 
   LatencyModel latency;
   uint64_t bandwidth = 0;           // of each connection, bytes a second; 0: unlimited
@@ -36,7 +36,7 @@ struct DevstoreOptions {
   uint64_t seed = 0;
   int64_t clock_offset_s = 0;  // of its clock, ahead of this machine's, as signatures and Date have it
 
-  /// Gets one line for each answer; called on many threads, one at a time. Without secrets.
+  /// Gets one line for each answer, without secrets; called on many threads, one at a time.
   std::function<void(std::string_view)> access_log;
 };
 
@@ -44,7 +44,7 @@ struct DevstoreOptions {
 /// from Start until it is destroyed, which closes all connections. Thread-safe.
 class Devstore {
  public:
-  /// InvalidArgument for options that make no sense, NotFound when the root is no folder, AlreadyExists when the port
+  /// InvalidArgument for options that make no sense, NotFound if the root is not a folder, AlreadyExists if the port
   /// is in use.
   static absl::StatusOr<std::unique_ptr<Devstore>> Start(DevstoreOptions options);
   ~Devstore();

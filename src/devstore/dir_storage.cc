@@ -177,7 +177,7 @@ class MergedWalk final : public KeyWalk {
 void DirStorage::Load() {
   for (const std::string& bucket : NamesIn(side_ + "/odd")) LoadOddKeys(bucket.substr(0, bucket.find('/')));
   uploads_.Load();
-  // Uploads that were under way when a devstore was killed; fresh ones may belong to another that runs now.
+  // Uploads that were in flight when a devstore was killed; recent ones may belong to another devstore that runs now.
   for (const std::string& name : NamesIn(temporary_)) {
     const std::string path = temporary_ + "/" + name;
     struct stat stat;
@@ -294,7 +294,7 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::DescribeLocked(c
   return RecordOf(path, bucket, key, stat);
 }
 
-/// The object that a write replaces; null when there is none.
+/// The object that a write replaces; null if it does not exist.
 absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::ExistingLocked(const std::string& bucket,
                                                                                const std::string& key) {
   auto existing = DescribeLocked(bucket, key);

@@ -16,10 +16,10 @@ namespace millrace {
 /// the order of the keys below. Symbolic links are followed. Empty for a folder that does not exist.
 absl::StatusOr<std::vector<std::string>> ReadFolder(const std::string& path);
 
-/// Removes folders in which there is no file, `path` itself included. False when something is left.
+/// Removes folders that hold no file, including `path` itself. False if something is left.
 bool RemoveEmptyFolders(const std::string& path);
 
-/// What ReadFolder gives, kept as long as the folders' times say that nothing changed. Thread-safe. Remembers up to
+/// The results of ReadFolder, kept as long as the folders' times say that nothing changed. Thread-safe. Remembers up to
 /// four million names.
 class DirCache {
  public:

@@ -21,7 +21,7 @@ std::string ETagOverrides::Effective(const std::string& bucket, const std::strin
   if (found == overrides_.end()) return etag;
   Override& override_ = found->second;
   if (override_.base.empty()) override_.base = etag;
-  if (override_.base != etag) {  // written anew since
+  if (override_.base != etag) {  // written again since
     overrides_.erase(found);
     return etag;
   }

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// ETags that an injected fault has changed. An object keeps its changed ETag until it is written anew. Thread-safe.
+/// ETags that an injected fault has changed. An object keeps its changed ETag until it is written again. Thread-safe.
 class ETagOverrides {
  public:
   /// From now on the object has another ETag. `subject` is "bucket/key".

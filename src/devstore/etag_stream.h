@@ -11,7 +11,7 @@ namespace millrace {
 /// has it of objects that are encrypted by KMS.
 enum class ETagKind { kMd5, kOpaque };
 
-/// The ETag of what is uploaded in one piece. Streaming.
+/// The ETag of an object or part that is uploaded by one request. Streaming.
 class ETagStream {
  public:
   explicit ETagStream(ETagKind kind) {

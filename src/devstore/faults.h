@@ -56,7 +56,7 @@ struct FaultRule {
   double until_s = std::numeric_limits<double>::infinity();
 };
 
-/// InvalidArgument with the place and what would be right.
+/// InvalidArgument with the place of the error and the expected form.
 absl::StatusOr<FaultRule> ParseFaultRule(std::string_view spec);
 
 bool MatchesKey(const FaultRule& rule, std::string_view key);
@@ -65,14 +65,14 @@ bool MatchesKey(const FaultRule& rule, std::string_view key);
 struct RequestIdentity {
   std::string_view method;
   std::string_view key;    // "bucket/key", or "bucket/prefix" of a listing
-  std::string_view range;  // what tells requests for parts of the same thing apart
-  uint64_t attempt = 0;    // how often this one was seen before
+  std::string_view range;  // tells requests for ranges of one object apart
+  uint64_t attempt = 0;    // how often this request was seen before
 };
 
 /// A number that depends on nothing but these. `domain` separates uses.
 uint64_t HashIdentity(uint64_t domain, uint64_t seed, const RequestIdentity& request);
 
-/// Decides for each request which rule acts on it. Thread-safe.
+/// Decides which rule acts on each request. Thread-safe.
 class FaultPlan {
  public:
   FaultPlan(std::vector<FaultRule> rules, uint64_t seed);

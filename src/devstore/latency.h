@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// When the first byte of an answer leaves: log-normal, and for a fraction of requests a fixed, longer time.
+/// When the server sends the first byte of an answer: log-normal, and for a fraction of requests a fixed, longer time.
 struct LatencyModel {
   double first_byte_ms = 0;       // median; 0: no delay
   double first_byte_sigma = 0.3;  // of the logarithm
@@ -24,9 +24,10 @@ struct LatencyModel {
 /// A pure function: a run with the same seed and the same requests has the same delays.
 std::chrono::nanoseconds FirstByteDelay(const LatencyModel& model, uint64_t seed, const RequestIdentity& request);
 
-/// When an answer that arrived at `arrived` and is delayed so long leaves: with others that are due at about the same
-/// time, up to a sixteenth of the delay, and 2 ms at most, later. A server that wakes up for each answer by itself
-/// takes CPU from the client that shares its machine, and that no store far away would take.
+/// When to send the answer to a request that arrived at `arrived` and is delayed by `delay`: together with other
+/// answers that are due at about the same time, up to a sixteenth of the delay, and at most 2 ms, later. If the server
+/// woke up for each answer by itself, it would take CPU time from a client on the same machine, which a store far away
+/// does not.
 std::chrono::steady_clock::time_point LeavesAt(std::chrono::steady_clock::time_point arrived,
                                                std::chrono::nanoseconds delay);
 
@@ -47,7 +48,7 @@ class PrefixRates {
  public:
   explicit PrefixRates(uint64_t per_second) : per_second_(static_cast<double>(per_second)) {}  // 0: unlimited
 
-  /// False: too many. `key` is "bucket/key".
+  /// False if there are too many requests. `key` is "bucket/key".
   bool Take(std::string_view key, std::chrono::steady_clock::time_point now);
 
  private:

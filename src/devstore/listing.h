@@ -29,12 +29,12 @@ struct ListingPage {
 
 absl::StatusOr<ListingPage> ListKeys(KeyWalk& walk, const ListingQuery& query);
 
-/// Where a listing after `marker` starts. A marker that is itself a common prefix (as NextMarker may be) skips what it
-/// stands for.
+/// The key at which a listing after `marker` starts. If the marker is itself a common prefix (as NextMarker may be),
+/// all keys with that prefix are skipped.
 std::string AfterMarker(std::string_view marker, std::string_view prefix, std::string_view delimiter);
 
 std::string EncodeContinuation(std::string_view from);
-/// nullopt for what EncodeContinuation never gives.
+/// nullopt if EncodeContinuation does not give such a token.
 std::optional<std::string> DecodeContinuation(std::string_view token);
 
 /// encoding-type=url as AWS does it: '/' stays, a space becomes '+'.

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// Objects in memory, up to `limit_bytes` of content; a write beyond is refused with InternalError.
+/// Objects in memory, up to `limit_bytes` of content; a write that exceeds it is refused with InternalError.
 std::unique_ptr<Storage> MakeMemStorage(uint64_t limit_bytes);
 
 }  // namespace millrace

@@ -8,14 +8,14 @@
 #include "devstore/operations.h"
 #include "s3/xml.h"
 
-/// What the operations have in common.
+/// Helpers that several operations use.
 
 namespace millrace {
 
 std::string QuoteETag(std::string_view etag);
 HttpReply XmlReply(XmlWriter writer);
 
-/// What a write says about the object: type, stored headers, user metadata. MetadataTooLarge.
+/// The attributes that a write gives the object: type, stored headers, user metadata. MetadataTooLarge.
 absl::StatusOr<ObjectAttributes> AttributesOf(const S3Request& request);
 
 /// Adds x-amz-checksum-... and its type.
@@ -39,10 +39,10 @@ inline auto ConditionsCheck(OperationContext& context, const S3Request& request,
   };
 }
 
-/// InvalidRequest for more bytes than S3 copies by one request.
+/// InvalidRequest for more bytes than S3 copies with one request.
 absl::Status CheckCopySize(uint64_t bytes);
 
-/// A range of an object, written as new content, with its ETag and, where an algorithm is given, its checksum.
+/// A range of an object, written as new content, with its ETag and, if an algorithm is given, its checksum.
 struct CopiedContent {
   std::shared_ptr<Content> content;
   std::string etag;

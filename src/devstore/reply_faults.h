@@ -7,7 +7,7 @@
 namespace millrace {
 
 /// Damages a finished answer: delay, pace, stall, cut, reset, close, chunks and flip. Other kinds act while the answer
-/// is made and change nothing here. Offsets beyond the body do nothing, but for a cut, which then falls behind its end.
+/// is made and change nothing here. Offsets beyond the body do nothing, except that a cut then happens at its end.
 void ApplyFault(const FaultAction& fault, HttpReply* reply);
 
 /// Sets the pace of a body, or lowers it.

@@ -16,20 +16,20 @@
 
 namespace millrace {
 
-/// The body of one request on its way in: takes its encoding off and checks everything that the request says about it
-/// (length, SHA-256, Content-MD5, x-amz-checksum-*, signatures of chunks). Streaming. Not thread-safe.
+/// The body of one request on its way in: removes its encoding and checks it against everything that the request says
+/// about it (length, SHA-256, Content-MD5, x-amz-checksum-*, signatures of chunks). Streaming. Not thread-safe.
 class RequestBody {
  public:
   using Sink = absl::FunctionRef<absl::Status(ByteSpan)>;
 
-  /// `etags`: what etag() will be. `max_bytes`: EntityTooLarge beyond. MissingContentLength when the size cannot be
+  /// `etags`: what etag() will be. EntityTooLarge for more than `max_bytes`. MissingContentLength if the size is not
   /// known in advance.
   static absl::StatusOr<std::unique_ptr<RequestBody>> Create(const S3Request& request, const HttpRequestFacts& facts,
                                                              const AuthResult& auth, const std::string& secret_key,
                                                              ETagKind etags, uint64_t max_bytes);
 
   absl::Status Update(ByteSpan bytes, Sink sink);
-  /// IncompleteBody, XAmzContentSHA256Mismatch, BadDigest ...: what came is not what was meant.
+  /// IncompleteBody, XAmzContentSHA256Mismatch, BadDigest ...: the bytes are not those that the request describes.
   absl::Status Finish();
 
   uint64_t announced_size() const { return announced_size_; }

@@ -7,8 +7,8 @@
 
 #include "base/status.h"
 
-/// Errors as S3 answers them. Inside devstore they travel as absl::Status with the S3 code attached; any other Status
-/// is answered as 500 InternalError. Source of names and HTTP statuses: AWS, "Amazon S3 API Reference", "Error
+/// Errors as S3 sends them. Inside devstore an error is an absl::Status with the S3 code attached; any other Status
+/// is sent as 500 InternalError. Source of names and HTTP statuses: AWS, "Amazon S3 API Reference", "Error
 /// responses".
 
 namespace millrace {
@@ -80,13 +80,13 @@ S3ErrorFacts DescribeS3Error(const absl::Status& status);
 
 bool IsS3Error(const absl::Status& status, S3Code code);
 
-/// The code that S3 answers with an HTTP status, for injected faults: 503 -> SlowDown.
+/// The code that S3 sends with an HTTP status, for injected faults: 503 -> SlowDown.
 S3Code CodeOfHttpStatus(int status);
 
 /// The <Error> document.
 std::string S3ErrorXml(const S3ErrorFacts& error, std::string_view resource, std::string_view request_id);
 
-// Those raised in several places.
+// Errors that are raised in several places.
 absl::Status NoSuchBucket(std::string_view bucket);
 absl::Status NoSuchKey(std::string_view key);
 absl::Status NoSuchUpload(std::string_view id);

@@ -14,7 +14,7 @@ namespace millrace {
 /// What an injected fault sends in place of the range that was asked for.
 enum class RangeFault { kNone, kAnother, kFirstHalf, kWholeObject };
 
-/// A request taken apart. Plain data.
+/// A parsed request. Plain data.
 struct S3Request {
   HttpRequestHead head;
   std::string bucket;                                      // decoded; empty when the request names none

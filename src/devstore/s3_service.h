@@ -20,8 +20,8 @@ namespace millrace {
 
 struct S3Call;
 
-/// Answers HTTP requests as S3 does: checks who asks, finds out what is asked, injects the faults and delays of the
-/// plan, and has the operation done; long ones on `workers`. Thread-safe.
+/// Answers HTTP requests as S3 does: checks the signature, finds the operation, injects the faults and delays of the
+/// plan, and runs the operation; long ones on `workers`. Thread-safe.
 class S3Service final : public HttpHandler {
  public:
   /// All must outlive it. `rules` are those of `options`.

@@ -11,23 +11,23 @@
 #include "base/status.h"
 #include "devstore/storage.h"
 
-/// How the side folder of a served folder (ROOT/.devstore) remembers what a plain file cannot hold. Each record is a
-/// small text file of lines "name value", values percent-encoded.
+/// How the side folder of a served folder (ROOT/.devstore) keeps attributes that a plain file cannot hold. Each record
+/// is a small text file of lines "name value", values percent-encoded.
 
 namespace millrace {
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
 std::string EncodeFields(const Fields& fields);
-/// Broken lines are skipped: a damaged record is as good as none.
+/// Broken lines are skipped: a damaged record counts as missing.
 Fields DecodeFields(std::string_view text);
 std::string FieldOr(const Fields& fields, std::string_view name, std::string_view fallback = "");
 
 void AppendAttributes(const ObjectAttributes& attributes, Fields* fields);
 ObjectAttributes ReadAttributes(const Fields& fields);
 
-/// Tells one state of a file from the others, so that a record is not taken for a file that someone else has put in its
-/// place.
+/// Tells one state of a file from the others, so that a record is not used for a file that another program has put in
+/// its place.
 struct FileIdentity {
   uint64_t inode = 0;
   uint64_t size = 0;
@@ -40,7 +40,7 @@ FileIdentity IdentityOf(const struct stat& stat);
 std::string DerivedETag(const FileIdentity& identity);
 
 std::string EncodeObject(std::string_view key, const ObjectRecord& record, const FileIdentity& identity);
-/// nullopt when the record is broken or belongs to another state of the file.
+/// nullopt if the record is broken or belongs to another state of the file.
 std::optional<ObjectRecord> DecodeObject(std::string_view text, const FileIdentity& identity);
 
 /// Whether a key can be the path of a file below a bucket as it stands; if not, its object lives in the side folder.
@@ -49,8 +49,8 @@ bool IsPlainPath(std::string_view key);
 // Files, with errors in the terms of S3.
 absl::Status FileError(const absl::Status& status);
 absl::Status FileError(int error, std::string_view doing, std::string_view name);
-absl::StatusOr<std::string> ReadTextFile(const std::string& path);  // NotFound (a plain Status) when there is none
-/// Whole or not at all: by a temporary file beside it. Makes missing folders.
+absl::StatusOr<std::string> ReadTextFile(const std::string& path);  // NotFound (a plain Status) if it does not exist
+/// Writes the file as a whole, by a temporary file beside it. Makes missing folders.
 absl::Status WriteTextFile(const std::string& path, std::string_view text);
 absl::Status MakeFolders(const std::string& path);
 

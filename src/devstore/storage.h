@@ -26,7 +26,7 @@ struct ObjectPart {
   std::string checksum;  // base64, by the algorithm of the object's; empty: none is kept
 };
 
-/// What a client says about an object when it writes it.
+/// The attributes that a client gives an object when it writes it.
 struct ObjectAttributes {
   std::string content_type;
   /// Sent back as they are, names in lower case: cache-control, content-encoding, ..., x-amz-meta-*.
@@ -55,8 +55,8 @@ class Content {
   virtual void AppendSteps(ByteRange range, std::vector<ReplyStep>* out) const = 0;
 };
 
-/// Takes bytes that become an object or a part. Dropped without Finish, or when its content is not put, it leaves
-/// nothing. Not thread-safe.
+/// Takes bytes that become an object or a part. If it is destroyed without Finish, or its content is not put, nothing
+/// is left. Not thread-safe.
 class BlobWriter {
  public:
   virtual ~BlobWriter() = default;
@@ -102,8 +102,8 @@ class KeyWalk {
 /// Thread-safe. Reads see an object before or after a write of it, whole, never a mixture.
 class Storage {
  public:
-  /// Looks at the object that a write would replace (nullptr: none) and vetoes the write. Runs under the storage's
-  /// lock.
+  /// Looks at the object that a write would replace (nullptr if it does not exist) and may veto the write. Runs under
+  /// the storage's lock.
   using Check = absl::FunctionRef<absl::Status(const ObjectRecord*)>;
 
   virtual ~Storage() = default;
@@ -121,7 +121,7 @@ class Storage {
 
   /// `size`: how many bytes are expected.
   virtual absl::StatusOr<std::unique_ptr<BlobWriter>> NewBlob(uint64_t size) = 0;
-  /// The contents of this storage one behind another, as one. They stay what they are.
+  /// Joins contents of this storage, in order, into a new one. They do not change.
   virtual absl::StatusOr<std::shared_ptr<Content>> Concatenate(
       const std::vector<std::shared_ptr<const Content>>& contents) = 0;
   /// Makes a content that this storage made an object.
@@ -129,14 +129,14 @@ class Storage {
                                                                   std::shared_ptr<Content> content,
                                                                   ObjectAttributes attributes, std::string etag,
                                                                   Check check) = 0;
-  /// Deleting what does not exist succeeds, unless `check` objects.
+  /// Deleting an object that does not exist succeeds, unless `check` objects.
   virtual absl::Status Delete(const std::string& bucket, const std::string& key, Check check) = 0;
 
   /// The new upload's id; `upload` comes without id, time and parts.
   virtual absl::StatusOr<std::string> CreateUpload(Upload upload) = 0;
   virtual absl::Status PutPart(const std::string& upload_id, int number, std::shared_ptr<Content> content,
                                UploadPart part) = 0;
-  /// NoSuchUpload also when the id belongs to another bucket or key.
+  /// NoSuchUpload also if the id belongs to another bucket or key.
   virtual absl::StatusOr<Upload> FindUpload(const std::string& bucket, const std::string& key,
                                             const std::string& upload_id) = 0;
   /// Of a bucket, ordered by key, then by time; without parts.

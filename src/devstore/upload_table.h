@@ -13,7 +13,7 @@ namespace millrace {
 class UploadTable {
  public:
   void Insert(Upload upload);  // with its id
-  /// The result is the content of the part that it replaces (nullptr: none).
+  /// Returns the content of the part that it replaces, or nullptr.
   absl::StatusOr<std::shared_ptr<const Content>> PutPart(const std::string& id, int number, UploadPart part);
   bool Contains(const std::string& id) const;
   absl::StatusOr<Upload> Find(const std::string& bucket, const std::string& key, const std::string& id) const;
