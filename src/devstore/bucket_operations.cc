@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/functional/function_ref.h"
 #include "devstore/listing.h"
 #include "devstore/operation_parts.h"
 #include "devstore/s3_error.h"
@@ -15,20 +16,6 @@ constexpr uint64_t kMaxKeys = 1000;
 /// AWS writes whole seconds.
 std::string XmlSeconds(int64_t unix_s) {
   return FormatXmlTime(unix_s * 1000);
-}
-
-absl::StatusOr<ListingQuery> QueryOf(const S3Request& request) {
-  ListingQuery query;
-  query.prefix = request.ParameterOr("prefix");
-  query.delimiter = request.ParameterOr("delimiter");
-  ASSIGN_OR_RETURN(const uint64_t max_keys, NumberParameter(request, "max-keys", kMaxKeys));
-  query.max_keys = static_cast<size_t>(std::min(max_keys, kMaxKeys));
-  return query;
-}
-
-absl::StatusOr<ListingPage> List(OperationContext& context, const std::string& bucket, const ListingQuery& query) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<KeyWalk> walk, context.storage.Walk(bucket));
-  return ListKeys(*walk, query);
 }
 
 /// Contents and CommonPrefixes; the number of them.
@@ -63,6 +50,27 @@ absl::StatusOr<size_t> WriteEntries(OperationContext& context, const std::string
     writer->Close();
   }
   return count;
+}
+
+/// A page of a listing of either version; `write` adds the elements of its own.
+Reply ListPage(OperationContext& context, const S3Request& request, std::string from, bool with_owner,
+               absl::FunctionRef<void(const ListingPage&, const NameEncoder&, size_t, XmlWriter*)> write) {
+  ASSIGN_OR_RETURN(const uint64_t max_keys, NumberParameter(request, "max-keys", kMaxKeys));
+  const ListingQuery query = {request.ParameterOr("prefix"), request.ParameterOr("delimiter"), std::move(from),
+                              static_cast<size_t>(std::min(max_keys, kMaxKeys))};
+  ASSIGN_OR_RETURN(const NameEncoder encode, NameEncoder::Create(request));
+  ASSIGN_OR_RETURN(const std::unique_ptr<KeyWalk> walk, context.storage.Walk(request.bucket));
+  ASSIGN_OR_RETURN(const ListingPage page, ListKeys(*walk, query));
+  XmlWriter writer("ListBucketResult");
+  writer.Element("Name", request.bucket);
+  writer.Element("Prefix", encode(query.prefix));
+  if (!query.delimiter.empty()) writer.Element("Delimiter", encode(query.delimiter));
+  writer.Element("MaxKeys", query.max_keys);
+  encode.WriteType(&writer);
+  writer.Element("IsTruncated", page.truncated ? "true" : "false");
+  ASSIGN_OR_RETURN(const size_t count, WriteEntries(context, request.bucket, page, encode, with_owner, &writer));
+  write(page, encode, count, &writer);
+  return XmlReply(std::move(writer));
 }
 
 }  // namespace
@@ -129,55 +137,36 @@ Reply GetBucketLocation(OperationContext& context, const S3Request& request) {
 }
 
 Reply ListObjectsV2(OperationContext& context, const S3Request& request) {
-  ASSIGN_OR_RETURN(ListingQuery query, QueryOf(request));
-  ASSIGN_OR_RETURN(const NameEncoder encode, NameEncoder::Create(request));
   const auto token = request.Parameter("continuation-token");
   const std::string start_after = request.ParameterOr("start-after");
+  std::string from = start_after.empty() ? "" : start_after + '\0';
   if (token) {
-    const std::optional<std::string> from = DecodeContinuation(*token);
-    if (!from) {
+    const std::optional<std::string> decoded = DecodeContinuation(*token);
+    if (!decoded) {
       return S3Error(s3code::kInvalidArgument, "The continuation token provided is incorrect",
                      {{"ArgumentName", "continuation-token"}});
     }
-    query.from = *from;
-  } else if (!start_after.empty()) {
-    query.from = start_after + '\0';
+    from = *decoded;
   }
-  ASSIGN_OR_RETURN(const ListingPage listing, List(context, request.bucket, query));
-  XmlWriter writer("ListBucketResult");
-  writer.Element("Name", request.bucket);
-  writer.Element("Prefix", encode(query.prefix));
-  if (!query.delimiter.empty()) writer.Element("Delimiter", encode(query.delimiter));
-  writer.Element("MaxKeys", query.max_keys);
-  encode.WriteType(&writer);
-  if (token) writer.Element("ContinuationToken", *token);
-  if (!start_after.empty()) writer.Element("StartAfter", encode(start_after));
-  writer.Element("IsTruncated", listing.truncated ? "true" : "false");
-  if (listing.truncated) writer.Element("NextContinuationToken", EncodeContinuation(listing.next));
-  const bool with_owner = request.ParameterOr("fetch-owner") == "true";
-  ASSIGN_OR_RETURN(const size_t count, WriteEntries(context, request.bucket, listing, encode, with_owner, &writer));
-  writer.Element("KeyCount", count);
-  return XmlReply(std::move(writer));
+  return ListPage(context, request, std::move(from), request.ParameterOr("fetch-owner") == "true",
+                  [&](const ListingPage& page, const NameEncoder& encode, size_t count, XmlWriter* writer) {
+                    if (token) writer->Element("ContinuationToken", *token);
+                    if (!start_after.empty()) writer->Element("StartAfter", encode(start_after));
+                    if (page.truncated) writer->Element("NextContinuationToken", EncodeContinuation(page.next));
+                    writer->Element("KeyCount", count);
+                  });
 }
 
 Reply ListObjects(OperationContext& context, const S3Request& request) {
-  ASSIGN_OR_RETURN(ListingQuery query, QueryOf(request));
-  ASSIGN_OR_RETURN(const NameEncoder encode, NameEncoder::Create(request));
   const std::string marker = request.ParameterOr("marker");
-  if (!marker.empty()) query.from = AfterMarker(marker, query.prefix, query.delimiter);
-  ASSIGN_OR_RETURN(const ListingPage listing, List(context, request.bucket, query));
-  XmlWriter writer("ListBucketResult");
-  writer.Element("Name", request.bucket);
-  writer.Element("Prefix", encode(query.prefix));
-  writer.Element("Marker", encode(marker));
-  if (!query.delimiter.empty()) writer.Element("Delimiter", encode(query.delimiter));
-  writer.Element("MaxKeys", query.max_keys);
-  encode.WriteType(&writer);
-  writer.Element("IsTruncated", listing.truncated ? "true" : "false");
-  // Without a delimiter, the last key serves as the next marker.
-  if (listing.truncated && !query.delimiter.empty()) writer.Element("NextMarker", encode(listing.last));
-  RETURN_IF_ERROR(WriteEntries(context, request.bucket, listing, encode, /*with_owner=*/true, &writer).status());
-  return XmlReply(std::move(writer));
+  const std::string delimiter = request.ParameterOr("delimiter");
+  std::string from = marker.empty() ? "" : AfterMarker(marker, request.ParameterOr("prefix"), delimiter);
+  return ListPage(context, request, std::move(from), /*with_owner=*/true,
+                  [&](const ListingPage& page, const NameEncoder& encode, size_t, XmlWriter* writer) {
+                    writer->Element("Marker", encode(marker));
+                    // Without a delimiter, the last key serves as the next marker.
+                    if (page.truncated && !delimiter.empty()) writer->Element("NextMarker", encode(page.last));
+                  });
 }
 
 Reply DeleteObjects(OperationContext& context, const S3Request& request) {

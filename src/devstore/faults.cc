@@ -46,21 +46,24 @@ std::pair<std::string_view, std::optional<std::string_view>> SplitWord(std::stri
 struct NamedKind {
   std::string_view name;
   FaultKind kind;
-  std::string_view wants;  // its value, for messages; empty: none
-  bool optional = false;   // may be left out
+  std::string_view wants;  // its value, for messages; empty: it takes no value
+  uint64_t min = 0;
+  uint64_t max = kMaxNumber;
+  bool optional = false;  // the value may be left out
 };
+constexpr uint64_t kDayMs = 86'400'000;
 constexpr NamedKind kKinds[] = {
-    {"status", FaultKind::kStatus, "an HTTP status from 300 to 599"},
-    {"error", FaultKind::kError, "STATUS:CODE, e.g. 400:ExpiredToken"},
-    {"retry-after", FaultKind::kRetryAfter, "seconds"},
-    {"limit", FaultKind::kLimit, "requests a second, at least 1"},
-    {"delay-ms", FaultKind::kDelay, "milliseconds"},
-    {"rate", FaultKind::kRate, "bytes a second, at least 1"},
-    {"stall", FaultKind::kStall, "BYTES:MILLISECONDS"},
+    {"status", FaultKind::kStatus, "an HTTP status from 300 to 599", 300, 599},
+    {"error", FaultKind::kError, "STATUS:CODE, e.g. 400:ExpiredToken", 300, 599},
+    {"retry-after", FaultKind::kRetryAfter, "seconds", 0, 86400},
+    {"limit", FaultKind::kLimit, "requests a second, at least 1", 1},
+    {"delay-ms", FaultKind::kDelay, "milliseconds", 0, kDayMs},
+    {"rate", FaultKind::kRate, "bytes a second, at least 1", 1},
+    {"stall", FaultKind::kStall, "BYTES:MILLISECONDS", 0, kDayMs},
     {"cut", FaultKind::kCut, "'head', 'head:BYTES' or an offset in bytes"},
     {"reset", FaultKind::kReset, "'head', 'head:BYTES' or an offset in bytes"},
     {"close", FaultKind::kClose, ""},
-    {"chunked", FaultKind::kChunked, "an offset in bytes", /*optional=*/true},
+    {"chunked", FaultKind::kChunked, "an offset in bytes", 0, kMaxNumber, /*optional=*/true},
     {"flip", FaultKind::kFlip, "an offset in bytes"},
     {"wrong-range", FaultKind::kWrongRange, ""},
     {"short-range", FaultKind::kShortRange, ""},
@@ -69,66 +72,29 @@ constexpr NamedKind kKinds[] = {
     {"error-in-200", FaultKind::kErrorIn200, ""},
 };
 
-/// "400:ExpiredToken".
-std::optional<uint64_t> ParseError(std::string_view text, std::string* code) {
+/// The value of an action; false if it is not what the action wants.
+bool ParseValue(std::string_view text, const NamedKind& named, FaultAction* action) {
   const size_t colon = text.find(':');
-  if (colon == std::string_view::npos) return std::nullopt;
-  *code = text.substr(colon + 1);
-  if (code->empty() || !std::all_of(code->begin(), code->end(), absl::ascii_isalnum)) return std::nullopt;
-  return Number(text.substr(0, colon), 300, 599);
-}
-
-/// The value of an action; false when it is not what the action wants.
-bool ParseValue(std::string_view text, FaultAction* action) {
-  std::optional<uint64_t> value;
-  switch (action->kind) {
-    case FaultKind::kStatus:
-      value = Number(text, 300, 599);
-      break;
-    case FaultKind::kError:
-      value = ParseError(text, &action->code);
-      break;
-    case FaultKind::kRetryAfter:
-      value = Number(text, 0, 86400);
-      break;
-    case FaultKind::kDelay:
-      value = Number(text, 0, 86'400'000);
-      break;
-    case FaultKind::kLimit:
-    case FaultKind::kRate:
-      value = Number(text, 1);
-      break;
-    case FaultKind::kFlip:
-    case FaultKind::kChunked:
-      value = Number(text, 0);
-      action->offset = value.value_or(0);
-      break;
-    case FaultKind::kCut:
-    case FaultKind::kReset:
-      action->at_head = text == "head" || text.starts_with("head:");
-      if (action->at_head) text = text == "head" ? "0" : text.substr(5);
-      value = Number(text, 0);
-      action->offset = value.value_or(0);
-      break;
-    case FaultKind::kStall: {
-      const size_t colon = text.find(':');
-      if (colon == std::string_view::npos) return false;
-      const std::optional<uint64_t> offset = Number(text.substr(0, colon), 0);
-      value = Number(text.substr(colon + 1), 0, 86'400'000);
-      action->offset = offset.value_or(0);
-      if (!offset) return false;
-      break;
-    }
-    case FaultKind::kClose:
-    case FaultKind::kWrongRange:
-    case FaultKind::kShortRange:
-    case FaultKind::kWholeBody:
-    case FaultKind::kNewETag:
-    case FaultKind::kErrorIn200:
+  if (named.kind == FaultKind::kError) {
+    if (colon == std::string_view::npos) return false;
+    action->code = text.substr(colon + 1);
+    if (action->code.empty() || !std::all_of(action->code.begin(), action->code.end(), absl::ascii_isalnum))
       return false;
+    text = text.substr(0, colon);
+  } else if (named.kind == FaultKind::kStall) {
+    const std::optional<uint64_t> offset = Number(text.substr(0, colon), 0);
+    if (colon == std::string_view::npos || !offset) return false;
+    action->offset = *offset;
+    text = text.substr(colon + 1);
+  } else if (named.kind == FaultKind::kCut || named.kind == FaultKind::kReset) {
+    action->at_head = text == "head" || text.starts_with("head:");
+    if (action->at_head) text = text == "head" ? "0" : text.substr(5);
   }
-  action->value = value.value_or(0);
-  return value.has_value();
+  const std::optional<uint64_t> value = Number(text, named.min, named.max);
+  if (!value) return false;
+  action->value = *value;
+  if (named.kind != FaultKind::kStall) action->offset = *value;
+  return true;
 }
 
 absl::StatusOr<FaultAction> ParseAction(std::string_view spec, std::string_view word) {
@@ -140,7 +106,7 @@ absl::StatusOr<FaultAction> ParseAction(std::string_view spec, std::string_view 
       if (value) return Bad(spec, fmt::format("{} takes no value", name));
     } else if (!value && named.optional) {
       action.offset = kMaxNumber;
-    } else if (!value || !ParseValue(*value, &action)) {
+    } else if (!value || !ParseValue(*value, named, &action)) {
       return Bad(spec, fmt::format("{}= wants {}", name, named.wants));
     }
     return action;

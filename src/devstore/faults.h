@@ -40,7 +40,7 @@ enum class FaultKind {
 struct FaultAction {
   FaultKind kind = FaultKind::kStatus;
   uint64_t value = 0;    // status, seconds, requests or bytes a second, milliseconds
-  uint64_t offset = 0;   // within the response's body
+  uint64_t offset = 0;   // within the body: of a stall, else the same as `value`
   bool at_head = false;  // of cut and reset: the offset is within the head
   std::string code;      // of an error
 };
