@@ -58,7 +58,7 @@ def enter_namespace() -> None:
 
 @contextlib.contextmanager
 def devstore(options: argparse.Namespace, root: Path | str, arguments: list[str]) -> Iterator[dict[str, str]]:
-    """The environment of its clients. Unsigned requests are served too, for recv and curl; nobody's signature is checked."""
+    """The environment of its clients. Unsigned requests are served too, for recv and curl; signatures are not checked."""
     command = ["taskset", "-c", options.server_cores, options.build / "millrace", "devstore", root, "--port", "0", "--threads", "1"]
     process = subprocess.Popen([*command, "--anonymous", *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

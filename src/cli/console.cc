@@ -52,7 +52,7 @@ std::string Duration(double seconds) {
 }  // namespace
 
 int Fail(std::string_view command, const absl::Status& status) {
-  if (absl::IsAborted(status)) return kOutputClosed;  // nobody wants to be told
+  if (absl::IsAborted(status)) return kOutputClosed;  // no reader is left
   fmt::print(stderr, "millrace {}: {}\n", command, ForStderr(ToStd(status.message())));
   return status.GetPayload(kUsage).has_value() ? 2 : 1;
 }

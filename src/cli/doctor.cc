@@ -213,10 +213,10 @@ std::string Doctor::Remedy(const absl::Status& status, std::string_view permissi
   if (Says(status, "NoSuchBucket")) return "check the bucket's name, and that the endpoint is the one that has it";
   if (absl::IsNotFound(status)) return "check the key: capitals count, and so does every '/'";
   if (absl::IsPermissionDenied(status)) {
-    return fmt::format("ask who owns the bucket for {}", permission);
+    return fmt::format("ask the owner of the bucket for {}", permission);
   }
   if (absl::IsUnauthenticated(status)) return fmt::format("check {}", from);
-  return "try again; if it stays so, ask who runs the server";
+  return "try again; if it stays so, ask the operator of the server";
 }
 
 void Doctor::CheckPermissions() {

@@ -53,8 +53,8 @@ absl::Status ListPages(ObjectStore& store, const std::string& prefix, std::strin
   });
 }
 
-// The first key that begins so; "" when there is none, or none can be seen. NotFound when it is the bucket that is
-// missing, which a store does not tell who asks for one object.
+// The first key with this prefix; "" if there is none, or none is visible. NotFound if the bucket is
+// missing, which a store does not tell in the answer to a request for one object.
 absl::StatusOr<std::string> FirstKey(ObjectStore& store, std::string prefix) {
   ListOptions options;
   options.prefix = std::move(prefix);

@@ -31,7 +31,7 @@ std::vector<std::string_view> Split(std::string_view text) {
   return parts;
 }
 
-// What comes before the first `separator` and after it; all and nothing where there is none.
+// The text before the first `separator` and the text after it; if there is none, all of it and nothing.
 std::pair<std::string_view, std::string_view> Halves(std::string_view text, char separator) {
   const size_t at = text.find(separator);
   if (at == std::string_view::npos) return {text, {}};
@@ -54,7 +54,7 @@ absl::StatusOr<KeyRange> ParseSplit(const SourceFlags& flags) {
   const auto taken = std::find(names.begin(), names.end(), flags.take);
   if (taken == names.end() || std::count(names.begin(), names.end(), flags.take) > 1) {
     return absl::InvalidArgumentError(
-        fmt::format("--take names one part of --split {}; \"{}\" is none of them", flags.split, flags.take));
+        fmt::format("--take names one part of --split {}; \"{}\" is not one of them", flags.split, flags.take));
   }
   const absl::StatusOr<std::vector<KeyRange>> parts = SplitKeys(fractions, flags.split_seed);
   if (!parts.ok()) return Annotate(parts.status(), "--split");

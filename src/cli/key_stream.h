@@ -18,7 +18,7 @@ class KeyStream {
       : store_(store), below_(std::move(below)), may_lack_(may_lack), lister_(store, below_) {}
 
   /// The next object, owned by the stream until the next call; null at the end. DataLoss when the store does not list
-  /// in order: whoever compares two listings would draw wrong conclusions.
+  /// in order: a comparison of two listings would give wrong results.
   absl::StatusOr<const ObjectInfo*> Peek();
   void Skip() { ++next_; }
 

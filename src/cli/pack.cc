@@ -155,7 +155,7 @@ absl::Status CheckScratch(Stores& stores, const std::string& path, std::initiali
   return absl::OkStatus();
 }
 
-// The folder of a run that was killed when it had packed all; null: there is none, or another run uses it.
+// The folder of a run that was killed when it had packed all; null if there is none, or if another run uses it.
 std::unique_ptr<ScratchFolder> ScratchLeft(const PackFlags& flags, const std::string& id) {
   const absl::StatusOr<std::string> base = ScratchBase(flags);
   std::error_code ignored;
@@ -228,7 +228,7 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   return Pack(runtime, stores, *source, flags.destination, options);
 }
 
-// The same command would end in the same way again: nobody needs what was unpacked for it.
+// The same command would end in the same way again: the unpacked files are not needed.
 bool IsRefusal(const absl::Status& status) {
   return absl::IsAlreadyExists(status) || absl::IsInvalidArgument(status);
 }

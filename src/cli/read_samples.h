@@ -11,7 +11,7 @@
 
 namespace millrace::cli {
 
-/// A sample and the bytes of its span, verified; or why there are none: DataLoss when they are damaged,
+/// A sample and the bytes of its span, verified; or the reason why there are none: DataLoss if they are damaged,
 /// ResourceExhausted when they do not fit into half of the memory. Both are valid during the call.
 using SampleSink = absl::FunctionRef<void(const IndexedSample& sample, const absl::StatusOr<ByteSpan>& bytes)>;
 

@@ -33,7 +33,7 @@ struct OpenOptions {
 
 /// A place of samples and its index. The index is looked for beside the data (`.millrace/index`), then in the cache
 /// folder; but one in the cache folder that was built because that beside the data could not be replaced comes first.
-/// Where there is none, it is built and stored: beside the data if they can be written to, else in the cache folder.
+/// If there is no index, it is built and stored: beside the data if the place is writable, else in the cache folder.
 /// What objects hold that an older index knows as they are (key, size, ETag) is not read again for it. An index beside
 /// data on S3 is copied to the cache folder, once for each version (ETag), and mapped from there. Of several processes
 /// that open a new data set, one builds the index, and the others wait for it (those of one machine).

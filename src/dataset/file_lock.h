@@ -20,7 +20,7 @@ class FileLock {
     return *this;
   }
 
-  /// Waits for the lock of a folder, or of a file, which is made where there is none. Where that cannot be (a folder
+  /// Waits for the lock of a folder, or of a file, which is made if it does not exist. Where that cannot be (a folder
   /// that is missing or read-only, a file system without locks) it returns one that does nothing. Cancelled soon after
   /// `stop` is requested.
   static absl::StatusOr<FileLock> OfFolder(const std::string& path, std::stop_token stop);

@@ -92,7 +92,7 @@ class Index {
   /// `out` is reused so that a walk allocates nothing. sample < size(). DataLoss when the file turns out to be damaged.
   absl::Status Lookup(uint64_t sample, IndexedSample* out) const;
   absl::Status LookupObject(uint32_t object, IndexedObject* out) const;
-  /// The number of the object with that key; none when there is none. Looks some of them up. DataLoss as there.
+  /// The number of the object with that key; nullopt if there is none. Looks some of them up. DataLoss as there.
   absl::StatusOr<std::optional<uint32_t>> FindObject(std::string_view key) const;
 
   /// Calls `each` with the number and the entry of samples first .. last-1, in order; several times faster than Lookup
@@ -100,8 +100,8 @@ class Index {
   absl::Status Scan(uint64_t first, uint64_t last, absl::FunctionRef<void(uint64_t, const IndexedSample&)> each) const;
 
   /// Calls `each` with the samples of that object, in order, as the index was told of them; ends with its first error.
-  /// `*block` is 0 for the first object and then left alone, by who goes through objects in ascending order; that costs
-  /// one walk through the index, however many objects are passed over. object < objects().
+  /// A caller that visits objects in ascending order passes the same `*block` each time, which is 0 at first; that
+  /// costs one walk through the index, however many objects are passed over. object < objects().
   absl::Status ScanObject(uint32_t object, uint64_t* block,
                           absl::FunctionRef<absl::Status(const NewSample&)> each) const;
 

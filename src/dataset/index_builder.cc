@@ -164,7 +164,7 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
     if (front.IsRead()) RETURN_IF_ERROR(Annotate(AddPiece(got_, piece->bytes.span()), FrontUri()));
     done_bytes_ += front.IsRead() || IsIdx(front.object) ? piece->bytes.size() : front.object.size;
     progress_.Update(done_bytes_, objects_.total_bytes());
-    piece.reset();  // who reads again needs memory
+    piece.reset();  // reading again needs memory
     if (++got_ < front.wanted) continue;
     RETURN_IF_ERROR(EndObject());
     scanning_.pop_front();
@@ -292,7 +292,7 @@ void IndexBuilder::NoteLinks() {
   links_ += links.count;
 }
 
-// Whoever made the shard will miss them.
+// The maker of the shard will miss them.
 void IndexBuilder::WarnOfLinks() const {
   if (links_ == 0) return;
   Log(LogLevel::kWarning, "dataset",

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// Builds the index of a data set as Dataset::Open does where there is none, and puts it where `open_index` says, where
-/// nobody finds it by himself. Of `options`, all count but rebuild and list_raw. Blocking.
+/// Builds the index of a data set as Dataset::Open does if there is none, and writes it to the place that `open_index`
+/// says, where Millrace does not look for it by itself. Of `options`, all count but rebuild and list_raw. Blocking.
 absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std::string_view uri,
                                           OpenIndexFn open_index, const OpenOptions& options);
 

@@ -148,7 +148,7 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenCopy() {
   // so damage on the way shows only now, and only here can it be fetched again.
   for (int attempt = 0; attempt < 3 && !copy.ok(); ++attempt) {
     const absl::StatusOr<ObjectInfo> info = HeadBlocking(*beside_.store, beside_.prefix, stop_);
-    // S3 says so of a missing object, too, to those who may not list the bucket.
+    // S3 says so of a missing object, too, if the credentials may not list the bucket.
     if (absl::IsPermissionDenied(info.status())) return absl::NotFoundError(info.status().message());
     RETURN_IF_ERROR(info.status());
     name = CopyName(info->etag);

@@ -29,9 +29,9 @@ struct PlacedIndex {
 /// thread-safe.
 ///
 /// In the cache folder, `H.index` is one that was built for the data, where H hashes their URI and the S3 endpoint,
-/// `H.lock` is locked by who builds it, and `H-E.index` a copy of the one beside the data, where E hashes its ETag. A
-/// new copy replaces the older ones. `H@E.index` was built while the one beside the data had the ETag E and could not
-/// be replaced: it is the newer of the two until that one is another.
+/// `H.lock` is locked by the process that builds it, and `H-E.index` a copy of the one beside the data, where E hashes
+/// its ETag. A new copy replaces the older ones. `H@E.index` was built while the one beside the data had the ETag E and
+/// could not be replaced: it is the newer of the two until that one is another.
 class IndexPlaces {
  public:
   /// `cache_folder` and `stop` as in OpenOptions. Touches nothing yet. `manifest`: the data set is what it lists, and
@@ -48,11 +48,11 @@ class IndexPlaces {
   enum class Place : uint8_t { kInPlaceOfBeside, kBeside, kCached };
   static constexpr Place kPlaces[] = {Place::kInPlaceOfBeside, Place::kBeside, Place::kCached};
 
-  /// NotFound when there is none.
+  /// NotFound if there is none.
   absl::StatusOr<PlacedIndex> Open(Place place);
 
   /// An index that is there and from which a new one can take what is unchanged (BuildOptions::reuse), whether or not
-  /// it matches the data; null where there is none.
+  /// it matches the data; null if there is none.
   absl::StatusOr<std::unique_ptr<Index>> FindReusable();
 
   /// Builds the index and puts it where it will be found again.

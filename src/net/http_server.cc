@@ -73,12 +73,12 @@ absl::Status ListenError(int error, const std::string& host, uint16_t port) {
   const std::string what = fmt::format("cannot listen on {}:{}", host, port);
   switch (error) {
     case EADDRINUSE:
-      return absl::AlreadyExistsError(what +
-                                      ": the port is in use; stop who uses it, or choose another (0: any free one)");
+      return absl::AlreadyExistsError(
+          what + ": the port is in use; stop the program that uses it, or choose another (0: any free one)");
     case EACCES:
       return absl::PermissionDeniedError(what + ": not permitted; ports below 1024 need root");
     case EADDRNOTAVAIL:
-      return absl::InvalidArgumentError(what + ": the address is none of this machine's");
+      return absl::InvalidArgumentError(what + ": it is not an address of this machine");
     default:
       return ErrnoStatus(error, fmt::format("{}:{}", host, port), "listening");
   }

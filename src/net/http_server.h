@@ -120,7 +120,7 @@ struct HttpServerOptions {
 /// to 64 KiB.
 class HttpServer {
  public:
-  /// AlreadyExists when the port is in use, InvalidArgument for a host that is none of this machine's.
+  /// AlreadyExists when the port is in use, InvalidArgument for a host that is not an address of this machine.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(EventLoops& loops, HttpServerOptions options,
                                                            HttpHandler& handler);
   ~HttpServer();

@@ -65,7 +65,7 @@ absl::StatusOr<bool> PackDestination::Look() {
     RETURN_IF_ERROR(CheckSurplus());
     return true;
   }
-  // Whoever completes the job writes the record before he removes the mark: both may have come after the listing.
+  // The run that completes the job writes the record before it removes the mark: both may have come after the listing.
   RETURN_IF_ERROR(ScanWithRecord());
   return false;
 }
@@ -286,7 +286,7 @@ absl::StatusOr<std::optional<ObjectInfo>> PackDestination::Find(std::string_view
   return *std::move(info);
 }
 
-// Whoever completes the job writes the record before he removes fragments: a shard that has none while there is no
+// The run that completes the job writes the record before it removes fragments: a shard that has none while there is no
 // record belongs to a run that was killed, or that is about to write it.
 absl::StatusOr<PackDestination::Claim> PackDestination::ClaimShard(uint64_t shard) const {
   ASSIGN_OR_RETURN(const bool under_way, IsUnderWay());

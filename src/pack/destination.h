@@ -111,7 +111,8 @@ class PackDestination {
   const Location location_;
   const std::stop_token stop_;
   PackJob job_;
-  std::optional<ObjectInfo> own_mark_;  // of this job, as Begin has written or read it: who finds it need not read it
+  std::optional<ObjectInfo>
+      own_mark_;  // of this job, as Begin has written or read it: if it is found, it need not be read
 
   DestinationListing there_;          // the latest
   std::optional<PackRecord> record_;  // of this job and these shards

@@ -74,7 +74,7 @@ PackJob JobLike(const PackJob& there, const PackOptions& options) {
   return job;
 }
 
-// The job that is kept there; nullopt where there is none that this version understands.
+// The job that is kept there; nullopt if there is none that this version understands.
 template <typename Kept>
 std::optional<Kept> ReadKept(const Location& place, std::string_view name) {
   const absl::StatusOr<std::string> text = ReadAll(*place.store, place.Key(name), kMaxTextBytes);

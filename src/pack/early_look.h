@@ -9,13 +9,13 @@
 
 namespace millrace {
 
-/// Judges a destination before the source is read, as far as what is there and the options tell, for sources that take
-/// long to read: options.origin says what that is. Touches nothing.
+/// Checks a destination before the source is read, as far as its contents and the options tell, for sources that take
+/// long to read (options.origin names the source). Changes nothing.
 ///
-/// The report of a pack that is done, where it is this one; nullopt where Pack() has to tell. AlreadyExists and
-/// FailedPrecondition, in the words of Pack(), for what it would refuse whatever is in the samples: objects that are no
-/// part of a data set, and, without options.force, another data set or job. What options.fields and options.classes
-/// come to is left to Pack().
+/// Returns the report if this pack is done already; nullopt if only Pack() can tell. AlreadyExists and
+/// FailedPrecondition, in the words of Pack(), if it would refuse the destination whatever the samples are: for objects
+/// that belong to no data set, and, without options.force, for another data set or job. Pack() checks options.fields
+/// and options.classes.
 absl::StatusOr<std::optional<PackReport>> LookAtDestination(const Location& destination, const PackOptions& options);
 
 }  // namespace millrace

@@ -20,9 +20,9 @@ struct MergedIndex {
   std::vector<SkippedSample> skipped;
 };
 
-/// Merges the fragments of all shards. The same bytes whoever does it. Memory: some fragments, out of the budget, and
-/// what IndexWriter needs. NotFound when a fragment is gone: somebody else has finished the job, or has started it
-/// anew.
+/// Merges the fragments of all shards. The result does not depend on the machine that merges. Memory: some fragments,
+/// out of the budget, and what IndexWriter needs. NotFound when a fragment is gone: somebody else has finished the job,
+/// or has started it anew.
 absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
                                            const std::stop_token& stop);
 

@@ -140,7 +140,7 @@ absl::StatusOr<PackJob> JobOf(const Dataset& source, const PackPlan& plan, const
   return job;
 }
 
-// What an earlier run left out is accepted by those only who would do it too.
+// Samples that an earlier run left out are accepted only by a run that would leave them out, too.
 absl::Status CheckSkipped(const PackDestination& destination, const std::vector<SkippedSample>& skipped,
                           bool skip_bad) {
   if (skipped.empty() || skip_bad) return absl::OkStatus();
@@ -212,7 +212,7 @@ absl::Status SumPart(Runtime& runtime, const PackDestination& destination, const
   return absl::OkStatus();
 }
 
-// Makes the data set whole when all shards are there, whoever has written them.
+// Makes the data set whole when all shards are there, in whichever run they were written.
 absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options,
                        PackReport* report) {
   constexpr int kMostTries = 5;

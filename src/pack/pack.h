@@ -46,8 +46,8 @@ struct PackReport {
   bool complete = true;         // the data set is whole; false: other parts have shards to write
   bool already_packed = false;  // an earlier run had done it all: nothing was packed now
   uint64_t missing = 0;         // so many
-  // Of the whole data set when it is complete, else of the shards of this part, whoever has written them: here, and
-  // what was left out.
+  // Of the whole data set when it is complete, else of the shards of this part, in whichever run they were written:
+  // here, and what was left out.
   uint64_t samples = 0;
   uint64_t shards = 0;
   uint64_t shard_bytes = 0;

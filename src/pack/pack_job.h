@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// What is being packed into a destination: whoever continues there must mean just this. Kept as JSON in
+/// What is being packed into a destination: a run that continues there must have the same job. Kept as JSON in
 /// `.millrace/incomplete`, from before the first shard until all is there.
 struct PackJob {
   std::string source_uri;  // for messages; it may be another on each machine
@@ -23,7 +23,7 @@ struct PackJob {
   uint64_t shards = 0;  // that follow from all this
 
   std::string ToJson() const;
-  /// InvalidArgument when it is none, or of another version.
+  /// InvalidArgument if it is not valid, or of another version.
   static absl::StatusOr<PackJob> FromJson(std::string_view text);
 
   /// Tells jobs apart. Does not depend on source_uri.
@@ -51,9 +51,9 @@ struct SkippedSample {
 
 /// One JSON object {"key", "why"} a line. Bytes that are no UTF-8 become U+FFFD.
 std::string SkippedToJsonLines(const std::vector<SkippedSample>& skipped);
-/// Likewise {"object", "why"}, of shards of the source that lost samples when they were indexed: nobody knows which.
+/// Likewise {"object", "why"}, of shards of the source that lost samples when they were indexed: it is not known which.
 std::string IncompleteToJsonLines(const std::vector<std::string>& objects);
-/// The samples in such lines. InvalidArgument, with the line, when it is none.
+/// The samples in such lines. InvalidArgument, with the line, if it is not valid.
 absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view lines);
 
 /// How the job that was begun differs from the one that is asked for now, for a message; "" when they are the same.

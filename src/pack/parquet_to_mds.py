@@ -264,7 +264,7 @@ def put(folder, name, pieces):
         os.fsync(file.fileno())
         size = file.tell()
     if os.getppid() != PARENT:
-        sys.exit(f"nobody waits for {name} any more")  # and another one may be making it
+        sys.exit(f"the process that waited for {name} is gone")  # and another one may be making it
     os.replace(making, os.path.join(folder, name))
     return size
 

@@ -23,7 +23,7 @@ struct FieldChoice {
 struct SampleView {
   std::vector<FieldChoice> fields;  // empty: all, under their names
   std::optional<ClassMap> classes;  // the numbers of the class folders; absent: their places in bytewise order
-  std::vector<std::string> class_names = {};  // by label; where there is none, the class is the key's folder
+  std::vector<std::string> class_names = {};  // by label; if it has none, the class is the key's folder
   bool numbers_as_class = false;  // the stored field `cls` of every sample is an integer, as this program writes it
 
   /// Of the samples of an index, through which it walks. InvalidArgument for a chosen field that no sample has.

@@ -9,13 +9,13 @@
 namespace millrace {
 
 /// A folder that this process alone uses, for work that may be ended and continued: BASE/unpacked-ID, or when others
-/// use that BASE/unpacked-ID.2 and so on, each with a file of that name and ".lock" beside it, which whoever uses it
+/// use that BASE/unpacked-ID.2 and so on, each with a file of that name and ".lock" beside it, which its user
 /// holds locked (flock). The system frees the lock when a process ends, however it ends; the folder stays with what is
 /// in it until one takes it that needs the same.
 class ScratchFolder {
  public:
-  /// One that is there and that nobody uses, or a new one. `id` names what its contents are made of. Errors of the file
-  /// system, FailedPrecondition where it has no locks: both name the folder.
+  /// An existing folder that no process uses, or a new one. `id` names what its contents are made of. Errors of the
+  /// file system, FailedPrecondition where it has no locks: both name the folder.
   static absl::StatusOr<std::unique_ptr<ScratchFolder>> Take(const std::string& base, const std::string& id);
 
   /// The first that Take() may take.

@@ -24,8 +24,8 @@ struct PackedShards {
   std::string id;                   // hash of keys below the data's URI, sizes and ETags
 };
 
-/// Looks for them. nullopt when the first sample is none of these, or no shard is. Documents (IsDocument) that lie
-/// beside them are passed over. InvalidArgument, with the names, for other samples that lie beside them, for
+/// Looks for them. nullopt if the first sample is not in such a shard, or if there are none. Documents (IsDocument)
+/// that lie beside them are passed over. InvalidArgument, with the names, for other samples that lie beside them, for
 /// compressions other than gzip and zstd, and for keys that no folder can hold. Errors of the store.
 absl::StatusOr<std::optional<PackedShards>> FindPackedShards(const Location& data, const std::stop_token& stop);
 

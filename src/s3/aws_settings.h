@@ -17,13 +17,13 @@ namespace millrace {
 /// are loaded and whenever credentials are fetched again.
 struct S3Environment {
   std::function<std::optional<std::string>(const std::string& name)> variable;
-  std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;  // NotFound when there is none
+  std::function<absl::StatusOr<std::string>(const std::string& path)> read_file;  // NotFound if it does not exist
   // Replaces a file by one that only this user may read, whole. Null: nothing is written.
   std::function<absl::Status(const std::string& path, const std::string& contents)> write_file = {};
 };
 
-/// The variables of the process as they are now, and its files. A copy: nobody may read the environment of a process
-/// while another thread changes it.
+/// The variables of the process as they are now, and its files. A copy, since it is not safe to read the environment of
+/// a process while another thread changes it.
 S3Environment ProcessEnvironment();
 
 /// The sections of a profile file by name: "[name]", or "[profile name]" as in ~/.aws/config, and "[sso-session name]";

@@ -36,7 +36,7 @@ std::string BigEndian(uint64_t value, size_t bytes) {
   return out;
 }
 
-/// The number of parts behind a composite checksum: 3 of "-3". 0 where it is none.
+/// The number of parts behind a composite checksum: 3 of "-3". 0 if it is not composite.
 uint32_t PartCount(std::string_view text) {
   uint32_t count = 0;
   const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), count);

@@ -16,7 +16,7 @@ namespace millrace {
 
 /// What the head of an answer says of the whole object: CRC32C, CRC64NVME or CRC32 (x-amz-checksum-..., which S3 sends
 /// when x-amz-checksum-mode asks for it), else an ETag that looks like the MD5 of an object put in one piece. nullopt
-/// when there is none, or only one of the parts' checksums (COMPOSITE).
+/// if there is none, or only one of the parts' checksums (COMPOSITE).
 std::optional<ObjectChecksum> WholeObjectChecksum(const HttpHeaders& headers);
 
 /// The checksum of the parts' checksums (COMPOSITE), where that is what the store keeps of the whole object.

@@ -78,7 +78,7 @@ bool IsSet(const AwsSettings& settings, const std::string& variable) {
   return !value.empty() && value != "0";
 }
 
-/// Finds out where credentials come from. Keys that need nobody's answer are taken at once, so that no request waits.
+/// Finds out where credentials come from. Keys that need no request are taken at once, so that no request waits.
 absl::Status FindCredentials(const S3Environment& environment, const AwsSettings& settings, S3Config& config) {
   ASSIGN_OR_RETURN(std::optional<Credentials> keys, EnvironmentKeys(settings));
   if (keys) {

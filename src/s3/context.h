@@ -33,7 +33,7 @@ class S3Context {
 
   S3Address Address(std::string_view bucket, std::string_view key) const;
   std::string Region(std::string_view bucket) const;
-  /// Whether nobody can change requests under way: they go over TLS, or never leave this machine.
+  /// Whether requests in flight cannot be changed: they go over TLS, or never leave this machine.
   bool secure() const { return !endpoint_ || endpoint_->server.tls || IsLoopback(endpoint_->server.host); }
   /// False when nothing is new: the region is the one already in use.
   bool LearnRegion(std::string_view bucket, std::string_view region);

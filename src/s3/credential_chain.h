@@ -22,8 +22,8 @@ absl::StatusOr<std::optional<Credentials>> EnvironmentKeys(const AwsSettings& se
 ///   3. the profile: role_arn, static keys, credential_process, SSO
 ///   4. AWS_CONTAINER_CREDENTIALS_RELATIVE_URI, _FULL_URI
 ///   5. the instance metadata service
-/// When it then fails, the others are not tried: nobody should be somebody else by accident. InvalidArgument for
-/// settings that contradict each other; Unauthenticated when nothing is left to try. Pure.
+/// If it then fails, the others are not tried, so that no program runs with the wrong identity by accident.
+/// InvalidArgument for settings that contradict each other; Unauthenticated when nothing is left to try. Pure.
 absl::StatusOr<std::unique_ptr<CredentialSource>> FindCredentialSource(const AwsSettings& settings);
 
 }  // namespace millrace

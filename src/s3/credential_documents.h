@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// Credentials and when they end, by the clock of who issued them; InfiniteFuture for keys that stay.
+/// Credentials and when they end, by the clock of their issuer; InfiniteFuture for keys that stay.
 struct ExpiringCredentials {
   Credentials keys;
   absl::Time expires = absl::InfiniteFuture();

@@ -45,7 +45,7 @@ struct CredentialInput {
 };
 
 /// One way to credentials, as a state machine without I/O, clock or threads: Begin once, then OnInput after each
-/// action, until credentials or an error come. `now` is the time by the clock of who answers, as far as it is known.
+/// action, until credentials or an error come. `now` is the time by the clock of the server, as far as it is known.
 /// Errors name neither secrets nor parts of documents.
 class CredentialSource {
  public:

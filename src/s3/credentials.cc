@@ -60,7 +60,7 @@ void CredentialsProvider::StartFetch(std::unique_lock<std::mutex> lock) {
 }
 
 void CredentialsProvider::OnFetched(absl::StatusOr<ExpiringCredentials> result, absl::Time now) {
-  // Else who waits would find none and fetch again, for ever.
+  // Else a waiting request would find none and fetch again, for ever.
   if (result.ok() && result->expires <= now) result = absl::UnauthenticatedError("the AWS credentials have expired");
   std::vector<Waiter> waiters;
   absl::Status status = result.status();

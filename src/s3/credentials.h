@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// The credentials of one client. Those that end are fetched anew 5 to 10 minutes before, once for all who ask, while
+/// The credentials of one client. Those that end are fetched anew 5 to 10 minutes before, once for all requests, while
 /// the old ones serve on; they serve until they end, also when fetching fails, and it is tried again. Who asks when
 /// there are none waits for the fetch. No clock and no I/O of its own. Thread-safe.
 class CredentialsProvider {
@@ -30,7 +30,7 @@ class CredentialsProvider {
   CredentialsProvider(const CredentialsProvider&) = delete;
   CredentialsProvider& operator=(const CredentialsProvider&) = delete;
 
-  /// The current ones, valid as long as this lives; nullptr when there are none: then Wait.
+  /// The current ones, valid as long as this lives; nullptr if there are none: then call Wait.
   Shared Get(absl::Time now);
   /// Calls `ready` once, when there are credentials or with the reason why there are none; perhaps at once.
   void Wait(absl::Time now, Waiter ready);
@@ -39,7 +39,7 @@ class CredentialsProvider {
   bool Reject(const Shared& used, absl::Time now);
 
   static constexpr absl::Duration kLead = absl::Minutes(5);         // at least, before the end
-  static constexpr absl::Duration kFailureLife = absl::Seconds(1);  // so long a failure answers who asks
+  static constexpr absl::Duration kFailureLife = absl::Seconds(1);  // so long a failure is the answer to requests
   static constexpr absl::Duration kMinAge = absl::Seconds(10);      // younger ones that are rejected stay
 
  private:

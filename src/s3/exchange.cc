@@ -42,7 +42,7 @@ S3Exchange::S3Exchange(S3Context& context, std::string_view verb, std::string bu
       jitter_key_(context.NextJitterKey()) {}
 
 std::string S3Exchange::Subject() const {
-  // Whoever asked may never have named the key: pack looks for its own marks first.
+  // The user may never have named the key: pack looks for its own marks first.
   if (bucket_missing_) return fmt::format("s3://{}", bucket_);
   return fmt::format("s3://{}/{}", bucket_, key_);
 }

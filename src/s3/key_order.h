@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// The least string greater than every string that starts with `prefix`; nullopt when there is none. Keys are ordered
+/// The least string greater than every string that starts with `prefix`; nullopt if there is none. Keys are ordered
 /// bytewise, as S3 lists them.
 std::optional<std::string> AfterPrefix(std::string_view prefix);
 

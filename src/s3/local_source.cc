@@ -101,7 +101,7 @@ class Instance final : public CredentialSource {
 
   CredentialAction Begin(absl::Time) override {
     stage_ = Stage::kToken;
-    // Where there is no such service, nobody answers: little patience.
+    // If there is no such service, nothing answers: little patience.
     CallAction call = Call("PUT", "/latest/api/token", absl::Seconds(1), 2);
     call.head.headers.Add("X-aws-ec2-metadata-token-ttl-seconds", "21600");
     return call;

@@ -45,7 +45,7 @@ struct ObjectDescription {
 /// Labels that a store keeps of an object, in its order: names and values.
 using ObjectTags = std::vector<std::pair<std::string, std::string>>;
 
-/// What a request is waiting for right now. Written by the client, read by whoever accounts for waiting.
+/// What a request is waiting for right now. Written by the client, read by the ledger that accounts for waiting.
 enum class RequestPhase : uint8_t { kQueued, kCredentials, kConnect, kFirstByte, kBody, kThrottled, kDone };
 
 using RequestProgress = std::atomic<RequestPhase>;

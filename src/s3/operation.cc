@@ -119,7 +119,7 @@ bool S3Operation::OnPermit() {
   waits_for_permit_ = false;
   if (ended_) return false;
   has_permit_ = true;
-  // Not from here: who returns a permit is in the middle of something.
+  // Not from here: the caller that returns a permit is in the middle of something.
   home_.loop.Post([self = shared_from_this()] {
     if (!self->ended_) self->Send();
   });

@@ -60,7 +60,7 @@ class Pace {
   State state_ = State::kRising;
   double rate_;
   absl::Time next_;            // the next free turn
-  absl::Time promised_until_;  // those who were refused come back one after the other up to here
+  absl::Time promised_until_;  // requests that were refused come back one after the other up to here
   absl::Time entered_;         // the state
   double rate_before_ = 0;     // the first of the falls that followed one another
   double failed_before_ = 0;   // the most in these, as a part of the answers

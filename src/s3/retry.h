@@ -24,7 +24,7 @@ absl::Duration Backoff(int failures, uint64_t key);
 std::optional<absl::Duration> ParseRetryAfter(std::string_view value, absl::Time now);
 
 /// Paces the retries of a client. Tokens come with time and with successes, so that a storm of failures is neither
-/// amplified nor ever locked out: who finds none is told how long to wait for his. Thread-safe.
+/// amplified nor ever locked out: a request that finds none is told how long to wait. Thread-safe.
 class RetryBudget {
  public:
   static constexpr double kCapacity = 500;

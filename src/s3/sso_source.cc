@@ -52,7 +52,7 @@ class Sso final : public CredentialSource {
   std::string Remedy() const { return fmt::format("run `aws sso login --profile {}`", login_.profile); }
 
   CredentialAction OnFile(CredentialInput file, absl::Time now) {
-    if (!file.status.ok()) return absl::UnauthenticatedError(fmt::format("nobody is logged in; {}", Remedy()));
+    if (!file.status.ok()) return absl::UnauthenticatedError(fmt::format("there is no login; {}", Remedy()));
     absl::StatusOr<SsoToken> token = ParseSsoTokenJson(file.text);
     if (!token.ok()) {
       return absl::UnauthenticatedError(

@@ -16,7 +16,7 @@
 namespace millrace {
 
 /// The text with & < > " and control characters replaced, for use between tags. Characters that XML 1.0 cannot express
-/// at all become "?": who must carry any key uses encoding-type=url.
+/// at all become "?": a client that must carry any key uses encoding-type=url.
 std::string XmlEscape(std::string_view text);
 
 /// Writes a document of elements: Open/Close nest, Element is a leaf. Starts with the XML declaration.

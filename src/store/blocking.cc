@@ -16,7 +16,7 @@ namespace millrace {
 
 namespace {
 
-// The result of a call, for one who may stop waiting for it. Shared by the two.
+// The result of a call, for a caller that may stop waiting for it. Shared by both.
 template <typename T>
 class Awaited {
  public:

@@ -143,7 +143,7 @@ void LargeCopy::Write(Slot& slot) {
 void LargeCopy::Tell(Event event) {
   std::lock_guard lock(mutex_);
   events_.push_back(std::move(event));
-  told_.notify_all();  // under the lock: who waits may end it right after
+  told_.notify_all();  // under the lock: the waiting thread may destroy this right after
 }
 
 LargeCopy::Event LargeCopy::Wait() {

@@ -26,7 +26,7 @@ class WholeCheck {
   /// DataLoss when the pieces, all of which have come, are not those of the store's checksum.
   absl::Status Finish() const;
 
-  /// Finish for who can take back what arrived damaged. `again` reads and adds every piece a second time, once.
+  /// Finish for a caller that can take back damaged bytes. `again` reads and adds every piece a second time, once.
   ///
   /// This is the one rule by which anything above s3 reads again. A request cannot know it there: the checksum is of
   /// all pieces together, and which of them is damaged shows only in that it comes differently the second time.
