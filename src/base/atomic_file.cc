@@ -37,12 +37,12 @@ absl::Status SyncFolder(const std::string& folder, std::string_view name) {
 
 // The path that is to be replaced: what a symbolic link points to, not the link. Only files can be replaced.
 absl::StatusOr<std::string> Replaceable(std::string path, std::string_view name) {
-  constexpr int kMostLinks = 40;  // as Linux
+  constexpr int kMaxLinks = 40;  // as Linux
   struct stat there {};
   for (int links = 0;; ++links) {
     if (lstat(path.c_str(), &there) != 0) return path;
     if (!S_ISLNK(there.st_mode)) break;
-    if (links == kMostLinks) return ErrnoStatus(ELOOP, name, "following the symbolic link");
+    if (links == kMaxLinks) return ErrnoStatus(ELOOP, name, "following the symbolic link");
     std::error_code error;
     const std::filesystem::path target = std::filesystem::read_symlink(path, error);
     if (error) return ErrnoStatus(error.value(), name, "following the symbolic link");
@@ -130,10 +130,10 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(std::string path,
                                                                Durability durability, mode_t mode) {
   ASSIGN_OR_RETURN(path, Replaceable(std::move(path), name));
   const std::string folder = ParentOf(path);
-  constexpr int kMostTries = 10;
+  constexpr int kMaxTries = 10;
   std::string temporary;
   UniqueFd fd(-1);
-  for (int i = 0; i < kMostTries && !fd; ++i) {
+  for (int i = 0; i < kMaxTries && !fd; ++i) {
     temporary = fmt::format("{}/{}{}", folder, OwnPrefix(), RandomHex(8));
     fd = OpenTemporary(temporary, mode);
     if (fd || errno == EEXIST) continue;

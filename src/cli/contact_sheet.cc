@@ -21,8 +21,8 @@ constexpr int kFewestColumns = 6;
 constexpr int kInset = 6;  // of text from its box
 constexpr double kFontSize = 11;
 constexpr const char* kFont = "DejaVu Sans";
-constexpr size_t kMostCaptionBytes = 512;
-constexpr size_t kMostTextBytes = 2048;
+constexpr size_t kMaxCaptionBytes = 512;
+constexpr size_t kMaxTextBytes = 2048;
 
 struct Colour {
   double red, green, blue;
@@ -109,15 +109,14 @@ class Pen {
   void TextIn(const SheetPlace& box, const std::string& text) {
     const auto lines = static_cast<size_t>((box.height - 2 * kInset) / kLineHeight);
     int y = box.y + kInset;
-    for (const std::string& line :
-         WrapText(ShownText(text, kMostTextBytes), box.width - 2 * kInset, lines, width_of_)) {
+    for (const std::string& line : WrapText(ShownText(text, kMaxTextBytes), box.width - 2 * kInset, lines, width_of_)) {
       Show(box.x + kInset, y, line, kBlack);
       y += kLineHeight;
     }
   }
 
   void Line(int x, int y, const std::string& text, CutEnd cut, Colour colour) {
-    std::string shown = ShownText(text, kMostCaptionBytes);
+    std::string shown = ShownText(text, kMaxCaptionBytes);
     std::replace(shown.begin(), shown.end(), '\n', ' ');
     Show(x, y, FitText(shown, kTileSide, cut, width_of_), colour);
   }
@@ -203,8 +202,8 @@ uint64_t ContactSheetBytes(uint64_t tiles) {
 }
 
 absl::StatusOr<ContactSheet> DrawContactSheet(std::span<const SheetTile> tiles) {
-  if (tiles.empty() || tiles.size() > kMostTiles)
-    return absl::InvalidArgumentError(fmt::format("a contact sheet has 1 to {} samples", kMostTiles));
+  if (tiles.empty() || tiles.size() > kMaxTiles)
+    return absl::InvalidArgumentError(fmt::format("a contact sheet has 1 to {} samples", kMaxTiles));
   for (const SheetTile& tile : tiles) RETURN_IF_ERROR(Check(tile));
   const int columns = ColumnsOf(tiles.size());
   const int rows = (static_cast<int>(tiles.size()) + columns - 1) / columns;

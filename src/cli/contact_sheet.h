@@ -15,7 +15,7 @@ namespace millrace::cli {
 /// The box of a sample's picture: no larger picture fits.
 inline constexpr int kTileSide = 160;
 /// More would make a sheet that no viewer opens.
-inline constexpr uint64_t kMostTiles = 1'000;
+inline constexpr uint64_t kMaxTiles = 1'000;
 
 struct SheetTile {
   // One of these is shown, the first that is not empty.
@@ -48,7 +48,7 @@ struct ContactSheet {
 /// Memory that so many tiles and their sheet take at most, but for long texts.
 uint64_t ContactSheetBytes(uint64_t tiles);
 
-/// 1 to kMostTiles tiles. The same tiles make the same sheet on a machine. ResourceExhausted without memory, Internal
+/// 1 to kMaxTiles tiles. The same tiles make the same sheet on a machine. ResourceExhausted without memory, Internal
 /// when cairo fails otherwise.
 absl::StatusOr<ContactSheet> DrawContactSheet(std::span<const SheetTile> tiles);
 

@@ -151,7 +151,7 @@ TEST(ContactSheet, RefusesWhatIsNoPicture) {
   tile = Picture({1, 2, 3}, kTileSide + 1, 1);
   EXPECT_EQ(DrawContactSheet({&tile, 1}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DrawContactSheet({}).status().code(), absl::StatusCode::kInvalidArgument);
-  const std::vector<SheetTile> many(kMostTiles + 1);
+  const std::vector<SheetTile> many(kMaxTiles + 1);
   EXPECT_EQ(DrawContactSheet(many).status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -51,7 +51,7 @@ class Checker {
       return;
     }
     const absl::Status status = bytes.ok() ? Decode(sample, *bytes) : bytes.status();
-    if (status.ok() || report_.failed++ >= kMostExamples) return;
+    if (status.ok() || report_.failed++ >= kMaxExamples) return;
     report_.first.push_back({.place = PlaceOf(number, sample), .why = std::string(ToStd(status.message()))});
   }
 
@@ -95,7 +95,7 @@ DecodeReport Merge(std::vector<std::unique_ptr<Checker>>& checkers) {
     all.too_large += one.too_large;
     std::move(one.first.begin(), one.first.end(), std::back_inserter(all.first));
   }
-  all.first.resize(std::min(all.first.size(), kMostExamples));
+  all.first.resize(std::min(all.first.size(), kMaxExamples));
   return all;
 }
 

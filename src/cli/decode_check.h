@@ -20,7 +20,7 @@ struct DecodeReport {
   uint64_t images = 0;           // that were decoded
   uint64_t failed = 0;           // samples that are damaged, or of which a value or image cannot be decoded
   uint64_t too_large = 0;        // samples that a quarter of the runtime's memory does not hold: not looked at
-  std::vector<BadSample> first;  // of these, in index order, at most kMostExamples
+  std::vector<BadSample> first;  // of these, in index order, at most kMaxExamples
 };
 
 /// Reads so many samples, evenly spread over the data set, and decodes what is in them, images at a small size (which

@@ -9,7 +9,7 @@ namespace millrace::cli {
 
 namespace {
 
-constexpr uint64_t kMostSamples = uint64_t{1} << 27;
+constexpr uint64_t kMaxSamples = uint64_t{1} << 27;
 constexpr uint64_t kNoSample = UINT64_MAX;
 
 // Sorts hashes and leaves one of each that is there several times.
@@ -56,17 +56,17 @@ class Comparison {
  private:
   // Two keys with one hash by chance hardly ever occur, many of them only by intent.
   void AddCollision(uint64_t number, const IndexedSample& sample, DuplicateKeys* found) {
-    constexpr size_t kMostCollisions = 1 << 16;
+    constexpr size_t kMaxCollisions = 1 << 16;
     const auto known = collisions_.find(sample.key);
     if (known == collisions_.end()) {
-      if (collisions_.size() < kMostCollisions) collisions_.emplace(sample.key, number);
+      if (collisions_.size() < kMaxCollisions) collisions_.emplace(sample.key, number);
     } else if (LookUp(known->second)) {
       Count(known->second, number, sample, found);
     }
   }
 
   void Count(uint64_t first, uint64_t number, const IndexedSample& sample, DuplicateKeys* found) const {
-    if (found->count++ < kMostExamples)
+    if (found->count++ < kMaxExamples)
       found->examples.push_back({.first = PlaceOf(first, first_), .again = PlaceOf(number, sample)});
   }
 
@@ -88,7 +88,7 @@ class Comparison {
 absl::StatusOr<DuplicateKeys> FindDuplicateKeys(const Index& index, MemoryBudget& memory, const WalkOptions& options,
                                                 absl::FunctionRef<uint64_t(std::string_view)> hash) {
   DuplicateKeys found;
-  found.compared = std::min(index.size(), kMostSamples);
+  found.compared = std::min(index.size(), kMaxSamples);
   Reservation room = memory.TryReserve(found.compared * sizeof(uint64_t));
   while (!room && found.compared > 0) {
     found.compared /= 2;

@@ -20,7 +20,7 @@ struct DuplicateKey {
 struct DuplicateKeys {
   uint64_t count = 0;     // samples that have the key of one before them
   uint64_t compared = 0;  // the first so many samples of the index; memory did not do for the others, if any
-  std::vector<DuplicateKey> examples;  // the first of them, at most kMostExamples
+  std::vector<DuplicateKey> examples;  // the first of them, at most kMaxExamples
 };
 
 /// Looks for samples with equal keys, wherever they lie: sorts hashes of the keys, and compares the keys of those that

@@ -73,18 +73,18 @@ absl::StatusOr<IndexResult> BuildInPlace(Runtime& runtime, Stores& stores, const
 }
 
 void Warn(const BuildReport& report) {
-  constexpr size_t kMostShown = 10;
+  constexpr size_t kMaxShown = 10;
   if (report.damaged.empty()) return;
   const bool one = report.damaged.size() == 1;
   fmt::print(stderr, "millrace index: warning: {} {} damaged; {} samples from there on were left out:\n",
              Counted(report.damaged.size(), "shard"), one ? "is" : "are", one ? "its" : "their");
-  for (size_t i = 0; i < std::min(kMostShown, report.damaged.size()); ++i) {
+  for (size_t i = 0; i < std::min(kMaxShown, report.damaged.size()); ++i) {
     const DamagedShard& shard = report.damaged[i];
     const std::string place = shard.offset ? fmt::format("offset {}: ", *shard.offset) : "";
     fmt::print(stderr, "  {}: {}{} ({} before that)\n", ForStderr(shard.key), place, ForStderr(shard.why),
                Counted(shard.samples, "sample"));
   }
-  if (report.damaged.size() > kMostShown) fmt::print(stderr, "  and others; --json lists all\n");
+  if (report.damaged.size() > kMaxShown) fmt::print(stderr, "  and others; --json lists all\n");
 }
 
 std::string ToJson(const IndexResult& result, double seconds) {

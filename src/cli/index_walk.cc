@@ -20,7 +20,7 @@ SamplePlace PlaceOf(uint64_t number, const IndexedSample& sample) {
 }
 
 void Finding::Add(uint64_t number, const IndexedSample& sample) {
-  if (count++ < kMostExamples) first.push_back(PlaceOf(number, sample));
+  if (count++ < kMaxExamples) first.push_back(PlaceOf(number, sample));
 }
 
 }  // namespace millrace::cli

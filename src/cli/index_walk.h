@@ -33,12 +33,12 @@ struct SamplePlace {
 SamplePlace PlaceOf(uint64_t number, const IndexedSample& sample);
 
 /// How many examples a report shows of each finding.
-inline constexpr size_t kMostExamples = 5;
+inline constexpr size_t kMaxExamples = 5;
 
 /// Samples that have something in common: how many there are, and the first few of them.
 struct Finding {
   uint64_t count = 0;
-  std::vector<SamplePlace> first;  // at most kMostExamples
+  std::vector<SamplePlace> first;  // at most kMaxExamples
 
   void Add(uint64_t number, const IndexedSample& sample);
 };

@@ -186,7 +186,7 @@ void AddInspect(CLI::App& app, Action* run) {
       ->add_option("--preview", flags->preview,
                    "Draw samples, evenly spread, with their labels and keys, and write them to this PNG file")
       ->type_name("FILE");
-  TakesNumber(inspect->add_option("--samples", flags->samples, "Of the preview [24]"), 1, kMostTiles);
+  TakesNumber(inspect->add_option("--samples", flags->samples, "Of the preview [24]"), 1, kMaxTiles);
   inspect->add_flag("--json", flags->json, "One JSON object instead of text");
   inspect->footer(
       "Without --decode and --preview it reads the index only (and builds it when there is none). Quantiles of sizes "

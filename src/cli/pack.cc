@@ -94,10 +94,10 @@ DataKind TakeFormat(std::string_view word) {
 }
 
 absl::StatusOr<std::optional<ClassMap>> ReadClassMap(Stores& stores, const std::string& uri) {
-  constexpr uint64_t kMostBytes = 256 << 20;
+  constexpr uint64_t kMaxBytes = 256 << 20;
   if (uri.empty()) return std::nullopt;
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
-  ASSIGN_OR_RETURN(const std::string text, ReadAll(*location.store, location.prefix, kMostBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadAll(*location.store, location.prefix, kMaxBytes));
   absl::StatusOr<ClassMap> map = ParseClassMap(text);
   if (!map.ok()) return Annotate(map.status(), fmt::format("--class-map: {}", uri));
   return *std::move(map);
@@ -267,7 +267,7 @@ absl::StatusOr<PackReport> PackAndClear(const PackFlags& flags, PackOptions opti
   return report;
 }
 
-constexpr size_t kMostShown = 10;
+constexpr size_t kMaxShown = 10;
 
 void WarnOfIncomplete(const std::vector<std::string>& objects) {
   if (objects.empty()) return;
@@ -277,8 +277,8 @@ void WarnOfIncomplete(const std::vector<std::string>& objects) {
              "out:\n",
              Counted(objects.size(), "shard"), one ? "was" : "were", one ? "it was" : "they were",
              one ? "its" : "their");
-  for (size_t i = 0; i < std::min(kMostShown, objects.size()); ++i) fmt::print(stderr, "  {}\n", ForStderr(objects[i]));
-  if (objects.size() > kMostShown) fmt::print(stderr, "  and others; --json lists all\n");
+  for (size_t i = 0; i < std::min(kMaxShown, objects.size()); ++i) fmt::print(stderr, "  {}\n", ForStderr(objects[i]));
+  if (objects.size() > kMaxShown) fmt::print(stderr, "  and others; --json lists all\n");
 }
 
 void Warn(const PackReport& report) {
@@ -299,9 +299,9 @@ void Warn(const PackReport& report) {
   if (report.skipped.empty()) return;
   fmt::print(stderr, "millrace pack: warning: {} {} left out:\n", Counted(report.skipped.size(), "sample"),
              report.skipped.size() == 1 ? "was" : "were");
-  for (size_t i = 0; i < std::min(kMostShown, report.skipped.size()); ++i)
+  for (size_t i = 0; i < std::min(kMaxShown, report.skipped.size()); ++i)
     fmt::print(stderr, "  {}: {}\n", ForStderr(report.skipped[i].key), ForStderr(report.skipped[i].why));
-  if (report.skipped.size() > kMostShown) fmt::print(stderr, "  and others; --json lists all\n");
+  if (report.skipped.size() > kMaxShown) fmt::print(stderr, "  and others; --json lists all\n");
 }
 
 std::string ToJson(const PackReport& report, double seconds) {

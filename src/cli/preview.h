@@ -22,7 +22,7 @@ struct Preview {
 };
 
 /// Reads so many samples, evenly spread over the data set, and draws them: the first image field of each, at a reduced
-/// size; the fields as text where there is none. 1 to kMostTiles samples, at most those that there are. The same data
+/// size; the fields as text where there is none. 1 to kMaxTiles samples, at most those that there are. The same data
 /// give the same sheet. A bad sample is no error; what is wrong with the store or the network is. Memory: half of the
 /// budget at a time for what is read, and ContactSheetBytes, out of the budget: ResourceExhausted.
 absl::StatusOr<Preview> MakePreview(const Dataset& dataset, uint64_t samples, MemoryBudget& memory,

@@ -14,9 +14,9 @@ namespace millrace::cli {
 
 namespace {
 
-constexpr size_t kMostDescribedBytes = 4096;  // more than anybody reads in a box
-constexpr size_t kLooked = 512;               // bytes by which text is told from other data
-constexpr uint64_t kMostLabelBytes = 1024;    // of what is not called a label
+constexpr size_t kMaxDescribedBytes = 4096;     // more than anybody reads in a box
+constexpr size_t kLooked = 512;                 // bytes by which text is told from other data
+constexpr uint64_t kMaxShownLabelBytes = 1024;  // of what is not called a label
 
 // Of "label" and "image/class/label", but not of "image/class/labels".
 bool IsLabelName(std::string_view field) {
@@ -58,10 +58,10 @@ std::string LabelOf(const IndexedSample& sample, ByteSpan bytes, const Index& in
   std::string scratch;
   for (const IndexedField* field : fields) {
     const bool named = LabelRank(field->name) < kNoLabel;
-    if (IsImage(*field, index.image_fields()) || (!named && field->length > kMostLabelBytes)) continue;
+    if (IsImage(*field, index.image_fields()) || (!named && field->length > kMaxShownLabelBytes)) continue;
     const absl::StatusOr<ByteSpan> value = ValueOf(*field, bytes, &scratch);
     if (!value.ok() || value->empty() || (!named && !IsText(*value))) continue;
-    return std::string(AsText(value->first(std::min<size_t>(value->size(), kMostLabelBytes))));
+    return std::string(AsText(value->first(std::min<size_t>(value->size(), kMaxShownLabelBytes))));
   }
   return {};
 }
@@ -70,7 +70,7 @@ std::string DescribeFields(const IndexedSample& sample, ByteSpan bytes) {
   std::string text;
   std::string scratch;
   for (const IndexedField& field : sample.fields) {
-    if (text.size() >= kMostDescribedBytes) break;
+    if (text.size() >= kMaxDescribedBytes) break;
     const absl::StatusOr<ByteSpan> value = ValueOf(field, bytes, &scratch);
     text += fmt::format("{}: ", field.name);
     if (!value.ok()) {

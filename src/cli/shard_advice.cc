@@ -51,7 +51,7 @@ std::optional<std::string> AdviseShards(const ObjectSizes& sizes, std::string_vi
         "and reads end at each; {} makes fewer of them (64 MB to 1 GB are a good size).",
         FormatSize(mean), pack);
   }
-  if (mean > kMostShardBytes) {
+  if (mean > kMaxShardBytes) {
     return fmt::format(
         "The shards are large, {} on average: one that is damaged, or copied again, costs much; {} makes smaller ones "
         "(64 MB to 1 GB are a good size).",

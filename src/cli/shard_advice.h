@@ -13,7 +13,7 @@ namespace millrace::cli {
 
 /// Shards of 64 MB to 1 GB are read well one after the other, and lose little when one of them is damaged.
 inline constexpr uint64_t kLeastShardBytes = 64'000'000;
-inline constexpr uint64_t kMostShardBytes = 1'000'000'000;
+inline constexpr uint64_t kMaxShardBytes = 1'000'000'000;
 /// Fewer cannot be dealt out to ranks, workers and machines.
 inline constexpr uint64_t kFewShards = 8;
 /// Raw objects that are so many, and on average smaller, cost more in requests than in bytes.

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 constexpr std::string_view kEllipsis = "\xe2\x80\xa6";     // U+2026
-constexpr size_t kMostSequence = 4;                        // bytes of a UTF-8 sequence
+constexpr size_t kMaxSequence = 4;                         // bytes of a UTF-8 sequence
 
 bool IsControl(char c) {
   return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
@@ -83,7 +83,7 @@ std::string ShownText(std::string_view bytes, size_t most_bytes) {
 
 bool LooksLikeText(std::string_view bytes, bool cut) {
   const size_t end = FirstNotUtf8(bytes);
-  if (end < bytes.size() && (!cut || bytes.size() - end >= kMostSequence)) return false;
+  if (end < bytes.size() && (!cut || bytes.size() - end >= kMaxSequence)) return false;
   return std::none_of(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(end),
                       [](char c) { return IsControl(c) && c != '\n' && c != '\t' && c != '\r'; });
 }

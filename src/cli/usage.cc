@@ -75,13 +75,13 @@ bool LooksLikeABucket(const std::string& uri) {
   return std::filesystem::symlink_status(first, ignored).type() == std::filesystem::file_type::not_found;
 }
 
-constexpr size_t kMostColumns = 100;
+constexpr size_t kMaxColumns = 100;
 constexpr size_t kLeastColumns = 60;
 
 size_t HelpColumns() {
   winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kMostColumns;
-  return std::clamp<size_t>(size.ws_col, kLeastColumns, kMostColumns);
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kMaxColumns;
+  return std::clamp<size_t>(size.ws_col, kLeastColumns, kMaxColumns);
 }
 
 // Broken at spaces and newlines into lines of at most `columns`; a longer word has a line for itself.

@@ -15,7 +15,7 @@ namespace millrace {
 
 namespace {
 
-constexpr uint64_t kMostObjects = 1'000'000;
+constexpr uint64_t kMaxObjects = 1'000'000;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Index>> ListRawObjects(const Location& data, cons
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<IndexedObject> object, objects.Next());
     if (!object) break;
-    if (objects.kind() != DataKind::kRawObjects || writer.samples() == kMostObjects)
+    if (objects.kind() != DataKind::kRawObjects || writer.samples() == kMaxObjects)
       return absl::NotFoundError("not listed: it is no data set of at most a million raw objects");
     const std::string uri = data.store->Uri(data.Key(object->key));
     const std::optional<SampleName> name = SplitSampleName(object->key);  // the listing holds only what has one

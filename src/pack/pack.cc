@@ -215,10 +215,10 @@ absl::Status SumPart(Runtime& runtime, const PackDestination& destination, const
 // Makes the data set whole when all shards are there, in whichever run they were written.
 absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options,
                        PackReport* report) {
-  constexpr int kMostTries = 5;
+  constexpr int kMaxTries = 5;
   ASSIGN_OR_RETURN(bool begun, destination.Look());
   for (int i = 0; begun && destination.there().Missing() == 0; ++i) {
-    if (i == kMostTries) {
+    if (i == kMaxTries) {
       return absl::FailedPreconditionError(fmt::format(
           "{}: its shards are being replaced all the time; see that only this pack writes there", destination.Uri()));
     }

@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 
-constexpr int kMostWriting = 8;
+constexpr int kMaxWriting = 8;
 constexpr uint64_t kPackerBytes = 64 << 20;     // what the buffers of one packer make good use of
 constexpr uint64_t kFewPackerBytes = 32 << 20;  // with less, fewer of them do better
 constexpr uint64_t kLeastPackerBytes = 512 << 10;
@@ -50,7 +50,7 @@ absl::StatusOr<PackerMemory> ReserveForPackers(MemoryBudget& budget, const PackP
   const uint64_t held = HeldBytes(plan, encoder, destination);
   const uint64_t limit = budget.limit();
   PackerMemory memory;
-  memory.writing = std::clamp(UsableCpus() + 1, 2, kMostWriting);
+  memory.writing = std::clamp(UsableCpus() + 1, 2, kMaxWriting);
   memory.count =
       std::min<uint64_t>({plan.shards(), 2 * static_cast<uint64_t>(memory.writing), limit / (held + kFewPackerBytes)});
   memory.count = std::max<uint64_t>(memory.count, 1);

@@ -13,7 +13,7 @@ namespace millrace {
 
 namespace {
 
-constexpr size_t kMostSlots = 8;
+constexpr size_t kMaxSlots = 8;
 constexpr uint64_t kLeastPieceBytes = 64 << 10;
 
 uint64_t AboutBytes(const MemoryBudget& memory) {
@@ -27,7 +27,7 @@ PieceStream::PieceStream(ObjectStore& store, std::string key, Pieces pieces, Mem
       key_(std::move(key)),
       pieces_(pieces),
       memory_(memory),
-      most_slots_(std::clamp<size_t>(memory.limit() / 2 / pieces.largest(), 1, kMostSlots)),
+      most_slots_(std::clamp<size_t>(memory.limit() / 2 / pieces.largest(), 1, kMaxSlots)),
       options_(std::move(options)),
       owners_stop_(options_.stop),
       on_stop_(owners_stop_, [this] { stop_.request_stop(); }) {

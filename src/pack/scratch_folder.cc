@@ -15,7 +15,7 @@ namespace millrace {
 
 namespace {
 
-constexpr int kMostAtATime = 100;
+constexpr int kMaxAtATime = 100;
 
 std::string LockOf(const std::string& path) {
   return path + ".lock";
@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ScratchFolder>> ScratchFolder::Take(const std::st
   if (error) return ErrnoStatus(error.value(), base, "making the folder");
   const std::string first = PathOf(base, id);
   for (const bool is_there : {true, false}) {
-    for (int number = 1; number <= kMostAtATime; ++number) {
+    for (int number = 1; number <= kMaxAtATime; ++number) {
       const std::string path = number == 1 ? first : fmt::format("{}.{}", first, number);
       if (is_there && !std::filesystem::is_directory(path, error)) continue;
       ASSIGN_OR_RETURN(UniqueFd lock, TryLock(LockOf(path)));
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<ScratchFolder>> ScratchFolder::Take(const std::st
     }
   }
   return absl::ResourceExhaustedError(fmt::format(
-      "{}: {} packs of these data use such folders by now; wait for some of them to end", first, kMostAtATime));
+      "{}: {} packs of these data use such folders by now; wait for some of them to end", first, kMaxAtATime));
 }
 
 ScratchFolder::~ScratchFolder() {

@@ -29,7 +29,7 @@ class EntryReader {
     entries_.clear();
     const uint64_t first_sample = SampleAt(first);
     const uint64_t last_sample = SampleAt(last - 1);
-    if (last_sample - first_sample >= kMostScanned) return ReadEach(first, last);
+    if (last_sample - first_sample >= kMaxScanned) return ReadEach(first, last);
     uint64_t rank = first;
     uint64_t next = first_sample;
     RETURN_IF_ERROR(index_.Scan(first_sample, last_sample + 1, [&](uint64_t sample, const IndexedSample& entry) {
@@ -42,7 +42,7 @@ class EntryReader {
 
  private:
   // Of members of a subset that lie further apart, each is looked up.
-  static constexpr uint64_t kMostScanned = 8 * kBlock;
+  static constexpr uint64_t kMaxScanned = 8 * kBlock;
 
   uint64_t SampleAt(uint64_t rank) const { return selection_ != nullptr ? selection_->At(rank) : rank; }
   void Add(uint64_t rank, const IndexedSample& entry) {

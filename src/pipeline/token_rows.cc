@@ -19,18 +19,18 @@ namespace {
 constexpr double kGroupBytes = 1.5 * 1024 * 1024;  // as an extent of other samples
 // Packs of fewer rows have too few samples to choose from, and would waste more; very long rows hold many of them.
 constexpr uint64_t kLeastPacked = 256;
-constexpr double kMostPackedBytes = 64.0 * 1024 * 1024;
+constexpr double kMaxPackedBytes = 64.0 * 1024 * 1024;
 constexpr uint64_t kLeastGroup = 16;
-constexpr uint64_t kMostGroup = 4096;
+constexpr uint64_t kMaxGroup = 4096;
 constexpr uint64_t kScanSamples = 65536;  // between two looks at the stop token
 
 uint64_t GroupRows(const TokenOptions& options, uint64_t length, NumberType type) {
   const double row = static_cast<double>(length) * type.size;
   const auto rows = static_cast<uint64_t>(std::llround(kGroupBytes / row));
-  const auto fitting = static_cast<uint64_t>(kMostPackedBytes / row);
+  const auto fitting = static_cast<uint64_t>(kMaxPackedBytes / row);
   const uint64_t least =
       options.layout == RowLayout::kPack ? std::clamp(fitting, kLeastGroup, kLeastPacked) : kLeastGroup;
-  return std::clamp(rows, least, kMostGroup);
+  return std::clamp(rows, least, kMaxGroup);
 }
 
 std::vector<RowSpec> SpecsOf(const TokenOptions& options, NumberType type) {

@@ -18,13 +18,13 @@ bool Before(const RowPiece& a, const RowPiece& b) {
 /// Rows that are being filled.
 class Bins {
  public:
-  Bins(uint64_t length, size_t most) : length_(length), most_(most) {}
+  Bins(uint64_t length, size_t max_rows) : length_(length), max_rows_(max_rows) {}
 
   /// Into the fullest row that has room, of those that are equal the first; else into a new one. False where there is
   /// none left.
   bool Add(const RowPiece& piece) {
     const auto fits = room_.lower_bound({piece.length, 0});
-    if (fits == room_.end() && rows_.size() == most_) return false;
+    if (fits == room_.end() && rows_.size() == max_rows_) return false;
     uint64_t left = length_;
     size_t at = rows_.size();
     if (fits == room_.end()) {
@@ -55,7 +55,7 @@ class Bins {
 
  private:
   uint64_t length_;
-  size_t most_;
+  size_t max_rows_;
   std::vector<std::vector<RowPiece>> rows_;
   std::set<std::pair<uint64_t, size_t>> room_;  // tokens that still fit, and the row
 };

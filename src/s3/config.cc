@@ -19,14 +19,15 @@ namespace millrace {
 namespace {
 
 absl::StatusOr<int> FindAttempts(const AwsSettings& settings, int otherwise) {
-  constexpr int kMost = 1000;
+  constexpr int kMaxAttempts = 1000;
   const std::string text = settings.First({"AWS_MAX_ATTEMPTS"}, "max_attempts");
   if (text.empty()) return otherwise;
   int attempts = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), attempts);
-  if (error != std::errc() || end != text.data() + text.size() || attempts < 1 || attempts > kMost) {
-    return absl::InvalidArgumentError(fmt::format(
-        "AWS_MAX_ATTEMPTS or the profile's max_attempts is '{}'; it must be a whole number from 1 to {}", text, kMost));
+  if (error != std::errc() || end != text.data() + text.size() || attempts < 1 || attempts > kMaxAttempts) {
+    return absl::InvalidArgumentError(
+        fmt::format("AWS_MAX_ATTEMPTS or the profile's max_attempts is '{}'; it must be a whole number from 1 to {}",
+                    text, kMaxAttempts));
   }
   return attempts;
 }

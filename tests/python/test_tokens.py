@@ -22,7 +22,7 @@ from support import AT_SIZE, Samples, add_digests, binary, check_script, devstor
 from token_corpus import Corpus, Piece, arrays, bucketed, packed, padded, some_lengths, streamed, write_corpus
 
 LENGTH = 32
-GROUP = 4096  # rows of a group where rows are this short: kMostGroup of pipeline/token_rows.cc
+GROUP = 4096  # rows of a group where rows are this short: kMaxGroup of pipeline/token_rows.cc
 
 
 @pytest.fixture(scope="module")

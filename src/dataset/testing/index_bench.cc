@@ -21,7 +21,7 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kShardSamples = 2000;
-constexpr uint64_t kMostLookups = 10'000'000;
+constexpr uint64_t kMaxLookups = 10'000'000;
 
 using Clock = std::chrono::steady_clock;
 
@@ -107,7 +107,7 @@ absl::Status Bench(uint64_t samples, const std::string& path) {
   Rng rng(2);
   IndexedSample sample;
   uint64_t sum = 0;  // keeps the lookups
-  const uint64_t lookups = std::min(samples, kMostLookups);
+  const uint64_t lookups = std::min(samples, kMaxLookups);
   for (const bool random : {false, true}) {
     start = Clock::now();
     for (uint64_t i = 0; i < lookups; ++i) {
