@@ -23,8 +23,8 @@
 #include "dataset/index_places.h"
 #include "dataset/sample_objects.h"
 #include "pack/class_map.h"
-#include "pack/early_look.h"
 #include "pack/pack_plan.h"
+#include "pack/preflight.h"
 #include "pack/scratch_folder.h"
 #include "pack/unpack.h"
 #include "shard/manifest.h"
@@ -173,7 +173,7 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
   ASSIGN_OR_RETURN(const auto compressed, FindPackedShards(from, options->stop));
   if (!compressed) return std::nullopt;
   options->origin = PackOrigin{.uri = from.store->Uri(from.Key("")), .id = compressed->id, .damaged = {}};
-  ASSIGN_OR_RETURN(std::optional<PackReport> found, LookAtDestination(to, *options));
+  ASSIGN_OR_RETURN(std::optional<PackReport> found, PreflightDestination(to, *options));
   if (found) {
     unpacked->scratch = ScratchLeft(flags, compressed->id);
     return found;

@@ -16,6 +16,6 @@ namespace millrace {
 /// FailedPrecondition, in the words of Pack(), if it would refuse the destination whatever the samples are: for objects
 /// that belong to no data set, and, without options.force, for another data set or job. Pack() checks options.fields
 /// and options.classes.
-absl::StatusOr<std::optional<PackReport>> LookAtDestination(const Location& destination, const PackOptions& options);
+absl::StatusOr<std::optional<PackReport>> PreflightDestination(const Location& destination, const PackOptions& options);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-#include "pack/early_look.h"
+#include "pack/preflight.h"
 
 #include <fmt/format.h>
 
@@ -96,7 +96,8 @@ PackReport ReportOf(const PackDestination& done, const PackRecord& record) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<PackReport>> LookAtDestination(const Location& destination, const PackOptions& options) {
+absl::StatusOr<std::optional<PackReport>> PreflightDestination(const Location& destination,
+                                                               const PackOptions& options) {
   ASSIGN_OR_RETURN(const Seen seen, List(destination, options.stop));
   PackDestination there(destination, options.format, options.stop);
   if (seen.mark) {
