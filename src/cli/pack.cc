@@ -170,7 +170,7 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
                                                        const Location& from, const Location& to, PackOptions* options,
                                                        UnpackedSource* unpacked) {
   if (ManifestFormatOf(flags.source)) return std::nullopt;  // it lists no shards
-  ASSIGN_OR_RETURN(const auto compressed, FindPackedShards(from, options->stop));
+  ASSIGN_OR_RETURN(const auto compressed, FindCompressedShards(from, options->stop));
   if (!compressed) return std::nullopt;
   options->origin = PackOrigin{.uri = from.store->Uri(from.Key("")), .id = compressed->id, .damaged = {}};
   ASSIGN_OR_RETURN(std::optional<PackReport> found, PreflightDestination(to, *options));

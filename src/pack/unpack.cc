@@ -98,7 +98,7 @@ class Finder {
     return Add(object, key, plain);
   }
 
-  std::optional<PackedShards> Finish() {
+  std::optional<CompressedShards> Finish() {
     if (!any_) return std::nullopt;
     found_.id = hash_.Digest().Hex();
     return std::move(found_);
@@ -145,7 +145,7 @@ class Finder {
   std::string Uri(const ObjectInfo& object) const { return data_.store->Uri(object.key); }
 
   const Location& data_;
-  PackedShards found_;
+  CompressedShards found_;
   Xxh3Stream hash_;
   std::set<std::string> plain_names_;
   std::string last_key_;
@@ -154,7 +154,7 @@ class Finder {
 
 class Unpacker {
  public:
-  Unpacker(const Location& data, const PackedShards& shards, const Location& scratch, const UnpackOptions& options)
+  Unpacker(const Location& data, const CompressedShards& shards, const Location& scratch, const UnpackOptions& options)
       : data_(data),
         shards_(shards),
         scratch_(scratch),
@@ -347,7 +347,7 @@ class Unpacker {
   }
 
   const Location& data_;
-  const PackedShards& shards_;
+  const CompressedShards& shards_;
   const Location& scratch_;
   const bool skip_bad_;
   std::atomic<size_t> next_{0};
@@ -364,7 +364,8 @@ class Unpacker {
 
 }  // namespace
 
-absl::StatusOr<std::optional<PackedShards>> FindPackedShards(const Location& data, const std::stop_token& stop) {
+absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const Location& data,
+                                                                     const std::stop_token& stop) {
   Finder finder(data);
   Lister lister(*data.store, data.Key(""), stop);
   while (true) {
@@ -377,12 +378,12 @@ absl::StatusOr<std::optional<PackedShards>> FindPackedShards(const Location& dat
   }
 }
 
-absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const PackedShards& shards,
+absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,
                                                  const Location& scratch, const UnpackOptions& options) {
   return Unpacker(data, shards, scratch, options).Run(runtime.memory());
 }
 
-UnpackedNames::UnpackedNames(const Location& data, const PackedShards& shards, std::string scratch_path)
+UnpackedNames::UnpackedNames(const Location& data, const CompressedShards& shards, std::string scratch_path)
     : data_uri_(data.store->Uri(data.Key(""))), folder_(std::move(scratch_path)) {
   for (const ObjectInfo& object : shards.objects) {
     const std::string key = object.key.substr(data.Key("").size());

@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-struct PackedShards {
+struct CompressedShards {
   std::vector<ObjectInfo> objects;  // the shards, and plain ones and index.json of MDS among them; keys of the store
   uint64_t bytes = 0;               // of all
   std::string id;                   // hash of keys below the data's URI, sizes and ETags
@@ -27,7 +27,7 @@ struct PackedShards {
 /// Looks for them. nullopt if the first sample is not in such a shard, or if there are none. Documents (IsDocument)
 /// that lie beside them are passed over. InvalidArgument, with the names, for other samples that lie beside them, for
 /// compressions other than gzip and zstd, and for keys that no folder can hold. Errors of the store.
-absl::StatusOr<std::optional<PackedShards>> FindPackedShards(const Location& data, const std::stop_token& stop);
+absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const Location& data, const std::stop_token& stop);
 
 struct UnpackOptions {
   bool skip_bad = false;  // keep what can be trusted of compressed shards that are cut short or damaged
@@ -50,13 +50,13 @@ struct UnpackDamage {
 /// of a damaged one the members or frames before the damaged one: which bytes these are depends on nothing else. They
 /// are returned, in the order of keys. Memory: out of the runtime's budget, and up to 128 MiB for a stream of zstd that
 /// asks for it.
-absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const PackedShards& shards,
+absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,
                                                  const Location& scratch, const UnpackOptions& options);
 
 /// Says of messages about the scratch folder which objects of the data set they are about.
 class UnpackedNames {
  public:
-  UnpackedNames(const Location& data, const PackedShards& shards, std::string scratch_path);
+  UnpackedNames(const Location& data, const CompressedShards& shards, std::string scratch_path);
 
   /// The message with the URI of the object for the path of what was unpacked of it.
   std::string Translate(std::string_view message) const;
