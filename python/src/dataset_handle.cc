@@ -90,18 +90,18 @@ std::shared_ptr<DatasetHandle> WhereHandle(const std::shared_ptr<DatasetHandle>&
                                            std::optional<std::vector<std::string>> classes, const py::int_& min_bytes,
                                            const py::int_& max_bytes, std::vector<std::string> has,
                                            const std::optional<Numbers>& samples) {
-  SubsetQuery query;
-  if (keys) query.keys = KeyRange{std::get<0>(*keys), std::get<1>(*keys), std::get<2>(*keys)};
-  query.classes = std::move(classes);
-  query.min_bytes = ToNatural("bytes", min_bytes);
-  query.max_bytes = ToNatural("bytes", max_bytes);
-  query.has = std::move(has);
-  if (samples) query.samples = ToSelection(self->index(), *samples);
+  Filter filter;
+  if (keys) filter.keys = KeyRange{std::get<0>(*keys), std::get<1>(*keys), std::get<2>(*keys)};
+  filter.classes = std::move(classes);
+  filter.min_bytes = ToNatural("bytes", min_bytes);
+  filter.max_bytes = ToNatural("bytes", max_bytes);
+  filter.has = std::move(has);
+  if (samples) filter.samples = ToSelection(self->index(), *samples);
   self->CheckOwnProcess();
   absl::StatusOr<Subset> found = self->subset();
   {
     GilRelease release;
-    found = Where(self->runtime(), self->subset(), query);
+    found = Where(self->runtime(), self->subset(), filter);
   }
   return std::make_shared<DatasetHandle>(self, ValueOrThrow(std::move(found)));
 }

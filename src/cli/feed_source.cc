@@ -61,17 +61,17 @@ absl::StatusOr<KeyRange> ParseSplit(const SourceFlags& flags) {
   return (*parts)[static_cast<size_t>(taken - names.begin())];
 }
 
-absl::Status ParseBytes(std::string_view range, SubsetQuery* query) {
+absl::Status ParseBytes(std::string_view range, Filter* filter) {
   const auto [least, most] = Halves(range, '-');
   if (range.find('-') == std::string_view::npos)
     return absl::InvalidArgumentError("bytes=LEAST-MOST, either may be empty");
   if (!least.empty()) {
-    ASSIGN_OR_RETURN(query->min_bytes, ParseSize(least));
+    ASSIGN_OR_RETURN(filter->min_bytes, ParseSize(least));
   }
   if (!most.empty()) {
-    ASSIGN_OR_RETURN(query->max_bytes, ParseSize(most));
+    ASSIGN_OR_RETURN(filter->max_bytes, ParseSize(most));
   }
-  if (query->min_bytes > query->max_bytes)
+  if (filter->min_bytes > filter->max_bytes)
     return absl::InvalidArgumentError("no size is at least LEAST and at most MOST");
   return absl::OkStatus();
 }
@@ -95,22 +95,22 @@ absl::Status ParseSamples(std::string_view list, SourceRequest* request) {
 
 absl::Status ParseCondition(std::string_view condition, SourceRequest* request) {
   const auto [what, value] = Halves(condition, '=');
-  SubsetQuery query;
+  Filter filter;
   if (what == "class" && !value.empty()) {
     const std::vector<std::string_view> names = Split(value);
-    query.classes.emplace(names.begin(), names.end());
+    filter.classes.emplace(names.begin(), names.end());
   } else if (what == "has" && !value.empty()) {
     const std::vector<std::string_view> names = Split(value);
-    query.has.assign(names.begin(), names.end());
+    filter.has.assign(names.begin(), names.end());
   } else if (what == "bytes") {
-    RETURN_IF_ERROR(ParseBytes(value, &query));
+    RETURN_IF_ERROR(ParseBytes(value, &filter));
   } else if (what == "samples") {
     return ParseSamples(value, request);
   } else {
     return absl::InvalidArgumentError(
         "conditions are class=NAME,..., bytes=LEAST-MOST, has=FIELD,... and samples=A-B,...");
   }
-  request->queries.push_back(std::move(query));
+  request->filters.push_back(std::move(filter));
   return absl::OkStatus();
 }
 
@@ -138,8 +138,8 @@ absl::StatusOr<Mix::Stage> ParseStage(std::string_view text) {
 
 absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const SourceRequest& request) {
   Subset subset = dataset;
-  std::vector<SubsetQuery> queries = request.queries;
-  if (request.keys) queries.push_back({.keys = request.keys});
+  std::vector<Filter> filters = request.filters;
+  if (request.keys) filters.push_back({.keys = request.keys});
   if (request.samples) {
     Selection::Builder builder(dataset.index().size());
     for (const auto& [first, last] : *request.samples) {
@@ -149,13 +149,13 @@ absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const So
       }
       for (uint64_t sample = first; sample <= last; ++sample) builder.Add(sample);
     }
-    queries.push_back({.samples = std::make_shared<const Selection>(std::move(builder).Finish())});
+    filters.push_back({.samples = std::make_shared<const Selection>(std::move(builder).Finish())});
   }
-  for (const SubsetQuery& query : queries) {
-    ASSIGN_OR_RETURN(subset, Where(runtime, subset, query));
+  for (const Filter& filter : filters) {
+    ASSIGN_OR_RETURN(subset, Where(runtime, subset, filter));
   }
   if (subset.size() == 0) {
-    const bool where = request.samples || !request.queries.empty();
+    const bool where = request.samples || !request.filters.empty();
     const std::string_view given = !request.keys ? "--where" : where ? "--where and --split" : "--split";
     return absl::FailedPreconditionError(
         fmt::format("no sample of {} meets the conditions of {}", dataset.uri(), given));

@@ -31,7 +31,7 @@ void AddSourceOptions(CLI::App* feed, SourceFlags* flags);
 /// What the flags say, checked as far as that needs no data.
 struct SourceRequest {
   std::optional<KeyRange> keys;
-  std::vector<SubsetQuery> queries;
+  std::vector<Filter> filters;
   struct Range {
     uint64_t first = 0;
     uint64_t last = 0;

@@ -292,24 +292,24 @@ absl::StatusOr<std::vector<Subset>> GroupBy(Runtime& runtime, const Subset& of, 
   return dealt;
 }
 
-absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const SubsetQuery& query) {
-  RETURN_IF_ERROR(CheckFields(of, query.has));
+absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& filter) {
+  RETURN_IF_ERROR(CheckFields(of, filter.has));
   std::vector<bool> classes;
-  if (query.classes) {
-    ASSIGN_OR_RETURN(classes, WantedClasses(of, *query.classes));
+  if (filter.classes) {
+    ASSIGN_OR_RETURN(classes, WantedClasses(of, *filter.classes));
   }
-  if (query.samples && query.samples->universe() != of.index().size()) {
+  if (filter.samples && filter.samples->universe() != of.index().size()) {
     return absl::InvalidArgumentError(fmt::format("a selection of {} samples does not fit {}, which has {}",
-                                                  query.samples->universe(), of.dataset->uri(), of.index().size()));
+                                                  filter.samples->universe(), of.dataset->uri(), of.index().size()));
   }
   const auto meets = [&](uint64_t rank, const IndexedSample& entry) -> std::optional<uint32_t> {
-    if (entry.span.length < query.min_bytes || entry.span.length > query.max_bytes) return std::nullopt;
-    if (query.keys && !query.keys->Takes(entry.key)) return std::nullopt;
-    if (query.classes && (!entry.label || !classes[*entry.label])) return std::nullopt;
-    for (const std::string& field : query.has) {
+    if (entry.span.length < filter.min_bytes || entry.span.length > filter.max_bytes) return std::nullopt;
+    if (filter.keys && !filter.keys->Takes(entry.key)) return std::nullopt;
+    if (filter.classes && (!entry.label || !classes[*entry.label])) return std::nullopt;
+    for (const std::string& field : filter.has) {
       if (!HasField(entry, field)) return std::nullopt;
     }
-    if (query.samples && !query.samples->Contains(of.SampleAt(rank))) return std::nullopt;
+    if (filter.samples && !filter.samples->Contains(of.SampleAt(rank))) return std::nullopt;
     return 0;
   };
   ASSIGN_OR_RETURN(std::vector<Subset> found, GroupBy(runtime, of, 1, meets));

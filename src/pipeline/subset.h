@@ -34,7 +34,7 @@ struct Subset {
 };
 
 /// Conditions, all of which a sample has to meet.
-struct SubsetQuery {
+struct Filter {
   std::optional<KeyRange> keys;                     // of its key's hash
   std::optional<std::vector<std::string>> classes;  // its class is one of these (Index::class_counts())
   uint64_t min_bytes = 0;                           // of its span
@@ -43,10 +43,10 @@ struct SubsetQuery {
   std::shared_ptr<const Selection> samples;         // its number in the index is one of these; null: any
 };
 
-/// The samples of `of` that meet the query; there may be none. Goes through the index once, on the CPU pool. Errors:
+/// The samples of `of` that meet the filter; there may be none. Goes through the index once, on the CPU pool. Errors:
 /// InvalidArgument (no such class or field in the data set, a selection of another universe), FailedPrecondition
 /// (classes, where the index holds none: Index::has_labels()), DataLoss (the index).
-absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const SubsetQuery& query);
+absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& filter);
 
 /// The group of a sample: below the number of groups, or none at all. `rank` is its number in the subset. Called on
 /// several threads at once, and maybe twice for a sample: it has to say the same.

@@ -66,9 +66,9 @@ TEST_F(SubsetTest, EachConditionTakesThoseThatMeetIt) {
   const KeyRange keys = SplitKeys(std::vector{0.3, 0.7}, 5)->front();
   EXPECT_EQ(Members(*Where(runtime_, *dataset_, {.keys = keys})),
             Those([&](uint64_t, const IndexedSample& entry) { return keys.Takes(entry.key); }));
-  SubsetQuery query;
-  query.classes = {"eel", "cat"};
-  EXPECT_EQ(Members(*Where(runtime_, *dataset_, query)),
+  Filter filter;
+  filter.classes = {"eel", "cat"};
+  EXPECT_EQ(Members(*Where(runtime_, *dataset_, filter)),
             Those([](uint64_t, const IndexedSample& entry) { return !entry.key.starts_with("dog/"); }));
   EXPECT_EQ(
       Members(*Where(runtime_, *dataset_, {.min_bytes = 10, .max_bytes = 20})),
@@ -77,16 +77,16 @@ TEST_F(SubsetTest, EachConditionTakesThoseThatMeetIt) {
             Those([](uint64_t, const IndexedSample& entry) { return entry.fields.back().name == "png"; }));
   Selection::Builder numbers(kSamples);
   for (uint64_t sample = 7; sample < kSamples; sample += 11) numbers.Add(sample);
-  query = {.samples = std::make_shared<const Selection>(std::move(numbers).Finish())};
-  EXPECT_EQ(Members(*Where(runtime_, *dataset_, query)),
+  filter = {.samples = std::make_shared<const Selection>(std::move(numbers).Finish())};
+  EXPECT_EQ(Members(*Where(runtime_, *dataset_, filter)),
             Those([](uint64_t sample, const IndexedSample&) { return sample % 11 == 7; }));
 }
 
 TEST_F(SubsetTest, ConditionsOfASubsetAreConditionsTogether) {
-  SubsetQuery cats;
+  Filter cats;
   cats.classes = {"cat"};
-  const SubsetQuery large{.min_bytes = 15};
-  SubsetQuery both = cats;
+  const Filter large{.min_bytes = 15};
+  Filter both = cats;
   both.min_bytes = 15;
   const Subset one = *Where(runtime_, *Where(runtime_, *dataset_, cats), large);
   const Subset other = *Where(runtime_, *Where(runtime_, *dataset_, large), cats);
@@ -149,11 +149,12 @@ TEST_F(SubsetTest, ClassesOfShardsAreTheNumbersInCls) {
   ASSERT_EQ(classes.size(), 2u);
   EXPECT_EQ(Members(classes[0]), (std::vector<uint64_t>{1, 4})) << "9 comes before 10";
   EXPECT_EQ(Members(classes[1]), (std::vector<uint64_t>{0, 3}));
-  SubsetQuery query;
-  query.classes = {"10"};
-  EXPECT_EQ(Members(*Where(runtime_, *shards, query)), (std::vector<uint64_t>{0, 3}));
-  query.classes = {"x"};
-  EXPECT_THAT(Where(runtime_, *shards, query).status().ToString(), HasSubstr("no class 'x'; its 2 classes are: 9, 10"));
+  Filter filter;
+  filter.classes = {"10"};
+  EXPECT_EQ(Members(*Where(runtime_, *shards, filter)), (std::vector<uint64_t>{0, 3}));
+  filter.classes = {"x"};
+  EXPECT_THAT(Where(runtime_, *shards, filter).status().ToString(),
+              HasSubstr("no class 'x'; its 2 classes are: 9, 10"));
 }
 
 TEST_F(SubsetTest, WithoutClassesThatIsSaid) {
@@ -270,17 +271,17 @@ TEST_F(ManyGroupsTest, OfSamplesThatDoNotStayIsAnError) {
 }
 
 TEST_F(SubsetTest, RefusesWhatTheDataSetLacks) {
-  SubsetQuery query;
-  query.classes = {"cow"};
-  const auto message = [&](const SubsetQuery& wrong) {
+  Filter filter;
+  filter.classes = {"cow"};
+  const auto message = [&](const Filter& wrong) {
     const absl::Status status = Where(runtime_, *dataset_, wrong).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_THAT(message(query), HasSubstr("no class 'cow'; its 3 classes are: cat, dog, eel"));
+  EXPECT_THAT(message(filter), HasSubstr("no class 'cow'; its 3 classes are: cat, dog, eel"));
   EXPECT_THAT(message({.has = {"txt"}}), HasSubstr("no field 'txt'"));
-  query = {.samples = std::make_shared<const Selection>(Selection::Builder(3).Finish())};
-  EXPECT_THAT(message(query), HasSubstr("does not fit"));
+  filter = {.samples = std::make_shared<const Selection>(Selection::Builder(3).Finish())};
+  EXPECT_THAT(message(filter), HasSubstr("does not fit"));
 }
 
 }  // namespace
