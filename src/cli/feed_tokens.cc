@@ -124,7 +124,7 @@ nlohmann::ordered_json RowsJson(const TokenOptions& tokens, const std::vector<Lo
     tables.push_back({{"length", each.length},
                       {"rows", counts.rows},
                       {"tokens", counts.tokens},
-                      {"pieces", counts.pieces},
+                      {"pieces", counts.segments},
                       {"documents", counts.samples},
                       {"fill", counts.Fill(each.length)},
                       {"truncated", counts.truncated},

@@ -167,7 +167,7 @@ absl::StatusOr<LoaderExplanation::Sample> Describe(const Source& source, const E
     ASSIGN_OR_RETURN(const RowGroup group, rows.ReadGroup(rank / rows.table().group()));
     const auto pieces = group.Row(rank - group.first_row);
     found.pieces = pieces.size();
-    for (const RowPiece& piece : pieces) found.tokens += piece.length;
+    for (const Segment& piece : pieces) found.tokens += piece.length;
     ASSIGN_OR_RETURN(const TokenRows::Place place, rows.Find(pieces.front(), &entry));
     found.sample = place.sample;
     found.span = place.span;

@@ -68,7 +68,7 @@ FetchRun::Part PartOf(const Entry& entry) {
 
 absl::StatusOr<FetchRun::Part> PartOf(const TokenRows& rows, const RowGroup& group, PieceOfRow of,
                                       IndexedSample* scratch) {
-  const RowPiece& piece = group.Row(of.rank - group.first_row)[of.piece];
+  const Segment& piece = group.Row(of.rank - group.first_row)[of.piece];
   ASSIGN_OR_RETURN(const TokenRows::Place place, rows.Find(piece, scratch));
   return FetchRun::Part{{of.rank, of.piece, place.skip, place.bytes}, place.span, place.crc32c, {}};
 }
@@ -185,7 +185,7 @@ absl::StatusOr<FetchRun> RunAroundPiece(const TokenRows& rows, std::shared_ptr<c
   const Ranks near = RanksNear(own.rank, extent, limits.items);
   std::vector<std::optional<bool>> takes(group.rows());
   const auto try_add = [&](const RowGroup::Stored& stored) -> absl::StatusOr<bool> {
-    const PieceOfRow other{group.first_row + stored.row, stored.piece - group.begins[stored.row]};
+    const PieceOfRow other{group.first_row + stored.row, stored.segment - group.begins[stored.row]};
     std::optional<bool>& take = takes[stored.row];
     if (!take) take = near.first <= other.rank && other.rank < near.last && wanted(other.rank);
     if (!*take || asked(other)) return true;

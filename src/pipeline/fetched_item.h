@@ -24,7 +24,7 @@ struct UnitId {
 
 /// A piece of a row, and where its tokens lie in those of the row.
 struct PlacedPiece {
-  RowPiece piece;
+  Segment piece;
   uint32_t start = 0;  // tokens
   bool asked = false;  // for its bytes, by the Fetcher
 };

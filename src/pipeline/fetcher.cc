@@ -28,7 +28,7 @@ std::vector<PlacedPiece> PiecesOf(const FetchRun& run, uint64_t rank) {
   std::vector<PlacedPiece> pieces;
   if (run.group == nullptr) return pieces;
   uint32_t start = 0;
-  for (const RowPiece& piece : run.group->Row(rank - run.group->first_row)) {
+  for (const Segment& piece : run.group->Row(rank - run.group->first_row)) {
     pieces.push_back({piece, start});
     start += static_cast<uint32_t>(piece.length);
   }

@@ -153,7 +153,7 @@ absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const
   };
   const auto make = [&](ObjectWriter& out) -> absl::Status {
     RowTableWriter writer(spec, key, samples.size(), [&out](ByteSpan bytes) { return out.Append(bytes); });
-    RowBuilder builder(spec, [&writer](std::span<const RowPiece> row) { return writer.Add(row); });
+    RowBuilder builder(spec, [&writer](std::span<const Segment> row) { return writer.Add(row); });
     RETURN_IF_ERROR(TokenScan(samples, options.field, type, run).Run(builder));
     return writer.Finish(builder.counts());
   };
@@ -187,7 +187,7 @@ absl::Status TokenOptions::Check() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<TokenRows::Place> TokenRows::Find(const RowPiece& piece, IndexedSample* entry) const {
+absl::StatusOr<TokenRows::Place> TokenRows::Find(const Segment& piece, IndexedSample* entry) const {
   Place place;
   place.sample = samples_.SampleAt(piece.sample);
   RETURN_IF_ERROR(samples_.index().Lookup(place.sample, entry));
@@ -231,7 +231,7 @@ absl::StatusOr<std::shared_ptr<const RowGroup>> RowGroups::Get(const TokenRows& 
   ASSIGN_OR_RETURN(RowGroup group, rows.ReadGroup(key.second));
   Entry entry{.key = key, .group = std::make_shared<const RowGroup>(std::move(group))};
   entry.bytes =
-      entry.group->pieces.size() * (sizeof(RowPiece) + sizeof(RowGroup::Stored) + 4) + entry.group->rows() * 4;
+      entry.group->segments.size() * (sizeof(Segment) + sizeof(RowGroup::Stored) + 4) + entry.group->rows() * 4;
   used_ += entry.bytes;
   entries_.push_front(std::move(entry));
   found_[key] = entries_.begin();

@@ -72,7 +72,7 @@ class TokenRows {
     uint64_t bytes = 0;              // of the piece
   };
   /// `*entry` is reused, and is that of the sample then. DataLoss where the index and the table do not agree.
-  absl::StatusOr<Place> Find(const RowPiece& piece, IndexedSample* entry) const;
+  absl::StatusOr<Place> Find(const Segment& piece, IndexedSample* entry) const;
 
   absl::StatusOr<RowGroup> ReadGroup(uint64_t number) const;
   /// Stored bytes of the tokens of a row.

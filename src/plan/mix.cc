@@ -84,8 +84,8 @@ const Mix::Stage& Mix::StageAt(unsigned __int128 count) const {
 
 std::vector<uint64_t> Mix::CountsOf(uint64_t seed, uint64_t epoch) const {
   std::vector<uint64_t> counts(parts.size(), 0);
-  for (const MixSegment& segment : SegmentsOf(*this, epoch)) {
-    const std::vector<uint64_t> part = segment.CountsOf(seed);
+  for (const MixPhase& phase : PhasesOf(*this, epoch)) {
+    const std::vector<uint64_t> part = phase.CountsOf(seed);
     for (size_t i = 0; i < counts.size(); ++i) counts[i] += part[i];
   }
   return counts;
@@ -93,10 +93,10 @@ std::vector<uint64_t> Mix::CountsOf(uint64_t seed, uint64_t epoch) const {
 
 std::vector<double> Mix::SharesOf(uint64_t epoch) const {
   std::vector<double> shares(parts.size(), 0);
-  for (const MixSegment& segment : SegmentsOf(*this, epoch)) {
-    const double sum = std::accumulate(segment.weights.begin(), segment.weights.end(), 0.0);
-    const double stretch = static_cast<double>(segment.length) / static_cast<double>(length);
-    for (size_t i = 0; i < shares.size(); ++i) shares[i] += stretch * static_cast<double>(segment.weights[i]) / sum;
+  for (const MixPhase& phase : PhasesOf(*this, epoch)) {
+    const double sum = std::accumulate(phase.weights.begin(), phase.weights.end(), 0.0);
+    const double stretch = static_cast<double>(phase.length) / static_cast<double>(length);
+    for (size_t i = 0; i < shares.size(); ++i) shares[i] += stretch * static_cast<double>(phase.weights[i]) / sum;
   }
   return shares;
 }

@@ -54,11 +54,11 @@ struct Mix {
   uint64_t items() const;
   /// The stage at a global sample count; counts beyond 2^64 belong to the last one.
   const Stage& StageAt(unsigned __int128 count) const;
-  /// The samples of each part in an epoch: its share of each of the epoch's segments, rounded down or up alternately
+  /// The samples of each part in an epoch: its share of each of the epoch's phases, rounded down or up alternately
   /// (apportion.h), so that epochs make up for each other. kIndependent: the average, rounded.
   std::vector<uint64_t> CountsOf(uint64_t seed, uint64_t epoch) const;
   /// The shares of the parts by their weights, which sum to 1; CountsOf differs by less than one sample for each
-  /// segment.
+  /// phase.
   std::vector<double> SharesOf(uint64_t epoch) const;
 };
 

@@ -13,7 +13,7 @@ namespace {
 using Wide = unsigned __int128;
 
 constexpr uint64_t kPartDomain = 0x4d522d6d69782d70;    // "MR-mix-p": the seed of a part
-constexpr uint64_t kCyclesDomain = 0x4d522d6d69782d63;  // "MR-mix-c": the cycles of a segment
+constexpr uint64_t kCyclesDomain = 0x4d522d6d69782d63;  // "MR-mix-c": the cycles of a phase
 constexpr uint64_t kDrawDomain = 0x4d522d6d69782d64;    // "MR-mix-d": draws with replacement
 constexpr uint64_t kCountsDomain = 0x4d522d6d69782d6e;  // "MR-mix-n": the counts of the parts
 constexpr size_t kPlansKept = 256;
@@ -54,13 +54,13 @@ std::vector<Wide> DrawnBefore(const Mix& mix, uint64_t seed, uint64_t epoch) {
 
 }  // namespace
 
-std::vector<uint64_t> MixSegment::CountsOf(uint64_t seed) const {
+std::vector<uint64_t> MixPhase::CountsOf(uint64_t seed) const {
   return ApportionmentOf(weights, seed).CountsOf(length, turn);
 }
 
-std::vector<MixSegment> SegmentsOf(const Mix& mix, uint64_t epoch) {
+std::vector<MixPhase> PhasesOf(const Mix& mix, uint64_t epoch) {
   const Wide start = static_cast<Wide>(epoch) * mix.length;
-  std::vector<MixSegment> segments;
+  std::vector<MixPhase> phases;
   for (uint64_t first = 0; first < mix.length;) {
     const Mix::Stage& stage = mix.StageAt(start + first);
     uint64_t length = mix.length - first;
@@ -69,24 +69,24 @@ std::vector<MixSegment> SegmentsOf(const Mix& mix, uint64_t epoch) {
       length = static_cast<uint64_t>(next->from - (start + first));
     }
     const auto number = static_cast<size_t>(&stage - mix.stages.data());
-    segments.push_back({first, length, stage.weights, TurnOf(epoch, number)});
+    phases.push_back({first, length, stage.weights, TurnOf(epoch, number)});
     first += length;
   }
-  return segments;
+  return phases;
 }
 
 MixOrder::MixOrder(const Mix& mix, uint64_t seed, uint64_t epoch)
     : parts_(mix.parts), first_items_{0}, length_(mix.length), seed_(seed), epoch_(epoch), draws_(mix.draws) {
   for (const Mix::Part& part : parts_) first_items_.push_back(first_items_.back() + part.items);
   std::vector<uint64_t> before(parts_.size(), 0);
-  for (const MixSegment& segment : SegmentsOf(mix, epoch)) {
-    const std::vector<uint64_t> counts = segment.CountsOf(seed);
-    const uint64_t key = HashKey(kCyclesDomain, {seed, epoch, segment.first});
-    segments_.push_back({segment.first, Interleave(counts, key), before, {}});
+  for (const MixPhase& phase : PhasesOf(mix, epoch)) {
+    const std::vector<uint64_t> counts = phase.CountsOf(seed);
+    const uint64_t key = HashKey(kCyclesDomain, {seed, epoch, phase.first});
+    phases_.push_back({phase.first, Interleave(counts, key), before, {}});
     for (size_t part = 0; part < counts.size(); ++part) before[part] += counts[part];
     if (draws_ != Draws::kIndependent) continue;
-    segments_.back().weights.resize(parts_.size());
-    std::partial_sum(segment.weights.begin(), segment.weights.end(), segments_.back().weights.begin());
+    phases_.back().weights.resize(parts_.size());
+    std::partial_sum(phase.weights.begin(), phase.weights.end(), phases_.back().weights.begin());
   }
   if (draws_ != Draws::kExact) return;
   const std::vector<Wide> drawn = mix.fresh_passes ? std::vector<Wide>(parts_.size()) : DrawnBefore(mix, seed, epoch);
@@ -102,9 +102,9 @@ MixOrder::MixOrder(const Mix& mix, uint64_t seed, uint64_t epoch)
   }
 }
 
-const MixOrder::Segment& MixOrder::SegmentOf(uint64_t position) const {
-  const auto after = std::upper_bound(segments_.begin(), segments_.end(), position,
-                                      [](uint64_t value, const Segment& segment) { return value < segment.first; });
+const MixOrder::Phase& MixOrder::PhaseOf(uint64_t position) const {
+  const auto after = std::upper_bound(phases_.begin(), phases_.end(), position,
+                                      [](uint64_t value, const Phase& phase) { return value < phase.first; });
   return *(after - 1);
 }
 
@@ -126,24 +126,24 @@ size_t MixOrder::PartOf(uint64_t item) const {
 }
 
 /// The position is the turn: no two draws are the same.
-Draw MixOrder::DrawAnew(const Segment& segment, uint64_t position) const {
+Draw MixOrder::DrawAnew(const Phase& phase, uint64_t position) const {
   Rng rng(HashKey(kDrawDomain, {seed_, epoch_, position}));
   size_t part = 0;
   if (draws_ == Draws::kIndependent) {
-    const uint64_t ticket = rng.Below(segment.weights.back());
-    part = static_cast<size_t>(std::upper_bound(segment.weights.begin(), segment.weights.end(), ticket) -
-                               segment.weights.begin());
+    const uint64_t ticket = rng.Below(phase.weights.back());
+    part = static_cast<size_t>(std::upper_bound(phase.weights.begin(), phase.weights.end(), ticket) -
+                               phase.weights.begin());
   } else {
-    part = segment.interleave.At(position - segment.first).part;
+    part = phase.interleave.At(position - phase.first).part;
   }
   return {first_items_[part] + rng.Below(parts_[part].items), position};
 }
 
 Draw MixOrder::At(uint64_t position) const {
-  const Segment& segment = SegmentOf(position);
-  if (draws_ != Draws::kExact) return DrawAnew(segment, position);
-  const auto [part, number] = segment.interleave.At(position - segment.first);
-  const auto [pass, place] = PlaceOf(part, segment.before[part] + number);
+  const Phase& phase = PhaseOf(position);
+  if (draws_ != Draws::kExact) return DrawAnew(phase, position);
+  const auto [part, number] = phase.interleave.At(position - phase.first);
+  const auto [pass, place] = PlaceOf(part, phase.before[part] + number);
   const bool kept = !first_plans_.empty() && pass == bases_[part].start.pass;
   return {first_items_[part] + (kept ? first_plans_[part].At(place) : PlanOf(part, pass).At(place)), pass};
 }
@@ -162,10 +162,10 @@ uint64_t MixOrder::Where(const Draw& draw) const {
   if (element < start.position || element - start.position >= elements) return size();
   const auto number = static_cast<uint64_t>(element - start.position);
   const auto after =
-      std::upper_bound(segments_.begin(), segments_.end(), number,
-                       [part](uint64_t value, const Segment& segment) { return value < segment.before[part]; });
-  const Segment& segment = *(after - 1);
-  return segment.first + segment.interleave.Where({static_cast<uint32_t>(part), number - segment.before[part]});
+      std::upper_bound(phases_.begin(), phases_.end(), number,
+                       [part](uint64_t value, const Phase& phase) { return value < phase.before[part]; });
+  const Phase& phase = *(after - 1);
+  return phase.first + phase.interleave.Where({static_cast<uint32_t>(part), number - phase.before[part]});
 }
 
 std::vector<uint64_t> MixOrder::Positions(uint64_t item) const {
@@ -198,7 +198,7 @@ uint64_t MixOrder::FirstPosition(uint64_t item) const {
   const auto& [start, elements] = bases_[PartOf(item)];
   if (elements == 0) return size();
   const uint64_t passes = (start.position + elements - 1) / ItemsOf(PartOf(item)) + 1;
-  const uint64_t cycle = segments_.front().interleave.cycle_length();
+  const uint64_t cycle = phases_.front().interleave.cycle_length();
   uint64_t first = size();
   for (uint64_t pass = 0; pass < passes; ++pass) {
     const uint64_t position = Where(Draw{item, start.pass + pass});
@@ -220,9 +220,9 @@ void MixReader::Fill() {
   used_ = 0;
   block_.clear();
   offsets_.clear();
-  const MixOrder::Segment& segment = order_->SegmentOf(ahead_);
-  const Interleave::Cycle cycle = segment.interleave.CycleOf(ahead_ - segment.first);
-  const uint64_t begin = segment.first + cycle.first;
+  const MixOrder::Phase& phase = order_->PhaseOf(ahead_);
+  const Interleave::Cycle cycle = phase.interleave.CycleOf(ahead_ - phase.first);
+  const uint64_t begin = phase.first + cycle.first;
   while (ahead_ < begin + cycle.places) {
     offsets_.push_back(ahead_ - begin);
     ahead_ = stride_ < order_->size() - ahead_ ? ahead_ + stride_ : order_->size();
@@ -230,29 +230,29 @@ void MixReader::Fill() {
   // A reader that wants little of a cycle does better without it.
   constexpr uint64_t kWorthIt = 16;
   if (order_->invertible() && offsets_.size() * kWorthIt >= cycle.places) {
-    FillFromCycle(segment, cycle);
+    FillFromCycle(phase, cycle);
   } else {
     for (const uint64_t offset : offsets_) block_.push_back(order_->At(begin + offset));
   }
 }
 
-void MixReader::FillFromCycle(const MixOrder::Segment& segment, const Interleave::Cycle& cycle) {
+void MixReader::FillFromCycle(const MixOrder::Phase& phase, const Interleave::Cycle& cycle) {
   block_.resize(offsets_.size());
   slots_.assign(cycle.places, 0);
-  segment.interleave.MapInCycle(cycle, offsets_);
+  phase.interleave.MapInCycle(cycle, offsets_);
   for (size_t i = 0; i < offsets_.size(); ++i) slots_[offsets_[i]] = static_cast<uint32_t>(i) + 1;
-  segment.interleave.Runs(cycle, &runs_);
+  phase.interleave.Runs(cycle, &runs_);
   new_readers_ = 0;
   const uint32_t* slots = slots_.data();
   for (const Interleave::Run& run : runs_) {
-    MapRun(segment, run, slots);
+    MapRun(phase, run, slots);
     slots += run.count;
   }
 }
 
-void MixReader::MapRun(const MixOrder::Segment& segment, const Interleave::Run& run, const uint32_t* slots) {
+void MixReader::MapRun(const MixOrder::Phase& phase, const Interleave::Run& run, const uint32_t* slots) {
   const uint64_t items = order_->ItemsOf(run.part);
-  MixOrder::Place place = order_->PlaceOf(run.part, segment.before[run.part] + run.first);
+  MixOrder::Place place = order_->PlaceOf(run.part, phase.before[run.part] + run.first);
   for (uint64_t i = 0; i < run.count; ++i) {
     if (slots[i] != 0) {
       positions_.push_back(place.position);

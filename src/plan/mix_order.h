@@ -14,7 +14,7 @@
 namespace millrace {
 
 /// A stretch of an epoch whose weights do not change.
-struct MixSegment {
+struct MixPhase {
   uint64_t first = 0;  // position
   uint64_t length = 0;
   std::span<const uint64_t> weights;  // of the mix
@@ -23,7 +23,7 @@ struct MixSegment {
   /// What each part has of it.
   std::vector<uint64_t> CountsOf(uint64_t seed) const;
 };
-std::vector<MixSegment> SegmentsOf(const Mix& mix, uint64_t epoch);
+std::vector<MixPhase> PhasesOf(const Mix& mix, uint64_t epoch);
 
 /// The order of one epoch of a mix (docs/plan.md). Immutable and thread-safe.
 class MixOrder {
@@ -41,10 +41,10 @@ class MixOrder {
   bool invertible() const { return draws_ == Draws::kExact; }
 
   // The parts of At, for MixReader.
-  struct Segment {
+  struct Phase {
     uint64_t first = 0;  // position
     Interleave interleave;
-    std::vector<uint64_t> before;   // elements of each part in the segments before, in this epoch
+    std::vector<uint64_t> before;   // elements of each part in the phases before, in this epoch
     std::vector<uint64_t> weights;  // kIndependent: their running sums
     uint64_t end() const { return first + interleave.size(); }
   };
@@ -52,7 +52,7 @@ class MixOrder {
     uint64_t pass = 0;
     uint64_t position = 0;  // in it
   };
-  const Segment& SegmentOf(uint64_t position) const;
+  const Phase& PhaseOf(uint64_t position) const;
   size_t parts() const { return parts_.size(); }
   uint64_t FirstItemOf(size_t part) const { return first_items_[part]; }
   uint64_t ItemsOf(size_t part) const { return parts_[part].items; }
@@ -65,13 +65,13 @@ class MixOrder {
     Place start;            // of the epoch
     uint64_t elements = 0;  // of the epoch
   };
-  Draw DrawAnew(const Segment& segment, uint64_t position) const;
+  Draw DrawAnew(const Phase& phase, uint64_t position) const;
   size_t PartOf(uint64_t item) const;
 
   std::vector<Mix::Part> parts_;
   std::vector<uint64_t> first_items_;  // and one more
   std::vector<Base> bases_;
-  std::vector<Segment> segments_;
+  std::vector<Phase> phases_;
   std::vector<Plan> first_plans_;  // of each part's first pass in this epoch, where the parts are few
   uint64_t length_;
   uint64_t seed_;
@@ -102,8 +102,8 @@ class MixReader {
   };
 
   void Fill();
-  void FillFromCycle(const MixOrder::Segment& segment, const Interleave::Cycle& cycle);
-  void MapRun(const MixOrder::Segment& segment, const Interleave::Run& run, const uint32_t* slots);
+  void FillFromCycle(const MixOrder::Phase& phase, const Interleave::Cycle& cycle);
+  void MapRun(const MixOrder::Phase& phase, const Interleave::Run& run, const uint32_t* slots);
   void MapPass(size_t part, uint64_t pass);
 
   const MixOrder* order_;

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-bool Before(const RowPiece& a, const RowPiece& b) {
+bool Before(const Segment& a, const Segment& b) {
   return std::tie(a.sample, a.offset) < std::tie(b.sample, b.offset);
 }
 
@@ -22,8 +22,8 @@ class Bins {
 
   /// Into the fullest row that has room, of those that are equal the first; else into a new one. False where there is
   /// none left.
-  bool Add(const RowPiece& piece) {
-    const auto fits = room_.lower_bound({piece.length, 0});
+  bool Add(const Segment& segment) {
+    const auto fits = room_.lower_bound({segment.length, 0});
     if (fits == room_.end() && rows_.size() == max_rows_) return false;
     uint64_t left = length_;
     size_t at = rows_.size();
@@ -33,22 +33,22 @@ class Bins {
       std::tie(left, at) = *fits;
       room_.erase(fits);
     }
-    rows_[at].push_back(piece);
-    if (left > piece.length) room_.emplace(left - piece.length, at);
+    rows_[at].push_back(segment);
+    if (left > segment.length) room_.emplace(left - segment.length, at);
     return true;
   }
 
   /// Longest first; of those that are alike the first one. False where they do not fit.
-  bool AddAll(std::vector<RowPiece> pieces) {
-    std::sort(pieces.begin(), pieces.end(), [](const RowPiece& a, const RowPiece& b) {
+  bool AddAll(std::vector<Segment> segments) {
+    std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
       return a.length != b.length ? a.length > b.length : Before(a, b);
     });
-    return std::all_of(pieces.begin(), pieces.end(), [this](const RowPiece& piece) { return Add(piece); });
+    return std::all_of(segments.begin(), segments.end(), [this](const Segment& segment) { return Add(segment); });
   }
 
   /// Rows and what is in them in the order of the samples.
-  std::vector<std::vector<RowPiece>> Take() {
-    for (std::vector<RowPiece>& row : rows_) std::sort(row.begin(), row.end(), Before);
+  std::vector<std::vector<Segment>> Take() {
+    for (std::vector<Segment>& row : rows_) std::sort(row.begin(), row.end(), Before);
     std::sort(rows_.begin(), rows_.end(), [](const auto& a, const auto& b) { return Before(a.front(), b.front()); });
     return std::move(rows_);
   }
@@ -56,34 +56,34 @@ class Bins {
  private:
   uint64_t length_;
   size_t max_rows_;
-  std::vector<std::vector<RowPiece>> rows_;
+  std::vector<std::vector<Segment>> rows_;
   std::set<std::pair<uint64_t, size_t>> room_;  // tokens that still fit, and the row
 };
 
-/// Rows that pieces need in any case: of those longer than a (k+1)th of a row, k fit into one. Spares the attempts that
-/// must fail, of which there are hundreds where all pieces have 0.6 of a row.
+/// Rows that segments need in any case: of those longer than a (k+1)th of a row, k fit into one. Spares the attempts
+/// that must fail, of which there are hundreds where all segments have 0.6 of a row.
 class RowsNeeded {
  public:
   explicit RowsNeeded(uint64_t length) : length_(length) {}
 
-  void Count(const RowPiece& piece, int64_t times) {
-    const uint64_t per_row = length_ / piece.length;
+  void Count(const Segment& segment, int64_t times) {
+    const uint64_t per_row = length_ / segment.length;
     if (per_row <= of_size_.size()) of_size_[per_row - 1] += times;
   }
   uint64_t AtLeast() const {
-    int64_t pieces = 0;
+    int64_t segments = 0;
     int64_t rows = 0;
     for (size_t i = 0; i < of_size_.size(); ++i) {
       const auto per_row = static_cast<int64_t>(i) + 1;
-      pieces += of_size_[i];
-      rows = std::max(rows, (pieces + per_row - 1) / per_row);
+      segments += of_size_[i];
+      rows = std::max(rows, (segments + per_row - 1) / per_row);
     }
     return static_cast<uint64_t>(rows);
   }
 
  private:
   uint64_t length_;
-  std::array<int64_t, 64> of_size_{};  // pieces of which 1, 2, ... fit into a row
+  std::array<int64_t, 64> of_size_{};  // segments of which 1, 2, ... fit into a row
 };
 
 }  // namespace
@@ -108,44 +108,44 @@ absl::Status RowBuilder::Add(uint64_t sample, uint64_t tokens) {
     end = cut;
   }
   for (uint64_t offset = 0; offset < end; offset += cut) {
-    const RowPiece piece{sample, offset, std::min(cut, end - offset)};
-    if (piece.length > spec_.above && piece.length <= spec_.length) RETURN_IF_ERROR(AddPiece(piece));
+    const Segment segment{sample, offset, std::min(cut, end - offset)};
+    if (segment.length > spec_.above && segment.length <= spec_.length) RETURN_IF_ERROR(AddSegment(segment));
   }
   return absl::OkStatus();
 }
 
-absl::Status RowBuilder::AddPiece(const RowPiece& piece) {
-  counts_.tokens += piece.length;
-  ++counts_.pieces;
-  if (piece.sample != last_counted_) ++counts_.samples;
-  last_counted_ = piece.sample;
+absl::Status RowBuilder::AddSegment(const Segment& segment) {
+  counts_.tokens += segment.length;
+  ++counts_.segments;
+  if (segment.sample != last_counted_) ++counts_.samples;
+  last_counted_ = segment.sample;
   if (spec_.layout == RowLayout::kPad) {
-    row_.assign(1, piece);
+    row_.assign(1, segment);
     return Emit(row_);
   }
-  waiting_.push_back(piece);
-  waiting_tokens_ += piece.length;
+  waiting_.push_back(segment);
+  waiting_tokens_ += segment.length;
   const uint64_t enough = (spec_.group + spec_.group / 8 + 2) * spec_.length;
   while (waiting_tokens_ >= enough) RETURN_IF_ERROR(PackGroup());
   return absl::OkStatus();
 }
 
-absl::Status RowBuilder::AddToStream(RowPiece piece) {
-  counts_.tokens += piece.length;
+absl::Status RowBuilder::AddToStream(Segment segment) {
+  counts_.tokens += segment.length;
   ++counts_.samples;
-  while (piece.length > 0) {
-    const uint64_t taken = std::min(piece.length, spec_.length - row_tokens_);
-    row_.push_back({piece.sample, piece.offset, taken});
-    ++counts_.pieces;
+  while (segment.length > 0) {
+    const uint64_t taken = std::min(segment.length, spec_.length - row_tokens_);
+    row_.push_back({segment.sample, segment.offset, taken});
+    ++counts_.segments;
     row_tokens_ += taken;
-    piece.offset += taken;
-    piece.length -= taken;
+    segment.offset += taken;
+    segment.length -= taken;
     if (row_tokens_ == spec_.length) RETURN_IF_ERROR(Emit(row_));
   }
   return absl::OkStatus();
 }
 
-absl::Status RowBuilder::Emit(std::vector<RowPiece>& row) {
+absl::Status RowBuilder::Emit(std::vector<Segment>& row) {
   ++counts_.rows;
   absl::Status status = sink_(row);
   row.clear();
@@ -154,7 +154,8 @@ absl::Status RowBuilder::Emit(std::vector<RowPiece>& row) {
 }
 
 absl::Status RowBuilder::PackGroup() {
-  // The first pieces that fit: as many as have room by their number of tokens, or fewer where they do not fit together.
+  // The first segments that fit: as many as have room by their number of tokens, or fewer where they do not fit
+  // together.
   Bins bins(spec_.length, spec_.group);
   uint64_t most = spec_.group * spec_.length;
   RowsNeeded needed(spec_.length);
@@ -175,13 +176,13 @@ absl::Status RowBuilder::PackGroup() {
       needed.Count(waiting_[taken - 1], -1);
     }
   }
-  std::vector<RowPiece> left;
+  std::vector<Segment> left;
   for (size_t i = taken; i < waiting_.size(); ++i) {
     if (i >= taken + kLookAhead || !bins.Add(waiting_[i])) left.push_back(waiting_[i]);
   }
   waiting_ = std::move(left);
-  for (std::vector<RowPiece>& row : bins.Take()) {
-    for (const RowPiece& piece : row) waiting_tokens_ -= piece.length;
+  for (std::vector<Segment>& row : bins.Take()) {
+    for (const Segment& segment : row) waiting_tokens_ -= segment.length;
     RETURN_IF_ERROR(Emit(row));
   }
   return absl::OkStatus();
@@ -191,7 +192,7 @@ absl::Status RowBuilder::Finish() {
   if (!row_.empty()) RETURN_IF_ERROR(Emit(row_));  // the end of a stream
   Bins bins(spec_.length, SIZE_MAX);
   bins.AddAll(std::move(waiting_));
-  for (std::vector<RowPiece>& row : bins.Take()) RETURN_IF_ERROR(Emit(row));
+  for (std::vector<Segment>& row : bins.Take()) RETURN_IF_ERROR(Emit(row));
   return absl::OkStatus();
 }
 

@@ -13,12 +13,13 @@ namespace millrace {
 /// Makes rows of samples. The same samples give the same rows, in the same order. Not thread-safe.
 ///
 /// kPack makes `group` rows at a time: of so many samples, in their order, as fit into them when they are dealt out
-/// longest first, each to the fullest row that has room. The next kLookAhead pieces then fill what gaps they fit into,
-/// and those that fit nowhere begin the next group. So rows are full, and the samples of a group lie close together.
+/// longest first, each to the fullest row that has room. The next kLookAhead segments then fill what gaps they fit
+/// into, and those that fit nowhere begin the next group. So rows are full, and the samples of a group lie close
+/// together.
 class RowBuilder {
  public:
-  /// Gets one row after another: its pieces, in the order in which they lie there. An error ends the building.
-  using Sink = std::function<absl::Status(std::span<const RowPiece> row)>;
+  /// Gets one row after another: its segments, in the order in which they lie there. An error ends the building.
+  using Sink = std::function<absl::Status(std::span<const Segment> row)>;
 
   /// spec.Check() is ok.
   RowBuilder(const RowSpec& spec, Sink sink);
@@ -36,18 +37,18 @@ class RowBuilder {
  private:
   static constexpr size_t kLookAhead = 256;
 
-  absl::Status AddPiece(const RowPiece& piece);
-  absl::Status AddToStream(RowPiece piece);
+  absl::Status AddSegment(const Segment& segment);
+  absl::Status AddToStream(Segment segment);
   absl::Status PackGroup();
-  absl::Status Emit(std::vector<RowPiece>& row);
+  absl::Status Emit(std::vector<Segment>& row);
 
   const RowSpec spec_;
   const Sink sink_;
   RowCounts counts_;
   uint64_t last_counted_ = UINT64_MAX;  // sample
-  std::vector<RowPiece> row_;           // kStream: begun
+  std::vector<Segment> row_;            // kStream: begun
   uint64_t row_tokens_ = 0;
-  std::vector<RowPiece> waiting_;  // kPack
+  std::vector<Segment> waiting_;  // kPack
   uint64_t waiting_tokens_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Rows = std::vector<std::vector<RowPiece>>;
+using Rows = std::vector<std::vector<Segment>>;
 
 struct Built {
   Rows rows;
@@ -25,7 +25,7 @@ struct Built {
 Built Build(const RowSpec& spec, const std::vector<uint64_t>& lengths) {
   EXPECT_TRUE(spec.Check().ok()) << spec.Check();
   Built built;
-  RowBuilder builder(spec, [&](std::span<const RowPiece> row) {
+  RowBuilder builder(spec, [&](std::span<const Segment> row) {
     built.rows.emplace_back(row.begin(), row.end());
     return absl::OkStatus();
   });
@@ -53,36 +53,36 @@ std::vector<uint64_t> AnyLengths(uint64_t count, uint64_t most, uint64_t seed) {
   return lengths;
 }
 
-// What must hold of any rows: none is empty or too long, pieces lie within their samples and none overlap, and the
+// What must hold of any rows: none is empty or too long, segments lie within their samples and none overlap, and the
 // counts are those of the rows. Returns the tokens of each sample that are in rows.
 std::vector<uint64_t> CheckRows(const RowSpec& spec, const std::vector<uint64_t>& lengths, const Built& built) {
   RowCounts seen;
   std::vector<uint64_t> taken(lengths.size());
-  std::map<uint64_t, std::map<uint64_t, uint64_t>> pieces;  // of each sample: end by offset
-  for (const std::vector<RowPiece>& row : built.rows) {
+  std::map<uint64_t, std::map<uint64_t, uint64_t>> segments;  // of each sample: end by offset
+  for (const std::vector<Segment>& row : built.rows) {
     EXPECT_FALSE(row.empty());
     uint64_t tokens = 0;
-    for (const RowPiece& piece : row) {
-      EXPECT_GT(piece.length, 0u);
-      EXPECT_LT(piece.sample, lengths.size());
-      EXPECT_LE(piece.offset + piece.length, lengths[piece.sample]);
-      EXPECT_TRUE(pieces[piece.sample].emplace(piece.offset, piece.offset + piece.length).second);
-      taken[piece.sample] += piece.length;
-      tokens += piece.length;
-      ++seen.pieces;
+    for (const Segment& segment : row) {
+      EXPECT_GT(segment.length, 0u);
+      EXPECT_LT(segment.sample, lengths.size());
+      EXPECT_LE(segment.offset + segment.length, lengths[segment.sample]);
+      EXPECT_TRUE(segments[segment.sample].emplace(segment.offset, segment.offset + segment.length).second);
+      taken[segment.sample] += segment.length;
+      tokens += segment.length;
+      ++seen.segments;
     }
     EXPECT_LE(tokens, spec.length);
     seen.tokens += tokens;
     ++seen.rows;
   }
-  for (const auto& [sample, ends] : pieces) {
+  for (const auto& [sample, ends] : segments) {
     uint64_t before = 0;
     for (const auto& [offset, end] : ends) {
       EXPECT_GE(offset, before);
       before = end;
     }
   }
-  seen.samples = pieces.size();
+  seen.samples = segments.size();
   seen.empty = static_cast<uint64_t>(std::count(lengths.begin(), lengths.end(), 0u));
   seen.truncated = built.counts.truncated;
   EXPECT_EQ(seen, built.counts);
@@ -91,10 +91,10 @@ std::vector<uint64_t> CheckRows(const RowSpec& spec, const std::vector<uint64_t>
 
 TEST(RowBuilder, PadsOneSampleARow) {
   const Built built = Build({.layout = RowLayout::kPad, .length = 4}, {3, 4, 0, 9, 1});
-  EXPECT_THAT(built.rows, ElementsAre(ElementsAre(RowPiece{0, 0, 3}), ElementsAre(RowPiece{1, 0, 4}),
-                                      ElementsAre(RowPiece{3, 0, 4}), ElementsAre(RowPiece{3, 4, 4}),
-                                      ElementsAre(RowPiece{3, 8, 1}), ElementsAre(RowPiece{4, 0, 1})));
-  EXPECT_EQ(built.counts, (RowCounts{.rows = 6, .tokens = 17, .pieces = 6, .samples = 4, .empty = 1}));
+  EXPECT_THAT(built.rows,
+              ElementsAre(ElementsAre(Segment{0, 0, 3}), ElementsAre(Segment{1, 0, 4}), ElementsAre(Segment{3, 0, 4}),
+                          ElementsAre(Segment{3, 4, 4}), ElementsAre(Segment{3, 8, 1}), ElementsAre(Segment{4, 0, 1})));
+  EXPECT_EQ(built.counts, (RowCounts{.rows = 6, .tokens = 17, .segments = 6, .samples = 4, .empty = 1}));
 }
 
 TEST(RowBuilder, TruncatesWhatIsTooLong) {
@@ -109,7 +109,7 @@ TEST(RowBuilder, TruncatesWhatIsTooLong) {
 TEST(RowBuilder, RefusesWhatIsTooLong) {
   for (const RowLayout layout : {RowLayout::kPad, RowLayout::kPack}) {
     RowBuilder builder({.layout = layout, .length = 4, .longer = LongSamples::kRefuse},
-                       [](std::span<const RowPiece>) { return absl::OkStatus(); });
+                       [](std::span<const Segment>) { return absl::OkStatus(); });
     EXPECT_TRUE(builder.Add(0, 4).ok());
     const absl::Status refused = builder.Add(1, 5);
     EXPECT_TRUE(absl::IsOutOfRange(refused));
@@ -119,8 +119,8 @@ TEST(RowBuilder, RefusesWhatIsTooLong) {
 
 TEST(RowBuilder, CutsAStream) {
   const Built built = Build({.layout = RowLayout::kStream, .length = 4}, {3, 0, 6, 1, 1});
-  EXPECT_THAT(built.rows, ElementsAre(ElementsAre(RowPiece{0, 0, 3}, RowPiece{2, 0, 1}), ElementsAre(RowPiece{2, 1, 4}),
-                                      ElementsAre(RowPiece{2, 5, 1}, RowPiece{3, 0, 1}, RowPiece{4, 0, 1})));
+  EXPECT_THAT(built.rows, ElementsAre(ElementsAre(Segment{0, 0, 3}, Segment{2, 0, 1}), ElementsAre(Segment{2, 1, 4}),
+                                      ElementsAre(Segment{2, 5, 1}, Segment{3, 0, 1}, Segment{4, 0, 1})));
 }
 
 TEST(RowBuilder, BucketsShareOutEachPieceOnce) {
@@ -160,12 +160,12 @@ TEST(RowBuilder, HasEachTokenOnce) {
     uint64_t offset = 0;
     for (size_t row = 0; row < built.rows.size(); ++row) {
       uint64_t tokens = 0;
-      for (const RowPiece& piece : built.rows[row]) {
+      for (const Segment& segment : built.rows[row]) {
         for (; offset == lengths[sample]; offset = 0) ++sample;
-        EXPECT_EQ(piece.sample, sample);
-        EXPECT_EQ(piece.offset, offset);
-        offset += piece.length;
-        tokens += piece.length;
+        EXPECT_EQ(segment.sample, sample);
+        EXPECT_EQ(segment.offset, offset);
+        offset += segment.length;
+        tokens += segment.length;
       }
       EXPECT_TRUE(tokens == spec.length || row + 1 == built.rows.size());
     }
@@ -181,15 +181,15 @@ TEST(RowBuilder, PacksAsWellAsBestFitCan) {
         .layout = RowLayout::kPack, .length = 10 + rng.Below(200), .group = at_once ? 4096 : 1 + rng.Below(30)};
     const std::vector<uint64_t> lengths = AnyLengths(300, 1 + rng.Below(300), seed);
     const Built built = Build(spec, lengths);
-    std::map<uint64_t, uint64_t> pieces;
+    std::map<uint64_t, uint64_t> segments;
     for (const auto& row : built.rows) {
-      for (const RowPiece& piece : row) ++pieces[piece.sample];
+      for (const Segment& segment : row) ++segments[segment.sample];
     }
-    for (uint64_t i = 0; i < lengths.size(); ++i) EXPECT_EQ(pieces[i], (lengths[i] + spec.length - 1) / spec.length);
+    for (uint64_t i = 0; i < lengths.size(); ++i) EXPECT_EQ(segments[i], (lengths[i] + spec.length - 1) / spec.length);
     uint64_t less_than_half = 0;
     for (const auto& row : built.rows) {
       uint64_t tokens = 0;
-      for (const RowPiece& piece : row) tokens += piece.length;
+      for (const Segment& segment : row) tokens += segment.length;
       less_than_half += tokens * 2 <= spec.length ? 1 : 0;
     }
     EXPECT_TRUE(less_than_half <= 1 || !at_once) << "seed " << seed;
@@ -212,25 +212,25 @@ TEST(RowBuilder, PacksNeighbours) {
   const std::vector<uint64_t> lengths = TextLengths(50'000, 6.2, 1.1, 9);
   const Rows rows = Build(spec, lengths).rows;
   uint64_t strayed = 0;
-  uint64_t pieces = 0;
+  uint64_t segments = 0;
   for (size_t first = 0; first + 256 <= rows.size(); first += 256) {
     std::vector<uint64_t> samples;
     for (size_t row = first; row < first + 256; ++row) {
-      for (const RowPiece& piece : rows[row]) samples.push_back(piece.sample);
+      for (const Segment& segment : rows[row]) samples.push_back(segment.sample);
     }
     std::sort(samples.begin(), samples.end());
     const uint64_t middle = samples[samples.size() / 2];
-    pieces += samples.size();
+    segments += samples.size();
     for (const uint64_t sample : samples)
       strayed += sample + samples.size() < middle || sample > middle + samples.size();
   }
-  EXPECT_LT(static_cast<double>(strayed), 0.01 * static_cast<double>(pieces));
+  EXPECT_LT(static_cast<double>(strayed), 0.01 * static_cast<double>(segments));
 }
 
 TEST(RowBuilder, EndsWithTheSinksError) {
   for (const RowLayout layout : {RowLayout::kPad, RowLayout::kStream, RowLayout::kPack}) {
     RowBuilder builder({.layout = layout, .length = 2},
-                       [](std::span<const RowPiece>) { return absl::UnavailableError("disk"); });
+                       [](std::span<const Segment>) { return absl::UnavailableError("disk"); });
     absl::Status status = builder.Add(0, 3);
     if (status.ok()) status = builder.Finish();
     EXPECT_TRUE(absl::IsUnavailable(status)) << RowLayoutName(layout);

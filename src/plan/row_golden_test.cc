@@ -19,7 +19,7 @@ std::string Golden(const RowSpec& spec) {
     file.Update(bytes);
     return absl::OkStatus();
   });
-  RowBuilder builder(spec, [&writer](std::span<const RowPiece> row) { return writer.Add(row); });
+  RowBuilder builder(spec, [&writer](std::span<const Segment> row) { return writer.Add(row); });
   Rng rng(2);
   for (uint64_t sample = 0; sample < 3000; ++sample) {
     EXPECT_TRUE(builder.Add(sample, rng.Below(rng.Below(rng.Below(600) + 1) + 1)).ok());

@@ -25,11 +25,11 @@ absl::StatusOr<LongSamples> ParseLongSamples(std::string_view text);  // "split"
 std::string_view LongSamplesName(LongSamples longer);
 
 /// A stretch of the tokens of one sample.
-struct RowPiece {
+struct Segment {
   uint64_t sample = 0;
   uint64_t offset = 0;  // tokens
   uint64_t length = 0;  // tokens
-  friend bool operator==(const RowPiece&, const RowPiece&) = default;
+  friend bool operator==(const Segment&, const Segment&) = default;
 };
 
 /// All that decides which rows samples of given lengths make. Lengths are in tokens.
@@ -42,7 +42,7 @@ struct RowSpec {
   LongSamples longer = LongSamples::kSplit;
   uint64_t group = 1;  // rows that are packed, stored and fetched together
 
-  // Of a bucket (kPad): samples are cut to `longest`, and those pieces are taken that are longer than `above`.
+  // Of a bucket (kPad): samples are cut to `longest`, and those segments are taken that are longer than `above`.
   uint64_t above = 0;
   uint64_t longest = 0;  // 0: `length`
 
@@ -57,7 +57,7 @@ struct RowSpec {
 struct RowCounts {
   uint64_t rows = 0;       // of this table
   uint64_t tokens = 0;     // in these rows
-  uint64_t pieces = 0;     // in these rows
+  uint64_t segments = 0;   // in these rows
   uint64_t samples = 0;    // of which some tokens are in these rows
   uint64_t truncated = 0;  // tokens that were left out
   uint64_t empty = 0;      // samples without tokens: they are in no row

@@ -54,26 +54,26 @@ int64_t UnZigZag(uint64_t value) {
   return static_cast<int64_t>(value >> 1) ^ -static_cast<int64_t>(value & 1);
 }
 
-// False when pieces of a sample overlap: they are read in this order, each from where the one before has ended.
+// False when segments of a sample overlap: they are read in this order, each from where the one before has ended.
 bool AddStoredOrder(RowGroup* group) {
-  group->stored.resize(group->pieces.size());
+  group->stored.resize(group->segments.size());
   for (uint32_t row = 0; row < group->rows(); ++row) {
-    for (uint32_t piece = group->begins[row]; piece < group->begins[row + 1]; ++piece)
-      group->stored[piece] = {piece, row};
+    for (uint32_t segment = group->begins[row]; segment < group->begins[row + 1]; ++segment)
+      group->stored[segment] = {segment, row};
   }
-  const std::vector<RowPiece>& pieces = group->pieces;
-  std::sort(group->stored.begin(), group->stored.end(), [&pieces](const auto& a, const auto& b) {
-    return std::tie(pieces[a.piece].sample, pieces[a.piece].offset, a.piece) <
-           std::tie(pieces[b.piece].sample, pieces[b.piece].offset, b.piece);
+  const std::vector<Segment>& segments = group->segments;
+  std::sort(group->stored.begin(), group->stored.end(), [&segments](const auto& a, const auto& b) {
+    return std::tie(segments[a.segment].sample, segments[a.segment].offset, a.segment) <
+           std::tie(segments[b.segment].sample, segments[b.segment].offset, b.segment);
   });
-  group->places.resize(pieces.size());
-  const RowPiece* before = nullptr;
+  group->places.resize(segments.size());
+  const Segment* before = nullptr;
   for (uint32_t place = 0; place < group->stored.size(); ++place) {
-    const RowPiece& piece = pieces[group->stored[place].piece];
-    if (before != nullptr && before->sample == piece.sample && piece.offset < before->offset + before->length)
+    const Segment& segment = segments[group->stored[place].segment];
+    if (before != nullptr && before->sample == segment.sample && segment.offset < before->offset + before->length)
       return false;
-    before = &piece;
-    group->places[group->stored[place].piece] = place;
+    before = &segment;
+    group->places[group->stored[place].segment] = place;
   }
   return true;
 }
@@ -88,18 +88,18 @@ absl::Status RowTableWriter::Write(std::string_view bytes) {
   return append_(AsBytes(bytes));
 }
 
-absl::Status RowTableWriter::Add(std::span<const RowPiece> row) {
+absl::Status RowTableWriter::Add(std::span<const Segment> row) {
   if (payload_.size() > kMaxBlockBytes) {
     return absl::ResourceExhaustedError(
         fmt::format("{} rows of {} tokens hold too many samples; choose shorter rows", spec_.group, spec_.length));
   }
   AppendVarint(payload_, row.size());
-  for (const RowPiece& piece : row) {
-    const uint64_t step = ZigZag(static_cast<int64_t>(piece.sample - last_sample_));
-    AppendVarint(payload_, step * 2 + (piece.offset != 0 ? 1 : 0));
-    if (piece.offset != 0) AppendVarint(payload_, piece.offset);
-    AppendVarint(payload_, piece.length);
-    last_sample_ = piece.sample;
+  for (const Segment& segment : row) {
+    const uint64_t step = ZigZag(static_cast<int64_t>(segment.sample - last_sample_));
+    AppendVarint(payload_, step * 2 + (segment.offset != 0 ? 1 : 0));
+    if (segment.offset != 0) AppendVarint(payload_, segment.offset);
+    AppendVarint(payload_, segment.length);
+    last_sample_ = segment.sample;
   }
   return ++rows_in_group_ == spec_.group ? CloseGroup() : absl::OkStatus();
 }
@@ -134,7 +134,7 @@ absl::Status RowTableWriter::Finish(const RowCounts& counts) {
   const uint64_t table = written_ + tail.size();
   for (const uint64_t group : groups_) AppendLe(tail, group);
   std::string foot;
-  for (const uint64_t number : {key_, samples_, spec_.length, spec_.group, counts.rows, counts.tokens, counts.pieces,
+  for (const uint64_t number : {key_, samples_, spec_.length, spec_.group, counts.rows, counts.tokens, counts.segments,
                                 counts.samples, counts.truncated, counts.empty, table}) {
     AppendLe(foot, number);
   }
@@ -162,13 +162,13 @@ absl::StatusOr<RowTable> RowTable::Open(ByteSpan bytes, uint64_t key) {
   RowTable table;
   RowCounts& counts = table.counts_;
   table.bytes_ = bytes;
-  std::tie(table.key_, table.samples_, table.length_, table.group_, counts.rows, counts.tokens, counts.pieces,
+  std::tie(table.key_, table.samples_, table.length_, table.group_, counts.rows, counts.tokens, counts.segments,
            counts.samples, counts.truncated, counts.empty, table.table_) = std::tuple_cat(numbers);
   if (table.key_ != key) return absl::FailedPreconditionError("a table of other rows");
-  // A piece takes two bytes at least, so the size bounds all counts.
+  // A segment takes two bytes at least, so the size bounds all counts.
   const bool sound = table.samples_ <= kMaxSamples && table.length_ >= 1 && table.length_ <= RowSpec::kMaxLength &&
-                     table.group_ >= 1 && table.group_ <= RowSpec::kMaxGroup && counts.rows <= counts.pieces &&
-                     counts.pieces <= bytes.size() && counts.tokens <= counts.rows * table.length_ &&
+                     table.group_ >= 1 && table.group_ <= RowSpec::kMaxGroup && counts.rows <= counts.segments &&
+                     counts.segments <= bytes.size() && counts.tokens <= counts.rows * table.length_ &&
                      counts.samples <= table.samples_ && counts.empty <= table.samples_ &&
                      counts.truncated <= kMaxTokens;
   if (!sound) return Damaged("its foot is");
@@ -193,35 +193,35 @@ absl::StatusOr<RowGroup> RowTable::ReadGroup(uint64_t number) const {
   group.first_row = number * group_;
   const uint64_t rows = std::min(group_, size() - group.first_row);
   group.begins.reserve(rows + 1);
-  group.pieces.reserve(length / 3);
+  group.segments.reserve(length / 3);
   group.begins.push_back(0);
   uint64_t sample = 0;
   for (uint64_t row = 0; row < rows && reader.ok; ++row) {
     uint64_t left = length_;
-    for (uint64_t pieces = reader.Next(1, length_); pieces > 0 && reader.ok; --pieces) {
+    for (uint64_t segments = reader.Next(1, length_); segments > 0 && reader.ok; --segments) {
       const uint64_t step = reader.Next(0, UINT64_MAX);
       sample += static_cast<uint64_t>(UnZigZag(step / 2));
       const uint64_t offset = step % 2 != 0 ? reader.Next(1, kMaxTokens) : 0;
       const uint64_t tokens = reader.Next(1, left);
       reader.ok = reader.ok && sample < samples_;
       left -= tokens;
-      group.pieces.push_back({sample, offset, tokens});
+      group.segments.push_back({sample, offset, tokens});
     }
-    group.begins.push_back(static_cast<uint32_t>(group.pieces.size()));
+    group.begins.push_back(static_cast<uint32_t>(group.segments.size()));
   }
   if (!reader.ok || reader.at != length || !AddStoredOrder(&group)) return damaged;
   return group;
 }
 
 absl::Status RowTable::Verify() const {
-  uint64_t pieces = 0;
+  uint64_t segments = 0;
   uint64_t tokens = 0;
   for (uint64_t number = 0; number < groups_; ++number) {
     ASSIGN_OR_RETURN(const RowGroup group, ReadGroup(number));
-    pieces += group.pieces.size();
-    for (const RowPiece& piece : group.pieces) tokens += piece.length;
+    segments += group.segments.size();
+    for (const Segment& segment : group.segments) tokens += segment.length;
   }
-  return pieces == counts_.pieces && tokens == counts_.tokens ? absl::OkStatus() : Damaged("its foot is");
+  return segments == counts_.segments && tokens == counts_.tokens ? absl::OkStatus() : Damaged("its foot is");
 }
 
 }  // namespace millrace

@@ -22,7 +22,7 @@ class RowTableWriter {
   /// `key` is spec.Key(fingerprint of the samples), of which there are `samples`. Errors are those of `append`.
   RowTableWriter(const RowSpec& spec, uint64_t key, uint64_t samples, Append append);
 
-  absl::Status Add(std::span<const RowPiece> row);  // with one piece at least
+  absl::Status Add(std::span<const Segment> row);  // with one segment at least
   absl::Status Finish(const RowCounts& counts);
 
  private:
@@ -43,20 +43,20 @@ class RowTableWriter {
 /// Rows that follow one another, and what they consist of.
 struct RowGroup {
   uint64_t first_row = 0;
-  std::vector<RowPiece> pieces;  // row by row
-  std::vector<uint32_t> begins;  // the first piece of each row, and the number of all
+  std::vector<Segment> segments;  // row by row
+  std::vector<uint32_t> begins;   // the first segment of each row, and the number of all
 
-  /// The pieces as they are stored: by sample and offset.
+  /// The segments as they are stored: by sample and offset.
   struct Stored {
-    uint32_t piece = 0;  // which of `pieces`
-    uint32_t row = 0;    // from first_row on
+    uint32_t segment = 0;  // which of `segments`
+    uint32_t row = 0;      // from first_row on
   };
   std::vector<Stored> stored;
-  std::vector<uint32_t> places;  // in `stored`, of each piece
+  std::vector<uint32_t> places;  // in `stored`, of each segment
 
   uint64_t rows() const { return begins.size() - 1; }
-  std::span<const RowPiece> Row(uint64_t row) const {  // from first_row on
-    return std::span(pieces).subspan(begins[row], begins[row + 1] - begins[row]);
+  std::span<const Segment> Row(uint64_t row) const {  // from first_row on
+    return std::span(segments).subspan(begins[row], begins[row + 1] - begins[row]);
   }
 };
 
@@ -75,9 +75,9 @@ class RowTable {
   const RowCounts& counts() const { return counts_; }
 
   /// Rows number * group() and on. number < size() / group(), rounded up. What it says is within all bounds: samples
-  /// below samples(), rows of one piece or more and at most length() tokens. DataLoss when it is damaged.
+  /// below samples(), rows of one segment or more and at most length() tokens. DataLoss when it is damaged.
   absl::StatusOr<RowGroup> ReadGroup(uint64_t number) const;
-  /// Reads all groups. DataLoss also where their pieces are not as many as the foot says.
+  /// Reads all groups. DataLoss also where their segments are not as many as the foot says.
   absl::Status Verify() const;
 
  private:

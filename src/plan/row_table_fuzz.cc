@@ -47,15 +47,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const absl::StatusOr<RowGroup> group = table->ReadGroup(number);
     if (!group.ok()) continue;
     for (size_t i = 1; i < group->stored.size(); ++i) {
-      const RowPiece& before = group->pieces[group->stored[i - 1].piece];
-      const RowPiece& here = group->pieces[group->stored[i].piece];
+      const Segment& before = group->segments[group->stored[i - 1].segment];
+      const Segment& here = group->segments[group->stored[i].segment];
       if (before.sample == here.sample && here.offset < before.offset + before.length) std::abort();
     }
     for (uint64_t row = 0; row < group->rows(); ++row) {
       uint64_t tokens = 0;
-      for (const RowPiece& piece : group->Row(row)) {
-        if (piece.sample >= table->samples() || piece.length == 0) std::abort();
-        tokens += piece.length;
+      for (const Segment& segment : group->Row(row)) {
+        if (segment.sample >= table->samples() || segment.length == 0) std::abort();
+        tokens += segment.length;
       }
       if (tokens == 0 || tokens > table->length()) std::abort();
     }

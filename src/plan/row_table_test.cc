@@ -14,7 +14,7 @@ namespace millrace {
 namespace {
 
 using ::testing::HasSubstr;
-using Rows = std::vector<std::vector<RowPiece>>;
+using Rows = std::vector<std::vector<Segment>>;
 
 struct Made {
   std::string bytes;
@@ -30,7 +30,7 @@ Made MakeTable(const RowSpec& spec, const std::vector<uint64_t>& lengths) {
     made.bytes.append(AsText(bytes));
     return absl::OkStatus();
   });
-  RowBuilder builder(spec, [&](std::span<const RowPiece> row) {
+  RowBuilder builder(spec, [&](std::span<const Segment> row) {
     made.rows.emplace_back(row.begin(), row.end());
     return writer.Add(row);
   });
@@ -49,15 +49,15 @@ std::vector<uint64_t> Lengths(uint64_t count, uint64_t most, uint64_t seed) {
 }
 
 void CheckStoredOrder(const RowGroup& group) {
-  ASSERT_EQ(group.stored.size(), group.pieces.size());
+  ASSERT_EQ(group.stored.size(), group.segments.size());
   for (uint32_t place = 0; place < group.stored.size(); ++place) {
-    const auto [piece, row] = group.stored[place];
-    EXPECT_EQ(group.places[piece], place);
-    EXPECT_LE(group.begins[row], piece);
-    EXPECT_LT(piece, group.begins[row + 1]);
+    const auto [segment, row] = group.stored[place];
+    EXPECT_EQ(group.places[segment], place);
+    EXPECT_LE(group.begins[row], segment);
+    EXPECT_LT(segment, group.begins[row + 1]);
     if (place == 0) continue;
-    const RowPiece& before = group.pieces[group.stored[place - 1].piece];
-    const RowPiece& here = group.pieces[piece];
+    const Segment& before = group.segments[group.stored[place - 1].segment];
+    const Segment& here = group.segments[segment];
     EXPECT_LT(std::tie(before.sample, before.offset), std::tie(here.sample, here.offset));
   }
 }
@@ -118,14 +118,14 @@ TEST(RowTable, PiecesThatOverlapAreDamage) {
   const uint64_t key = spec.Key(1);
   for (const uint64_t second : {99, 100}) {
     std::string bytes;
-    RowTableWriter writer(spec, key, 1, [&bytes](ByteSpan piece) {
-      bytes.append(AsText(piece));
+    RowTableWriter writer(spec, key, 1, [&bytes](ByteSpan segment) {
+      bytes.append(AsText(segment));
       return absl::OkStatus();
     });
-    const std::vector<RowPiece> first{{.sample = 0, .offset = 0, .length = 100}};
-    const std::vector<RowPiece> other{{.sample = 0, .offset = second, .length = 10}};
+    const std::vector<Segment> first{{.sample = 0, .offset = 0, .length = 100}};
+    const std::vector<Segment> other{{.sample = 0, .offset = second, .length = 10}};
     ASSERT_TRUE(writer.Add(first).ok() && writer.Add(other).ok());
-    ASSERT_TRUE(writer.Finish({.rows = 2, .tokens = 110, .pieces = 2, .samples = 1}).ok());
+    ASSERT_TRUE(writer.Finish({.rows = 2, .tokens = 110, .segments = 2, .samples = 1}).ok());
     const absl::StatusOr<RowTable> table = RowTable::Open(AsBytes(bytes), key);
     ASSERT_TRUE(table.ok()) << table.status();
     EXPECT_EQ(table->ReadGroup(0).status().code(), second == 100 ? absl::StatusCode::kOk : absl::StatusCode::kDataLoss);
