@@ -65,7 +65,7 @@ absl::StatusOr<std::vector<uint32_t>> ReadChecksums(const Location& data, const 
 }
 
 /// A closed loop of reads: where one ends, the next begins. Without `part` each of `calls` readers gets whole objects;
-/// with it one reader gets one object after the other, in parts of which `calls` are under way, each landing in its
+/// with it one reader gets one object after the other, in parts of which `calls` are in flight, each landing in its
 /// place. Buffers are used before the clock starts, so that page faults are not part of the figures.
 class Load {
  public:
@@ -128,7 +128,7 @@ class Load {
     const ObjectInfo* object = nullptr;  // being read
     SteadyClock::time_point asked;
     uint64_t next = 0;    // offset of the first part that is not asked for
-    int under_way = 0;    // parts
+    int in_flight = 0;    // parts
     absl::Status status;  // of the first part that failed
   };
 
@@ -143,7 +143,7 @@ class Load {
       reader.object = &objects_[asked_++ % objects_.size()];
       ++active_;
       reader.next = 0;
-      reader.under_way = 1;  // held until all first parts are asked for, so that the object does not end before
+      reader.in_flight = 1;  // held until all first parts are asked for, so that the object does not end before
       reader.status = absl::OkStatus();
     }
     reader.asked = SteadyClock::now();
@@ -160,7 +160,7 @@ class Load {
       if (reader.next == size || !reader.status.ok()) return;
       get.range = {reader.next, flags_.part > 0 ? std::min(flags_.part, size - reader.next) : size};
       reader.next += get.range.length;
-      ++reader.under_way;
+      ++reader.in_flight;
     }
     if (!crcs_.empty()) {
       get.checksums = {{get.range, crcs_[static_cast<size_t>(reader.object - objects_.data()) * parts_ +
@@ -179,7 +179,7 @@ class Load {
     {
       std::lock_guard lock(mutex_);
       if (reader.status.ok()) reader.status = status;
-      if (--reader.under_way > 0) return;
+      if (--reader.in_flight > 0) return;
       if (reader.status.ok()) {
         latencies_.push_back(1000 * Since(reader.asked));
         bytes_ += reader.object->size;
@@ -241,12 +241,12 @@ int main(int argc, char** argv) {
   millrace::Flags flags;
   CLI::App app("Reads the objects below a URI, so many at a time, and prints rates, cost and latencies as JSON");
   app.add_option("uri", flags.uri, "s3://bucket/prefix")->required();
-  app.add_option("--calls", flags.calls, "GETs under way")->capture_default_str()->check(CLI::Range(1, 100000));
+  app.add_option("--calls", flags.calls, "GETs in flight")->capture_default_str()->check(CLI::Range(1, 100000));
   app.add_option("--io-threads", flags.io_threads, "Network threads")->capture_default_str()->check(CLI::Range(1, 64));
   app.add_option("--count", flags.count, "Objects to read [each once]");
   app.add_option("--seconds", flags.seconds, "Or for so long");
   app.add_option("--part", flags.part_size,
-                 "Read one object after the other, in parts of this size, e.g. 8MiB, with --calls parts under way");
+                 "Read one object after the other, in parts of this size, e.g. 8MiB, with --calls parts in flight");
   app.add_flag("--verify", flags.verify, "Check a CRC32C of each GET, learnt by reading each object once beforehand");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = millrace::Main(flags);

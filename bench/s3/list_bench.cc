@@ -53,22 +53,22 @@ absl::Status Fill(const Location& location, const KeyOf& key, uint64_t count) {
   constexpr uint64_t kAtOnce = 256;
   std::mutex mutex;
   std::condition_variable changed;
-  uint64_t under_way = 0;
+  uint64_t in_flight = 0;
   absl::Status status;
   std::unique_lock lock(mutex);
   for (uint64_t i = 0; i < count && status.ok(); ++i) {
-    changed.wait(lock, [&] { return under_way < kAtOnce; });
-    ++under_way;
+    changed.wait(lock, [&] { return in_flight < kAtOnce; });
+    ++in_flight;
     lock.unlock();
     location.store->Put(location.Key(key(i)), {}, {}, [&](const absl::StatusOr<ObjectInfo>& put) {
       std::lock_guard held(mutex);
       status.Update(put.status());
-      --under_way;
+      --in_flight;
       changed.notify_all();
     });
     lock.lock();
   }
-  changed.wait(lock, [&] { return under_way == 0; });
+  changed.wait(lock, [&] { return in_flight == 0; });
   return status;
 }
 

@@ -284,7 +284,7 @@ def parse_arguments() -> tuple[str, Task]:
     parser.add_argument("--size", type=parse_size, required=True, help="of each")
     parser.add_argument("--count", type=int, default=0, help="objects to read (default: each once)")
     parser.add_argument("--seconds", type=float, default=0, help="or for so long")
-    parser.add_argument("--calls", type=int, default=256, help="GETs under way (default 256)")
+    parser.add_argument("--calls", type=int, default=256, help="GETs in flight (default 256)")
     parser.add_argument("--part", type=parse_size, default=0, help="one object after the other, in parts of this size")
     parser.add_argument("--io-threads", type=int, default=1, help="of awscrt (default 1)")
     parser.add_argument("--workers", type=int, default=8, help="processes of s3torchconnector (default 8)")

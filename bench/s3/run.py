@@ -88,7 +88,7 @@ class Scenario:
 
 LATENCY = ("--first-byte-ms", "30", "--first-byte-sigma", "0.3")
 LIMIT = ("--rate-per-prefix", str(RATE_LIMIT))
-PATIENT = ("awscrt", "s3torchconnector", "obstore")  # the rivals that can have so many requests under way
+PATIENT = ("awscrt", "s3torchconnector", "obstore")  # the rivals that can have so many requests in flight
 SCENARIOS = (
     Scenario("large", "1 GiB object, in parts", "large", 16, 8, 2, part=8 * MIB, ceiling=(1, 2, 4, 8)),
     Scenario("8mib", "8 MiB objects", "8mib", 16, 512, 32, ceiling=(1, 2, 4, 8)),
@@ -110,7 +110,7 @@ SCENARIOS = (
     ),
     Scenario(
         "storm-limit",
-        "1,000 GETs under way, capacity falls to half",
+        "1,000 GETs in flight, capacity falls to half",
         "small",
         1000,
         seconds=60,
@@ -122,7 +122,7 @@ SCENARIOS = (
     ),
     Scenario(
         "storm-random",
-        "1,000 GETs under way, 30 % answer 503",
+        "1,000 GETs in flight, 30 % answer 503",
         "small",
         1000,
         seconds=60,

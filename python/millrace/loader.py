@@ -322,7 +322,7 @@ class Loader:
 
         The position alone, a string, serves as well.
 
-        Call it before iterating or at any other time; a loop under way ends if the position lies in another epoch. ``batch_size``,
+        Call it before iterating or at any other time; a running loop ends if the position lies in another epoch. ``batch_size``,
         ``world``, ``memory`` and what is decoded may differ from the writer's; with buckets of tokens, batch size x world of each bucket
         may not.
 

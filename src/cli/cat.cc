@@ -40,7 +40,7 @@ struct Piece {
   Completion<absl::StatusOr<GetResult>> done;
 };
 
-// Reads under way, in order. The buffers must outlive them, so its end cancels and waits.
+// Reads in flight, in order. The buffers must outlive them, so its end cancels and waits.
 class Window {
  public:
   ~Window() {
@@ -72,7 +72,7 @@ class Window {
   std::deque<Piece> pieces_;
 };
 
-// Reads a range of an object and hands it to `sink` in order, by pieces, several of which are under way. The object is
+// Reads a range of an object and hands it to `sink` in order, by pieces, several of which are in flight. The object is
 // pinned by its ETag, and a whole one checked against the store's checksum, if it keeps one, at the end: what was
 // written before cannot be taken back, so that damage is an error.
 absl::Status StreamObject(ObjectStore& store, ObjectInfo object, ByteRange range,

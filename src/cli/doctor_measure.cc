@@ -103,7 +103,7 @@ void AdviseOnRates(const Measured& measured, std::vector<std::string>* advice) {
   const double one_by_one = kSample / (measured.first_byte_median_ms / 1000);
   if (one_by_one < measured.many_bytes_per_second) {
     advice->push_back(
-        fmt::format("objects of 115 KB read one by one give at most {}/s; some {:.0f} reads under way reach {}/s",
+        fmt::format("objects of 115 KB read one by one give at most {}/s; some {:.0f} reads in flight reach {}/s",
                     FormatSize(static_cast<uint64_t>(one_by_one)), measured.many_bytes_per_second / one_by_one + 1,
                     FormatSize(static_cast<uint64_t>(measured.many_bytes_per_second))));
   }

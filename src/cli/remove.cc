@@ -36,7 +36,7 @@ std::string LinkOnTheWay(const ObjectStore& store, std::string_view key) {
 
 Remover::~Remover() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return under_way_ == 0; });
+  changed_.wait(lock, [this] { return in_flight_ == 0; });
 }
 
 bool Remover::Add(ObjectStore& store, ObjectInfo object) {
@@ -66,8 +66,8 @@ void Remover::Start() {
   for (const ObjectInfo& object : *batch) keys.push_back(object.key);
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return under_way_ < kBatches; });
-    ++under_way_;
+    changed_.wait(lock, [this] { return in_flight_ < kBatches; });
+    ++in_flight_;
   }
   store_->DeleteMany(std::move(keys), [this, store = store_, batch](std::vector<absl::Status> statuses) {
     Done(*store, *batch, statuses);
@@ -78,7 +78,7 @@ void Remover::Done(ObjectStore& store, const Batch& batch, const std::vector<abs
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < batch.size(); ++i) Count(store.Uri(batch[i].key), batch[i], statuses[i]);
   if (progress_ != nullptr) progress_->Update(report_.objects, 0);
-  --under_way_;
+  --in_flight_;
   changed_.notify_all();  // under the lock: the waiting destructor may free it right after
 }
 
@@ -97,7 +97,7 @@ void Remover::Count(const std::string& uri, const ObjectInfo& object, const absl
 Remover::Report Remover::Finish() {
   if (!Interrupted()) Start();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return under_way_ == 0; });
+  changed_.wait(lock, [this] { return in_flight_ == 0; });
   return std::move(report_);
 }
 

@@ -28,7 +28,7 @@ class Remover {
   Remover(const Remover&) = delete;
   Remover& operator=(const Remover&) = delete;
 
-  /// Takes one more; blocks while too many are under way. False when nothing more should be added: interrupted, or an
+  /// Takes one more; blocks while too many are in flight. False when nothing more should be added: interrupted, or an
   /// error that would meet every object. From one thread only.
   bool Add(ObjectStore& store, ObjectInfo object);
 
@@ -47,7 +47,7 @@ class Remover {
   Batch batch_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  int under_way_ = 0;
+  int in_flight_ = 0;
   bool hopeless_ = false;
   Report report_;
 };

@@ -38,7 +38,7 @@ class Copier {
   Copier(const Copier&) = delete;
   Copier& operator=(const Copier&) = delete;
 
-  /// Starts one copy; blocks while too many are under way. False when nothing more should be added: interrupted, or an
+  /// Starts one copy; blocks while too many are in flight. False when nothing more should be added: interrupted, or an
   /// error that would meet every object (no space, no credentials). From one thread only.
   bool Add(Item item);
 
@@ -66,7 +66,7 @@ class Copier {
   InterruptStop interrupt_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  int small_ = 0;              // objects under way
+  int small_ = 0;              // objects in flight
   uint64_t small_bytes_ = 0;   // of them
   int within_ = 0;             // objects that a store is copying by itself
   std::vector<Item> refused_;  // which it turned out not to do

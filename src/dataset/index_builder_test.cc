@@ -197,7 +197,7 @@ TEST_F(IndexBuilderTest, WhatTheIndexCannotTakeIsNoDamageOfTheShard) {
   EXPECT_THAT(built.status().ToString(), HasSubstr("DATA_LOSS: mem://scripted/set/a.tar: a bad disk"));
 }
 
-TEST_F(IndexBuilderTest, TheHeadsOfLargeShardsAreUnderWayTogether) {
+TEST_F(IndexBuilderTest, TheHeadsOfLargeShardsAreInFlightTogether) {
   KeepChecksum();
   for (int i = 0; i < 10; ++i) Put(fmt::format("c{}.tar", i), shard_);
   std::atomic<int> asked{0};

@@ -13,7 +13,7 @@
 namespace millrace {
 
 /// The objects of a data set that hold samples, as their source lists them, each with what must be known before it is
-/// read in pieces (store/learn.h): the HEADs that this takes are under way some objects ahead, side by side. Those that
+/// read in pieces (store/learn.h): the HEADs that this takes are in flight some objects ahead, side by side. Those that
 /// an older index knows need none. Blocking; not thread-safe.
 class ObjectsAhead {
  public:

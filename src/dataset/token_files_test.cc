@@ -387,7 +387,7 @@ TEST_P(TokenFilesTest, OfADamagedPairTheRestIsNotFetched) {
   const auto dataset = OpenWithoutBad();
   EXPECT_THAT(Describe(dataset), ElementsAre("tokens", "b.bin/00000000 tokens=abc u1s"));
   const auto read = stores_.Open(Uri("set"))->store->counters().bytes_read.load() - before;
-  EXPECT_LE(read, 40 << 20) << "more than was under way when it was known";
+  EXPECT_LE(read, 40 << 20) << "more than was in flight when it was known";
 }
 
 }  // namespace

@@ -118,11 +118,11 @@ TEST_P(AnyUploadTest, AnObjectIsNotChangedByWhatComesLater) {
   const std::string one = Bytes(kPart, 1);
   ASSERT_TRUE(PutPart(1, one).ok());
   const std::string text = Bytes(kPart, 9);
-  auto under_way = storage_->NewBlob(kPart);  // begun before, goes on after
-  ASSERT_TRUE((*under_way)->Append(AsBytes(text.substr(0, 10))).ok());
+  auto in_flight = storage_->NewBlob(kPart);  // begun before, goes on after
+  ASSERT_TRUE((*in_flight)->Append(AsBytes(text.substr(0, 10))).ok());
   ASSERT_TRUE(PutJoined({1}).ok());
-  ASSERT_TRUE((*under_way)->Append(AsBytes(text.substr(10))).ok());
-  ASSERT_TRUE(Store(2, *(*under_way)->Finish(), text).ok());
+  ASSERT_TRUE((*in_flight)->Append(AsBytes(text.substr(10))).ok());
+  ASSERT_TRUE(Store(2, *(*in_flight)->Finish(), text).ok());
   for (const int number : {1, 2, 3}) ASSERT_TRUE(PutPart(number, text).ok());
   EXPECT_TRUE(*Get(*storage_, "bucket", "k") == one);
   Open();

@@ -80,7 +80,7 @@ class HttpResponseHandler {
   virtual void OnDone(HttpResult result) = 0;
 };
 
-/// One request under way.
+/// One request in flight.
 class HttpCall {
  public:
   virtual ~HttpCall() = default;

@@ -83,7 +83,7 @@ class HttpResponder {
   std::shared_ptr<ServerConnection> connection_;
 };
 
-/// One request under way. Called on the connection's loop; destroyed there, after the answer or when the connection is
+/// One request in flight. Called on the connection's loop; destroyed there, after the answer or when the connection is
 /// lost.
 class HttpExchange {
  public:

@@ -327,7 +327,7 @@ void ServerConnection::BeginExchange() {
 void ServerConnection::SendContinue() {
   constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   awaits_continue_ = false;
-  // The client waits, so that nothing else is under way and these few bytes fit into the socket's buffer.
+  // The client waits, so that nothing else is in flight and these few bytes fit into the socket's buffer.
   ERR_clear_error();
   const ssize_t sent = ssl_ != nullptr ? SSL_write(ssl_, kContinue.data(), static_cast<int>(kContinue.size()))
                                        : send(fd_, kContinue.data(), kContinue.size(), MSG_NOSIGNAL);

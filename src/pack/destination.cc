@@ -54,14 +54,14 @@ absl::Status PackDestination::Scan() {
 absl::StatusOr<bool> PackDestination::Look() {
   RETURN_IF_ERROR(ScanWithRecord());
   if (record_) return false;
-  // While the mark is the one that was read or written, the job is under way: nothing need be asked for that.
+  // While the mark is the one that was read or written, the job is in progress: nothing need be asked for that.
   const bool as_before =
       there_.mark && own_mark_ && there_.mark->etag == own_mark_->etag && there_.mark->size == own_mark_->size;
-  bool under_way = as_before;
+  bool in_progress = as_before;
   if (!as_before) {
-    ASSIGN_OR_RETURN(under_way, IsUnderWay());
+    ASSIGN_OR_RETURN(in_progress, IsInProgress());
   }
-  if (under_way) {
+  if (in_progress) {
     RETURN_IF_ERROR(CheckSurplus());
     return true;
   }
@@ -80,7 +80,7 @@ absl::Status PackDestination::ScanWithRecord() {
   return ReadRecord();
 }
 
-absl::StatusOr<bool> PackDestination::IsUnderWay() const {
+absl::StatusOr<bool> PackDestination::IsInProgress() const {
   ASSIGN_OR_RETURN(const std::optional<ObjectInfo> mark, Find(kIncompleteName));
   if (!mark) return false;
   if (own_mark_ && mark->etag == own_mark_->etag && mark->size == own_mark_->size) return true;
@@ -289,8 +289,8 @@ absl::StatusOr<std::optional<ObjectInfo>> PackDestination::Find(std::string_view
 // The run that completes the job writes the record before it removes fragments: a shard that has none while there is no
 // record belongs to a run that was killed, or that is about to write it.
 absl::StatusOr<PackDestination::Claim> PackDestination::ClaimShard(uint64_t shard) const {
-  ASSIGN_OR_RETURN(const bool under_way, IsUnderWay());
-  if (!under_way) return Claim{};
+  ASSIGN_OR_RETURN(const bool in_progress, IsInProgress());
+  if (!in_progress) return Claim{};
   if (!there_.shards.contains(shard))
     return Claim{.granted = true, .stale_etag = {}};  // what came since, a commit meets
   ASSIGN_OR_RETURN(const std::optional<ObjectInfo> found, Find(there_.names.Shard(shard)));

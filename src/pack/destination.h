@@ -44,9 +44,9 @@ class PackDestination {
   /// What Begin without `force` would refuse, and record() as after it; touches nothing.
   absl::Status Check(const PackJob& job);
 
-  /// Whether the job is still under way. False: another run has completed it, or it was removed. FailedPrecondition
+  /// Whether the job is still in progress. False: another run has completed it, or it was removed. FailedPrecondition
   /// when another job was begun there since.
-  absl::StatusOr<bool> IsUnderWay() const;
+  absl::StatusOr<bool> IsInProgress() const;
 
   /// What a shard may replace.
   struct Claim {
@@ -67,7 +67,7 @@ class PackDestination {
   const std::optional<PackRecord>& record() const { return record_; }
 
   /// Looks again, since others work at the job too. False when it is over: done, or not begun any more.
-  /// FailedPrecondition as IsUnderWay; AlreadyExists when somebody has put a shard there that is not of the job.
+  /// FailedPrecondition as IsInProgress; AlreadyExists when somebody has put a shard there that is not of the job.
   absl::StatusOr<bool> Look();
 
   /// What came of the job.

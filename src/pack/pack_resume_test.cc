@@ -182,7 +182,7 @@ TEST_F(PackResume, WhoComesLateReplacesNothing) {
   ASSERT_TRUE(Run("mem://s/raw", "mem://s/out", 20'000).ok());
   const std::vector<std::string> whole = Keys("mem://s/out");
   EXPECT_FALSE(late.ClaimShard(1)->granted);
-  EXPECT_FALSE(*late.IsUnderWay());
+  EXPECT_FALSE(*late.IsInProgress());
   EXPECT_EQ(Keys("mem://s/out"), whole);
   EXPECT_EQ(Digest("mem://s/out"), Digest("mem://s/raw"));
 }
@@ -215,11 +215,11 @@ TEST_F(PackResume, AnotherJobMeanwhile) {
   other.shard_bytes = 77;
   PackDestination now(*stores_.Open("mem://s/out"), DataKind::kTar, {});
   ASSERT_TRUE(now.Begin(other, true).ok());
-  for (const absl::Status& status : {old.IsUnderWay().status(), old.ClaimShard(3).status(), old.Look().status()}) {
+  for (const absl::Status& status : {old.IsInProgress().status(), old.ClaimShard(3).status(), old.Look().status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     EXPECT_THAT(status.ToString(), HasSubstr("--shard-size"));
   }
-  EXPECT_TRUE(*now.IsUnderWay());
+  EXPECT_TRUE(*now.IsInProgress());
 }
 
 // At no moment is what --force has begun to remove a data set.
@@ -439,7 +439,7 @@ TEST_F(PackResume, WhatIsListedIsNotAskedForAgain) {
   ASSERT_TRUE(destination.Look().value());
   EXPECT_EQ(heads, 0);
   EXPECT_TRUE(store.gets().empty());
-  EXPECT_TRUE(*destination.IsUnderWay());
+  EXPECT_TRUE(*destination.IsInProgress());
   EXPECT_EQ(heads, 1);
   EXPECT_TRUE(store.gets().empty());
 

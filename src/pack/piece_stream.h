@@ -24,7 +24,7 @@ class PieceStream final : public ObjectWriter {
   /// Of the options `stop` is about all calls. `bytes` > 0; the store and the budget must outlive it.
   static absl::StatusOr<std::unique_ptr<PieceStream>> Open(ObjectStore& store, std::string key, uint64_t bytes,
                                                            MemoryBudget& memory, PutOptions options);
-  /// Cancels what is under way, and waits for it.
+  /// Cancels what is in flight, and waits for it.
   ~PieceStream() override;
   PieceStream(const PieceStream&) = delete;
   PieceStream& operator=(const PieceStream&) = delete;

@@ -143,10 +143,10 @@ absl::Status ShardPacker::WriteBytes(Positions positions, const std::set<uint64_
   return expected_.empty() ? absl::OkStatus() : NotFoundBack(packed_.shape.key);
 }
 
-// nullopt when the job is not under way any more: nothing was written then.
+// nullopt if the job is not in progress any more: nothing was written then.
 absl::StatusOr<std::optional<ObjectInfo>> ShardPacker::Commit(uint64_t shard, const std::string& stale_etag) {
-  ASSIGN_OR_RETURN(const bool under_way, work_.destination.IsUnderWay());
-  if (!under_way) return std::nullopt;
+  ASSIGN_OR_RETURN(const bool in_progress, work_.destination.IsInProgress());
+  if (!in_progress) return std::nullopt;
   const auto adopt = [&] { return work_.destination.Adopt(shard, static_cast<uint64_t>(emitted_), digest_.Digest()); };
   if (!stale_etag.empty()) {
     // It may be of another run at the same job, which is about to write its fragment: with these bytes it is not

@@ -17,7 +17,7 @@ struct BatchRing::State {
   std::vector<Buffer> free;
   uint64_t out = 0;
   bool ring_alive = true;
-  int notifying = 0;  // calls of `returned` under way
+  int notifying = 0;  // calls of `returned` in flight
   const std::function<void()> returned;
 
   void Return(Buffer buffer) {

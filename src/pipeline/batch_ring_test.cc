@@ -46,7 +46,7 @@ TEST(BatchRing, SlotsMayReturnWhileTheRingDies) {
     auto ring = std::make_unique<BatchRing>(64, 4, Reservation(), [&] { ++calls; });
     auto slot = ring->TryAcquire();
     std::thread other([slot = std::move(slot)]() mutable { slot = nullptr; });
-    ring.reset();  // waits for a call under way; none comes afterwards
+    ring.reset();  // waits for a call in flight; none comes afterwards
     const int after = calls;
     other.join();
     EXPECT_EQ(calls, after);

@@ -24,7 +24,7 @@ constexpr size_t kMaxStepsAhead = 4096;
 // awake.
 constexpr std::chrono::microseconds kPause{20};
 // What the walker may do for later batches while the first one is not there: enough for as many requests as may be
-// under way, unless samples are so small that their bookkeeping is the work.
+// in flight, unless samples are so small that their bookkeeping is the work.
 constexpr std::chrono::milliseconds kHeadStart{20};
 // Decoding by one task, where units are so small that a task each would cost more than their decoding.
 constexpr uint64_t kTaskBytes = uint64_t{64} << 10;

@@ -84,7 +84,7 @@ class FetchedItem {
   uint32_t pending_ = 0;  // asked for, and not settled
   absl::Status status_;
   std::vector<Damage> damaged_;
-  std::shared_ptr<RequestProgress> request_;  // one of those under way, where there are any
+  std::shared_ptr<RequestProgress> request_;  // one of those in flight, where there are any
 };
 
 }  // namespace millrace

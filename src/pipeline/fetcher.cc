@@ -155,7 +155,7 @@ std::shared_ptr<FetchedItem> Fetcher::NewReserve(const FetchRun& run, const Fetc
   return item;
 }
 
-// False where there is no room for it: `landing_full_` then. Requests under way make some when they end.
+// False where there is no room for it: `landing_full_` then. Requests in flight make some when they end.
 bool Fetcher::Land(Request& request) {
   const FetchRun& run = request.run;
   const uint64_t length = run.range().length;
@@ -211,7 +211,7 @@ absl::StatusOr<bool> Fetcher::FetchPiece(const Wanted& wanted, const Horizon& ho
     ASSIGN_OR_RETURN(run, Neighbours(source_, groups_, options_, sizes_, wanted, horizon, asked));
   }
   std::unique_ptr<Request> request = Allocate(run, own);
-  // Where runs under way take up all of `landing_`, there is enough on its way: to go alone would only tear this run.
+  // Where runs in flight take up all of `landing_`, there is enough on its way: to go alone would only tear this run.
   const bool waits_to_land = landing_full_ && requests_ > 0;
   if (request == nullptr && items_ahead < sizes_.lead && !waits_to_land) {
     Horizon alone = horizon;

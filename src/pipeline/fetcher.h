@@ -34,7 +34,7 @@ class Fetcher {
     std::vector<uint64_t> extents;  // of each part of the source
     std::vector<uint64_t> gaps;     // likewise: bytes that cost as much as a request more
     uint64_t turns_per_item = 1;    // as EpochOrder's
-    int max_requests = 256;         // under way at once; more wait in the plan, not in the client's queue
+    int max_requests = 256;         // in flight at once; more wait in the plan, not in the client's queue
     uint64_t largest_extent() const;
   };
 
@@ -62,7 +62,7 @@ class Fetcher {
 
   /// Sizes that follow from the options.
   struct Sizes {
-    uint64_t landing = 0;  // bytes for runs under way; the rest of memory_bytes holds items
+    uint64_t landing = 0;  // bytes for runs in flight; the rest of memory_bytes holds items
     uint64_t items = 0;
     uint64_t max_run = 0;  // bytes
     uint64_t lead = 0;     // items that should be ahead of the consumer whatever is kept for later
@@ -91,7 +91,7 @@ class Fetcher {
   /// fetched without neighbours rather than late, where these are what memory is used up by.
   absl::StatusOr<std::shared_ptr<FetchedItem>> Fetch(const Draw& wanted, const Horizon& horizon, uint64_t items_ahead);
 
-  /// Cancels what is under way; the callbacks still come.
+  /// Cancels what is in flight; the callbacks still come.
   void Stop();
   bool idle() const { return requests_ == 0; }
   /// True when the last Fetch was refused for the number of requests, not for memory.

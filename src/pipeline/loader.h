@@ -142,7 +142,7 @@ struct LoaderReport {
 /// them on the CPU pool straight into batches, and delivers those in order. The bytes of batch n depend on (data,
 /// options, n) only.
 ///
-/// Next, WaitReady and report may be called from any one thread at a time. The destructor cancels what is under way and
+/// Next, WaitReady and report may be called from any one thread at a time. The destructor cancels what is in flight and
 /// waits for it (not for batches that the program still holds). Runtime, the Datasets of the
 /// source and their Stores must outlive the Loader.
 class Loader {

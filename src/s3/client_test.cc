@@ -92,7 +92,7 @@ TEST_F(S3ClientTest, RequestsOfOneCallbackAreSpreadOverTheLoops) {
     for (;;) {
       const std::string request = connection.ReadRequest();
       if (request.empty()) return;
-      const int until = arrived++ / kReads * kReads + kReads;  // all of a round are under way before one is answered
+      const int until = arrived++ / kReads * kReads + kReads;  // all of a round are in flight before one is answered
       while (arrived < until) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       connection.Send(Answer(object, request));
     }
@@ -190,7 +190,7 @@ TEST_F(S3ClientTest, AStopWhileWaitingForTheAnswerOrTheBackOff) {
     ScriptedServer server([&](ScriptedConnection& connection) {
       connection.ReadRequest();
       if (backing_off) connection.Send(Head(503, 0, "Retry-After: 60\r\n"));
-      // The request is under way, or its back-off of a minute about to begin.
+      // The request is in flight, or its back-off of a minute about to begin.
       stop.request_stop();
       connection.WaitForClose();
     });

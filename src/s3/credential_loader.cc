@@ -187,7 +187,7 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
   std::optional<CredentialFlow> flow_;
   bool cancelled_ = false;
   bool waiting_ = false;
-  // Of the call under way.
+  // Of the call in flight.
   std::shared_ptr<Run> calling_;
   std::shared_ptr<HttpCall> call_;
   std::optional<Timer> timer_;

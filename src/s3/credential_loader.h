@@ -18,7 +18,7 @@ class CredentialLoader {
  public:
   CredentialLoader(Runtime& runtime, HttpClient& http, std::shared_ptr<const S3Environment> environment,
                    uint64_t jitter_key);
-  /// Cancels what is under way and waits for its callback. Not on a loop or in the CPU pool.
+  /// Cancels what is in flight and waits for its callback. Not on a loop or in the CPU pool.
   ~CredentialLoader();
   CredentialLoader(const CredentialLoader&) = delete;
   CredentialLoader& operator=(const CredentialLoader&) = delete;
@@ -38,7 +38,7 @@ class CredentialLoader {
   std::condition_variable idle_;
   uint64_t fetches_ = 0;
   bool closing_ = false;
-  std::unordered_set<std::shared_ptr<Run>> runs_;  // under way: one, or two while one tells its result
+  std::unordered_set<std::shared_ptr<Run>> runs_;  // in flight: one, or two while one tells its result
 };
 
 }  // namespace millrace

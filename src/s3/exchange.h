@@ -27,7 +27,7 @@ struct S3Step {
 ///   the step returned,
 ///   3. on kWait waits, then sends,
 ///   4. on kDone calls Finish, once.
-/// Abandon may end it at any moment between these calls (but not while a request is under way).
+/// Abandon may end it at any moment between these calls (but not while a request is in flight).
 ///
 /// Subclasses are the verbs. `context` must outlive it.
 class S3Exchange {
@@ -41,7 +41,7 @@ class S3Exchange {
   bool TakeCredentials(absl::Time now);
   Pacer::Turn TakeTurn(absl::Time now);
   bool MayHedge(absl::Time now);
-  /// `hedge`: a second one beside that which is under way. Of the two one counts: the other gets no OnHead, no
+  /// `hedge`: a second one beside that which is in flight. Of the two one counts: the other gets no OnHead, no
   /// OnResult.
   HttpRequest Request(absl::Time now, bool hedge = false);
   virtual bool hedged() const { return false; }

@@ -66,9 +66,9 @@ std::optional<ObjectChecksum> ChecksumOf(const S3Config& config, ByteSpan body) 
   return ObjectChecksum{config.upload_checksum, DigestOf(config.upload_checksum, body)};
 }
 
-// What the signature says of a body. Its checksum is a header and so signed: where the body cannot be changed under
-// way, a SHA-256, which costs more than all else that an upload does, would add nothing. The AWS tools do the same over
-// TLS.
+// What the signature says of a body. Its checksum is a header and so signed: where the body cannot be changed in
+// flight, a SHA-256, which costs more than all else that an upload does, would add nothing. The AWS tools do the same
+// over TLS.
 std::string PayloadHash(const S3Context& context, ByteSpan body) {
   const S3Config& config = context.config;
   if (config.anonymous) return "";  // unsigned requests carry an MD5 instead

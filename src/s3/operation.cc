@@ -178,7 +178,7 @@ void S3Operation::StartAttempt(bool hedge) {
   attempt.call = environment_.http.Start(home_.loop, exchange_->Request(absl::Now(), hedge), attempt);
 }
 
-// ---- While a request is under way
+// ---- While a request is in flight
 
 void S3Operation::OnPhase(Attempt& attempt, HttpPhase phase) {
   if (attempt.lost) return;  // the other one may have ended it all

@@ -17,7 +17,7 @@ namespace millrace {
 
 class S3Operation;
 
-/// How many operations of one loop may have a request under way; the others wait in order. So a request that takes its
+/// How many operations of one loop may have a request in flight; the others wait in order. So a request that takes its
 /// turn goes out at once, and the pace of requests is what the store sees. On the loop's thread only.
 class S3Gate {
  public:
@@ -97,7 +97,7 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   S3Loop& home_;
   std::unique_ptr<S3Exchange> exchange_;
   RequestProgress* const progress_;
-  std::vector<std::unique_ptr<Attempt>> attempts_;  // under way: one, or two until the first answers
+  std::vector<std::unique_ptr<Attempt>> attempts_;  // in flight: one, or two until the first answers
   std::vector<std::unique_ptr<Attempt>> losers_;    // cancelled, or answered with an error; not ended yet
   std::optional<Timer> timer_;                      // while waiting to send
   TimerQueue::Id hedge_ = 0;                        // 0, or over, or until the second request

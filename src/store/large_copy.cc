@@ -72,7 +72,7 @@ class LargeCopy {
   PieceWriter* writer_ = nullptr;
   std::vector<Slot> slots_;
   size_t next_ = 0;       // piece
-  size_t under_way_ = 0;  // reads and writes
+  size_t in_flight_ = 0;  // reads and writes
   bool again_ = false;
 
   std::stop_source stop_;  // of the reads and writes
@@ -88,7 +88,7 @@ absl::Status LargeCopy::MoveAll() {
   absl::Status status;
   next_ = 0;
   for (Slot& slot : slots_) ReadNext(slot);
-  while (under_way_ > 0) {
+  while (in_flight_ > 0) {
     absl::Status handled = Handle(Wait());
     if (handled.ok() || !status.ok()) continue;
     status = std::move(handled);
@@ -100,7 +100,7 @@ absl::Status LargeCopy::MoveAll() {
 }
 
 absl::Status LargeCopy::Handle(const Event& event) {
-  --under_way_;
+  --in_flight_;
   RETURN_IF_ERROR(event.status);
   Slot& slot = *event.slot;
   if (stop_.stop_requested()) return absl::OkStatus();
@@ -126,7 +126,7 @@ void LargeCopy::ReadNext(Slot& slot) {
   options.whole = range.length == source_.size;
   options.part = pieces_.IsPart(slot.piece);
   options.stop = stop_.get_token();
-  ++under_way_;
+  ++in_flight_;
   from_.Get(source_.key, slot.buffer.span().first(slot.length), std::move(options),
             [this, &slot](const absl::StatusOr<GetResult>& got) {
               Tell({&slot, true, got.status()});
@@ -134,7 +134,7 @@ void LargeCopy::ReadNext(Slot& slot) {
 }
 
 void LargeCopy::Write(Slot& slot) {
-  ++under_way_;
+  ++in_flight_;
   writer_->Write(slot.piece, slot.bytes(), [this, &slot](absl::Status status) {
     Tell({&slot, false, std::move(status)});
   });

@@ -10,7 +10,7 @@
 namespace millrace {
 
 /// Copies an object between stores, or within one, by pieces that land in their final places in the order in which they
-/// arrive: one that is late keeps its buffer and nothing else from going on. Two to eight pieces are under way, 64 MiB
+/// arrive: one that is late keeps its buffer and nothing else from going on. Two to eight pieces are in flight, 64 MiB
 /// of them where they are small enough. The object is pinned by its ETag and checked against the store's checksum
 /// (whole_check.h); it appears whole or not at all.
 ///

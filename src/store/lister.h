@@ -15,7 +15,7 @@ namespace millrace {
 class Lister {
  public:
   Lister(ObjectStore& store, std::string prefix, std::stop_token stop = {});
-  ~Lister();  // does not wait for requests that are under way
+  ~Lister();  // does not wait for requests that are in flight
 
   /// The next objects, at least one; none at the end. Errors are those of ObjectStore::List, and Cancelled soon after a
   /// stop is requested.

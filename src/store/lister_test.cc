@@ -26,15 +26,15 @@ class KeyStore final : public ObjectStore {
   void Put(std::string, ByteSpan, PutOptions, PutCallback done) override { done(absl::UnknownError("unused")); }
   void Delete(std::string, DoneCallback done) override { done(absl::UnknownError("unused")); }
   void List(ListOptions options, ListCallback done) override {
-    ++under_way_;
+    ++in_flight_;
     threads_.Submit([this, options = std::move(options), done = std::move(done)]() mutable {
       most_at_once = std::max(most_at_once.load(), ++at_once_);
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       ++pages;
       --at_once_;
       pages == fail_page ? done(absl::UnavailableError("keys://: the store is away")) : done(Page(options));
-      --under_way_;
-      under_way_.notify_all();
+      --in_flight_;
+      in_flight_.notify_all();
     });
   }
   int ListsAtOnce() const override { return lists_at_once_; }
@@ -48,7 +48,7 @@ class KeyStore final : public ObjectStore {
 
   /// Returns when nothing is asked for any more: a reader asks in the callbacks of its requests, and when it is read.
   void WaitUntilIdle() {
-    for (int count; (count = under_way_) != 0;) under_way_.wait(count);
+    for (int count; (count = in_flight_) != 0;) in_flight_.wait(count);
   }
 
   std::atomic<int> pages{0};
@@ -74,7 +74,7 @@ class KeyStore final : public ObjectStore {
   const std::vector<std::string> keys_;
   const int lists_at_once_;
   std::atomic<int> at_once_{0};
-  std::atomic<int> under_way_{0};
+  std::atomic<int> in_flight_{0};
   RequestCounters counters_;
   ThreadPool threads_{8, "keys"};
 };

@@ -41,7 +41,7 @@ class PieceWriter {
 /// InvalidArgument.
 ///
 /// Thread-safe. Each call returns at once and its callback runs exactly once, on a thread of the store (a callback must
-/// not block); buffers and `progress` must live until then. The destructor cancels what is under way and waits for the
+/// not block); buffers and `progress` must live until then. The destructor cancels what is in flight and waits for the
 /// callbacks. Blocking twins: store/blocking.h.
 ///
 /// Errors: see base/status.h. Messages begin with the URI of the object. Nothing above a store retries but WholeCheck.
@@ -90,7 +90,7 @@ class ObjectStore {
   /// NotFound.
   virtual void List(ListOptions options, ListCallback done) = 0;
 
-  /// How many bytes it delivers in the time that a request more costs where many are under way: who wants two ranges
+  /// How many bytes it delivers in the time that a request more costs where many are in flight: who wants two ranges
   /// that lie closer together does well to read what lies between them.
   virtual uint64_t BytesWorthARequest() const { return uint64_t{16} << 10; }
 

@@ -48,7 +48,7 @@ ParallelListing::ParallelListing(std::string prefix, const Options& options)
 // The front range always may when nothing can be taken; the one furthest away only while little is buffered.
 bool ParallelListing::MayAsk(int place) const {
   if (place == 0 && ranges_.front().objects.empty()) return true;
-  const uint64_t coming = buffered_ + static_cast<uint64_t>(under_way_) * options_.page;
+  const uint64_t coming = buffered_ + static_cast<uint64_t>(in_flight_) * options_.page;
   const int from_last = std::max(1, options_.max_requests - place);
   return coming <
          options_.max_buffered * static_cast<uint64_t>(from_last) / static_cast<uint64_t>(options_.max_requests);
@@ -56,12 +56,12 @@ bool ParallelListing::MayAsk(int place) const {
 
 std::optional<ParallelListing::Request> ParallelListing::Ask(Range& range) {
   range.asked = true;
-  ++under_way_;
+  ++in_flight_;
   return Request{range.id, range.continuation.empty() ? range.after : "", range.continuation};
 }
 
 std::optional<ParallelListing::Request> ParallelListing::Next() {
-  if (under_way_ >= options_.max_requests) return std::nullopt;
+  if (in_flight_ >= options_.max_requests) return std::nullopt;
   for (int attempt = 0; attempt < 2; ++attempt) {
     int place = 0;
     for (Range& range : ranges_) {
@@ -83,7 +83,7 @@ bool ParallelListing::Split() {
     if (range->done) continue;
     if (!MayAsk(++place)) return false;
     if (range->pages < kLongPages) continue;
-    const auto most = static_cast<size_t>(options_.max_requests - under_way_);
+    const auto most = static_cast<size_t>(options_.max_requests - in_flight_);
     const std::vector<std::string> points = SplitPoints(*range, most);
     if (points.empty()) continue;
     split_ = true;
@@ -209,7 +209,7 @@ void ParallelListing::Learn(const std::vector<ObjectInfo>& objects) {
 }
 
 absl::Status ParallelListing::OnPage(uint64_t id, ListPage page) {
-  --under_way_;
+  --in_flight_;
   const auto find = [&] {
     return std::find_if(ranges_.begin(), ranges_.end(), [id](const Range& r) { return r.id == id; });
   };

@@ -46,11 +46,11 @@ class ParallelListing {
   /// forbids to begin anew.
   absl::Status OnPage(uint64_t range, ListPage page);
 
-  /// Objects that are next in order, as many as are there; empty while they are under way, or when Done().
+  /// Objects that are next in order, as many as are there; empty while they are in flight, or when Done().
   std::vector<ObjectInfo> Take();
   bool Done() const { return ranges_.empty(); }
 
-  int requests_under_way() const { return under_way_; }
+  int requests_in_flight() const { return in_flight_; }
   uint64_t buffered() const { return buffered_; }
 
  private:
@@ -85,7 +85,7 @@ class ParallelListing {
   std::bitset<256> seen_;     // characters of keys, after the prefix
   std::vector<Kinds> kinds_;  // and of which kinds, by their place
   uint64_t next_id_ = 0;
-  int under_way_ = 0;
+  int in_flight_ = 0;
   uint64_t buffered_ = 0;
   bool ordered_ = true;
   bool split_ = false;

@@ -47,7 +47,7 @@ Outcome List(const Keys& keys, const std::string& prefix = "", ParallelListing::
   std::priority_queue<Answer> answers;
   while (!listing.Done()) {
     while (const auto request = listing.Next()) {
-      EXPECT_LE(listing.requests_under_way(), options.max_requests);
+      EXPECT_LE(listing.requests_in_flight(), options.max_requests);
       outcome.asked.push_back(request->start_after);
       answers.push({outcome.seconds + 0.05 * (1 + 0.2 * Rng(outcome.requests++).Unit()), *request});
     }

@@ -46,7 +46,7 @@ class Pieces {
   uint64_t length_ = 1;
 };
 
-/// How many pieces are under way at a time for one object: 64 MiB of them, but two to eight.
+/// How many pieces are in flight at a time for one object: 64 MiB of them, but two to eight.
 size_t PiecesInFlight(const Pieces& pieces);
 
 }  // namespace millrace

@@ -95,7 +95,7 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
   void OnPart(size_t index, absl::StatusOr<ObjectInfo> copied) {
     if (copied.ok() && options_.moved) options_.moved(copied->size);
     std::unique_lock lock(mutex_);
-    --under_way_;
+    --in_flight_;
     if (copied.ok()) {
       etags_[index] = std::move(copied->etag);
     } else {
@@ -104,17 +104,17 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
     GoOn(std::move(lock));
   }
 
-  // Starts as many parts as may be under way. The lock is held from the end of a part on, so that just one of them sees
+  // Starts as many parts as may be in flight. The lock is held from the end of a part on, so that just one of them sees
   // that it was the last.
   void GoOn(std::unique_lock<std::mutex> lock) {
     if (status_.ok() && options_.stop.stop_requested())
       status_ = absl::CancelledError(fmt::format("{}: the copy was cancelled", Uri()));
     std::vector<size_t> begun;
-    while (status_.ok() && next_ < etags_.size() && under_way_ < at_once_) {
+    while (status_.ok() && next_ < etags_.size() && in_flight_ < at_once_) {
       begun.push_back(next_++);
-      ++under_way_;
+      ++in_flight_;
     }
-    const bool ended = under_way_ == 0;
+    const bool ended = in_flight_ == 0;
     lock.unlock();
     if (ended) return status_.ok() ? Confirm() : Abort();
     for (const size_t index : begun) Start(index);
@@ -173,9 +173,9 @@ class PartsCopy : public std::enable_shared_from_this<PartsCopy> {
   const int at_once_;
   std::string upload_id_;
 
-  std::mutex mutex_;  // while parts are under way; before and after one callback has it alone
+  std::mutex mutex_;  // while parts are in flight; before and after one callback has it alone
   size_t next_ = 0;
-  int under_way_ = 0;
+  int in_flight_ = 0;
   absl::Status status_;
   std::vector<std::string> etags_;
   PutCallback done_;

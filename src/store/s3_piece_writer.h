@@ -10,7 +10,7 @@
 namespace millrace {
 
 /// Writes an object of known size: its pieces are the parts of a multipart upload, sent straight from the caller's
-/// buffers. A stop (PutOptions) cancels the pieces under way.
+/// buffers. A stop (PutOptions) cancels the pieces in flight.
 class S3PieceWriter final : public PieceWriter {
  public:
   static constexpr PieceLimits kLimits{.least_bytes = kMinPartBytes, .most_pieces = kMaxParts};

@@ -17,7 +17,7 @@ namespace millrace {
 inline constexpr int kMaxParts = 10'000;
 inline constexpr uint64_t kMinPartBytes = 5 << 20;
 
-/// A multipart upload: its parts are sent in any order, several at a time. Its end cancels what is under way and,
+/// A multipart upload: its parts are sent in any order, several at a time. Its end cancels what is in flight and,
 /// unless it was completed, aborts it, for which it waits a few seconds. Calls come from one thread.
 class S3Upload {
  public:

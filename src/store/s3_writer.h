@@ -18,7 +18,7 @@ uint64_t PartSize(int number);
 int PartsInFlight(uint64_t part_size);
 
 /// Writes an object of any length: up to 8 MiB by one PUT, beyond by a multipart upload that is aborted unless
-/// committed. Its end cancels what is under way and waits a few seconds for the abort. Holds at most five parts of 8
+/// committed. Its end cancels what is in flight and waits a few seconds for the abort. Holds at most five parts of 8
 /// MiB, or three of a larger size (from 8 GiB on).
 class S3Writer final : public ObjectWriter {
  public:

@@ -121,7 +121,7 @@ TEST(S3Writer, EveryStepMayFailAndLeavesNothing) {
   }
 }
 
-// How long a writer with parts under way, which was not committed, takes to end.
+// How long a writer with parts in flight, which was not committed, takes to end.
 double SecondsToAbandon(ObjectStore& store) {
   const std::string piece(10 << 20, 'x');
   auto writer = store.Write("k", {});

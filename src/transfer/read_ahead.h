@@ -25,7 +25,7 @@ namespace millrace {
 ///
 /// Bounds: 256 requests, and the smaller of 16 pieces (128 MiB of S3, 32 MiB of files) and half the budget in bytes; a
 /// larger single range is read alone. All bytes are reserved in the budget. Not thread-safe; the store must outlive it.
-/// The destructor cancels what is under way.
+/// The destructor cancels what is in flight.
 class ReadAhead {
  public:
   struct Request {

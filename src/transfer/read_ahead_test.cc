@@ -138,7 +138,7 @@ size_t CountAll(ReadAhead& reads, absl::Status* status) {
 }
 
 TEST(ReadAhead, AtMost256Requests) {
-  ShufflingStore store(256);  // the test would hang if fewer were under way
+  ShufflingStore store(256);  // the test would hang if fewer were in flight
   MemoryBudget memory(64 << 20);
   absl::Status status;
   ReadAhead reads(store, memory, Ranges(std::vector<ByteRange>(2000, {5, 1000})));

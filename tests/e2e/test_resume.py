@@ -62,7 +62,7 @@ class TestState:
                 now = read_state(state)
                 if now and (not seen or now != seen[-1]):
                     seen.append(now)
-            assert process.poll() is None, "the run is still under way"
+            assert process.poll() is None, "the run is still in flight"
         finally:
             process.kill()
             process.wait()

@@ -57,7 +57,7 @@ def test_each_row_once_an_epoch_whatever_happens(tmp_path: pathlib.Path, shuffle
             subprocess.Popen([sys.executable, "-c", TRAINER, corpus.uri, *map(str, (rank, world, batch)), shuffle, json.dumps(state), log])
             for rank, log in enumerate(logs)
         ]
-        # From when all of them are under way; the last part is left alone.
+        # From when all of them are in flight; the last part is left alone.
         deadline = time.monotonic() + 30
         while not all(log.exists() and log.stat().st_size for log in logs) and any(rank.poll() is None for rank in ranks):
             assert time.monotonic() < deadline
