@@ -50,7 +50,7 @@ def complete_arguments(parser: argparse.ArgumentParser, options: argparse.Namesp
 
 
 def enter_namespace() -> None:
-    """Starts this program anew where loopback is reno's and mounts are private (bench/without-bbr)."""
+    """Starts this program again where loopback is reno's and mounts are private (bench/without-bbr)."""
     if INSIDE not in os.environ:
         wrapper = str(REPOSITORY / "bench/without-bbr")
         os.execv(wrapper, [wrapper, sys.executable, *sys.argv])

@@ -1,6 +1,6 @@
 """The orders that shuffle_quality.py compares, each as an array: the samples of one epoch as a job's global batches take them.
 
-Those of others are written anew from their published algorithms, with numpy's random numbers: the same distribution, not the same sequence.
+Those of others are written from their published algorithms, with numpy's random numbers: the same distribution, not the same sequence.
 All take sizes in samples. `unit` is what is fetched at once: an extent, a shard or a chunk.
 """
 

@@ -151,7 +151,7 @@ class Dataset:
 
         Samples of equal weight are a group. With ``draws="exact"`` every epoch holds exactly each group's share of the weight (rounded down
         or up to whole samples, in turn, so that epochs make up for each other), and each sample of a group equally often but for one,
-        which ones being drawn anew each epoch; with ``"independent"`` each draw is made for itself.
+        which ones being drawn again each epoch; with ``"independent"`` each draw is made for itself.
 
         Args:
             weights: A number from 0 on for each sample of this data set, in its order; up to 65,536 different ones.
@@ -281,7 +281,7 @@ def _open_subset(uri: str, progress: bool | None, mask: npt.NDArray[np.uint8], i
         if subset._native.fingerprint == fingerprint:
             return subset
     # Its samples have other numbers now: those of the subset would be others.
-    raise MismatchError(f"{uri}: the data set is not the one of which a subset was pickled; make the subset anew")
+    raise MismatchError(f"{uri}: the data set is not the one of which a subset was pickled; make the subset again")
 
 
 def _sample_numbers(samples: Any, indexed: int) -> npt.NDArray[np.int64]:

@@ -318,7 +318,7 @@ class Loader:
         }
 
     def load_state_dict(self, state: State | str) -> None:
-        """Goes on right after the last batch that the writer of ``state`` received. Report and digest begin anew.
+        """Goes on right after the last batch that the writer of ``state`` received. Report and digest begin again.
 
         The position alone, a string, serves as well.
 

@@ -24,7 +24,7 @@ class Mix:
     samples, in turn, so that epochs make up for each other, and the parts are evenly interleaved: no stretch is off its proportions by
     more than one cycle of max(64, 4 x parts) samples. A part that is smaller than its share comes more than once; one that is larger
     goes on in the next epoch where it stopped, so that no sample comes again before all others of its part (each part is shuffled
-    anew for each of its passes, by the Loader's shuffle). Like any order it is a function of the seed and the epoch, and resumes
+    again for each of its passes, by the Loader's shuffle). Like any order it is a function of the seed and the epoch, and resumes
     exactly, with any number of ranks.
 
     A batch of a mix has ``part``, the number of the part that each sample is of; ``sample`` is its number in that data set's index.
@@ -38,7 +38,7 @@ class Mix:
         epoch_samples: Samples of an epoch. None: as many as all data sets have.
         schedule: Weights that change: ``{100_000: weights, ...}``, from so many samples of the run on (of all ranks and epochs
             together).
-        draws: ``"exact"``; ``"replacement"``: exact counts of the parts, but samples drawn anew each time; ``"independent"``: each
+        draws: ``"exact"``; ``"replacement"``: exact counts of the parts, but samples drawn again each time; ``"independent"``: each
             time a part is drawn by its weight, and a sample of it (as ``WeightedRandomSampler(replacement=True)`` does).
 
     Raises:

@@ -176,7 +176,7 @@ Numbers Where(const PlanHandle& self, const Numbers& samples, int64_t part) {
   });
 }
 
-// Of draws that are made anew: by going through the epoch, which may take long.
+// Of draws without an inverse: by going through the epoch, which may take long.
 std::vector<uint64_t> PositionsOfDraws(const Plan& plan, const std::vector<uint64_t>& items) {
   constexpr uint64_t kBetweenLooks = uint64_t{1} << 16;
   std::vector<uint64_t> found;

@@ -124,7 +124,7 @@ class ZstdDecompressor final : public Decompressor {
   absl::Status Refuse(size_t result) const {
     if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge) {
       return absl::ResourceExhaustedError(
-          "was compressed with a window of more than 128 MiB (zstd --long=28 or more); compress it anew with less");
+          "was compressed with a window of more than 128 MiB (zstd --long=28 or more); compress it again with less");
     }
     return Damaged(ZSTD_getErrorName(result));
   }

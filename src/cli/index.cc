@@ -154,7 +154,7 @@ absl::Status RunIndex(const IndexFlags& flags) {
 }  // namespace
 
 void AddIndex(CLI::App& app, Action* run) {
-  CLI::App* index = app.add_subcommand("index", "Build the index of a data set anew, or bring it up to date");
+  CLI::App* index = app.add_subcommand("index", "Build the index of a data set, or bring it up to date");
   auto flags = std::make_shared<IndexFlags>();
   index
       ->add_option(

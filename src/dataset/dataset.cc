@@ -39,7 +39,7 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const std
 }
 
 // The first index that is sound and matches the data. When there are only others, what is wrong with the first;
-// NotFound when there are none at all. One that is to be built anew says what plain arrays were, unless `tokens` does,
+// NotFound when there are none at all. One that is to be built again says what plain arrays were, unless `tokens` does,
 // and `why` that is so.
 absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened, const std::stop_token& stop,
                                       std::optional<TokenArrays>* tokens, std::string* why) {
@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   std::optional<TokenArrays> tokens = options.tokens;
   absl::StatusOr<PlacedIndex> placed = absl::NotFoundError("not looked for");
   bool built = false;
-  std::string why;  // an index that is there is built anew
+  std::string why;  // an index that is there is built again
   if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens, &why);
   bool listed = false;
   if (absl::IsNotFound(placed.status()) && options.list_raw && !opened.manifest && !tokens) {
@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
     // Whoever held the lock has built it by now.
     if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens, &why);
     if (absl::IsNotFound(placed.status())) {
-      if (!why.empty()) Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built anew", why));
+      if (!why.empty()) Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built again", why));
       ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
       placed = places.Build(sources.OptionsFor(options, tokens));
       built = true;

@@ -20,7 +20,7 @@ namespace millrace {
 namespace index_format {
 
 inline absl::Status Damaged(std::string_view what) {
-  return absl::DataLossError(fmt::format("damaged index ({}); build it anew with `millrace index URI`", what));
+  return absl::DataLossError(fmt::format("damaged index ({}); build it again with `millrace index URI`", what));
 }
 
 struct LayoutField {
@@ -40,7 +40,7 @@ struct FieldLayout {
 // What decoding walks along a block.
 struct SampleCursor {
   uint64_t object = 0;
-  uint64_t end = 0;                // of the sample before, in the same object
+  uint64_t end = 0;                     // of the sample before, in the same object
   const FieldLayout* layout = nullptr;  // of the latest sample
 };
 

@@ -35,7 +35,7 @@ std::string Hash(std::string_view text) {
 // What is wrong with an index that is there, and the remedy.
 absl::Status BuildAnew(const absl::Status& status, const std::string& uri) {
   if (absl::IsInvalidArgument(status)) {
-    return absl::DataLossError(fmt::format("{}; build it anew: millrace index {}", ToStd(status.message()), uri));
+    return absl::DataLossError(fmt::format("{}; build it again: millrace index {}", ToStd(status.message()), uri));
   }
   if (absl::IsPermissionDenied(status)) {
     return absl::PermissionDeniedError(fmt::format(

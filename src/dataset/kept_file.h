@@ -32,7 +32,7 @@ class KeptFile {
 struct KeepOptions {
   /// Of the file: it must say all that its bytes depend on, since the cache folder has one of each name.
   std::string name;
-  /// Whether the bytes are such a file, as far as a look at each opening can tell. Those that are not are made anew.
+  /// Whether the bytes are such a file, as far as a look at each opening can tell. Those that are not are made again.
   absl::FunctionRef<absl::Status(ByteSpan)> check;
   /// Whether all of them are undamaged: asked of what was made or copied from S3 just now.
   absl::FunctionRef<absl::Status(ByteSpan)> verify;

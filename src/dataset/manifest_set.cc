@@ -57,8 +57,8 @@ absl::Status CheckManifest(const ManifestPlace& place, const Index& index) {
   if (number) RETURN_IF_ERROR(index.LookupObject(*number, &object));
   if (number && object.size == place.info.size && object.etag == place.info.etag) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      fmt::format("{}: the manifest has changed since its index was built; build it anew: millrace index {}", place.uri,
-                  place.uri));
+      fmt::format("{}: the manifest has changed since its index was built; build it again: millrace index {}",
+                  place.uri, place.uri));
 }
 
 ManifestSamples::ManifestSamples(ManifestPlace place, MemoryBudget& memory)

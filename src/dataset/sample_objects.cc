@@ -32,7 +32,7 @@ absl::Status Mixed(const Location& data, std::string_view one, std::string_view 
 }
 
 // `arrays`: how the index was made that does not match.
-// For the command that builds the index of plain arrays anew. An index whose arrays are one sample each does not tell
+// For the command that builds the index of plain arrays again. An index whose arrays are one sample each does not tell
 // what LENGTH was.
 std::string TokensOption(const Index& index, const std::optional<TokenArrays>& arrays) {
   if (!arrays) return "";
@@ -41,7 +41,7 @@ std::string TokensOption(const Index& index, const std::optional<TokenArrays>& a
 
 absl::Status Changed(const Location& data, const std::string& tokens, std::string_view key, std::string_view how) {
   return absl::FailedPreconditionError(
-      fmt::format("{}: {}, so the index does not match the data any more; build it anew: millrace index {}{}",
+      fmt::format("{}: {}, so the index does not match the data any more; build it again: millrace index {}{}",
                   data.store->Uri(data.Key(key)), how, tokens, data.store->Uri(data.Key(""))));
 }
 

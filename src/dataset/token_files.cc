@@ -120,7 +120,7 @@ absl::StatusOr<std::optional<TokenArrays>> TokenArraysOf(const Index& index) {
   RETURN_IF_ERROR(index.Lookup(0, &sample));
   const std::optional<NumberType> type = ParseNumberType(sample.fields.front().encoding.substr(0, 2));
   const uint64_t length = type ? index.max_span_bytes() / type->size : 0;
-  if (length == 0) return absl::DataLossError("damaged index (its tokens); build it anew with `millrace index URI`");
+  if (length == 0) return absl::DataLossError("damaged index (its tokens); build it again with `millrace index URI`");
   // All samples but the last ones of arrays are of one length. Where all arrays are shorter than it was, any that is no
   // shorter than they will do.
   return TokenArrays{.length = length, .type = type};

@@ -51,7 +51,7 @@ class TokenFiles {
   Reservation sequences_memory_;             // of the scanner that was made last
 };
 
-/// How the plain arrays of an indexed data set were cut, for building its index anew; nullopt for data sets of another
+/// How the plain arrays of an indexed data set were cut, for building its index again; nullopt for data sets of another
 /// kind and for pairs. The same arrays, cut by what this says, give the same samples; but where each of them is but one
 /// sample, the length is that of the longest, and may have been asked to be more.
 absl::StatusOr<std::optional<TokenArrays>> TokenArraysOf(const Index& index);

@@ -177,7 +177,7 @@ TEST_P(TokenFilesTest, AChangedIdxIsNoticed) {
   PutPair("b", {1}, "x");
   ASSERT_TRUE(Open().ok());
   Put("a.idx", MegatronIdx(kUint8, 1, {2, 1}, {0, 2}));
-  ExpectRefused(Open(), absl::StatusCode::kFailedPrecondition, {"set/a.idx: it was replaced", "build it anew"});
+  ExpectRefused(Open(), absl::StatusCode::kFailedPrecondition, {"set/a.idx: it was replaced", "build it again"});
   EXPECT_THAT(Describe(OpenAnew()), ElementsAre("tokens", "a.bin/00000000 tokens=xy u1s", "a.bin/00000001 tokens=z u1s",
                                                 "b.bin/00000000 tokens=x u1s"));
 }

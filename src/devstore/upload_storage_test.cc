@@ -22,7 +22,7 @@ class AnyUploadTest : public UploadTest, public ::testing::WithParamInterface<bo
  protected:
   void Open() override {
     if (GetParam()) return UploadTest::Open();
-    if (storage_ == nullptr) storage_ = MakeMemStorage(64 << 20);  // does not survive: nothing to open anew
+    if (storage_ == nullptr) storage_ = MakeMemStorage(64 << 20);  // does not survive: nothing to open again
   }
 };
 

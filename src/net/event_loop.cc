@@ -78,7 +78,7 @@ void Timer::Start(std::chrono::nanoseconds delay, absl::AnyInvocable<void()> tas
   impl_->timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(delay));
   impl_->timer.async_wait([impl = impl_, generation](const boost::system::error_code& error) {
     if (error || generation != impl->generation) return;
-    // Moved out first: the task may start this timer anew, or destroy it.
+    // Moved out first: the task may start this timer again, or destroy it.
     absl::AnyInvocable<void()> due = std::move(impl->task);
     impl->task = nullptr;
     due();

@@ -53,7 +53,7 @@ class Timer {
   explicit Timer(EventLoop& loop);
   ~Timer();
 
-  /// Calls `task` on the loop after `delay`, unless cancelled or started anew before. A cancelled task is destroyed,
+  /// Calls `task` on the loop after `delay`, unless cancelled or started again before. A cancelled task is destroyed,
   /// not called.
   void Start(std::chrono::nanoseconds delay, absl::AnyInvocable<void()> task);
   void Cancel();

@@ -442,7 +442,7 @@ void HttpConnection::ArmTimer() {
   timer_due_ = deadline_;
   timer_.expires_at(deadline_);
   timer_.async_wait([weak = weak_from_this()](const Error& error) {
-    if (error) return;  // armed anew
+    if (error) return;  // armed again
     const std::shared_ptr<HttpConnection> self = weak.lock();
     if (!self) return;
     self->timer_due_ = SteadyTime::max();

@@ -146,7 +146,7 @@ absl::StatusOr<std::vector<SkippedSample>> PackDestination::ReadSkipped() const 
   if (!lines.ok() && !absl::IsNotFound(lines.status())) return lines.status();
   absl::StatusOr<std::vector<SkippedSample>> skipped = SkippedFromJsonLines(lines.value_or(""));
   if (skipped.ok() && skipped->size() == record_->skipped) return skipped;
-  return absl::DataLossError(fmt::format("{}: does not name what was left out any more ({}); --force packs anew",
+  return absl::DataLossError(fmt::format("{}: does not name what was left out any more ({}); --force packs again",
                                          location_.store->Uri(key), Counted(record_->skipped, "sample")));
 }
 
@@ -161,7 +161,7 @@ absl::StatusOr<std::optional<PackJob>> PackDestination::ReadMark(const ObjectInf
   absl::StatusOr<PackJob> job = PackJob::FromJson(*text);
   if (job.ok()) return *std::move(job);
   return absl::FailedPreconditionError(
-      fmt::format("{}: {}; --force starts anew", location_.store->Uri(key), ToStd(job.status().message())));
+      fmt::format("{}: {}; --force starts again", location_.store->Uri(key), ToStd(job.status().message())));
 }
 
 absl::Status PackDestination::Mark(bool only_if_absent) {
@@ -179,7 +179,7 @@ absl::Status PackDestination::Continue(const PackJob& begun) {
   if (difference.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("{}: another pack was begun there and is not complete: {}; give the same source and options to "
-                  "continue it, or --force to start anew",
+                  "continue it, or --force to start again",
                   Uri(), difference));
 }
 
@@ -215,7 +215,7 @@ absl::Status PackDestination::CheckForeign() const {
 absl::Status PackDestination::CheckSurplus() const {
   if (there_.surplus.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(
-      fmt::format("{}: is no shard of the pack that was begun there; remove it, or start anew with --force",
+      fmt::format("{}: is no shard of the pack that was begun there; remove it, or start again with --force",
                   location_.store->Uri(location_.Key(there_.surplus.front()))));
 }
 

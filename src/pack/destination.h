@@ -37,7 +37,7 @@ class PackDestination {
       : location_(location), stop_(std::move(stop)), there_({location.Key(""), format, 0}, 0) {}
 
   /// Looks what is there and marks the destination as incomplete, or, where the same job was begun, continues it.
-  /// `force` starts anew: shards and what else belongs to a data set or a job are removed. AlreadyExists when there is
+  /// `force` starts again: shards and what else belongs to a data set or a job are removed. AlreadyExists when there is
   /// something else, or, without `force`, another data set; FailedPrecondition when another job was begun there: says
   /// what differs. Nothing is touched then.
   absl::Status Begin(const PackJob& job, bool force);

@@ -80,7 +80,7 @@ absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, M
                            [&merged](ByteSpan bytes) { return AddFragment(bytes, &merged); }));
   if (merged.index->samples() == 0) {
     return absl::DataLossError(destination.Uri() +
-                               ": none of the samples could be read: repair the source, and start anew with --force" +
+                               ": none of the samples could be read: repair the source, and start again with --force" +
                                (merged.skipped.empty() ? "" : "; the first: " + merged.skipped.front().why));
   }
   return merged;

@@ -22,7 +22,7 @@ struct MergedIndex {
 
 /// Merges the fragments of all shards. The result does not depend on the machine that merges. Memory: some fragments,
 /// out of the budget, and what IndexWriter needs. NotFound when a fragment is gone: somebody else has finished the job,
-/// or has started it anew.
+/// or has started it again.
 absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
                                            const std::stop_token& stop);
 

@@ -146,7 +146,7 @@ absl::Status CheckSkipped(const PackDestination& destination, const std::vector<
   if (skipped.empty() || skip_bad) return absl::OkStatus();
   return absl::FailedPreconditionError(fmt::format(
       "{}: {} {} left out there by --skip-bad, the first of them '{}' ({}); give --skip-bad again to accept that, or "
-      "repair the source and start anew with --force",
+      "repair the source and start again with --force",
       destination.Uri(), Counted(skipped.size(), "sample"), skipped.size() == 1 ? "was" : "were", skipped.front().key,
       skipped.front().why));
 }

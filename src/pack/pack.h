@@ -37,7 +37,7 @@ struct PackOptions {
   uint64_t part = 0;                     // of `parts`, counted from 0: this run writes the shards that are `part`
   uint64_t parts = 1;                    // modulo `parts`
   bool skip_bad = false;                 // leave out samples that cannot be read or are damaged
-  bool force = false;                    // start anew, and replace shards that are there already
+  bool force = false;                    // start again, and replace shards that are there already
   ProgressFn progress;                   // bytes of the shards that this run has to write
   std::stop_token stop;                  // when requested, packing ends soon with Cancelled
 };

@@ -157,7 +157,7 @@ absl::StatusOr<SampleReader::Part> SampleReader::PartOfLarge() {
     RETURN_IF_ERROR(dataset_.index().LookupObject(sample_.object, &object));
     return absl::DataLossError(fmt::format(
         "{}: sample '{}': its {} bytes at offset {} are not those that were indexed: their CRC32C is {:08x}, "
-        "not {:08x}; restore the object from a copy, or, if it was replaced deliberately, build the index anew "
+        "not {:08x}; restore the object from a copy, or, if it was replaced deliberately, build the index again "
         "(millrace index)",
         dataset_.store().Uri(dataset_.StoreKey(object.key)), sample_.key, sample_.span.length, sample_.span.offset,
         large_crc_, sample_.crc32c));

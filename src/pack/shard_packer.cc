@@ -340,7 +340,7 @@ std::string ShardPacker::UriOf(uint32_t object) const {
 }
 
 // Whether an object is gone or replaced, and not the source as a whole or a part of it: a folder that was unmounted, a
-// bucket that was deleted, a class that was made anew. Then those around it are, too.
+// bucket that was deleted, a class that was made again. Then those around it are, too.
 absl::StatusOr<bool> ShardPacker::IsGoneOrChanged(uint32_t object) {
   constexpr uint32_t kAround = 4;                       // on each side
   const millrace::Index& index = work_.source.index();  // not the function of that name
@@ -368,7 +368,7 @@ absl::StatusOr<bool> ShardPacker::IsGoneOrChanged(uint32_t object) {
   if (2 * intact > around) return true;
   return absl::FailedPreconditionError(
       fmt::format("{}: is gone or was replaced, and so are {} of the {} objects around it: that is no bad sample; see "
-                  "whether all of the source is there, or index it anew: millrace index {}",
+                  "whether all of the source is there, or index it again: millrace index {}",
                   UriOf(object), around - intact, around, work_.source.uri()));
 }
 

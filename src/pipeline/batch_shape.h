@@ -13,7 +13,7 @@ namespace millrace {
 ByteSpan ArrayOf(const Batch& batch, std::string_view name);
 
 /// Whether the batch has one of the declared shapes: each of its arrays is as large as declared, and it has no others.
-/// Internal, naming the array, where it is not: a program that was compiled for the shapes would be compiled anew, or
+/// Internal, naming the array, where it is not: a program that was compiled for the shapes would be compiled again, or
 /// read beyond the memory.
 absl::Status CheckShape(const std::vector<BatchShape>& declared, const Batch& batch);
 

@@ -106,7 +106,7 @@ absl::StatusOr<const IndexedField*> SampleDecoder::FindImage() const {
   };
   const auto found = std::find_if(entry_.fields.begin(), entry_.fields.end(), is_image);
   if (found == entry_.fields.end()) {
-    return InField(absl::DataLossError("the sample has no image; remove or move its file, then index anew"),
+    return InField(absl::DataLossError("the sample has no image; remove or move its file, then index again"),
                    plan_.image_fields.front());
   }
   if (std::find_if(found + 1, entry_.fields.end(), is_image) != entry_.fields.end()) {

@@ -194,7 +194,7 @@ absl::StatusOr<TokenRows::Place> TokenRows::Find(const Segment& piece, IndexedSa
   const IndexedField* const field = FieldOf(*entry, field_);
   if (field == nullptr || (piece.offset + piece.length) * type_.size > field->length) {
     return absl::DataLossError(
-        fmt::format("{} does not fit to the index (sample '{}'); remove it, and it is made anew", uri(), entry->key));
+        fmt::format("{} does not fit to the index (sample '{}'); remove it, and it is made again", uri(), entry->key));
   }
   place.object = entry->object;
   place.bytes = piece.length * type_.size;
@@ -213,7 +213,7 @@ absl::StatusOr<RowGroup> TokenRows::ReadGroup(uint64_t number) const {
   absl::StatusOr<RowGroup> group = table_.ReadGroup(number);
   if (group.ok()) return group;
   return absl::DataLossError(
-      fmt::format("{}: {}; remove it, and it is made anew", uri(), ToStd(group.status().message())));
+      fmt::format("{}: {}; remove it, and it is made again", uri(), ToStd(group.status().message())));
 }
 
 double TokenRows::mean_row_bytes() const {

@@ -126,7 +126,7 @@ size_t MixOrder::PartOf(uint64_t item) const {
 }
 
 /// The position is the turn: no two draws are the same.
-Draw MixOrder::DrawAnew(const Phase& phase, uint64_t position) const {
+Draw MixOrder::DrawFreely(const Phase& phase, uint64_t position) const {
   Rng rng(HashKey(kDrawDomain, {seed_, epoch_, position}));
   size_t part = 0;
   if (draws_ == Draws::kIndependent) {
@@ -141,7 +141,7 @@ Draw MixOrder::DrawAnew(const Phase& phase, uint64_t position) const {
 
 Draw MixOrder::At(uint64_t position) const {
   const Phase& phase = PhaseOf(position);
-  if (draws_ != Draws::kExact) return DrawAnew(phase, position);
+  if (draws_ != Draws::kExact) return DrawFreely(phase, position);
   const auto [part, number] = phase.interleave.At(position - phase.first);
   const auto [pass, place] = PlaceOf(part, phase.before[part] + number);
   const bool kept = !first_plans_.empty() && pass == bases_[part].start.pass;

@@ -65,7 +65,7 @@ class MixOrder {
     Place start;            // of the epoch
     uint64_t elements = 0;  // of the epoch
   };
-  Draw DrawAnew(const Phase& phase, uint64_t position) const;
+  Draw DrawFreely(const Phase& phase, uint64_t position) const;
   size_t PartOf(uint64_t item) const;
 
   std::vector<Mix::Part> parts_;

@@ -64,7 +64,7 @@ absl::StatusOr<Position> Position::Parse(std::string_view text) {
   if (number != kPositionVersion) {
     return absl::InvalidArgumentError(fmt::format(
         "position {} is of version {} of the order of samples, and this release makes version {}, in which the same "
-        "position leads to other samples: go on with a {} release of Millrace, or start anew without a position",
+        "position leads to other samples: go on with a {} release of Millrace, or start again without a position",
         Quoted(text), number, kPositionVersion, number < kPositionVersion ? "former" : "newer"));
   }
   Position position;

@@ -85,7 +85,7 @@ TEST(Position, NamesAVersionThatItDoesNotMakeAndWhatToDo) {
     EXPECT_THAT(message, HasSubstr("this release makes version 2"));
     EXPECT_THAT(message, HasSubstr("leads to other samples"));
     EXPECT_THAT(message, HasSubstr(release));
-    EXPECT_THAT(message, HasSubstr("start anew without a position"));
+    EXPECT_THAT(message, HasSubstr("start again without a position"));
   }
 }
 

@@ -12,8 +12,8 @@
 
 namespace millrace {
 
-/// Fetches credentials: reads the settings anew, finds their source and drives it; files and processes on the CPU pool,
-/// calls on an event loop. Thread-safe. All that is given outlives it.
+/// Fetches credentials: reads the settings again, finds their source and drives it; files and processes on the CPU
+/// pool, calls on an event loop. Thread-safe. All that is given outlives it.
 class CredentialLoader {
  public:
   CredentialLoader(Runtime& runtime, HttpClient& http, std::shared_ptr<const S3Environment> environment,

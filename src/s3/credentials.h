@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// The credentials of one client. Those that end are fetched anew 5 to 10 minutes before, once for all requests, while
+/// The credentials of one client. Those that end are fetched again 5 to 10 minutes before, once for all requests, while
 /// the old ones serve on; they serve until they end, also when fetching fails, and it is tried again. Who asks when
 /// there are none waits for the fetch. No clock and no I/O of its own. Thread-safe.
 class CredentialsProvider {

@@ -205,7 +205,7 @@ S3Step GetExchange::Verify(absl::Time now) {
   if (!first_bad) return VerifyStored(now);
   const std::string what = fmt::format(
       "bytes {}+{} do not match their checksum, {} fetches in a row: they are not those that were indexed; restore the "
-      "object from a copy, or, if it was replaced deliberately, build the index anew (millrace index)",
+      "object from a copy, or, if it was replaced deliberately, build the index again (millrace index)",
       first_bad->offset, first_bad->length, refetches_ + 1);
   if (refetches_++ == kMaxRefetches || missing_.empty()) return Fail(absl::StatusCode::kDataLoss, what);
   return Retry(absl::StatusCode::kDataLoss, what, now);

@@ -51,7 +51,7 @@ class Hedging {
   void OnBody(uint64_t bytes, absl::Duration took);  // whole or not
   void OnWasted(uint64_t bytes);                     // that came for nothing
 
-  /// Whether a body that comes at so many bytes a second is to be given up and asked for anew. Not when others have
+  /// Whether a body that comes at so many bytes a second is to be given up and asked for again. Not when others have
   /// been no faster, nor again and again: then the network is slow, and giving up does not help.
   bool GiveUp(double bytes_per_second);
 

@@ -76,7 +76,7 @@ class Pace {
 
 /// The paces of all prefixes that one client uses. A prefix is the bucket and the key up to its last '/'. A new one
 /// begins as fast as the one used last has become, if that is of the same bucket and kind and was not throttled: data
-/// in many folders shall not learn in each of them anew what the store can do. Thread-safe; remembers the 4,096 used
+/// in many folders shall not learn in each of them again what the store can do. Thread-safe; remembers the 4,096 used
 /// last.
 class Pacer {
  public:

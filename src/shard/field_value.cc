@@ -280,7 +280,7 @@ absl::StatusOr<ByteSpan> FieldValue(std::string_view encoding, ByteSpan stored, 
     RETURN_IF_ERROR(AppendPil(stored, scratch));
   } else {
     return absl::InvalidArgumentError(
-        fmt::format("this Millrace does not know values of encoding \"{}\"; build the index anew with `millrace index "
+        fmt::format("this Millrace does not know values of encoding \"{}\"; build the index again with `millrace index "
                     "URI`",
                     encoding));
   }

@@ -56,7 +56,7 @@ absl::StatusOr<MdsColumn> ParseColumn(const Json& name, const Json& mds_encoding
 absl::StatusOr<std::string> EncodingOfMds(std::string_view mds_encoding) {
   if (mds_encoding == "pkl") {
     return absl::InvalidArgumentError(
-        "\"pkl\" (a Python pickle), which can run any code when it is read and is refused: write the data anew with "
+        "\"pkl\" (a Python pickle), which can run any code when it is read and is refused: write the data again with "
         "other encodings");
   }
   if (mds_encoding == "bytes" || mds_encoding == "jpegarray" || mds_encoding == "jpeg_array" ||

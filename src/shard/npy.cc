@@ -65,7 +65,7 @@ std::string Quoted(std::string_view text) {
 }
 
 constexpr std::string_view kSaveAnew =
-    "write it anew: numpy.save(FILE, numpy.ascontiguousarray(array, dtype=\"int32\"))";
+    "write it again: numpy.save(FILE, numpy.ascontiguousarray(array, dtype=\"int32\"))";
 
 absl::Status OtherType(std::string_view descr) {
   if (descr.starts_with('>')) {

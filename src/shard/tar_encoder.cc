@@ -32,7 +32,7 @@ absl::Status CheckName(const SampleShape& sample, const FieldShape& field, std::
   return absl::InvalidArgumentError(
       fmt::format("sample '{}': a tar shard cannot hold its field '{}' under that name (it must be lower case and "
                   "without '/'); name the fields to pack, and this one "
-                  "anew: --field {}=NAME",
+                  "again: --field {}=NAME",
                   sample.key, field.name, field.NameInSource()));
 }
 

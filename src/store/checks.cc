@@ -102,7 +102,7 @@ absl::Status VerifyChecksums(std::string_view uri, const GetOptions& options, By
     if (crc == sum.crc32c) continue;
     return absl::DataLossError(fmt::format(
         "{}: its {} bytes at offset {} are not those that were indexed: their CRC32C is {:08x}, not {:08x}; "
-        "restore the object from a copy, or, if it was replaced deliberately, build the index anew (millrace "
+        "restore the object from a copy, or, if it was replaced deliberately, build the index again (millrace "
         "index)",
         uri, sum.range.length, sum.range.offset, crc, sum.crc32c));
   }

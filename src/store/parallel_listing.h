@@ -24,7 +24,7 @@ namespace millrace {
 /// A store that lists its keys in another order than that of their bytes shows it in its first pages, and is not split:
 /// what it lists is passed on. When disorder shows later, or the store ignores `start_after`, the first range, which
 /// follows the store's own order from the beginning, goes on alone to the end; when it was cut off already, the listing
-/// begins anew, as long as nothing was taken.
+/// begins again, as long as nothing was taken.
 class ParallelListing {
  public:
   struct Options {
@@ -43,7 +43,7 @@ class ParallelListing {
   std::optional<Request> Next();
 
   /// The answer. DataLoss when the store answers the same page again, or when it comes out of order and what was taken
-  /// forbids to begin anew.
+  /// forbids to begin again.
   absl::Status OnPage(uint64_t range, ListPage page);
 
   /// Objects that are next in order, as many as are there; empty while they are in flight, or when Done().

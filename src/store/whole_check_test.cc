@@ -83,7 +83,7 @@ TEST_P(WholeCheckTest, WhatIsDamagedIsReadOnceMore) {
     });
     EXPECT_EQ(again, 1);
     EXPECT_EQ(status.ok(), heals) << status;
-    EXPECT_EQ(news_, heals ? 1u : 2u) << "only what came differently is to be written anew";
+    EXPECT_EQ(news_, heals ? 1u : 2u) << "only what came differently is to be written again";
     if (!heals) {
       EXPECT_THAT(ToStd(status.message()), HasSubstr("twice in a row"));
     }

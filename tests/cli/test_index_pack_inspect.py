@@ -221,7 +221,7 @@ def test_a_copy_with_its_index(run, tmp_path: Path) -> None:
             run("index", copy)
         else:
             _, err = run("inspect", copy)
-            assert err.count("copied from; it is built anew") == 1, err
+            assert err.count("copied from; it is built again") == 1, err
         _, err = run("inspect", copy)
         assert err == ""
 

@@ -74,7 +74,7 @@ def test_wrong_region(store: Any, devstore: Any) -> None:
     status, body = send(store, "GET", url, b"", headers)
     assert (status, b"<Code>AuthorizationHeaderMalformed</Code>" in body) == (400, True)
     assert b"<Region>us-east-1</Region>" in body
-    store.client(region_name="eu-west-1").list_objects_v2(Bucket="bucket")  # boto3 reads that, and signs anew
+    store.client(region_name="eu-west-1").list_objects_v2(Bucket="bucket")  # boto3 reads that, and signs again
     other = devstore("mem:", "--bucket", "bucket", "--region", "eu-west-1")
     other.client(region_name="eu-west-1").list_objects_v2(Bucket="bucket")
     location = other.client(region_name="eu-west-1").get_bucket_location(Bucket="bucket")

@@ -236,7 +236,7 @@ class TestImages:
             corpus.write(root / name, b"no image")
         said = sandbox.ok("pack", root, tmp_path / "tar").err
         assert "2 of 10 samples have no image" in said and "'x/notes'" in said
-        sandbox.run(*feed_args(root)).failed(1, "x/notes", "no image", "remove", "index anew", "replace")
+        sandbox.run(*feed_args(root)).failed(1, "x/notes", "no image", "remove", "index again", "replace")
         for name in ("x/notes.txt", "y/notes.txt"):
             (root / name).unlink()
         sandbox.ok("index", root)
@@ -319,7 +319,7 @@ class TestIndex:
     @pytest.mark.parametrize("change", ["replaced", "longer", "removed"])
     def test_objects_that_changed(self, sandbox: Sandbox, packed: Path, index: Path, change: str) -> None:
         shard = packed / "1.tar"
-        if change == "replaced":  # of the same size, as a shard written anew often is
+        if change == "replaced":  # of the same size, as a shard written again often is
             data = bytearray(shard.read_bytes())
             data[1500] ^= 1
             shard.unlink()

@@ -37,7 +37,7 @@ def test_the_last_batch_is_foretold(photos: Photos, sandbox: Sandbox, last: str)
     expected = explain(sandbox, photos.tar, **options)
     got = sandbox.feed(photos.tar, **options)
     assert expected["batches"] == {"batch": 100, "rank": 2, "world": 3, "last": last, "steps": got["batches"], "samples": got["samples"]}
-    # A repeat is fetched anew unless its sample happens to be in memory still.
+    # A repeat is fetched again unless its sample happens to be in memory still.
     assert 0 <= expected["expected"]["requests"] - got["requests"]["GET"] <= (100 if last == "wrap" else 0)
 
 

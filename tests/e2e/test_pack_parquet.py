@@ -126,7 +126,7 @@ def test_several_shards_and_kept_work(sandbox: Sandbox, tmp_path: Path) -> None:
 
 
 def test_what_was_made_is_checked_before_it_is_used_again(sandbox: Sandbox, tmp_path: Path) -> None:
-    """A shard that is gone, cut or another one, and marks that are none: made anew, never packed as if it were all."""
+    """A shard that is gone, cut or another one, and marks that are none: made again, never packed as if it were all."""
     blobs = [bytes([row]) * (1 << 20) for row in range(100)]
     write(tmp_path / "in/a.parquet", {"blob": blobs}, row_group_size=40)
     (tmp_path / "root").mkdir()

@@ -55,7 +55,7 @@ def pack_until_done(
 @pytest.mark.parametrize("place", ["folder", "s3"])
 def test_killed_at_random_moments(photos: Photos, sandbox: Sandbox, tmp_path: Path, place: str) -> None:
     """Shards and index have the same bytes as those of a pack that nobody disturbed, and at no moment is a half shard seen. The
-    ETags of files are new for each write, so there the index is held against one that is built anew."""
+    ETags of files are new for each write, so there the index is held against one that is built again."""
     rng = random.Random(place)
     root = tmp_path / "root" / "out"
     root.mkdir(parents=True)

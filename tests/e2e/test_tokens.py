@@ -234,7 +234,7 @@ def test_an_index_of_other_data_says_how_to_build_it(sandbox: Sandbox, tmp_path:
     corpus.write(tmp_path / "d" / "a.bin", bytes(1000))
     sandbox.ok("index", tmp_path / "d", "--tokens", "64:int16")
     corpus.write(tmp_path / "d" / "a.bin", bytes(2000))
-    said = sandbox.run("inspect", tmp_path / "d").failed(1, "build it anew")
+    said = sandbox.run("inspect", tmp_path / "d").failed(1, "build it again")
     command = re.search(r"millrace (index --tokens \S+) ", said)
     assert command, said
     sandbox.ok(*command[1].split(), tmp_path / "d")

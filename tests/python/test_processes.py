@@ -147,7 +147,7 @@ class Stream(IterableDataset):
         self.dataset = dataset
     def __iter__(self):
         worker = get_worker_info()
-        # Spawned workers got the data set by pickling, which opens it anew; forked ones must open it again.
+        # Spawned workers got the data set by pickling, which opens it again; forked ones must open it again.
         source = self.dataset if method == "spawn" else self.dataset.uri if early == "open" else self.dataset
         for batch in millrace.Loader(source, batch_size=4, size=8, epochs=1, rank=worker.id, world=worker.num_workers):
             yield [key for key in batch["key"] if key]

@@ -114,7 +114,7 @@ def test_a_pickled_subset_of_other_data_is_refused(raw: Samples, tmp_path: Any) 
     first = next(path for path in sorted(folder.rglob("*.*")) if path.is_file() and ".millrace" not in path.parts)
     shutil.copy(first, first.parent / f"0{first.name}")
     shutil.rmtree(folder / ".millrace")
-    with pytest.raises(millrace.MismatchError, match="make the subset anew"):
+    with pytest.raises(millrace.MismatchError, match="make the subset again"):
         pickle.loads(pickled)
 
 

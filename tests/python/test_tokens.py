@@ -398,7 +398,7 @@ def test_rows_are_kept_beside_the_data(tmp_path: pathlib.Path) -> None:
     again = [batch["tokens"].copy() for batch in loader(data, millrace.Tokens(LENGTH))]
     np.testing.assert_array_equal(first, again)
     assert (file.stat().st_mtime_ns, file.read_bytes()) == before
-    file.write_bytes(before[1][:-9])  # damaged: made anew
+    file.write_bytes(before[1][:-9])  # damaged: made again
     loader(data, millrace.Tokens(LENGTH)).close()
     assert file.read_bytes() == before[1]
     for number, value in ((1, 10**6), (2, 1 << 24), (3, 1)):  # more samples, longer rows, other groups
@@ -406,7 +406,7 @@ def test_rows_are_kept_beside_the_data(tmp_path: pathlib.Path) -> None:
         loader(data, millrace.Tokens(LENGTH)).close()
         assert file.read_bytes() == before[1], number
     file.write_bytes(before[1][:20] + b"\xff\xff" + before[1][22:])  # damaged where only reading shows it
-    with pytest.raises(millrace.DamagedDataError, match="packs-32-.*remove it, and it is made anew"):
+    with pytest.raises(millrace.DamagedDataError, match="packs-32-.*remove it, and it is made again"):
         list(loader(data, millrace.Tokens(LENGTH)))
 
 
@@ -444,7 +444,7 @@ print(made.report()["digest"])
         assert published.stat().st_mtime_ns == made  # downloaded: whoever makes it publishes it again
         assert [file.name for file in packs(tmp_path / "cache2" / "index")] == [published.name]
         sound = published.read_bytes()
-        published.write_bytes(sound[:20] + b"\xff\xff" + sound[22:])  # found out when it is copied, and made anew
+        published.write_bytes(sound[:20] + b"\xff\xff" + sound[22:])  # found out when it is copied, and made again
         assert check_script(script, **server, MILLRACE_CACHE=str(tmp_path / "cache3")) == first
         assert published.read_bytes() == sound
     local = write_corpus(tmp_path / "local", lengths)
