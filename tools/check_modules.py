@@ -32,6 +32,8 @@ TABLE: dict[str, set[str]] = {
     "mount": {"cache", "transfer"},
     "service": {"pipeline"},
     "supervisor": {"checkpoint", "mount"},
+    "inspect": {"pack"},
+    "diagnose": {"inspect", "pipeline"},
     "devstore": {"s3"},
 }
 TABLE["cli"] = TABLE["python"] = set(TABLE)
@@ -67,7 +69,7 @@ OWNERS: dict[str, set[str]] = {
     "spng": {"decode"},
     "hwy/": {"decode"},
     "CLI/": {"cli"},
-    "cairo": {"cli"},
+    "cairo": {"inspect"},
     "pybind11/": {"python"},
     "Python.h": {"python"},
     "fuse": {"mount"},

@@ -102,18 +102,6 @@ auto WithProgress(const std::string& label, const Work& work) {
   return work([&line](uint64_t done, uint64_t total) { line.Update(done, total); });
 }
 
-absl::StatusOr<DuplicateKeys> LookForDuplicates(const Index& index, const Survey& survey, MemoryBudget& memory,
-                                                const std::stop_token& stop) {
-  if (survey.keys_ascend) {
-    DuplicateKeys none;
-    none.compared = index.size();
-    return none;
-  }
-  return WithProgress("comparing keys", [&](ProgressFn progress) {
-    return FindDuplicateKeys(index, memory, {.progress = std::move(progress), .stop = stop});
-  });
-}
-
 absl::StatusOr<std::unique_ptr<Dataset>> OpenWithProgress(Runtime& runtime, Stores& stores, const std::string& uri,
                                                           const std::stop_token& stop) {
   ProgressLine line("indexing", ProgressLine::Unit::kBytes);
@@ -157,8 +145,14 @@ absl::Status RunInspect(const InspectFlags& flags) {
   ASSIGN_OR_RETURN(report.survey, WithProgress("reading the index", [&](ProgressFn progress) {
                      return MakeSurvey(index, {.progress = std::move(progress), .stop = stop});
                    }));
-  ASSIGN_OR_RETURN(report.duplicates, LookForDuplicates(index, report.survey, runtime.memory(), stop));
-  ASSIGN_OR_RETURN(report.advice, Advise(*dataset));
+  report.duplicates.compared = index.size();
+  if (!report.survey.keys_ascend) {  // else no two are equal
+    ASSIGN_OR_RETURN(report.duplicates, WithProgress("comparing keys", [&](ProgressFn progress) {
+                       return FindDuplicateKeys(index, runtime.memory(),
+                                                {.progress = std::move(progress), .stop = stop});
+                     }));
+  }
+  ASSIGN_OR_RETURN(report.advice, AdviseOnDataset(*dataset));
   RETURN_IF_ERROR(ReadSome(runtime, flags, preview, stop, &report));
   ASSIGN_OR_RETURN(const std::string said, flags.json ? InspectJson(report) : InspectText(report));
   return WriteStdout(said);

@@ -12,8 +12,6 @@
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/console.h"
-#include "cli/shard_advice.h"
-#include "plan/plan.h"
 
 namespace millrace::cli {
 
@@ -228,42 +226,7 @@ std::string DecodeText(const DecodeReport& decode, uint64_t samples, ObjectNames
   return text;
 }
 
-// A manifest is an object of the index, too, but holds no samples.
-uint64_t CountObjects(const Index& index) {
-  return index.kind() == DataKind::kRawObjects ? index.size() : index.objects();
-}
-
-absl::StatusOr<uint64_t> ObjectBytes(const Index& index) {
-  if (index.kind() == DataKind::kRawObjects) return index.total_bytes();
-  uint64_t bytes = 0;
-  IndexedObject object;
-  for (uint64_t i = 0; i < index.objects(); ++i) {
-    RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));
-    bytes += object.size;
-  }
-  return bytes;
-}
-
 }  // namespace
-
-absl::StatusOr<std::vector<std::string>> Advise(const Dataset& dataset) {
-  const Index& index = dataset.index();
-  std::vector<std::string> advice;
-  const OrderPolicy policy =
-      OrderPolicy::ForSamples(Shuffle::kWindow, index.mean_span_bytes(), index.kind() == DataKind::kRawObjects);
-  // Where all samples fit into one window, a window shuffles as well as anything.
-  if (IsClassSorted(index) && index.size() > policy.extent * policy.window) {
-    advice.push_back(fmt::format(
-        "The samples are sorted by class, and the default shuffle mixes {} at a time (`window`): train with "
-        "--shuffle global (in Python shuffle=\"global\"), or it shows a model few classes at a time.",
-        policy.extent * policy.window));
-  }
-  ASSIGN_OR_RETURN(const uint64_t bytes, ObjectBytes(index));
-  std::optional<std::string> shards =
-      AdviseShards({.kind = index.kind(), .objects = CountObjects(index), .bytes = bytes}, dataset.uri());
-  if (shards) advice.push_back(*std::move(shards));
-  return advice;
-}
 
 absl::StatusOr<std::string> InspectJson(const InspectReport& report) {
   const Dataset& dataset = report.dataset;

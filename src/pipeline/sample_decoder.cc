@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "dataset/field_of_sample.h"
 #include "store/blocking.h"
 
 namespace millrace {

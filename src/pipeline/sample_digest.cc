@@ -1,17 +1,8 @@
 #include "pipeline/sample_digest.h"
 
-#include <fmt/format.h>
-
-#include "shard/field_value.h"
+#include "dataset/field_of_sample.h"
 
 namespace millrace {
-
-absl::StatusOr<ByteSpan> ValueOf(const IndexedField& field, ByteSpan span, std::string* scratch) {
-  if (field.is_inline) return AsBytes(field.inline_text);
-  absl::StatusOr<ByteSpan> value = FieldValue(field.encoding, span.subspan(field.offset, field.length), scratch);
-  if (value.ok()) return value;
-  return absl::DataLossError(fmt::format("field '{}': {}", field.name, ToStd(value.status().message())));
-}
 
 absl::StatusOr<Uint128> SampleHasher::Hash(uint64_t epoch, uint64_t position, const IndexedSample& sample,
                                            ByteSpan span, std::string_view decoded_field, ByteSpan decoded) {

@@ -28,8 +28,4 @@ class SampleHasher {
   std::string scratch_;
 };
 
-/// The value of a field, wherever its bytes are: in the span, in the index, or made of the stored ones in `scratch`.
-/// DataLoss, with the field's name, when the stored bytes mean nothing.
-absl::StatusOr<ByteSpan> ValueOf(const IndexedField& field, ByteSpan span, std::string* scratch);
-
 }  // namespace millrace

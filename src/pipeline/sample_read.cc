@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/buffer.h"
-#include "pipeline/sample_digest.h"
+#include "dataset/field_of_sample.h"
 #include "store/blocking.h"
 
 namespace millrace {

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+/// Draws samples side by side, as photographers lay out their negatives. The only user of cairo. Pure but for the fonts
+/// of the machine.
+
+namespace millrace {
+
+/// The box of a sample's picture: no larger picture fits.
+inline constexpr int kTileSide = 160;
+/// More would make a sheet that no viewer opens.
+inline constexpr uint64_t kMaxTiles = 1'000;
+
+struct SheetTile {
+  // One of these is shown, the first that is not empty.
+  std::string problem;          // in a crossed box
+  std::vector<uint8_t> pixels;  // RGB, row by row: width * height * 3 bytes, sides of 1 to kTileSide
+  std::string text;             // in a box, in several lines
+  int width = 0;                // of the pixels
+  int height = 0;
+
+  // Below it, one line each. Any bytes, as in the texts above.
+  std::string label;
+  std::string key;
+};
+
+/// Where the picture or the box of a tile is, in pixels from the top left corner of the sheet.
+struct SheetPlace {
+  int x = 0;
+  int y = 0;
+  int width = 0;
+  int height = 0;
+};
+
+struct ContactSheet {
+  std::string png;
+  int width = 0;
+  int height = 0;
+  std::vector<SheetPlace> places;  // of the tiles, in their order: row by row, six or more a row
+};
+
+/// Memory that so many tiles and their sheet take at most, but for long texts.
+uint64_t ContactSheetBytes(uint64_t tiles);
+
+/// 1 to kMaxTiles tiles. The same tiles make the same sheet on a machine. ResourceExhausted without memory, Internal
+/// when cairo fails otherwise.
+absl::StatusOr<ContactSheet> DrawContactSheet(std::span<const SheetTile> tiles);
+
+}  // namespace millrace

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/crypto.h"
+#include "base/memory_budget.h"
+#include "inspect/index_walk.h"
+
+namespace millrace {
+
+/// Two samples of one key.
+struct DuplicateKey {
+  SamplePlace first;
+  SamplePlace again;
+};
+
+struct DuplicateKeys {
+  uint64_t count = 0;     // samples that have the key of one before them
+  uint64_t compared = 0;  // the first so many samples of the index; memory did not do for the others, if any
+  std::vector<DuplicateKey> examples;  // the first of them, at most kMaxExamples
+};
+
+/// Looks for samples with equal keys, wherever they lie: sorts hashes of the keys, and compares the keys of those that
+/// are equal. Memory: 8 bytes a sample, out of the budget, and at most 1 GiB (134 million samples); where that is not
+/// there, it compares fewer samples. Goes through the index once, and once more where there are equal hashes. Errors of
+/// WalkIndex.
+absl::StatusOr<DuplicateKeys> FindDuplicateKeys(
+    const Index& index, MemoryBudget& memory, const WalkOptions& options,
+    absl::FunctionRef<uint64_t(std::string_view)> hash = [](std::string_view key) { return Xxh3(AsBytes(key)); });
+
+}  // namespace millrace

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/status.h"
+#include "dataset/dataset.h"
+
+/// Going through an index, and keeping what is worth a word of it.
+
+namespace millrace {
+
+struct WalkOptions {
+  ProgressFn progress;  // of samples; may be empty
+  std::stop_token stop;
+};
+
+/// Calls `each` with samples 0 .. samples-1, in order. Cancelled soon after a stop is requested; DataLoss when the
+/// index is damaged.
+absl::Status WalkIndex(const Index& index, uint64_t samples, const WalkOptions& options,
+                       absl::FunctionRef<void(uint64_t, const IndexedSample&)> each);
+
+/// Where a sample lies.
+struct SamplePlace {
+  uint64_t number = 0;  // in index order
+  uint32_t object = 0;  // ordinal
+  std::string key;
+  uint64_t bytes = 0;  // of its span
+};
+SamplePlace PlaceOf(uint64_t number, const IndexedSample& sample);
+
+/// How many examples a report shows of each finding.
+inline constexpr size_t kMaxExamples = 5;
+
+/// Samples that have something in common: how many there are, and the first few of them.
+struct Finding {
+  uint64_t count = 0;
+  std::vector<SamplePlace> first;  // at most kMaxExamples
+
+  void Add(uint64_t number, const IndexedSample& sample);
+};
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+#include "inspect/report.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "inspect/shard_advice.h"
+#include "plan/order_policy.h"
+
+namespace millrace {
+
+namespace {
+
+absl::StatusOr<uint64_t> ObjectBytes(const Index& index) {
+  if (index.kind() == DataKind::kRawObjects) return index.total_bytes();
+  uint64_t bytes = 0;
+  IndexedObject object;
+  for (uint64_t i = 0; i < index.objects(); ++i) {
+    RETURN_IF_ERROR(index.LookupObject(static_cast<uint32_t>(i), &object));
+    bytes += object.size;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+uint64_t CountObjects(const Index& index) {
+  return index.kind() == DataKind::kRawObjects ? index.size() : index.objects();
+}
+
+absl::StatusOr<std::vector<std::string>> AdviseOnDataset(const Dataset& dataset) {
+  const Index& index = dataset.index();
+  std::vector<std::string> advice;
+  const OrderPolicy policy =
+      OrderPolicy::ForSamples(Shuffle::kWindow, index.mean_span_bytes(), index.kind() == DataKind::kRawObjects);
+  // Where all samples fit into one window, a window shuffles as well as anything.
+  if (IsClassSorted(index) && index.size() > policy.extent * policy.window) {
+    advice.push_back(fmt::format(
+        "The samples are sorted by class, and the default shuffle mixes {} at a time (`window`): train with "
+        "--shuffle global (in Python shuffle=\"global\"), or it shows a model few classes at a time.",
+        policy.extent * policy.window));
+  }
+  ASSIGN_OR_RETURN(const uint64_t bytes, ObjectBytes(index));
+  std::optional<std::string> shards =
+      AdviseShards({.kind = index.kind(), .objects = CountObjects(index), .bytes = bytes}, dataset.uri());
+  if (shards) advice.push_back(*std::move(shards));
+  return advice;
+}
+
+}  // namespace millrace

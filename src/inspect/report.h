@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "dataset/dataset.h"
+#include "inspect/decode_check.h"
+#include "inspect/duplicate_keys.h"
+#include "inspect/preview.h"
+#include "inspect/survey.h"
+
+namespace millrace {
+
+/// All that was found in a data set, which must outlive it.
+struct InspectReport {
+  const Dataset& dataset;
+  Survey survey;
+  DuplicateKeys duplicates;
+  std::optional<DecodeReport> decode;  // if it was asked for
+  std::optional<Preview> preview;      // likewise
+  std::string preview_uri;             // where the sheet was written
+  std::vector<std::string> advice;     // sentences
+};
+
+/// The objects that hold samples. A manifest that lists raw objects is an object of the index, too, but holds none.
+uint64_t CountObjects(const Index& index);
+
+/// What to do about the order of the samples and the sizes of the objects, in sentences. Looks up every shard.
+absl::StatusOr<std::vector<std::string>> AdviseOnDataset(const Dataset& dataset);
+
+}  // namespace millrace

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "shard/data_kind.h"
+
+/// Whether the objects of a data set are of a sensible size. Pure.
+
+namespace millrace {
+
+/// Shards of 64 MB to 1 GB are read well one after the other, and lose little when one of them is damaged.
+inline constexpr uint64_t kLeastShardBytes = 64'000'000;
+inline constexpr uint64_t kMaxShardBytes = 1'000'000'000;
+/// Fewer cannot be dealt out to ranks, workers and machines.
+inline constexpr uint64_t kFewShards = 8;
+/// Raw objects that are so many, and on average smaller, cost more in requests than in bytes.
+inline constexpr uint64_t kManyObjects = 10'000;
+inline constexpr uint64_t kSmallObjectBytes = uint64_t{1} << 20;
+
+struct ObjectSizes {
+  DataKind kind = DataKind::kRawObjects;
+  uint64_t objects = 0;
+  uint64_t bytes = 0;  // of all of them
+};
+
+/// A sentence that says what is unfavourable, and the command that helps, for the data set at `uri`. Nothing when all
+/// is well, or where there is so little of it that it hardly matters: shards of less than kFewShards x kLeastShardBytes
+/// together.
+std::optional<std::string> AdviseShards(const ObjectSizes& sizes, std::string_view uri);
+
+}  // namespace millrace
