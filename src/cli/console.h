@@ -17,12 +17,12 @@ namespace millrace::cli {
 /// The exit status after the reader of standard output went away: that of shells for programs that SIGPIPE ended.
 inline constexpr int kOutputClosed = 141;
 
-/// Prints "millrace COMMAND: message" on stderr and returns the exit status: 2 for what AsUsage marked, else 1. Prints
-/// nothing for Aborted, which says that standard output was closed, and returns kOutputClosed.
+/// Prints "millrace COMMAND: message" on stderr and returns the exit status: 2 for errors that AsUsage marked, else 1.
+/// Prints nothing for Aborted, which says that standard output was closed, and returns kOutputClosed.
 int Fail(std::string_view command, const absl::Status& status);
 
-/// The same for what `failed` on the way, of which `failures` are the first, by URI: each message once, and how many
-/// more there were.
+/// The same for a command of which `failed` steps failed; `failures` are the first of them, by URI. Prints each message
+/// once, and how many more there were.
 void FailEach(std::string_view command, const std::map<std::string, absl::Status>& failures, uint64_t failed);
 
 /// Marks an error as wrong usage: of the command line itself, whatever the data are. OK stays OK.
@@ -32,11 +32,11 @@ absl::StatusOr<T> AsUsage(absl::StatusOr<T> value) {
   return value.ok() ? std::move(value) : AsUsage(value.status());
 }
 
-/// What is wrong with the form of a URI, or with that of one object, as wrong usage.
+/// Reports a malformed URI, or a malformed URI of one object, as wrong usage.
 absl::Status CheckUri(const std::string& uri);
 absl::Status CheckObjectUri(const std::string& uri);
 
-/// Writes all of it to standard output. Aborted when its reader is gone (`millrace cat x | head`).
+/// Writes all of it to standard output. Aborted if its reader is gone (`millrace cat x | head`).
 absl::Status WriteStdout(std::string_view text);
 
 /// From now on SIGINT and SIGTERM are noted, for a command to stop at the next step and clean up; the second one kills.
@@ -57,8 +57,8 @@ class InterruptStop {
   std::thread thread_;
 };
 
-/// What a line of progress says: how much of a total is done (0: it is not known), and how fast, once two seconds or a
-/// hundredth of the work have passed, since what came before tells nothing.
+/// The text of a line of progress: how much of a total is done (0: the total is not known), and how fast. The rate
+/// appears after two seconds or a hundredth of the work, since earlier figures mean nothing.
 std::string ProgressText(std::string_view label, uint64_t done, uint64_t total, double seconds, bool bytes);
 
 /// One line of progress on stderr, redrawn in place, with rate and time left; silent unless stderr is a terminal.
@@ -81,8 +81,8 @@ class ProgressLine {
   bool shown_ = false;
 };
 
-/// A name, or a message with names in it, for standard output or for stderr. Names may hold anything; a terminal must
-/// not obey it: where that is one, control characters become '?'.
+/// A name, or a message with names in it, for standard output or for stderr. Names may hold any bytes, which a terminal
+/// must not obey: if the output is a terminal, control characters become '?'.
 std::string ForTerminal(std::string_view text);
 std::string ForStderr(std::string_view text);
 

@@ -10,7 +10,7 @@
 
 namespace millrace::cli {
 
-/// A prefix that stands for a folder: "" or ending with '/'.
+/// A prefix that names a folder: "" or ending with '/'.
 std::string AsFolder(std::string prefix);
 
 /// A URI with wildcards (store/glob.h), opened.
@@ -21,7 +21,7 @@ struct Pattern {
   std::string folder;   // "" or ending with '/': the last folder before the first wildcard, of keys
 };
 
-/// What a URI names when it is taken word for word.
+/// What a URI names if it is taken literally.
 enum class Named {
   kObject,
   kFolder,  // the objects below it
@@ -34,7 +34,7 @@ bool IsBucket(const ObjectStore& store);
 /// What IsFolder says of a link to a folder.
 enum class Links { kFollow, kKeep };
 
-/// Whether it names a folder of the file system that is there. What cannot be looked at is none: opening it says why.
+/// Whether it names an existing folder of the file system. False if it cannot be accessed: opening it says why.
 bool IsFolder(const ParsedUri& uri, Links links);
 
 /// What the object is. NotFound says so when objects lie below its name, which --recursive would `use` ("copy"), or
@@ -44,8 +44,8 @@ absl::StatusOr<ObjectInfo> FindObject(const Location& location, std::string_view
 /// The same for a command that reads one object: NotFound says how to see those below it, or whose names begin so.
 absl::StatusOr<ObjectInfo> FindOneObject(const Location& location);
 
-/// nullopt when the URI has no wildcard, or something exists that is named so word for word, which then is meant. One
-/// request where there are wildcards.
+/// nullopt if the URI has no wildcard, or if something exists under exactly this name, which then is meant. One
+/// request if there are wildcards.
 absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named);
 
 struct ExpandOptions {

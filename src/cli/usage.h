@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-/// What options take, what --help looks like, and what is said of a command line that makes no sense.
+/// The values of options, the layout of --help, and the messages for a wrong command line.
 
 namespace millrace::cli {
 
@@ -19,14 +19,14 @@ void TakesNumber(CLI::Option* option, uint64_t least, uint64_t most = UINT64_MAX
 /// The option takes one of these words, which --help shows.
 void TakesWord(CLI::Option* option, const std::vector<std::string>& words);
 
-/// The size in bytes that `option` was given ("64MiB"), more than none; a usage error names the option.
+/// The size in bytes that `option` was given ("64MiB"), greater than 0; a usage error names the option.
 absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text);
 
-/// For what was not found: the same error, with a hint where one of `uris` looks like a bucket's whose "s3://" was
-/// forgotten. Other errors stay as they are.
+/// For NotFound: the same error, with a hint if one of `uris` looks like a bucket without its
+/// "s3://". Other errors stay as they are.
 absl::Status HintAtS3(absl::Status status, const std::vector<std::string>& uris);
 
-/// How --help is laid out: as wide as the terminal, 100 columns at most. Lines of texts that begin with a space, such
+/// The layout of --help: as wide as the terminal, 100 columns at most. Lines of texts that begin with a space, such
 /// as examples, stay as they are; the others make paragraphs, which an empty line ends.
 std::shared_ptr<CLI::Formatter> HelpFormatter();
 

@@ -21,7 +21,7 @@ struct HealthCheck {
   enum class Result { kOk, kFailed, kSkipped };
   std::string name;  // "dns"
   Result result = Result::kOk;
-  std::string text;    // what was found; may hold bytes that the server chose
+  std::string text;    // the finding; may hold bytes that the server chose
   std::string remedy;  // of kFailed
 };
 
@@ -33,8 +33,8 @@ struct Diagnosis {
   bool healthy() const;  // nothing failed
 };
 
-/// Says why a bucket on S3 cannot be read, step by step, or how fast it can. It changes nothing there, and what it
-/// reports has no secrets. Blocking; not thread-safe.
+/// Finds out, step by step, why a bucket on S3 cannot be read, or how fast it can be read. It changes nothing there,
+/// and its reports have no secrets. Blocking; not thread-safe.
 class Doctor {
  public:
   /// `key` is a prefix or the key of an object, or empty. `on_check` is called with each step as soon as it is done, by
@@ -44,7 +44,7 @@ class Doctor {
   /// Settings, name, connection, TLS, clock, permissions.
   void CheckAccess();
 
-  /// After CheckAccess: reads what is there for some seconds, if anything can be read.
+  /// After CheckAccess: reads objects for some seconds, if any can be read.
   void MeasureSpeed(ReadProgress progress);
 
   const Diagnosis& diagnosis() const { return diagnosis_; }
@@ -73,7 +73,7 @@ class Doctor {
   std::unique_ptr<S3Client> client_;
   bool reached_ = false;             // the server answers
   bool readable_ = false;            // there is an object that can be read
-  std::vector<ObjectInfo> objects_;  // that exist, the one asked for first
+  std::vector<ObjectInfo> objects_;  // that exist; the requested one is the first
   Diagnosis diagnosis_;
 };
 

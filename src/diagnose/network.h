@@ -28,7 +28,7 @@ absl::StatusOr<std::vector<SocketAddress>> ResolveName(const HttpEndpoint& serve
 /// Connects to the first address that answers, and closes. The result says to which, and how long it took.
 absl::StatusOr<std::string> TryConnect(const std::vector<SocketAddress>& addresses);
 
-/// What a server says to a request without a signature: anything will do.
+/// The answer of a server to a request without a signature: any answer shows that it works.
 struct ProbeAnswer {
   HttpErrorKind error = HttpErrorKind::kNone;
   std::string detail;  // of the error

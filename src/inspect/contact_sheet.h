@@ -7,8 +7,8 @@
 
 #include "base/status.h"
 
-/// Draws samples side by side, as photographers lay out their negatives. The only user of cairo. Pure but for the fonts
-/// of the machine.
+/// Draws samples side by side, as photographers lay out their negatives. The only user of cairo. Pure except for the
+/// fonts of the machine.
 
 namespace millrace {
 
@@ -45,11 +45,11 @@ struct ContactSheet {
   std::vector<SheetPlace> places;  // of the tiles, in their order: row by row, six or more a row
 };
 
-/// Memory that so many tiles and their sheet take at most, but for long texts.
+/// An upper bound of the memory for this many tiles and their sheet, without long texts.
 uint64_t ContactSheetBytes(uint64_t tiles);
 
 /// 1 to kMaxTiles tiles. The same tiles make the same sheet on a machine. ResourceExhausted without memory, Internal
-/// when cairo fails otherwise.
+/// if cairo fails otherwise.
 absl::StatusOr<ContactSheet> DrawContactSheet(std::span<const SheetTile> tiles);
 
 }  // namespace millrace

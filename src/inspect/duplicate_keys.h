@@ -18,14 +18,14 @@ struct DuplicateKey {
 };
 
 struct DuplicateKeys {
-  uint64_t count = 0;     // samples that have the key of one before them
-  uint64_t compared = 0;  // the first so many samples of the index; memory did not do for the others, if any
+  uint64_t count = 0;                  // samples with the key of an earlier one
+  uint64_t compared = 0;               // as many of the first samples of the index as memory allows
   std::vector<DuplicateKey> examples;  // the first of them, at most kMaxExamples
 };
 
 /// Looks for samples with equal keys, wherever they lie: sorts hashes of the keys, and compares the keys of those that
-/// are equal. Memory: 8 bytes a sample, out of the budget, and at most 1 GiB (134 million samples); where that is not
-/// there, it compares fewer samples. Goes through the index once, and once more where there are equal hashes. Errors of
+/// are equal. Memory: 8 bytes a sample, out of the budget, and at most 1 GiB (134 million samples); if there is less
+/// memory, it compares fewer samples. Goes through the index once, and once more if there are equal hashes. Errors of
 /// WalkIndex.
 absl::StatusOr<DuplicateKeys> FindDuplicateKeys(
     const Index& index, MemoryBudget& memory, const WalkOptions& options,

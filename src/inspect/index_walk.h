@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "dataset/dataset.h"
 
-/// Going through an index, and keeping what is worth a word of it.
+/// Goes through an index and keeps examples for reports.
 
 namespace millrace {
 
@@ -18,12 +18,12 @@ struct WalkOptions {
   std::stop_token stop;
 };
 
-/// Calls `each` with samples 0 .. samples-1, in order. Cancelled soon after a stop is requested; DataLoss when the
+/// Calls `each` with samples 0 .. samples-1, in order. Cancelled soon after a stop is requested; DataLoss if the
 /// index is damaged.
 absl::Status WalkIndex(const Index& index, uint64_t samples, const WalkOptions& options,
                        absl::FunctionRef<void(uint64_t, const IndexedSample&)> each);
 
-/// Where a sample lies.
+/// The place of a sample.
 struct SamplePlace {
   uint64_t number = 0;  // in index order
   uint32_t object = 0;  // ordinal
@@ -35,7 +35,7 @@ SamplePlace PlaceOf(uint64_t number, const IndexedSample& sample);
 /// How many examples a report shows of each finding.
 inline constexpr size_t kMaxExamples = 5;
 
-/// Samples that have something in common: how many there are, and the first few of them.
+/// Samples with one finding: their number, and the first few of them.
 struct Finding {
   uint64_t count = 0;
   std::vector<SamplePlace> first;  // at most kMaxExamples

@@ -13,7 +13,7 @@ namespace millrace {
 struct PreviewedSample {
   SamplePlace place;
   std::string label;
-  std::string problem;  // why it cannot be shown; "" when it is
+  std::string problem;  // why it cannot be shown; "" if it is shown
 };
 
 struct Preview {
@@ -21,10 +21,10 @@ struct Preview {
   std::vector<PreviewedSample> samples;  // as the places of the sheet
 };
 
-/// Reads so many samples, evenly spread over the data set, and draws them: the first image field of each, at a reduced
-/// size; the fields as text where there is none. 1 to kMaxTiles samples, at most those that there are. The same data
-/// give the same sheet. A bad sample is no error; what is wrong with the store or the network is. Memory: half of the
-/// budget at a time for what is read, and ContactSheetBytes, out of the budget: ResourceExhausted.
+/// Reads `samples` samples, evenly spread over the data set, and draws them: the first image field of each, at a
+/// reduced size; the fields as text if there is none. 1 to kMaxTiles samples, at most all of them. The same data give
+/// the same sheet. A bad sample is not an error; a failure of the store or the network is. Memory: half of the budget
+/// for samples in flight, and ContactSheetBytes, out of the budget: ResourceExhausted.
 absl::StatusOr<Preview> MakePreview(const Dataset& dataset, uint64_t samples, MemoryBudget& memory,
                                     const std::stop_token& stop);
 

@@ -12,7 +12,7 @@
 namespace millrace {
 
 /// A sample and the bytes of its span, verified; or the reason why there are none: DataLoss if they are damaged,
-/// ResourceExhausted when they do not fit into half of the memory. Both are valid during the call.
+/// ResourceExhausted if they do not fit into half of the memory. Both are valid during the call.
 using SampleSink = absl::FunctionRef<void(const IndexedSample& sample, const absl::StatusOr<ByteSpan>& bytes)>;
 
 /// Reads the samples at some positions of an order, ahead and in parallel, and hands out each once, in order. A damaged

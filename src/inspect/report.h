@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-/// All that was found in a data set, which must outlive it.
+/// All findings about a data set, which must outlive the report.
 struct InspectReport {
   const Dataset& dataset;
   Survey survey;
@@ -28,7 +28,7 @@ struct InspectReport {
 /// The objects that hold samples. A manifest that lists raw objects is an object of the index, too, but holds none.
 uint64_t CountObjects(const Index& index);
 
-/// What to do about the order of the samples and the sizes of the objects, in sentences. Looks up every shard.
+/// Advice about the order of the samples and the sizes of the objects, in sentences. Looks up every shard.
 absl::StatusOr<std::vector<std::string>> AdviseOnDataset(const Dataset& dataset);
 
 }  // namespace millrace

@@ -14,9 +14,9 @@ namespace millrace {
 /// Shards of 64 MB to 1 GB are read well one after the other, and lose little when one of them is damaged.
 inline constexpr uint64_t kLeastShardBytes = 64'000'000;
 inline constexpr uint64_t kMaxShardBytes = 1'000'000'000;
-/// Fewer cannot be dealt out to ranks, workers and machines.
+/// Fewer shards cannot be divided between ranks, workers and machines.
 inline constexpr uint64_t kFewShards = 8;
-/// Raw objects that are so many, and on average smaller, cost more in requests than in bytes.
+/// At least this many raw objects of a smaller average size cost more in requests than in bytes.
 inline constexpr uint64_t kManyObjects = 10'000;
 inline constexpr uint64_t kSmallObjectBytes = uint64_t{1} << 20;
 
@@ -26,9 +26,9 @@ struct ObjectSizes {
   uint64_t bytes = 0;  // of all of them
 };
 
-/// A sentence that says what is unfavourable, and the command that helps, for the data set at `uri`. Nothing when all
-/// is well, or where there is so little of it that it hardly matters: shards of less than kFewShards x kLeastShardBytes
-/// together.
+/// A sentence that says what is unfavourable, and the command that helps, for the data set at `uri`. Nothing if the
+/// sizes are good, or if the data set is so small that they hardly matter: shards of less than kFewShards x
+/// kLeastShardBytes together.
 std::optional<std::string> AdviseShards(const ObjectSizes& sizes, std::string_view uri);
 
 }  // namespace millrace

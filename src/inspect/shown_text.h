@@ -7,12 +7,12 @@
 
 #include "absl/functional/function_ref.h"
 
-/// Text that may be anything, made fit to be drawn. Pure.
+/// Prepares arbitrary text for drawing. Pure.
 
 namespace millrace {
 
-/// UTF-8 without control characters but newlines: what is none becomes U+FFFD, other control characters spaces. Of
-/// at most `most_bytes` bytes of the text; what is longer gets an ellipsis.
+/// UTF-8 without control characters but newlines: invalid bytes become U+FFFD, other control characters spaces. Takes
+/// at most `most_bytes` bytes of the text; a longer text gets an ellipsis.
 std::string ShownText(std::string_view bytes, size_t most_bytes);
 
 /// Whether bytes, or the first of them when `cut`, look like text: UTF-8 without control characters but white space.
@@ -21,14 +21,14 @@ bool LooksLikeText(std::string_view bytes, bool cut);
 /// The width of a text as it would be drawn; grows with the text.
 using TextWidth = absl::FunctionRef<double(const std::string&)>;
 
-/// Which end of a text is given up where all of it does not fit.
+/// Which end of a text is cut off if it does not fit.
 enum class CutEnd { kFront, kBack };
 
 /// As much of the UTF-8 text as fits into `width`, with an ellipsis for the rest.
 std::string FitText(const std::string& text, double width, CutEnd cut, TextWidth width_of);
 
 /// Breaks UTF-8 text into at most `most_lines` lines that fit: at its newlines, at spaces, and within words that are
-/// too long. What remains is an ellipsis in the last line.
+/// too long. An ellipsis in the last line stands for the rest.
 std::vector<std::string> WrapText(std::string_view text, double width, size_t most_lines, TextWidth width_of);
 
 }  // namespace millrace

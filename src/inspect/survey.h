@@ -11,21 +11,21 @@
 #include "inspect/size_counts.h"
 #include "shard/field_value.h"
 
-/// What an index tells of a data set as a whole, without any of its bytes.
+/// What an index tells about a data set as a whole, without reading the data.
 
 namespace millrace {
 
-/// A sample is huge when it is larger than this, and than so many times the median.
+/// A sample is huge if it is larger than this, and larger than this many times the median.
 inline constexpr uint64_t kHugeBytes = uint64_t{64} << 20;
 inline constexpr uint64_t kHugeMedians = 100;
 
-/// A field that at least this share of the samples have is missed in the others.
+/// If at least this share of the samples have a field, the others lack it.
 inline constexpr double kUsualShare = 0.95;
 
 struct FieldCounts {
   uint64_t samples = 0;
   uint64_t bytes = 0;
-  std::set<FieldType> types;  // a list of numbers is an int where it holds one, else an ndarray
+  std::set<FieldType> types;  // a list of numbers is an int if it holds one, else an ndarray
   Finding empty;              // samples that have other bytes, but none in this field
 };
 
@@ -47,7 +47,7 @@ struct Survey {
   bool keys_ascend = true;              // each key is larger than the one before: no two are equal
 };
 
-/// Goes through the index once, and once more where samples are huge or lack something. Memory: a few samples for each
+/// Goes through the index once, and once more if samples are huge or lack a field. Memory: a few samples for each
 /// name of a field, and the keys of incomplete shards. The index must outlive the result. Errors of WalkIndex.
 absl::StatusOr<Survey> MakeSurvey(const Index& index, const WalkOptions& options);
 
