@@ -21,22 +21,17 @@
 #include "shard/sample_name.h"
 #include "shard/shard_scanner.h"
 #include "store/blocking.h"
-#include "store/whole_check.h"
-#include "transfer/read_ahead.h"
+#include "transfer/object_reader.h"
 
 namespace millrace {
 
 namespace {
 
-// An object whose pieces are being asked for, or scanned.
+// An object that is being asked for, or scanned.
 struct Scanned {
   IndexedObject object;
-  ObjectInfo info;  // of the store
-  Pieces pieces;
-  size_t wanted = 0;                // of the pieces
-  std::optional<WholeCheck> check;  // of what is read in several pieces
-  std::optional<uint32_t> reused;   // its number in the older index; nothing of it is read then
-  bool is_manifest = false;         // likewise
+  std::optional<uint32_t> reused;  // its number in the older index; nothing of it is read then
+  bool is_manifest = false;        // likewise
 
   bool IsRead() const { return !reused && !is_manifest; }
 };
@@ -54,15 +49,14 @@ class IndexBuilder {
         memory_(runtime.memory()),
         manifest_(options.manifest),
         skip_bad_(options.skip_bad),
-        stop_(options.stop),
         open_index_(open_index),
         progress_(options.progress),
         listing_(MakeListing(data, options)),
-        objects_(data, *listing_, ReadAhead::PieceBytes(*data.store, memory_), MakeReuse(options), options.stop),
+        objects_(*listing_, MakeReuse(options)),
         token_files_(data, memory_, options.tokens, options.stop),
         scan_(memory_, [this](const ShardSample& sample, std::string_view key) { return AddShardSample(sample, key); }),
         reads_(
-            *data.store, memory_, [this] { return NextPiece(); }, options.stop) {}
+            *data.store, memory_, [this] { return NextObject(); }, options.stop) {}
 
   absl::StatusOr<BuiltIndex> Run();
   /// An error of Run, with what helps against a bad shard where that is what it is about.
@@ -72,16 +66,14 @@ class IndexBuilder {
   IndexReuse* MakeReuse(const BuildOptions& options) {
     return options.reuse == nullptr ? nullptr : &reuse_.emplace(*options.reuse, options.tokens);
   }
-  absl::StatusOr<std::optional<ReadAhead::Request>> NextPiece();
-  absl::Status BeginScan();
-  absl::Status AddPiece(size_t index, ByteSpan bytes);
+  absl::StatusOr<std::optional<ObjectReader::Request>> NextObject();
+  absl::Status BeginScan(bool checked);
+  absl::Status AddPiece(const ObjectReader::Piece& piece, bool* enough);
   absl::Status EndObject();
   absl::Status EndReusedObject();
   absl::Status EndReadObject();
-  absl::Status ReadAgain();
   void NoteLinks();
   void WarnOfLinks() const;
-  void AskNoMore();
   // What came of it before is to be kept.
   bool KeepsWhatCame() const { return skip_bad_ && scan_.damaged(); }
   void ReportDamage();
@@ -99,7 +91,6 @@ class IndexBuilder {
   MemoryBudget& memory_;
   const ManifestSamples* const manifest_;  // null: none
   const bool skip_bad_;
-  const std::stop_token stop_;
   const OpenIndexFn open_index_;
   ProgressMeter progress_;
   std::optional<IndexReuse> reuse_;
@@ -107,12 +98,8 @@ class IndexBuilder {
   ObjectsAhead objects_;
   TokenFiles token_files_;  // of token files only
 
-  // Asked for, in order; the first is being scanned and got_ pieces of it have come.
-  std::deque<Scanned> scanning_;
-  size_t asked_ = 0;  // pieces of the last
-  bool all_asked_ = true;
-  size_t got_ = 0;
-  uint64_t done_bytes_ = 0;
+  std::deque<Scanned> scanning_;                               // asked for, in order; the first is being scanned
+  uint64_t done_bytes_ = 0;                                    // of those before it
   std::map<std::string, std::optional<uint64_t>> mds_shards_;  // as CheckMdsShards takes them; of MDS only
 
   std::unique_ptr<IndexWriter> writer_;
@@ -123,52 +110,44 @@ class IndexBuilder {
   std::vector<NewSampleField> fields_;  // reused
   std::vector<NewSampleValue> values_;  // likewise
 
-  ReadAhead reads_;  // last: its callbacks end before the rest goes
+  ObjectReader reads_;  // last: its callbacks end before the rest goes
 };
 
-// The listing, cut into pieces to read.
-absl::StatusOr<std::optional<ReadAhead::Request>> IndexBuilder::NextPiece() {
-  if (all_asked_) {
-    ASSIGN_OR_RETURN(std::optional<ObjectsAhead::Object> next, objects_.Next());
-    if (!next) return std::nullopt;
-    // What is not read is one piece without bytes, which takes its turn among the others and costs no request.
-    const bool is_manifest = manifest_ != nullptr && next->info.key == manifest_->place().info.key;
-    // The .idx of a pair is read with its .bin.
-    const uint64_t bytes = next->reused || is_manifest || IsIdx(next->indexed) ? 0 : next->info.size;
-    const Pieces pieces(bytes, next->info.part_bytes, ReadAhead::PieceBytes(*data_.store, memory_));
-    Scanned& scanned = scanning_.emplace_back(Scanned{.object = std::move(next->indexed),
-                                                      .info = std::move(next->info),
-                                                      .pieces = pieces,
-                                                      .wanted = pieces.count(),
-                                                      .check = std::nullopt,
-                                                      .reused = next->reused,
-                                                      .is_manifest = is_manifest});
-    // What is damaged on the way would be pinned by the index for good.
-    if (pieces.count() > 1) scanned.check.emplace(data_.store->Uri(scanned.info.key), scanned.info, pieces);
-    asked_ = 0;
-  }
-  ReadAhead::Request request = PieceRequest(scanning_.back().info, scanning_.back().pieces, asked_++);
-  all_asked_ = asked_ >= scanning_.back().wanted;
+absl::StatusOr<std::optional<ObjectReader::Request>> IndexBuilder::NextObject() {
+  ASSIGN_OR_RETURN(std::optional<ObjectsAhead::Object> next, objects_.Next());
+  if (!next) return std::nullopt;
+  const IndexedObject& object = next->indexed;
+  ObjectReader::Request request{.object = {.key = data_.Key(object.key), .size = object.size, .etag = object.etag}};
+  const bool is_manifest = manifest_ != nullptr && request.object.key == manifest_->place().info.key;
+  // What is not read is one piece without bytes, which takes its turn among the others and costs no request. The .idx
+  // of a pair is read with its .bin.
+  if (!next->reused && !is_manifest && !IsIdx(object)) request.range.length = object.size;
+  // What is damaged on the way would be pinned by the index for good.
+  request.begin_again = [this] { return scan_.holds(); };
+  scanning_.push_back({.object = std::move(next->indexed), .reused = next->reused, .is_manifest = is_manifest});
   return request;
 }
 
 absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
   while (true) {
-    ASSIGN_OR_RETURN(std::optional<ReadAhead::Result> piece, reads_.Next());
+    ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reads_.Next());
     if (!piece) break;
     if (writer_ == nullptr) {
       ASSIGN_OR_RETURN(std::unique_ptr<ObjectWriter> out, open_index_());
       writer_ = std::make_unique<IndexWriter>(objects_.kind(), std::move(out));
     }
     const Scanned& front = scanning_.front();
-    if (front.IsRead()) RETURN_IF_ERROR(Annotate(AddPiece(got_, piece->bytes.span()), FrontUri()));
-    done_bytes_ += front.IsRead() || IsIdx(front.object) ? piece->bytes.size() : front.object.size;
+    bool enough = piece->last;
+    if (front.IsRead()) RETURN_IF_ERROR(Annotate(AddPiece(*piece, &enough), FrontUri()));
+    if (!enough) {
+      progress_.Update(done_bytes_ + piece->offset + piece->bytes.size(), objects_.total_bytes());
+      continue;
+    }
+    if (!piece->last) reads_.SkipRest();
+    done_bytes_ += IsIdx(front.object) ? 0 : front.object.size;
     progress_.Update(done_bytes_, objects_.total_bytes());
-    piece.reset();  // reading again needs memory
-    if (++got_ < front.wanted) continue;
     RETURN_IF_ERROR(EndObject());
     scanning_.pop_front();
-    got_ = 0;
   }
   if (writer_ == nullptr || writer_->samples() == 0) return NoSamples();
   RETURN_IF_ERROR(CheckMdsShards(data_, objects_.companions(), mds_shards_));
@@ -207,43 +186,31 @@ absl::Status IndexBuilder::WithRemedy(const absl::Status& status) const {
                                                  ToStd(status.message())));
 }
 
-absl::Status IndexBuilder::BeginScan() {
+// `checked`: what is damaged on the way is noticed at the end, and comes again.
+absl::Status IndexBuilder::BeginScan(bool checked) {
   const Scanned& scanned = scanning_.front();
-  const bool hold = scanned.check && scanned.check->checks();
   if (objects_.kind() != DataKind::kTokens) {
-    scan_.Begin(scanned.object.key, MakeShardScanner(objects_.kind()), hold);
+    scan_.Begin(scanned.object.key, MakeShardScanner(objects_.kind()), checked);
     return absl::OkStatus();
   }
   absl::Status damage;
   ASSIGN_OR_RETURN(std::unique_ptr<ShardScanner> scanner, token_files_.ScannerFor(scanned.object, &damage));
   if (damage.ok()) {
-    scan_.Begin(scanned.object.key, std::move(scanner), hold);
+    scan_.Begin(scanned.object.key, std::move(scanner), checked);
     return absl::OkStatus();
   }
   // What is wrong with a pair is known before the first byte of its .bin.
   scan_.BeginDamaged(scanned.object.key, std::move(damage));
-  if (!KeepsWhatCame()) return scan_.status();
-  scanning_.front().check.reset();
-  return absl::OkStatus();
+  return KeepsWhatCame() ? absl::OkStatus() : scan_.status();
 }
 
-// The rest of an object that is bad is of no use, but what is on its way comes.
-void IndexBuilder::AskNoMore() {
-  if (scanning_.size() > 1 || all_asked_) return;
-  Scanned& scanned = scanning_.front();
-  scanned.wanted = asked_;
-  done_bytes_ += scanned.info.size - scanned.pieces.At(asked_).offset;
-  all_asked_ = true;
-}
-
-absl::Status IndexBuilder::AddPiece(size_t index, ByteSpan bytes) {
-  if (index == 0) RETURN_IF_ERROR(BeginScan());
-  Scanned& scanned = scanning_.front();
-  if (scanned.check) scanned.check->Add(index, bytes);
-  scan_.Feed(bytes);
-  // What was damaged on the way may be no shard any more: where there is a checksum it tells, at the end.
-  const bool may_be_sound = scanned.check && scanned.check->checks();
-  if (KeepsWhatCame() && !may_be_sound) AskNoMore();
+// `*enough` is set if the rest of the object is of no use, since it is bad.
+absl::Status IndexBuilder::AddPiece(const ObjectReader::Piece& piece, bool* enough) {
+  if (piece.first) RETURN_IF_ERROR(BeginScan(piece.checked));
+  const bool bad_from_the_start = scan_.damaged() && piece.first;
+  scan_.Feed(piece.bytes);
+  // What was damaged on the way may be no shard any more: if there is a checksum it tells, at the end.
+  if (KeepsWhatCame() && (!piece.checked || bad_from_the_start)) *enough = true;
   return scan_.holds() || KeepsWhatCame() ? absl::OkStatus() : scan_.status();
 }
 
@@ -272,9 +239,6 @@ absl::Status IndexBuilder::EndReusedObject() {
 
 absl::Status IndexBuilder::EndReadObject() {
   scan_.Finish();
-  if (std::optional<WholeCheck>& check = scanning_.front().check) {
-    RETURN_IF_ERROR(scan_.holds() ? check->Settle([this] { return ReadAgain(); }) : check->Finish());
-  }
   if (KeepsWhatCame()) {
     ReportDamage();
   } else {
@@ -305,15 +269,6 @@ void IndexBuilder::ReportDamage() {
   IndexedObject& object = scanning_.front().object;
   object.incomplete = true;
   report_.damaged.push_back(DamagedShardOf(object.key, scan_.status(), scan_.samples()));
-}
-
-absl::Status IndexBuilder::ReadAgain() {
-  const Scanned& scanned = scanning_.front();
-  RETURN_IF_ERROR(
-      ReadPieces(*data_.store, memory_, scanned.info, scanned.pieces, stop_,
-                 [this](size_t index, ByteSpan bytes) { return Annotate(AddPiece(index, bytes), FrontUri()); }));
-  scan_.Finish();
-  return absl::OkStatus();
 }
 
 absl::Status IndexBuilder::AddShardSample(const ShardSample& sample, std::string_view key) {

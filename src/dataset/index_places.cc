@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "dataset/sample_objects.h"
 #include "store/blocking.h"
-#include "transfer/read_ahead.h"
+#include "transfer/object_reader.h"
 
 namespace millrace {
 
@@ -175,12 +175,11 @@ absl::StatusOr<PlacedIndex> IndexPlaces::OpenCopy() {
 absl::StatusOr<ObjectInfo> IndexPlaces::Copy(const Location& from, uint64_t size, const std::string& etag,
                                              const Location& to) {
   const ObjectInfo object{.key = from.prefix, .size = size, .etag = etag};
-  const Pieces pieces(size, 0, ReadAhead::PieceBytes(*from.store, runtime_.memory()));
   PutOptions options;
   options.stop = stop_;
   ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, to.store->Write(to.prefix, options));
-  RETURN_IF_ERROR(ReadPieces(*from.store, runtime_.memory(), object, pieces, stop_,
-                             [&out](size_t, ByteSpan bytes) { return out->Append(bytes); }));
+  RETURN_IF_ERROR(ReadPieces(*from.store, runtime_.memory(), ObjectReader::All(object), stop_,
+                             [&out](const ObjectReader::Piece& piece) { return out->Append(piece.bytes); }));
   return out->Commit();
 }
 

@@ -3,33 +3,27 @@
 #include <deque>
 #include <optional>
 #include <set>
-#include <stop_token>
 #include <string>
 
 #include "dataset/index_reuse.h"
 #include "dataset/sample_objects.h"
-#include "store/completion.h"
 
 namespace millrace {
 
-/// The objects of a data set that hold samples, as their source lists them, each with what must be known before it is
-/// read in pieces (store/learn.h): the HEADs that this takes are in flight some objects ahead, side by side. Those that
-/// an older index knows need none. Blocking; not thread-safe.
+/// The objects of a data set that hold samples, as their source lists them, each with what an older index knows of it.
+/// The source is some objects ahead: of a pair of token files, which the .bin comes first of, both are as they were or
+/// both are read. Blocking; not thread-safe.
 class ObjectsAhead {
  public:
   struct Object {
     IndexedObject indexed;
-    ObjectInfo info;                 // of the store, with its key there
     std::optional<uint32_t> reused;  // its number in the older index, which has it as it is now
   };
 
-  /// Objects of up to `piece_bytes` are read in one piece: nothing is asked about them. `reuse` may be null.
-  ObjectsAhead(const Location& data, ObjectSource& listing, uint64_t piece_bytes, IndexReuse* reuse,
-               std::stop_token stop)
-      : data_(data), listing_(listing), piece_bytes_(piece_bytes), reuse_(reuse), stop_(std::move(stop)) {}
+  /// `reuse` may be null.
+  ObjectsAhead(ObjectSource& listing, IndexReuse* reuse) : listing_(listing), reuse_(reuse) {}
 
-  /// The next object; nullopt after the last. Errors are those of the source, IndexReuse::Find and HEAD; Cancelled
-  /// soon after a stop.
+  /// The next object; nullopt after the last. Errors are those of the source and of IndexReuse::Find.
   absl::StatusOr<std::optional<Object>> Next();
 
   /// As the source has them.
@@ -38,20 +32,12 @@ class ObjectsAhead {
   const std::vector<std::string>& companions() const { return listing_.companions(); }
 
  private:
-  struct Coming {
-    Object object;
-    std::optional<Completion<absl::StatusOr<ObjectInfo>>> learnt;
-  };
   absl::Status LookAhead();
-  void Learn(Coming* coming);
-  void SettlePair(Coming* coming);
+  void SettlePair(Object* object);
 
-  const Location& data_;
   ObjectSource& listing_;
-  const uint64_t piece_bytes_;
   IndexReuse* const reuse_;
-  const std::stop_token stop_;
-  std::deque<Coming> coming_;
+  std::deque<Object> coming_;
   std::set<std::string> reused_idx_;  // keys of those whose .bin was handed out as reused
   bool listed_all_ = false;
 };

@@ -7,8 +7,7 @@
 #include "base/size.h"
 #include "shard/token_scanner.h"
 #include "store/blocking.h"
-#include "store/whole_check.h"
-#include "transfer/read_ahead.h"
+#include "transfer/object_reader.h"
 
 namespace millrace {
 
@@ -78,27 +77,19 @@ absl::StatusOr<TokenSequences> TokenFiles::ReadIdx(const ObjectInfo& idx, absl::
     *damage = absl::DataLossError(fmt::format("{}: offset 0: the .idx is truncated", uri));
     return TokenSequences();
   }
-  const uint64_t piece_bytes = ReadAhead::PieceBytes(*data_.store, memory_);
-  ObjectInfo known = idx;
-  if (idx.size > piece_bytes) {
-    ASSIGN_OR_RETURN(known, LearnBlocking(*data_.store, idx, stop_));
-  }
-  const Pieces pieces(known.size, known.part_bytes, piece_bytes);
-  WholeCheck check(uri, known, pieces);
   std::optional<MegatronIdxParser> parser;
   absl::Status parsed;
-  const auto read = [&]() -> absl::Status {
-    parser.emplace(known.size);
-    parsed = absl::OkStatus();
-    return ReadPieces(*data_.store, memory_, known, pieces, stop_, [&](size_t index, ByteSpan bytes) {
-      check.Add(index, bytes);
-      // What was damaged on the way makes no sense: the checksum tells, at the end.
-      if (parsed.ok()) parsed = parser->Feed(bytes);
-      return absl::OkStatus();
-    });
-  };
-  RETURN_IF_ERROR(read());
-  RETURN_IF_ERROR(check.Settle(read));
+  ObjectReader::Request request = ObjectReader::All(idx);
+  request.begin_again = [] { return true; };
+  RETURN_IF_ERROR(ReadPieces(*data_.store, memory_, std::move(request), stop_, [&](const ObjectReader::Piece& piece) {
+    if (piece.first) {
+      parser.emplace(idx.size);
+      parsed = absl::OkStatus();
+    }
+    // What was damaged on the way makes no sense: the checksum tells, at the end.
+    if (parsed.ok()) parsed = parser->Feed(piece.bytes);
+    return absl::OkStatus();
+  }));
   if (parsed.ok()) {
     absl::StatusOr<TokenSequences> sequences = parser->Finish();
     if (sequences.ok()) return sequences;

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "dataset/sample_objects.h"
-#include "transfer/read_ahead.h"
+#include "transfer/object_reader.h"
 
 namespace millrace {
 
@@ -32,21 +32,20 @@ absl::Status AddFragment(ByteSpan bytes, MergedIndex* merged) {
 absl::Status ReadEach(ObjectStore& store, const std::vector<ObjectInfo>& fragments, MemoryBudget& memory,
                       const std::stop_token& stop, absl::FunctionRef<absl::Status(ByteSpan)> each) {
   size_t asked = 0;
-  ReadAhead reads(
+  ObjectReader reads(
       store, memory,
-      [&]() -> absl::StatusOr<std::optional<ReadAhead::Request>> {
+      [&]() -> absl::StatusOr<std::optional<ObjectReader::Request>> {
         if (asked == fragments.size()) return std::nullopt;
         const ObjectInfo& fragment = fragments[asked++];
-        ReadAhead::Request request;
-        request.key = fragment.key;
-        request.range.length = fragment.size;
-        request.whole = true;
+        // One that another run has written once more says the same.
+        ObjectReader::Request request = ObjectReader::All({.key = fragment.key, .size = fragment.size});
+        request.in_one = true;
         return request;
       },
       stop);
   for (const ObjectInfo& fragment : fragments) {
-    ASSIGN_OR_RETURN(const std::optional<ReadAhead::Result> result, reads.Next());
-    RETURN_IF_ERROR(Annotate(each(result->bytes.span()), store.Uri(fragment.key)));
+    ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reads.Next());
+    RETURN_IF_ERROR(Annotate(each(piece->bytes), store.Uri(fragment.key)));
   }
   return absl::OkStatus();
 }

@@ -12,9 +12,7 @@
 #include "base/status.h"
 #include "dataset/dataset.h"
 #include "pack/pack_plan.h"
-#include "store/pieces.h"
-#include "store/whole_check.h"
-#include "transfer/read_ahead.h"
+#include "transfer/object_reader.h"
 
 namespace millrace {
 
@@ -50,51 +48,36 @@ class SampleReader {
   Positions Suspects() const;
 
  private:
-  // What one request brings: the whole of some samples, or a part of one.
-  struct Piece {
+  // What one request brings: the whole of some samples, or a large one in pieces.
+  struct Asked {
     uint64_t first = 0;  // position
     uint64_t count = 0;
-    uint64_t begin = 0;  // of the object
-    bool whole = true;
-    // Of a large sample:
-    size_t part = 0;
-    uint64_t part_offset = 0;
-    std::shared_ptr<WholeCheck> check;  // shared by its pieces; null when the index has checksums
   };
 
-  absl::StatusOr<std::optional<ReadAhead::Request>> NextRequest();
-  void SkipSkipped();
+  absl::StatusOr<std::optional<ObjectReader::Request>> NextRequest();
   absl::Status LookUpAsked();
-  absl::Status Gather(Piece* piece, ReadAhead::Request* request);
-  absl::Status BeginLarge();
-  absl::Status SplitLarge(Piece* piece, ReadAhead::Request* request);
-  absl::StatusOr<Part> PartOfLarge();
+  absl::Status Gather(Asked* asked, ObjectReader::Request* request);
 
   const Dataset& dataset_;
   const PackOrder& order_;
   const Positions positions_;
   const std::set<uint64_t>& skipped_;
   const uint64_t piece_bytes_;
-  const std::stop_token stop_;
 
   // The side that asks.
   uint64_t next_;           // position to ask for
-  bool looked_up_ = false;  // asked_ holds its sample
-  IndexedSample asked_;
-  IndexedObject object_;  // of asked_
+  bool looked_up_ = false;  // wanted_ holds its sample
+  IndexedSample wanted_;
+  IndexedObject object_;  // of wanted_
   std::optional<uint32_t> object_ordinal_;
-  std::optional<Pieces> large_;  // asked_ is a large one, which is being asked for
-  size_t large_part_ = 0;        // its next piece
-  std::shared_ptr<WholeCheck> large_check_;
 
   // The side that hands out.
-  std::deque<Piece> pieces_;
-  std::optional<ReadAhead::Result> result_;  // of pieces_.front()
-  uint64_t taken_ = 0;                       // samples of it that were handed out
+  std::deque<Asked> asked_;
+  std::optional<ObjectReader::Piece> piece_;  // of asked_.front()
+  uint64_t taken_ = 0;                        // complete samples of it that were handed out
   IndexedSample sample_;
-  uint32_t large_crc_ = 0;
 
-  ReadAhead reads_;  // last: its callbacks end before the rest goes
+  ObjectReader reads_;  // last: its callbacks end before the rest goes
 };
 
 }  // namespace millrace

@@ -26,8 +26,7 @@
 #include "store/blocking.h"
 #include "store/file_system.h"
 #include "store/lister.h"
-#include "store/whole_check.h"
-#include "transfer/read_ahead.h"
+#include "transfer/object_reader.h"
 
 namespace millrace {
 
@@ -324,20 +323,12 @@ class Unpacker {
 
   // All of an object, in order, by pieces that are read ahead.
   absl::Status Read(const ObjectInfo& listed, MemoryBudget& memory, absl::FunctionRef<absl::Status(ByteSpan)> sink) {
-    ObjectInfo object = listed;
-    if (object.size > kPieceBytes) {
-      ASSIGN_OR_RETURN(object, LearnBlocking(*data_.store, std::move(object), stop_.get_token()));
-    }
-    const Pieces pieces(object.size, object.part_bytes, ReadAhead::PieceBytes(*data_.store, memory));
-    WholeCheck check(data_.store->Uri(object.key), object, pieces);
-    const auto each = [&](size_t index, ByteSpan bytes) -> absl::Status {
-      check.Add(index, bytes);
-      RETURN_IF_ERROR(sink(bytes));
-      Advance(bytes.size());
-      return absl::OkStatus();
-    };
-    RETURN_IF_ERROR(ReadPieces(*data_.store, memory, object, pieces, stop_.get_token(), each));
-    return pieces.count() > 1 ? check.Finish() : absl::OkStatus();
+    return ReadPieces(*data_.store, memory, ObjectReader::All(listed), stop_.get_token(),
+                      [&](const ObjectReader::Piece& piece) -> absl::Status {
+                        RETURN_IF_ERROR(sink(piece.bytes));
+                        Advance(piece.bytes.size());
+                        return absl::OkStatus();
+                      });
   }
 
   void Advance(uint64_t bytes) {

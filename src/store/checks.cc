@@ -100,13 +100,16 @@ absl::Status VerifyChecksums(std::string_view uri, const GetOptions& options, By
   for (const SpanChecksum& sum : options.checksums) {
     const uint32_t crc = Crc32c(bytes.subspan(sum.range.offset - options.range.offset, sum.range.length));
     if (crc == sum.crc32c) continue;
-    return absl::DataLossError(fmt::format(
-        "{}: its {} bytes at offset {} are not those that were indexed: their CRC32C is {:08x}, not {:08x}; "
-        "restore the object from a copy, or, if it was replaced deliberately, build the index again (millrace "
-        "index)",
-        uri, sum.range.length, sum.range.offset, crc, sum.crc32c));
+    return ChecksumError(uri, sum, crc);
   }
   return absl::OkStatus();
+}
+
+absl::Status ChecksumError(std::string_view uri, const SpanChecksum& expected, uint32_t crc) {
+  return absl::DataLossError(fmt::format(
+      "{}: its {} bytes at offset {} are not those that were indexed: their CRC32C is {:08x}, not {:08x}; "
+      "restore the object from a copy, or, if it was replaced deliberately, build the index again (millrace index)",
+      uri, expected.range.length, expected.range.offset, crc, expected.crc32c));
 }
 
 }  // namespace millrace

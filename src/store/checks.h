@@ -42,4 +42,7 @@ absl::Status CheckMatch(std::string_view uri, std::string_view if_match, std::st
 /// DataLoss when the bytes read do not have the checksums of the options.
 absl::Status VerifyChecksums(std::string_view uri, const GetOptions& options, ByteSpan bytes);
 
+/// That DataLoss: the span has the CRC32C `crc`.
+absl::Status ChecksumError(std::string_view uri, const SpanChecksum& expected, uint32_t crc);
+
 }  // namespace millrace

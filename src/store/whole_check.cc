@@ -62,14 +62,21 @@ absl::Status WholeCheck::Finish() const {
   return Damaged("");
 }
 
-absl::Status WholeCheck::Settle(absl::FunctionRef<absl::Status()> again) {
-  if (!expected_ || Matches()) return absl::OkStatus();
+bool WholeCheck::Disagrees() {
   changed_ = false;
-  RETURN_IF_ERROR(again());
-  if (Matches()) return absl::OkStatus();
+  return expected_ && !Matches();
+}
+
+absl::Status WholeCheck::FinishAgain() const {
   // What is the same twice is what the store has; so its parts are not as they seemed.
-  if (expected_->parts > 0 && !changed_) return absl::OkStatus();
+  if (!expected_ || Matches() || (expected_->parts > 0 && !changed_)) return absl::OkStatus();
   return Damaged(", twice in a row,");
+}
+
+absl::Status WholeCheck::Settle(absl::FunctionRef<absl::Status()> again) {
+  if (!Disagrees()) return absl::OkStatus();
+  RETURN_IF_ERROR(again());
+  return FinishAgain();
 }
 
 }  // namespace millrace

@@ -32,6 +32,10 @@ class WholeCheck {
   /// all pieces together, and which of them is damaged shows only in that it comes differently the second time.
   absl::Status Settle(absl::FunctionRef<absl::Status()> again);
 
+  /// The two halves of Settle: whether the pieces must all be read and added a second time, and Finish after that.
+  bool Disagrees();
+  absl::Status FinishAgain() const;
+
  private:
   bool Matches() const;
   uint64_t CrcOfPieces(size_t first, size_t end) const;

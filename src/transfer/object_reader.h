@@ -1,0 +1,115 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/memory_budget.h"
+#include "base/status.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+/// Reads objects, or ranges of them, by many requests at a time, and hands out their bytes in the order in which they
+/// were asked for, so that neither the latency of an object nor that of a large object's pieces is paid one by one.
+///
+/// What is larger than PieceBytes() is read in pieces, along the parts in which the store keeps the object; what must
+/// be known for that is asked ahead. All bytes are verified as well as can be: against the checksums of the request; a
+/// whole object that comes without any against the one that the store keeps (whole_check.h).
+///
+/// Bounds: 256 requests, and the smaller of 16 pieces (128 MiB of S3, 32 MiB of files) and half the budget in bytes; a
+/// larger single piece is read alone. All bytes are reserved in the budget, except those in memory of the caller. Not
+/// thread-safe; blocking; the store and the budget must outlive it. The destructor cancels what is in flight.
+class ObjectReader {
+ public:
+  struct Request {
+    ObjectInfo object;                         // key, size and ETag, as listed; without ETag any version is read
+    ByteRange range;                           // of the object; an empty one costs no request
+    std::vector<SpanChecksum> checksums = {};  // of spans within the range, in ascending order, without overlaps
+    bool in_one = false;                       // all bytes come as one piece, however many they are
+    MutableByteSpan into = {};                 // if not empty: memory for the range, where it arrives as one piece
+    /// Asked if the pieces of an object are, together, not what the store's checksum says. True: the consumer can take
+    /// back what it has got, and all pieces come once more, from the first. Null or false: DataLoss.
+    std::function<bool()> begin_again = {};
+  };
+  /// A request for all of an object.
+  static Request All(ObjectInfo object);
+
+  /// The next range to read, nullopt at the end. Called on the thread that calls Next().
+  using Source = std::function<absl::StatusOr<std::optional<Request>>()>;
+
+  ObjectReader(ObjectStore& store, MemoryBudget& memory, Source source, std::stop_token stop = {});
+  ~ObjectReader();
+  ObjectReader(const ObjectReader&) = delete;
+  ObjectReader& operator=(const ObjectReader&) = delete;
+
+  struct Piece {
+    uint64_t offset = 0;   // of the object
+    ByteSpan bytes;        // valid until the next call of Next
+    bool first = false;    // of its request; also if that begins again
+    bool last = false;     // all bytes of the request have come and were verified
+    bool checked = false;  // the store's checksum of the whole is compared before the last piece is handed out
+  };
+  /// Waits for the next piece; an empty range is one without bytes. nullopt after the last. Errors: those of the store
+  /// and of the source; DataLoss for bytes that are not those of a checksum; ResourceExhausted, with the figure that
+  /// would do, if the budget refuses even the first piece; Cancelled soon after `stop` is requested. After an error
+  /// only destruction is allowed.
+  absl::StatusOr<std::optional<Piece>> Next();
+
+  /// Of the request whose piece came last nothing more is wanted.
+  void SkipRest();
+
+  /// The largest range that is read by one request: several fit into the bounds above. As much as makes the cost of a
+  /// request small (8 MiB of S3, 2 MiB of files), and no more, since what is small stays in the caches of the CPU.
+  static uint64_t PieceBytes(const ObjectStore& store, const MemoryBudget& memory);
+
+ private:
+  struct Asked;
+  struct Unit;
+
+  ObjectReader(ObjectStore& store, MemoryBudget& memory, std::shared_ptr<Asked> again, std::stop_token stop);
+  absl::Status Fill();
+  absl::Status AskSource();
+  absl::StatusOr<bool> StartNext(const std::shared_ptr<Asked>& asked);
+  absl::StatusOr<bool> IsKnown(Asked& asked);
+  absl::StatusOr<std::unique_ptr<Unit>> MakeUnit(const std::shared_ptr<Asked>& asked, ByteRange range);
+  void Get(Unit& unit, ByteRange range);
+  absl::Status WaitForFront();
+  absl::Status CheckSpans(Asked& asked, const Unit& unit) const;
+  absl::StatusOr<bool> MustBeginAgain(Asked& asked, const Unit& unit) const;
+  absl::StatusOr<std::optional<Piece>> BeginAgain(std::shared_ptr<Asked> asked);
+
+  ObjectStore& store_;
+  MemoryBudget& memory_;
+  const Source source_;
+  const uint64_t piece_bytes_;
+  const uint64_t window_bytes_;
+  std::deque<std::shared_ptr<Asked>> coming_;  // not asked for to their end
+  bool exhausted_ = false;
+  uint64_t bytes_ahead_ = 0;
+  std::unique_ptr<Unit> current_;        // handed out
+  std::unique_ptr<ObjectReader> again_;  // of a request whose pieces come once more
+  std::stop_source stop_;                // of the reads: requested by the owner's token, and at the end
+  const std::stop_token owners_stop_;
+  std::stop_callback<std::function<void()>> on_stop_;
+
+  std::mutex mutex_;  // guards what callbacks touch: in_flight_, and status and in_flight of the units
+  std::condition_variable changed_;
+  size_t in_flight_ = 0;
+  std::deque<std::unique_ptr<Unit>> units_;
+};
+
+/// Calls `each` with the pieces of one request, one after the other. Ends with the first error, its own or that of
+/// `each`.
+absl::Status ReadPieces(ObjectStore& store, MemoryBudget& memory, ObjectReader::Request request,
+                        const std::stop_token& stop, absl::FunctionRef<absl::Status(const ObjectReader::Piece&)> each);
+
+}  // namespace millrace
