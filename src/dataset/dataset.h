@@ -34,40 +34,40 @@ struct OpenOptions {
 /// A place of samples and its index. The index is looked for beside the data (`.millrace/index`), then in the cache
 /// folder; but one in the cache folder that was built because that beside the data could not be replaced comes first.
 /// If there is no index, it is built and stored: beside the data if the place is writable, else in the cache folder.
-/// What objects hold that an older index knows as they are (key, size, ETag) is not read again for it. An index beside
+/// Objects that an older index has unchanged (key, size, ETag) are not read again for it. An index beside
 /// data on S3 is copied to the cache folder, once for each version (ETag), and mapped from there. Of several processes
 /// that open a new data set, one builds the index, and the others wait for it (those of one machine).
 ///
-/// Opening compares the index with the objects of the store (keys, sizes, ETags) when there are at most 10,000 of
+/// Opening compares the index with the objects of the store (keys, sizes, ETags) if there are at most 10,000 of
 /// them, which is always so for shards of a sensible size. An index from which samples of damaged shards were left out
 /// (skip_bad) matches as any other, until they are repaired. In larger data sets, reads notice changed objects by
 /// their ETags; added ones are not noticed. Immutable after opening; the Stores must outlive it.
 class Dataset {
  public:
   /// Opens `uri`: a prefix with shards of one kind, token files or raw objects, or a manifest that lists objects
-  /// (shard/manifest.h: .csv, .jsonl, .ndjson, .manifest, .json), which is then held against the index in their place.
-  /// Plain arrays are taken for raw objects until an index is built that says otherwise (OpenOptions::tokens). Errors:
+  /// (shard/manifest.h: .csv, .jsonl, .ndjson, .manifest, .json), which is then compared with the index in their place.
+  /// Plain arrays are raw objects until an index is built that says otherwise (OpenOptions::tokens). Errors:
   /// NotFound (bucket, folder or no samples under the prefix), PermissionDenied, DataLoss (truncated shard: object,
   /// offset, reason), FailedPrecondition (an index that does not match its objects any more: says which object, and to
-  /// run `millrace index`), DataLoss too when an index is damaged. An index in the cache folder that does match is
+  /// run `millrace index`), and DataLoss if an index is damaged. An index in the cache folder that matches is
   /// preferred to one beside the data that does not.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options = {});
 
   const std::string& uri() const { return uri_; }
-  /// Whether that is a manifest: its objects may lie anywhere in the store.
+  /// Whether the URI is a manifest: its objects may lie anywhere in the store.
   bool is_manifest() const { return is_manifest_; }
   /// Where the index is kept; for reports.
   const std::string& index_uri() const { return index_uri_; }
-  /// What building the index came to; none when it was there.
+  /// The report of building the index; nullopt if it existed.
   const std::optional<BuildReport>& built() const { return built_; }
   const Index& index() const { return *index_; }
-  /// Whether the index tells the CRC32C of samples; else the store's own checksums are all there is to verify by.
+  /// Whether the index tells the CRC32C of samples; else samples can only be verified by the store's own checksums.
   bool has_checksums() const { return has_checksums_; }
   ObjectStore& store() const { return *location_.store; }
   /// The store's key of an object of the index.
   std::string StoreKey(std::string_view object_key) const { return location_.Key(object_key); }
-  /// OpenOptions::cache_folder, or what it defaults to.
+  /// OpenOptions::cache_folder, or its default.
   const std::string& cache_folder() const { return cache_folder_; }
 
  private:

@@ -23,8 +23,8 @@ struct IndexedObject {
   bool incomplete = false;  // it is damaged: the samples from some place on are left out
 };
 
-/// A stored field: a name and where its bytes lie in the sample's span. One that `is_inline` has no bytes in the
-/// object: its value is the text itself (the class of a raw object's folder, or what else the index holds).
+/// A stored field: a name and the place of its bytes in the sample's span. A field that `is_inline` has no bytes in the
+/// object: its value is the text itself (the class of a raw object's folder, or another value in the index).
 struct IndexedField {
   std::string_view name;  // lives as long as the Index
   uint64_t offset = 0;    // from the start of the sample's span
@@ -42,7 +42,7 @@ struct IndexedSample {
   ByteRange span;
   uint32_t crc32c = 0;
   std::vector<IndexedField> fields;  // in bytewise order of names
-  /// Its class: the place in Index::class_counts(). None where it has none, or the index keeps none (has_labels()).
+  /// Its class: the place in Index::class_counts(). nullopt if it has none, or if the index keeps none (has_labels()).
   std::optional<uint32_t> label;
 };
 
@@ -52,11 +52,11 @@ struct ClassCount {
   uint64_t samples = 0;
 };
 
-/// All samples of a data set and where they lie, in index order: object key as bytes, then offset. A memory-mapped file
+/// All samples of a data set and their places, in index order: object key as bytes, then offset. A memory-mapped file
 /// (docs/formats/index.md); opening does not read it, lookups are O(1). Immutable and thread-safe.
 class Index {
  public:
-  /// DataLoss when the file is damaged or cut, InvalidArgument when it is not an index or of another version.
+  /// DataLoss if the file is damaged or cut, InvalidArgument if it is not an index or of another version.
   static absl::StatusOr<std::unique_ptr<Index>> Open(const std::string& path);
   /// The same over bytes in memory (mem:// data sets, tests, the fuzzer).
   static absl::StatusOr<std::unique_ptr<Index>> FromBytes(std::string bytes);
@@ -74,11 +74,11 @@ class Index {
   const std::vector<std::string>& field_names() const;  // of the whole data set, in bytewise order
   /// Those that are image files, by their names (IsImageField) or encodings; in bytewise order.
   const std::vector<std::string>& image_fields() const;
-  /// Folders of raw objects, or the labels of a manifest that are texts; in bytewise order. Empty where classes are
+  /// Folders of raw objects, or the labels of a manifest that are texts; in bytewise order. Empty if classes are
   /// numbers, as those of shards are.
   const std::vector<std::string>& class_names() const;
 
-  /// In the order of class_names(), or by number; empty when `cls` is missing, no number, or has too many values.
+  /// In the order of class_names(), or by number; empty if `cls` is missing, is not a number, or has too many values.
   const std::vector<ClassCount>& class_counts() const;
   /// Whether there are classes, and samples tell theirs.
   bool has_labels() const;
@@ -89,7 +89,7 @@ class Index {
   /// Whether it knows of every sample all that a new index would be told: not if there were too many labels to keep.
   bool TellsAll() const;
 
-  /// `out` is reused so that a walk allocates nothing. sample < size(). DataLoss when the file turns out to be damaged.
+  /// `out` is reused so that a walk allocates nothing. sample < size(). DataLoss if the file turns out to be damaged.
   absl::Status Lookup(uint64_t sample, IndexedSample* out) const;
   absl::Status LookupObject(uint32_t object, IndexedObject* out) const;
   /// The number of the object with that key; nullopt if there is none. Looks some of them up. DataLoss as there.
@@ -105,7 +105,7 @@ class Index {
   absl::Status ScanObject(uint32_t object, uint64_t* block,
                           absl::FunctionRef<absl::Status(const NewSample&)> each) const;
 
-  /// Reads the whole file and holds it against its checksums; for a copy that came over a network. DataLoss.
+  /// Reads the whole file and verifies its checksums; for a copy that came over a network. DataLoss.
   absl::Status Verify() const;
 
  private:

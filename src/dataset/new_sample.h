@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-/// A sample as an index is told of it, and as it can tell of it again (Index::ScanObject). Views into memory of the
+/// A sample as it is written to an index, and as Index::ScanObject returns it. Views into memory of the
 /// caller.
 
 struct NewSampleField {
@@ -16,7 +16,7 @@ struct NewSampleField {
   std::string_view encoding;  // shard/field_value.h; always "" for tar and raw objects
 };
 
-/// A value that no object holds, but the index itself.
+/// A value that the index itself holds, and no object.
 struct NewSampleValue {
   std::string_view name;
   std::string_view text;
@@ -28,7 +28,7 @@ struct NewSample {
   std::span<const NewSampleField> fields;  // as they are stored: ascending offsets, at least one
   uint32_t crc32c = 0;                     // of the span
   /// The class ("" = none). Raw objects: the folder, which becomes the inline field `cls`, unless there is a value
-  /// `cls`, which is a number and the label too. Shards: the value of `cls` where it is a number.
+  /// `cls`, which is a number and the label too. Shards: the value of `cls` if it is a number.
   std::string_view label;
   std::span<const NewSampleValue> values = {};  // in bytewise order of their names, which are those of no field
 };

@@ -19,24 +19,24 @@ namespace millrace {
 /// thread-safe.
 class ObjectScan {
  public:
-  /// Gets each sample once, and its key, which is made up where it has none; valid during the call. An error ends the
-  /// scan of that object.
+  /// Gets each sample once, and its key, which is made of its place if it has none; valid during the call. An error
+  /// ends the scan of that object.
   using Sink = std::function<absl::Status(const ShardSample&, std::string_view key)>;
 
   ObjectScan(MemoryBudget& memory, Sink sink) : memory_(memory), sink_(std::move(sink)) {}
 
   /// `scanner` is null for a raw object. With `hold` its samples are kept back until Release(), so that it can be begun
-  /// again; when there is no memory for them they are handed on, and holds() turns false.
+  /// again; if there is no memory for them, they are handed on, and holds() becomes false.
   void Begin(std::string object_key, std::unique_ptr<ShardScanner> scanner, bool hold);
 
-  /// The same for an object of which something wrong is known beforehand.
+  /// The same for an object that is known to be bad beforehand.
   void BeginDamaged(std::string object_key, absl::Status damage);
 
-  /// The next bytes. After a failure nothing more is done with them.
+  /// The next bytes. After a failure they are ignored.
   void Feed(ByteSpan bytes);
   void Finish();
 
-  /// Hands on what was kept back, whatever status() is.
+  /// Hands on the samples that were kept back, whatever status() is.
   absl::Status Release();
 
   bool holds() const { return holds_; }

@@ -16,11 +16,11 @@
 
 namespace millrace {
 
-/// Where Millrace keeps what belongs to a data set; the objects below it are no samples.
+/// The folder for Millrace's own files of a data set; objects below it are not samples.
 inline constexpr std::string_view kDatasetFolder = ".millrace/";
 inline constexpr std::string_view kIndexName = ".millrace/index";
 
-/// An object that is there while something writes the data set: what else is there is not whole yet.
+/// An object that exists while the data set is being written: the others are not complete yet.
 inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
 
 /// Whether a component of the key starts with a dot, and is more than "." or "..".

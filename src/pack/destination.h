@@ -27,25 +27,25 @@ namespace millrace {
 ///   .millrace/skipped                  the samples that were left out, if any
 ///   .millrace/packed                   then what was done (PackRecord); what belongs to the job is removed after that
 ///
-/// Nothing is removed but what belongs to this job, or, by `force`, to the data set or job that it replaces. Several
+/// Only files of this job are removed, or, by `force`, files of the data set or job that it replaces. Several
 /// runs may work at one job: a shard that has its fragment is never replaced.
 ///
-/// Blocking; not thread-safe but for what is const.
+/// Blocking; only const methods are thread-safe.
 class PackDestination {
  public:
   PackDestination(const Location& location, DataKind format, std::stop_token stop)
       : location_(location), stop_(std::move(stop)), there_({location.Key(""), format, 0}, 0) {}
 
-  /// Looks what is there and marks the destination as incomplete, or, where the same job was begun, continues it.
-  /// `force` starts again: shards and what else belongs to a data set or a job are removed. AlreadyExists when there is
-  /// something else, or, without `force`, another data set; FailedPrecondition when another job was begun there: says
-  /// what differs. Nothing is touched then.
+  /// Lists the destination and marks it as incomplete, or, if the same job was begun there, continues it.
+  /// `force` starts again: all files of a data set or a job are removed. AlreadyExists if there are other
+  /// files, or, without `force`, another data set; FailedPrecondition, with the differences, if another job was begun
+  /// there. In these cases nothing is changed.
   absl::Status Begin(const PackJob& job, bool force);
-  /// What Begin without `force` would refuse, and record() as after it; touches nothing.
+  /// The errors of Begin without `force`, and record() as after it; changes nothing.
   absl::Status Check(const PackJob& job);
 
   /// Whether the job is still in progress. False: another run has completed it, or it was removed. FailedPrecondition
-  /// when another job was begun there since.
+  /// if another job was begun there since.
   absl::StatusOr<bool> IsInProgress() const;
 
   /// What a shard may replace.
@@ -53,24 +53,24 @@ class PackDestination {
     bool granted = false;    // false: it is not to be written, since it, or the whole job, is complete
     std::string stale_etag;  // of what a killed run has left under its name; "": there is nothing
   };
-  /// To be asked right before a shard is written.
+  /// Call it right before a shard is written.
   absl::StatusOr<Claim> ClaimShard(uint64_t shard) const;
-  /// Right before the commit, where the store does not HoldsIfMatch: removes what is stale, if it is that still.
+  /// Right before the commit, if the store does not HoldsIfMatch: removes the stale shard, unless it has changed.
   absl::Status RemoveStale(uint64_t shard, const std::string& stale_etag) const;
 
-  /// When something else lies, or has come, under the name of a claimed shard: what is there, if it has these bytes.
+  /// If another object lies, or has come, under the name of a claimed shard: that object, if it has these bytes.
   /// The same job makes the same bytes, so it was written by another run, or by this one and the answer was lost.
-  /// AlreadyExists, with what to do, when it is something else.
+  /// AlreadyExists, with the remedy, if it has other bytes.
   absl::StatusOr<ObjectInfo> Adopt(uint64_t shard, uint64_t bytes, Uint128 digest) const;
 
-  /// What was done, when the job is: at most cleaning up is left.
+  /// The record of the job if it is done: at most cleaning up is left.
   const std::optional<PackRecord>& record() const { return record_; }
 
-  /// Looks again, since others work at the job too. False when it is over: done, or not begun any more.
-  /// FailedPrecondition as IsInProgress; AlreadyExists when somebody has put a shard there that is not of the job.
+  /// Lists again, since other runs work at the job, too. False if it is over: done, or removed.
+  /// FailedPrecondition as IsInProgress; AlreadyExists if a shard has appeared that is not of the job.
   absl::StatusOr<bool> Look();
 
-  /// What came of the job.
+  /// The results of the job.
   struct Done {
     uint64_t samples = 0;
     uint64_t index_bytes = 0;
@@ -79,7 +79,7 @@ class PackDestination {
   };
   /// After the index: records that the job is done, and what was left out.
   absl::Status Record(const Done& done);
-  /// The samples that were left out, when the job is done.
+  /// The samples that were left out, if the job is done.
   absl::StatusOr<std::vector<SkippedSample>> ReadSkipped() const;
   /// After the record: removes what belonged to the job.
   absl::Status CleanUp();

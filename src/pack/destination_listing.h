@@ -12,7 +12,7 @@
 #include "shard/data_kind.h"
 #include "store/stores.h"
 
-/// What a pack calls its objects, and what a listing of a destination says of them. Pure.
+/// The names of the objects of a pack, and what a listing of a destination tells about them. Pure.
 
 namespace millrace {
 
@@ -26,7 +26,7 @@ struct PackNames {
   uint64_t job = 0;  // PackJob::Id
 
   std::string Shard(uint64_t shard) const;
-  /// What the format has beside a shard (ShardEncoder::Companion); "" where it has nothing.
+  /// The object beside a shard (ShardEncoder::Companion); "" if the format has none.
   std::string Companion(uint64_t shard) const;
   /// The fragment of a shard that was written with this size and ETag.
   std::string Fragment(uint64_t shard, uint64_t bytes, std::string_view etag) const;
@@ -52,16 +52,16 @@ struct DestinationListing {
 
   /// An object of the listing, in order.
   void Take(const ObjectInfo& object);
-  /// After the last: what looks like a companion is one only beside shards of its format.
+  /// After the last object. What looks like a companion is one only beside shards of its format.
   void JudgeCompanions();
 
   /// Whether a shard, its companion and its fragment are there.
   bool Has(uint64_t shard) const;
-  /// What other readers need beside the shards; "" when all is there.
+  /// The missing objects that other readers need beside the shards; "" if all exist.
   std::string MissingCompanion() const;
   /// The fragments of the shards that are `part` modulo `parts`, in order: keys and sizes, of those that have one.
   std::vector<ObjectInfo> Fragments(uint64_t part = 0, uint64_t parts = 1) const;
-  /// Tells states of the shards apart: their numbers, sizes and ETags.
+  /// A hash of the numbers, sizes and ETags of the shards, to notice changes.
   std::string HashShards() const;
   /// Of all shards that are there.
   uint64_t ShardBytes() const;

@@ -35,7 +35,7 @@ struct Fragment {
   uint64_t samples = 0;
 };
 
-/// Takes a fragment apart and hands out its samples, without their spans. DataLoss when it is damaged.
+/// Parses a fragment and hands out its samples, without their spans. DataLoss if it is damaged.
 absl::StatusOr<Fragment> ReadFragment(ByteSpan bytes, ShardSink each);
 
 }  // namespace millrace

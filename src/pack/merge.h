@@ -21,12 +21,12 @@ struct MergedIndex {
 };
 
 /// Merges the fragments of all shards. The result does not depend on the machine that merges. Memory: some fragments,
-/// out of the budget, and what IndexWriter needs. NotFound when a fragment is gone: somebody else has finished the job,
+/// out of the budget, and what IndexWriter needs. NotFound if a fragment is gone: another run has finished the job,
 /// or has started it again.
 absl::StatusOr<MergedIndex> MergeFragments(const PackDestination& destination, MemoryBudget& memory,
                                            const std::stop_token& stop);
 
-/// What is told of the shards that are `part` modulo `parts`.
+/// The totals of the shards that are `part` modulo `parts`.
 struct PartSum {
   uint64_t samples = 0;
   uint64_t shard_bytes = 0;

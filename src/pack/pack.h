@@ -19,8 +19,8 @@
 
 namespace millrace {
 
-/// What a data set was made of, where that is something else: a scratch folder of unpacked shards is another one each
-/// time, and the job is the same.
+/// The original source, if the data set was made of another one: a scratch folder of unpacked shards differs each
+/// time, while the job is the same.
 struct PackOrigin {
   std::string uri;
   std::string id;                              // tells it from others, and from itself after a change
@@ -64,7 +64,7 @@ struct PackReport {
   std::string first_lacking_fields;
 };
 
-/// InvalidArgument when one of the two places lies within the other.
+/// InvalidArgument if one of the two places lies within the other.
 absl::Status CheckApart(const Location& source, const Location& destination);
 
 /// Writes a data set of any kind as shards `destination`/shard-000000.tar and so on, with their index and what else
@@ -73,14 +73,14 @@ absl::Status CheckApart(const Location& source, const Location& destination);
 /// digest of the source; RecordIO alone keeps neither keys nor names. The same source and options give the same bytes.
 ///
 /// Which sample goes where is a pure function (pack_plan.h), so shards are written side by side, `parts` runs may share
-/// the work, and a run that was ended, however, is continued by the next one with the same source and options. The last
+/// the work, and the next run with the same source and options continues one that ended early for any reason. The last
 /// one to finish merges the index (destination.h has the protocol). Until then the destination holds
 /// `.millrace/incomplete` and cannot be opened as a data set. Memory is bounded by the runtime's budget
-/// (ResourceExhausted when it is too small: MDS holds whole shards, TFRecord, RecordIO and fields that are converted
+/// (ResourceExhausted if it is too small: MDS holds whole shards, TFRecord, RecordIO and fields that are converted
 /// whole samples; all of them the entries of a shard's samples in the index, some hundred bytes for each).
 ///
-/// Errors: AlreadyExists when the destination holds anything (with `force`: anything but shards), FailedPrecondition
-/// when another pack was begun there (says what differs) or, without `skip_bad`, when the source's index lacks samples
+/// Errors: AlreadyExists if the destination holds anything (with `force`: anything but shards), FailedPrecondition
+/// if another pack was begun there (says what differs) or, without `skip_bad`, if the source's index lacks samples
 /// of damaged shards, InvalidArgument for samples that a shard cannot hold or tell
 /// apart and for classes without a number, both before anything is written, and those of the stores. Samples are
 /// verified against the checksums of the source's index (DataLoss).

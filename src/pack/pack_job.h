@@ -26,12 +26,12 @@ struct PackJob {
   /// InvalidArgument if it is not valid, or of another version.
   static absl::StatusOr<PackJob> FromJson(std::string_view text);
 
-  /// Tells jobs apart. Does not depend on source_uri.
+  /// Identifies the job. Does not depend on source_uri.
   uint64_t Id() const;
 };
 
-/// A job that is done, and what came of it. Kept as JSON in `.millrace/packed`, so that the same command knows that
-/// there is nothing left to do.
+/// A finished job and its results. Kept as JSON in `.millrace/packed`, so that the same command knows that
+/// nothing is left to do.
 struct PackRecord {
   PackJob job;
   std::string shards;  // hash of their sizes and ETags
@@ -49,14 +49,14 @@ struct SkippedSample {
   std::string why;
 };
 
-/// One JSON object {"key", "why"} a line. Bytes that are no UTF-8 become U+FFFD.
+/// One JSON object {"key", "why"} a line. Bytes that are not UTF-8 become U+FFFD.
 std::string SkippedToJsonLines(const std::vector<SkippedSample>& skipped);
 /// Likewise {"object", "why"}, of shards of the source that lost samples when they were indexed: it is not known which.
 std::string IncompleteToJsonLines(const std::vector<std::string>& objects);
 /// The samples in such lines. InvalidArgument, with the line, if it is not valid.
 absl::StatusOr<std::vector<SkippedSample>> SkippedFromJsonLines(std::string_view lines);
 
-/// How the job that was begun differs from the one that is asked for now, for a message; "" when they are the same.
+/// How the job that was begun differs from the one that is asked for now, for a message; "" if they are the same.
 std::string Difference(const PackJob& begun, const PackJob& asked);
 
 }  // namespace millrace

@@ -11,17 +11,17 @@
 #include "shard/shard_encoder.h"
 
 /// Which sample goes to which shard: a pure function of the source's index, the order, the class map, the format and
-/// the size of shards. Nobody needs to have written a shard to know what is in the next one, so shards are written
-/// independently of each other: by threads, by machines, and after a kill only those that are missing.
+/// the size of shards. The contents of a shard do not depend on the other shards having been written, so shards are
+/// written independently of each other: by threads, by machines, and after a kill only the missing ones.
 
 namespace millrace {
 
-/// Who comes where: the samples in index order, or shuffled by a seed, or some of them only. Immutable.
+/// The order of the samples: that of the index, or shuffled by a seed, or only some of them. Immutable.
 class PackOrder {
  public:
   explicit PackOrder(uint64_t samples) : samples_(samples), size_(samples) {}
   static PackOrder Shuffled(uint64_t samples, uint64_t seed);
-  /// So many of the samples, evenly spread, in index order. For looking into a data set. count <= samples.
+  /// `count` of the samples, evenly spread, in index order. For inspecting a data set. count <= samples.
   static PackOrder Spread(uint64_t samples, uint64_t count);
 
   uint64_t size() const { return size_; }
@@ -56,7 +56,7 @@ struct PackPlan {
   uint64_t total_bytes() const;
 };
 
-/// More would not sort by their names, which have six digits.
+/// More shards would not sort by their names, which have six digits.
 inline constexpr uint64_t kMaxShards = 1'000'000;
 
 /// Fills shards up to `shard_bytes`; only a sample that is larger makes a larger one. Walks the whole index, some

@@ -25,17 +25,18 @@ struct PackerMemory {
   uint64_t share = 0;     // what each has for its buffers, so that none waits for another's
 };
 
-/// ResourceExhausted, with what to do, when not even one fits.
+/// ResourceExhausted, with the remedy, if not even one fits.
 absl::StatusOr<PackerMemory> ReserveForPackers(MemoryBudget& budget, const PackPlan& plan, const ShardEncoder& encoder,
                                                const Location& destination);
 
-/// Packs shards side by side, on threads of its own. Use it once. What it is given must outlive it.
+/// Packs shards side by side, on threads of its own. Use it once. The arguments must outlive it.
 class Packers {
  public:
   Packers(const PackWork& work, const PackerMemory& memory, const ProgressFn& progress, std::stop_token stop,
           std::vector<uint64_t> shards);
 
-  /// Appends what was left out, in order. The first error of any; the others are stopped then. Blocking.
+  /// Appends the samples that were left out, in order. Returns the first error of any thread; the others are then
+  /// stopped. Blocking.
   absl::Status Run(std::vector<SkippedSample>* skipped);
 
  private:

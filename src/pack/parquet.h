@@ -10,20 +10,20 @@
 
 namespace millrace {
 
-/// What a Parquet file is made into.
+/// The MDS shards that are made of a Parquet file.
 struct ParquetTarget {
   std::string folder;  // must be there
   std::string name;    // of the shards: NAME.00000.mds and so on; those that are there are replaced
   std::string key;     // of the samples: KEY/00000000 and so on
 };
 
-/// Makes MDS shards of a local Parquet file, whole and durable ones or none, by the Python that MILLRACE_PYTHON names,
-/// else `python3`; what an earlier call has left of them is replaced. One at a time for a target. The process takes
+/// Makes MDS shards of a local Parquet file, all of them durable, or none, by the Python that MILLRACE_PYTHON names,
+/// else `python3`; leftovers of an earlier call are replaced. One at a time for a target. The process takes
 /// memory for a row group, or a part of one, beside any budget. FailedPrecondition without Python or pyarrow, with the
-/// remedy; InvalidArgument for what it cannot make of the file; Cancelled soon after a stop. Blocks.
+/// remedy; InvalidArgument for columns that cannot become fields; Cancelled soon after a stop. Blocks.
 absl::Status ParquetToMds(const std::string& file, const ParquetTarget& target, const std::stop_token& stop);
 
-/// Whether an earlier call has made all of them, and they are there with their sizes and as many rows as it has made.
+/// Whether an earlier call has made all of them, and they still exist with the same sizes and numbers of rows.
 bool HasParquetShards(const ParquetTarget& target);
 
 }  // namespace millrace

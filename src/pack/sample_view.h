@@ -9,7 +9,7 @@
 #include "pack/class_map.h"
 #include "shard/shard_encoder.h"
 
-/// What of a sample is packed, and what is known of it before its bytes are read. Pure.
+/// Which fields of a sample are packed, and their shapes before the bytes are read. Pure.
 
 namespace millrace {
 
@@ -19,7 +19,7 @@ struct FieldChoice {
   std::string as;
 };
 
-/// What of a sample is packed, and how it is called. Immutable.
+/// Which fields of a sample are packed, and under which names. Immutable.
 struct SampleView {
   std::vector<FieldChoice> fields;  // empty: all, under their names
   std::optional<ClassMap> classes;  // the numbers of the class folders; absent: their places in bytewise order
@@ -39,7 +39,7 @@ struct PackedSample {
   bool is_exact = true;  // the lengths in the shape are right: the stored bytes of all fields are their values
 };
 
-/// InvalidArgument when the class is not in the map, the sample has none of the fields, or two get one name.
+/// InvalidArgument if the class is not in the map, the sample has none of the fields, or two get one name.
 absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out);
 
 }  // namespace millrace

@@ -8,27 +8,27 @@
 
 namespace millrace {
 
-/// A folder that this process alone uses, for work that may be ended and continued: BASE/unpacked-ID, or when others
-/// use that BASE/unpacked-ID.2 and so on, each with a file of that name and ".lock" beside it, which its user
-/// holds locked (flock). The system frees the lock when a process ends, however it ends; the folder stays with what is
-/// in it until one takes it that needs the same.
+/// A folder that only this process uses, for work that may be interrupted and continued: BASE/unpacked-ID, or, if
+/// another process uses that, BASE/unpacked-ID.2 and so on, each with a file of that name and ".lock" beside it, which
+/// its user holds locked (flock). The system frees the lock when a process ends for any reason; the folder and its
+/// contents stay until a process takes it that needs the same contents.
 class ScratchFolder {
  public:
   /// An existing folder that no process uses, or a new one. `id` names what its contents are made of. Errors of the
-  /// file system, FailedPrecondition where it has no locks: both name the folder.
+  /// file system, FailedPrecondition if it has no locks: both name the folder.
   static absl::StatusOr<std::unique_ptr<ScratchFolder>> Take(const std::string& base, const std::string& id);
 
   /// The first that Take() may take.
   static std::string PathOf(const std::string& base, const std::string& id);
 
-  /// Lets others take it.
+  /// Lets other processes take it.
   ~ScratchFolder();
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
   const std::string& path() const { return path_; }
 
-  /// With all that is in it; what cannot be removed stays.
+  /// Removes it with its contents; files that cannot be removed stay.
   void Remove();
 
  private:

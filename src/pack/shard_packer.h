@@ -27,7 +27,7 @@
 
 namespace millrace {
 
-/// What all shards of one pack share. Immutable; outlives the packers.
+/// The state that all shards of one pack share. Immutable; outlives the packers.
 struct PackWork {
   const Dataset& source;
   const PackOrder& order;
@@ -38,7 +38,7 @@ struct PackWork {
   bool skip_bad = false;
 };
 
-/// Writes shards, one at a time: the shard, then its fragment of the index. What is written also runs through the
+/// Writes shards, one at a time: the shard, then its fragment of the index. The written bytes also run through the
 /// scanner that indexes foreign shards, so that the index is by construction the one that `millrace index` would build.
 /// Blocking; not thread-safe, but several of them may work side by side.
 class ShardPacker {
@@ -53,7 +53,7 @@ class ShardPacker {
               std::stop_token stop)
       : work_(work), memory_(memory), turns_(turns), progress_(std::move(progress)), stop_(std::move(stop)) {}
 
-  /// Nothing when another run has completed the shard meanwhile. With skip_bad, samples that are damaged, gone, no
+  /// Nothing if another run has completed the shard meanwhile. With skip_bad, samples that are damaged, gone, no
   /// longer those of the index, not of the type that the data set tells, or that the format cannot hold are left out:
   /// when the first one is met, the rest of the shard is read for others, and then the shard is written without them. A
   /// source that is gone as a whole, or cannot be read, is an error all the same. Which samples belong to which shard

@@ -35,7 +35,7 @@ struct UnpackOptions {
   std::stop_token stop;
 };
 
-/// A shard that was unpacked in part, or not at all.
+/// A shard that was unpacked partly, or not at all.
 struct UnpackDamage {
   std::string uri;
   std::string key;    // below the data's URI
@@ -53,7 +53,7 @@ struct UnpackDamage {
 absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Location& data, const CompressedShards& shards,
                                                  const Location& scratch, const UnpackOptions& options);
 
-/// Says of messages about the scratch folder which objects of the data set they are about.
+/// Translates messages about the scratch folder to the objects of the data set.
 class UnpackedNames {
  public:
   UnpackedNames(const Location& data, const CompressedShards& shards, std::string scratch_path);
