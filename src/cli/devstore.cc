@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
@@ -82,59 +81,53 @@ absl::Status Serve(const DevstoreFlags& flags) {
   return absl::OkStatus();
 }
 
-void AddOptions(CLI::App* command, DevstoreFlags* flags) {
+void AddOptions(Command command, DevstoreFlags* flags) {
   DevstoreOptions& options = flags->options;
-  command->add_option("root", options.root, "Folder to serve, or mem:")->required();
-  command->add_option("--host", options.host, "Address to listen on")->capture_default_str();
-  TakesNumber(command->add_option("--port", options.port, "0: any free one")->capture_default_str(), 0, 65535);
-  TakesNumber(command->add_option("--threads", options.threads, "Event loops; 0: as many as CPUs, at most 2")
-                  ->capture_default_str(),
-              0, DevstoreOptions::kMaxThreads);
-  command->add_flag("--tls", options.tls, "Serve https with a certificate made now; its CA file is printed");
-  command->add_option("--access-key", options.access_key, "The access key id that clients must use")
-      ->capture_default_str();
-  command->add_option("--secret-key", options.secret_key, "Its secret [millrace-secret]");
-  command->add_flag("--anonymous", options.anonymous, "Do not check signatures");
-  command->add_flag("--opaque-etags", options.opaque_etags,
-                    "ETags of uploaded objects are not MD5s, as of objects that S3 encrypts by KMS");
-  command->add_option("--region", options.region, "The region that requests must be signed for")->capture_default_str();
-  command->add_option("--bucket", options.buckets, "Make this bucket at the start; repeatable")
-      ->allow_extra_args(false);
+  command.Add("root", &options.root, "Folder to serve, or mem:").Required();
+  command.Add("--host", &options.host, "Address to listen on").ShowDefault();
+  command.Add("--port", &options.port, "0: any free one").ShowDefault().Number(0, 65535);
+  command.Add("--threads", &options.threads, "Event loops; 0: as many as CPUs, at most 2")
+      .ShowDefault()
+      .Number(0, DevstoreOptions::kMaxThreads);
+  command.AddFlag("--tls", &options.tls, "Serve https with a certificate made now; its CA file is printed");
+  command.Add("--access-key", &options.access_key, "The access key id that clients must use").ShowDefault();
+  command.Add("--secret-key", &options.secret_key, "Its secret [millrace-secret]");
+  command.AddFlag("--anonymous", &options.anonymous, "Do not check signatures");
+  command.AddFlag("--opaque-etags", &options.opaque_etags,
+                  "ETags of uploaded objects are not MD5s, as of objects that S3 encrypts by KMS");
+  command.Add("--region", &options.region, "The region that requests must be signed for").ShowDefault();
+  command.Add("--bucket", &options.buckets, "Make this bucket at the start; repeatable").OneValueEach();
   command
-      ->add_option("--first-byte-ms", options.latency.first_byte_ms,
-                   "Median time to the first byte; it varies log-normally")
-      ->capture_default_str();
+      .Add("--first-byte-ms", &options.latency.first_byte_ms, "Median time to the first byte; it varies log-normally")
+      .ShowDefault();
   command
-      ->add_option("--first-byte-sigma", options.latency.first_byte_sigma,
-                   "Standard deviation of the logarithm of that time")
-      ->capture_default_str();
-  command->add_option("--first-byte-tail-ms", options.latency.tail_ms, "Time to the first byte of slow requests");
-  command->add_option("--tail-fraction", options.latency.tail_fraction, "Share of slow requests, 0 to 1");
-  command->add_option("--bandwidth", flags->bandwidth, "Bytes a second of each connection, e.g. 50MiB");
-  TakesNumber(
-      command->add_option("--rate-per-prefix", options.rate_per_prefix,
-                          "Requests a second for each prefix (bucket and key up to its last '/'), 503 SlowDown beyond"),
-      0);
-  command->add_option("--fault", options.faults, "Inject a fault; repeatable, see below")->allow_extra_args(false);
-  TakesNumber(command->add_option("--seed", options.seed, "Seed of delays and faults")->capture_default_str(), 0);
-  command->add_option("--clock-offset", options.clock_offset_s, "Seconds by which its clock is ahead, or behind (-)")
-      ->capture_default_str();
-  command->add_flag("--access-log", flags->access_log, "Print a line for each request");
-  command->footer(kDevstoreFooter);
+      .Add("--first-byte-sigma", &options.latency.first_byte_sigma, "Standard deviation of the logarithm of that time")
+      .ShowDefault();
+  command.Add("--first-byte-tail-ms", &options.latency.tail_ms, "Time to the first byte of slow requests");
+  command.Add("--tail-fraction", &options.latency.tail_fraction, "Share of slow requests, 0 to 1");
+  command.Add("--bandwidth", &flags->bandwidth, "Bytes a second of each connection, e.g. 50MiB");
+  command
+      .Add("--rate-per-prefix", &options.rate_per_prefix,
+           "Requests a second for each prefix (bucket and key up to its last '/'), 503 SlowDown beyond")
+      .Number(0);
+  command.Add("--fault", &options.faults, "Inject a fault; repeatable, see below").OneValueEach();
+  command.Add("--seed", &options.seed, "Seed of delays and faults").ShowDefault().Number(0);
+  command.Add("--clock-offset", &options.clock_offset_s, "Seconds by which its clock is ahead, or behind (-)")
+      .ShowDefault();
+  command.AddFlag("--access-log", &flags->access_log, "Print a line for each request");
+  command.Footer(kDevstoreFooter);
 }
 
 }  // namespace
 
-void AddDevstore(CLI::App& app, Action* run) {
-  CLI::App* command =
-      app.add_subcommand("devstore", "Serve a folder or memory as S3, with latency and faults, for tests");
+void AddDevstore(Command app) {
+  const Command command =
+      app.AddCommand("devstore", "Serve a folder or memory as S3, with latency and faults, for tests");
   auto flags = std::make_shared<DevstoreFlags>();
   AddOptions(command, flags.get());
-  command->callback([flags, run] {
-    *run = [flags] {
-      const absl::Status status = Serve(*flags);
-      return status.ok() ? 0 : Fail("devstore", status);
-    };
+  command.Run([flags] {
+    const absl::Status status = Serve(*flags);
+    return status.ok() ? 0 : Fail("devstore", status);
   });
 }
 

@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/json_text.h"
 #include "store/uri.h"
 
 namespace millrace::cli {
@@ -30,25 +29,26 @@ std::string CheckText(const HealthCheck& check) {
 }
 
 std::string ToJson(const Diagnosis& found) {
-  nlohmann::json json{{"ok", found.healthy()}, {"checks", nlohmann::json::array()}, {"advice", found.advice}};
+  JsonArray checks;
   for (const HealthCheck& check : found.checks) {
     constexpr const char* kWords[] = {"ok", "failed", "skipped"};
-    json["checks"].push_back({{"name", check.name},
-                              {"result", kWords[static_cast<int>(check.result)]},
-                              {"text", check.text},
-                              {"remedy", check.remedy}});
+    checks.Add(JsonObject{{"name", check.name},
+                          {"result", kWords[static_cast<int>(check.result)]},
+                          {"text", check.text},
+                          {"remedy", check.remedy}});
   }
+  JsonObject json{{"ok", found.healthy()}, {"checks", checks}};
   if (found.speed) {
-    json["first_byte_ms"] = {{"median", found.speed->first_byte_median_ms},
-                             {"p99", found.speed->first_byte_p99_ms},
-                             {"reads", found.speed->reads}};
+    json.Add("first_byte_ms", JsonObject{{"median", found.speed->first_byte_median_ms},
+                                         {"p99", found.speed->first_byte_p99_ms},
+                                         {"reads", found.speed->reads}});
   }
   if (found.speed && found.speed->has_rates) {
-    json["bytes_per_second"] = {{"one", found.speed->one_bytes_per_second},
-                                {"many", found.speed->many_bytes_per_second},
-                                {"connections", kManyConnections}};
+    json.Add("bytes_per_second", JsonObject{{"one", found.speed->one_bytes_per_second},
+                                            {"many", found.speed->many_bytes_per_second},
+                                            {"connections", kManyConnections}});
   }
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+  return json.Add("advice", found.advice).Line();
 }
 
 // Whether all went well.
@@ -73,44 +73,41 @@ absl::StatusOr<bool> Examine(const DoctorFlags& flags, const ParsedUri& uri) {
   return found.healthy();
 }
 
-void AddS3(CLI::App& doctor, Action* run) {
-  CLI::App* s3 = doctor.add_subcommand("s3", "Why a bucket cannot be read, or how fast it can");
+void AddS3(Command doctor) {
+  const Command s3 = doctor.AddCommand("s3", "Why a bucket cannot be read, or how fast it can");
   auto flags = std::make_shared<DoctorFlags>();
-  s3->add_option("uri", flags->uri, "s3://bucket, a prefix or an object")->required();
-  s3->add_flag("--json", flags->json,
-               R"(One JSON object: {"ok", "checks": [{"name", "result", "text", "remedy"}], "first_byte_ms", )"
-               R"("bytes_per_second" (of objects of 1 MiB and more), "advice"})");
-  s3->footer(
+  s3.Add("uri", &flags->uri, "s3://bucket, a prefix or an object").Required();
+  s3.AddFlag("--json", &flags->json,
+             R"(One JSON object: {"ok", "checks": [{"name", "result", "text", "remedy"}], "first_byte_ms", )"
+             R"("bytes_per_second" (of objects of 1 MiB and more), "advice"})");
+  s3.Footer(
       "One line for each step: settings, name, connection, TLS, clock, permissions; what fails comes with its remedy. "
       "Then reads what is there for some seconds, half a GiB at most, and changes nothing. Secrets are never shown. "
       "Exit status 1 when something fails.\n\n"
       "Examples:\n"
       "  millrace doctor s3 s3://bucket/train/\n"
       "  AWS_PROFILE=lab millrace doctor s3 s3://bucket/train/shard-000000.tar --json | jq .checks");
-  s3->callback([flags, run] {
-    *run = [flags] {
-      absl::StatusOr<ParsedUri> uri = ParseUri(flags->uri);
-      if (uri.ok() && uri->scheme != ParsedUri::Scheme::kS3) {
-        uri = absl::InvalidArgumentError(fmt::format("'{}' is not on S3; write s3://bucket/prefix", flags->uri));
-      }
-      if (!uri.ok()) {
-        Fail("doctor", uri.status());
-        return 2;
-      }
-      const absl::StatusOr<bool> healthy = Examine(*flags, *uri);
-      if (!healthy.ok()) return Fail("doctor", healthy.status());
-      return *healthy ? 0 : 1;
-    };
+  s3.Run([flags] {
+    absl::StatusOr<ParsedUri> uri = ParseUri(flags->uri);
+    if (uri.ok() && uri->scheme != ParsedUri::Scheme::kS3) {
+      uri = absl::InvalidArgumentError(fmt::format("'{}' is not on S3; write s3://bucket/prefix", flags->uri));
+    }
+    if (!uri.ok()) {
+      Fail("doctor", uri.status());
+      return 2;
+    }
+    const absl::StatusOr<bool> healthy = Examine(*flags, *uri);
+    if (!healthy.ok()) return Fail("doctor", healthy.status());
+    return *healthy ? 0 : 1;
   });
 }
 
 }  // namespace
 
-void AddDoctor(CLI::App& app, Action* run) {
-  CLI::App* doctor = app.add_subcommand("doctor", "Say why a store cannot be read, and how fast it is");
-  doctor->require_subcommand(1);
-  doctor->footer("Examples:\n  millrace doctor s3 s3://bucket/train/");
-  AddS3(*doctor, run);
+void AddDoctor(Command app) {
+  const Command doctor = app.AddCommand("doctor", "Say why a store cannot be read, and how fast it is");
+  doctor.Footer("Examples:\n  millrace doctor s3 s3://bucket/train/");
+  AddS3(doctor);
 }
 
 }  // namespace millrace::cli

@@ -1,11 +1,9 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <vector>
@@ -19,6 +17,7 @@
 #include "cli/feed_explain.h"
 #include "cli/feed_source.h"
 #include "cli/feed_tokens.h"
+#include "cli/json_text.h"
 #include "cli/usage.h"
 #include "pipeline/loader.h"
 
@@ -124,7 +123,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   return options;
 }
 
-nlohmann::ordered_json StateOf(const LoaderReport& report) {
+JsonObject StateOf(const LoaderReport& report) {
   return {{"position", report.position.ToString()}, {"samples", report.samples}, {"digest", report.digest.Hex()}};
 }
 
@@ -162,16 +161,16 @@ RequestCounts CountRequests(const std::vector<std::unique_ptr<Dataset>>& dataset
 }
 
 std::string ToJson(const Source& source, const FeedResult& result, const RequestCounts& counters) {
-  nlohmann::ordered_json stalls = nlohmann::ordered_json::object();
+  JsonObject stalls;
   for (size_t i = 0; i < kStallCauses; ++i) {
-    stalls[std::string(StallCauseName(static_cast<StallCause>(i)))] = result.report.stalls.seconds[i];
+    stalls.Add(StallCauseName(static_cast<StallCause>(i)), result.report.stalls.seconds[i]);
   }
-  nlohmann::ordered_json quarantine = nlohmann::ordered_json::array();
+  JsonArray quarantine;
   for (const QuarantinedSample& bad : result.report.quarantine) {
-    quarantine.push_back(
-        {{"sample", bad.uri}, {"reason", bad.reason}, {"replacement", bad.replacement}, {"epoch", bad.epoch}});
+    quarantine.Add(JsonObject{
+        {"sample", bad.uri}, {"reason", bad.reason}, {"replacement", bad.replacement}, {"epoch", bad.epoch}});
   }
-  nlohmann::ordered_json json{
+  JsonObject json{
       {"samples", result.report.samples},
       {"seconds", result.seconds},
       {"open_seconds", result.open_seconds},
@@ -181,28 +180,26 @@ std::string ToJson(const Source& source, const FeedResult& result, const Request
       {"max_rss_bytes", MaxRssBytes()},
       {"digest", result.report.digest.Hex()},
       {"position", result.report.position.ToString()},
-      {"stalls", std::move(stalls)},
-      {"bottleneck", std::string(result.report.stalls.bottleneck())},
-      {"requests",
-       {{"GET", counters.get},
-        {"HEAD", counters.head},
-        {"PUT", counters.put},
-        {"LIST", counters.list},
-        {"DELETE", counters.del}}},
+      {"stalls", stalls},
+      {"bottleneck", result.report.stalls.bottleneck()},
+      {"requests", JsonObject{{"GET", counters.get},
+                              {"HEAD", counters.head},
+                              {"PUT", counters.put},
+                              {"LIST", counters.list},
+                              {"DELETE", counters.del}}},
       {"retries", counters.retries},
       {"hedges", counters.hedges},
       {"bytes_read", counters.bytes_read},
       {"batches", result.batches},
       {"quarantined", result.report.quarantined},
-      {"quarantine", std::move(quarantine)},
+      {"quarantine", quarantine},
       {"parts", result.report.part_samples}};
   if (source.tokens() != nullptr) {
-    json["tokens"] = result.report.tokens;
-    json["token_places"] = result.report.token_places;
-    json["rows"] = RowsJson(*source.tokens(), DescribeRows(source));
+    json.Add("tokens", result.report.tokens)
+        .Add("token_places", result.report.token_places)
+        .Add("rows", RowsJson(*source.tokens(), DescribeRows(source)));
   }
-  // Names and reasons may hold any bytes.
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+  return json.Line();
 }
 
 // What came of each part of a mix; of the first ones, where they are many.
@@ -270,7 +267,7 @@ class StateFile {
   }
   absl::Status Write(const LoaderReport& report) {
     if (path_.empty()) return absl::OkStatus();
-    RETURN_IF_ERROR(WriteFileAtomically(path_, StateOf(report).dump() + "\n"));
+    RETURN_IF_ERROR(WriteFileAtomically(path_, StateOf(report).Line()));
     written_ = SteadyClock::now();
     return absl::OkStatus();
   }
@@ -377,71 +374,68 @@ absl::Status Feed(const FeedFlags& flags) {
   return absl::CancelledError(fmt::format("interrupted; go on with --resume {}", result.report.position.ToString()));
 }
 
-void AddReadingOptions(CLI::App* feed, FeedFlags* flags) {
-  const auto add = [feed](const char* name, auto& value, const char* what) {
-    return feed->add_option(name, value, what)->capture_default_str();
+void AddReadingOptions(Command feed, FeedFlags* flags) {
+  const auto add = [feed](const char* name, auto* value, const char* what) {
+    return feed.Add(name, value, what).ShowDefault();
   };
-  TakesNumber(add("--batch", flags->batch, "Samples of a batch, per rank"), 1);
-  TakesNumber(feed->add_option("--threads", flags->threads, "CPU threads that decode [all CPUs]"), 0, 1024);
-  TakesNumber(add("--io-threads", flags->io_threads, "Network threads"), 1, 64);
-  add("--memory", flags->memory, "Budget for fetched bytes and batches");
-  TakesWord(add("--shuffle", flags->shuffle, "Order of the samples"), {"window", "global", "none"});
-  TakesNumber(feed->add_option("--extent", flags->extent,
-                               "Consecutive samples fetched together, by --shuffle window [1.5 MiB]"),
-              1);
-  TakesNumber(feed->add_option("--window", flags->window, "Extents shuffled together; a multiple of --lanes [256 MiB]"),
-              1);
-  TakesNumber(feed->add_option("--lanes", flags->lanes,
-                               "Equal divisions of a window that are not split between ranks; a power of two [64]"),
-              1);
-  TakesNumber(add("--seed", flags->seed, "Seed of order and augmentation"), 0);
-  TakesNumber(add("--epochs", flags->epochs, "Passes over the data"), 1);
-  TakesNumber(add("--rank", flags->rank, "This consumer's number, from 0"), 0);
-  TakesNumber(add("--world", flags->world, "How many consumers share the data"), 1);
-  TakesWord(add("--last", flags->last, "The last, short batch"), {"pad", "drop", "wrap"});
-  TakesNumber(feed->add_option("--stop-after", flags->stop_after,
-                               "Stop at the batch that reaches this many samples of this rank; 0: feed none"),
-              0);
-  feed->add_option("--resume", flags->resume, "Continue at this position");
-  feed->add_option("--state", flags->state, "Keep position, samples and digest in this file");
+  add("--batch", &flags->batch, "Samples of a batch, per rank").Number(1);
+  feed.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
+  add("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
+  add("--memory", &flags->memory, "Budget for fetched bytes and batches");
+  add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
+  feed.Add("--extent", &flags->extent, "Consecutive samples fetched together, by --shuffle window [1.5 MiB]").Number(1);
+  feed.Add("--window", &flags->window, "Extents shuffled together; a multiple of --lanes [256 MiB]").Number(1);
+  feed.Add("--lanes", &flags->lanes,
+           "Equal divisions of a window that are not split between ranks; a power of two [64]")
+      .Number(1);
+  add("--seed", &flags->seed, "Seed of order and augmentation").Number(0);
+  add("--epochs", &flags->epochs, "Passes over the data").Number(1);
+  add("--rank", &flags->rank, "This consumer's number, from 0").Number(0);
+  add("--world", &flags->world, "How many consumers share the data").Number(1);
+  add("--last", &flags->last, "The last, short batch").Words({"pad", "drop", "wrap"});
+  feed.Add("--stop-after", &flags->stop_after,
+           "Stop at the batch that reaches this many samples of this rank; 0: feed none")
+      .Number(0);
+  feed.Add("--resume", &flags->resume, "Continue at this position");
+  feed.Add("--state", &flags->state, "Keep position, samples and digest in this file");
 }
 
-void AddDecodingOptions(CLI::App* feed, FeedFlags* flags) {
-  const auto add = [feed](const char* name, auto& value, const char* what) {
-    return feed->add_option(name, value, what)->capture_default_str();
+void AddDecodingOptions(Command feed, FeedFlags* flags) {
+  const auto add = [feed](const char* name, auto* value, const char* what) {
+    return feed.Add(name, value, what).ShowDefault();
   };
-  TakesNumber(add("--size", flags->size, "Height and width of the images"), 1, 16384);
-  TakesWord(add("--channels", flags->channels, "3 for RGB, 1 for grey"), {"3", "1"});
-  feed->add_option("--tokens", flags->tokens,
-                   "Rows of tokens, LENGTH[:LAYOUT[:OPTION]]: pack, pad, stream, stream:documents; or "
-                   "LENGTHxBATCH,...:bucket; :split, :truncate or :refuse for long documents");
-  feed->add_flag("--augment", flags->augment,
-                 "Random resized crop and flip, instead of resizing and cropping the centre");
-  TakesWord(add("--dtype", flags->dtype, "Type of the pixels"), {"u8", "f32"});
-  TakesWord(add("--layout", flags->layout, "Order of the axes: batch, height, width, channels"), {"nhwc", "nchw"});
-  feed->add_option("--image-field", flags->image_field, "The field to decode, if several hold images");
-  CLI::Option* label_field =
-      feed->add_option("--label-field", flags->label_field, "The field that holds the label [cls, if there is one]");
-  add("--label-kind", flags->label_kind,
+  add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
+  add("--channels", &flags->channels, "3 for RGB, 1 for grey").Words({"3", "1"});
+  feed.Add("--tokens", &flags->tokens,
+           "Rows of tokens, LENGTH[:LAYOUT[:OPTION]]: pack, pad, stream, stream:documents; or "
+           "LENGTHxBATCH,...:bucket; :split, :truncate or :refuse for long documents");
+  feed.AddFlag("--augment", &flags->augment,
+               "Random resized crop and flip, instead of resizing and cropping the centre");
+  add("--dtype", &flags->dtype, "Type of the pixels").Words({"u8", "f32"});
+  add("--layout", &flags->layout, "Order of the axes: batch, height, width, channels").Words({"nhwc", "nchw"});
+  feed.Add("--image-field", &flags->image_field, "The field to decode, if several hold images");
+  const Option label_field =
+      feed.Add("--label-field", &flags->label_field, "The field that holds the label [cls, if there is one]");
+  add("--label-kind", &flags->label_kind,
       "int, text, or json:PATH and json-text:PATH for a whole number or a string in a JSON field")
-      ->needs(label_field);
-  TakesWord(add("--digest-of", flags->digest_of, "raw: stored bytes; decoded: pixels in place of the image"),
-            {"raw", "decoded"});
-  TakesWord(add("--bad-samples", flags->bad_samples, "fail, or replace and report them"), {"fail", "replace"});
+      .Needs(label_field);
+  add("--digest-of", &flags->digest_of, "raw: stored bytes; decoded: pixels in place of the image")
+      .Words({"raw", "decoded"});
+  add("--bad-samples", &flags->bad_samples, "fail, or replace and report them").Words({"fail", "replace"});
 }
 
 }  // namespace
 
-void AddFeed(CLI::App& app, Action* run) {
-  CLI::App* feed = app.add_subcommand("feed", "Run the input pipeline without a model: rates, waits, digest");
+void AddFeed(Command app) {
+  const Command feed = app.AddCommand("feed", "Run the input pipeline without a model: rates, waits, digest");
   auto flags = std::make_shared<FeedFlags>();
   AddSourceOptions(feed, &flags->source);
   AddReadingOptions(feed, flags.get());
   AddDecodingOptions(feed, flags.get());
-  feed->add_flag("--explain", flags->explain,
-                 "Feed nothing, but show the order, the memory, the expected requests and the first samples");
-  feed->add_flag("--json", flags->json, "One JSON object on stdout");
-  feed->footer(
+  feed.AddFlag("--explain", &flags->explain,
+               "Feed nothing, but show the order, the memory, the expected requests and the first samples");
+  feed.AddFlag("--json", &flags->json, "One JSON object on stdout");
+  feed.Footer(
       "An interrupt (Ctrl-C, SIGTERM) ends the run after the current batch: the result so far is printed as usual, "
       "--state "
       "is written, and the exit status is 1. After any other failure nothing is printed on stdout, but --state is "
@@ -455,11 +449,9 @@ void AddFeed(CLI::App& app, Action* run) {
       "  millrace feed s3://bucket/corpus --tokens 2048:pack --batch 8\n"
       "  millrace feed s3://bucket/train --state run.json      # interrupted ...\n"
       "  millrace feed s3://bucket/train --resume \"$(jq -r .position run.json)\"");
-  feed->callback([flags, run] {
-    *run = [flags] {
-      const absl::Status status = Feed(*flags);
-      return status.ok() ? 0 : Fail("feed", HintAtS3(status, flags->source.uris));
-    };
+  feed.Run([flags] {
+    const absl::Status status = Feed(*flags);
+    return status.ok() ? 0 : Fail("feed", HintAtS3(status, flags->source.uris));
   });
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/counted.h"
@@ -11,6 +10,7 @@
 #include "cli/console.h"
 #include "cli/feed_source.h"
 #include "cli/feed_tokens.h"
+#include "cli/json_text.h"
 #include "pipeline/explain.h"
 
 namespace millrace::cli {
@@ -62,78 +62,70 @@ std::string WarningOf(const LoaderOptions& options, const LoaderExplanation& fou
 }
 
 std::string ToJson(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
-  using Json = nlohmann::ordered_json;
   const LoaderExplanation::Fetches& fetches = found.fetches;
-  Json order{{"shuffle", std::string(ShuffleName(found.policy.shuffle))},
-             {"seed", options.seed},
-             {"position", found.start.ToString()},
-             {"extent", found.policy.extent},
-             {"extent_bytes", static_cast<uint64_t>(found.extent_bytes)},
-             {"extents", found.extents}};
+  JsonObject order{{"shuffle", ShuffleName(found.policy.shuffle)},
+                   {"seed", options.seed},
+                   {"position", found.start.ToString()},
+                   {"extent", found.policy.extent},
+                   {"extent_bytes", static_cast<uint64_t>(found.extent_bytes)},
+                   {"extents", found.extents}};
   if (found.policy.shuffle == Shuffle::kWindow) {
-    order.update({{"window", found.policy.window},
-                  {"window_bytes", static_cast<uint64_t>(found.window_bytes)},
-                  {"windows", found.windows},
-                  {"lanes", found.policy.lanes}});
+    order.Add("window", found.policy.window)
+        .Add("window_bytes", static_cast<uint64_t>(found.window_bytes))
+        .Add("windows", found.windows)
+        .Add("lanes", found.policy.lanes);
   }
-  Json first = Json::array();
+  JsonArray first;
   for (const LoaderExplanation::Sample& sample : found.first) {
-    first.push_back({{"position", sample.position},
-                     {"part", sample.part},
-                     {"sample", sample.sample},
-                     {"key", sample.key},
-                     {"object", sample.object},
-                     {"offset", sample.span.offset},
-                     {"bytes", sample.span.length}});
-    if (source.tokens() != nullptr) first.back().update({{"pieces", sample.pieces}, {"tokens", sample.tokens}});
+    JsonObject one{{"position", sample.position}, {"part", sample.part},     {"sample", sample.sample},
+                   {"key", sample.key},           {"object", sample.object}, {"offset", sample.span.offset},
+                   {"bytes", sample.span.length}};
+    if (source.tokens() != nullptr) one.Add("pieces", sample.pieces).Add("tokens", sample.tokens);
+    first.Add(one);
   }
-  Json parts = Json::array();
+  JsonArray parts;
   for (const LoaderExplanation::Part& part : found.parts) {
-    parts.push_back({{"uri", part.uri},
-                     {"class", part.class_name},
-                     {"samples", part.samples},
-                     {"wanted", part.wanted},
-                     {"drawn", part.drawn},
-                     {"passes", part.passes()}});
+    parts.Add(JsonObject{{"uri", part.uri},
+                         {"class", part.class_name},
+                         {"samples", part.samples},
+                         {"wanted", part.wanted},
+                         {"drawn", part.drawn},
+                         {"passes", part.passes()}});
   }
-  Json json{{"uri", source.uri()},
-            {"samples", found.samples},
-            {"objects", Objects(source)},
-            {"bytes", source.total_bytes()},
-            {"order", std::move(order)},
-            {"batches",
-             {{"batch", options.batch},
-              {"rank", options.rank},
-              {"world", options.world},
-              {"last", std::string(LastName(options.last))},
-              {"steps", found.steps},
-              {"samples", found.rank_samples}}},
-            {"memory",
-             {{"bytes", options.memory_bytes},
-              {"batches", found.slots},
-              {"batch_bytes", found.slot_bytes},
-              {"fetch_bytes", found.fetch_bytes},
-              {"reserve_bytes", found.reserve_bytes},
-              {"account_bytes", found.account_bytes},
-              {"reach_positions", found.reach_positions}}},
-            {"expected",
-             {{"requests", fetches.requests},
-              {"bytes", fetches.bytes},
-              {"sample_bytes", fetches.sample_bytes},
-              {"amplification", fetches.amplification()},
-              {"readers_per_extent", fetches.readers},
-              {"requests_times_world", fetches.requests * options.world},
-              {"bytes_times_world", fetches.bytes * options.world},
-              {"estimated", fetches.estimated}}},
-            {"first", std::move(first)}};
-  if (const std::string warning = WarningOf(options, found); !warning.empty()) json["warning"] = warning;
-  if (source.tokens() != nullptr) json["rows"] = RowsJson(*source.tokens(), found.rows);
+  JsonObject json{{"uri", source.uri()},
+                  {"samples", found.samples},
+                  {"objects", Objects(source)},
+                  {"bytes", source.total_bytes()},
+                  {"order", order},
+                  {"batches", JsonObject{{"batch", options.batch},
+                                         {"rank", options.rank},
+                                         {"world", options.world},
+                                         {"last", LastName(options.last)},
+                                         {"steps", found.steps},
+                                         {"samples", found.rank_samples}}},
+                  {"memory", JsonObject{{"bytes", options.memory_bytes},
+                                        {"batches", found.slots},
+                                        {"batch_bytes", found.slot_bytes},
+                                        {"fetch_bytes", found.fetch_bytes},
+                                        {"reserve_bytes", found.reserve_bytes},
+                                        {"account_bytes", found.account_bytes},
+                                        {"reach_positions", found.reach_positions}}},
+                  {"expected", JsonObject{{"requests", fetches.requests},
+                                          {"bytes", fetches.bytes},
+                                          {"sample_bytes", fetches.sample_bytes},
+                                          {"amplification", fetches.amplification()},
+                                          {"readers_per_extent", fetches.readers},
+                                          {"requests_times_world", fetches.requests * options.world},
+                                          {"bytes_times_world", fetches.bytes * options.world},
+                                          {"estimated", fetches.estimated}}},
+                  {"first", first}};
+  if (const std::string warning = WarningOf(options, found); !warning.empty()) json.Add("warning", warning);
+  if (source.tokens() != nullptr) json.Add("rows", RowsJson(*source.tokens(), found.rows));
   if (!found.parts.empty()) {
-    json["mix"] = {{"draws", std::string(DrawsName(found.draws))},
-                   {"fresh_passes", found.fresh_passes},
-                   {"parts", std::move(parts)}};
+    json.Add("mix",
+             JsonObject{{"draws", DrawsName(found.draws)}, {"fresh_passes", found.fresh_passes}, {"parts", parts}});
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+  return json.Line();
 }
 
 /// What the order is of.

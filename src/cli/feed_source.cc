@@ -165,37 +165,32 @@ absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const So
 
 }  // namespace
 
-void AddSourceOptions(CLI::App* feed, SourceFlags* flags) {
-  feed->add_option("uri", flags->uris,
-                   "Data sets: prefixes with shards (tar, TFRecord, RecordIO, MDS) or raw objects; "
-                   "several are mixed")
-      ->required();
-  CLI::Option* split =
-      feed->add_option("--split", flags->split,
-                       "Split into parts by a stable hash of the key, for example train=0.9,valid=0.1; see --take");
-  split->needs(feed->add_option("--take", flags->take, "The part of --split to feed")->needs(split));
-  TakesNumber(
-      feed->add_option("--split-seed", flags->split_seed, "Seed of the split; another seed gives another split [0]")
-          ->needs(split),
-      0);
-  feed->add_option("--where", flags->where,
-                   "Only samples with class=NAME,... (the folder of raw objects, the number in 'cls' of shards), "
-                   "bytes=LEAST-MOST, has=FIELD,... or samples=A-B,...; may be repeated: all conditions hold")
-      ->allow_extra_args(false);
-  feed->add_flag("--balance", flags->balance,
-                 "Draw equally many samples of each class (raw objects: the folder; shards: the number in 'cls')");
-  feed->add_option("--weights", flags->weights,
-                   "Weights of the data sets, or of the balanced classes, for example 3,1; with 100000:1,1 from that "
-                   "global count "
-                   "of samples on (may be repeated) [their sizes; equal classes]")
-      ->allow_extra_args(false);
-  TakesNumber(
-      feed->add_option("--epoch-samples", flags->epoch_samples, "Samples of an epoch of a mix [all its samples]"), 1);
-  TakesWord(
-      feed->add_option(
-          "--draws", flags->draws,
-          "How a mix draws: with exact counts; with replacement within its parts; or every draw independently [exact]"),
-      {"exact", "replacement", "independent"});
+void AddSourceOptions(Command feed, SourceFlags* flags) {
+  feed.Add("uri", &flags->uris,
+           "Data sets: prefixes with shards (tar, TFRecord, RecordIO, MDS) or raw objects; "
+           "several are mixed")
+      .Required();
+  Option split = feed.Add("--split", &flags->split,
+                          "Split into parts by a stable hash of the key, for example train=0.9,valid=0.1; see --take");
+  split.Needs(feed.Add("--take", &flags->take, "The part of --split to feed").Needs(split));
+  feed.Add("--split-seed", &flags->split_seed, "Seed of the split; another seed gives another split [0]")
+      .Needs(split)
+      .Number(0);
+  feed.Add("--where", &flags->where,
+           "Only samples with class=NAME,... (the folder of raw objects, the number in 'cls' of shards), "
+           "bytes=LEAST-MOST, has=FIELD,... or samples=A-B,...; may be repeated: all conditions hold")
+      .OneValueEach();
+  feed.AddFlag("--balance", &flags->balance,
+               "Draw equally many samples of each class (raw objects: the folder; shards: the number in 'cls')");
+  feed.Add("--weights", &flags->weights,
+           "Weights of the data sets, or of the balanced classes, for example 3,1; with 100000:1,1 from that "
+           "global count "
+           "of samples on (may be repeated) [their sizes; equal classes]")
+      .OneValueEach();
+  feed.Add("--epoch-samples", &flags->epoch_samples, "Samples of an epoch of a mix [all its samples]").Number(1);
+  feed.Add("--draws", &flags->draws,
+           "How a mix draws: with exact counts; with replacement within its parts; or every draw independently [exact]")
+      .Words({"exact", "replacement", "independent"});
 }
 
 std::string PartTitle(std::string_view uri, std::string_view class_name) {

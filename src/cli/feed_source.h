@@ -1,12 +1,12 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/command_line.h"
 #include "net/runtime.h"
 #include "pipeline/loader.h"
 #include "store/stores.h"
@@ -26,7 +26,7 @@ struct SourceFlags {
   std::string draws = "exact";
 };
 
-void AddSourceOptions(CLI::App* feed, SourceFlags* flags);
+void AddSourceOptions(Command feed, SourceFlags* flags);
 
 /// What the flags say, checked as far as that needs no data.
 struct SourceRequest {

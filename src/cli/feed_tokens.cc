@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/counted.h"
@@ -116,27 +115,26 @@ std::string RowsText(const TokenOptions* tokens, const std::vector<LoaderExplana
   return text;
 }
 
-nlohmann::ordered_json RowsJson(const TokenOptions& tokens, const std::vector<LoaderExplanation::Rows>& rows) {
-  using Json = nlohmann::ordered_json;
-  Json tables = Json::array();
+JsonObject RowsJson(const TokenOptions& tokens, const std::vector<LoaderExplanation::Rows>& rows) {
+  JsonArray tables;
   for (const LoaderExplanation::Rows& each : rows) {
     const RowCounts& counts = each.counts;
-    tables.push_back({{"length", each.length},
-                      {"rows", counts.rows},
-                      {"tokens", counts.tokens},
-                      {"pieces", counts.segments},
-                      {"documents", counts.samples},
-                      {"fill", counts.Fill(each.length)},
-                      {"truncated", counts.truncated},
-                      {"empty", counts.empty},
-                      {"batch", each.batch},
-                      {"steps", each.steps},
-                      {"uri", each.uri}});
+    tables.Add(JsonObject{{"length", each.length},
+                          {"rows", counts.rows},
+                          {"tokens", counts.tokens},
+                          {"pieces", counts.segments},
+                          {"documents", counts.samples},
+                          {"fill", counts.Fill(each.length)},
+                          {"truncated", counts.truncated},
+                          {"empty", counts.empty},
+                          {"batch", each.batch},
+                          {"steps", each.steps},
+                          {"uri", each.uri}});
   }
-  return {{"layout", tokens.buckets.empty() ? std::string(RowLayoutName(tokens.layout)) : "bucket"},
-          {"long", std::string(LongSamplesName(tokens.longer))},
+  return {{"layout", tokens.buckets.empty() ? RowLayoutName(tokens.layout) : "bucket"},
+          {"long", LongSamplesName(tokens.longer)},
           {"padding", PaddingOf(rows)},
-          {"tables", std::move(tables)}};
+          {"tables", tables}};
 }
 
 }  // namespace millrace::cli

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
+#include "cli/json_text.h"
 #include "pipeline/explain.h"
 #include "pipeline/token_rows.h"
 
@@ -15,6 +15,6 @@ absl::StatusOr<TokenOptions> ParseTokens(std::string_view text);
 /// The rows of a source for people; "" where items are samples.
 std::string RowsText(const TokenOptions* tokens, const std::vector<LoaderExplanation::Rows>& rows);
 /// And for machines.
-nlohmann::ordered_json RowsJson(const TokenOptions& tokens, const std::vector<LoaderExplanation::Rows>& rows);
+JsonObject RowsJson(const TokenOptions& tokens, const std::vector<LoaderExplanation::Rows>& rows);
 
 }  // namespace millrace::cli

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +12,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/json_text.h"
 #include "cli/usage.h"
 #include "dataset/dataset.h"
 #include "dataset/index_file.h"
@@ -89,22 +88,21 @@ void Warn(const BuildReport& report) {
 
 std::string ToJson(const IndexResult& result, double seconds) {
   const IndexSummary& summary = result.summary;
-  nlohmann::ordered_json damaged = nlohmann::ordered_json::array();
+  JsonArray damaged;
   for (const DamagedShard& shard : result.report.damaged) {
-    nlohmann::ordered_json offset;  // null where it is not known
-    if (shard.offset) offset = *shard.offset;
-    damaged.push_back({{"object", shard.key}, {"offset", offset}, {"why", shard.why}, {"samples", shard.samples}});
+    const Json offset = shard.offset ? Json(*shard.offset) : Json(nullptr);
+    damaged.Add(JsonObject{{"object", shard.key}, {"offset", offset}, {"why", shard.why}, {"samples", shard.samples}});
   }
-  const nlohmann::ordered_json line{{"samples", summary.samples},
-                                    {"objects", summary.objects},
-                                    {"reused_objects", result.report.reused_objects},
-                                    {"bytes", summary.span_bytes},
-                                    {"fields", summary.field_names},
-                                    {"index", result.place},
-                                    {"index_bytes", summary.index_bytes},
-                                    {"seconds", seconds},
-                                    {"damaged", std::move(damaged)}};
-  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+  const JsonObject line{{"samples", summary.samples},
+                        {"objects", summary.objects},
+                        {"reused_objects", result.report.reused_objects},
+                        {"bytes", summary.span_bytes},
+                        {"fields", summary.field_names},
+                        {"index", result.place},
+                        {"index_bytes", summary.index_bytes},
+                        {"seconds", seconds},
+                        {"damaged", damaged}};
+  return line.Line();
 }
 
 std::string ToText(const IndexResult& result, double seconds) {
@@ -153,35 +151,33 @@ absl::Status RunIndex(const IndexFlags& flags) {
 
 }  // namespace
 
-void AddIndex(CLI::App& app, Action* run) {
-  CLI::App* index = app.add_subcommand("index", "Build the index of a data set, or bring it up to date");
+void AddIndex(Command app) {
+  const Command index = app.AddCommand("index", "Build the index of a data set, or bring it up to date");
   auto flags = std::make_shared<IndexFlags>();
   index
-      ->add_option(
-          "uri", flags->uri,
-          "A folder or prefix with shards (*.tar, *.tfrecord, *.rec, *.mds), Megatron's .bin and .idx, or raw objects "
-          "(class/name.jpg), or a manifest that lists objects (*.csv, *.jsonl, *.manifest)")
-      ->required();
-  index->add_option("--output", flags->output,
-                    "Write the index to this object instead of the place where Millrace looks for it");
+      .Add("uri", &flags->uri,
+           "A folder or prefix with shards (*.tar, *.tfrecord, *.rec, *.mds), Megatron's .bin and .idx, or raw objects "
+           "(class/name.jpg), or a manifest that lists objects (*.csv, *.jsonl, *.manifest)")
+      .Required();
+  index.Add("--output", &flags->output,
+            "Write the index to this object instead of the place where Millrace looks for it");
   index
-      ->add_option(
-          "--tokens", flags->tokens,
-          "*.npy and *.bin are arrays of tokens: a sample is LENGTH of them, or a row of an .npy with two axes. "
-          "TYPE is the type of the numbers in .bin files, which do not say it: uint16, int32 ...")
-      ->type_name("LENGTH[:TYPE]");
-  index->add_flag(
-      "--full", flags->full,
+      .Add("--tokens", &flags->tokens,
+           "*.npy and *.bin are arrays of tokens: a sample is LENGTH of them, or a row of an .npy with two axes. "
+           "TYPE is the type of the numbers in .bin files, which do not say it: uint16, int32 ...")
+      .Called("LENGTH[:TYPE]");
+  index.AddFlag(
+      "--full", &flags->full,
       "Read everything; without it, objects that the index has with the same size and ETag are not read again");
-  index->add_flag(
-      "--skip-bad", flags->skip_bad,
+  index.AddFlag(
+      "--skip-bad", &flags->skip_bad,
       "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; without it the "
       "first such shard is an error");
-  index->add_option("--memory", flags->memory, "Budget for buffers [half of the memory]");
-  index->add_flag("--json", flags->json,
-                  R"(One JSON object: {"samples", "objects", "reused_objects", "bytes", "fields", "index", )"
-                  R"("index_bytes", "seconds", "damaged"})");
-  index->footer(
+  index.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
+  index.AddFlag("--json", &flags->json,
+                R"(One JSON object: {"samples", "objects", "reused_objects", "bytes", "fields", "index", )"
+                R"("index_bytes", "seconds", "damaged"})");
+  index.Footer(
       "The index lists all samples and their places, with a checksum of each. Reading a data set for the first time "
       "builds it. Run this after the data have changed: only new and changed objects are read, and the result is the "
       "same "
@@ -192,11 +188,9 @@ void AddIndex(CLI::App& app, Action* run) {
       "  millrace index s3://bucket/train --full\n"
       "  millrace index --tokens 1024:uint16 /data/openwebtext\n"
       "  millrace index /data/train --json");
-  index->callback([flags, run] {
-    *run = [flags] {
-      const absl::Status status = RunIndex(*flags);
-      return status.ok() ? 0 : Fail("index", HintAtS3(status, {flags->uri}));
-    };
+  index.Run([flags] {
+    const absl::Status status = RunIndex(*flags);
+    return status.ok() ? 0 : Fail("index", HintAtS3(status, {flags->uri}));
   });
 }
 

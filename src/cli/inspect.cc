@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <memory>
@@ -160,29 +159,28 @@ absl::Status RunInspect(const InspectFlags& flags) {
 
 }  // namespace
 
-void AddInspect(CLI::App& app, Action* run) {
-  CLI::App* inspect =
-      app.add_subcommand("inspect", "Show what a data set holds: counts, fields, sizes, classes, suspicious samples");
+void AddInspect(Command app) {
+  const Command inspect =
+      app.AddCommand("inspect", "Show what a data set holds: counts, fields, sizes, classes, suspicious samples");
   auto flags = std::make_shared<InspectFlags>();
   inspect
-      ->add_option("uri", flags->uri,
-                   "A folder or prefix with shards (tar, TFRecord, RecordIO, MDS) or raw objects, or a manifest that "
-                   "lists objects")
-      ->required();
+      .Add("uri", &flags->uri,
+           "A folder or prefix with shards (tar, TFRecord, RecordIO, MDS) or raw objects, or a manifest that "
+           "lists objects")
+      .Required();
   inspect
-      ->add_option("--decode", flags->decode,
-                   "Also read N samples, evenly spread, or all of them, and decode what is in them: how many fail, and "
-                   "why [1000 samples when no number follows]")
-      ->expected(0, 1)
-      ->type_name("[N|all]")
-      ->default_str(std::to_string(kDecodedSamples));
+      .Add("--decode", &flags->decode,
+           "Also read N samples, evenly spread, or all of them, and decode what is in them: how many fail, and "
+           "why [1000 samples when no number follows]")
+      .Called("[N|all]")
+      .ValueOrElse(std::to_string(kDecodedSamples));
   inspect
-      ->add_option("--preview", flags->preview,
-                   "Draw samples, evenly spread, with their labels and keys, and write them to this PNG file")
-      ->type_name("FILE");
-  TakesNumber(inspect->add_option("--samples", flags->samples, "Of the preview [24]"), 1, kMaxTiles);
-  inspect->add_flag("--json", flags->json, "One JSON object instead of text");
-  inspect->footer(
+      .Add("--preview", &flags->preview,
+           "Draw samples, evenly spread, with their labels and keys, and write them to this PNG file")
+      .Called("FILE");
+  inspect.Add("--samples", &flags->samples, "Of the preview [24]").Number(1, kMaxTiles);
+  inspect.AddFlag("--json", &flags->json, "One JSON object instead of text");
+  inspect.Footer(
       "Without --decode and --preview it reads the index only (and builds it when there is none). Quantiles of sizes "
       "are within 1 %. Classes are the folders of raw objects, the numbers in the field 'cls' of shards, or the labels "
       "of a manifest.\n\n"
@@ -195,11 +193,9 @@ void AddInspect(CLI::App& app, Action* run) {
       "  millrace inspect /data/train --json | jq .classes\n"
       "  millrace inspect s3://bucket/train --decode                   # 1000 samples; --decode all: every one\n"
       "  millrace inspect s3://bucket/train --preview sheet.png --samples 60");
-  inspect->callback([flags, run] {
-    *run = [flags] {
-      const absl::Status status = RunInspect(*flags);
-      return status.ok() ? 0 : Fail("inspect", HintAtS3(status, {flags->uri}));
-    };
+  inspect.Run([flags] {
+    const absl::Status status = RunInspect(*flags);
+    return status.ok() ? 0 : Fail("inspect", HintAtS3(status, {flags->uri}));
   });
 }
 

@@ -6,18 +6,16 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/console.h"
+#include "cli/json_text.h"
 
 namespace millrace::cli {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kShownClasses = 20;
 constexpr size_t kBarWidth = 40;
@@ -44,87 +42,72 @@ std::string TypeNames(const FieldCounts& counts) {
   return fmt::format("{}", fmt::join(names, "/"));
 }
 
-Json PlaceJson(const SamplePlace& place, ObjectNames& names) {
+JsonObject PlaceJson(const SamplePlace& place, ObjectNames& names) {
   return {{"object", names.Of(place)}, {"key", place.key}, {"sample", place.number}, {"bytes", place.bytes}};
 }
 
-Json FindingJson(const Finding& finding, ObjectNames& names) {
-  Json examples = Json::array();
-  for (const SamplePlace& place : finding.first) examples.push_back(PlaceJson(place, names));
-  return {{"samples", finding.count}, {"examples", std::move(examples)}};
+JsonObject FindingJson(const Finding& finding, ObjectNames& names) {
+  JsonArray examples;
+  for (const SamplePlace& place : finding.first) examples.Add(PlaceJson(place, names));
+  return {{"samples", finding.count}, {"examples", examples}};
 }
 
-Json SuspiciousJson(const InspectReport& report, ObjectNames& names) {
+JsonObject SuspiciousJson(const InspectReport& report, ObjectNames& names) {
   const Survey& survey = report.survey;
-  Json empty_fields = Json::array();
+  JsonArray empty_fields;
   for (const auto& [name, counts] : survey.fields) {
-    if (counts.empty.count == 0) continue;
-    Json one = FindingJson(counts.empty, names);
-    one["field"] = std::string(name);
-    empty_fields.push_back(std::move(one));
+    if (counts.empty.count > 0) empty_fields.Add(FindingJson(counts.empty, names).Add("field", name));
   }
-  Json lacking = Json::array();
-  for (const LackingField& field : survey.lacking) {
-    Json one = FindingJson(field.samples, names);
-    one["fields"] = field.names;
-    lacking.push_back(std::move(one));
-  }
-  Json pairs = Json::array();
+  JsonArray lacking;
+  for (const LackingField& field : survey.lacking)
+    lacking.Add(FindingJson(field.samples, names).Add("fields", field.names));
+  JsonArray pairs;
   for (const DuplicateKey& pair : report.duplicates.examples) {
-    pairs.push_back(
-        {{"key", pair.first.key}, {"first", PlaceJson(pair.first, names)}, {"again", PlaceJson(pair.again, names)}});
+    pairs.Add(JsonObject{
+        {"key", pair.first.key}, {"first", PlaceJson(pair.first, names)}, {"again", PlaceJson(pair.again, names)}});
   }
-  Json huge = FindingJson(survey.huge, names);
-  huge["above"] = survey.huge_above;
   return {{"empty", FindingJson(survey.empty, names)},
-          {"empty_fields", std::move(empty_fields)},
-          {"lacking_fields", std::move(lacking)},
-          {"huge", std::move(huge)},
+          {"empty_fields", empty_fields},
+          {"lacking_fields", lacking},
+          {"huge", FindingJson(survey.huge, names).Add("above", survey.huge_above)},
           {"duplicate_keys",
-           {{"samples", report.duplicates.count},
-            {"compared", report.duplicates.compared},
-            {"examples", std::move(pairs)}}}};
+           JsonObject{
+               {"samples", report.duplicates.count}, {"compared", report.duplicates.compared}, {"examples", pairs}}}};
 }
 
 Json DecodeJson(const std::optional<DecodeReport>& decode, ObjectNames& names) {
   if (!decode) return nullptr;
-  Json examples = Json::array();
-  for (const BadSample& bad : decode->first) {
-    Json one = PlaceJson(bad.place, names);
-    one["why"] = bad.why;
-    examples.push_back(std::move(one));
-  }
-  return {{"samples", decode->samples},
-          {"images", decode->images},
-          {"failed", decode->failed},
-          {"too_large", decode->too_large},
-          {"examples", std::move(examples)}};
+  JsonArray examples;
+  for (const BadSample& bad : decode->first) examples.Add(PlaceJson(bad.place, names).Add("why", bad.why));
+  return JsonObject{{"samples", decode->samples},
+                    {"images", decode->images},
+                    {"failed", decode->failed},
+                    {"too_large", decode->too_large},
+                    {"examples", examples}};
 }
 
 Json PreviewJson(const InspectReport& report, ObjectNames& names) {
   if (!report.preview) return nullptr;
   const ContactSheet& sheet = report.preview->sheet;
-  Json samples = Json::array();
+  JsonArray samples;
   for (size_t i = 0; i < report.preview->samples.size(); ++i) {
     const PreviewedSample& sample = report.preview->samples[i];
     const SheetPlace& place = sheet.places[i];
-    Json one = PlaceJson(sample.place, names);
-    one["label"] = sample.label;
-    if (!sample.problem.empty()) one["why"] = sample.problem;
-    one["box"] = {place.x, place.y, place.width, place.height};
-    samples.push_back(std::move(one));
+    JsonObject one = PlaceJson(sample.place, names);
+    one.Add("label", sample.label);
+    if (!sample.problem.empty()) one.Add("why", sample.problem);
+    samples.Add(one.Add("box", JsonArray{place.x, place.y, place.width, place.height}));
   }
-  return {
-      {"uri", report.preview_uri}, {"width", sheet.width}, {"height", sheet.height}, {"samples", std::move(samples)}};
+  return JsonObject{
+      {"uri", report.preview_uri}, {"width", sheet.width}, {"height", sheet.height}, {"samples", samples}};
 }
 
-Json FieldsJson(const Survey& survey) {
-  Json fields = Json::array();
-  for (const auto& [name, counts] : survey.fields)
-    fields.push_back({{"name", std::string(name)},
-                      {"type", TypeNames(counts)},
-                      {"samples", counts.samples},
-                      {"bytes", counts.bytes}});
+JsonArray FieldsJson(const Survey& survey) {
+  JsonArray fields;
+  for (const auto& [name, counts] : survey.fields) {
+    fields.Add(
+        JsonObject{{"name", name}, {"type", TypeNames(counts)}, {"samples", counts.samples}, {"bytes", counts.bytes}});
+  }
   return fields;
 }
 
@@ -233,36 +216,36 @@ absl::StatusOr<std::string> InspectJson(const InspectReport& report) {
   const Index& index = dataset.index();
   const SizeCounts& sizes = report.survey.sizes;
   ObjectNames names(index);
-  Json histogram = Json::array();
+  JsonArray histogram;
   for (const auto& [bits, count] : sizes.Bins())
-    histogram.push_back({{"below", bits < 64 ? uint64_t{1} << bits : UINT64_MAX}, {"samples", count}});
-  Json classes = Json::array();
-  for (const ClassCount& one : index.class_counts()) classes.push_back({{"name", one.name}, {"samples", one.samples}});
-  const Json json{{"uri", dataset.uri()},
-                  {"kind", std::string(KindName(index.kind()))},
-                  {"samples", index.size()},
-                  {"objects", CountObjects(index)},
-                  {"bytes", index.total_bytes()},
-                  {"fields", FieldsJson(report.survey)},
-                  {"sizes",
-                   {{"min", sizes.min()},
-                    {"mean", sizes.mean()},
-                    {"p50", sizes.Quantile(0.5)},
-                    {"p99", sizes.Quantile(0.99)},
-                    {"max", sizes.max()}}},
-                  {"histogram", std::move(histogram)},
-                  {"classes", std::move(classes)},
-                  {"class_sorted", IsClassSorted(index)},
-                  {"incomplete_objects", report.survey.incomplete},
-                  {"suspicious", SuspiciousJson(report, names)},
-                  {"decode", DecodeJson(report.decode, names)},
-                  {"preview", PreviewJson(report, names)},
-                  {"advice", report.advice},
-                  {"index", dataset.index_uri()},
-                  {"index_bytes", index.file_bytes()},
-                  {"fingerprint", fmt::format("{:016x}", index.fingerprint())}};
+    histogram.Add(JsonObject{{"below", bits < 64 ? uint64_t{1} << bits : UINT64_MAX}, {"samples", count}});
+  JsonArray classes;
+  for (const ClassCount& one : index.class_counts())
+    classes.Add(JsonObject{{"name", one.name}, {"samples", one.samples}});
+  const JsonObject json{{"uri", dataset.uri()},
+                        {"kind", KindName(index.kind())},
+                        {"samples", index.size()},
+                        {"objects", CountObjects(index)},
+                        {"bytes", index.total_bytes()},
+                        {"fields", FieldsJson(report.survey)},
+                        {"sizes", JsonObject{{"min", sizes.min()},
+                                             {"mean", sizes.mean()},
+                                             {"p50", sizes.Quantile(0.5)},
+                                             {"p99", sizes.Quantile(0.99)},
+                                             {"max", sizes.max()}}},
+                        {"histogram", histogram},
+                        {"classes", classes},
+                        {"class_sorted", IsClassSorted(index)},
+                        {"incomplete_objects", report.survey.incomplete},
+                        {"suspicious", SuspiciousJson(report, names)},
+                        {"decode", DecodeJson(report.decode, names)},
+                        {"preview", PreviewJson(report, names)},
+                        {"advice", report.advice},
+                        {"index", dataset.index_uri()},
+                        {"index_bytes", index.file_bytes()},
+                        {"fingerprint", fmt::format("{:016x}", index.fingerprint())}};
   RETURN_IF_ERROR(names.status());
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+  return json.Line();
 }
 
 absl::StatusOr<std::string> InspectText(const InspectReport& report) {

@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -12,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/expand.h"
+#include "cli/json_text.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/stores.h"
@@ -31,10 +30,9 @@ struct LsFlags {
 std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hidden) {
   const absl::Time modified = absl::FromUnixMillis(object.modified_ms);
   if (flags.json) {
-    nlohmann::json line{{"key", object.key}, {"size", object.size}, {"etag", object.etag}, {"modified", nullptr}};
-    if (object.modified_ms != 0)
-      line["modified"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", modified, absl::UTCTimeZone());
-    return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+    const Json time = object.modified_ms == 0 ? Json(nullptr)
+                                              : absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", modified, absl::UTCTimeZone());
+    return JsonObject{{"key", object.key}, {"size", object.size}, {"etag", object.etag}, {"modified", time}}.Line();
   }
   const std::string time = object.modified_ms == 0
                                ? std::string(19, ' ')
@@ -44,9 +42,7 @@ std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hi
 }
 
 std::string PrefixLine(const LsFlags& flags, const std::string& prefix, size_t hidden) {
-  if (flags.json) {
-    return nlohmann::json{{"prefix", prefix}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
-  }
+  if (flags.json) return JsonObject{{"prefix", prefix}}.Line();
   return fmt::format("{:>30} {}\n", "PRE", ForTerminal(std::string_view(prefix).substr(hidden)));
 }
 
@@ -106,26 +102,23 @@ absl::Status Ls(const LsFlags& flags) {
 
 }  // namespace
 
-void AddLs(CLI::App& app, Action* run) {
-  CLI::App* ls = app.add_subcommand("ls", "List the objects of a bucket or folder");
+void AddLs(Command app) {
+  const Command ls = app.AddCommand("ls", "List the objects of a bucket or folder");
   auto flags = std::make_shared<LsFlags>();
-  ls->add_option("uri", flags->uri, "A bucket with a prefix, a folder, one file, or a pattern with * ** ? [a-z]")
-      ->required();
-  ls->add_flag("--recursive", flags->recursive, "List all keys below the prefix, instead of one level");
-  ls->add_flag("--human", flags->human, "Print sizes like 1.5 MiB");
-  ls->add_flag("--json", flags->json, R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"})");
-  ls->footer(
+  ls.Add("uri", &flags->uri, "A bucket with a prefix, a folder, one file, or a pattern with * ** ? [a-z]").Required();
+  ls.AddFlag("--recursive", &flags->recursive, "List all keys below the prefix, instead of one level");
+  ls.AddFlag("--human", &flags->human, "Print sizes like 1.5 MiB");
+  ls.AddFlag("--json", &flags->json, R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"})");
+  ls.Footer(
       "As with 'aws s3 ls', a prefix matches every key that begins with it: end it with '/' to see inside.\n\n"
       "Examples:\n"
       "  millrace ls s3://bucket/train/\n"
       "  millrace ls s3://bucket --recursive --human\n"
       "  millrace ls 's3://bucket/*/shard-00000[0-4].tar'\n"
       "  millrace ls /data/train --recursive --json | jq -r .key");
-  ls->callback([flags, run] {
-    *run = [flags] {
-      const absl::Status status = Ls(*flags);
-      return status.ok() ? 0 : Fail("ls", HintAtS3(status, {flags->uri}));
-    };
+  ls.Run([flags] {
+    const absl::Status status = Ls(*flags);
+    return status.ok() ? 0 : Fail("ls", HintAtS3(status, {flags->uri}));
   });
 }
 

@@ -1,17 +1,13 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>
-#include <sstream>
-#include <string>
-#include <string_view>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/usage.h"
 
 namespace millrace::cli {
 namespace {
@@ -26,19 +22,19 @@ the end), and examples.
   Exit status  0 done, 1 failed, 2 wrong usage)";
 
 // In the order of a first session: make data, look at it, prepare it, read it.
-void AddCommands(CLI::App& app, Action* run) {
-  AddDevstore(app, run);
-  AddSynth(app, run);
-  AddLs(app, run);
-  AddCat(app, run);
-  AddCp(app, run);
-  AddSync(app, run);
-  AddRm(app, run);
-  AddPack(app, run);
-  AddIndex(app, run);
-  AddInspect(app, run);
-  AddFeed(app, run);
-  AddDoctor(app, run);
+void AddCommands(Command app) {
+  AddDevstore(app);
+  AddSynth(app);
+  AddLs(app);
+  AddCat(*app.app(), app.chosen());
+  AddCp(*app.app(), app.chosen());
+  AddSync(*app.app(), app.chosen());
+  AddRm(*app.app(), app.chosen());
+  AddPack(app);
+  AddIndex(app);
+  AddInspect(app);
+  AddFeed(app);
+  AddDoctor(app);
 }
 
 // Connections and files are limited to 1,024 for programs that use select(), which none here does: those that may have
@@ -56,26 +52,11 @@ int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   AllowManyFiles();
-  CLI::App app("Streams machine-learning samples from object storage to the training loop.", "millrace");
-  app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
-  app.require_subcommand(1);
-  app.formatter(HelpFormatter());  // before the commands, which take it over
-  app.footer(kFooter);
-  Action run;
-  AddCommands(app, &run);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // --help, --version
-      std::ostringstream text;
-      app.exit(error, text, text);
-      const absl::Status status = WriteStdout(text.str());
-      return status.ok() ? 0 : Fail("help", status);
-    }
-    fmt::print(stderr, "{}", ExplainUsage(app, error, argc > 1 ? argv[1] : ""));
-    return 2;
-  }
-  return run();
+  CommandLine line("millrace", "Streams machine-learning samples from object storage to the training loop.",
+                   MILLRACE_VERSION);
+  line.root().Footer(kFooter);
+  AddCommands(line.root());
+  return line.Run(argc, argv);
 }
 
 }  // namespace

@@ -2,13 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <initializer_list>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,6 +16,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/json_text.h"
 #include "cli/usage.h"
 #include "dataset/dataset.h"
 #include "dataset/index_places.h"
@@ -305,20 +304,18 @@ void Warn(const PackReport& report) {
 }
 
 std::string ToJson(const PackReport& report, double seconds) {
-  nlohmann::ordered_json line{{"samples", report.samples},
-                              {"shards", report.shards},
-                              {"bytes", report.shard_bytes},
-                              {"index_bytes", report.index_bytes},
-                              {"complete", report.complete},
-                              {"missing_shards", report.missing},
-                              {"kept_shards", report.shards_kept},
-                              {"already_packed", report.already_packed},
-                              {"seconds", seconds}};
-  line["skipped"] = nlohmann::ordered_json::array();
-  for (const SkippedSample& sample : report.skipped)
-    line["skipped"].push_back({{"key", sample.key}, {"why", sample.why}});
-  line["incomplete_objects"] = report.incomplete_objects;
-  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+  JsonArray skipped;
+  for (const SkippedSample& sample : report.skipped) skipped.Add(JsonObject{{"key", sample.key}, {"why", sample.why}});
+  JsonObject line{{"samples", report.samples},
+                  {"shards", report.shards},
+                  {"bytes", report.shard_bytes},
+                  {"index_bytes", report.index_bytes},
+                  {"complete", report.complete},
+                  {"missing_shards", report.missing},
+                  {"kept_shards", report.shards_kept},
+                  {"already_packed", report.already_packed},
+                  {"seconds", seconds}};
+  return line.Add("skipped", skipped).Add("incomplete_objects", report.incomplete_objects).Line();
 }
 
 std::string ToText(const PackReport& report, const PackFlags& flags, double seconds) {
@@ -356,51 +353,47 @@ absl::Status RunPack(const PackFlags& flags) {
 
 }  // namespace
 
-void AddPack(CLI::App& app, Action* run) {
-  CLI::App* pack = app.add_subcommand("pack", "Write a data set as shards: WebDataset tar, TFRecord, RecordIO or MDS");
+void AddPack(Command app) {
+  const Command pack = app.AddCommand("pack", "Write a data set as shards: WebDataset tar, TFRecord, RecordIO or MDS");
   auto flags = std::make_shared<PackFlags>();
-  pack->add_option(
-          "source", flags->source,
-          "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
-          "or not) or Parquet files")
-      ->required();
-  pack->add_option("destination", flags->destination, "An empty folder or prefix, for shard-000000.tar and so on")
-      ->required();
+  pack.Add("source", &flags->source,
+           "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
+           "or not) or Parquet files")
+      .Required();
+  pack.Add("destination", &flags->destination, "An empty folder or prefix, for shard-000000.tar and so on").Required();
   std::vector<std::string> formats;
   for (const DataKind kind : kFormats) formats.emplace_back(KindName(kind));
-  TakesWord(pack->add_option("--format", flags->format,
-                             "Format of the shards: tar (WebDataset), tfrecord, recordio (MXNet) or mds (MosaicML)")
-                ->capture_default_str(),
-            formats);
-  pack->add_option("--shard-size", flags->shard_size, "Largest size of a shard; only a larger single sample exceeds it")
-      ->capture_default_str();
-  pack->add_flag("--shuffle", flags->shuffle, "Shuffle the samples by --seed; without it they keep their order");
-  TakesNumber(pack->add_option("--seed", flags->seed, "Seed of --shuffle: the same seed gives the same shards [0]"), 0);
-  pack->add_option(
-      "--class-map", flags->class_map,
-      "The numbers of the class folders, for the field 'cls': JSON such as {\"cat\": 3}, or the names, one "
-      "a line, numbered from 0 [their places in bytewise order]");
-  pack->add_option(
-      "--field", flags->fields,
+  pack.Add("--format", &flags->format,
+           "Format of the shards: tar (WebDataset), tfrecord, recordio (MXNet) or mds (MosaicML)")
+      .ShowDefault()
+      .Words(formats);
+  pack.Add("--shard-size", &flags->shard_size, "Largest size of a shard; only a larger single sample exceeds it")
+      .ShowDefault();
+  pack.AddFlag("--shuffle", &flags->shuffle, "Shuffle the samples by --seed; without it they keep their order");
+  pack.Add("--seed", &flags->seed, "Seed of --shuffle: the same seed gives the same shards [0]").Number(0);
+  pack.Add("--class-map", &flags->class_map,
+           "The numbers of the class folders, for the field 'cls': JSON such as {\"cat\": 3}, or the names, one "
+           "a line, numbered from 0 [their places in bytewise order]");
+  pack.Add(
+      "--field", &flags->fields,
       "NAME or NAME=NEW: pack this field, and call it NEW; repeatable; fields that are not named are left out [all "
       "fields, under their names]");
-  pack->add_option(
-      "--part", flags->part,
-      "I/N, such as 2/8: write only every N-th shard, for N machines that share the work; the part that finishes "
-      "last completes the data set");
-  pack->add_flag("--skip-bad", flags->skip_bad,
-                 "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
-                 "shard; without it the first such sample ends the pack");
-  pack->add_option(
-      "--scratch", flags->scratch,
+  pack.Add("--part", &flags->part,
+           "I/N, such as 2/8: write only every N-th shard, for N machines that share the work; the part that finishes "
+           "last completes the data set");
+  pack.AddFlag("--skip-bad", &flags->skip_bad,
+               "Leave out and report samples that are damaged, missing or changed, and those behind the damage of a "
+               "shard; without it the first such sample ends the pack");
+  pack.Add(
+      "--scratch", &flags->scratch,
       "Folder in which compressed shards (*.tar.gz, *.tar.zst) and Parquet files are unpacked first; it needs room "
       "for their unpacked size, and is cleared at the end [the cache folder]");
-  pack->add_option("--memory", flags->memory, "Budget for buffers [half of the memory]");
-  pack->add_flag("--force", flags->force, "Start from the beginning, and replace the shards at the destination");
-  pack->add_flag("--json", flags->json,
-                 R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
-                 R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects"})");
-  pack->footer(
+  pack.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
+  pack.AddFlag("--force", &flags->force, "Start from the beginning, and replace the shards at the destination");
+  pack.AddFlag("--json", &flags->json,
+               R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
+               R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects"})");
+  pack.Footer(
       "Samples keep their keys, fields and values (RecordIO: one field and a label, no names). The class folder of raw "
       "objects becomes the field 'cls': its number. The shards come with their index. The same source and options give "
       "the same bytes, on any number of machines.\n\n"
@@ -415,11 +408,9 @@ void AddPack(CLI::App& app, Action* run) {
       "  millrace pack s3://bucket/parquet s3://bucket/train --field image=jpg --field label=cls\n"
       "  millrace pack s3://bucket/train /data/mds --format mds --shard-size 64MiB\n"
       "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines");
-  pack->callback([flags, run] {
-    *run = [flags] {
-      const absl::Status status = RunPack(*flags);
-      return status.ok() ? 0 : Fail("pack", HintAtS3(status, {flags->source}));
-    };
+  pack.Run([flags] {
+    const absl::Status status = RunPack(*flags);
+    return status.ok() ? 0 : Fail("pack", HintAtS3(status, {flags->source}));
   });
 }
 

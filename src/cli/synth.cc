@@ -1,18 +1,17 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/json_text.h"
 #include "cli/usage.h"
 #include "decode/synth_image.h"
 #include "net/runtime.h"
@@ -137,31 +136,30 @@ absl::Status Synth(const SynthFlags& flags) {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (flags.json) {
-    const nlohmann::json report{{"objects", flags.count},
-                                {"bytes", bytes},
-                                {"classes", std::min(flags.classes, flags.count)},
-                                {"seconds", seconds}};
-    return WriteStdout(report.dump() + '\n');
+    const JsonObject report{{"objects", flags.count},
+                            {"bytes", bytes},
+                            {"classes", std::min(flags.classes, flags.count)},
+                            {"seconds", seconds}};
+    return WriteStdout(report.Line());
   }
   return WriteStdout(fmt::format("{}, {}, in {:.1f} s\n", Counted(flags.count, "image"), FormatSize(bytes), seconds));
 }
 
 }  // namespace
 
-void AddSynth(CLI::App& app, Action* run) {
-  CLI::App* synth = app.add_subcommand("synth", "Write synthetic photographs for tests and benchmarks");
+void AddSynth(Command app) {
+  const Command synth = app.AddCommand("synth", "Write synthetic photographs for tests and benchmarks");
   auto flags = std::make_shared<SynthFlags>();
-  synth->add_option("dst", flags->uri, "A bucket with a prefix, or a folder; existing images are overwritten")
-      ->required();
-  const auto add = [synth](const char* name, uint64_t& value, const char* what) {
-    return synth->add_option(name, value, what)->capture_default_str();
+  synth.Add("dst", &flags->uri, "A bucket with a prefix, or a folder; existing images are overwritten").Required();
+  const auto add = [synth](const char* name, uint64_t* value, const char* what) {
+    return synth.Add(name, value, what).ShowDefault();
   };
-  TakesNumber(synth->add_option("--count", flags->count, "Number of images")->required(), 1, kMaxCount);
-  TakesNumber(add("--kb", flags->kb, "Size of each in KB (1000 bytes), kept within 10 %"), 1, 150);
-  TakesNumber(add("--seed", flags->seed, "The same seed gives the same bytes"), 0);
-  TakesNumber(add("--classes", flags->classes, "Number of class folders"), 1, kMaxClasses);
-  synth->add_flag("--json", flags->json, R"(One JSON object: {"objects", "bytes", "classes", "seconds"})");
-  synth->footer(
+  synth.Add("--count", &flags->count, "Number of images").Required().Number(1, kMaxCount);
+  add("--kb", &flags->kb, "Size of each in KB (1000 bytes), kept within 10 %").Number(1, 150);
+  add("--seed", &flags->seed, "The same seed gives the same bytes").Number(0);
+  add("--classes", &flags->classes, "Number of class folders").Number(1, kMaxClasses);
+  synth.AddFlag("--json", &flags->json, R"(One JSON object: {"objects", "bytes", "classes", "seconds"})");
+  synth.Footer(
       "Writes DST/class-CCC/NNNNNNNN.jpg: baseline 4:2:0 JPEGs of 640 x 480 pixels (fewer if --kb asks for less than "
       "quality 30 needs). Image N belongs to class N modulo the number of classes; the folders sort in the order of "
       "the "
@@ -169,11 +167,9 @@ void AddSynth(CLI::App& app, Action* run) {
       "Examples:\n"
       "  millrace synth /tmp/photos --count 1000\n"
       "  millrace synth s3://bucket/raw --count 20000 --kb 115 --seed 1 --classes 100");
-  synth->callback([flags, run] {
-    *run = [flags] {
-      const absl::Status status = Synth(*flags);
-      return status.ok() ? 0 : Fail("synth", status);
-    };
+  synth.Run([flags] {
+    const absl::Status status = Synth(*flags);
+    return status.ok() ? 0 : Fail("synth", status);
   });
 }
 

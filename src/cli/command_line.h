@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+/// What commands say of their options, and what users are told of a command line that makes no sense. CLI11 is behind
+/// it in one file, since whatever includes that takes seconds to compile.
+
+namespace millrace::cli {
+
+/// An option or an argument of a command. A handle: copy it at will.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option& Required();
+  /// --help shows the value that the variable has now.
+  Option& ShowDefault();
+  /// It takes a whole number, `least` to `most`, in decimal.
+  Option& Number(uint64_t least, uint64_t most = UINT64_MAX);
+  /// It takes one of these words, which --help shows.
+  Option& Words(const std::vector<std::string>& words);
+  /// It makes sense only beside the other one.
+  Option& Needs(const Option& other);
+  /// Of a list: what follows the first value belongs to it only if the option's name stands before it again.
+  Option& OneValueEach();
+  /// The value may be left out, and is then this one.
+  Option& ValueOrElse(const std::string& value);
+  /// How --help calls the value.
+  Option& Called(const std::string& name);
+
+ private:
+  CLI::Option* option_;
+};
+
+/// `millrace` itself, or a command below it. A handle: copy it at will. Variables that it is given must live until the
+/// command has run.
+class Command {
+ public:
+  using Action = std::function<int()>;
+
+  Command(CLI::App* app, Action* chosen) : app_(app), chosen_(chosen) {}
+
+  /// One of its commands has to be chosen.
+  Command AddCommand(const std::string& name, const std::string& summary) const;
+
+  /// "--name" is an option, "name" an argument. Defined for strings, integers and doubles, optional strings and
+  /// numbers, and lists of strings.
+  template <typename T>
+  Option Add(const std::string& name, T* value, const std::string& help) const;
+  void AddFlag(const std::string& name, bool* value, const std::string& help) const;
+
+  /// Options that may be repeated, by name and help, and whose order counts, also that among them. The result tells the
+  /// action of the command which values were given, each with the name of its option.
+  using NamedValues = std::vector<std::pair<std::string, std::string>>;
+  std::function<NamedValues()> AddInOrder(std::initializer_list<std::pair<const char*, const char*>> options,
+                                          const std::string& called) const;
+
+  /// What --help says below the options. Lines that begin with a space, such as examples, stay as they are; the others
+  /// make paragraphs, which an empty line ends.
+  void Footer(const std::string& text) const;
+
+  CLI::App* app() const { return app_; }
+  Action* chosen() const { return chosen_; }
+
+  /// What the command does; the result is the exit status: 0 done, 1 failed, 2 usage.
+  void Run(Action action) const;
+
+ private:
+  CLI::App* app_;
+  Action* chosen_;
+};
+
+class CommandLine {
+ public:
+  CommandLine(const std::string& name, const std::string& summary, const std::string& version);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  Command root() { return Command(app_.get(), &chosen_); }
+
+  /// Does what the arguments ask for: a command, --help or --version. Says on stderr what is wrong with them: "millrace
+  /// feed: there is no option --shufle; did you mean --shuffle?". Returns the exit status.
+  int Run(int argc, char** argv);
+
+ private:
+  const std::unique_ptr<CLI::App> app_;
+  Command::Action chosen_;
+};
+
+}  // namespace millrace::cli

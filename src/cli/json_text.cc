@@ -1,0 +1,74 @@
+#include "cli/json_text.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/utf8.h"
+
+namespace millrace::cli {
+
+namespace {
+
+std::string Quoted(std::string_view text) {
+  constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
+  std::string quoted = "\"";
+  while (!text.empty()) {
+    const size_t length = Utf8SequenceLength(text);
+    const char first = text.front();
+    if (length == 0) {
+      quoted += kReplacement;
+    } else if (first == '"' || first == '\\') {
+      quoted.append({'\\', first});
+    } else if (first == '\n') {
+      quoted += "\\n";
+    } else if (static_cast<unsigned char>(first) < 0x20) {
+      quoted += fmt::format("\\u{:04x}", first);
+    } else {
+      quoted += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return quoted + '"';
+}
+
+// As short as it can be read back; with a point, so that readers take it for what it is.
+std::string Decimal(double value) {
+  if (!std::isfinite(value)) return "null";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+}  // namespace
+
+Json::Json(double value) : text_(Decimal(value)) {}
+
+Json::Json(std::string_view value) : text_(Quoted(value)) {}
+
+void Json::AddEntry(std::string_view entry) {
+  const char end = text_.back();
+  text_.pop_back();
+  if (text_.size() > 1) text_ += ',';
+  text_.append(entry).push_back(end);
+}
+
+JsonObject::JsonObject(std::initializer_list<std::pair<std::string_view, Json>> members) : Json(Raw(), "{}") {
+  for (const auto& [name, value] : members) Add(name, value);
+}
+
+JsonObject& JsonObject::Add(std::string_view name, const Json& value) {
+  AddEntry(fmt::format("{}:{}", Quoted(name), value.text()));
+  return *this;
+}
+
+JsonArray::JsonArray(std::initializer_list<Json> values) : Json(Raw(), "[]") {
+  for (const Json& value : values) Add(value);
+}
+
+JsonArray& JsonArray::Add(const Json& value) {
+  AddEntry(value.text());
+  return *this;
+}
+
+}  // namespace millrace::cli
