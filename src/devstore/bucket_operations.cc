@@ -53,8 +53,8 @@ absl::StatusOr<size_t> WriteEntries(OperationContext& context, const std::string
 }
 
 /// A page of a listing of either version; `write` adds the elements of its own.
-Reply ListPage(OperationContext& context, const S3Request& request, std::string from, bool with_owner,
-               absl::FunctionRef<void(const ListingPage&, const NameEncoder&, size_t, XmlWriter*)> write) {
+Reply ListObjectsPage(OperationContext& context, const S3Request& request, std::string from, bool with_owner,
+                      absl::FunctionRef<void(const ListingPage&, const NameEncoder&, size_t, XmlWriter*)> write) {
   ASSIGN_OR_RETURN(const uint64_t max_keys, NumberParameter(request, "max-keys", kMaxKeys));
   const ListingQuery query = {request.ParameterOr("prefix"), request.ParameterOr("delimiter"), std::move(from),
                               static_cast<size_t>(std::min(max_keys, kMaxKeys))};
@@ -148,25 +148,25 @@ Reply ListObjectsV2(OperationContext& context, const S3Request& request) {
     }
     from = *decoded;
   }
-  return ListPage(context, request, std::move(from), request.ParameterOr("fetch-owner") == "true",
-                  [&](const ListingPage& page, const NameEncoder& encode, size_t count, XmlWriter* writer) {
-                    if (token) writer->Element("ContinuationToken", *token);
-                    if (!start_after.empty()) writer->Element("StartAfter", encode(start_after));
-                    if (page.truncated) writer->Element("NextContinuationToken", EncodeContinuation(page.next));
-                    writer->Element("KeyCount", count);
-                  });
+  return ListObjectsPage(context, request, std::move(from), request.ParameterOr("fetch-owner") == "true",
+                         [&](const ListingPage& page, const NameEncoder& encode, size_t count, XmlWriter* writer) {
+                           if (token) writer->Element("ContinuationToken", *token);
+                           if (!start_after.empty()) writer->Element("StartAfter", encode(start_after));
+                           if (page.truncated) writer->Element("NextContinuationToken", EncodeContinuation(page.next));
+                           writer->Element("KeyCount", count);
+                         });
 }
 
 Reply ListObjects(OperationContext& context, const S3Request& request) {
   const std::string marker = request.ParameterOr("marker");
   const std::string delimiter = request.ParameterOr("delimiter");
   std::string from = marker.empty() ? "" : AfterMarker(marker, request.ParameterOr("prefix"), delimiter);
-  return ListPage(context, request, std::move(from), /*with_owner=*/true,
-                  [&](const ListingPage& page, const NameEncoder& encode, size_t, XmlWriter* writer) {
-                    writer->Element("Marker", encode(marker));
-                    // Without a delimiter, the last key serves as the next marker.
-                    if (page.truncated && !delimiter.empty()) writer->Element("NextMarker", encode(page.last));
-                  });
+  return ListObjectsPage(context, request, std::move(from), /*with_owner=*/true,
+                         [&](const ListingPage& page, const NameEncoder& encode, size_t, XmlWriter* writer) {
+                           writer->Element("Marker", encode(marker));
+                           // Without a delimiter, the last key serves as the next marker.
+                           if (page.truncated && !delimiter.empty()) writer->Element("NextMarker", encode(page.last));
+                         });
 }
 
 Reply DeleteObjects(OperationContext& context, const S3Request& request) {
