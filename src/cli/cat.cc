@@ -12,9 +12,10 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/expand.h"
+#include "cli/find_object.h"
 #include "cli/usage.h"
 #include "store/stores.h"
+#include "transfer/key_pattern.h"
 #include "transfer/object_reader.h"
 
 namespace millrace::cli {

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
@@ -17,13 +16,14 @@
 #include "cli/cat.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/expand.h"
-#include "cli/transfer.h"
+#include "cli/find_object.h"
+#include "cli/json_line.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
-#include "store/lister.h"
 #include "store/stores.h"
 #include "store/uri.h"
+#include "transfer/bulk_job.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace::cli {
 
@@ -52,7 +52,7 @@ absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::
   return location;
 }
 
-absl::Status CopyOne(Stores& stores, const CpFlags& flags, Copier& copier) {
+absl::Status CopyOne(Stores& stores, const CpFlags& flags, BulkJob& job) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(flags.source));
   if (parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed, Links::kFollow)) {
     return AsUsage(absl::InvalidArgumentError(
@@ -68,63 +68,41 @@ absl::Status CopyOne(Stores& stores, const CpFlags& flags, Copier& copier) {
         absl::InvalidArgumentError(fmt::format("{} and {} are the same object", flags.source, flags.target)));
   }
   ASSIGN_OR_RETURN(ObjectInfo source, FindObject(from, "copy"));
-  copier.SetTotal(source.size);
-  copier.Add({from.store, std::move(source), to.store, to.prefix});
-  return absl::OkStatus();
+  return job.Copy(*from.store, std::move(source), *to.store, to.prefix);
 }
 
-// All that match, to below the target, under their paths below the last folder without a wildcard: two objects of one
-// name in two folders do not meet.
-absl::Status CopyMatches(Stores& stores, const CpFlags& flags, const Pattern& pattern, Copier& copier) {
+// What lies below the source, or matches it, to below the target. Matches keep their paths below the last folder
+// without a wildcard: two objects of one name in two folders do not meet.
+absl::Status CopyMany(Stores& stores, const CpFlags& flags, const std::optional<Pattern>& pattern, BulkJob& job,
+                      const std::stop_token& stop) {
+  Location from;
+  if (pattern) {
+    from = {.store = pattern->store, .prefix = pattern->folder};
+  } else {
+    ASSIGN_OR_RETURN(from, stores.Open(flags.source));
+    from.prefix = AsFolder(from.prefix);
+  }
   ASSIGN_OR_RETURN(Location to, stores.Open(flags.target));
   to.prefix = AsFolder(to.prefix);
-  if (to.store->Uri(to.prefix).starts_with(pattern.store->Uri(pattern.folder)) &&
-      (flags.recursive || pattern.pattern.find("**") != std::string::npos)) {
-    return AsUsage(absl::InvalidArgumentError(fmt::format("{} lies in {}, which may be copied into itself",
-                                                          flags.target, pattern.store->Uri(pattern.folder))));
+  const std::string below = from.store->Uri(from.prefix);
+  if (to.store->Uri(to.prefix).starts_with(below) &&
+      (flags.recursive || pattern->pattern.find("**") != std::string::npos)) {
+    return AsUsage(absl::InvalidArgumentError(fmt::format("{} lies in {}, which {} be copied into itself", flags.target,
+                                                          pattern ? below : flags.source, pattern ? "may" : "would")));
   }
-  uint64_t bytes = 0;
-  bool stopped = false;
-  const absl::Status status = ExpandObjects(pattern, flags.recursive, [&](const ObjectInfo& object) {
+  bool found = false;
+  const auto copy = [&](const ObjectInfo& object) -> absl::Status {
     if (object.key.ends_with('/')) return absl::OkStatus();  // the marker of an empty folder
-    std::string key = to.Key(std::string_view(object.key).substr(pattern.folder.size()));
-    if (to.store == pattern.store && key == object.key) {
+    found = true;
+    std::string key = to.Key(std::string_view(object.key).substr(from.prefix.size()));
+    if (to.store == from.store && key == object.key) {
       return AsUsage(absl::InvalidArgumentError(fmt::format("{} would be copied onto itself", to.store->Uri(key))));
     }
-    bytes += object.size;
-    stopped = !copier.Add({pattern.store, object, to.store, std::move(key)});
-    return stopped ? absl::CancelledError("stopped") : absl::OkStatus();
-  });
-  copier.SetTotal(bytes);
-  return stopped ? absl::OkStatus() : status;
-}
-
-absl::Status CopyAll(Stores& stores, const CpFlags& flags, Copier& copier) {
-  ASSIGN_OR_RETURN(const Location from, stores.Open(flags.source));
-  ASSIGN_OR_RETURN(Location to, stores.Open(flags.target));
-  const std::string below = AsFolder(from.prefix);
-  to.prefix = AsFolder(to.prefix);
-  if (to.store->Uri(to.prefix).starts_with(from.store->Uri(below))) {
-    return AsUsage(absl::InvalidArgumentError(
-        fmt::format("{} lies in {}, which would be copied into itself", flags.target, flags.source)));
-  }
-  uint64_t bytes = 0;
-  bool found = false;
-  Lister lister(*from.store, below);
-  for (;;) {
-    ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, lister.Next());
-    if (objects.empty()) break;
-    for (ObjectInfo& object : objects) {
-      if (object.key.ends_with('/')) continue;  // the marker of an empty folder
-      found = true;
-      bytes += object.size;
-      std::string key = to.Key(std::string_view(object.key).substr(below.size()));
-      if (!copier.Add({from.store, std::move(object), to.store, std::move(key)})) return absl::OkStatus();
-    }
-  }
-  copier.SetTotal(bytes);
-  if (found) return absl::OkStatus();
-  return absl::NotFoundError(fmt::format("{}: there is nothing below it to copy", from.store->Uri(below)));
+    return job.Copy(*from.store, object, *to.store, std::move(key));
+  };
+  if (pattern) return ExpandObjects(*pattern, flags.recursive, copy, stop);
+  RETURN_IF_ERROR(ForEachObject(*from.store, from.prefix, copy, stop));
+  return found ? absl::OkStatus() : absl::NotFoundError(fmt::format("{}: there is nothing below it to copy", below));
 }
 
 // What standard input has, up to its end or the size of `piece`; empty at its end.
@@ -142,7 +120,7 @@ absl::StatusOr<MutableByteSpan> ReadStdin(MutableByteSpan piece) {
   return piece.first(filled);
 }
 
-absl::Status CopyStdin(Stores& stores, const CpFlags& flags, Copier::Report* report) {
+absl::Status CopyStdin(Stores& stores, const CpFlags& flags, BulkReport* report) {
   RETURN_IF_ERROR(CheckObjectUri(flags.target));
   ASSIGN_OR_RETURN(const ParsedUri target, ParseUri(flags.target));
   if (IsFolder(target, Links::kFollow)) {
@@ -165,13 +143,12 @@ absl::Status CopyStdin(Stores& stores, const CpFlags& flags, Copier::Report* rep
   return absl::OkStatus();
 }
 
-absl::Status PrintReport(const CpFlags& flags, const Copier::Report& report, double seconds) {
+absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, double seconds) {
   FailEach("cp", report.failures, report.failed);
   if (report.objects == 0 && report.failed > 0 && !flags.json) return absl::OkStatus();  // what failed was said
   if (flags.json) {
-    const nlohmann::json line{
-        {"objects", report.objects}, {"bytes", report.bytes}, {"failed", report.failed}, {"seconds", seconds}};
-    return WriteStdout(line.dump() + '\n');
+    return WriteJson(
+        {{"objects", report.objects}, {"bytes", report.bytes}, {"failed", report.failed}, {"seconds", seconds}});
   }
   return WriteStdout(fmt::format("copied {}, {}, in {:.1f} s\n", Counted(report.objects, "object"),
                                  FormatSize(report.bytes), seconds));
@@ -196,22 +173,23 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
   }
   RETURN_IF_ERROR(CheckUri(flags.source));
   RETURN_IF_ERROR(CheckUri(flags.target));
-  CatchInterrupts();
+  const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
   const auto start = std::chrono::steady_clock::now();
-  Copier::Report report;
+  BulkReport report;
   if (flags.source == "-") {
     RETURN_IF_ERROR(CopyStdin(stores, flags, &report));
   } else {
     ProgressLine progress("copied", ProgressLine::Unit::kBytes);
-    Copier copier(progress);
+    BulkJob job({.progress = [&](const BulkProgress& now) { progress.Update(now.copied_bytes, now.total_bytes); },
+                 .stop = interrupt.token()});
     ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
                      OpenPattern(stores, flags.source, flags.recursive ? Named::kFolder : Named::kObject));
-    RETURN_IF_ERROR(pattern           ? CopyMatches(stores, flags, *pattern, copier)
-                    : flags.recursive ? CopyAll(stores, flags, copier)
-                                      : CopyOne(stores, flags, copier));
-    report = copier.Finish();
+    const absl::Status status = pattern || flags.recursive ? CopyMany(stores, flags, pattern, job, interrupt.token())
+                                                           : CopyOne(stores, flags, job);
+    if (!absl::IsCancelled(status)) RETURN_IF_ERROR(status);  // else the report says why
+    report = job.Finish().copied;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   RETURN_IF_ERROR(PrintReport(flags, report, seconds));

@@ -9,12 +9,12 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/expand.h"
 #include "cli/json_text.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/stores.h"
 #include "store/uri.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace::cli {
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -12,13 +11,15 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/expand.h"
-#include "cli/remove.h"
+#include "cli/find_object.h"
+#include "cli/json_line.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/glob.h"
 #include "store/stores.h"
 #include "store/uri.h"
+#include "transfer/bulk_job.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace::cli {
 
@@ -52,42 +53,37 @@ absl::Status CheckUsage(const RmFlags& flags) {
 /// Takes what is to be removed: removes it, or with --dry-run says so.
 class Sink {
  public:
-  Sink(const RmFlags& flags, Remover& remover) : flags_(flags), remover_(remover) {}
+  Sink(const RmFlags& flags, BulkJob& job) : flags_(flags), job_(job) {}
 
-  // Cancelled when nothing more should come.
+  // Cancelled if nothing more should come.
   absl::Status Take(ObjectStore& store, const ObjectInfo& object) {
-    if (!flags_.dry_run) {
-      return remover_.Add(store, object) ? absl::OkStatus() : absl::CancelledError("stopped");
-    }
-    ++objects;
-    bytes += object.size;
+    if (!flags_.dry_run) return job_.Remove(store, object);
+    ++said.objects;
+    said.bytes += object.size;
     const std::string uri = store.Uri(object.key);
-    if (!flags_.json) return WriteStdout(fmt::format("would remove {}\n", ForTerminal(uri)));
-    const nlohmann::json line{{"remove", uri}, {"size", object.size}};
-    return WriteStdout(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
+    if (flags_.json) return WriteJson({{"remove", uri}, {"size", object.size}});
+    return WriteStdout(fmt::format("would remove {}\n", ForTerminal(uri)));
   }
 
-  uint64_t objects = 0;  // of a dry run
-  uint64_t bytes = 0;
+  BulkReport said;  // of a dry run
 
  private:
   const RmFlags& flags_;
-  Remover& remover_;
+  BulkJob& job_;
 };
 
-absl::Status RemoveBelow(Stores& stores, const std::string& uri, Sink& sink) {
+absl::Status RemoveBelow(Stores& stores, const std::string& uri, Sink& sink, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const Location location, stores.Open(uri));
   const std::string below = AsFolder(location.prefix);
   bool found = false;
-  absl::Status status = ForEachPage(*location.store, below, "", [&](const ListPage& page) {
-    for (const ObjectInfo& object : page.objects) {
-      found = true;
-      RETURN_IF_ERROR(sink.Take(*location.store, object));
-    }
-    return absl::OkStatus();
-  });
-  if (!status.ok() || found) return status;
-  return absl::NotFoundError(fmt::format("{}: there is nothing below it to remove", location.store->Uri(below)));
+  const auto take = [&](const ObjectInfo& object) {
+    found = true;
+    return sink.Take(*location.store, object);
+  };
+  RETURN_IF_ERROR(ForEachObject(*location.store, below, take, stop));
+  return found
+             ? absl::OkStatus()
+             : absl::NotFoundError(fmt::format("{}: there is nothing below it to remove", location.store->Uri(below)));
 }
 
 // Links are removed, whatever they lead to, so this does not follow them.
@@ -104,17 +100,18 @@ absl::StatusOr<ObjectInfo> LookAtFile(const Location& location, const std::strin
   return object;
 }
 
-absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& uri, Sink& sink) {
+absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& uri, Sink& sink,
+                       const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
                    OpenPattern(stores, uri, flags.recursive ? Named::kFolder : Named::kObject));
   if (pattern) {
-    return ExpandObjects(*pattern, flags.recursive,
-                         [&](const ObjectInfo& object) { return sink.Take(*pattern->store, object); });
+    return ExpandObjects(
+        *pattern, flags.recursive, [&](const ObjectInfo& object) { return sink.Take(*pattern->store, object); }, stop);
   }
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
   const bool one_file =
       parsed.scheme == ParsedUri::Scheme::kFile && !IsFolder(parsed, Links::kKeep) && !parsed.path.ends_with('/');
-  if (flags.recursive && !one_file) return RemoveBelow(stores, uri, sink);
+  if (flags.recursive && !one_file) return RemoveBelow(stores, uri, sink, stop);
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
   absl::StatusOr<ObjectInfo> object = one_file ? LookAtFile(location, parsed.path) : FindObject(location, "remove");
   // Who may remove need not be allowed to read.
@@ -125,35 +122,33 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
   return sink.Take(*location.store, *object);
 }
 
-absl::Status PrintRemoval(const RmFlags& flags, const Sink& sink, const Remover::Report& report, uint64_t failed,
-                          double seconds) {
+absl::Status PrintRemoval(const RmFlags& flags, const BulkReport& report, uint64_t failed, double seconds) {
   FailEach("rm", report.failures, report.failed);
-  const uint64_t objects = flags.dry_run ? sink.objects : report.objects;
-  const uint64_t bytes = flags.dry_run ? sink.bytes : report.bytes;
   if (flags.json) {
-    const nlohmann::json line{{"objects", objects},
-                              {"bytes", bytes},
-                              {"failed", failed + report.failed},
-                              {"seconds", seconds},
-                              {"dry_run", flags.dry_run}};
-    return WriteStdout(line.dump() + '\n');
+    return WriteJson({{"objects", report.objects},
+                      {"bytes", report.bytes},
+                      {"failed", failed + report.failed},
+                      {"seconds", seconds},
+                      {"dry_run", flags.dry_run}});
   }
-  if (objects == 0) return absl::OkStatus();  // what failed was said
-  return WriteStdout(fmt::format("{} {}{}\n", flags.dry_run ? "would remove" : "removed", Counted(objects, "object"),
-                                 bytes > 0 ? ", " + FormatSize(bytes) : ""));
+  if (report.objects == 0) return absl::OkStatus();  // what failed was said
+  return WriteStdout(fmt::format("{} {}{}\n", flags.dry_run ? "would remove" : "removed",
+                                 Counted(report.objects, "object"),
+                                 report.bytes > 0 ? ", " + FormatSize(report.bytes) : ""));
 }
 
 absl::StatusOr<bool> Rm(const RmFlags& flags) {
-  CatchInterrupts();
+  const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress("removed", ProgressLine::Unit::kItems);
-  Remover remover(&progress);
-  Sink sink(flags, remover);
+  BulkJob job({.progress = [&](const BulkProgress& now) { progress.Update(now.removed_objects, 0); },
+               .stop = interrupt.token()});
+  Sink sink(flags, job);
   uint64_t failed = 0;  // arguments that no object was found for
   for (const std::string& uri : flags.uris) {
-    const absl::Status status = RemoveUri(stores, flags, uri, sink);
+    const absl::Status status = RemoveUri(stores, flags, uri, sink, interrupt.token());
     if (absl::IsCancelled(status)) break;  // the report says why
     if (absl::IsAborted(status)) return status;
     if (status.ok()) continue;
@@ -161,10 +156,11 @@ absl::StatusOr<bool> Rm(const RmFlags& flags) {
     Fail("rm", HintAtS3(status, {uri}));
     ++failed;
   }
-  const Remover::Report report = remover.Finish();
+  const BulkReport removed = job.Finish().removed;
+  const BulkReport& report = flags.dry_run ? sink.said : removed;
   progress.Clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  RETURN_IF_ERROR(PrintRemoval(flags, sink, report, failed, seconds));
+  RETURN_IF_ERROR(PrintRemoval(flags, report, failed, seconds));
   if (Interrupted())
     return absl::CancelledError(fmt::format("interrupted; removed {} until then", Counted(report.objects, "object")));
   return failed + report.failed == 0;

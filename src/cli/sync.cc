@@ -1,9 +1,10 @@
+#include "transfer/sync.h"
+
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,14 +13,13 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/expand.h"
-#include "cli/key_stream.h"
-#include "cli/remove.h"
-#include "cli/transfer.h"
+#include "cli/json_line.h"
 #include "cli/usage.h"
 #include "store/glob.h"
 #include "store/stores.h"
 #include "store/uri.h"
+#include "transfer/bulk_job.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace::cli {
 
@@ -49,148 +49,56 @@ bool Wanted(const std::vector<Rule>& rules, std::string_view name) {
   return true;
 }
 
-// S3 tells times in whole seconds, rounded down; some stores that speak its language tell milliseconds.
-bool InSeconds(const ObjectStore& store, const ObjectInfo& object) {
-  return IsBucket(store) && object.modified_ms % 1000 == 0;
-}
-
-// By the coarser of the two clocks: what was uploaded in the second of its making is not newer than its copy.
-bool IsNewer(const ObjectStore& from, const ObjectInfo& source, const ObjectStore& to, const ObjectInfo& target) {
-  if (source.modified_ms == 0 || target.modified_ms == 0) return false;  // not known
-  const int64_t unit = InSeconds(from, source) || InSeconds(to, target) ? 1000 : 1;
-  return source.modified_ms / unit > target.modified_ms / unit;
-}
-
-/// Walks both listings side by side and does what makes the target like the source.
-class Syncer {
- public:
-  Syncer(const SyncFlags& flags, const Location& from, const Location& to, ProgressLine& progress)
-      : flags_(flags),
-        from_(from),
-        to_(to),
-        source_(*from.store, from.prefix, /*may_lack=*/false),
-        // A folder that is not there yet is made; a bucket is not.
-        target_(*to.store, to.prefix, /*may_lack=*/!IsBucket(*to.store)),
-        copier_(progress),
-        remover_(nullptr) {}
-
-  absl::Status Run() {
-    RETURN_IF_ERROR(CheckSource());
-    for (;;) {
-      ASSIGN_OR_RETURN(const ObjectInfo* const source, Next(source_));
-      ASSIGN_OR_RETURN(const ObjectInfo* const target, Next(target_));
-      if (Interrupted() || (source == nullptr && target == nullptr)) return absl::OkStatus();
-      const int order = source == nullptr   ? 1
-                        : target == nullptr ? -1
-                                            : source_.Name(*source).compare(target_.Name(*target));
-      bool go_on = true;
-      if (order > 0) {
-        if (flags_.remove) {
-          ASSIGN_OR_RETURN(go_on, Remove(*target));
-        }
-      } else if (const std::string_view why = order < 0 ? "missing" : Difference(*source, *target); !why.empty()) {
-        ASSIGN_OR_RETURN(go_on, Copy(*source, why));
-      } else {
-        ++unchanged;
-      }
-      if (!go_on) return absl::OkStatus();
-      if (order <= 0) source_.Skip();
-      if (order >= 0) target_.Skip();
-    }
-  }
-
-  std::pair<Copier::Report, Remover::Report> Finish() {
-    copier_.SetTotal(bytes);
-    return {copier_.Finish(), remover_.Finish()};
-  }
-
+/// What was done, or with --dry-run said.
+struct Done {
+  BulkReport copied;
+  BulkReport removed;
   uint64_t unchanged = 0;
-  uint64_t to_copy = 0;
-  uint64_t to_remove = 0;
-  uint64_t bytes = 0;
-
- private:
-  // Why an object is copied; "" when it need not be.
-  std::string_view Difference(const ObjectInfo& source, const ObjectInfo& target) const {
-    if (source.size != target.size) return "size differs";
-    return IsNewer(*from_.store, source, *to_.store, target) ? "newer" : "";
-  }
-
-  // A prefix with a slip of the pen in it is an empty source: that must not empty the target.
-  absl::Status CheckSource() {
-    if (!flags_.remove) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const ObjectInfo* const source, source_.Peek());
-    ASSIGN_OR_RETURN(const ObjectInfo* const target, target_.Peek());
-    if (source != nullptr || target == nullptr) return absl::OkStatus();
-    return absl::FailedPreconditionError(fmt::format(
-        "{0}: there is nothing below it, so that --delete would remove everything in {1}; if that is meant, "
-        "use 'millrace rm --recursive {1}'",
-        flags_.source, flags_.target));
-  }
-
-  absl::StatusOr<const ObjectInfo*> Next(KeyStream& stream) {
-    for (;;) {
-      ASSIGN_OR_RETURN(const ObjectInfo* const object, stream.Peek());
-      if (object == nullptr || Wanted(flags_.rules, stream.Name(*object))) return object;
-      stream.Skip();
-    }
-  }
-
-  absl::StatusOr<bool> Copy(const ObjectInfo& source, std::string_view why) {
-    ++to_copy;
-    bytes += source.size;
-    std::string key = to_.Key(source_.Name(source));
-    if (!flags_.dry_run) return copier_.Add({from_.store, source, to_.store, std::move(key)});
-    const std::string uri = from_.store->Uri(source.key);
-    const std::string copy = to_.store->Uri(key);
-    if (!flags_.json) {
-      return Say(fmt::format("would copy {} to {} ({})\n", ForTerminal(uri), ForTerminal(copy), why));
-    }
-    return Say(nlohmann::json{{"copy", uri}, {"to", copy}, {"size", source.size}, {"why", why}});
-  }
-
-  absl::StatusOr<bool> Remove(const ObjectInfo& target) {
-    ++to_remove;
-    if (!flags_.dry_run) return remover_.Add(*to_.store, target);
-    const std::string uri = to_.store->Uri(target.key);
-    if (!flags_.json) return Say(fmt::format("would remove {}\n", ForTerminal(uri)));
-    return Say(nlohmann::json{{"remove", uri}, {"size", target.size}});
-  }
-
-  static absl::StatusOr<bool> Say(const std::string& line) {
-    RETURN_IF_ERROR(WriteStdout(line));
-    return true;
-  }
-  static absl::StatusOr<bool> Say(const nlohmann::json& line) {
-    return Say(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
-  }
-
-  const SyncFlags& flags_;
-  const Location& from_;
-  const Location& to_;
-  KeyStream source_;
-  KeyStream target_;
-  Copier copier_;
-  Remover remover_;
 };
 
-absl::Status PrintSyncReport(const SyncFlags& flags, const Syncer& syncer, const Copier::Report& copied,
-                             const Remover::Report& removed, double seconds) {
-  FailEach("sync", copied.failures, copied.failed);
-  FailEach("sync", removed.failures, removed.failed);
-  const uint64_t copies = flags.dry_run ? syncer.to_copy : copied.objects;
-  const uint64_t bytes = flags.dry_run ? syncer.bytes : copied.bytes;
-  const uint64_t removals = flags.dry_run ? syncer.to_remove : removed.objects;
+absl::Status Say(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step) {
+  const std::string target = to.store->Uri(step.key);
+  if (step.kind == SyncStep::Kind::kRemove) {
+    if (flags.json) return WriteJson({{"remove", target}, {"size", step.object->size}});
+    return WriteStdout(fmt::format("would remove {}\n", ForTerminal(target)));
+  }
+  const std::string source = from.store->Uri(step.object->key);
   if (flags.json) {
-    const nlohmann::json line{{"copied", copies},        {"bytes", bytes},
-                              {"removed", removals},     {"failed", copied.failed + removed.failed},
-                              {"seconds", seconds},      {"unchanged", syncer.unchanged},
-                              {"dry_run", flags.dry_run}};
-    return WriteStdout(line.dump() + '\n');
+    return WriteJson({{"copy", source}, {"to", target}, {"size", step.object->size}, {"why", step.why}});
+  }
+  return WriteStdout(fmt::format("would copy {} to {} ({})\n", ForTerminal(source), ForTerminal(target), step.why));
+}
+
+absl::Status Take(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step, BulkJob& job,
+                  Done* done) {
+  const bool removes = step.kind == SyncStep::Kind::kRemove;
+  if (removes && !flags.remove) return absl::OkStatus();
+  if (step.kind == SyncStep::Kind::kKeep) {
+    ++done->unchanged;
+  } else if (flags.dry_run) {
+    (removes ? done->removed : done->copied).Add("", step.object->size, absl::OkStatus());
+    return Say(flags, from, to, step);
+  } else {
+    return removes ? job.Remove(*to.store, *step.object) : job.Copy(*from.store, *step.object, *to.store, step.key);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double seconds) {
+  FailEach("sync", done.copied.failures, done.copied.failed);
+  FailEach("sync", done.removed.failures, done.removed.failed);
+  if (flags.json) {
+    return WriteJson({{"copied", done.copied.objects},
+                      {"bytes", done.copied.bytes},
+                      {"removed", done.removed.objects},
+                      {"failed", done.copied.failed + done.removed.failed},
+                      {"seconds", seconds},
+                      {"unchanged", done.unchanged},
+                      {"dry_run", flags.dry_run}});
   }
   return WriteStdout(fmt::format("{}copied {}, {}, removed {}, unchanged {}, in {:.1f} s\n",
-                                 flags.dry_run ? "would have " : "", Counted(copies, "object"), FormatSize(bytes),
-                                 removals, syncer.unchanged, seconds));
+                                 flags.dry_run ? "would have " : "", Counted(done.copied.objects, "object"),
+                                 FormatSize(done.copied.bytes), done.removed.objects, done.unchanged, seconds));
 }
 
 // Neither may lie in the other: copies would be copied, and what is not in the source removed from the source.
@@ -203,7 +111,7 @@ absl::Status CheckApart(const SyncFlags& flags, const Location& from, const Loca
 }
 
 absl::StatusOr<bool> Sync(const SyncFlags& flags) {
-  CatchInterrupts();
+  const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
   ASSIGN_OR_RETURN(Location from, stores.Open(flags.source));
@@ -213,20 +121,30 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   RETURN_IF_ERROR(CheckApart(flags, from, to));
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress("copied", ProgressLine::Unit::kBytes);
-  Syncer syncer(flags, from, to, progress);
-  const absl::Status status = syncer.Run();
+  BulkJob job({.progress = [&](const BulkProgress& now) { progress.Update(now.copied_bytes, now.total_bytes); },
+               .stop = interrupt.token()});
+  const SyncOptions options{.wanted = [&](std::string_view name) { return Wanted(flags.rules, name); },
+                            .removes = flags.remove,
+                            .stop = interrupt.token()};
+  Done done;
+  absl::Status status =
+      CompareFolders(from, to, options, [&](const SyncStep& step) { return Take(flags, from, to, step, job, &done); });
   if (absl::IsAborted(status)) return status;
-  // What has begun is finished and told, also when a listing failed.
-  const auto [copied, removed] = syncer.Finish();
+  // What has begun is finished and told, also if a listing failed.
+  auto [copied, removed] = job.Finish();
+  if (!flags.dry_run) {
+    done.copied = std::move(copied);
+    done.removed = std::move(removed);
+  }
   progress.Clear();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  RETURN_IF_ERROR(PrintSyncReport(flags, syncer, copied, removed, seconds));
-  RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(PrintSyncReport(flags, done, seconds));
+  if (!absl::IsCancelled(status)) RETURN_IF_ERROR(status);  // else the report says why
   if (Interrupted()) {
     return absl::CancelledError(fmt::format("interrupted; copied {} until then; the same command goes on with the rest",
-                                            Counted(copied.objects, "object")));
+                                            Counted(done.copied.objects, "object")));
   }
-  return copied.failed == 0 && removed.failed == 0;
+  return done.copied.failed == 0 && done.removed.failed == 0;
 }
 
 constexpr const char* kSyncFooter =

@@ -1,4 +1,4 @@
-#include "cli/expand.h"
+#include "transfer/key_pattern.h"
 
 #include <fmt/format.h>
 
@@ -7,11 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "cli/console.h"
-#include "store/blocking.h"
 #include "store/glob.h"
+#include "store/uri.h"
 
-namespace millrace::cli {
+namespace millrace {
 
 namespace {
 
@@ -46,22 +45,13 @@ absl::StatusOr<bool> Exists(const Location& location, Named named) {
   return !page.objects.empty();
 }
 
-absl::Status ListPages(ObjectStore& store, const std::string& prefix, std::string delimiter, PageSink each) {
-  return ForEachPage(store, prefix, std::move(delimiter), [&](const ListPage& page) {
-    if (Interrupted()) return absl::CancelledError(fmt::format("{}: interrupted", store.Uri(prefix)));
-    return each(page);
-  });
-}
-
-// The first key with this prefix; "" if there is none, or none is visible. NotFound if the bucket is
-// missing, which a store does not tell in the answer to a request for one object.
-absl::StatusOr<std::string> FirstKey(ObjectStore& store, std::string prefix) {
-  ListOptions options;
-  options.prefix = std::move(prefix);
-  options.max_keys = 1;
-  absl::StatusOr<ListPage> page = ListBlocking(store, std::move(options));
-  if (IsBucket(store) && absl::IsNotFound(page.status())) return page.status();
-  return page.ok() && !page->objects.empty() ? std::move(page->objects.front().key) : std::string();
+// Looks at the stop for each page: a store that answers at once is never waited for.
+absl::Status ForEachPageUntil(const std::stop_token& stop, ObjectStore& store, const std::string& prefix,
+                              const char* delimiter, PageSink each) {
+  const auto each_of_all = [&](const ListPage& page) {
+    return stop.stop_requested() ? absl::CancelledError(fmt::format("{}: interrupted", store.Uri(prefix))) : each(page);
+  };
+  return ForEachPage(store, prefix, delimiter, each_of_all, stop);
 }
 
 class Expander {
@@ -78,7 +68,7 @@ class Expander {
     const size_t next = slash == rest.npos ? pattern_.size() : done + slash + 1;
     if (part.find("**") != part.npos) return WalkAll(folder, rest);
     if (slash != rest.npos && !HasWildcard(part)) return Walk(folder + Unescaped(part) + '/', next);
-    return ListPages(store_, folder + GlobLiteralPrefix(part), "/", [&](const ListPage& page) {
+    return ListPages(folder + GlobLiteralPrefix(part), "/", [&](const ListPage& page) {
       return Match(folder, part, slash == rest.npos ? std::string::npos : next, page);
     });
   }
@@ -105,7 +95,7 @@ class Expander {
   }
 
   absl::Status GiveFolder(const std::string& folder) {
-    if (options_.below) return ListPages(store_, folder, "", each_);
+    if (options_.below) return ListPages(folder, "", each_);
     if (!options_.folders) return absl::OkStatus();
     ListPage page;
     page.common_prefixes.push_back(folder);
@@ -114,7 +104,7 @@ class Expander {
 
   // "**": every key may match.
   absl::Status WalkAll(const std::string& folder, std::string_view rest) {
-    return ListPages(store_, folder + GlobLiteralPrefix(rest), "", [&](const ListPage& page) {
+    return ListPages(folder + GlobLiteralPrefix(rest), "", [&](const ListPage& page) {
       ListPage found;
       for (const ObjectInfo& object : page.objects) {
         if (Wanted(rest, std::string_view(object.key).substr(folder.size()))) found.objects.push_back(object);
@@ -131,6 +121,10 @@ class Expander {
     return false;
   }
 
+  absl::Status ListPages(const std::string& prefix, const char* delimiter, PageSink each) const {
+    return ForEachPageUntil(options_.stop, store_, prefix, delimiter, each);
+  }
+
   ObjectStore& store_;
   const std::string& pattern_;
   const ExpandOptions& options_;
@@ -142,47 +136,6 @@ class Expander {
 std::string AsFolder(std::string prefix) {
   if (!prefix.empty() && !prefix.ends_with('/')) prefix += '/';
   return prefix;
-}
-
-bool IsBucket(const ObjectStore& store) {
-  return store.Uri("").starts_with("s3://");
-}
-
-bool IsFolder(const ParsedUri& uri, Links links) {
-  if (uri.scheme != ParsedUri::Scheme::kFile) return false;
-  std::error_code ignored;
-  return std::filesystem::is_directory(links == Links::kFollow ? std::filesystem::status(uri.path, ignored)
-                                                               : std::filesystem::symlink_status(uri.path, ignored));
-}
-
-absl::StatusOr<ObjectInfo> FindObject(const Location& location, std::string_view use) {
-  ObjectStore& store = *location.store;
-  absl::StatusOr<ObjectInfo> object = HeadBlocking(store, location.prefix);
-  if (!absl::IsNotFound(object.status())) return object;
-  ASSIGN_OR_RETURN(const std::string below, FirstKey(store, AsFolder(location.prefix)));
-  if (below.empty()) return object;
-  return absl::NotFoundError(fmt::format("{}: there is no such object; add --recursive to {} what is below it",
-                                         store.Uri(location.prefix), use));
-}
-
-absl::StatusOr<ObjectInfo> FindOneObject(const Location& location) {
-  ObjectStore& store = *location.store;
-  absl::StatusOr<ObjectInfo> object = HeadBlocking(store, location.prefix);
-  if (!absl::IsNotFound(object.status())) return object;
-  const std::string folder = AsFolder(location.prefix);
-  ASSIGN_OR_RETURN(std::string first, FirstKey(store, folder));
-  const bool below = !first.empty();
-  if (!below && IsBucket(store)) {  // the beginning of a file's name is nothing that can be listed
-    ASSIGN_OR_RETURN(first, FirstKey(store, location.prefix));
-  }
-  if (first.empty()) return object;
-  const std::string& begin = below ? folder : location.prefix;
-  const bool deeper = first.find('/', begin.size()) != std::string::npos;
-  return absl::NotFoundError(
-      fmt::format("{0}: there is no such object, but {1}; `millrace ls {2}` lists them, and `millrace cat '{2}{3}'` "
-                  "writes them all",
-                  store.Uri(location.prefix), below ? "objects lie below it" : "the names of others begin so",
-                  store.Uri(begin), deeper ? "**" : "*"));
 }
 
 absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named) {
@@ -219,11 +172,18 @@ absl::Status NothingMatches(const Pattern& pattern) {
       "{}: nothing matches this pattern ('*' does not cross '/', '**' does; '\\*' is a star itself)", pattern.uri));
 }
 
-absl::Status ExpandObjects(const Pattern& pattern, bool recursive,
-                           absl::FunctionRef<absl::Status(const ObjectInfo&)> each) {
+absl::Status ForEachObject(ObjectStore& store, const std::string& prefix, ObjectSink each,
+                           const std::stop_token& stop) {
+  return ForEachPageUntil(stop, store, prefix, "", [&](const ListPage& page) -> absl::Status {
+    for (const ObjectInfo& object : page.objects) RETURN_IF_ERROR(each(object));
+    return absl::OkStatus();
+  });
+}
+
+absl::Status ExpandObjects(const Pattern& pattern, bool recursive, ObjectSink each, const std::stop_token& stop) {
   bool found = false;
   bool folders = false;
-  absl::Status status = Expand(pattern, {.folders = true, .below = recursive}, [&](const ListPage& page) {
+  absl::Status status = Expand(pattern, {.folders = true, .below = recursive, .stop = stop}, [&](const ListPage& page) {
     folders = folders || !page.common_prefixes.empty();
     for (const ObjectInfo& object : page.objects) {
       found = true;
@@ -238,4 +198,4 @@ absl::Status ExpandObjects(const Pattern& pattern, bool recursive,
   return NothingMatches(pattern);
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace

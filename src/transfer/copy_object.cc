@@ -1,4 +1,4 @@
-#include "store/large_copy.h"
+#include "transfer/copy_object.h"
 
 #include <fmt/format.h>
 
@@ -13,22 +13,49 @@
 
 #include "base/buffer.h"
 #include "store/blocking.h"
+#include "store/completion.h"
 #include "store/whole_check.h"
 
 namespace millrace {
 
 namespace {
 
-class LargeCopy {
+void Tell(const CopyObjectOptions& options, uint64_t bytes) {
+  if (options.moved) options.moved(bytes);
+}
+
+absl::StatusOr<ObjectInfo> CopyWithinStore(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                           const std::string& key, const CopyObjectOptions& options) {
+  Completion<absl::StatusOr<ObjectInfo>> copied;
+  to.Copy(from, source, key, {.moved = options.moved, .stop = options.stop}, copied.Callback());
+  return copied.Wait();
+}
+
+absl::StatusOr<ObjectInfo> CopyAtOnce(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                      const std::string& key, const CopyObjectOptions& options) {
+  Buffer buffer(source.size);
+  GetOptions get;
+  get.range = {0, source.size};
+  get.if_match = source.etag;
+  get.whole = true;
+  get.stop = options.stop;
+  RETURN_IF_ERROR(GetBlocking(from, source.key, buffer.span(), std::move(get)).status());
+  PutOptions put;
+  put.stop = options.stop;
+  absl::StatusOr<ObjectInfo> written = PutBlocking(to, key, buffer.span(), std::move(put));
+  if (written.ok()) Tell(options, source.size);
+  return written;
+}
+
+class CopyInPieces {
  public:
-  LargeCopy(ObjectStore& from, const ObjectInfo& source, Pieces pieces, absl::FunctionRef<void(uint64_t)> advance,
-            const std::stop_token& stop)
+  CopyInPieces(ObjectStore& from, const ObjectInfo& source, Pieces pieces, const CopyObjectOptions& options)
       : from_(from),
         source_(source),
         pieces_(pieces),
-        advance_(advance),
+        options_(options),
         check_(from.Uri(source.key), source, pieces),
-        on_stop_(stop, [this] { stop_.request_stop(); }) {}
+        on_stop_(options.stop, [this] { stop_.request_stop(); }) {}
 
   absl::StatusOr<ObjectInfo> Run(ObjectStore& to, const std::string& key) {
     ASSIGN_OR_RETURN(const std::unique_ptr<PieceWriter> writer,
@@ -61,13 +88,13 @@ class LargeCopy {
   absl::Status Handle(const Event& event);
   void ReadNext(Slot& slot);
   void Write(Slot& slot);
-  void Tell(Event event);
+  void Post(Event event);
   Event Wait();
 
   ObjectStore& from_;
   const ObjectInfo& source_;
   const Pieces pieces_;
-  const absl::FunctionRef<void(uint64_t)> advance_;
+  const CopyObjectOptions& options_;
   WholeCheck check_;
   PieceWriter* writer_ = nullptr;
   std::vector<Slot> slots_;
@@ -84,7 +111,7 @@ class LargeCopy {
 };
 
 // Every read and write has ended when it returns, as the buffers must outlive them.
-absl::Status LargeCopy::MoveAll() {
+absl::Status CopyInPieces::MoveAll() {
   absl::Status status;
   next_ = 0;
   for (Slot& slot : slots_) ReadNext(slot);
@@ -99,7 +126,7 @@ absl::Status LargeCopy::MoveAll() {
   return status;
 }
 
-absl::Status LargeCopy::Handle(const Event& event) {
+absl::Status CopyInPieces::Handle(const Event& event) {
   --in_flight_;
   RETURN_IF_ERROR(event.status);
   Slot& slot = *event.slot;
@@ -109,12 +136,12 @@ absl::Status LargeCopy::Handle(const Event& event) {
     return absl::OkStatus();
   }
   // The second time only what came differently is written.
-  if (!event.was_read && !again_) advance_(slot.length);
+  if (!event.was_read && !again_) Tell(options_, slot.length);
   ReadNext(slot);
   return absl::OkStatus();
 }
 
-void LargeCopy::ReadNext(Slot& slot) {
+void CopyInPieces::ReadNext(Slot& slot) {
   if (next_ == pieces_.count() || stop_.stop_requested()) return;
   if (slot.buffer.size() == 0) slot.buffer = Buffer(pieces_.largest());
   slot.piece = next_++;
@@ -129,24 +156,24 @@ void LargeCopy::ReadNext(Slot& slot) {
   ++in_flight_;
   from_.Get(source_.key, slot.buffer.span().first(slot.length), std::move(options),
             [this, &slot](const absl::StatusOr<GetResult>& got) {
-              Tell({&slot, true, got.status()});
+              Post({&slot, true, got.status()});
             });
 }
 
-void LargeCopy::Write(Slot& slot) {
+void CopyInPieces::Write(Slot& slot) {
   ++in_flight_;
   writer_->Write(slot.piece, slot.bytes(), [this, &slot](absl::Status status) {
-    Tell({&slot, false, std::move(status)});
+    Post({&slot, false, std::move(status)});
   });
 }
 
-void LargeCopy::Tell(Event event) {
+void CopyInPieces::Post(Event event) {
   std::lock_guard lock(mutex_);
   events_.push_back(std::move(event));
   told_.notify_all();  // under the lock: the waiting thread may destroy this right after
 }
 
-LargeCopy::Event LargeCopy::Wait() {
+CopyInPieces::Event CopyInPieces::Wait() {
   std::unique_lock lock(mutex_);
   told_.wait(lock, [this] { return !events_.empty(); });
   Event event = std::move(events_.front());
@@ -154,14 +181,26 @@ LargeCopy::Event LargeCopy::Wait() {
   return event;
 }
 
+absl::StatusOr<ObjectInfo> CopyThrough(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                       const std::string& key, const CopyObjectOptions& options) {
+  if (options.before_moving) RETURN_IF_ERROR(options.before_moving());
+  if (source.size <= kPieceBytes) return CopyAtOnce(from, source, to, key, options);
+  ASSIGN_OR_RETURN(const ObjectInfo object, LearnBlocking(from, source, options.stop));
+  const Pieces pieces(object.size, object.part_bytes, kPieceBytes, to.piece_limits());
+  return CopyInPieces(from, object, pieces, options).Run(to, key);
+}
+
 }  // namespace
 
-absl::StatusOr<ObjectInfo> CopyInPieces(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
-                                        const std::string& key, absl::FunctionRef<void(uint64_t)> advance,
-                                        std::stop_token stop) {
-  ASSIGN_OR_RETURN(const ObjectInfo object, LearnBlocking(from, source, stop));
-  const Pieces pieces(object.size, object.part_bytes, kPieceBytes, to.piece_limits());
-  return LargeCopy(from, object, pieces, advance, stop).Run(to, key);
+absl::StatusOr<ObjectInfo> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                      const std::string& key, const CopyObjectOptions& options) {
+  absl::StatusOr<ObjectInfo> copied = absl::UnimplementedError("not tried");
+  if (to.CopiesFrom(from) && !options.through) copied = CopyWithinStore(from, source, to, key, options);
+  if (!absl::IsUnimplemented(copied.status())) return copied;
+  ASSIGN_OR_RETURN(ObjectInfo written, CopyThrough(from, source, to, key, options));
+  if (written.size == source.size) return written;
+  return absl::DataLossError(fmt::format("{}: has {} bytes after copying {}, which has {}; copy it again", to.Uri(key),
+                                         written.size, from.Uri(source.key), source.size));
 }
 
 }  // namespace millrace

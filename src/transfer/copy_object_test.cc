@@ -1,4 +1,4 @@
-#include "store/large_copy.h"
+#include "transfer/copy_object.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,11 +19,11 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kLargeMiB = 1 << 20;
+constexpr uint64_t kMiB = 1 << 20;
 
-class LargeCopyTest : public ::testing::Test {
+class CopyObjectTest : public ::testing::Test {
  protected:
-  LargeCopyTest() {
+  CopyObjectTest() {
     Rng rng(23);
     for (size_t i = 0; i < text_.size(); i += 8) StoreLe(text_.data() + i, rng.Next());
     const auto put = PutBlocking(from_, "k", AsBytes(text_));
@@ -32,13 +32,14 @@ class LargeCopyTest : public ::testing::Test {
   }
 
   absl::Status Copy(std::stop_token stop = {}) {
-    const auto info = CopyInPieces(
-        from_, source_, to_, "copy",
-        [this](uint64_t bytes) {
-          landed_ += bytes;
-          if (on_landed_) on_landed_();
-        },
-        std::move(stop));
+    CopyObjectOptions options;
+    options.moved = [this](uint64_t bytes) {
+      landed_ += bytes;
+      if (on_landed_) on_landed_();
+    };
+    options.before_moving = before_moving_;
+    options.stop = std::move(stop);
+    const auto info = CopyObject(from_, source_, to_, "copy", options);
     if (info.ok()) {
       EXPECT_EQ(info->size, text_.size());
     }
@@ -51,15 +52,16 @@ class LargeCopyTest : public ::testing::Test {
   }
   bool NothingIsThere() { return absl::IsNotFound(HeadBlocking(to_, "copy").status()); }
 
-  std::string text_ = std::string(100 * kLargeMiB + 16, '\0');  // 13 pieces
+  std::string text_ = std::string(100 * kMiB + 16, '\0');  // 13 pieces
   ScriptedStore from_{"from"};
   ScriptedStore to_{"to"};
   ObjectInfo source_;
   std::atomic<uint64_t> landed_{0};
   std::function<void()> on_landed_;
+  std::function<absl::Status()> before_moving_;
 };
 
-TEST_F(LargeCopyTest, CopiesAndTellsOfEachByteOnce) {
+TEST_F(CopyObjectTest, CopiesAndTellsOfEachByteOnce) {
   ASSERT_TRUE(Copy().ok());
   EXPECT_TRUE(Copied());
   EXPECT_EQ(landed_, text_.size());
@@ -83,7 +85,7 @@ class Deadline {
   std::jthread thread_;
 };
 
-TEST_F(LargeCopyTest, ALatePieceHoldsUpNoOther) {
+TEST_F(CopyObjectTest, ALatePieceHoldsUpNoOther) {
   for (const uint64_t late : {uint64_t{0}, 5 * kPieceBytes}) {
     std::mutex mutex;
     absl::AnyInvocable<void()> held;
@@ -112,7 +114,7 @@ TEST_F(LargeCopyTest, ALatePieceHoldsUpNoOther) {
   }
 }
 
-TEST_F(LargeCopyTest, HoldsAFewPiecesAtATime) {
+TEST_F(CopyObjectTest, HoldsAFewPiecesAtATime) {
   std::mutex mutex;
   int held = 0;
   int most = 0;
@@ -132,32 +134,32 @@ TEST_F(LargeCopyTest, HoldsAFewPiecesAtATime) {
   EXPECT_GT(most, 1);
 }
 
-TEST_F(LargeCopyTest, ReadsWholeParts) {
-  source_.part_bytes = 10 * kLargeMiB;
+TEST_F(CopyObjectTest, ReadsWholeParts) {
+  source_.part_bytes = 10 * kMiB;
   ASSERT_TRUE(Copy().ok());
   EXPECT_TRUE(Copied());
   EXPECT_EQ(from_.gets().size(), 11u);
   for (const GetOptions& get : from_.gets()) {
-    EXPECT_EQ(get.range.offset % (10 * kLargeMiB), 0u);
+    EXPECT_EQ(get.range.offset % (10 * kMiB), 0u);
     EXPECT_TRUE(get.part && !get.whole);
   }
 }
 
-TEST_F(LargeCopyTest, AnotherVersionIsNotCopied) {
+TEST_F(CopyObjectTest, AnotherVersionIsNotCopied) {
   source_.etag += "-10";
-  from_.part_bytes = 10 * kLargeMiB;
+  from_.part_bytes = 10 * kMiB;
   EXPECT_TRUE(absl::IsFailedPrecondition(Copy()));
   EXPECT_TRUE(NothingIsThere());
 }
 
-TEST_F(LargeCopyTest, LimitsOfTheTargetCount) {
-  to_.limits = {.least_bytes = 20 * kLargeMiB, .most_pieces = 3};
+TEST_F(CopyObjectTest, LimitsOfTheTargetCount) {
+  to_.limits = {.least_bytes = 20 * kMiB, .most_pieces = 3};
   ASSERT_TRUE(Copy().ok());
   EXPECT_TRUE(Copied());
   EXPECT_LE(from_.gets().size(), 3u);
 }
 
-TEST_F(LargeCopyTest, WhatArrivesDamagedIsReadOnceMoreAndWrittenInItsPlace) {
+TEST_F(CopyObjectTest, WhatArrivesDamagedIsReadOnceMoreAndWrittenInItsPlace) {
   from_.checksum =
       ObjectChecksum{ObjectChecksum::Kind::kCrc64Nvme, DigestOf(ObjectChecksum::Kind::kCrc64Nvme, AsBytes(text_))};
   from_.damage = [](MutableByteSpan bytes, const GetOptions& options, int times) {
@@ -171,7 +173,7 @@ TEST_F(LargeCopyTest, WhatArrivesDamagedIsReadOnceMoreAndWrittenInItsPlace) {
   EXPECT_EQ(landed_, text_.size()) << "no byte is told of twice";
 }
 
-TEST_F(LargeCopyTest, WhatStaysDamagedIsDataLossAndNothingAppears) {
+TEST_F(CopyObjectTest, WhatStaysDamagedIsDataLossAndNothingAppears) {
   from_.checksum =
       ObjectChecksum{ObjectChecksum::Kind::kCrc32c, DigestOf(ObjectChecksum::Kind::kCrc32c, AsBytes(text_))};
   from_.damage = [](MutableByteSpan bytes, const GetOptions&, int) { bytes[0] ^= std::byte{1}; };
@@ -182,7 +184,7 @@ TEST_F(LargeCopyTest, WhatStaysDamagedIsDataLossAndNothingAppears) {
   EXPECT_TRUE(NothingIsThere());
 }
 
-TEST_F(LargeCopyTest, TheFirstErrorEndsIt) {
+TEST_F(CopyObjectTest, TheFirstErrorEndsIt) {
   from_.on_get = [&](const GetOptions& options, int, absl::AnyInvocable<void()> read, GetCallback& done) {
     if (options.range.offset == 2 * kPieceBytes) return done(absl::NotFoundError("gone"));
     read();
@@ -195,13 +197,13 @@ TEST_F(LargeCopyTest, TheFirstErrorEndsIt) {
   EXPECT_TRUE(NothingIsThere());
 }
 
-TEST_F(LargeCopyTest, DamageReportedByTheTargetIsNotReadAgain) {
+TEST_F(CopyObjectTest, DamageReportedByTheTargetIsNotReadAgain) {
   to_.on_write = [](size_t) { return absl::DataLossError("the target lost it"); };
   EXPECT_EQ(Copy().code(), absl::StatusCode::kDataLoss);
   EXPECT_LE(from_.gets().size(), 13u);
 }
 
-TEST_F(LargeCopyTest, AStopEndsIt) {
+TEST_F(CopyObjectTest, AStopEndsIt) {
   std::stop_source stop;
   on_landed_ = [&] { stop.request_stop(); };
   const absl::Status status = Copy(stop.get_token());
@@ -210,7 +212,7 @@ TEST_F(LargeCopyTest, AStopEndsIt) {
   EXPECT_TRUE(absl::IsCancelled(Copy(stop.get_token()))) << "and does not begin after it";
 }
 
-TEST_F(LargeCopyTest, AStopInTheLastMomentIsNoCopy) {
+TEST_F(CopyObjectTest, AStopInTheLastMomentIsNoCopy) {
   std::stop_source stop;
   on_landed_ = [&] {
     if (landed_ == text_.size()) stop.request_stop();

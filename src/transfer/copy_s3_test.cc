@@ -4,18 +4,18 @@
 #include "base/rng.h"
 #include "devstore/devstore.h"
 #include "store/blocking.h"
-#include "store/large_copy.h"
 #include "store/memory_store.h"
 #include "store/s3_store.h"
+#include "transfer/copy_object.h"
 
 /// Large objects of an S3 that keeps their parts.
 
 namespace millrace {
 namespace {
 
-constexpr uint64_t kPartMiB = 1 << 20;
+constexpr uint64_t kMiBytes = 1 << 20;
 
-class S3LargeTest : public ::testing::Test {
+class CopyS3Test : public ::testing::Test {
  protected:
   void Start(std::vector<std::string> faults = {}) {
     DevstoreOptions options;
@@ -36,7 +36,7 @@ class S3LargeTest : public ::testing::Test {
 
   absl::StatusOr<ObjectInfo> Copy(ObjectStore& from, const std::string& key, ObjectStore& to, const std::string& copy) {
     ASSIGN_OR_RETURN(const ObjectInfo source, HeadBlocking(from, key));
-    return CopyInPieces(from, source, to, copy, [](uint64_t) {});
+    return CopyObject(from, source, to, copy);
   }
 
   uint64_t Answers(const std::string& method) {
@@ -50,10 +50,10 @@ class S3LargeTest : public ::testing::Test {
   std::unique_ptr<S3Client> client_;
   std::unique_ptr<S3Store> store_;
   MemoryStore memory_{"memory"};
-  std::string text_ = std::string(35 * kPartMiB + 5, 'x');
+  std::string text_ = std::string(35 * kMiBytes + 5, 'x');
 };
 
-TEST_F(S3LargeTest, ThePartsOfAnUploadAreLearnt) {
+TEST_F(CopyS3Test, ThePartsOfAnUploadAreLearnt) {
   Start();
   ASSERT_TRUE(Copy(memory_, "k", *store_, "k").ok());
   auto object = HeadBlocking(*store_, "k");
@@ -61,13 +61,13 @@ TEST_F(S3LargeTest, ThePartsOfAnUploadAreLearnt) {
   EXPECT_EQ(object->part_bytes, 0u);
   object = LearnBlocking(*store_, *object);
   ASSERT_TRUE(object.ok()) << object.status();
-  EXPECT_EQ(object->part_bytes, 8 * kPartMiB);
+  EXPECT_EQ(object->part_bytes, 8 * kMiBytes);
   ASSERT_TRUE(object->checksum);
   EXPECT_EQ(object->checksum->kind, ObjectChecksum::Kind::kCrc32c);
   // From a listing neither is known.
   const auto again = LearnBlocking(*store_, {.key = "k", .size = object->size, .etag = object->etag});
   ASSERT_TRUE(again.ok() && again->checksum) << again.status();
-  EXPECT_EQ(again->part_bytes, 8 * kPartMiB);
+  EXPECT_EQ(again->part_bytes, 8 * kMiBytes);
   // Of another version nothing is.
   const auto other = LearnBlocking(*store_, {.key = "k", .size = object->size, .etag = "x-5"});
   ASSERT_TRUE(other.ok()) << other.status();
@@ -75,7 +75,7 @@ TEST_F(S3LargeTest, ThePartsOfAnUploadAreLearnt) {
   EXPECT_FALSE(other->checksum);
 }
 
-TEST_F(S3LargeTest, WhatIsAskedForNothingIsNotAsked) {
+TEST_F(CopyS3Test, WhatIsAskedForNothingIsNotAsked) {
   Start();
   ASSERT_TRUE(PutBlocking(*store_, "small", AsBytes("x")).ok());
   const auto object = HeadBlocking(*store_, "small");
@@ -85,7 +85,7 @@ TEST_F(S3LargeTest, WhatIsAskedForNothingIsNotAsked) {
   EXPECT_TRUE(absl::IsNotFound(LearnBlocking(*store_, {.key = "gone", .size = 1, .etag = "x-2"}).status()));
 }
 
-TEST_F(S3LargeTest, AStoreThatKnowsNoPartsIsNoError) {
+TEST_F(CopyS3Test, AStoreThatKnowsNoPartsIsNoError) {
   Start({"HEAD bkt/k status=501 count=1"});
   auto source = Copy(memory_, "k", *store_, "k");
   ASSERT_TRUE(source.ok()) << source.status();
@@ -93,10 +93,10 @@ TEST_F(S3LargeTest, AStoreThatKnowsNoPartsIsNoError) {
   const auto refused = LearnBlocking(*store_, *source);
   ASSERT_TRUE(refused.ok()) << refused.status();
   EXPECT_EQ(refused->part_bytes, 0u);
-  EXPECT_EQ(LearnBlocking(*store_, *source)->part_bytes, 8 * kPartMiB);
+  EXPECT_EQ(LearnBlocking(*store_, *source)->part_bytes, 8 * kMiBytes);
 }
 
-TEST_F(S3LargeTest, EveryStepOfTheUploadMayFailAndLeavesNothing) {
+TEST_F(CopyS3Test, EveryStepOfTheUploadMayFailAndLeavesNothing) {
   for (const char* fault : {"POST bkt/k status=403", "PUT bkt/k status=403 after=2", "POST bkt/k status=403 after=1"}) {
     Start({fault});
     const absl::Status status = Copy(memory_, "k", *store_, "k").status();
@@ -106,7 +106,7 @@ TEST_F(S3LargeTest, EveryStepOfTheUploadMayFailAndLeavesNothing) {
   }
 }
 
-TEST_F(S3LargeTest, ThereAndBackUnderFaults) {
+TEST_F(CopyS3Test, ThereAndBackUnderFaults) {
   Start({"GET bkt/k cut=3000000 p=0.3", "PUT bkt/k reset=head p=0.2", "GET bkt/k flip=1000 count=1 after=2"});
   ASSERT_TRUE(Copy(memory_, "k", *store_, "k").ok());
   const auto back = Copy(*store_, "k", memory_, "back");

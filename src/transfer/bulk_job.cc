@@ -1,0 +1,166 @@
+#include "transfer/bulk_job.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iterator>
+#include <system_error>
+#include <utility>
+
+#include "store/completion.h"
+#include "store/pieces.h"
+#include "transfer/copy_object.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr int kJobThreads = 64;
+constexpr size_t kRemovalBatch = 1000;
+constexpr size_t kFailuresKept = 10;
+
+// Every further object would meet the same error.
+bool IsHopeless(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsUnauthenticated(status);
+}
+
+// For files: the first folder on the way to the key that is a link; "" without one, and for other stores.
+std::string LinkOnTheWay(const ObjectStore& store, std::string_view key) {
+  if (!store.Uri("").starts_with('/')) return {};
+  for (size_t slash = key.find('/'); slash != key.npos; slash = key.find('/', slash + 1)) {
+    std::string folder = store.Uri(key.substr(0, slash));
+    std::error_code ignored;  // what cannot be looked at fails when it is removed
+    if (std::filesystem::is_symlink(folder, ignored)) return folder;
+  }
+  return {};
+}
+
+}  // namespace
+
+void BulkReport::Add(const std::string& uri, uint64_t size, const absl::Status& status) {
+  if (absl::IsCancelled(status)) return;
+  if (status.ok()) {
+    ++objects;
+    bytes += size;
+    return;
+  }
+  ++failed;
+  failures.emplace(uri, status);
+  if (failures.size() > kFailuresKept) failures.erase(std::prev(failures.end()));
+}
+
+absl::Status BulkJob::CheckGoesOn() {
+  std::lock_guard lock(mutex_);
+  return hopeless_ || options_.stop.stop_requested() ? absl::CancelledError("stopped") : absl::OkStatus();
+}
+
+void BulkJob::Enter(Room& room, uint64_t amount) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return room.used + amount <= room.limit; });
+  room.used += amount;
+}
+
+void BulkJob::Leave(Room& room, uint64_t amount) {
+  std::lock_guard lock(mutex_);
+  room.used -= amount;
+  changed_.notify_all();
+}
+
+void BulkJob::Start(Room& room, absl::AnyInvocable<void()> work) {
+  if (!threads_) threads_.emplace(kJobThreads, "bulk-job");
+  Enter(room, 1);
+  threads_->Submit([this, &room, work = std::move(work)]() mutable {
+    work();
+    Leave(room, 1);
+  });
+}
+
+absl::Status BulkJob::Copy(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key) {
+  RETURN_IF_ERROR(CheckGoesOn());
+  total_bytes_ += source.size;
+  Start(copies_, [this, &from, source = std::move(source), &to, key = std::move(key)] {
+    const absl::Status status = CopyOne(from, source, to, key);
+    std::lock_guard lock(mutex_);
+    hopeless_ = hopeless_ || IsHopeless(status);
+    reports_.copied.Add(from.Uri(source.key), source.size, status);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status BulkJob::CopyOne(ObjectStore& from, const ObjectInfo& source, ObjectStore& to, const std::string& key) {
+  Room& room = source.size > kPieceBytes ? large_ : small_bytes_;
+  const uint64_t amount = source.size > kPieceBytes ? 1 : source.size;
+  bool entered = false;
+  CopyObjectOptions options;
+  options.moved = [this](uint64_t bytes) {
+    std::lock_guard lock(mutex_);
+    progress_.copied_bytes += bytes;
+    Tell();
+  };
+  options.before_moving = [&] {
+    if (to.CopiesFrom(from)) refused_ = true;
+    Enter(room, amount);
+    entered = true;
+    return CheckGoesOn();
+  };
+  options.through = refused_;
+  options.stop = options_.stop;
+  const absl::Status status = CopyObject(from, source, to, key, options).status();
+  if (entered) Leave(room, amount);
+  return status;
+}
+
+absl::Status BulkJob::Remove(ObjectStore& store, ObjectInfo object) {
+  if (batch_.store != &store) StartRemoval();
+  batch_.store = &store;
+  RETURN_IF_ERROR(CheckGoesOn());
+  if (const std::string link = LinkOnTheWay(store, object.key); !link.empty()) {
+    const std::string uri = store.Uri(object.key);
+    std::lock_guard lock(mutex_);
+    reports_.removed.Add(
+        uri, object.size,
+        absl::FailedPreconditionError(fmt::format(
+            "{}: lies behind the link {}; remove the link, or name the folder that it leads to", uri, link)));
+    return absl::OkStatus();
+  }
+  batch_.objects.push_back(std::move(object));
+  if (batch_.objects.size() == kRemovalBatch) StartRemoval();
+  return absl::OkStatus();
+}
+
+void BulkJob::StartRemoval() {
+  if (batch_.objects.empty()) return;
+  Start(removals_, [this, batch = std::exchange(batch_, {})] { RemoveBatch(batch); });
+}
+
+void BulkJob::RemoveBatch(const Batch& batch) {
+  std::vector<std::string> keys;
+  for (const ObjectInfo& object : batch.objects) keys.push_back(object.key);
+  Completion<std::vector<absl::Status>> removed;
+  batch.store->DeleteMany(std::move(keys), removed.Callback());
+  const std::vector<absl::Status> statuses = removed.Wait();
+  std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    const ObjectInfo& object = batch.objects[i];
+    hopeless_ = hopeless_ || IsHopeless(statuses[i]);
+    reports_.removed.Add(batch.store->Uri(object.key), object.size, statuses[i]);
+  }
+  progress_.removed_objects = reports_.removed.objects;
+  Tell();
+}
+
+void BulkJob::Tell() {
+  if (options_.progress) options_.progress(progress_);
+}
+
+BulkJob::Reports BulkJob::Finish() {
+  if (!options_.stop.stop_requested()) StartRemoval();
+  {
+    std::lock_guard lock(mutex_);
+    progress_.total_bytes = total_bytes_;
+  }
+  threads_.reset();
+  return std::move(reports_);
+}
+
+}  // namespace millrace

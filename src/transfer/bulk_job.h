@@ -1,0 +1,100 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+/// How far a BulkJob is.
+struct BulkProgress {
+  uint64_t copied_bytes = 0;  // of objects in flight, too
+  uint64_t total_bytes = 0;   // to be copied; 0: not known yet
+  uint64_t removed_objects = 0;
+};
+
+/// What became of objects. Those that a stop cut off, or that were not begun, are not counted.
+struct BulkReport {
+  uint64_t objects = 0;
+  uint64_t bytes = 0;  // of those whose size is known
+  uint64_t failed = 0;
+  std::map<std::string, absl::Status> failures;  // by URI, of a copy that of its source; the first ten
+
+  void Add(const std::string& uri, uint64_t size, const absl::Status& status);
+};
+
+/// Copies and removes objects, many at a time. An object that fails does not keep the others from being done. Calls
+/// come from one thread; the stores must outlive it. The destructor waits for what has begun.
+///
+/// Copies (transfer/copy_object.h): 64 objects at a time; of those whose bytes come through this machine up to 64 MiB
+/// of objects of at most 8 MiB, and two larger ones. Removals: requests for up to 1,000 objects, four at a time; of
+/// folders never what lies behind a link to another folder, which is not the user's to name here.
+class BulkJob {
+ public:
+  struct Options {
+    std::function<void(const BulkProgress&)> progress;  // on any thread, one call at a time; must not block
+    std::stop_token stop;
+  };
+  explicit BulkJob(Options options) : options_(std::move(options)) {}
+
+  /// Takes one object to be copied, or removed; blocks while too many are in flight. Cancelled if nothing more should
+  /// be added: after a stop, or an error that would meet every object (no space, no credentials).
+  absl::Status Copy(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key);
+  absl::Status Remove(ObjectStore& store, ObjectInfo object);
+
+  struct Reports {
+    BulkReport copied;
+    BulkReport removed;
+  };
+  /// Waits until all that was taken is done. Call it once, last.
+  Reports Finish();
+
+ private:
+  /// What bounds the work: `used` never exceeds `limit`.
+  struct Room {
+    const uint64_t limit;
+    uint64_t used = 0;
+  };
+  struct Batch {
+    ObjectStore* store = nullptr;
+    std::vector<ObjectInfo> objects;
+  };
+
+  absl::Status CheckGoesOn();
+  void Enter(Room& room, uint64_t amount);
+  void Leave(Room& room, uint64_t amount);
+  void Start(Room& room, absl::AnyInvocable<void()> work);
+  absl::Status CopyOne(ObjectStore& from, const ObjectInfo& source, ObjectStore& to, const std::string& key);
+  void StartRemoval();
+  void RemoveBatch(const Batch& batch);
+  void Tell();  // under the mutex
+
+  const Options options_;
+  Batch batch_;  // to be removed; not begun
+  uint64_t total_bytes_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Room copies_{64};
+  Room small_bytes_{64 << 20};
+  Room large_{2};
+  Room removals_{4};
+  bool hopeless_ = false;
+  BulkProgress progress_;
+  Reports reports_;
+
+  std::atomic<bool> refused_{false};   // a store that copies by itself turned out not to: no other copy asks for it
+  std::optional<ThreadPool> threads_;  // of the work, which uses the rest; made with the first
+};
+
+}  // namespace millrace

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string>
+
+#include "store/object_store.h"
+
+namespace millrace {
+
+struct CopyObjectOptions {
+  /// Told of bytes that have landed, each once; on any thread, and must not block.
+  std::function<void(uint64_t bytes)> moved;
+  /// Called if the bytes have to come through this machine, before they do; may wait for room. Its error is that of the
+  /// copy.
+  std::function<absl::Status()> before_moving;
+  /// Whether the bytes come through this machine even if the store copies by itself.
+  bool through = false;
+  std::stop_token stop;
+};
+
+/// Copies an object between stores, or within one, in place of an older one; it appears whole or not at all. `source`
+/// comes from Head or List and is pinned by its ETag: FailedPrecondition if the store has another version by now.
+///
+/// If the store copies by itself (ObjectStore::CopiesFrom), it does, with type and metadata. Otherwise, or if it turns
+/// out that it does not, the bytes come through this machine and are checked against the checksum that the source's
+/// store keeps (store/whole_check.h): up to 8 MiB by one read and one write, more in pieces that land in their final
+/// places in the order in which they arrive, so that one that is late holds up no other. Two to eight pieces are in
+/// flight, 64 MiB of them if they are small enough.
+///
+/// Blocking; Cancelled soon after a stop is requested. DataLoss if what was written has another size.
+absl::StatusOr<ObjectInfo> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                      const std::string& key, const CopyObjectOptions& options = {});
+
+}  // namespace millrace
