@@ -19,7 +19,6 @@
 #include "cli/json_text.h"
 #include "cli/usage.h"
 #include "dataset/dataset.h"
-#include "dataset/index_places.h"
 #include "dataset/sample_objects.h"
 #include "pack/class_map.h"
 #include "pack/pack_plan.h"
@@ -28,6 +27,7 @@
 #include "pack/unpack.h"
 #include "shard/manifest.h"
 #include "store/blocking.h"
+#include "transfer/artifact.h"
 
 namespace millrace::cli {
 

@@ -12,6 +12,7 @@
 #include "dataset/manifest_set.h"
 #include "dataset/sample_objects.h"
 #include "dataset/token_files.h"
+#include "transfer/artifact.h"
 
 namespace millrace {
 
@@ -44,7 +45,7 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const std
 absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened, const std::stop_token& stop,
                                       std::optional<TokenArrays>* tokens, std::string* why) {
   absl::Status first = absl::NotFoundError("no index");
-  for (const IndexPlaces::Place place : IndexPlaces::kPlaces) {
+  for (const IndexPlaces::Place place : ArtifactPlaces::kPlaces) {
     const bool cached = place != IndexPlaces::Place::kBeside;
     absl::StatusOr<PlacedIndex> placed = places.Open(place);
     absl::Status status = placed.status();

@@ -13,13 +13,13 @@
 
 #include "base/crypto.h"
 #include "base/rng.h"
-#include "dataset/file_lock.h"
 #include "dataset/index_builder.h"
 #include "dataset/sample_objects.h"
 #include "dataset/testing/data_place.h"
 #include "dataset/testing/index_model.h"
 #include "shard/tar_writer.h"
 #include "store/blocking.h"
+#include "transfer/file_lock.h"
 
 namespace millrace {
 namespace {

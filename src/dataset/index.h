@@ -15,6 +15,8 @@
 
 namespace millrace {
 
+class Artifact;
+
 /// An object that holds samples, pinned to the version that was indexed.
 struct IndexedObject {
   std::string key;  // below the data set's URI
@@ -57,8 +59,9 @@ struct ClassCount {
 class Index {
  public:
   /// DataLoss if the file is damaged or cut, InvalidArgument if it is not an index or of another version.
+  static absl::StatusOr<std::unique_ptr<Index>> Open(std::shared_ptr<const Artifact> artifact);
   static absl::StatusOr<std::unique_ptr<Index>> Open(const std::string& path);
-  /// The same over bytes in memory (mem:// data sets, tests, the fuzzer).
+  /// The same over bytes in memory (tests, the fuzzer).
   static absl::StatusOr<std::unique_ptr<Index>> FromBytes(std::string bytes);
   ~Index();
 

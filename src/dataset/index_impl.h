@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/mapped_file.h"
 #include "dataset/index.h"
 #include "dataset/index_decoder.h"
 #include "dataset/index_format.h"
+#include "transfer/artifact.h"
 
 /// What an Index holds. Only for index.cc, which looks samples and objects up, and index_open.cc, which opens files.
 
@@ -65,9 +64,8 @@ struct Index::Impl {
   void Tell(const IndexedSample& sample, const index_format::FieldLayout& layout, std::vector<NewSampleField>* fields,
             std::vector<NewSampleValue>* values, NewSample* told) const;
 
-  std::optional<MappedFile> file;
-  std::string bytes;  // without a file
-  ByteSpan data;
+  SharedArtifact artifact;
+  ByteSpan data;  // of it
 
   uint64_t samples = 0;
   uint64_t objects = 0;

@@ -175,20 +175,22 @@ void Index::Impl::ReadClasses(Decoder* names) {
   class_counts = std::move(ordered);
 }
 
-absl::StatusOr<std::unique_ptr<Index>> Index::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Index>> Index::Open(SharedArtifact artifact) {
   auto impl = std::make_unique<Impl>();
-  ASSIGN_OR_RETURN(impl->file, MappedFile::Open(path));
-  impl->data = impl->file->bytes();
-  RETURN_IF_ERROR(Annotate(impl->Open(), path));
+  impl->data = artifact->bytes();
+  impl->artifact = std::move(artifact);
+  const absl::Status opened = impl->Open();
+  RETURN_IF_ERROR(impl->artifact->uri().empty() ? opened : Annotate(opened, impl->artifact->uri()));
   return std::unique_ptr<Index>(new Index(std::move(impl)));
 }
 
+absl::StatusOr<std::unique_ptr<Index>> Index::Open(const std::string& path) {
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
+  return Open(std::make_shared<Artifact>(path, std::move(file)));
+}
+
 absl::StatusOr<std::unique_ptr<Index>> Index::FromBytes(std::string bytes) {
-  auto impl = std::make_unique<Impl>();
-  impl->bytes = std::move(bytes);
-  impl->data = AsBytes(impl->bytes);
-  RETURN_IF_ERROR(impl->Open());
-  return std::unique_ptr<Index>(new Index(std::move(impl)));
+  return Open(std::make_shared<Artifact>("", std::move(bytes)));
 }
 
 }  // namespace millrace

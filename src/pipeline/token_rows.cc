@@ -9,6 +9,7 @@
 
 #include "base/counted.h"
 #include "base/crypto.h"
+#include "dataset/sample_objects.h"
 #include "plan/row_builder.h"
 #include "shard/token_values.h"
 
@@ -146,24 +147,31 @@ absl::StatusOr<std::shared_ptr<const TokenRows>> FindTable(Stores& stores, const
                                                            NumberType type, const RowsRun& run) {
   const uint64_t field_key = HashKey(Xxh3(AsBytes(options.field)), {samples.fingerprint(), type.size});
   const uint64_t key = spec.Key(field_key);
-  const auto check = [&](ByteSpan bytes) { return OpenTable(bytes, spec, key, samples.size()).status(); };
-  const auto verify = [&](ByteSpan bytes) -> absl::Status {
-    ASSIGN_OR_RETURN(const RowTable table, OpenTable(bytes, spec, key, samples.size()));
+  const auto open = [&](const Artifact& file) { return OpenTable(file.bytes(), spec, key, samples.size()); };
+  const auto check = [&](const SharedArtifact& file) { return open(*file).status(); };
+  const auto verify = [&](const SharedArtifact& file) -> absl::Status {
+    ASSIGN_OR_RETURN(const RowTable table, open(*file));
     return table.Verify();
   };
-  const auto make = [&](ObjectWriter& out) -> absl::Status {
-    RowTableWriter writer(spec, key, samples.size(), [&out](ByteSpan bytes) { return out.Append(bytes); });
+  const auto build = [&](OpenArtifact create) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> out, create());
+    RowTableWriter writer(spec, key, samples.size(), [&out](ByteSpan bytes) { return out->Append(bytes); });
     RowBuilder builder(spec, [&writer](std::span<const Segment> row) { return writer.Add(row); });
     RETURN_IF_ERROR(TokenScan(samples, options.field, type, run).Run(builder));
-    return writer.Finish(builder.counts());
+    RETURN_IF_ERROR(writer.Finish(builder.counts()));
+    return out->Commit().status();
   };
-  const KeepOptions keep{.name = fmt::format("packs-{}-{:016x}", spec.length, key),
-                         .check = check,
-                         .verify = verify,
-                         .make = make,
-                         .stop = run.stop};
-  ASSIGN_OR_RETURN(std::shared_ptr<const KeptFile> file, FindOrMake(stores, *samples.dataset, keep));
-  ASSIGN_OR_RETURN(const RowTable table, OpenTable(file->bytes(), spec, key, samples.size()));
+  const Dataset& dataset = *samples.dataset;
+  const std::string name = fmt::format("packs-{}-{:016x}", spec.length, key);
+  ArtifactPlaces places(stores, {.beside = {.store = &dataset.store(),
+                                            .prefix = dataset.StoreKey(fmt::format("{}{}", kDatasetFolder, name))},
+                                 .cache_folder = dataset.cache_folder(),
+                                 .stem = name,
+                                 .one_version = true,
+                                 .title = name,
+                                 .stop = run.stop});
+  ASSIGN_OR_RETURN(SharedArtifact file, places.GetOrBuild(check, verify, build));
+  ASSIGN_OR_RETURN(const RowTable table, open(*file));
   return std::make_shared<const TokenRows>(samples, options.field, type, std::move(file), table);
 }
 

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "dataset/kept_file.h"
 #include "pipeline/subset.h"
 #include "plan/row_spec.h"
 #include "plan/row_table.h"
 #include "shard/number_type.h"
+#include "transfer/artifact.h"
 
 namespace millrace {
 
@@ -52,7 +52,7 @@ class TokenRows {
   /// Bytes of a sample up to which it is fetched whole, and so verified, also where only some of its tokens are wanted.
   static constexpr uint64_t kWholeSampleBytes = uint64_t{64} << 10;
 
-  TokenRows(Subset samples, std::string field, NumberType type, std::shared_ptr<const KeptFile> file, RowTable table)
+  TokenRows(Subset samples, std::string field, NumberType type, SharedArtifact file, RowTable table)
       : samples_(std::move(samples)), field_(std::move(field)), type_(type), file_(std::move(file)), table_(table) {}
 
   const RowTable& table() const { return table_; }
@@ -83,7 +83,7 @@ class TokenRows {
   Subset samples_;
   std::string field_;
   NumberType type_;
-  std::shared_ptr<const KeptFile> file_;
+  SharedArtifact file_;
   RowTable table_;
 };
 

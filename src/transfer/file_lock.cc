@@ -1,4 +1,4 @@
-#include "dataset/file_lock.h"
+#include "transfer/file_lock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -44,8 +44,7 @@ absl::StatusOr<FileLock> FileLock::Take(int file, const std::string& path, const
     if (errno != EWOULDBLOCK) return FileLock();
     woken.wait_for(sleep, stop, kAskAgain, [] { return false; });
     if (stop.stop_requested()) {
-      return absl::CancelledError(
-          fmt::format("{}: interrupted while another process builds the index of these data", path));
+      return absl::CancelledError(fmt::format("{}: interrupted while another process holds its lock", path));
     }
   }
   return lock;

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "base/mapped_file.h"
+#include "store/stores.h"
+#include "transfer/file_lock.h"
+
+namespace millrace {
+
+/// Where Millrace keeps what it can make again: $MILLRACE_CACHE, $XDG_CACHE_HOME/millrace or ~/.cache/millrace; ""
+/// if none of these is set.
+std::string DefaultCacheFolder();
+
+/// The bytes of a file that is made from data once and kept: an index, a table of rows. Immutable and thread-safe.
+class Artifact {
+ public:
+  Artifact(std::string uri, MappedFile file) : uri_(std::move(uri)), file_(std::move(file)) {}
+  Artifact(std::string uri, std::string bytes) : uri_(std::move(uri)), text_(std::move(bytes)) {}
+
+  /// Where it lies; for messages.
+  const std::string& uri() const { return uri_; }
+  ByteSpan bytes() const { return file_ ? file_->bytes() : AsBytes(text_); }
+
+ private:
+  const std::string uri_;
+  std::optional<MappedFile> file_;
+  std::string text_;
+};
+
+using SharedArtifact = std::shared_ptr<const Artifact>;
+
+/// Tells whether bytes are what they should be. It may keep the artifact, or what it makes of it.
+using CheckArtifact = absl::FunctionRef<absl::Status(const SharedArtifact&)>;
+/// Opens the object that an artifact is written to, once, and writes and commits it.
+using OpenArtifact = absl::FunctionRef<absl::StatusOr<std::unique_ptr<ObjectWriter>>()>;
+using BuildArtifact = absl::FunctionRef<absl::Status(OpenArtifact)>;
+
+struct ArtifactOptions {
+  Location beside;           // its place beside the data; prefix = the whole key
+  std::string cache_folder;  // "": there is none
+  /// In the cache folder it lies at `index/STEM` + `suffix`.
+  std::string stem;
+  std::string suffix;
+  /// Whether the stem says all that the bytes depend on: then all that are found are the same. Otherwise a newer one
+  /// may replace it beside the data.
+  bool one_version = false;
+  std::string title;  // "the index"; for messages
+  std::stop_token stop;
+};
+
+/// The places where one artifact of some data may lie: beside the data and in the cache folder. It is written whole or
+/// not at all. Blocking; not thread-safe; the Stores must outlive it.
+///
+/// In the cache folder, with the suffix S, `STEM S` is one that was built for the data, `STEM.lock` is locked by the
+/// process that builds it, and `STEM-E S` a copy of the one beside data on S3, where E hashes its ETag. A new copy
+/// replaces the older ones. `STEM@E S` was built while the one beside the data had the ETag E and could not be
+/// replaced: it is the newer of the two until that one is another. Of one version, all these are `STEM S`.
+class ArtifactPlaces {
+ public:
+  /// Touches nothing yet.
+  ArtifactPlaces(Stores& stores, ArtifactOptions options);
+
+  /// Where it may be, the newest first. No clocks are compared: one in the cache folder is newer than that beside the
+  /// data only if it was built in its place.
+  enum class Place : uint8_t { kInPlaceOfBeside, kBeside, kCached };
+  static constexpr Place kPlaces[] = {Place::kInPlaceOfBeside, Place::kBeside, Place::kCached};
+
+  std::string BesideUri() const { return options_.beside.store->Uri(options_.beside.prefix); }
+
+  /// NotFound if there is none; what `check` says, of each that is opened. From beside data on S3 it is copied to the
+  /// cache folder, unless it is there; `verify` is asked of such a copy, which is fetched again if it is damaged.
+  absl::StatusOr<SharedArtifact> Open(Place place, CheckArtifact check, CheckArtifact verify);
+
+  /// Waits until no other process of this machine builds the artifact, and keeps them from it. If nothing can be
+  /// locked, several may build: that costs time, and all of them make the same.
+  absl::StatusOr<FileLock> Lock();
+
+  /// Builds it and puts it where it will be found again: beside the data, or in the cache folder if that cannot be.
+  absl::StatusOr<SharedArtifact> Build(BuildArtifact build);
+
+  /// Open, or if nothing sound is there Build, by one process of this machine; for those of one version. An outage of
+  /// the store, which may hide one, is an error.
+  absl::StatusOr<SharedArtifact> GetOrBuild(CheckArtifact check, CheckArtifact verify, BuildArtifact build);
+
+ private:
+  enum class Medium { kFile, kMemory, kS3 };
+
+  absl::StatusOr<Location> Cache();
+  absl::StatusOr<std::string> BuiltName();
+  std::string UnpublishedName() const;
+  std::string CopyName(std::string_view etag) const;
+  absl::StatusOr<SharedArtifact> OpenCacheFile(const std::string& name, CheckArtifact check);
+  absl::StatusOr<SharedArtifact> OpenInPlaceOfBeside(CheckArtifact check);
+  absl::StatusOr<SharedArtifact> OpenBeside(CheckArtifact check, CheckArtifact verify);
+  absl::StatusOr<SharedArtifact> OpenCopy(CheckArtifact check, CheckArtifact verify);
+  absl::StatusOr<SharedArtifact> Find(bool locked, CheckArtifact check, CheckArtifact verify);
+  absl::Status Rename(const std::string& from, const std::string& to);
+  absl::Status Remove(const std::string& prefix, std::string_view except);
+  absl::Status RemoveBuilt(std::string_view except);
+  absl::StatusOr<SharedArtifact> Publish();
+  void LogKeptInCache(const absl::Status& reason) const;
+
+  Stores& stores_;
+  const ArtifactOptions options_;
+  Medium medium_ = Medium::kFile;
+};
+
+}  // namespace millrace
