@@ -29,7 +29,7 @@ class Mix:
 
     A batch of a mix has ``part``, the number of the part that each sample is of; ``sample`` is its number in that data set's index.
     Labels that are folders are numbered by the names of all parts: ``classes``. A data set whose classes are numbers cannot be mixed
-    with those that have different names, since nobody knows which is which.
+    with those that have different names, since numbers and names cannot be matched.
 
     Args:
         datasets: By name, or in a list (then their names are "0", "1", ...).

@@ -182,8 +182,8 @@ absl::Status AtomicFile::LinkError(int error) const {
   return absl::AlreadyExistsError(fmt::format("{}: is there already", name_));
 }
 
-// Without hard links (exFAT, SMB, file systems over S3) by a rename that replaces nothing; where there is none either,
-// the best that remains is to look first.
+// Without hard links (exFAT, SMB, file systems over S3) by a rename that replaces nothing; if that does not exist
+// either, the best that remains is to look first.
 absl::Status AtomicFile::PlaceIfAbsent() const {
   if (link(temporary_.c_str(), path_.c_str()) == 0) {
     unlink(temporary_.c_str());

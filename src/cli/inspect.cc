@@ -181,7 +181,7 @@ void AddInspect(Command app) {
   inspect.Add("--samples", &flags->samples, "Of the preview [24]").Number(1, kMaxTiles);
   inspect.AddFlag("--json", &flags->json, "One JSON object instead of text");
   inspect.Footer(
-      "Without --decode and --preview it reads the index only (and builds it when there is none). Quantiles of sizes "
+      "Without --decode and --preview it reads only the index (and builds it if it does not exist). Quantiles of sizes "
       "are within 1 %. Classes are the folders of raw objects, the numbers in the field 'cls' of shards, or the labels "
       "of a manifest.\n\n"
       "Suspicious samples, with the first five of each kind: empty ones, and those with an empty field; those that "

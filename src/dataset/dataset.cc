@@ -40,8 +40,8 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const std
 }
 
 // The first index that is sound and matches the data. When there are only others, what is wrong with the first;
-// NotFound when there are none at all. One that is to be built again says what plain arrays were, unless `tokens` does,
-// and `why` that is so.
+// NotFound if there are none at all. An index that is to be built again says how plain arrays were cut, unless `tokens`
+// does, and `why` that is so.
 absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened, const std::stop_token& stop,
                                       std::optional<TokenArrays>* tokens, std::string* why) {
   absl::Status first = absl::NotFoundError("no index");
@@ -129,7 +129,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
       ASSIGN_OR_RETURN(opened.manifest, FindManifest(stores, uri, options.stop));
       if (!opened.manifest) return absl::NotFoundError(fmt::format("{}: the manifest is not there any more", uri));
     }
-    // Whoever held the lock has built it by now.
+    // The process that held the lock has built it by now.
     if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens, &why);
     if (absl::IsNotFound(placed.status())) {
       if (!why.empty()) Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built again", why));

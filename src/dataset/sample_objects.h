@@ -97,7 +97,7 @@ class SampleObjects final : public ObjectSource {
   // What may be companions of shards, token files or raw objects, as long as kind_ is not known.
   std::vector<ObjectInfo> undecided_;
   std::string last_bin_;      // the last raw object that may be one of a pair
-  bool looked_into_ = false;  // an .idx beside a .bin: it is none of Megatron's, and others are not looked into
+  bool looked_into_ = false;  // an .idx beside a .bin: it is not one of Megatron's, and others are not read
   std::vector<std::string> companions_;
   std::string first_sample_;  // key of the one that decided kind_
   std::string raw_sample_;    // key of the first raw object that is no document

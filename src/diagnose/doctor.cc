@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 
-// S3 refuses requests of clocks that are 15 minutes off; a third of that says that nobody sets this one.
+// S3 refuses requests of clocks that are 15 minutes off; a third of that says that this clock is not set.
 constexpr absl::Duration kMaxClockOffset = absl::Minutes(5);
 constexpr int kDoctorAttempts = 3;  // a doctor is to say soon what fails
 
@@ -182,7 +182,7 @@ void Doctor::CheckList() {
   if (!page.ok()) {
     Failed("list", std::string(ToStd(page.status().message())),
            Remedy(page.status(), fmt::format("s3:ListBucket on arn:aws:s3:::{}", bucket_)));
-    // Those who may not list may still read.
+    // Credentials that may not list may still read.
     const bool denied = absl::IsPermissionDenied(page.status());
     if (denied && !key_.empty() && !key_.ends_with('/')) objects_.push_back({.key = key_});
     return;

@@ -183,7 +183,7 @@ absl::Status WriteMdsIndex(const PackDestination& destination, const SampleShape
   return PutBlocking(*to.store, to.Key(kMdsIndexName), AsBytes(json), put).status();
 }
 
-// Merges the index, and records that the job is done if nobody has replaced shards meanwhile. NotFound when another run
+// Merges the index, and records that the job is done unless shards were replaced meanwhile. NotFound if another run
 // has completed the job.
 absl::Status Merge(Runtime& runtime, PackDestination& destination, const PackWork& work, const PackOptions& options,
                    const std::vector<std::string>& incomplete_objects) {

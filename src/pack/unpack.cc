@@ -384,7 +384,7 @@ UnpackedNames::UnpackedNames(const Location& data, const CompressedShards& shard
   }
 }
 
-// What the path means whose part below the folder `message` begins with, and how long that is; "" for what is none of
+// The meaning of the path with whose part below the folder `message` begins, and its length; "" for what is not one of
 // the source's.
 std::string_view UnpackedNames::ObjectAt(std::string_view message, size_t* length) const {
   constexpr std::string_view kNumberOfShard = ".00000.mds";

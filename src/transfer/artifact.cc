@@ -37,7 +37,7 @@ absl::StatusOr<SharedArtifact> Checked(SharedArtifact artifact, CheckArtifact ch
   return artifact;
 }
 
-// Whether it says that there is none which can be used, and not that it could not be looked for.
+// Whether it says that no usable one exists, and not that the search failed.
 bool IsNoArtifact(const absl::Status& status) {
   return absl::IsNotFound(status) || absl::IsPermissionDenied(status) || absl::IsDataLoss(status) ||
          absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status);
@@ -135,7 +135,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenCopy(CheckArtifact check, Che
   // so damage on the way shows only now, and only here can it be fetched again.
   for (int attempt = 0; attempt < kCopyAttempts && !copy.ok(); ++attempt) {
     absl::StatusOr<ObjectInfo> info = HeadBlocking(store, options_.beside.prefix, options_.stop);
-    // S3 says so of a missing object, too, to those who may not list the bucket.
+    // S3 says so of a missing object, too, if the credentials may not list the bucket.
     if (absl::IsPermissionDenied(info.status())) return absl::NotFoundError(info.status().message());
     RETURN_IF_ERROR(info.status());
     info->key = options_.beside.prefix;
