@@ -1,5 +1,6 @@
 #include "pack/sample_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace {
@@ -82,6 +83,44 @@ absl::StatusOr<std::optional<SampleReader::Part>> SampleReader::Next() {
 Positions SampleReader::Suspects() const {
   if (asked_.empty()) return {.begin = positions_.begin, .end = positions_.end};
   return {.begin = asked_.front().first, .end = asked_.front().first + asked_.front().count};
+}
+
+bool MayBeAboutSample(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsOutOfRange(status) || absl::IsInvalidArgument(status);
+}
+
+absl::Status VisitSamples(const Dataset& dataset, const PackOrder& order, Positions positions,
+                          const std::set<uint64_t>& skipped, MemoryBudget& memory, const std::stop_token& stop,
+                          SamplePartSink each, BadSampleSink bad) {
+  uint64_t next = positions.begin;  // all before it is done
+  absl::Status refused;             // by `each`
+  Positions suspects;
+  const auto read = [&](uint64_t end) -> absl::Status {
+    SampleReader reader(dataset, order, {.begin = next, .end = end}, skipped, memory, stop);
+    while (refused.ok()) {
+      const absl::StatusOr<std::optional<SampleReader::Part>> part = reader.Next();
+      suspects = reader.Suspects();
+      if (!part.ok() || !*part) return part.status();
+      refused = each(**part);
+      if ((*part)->last) next = (*part)->position + 1;
+    }
+    return refused;
+  };
+  while (next < positions.end) {
+    const absl::Status status = read(positions.end);
+    if (status.ok() || !refused.ok() || !MayBeAboutSample(status)) return status;
+    // All of the positions are suspects if not even a request could be made.
+    const uint64_t end = suspects.end;
+    for (next = std::max(suspects.begin, next); next < end;) {
+      const uint64_t position = next;
+      const absl::Status alone = read(position + 1);
+      RETURN_IF_ERROR(refused);
+      next = position + 1;
+      if (!alone.ok()) RETURN_IF_ERROR(bad(position, alone));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include <stop_token>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "base/bytes.h"
 #include "base/status.h"
 #include "dataset/dataset.h"
@@ -79,5 +80,18 @@ class SampleReader {
 
   ObjectReader reads_;  // last: its callbacks end before the rest goes
 };
+
+/// What may be wrong with a sample alone, and not with the store or the network, on which all others depend as well.
+bool MayBeAboutSample(const absl::Status& status);
+
+using SamplePartSink = absl::FunctionRef<absl::Status(const SampleReader::Part&)>;
+using BadSampleSink = absl::FunctionRef<absl::Status(uint64_t position, const absl::Status& status)>;
+
+/// Reads samples as SampleReader does, and calls `each` with their parts; if that is cut off, the parts of a sample
+/// come from the first again. After an error that MayBeAboutSample, those that it may be about are read one by one, and
+/// `bad` gets the errors that remain. Ends with any other error, and with those that the two give.
+absl::Status VisitSamples(const Dataset& dataset, const PackOrder& order, Positions positions,
+                          const std::set<uint64_t>& skipped, MemoryBudget& memory, const std::stop_token& stop,
+                          SamplePartSink each, BadSampleSink bad);
 
 }  // namespace millrace

@@ -13,12 +13,6 @@ namespace millrace {
 
 namespace {
 
-// What may be wrong with a sample alone, and not with the store or the network, on which all others depend as well.
-bool MayBeAboutSample(const absl::Status& status) {
-  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status) ||
-         absl::IsOutOfRange(status) || absl::IsInvalidArgument(status);
-}
-
 // Whether an object is not there any more, or is another one by now.
 absl::StatusOr<bool> Differs(const Dataset& source, const IndexedObject& object) {
   const absl::StatusOr<ObjectInfo> info = HeadBlocking(source.store(), source.StoreKey(object.key));
@@ -298,38 +292,21 @@ absl::Status ShardPacker::Index(const ShardSample& sample) {
 // Reads and converts the shard's samples without writing them. Where something cannot be read, one by one.
 absl::Status ShardPacker::FindBad(Positions positions, Bad* bad) {
   const std::set<uint64_t> known = PositionsOfBad(*bad);
-  while (positions.begin < positions.end) {
-    Positions suspects;
-    {
-      SampleReader reader(work_.source, work_.order, positions, known, memory_, stop_);
-      absl::StatusOr<std::optional<SampleReader::Part>> part = reader.Next();
-      for (; part.ok() && *part; part = reader.Next()) RETURN_IF_ERROR(CheckPart(**part, bad));
-      if (part.ok()) return absl::OkStatus();
-      if (!MayBeAboutSample(part.status())) return part.status();
-      suspects = reader.Suspects();
-    }
-    for (uint64_t position = suspects.begin; position < suspects.end; ++position) {
-      RETURN_IF_ERROR(ReadAlone(position, bad));
-    }
-    positions.begin = suspects.end;
-  }
-  return absl::OkStatus();
+  return VisitSamples(
+      work_.source, work_.order, positions, known, memory_, stop_,
+      [&](const SampleReader::Part& part) { return CheckPart(part, bad); },
+      [&](uint64_t position, const absl::Status& status) { return AddUnreadable(position, status, bad); });
 }
 
-absl::Status ShardPacker::ReadAlone(uint64_t position, Bad* bad) {
-  const std::set<uint64_t> none;
-  SampleReader reader(work_.source, work_.order, {.begin = position, .end = position + 1}, none, memory_, stop_);
-  absl::StatusOr<std::optional<SampleReader::Part>> part = reader.Next();
-  for (; part.ok() && *part; part = reader.Next()) RETURN_IF_ERROR(CheckPart(**part, bad));
-  if (part.ok()) return absl::OkStatus();
-  if (!MayBeAboutSample(part.status())) return part.status();
+absl::Status ShardPacker::AddUnreadable(uint64_t position, const absl::Status& status, Bad* bad) {
+  if (!MayBeAboutSample(status)) return status;
   IndexedSample sample;
   RETURN_IF_ERROR(work_.source.index().Lookup(work_.order.At(position), &sample));
-  if (!absl::IsDataLoss(part.status())) {
+  if (!absl::IsDataLoss(status)) {
     ASSIGN_OR_RETURN(const bool gone, IsGoneOrChanged(sample.object));
-    if (!gone) return part.status();
+    if (!gone) return status;
   }
-  bad->emplace(position, SkippedSample{.key = sample.key, .why = std::string(ToStd(part.status().message()))});
+  bad->emplace(position, SkippedSample{.key = sample.key, .why = std::string(ToStd(status.message()))});
   return absl::OkStatus();
 }
 

@@ -82,7 +82,7 @@ class ShardPacker {
   absl::Status Emit(ByteSpan bytes);
   absl::Status Index(const ShardSample& sample);
   absl::Status FindBad(Positions positions, Bad* bad);
-  absl::Status ReadAlone(uint64_t position, Bad* bad);
+  absl::Status AddUnreadable(uint64_t position, const absl::Status& status, Bad* bad);
   Positions PositionsOf(uint64_t shard) const {
     return {.begin = work_.plan.starts[shard], .end = work_.plan.starts[shard + 1]};
   }
