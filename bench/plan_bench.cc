@@ -74,7 +74,8 @@ void MeasurePlan(const char* name, uint64_t samples, double at_bound, Make make)
   });
   const double where = NanosecondsPerItem(items / 10, [&] {
     uint64_t index = 0;
-    for (uint64_t i = 0; i < items / 10; ++i) index = Mix64(plan.Where(Draw{index % plan.items(), 0}) + i) % samples;
+    for (uint64_t i = 0; i < items / 10; ++i)
+      index = Mix64(plan.PositionOf(Draw{index % plan.items(), 0}) + i) % samples;
     sink = index;
   });
   std::printf("%-28s %8.1f us %8.1f ns %10.1f ns %8.1f ns %8.1f ns  (bounds: 1000 us, 25 ns, -, %.0f ns)\n", name,
@@ -123,7 +124,7 @@ void MeasureSelection(const char* name, uint64_t samples, uint64_t one_in) {
   const double mapped = stream(&selection);
   const double where = NanosecondsPerItem(kItems, [&] {
     uint64_t number = 0;
-    for (uint64_t i = 0; i < kItems; ++i) number = Mix64(selection.Where(number) + i) % samples;
+    for (uint64_t i = 0; i < kItems; ++i) number = Mix64(selection.RankOf(number) + i) % samples;
     sink = number;
   });
   const double at = NanosecondsPerItem(kItems, [&] {

@@ -62,7 +62,7 @@ def millrace(shuffle: str, samples: int) -> Found:
         "first_ms": first * 1e3,
         "streaming_ns": nanoseconds(len(blocks) * BLOCK, stream),
         "at_ns": nanoseconds(CALLS, lambda: plan[random]),
-        "where_ns": nanoseconds(CALLS, lambda: plan.where(random)),
+        "where_ns": nanoseconds(CALLS, lambda: plan.position_of(random)),
     }
 
 

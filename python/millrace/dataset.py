@@ -31,11 +31,11 @@ class Dataset:
     Immutable and thread-safe. Pickling keeps the URI: the copy opens it again, so a data set may be sent to spawned workers.
 
     Args:
-        uri: ``s3://bucket/prefix``, ``file:///folder`` or a plain path.
+        uri: ``s3://bucket/prefix``, ``file:///folder`` or a plain path: of a folder, of a single shard or other object, or of a manifest.
         progress: Whether to show progress on stderr while an index is built. ``None``: when stderr is a terminal.
 
     Raises:
-        NotFoundError: No such bucket or folder, or no samples in it.
+        NotFoundError: No such bucket, folder or file, or no samples in it.
         AccessDeniedError: The store refuses these credentials.
         DamagedDataError: A shard is truncated or corrupt; the message names object and offset.
         MismatchError: The index no longer matches its objects; the message says what to do.
@@ -164,7 +164,9 @@ class Dataset:
     @property
     def samples(self) -> npt.NDArray[np.int64]:
         """The numbers of its samples in the index, ascending: ``range(len(dataset))`` but for subsets."""
-        return self._native.samples()
+        numbers = np.empty(len(self), np.int64)
+        self._native.samples(numbers)
+        return numbers
 
     def read(self, number: int) -> dict[str, Any]:
         """One sample, by itself: ``{"__key__": ..., field: value, ...}``.

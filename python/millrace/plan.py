@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Union, overload
+from typing import Any, Callable, Union, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,13 @@ _Integers = Union[npt.NDArray[np.integer[Any]], "list[int]", range]
 class Plan:
     """The order of one epoch: a bijection between positions, ``0 .. len(plan) - 1``, and samples (of a mix: see below).
 
-    ``plan[p]`` is the sample (ordinal in the index) that is delivered at position p of the epoch; ``plan.where(s)`` is the position
-    of sample s. Both take an integer, or an array of integers and answer with an ``int64`` array of its shape. Rank r of W
+    ``plan[p]`` is the sample (ordinal in the index) that is delivered at position p of the epoch; ``plan.position_of(s)`` is the
+    position of sample s. Both take an integer, or an array of integers and answer with an ``int64`` array of its shape. Rank r of W
     receives the positions p with ``p % W == r``. Nothing is read or stored: a plan of a billion samples takes no memory.
 
     Of a subset, samples have the numbers that the index gives them. In the plan of a :class:`Mix`, ``plan.part(p)`` is the number of the
-    part that the sample at p is of; a sample may come several times, or not at all: ``plan.where(s)`` is its first position, or -1,
-    and ``plan.positions(s)`` are all. Draws with replacement can only be looked through: ``plan.where`` raises UnsupportedError.
+    part that the sample at p is of; a sample may come several times, or not at all: ``plan.position_of(s)`` is its first position,
+    or -1, and ``plan.positions(s)`` are all. Draws with replacement can only be looked through: ``plan.position_of`` raises UnsupportedError.
 
     Args:
         data: A data set or a mix, whose Loaders use the same order with the same options, or a number of samples.
@@ -77,7 +77,7 @@ class Plan:
     def __getitem__(self, position: _Integers) -> npt.NDArray[np.int64]: ...
     def __getitem__(self, position: int | _Integers) -> int | npt.NDArray[np.int64]:
         """The sample at a position, or those at an array of positions; negative ones count from the end."""
-        return _like(position, self._native.at(self._positions(position)))
+        return _answer(position, self._positions(position), self._native.at)
 
     @overload
     def part(self, position: int) -> int: ...
@@ -85,7 +85,7 @@ class Plan:
     def part(self, position: _Integers) -> npt.NDArray[np.int64]: ...
     def part(self, position: int | _Integers) -> int | npt.NDArray[np.int64]:
         """Of a mix: which of its data sets the sample at this position is of; negative ones count from the end. Else 0."""
-        return _like(position, self._native.part(self._positions(position)))
+        return _answer(position, self._positions(position), self._native.part)
 
     def _positions(self, position: int | _Integers) -> npt.NDArray[np.int64]:
         numbers = _as_int64(position)
@@ -96,21 +96,23 @@ class Plan:
         return np.where(from_end & (numbers >= -len(self)), numbers + len(self), numbers)
 
     @overload
-    def where(self, sample: int, *, part: int | None = None) -> int: ...
+    def position_of(self, sample: int, *, part: int | None = None) -> int: ...
     @overload
-    def where(self, sample: _Integers, *, part: int | None = None) -> npt.NDArray[np.int64]: ...
-    def where(self, sample: int | _Integers, *, part: int | None = None) -> int | npt.NDArray[np.int64]:
+    def position_of(self, sample: _Integers, *, part: int | None = None) -> npt.NDArray[np.int64]: ...
+    def position_of(self, sample: int | _Integers, *, part: int | None = None) -> int | npt.NDArray[np.int64]:
         """The position of a sample; the inverse of ``plan[position]``. IndexError for one that does not exist.
 
         Of a mix: the first one, or -1 when it does not come in this epoch. ``part``: by its number, the part whose draws are meant;
         None: all parts that have the sample, which may be subsets of one data set. Where several data sets have a sample of this
         number it is to be said which one is meant (InvalidArgumentError). With thousands of parts it is also faster to say it.
         """
-        numbers = _as_int64(sample)
-        return _like(sample, self._native.where(numbers, _part(part)))
+        of = _part(part)
+        return _answer(sample, _as_int64(sample), lambda samples, into: self._native.position_of(samples, of, into))
+
+    where = position_of
 
     def positions(self, sample: int, *, part: int | None = None) -> npt.NDArray[np.int64]:
-        """All positions of a sample in this epoch, ascending: one, but for mixes. ``part`` as for :meth:`where`.
+        """All positions of a sample in this epoch, ascending: one, but for mixes. ``part`` as for :meth:`position_of`.
 
         Draws with replacement are found by going through the epoch, which Ctrl-C may end.
         """
@@ -137,5 +139,10 @@ def _as_int64(numbers: int | _Integers) -> npt.NDArray[np.int64]:
     return np.ascontiguousarray(array, dtype=np.int64).reshape(array.shape)
 
 
-def _like(question: int | _Integers, answer: npt.NDArray[np.int64]) -> int | npt.NDArray[np.int64]:
-    return int(answer) if isinstance(question, (int, np.integer)) else answer
+def _answer(
+    question: int | _Integers, numbers: npt.NDArray[np.int64], fill: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], None]
+) -> int | npt.NDArray[np.int64]:
+    """What ``fill`` makes of the numbers: an integer for an integer, else an array of the same shape."""
+    into = np.empty_like(numbers)
+    fill(numbers, into)
+    return int(into) if isinstance(question, (int, np.integer)) else into

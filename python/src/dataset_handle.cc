@@ -156,17 +156,18 @@ py::tuple ReadRank(const DatasetHandle& self, uint64_t rank) {
   return py::make_tuple(ToPyText(sample.key), fields);
 }
 
-Numbers SampleNumbers(const DatasetHandle& self) {
+// `into` has room for one number a sample.
+void SampleNumbers(const DatasetHandle& self, Numbers& into) {
   self.CheckOwnProcess();
-  Numbers numbers(static_cast<py::ssize_t>(self.subset().size()));
-  const std::span to(reinterpret_cast<uint64_t*>(numbers.mutable_data()), static_cast<size_t>(numbers.size()));
+  if (static_cast<uint64_t>(into.size()) != self.subset().size())
+    throw py::value_error("one number a sample is needed");
+  const std::span to(reinterpret_cast<uint64_t*>(into.mutable_data()), static_cast<size_t>(into.size()));
   const GilRelease release;
   if (self.subset().selection) {
     self.subset().selection->Read(0, to);
   } else {
     std::iota(to.begin(), to.end(), uint64_t{0});
   }
-  return numbers;
 }
 
 std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py::int_& seed) {
@@ -211,7 +212,7 @@ void BindDataset(py::module_& module) {
       .def_property_readonly("fingerprint",
                              [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().fingerprint()); })
       .def_property_readonly("indexed", [](const Handle& self) { return self.index().size(); })
-      .def("samples", &SampleNumbers)
+      .def("samples", &SampleNumbers, py::arg("into").noconvert())
       .def("read", &ReadRank, py::arg("rank"))
       .def("where", &WhereHandle, py::kw_only(), py::arg("keys"), py::arg("classes"), py::arg("min_bytes"),
            py::arg("max_bytes"), py::arg("has"), py::arg("samples"))

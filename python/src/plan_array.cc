@@ -82,7 +82,7 @@ class PlanHandle {
       }
       found = index;
       function(source_->FirstOf(static_cast<size_t>(i)) +
-               (subset.selection ? subset.selection->Where(number) : number));
+               (subset.selection ? subset.selection->RankOf(number) : number));
     }
     if (!found) ThrowNoSample(sample);
   }
@@ -134,16 +134,15 @@ std::unique_ptr<PlanHandle> MakePlan(const py::int_& samples, Handles datasets, 
   return std::make_unique<PlanHandle>(Plan(settled, the_seed, the_epoch), std::move(datasets), true);
 }
 
-// The result has the shape of `numbers`. Other Python threads run meanwhile: `function` uses nothing of Python.
-template <typename Function>
-Numbers Map(const Numbers& numbers, Function function) {
-  Numbers result(std::vector<py::ssize_t>(numbers.shape(), numbers.shape() + numbers.ndim()));
-  const int64_t* const from = numbers.data();
-  int64_t* const to = result.mutable_data();
-  const py::ssize_t count = numbers.size();
+// Fills `into`, as large as `numbers`. Other Python threads run meanwhile: `work`, of both as spans, uses nothing of
+// Python.
+template <typename Work>
+void Fill(const Numbers& numbers, Numbers& into, Work work) {
+  const std::span from(numbers.data(), static_cast<size_t>(numbers.size()));
+  const std::span to(into.mutable_data(), static_cast<size_t>(into.size()));
+  if (from.size() != to.size()) throw py::value_error("the answers need as much room as the questions");
   const GilRelease release;
-  for (py::ssize_t i = 0; i < count; ++i) to[i] = static_cast<int64_t>(function(from[i]));
-  return result;
+  work(from, to);
 }
 
 uint64_t CheckedPosition(const PlanHandle& self, int64_t position) {
@@ -153,26 +152,34 @@ uint64_t CheckedPosition(const PlanHandle& self, int64_t position) {
   return static_cast<uint64_t>(position);
 }
 
-Numbers SamplesAt(const PlanHandle& self, const Numbers& positions) {
-  Numbers result = Map(positions, [&](int64_t position) { return CheckedPosition(self, position); });
-  self.MapToSamples({reinterpret_cast<uint64_t*>(result.mutable_data()), static_cast<size_t>(result.size())});
-  return result;
+void SamplesAt(const PlanHandle& self, const Numbers& positions, Numbers& into) {
+  Fill(positions, into, [&](std::span<const int64_t> from, std::span<int64_t> to) {
+    for (const int64_t position : from) CheckedPosition(self, position);
+    std::copy(from.begin(), from.end(), to.begin());
+    self.MapToSamples({reinterpret_cast<uint64_t*>(to.data()), to.size()});
+  });
 }
 
-Numbers PartsAt(const PlanHandle& self, const Numbers& positions) {
-  return Map(positions, [&](int64_t position) { return self.PartAt(CheckedPosition(self, position)); });
+void PartsAt(const PlanHandle& self, const Numbers& positions, Numbers& into) {
+  Fill(positions, into, [&](std::span<const int64_t> from, std::span<int64_t> to) {
+    std::transform(from.begin(), from.end(), to.begin(), [&](int64_t position) {
+      return static_cast<int64_t>(self.PartAt(CheckedPosition(self, position)));
+    });
+  });
 }
 
 // -1 for samples that do not come in this epoch.
-Numbers Where(const PlanHandle& self, const Numbers& samples, int64_t part) {
+void PositionsOf(const PlanHandle& self, const Numbers& samples, int64_t part, Numbers& into) {
   if (!self.plan().invertible() && samples.size() > 0) {
     Throw(absl::UnimplementedError(
         "draws with replacement have no inverse; plan.positions(sample) goes through the epoch"));
   }
-  return Map(samples, [&](int64_t sample) {
-    uint64_t first = self.size();
-    self.ForEachItem(sample, part, [&](uint64_t item) { first = std::min(first, self.plan().Where(item)); });
-    return first < self.size() ? static_cast<int64_t>(first) : int64_t{-1};
+  Fill(samples, into, [&](std::span<const int64_t> from, std::span<int64_t> to) {
+    std::transform(from.begin(), from.end(), to.begin(), [&](int64_t sample) {
+      uint64_t first = self.size();
+      self.ForEachItem(sample, part, [&](uint64_t item) { first = std::min(first, self.plan().PositionOf(item)); });
+      return first < self.size() ? static_cast<int64_t>(first) : int64_t{-1};
+    });
   });
 }
 
@@ -216,9 +223,9 @@ void BindPlan(py::module_& module) {
       .def(py::init(&MakePlan), py::arg("samples"), py::arg("datasets"), py::kw_only(), py::arg("mix"),
            py::arg("shuffle"), py::arg("seed"), py::arg("epoch"), py::arg("policies"))
       .def("__len__", &PlanHandle::size)
-      .def("at", &SamplesAt, py::arg("positions"))
-      .def("part", &PartsAt, py::arg("positions"))
-      .def("where", &Where, py::arg("samples"), py::arg("part"))
+      .def("at", &SamplesAt, py::arg("positions"), py::arg("into").noconvert())
+      .def("part", &PartsAt, py::arg("positions"), py::arg("into").noconvert())
+      .def("position_of", &PositionsOf, py::arg("samples"), py::arg("part"), py::arg("into").noconvert())
       .def("positions", &Positions, py::arg("sample"), py::arg("part"));
 }
 

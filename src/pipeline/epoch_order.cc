@@ -94,17 +94,17 @@ EpochOrder::Row EpochOrder::RowAt(uint64_t consumed, uint64_t row) {
 std::optional<uint64_t> EpochOrder::TurnOf(const Draw& draw, uint64_t consumed) const {
   if (!steps_) {
     const Batching& batching = loader_.batching;
-    const uint64_t position = plans_.front().Where(draw);
+    const uint64_t position = plans_.front().PositionOf(draw);
     if (position % batching.world != batching.rank) return std::nullopt;
     if (position < consumed || position >= batching.End(consumed)) return std::nullopt;
     return position;
   }
   const auto [bucket, row] = loader_.source.Find(draw.item);
   const Batching& batching = loader_.buckets[bucket];
-  const uint64_t position = plans_[bucket].Where(row);
+  const uint64_t position = plans_[bucket].PositionOf(row);
   const uint64_t in_step = batching.batch * batching.world;
   if (position >= batching.End(0) || position % batching.world != batching.rank) return std::nullopt;
-  const uint64_t step = steps_->Where(first_steps_[bucket] + position / in_step);
+  const uint64_t step = steps_->PositionOf(first_steps_[bucket] + position / in_step);
   if (step < consumed) return std::nullopt;
   return step * turns_per_step_ + (position % in_step) / batching.world * batching.world;
 }

@@ -38,7 +38,7 @@ void RunAll(Runtime& runtime, uint64_t tasks, absl::FunctionRef<void(uint64_t)> 
 // The members of a subset from some number on, one after the other.
 class MemberReader {
  public:
-  MemberReader(const Subset& of, uint64_t first) : of_(of), rank_(of.selection ? of.selection->Where(first) : first) {
+  MemberReader(const Subset& of, uint64_t first) : of_(of), rank_(of.selection ? of.selection->RankOf(first) : first) {
     Fill();
   }
 

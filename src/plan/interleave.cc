@@ -82,7 +82,7 @@ Interleave::Element Interleave::At(uint64_t place) const {
   return {static_cast<uint32_t>(node - leaves_), range.begin + index};
 }
 
-uint64_t Interleave::Where(Element element) const {
+uint64_t Interleave::PositionOf(Element element) const {
   // Up to the root: where the element would be without the shuffle, which tells the cycle.
   uint64_t place = element.number;
   for (size_t node = leaves_ + element.part; node > 1; node /= 2) {
@@ -107,7 +107,7 @@ uint64_t Interleave::Where(Element element) const {
     }
   }
   index += element.number - range.begin;
-  return cycle.first + Permutation(cycle.places, ShuffleKey(cycle)).Where(index);
+  return cycle.first + Permutation(cycle.places, ShuffleKey(cycle)).IndexOf(index);
 }
 
 void Interleave::RunsBelow(size_t node, Range range, std::vector<Run>* out) const {

@@ -26,8 +26,8 @@ class Interleave {
 
   uint64_t size() const { return tree_[1]; }
   uint64_t count(uint32_t part) const { return tree_[leaves_ + part]; }
-  Element At(uint64_t place) const;       // place < size()
-  uint64_t Where(Element element) const;  // At(Where(element)) is the element
+  Element At(uint64_t place) const;            // place < size()
+  uint64_t PositionOf(Element element) const;  // At(PositionOf(element)) is the element
 
   /// Of a cycle: places [first, first + places).
   struct Cycle {

@@ -40,7 +40,7 @@ void ExpectBijection(const std::vector<uint64_t>& counts, uint64_t key) {
       const Interleave::Element element = mix.At(first + i);
       ASSERT_EQ(element.part, sequence.at(offsets[i]).part);
       ASSERT_EQ(element.number, sequence.at(offsets[i]).number);
-      ASSERT_EQ(mix.Where(element), first + i);
+      ASSERT_EQ(mix.PositionOf(element), first + i);
       std::vector<uint64_t> one = {i};
       mix.MapInCycle(cycle, one);
       ASSERT_EQ(one[0], offsets[i]);
@@ -78,7 +78,7 @@ TEST(Interleave, RoundTripsAtSizesUpToTheLimit) {
       const uint64_t place = rng.Below(mix.size());
       const Interleave::Element element = mix.At(place);
       ASSERT_LT(element.number, counts[element.part]);
-      ASSERT_EQ(mix.Where(element), place);
+      ASSERT_EQ(mix.PositionOf(element), place);
     }
   }
 }

@@ -148,7 +148,7 @@ Draw MixOrder::At(uint64_t position) const {
   return {first_items_[part] + (kept ? first_plans_[part].At(place) : PlanOf(part, pass).At(place)), pass};
 }
 
-uint64_t MixOrder::Where(const Draw& draw) const {
+uint64_t MixOrder::PositionOf(const Draw& draw) const {
   if (!invertible()) return size();
   const size_t part = PartOf(draw.item);
   const auto& [start, elements] = bases_[part];
@@ -157,7 +157,7 @@ uint64_t MixOrder::Where(const Draw& draw) const {
   if (elements == 0 || passes > (start.position + elements) / items) return size();
   const uint64_t sample = draw.item - first_items_[part];
   const bool kept = !first_plans_.empty() && passes == 0;
-  const uint64_t place = kept ? first_plans_[part].Where(sample) : PlanOf(part, draw.turn).Where(sample);
+  const uint64_t place = kept ? first_plans_[part].PositionOf(sample) : PlanOf(part, draw.turn).PositionOf(sample);
   const Wide element = static_cast<Wide>(passes) * items + place;
   if (element < start.position || element - start.position >= elements) return size();
   const auto number = static_cast<uint64_t>(element - start.position);
@@ -165,7 +165,7 @@ uint64_t MixOrder::Where(const Draw& draw) const {
       std::upper_bound(phases_.begin(), phases_.end(), number,
                        [part](uint64_t value, const Phase& phase) { return value < phase.before[part]; });
   const Phase& phase = *(after - 1);
-  return phase.first + phase.interleave.Where({static_cast<uint32_t>(part), number - phase.before[part]});
+  return phase.first + phase.interleave.PositionOf({static_cast<uint32_t>(part), number - phase.before[part]});
 }
 
 std::vector<uint64_t> MixOrder::Positions(uint64_t item) const {
@@ -180,7 +180,7 @@ std::vector<uint64_t> MixOrder::Positions(uint64_t item) const {
   if (elements == 0) return found;
   const uint64_t passes = (start.position + elements - 1) / ItemsOf(PartOf(item)) + 1;
   for (uint64_t pass = 0; pass < passes; ++pass) {
-    const uint64_t position = Where(Draw{item, start.pass + pass});
+    const uint64_t position = PositionOf(Draw{item, start.pass + pass});
     if (position < size()) found.push_back(position);
   }
   // Passes follow each other from cycle to cycle, but not within one.
@@ -201,7 +201,7 @@ uint64_t MixOrder::FirstPosition(uint64_t item) const {
   const uint64_t cycle = phases_.front().interleave.cycle_length();
   uint64_t first = size();
   for (uint64_t pass = 0; pass < passes; ++pass) {
-    const uint64_t position = Where(Draw{item, start.pass + pass});
+    const uint64_t position = PositionOf(Draw{item, start.pass + pass});
     if (first < size() && position >= first + cycle) break;
     first = std::min(first, position);
   }

@@ -34,7 +34,7 @@ class MixOrder {
   uint64_t size() const { return length_; }
   Draw At(uint64_t position) const;
   /// size() if the draw is not of this epoch, or if draws have no inverse.
-  uint64_t Where(const Draw& draw) const;
+  uint64_t PositionOf(const Draw& draw) const;
   /// The positions of all draws of the item, ascending. If draws have no inverse, this goes through the epoch.
   std::vector<uint64_t> Positions(uint64_t item) const;
   uint64_t FirstPosition(uint64_t item) const;  // size() when it does not come

@@ -63,7 +63,7 @@ Place Find(const Mix& mix, uint64_t item) {
   return {part, item};
 }
 
-/// How often each item comes in an epoch. The cursor, At, Where and Positions say the same.
+/// How often each item comes in an epoch. The cursor, At, PositionOf and Positions say the same.
 std::vector<uint64_t> Walk(const Mix& mix, uint64_t seed, uint64_t epoch) {
   const Plan plan(mix, seed, epoch);
   EXPECT_EQ(plan.size(), mix.length);
@@ -77,14 +77,14 @@ std::vector<uint64_t> Walk(const Mix& mix, uint64_t seed, uint64_t epoch) {
     EXPECT_EQ(cursor.NextDraw(), draw) << position;
     EXPECT_LT(draw.item, mix.items());
     EXPECT_TRUE(draws.insert({draw.item, draw.turn}).second) << "no draw comes twice";
-    EXPECT_EQ(plan.Where(draw), plan.invertible() ? position : plan.size());
+    EXPECT_EQ(plan.PositionOf(draw), plan.invertible() ? position : plan.size());
     positions[draw.item].push_back(position);
   }
   EXPECT_TRUE(cursor.done());
   std::vector<uint64_t> counts;
   for (uint64_t item = 0; item < positions.size(); ++item) {
     EXPECT_EQ(plan.Positions(item), positions[item]) << item;
-    EXPECT_EQ(plan.Where(item), positions[item].empty() ? plan.size() : positions[item].front());
+    EXPECT_EQ(plan.PositionOf(item), positions[item].empty() ? plan.size() : positions[item].front());
     counts.push_back(positions[item].size());
   }
   return counts;
@@ -314,7 +314,7 @@ TEST(Mix, RoundTripsAtLargeSizesAndEpochs) {
       const uint64_t position = rng.Below(mix.length);
       const Draw draw = plan.DrawAt(position);
       ASSERT_LT(draw.item, mix.items());
-      ASSERT_EQ(plan.Where(draw), position);
+      ASSERT_EQ(plan.PositionOf(draw), position);
     }
   }
 }
@@ -324,7 +324,7 @@ TEST(Mix, HoldsAtTheLimits) {
   ASSERT_TRUE(mix.Check().ok()) << mix.Check();
   const Plan plan(mix, 1, UINT64_MAX);
   for (const uint64_t position : {uint64_t{0}, mix.length / 2, mix.length - 1}) {
-    EXPECT_EQ(plan.Where(plan.DrawAt(position)), position);
+    EXPECT_EQ(plan.PositionOf(plan.DrawAt(position)), position);
   }
 }
 

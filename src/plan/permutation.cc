@@ -88,7 +88,7 @@ uint64_t Permutation::At(uint64_t index) const {
   return from;
 }
 
-uint64_t Permutation::Where(uint64_t value) const {
+uint64_t Permutation::IndexOf(uint64_t value) const {
   if (!small()) {
     do {
       value = Backward(value);

@@ -11,7 +11,7 @@ namespace millrace {
 /// A pseudo-random permutation of 0 .. n-1, chosen by a 64-bit key, and its inverse. Both take O(1) memory and no
 /// allocation, so that one can be made where it is needed. Immutable, trivially copyable.
 ///
-/// Up to kSmall elements it is a Fisher-Yates shuffle, which reaches every order. At and Where follow one
+/// Up to kSmall elements it is a Fisher-Yates shuffle, which reaches every order. At and IndexOf follow one
 /// element through the exchanges (n/2 cheap steps on average); a caller that needs all of them uses the
 /// table. Above kSmall, it is a Feistel network over a x b >= n with a = ceil(sqrt n), b = ceil(n / a), and cycle
 /// walking: a result outside 0 .. n-1 goes through the network again, which happens to fewer than one element in
@@ -27,8 +27,8 @@ class Permutation {
   uint64_t size() const { return n_; }
   bool small() const { return n_ <= kSmall; }
 
-  uint64_t At(uint64_t index) const;     // index < size()
-  uint64_t Where(uint64_t value) const;  // value < size(); At(Where(value)) == value
+  uint64_t At(uint64_t index) const;       // index < size()
+  uint64_t IndexOf(uint64_t value) const;  // value < size(); At(IndexOf(value)) == value
 
   /// Replaces each index by At(index), several times faster than one by one when large. Indices < size().
   void Map(std::span<uint64_t> indices) const;

@@ -32,7 +32,7 @@ void ExpectPermutation(uint64_t n, uint64_t key) {
     const uint64_t value = permutation.At(i);
     ASSERT_LT(value, n) << "n=" << n << " key=" << key << " index=" << i;
     ASSERT_EQ(seen[value]++, 0) << "n=" << n << " key=" << key << " index=" << i;
-    ASSERT_EQ(permutation.Where(value), i) << "n=" << n << " key=" << key;
+    ASSERT_EQ(permutation.IndexOf(value), i) << "n=" << n << " key=" << key;
   }
 }
 
@@ -82,10 +82,10 @@ TEST(Permutation, RoundTripsAtSizesOfAnyMagnitude) {
       const uint64_t index = rng.Below(n);
       const uint64_t value = permutation.At(index);
       ASSERT_LT(value, n);
-      ASSERT_EQ(permutation.Where(value), index) << n;
-      ASSERT_EQ(permutation.At(permutation.Where(index)), index) << n;
+      ASSERT_EQ(permutation.IndexOf(value), index) << n;
+      ASSERT_EQ(permutation.At(permutation.IndexOf(index)), index) << n;
     }
-    ASSERT_EQ(permutation.Where(permutation.At(n - 1)), n - 1);
+    ASSERT_EQ(permutation.IndexOf(permutation.At(n - 1)), n - 1);
   }
 }
 

@@ -66,21 +66,21 @@ Draw Plan::DrawAt(uint64_t position) const {
   return {position};
 }
 
-uint64_t Plan::Where(uint64_t item) const {
-  if (const auto* window = std::get_if<WindowOrder>(&impl_->order)) return window->Where(item);
-  if (const auto* global = std::get_if<Permutation>(&impl_->order)) return global->Where(item);
+uint64_t Plan::PositionOf(uint64_t item) const {
+  if (const auto* window = std::get_if<WindowOrder>(&impl_->order)) return window->PositionOf(item);
+  if (const auto* global = std::get_if<Permutation>(&impl_->order)) return global->IndexOf(item);
   if (const auto* mix = std::get_if<MixOrder>(&impl_->order)) return mix->FirstPosition(item);
   return item;
 }
 
-uint64_t Plan::Where(const Draw& draw) const {
-  if (const auto* mix = std::get_if<MixOrder>(&impl_->order)) return mix->Where(draw);
-  return draw.turn == 0 ? Where(draw.item) : size();
+uint64_t Plan::PositionOf(const Draw& draw) const {
+  if (const auto* mix = std::get_if<MixOrder>(&impl_->order)) return mix->PositionOf(draw);
+  return draw.turn == 0 ? PositionOf(draw.item) : size();
 }
 
 std::vector<uint64_t> Plan::Positions(uint64_t item) const {
   if (const auto* mix = std::get_if<MixOrder>(&impl_->order)) return mix->Positions(item);
-  return {Where(item)};
+  return {PositionOf(item)};
 }
 
 uint64_t Plan::WindowOf(uint64_t position) const {

@@ -22,9 +22,9 @@ struct Draw {
 };
 
 /// The order of one epoch, as a pure function of (size and policy, or mix; seed; epoch). Of samples it is a bijection
-/// between positions and samples, both 0 .. size-1; of a mix, one between positions and draws. At and Where are O(1) in
-/// time and memory (of a mix of n parts, O(log n) and O(n)), but for one-window tables that a Cursor keeps. Immutable
-/// and thread-safe. docs/plan.md describes the construction.
+/// between positions and samples, both 0 .. size-1; of a mix, one between positions and draws. At and PositionOf are
+/// O(1) in time and memory (of a mix of n parts, O(log n) and O(n)), but for one-window tables that a Cursor keeps.
+/// Immutable and thread-safe. docs/plan.md describes the construction.
 class Plan {
  public:
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 60;
@@ -45,9 +45,9 @@ class Plan {
   Draw DrawAt(uint64_t position) const;                                   // position < size()
   uint64_t At(uint64_t position) const { return DrawAt(position).item; }  // likewise
   /// The first position of the item in this epoch; size() if it does not come. item < items().
-  uint64_t Where(uint64_t item) const;
+  uint64_t PositionOf(uint64_t item) const;
   /// The position of a draw; size() if it is not of this epoch or the plan is not invertible.
-  uint64_t Where(const Draw& draw) const;
+  uint64_t PositionOf(const Draw& draw) const;
   /// All positions of the item in this epoch, ascending.
   std::vector<uint64_t> Positions(uint64_t item) const;
   uint64_t WindowOf(uint64_t position) const;

@@ -20,14 +20,14 @@ struct Order {
 /// Every test of the order runs for each of these, and each as a case of its own, so that ctest may run them abreast.
 class PlanSlow : public ::testing::TestWithParam<Order> {
  protected:
-  /// Where(At(p)) == p for all p, with all At(p) in range, makes At a bijection and Where its inverse.
+  /// PositionOf(At(p)) == p for all p, with all At(p) in range, makes At a bijection and PositionOf its inverse.
   static void ExpectBijection(uint64_t samples, uint64_t seed) {
     const Plan plan(samples, GetParam().policy, seed, 0);
     Plan::Cursor cursor(plan, 0);
     for (uint64_t position = 0; position < samples; ++position) {
       const uint64_t sample = cursor.Next();
       ASSERT_LT(sample, samples) << samples << " samples, position " << position;
-      ASSERT_EQ(plan.Where(sample), position) << samples << " samples";
+      ASSERT_EQ(plan.PositionOf(sample), position) << samples << " samples";
     }
     ASSERT_TRUE(cursor.done());
   }
@@ -65,7 +65,7 @@ TEST_P(PlanSlow, RoundTripsAtRandomSizesTo10To12) {
       const uint64_t position = rng.Below(samples);
       const uint64_t sample = plan.At(position);
       ASSERT_LT(sample, samples);
-      ASSERT_EQ(plan.Where(sample), position) << samples << " samples";
+      ASSERT_EQ(plan.PositionOf(sample), position) << samples << " samples";
     }
   }
 }

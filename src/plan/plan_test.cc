@@ -29,7 +29,7 @@ void ExpectPlanIsBijection(uint64_t samples, const OrderPolicy& policy) {
     const uint64_t sample = plan.At(position);
     ASSERT_LT(sample, samples) << Describe(samples, policy);
     ASSERT_EQ(seen[sample]++, 0) << Describe(samples, policy) << " position " << position;
-    ASSERT_EQ(plan.Where(sample), position) << Describe(samples, policy);
+    ASSERT_EQ(plan.PositionOf(sample), position) << Describe(samples, policy);
     ASSERT_EQ(cursor.position(), position);
     ASSERT_FALSE(cursor.done());
     ASSERT_EQ(cursor.Next(), sample) << Describe(samples, policy) << " position " << position;
@@ -70,7 +70,7 @@ TEST(Plan, RoundTripsAtSizesUpTo10To12) {
         const uint64_t position = rng.Below(samples);
         const uint64_t sample = plan.At(position);
         ASSERT_LT(sample, samples);
-        ASSERT_EQ(plan.Where(sample), position) << Describe(samples, policy);
+        ASSERT_EQ(plan.PositionOf(sample), position) << Describe(samples, policy);
         ASSERT_LE(plan.WindowOf(position), position);
         ASSERT_GT(plan.WindowEnd(position), position);
       }
@@ -87,7 +87,7 @@ TEST(Plan, HoldsAtTheLimits) {
       const Plan plan(samples, policy, 1, 1);
       for (int i = 0; i < 200; ++i) {
         const uint64_t position = i == 0 ? samples - 1 : rng.Below(samples);
-        ASSERT_EQ(plan.Where(plan.At(position)), position) << Describe(samples, policy);
+        ASSERT_EQ(plan.PositionOf(plan.At(position)), position) << Describe(samples, policy);
       }
       Plan::Cursor cursor(plan, samples - 3, UINT64_MAX);  // the next position would overflow
       EXPECT_EQ(cursor.Next(), plan.At(samples - 3));
@@ -233,7 +233,7 @@ TEST(Plan, WindowedOrderSpreadsEachSampleOverTheEpoch) {
   for (const uint64_t sample : {0u, 1u, 500u, 959u}) {
     std::vector<uint64_t> bins(kBins, 0);
     for (uint64_t epoch = 0; epoch < kEpochs; ++epoch) {
-      ++bins[Plan(kSamples, policy, 8, epoch).Where(sample) * kBins / kSamples];
+      ++bins[Plan(kSamples, policy, 8, epoch).PositionOf(sample) * kBins / kSamples];
     }
     EXPECT_LT(std::abs(ChiSquareZ(bins)), 5) << sample;
   }

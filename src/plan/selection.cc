@@ -187,7 +187,7 @@ void Selection::ReadInChunk(size_t chunk, uint64_t rank, std::span<uint64_t> out
   }
 }
 
-uint64_t Selection::Where(uint64_t number) const {
+uint64_t Selection::RankOf(uint64_t number) const {
   if (number >= universe_) return size();
   if (is_list()) return list_.CountBelow(number);
   const size_t chunk = number / kChunk;
@@ -202,7 +202,7 @@ uint64_t Selection::Where(uint64_t number) const {
 }
 
 bool Selection::Contains(uint64_t number) const {
-  const uint64_t rank = Where(number);
+  const uint64_t rank = RankOf(number);
   return rank < size() && At(rank) == number;
 }
 

@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-/// Some of the numbers 0 .. universe-1, in ascending order. `At` numbers the members, `Where` is its inverse. Both take
-/// constant time, but for a Where of few members, which takes O(log members). Immutable and thread-safe.
+/// Some of the numbers 0 .. universe-1, in ascending order. `At` numbers the members, `RankOf` is its inverse. Both
+/// take constant time, but for a RankOf of few members, which takes O(log members). Immutable and thread-safe.
 ///
 /// Memory: of few members, up to 10 for each 65,536 numbers, 4 bytes each (beyond 2^32 numbers 6, of half as many).
 /// Else 20 bytes for each 65,536 numbers, and 2 bytes a member where up to 4,096 of these are members, a bit and a
@@ -32,7 +32,7 @@ class Selection {
   /// Starts loading what Read from this rank will look into, without waiting for it. rank < size().
   void Prefetch(uint64_t rank) const;
   /// How many members are smaller than `number`, which is at most universe(). Of a member: its rank, At(it) == number.
-  uint64_t Where(uint64_t number) const;
+  uint64_t RankOf(uint64_t number) const;
   bool Contains(uint64_t number) const;  // number < universe()
 
   /// Of universe and members, equal on all machines.

@@ -78,11 +78,11 @@ void ExpectIs(const Selection& selection, uint64_t universe, const std::vector<u
   uint64_t before = 0;
   for (uint64_t number = 0; number < universe; ++number) {
     const bool is_member = before < members.size() && members[before] == number;
-    ASSERT_EQ(selection.Where(number), before) << number;
+    ASSERT_EQ(selection.RankOf(number), before) << number;
     ASSERT_EQ(selection.Contains(number), is_member) << number;
     before += is_member ? 1 : 0;
   }
-  ASSERT_EQ(selection.Where(universe), members.size());
+  ASSERT_EQ(selection.RankOf(universe), members.size());
   ASSERT_EQ(selection.fingerprint(), FingerprintOf(universe, members));
 }
 
@@ -106,10 +106,10 @@ void ExpectIsAround(const Selection& selection, uint64_t universe, const std::ve
   }
   for (const uint64_t number : numbers) {
     const auto at = std::lower_bound(members.begin(), members.end(), number);
-    ASSERT_EQ(selection.Where(number), static_cast<uint64_t>(at - members.begin())) << number;
+    ASSERT_EQ(selection.RankOf(number), static_cast<uint64_t>(at - members.begin())) << number;
     ASSERT_EQ(selection.Contains(number), at != members.end() && *at == number) << number;
   }
-  ASSERT_EQ(selection.Where(universe), members.size());
+  ASSERT_EQ(selection.RankOf(universe), members.size());
   for (uint64_t rank = 0; rank < members.size(); ++rank) ASSERT_EQ(selection.At(rank), members[rank]) << rank;
   for (int i = 0; i < 20 && !members.empty(); ++i) {
     const uint64_t first = rng.Below(members.size());
@@ -244,8 +244,8 @@ TEST(Selection, FewMembersFarApart) {
     std::vector<uint64_t> rest(members.size() - rank);
     selection.Read(rank, rest);
     EXPECT_EQ(rest, std::vector<uint64_t>(members.begin() + static_cast<std::ptrdiff_t>(rank), members.end()));
-    EXPECT_EQ(selection.Where(members[rank]), rank);
-    EXPECT_EQ(selection.Where(members[rank] + 1), rank + 1);
+    EXPECT_EQ(selection.RankOf(members[rank]), rank);
+    EXPECT_EQ(selection.RankOf(members[rank] + 1), rank + 1);
   }
   const Selection none = MakeSelection(universe, {});
   EXPECT_EQ(none.size(), 0u);

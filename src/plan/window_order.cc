@@ -124,9 +124,9 @@ uint64_t WindowOrder::At(uint64_t position) const {
   return ExtentIn(window.first_slot + place.slot) * extent_.divisor() + place.sample;
 }
 
-uint64_t WindowOrder::Where(uint64_t sample) const {
+uint64_t WindowOrder::PositionOf(uint64_t sample) const {
   const auto [extent, sample_of_extent] = extent_.Divide(sample);
-  const uint64_t slot = extent < extents_.size() ? extents_.Where(extent) : extent;
+  const uint64_t slot = extent < extents_.size() ? extents_.IndexOf(extent) : extent;
   const Window window = WindowWithRow(slot >> lanes_log2_);
   const uint64_t own = window.rows * extent_.divisor();
   uint64_t lane = (slot - window.first_slot) & (window.lanes() - 1);
@@ -136,7 +136,7 @@ uint64_t WindowOrder::Where(uint64_t sample) const {
     lane = cut.lane;
     index = own + cut.offset;
   }
-  return window.first + (Lane(window, lane).Where(index) << window.lanes_log2) + lane;
+  return window.first + (Lane(window, lane).IndexOf(index) << window.lanes_log2) + lane;
 }
 
 void WindowReader::Enter(uint64_t position) {

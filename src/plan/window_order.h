@@ -48,7 +48,7 @@ class WindowOrder {
   WindowOrder(uint64_t samples, const OrderPolicy& policy, uint64_t seed, uint64_t epoch);
 
   uint64_t At(uint64_t position) const;
-  uint64_t Where(uint64_t sample) const;
+  uint64_t PositionOf(uint64_t sample) const;
   Window WindowAt(uint64_t position) const;
 
   // The parts of At, for WindowReader.

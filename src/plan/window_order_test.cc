@@ -176,7 +176,7 @@ TEST(WindowOrder, TheWindowWithTheRestComesAnywhere) {
   std::vector<uint64_t> comes(kWindows, 0);
   for (uint64_t epoch = 0; epoch < 2000; ++epoch) {
     const WindowOrder order(samples, Windowed(13, 12, 4), 1, epoch);
-    const uint64_t number = order.WindowAt(Plan(samples, Windowed(13, 12, 4), 1, epoch).Where(samples - 1)).number;
+    const uint64_t number = order.WindowAt(Plan(samples, Windowed(13, 12, 4), 1, epoch).PositionOf(samples - 1)).number;
     ++comes[number];
   }
   EXPECT_LT(std::abs(ChiSquareZ(comes)), 5);
@@ -212,7 +212,7 @@ TEST(WindowOrder, RanksOfAPowerOfTwoShareOnlyWhatIsCut) {
         const uint64_t limit = has_row ? std::min(world - 1, rest_extents) : world == 1 ? 0 : rest_extents;
         EXPECT_LE(shared.size(), limit) << Describe(samples, policy) << " world " << world;
         std::set<uint64_t> windows;
-        for (const uint64_t extent : shared) windows.insert(plan.WindowOf(plan.Where(extent * policy.extent)));
+        for (const uint64_t extent : shared) windows.insert(plan.WindowOf(plan.PositionOf(extent * policy.extent)));
         EXPECT_LE(windows.size(), 1u) << Describe(samples, policy) << " world " << world;
       }
     }

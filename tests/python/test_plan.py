@@ -18,7 +18,7 @@ def test_is_a_bijection_with_its_inverse(samples: int, shuffle: str) -> None:
     order = plan[np.arange(samples)]
     assert order.dtype == np.int64
     np.testing.assert_array_equal(np.sort(order), np.arange(samples))
-    np.testing.assert_array_equal(plan.where(order), np.arange(samples))
+    np.testing.assert_array_equal(plan.position_of(order), np.arange(samples))
 
 
 def test_scalars_lists_slices_and_shapes() -> None:
@@ -32,7 +32,7 @@ def test_scalars_lists_slices_and_shapes() -> None:
     assert plan[np.arange(6, dtype=np.uint8)[::2]].tolist() == order[0:6:2]
     assert plan[np.int32(7)] == order[7] and plan[np.array(7)].shape == ()
     assert plan[[]].size == 0
-    assert plan.where(order[42]) == 42
+    assert plan.position_of(order[42]) == 42 == plan.where(order[42])
 
 
 def test_depends_on_seed_epoch_and_policy() -> None:
@@ -47,7 +47,7 @@ def test_depends_on_seed_epoch_and_policy() -> None:
 def test_millions_cost_nothing() -> None:
     plan = millrace.Plan(10**15, shuffle="global", seed=3)
     positions = np.array([0, 1, 10**15 - 1])
-    assert plan.where(plan[positions]).tolist() == positions.tolist()
+    assert plan.position_of(plan[positions]).tolist() == positions.tolist()
 
 
 @pytest.mark.parametrize("order", [{}, {"extent": 7, "window": 4, "lanes": 2}, {"lanes": 32, "window": 96}, {"extent": 1}])
@@ -73,7 +73,7 @@ def test_out_of_range(index: int) -> None:
         plan.part(index)
     for sample in (index, -1):
         with pytest.raises(IndexError):
-            plan.where([0, sample])
+            plan.position_of([0, sample])
     with pytest.raises(IndexError, match="18446744073709551615"):
         plan[np.array([0, 2**64 - 1], dtype=np.uint64)]
 

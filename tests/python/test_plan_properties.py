@@ -46,7 +46,7 @@ def test_an_epoch_has_each_sample_once(samples: int, policy: dict[str, Any]) -> 
     plan = millrace.Plan(samples, **policy)
     order = plan[np.arange(samples)]
     np.testing.assert_array_equal(np.sort(order), np.arange(samples))
-    np.testing.assert_array_equal(plan.where(order), np.arange(samples))
+    np.testing.assert_array_equal(plan.position_of(order), np.arange(samples))
 
 
 @settings(repeatable, max_examples=200)
@@ -56,8 +56,8 @@ def test_position_and_sample_are_inverse(samples: int, policy: dict[str, Any], p
     positions = np.random.default_rng(points).integers(0, samples, 1000)
     found = plan[positions]
     assert found.min() >= 0 and found.max() < samples
-    np.testing.assert_array_equal(plan.where(found), positions)
-    np.testing.assert_array_equal(plan[plan.where(positions)], positions)
+    np.testing.assert_array_equal(plan.position_of(found), positions)
+    np.testing.assert_array_equal(plan[plan.position_of(positions)], positions)
 
 
 @settings(repeatable, max_examples=300)
@@ -114,7 +114,7 @@ def mixes(draw: st.DrawFn, raw: Samples) -> millrace.Mix:
 
 @settings(repeatable, max_examples=150)
 @given(st.data(), policies())
-def test_where_and_positions_of_a_mix_are_those_of_the_walk(raw: Samples, data: st.DataObject, policy: dict[str, Any]) -> None:
+def test_position_of_and_positions_of_a_mix_are_those_of_the_walk(raw: Samples, data: st.DataObject, policy: dict[str, Any]) -> None:
     mix = data.draw(mixes(raw))
     plan = millrace.Plan(mix, **policy)
     walk = list(zip(plan.part(np.arange(len(mix))).tolist(), plan[np.arange(len(mix))].tolist()))
@@ -123,7 +123,7 @@ def test_where_and_positions_of_a_mix_are_those_of_the_walk(raw: Samples, data: 
             positions = [position for position, row in enumerate(walk) if row == (number, sample)]
             assert plan.positions(sample, part=number).tolist() == positions
             if mix._mix[2] == "exact":
-                assert plan.where(sample, part=number) == (positions or [-1])[0]
+                assert plan.position_of(sample, part=number) == (positions or [-1])[0]
     # Exact draws: in one epoch the counts of a part's samples are at most two apart (at the end of a pass and the start of the next).
     if mix._mix[2] == "exact":
         times = collections.Counter(walk)
@@ -142,7 +142,7 @@ def test_a_plan_of_a_subset_is_a_bijection(raw: Samples, chosen: list[int], frac
         plan = millrace.Plan(part, **policy)
         order = plan[np.arange(len(part))]
         np.testing.assert_array_equal(np.sort(order), part.samples)
-        np.testing.assert_array_equal(plan.where(order), np.arange(len(part)))
+        np.testing.assert_array_equal(plan.position_of(order), np.arange(len(part)))
 
 
 @dataclasses.dataclass(frozen=True)

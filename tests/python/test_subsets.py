@@ -92,11 +92,11 @@ def test_a_loader_feeds_the_subset_in_its_plans_order(tar: Samples, shuffle: str
     plan = millrace.Plan(subset, shuffle=shuffle, seed=5)
     order = plan[np.arange(len(subset))]
     assert sorted(order.tolist()) == subset.samples.tolist()
-    np.testing.assert_array_equal(plan.where(order), np.arange(len(subset)))
+    np.testing.assert_array_equal(plan.position_of(order), np.arange(len(subset)))
     assert [sample for _, sample, _ in fed(subset, shuffle=shuffle, seed=5)] == order.tolist()
     outside = next(sample for sample in range(50) if sample not in subset.samples)
     with pytest.raises(IndexError, match="not one of the plan's"):
-        plan.where(outside)
+        plan.position_of(outside)
 
 
 def test_a_subset_is_pickled_with_its_samples(raw: Samples) -> None:
@@ -136,7 +136,7 @@ def test_balanced_classes_are_exact_in_every_epoch(raw: Samples) -> None:
     assert [CLASSES[part] for part, _, _ in rows] == [key.split("/")[0] for _, _, key in rows]
     for sample in (0, 16, 40):
         assert plan.positions(sample).tolist() == [p for p, row in enumerate(rows) if row[1] == sample]
-        assert plan.where(sample) == (plan.positions(sample).tolist() or [-1])[0]
+        assert plan.position_of(sample) == (plan.positions(sample).tolist() or [-1])[0]
 
 
 def test_balanced_by_labels_of_ones_own(tar: Samples) -> None:
@@ -174,7 +174,7 @@ def test_weighted_samples(raw: Samples) -> None:
     times = np.bincount(plan[np.arange(8000)], minlength=45)
     assert abs(times[:5].sum() - 4000) < 250 and times[5:].max() > times[5:].min()
     with pytest.raises(millrace.UnsupportedError, match="no inverse"):
-        plan.where(3)
+        plan.position_of(3)
     assert len(plan.positions(3)) == times[3]
     for wrong in (weights[:3], -weights, weights * np.nan):
         with pytest.raises(millrace.InvalidArgumentError):
@@ -286,8 +286,8 @@ def test_a_sample_is_found_in_all_parts_that_have_it(raw: Samples, tar: Samples,
             if sample in list(mix.datasets.values())[part].samples:
                 assert plan.positions(sample, part=part).tolist() == np.flatnonzero((order == sample) & (parts == part)).tolist()
         if draws == "exact":
-            assert plan.where(sample) == (plan.positions(sample).tolist() or [-1])[0]
-    for find in (plan.positions,) if draws == "independent" else (plan.positions, plan.where):
+            assert plan.position_of(sample) == (plan.positions(sample).tolist() or [-1])[0]
+    for find in (plan.positions,) if draws == "independent" else (plan.positions, plan.position_of):
         for sample, part in ((45, None), (-1, None), (3, 1), (3, 2), (3, 2**63 - 1), (2**62, 0)):
             with pytest.raises(IndexError, match="is not one of"):
                 find(sample, part=part)

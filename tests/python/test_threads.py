@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
 import sys
 import threading
@@ -11,10 +10,13 @@ from collections.abc import Callable, Iterator
 
 import millrace
 import numpy as np
+import numpy.typing as npt
 import pytest
 from support import binary
 
 COUNT = 2_000_000
+
+Numbers = npt.NDArray[np.int64]
 
 
 @pytest.fixture(scope="module")
@@ -34,45 +36,69 @@ def _no_switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def longest_pause(call: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the call, and of them the most for which another thread stood still."""
-    stop = threading.Event()
-    ticks: list[float] = []
+def ends_without_the_interpreter(call: Callable[[Numbers], object], expected: Numbers, patience: float = 60) -> bool:
+    """Whether the call fills an array with what is expected while another thread has the interpreter.
 
-    def run() -> None:
-        while not stop.is_set():
-            ticks.append(time.monotonic())
-            time.sleep(0.001)
+    That thread takes it as soon as the call gives it away, and keeps it until the last number is there: a call that needs the interpreter
+    again before that does not get on. It may come too late, when all is done; then the call is made again.
+    """
+    into = np.full_like(expected, -1)
+    asked, answered, last, deadline = threading.Semaphore(0), threading.Semaphore(0), expected.item(-1), time.monotonic() + patience
+    outcome = ""
 
-    other = threading.Thread(target=run, daemon=True)
+    def keep_the_interpreter() -> None:
+        nonlocal outcome
+        while asked.acquire() and outcome != "enough":
+            outcome = "late"
+            while into.item(-1) != last:
+                outcome = "kept"
+                if time.monotonic() > deadline:
+                    outcome = "stuck"
+                    break
+            answered.release()
+
+    other = threading.Thread(target=keep_the_interpreter, daemon=True)
     other.start()
-    time.sleep(0.02)
-    begin = time.monotonic()
-    call()
-    end = time.monotonic()
-    time.sleep(0.02)
-    stop.set()
+    while outcome in ("", "late") and time.monotonic() < deadline:
+        into.fill(-1)
+        asked.release()
+        call(into)
+        answered.acquire()
+    kept, outcome = outcome == "kept", "enough"
+    asked.release()
     other.join()
-    during = [begin, *(tick for tick in ticks if begin < tick < end), end]
-    return end - begin, max(np.diff(during))
+    np.testing.assert_array_equal(into, expected)
+    return kept
 
 
-def test_detector() -> None:
-    seconds, pause = longest_pause(lambda: sum(range(20_000_000)))
-    assert pause > seconds / 2
+def test_detectors() -> None:
+    plan = millrace.Plan(COUNT, shuffle="global", seed=1)._native
+    everything, other = np.arange(COUNT), np.empty(COUNT, np.int64)
+
+    def keeps_it(into: Numbers) -> None:
+        into[:] = everything.tolist()
+
+    def takes_it_again(into: Numbers) -> None:
+        plan.at(everything, other)
+        into[:] = everything.tolist()
+
+    for call in (keeps_it, takes_it_again):
+        assert not ends_without_the_interpreter(call, everything, patience=0.5)
 
 
-@pytest.mark.parametrize("what", ["at", "where", "samples"])
+@pytest.mark.parametrize("what", ["at", "part", "position_of", "samples"])
 def test_others_run_meanwhile(dataset: millrace.Dataset, what: str) -> None:
     everything = np.arange(COUNT)
     # By the native classes: numpy, which checks arguments before them, keeps the interpreter to itself.
     plan = millrace.Plan(COUNT, shuffle="global", seed=1)._native
-    part = dataset.where(samples=np.arange(0, COUNT, 2))._native
-    call = {
-        "at": lambda: plan.at(everything),
-        "where": lambda: plan.where(everything, -1),
-        "samples": lambda: [part.samples() for _ in range(20)],
-    }[what]
-    # On a busy machine a thread stands still now and then whoever has the interpreter; one that never gets it does each time.
-    tries = [longest_pause(call) for _ in range(10)]
-    assert any(pause < max(0.05, seconds / 2) for seconds, pause in tries), f"(seconds, longest pause): {tries}"
+    part = dataset.where(samples=np.arange(1, COUNT, 2))._native
+    calls: dict[str, Callable[[Numbers], object]] = {
+        "at": lambda into: plan.at(everything, into),
+        "part": lambda into: plan.part(everything, into),
+        "position_of": lambda into: plan.position_of(everything, -1, into),
+        "samples": lambda into: part.samples(into),
+    }
+    expected = np.empty(len(part) if what == "samples" else COUNT, np.int64)
+    calls[what](expected)
+    assert what == "part" or expected[-1] != len(expected) - 1, "what is asked stands for no answer"
+    assert ends_without_the_interpreter(calls[what], expected)
