@@ -157,7 +157,7 @@ void AddIndex(Command app) {
   index
       .Add("uri", &flags->uri,
            "A folder or prefix with shards (*.tar, *.tfrecord, *.rec, *.mds), Megatron's .bin and .idx, or raw objects "
-           "(class/name.jpg), or a manifest that lists objects (*.csv, *.jsonl, *.manifest)")
+           "(class/name.jpg), a single one of these, or a manifest that lists objects (*.csv, *.jsonl, *.manifest)")
       .Required();
   index.Add("--output", &flags->output,
             "Write the index to this object instead of the place where Millrace looks for it");

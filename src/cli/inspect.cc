@@ -60,19 +60,19 @@ absl::Status CheckFlags(const InspectFlags& flags) {
       "--samples is the number of samples of a preview: add --preview FILE, or leave it out"));
 }
 
-// Where the sheet goes. Within the data set it would be an object of it; beside what a manifest lists it would not.
+// Where the sheet goes. Within a folder it would be an object of the data set; beside a single one it is not.
 absl::StatusOr<Location> PreviewPlace(Stores& stores, const InspectFlags& flags) {
-  ASSIGN_OR_RETURN(const Location data, stores.Open(flags.uri));
+  ASSIGN_OR_RETURN(const DatasetPlace data, FindObjects(stores, flags.uri));
   ASSIGN_OR_RETURN(Location place, stores.OpenObject(flags.preview));
   const std::string uri = place.store->Uri(place.prefix);
-  if (!uri.starts_with(data.store->Uri(data.Key("")))) return place;
+  if (!data.names.empty() || !uri.starts_with(data.uri)) return place;
   return AsUsage(absl::InvalidArgumentError(
       fmt::format("--preview: {} lies within the data set, and would be taken for a part of it; choose a place "
                   "outside of {}",
                   uri, flags.uri)));
 }
 
-// A manifest and what it lists are no folder: the sheet may lie beside them, but not in their place.
+// Beside what a manifest lists, and a single object, the sheet may lie, but not in its place.
 absl::Status CheckReplacesNothing(const Dataset& dataset, const Location& place) {
   const std::string uri = place.store->Uri(place.prefix);
   const std::string data = dataset.store().Uri(dataset.StoreKey(""));
@@ -165,8 +165,8 @@ void AddInspect(Command app) {
   auto flags = std::make_shared<InspectFlags>();
   inspect
       .Add("uri", &flags->uri,
-           "A folder or prefix with shards (tar, TFRecord, RecordIO, MDS) or raw objects, or a manifest that "
-           "lists objects")
+           "A folder or prefix with shards (tar, TFRecord, RecordIO, MDS) or raw objects, a single one of these, or a "
+           "manifest that lists objects")
       .Required();
   inspect
       .Add("--decode", &flags->decode,
@@ -190,6 +190,7 @@ void AddInspect(Command app) {
       "damaged. More: docs/inspect.md\n\n"
       "Examples:\n"
       "  millrace inspect s3://bucket/train\n"
+      "  millrace inspect s3://bucket/train/shard-000000.tar\n"
       "  millrace inspect /data/train --json | jq .classes\n"
       "  millrace inspect s3://bucket/train --decode                   # 1000 samples; --decode all: every one\n"
       "  millrace inspect s3://bucket/train --preview sheet.png --samples 60");

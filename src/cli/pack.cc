@@ -141,12 +141,12 @@ absl::StatusOr<std::string> ScratchBase(const PackFlags& flags) {
 }
 
 // The scratch folder must be no part of what is read, or written, and neither a part of it, since it is removed.
-absl::Status CheckScratch(Stores& stores, const std::string& path, std::initializer_list<const Location*> places) {
+absl::Status CheckScratch(Stores& stores, const std::string& path, std::initializer_list<DatasetPlace> places) {
   ASSIGN_OR_RETURN(const Location scratch, stores.Open(path));
   const std::string folder = scratch.store->Uri(scratch.Key(""));
-  for (const Location* place : places) {
-    const std::string uri = place->store->Uri(place->Key(""));
-    if (CheckApart(*place, scratch).ok()) continue;
+  for (const DatasetPlace& place : places) {
+    const std::string& uri = place.uri;
+    if (CheckApart(place, scratch).ok()) continue;
     if (folder.starts_with(uri) && IsHiddenKey(folder.substr(uri.size()))) continue;  // ~/.cache, where ~ is packed
     return AsUsage(absl::InvalidArgumentError(fmt::format(
         "cannot unpack into {}: {} lies around or within it; name another folder by --scratch", folder, uri)));
@@ -166,19 +166,19 @@ std::unique_ptr<ScratchFolder> ScratchLeft(const PackFlags& flags, const std::st
 // Unpacks what is compressed, and Parquet, into a folder; `unpacked` knows it also where that fails midway. Returns a
 // report where nothing is to be done.
 absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, Runtime& runtime, Stores& stores,
-                                                       const Location& from, const Location& to, PackOptions* options,
-                                                       UnpackedSource* unpacked) {
+                                                       const DatasetPlace& from, const Location& to,
+                                                       PackOptions* options, UnpackedSource* unpacked) {
   if (ManifestFormatOf(flags.source)) return std::nullopt;  // it lists no shards
   ASSIGN_OR_RETURN(const auto compressed, FindCompressedShards(from, options->stop));
   if (!compressed) return std::nullopt;
-  options->origin = PackOrigin{.uri = from.store->Uri(from.Key("")), .id = compressed->id, .damaged = {}};
+  options->origin = PackOrigin{.uri = from.uri, .id = compressed->id, .damaged = {}};
   ASSIGN_OR_RETURN(std::optional<PackReport> found, PreflightDestination(to, *options));
   if (found) {
     unpacked->scratch = ScratchLeft(flags, compressed->id);
     return found;
   }
   ASSIGN_OR_RETURN(const std::string base, ScratchBase(flags));
-  RETURN_IF_ERROR(CheckScratch(stores, ScratchFolder::PathOf(base, compressed->id), {&from, &to}));
+  RETURN_IF_ERROR(CheckScratch(stores, ScratchFolder::PathOf(base, compressed->id), {from, to}));
   ASSIGN_OR_RETURN(unpacked->scratch, ScratchFolder::Take(base, compressed->id));
   ASSIGN_OR_RETURN(const Location scratch, stores.Open(unpacked->scratch->path()));
   ProgressLine line("unpacking", ProgressLine::Unit::kBytes);
@@ -200,7 +200,7 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   }
   Runtime runtime(limits);
   Stores stores(runtime);
-  ASSIGN_OR_RETURN(const Location from, stores.Open(flags.source));
+  ASSIGN_OR_RETURN(const DatasetPlace from, FindObjects(stores, flags.source, options.stop));
   ASSIGN_OR_RETURN(const Location to, stores.Open(flags.destination));
   RETURN_IF_ERROR(AsUsage(CheckApart(from, to)));
   ASSIGN_OR_RETURN(options.classes, ReadClassMap(stores, flags.class_map));
@@ -358,7 +358,7 @@ void AddPack(Command app) {
   auto flags = std::make_shared<PackFlags>();
   pack.Add("source", &flags->source,
            "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
-           "or not) or Parquet files")
+           "or not) or Parquet files, or a single one of these")
       .Required();
   pack.Add("destination", &flags->destination, "An empty folder or prefix, for shard-000000.tar and so on").Required();
   std::vector<std::string> formats;

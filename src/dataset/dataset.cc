@@ -18,9 +18,9 @@ namespace millrace {
 
 namespace {
 
-// What is opened: a folder, or what a manifest lists.
+// What is opened: objects, or what a manifest lists.
 struct Opened {
-  Location data;
+  DatasetPlace data;
   std::optional<ManifestPlace> manifest;
 
   absl::Status Check(const Index& index, const std::stop_token& stop) const {
@@ -32,9 +32,9 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const std
   Opened opened;
   ASSIGN_OR_RETURN(opened.manifest, FindManifest(stores, uri, stop));
   if (opened.manifest) {
-    opened.data = opened.manifest->data;
+    opened.data = *opened.manifest;
   } else {
-    ASSIGN_OR_RETURN(opened.data, stores.Open(uri));
+    ASSIGN_OR_RETURN(opened.data, FindObjects(stores, uri, stop));
   }
   return opened;
 }
@@ -92,17 +92,12 @@ absl::StatusOr<Sources> ReadSources(Runtime& runtime, IndexPlaces& places, const
   return sources;
 }
 
-IndexPlaces PlacesOf(Runtime& runtime, Stores& stores, const Opened& opened, const OpenOptions& options) {
-  return {
-      runtime, stores, opened.data, options.cache_folder, options.stop, opened.manifest ? &*opened.manifest : nullptr};
-}
-
 }  // namespace
 
 absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std::string_view uri,
                                           OpenIndexFn open_index, const OpenOptions& options) {
   ASSIGN_OR_RETURN(const Opened opened, OpenPlace(stores, uri, options.stop));
-  IndexPlaces places = PlacesOf(runtime, stores, opened, options);
+  IndexPlaces places(runtime, stores, opened.data, options.cache_folder, options.stop);
   ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
   return BuildIndex(runtime, opened.data, open_index, sources.OptionsFor(options, options.tokens));
 }
@@ -110,7 +105,7 @@ absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std:
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options) {
   ASSIGN_OR_RETURN(Opened opened, OpenPlace(stores, uri, options.stop));
-  IndexPlaces places = PlacesOf(runtime, stores, opened, options);
+  IndexPlaces places(runtime, stores, opened.data, options.cache_folder, options.stop);
   std::optional<TokenArrays> tokens = options.tokens;
   absl::StatusOr<PlacedIndex> placed = absl::NotFoundError("not looked for");
   bool built = false;
@@ -143,7 +138,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   std::unique_ptr<Dataset> dataset(new Dataset());
   dataset->uri_ = std::string(uri);
   dataset->is_manifest_ = opened.manifest.has_value();
-  dataset->location_ = opened.data;
+  dataset->place_ = opened.data;
   dataset->cache_folder_ = options.cache_folder.empty() ? DefaultCacheFolder() : options.cache_folder;
   dataset->index_ = std::move(placed->index);
   dataset->index_uri_ = std::move(placed->uri);

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "dataset/build_report.h"
+#include "dataset/dataset_place.h"
 #include "dataset/index.h"
 #include "net/runtime.h"
 #include "shard/token_format.h"
@@ -44,8 +45,9 @@ struct OpenOptions {
 /// their ETags; added ones are not noticed. Immutable after opening; the Stores must outlive it.
 class Dataset {
  public:
-  /// Opens `uri`: a prefix with shards of one kind, token files or raw objects, or a manifest that lists objects
-  /// (shard/manifest.h: .csv, .jsonl, .ndjson, .manifest, .json), which is then compared with the index in their place.
+  /// Opens `uri`: a prefix with shards of one kind, token files or raw objects, or a single one of these objects
+  /// (dataset_place.h), or a manifest that lists objects (shard/manifest.h: .csv, .jsonl, .ndjson, .manifest, .json),
+  /// which is then compared with the index in their place.
   /// Plain arrays are raw objects until an index is built that says otherwise (OpenOptions::tokens). Errors:
   /// NotFound (bucket, folder or no samples under the prefix), PermissionDenied, DataLoss (truncated shard: object,
   /// offset, reason), FailedPrecondition (an index that does not match its objects any more: says which object, and to
@@ -55,6 +57,8 @@ class Dataset {
                                                        const OpenOptions& options = {});
 
   const std::string& uri() const { return uri_; }
+  /// What the URI names, but for the objects of a manifest.
+  const DatasetPlace& place() const { return place_; }
   /// Whether the URI is a manifest: its objects may lie anywhere in the store.
   bool is_manifest() const { return is_manifest_; }
   /// Where the index is kept; for reports.
@@ -64,9 +68,9 @@ class Dataset {
   const Index& index() const { return *index_; }
   /// Whether the index tells the CRC32C of samples; else samples can only be verified by the store's own checksums.
   bool has_checksums() const { return has_checksums_; }
-  ObjectStore& store() const { return *location_.store; }
+  ObjectStore& store() const { return *place_.store; }
   /// The store's key of an object of the index.
-  std::string StoreKey(std::string_view object_key) const { return location_.Key(object_key); }
+  std::string StoreKey(std::string_view object_key) const { return place_.Key(object_key); }
   /// OpenOptions::cache_folder, or its default.
   const std::string& cache_folder() const { return cache_folder_; }
 
@@ -75,7 +79,7 @@ class Dataset {
   std::string uri_;
   std::string index_uri_;
   std::optional<BuildReport> built_;
-  Location location_;
+  DatasetPlace place_;
   std::string cache_folder_;
   std::unique_ptr<Index> index_;
   bool is_manifest_ = false;

@@ -245,13 +245,6 @@ TEST_P(DatasetTest, AnIndexThatDoesNotMatchIsRefused) {
   EXPECT_TRUE(Open().ok());
 }
 
-TEST_P(DatasetTest, AnObjectIsNoDataSet) {
-  Put("a.tar", Tar({{"1.jpg", "x"}}));
-  uri_ += "/a.tar";
-  ExpectError(absl::StatusCode::kNotFound,
-              {GetParam() == "file" ? "is a file; a folder is needed" : "that is an object; name the folder it is in"});
-}
-
 TEST_P(DatasetTest, TheIndexOfACopyIsBuiltAnew) {
   for (const char* name : {"a.tar", "b.tar"}) Put(name, Tar({{"1.jpg", "x"}}));
   ASSERT_TRUE(Open().ok());

@@ -36,7 +36,7 @@ struct Scanned {
   bool IsRead() const { return !reused && !is_manifest; }
 };
 
-std::unique_ptr<ObjectSource> MakeListing(const Location& data, const BuildOptions& options) {
+std::unique_ptr<ObjectSource> MakeListing(const DatasetPlace& data, const BuildOptions& options) {
   const Listing listing = options.tokens ? Listing::kTokenArrays : Listing::kByName;
   if (options.manifest == nullptr) return std::make_unique<SampleObjects>(data, options.stop, listing);
   return std::make_unique<ManifestObjects>(*options.manifest, options.stop);
@@ -44,7 +44,7 @@ std::unique_ptr<ObjectSource> MakeListing(const Location& data, const BuildOptio
 
 class IndexBuilder {
  public:
-  IndexBuilder(Runtime& runtime, const Location& data, OpenIndexFn open_index, const BuildOptions& options)
+  IndexBuilder(Runtime& runtime, const DatasetPlace& data, OpenIndexFn open_index, const BuildOptions& options)
       : data_(data),
         memory_(runtime.memory()),
         manifest_(options.manifest),
@@ -87,7 +87,7 @@ class IndexBuilder {
   }
   std::string FrontUri() const { return data_.store->Uri(data_.Key(scanning_.front().object.key)); }
 
-  const Location& data_;
+  const DatasetPlace& data_;
   MemoryBudget& memory_;
   const ManifestSamples* const manifest_;  // null: none
   const bool skip_bad_;
@@ -158,13 +158,12 @@ absl::StatusOr<BuiltIndex> IndexBuilder::Run() {
 }
 
 absl::Status IndexBuilder::NoSamples() const {
-  const std::string folder = data_.Key("");
   if (manifest_ != nullptr)
     return absl::NotFoundError(fmt::format("{}: the manifest lists no objects", manifest_->place().uri));
   if (!report_.damaged.empty()) {
     const DamagedShard& first = report_.damaged.front();
     return absl::DataLossError(fmt::format("no samples under {}: {} damaged shards, the first of them '{}' ({})",
-                                           data_.store->Uri(folder), report_.damaged.size(), first.key, first.why));
+                                           data_.uri, report_.damaged.size(), first.key, first.why));
   }
   std::string why =
       objects_.kind() == DataKind::kTar ? "its shards hold no files such as 0001.jpg" : "its shards are empty";
@@ -172,10 +171,12 @@ absl::Status IndexBuilder::NoSamples() const {
     why =
         "no shards (*.tar, *.tfrecord, *.rec, *.mds), pairs of .bin and .idx, or files such as class/0001.jpg (with "
         "--tokens: no *.npy or *.bin)";
-    const std::string key = folder.substr(0, folder.empty() ? 0 : folder.size() - 1);
-    if (!key.empty() && HeadBlocking(*data_.store, key).ok()) why = "that is an object; name the folder it is in";
+    std::string key = data_.Key("");
+    if (key.ends_with('/')) key.pop_back();
+    if (!key.empty() && HeadBlocking(*data_.store, key).ok())
+      why = "that is an object, whose name does not tell what it is (by an ending such as .tar)";
   }
-  return absl::NotFoundError(fmt::format("no samples under {}: {}", data_.store->Uri(folder), why));
+  return absl::NotFoundError(fmt::format("no samples under {}: {}", data_.uri, why));
 }
 
 absl::Status IndexBuilder::WithRemedy(const absl::Status& status) const {
@@ -303,7 +304,7 @@ absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, uint32_t
 
 }  // namespace
 
-absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
+absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const DatasetPlace& data, OpenIndexFn open_index,
                                       const BuildOptions& options) {
   if (options.manifest != nullptr && options.tokens) {
     return absl::InvalidArgumentError(
@@ -315,9 +316,8 @@ absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const Location& data, Op
   absl::StatusOr<BuiltIndex> built = builder.Run();
   if (!built.ok() && !absl::IsCancelled(built.status())) return builder.WithRemedy(built.status());
   if (built.ok()) return built;
-  const std::string uri = options.manifest == nullptr ? data.store->Uri(data.Key("")) : options.manifest->place().uri;
   return absl::CancelledError(
-      fmt::format("{}: interrupted while its index was being built; nothing was changed; run it again", uri));
+      fmt::format("{}: interrupted while its index was being built; nothing was changed; run it again", data.uri));
 }
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "dataset/build_report.h"
 #include "dataset/dataset.h"
+#include "dataset/dataset_place.h"
 #include "dataset/index_writer.h"
 #include "dataset/manifest_set.h"
 #include "net/runtime.h"
@@ -24,7 +25,7 @@ struct BuildOptions {
   /// An older index of the data, which TellsAll() and was verified: objects that it has as they are now (key, size,
   /// ETag) are not read again; of plain arrays those that it has cut by the same `tokens`. Null: all are read.
   const Index* reuse = nullptr;
-  /// The data set is what this manifest lists, and `data` its place().data. Null: what lies below `data`.
+  /// The data set is what this manifest lists, and `data` its place(). Null: what lies below `data`.
   const ManifestSamples* manifest = nullptr;
   /// The data are plain arrays, which are to be cut so. None of a manifest, whose objects are samples as they are.
   std::optional<TokenArrays> tokens = std::nullopt;
@@ -49,7 +50,7 @@ struct BuiltIndex {
 /// Errors: NotFound (no bucket or no samples), InvalidArgument (tar and other files mixed, a sample that breaks the
 /// rules), DataLoss (truncated or corrupt shard: object, offset, reason; or nothing but such shards, with skip_bad),
 /// FailedPrecondition (an object was replaced while it was read), Cancelled (soon after `stop` is requested).
-absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const Location& data, OpenIndexFn open_index,
+absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const DatasetPlace& data, OpenIndexFn open_index,
                                       const BuildOptions& options);
 
 }  // namespace millrace

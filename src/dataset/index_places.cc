@@ -6,7 +6,6 @@
 
 #include "base/crypto.h"
 #include "base/log.h"
-#include "dataset/sample_objects.h"
 
 namespace millrace {
 
@@ -32,15 +31,13 @@ absl::Status BuildAnew(const absl::Status& status, const std::string& uri) {
 
 }  // namespace
 
-IndexPlaces::IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, const std::string& cache_folder,
-                         std::stop_token stop, const ManifestPlace* manifest)
+IndexPlaces::IndexPlaces(Runtime& runtime, Stores& stores, const DatasetPlace& data, const std::string& cache_folder,
+                         std::stop_token stop)
     : runtime_(runtime),
       data_(data),
-      uri_(manifest == nullptr ? data.store->Uri(data.Key("")) : manifest->uri),
-      places_(stores, {.beside = {.store = data.store,
-                                  .prefix = manifest == nullptr ? data.Key(kIndexName) : manifest->index_key},
+      places_(stores, {.beside = {.store = data.store, .prefix = data.index_key},
                        .cache_folder = cache_folder.empty() ? DefaultCacheFolder() : cache_folder,
-                       .stem = StemOf(uri_, *data.store),
+                       .stem = StemOf(data.uri, *data.store),
                        .suffix = ".index",
                        .title = "the index",
                        .stop = std::move(stop)}) {}
@@ -53,7 +50,7 @@ absl::StatusOr<PlacedIndex> IndexPlaces::Open(Place place) {
   };
   const auto verify = [&placed](const SharedArtifact&) { return placed.index->Verify(); };
   const absl::StatusOr<SharedArtifact> found = places_.Open(place, open, verify);
-  if (!found.ok()) return BuildAnew(found.status(), uri_);
+  if (!found.ok()) return BuildAnew(found.status(), data_.uri);
   placed.uri = place == Place::kBeside ? places_.BesideUri() : (*found)->uri();
   return placed;
 }

@@ -6,9 +6,9 @@
 
 #include "base/status.h"
 #include "dataset/build_report.h"
+#include "dataset/dataset_place.h"
 #include "dataset/index.h"
 #include "dataset/index_builder.h"
-#include "dataset/manifest_set.h"
 #include "store/stores.h"
 #include "transfer/artifact.h"
 
@@ -27,10 +27,9 @@ class IndexPlaces {
  public:
   using Place = ArtifactPlaces::Place;
 
-  /// `cache_folder` and `stop` as in OpenOptions. Touches nothing yet. `manifest`: the data set is what it lists, and
-  /// `data` its place; null for a folder.
-  IndexPlaces(Runtime& runtime, Stores& stores, const Location& data, const std::string& cache_folder,
-              std::stop_token stop = {}, const ManifestPlace* manifest = nullptr);
+  /// `cache_folder` and `stop` as in OpenOptions. Touches nothing yet.
+  IndexPlaces(Runtime& runtime, Stores& stores, const DatasetPlace& data, const std::string& cache_folder,
+              std::stop_token stop = {});
 
   /// As ArtifactPlaces::Lock.
   absl::StatusOr<FileLock> LockForBuilding() { return places_.Lock(); }
@@ -47,8 +46,7 @@ class IndexPlaces {
 
  private:
   Runtime& runtime_;
-  const Location data_;
-  const std::string uri_;  // of the data set
+  const DatasetPlace data_;
   ArtifactPlaces places_;
 };
 

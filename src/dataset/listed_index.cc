@@ -19,7 +19,7 @@ constexpr uint64_t kMaxObjects = 1'000'000;
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Index>> ListRawObjects(const Location& data, const std::stop_token& stop) {
+absl::StatusOr<std::unique_ptr<Index>> ListRawObjects(const DatasetPlace& data, const std::stop_token& stop) {
   SampleObjects objects(data, stop);
   std::string bytes;
   IndexWriter writer(DataKind::kRawObjects, std::make_unique<StringWriter>(&bytes));

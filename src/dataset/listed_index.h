@@ -4,8 +4,8 @@
 #include <stop_token>
 
 #include "base/status.h"
+#include "dataset/dataset_place.h"
 #include "dataset/index.h"
-#include "store/stores.h"
 
 namespace millrace {
 
@@ -13,6 +13,6 @@ namespace millrace {
 /// would only read it a second time to learn the checksums. Its CRCs are 0 and mean nothing. NotFound when the data are
 /// something else, or more than a million objects (30 MB of memory): then an index is built. Other errors are those of
 /// SampleObjects and IndexWriter.
-absl::StatusOr<std::unique_ptr<Index>> ListRawObjects(const Location& data, const std::stop_token& stop);
+absl::StatusOr<std::unique_ptr<Index>> ListRawObjects(const DatasetPlace& data, const std::stop_token& stop);
 
 }  // namespace millrace

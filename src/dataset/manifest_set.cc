@@ -42,11 +42,11 @@ absl::StatusOr<std::optional<ManifestPlace>> FindManifest(Stores& stores, std::s
     return info.status();
   }
   if (!info.ok()) return std::nullopt;
-  ManifestPlace place{.uri = object->store->Uri(key),
-                      .info = *std::move(info),
-                      .data = {.store = object->store, .prefix = ""},
-                      .folder = key.substr(0, key.rfind('/') + 1),
-                      .index_key = {}};
+  ManifestPlace place;
+  place.store = object->store;
+  place.uri = place.store->Uri(key);
+  place.info = *std::move(info);
+  place.folder = key.substr(0, key.rfind('/') + 1);
   place.index_key = fmt::format("{}{}{}.index", place.folder, kDatasetFolder, key.substr(place.folder.size()));
   return place;
 }
@@ -62,7 +62,7 @@ absl::Status CheckManifest(const ManifestPlace& place, const Index& index) {
 }
 
 ManifestSamples::ManifestSamples(ManifestPlace place, MemoryBudget& memory)
-    : place_(std::move(place)), root_(place_.data.store->Uri("")), rows_(place_.folder, memory) {}
+    : place_(std::move(place)), root_(place_.store->Uri("")), rows_(place_.folder, memory) {}
 
 absl::StatusOr<std::unique_ptr<ManifestSamples>> ManifestSamples::Read(const ManifestPlace& place, MemoryBudget& memory,
                                                                        const std::stop_token& stop) {
@@ -88,8 +88,7 @@ absl::Status ManifestSamples::Parse(MemoryBudget& memory, const std::stop_token&
     options.range = {.offset = 0, .length = bytes};
     options.if_match = place_.info.etag;  // what the index is to pin
     options.stop = stop;
-    RETURN_IF_ERROR(
-        GetBlocking(*place_.data.store, place_.info.key, AsWritableBytes(text), std::move(options)).status());
+    RETURN_IF_ERROR(GetBlocking(*place_.store, place_.info.key, AsWritableBytes(text), std::move(options)).status());
   }
   const auto add = [&](const Manifest& manifest, const ManifestRow& row) -> absl::Status {
     constexpr uint64_t kRows = 4096;  // between looks at the stop; the first row, on line 1 or 2, is one
@@ -171,7 +170,7 @@ absl::Status ManifestSamples::CheckNoPairs(const std::stop_token& stop) const {
   GetOptions options;
   options.range = {.offset = 0, .length = head.size()};
   options.stop = stop;
-  absl::Status read = GetBlocking(*place_.data.store, key, head, std::move(options)).status();
+  absl::Status read = GetBlocking(*place_.store, key, head, std::move(options)).status();
   if (absl::IsCancelled(read)) return read;
   if (!read.ok() || AsText(head) != kMegatronMagic) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
@@ -213,7 +212,7 @@ absl::StatusOr<std::optional<IndexedObject>> ManifestObjects::Next() {
     return IndexedObject{.key = place.info.key, .size = place.info.size, .etag = place.info.etag};
   }
   for (; asked_ < samples_.size() && coming_.size() < kHeadsAhead; ++asked_)
-    place.data.store->Head(samples_.ObjectAt(asked_), coming_.emplace_back().Callback());
+    place.store->Head(samples_.ObjectAt(asked_), coming_.emplace_back().Callback());
   if (next_ == samples_.size()) return std::nullopt;
   if (!coming_.front().WaitOrStop(stop_)) return absl::CancelledError("reading was interrupted");
   const size_t sample = next_++;

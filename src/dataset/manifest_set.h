@@ -10,6 +10,7 @@
 
 #include "base/memory_budget.h"
 #include "base/status.h"
+#include "dataset/dataset_place.h"
 #include "dataset/index.h"
 #include "dataset/manifest_rows.h"
 #include "dataset/sample_objects.h"
@@ -19,13 +20,10 @@
 
 namespace millrace {
 
-/// A manifest as the URI of a data set: where it lies, and what its objects' keys are below.
-struct ManifestPlace {
-  std::string uri;        // of the manifest
-  ObjectInfo info;        // of it
-  Location data;          // the whole store: keys of the index are keys there
-  std::string folder;     // of the manifest: "" or ending with '/'
-  std::string index_key;  // of its index: FOLDER/.millrace/NAME.index
+/// A manifest as the URI of a data set. Its objects may lie anywhere in the store: keys of the index are keys there.
+struct ManifestPlace : DatasetPlace {
+  ObjectInfo info;     // of the manifest
+  std::string folder;  // it lies in: "" or ending with '/'
 };
 
 /// The place of a manifest, where that URI is one: by its name (ManifestFormatOf), and an object is there. None for

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "dataset/token_files.h"
 #include "shard/data_kind.h"
 #include "shard/sample_name.h"
 #include "shard/token_format.h"
-#include "store/blocking.h"
 
 namespace millrace {
 
@@ -19,16 +17,16 @@ namespace {
 constexpr size_t kObjectsAhead = 16'000;  // so that most data sets have a total for their progress
 constexpr uint64_t kMaxCheckedObjects = 10'000;
 
-absl::Status Mixed(const Location& data, std::string_view one, std::string_view other, bool tokens) {
+absl::Status Mixed(const DatasetPlace& data, std::string_view one, std::string_view other, bool tokens) {
   const auto of_shards = [&](std::string_view key) { return ShardKind(key).has_value(); };
   const bool tar = ShardKind(one) == DataKind::kTar || ShardKind(other) == DataKind::kTar;
   const std::string_view what = of_shards(one) && of_shards(other) ? "shards of several kinds"
                                 : tokens                           ? "both token files and others"
                                 : tar                              ? "both tar shards and other files"
                                                                    : "both shards and other files";
-  return absl::InvalidArgumentError(fmt::format(
-      "{}: holds {} ('{}' and '{}'); give the URI of a folder with only one of them", data.store->Uri(data.Key("")),
-      what, data.store->Uri(std::string(one)), data.store->Uri(std::string(other))));
+  return absl::InvalidArgumentError(
+      fmt::format("{}: holds {} ('{}' and '{}'); give the URI of a folder with only one of them", data.uri, what,
+                  data.store->Uri(std::string(one)), data.store->Uri(std::string(other))));
 }
 
 // `arrays`: how the index was made that does not match.
@@ -39,10 +37,10 @@ std::string TokensOption(const Index& index, const std::optional<TokenArrays>& a
   return index.size() > index.objects() ? fmt::format("--tokens {} ", ToString(*arrays)) : "--tokens LENGTH[:TYPE] ";
 }
 
-absl::Status Changed(const Location& data, const std::string& tokens, std::string_view key, std::string_view how) {
+absl::Status Changed(const DatasetPlace& data, const std::string& tokens, std::string_view key, std::string_view how) {
   return absl::FailedPreconditionError(
       fmt::format("{}: {}, so the index does not match the data any more; build it again: millrace index {}{}",
-                  data.store->Uri(data.Key(key)), how, tokens, data.store->Uri(data.Key(""))));
+                  data.store->Uri(data.Key(key)), how, tokens, data.uri));
 }
 
 }  // namespace
@@ -67,7 +65,7 @@ absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_vi
     return absl::FailedPreconditionError(
         fmt::format("{}: this data set is being packed, or packing it was interrupted; run the same `millrace pack` "
                     "again to complete it",
-                    data_.store->Uri(data_.Key(""))));
+                    data_.uri));
   }
   return absl::OkStatus();
 }
@@ -85,7 +83,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
     return absl::InvalidArgumentError(fmt::format(
         "{}: a compressed shard, of which samples cannot be read singly; decompress it, or make plain shards of all "
         "with `millrace pack {} DST` (`--scratch DIR` if the cache folder has too little room for them decompressed)",
-        data_.store->Uri(object.key), data_.store->Uri(data_.Key(""))));
+        data_.store->Uri(object.key), data_.uri));
   }
   if (key.ends_with(kParquetSuffix) && !raw_sample_.empty()) return Mixed(data_, raw_sample_, object.key, false);
   if (const std::string_view advice = ForeignFileAdvice(key); !advice.empty())
@@ -137,20 +135,9 @@ absl::StatusOr<bool> SampleObjects::EndsPair(const ObjectInfo& object, std::stri
       std::lower_bound(undecided_.begin(), undecided_.end(), bin,
                        [](const ObjectInfo& other, const std::string& wanted) { return other.key < wanted; });
   if (bin != last_bin_ && (found == undecided_.end() || found->key != bin)) return false;
-  ASSIGN_OR_RETURN(const bool ends_pair, BeginsAsMegatron(object));
+  ASSIGN_OR_RETURN(const bool ends_pair, BeginsAsMegatron(*data_.store, object, stop_));
   looked_into_ = !ends_pair;
   return ends_pair;
-}
-
-absl::StatusOr<bool> SampleObjects::BeginsAsMegatron(const ObjectInfo& idx) const {
-  std::array<std::byte, kMegatronMagic.size()> head{};
-  if (idx.size < kMegatronHeadBytes) return false;
-  GetOptions options;
-  options.range = {.offset = 0, .length = head.size()};
-  options.if_match = idx.etag;
-  options.stop = stop_;
-  RETURN_IF_ERROR(GetBlocking(*data_.store, idx.key, head, std::move(options)).status());
-  return AsText(head) == kMegatronMagic;
 }
 
 // They are pairs of Megatron: the last of them was looked into.
@@ -215,7 +202,7 @@ absl::StatusOr<std::optional<IndexedObject>> SampleObjects::Next() {
   return object;
 }
 
-absl::Status CheckObjects(const Location& data, const Index& index, const std::stop_token& stop) {
+absl::Status CheckObjects(const DatasetPlace& data, const Index& index, const std::stop_token& stop) {
   if (index.objects() > kMaxCheckedObjects) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::optional<TokenArrays> arrays, TokenArraysOf(index));
   const std::string tokens = TokensOption(index, arrays);
@@ -241,8 +228,7 @@ absl::Status CheckObjects(const Location& data, const Index& index, const std::s
   ASSIGN_OR_RETURN(const std::optional<IndexedObject> more, stored.Next());
   if (more) return Changed(data, tokens, more->key, "it was added");
   if (replaced > 1 && replaced == index.objects()) {
-    return absl::NotFoundError(
-        fmt::format("{}: its index is that of the data set it was copied from", data.store->Uri(data.Key(""))));
+    return absl::NotFoundError(fmt::format("{}: its index is that of the data set it was copied from", data.uri));
   }
   return first_replaced;
 }

@@ -10,15 +10,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "dataset/dataset_place.h"
 #include "dataset/index.h"
-#include "store/lister.h"
-#include "store/stores.h"
 
 namespace millrace {
-
-/// The folder for Millrace's own files of a data set; objects below it are not samples.
-inline constexpr std::string_view kDatasetFolder = ".millrace/";
-inline constexpr std::string_view kIndexName = ".millrace/index";
 
 /// An object that exists while the data set is being written: the others are not complete yet.
 inline constexpr std::string_view kIncompleteName = ".millrace/incomplete";
@@ -60,8 +55,8 @@ enum class Listing : uint8_t {
 class SampleObjects final : public ObjectSource {
  public:
   /// Gives Cancelled soon after a stop is requested.
-  explicit SampleObjects(const Location& data, std::stop_token stop = {}, Listing listing = Listing::kByName)
-      : data_(data), listing_(listing), stop_(stop), lister_(*data.store, data.Key(""), std::move(stop)) {}
+  explicit SampleObjects(const DatasetPlace& data, std::stop_token stop = {}, Listing listing = Listing::kByName)
+      : data_(data), listing_(listing), stop_(stop), lister_(data, std::move(stop)) {}
 
   /// The next object, its key taken below the data set's URI; nullopt after the last. FailedPrecondition when the
   /// data set is not complete (kIncompleteName), or the store lists keys out of order.
@@ -85,13 +80,12 @@ class SampleObjects final : public ObjectSource {
   absl::Status AddUndecidedPairs();
   absl::Status TakeTokenArray(std::string key, ObjectInfo object);
   absl::StatusOr<bool> EndsPair(const ObjectInfo& object, std::string_view key);
-  absl::StatusOr<bool> BeginsAsMegatron(const ObjectInfo& idx) const;
   void PassOver(std::string_view key);
 
-  const Location data_;
+  const DatasetPlace data_;
   const Listing listing_;
   const std::stop_token stop_;
-  Lister lister_;
+  PlaceLister lister_;
   std::deque<IndexedObject> ahead_;
   std::string last_key_;
   // What may be companions of shards, token files or raw objects, as long as kind_ is not known.
@@ -111,6 +105,6 @@ class SampleObjects final : public ObjectSource {
 /// set that was copied together with its index: such an index is as good as none. Does nothing for data sets of more
 /// than 10,000 objects, where listing takes too long to do on each opening; reads of them still notice changed objects
 /// by their ETags.
-absl::Status CheckObjects(const Location& data, const Index& index, const std::stop_token& stop = {});
+absl::Status CheckObjects(const DatasetPlace& data, const Index& index, const std::stop_token& stop = {});
 
 }  // namespace millrace

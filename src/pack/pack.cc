@@ -74,7 +74,7 @@ absl::StatusOr<std::vector<std::string>> IncompleteObjects(const Index& index,
 
 // What the destination holds may be removed, so nothing of the source may lie below it.
 absl::Status CheckKeepsSource(const Dataset& source, const Location& destination) {
-  if (!source.is_manifest()) return CheckApart({&source.store(), source.StoreKey("")}, destination);
+  if (!source.is_manifest()) return CheckApart(source.place(), destination);
   const std::string to = destination.store->Uri(destination.Key(""));
   IndexedObject object;
   for (uint64_t i = 0; i < source.index().objects(); ++i) {  // the manifest is among them
@@ -127,7 +127,7 @@ absl::StatusOr<PackJob> JobOf(const Dataset& source, const PackPlan& plan, const
     job.source_uri = options.origin->uri;
     job.source = options.origin->id;
   } else {
-    job.source_uri = source.store().Uri(source.StoreKey(""));
+    job.source_uri = source.place().uri;
     ASSIGN_OR_RETURN(job.source, HashSource(source.index()));
   }
   job.samples = source.index().size();
@@ -250,11 +250,15 @@ absl::Status FinishJob(Runtime& runtime, PackDestination& destination, const Pac
 
 }  // namespace
 
-absl::Status CheckApart(const Location& source, const Location& destination) {
-  const std::string from = source.store->Uri(source.Key(""));
+absl::Status CheckApart(const DatasetPlace& source, const Location& destination) {
   const std::string to = destination.store->Uri(destination.Key(""));
-  if (!to.starts_with(from) && !from.starts_with(to)) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("cannot pack {} into {}: one lies within the other", from, to));
+  for (const std::string& name : source.names) {
+    const std::string uri = source.store->Uri(source.Key(name));
+    if (!uri.starts_with(to)) continue;
+    return absl::InvalidArgumentError(fmt::format("cannot pack {} into {}: it lies within the destination", uri, to));
+  }
+  if (!source.names.empty() || (!to.starts_with(source.uri) && !source.uri.starts_with(to))) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("cannot pack {} into {}: one lies within the other", source.uri, to));
 }
 
 absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset& source,

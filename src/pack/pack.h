@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "dataset/dataset.h"
+#include "dataset/dataset_place.h"
 #include "net/runtime.h"
 #include "pack/class_map.h"
 #include "pack/fragment.h"
@@ -64,8 +65,9 @@ struct PackReport {
   std::string first_lacking_fields;
 };
 
-/// InvalidArgument if one of the two places lies within the other.
-absl::Status CheckApart(const Location& source, const Location& destination);
+/// InvalidArgument if one of the two places lies within the other; of single objects, if one lies within the
+/// destination.
+absl::Status CheckApart(const DatasetPlace& source, const Location& destination);
 
 /// Writes a data set of any kind as shards `destination`/shard-000000.tar and so on, with their index and what else
 /// readers of the format expect (index.json of MDS, .idx of RecordIO). Keys, names and values of fields stay the same

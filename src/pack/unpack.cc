@@ -25,7 +25,6 @@
 #include "shard/sample_name.h"
 #include "store/blocking.h"
 #include "store/file_system.h"
-#include "store/lister.h"
 #include "transfer/object_reader.h"
 
 namespace millrace {
@@ -355,10 +354,10 @@ class Unpacker {
 
 }  // namespace
 
-absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const Location& data,
+absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const DatasetPlace& data,
                                                                      const std::stop_token& stop) {
   Finder finder(data);
-  Lister lister(*data.store, data.Key(""), stop);
+  PlaceLister lister(data, stop);
   while (true) {
     ASSIGN_OR_RETURN(const std::vector<ObjectInfo> objects, lister.Next());
     if (objects.empty()) return finder.Finish();
@@ -374,8 +373,8 @@ absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Locatio
   return Unpacker(data, shards, scratch, options).Run(runtime.memory());
 }
 
-UnpackedNames::UnpackedNames(const Location& data, const CompressedShards& shards, std::string scratch_path)
-    : data_uri_(data.store->Uri(data.Key(""))), folder_(std::move(scratch_path)) {
+UnpackedNames::UnpackedNames(const DatasetPlace& data, const CompressedShards& shards, std::string scratch_path)
+    : data_uri_(data.uri), folder_(std::move(scratch_path)) {
   for (const ObjectInfo& object : shards.objects) {
     const std::string key = object.key.substr(data.Key("").size());
     const std::string plain = PlainName(key);

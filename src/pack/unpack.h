@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "dataset/dataset.h"
+#include "dataset/dataset_place.h"
 #include "net/runtime.h"
 #include "store/stores.h"
 
@@ -27,7 +28,8 @@ struct CompressedShards {
 /// Looks for them. nullopt if the first sample is not in such a shard, or if there are none. Documents (IsDocument)
 /// that lie beside them are passed over. InvalidArgument, with the names, for other samples that lie beside them, for
 /// compressions other than gzip and zstd, and for keys that no folder can hold. Errors of the store.
-absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const Location& data, const std::stop_token& stop);
+absl::StatusOr<std::optional<CompressedShards>> FindCompressedShards(const DatasetPlace& data,
+                                                                     const std::stop_token& stop);
 
 struct UnpackOptions {
   bool skip_bad = false;  // keep what can be trusted of compressed shards that are cut short or damaged
@@ -56,7 +58,7 @@ absl::StatusOr<std::vector<UnpackDamage>> Unpack(Runtime& runtime, const Locatio
 /// Translates messages about the scratch folder to the objects of the data set.
 class UnpackedNames {
  public:
-  UnpackedNames(const Location& data, const CompressedShards& shards, std::string scratch_path);
+  UnpackedNames(const DatasetPlace& data, const CompressedShards& shards, std::string scratch_path);
 
   /// The message with the URI of the object for the path of what was unpacked of it.
   std::string Translate(std::string_view message) const;

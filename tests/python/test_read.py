@@ -78,3 +78,17 @@ def test_what_was_changed_is_noticed(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"other")
     with pytest.raises(millrace.MismatchError, match="a.txt"):
         dataset.read(0)
+
+
+def test_a_single_file(tar: Samples) -> None:
+    """It is a data set of its own: in a Dataset, a Loader and a Plan."""
+    folder = millrace.Dataset(tar.uri)
+    shards = sorted(pathlib.Path(tar.uri).glob("*.tar"))
+    parts = [millrace.Dataset(shard) for shard in shards]
+    assert [part.objects for part in parts] == [1] * len(shards)
+    keys = [part.read(n)["__key__"] for part in parts for n in range(len(part))]
+    assert keys == [folder.read(n)["__key__"] for n in range(len(folder))]
+    with millrace.Loader(shards[1], batch_size=4, size=8, epochs=1, output="numpy", shuffle="none") as loader:
+        assert sum(int(batch["mask"].sum()) for batch in loader) == len(parts[1])
+    with pytest.raises(FileNotFoundError, match="gone.tar"):
+        millrace.Dataset(shards[0].with_name("gone.tar"))

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "store/lister.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// The folder for Millrace's own files of a data set; objects below it are not samples.
+inline constexpr std::string_view kDatasetFolder = ".millrace/";
+inline constexpr std::string_view kIndexName = ".millrace/index";
+
+/// What the URI of a data set names. The keys of its index are below the Location. A Location by itself stands for all
+/// that lies there.
+struct DatasetPlace : Location {
+  DatasetPlace() = default;
+  DatasetPlace(const Location& folder);  // NOLINT(google-explicit-constructor)
+
+  std::string uri;                 // as the store gives it: for messages, and for commands that name the data set
+  std::vector<std::string> names;  // of its objects, below the Location, ascending; empty: whatever lies there
+  std::string index_key;           // the store's, of the index beside the data
+};
+
+/// The place of a data set that is a single object, which may be of any kind; or a pair of Megatron's token files, if
+/// the URI names one of them. Its index lies beside it as `.millrace/NAME.index`. None if no object is there whose name
+/// is that of a shard or makes a sample (ShardKind, SplitSampleName). InvalidArgument for an .idx of Megatron without
+/// its .bin. Blocking; Cancelled soon after a stop is requested.
+absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std::string_view uri,
+                                                             const std::stop_token& stop = {});
+
+/// The same, or else the folder or prefix that the URI names, which need not exist. Manifests are objects to it.
+absl::StatusOr<DatasetPlace> FindObjects(Stores& stores, std::string_view uri, const std::stop_token& stop = {});
+
+/// Whether an object begins as an .idx of Megatron does.
+absl::StatusOr<bool> BeginsAsMegatron(ObjectStore& store, const ObjectInfo& object, const std::stop_token& stop);
+
+/// Lists the objects of a place as Lister does; those of `names` that do not exist are left out. Blocking; not
+/// thread-safe. The store must outlive it.
+class PlaceLister {
+ public:
+  explicit PlaceLister(const DatasetPlace& place, std::stop_token stop = {});
+
+  /// The next objects in order of keys, at least one; none at the end. Errors are those of Lister::Next.
+  absl::StatusOr<std::vector<ObjectInfo>> Next();
+
+ private:
+  const Location data_;
+  std::vector<std::string> names_;  // to be asked for
+  const std::stop_token stop_;
+  std::optional<Lister> lister_;
+};
+
+}  // namespace millrace
