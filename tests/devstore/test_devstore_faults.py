@@ -68,8 +68,10 @@ def test_retry_after(faulty: Any, raw: Any) -> None:
 def test_limit(faulty: Any, raw: Any) -> None:
     client = raw(faulty("GET bucket/* limit=5"))
     start = time.monotonic()
-    statuses = [client.request("GET", "/bucket/k")[0] for _ in range(30)]
-    allowed = 5 + 5 * (time.monotonic() - start)
+    statuses: list[int] = []
+    while 503 not in statuses or len(statuses) < 30:
+        statuses.append(client.request("GET", "/bucket/k")[0])
+    allowed = 5 + 5 * (time.monotonic() - start)  # in that time, however long it was
     assert 5 <= statuses.count(200) <= allowed + 1
     assert set(statuses) == {200, 503}
 
@@ -78,30 +80,29 @@ def test_delay(faulty: Any, raw: Any) -> None:
     client = raw(faulty("GET bucket/* delay-ms=150"))
     start = time.monotonic()
     assert client.request("GET", "/bucket/k")[2] == BODY
-    assert 0.15 <= time.monotonic() - start < 5
+    assert time.monotonic() - start >= 0.15  # a server may be late, but not early
 
 
 def test_rate(faulty: Any, raw: Any) -> None:
     client = raw(faulty("GET bucket/* rate=409600"))
     start = time.monotonic()
     assert client.request("GET", "/bucket/k")[2] == BODY
-    assert 0.24 <= time.monotonic() - start < 5
+    assert time.monotonic() - start >= 0.24  # likewise
 
 
 def test_stall(faulty: Any) -> None:
-    store = faulty("GET bucket/* stall=1000:2000")
-    with socket.create_connection(("127.0.0.1", store.port), timeout=20) as connection:
-        connection.sendall(b"GET /bucket/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        received = b""
-        while len(split(received)[1]) < 1000:
-            received += connection.recv(1 << 16)
-        before = time.monotonic()
-        assert len(split(received)[1]) == 1000
-        received += connection.recv(1 << 16)
-        assert time.monotonic() - before > 1
-        while piece := connection.recv(1 << 16):
-            received += piece
-    assert split(received)[1] == BODY
+    for stall, rest in ((1, BODY[1000:]), (3_600_000, b"")):
+        store = faulty(f"GET bucket/* stall=1000:{stall}")
+        with socket.create_connection(("127.0.0.1", store.port), timeout=20) as connection:
+            connection.sendall(b"GET /bucket/k HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            received = b""
+            while len(split(received)[1]) < 1000:
+                received += connection.recv(1 << 16)
+            if not rest:
+                store.stop()
+            while piece := connection.recv(1 << 16):
+                received += piece
+        assert split(received)[1] == BODY[:1000] + rest
 
 
 @pytest.mark.parametrize(("action", "end"), [("cut", "fin"), ("reset", "rst")])
