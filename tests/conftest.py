@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import thoroughness
 
 ROOT = Path(__file__).resolve().parent.parent
 ACCESS_KEY = "millrace"
@@ -20,6 +21,14 @@ SECRET_KEY = "millrace-secret"
 
 # Where the tests run in the background of a shell, Ctrl-C is ignored, and would be by what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what only `make test-all` runs."""
+    left_out = [] if thoroughness.ALL else [item for item in items if item.get_closest_marker("all")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 def find_binary() -> Path | None:

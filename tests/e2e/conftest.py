@@ -14,10 +14,6 @@ from .harness import Sandbox, Server, devstore
 FOLDERS = ["a", "a-b", "a.b", "a0", "B"]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "slow: takes many seconds or much disk; `-m 'not slow'` leaves it out")
-
-
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Sandbox:
     home = tmp_path / "home"

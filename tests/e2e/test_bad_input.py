@@ -410,7 +410,7 @@ class TestMachine:
             1, re.escape(str(full / "state")), "space|full"
         )
 
-    @pytest.mark.slow
+    @pytest.mark.all
     def test_full_disk_under_devstore(self, photos: Photos, sandbox: Sandbox, full: Path) -> None:
         (full / "b").mkdir()
         with devstore(sandbox, full) as server:

@@ -106,14 +106,14 @@ PERMANENT = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "word"), PERMANENT)
+@pytest.mark.parametrize(("fault", "word"), [PERMANENT[0], *(pytest.param(*one, marks=pytest.mark.all) for one in PERMANENT[1:])])
 def test_what_never_heals_is_reported(photos: Photos, sandbox: Sandbox, server: Server, fault: str, word: str) -> None:
     with devstore(sandbox, photos.root, faults=(f"GET b/tar/*1.tar {fault}",)) as faulty:
         result = sandbox.run(*feed_args("s3://b/tar"), env=faulty.env(), timeout=300)
     result.failed(1, r"b/tar/.*1\.tar", word)
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("fault", "word"),
     [

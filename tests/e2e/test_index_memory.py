@@ -54,7 +54,7 @@ def test_nor_with_data_on_s3(tmp_path: Path, sandbox: Sandbox) -> None:
     assert peak <= BUDGET + PROGRAM, f"{peak / MIB:.0f} MiB"
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_ten_million_samples_take_a_byte_each_at_most(tmp_path: Path, sandbox: Sandbox) -> None:
     peaks = []
     for samples in (1_000_000, 10_000_000):

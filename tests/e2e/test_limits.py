@@ -25,7 +25,7 @@ def cause(name: str) -> str:
 
 
 class TestMemory:
-    @pytest.mark.slow
+    @pytest.mark.all
     @pytest.mark.parametrize("place", ["tar", "one-shard", "small-shards", "raw"])
     @pytest.mark.parametrize("policy", ["none", "window", "global"])
     def test_stays_under_the_budget_and_64_mib(
@@ -46,7 +46,7 @@ class TestMemory:
                 digests.add(result.json()["digest"])
         assert len(digests) == 1
 
-    @pytest.mark.slow
+    @pytest.mark.all
     @pytest.mark.parametrize(
         "latency", [[], ["--first-byte-ms", 200, "--first-byte-tail-ms", 1500, "--tail-fraction", 0.02]]
     )
@@ -61,7 +61,7 @@ class TestMemory:
         assert result.code == 0, str(result)
         assert 0 < result.peak_rss <= 128 * MIB and result.json()["max_rss_bytes"] <= 128 * MIB
 
-    @pytest.mark.slow
+    @pytest.mark.all
     def test_faults_do_not_raise_it(self, big: tuple[Path, int], sandbox: Sandbox) -> None:
         root, _ = big
         faults = (
@@ -92,7 +92,7 @@ class TestMemory:
 
 
 class TestBytes:
-    @pytest.mark.slow
+    @pytest.mark.all
     @pytest.mark.parametrize("memory", ["64MiB", "512MiB"])
     @pytest.mark.parametrize("world", [1, 2, 8])
     def test_windowed_shuffle_reads_each_byte_once(

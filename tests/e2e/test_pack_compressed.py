@@ -329,7 +329,7 @@ def test_kills(photos: Photos, sandbox: Sandbox, tmp_path: Path, ending: str) ->
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_memory_does_not_grow_with_the_source(sandbox: Sandbox, tmp_path: Path) -> None:
     """Of one shard of 256 MiB and of one of 1 GiB, that both come as a few KiB."""
     peaks = []

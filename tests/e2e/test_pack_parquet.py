@@ -337,7 +337,7 @@ def test_parts_and_kills(sandbox: Sandbox, tmp_path: Path) -> None:
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_memory_does_not_grow_with_the_source(sandbox: Sandbox, tmp_path: Path) -> None:
     """Neither of pack nor of the Python that reads for it."""
     peaks = []

@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from thoroughness import repeats
 
 from . import corpus, oracle
 from .conftest import Photos
 from .harness import MIB, Sandbox, as_root, devstore, small_disk
 
-KILLS = 50
+KILLS = repeats(50, least=4)
 SIZE = ("--shard-size", "256KiB")
 
 
@@ -104,7 +105,7 @@ def test_other_formats_killed_at_random_moments(photos: Photos, sandbox: Sandbox
     listed = {"mds": {"index.json"}}.get(kind, set())
     assert any(name.endswith(".idx") for name in whole) == (kind == "recordio")
     kills = rounds = 0
-    while kills < 5:
+    while kills < repeats(5, least=2):
         rounds += 1
         out = tmp_path / f"out{rounds}"
 
@@ -312,7 +313,7 @@ def test_large_objects_that_no_index_knows(sandbox: Sandbox, tmp_path: Path, fau
     assert sample.fields["jpg"] == data
 
 
-@pytest.mark.slow
+@pytest.mark.all
 def test_memory(big: tuple[Path, int], sandbox: Sandbox, tmp_path: Path) -> None:
     """The budget and what the program itself needs, whatever the shards' size, the source and the destination."""
     root, _ = big
@@ -333,7 +334,7 @@ def test_memory(big: tuple[Path, int], sandbox: Sandbox, tmp_path: Path) -> None
             assert 0 < result.peak_rss <= (64 + 64) * MIB, f"{result.peak_rss / MIB:.0f} MiB: {result}"
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize("kind", ["mds", "recordio", "tfrecord"])
 def test_memory_of_other_formats(big: tuple[Path, int], sandbox: Sandbox, tmp_path: Path, kind: str) -> None:
     """Likewise, though these hold samples, and MDS shards: 330 MiB go through a budget of 64."""

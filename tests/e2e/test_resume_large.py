@@ -54,7 +54,7 @@ def at(position: str, consumed: int) -> str:
     return f"{version}-{epoch}-{consumed}-{fingerprint}"
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_no_more_than_what_is_left_and_a_window(sandbox: Sandbox, slow_server: Server, world: int) -> None:
     """Of a rank: of what is left for it where ranks share no extents, else of what is left for all. And each sample comes once."""
@@ -77,7 +77,7 @@ def test_no_more_than_what_is_left_and_a_window(sandbox: Sandbox, slow_server: S
         assert rank["requests"]["GET"] <= 512 + 6 * expected["order"]["extents"], f"{consumed=}"
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize("shuffle", ["none", "global", "window"])
 @pytest.mark.parametrize("place", ["file", "s3"])
 def test_the_first_batch_does_not_wait_for_the_look_ahead(
@@ -95,7 +95,7 @@ def test_the_first_batch_does_not_wait_for_the_look_ahead(
     assert min(seconds) < 3  # it was 3 to 15; bench/resume_bench.py holds the one second that is promised
 
 
-@pytest.mark.slow
+@pytest.mark.all
 @pytest.mark.parametrize(("world", "times"), [(2, 1), (8, 1), (3, 3), (6, 3)])
 def test_what_ranks_that_share_extents_read(sandbox: Sandbox, slow_server: Server, world: int, times: int) -> None:
     """Small samples: each rank reads whole extents, and --explain says so and warns. Of 6 ranks, three share each extent; 8 ranks share

@@ -26,7 +26,11 @@ SCENARIOS = {
     "trickles": Scenario(faults=("GET b/raw/*.jpg rate=1024 p=0.01",)),
     "throttling": Scenario(faults=("GET b/raw/*.jpg limit=300",)),
 }
-every_scenario = pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+OFTEN = ("no fault", "flips")  # the others are left to `make test-all`
+every_scenario = pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(scenario, id=name, marks=[] if name in OFTEN else pytest.mark.all) for name, scenario in SCENARIOS.items()],
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +122,9 @@ class Connections:
 
 
 @pytest.mark.parametrize("command", ["feed", "cp"])
-@pytest.mark.parametrize("name", ["no fault", "30 % 503", "flips"])
+@pytest.mark.parametrize(
+    "name", ["30 % 503", pytest.param("no fault", marks=pytest.mark.all), pytest.param("flips", marks=pytest.mark.all)]
+)
 @pytest.mark.slow
 def test_connections_do_not_grow_with_the_objects(root: Path, sandbox: Sandbox, tmp_path: Path, command: str, name: str) -> None:
     made: dict[int, int] = {}

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from support import Samples
+from thoroughness import repeats
 from window_oracle import lanes_of, shares, structure
 
 EPOCHS = 2
@@ -38,7 +39,7 @@ def policies(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(repeatable, max_examples=200)
+@settings(repeatable, max_examples=repeats(200, least=20))
 @given(st.integers(1, 5000), policies())
 @example(4097, {"shuffle": "global"})  # 4^6 + 1, where Grain's index shuffle is no bijection
 @example(5, {"shuffle": "window", "extent": 16, "window": 64, "lanes": 64})
@@ -49,7 +50,7 @@ def test_an_epoch_has_each_sample_once(samples: int, policy: dict[str, Any]) -> 
     np.testing.assert_array_equal(plan.position_of(order), np.arange(samples))
 
 
-@settings(repeatable, max_examples=200)
+@settings(repeatable, max_examples=repeats(200, least=20))
 @given(st.integers(1, 10**12), policies(), st.integers(0, 2**32 - 1))
 def test_position_and_sample_are_inverse(samples: int, policy: dict[str, Any], points: int) -> None:
     plan = millrace.Plan(samples, **policy)
@@ -60,7 +61,7 @@ def test_position_and_sample_are_inverse(samples: int, policy: dict[str, Any], p
     np.testing.assert_array_equal(plan[plan.position_of(positions)], positions)
 
 
-@settings(repeatable, max_examples=300)
+@settings(repeatable, max_examples=repeats(300, least=20))
 @given(st.integers(1, 6000), SEEDS, st.integers(0, 5), st.integers(1, 40), st.integers(0, 5), st.integers(1, 4))
 @example(27, 7, 0, 4, 1, 2)  # that of docs/plan.md
 @example(1, 1, 0, 16, 6, 3)
@@ -112,7 +113,7 @@ def mixes(draw: st.DrawFn, raw: Samples) -> millrace.Mix:
     )
 
 
-@settings(repeatable, max_examples=150)
+@settings(repeatable, max_examples=repeats(150, least=20))
 @given(st.data(), policies())
 def test_position_of_and_positions_of_a_mix_are_those_of_the_walk(raw: Samples, data: st.DataObject, policy: dict[str, Any]) -> None:
     mix = data.draw(mixes(raw))
@@ -132,7 +133,7 @@ def test_position_of_and_positions_of_a_mix_are_those_of_the_walk(raw: Samples, 
             assert max(counts) - min(counts) <= (1 if mix._mix[3] else 2)
 
 
-@settings(repeatable, max_examples=60)
+@settings(repeatable, max_examples=repeats(60, least=20))
 @given(st.lists(st.integers(0, 44), min_size=1), st.floats(0.01, 0.99), st.integers(0, 2**64 - 1), policies())
 def test_a_plan_of_a_subset_is_a_bijection(raw: Samples, chosen: list[int], fraction: float, seed: int, policy: dict[str, Any]) -> None:
     dataset = millrace.Dataset(raw.uri)
@@ -253,7 +254,7 @@ def delivered_before_the_drop(samples: int, legs: list[Leg]) -> list[int]:
 
 
 @pytest.mark.parametrize("last", ["pad", "wrap", "drop"])
-@settings(repeatable, max_examples=80)
+@settings(repeatable, max_examples=repeats(80, least=20))
 @given(st.lists(legs(), max_size=5), legs(), st.sampled_from(["none", "global", "window"]), SEEDS)
 @example([Leg(8, 1, 3, 1), Leg(6, 1, 2, 0)], Leg(8, 1, 0, 0), "window", 1)
 @example([Leg(1, 9, 6, 0), Leg(1, 9, 3, 1)], Leg(4, 4, 0, 0), "none", 1)  # leaves less than a step of the last epoch
@@ -281,7 +282,7 @@ def test_any_kills_and_worlds_deliver_as_the_policy_says(
         assert delivered == collections.Counter(plan[epoch][position] for position in range(kept[epoch])), "only the end is dropped"
 
 
-@settings(repeatable, max_examples=60)
+@settings(repeatable, max_examples=repeats(60, least=20))
 @given(st.data(), st.lists(legs(), max_size=5), legs(), st.sampled_from(["none", "global", "window"]), SEEDS, st.sampled_from(["pad", "wrap"]))
 def test_any_kills_and_worlds_deliver_the_mix(
     raw: Samples, data: st.DataObject, parts: list[Leg], end: Leg, shuffle: str, seed: int, last: str

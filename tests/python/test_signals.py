@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from support import Samples, check_script, devstore, run_script
+from thoroughness import repeats
 
 # An hour, which no test waits for.
 STALL = "GET b/tar/*.tar stall=0:3600000"
@@ -98,7 +99,7 @@ def handler(number, frame):
         raise Interrupt
 signal.signal(signal.SIGALRM, handler)
 interrupts = 0
-for attempt in range(200):
+for attempt in range({repeats(200)}):
     loader = millrace.Loader({tar.uri!r}, batch_size=2, size=8, epochs=1, seed=attempt, output="numpy")
     seen = []
     while len(seen) < len(loader):
@@ -114,9 +115,9 @@ for attempt in range(200):
             assert loader.report()["samples"] == sum(int(b["mask"].sum()) for b in seen), "lost"
     samples = sorted(s for b in seen for s, m in zip(b["sample"].tolist(), b["mask"].tolist()) if m)
     assert samples == list(range(len(loader.dataset))), (attempt, samples)
-    if interrupts > 200: break
+    if interrupts > {repeats(200)}: break
 signal.setitimer(signal.ITIMER_REAL, 0)
-print("interrupted" if interrupts > 50 else interrupts)
+print("interrupted" if interrupts > {repeats(200) // 4} else interrupts)
 """
     assert check_script(script, timeout=120) == "interrupted\n"
 
