@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <memory>
@@ -85,23 +84,20 @@ absl::Status WriteObjects(const std::string& uri, const std::string& range) {
   return WriteObject(*location.store, runtime.memory(), object, range);
 }
 
-void AddCat(CLI::App& app, Action* run) {
-  CLI::App* cat = app.add_subcommand("cat", "Write an object, or a range of it, to standard output");
+void AddCat(Command app) {
+  const Command cat = app.AddCommand("cat", "Write an object, or a range of it, to standard output");
   auto flags = std::make_shared<CatFlags>();
-  cat->add_option("uri", flags->uri, "The object; or a pattern with * ** ? [a-z], for all that match, in order")
-      ->required();
-  cat->add_option("--range", flags->range, "Bytes a-b (both included), a- or -n (the last n)");
-  cat->footer(
+  cat.Add("uri", &flags->uri, "The object; or a pattern with * ** ? [a-z], for all that match, in order").Required();
+  cat.Add("--range", &flags->range, "Bytes a-b (both included), a- or -n (the last n)");
+  cat.Footer(
       "Examples:\n"
       "  millrace cat s3://bucket/train/shard-000000.tar | tar t\n"
       "  millrace cat s3://bucket/log.txt --range=-1000\n"
       "  millrace cat 's3://bucket/logs/2026-*.txt'\n"
       "  millrace cat data/image.jpg --range 0-15 | xxd");
-  cat->callback([flags, run] {
-    *run = [flags] {
-      const absl::Status status = WriteObjects(flags->uri, flags->range);
-      return status.ok() ? 0 : Fail("cat", HintAtS3(status, {flags->uri}));
-    };
+  cat.Run([flags] {
+    const absl::Status status = WriteObjects(flags->uri, flags->range);
+    return status.ok() ? 0 : Fail("cat", HintAtS3(status, {flags->uri}));
   });
 }
 

@@ -70,9 +70,6 @@ class Command {
   /// make paragraphs, which an empty line ends.
   void Footer(const std::string& text) const;
 
-  CLI::App* app() const { return app_; }
-  Action* chosen() const { return chosen_; }
-
   /// What the command does; the result is the exit status: 0 done, 1 failed, 2 usage.
   void Run(Action action) const;
 

@@ -6,10 +6,8 @@
 
 namespace millrace::cli {
 
-using Action = Command::Action;
-
-void AddCat(CLI::App& app, Action* run);
-void AddCp(CLI::App& app, Action* run);
+void AddCat(Command app);
+void AddCp(Command app);
 void AddDevstore(Command app);
 void AddDoctor(Command app);
 void AddFeed(Command app);
@@ -17,8 +15,8 @@ void AddIndex(Command app);
 void AddInspect(Command app);
 void AddLs(Command app);
 void AddPack(Command app);
-void AddRm(CLI::App& app, Action* run);
-void AddSync(CLI::App& app, Action* run);
+void AddRm(Command app);
+void AddSync(Command app);
 void AddSynth(Command app);
 
 }  // namespace millrace::cli

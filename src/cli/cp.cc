@@ -2,7 +2,6 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <chrono>
 #include <memory>
@@ -17,7 +16,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/find_object.h"
-#include "cli/json_line.h"
+#include "cli/json_text.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/stores.h"
@@ -147,8 +146,9 @@ absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, double 
   FailEach("cp", report.failures, report.failed);
   if (report.objects == 0 && report.failed > 0 && !flags.json) return absl::OkStatus();  // what failed was said
   if (flags.json) {
-    return WriteJson(
-        {{"objects", report.objects}, {"bytes", report.bytes}, {"failed", report.failed}, {"seconds", seconds}});
+    return WriteStdout(JsonObject{
+        {"objects", report.objects}, {"bytes", report.bytes}, {"failed", report.failed}, {"seconds", seconds}}
+                           .Line());
   }
   return WriteStdout(fmt::format("copied {}, {}, in {:.1f} s\n", Counted(report.objects, "object"),
                                  FormatSize(report.bytes), seconds));
@@ -200,18 +200,18 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
 
 }  // namespace
 
-void AddCp(CLI::App& app, Action* run) {
-  CLI::App* cp = app.add_subcommand("cp", "Copy objects between stores, many at a time");
+void AddCp(Command app) {
+  const Command cp = app.AddCommand("cp", "Copy objects between stores, many at a time");
   auto flags = std::make_shared<CpFlags>();
-  cp->add_option("source", flags->source,
-                 "An object, a pattern with * ** ? [a-z], with --recursive a prefix or folder; '-': standard input")
-      ->required();
-  cp->add_option("target", flags->target,
-                 "A name; a bucket, a folder or what ends with '/', to keep the object's name; '-': standard output")
-      ->required();
-  cp->add_flag("--recursive", flags->recursive, "Copy everything below the source to below the target");
-  cp->add_flag("--json", flags->json, R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds"})");
-  cp->footer(
+  cp.Add("source", &flags->source,
+         "An object, a pattern with * ** ? [a-z], with --recursive a prefix or folder; '-': standard input")
+      .Required();
+  cp.Add("target", &flags->target,
+         "A name; a bucket, a folder or what ends with '/', to keep the object's name; '-': standard output")
+      .Required();
+  cp.AddFlag("--recursive", &flags->recursive, "Copy everything below the source to below the target");
+  cp.AddFlag("--json", &flags->json, R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds"})");
+  cp.Footer(
       "Each object appears whole or not at all, and replaces an older one. Objects that fail are named and the others "
       "copied. What matches a pattern keeps its path below the last folder without a wildcard; '*' stays within one "
       "folder, '**' does not; quote patterns, so that the shell leaves them alone. Between buckets of one store "
@@ -225,12 +225,10 @@ void AddCp(CLI::App& app, Action* run) {
       "  millrace cp --recursive s3://bucket/train s3://other/train\n"
       "  tar c photos | millrace cp - s3://bucket/photos.tar\n"
       "  millrace cp s3://bucket/photos.tar - | tar t");
-  cp->callback([flags, run] {
-    *run = [flags] {
-      const absl::StatusOr<bool> copied = Cp(*flags);
-      if (!copied.ok()) return Fail("cp", HintAtS3(copied.status(), {flags->source}));
-      return *copied ? 0 : 1;
-    };
+  cp.Run([flags] {
+    const absl::StatusOr<bool> copied = Cp(*flags);
+    if (!copied.ok()) return Fail("cp", HintAtS3(copied.status(), {flags->source}));
+    return *copied ? 0 : 1;
   });
 }
 

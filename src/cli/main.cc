@@ -26,10 +26,10 @@ void AddCommands(Command app) {
   AddDevstore(app);
   AddSynth(app);
   AddLs(app);
-  AddCat(*app.app(), app.chosen());
-  AddCp(*app.app(), app.chosen());
-  AddSync(*app.app(), app.chosen());
-  AddRm(*app.app(), app.chosen());
+  AddCat(app);
+  AddCp(app);
+  AddSync(app);
+  AddRm(app);
   AddPack(app);
   AddIndex(app);
   AddInspect(app);

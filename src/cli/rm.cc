@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -12,7 +11,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/find_object.h"
-#include "cli/json_line.h"
+#include "cli/json_text.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/glob.h"
@@ -61,7 +60,7 @@ class Sink {
     ++said.objects;
     said.bytes += object.size;
     const std::string uri = store.Uri(object.key);
-    if (flags_.json) return WriteJson({{"remove", uri}, {"size", object.size}});
+    if (flags_.json) return WriteStdout(JsonObject{{"remove", uri}, {"size", object.size}}.Line());
     return WriteStdout(fmt::format("would remove {}\n", ForTerminal(uri)));
   }
 
@@ -125,11 +124,13 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
 absl::Status PrintRemoval(const RmFlags& flags, const BulkReport& report, uint64_t failed, double seconds) {
   FailEach("rm", report.failures, report.failed);
   if (flags.json) {
-    return WriteJson({{"objects", report.objects},
-                      {"bytes", report.bytes},
-                      {"failed", failed + report.failed},
-                      {"seconds", seconds},
-                      {"dry_run", flags.dry_run}});
+    return WriteStdout(JsonObject{
+        {"objects", report.objects},
+        {"bytes", report.bytes},
+        {"failed", failed + report.failed},
+        {"seconds", seconds},
+        {"dry_run",
+         flags.dry_run}}.Line());
   }
   if (report.objects == 0) return absl::OkStatus();  // what failed was said
   return WriteStdout(fmt::format("{} {}{}\n", flags.dry_run ? "would remove" : "removed",
@@ -168,17 +169,16 @@ absl::StatusOr<bool> Rm(const RmFlags& flags) {
 
 }  // namespace
 
-void AddRm(CLI::App& app, Action* run) {
-  CLI::App* rm = app.add_subcommand("rm", "Remove objects, without asking");
+void AddRm(Command app) {
+  const Command rm = app.AddCommand("rm", "Remove objects, without asking");
   auto flags = std::make_shared<RmFlags>();
-  rm->add_option("uri", flags->uris, "Objects; patterns with * ** ? [a-z]; with --recursive prefixes and folders")
-      ->required();
-  rm->add_flag("--recursive", flags->recursive, "Everything below, of a bucket too");
-  rm->add_flag("--dry-run", flags->dry_run, "Say what would be removed, and remove nothing");
-  rm->add_flag("--json", flags->json,
-               R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds", "dry_run"}; with --dry-run )"
-               R"({"remove", "size"} for each object before)");
-  rm->footer(
+  rm.Add("uri", &flags->uris, "Objects; patterns with * ** ? [a-z]; with --recursive prefixes and folders").Required();
+  rm.AddFlag("--recursive", &flags->recursive, "Everything below, of a bucket too");
+  rm.AddFlag("--dry-run", &flags->dry_run, "Say what would be removed, and remove nothing");
+  rm.AddFlag("--json", &flags->json,
+             R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds", "dry_run"}; with --dry-run )"
+             R"({"remove", "size"} for each object before)");
+  rm.Footer(
       "What does not exist, and a pattern that matches nothing, is an error; the other objects are removed. '*' stays "
       "within one folder, '**' does not; quote patterns, so that the shell leaves them alone. Folders of the "
       "file system stay, and so does what lies behind links to folders.\n\n"
@@ -187,16 +187,14 @@ void AddRm(CLI::App& app, Action* run) {
       "  millrace rm 's3://bucket/train/shard-*.tar' --dry-run\n"
       "  millrace rm 's3://bucket/**/*.tmp'\n"
       "  millrace rm --recursive s3://bucket/scratch");
-  rm->callback([flags, run] {
-    *run = [flags] {
-      if (const absl::Status usage = CheckUsage(*flags); !usage.ok()) {
-        Fail("rm", usage);
-        return 2;
-      }
-      const absl::StatusOr<bool> removed = Rm(*flags);
-      if (!removed.ok()) return Fail("rm", removed.status());
-      return *removed ? 0 : 1;
-    };
+  rm.Run([flags] {
+    if (const absl::Status usage = CheckUsage(*flags); !usage.ok()) {
+      Fail("rm", usage);
+      return 2;
+    }
+    const absl::StatusOr<bool> removed = Rm(*flags);
+    if (!removed.ok()) return Fail("rm", removed.status());
+    return *removed ? 0 : 1;
   });
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -13,7 +12,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/json_line.h"
+#include "cli/json_text.h"
 #include "cli/usage.h"
 #include "store/glob.h"
 #include "store/stores.h"
@@ -59,12 +58,13 @@ struct Done {
 absl::Status Say(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step) {
   const std::string target = to.store->Uri(step.key);
   if (step.kind == SyncStep::Kind::kRemove) {
-    if (flags.json) return WriteJson({{"remove", target}, {"size", step.object->size}});
+    if (flags.json) return WriteStdout(JsonObject{{"remove", target}, {"size", step.object->size}}.Line());
     return WriteStdout(fmt::format("would remove {}\n", ForTerminal(target)));
   }
   const std::string source = from.store->Uri(step.object->key);
   if (flags.json) {
-    return WriteJson({{"copy", source}, {"to", target}, {"size", step.object->size}, {"why", step.why}});
+    return WriteStdout(
+        JsonObject{{"copy", source}, {"to", target}, {"size", step.object->size}, {"why", step.why}}.Line());
   }
   return WriteStdout(fmt::format("would copy {} to {} ({})\n", ForTerminal(source), ForTerminal(target), step.why));
 }
@@ -88,13 +88,15 @@ absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double se
   FailEach("sync", done.copied.failures, done.copied.failed);
   FailEach("sync", done.removed.failures, done.removed.failed);
   if (flags.json) {
-    return WriteJson({{"copied", done.copied.objects},
-                      {"bytes", done.copied.bytes},
-                      {"removed", done.removed.objects},
-                      {"failed", done.copied.failed + done.removed.failed},
-                      {"seconds", seconds},
-                      {"unchanged", done.unchanged},
-                      {"dry_run", flags.dry_run}});
+    return WriteStdout(JsonObject{
+        {"copied", done.copied.objects},
+        {"bytes", done.copied.bytes},
+        {"removed", done.removed.objects},
+        {"failed", done.copied.failed + done.removed.failed},
+        {"seconds", seconds},
+        {"unchanged", done.unchanged},
+        {"dry_run",
+         flags.dry_run}}.Line());
   }
   return WriteStdout(fmt::format("{}copied {}, {}, removed {}, unchanged {}, in {:.1f} s\n",
                                  flags.dry_run ? "would have " : "", Counted(done.copied.objects, "object"),
@@ -166,43 +168,33 @@ Examples:
 
 }  // namespace
 
-void AddSync(CLI::App& app, Action* run) {
-  CLI::App* sync =
-      app.add_subcommand("sync", "Make one place like another: copy what is missing, newer or of other size");
+void AddSync(Command app) {
+  const Command sync =
+      app.AddCommand("sync", "Make one place like another: copy what is missing, newer or of other size");
   auto flags = std::make_shared<SyncFlags>();
-  sync->add_option("source", flags->source, "A prefix or folder")->required();
-  sync->add_option("target", flags->target, "A prefix or folder")->required();
-  sync->add_flag("--delete", flags->remove, "Remove from the target what the source does not have");
-  sync->add_flag("--dry-run", flags->dry_run, "Say what would be done, and do nothing");
-  // CLI11 keeps the order of options, and of the values of each.
-  auto excluded = std::make_shared<std::vector<std::string>>();
-  auto included = std::make_shared<std::vector<std::string>>();
-  CLI::Option* exclude = sync->add_option("--exclude", *excluded, "Leave out what matches; repeatable");
-  CLI::Option* include = sync->add_option("--include", *included,
-                                          "Take what matches although an --exclude before it does, too; repeatable");
-  for (CLI::Option* option : {exclude, include}) option->type_name("GLOB")->allow_extra_args(false);
-  sync->add_flag("--json", flags->json,
-                 R"(One JSON object at the end: {"copied", "bytes", "removed", "unchanged", "failed", "seconds", )"
-                 R"("dry_run"}; with --dry-run a line for each object before)");
-  sync->footer(kSyncFooter);
-  sync->callback([=] {
-    size_t next_excluded = 0;
-    size_t next_included = 0;
-    for (const CLI::Option* option : sync->parse_order()) {
-      if (option == exclude) flags->rules.push_back({false, excluded->at(next_excluded++)});
-      if (option == include) flags->rules.push_back({true, included->at(next_included++)});
-    }
-    *run = [flags] {
-      for (const std::string& uri : {flags->source, flags->target}) {
-        if (const absl::Status usage = ParseUri(uri).status(); !usage.ok()) {
-          Fail("sync", usage);
-          return 2;
-        }
+  sync.Add("source", &flags->source, "A prefix or folder").Required();
+  sync.Add("target", &flags->target, "A prefix or folder").Required();
+  sync.AddFlag("--delete", &flags->remove, "Remove from the target what the source does not have");
+  sync.AddFlag("--dry-run", &flags->dry_run, "Say what would be done, and do nothing");
+  const auto given =
+      sync.AddInOrder({{"--exclude", "Leave out what matches; repeatable"},
+                       {"--include", "Take what matches although an --exclude before it does, too; repeatable"}},
+                      "GLOB");
+  sync.AddFlag("--json", &flags->json,
+               R"(One JSON object at the end: {"copied", "bytes", "removed", "unchanged", "failed", "seconds", )"
+               R"("dry_run"}; with --dry-run a line for each object before)");
+  sync.Footer(kSyncFooter);
+  sync.Run([flags, given] {
+    for (const auto& [name, pattern] : given()) flags->rules.push_back({name == "--include", pattern});
+    for (const std::string& uri : {flags->source, flags->target}) {
+      if (const absl::Status usage = ParseUri(uri).status(); !usage.ok()) {
+        Fail("sync", usage);
+        return 2;
       }
-      const absl::StatusOr<bool> done = Sync(*flags);
-      if (!done.ok()) return Fail("sync", HintAtS3(done.status(), {flags->source}));
-      return *done ? 0 : 1;
-    };
+    }
+    const absl::StatusOr<bool> done = Sync(*flags);
+    if (!done.ok()) return Fail("sync", HintAtS3(done.status(), {flags->source}));
+    return *done ? 0 : 1;
   });
 }
 

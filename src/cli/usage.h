@@ -14,8 +14,8 @@ namespace millrace::cli {
 /// The size in bytes that `option` was given ("64MiB"), greater than 0; a usage error names the option.
 absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text);
 
-/// For NotFound: the same error, with a hint if one of `uris` looks like a bucket without its "s3://". Other errors stay
-/// as they are.
+/// For NotFound: the same error, with a hint if one of `uris` looks like a bucket without its "s3://". Other errors
+/// stay as they are.
 absl::Status HintAtS3(absl::Status status, const std::vector<std::string>& uris);
 
 }  // namespace millrace::cli
