@@ -161,7 +161,7 @@ TEST(TarReader, EveryTruncationIsNoticed) {
     ASSERT_EQ(members.status().code(), absl::StatusCode::kDataLoss) << size;
     ASSERT_THAT(members.status().ToString(), HasSubstr(fmt::format("offset {}: truncated", size)));
   }
-  EXPECT_TRUE(ReadNames(std::string_view(archive).substr(0, end + 512)).ok());
+  EXPECT_TRUE(ReadMembers(std::string_view(archive).substr(0, end + 512)).ok());
   ExpectError(archive.substr(0, 600), absl::StatusCode::kDataLoss, "'a.jpg' has 700 bytes from offset 512 on");
   ExpectError(archive.substr(0, 1536), absl::StatusCode::kDataLoss, "no end-of-archive block");
   ExpectError("", absl::StatusCode::kDataLoss, "truncated");
