@@ -65,7 +65,6 @@ void Arena::Mark(uint64_t first, uint64_t count, bool used) {
 
 std::byte* Arena::Allocate(uint64_t size) {
   const uint64_t count = (size + unit_ - 1) / unit_;
-  std::lock_guard lock(mutex_);
   if (count > units_ - used_units_) return nullptr;
   // From the lowest place where something was freed: low addresses first keeps the touched part small, and what was
   // touched last is still in the CPU's cache.
@@ -81,15 +80,9 @@ std::byte* Arena::Allocate(uint64_t size) {
 void Arena::Free(std::byte* data, uint64_t size) {
   const uint64_t count = (size + unit_ - 1) / unit_;
   const uint64_t first = static_cast<uint64_t>(data - region_) / unit_;
-  std::lock_guard lock(mutex_);
   Mark(first, count, false);
   used_units_ -= count;
   next_ = std::min(next_, first);
-}
-
-uint64_t Arena::used() const {
-  std::lock_guard lock(mutex_);
-  return used_units_ * unit_;
 }
 
 }  // namespace millrace

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -12,7 +11,7 @@ namespace millrace {
 
 /// A fixed region of memory that is handed out in runs of units, so that what was fetched never takes more than its
 /// share of the budget, however sizes mix: a general allocator may keep freed pages. Memory is touched only as far as
-/// it is used. Thread-safe.
+/// it is used. Not thread-safe.
 class Arena {
  public:
   /// `unit` is a power of two >= 64; `bytes` is rounded down to whole units. Throws std::bad_alloc when the system
@@ -28,7 +27,7 @@ class Arena {
   void Free(std::byte* data, uint64_t size);
 
   uint64_t capacity() const { return units_ * unit_; }
-  uint64_t used() const;
+  uint64_t used() const { return used_units_ * unit_; }
 
   /// A unit that wastes about 5 % of samples of this size.
   static uint64_t UnitFor(double mean_bytes);
@@ -40,7 +39,6 @@ class Arena {
   const uint64_t unit_;
   const uint64_t units_;
   std::byte* region_ = nullptr;
-  mutable std::mutex mutex_;
   std::vector<uint64_t> bits_;  // 1 = used
   uint64_t used_units_ = 0;
   uint64_t next_ = 0;  // where a search begins: below it nothing was freed since the last one

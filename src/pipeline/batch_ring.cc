@@ -62,9 +62,4 @@ std::shared_ptr<Buffer> BatchRing::TryAcquire() {
           }};
 }
 
-bool BatchRing::exhausted() const {
-  std::lock_guard lock(state_->mutex);
-  return state_->out == state_->max_slots;
-}
-
 }  // namespace millrace

@@ -21,11 +21,8 @@ class BatchRing {
   BatchRing(uint64_t slot_bytes, uint64_t max_slots, Reservation budget, std::function<void()> returned);
   ~BatchRing();
 
-  /// A slot of slot_bytes, or null when max_slots are out.
+  /// A slot of slot_bytes, or null when max_slots are out. Throws std::bad_alloc when the system refuses.
   std::shared_ptr<Buffer> TryAcquire();
-
-  /// True when max_slots are out.
-  bool exhausted() const;
 
  private:
   struct State;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "pipeline/engine.h"
 #include "pipeline/fetch_run.h"
+#include "pipeline/walker.h"
 
 namespace millrace {
 

@@ -7,12 +7,12 @@ namespace millrace {
 static_assert(sizeof(FetchedItem) + 128 <= FetchedItem::Bookkeeping(0),
               "with its control block, and a slot of a hash table that may be just 7/16 full");
 
-FetchedItem::FetchedItem(ArenaBlock memory, std::vector<PlacedPiece> pieces, std::atomic<uint64_t>* bookkeeping)
+FetchedItem::FetchedItem(ArenaBlock memory, std::vector<PlacedPiece> pieces, uint64_t* bookkeeping)
     : memory_(std::move(memory)),
       bookkeeping_(bookkeeping),
       pieces_(std::move(pieces)),
       unasked_(std::max(1u, static_cast<uint32_t>(pieces_.size()))) {
-  bookkeeping_->fetch_add(Bookkeeping(pieces_.size()), std::memory_order_relaxed);
+  *bookkeeping_ += Bookkeeping(pieces_.size());
 }
 
 FetchedItem::FetchedItem(Buffer reserve, std::vector<PlacedPiece> pieces)
@@ -21,7 +21,7 @@ FetchedItem::FetchedItem(Buffer reserve, std::vector<PlacedPiece> pieces)
       unasked_(std::max(1u, static_cast<uint32_t>(pieces_.size()))) {}
 
 FetchedItem::~FetchedItem() {
-  if (bookkeeping_ != nullptr) bookkeeping_->fetch_sub(Bookkeeping(pieces_.size()), std::memory_order_relaxed);
+  if (bookkeeping_ != nullptr) *bookkeeping_ -= Bookkeeping(pieces_.size());
 }
 
 RequestPhase FetchedItem::phase() const {

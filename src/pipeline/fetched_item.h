@@ -1,6 +1,6 @@
 #pragma once
 
-#include <atomic>
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,6 +20,7 @@ namespace millrace {
 struct UnitId {
   uint64_t step = 0;
   uint32_t unit = 0;
+  friend auto operator<=>(const UnitId&, const UnitId&) = default;
 };
 
 /// A piece of a row, and where its tokens lie in those of the row.
@@ -29,13 +30,13 @@ struct PlacedPiece {
   bool asked = false;  // for its bytes, by the Fetcher
 };
 
-/// The stored bytes of an item: those of a sample's span, or of the tokens of a row, one piece behind the other. All
-/// but what was fetched is under the lock of the Fetcher's owner.
+/// The stored bytes of an item: those of a sample's span, or of the tokens of a row, one piece behind the other. Other
+/// threads than that of the Fetcher's owner may read the bytes, pieces and result of a ready one.
 class FetchedItem {
  public:
   /// Memory of an arena (empty: there are no bytes). `bookkeeping`, which stands for what items take beside it, is
   /// greater by Bookkeeping(pieces) while the item lives.
-  FetchedItem(ArenaBlock memory, std::vector<PlacedPiece> pieces, std::atomic<uint64_t>* bookkeeping);
+  FetchedItem(ArenaBlock memory, std::vector<PlacedPiece> pieces, uint64_t* bookkeeping);
   /// Memory of its own.
   FetchedItem(Buffer reserve, std::vector<PlacedPiece> pieces);
   ~FetchedItem();
@@ -62,6 +63,8 @@ class FetchedItem {
   /// When ready: pieces of a row that are damaged.
   std::span<const Damage> damaged() const { return damaged_; }
   RequestPhase phase() const;
+  /// One of those under way, if there are any.
+  const std::shared_ptr<RequestProgress>& request() const { return request_; }
 
   std::optional<UnitId> waiting;  // for it to be ready; none while nobody has asked for it
 
@@ -78,13 +81,13 @@ class FetchedItem {
 
   ArenaBlock memory_;
   Buffer reserve_;
-  std::atomic<uint64_t>* const bookkeeping_ = nullptr;
+  uint64_t* const bookkeeping_ = nullptr;
   std::vector<PlacedPiece> pieces_;
   uint32_t unasked_;      // pieces, or the sample
   uint32_t pending_ = 0;  // asked for, and not settled
   absl::Status status_;
   std::vector<Damage> damaged_;
-  std::shared_ptr<RequestProgress> request_;  // one of those in flight, where there are any
+  std::shared_ptr<RequestProgress> request_;
 };
 
 }  // namespace millrace

@@ -69,31 +69,14 @@ Fetcher::Sizes::Sizes(const Options& options, const Source& source) {
   reach = static_cast<uint64_t>(static_cast<double>(reach_bytes) / mean_item) * options.turns_per_item;
 }
 
-// One GET. What it brings for several items, or more than is wanted, lands in one buffer and is dealt out to the items,
-// which are freed one by one: neighbours in the object are far apart in a shuffled order.
-struct Fetcher::Request {
-  FetchRun run;
-  Items items;         // one for each unit of the run's parts, in their order
-  ArenaBlock landing;  // empty where it goes straight to its place
-  std::shared_ptr<RequestProgress> progress = std::make_shared<RequestProgress>(RequestPhase::kQueued);
-};
-
-Fetcher::Fetcher(const Source& source, const Options& options, std::mutex* mutex,
-                 std::function<void(const Items&)> fetched)
+Fetcher::Fetcher(const Source& source, const Options& options, Send send)
     : source_(source),
       options_(options),
-      mutex_(mutex),
-      fetched_(std::move(fetched)),
+      send_(std::move(send)),
       sizes_(options, source),
       groups_(options.group_bytes),
       arena_(sizes_.items, Arena::UnitFor(source.mean_item_bytes())),
       landing_(sizes_.landing, 4096) {}
-
-Fetcher::~Fetcher() = default;
-
-void Fetcher::Stop() {
-  stop_.request_stop();
-}
 
 uint64_t Fetcher::Horizon::max_items(uint64_t extent) const {
   constexpr uint64_t kFirstStepItems = 131072;  // of all its runs: a tenth of a second
@@ -140,7 +123,7 @@ absl::StatusOr<FetchRun> Fetcher::Neighbours(const Source& source, RowGroups& gr
 std::shared_ptr<FetchedItem> Fetcher::NewItem(const FetchRun& run, const FetchRun::Unit& unit) {
   std::vector<PlacedPiece> pieces = PiecesOf(run, unit.rank);
   const uint64_t size = BytesOf(unit, pieces);
-  const uint64_t bookkeeping = bookkeeping_.load(std::memory_order_relaxed) + FetchedItem::Bookkeeping(pieces.size());
+  const uint64_t bookkeeping = bookkeeping_ + FetchedItem::Bookkeeping(pieces.size());
   if (arena_.used() + size + bookkeeping > arena_.capacity()) return nullptr;
   ArenaBlock memory;
   if (size > 0 && !(memory = ArenaBlock(&arena_, size))) return nullptr;
@@ -227,7 +210,7 @@ absl::StatusOr<bool> Fetcher::FetchPiece(const Wanted& wanted, const Horizon& ho
     refused_ = std::move(run);
     return false;
   }
-  RETURN_IF_ERROR(Send(std::move(request)));
+  RETURN_IF_ERROR(Start(std::move(request)));
   return true;
 }
 
@@ -250,51 +233,67 @@ absl::StatusOr<std::shared_ptr<FetchedItem>> Fetcher::Fetch(const Draw& wanted, 
   }
 }
 
-absl::Status Fetcher::Send(std::unique_ptr<Request> request) {
+absl::StatusOr<std::shared_ptr<FetchedItem>> Fetcher::FetchAlone(uint64_t item) {
+  if (at_request_limit()) return nullptr;
+  const auto [part, rank] = source_.Find(item);
+  const Subset& subset = source_.parts()[part];
+  auto request = std::make_unique<Request>();
+  ASSIGN_OR_RETURN(request->run, RunAround(subset.index(), subset.selection.get(), 1, rank, {.items = 1},
+                                           [](uint64_t /*rank*/) { return false; }));
+  request->run.part = part;
+  const FetchRun::Part& own = request->run.parts.front();
+  std::shared_ptr<FetchedItem> fetched = NewItem(request->run, own);
+  if (fetched == nullptr && reserve_in_use_.expired()) fetched = NewReserve(request->run, own);
+  if (fetched == nullptr) return nullptr;
+  fetched->Ask(0, request->progress);
+  request->items = {fetched};
+  RETURN_IF_ERROR(Start(std::move(request)));
+  return fetched;
+}
+
+absl::Status Fetcher::Start(std::unique_ptr<Request> request) {
   const Dataset& dataset = *source_.parts()[request->run.part].dataset;
   IndexedObject object;
   RETURN_IF_ERROR(dataset.index().LookupObject(request->run.object, &object));
-  GetOptions get;
+  request->store = &dataset.store();
+  request->key = dataset.StoreKey(object.key);
+  request->into =
+      request->landing ? request->landing.span() : PlaceOf(*request->items.front(), request->run.parts.front());
+  GetOptions& get = request->get;
   get.range = request->run.range();
   get.if_match = object.etag;
   for (const FetchRun::Part& part : request->run.parts) {
     if (part.crc32c) get.checksums.push_back({part.span, *part.crc32c});
   }
   get.progress = request->progress.get();
-  get.stop = stop_.get_token();
+  get.stop = options_.stop;
   ++requests_;
-  const MutableByteSpan into =
-      request->landing ? request->landing.span() : PlaceOf(*request->items.front(), request->run.parts.front());
-  dataset.store().Get(dataset.StoreKey(object.key), into, std::move(get),
-                      [this, request = std::move(request)](absl::StatusOr<GetResult> result) mutable {
-                        Finish(std::move(request), result.status());
-                      });
+  send_(std::move(request));
   return absl::OkStatus();
 }
 
-void Fetcher::Finish(std::unique_ptr<Request> request, absl::Status status) {
-  if (status.ok()) DealOut(*request);
-  std::lock_guard lock(*mutex_);
-  --requests_;
-  request->landing = ArenaBlock();
-  if (absl::IsDataLoss(status) && request->run.parts.size() > 1) {
-    SplitDamaged(*request);
-  } else {
-    Settle(*request, status);
-  }
-  SendSingles();
-  request = nullptr;  // under the lock: after it the owner may be gone, and the arena with it
-}
-
-void Fetcher::DealOut(Request& request) {
-  if (!request.landing) return;
-  const ByteSpan landed = request.landing.span();
-  const uint64_t base = request.run.range().offset;
-  auto item = request.items.begin();
-  ForEachUnit(request.run, [&](const FetchRun::Part& part, const FetchRun::Unit& unit) {
+void Fetcher::Request::DealOut() {
+  if (!landing) return;
+  const ByteSpan landed = landing.span();
+  const uint64_t base = run.range().offset;
+  auto item = items.begin();
+  ForEachUnit(run, [&](const FetchRun::Part& part, const FetchRun::Unit& unit) {
     const MutableByteSpan to = PlaceOf(**item++, unit);
     if (!to.empty()) std::memcpy(to.data(), landed.data() + (part.span.offset - base) + unit.skip, to.size());
   });
+}
+
+Fetcher::Items Fetcher::Finish(std::unique_ptr<Request> request, const absl::Status& status) {
+  Items ready;
+  --requests_;
+  request->landing = ArenaBlock();
+  if (absl::IsDataLoss(status) && request->run.parts.size() > 1 && !options_.stop.stop_requested()) {
+    SplitDamaged(*request);
+  } else {
+    Settle(*request, status, &ready);
+  }
+  SendSingles(&ready);
+  return ready;
 }
 
 // One damaged sample must not take its neighbours along: each is fetched by itself.
@@ -311,34 +310,32 @@ void Fetcher::SplitDamaged(const Request& request) {
   }
 }
 
-void Fetcher::SendSingles() {
-  while (!singles_.empty() && !at_request_limit() && !stop_.stop_requested()) {
+void Fetcher::SendSingles(Items* ready) {
+  while (!singles_.empty() && !at_request_limit() && !options_.stop.stop_requested()) {
     if (!Land(*singles_.front())) return;
     std::unique_ptr<Request> single = std::move(singles_.front());
     singles_.pop_front();
     Request unsent;
     unsent.run = single->run;
     unsent.items = single->items;
-    const absl::Status sent = Send(std::move(single));
-    if (!sent.ok()) Settle(unsent, sent);
+    const absl::Status started = Start(std::move(single));
+    if (!started.ok()) Settle(unsent, started, ready);
   }
 }
 
-void Fetcher::Settle(const Request& request, const absl::Status& status) {
+void Fetcher::Settle(const Request& request, const absl::Status& status, Items* ready) {
   request.progress->store(RequestPhase::kDone, std::memory_order_relaxed);
   const std::string& uri = source_.parts()[request.run.part].dataset->uri();
   const absl::Status shown =
       absl::IsFailedPrecondition(status)
           ? Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}", uri, uri))
           : status;
-  Items ready;
   auto item = request.items.begin();
   ForEachUnit(request.run, [&](const FetchRun::Part& /*part*/, const FetchRun::Unit& unit) {
     (*item)->Settle(unit.piece, shown);
-    if ((*item)->ready()) ready.push_back(*item);
+    if ((*item)->ready()) ready->push_back(*item);
     ++item;
   });
-  fetched_(ready);
 }
 
 }  // namespace millrace

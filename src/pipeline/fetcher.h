@@ -1,11 +1,9 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <vector>
@@ -24,8 +22,8 @@
 namespace millrace {
 
 /// Fetches items, samples or rows, in the order in which they are asked for, together with neighbours that the plan
-/// will want soon, within a fixed arena. Not thread-safe: the owner calls it with `mutex` held; results arrive under
-/// that lock too, through `fetched`, which gets the items that became ready.
+/// will want soon, within a fixed arena. A state machine without I/O: requests go out through `send`, and the owner
+/// brings each back by Finish() when it has ended. Not thread-safe.
 class Fetcher {
  public:
   struct Options {
@@ -34,7 +32,8 @@ class Fetcher {
     std::vector<uint64_t> extents;  // of each part of the source
     std::vector<uint64_t> gaps;     // likewise: bytes that cost as much as a request more
     uint64_t turns_per_item = 1;    // as EpochOrder's
-    int max_requests = 256;         // in flight at once; more wait in the plan, not in the client's queue
+    int max_requests = 256;         // under way at once; more wait in the plan, not in the client's queue
+    std::stop_token stop;           // requests are cancelled then, and nothing new is sent for those that failed
     uint64_t largest_extent() const;
   };
 
@@ -80,10 +79,27 @@ class Fetcher {
 
   using Items = std::vector<std::shared_ptr<FetchedItem>>;
 
-  /// `fetched` is called with `mutex` held, on a thread of the store.
-  Fetcher(const Source& source, const Options& options, std::mutex* mutex, std::function<void(const Items&)> fetched);
-  /// Call Stop() and wait for idle() first.
-  ~Fetcher();
+  /// One GET. What it brings for several items, or more than is wanted, lands in one buffer and is dealt out to the
+  /// items, which are freed one by one: neighbours in the object are far apart in a shuffled order.
+  struct Request {
+    FetchRun run;
+    Items items;         // one for each unit of the run's parts, in their order
+    ArenaBlock landing;  // empty if it goes straight to its place
+    std::shared_ptr<RequestProgress> progress = std::make_shared<RequestProgress>(RequestPhase::kQueued);
+    // What the store is asked for.
+    ObjectStore* store = nullptr;
+    std::string key;
+    MutableByteSpan into;
+    GetOptions get;
+
+    /// After success and before Finish(), once, on any thread.
+    void DealOut();
+  };
+  /// Starts a GET; Finish() is called later, not from within. The requests must come back before the Fetcher dies.
+  using Send = std::function<void(std::unique_ptr<Request>)>;
+
+  /// The source outlives it.
+  Fetcher(const Source& source, const Options& options, Send send);
 
   /// Starts fetching what is wanted, or finds it fetched already for this draw. Null when memory or requests are
   /// used up: ask for the same again after an item died or a request ended. `items_ahead` were returned before and
@@ -91,14 +107,19 @@ class Fetcher {
   /// fetched without neighbours rather than late, where these are what memory is used up by.
   absl::StatusOr<std::shared_ptr<FetchedItem>> Fetch(const Draw& wanted, const Horizon& horizon, uint64_t items_ahead);
 
-  /// Cancels what is in flight; the callbacks still come.
-  void Stop();
+  /// Starts fetching a sample by itself, whatever else was asked for; null as by Fetch. May use the reserve: what has
+  /// it ends without this sample.
+  absl::StatusOr<std::shared_ptr<FetchedItem>> FetchAlone(uint64_t item);
+
+  /// A request has ended with this status. The items that became ready by it.
+  Items Finish(std::unique_ptr<Request> request, const absl::Status& status);
+
+  /// Nothing is under way.
   bool idle() const { return requests_ == 0; }
   /// True when the last Fetch was refused for the number of requests, not for memory.
   bool at_request_limit() const { return requests_ >= options_.max_requests; }
 
  private:
-  struct Request;
   struct EarlyKey {
     uint64_t epoch;
     Draw draw;
@@ -113,24 +134,20 @@ class Fetcher {
   bool Land(Request& request);
   std::unique_ptr<Request> Allocate(const FetchRun& run, const EarlyKey& own);
   absl::StatusOr<bool> FetchPiece(const Wanted& wanted, const Horizon& horizon, uint64_t items_ahead);
-  absl::Status Send(std::unique_ptr<Request> request);
-  void Finish(std::unique_ptr<Request> request, absl::Status status);
-  void DealOut(Request& request);
+  absl::Status Start(std::unique_ptr<Request> request);
   void SplitDamaged(const Request& request);
-  void SendSingles();
-  void Settle(const Request& request, const absl::Status& status);
+  void SendSingles(Items* ready);
+  void Settle(const Request& request, const absl::Status& status, Items* ready);
 
   const Source& source_;
   const Options options_;
-  std::mutex* const mutex_;
-  const std::function<void(const Items&)> fetched_;
+  const Send send_;
   const Sizes sizes_;
   RowGroups groups_;
-  std::stop_source stop_;
   Arena arena_;                // of items
   Arena landing_;              // of runs: apart, since its long pieces would find no room between the others
   bool landing_full_ = false;  // for the run that was to land last
-  std::atomic<uint64_t> bookkeeping_{0};
+  uint64_t bookkeeping_ = 0;
   std::optional<FetchRun> refused_;  // the run of the last Fetch that found no memory
   // Items that were taken along, and the one of the last Fetch where it was not complete.
   absl::flat_hash_map<EarlyKey, std::shared_ptr<FetchedItem>, EarlyHash> early_;

@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "base/rng.h"
-#include "dataset/field_of_sample.h"
-#include "store/blocking.h"
 
 namespace millrace {
 
@@ -15,7 +13,7 @@ namespace {
 
 constexpr uint64_t kAugmentDomain = 0x6175676d656e7431;  // "augment1"
 constexpr uint64_t kReplaceDomain = 0x7265706c61636531;  // "replace1"
-constexpr int kMaxReplacements = 8;
+constexpr uint64_t kMaxReplacements = 8;
 
 struct Located {
   const Dataset* dataset = nullptr;
@@ -47,58 +45,46 @@ absl::Status InField(const absl::Status& status, std::string_view field) {
 
 }  // namespace
 
-SampleDecoder::SampleDecoder(const LoaderPlan& plan, std::stop_token stop)
-    : plan_(plan), source_(plan.source), stop_(std::move(stop)) {}
-
-absl::StatusOr<DecodedRow> SampleDecoder::Decode(const BatchRow& to, const absl::StatusOr<ByteSpan>& bytes) {
-  absl::Status damage = bytes.status();
-  if (damage.ok()) {
-    const absl::StatusOr<Uint128> digest = DecodeInto(to, to.draw.item, *bytes);
-    if (digest.ok()) return DecodedRow{.digest = *digest};
-    damage = digest.status();
-  }
-  if (!absl::IsDataLoss(damage)) return bytes.ok() ? Annotate(damage, NameOf(source_, to.draw.item)) : damage;
-  if (plan_.options.bad_samples == BadSamples::kReplace) return Replace(to, damage);
-  return absl::DataLossError(
-      fmt::format("{}: {}; to go on without damaged samples, have them replaced (feed: --bad-samples replace, Python: "
-                  "bad_samples=\"replace\")",
-                  NameOf(source_, to.draw.item), ToStd(damage.message())));
+uint64_t ReplacementOf(const LoaderPlan& plan, uint64_t epoch, uint64_t item, uint64_t attempt) {
+  const size_t part = plan.source.Find(item).part;
+  const uint64_t key = HashKey(kReplaceDomain, {plan.options.seed, epoch, item, attempt});
+  return plan.source.FirstOf(part) + Rng(key).Below(plan.source.parts()[part].size());
 }
 
-absl::StatusOr<DecodedRow> SampleDecoder::Replace(const BatchRow& to, const absl::Status& damage) {
-  // Rare, so it may block this CPU thread; results arrive on threads of the store, which never wait for the pool.
-  // Of the same part, so that the counts of a mix stay what they are.
-  const size_t part = source_.Find(to.draw.item).part;
-  absl::Status last;
-  for (int attempt = 0; attempt < kMaxReplacements; ++attempt) {
-    const uint64_t key = HashKey(kReplaceDomain, {plan_.options.seed, to.epoch, to.draw.item, uint64_t(attempt)});
-    const uint64_t item = source_.FirstOf(part) + Rng(key).Below(source_.parts()[part].size());
-    ASSIGN_OR_RETURN(const Located other, Locate(source_, item));
-    Buffer bytes(other.sample.span.length);
-    GetOptions get;
-    get.range = other.sample.span;
-    get.if_match = other.object.etag;
-    get.checksums = {{other.sample.span, other.sample.crc32c}};
-    get.stop = stop_;
-    last = GetBlocking(other.dataset->store(), other.dataset->StoreKey(other.object.key), bytes.span(), std::move(get))
-               .status();
-    if (last.ok()) {
-      const absl::StatusOr<Uint128> digest = DecodeInto(to, item, std::as_const(bytes).span());
-      if (digest.ok()) {
-        if (!to.counts) return DecodedRow{.digest = *digest};
-        ASSIGN_OR_RETURN(const Located damaged, Locate(source_, to.draw.item));
-        std::string reason(ToStd(damage.message()));
-        if (reason.starts_with(damaged.uri + ": ")) reason.erase(0, damaged.uri.size() + 2);  // as a store's do
-        return DecodedRow{
-            .digest = *digest,
-            .quarantined = {{NameOf(source_, to.draw.item), std::move(reason), other.sample.key, to.epoch}}};
-      }
-      last = Annotate(digest.status(), NameOf(source_, item));
-    }
-    if (!absl::IsDataLoss(last)) return last;
+absl::StatusOr<DecodedRow> SampleDecoder::Decode(const BatchRow& to, const FetchedItem& fetched) {
+  if (!fetched.status().ok()) return Damaged(to, fetched.status());
+  const uint64_t item = to.replacement != nullptr ? to.replacement->item : to.draw.item;
+  const absl::StatusOr<Uint128> digest = DecodeInto(to, item, fetched.span());
+  if (!digest.ok()) {
+    const bool named = to.replacement != nullptr || !absl::IsDataLoss(digest.status());
+    return Damaged(to, named ? Annotate(digest.status(), NameOf(source_, item)) : digest.status());
   }
-  return Annotate(last, fmt::format("{} samples in a row were damaged, replacements included; is {} an image data set?",
-                                    kMaxReplacements + 1, source_.uri()));
+  if (to.replacement != nullptr && to.counts) return Replaced(to, *digest);
+  return DecodedRow{.digest = *digest};
+}
+
+absl::StatusOr<DecodedRow> SampleDecoder::Damaged(const BatchRow& to, const absl::Status& damage) const {
+  if (!absl::IsDataLoss(damage)) return damage;
+  if (plan_.options.bad_samples == BadSamples::kFail) {
+    return absl::DataLossError(fmt::format(
+        "{}: {}; to go on without damaged samples, have them replaced (feed: --bad-samples replace, Python: "
+        "bad_samples=\"replace\")",
+        NameOf(source_, to.draw.item), ToStd(damage.message())));
+  }
+  if (to.replacement != nullptr && to.replacement->attempt + 1 == kMaxReplacements) {
+    return Annotate(damage,
+                    fmt::format("{} samples in a row were damaged, replacements included; is {} an image data set?",
+                                kMaxReplacements + 1, source_.uri()));
+  }
+  return DecodedRow{.damage = damage};
+}
+
+absl::StatusOr<DecodedRow> SampleDecoder::Replaced(const BatchRow& to, const Uint128& digest) const {
+  ASSIGN_OR_RETURN(const Located damaged, Locate(source_, to.draw.item));
+  std::string reason(ToStd(to.replacement->damage.message()));
+  if (reason.starts_with(damaged.uri + ": ")) reason.erase(0, damaged.uri.size() + 2);  // as a store's do
+  return DecodedRow{.digest = digest,
+                    .quarantined = {{NameOf(source_, to.draw.item), std::move(reason), entry_.key, to.epoch}}};
 }
 
 absl::StatusOr<const IndexedField*> SampleDecoder::FindImage() const {
@@ -136,7 +122,7 @@ absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, uint64_t item, ByteS
       }
       label = numbers[static_cast<size_t>(label)];
     }
-    StoreLe(to.slot + plan_.layouts.front().labels + to.row * sizeof(int64_t), label);
+    StoreLe(to.slot + to.layout->labels + to.row * sizeof(int64_t), label);
   }
   return absl::OkStatus();
 }
@@ -153,7 +139,7 @@ absl::StatusOr<std::string_view> SampleDecoder::DecodeImage(const BatchRow& to, 
   ASSIGN_OR_RETURN(const IndexedField* image, FindImage());
   const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && to.counts;
   if (want_pixels && pixels_.size() == 0) pixels_ = Buffer(plan_.options.image.pixels());
-  const uint64_t image_bytes = plan_.layouts.front().image_bytes;
+  const uint64_t image_bytes = to.layout->image_bytes;
   const MutableByteSpan out{to.slot + to.row * image_bytes, image_bytes};
   ASSIGN_OR_RETURN(const ByteSpan file, ValueOf(*image, bytes, &scratch_));
   const absl::Status decoded = decoder_.Decode(file, plan_.options.image, AugmentKey(to, item), out,
@@ -163,7 +149,7 @@ absl::StatusOr<std::string_view> SampleDecoder::DecodeImage(const BatchRow& to, 
 }
 
 absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes) {
-  const SlotLayout& layout = plan_.layouts.front();
+  const SlotLayout& layout = *to.layout;
   RETURN_IF_ERROR(source_.Lookup(item, &entry_));
   const bool want_digest = plan_.options.digest != DigestOf::kNone && to.counts;
   ASSIGN_OR_RETURN(const std::string_view decoded_field, DecodeImage(to, item, bytes));

@@ -26,7 +26,7 @@ void PadRows(const LoaderPlan& plan, const SlotLayout& layout, std::byte* slot, 
   PadPlaces(plan, layout, slot, first * layout.length, layout.batch * layout.length);
 }
 
-Uint128 HashPiece(Xxh3Stream* stream, const TokenRow& row, const PlacedPiece& placed, std::string_view key,
+Uint128 HashPiece(Xxh3Stream* stream, const BatchRow& row, const PlacedPiece& placed, std::string_view key,
                   ByteSpan stored) {
   stream->Reset();
   for (const uint64_t number : {row.epoch, row.position, uint64_t{placed.start}, uint64_t{key.size()}})
@@ -38,17 +38,17 @@ Uint128 HashPiece(Xxh3Stream* stream, const TokenRow& row, const PlacedPiece& pl
   return stream->Digest();
 }
 
-std::string TokenDecoder::NameOf(const TokenRow& to) const {
-  const Dataset& dataset = *source_.parts()[source_.Find(to.item).part].dataset;
+std::string TokenDecoder::NameOf(const BatchRow& to) const {
+  const Dataset& dataset = *source_.parts()[source_.Find(to.draw.item).part].dataset;
   IndexedObject object;
   if (!dataset.index().LookupObject(place_.object, &object).ok()) return dataset.uri();
   return fmt::format("{}, sample '{}'", dataset.store().Uri(dataset.StoreKey(object.key)), entry_.key);
 }
 
 // What is known of the row without its tokens.
-void TokenDecoder::Describe(const TokenRow& to) {
+void TokenDecoder::Describe(const BatchRow& to) {
   const SlotLayout& layout = *to.layout;
-  const auto [part, row] = source_.Find(to.item);
+  const auto [part, row] = source_.Find(to.draw.item);
   StoreLe(to.slot + layout.samples + to.row * sizeof(uint64_t), place_.sample);
   StoreLe(to.slot + layout.rows + to.row * sizeof(uint64_t), row);
   if (plan_.with_parts()) StoreLe(to.slot + layout.parts + to.row * sizeof(uint64_t), uint64_t{part});
@@ -56,10 +56,10 @@ void TokenDecoder::Describe(const TokenRow& to) {
   *to.key = entry_.key;
 }
 
-absl::StatusOr<Uint128> TokenDecoder::DecodePiece(const TokenRow& to, const PlacedPiece& placed, uint32_t number,
+absl::StatusOr<Uint128> TokenDecoder::DecodePiece(const BatchRow& to, const PlacedPiece& placed, uint32_t number,
                                                   ByteSpan stored) {
   const SlotLayout& layout = *to.layout;
-  const TokenRows& rows = *source_.rows()[source_.Find(to.item).part];
+  const TokenRows& rows = *source_.rows()[source_.Find(to.draw.item).part];
   const uint64_t first = to.row * layout.length + placed.start;
   RETURN_IF_ERROR(ConvertTokens(rows.type(), stored, plan_.options.token_type,
                                 to.slot + layout.tokens + first * layout.token_bytes));
@@ -72,7 +72,7 @@ absl::StatusOr<Uint128> TokenDecoder::DecodePiece(const TokenRow& to, const Plac
   return HashPiece(&stream_, to, placed, entry_.key, stored);
 }
 
-absl::Status TokenDecoder::Damaged(const TokenRow& to, const PlacedPiece& placed, const absl::Status& damage,
+absl::Status TokenDecoder::Damaged(const BatchRow& to, const PlacedPiece& placed, const absl::Status& damage,
                                    DecodedRow* decoded) {
   if (!absl::IsDataLoss(damage)) return damage;
   if (plan_.options.bad_samples == BadSamples::kFail) {
@@ -87,10 +87,10 @@ absl::Status TokenDecoder::Damaged(const TokenRow& to, const PlacedPiece& placed
   return absl::OkStatus();
 }
 
-absl::StatusOr<DecodedRow> TokenDecoder::Decode(const TokenRow& to, const FetchedItem& fetched) {
+absl::StatusOr<DecodedRow> TokenDecoder::Decode(const BatchRow& to, const FetchedItem& fetched) {
   RETURN_IF_ERROR(fetched.status());
   const SlotLayout& layout = *to.layout;
-  const TokenRows& rows = *source_.rows()[source_.Find(to.item).part];
+  const TokenRows& rows = *source_.rows()[source_.Find(to.draw.item).part];
   const std::span<const PlacedPiece> pieces = fetched.pieces();
   DecodedRow decoded;
   for (uint32_t number = 0; number < pieces.size(); ++number) {

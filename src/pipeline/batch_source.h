@@ -1,0 +1,110 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/crypto.h"
+#include "base/status.h"
+#include "pipeline/stall_ledger.h"
+#include "plan/position.h"
+
+namespace millrace {
+
+/// An array of a batch.
+struct ArrayShape {
+  std::string name;   // as Python's batches have it: "image", "tokens" ...
+  std::string dtype;  // "uint8", "float32", "int32", "int64", "bool"
+  std::vector<uint64_t> dims;
+  friend bool operator==(const ArrayShape&, const ArrayShape&) = default;
+};
+using BatchShape = std::vector<ArrayShape>;
+
+/// A sample that could not be used and what took its place.
+struct QuarantinedSample {
+  std::string uri;  // of the object, and the sample's key
+  std::string reason;
+  std::string replacement;  // key; "" for padding
+  uint64_t epoch = 0;
+};
+
+/// One batch of one rank, with all that its receiver needs to account for it. Move-only; its memory returns to its
+/// source when it and all copies of `memory` are gone, also after the source itself is gone. Rows without a sample are
+/// padding: zeros, label -1, pad_token.
+struct Batch {
+  size_t shape = 0;                 // which of BatchSource::shapes() it has
+  uint64_t size = 0;                // rows: `batch` below
+  uint64_t length = 0;              // of a row of tokens; 0: there are none
+  std::shared_ptr<void> memory;     // keeps the spans below alive
+  MutableByteSpan images;           // [batch, H, W, C] or [batch, C, H, W] of ImageSpec::dtype; empty where none are
+  MutableByteSpan tokens;           // [batch, length] of token_type
+  std::span<uint8_t> token_mask;    // [batch, length]; 1 = a token, 0 = padding
+  std::span<int32_t> position_ids;  // [batch, length]; the token's place in its piece, 0 = padding; empty: not known
+  std::span<int32_t> segment_ids;   // [batch, length]; the piece, from 1 on, 0 = padding; empty: not known
+  std::span<uint64_t> rows;         // [batch]; the row's number in its table; empty where items are samples
+  std::span<int64_t> labels;        // [batch]; empty unless labels are integers
+  std::span<uint8_t> mask;          // [batch]; 1 = a sample, 0 = padding
+  std::span<uint64_t> samples;      // [batch]; ordinal in the index (of the replacement, where one was made); of a row
+                                    // of tokens, of the sample that it begins with, as its key
+  std::span<uint64_t> parts;        // [batch]; the part of the source (mix or buckets); empty where there is one
+  std::vector<std::string> texts;   // [batch] when labels are text, else empty
+  std::vector<std::string> keys;    // [batch]; "" for padding
+  uint64_t valid = 0;               // of the rows, the first ones, which count as samples of the epoch (neither
+                                    // padding nor wrapped repeats)
+  uint64_t epoch = 0;
+  bool last_of_epoch = false;
+  Position position;                           // after this batch
+  Uint128 digest;                              // of the valid rows, when asked for
+  uint64_t token_count = 0;                    // in the valid rows
+  std::vector<QuarantinedSample> quarantined;  // in order of the rows
+};
+
+/// What the consumer has received so far and what it cost.
+struct LoaderReport {
+  static constexpr size_t kMaxQuarantineEntries = 1000;
+
+  uint64_t samples = 0;                // valid rows
+  uint64_t tokens = 0;                 // of them
+  uint64_t token_places = 0;           // of all rows of the batches: what are no tokens are padding
+  Uint128 digest;                      // of the valid rows, when asked for
+  Position position;                   // after the last batch that was received
+  std::vector<uint64_t> part_samples;  // valid rows of each part of the source
+  StallReport stalls;
+  std::vector<QuarantinedSample> quarantine;  // in order of delivery; the first ones
+  uint64_t quarantined = 0;
+
+  /// The batch was received. part_samples has room for its parts.
+  void Add(const Batch& batch);
+};
+
+/// Where batches come from, in order and each once: a Loader, or another machine's. Next and WaitReady may be called
+/// from any one thread at a time, all else from any thread.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+
+  /// The next batch, nullopt after the last one of the last epoch. Blocks. An error is final and returned again, but
+  /// for ResourceExhausted: the program holds so many batches that no memory is left for another; it may let go of some
+  /// and go on.
+  virtual absl::StatusOr<std::optional<Batch>> Next() = 0;
+
+  /// Waits until Next() would not block, at most `limit`; true when so. For callers that must look at signals
+  /// meanwhile.
+  virtual bool WaitReady(std::chrono::nanoseconds limit) = 0;
+
+  virtual LoaderReport report() const = 0;
+
+  /// All shapes that batches have. Every batch has one of them, since its memory is laid out by it.
+  virtual const std::vector<BatchShape>& shapes() const = 0;
+  /// Batches of an epoch, for this and every rank.
+  virtual uint64_t steps_per_epoch() const = 0;
+  /// Samples, or rows, of an epoch, of all ranks.
+  virtual uint64_t samples_per_epoch() const = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pipeline/fetched_item.h"
+#include "pipeline/loader_plan.h"
+
+namespace millrace {
+
+/// A sample that was chosen in place of a damaged one.
+struct Replacement {
+  absl::Status damage;   // of the sample that the plan wants
+  uint64_t item = 0;     // the sample in its place
+  uint64_t attempt = 0;  // from 0 on
+};
+
+/// A row of a batch, and the draw that the plan wants there.
+struct BatchRow {
+  uint64_t epoch = 0;
+  uint64_t position = 0;
+  Draw draw;
+  bool counts = true;         // false: a wrapped repeat, which is in no digest and no report
+  std::byte* slot = nullptr;  // memory of the batch, divided as `layout` says
+  const SlotLayout* layout = nullptr;
+  size_t row = 0;
+  std::string* key = nullptr;                // becomes the sample's; of a row of tokens, that of its first piece
+  std::string* text = nullptr;               // becomes the label, if labels are text
+  const Replacement* replacement = nullptr;  // what was fetched, if it is not what the plan wants
+};
+
+struct DecodedRow {
+  Uint128 digest;                              // zero when none is wanted
+  uint64_t tokens = 0;                         // of rows of tokens, without those of damaged pieces
+  std::vector<QuarantinedSample> quarantined;  // the sample; of a row of tokens, its damaged pieces
+  absl::Status damage;                         // DataLoss: nothing was decoded, and another sample is to take its place
+};
+
+/// Turns fetched bytes into a row of a batch, and is what images and tokens do differently. What comes of an item
+/// depends on the plan, the epoch and the item alone. Keeps scratch memory: one thread at a time.
+class RowDecoder {
+ public:
+  virtual ~RowDecoder() = default;
+  /// `fetched` is ready. What is damaged (DataLoss) is an error with its sample's name, or replaced, as the plan says.
+  /// All other errors are no fault of the sample.
+  virtual absl::StatusOr<DecodedRow> Decode(const BatchRow& to, const FetchedItem& fetched) = 0;
+};
+
+/// The one for the plan's items. The plan outlives it.
+std::unique_ptr<RowDecoder> MakeRowDecoder(const LoaderPlan& plan);
+
+}  // namespace millrace

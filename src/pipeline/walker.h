@@ -1,0 +1,119 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pipeline/batch_ring.h"
+#include "pipeline/epoch_order.h"
+#include "pipeline/fetcher.h"
+#include "pipeline/loader_plan.h"
+#include "pipeline/row_decoder.h"
+
+namespace millrace {
+
+/// What the plan's fetcher gets to know.
+Fetcher::Options FetchOptions(const LoaderPlan& plan, std::stop_token stop = {});
+
+/// A loader's plan at work: it turns the plan into steps and units (rows of batches), has their bytes fetched, hands
+/// them out to be decoded into slots of the ring, and puts the batches together. A state machine without I/O and
+/// locks: its owner sends the requests, runs the tasks, and comes back with what has ended. Not thread-safe.
+class Walker {
+ public:
+  /// What the earliest unfinished unit of the next batch waits for.
+  struct Wait {
+    StallCause cause = StallCause::kBudget;
+    std::shared_ptr<const RequestProgress> request;  // if it waits for one, which tells the cause
+    StallCause Now() const { return request ? CauseOf(request->load(std::memory_order_relaxed)) : cause; }
+  };
+
+  struct Unit;
+  struct Step;
+  /// Units of one step that one thread decodes. They live until OnDecoded().
+  struct Task {
+    Task(const LoaderPlan& loader_plan, Step* of) : plan(loader_plan), step(of) {}
+    /// Decodes all of them.
+    void Run(RowDecoder& decoder, const std::stop_token& stop);
+    /// Earlier batches first.
+    uint64_t priority() const;
+
+    const LoaderPlan& plan;
+    Step* const step;
+    std::vector<Unit*> units;
+    std::vector<absl::StatusOr<DecodedRow>> rows;  // what came of each
+  };
+
+  /// What a round has brought.
+  struct Output {
+    std::vector<std::unique_ptr<Task>> tasks;
+    std::vector<Batch> batches;
+    std::optional<absl::Status> end;  // after these batches comes none: OK after the last epoch
+    Wait wait;
+  };
+
+  /// All of these outlive it. `threads` will decode. May throw std::bad_alloc.
+  Walker(const LoaderPlan& plan, int threads, BatchRing* ring, Fetcher::Send send, std::stop_token stop);
+  ~Walker();
+
+  void OnFetched(std::unique_ptr<Fetcher::Request> request, const absl::Status& status);
+  void OnDecoded(std::unique_ptr<Task> task);
+
+  /// One round: walks on until memory or requests are used up, but not for long, and soon ends when `interrupted`.
+  /// `untaken` batches wait for the consumer. True when there is more to do at once; else only after an event. May
+  /// throw std::bad_alloc: then call Fail().
+  bool Advance(uint64_t untaken, const std::atomic<bool>& interrupted);
+  /// Ends it with this status.
+  void Fail(absl::Status status);
+  Output Take() { return std::exchange(output_, Output{}); }
+
+  /// No request and no task is under way.
+  bool idle() const { return fetcher_.idle() && tasks_ == 0; }
+
+ private:
+  bool FetchNext();
+  absl::StatusOr<bool> FetchReplacements();
+  Unit* WalkToNextUnit();
+  void OpenEpoch(uint64_t epoch, uint64_t consumed);
+  void OpenStep();
+  void CloseStep(Step& step);
+  void OnReady(const UnitId& id);
+  void Dispatch(Step& step);
+  void GiveSlots(uint64_t untaken);
+  void Finish(Step& step, Unit& unit, absl::StatusOr<DecodedRow> decoded);
+  void PutTogether();
+  Batch Deliver(Step& step) const;
+  Wait WaitOfFront();
+  Step& StepOf(uint64_t number);
+
+  const LoaderPlan& plan_;
+  const std::vector<BatchShape> shapes_;
+  const int threads_;
+  BatchRing* const ring_;
+  Fetcher fetcher_;
+  Output output_;
+  std::optional<absl::Status> walk_failed_;  // comes after the steps that were walked before
+  bool ended_ = false;
+
+  std::deque<std::unique_ptr<Step>> steps_;  // in order of delivery; the walk appends
+  uint64_t opened_steps_ = 0;
+  std::set<UnitId> damaged_;  // units whose replacement was not asked for yet
+  int tasks_ = 0;             // handed out and not back
+
+  // The walk: the next to fetch is unit walk_unit_ of steps_.back().
+  std::optional<EpochOrder> walk_order_;
+  uint64_t walk_epoch_ = 0;
+  uint64_t walk_consumed_ = 0;
+  uint64_t walk_unit_ = 0;
+  bool walk_done_ = false;
+  uint64_t untaken_ = 0;
+  uint64_t units_ahead_ = 0;  // whose bytes were asked for and that are not decoded yet
+};
+
+}  // namespace millrace

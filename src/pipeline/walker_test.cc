@@ -1,0 +1,302 @@
+#include "pipeline/walker.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "decode/jpeg_encoder.h"
+#include "pipeline/testing/token_pair.h"
+#include "shard/testing/tar_builder.h"
+#include "store/blocking.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kWalkedSide = 8;
+
+// A batch that was received, as far as runs are compared.
+struct Received {
+  std::vector<uint64_t> samples;
+  Uint128 digest;
+  std::vector<std::string> quarantined;
+  friend bool operator==(const Received&, const Received&) = default;
+};
+
+// What the store answers to the request of that number; nothing: what it holds.
+using Answer = std::function<std::optional<absl::Status>(const Fetcher::Request& request, size_t number)>;
+
+// A walker whose requests, tasks and slots end in an order of the test's choice.
+class WalkerRun {
+ public:
+  // Without a seed everything ends in the order in which it began.
+  WalkerRun(const LoaderPlan& plan, std::optional<uint64_t> seed, Answer answer = {})
+      : plan_(plan),
+        rng_(seed.value_or(0)),
+        shuffled_(seed.has_value()),
+        answer_(std::move(answer)),
+        ring_(plan.slot_bytes, plan.slots, Reservation(), [] {}),
+        decoder_(MakeRowDecoder(plan)),
+        walker_(
+            plan, 3, &ring_, [this](auto request) { requests_.push_back(std::move(request)); }, stop_.get_token()) {}
+
+  // To the end; fails the test if it comes to a halt before.
+  void Finish() {
+    while (!end_ && !::testing::Test::HasFatalFailure()) ASSERT_TRUE(Step()) << "nothing is left to happen";
+    while (!walker_.idle()) ASSERT_TRUE(EndOne());
+  }
+  // One thing happens. False if nothing can.
+  bool Step() {
+    interrupted_ = shuffled_ && rng_.Below(4) == 0;
+    const bool more = walker_.Advance(0, interrupted_);
+    Walker::Output output = walker_.Take();
+    for (auto& task : output.tasks) tasks_.push_back(std::move(task));
+    for (Batch& batch : output.batches) Receive(std::move(batch));
+    if (output.end) end_ = output.end;
+    return end_ || EndOne() || more;
+  }
+  // Stops it in the middle: all that is under way ends with `status`, and nothing may begin.
+  void Stop(const absl::Status& status) {
+    stop_.request_stop();
+    answer_ = [status](const Fetcher::Request& /*request*/, size_t /*number*/) { return status; };
+    while (!requests_.empty() || !tasks_.empty()) EndOne();
+    EXPECT_TRUE(walker_.idle());
+  }
+
+  const std::vector<Received>& received() const { return received_; }
+  const absl::Status& end() const { return *end_; }
+  size_t requests() const { return answered_; }
+
+ private:
+  bool EndOne() {
+    const uint64_t choices = requests_.size() + tasks_.size() + held_.size();
+    if (choices == 0) return false;
+    uint64_t choice = shuffled_ ? rng_.Below(choices) : 0;
+    if (choice < requests_.size()) return EndRequest(choice), true;
+    choice -= requests_.size();
+    if (choice < tasks_.size()) return EndTask(choice), true;
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(choice - tasks_.size()));
+    return true;
+  }
+  template <typename T>
+  static T TakeFrom(std::deque<T>* from, uint64_t index) {
+    T taken = std::move((*from)[index]);
+    from->erase(from->begin() + static_cast<std::ptrdiff_t>(index));
+    return taken;
+  }
+  void EndRequest(uint64_t index) {
+    std::unique_ptr<Fetcher::Request> request = TakeFrom(&requests_, index);
+    absl::Status status = GetBlocking(*request->store, request->key, request->into, std::move(request->get)).status();
+    if (answer_) status = answer_(*request, answered_).value_or(status);
+    ++answered_;
+    if (status.ok()) request->DealOut();
+    walker_.OnFetched(std::move(request), status);
+  }
+  void EndTask(uint64_t index) {
+    std::unique_ptr<Walker::Task> task = TakeFrom(&tasks_, index);
+    task->Run(*decoder_, stop_.get_token());
+    walker_.OnDecoded(std::move(task));
+  }
+  void Receive(Batch batch) {
+    Received& to = received_.emplace_back();
+    to.samples.assign(batch.samples.begin(), batch.samples.end());
+    to.digest = batch.digest;
+    for (const QuarantinedSample& sample : batch.quarantined) {
+      to.quarantined.push_back(fmt::format("{}: {} -> {}", sample.uri, sample.reason, sample.replacement));
+    }
+    held_.push_back(std::move(batch));
+  }
+
+  const LoaderPlan& plan_;
+  Rng rng_;
+  const bool shuffled_;
+  Answer answer_;
+  std::stop_source stop_;
+  BatchRing ring_;
+  std::unique_ptr<RowDecoder> decoder_;
+  std::atomic<bool> interrupted_{false};
+  std::deque<std::unique_ptr<Fetcher::Request>> requests_;
+  size_t answered_ = 0;
+  std::deque<std::unique_ptr<Walker::Task>> tasks_;
+  std::deque<Batch> held_;
+  std::vector<Received> received_;
+  std::optional<absl::Status> end_;
+  Walker walker_;  // first to go
+};
+
+// Images in two archives, and rows of tokens.
+class WalkerTest : public ::testing::Test {
+ protected:
+  WalkerTest() : runtime_({.io_threads = 1, .cpu_threads = 1}), stores_(runtime_) {}
+
+  void SetUp() override {
+    const Location data = *stores_.Open("mem://walked");
+    for (int shard = 0; shard < 2; ++shard) {
+      std::string tar;
+      for (int i = 0; i < 30; ++i) {
+        std::vector<uint8_t> rgb(kWalkedSide * kWalkedSide * 3, static_cast<uint8_t>(i * 8 + shard));
+        const std::string name = fmt::format("{}{:02}", shard, i);
+        tar += ::millrace::testing::Member(name + ".jpg", *EncodeJpeg(rgb, kWalkedSide, kWalkedSide, 90));
+        tar += ::millrace::testing::Member(name + ".cls", std::to_string(i));
+      }
+      ASSERT_TRUE(
+          PutBlocking(*data.store, fmt::format("{}.tar", shard), AsBytes(tar + ::millrace::testing::End())).ok());
+    }
+    images_ = *Dataset::Open(runtime_, stores_, "mem://walked");
+    std::vector<uint32_t> lengths;
+    for (uint32_t i = 0; i < 200; ++i) lengths.push_back(1 + i * 7 % 23);
+    tokens_ = OpenTokenPair(runtime_, stores_, "mem://walked-tokens", lengths);
+  }
+
+  // `memory` beside the slots and the reserve; small ones are soon used up.
+  LoaderPlan Images(BadSamples bad, uint64_t memory = 48 << 10) {
+    LoaderOptions options;
+    options.image.height = options.image.width = kWalkedSide;
+    options.batch = 4;
+    options.shuffle = Shuffle::kWindow;
+    options.extent = 6;
+    options.window = 4;
+    options.lanes = 2;
+    options.epochs = 2;
+    options.last = LastBatch::kWrap;
+    options.bad_samples = bad;
+    return Plan(*images_, options, memory);
+  }
+  LoaderPlan Tokens(uint64_t memory = 48 << 10) {
+    LoaderOptions options;
+    options.batch = 3;
+    options.epochs = 2;
+    const absl::StatusOr<Source> rows = Source::OfRows(stores_, *tokens_, {.layout = RowLayout::kPack, .length = 32});
+    return Plan(*rows, options, memory);
+  }
+  static LoaderPlan Plan(const Source& source, LoaderOptions options, uint64_t memory) {
+    options.digest = DigestOf::kRaw;
+    options.memory_bytes = uint64_t{16} << 20;
+    LoaderPlan plan = *Settle(source, options);
+    plan.fetch_bytes = memory;
+    plan.slots = 3;
+    return plan;
+  }
+  static std::vector<Received> Calm(const LoaderPlan& plan, const Answer& answer = {}) {
+    WalkerRun run(plan, std::nullopt, answer);
+    run.Finish();
+    EXPECT_TRUE(run.end().ok()) << run.end();
+    return run.received();
+  }
+  // Requests that read sample `key` of the images find it damaged.
+  Answer Damage(const std::string& key) {
+    IndexedSample sample;
+    for (uint64_t i = 0; i < images_->index().size() && sample.key != key; ++i) {
+      EXPECT_TRUE(images_->index().Lookup(i, &sample).ok());
+    }
+    const std::string object = key.substr(0, 1) + ".tar";
+    return [object, span = sample.span](const Fetcher::Request& request, size_t /*number*/) {
+      const ByteRange range = request.run.range();
+      const bool reads = range.offset <= span.offset && span.end() <= range.end() && request.key == object;
+      return reads ? std::optional<absl::Status>(absl::DataLossError("damaged in the test")) : std::nullopt;
+    };
+  }
+
+  Runtime runtime_;
+  Stores stores_;
+  std::unique_ptr<Dataset> images_;
+  std::unique_ptr<Dataset> tokens_;
+};
+
+TEST_F(WalkerTest, TheOrderInWhichThingsEndChangesNothing) {
+  for (const LoaderPlan& plan :
+       {Images(BadSamples::kFail), Images(BadSamples::kFail, 1 << 20), Tokens(), Tokens(1 << 20)}) {
+    const std::vector<Received> calm = Calm(plan);
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      WalkerRun run(plan, seed);
+      run.Finish();
+      EXPECT_TRUE(run.end().ok()) << run.end();
+      EXPECT_EQ(run.received(), calm) << seed;
+    }
+  }
+}
+
+TEST_F(WalkerTest, WhatFailsAtAnyStepComesAfterTheBatchesBeforeIt) {
+  for (const LoaderPlan& plan : {Images(BadSamples::kReplace), Tokens()}) {
+    WalkerRun whole(plan, std::nullopt);
+    whole.Finish();
+    for (size_t step = 0; step < whole.requests(); ++step) {
+      bool met = false;
+      WalkerRun run(plan, step, [&](const Fetcher::Request& /*request*/, size_t number) {
+        met = met || number == step;
+        return number == step ? std::optional<absl::Status>(absl::UnavailableError("refused")) : std::nullopt;
+      });
+      run.Finish();
+      EXPECT_EQ(absl::IsUnavailable(run.end()), met) << run.end();  // another order may need fewer requests
+      ASSERT_LE(run.received().size(), whole.received().size());
+      EXPECT_TRUE(std::equal(run.received().begin(), run.received().end(), whole.received().begin())) << step;
+    }
+  }
+}
+
+// Of a run of several samples each is fetched once more by itself, and none is damaged then.
+TEST_F(WalkerTest, DamageOnTheWayAtAnyStepCostsNoSample) {
+  const LoaderPlan plan = Images(BadSamples::kFail, 1 << 20);
+  const std::vector<Received> calm = Calm(plan);
+  for (size_t step = 0; step < 12; ++step) {
+    bool met = false;
+    WalkerRun run(plan, step, [&](const Fetcher::Request& request, size_t number) {
+      if (met || number < step || request.run.parts.size() == 1) return std::optional<absl::Status>();
+      met = true;
+      return std::optional<absl::Status>(absl::DataLossError("damaged on the way"));
+    });
+    run.Finish();
+    EXPECT_TRUE(met);
+    EXPECT_EQ(run.received(), calm) << step;
+  }
+}
+
+TEST_F(WalkerTest, ADamagedSampleIsReplacedInEveryOrder) {
+  const LoaderPlan plan = Images(BadSamples::kReplace);
+  const std::vector<Received> calm = Calm(plan, Damage("105"));
+  size_t quarantined = 0;
+  for (const Received& batch : calm) quarantined += batch.quarantined.size();
+  EXPECT_EQ(quarantined, 2u);  // one an epoch
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    WalkerRun run(plan, seed, Damage("105"));
+    run.Finish();
+    EXPECT_EQ(run.received(), calm) << seed;
+  }
+}
+
+TEST_F(WalkerTest, WhereAllIsDamagedReplacingEnds) {
+  const LoaderPlan plan = Images(BadSamples::kReplace);
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    WalkerRun run(plan, seed, [](const Fetcher::Request& /*request*/, size_t /*number*/) {
+      return absl::DataLossError("damaged in the test");
+    });
+    run.Finish();
+    EXPECT_TRUE(absl::IsDataLoss(run.end())) << run.end();
+    EXPECT_THAT(std::string(run.end().message()), HasSubstr("9 samples in a row were damaged"));
+    EXPECT_TRUE(run.received().empty());
+  }
+}
+
+// Damage of a run of several samples, after the stop, was once sent for again and waited for by nobody.
+TEST_F(WalkerTest, StopsAtAnyMomentWhateverTheStoreAnswers) {
+  for (const LoaderPlan& plan : {Images(BadSamples::kReplace, 1 << 20), Tokens()}) {
+    for (int steps = 0; steps < 60; ++steps) {
+      for (const auto code : {absl::StatusCode::kCancelled, absl::StatusCode::kDataLoss, absl::StatusCode::kOk}) {
+        WalkerRun run(plan, steps);
+        for (int i = 0; i < steps && run.Step(); ++i) {
+        }
+        run.Stop(absl::Status(code, "at the end"));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace
