@@ -97,7 +97,7 @@ LoaderHandle::~LoaderHandle() {
   if (maker_ == getpid()) Close();
 }
 
-std::unique_ptr<Loader> LoaderHandle::MakeLoader() const {
+std::unique_ptr<BatchSource> LoaderHandle::MakeLoader() const {
   absl::StatusOr<std::unique_ptr<Loader>> made = nullptr;
   {
     GilRelease release;
@@ -106,22 +106,43 @@ std::unique_ptr<Loader> LoaderHandle::MakeLoader() const {
   return ValueOrThrow(std::move(made));
 }
 
+LoaderHandle::Look LoaderHandle::LookForNext() {
+  Look look;
+  std::unique_lock lock(mutex_);
+  if (!unused_.wait_for(lock, kSlice, [this] { return !in_use_ && changing_ == 0; })) return look;
+  look.closed = loader_ == nullptr;
+  if (look.closed) return look;
+  in_use_ = true;
+  lock.unlock();
+  look.ready = loader_->WaitReady(kSlice);
+  if (look.ready) look.next = loader_->Next();
+  lock.lock();
+  in_use_ = false;
+  if (look.next.ok() && *look.next) epoch_ = (*look.next)->position.epoch;
+  unused_.notify_all();
+  return look;
+}
+
+// When no thread waits for a batch any more. None will before the lock is released.
+std::unique_lock<std::mutex> LoaderHandle::LockUnused() {
+  std::unique_lock lock(mutex_);
+  ++changing_;
+  unused_.wait(lock, [this] { return !in_use_; });
+  --changing_;
+  unused_.notify_all();
+  return lock;
+}
+
 std::optional<Batch> LoaderHandle::Next() {
   for (;;) {
     CheckOwnProcess();  // each time: a signal handler may fork
-    absl::StatusOr<std::optional<Batch>> next = std::nullopt;
-    bool closed = false;
-    bool ready = false;
+    Look look;
     {
       GilRelease release;
-      std::lock_guard lock(mutex_);
-      closed = loader_ == nullptr;
-      ready = !closed && loader_->WaitReady(kPollSlice);
-      if (ready) next = loader_->Next();
-      if (next.ok() && *next) epoch_ = (*next)->position.epoch;
+      look = LookForNext();
     }
-    if (closed) ThrowUsage(kClosed);
-    if (ready) return ValueOrThrow(std::move(next));
+    if (look.closed) ThrowUsage(kClosed);
+    if (look.ready) return ValueOrThrow(std::move(look.next));
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   }
 }
@@ -134,7 +155,7 @@ void LoaderHandle::Restart(const std::string& position) {
   absl::Status status;
   {
     GilRelease release;
-    std::lock_guard lock(mutex_);
+    const std::unique_lock lock = LockUnused();
     closed = loader_ == nullptr;
     if (!closed) status = RestartLocked(options);
   }
@@ -157,7 +178,7 @@ absl::Status LoaderHandle::RestartLocked(const LoaderOptions& options) {
 void LoaderHandle::Close() {
   CheckOwnProcess();
   GilRelease release;
-  std::lock_guard lock(mutex_);
+  const std::unique_lock lock = LockUnused();
   if (loader_ == nullptr) return;
   last_report_ = loader_->report();
   loader_.reset();

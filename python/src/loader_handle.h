@@ -2,6 +2,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -63,8 +64,18 @@ class LoaderHandle {
 
  private:
   void CheckOwnProcess() const { python::CheckOwnProcess(maker_, "Loader"); }
-  std::unique_ptr<Loader> MakeLoader() const;
-  absl::Status RestartLocked(const LoaderOptions& options);  // mutex_ held, without the GIL
+  /// What one look for the next batch has found.
+  struct Look {
+    bool closed = false;
+    bool ready = false;  // else there was nothing for a while
+    absl::StatusOr<std::optional<Batch>> next = std::nullopt;
+  };
+
+  std::unique_ptr<BatchSource> MakeLoader() const;
+  // All of these without the GIL.
+  Look LookForNext();
+  std::unique_lock<std::mutex> LockUnused();
+  absl::Status RestartLocked(const LoaderOptions& options);  // mutex_ held
 
   const pid_t maker_ = getpid();
   const std::vector<std::shared_ptr<DatasetHandle>> datasets_;
@@ -73,10 +84,13 @@ class LoaderHandle {
   uint64_t steps_per_epoch_ = 0;
   std::vector<BatchShape> shapes_;
 
-  std::mutex mutex_;             // never locked with the GIL held
-  ProcessLocal<Loader> loader_;  // null once closed
-  uint64_t epoch_ = 0;           // of the next batch
-  LoaderReport last_report_;     // of a loader that was closed
+  std::mutex mutex_;  // never locked with the GIL held, nor while waiting for a batch
+  std::condition_variable unused_;
+  bool in_use_ = false;               // by a thread that waits for a batch: the loader stays
+  int changing_ = 0;                  // threads that are about to close or restart the loader: they go first
+  ProcessLocal<BatchSource> loader_;  // null once closed
+  uint64_t epoch_ = 0;                // of the next batch
+  LoaderReport last_report_;          // of a loader that was closed
 };
 
 void BindLoader(py::module_& module);

@@ -279,7 +279,7 @@ class StateFile {
 };
 
 // Samples that this rank will get; 0 where a resumed run makes it hard to tell.
-uint64_t ExpectedSamples(const LoaderOptions& options, const Loader& loader, std::optional<uint64_t> stop_after) {
+uint64_t ExpectedSamples(const LoaderOptions& options, const BatchSource& loader, std::optional<uint64_t> stop_after) {
   if (options.start) return 0;
   if (loader.shapes().size() > 1) return 0;  // buckets
   uint64_t epoch = (loader.samples_per_epoch() + options.world - 1 - options.rank) / options.world;
@@ -289,7 +289,7 @@ uint64_t ExpectedSamples(const LoaderOptions& options, const Loader& loader, std
   return std::min(all, (*stop_after + options.batch - 1) / options.batch * options.batch);
 }
 
-absl::Status Drain(Loader& loader, const FeedFlags& flags, uint64_t expected, SteadyClock::time_point begin,
+absl::Status Drain(BatchSource& loader, const FeedFlags& flags, uint64_t expected, SteadyClock::time_point begin,
                    FeedResult* result) {
   ProgressLine progress("feeding " + flags.source.uris.front(), ProgressLine::Unit::kItems);
   StateFile state(flags.state);

@@ -169,6 +169,28 @@ except millrace.UsageError as error:
     assert "the Loader is closed" in check_script(script, timeout=50, **stalled)
 
 
+def test_report_and_close_wait_for_nobody_who_waits(stalled: dict[str, str]) -> None:
+    """2,000 turns of the 50 ms after which a waiting thread looks for signals would take longer than the script may."""
+    script = PRELUDE + """
+def consume():
+    started.set()
+    try:
+        next(iter(loader))
+    except millrace.UsageError as error:
+        print(error)
+
+started = threading.Event()
+consumer = threading.Thread(target=consume)
+consumer.start()
+started.wait()
+for _ in range(2000):
+    loader.report()
+loader.close()
+consumer.join()
+"""
+    assert "the Loader is closed" in check_script(script, timeout=50, **stalled)
+
+
 def test_other_threads_run_while_one_waits(stalled: dict[str, str]) -> None:
     script = PRELUDE + """
 def consume():
