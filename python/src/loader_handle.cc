@@ -10,7 +10,7 @@
 #include "arguments.h"
 #include "gil_release.h"
 #include "interruptible.h"
-#include "pipeline/batch_shape.h"
+#include "pipeline/batch_layout.h"
 #include "pipeline/explain.h"
 
 namespace millrace::python {
@@ -286,7 +286,7 @@ py::dict ToDict(const LoaderHandle& loader, Batch batch, const py::object& conve
   for (const ArrayShape& array : loader.shapes()[batch.shape]) {
     // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
     const std::vector<py::ssize_t> dims(array.dims.begin(), array.dims.end());
-    const py::array view(py::dtype(array.dtype), dims, ArrayOf(batch, array.name).data(), owner);
+    const py::array view(py::dtype(array.dtype), dims, batch.Bytes(array.name).data(), owner);
     result[ToPyText(array.name)] = convert.is_none() ? py::object(view) : convert(view);
   }
   result["key"] = ToTexts(batch.keys);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
@@ -33,35 +34,44 @@ struct QuarantinedSample {
   uint64_t epoch = 0;
 };
 
+struct BatchArray {
+  std::string name;
+  MutableByteSpan bytes;
+};
+
 /// One batch of one rank, with all that its receiver needs to account for it. Move-only; its memory returns to its
 /// source when it and all copies of `memory` are gone, also after the source itself is gone. Rows without a sample are
 /// padding: zeros, label -1, pad_token.
+///
+/// Arrays: "image" (of ImageSpec), "label" (if labels are integers); of rows of tokens "tokens" (of token_type),
+/// "token_mask" (1 = a token), "position_ids" and "segment_ids" (if they are known: a token's place in its piece, and
+/// the piece, from 1 on), "row" (its number in its table). All batches have "mask" (1 = a sample) and "sample" (ordinal
+/// in the index: of the replacement, if one was made; of a row of tokens, of the sample that it begins with, as its
+/// key), those of several parts "part".
 struct Batch {
-  size_t shape = 0;                 // which of BatchSource::shapes() it has
-  uint64_t size = 0;                // rows: `batch` below
-  uint64_t length = 0;              // of a row of tokens; 0: there are none
-  std::shared_ptr<void> memory;     // keeps the spans below alive
-  MutableByteSpan images;           // [batch, H, W, C] or [batch, C, H, W] of ImageSpec::dtype; empty where none are
-  MutableByteSpan tokens;           // [batch, length] of token_type
-  std::span<uint8_t> token_mask;    // [batch, length]; 1 = a token, 0 = padding
-  std::span<int32_t> position_ids;  // [batch, length]; the token's place in its piece, 0 = padding; empty: not known
-  std::span<int32_t> segment_ids;   // [batch, length]; the piece, from 1 on, 0 = padding; empty: not known
-  std::span<uint64_t> rows;         // [batch]; the row's number in its table; empty where items are samples
-  std::span<int64_t> labels;        // [batch]; empty unless labels are integers
-  std::span<uint8_t> mask;          // [batch]; 1 = a sample, 0 = padding
-  std::span<uint64_t> samples;      // [batch]; ordinal in the index (of the replacement, where one was made); of a row
-                                    // of tokens, of the sample that it begins with, as its key
-  std::span<uint64_t> parts;        // [batch]; the part of the source (mix or buckets); empty where there is one
-  std::vector<std::string> texts;   // [batch] when labels are text, else empty
-  std::vector<std::string> keys;    // [batch]; "" for padding
-  uint64_t valid = 0;               // of the rows, the first ones, which count as samples of the epoch (neither
-                                    // padding nor wrapped repeats)
+  size_t shape = 0;                // which of BatchSource::shapes() it has
+  uint64_t size = 0;               // rows: `batch` below
+  uint64_t length = 0;             // of a row of tokens; 0: there are none
+  std::shared_ptr<void> memory;    // keeps the arrays alive
+  std::vector<BatchArray> arrays;  // those of its shape, in its order
+  std::vector<std::string> texts;  // [batch] when labels are text, else empty
+  std::vector<std::string> keys;   // [batch]; "" for padding
+  uint64_t valid = 0;              // of the rows, the first ones, which count as samples of the epoch (neither
+                                   // padding nor wrapped repeats)
   uint64_t epoch = 0;
   bool last_of_epoch = false;
   Position position;                           // after this batch
   Uint128 digest;                              // of the valid rows, when asked for
   uint64_t token_count = 0;                    // in the valid rows
   std::vector<QuarantinedSample> quarantined;  // in order of the rows
+
+  /// The array of that name; empty if there is none.
+  MutableByteSpan Bytes(std::string_view name) const;
+  template <typename T>
+  std::span<T> Array(std::string_view name) const {
+    const MutableByteSpan bytes = Bytes(name);
+    return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
 };
 
 /// What the consumer has received so far and what it cost.

@@ -256,7 +256,7 @@ absl::StatusOr<LoaderExplanation> Explain(const Source& source, LoaderOptions op
   out.rows = DescribeRows(source);
   out.padding = PaddingOf(out.rows);
   for (size_t i = 0; i < out.rows.size(); ++i) {
-    out.rows[i].batch = loader.layouts[loader.bucketed() ? i : 0].batch;
+    out.rows[i].batch = loader.layouts[loader.bucketed() ? i : 0].batch();
     if (loader.bucketed()) out.rows[i].steps = loader.buckets[i].StepsFrom(0);
   }
   out.steps = loader.StepsFrom(consumed);

@@ -50,7 +50,7 @@ TEST_F(ExplainTest, ForetellsTheSamplesOfALoader) {
     const std::optional<Batch> batch = *loader->Next();
     for (size_t i = 0; i < 7; ++i) {
       EXPECT_EQ(found->first[i].position, 1 + 3 * i);
-      EXPECT_EQ(found->first[i].sample, batch->samples[i]);
+      EXPECT_EQ(found->first[i].sample, batch->Array<uint64_t>("sample")[i]);
       EXPECT_EQ(found->first[i].key, batch->keys[i]);
     }
     EXPECT_EQ(found->steps, loader->steps_per_epoch());

@@ -15,6 +15,7 @@ constexpr uint64_t kMaxRunBytes = uint64_t{8} << 20;
 // What should be ahead of the consumer even when neighbours that are wanted later fill the memory: more than a fast
 // network delivers during the first byte's latency.
 constexpr uint64_t kLeadBytes = uint64_t{32} << 20;
+constexpr uint64_t kMaxLeadItems = 32768;
 constexpr uint64_t kMaxLandingBytes = uint64_t{64} << 20;
 
 void ForEachUnit(const FetchRun& run, absl::FunctionRef<void(const FetchRun::Part&, const FetchRun::Unit&)> call) {
@@ -56,13 +57,14 @@ uint64_t Fetcher::Options::largest_extent() const {
 }
 
 Fetcher::Sizes::Sizes(const Options& options, const Source& source) {
-  const double mean_item = std::max(1.0, source.mean_item_bytes());
+  // What is kept of small samples beside their bytes is most of what they take.
+  const double mean_item = source.mean_item_bytes() + static_cast<double>(FetchedItem::Bookkeeping(0));
   const bool in_runs = options.largest_extent() > 1 || source.tokens() != nullptr;
   landing = in_runs ? std::min(kMaxLandingBytes, options.memory_bytes / 3) : 0;
   items = options.memory_bytes - landing;
   max_run = std::min(kMaxRunBytes, landing / 4);
   const uint64_t lead_bytes = std::min(kLeadBytes, items / 2);
-  lead = static_cast<uint64_t>(static_cast<double>(lead_bytes) / mean_item);
+  lead = std::min(kMaxLeadItems, static_cast<uint64_t>(static_cast<double>(lead_bytes) / mean_item));
   // Neighbours that are wanted within `reach` may fill what the lead leaves, with a tenth for uneven sizes.
   const auto extent_bytes = static_cast<uint64_t>(mean_item * static_cast<double>(options.largest_extent()));
   const uint64_t reach_bytes = std::max((items - lead_bytes) / 10 * 9, std::min(items / 4, extent_bytes));
@@ -123,8 +125,7 @@ absl::StatusOr<FetchRun> Fetcher::Neighbours(const Source& source, RowGroups& gr
 std::shared_ptr<FetchedItem> Fetcher::NewItem(const FetchRun& run, const FetchRun::Unit& unit) {
   std::vector<PlacedPiece> pieces = PiecesOf(run, unit.rank);
   const uint64_t size = BytesOf(unit, pieces);
-  const uint64_t bookkeeping = bookkeeping_ + FetchedItem::Bookkeeping(pieces.size());
-  if (arena_.used() + size + bookkeeping > arena_.capacity()) return nullptr;
+  if (used() + size + FetchedItem::Bookkeeping(pieces.size()) > arena_.capacity()) return nullptr;
   ArenaBlock memory;
   if (size > 0 && !(memory = ArenaBlock(&arena_, size))) return nullptr;
   return std::make_shared<FetchedItem>(std::move(memory), std::move(pieces), &bookkeeping_);
@@ -149,26 +150,30 @@ bool Fetcher::Land(Request& request) {
   return !landing_full_;
 }
 
-// With memory for all that the run brings: `early_` has all its items then. Null where there is none.
-std::unique_ptr<Fetcher::Request> Fetcher::Allocate(const FetchRun& run, const EarlyKey& own) {
+// With memory for all that the run brings: `early_` has all its items then. Null if there is none, and `*missing` is
+// what its items take.
+std::unique_ptr<Fetcher::Request> Fetcher::Allocate(const FetchRun& run, const EarlyKey& own, uint64_t* missing) {
   auto request = std::make_unique<Request>();
   request->run = run;
+  *missing = 0;
   if (!Land(*request)) return nullptr;
+  const uint64_t used_before = used();
   const uint64_t first = source_.FirstOf(run.part);
   std::vector<EarlyKey> made;
   bool room = true;
   ForEachUnit(run, [&](const FetchRun::Part& /*part*/, const FetchRun::Unit& unit) {
-    if (!room) return;
     const EarlyKey key{own.epoch, {first + unit.rank, own.draw.turn}};
     const auto [at, is_new] = early_.try_emplace(key);
     if (is_new) {
       made.push_back(key);
-      at->second = NewItem(run, unit);
+      if (room) at->second = NewItem(run, unit);
       room = at->second != nullptr;
+      if (!room) *missing += unit.bytes + FetchedItem::Bookkeeping(0);
     }
-    request->items.push_back(at->second);
+    if (room) request->items.push_back(at->second);
   });
   if (!room) {
+    *missing += used() - used_before;
     for (const EarlyKey& key : made) early_.erase(key);
     return nullptr;
   }
@@ -179,35 +184,38 @@ std::unique_ptr<Fetcher::Request> Fetcher::Allocate(const FetchRun& run, const E
   return request;
 }
 
-// A run around one piece, or a sample; false where memory is used up.
+// A run around one piece, or a sample; false if memory is used up.
 absl::StatusOr<bool> Fetcher::FetchPiece(const Wanted& wanted, const Horizon& horizon, uint64_t items_ahead) {
   const EarlyKey own{horizon.epoch, wanted.draw};
   const auto asked = [&](const Wanted& other) {
     const auto found = early_.find({horizon.epoch, other.draw});
     return found != early_.end() && found->second->asked(other.piece);
   };
-  FetchRun run;
-  if (refused_) {
-    run = *std::move(refused_);
-    refused_.reset();
-  } else {
-    ASSIGN_OR_RETURN(run, Neighbours(source_, groups_, options_, sizes_, wanted, horizon, asked));
+  const bool hurry = items_ahead < sizes_.lead;
+  Refusal last = refused_ ? *std::move(refused_) : Refusal{};
+  const bool refused_before = refused_.has_value();
+  refused_.reset();
+  if (!refused_before) {
+    ASSIGN_OR_RETURN(last.run, Neighbours(source_, groups_, options_, sizes_, wanted, horizon, asked));
+  } else if (items_ahead > 0 && (last.alone || !hurry) && used() + last.missing > arena_.capacity()) {
+    refused_ = std::move(last);  // as before: to allocate a long run in vain takes long
+    return false;
   }
-  std::unique_ptr<Request> request = Allocate(run, own);
-  // Where runs in flight take up all of `landing_`, there is enough on its way: to go alone would only tear this run.
+  std::unique_ptr<Request> request = Allocate(last.run, own, &last.missing);
+  // If runs under way take up all of `landing_`, there is enough on its way: to go alone would only tear this run.
   const bool waits_to_land = landing_full_ && requests_ > 0;
-  if (request == nullptr && items_ahead < sizes_.lead && !waits_to_land) {
+  if (request == nullptr && hurry && !waits_to_land) {
     Horizon alone = horizon;
-    alone.alone = true;
-    ASSIGN_OR_RETURN(run, Neighbours(source_, groups_, options_, sizes_, wanted, alone, asked));
-    request = Allocate(run, own);
+    alone.alone = last.alone = true;
+    ASSIGN_OR_RETURN(last.run, Neighbours(source_, groups_, options_, sizes_, wanted, alone, asked));
+    request = Allocate(last.run, own, &last.missing);
     if (request == nullptr && items_ahead == 0 && reserve_in_use_.expired() && !early_.contains(own)) {
-      early_.emplace(own, NewReserve(run, run.parts.front()));
-      request = Allocate(run, own);
+      early_.emplace(own, NewReserve(last.run, last.run.parts.front()));
+      request = Allocate(last.run, own, &last.missing);
     }
   }
   if (request == nullptr) {
-    refused_ = std::move(run);
+    refused_ = std::move(last);
     return false;
   }
   RETURN_IF_ERROR(Start(std::move(request)));

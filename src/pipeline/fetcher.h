@@ -129,10 +129,18 @@ class Fetcher {
     size_t operator()(const EarlyKey& key) const { return HashKey(key.epoch, {key.draw.item, key.draw.turn}); }
   };
 
+  /// A run that found no memory.
+  struct Refusal {
+    FetchRun run;
+    uint64_t missing = 0;  // bytes of memory that it takes
+    bool alone = false;    // it takes nobody along
+  };
+
   std::shared_ptr<FetchedItem> NewItem(const FetchRun& run, const FetchRun::Unit& unit);
   std::shared_ptr<FetchedItem> NewReserve(const FetchRun& run, const FetchRun::Unit& unit);
   bool Land(Request& request);
-  std::unique_ptr<Request> Allocate(const FetchRun& run, const EarlyKey& own);
+  uint64_t used() const { return arena_.used() + bookkeeping_; }
+  std::unique_ptr<Request> Allocate(const FetchRun& run, const EarlyKey& own, uint64_t* missing);
   absl::StatusOr<bool> FetchPiece(const Wanted& wanted, const Horizon& horizon, uint64_t items_ahead);
   absl::Status Start(std::unique_ptr<Request> request);
   void SplitDamaged(const Request& request);
@@ -148,7 +156,7 @@ class Fetcher {
   Arena landing_;              // of runs: apart, since its long pieces would find no room between the others
   bool landing_full_ = false;  // for the run that was to land last
   uint64_t bookkeeping_ = 0;
-  std::optional<FetchRun> refused_;  // the run of the last Fetch that found no memory
+  std::optional<Refusal> refused_;  // of the last Fetch
   // Items that were taken along, and the one of the last Fetch where it was not complete.
   absl::flat_hash_map<EarlyKey, std::shared_ptr<FetchedItem>, EarlyHash> early_;
   std::weak_ptr<FetchedItem> reserve_in_use_;

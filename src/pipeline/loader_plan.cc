@@ -18,7 +18,6 @@ namespace millrace {
 
 namespace {
 
-constexpr uint64_t kAlignment = 64;
 // Below this, fetched bytes would not cover the latency of any store.
 constexpr uint64_t kMinFetchBytes = uint64_t{1} << 20;
 constexpr uint64_t kMaxSlots = 65536;
@@ -29,10 +28,6 @@ constexpr uint64_t kMaxTokensOfBatch = uint64_t{1} << 36;
 constexpr uint64_t kMaxGroupBytes = uint64_t{16} << 20;
 constexpr uint64_t kRowBookkeeping = 256;                // of each row of a batch beside its slot: key, label, states
 constexpr uint64_t kBucketsDomain = 0x4d522d6275636b73;  // "MR-bucks"
-
-uint64_t RoundUp(uint64_t value) {
-  return (value + kAlignment - 1) / kAlignment * kAlignment;
-}
 
 // Of all parts: a data set that has none of them shows when its first sample is decoded.
 std::vector<std::string> FieldNames(const Source& source) {
@@ -174,7 +169,7 @@ absl::Status CheckStart(const LoaderPlan& plan) {
 absl::Status SplitMemory(LoaderPlan* plan) {
   const uint64_t memory = plan->options.memory_bytes;
   uint64_t most_rows = 0;
-  for (const SlotLayout& layout : plan->layouts) most_rows = std::max(most_rows, layout.batch);
+  for (const BatchLayout& layout : plan->layouts) most_rows = std::max(most_rows, layout.batch());
   const uint64_t slot = plan->slot_bytes + most_rows * kRowBookkeeping;
   const uint64_t reserve = plan->source.max_item_bytes();
   if (plan->source.tokens() != nullptr) plan->group_bytes = std::min(kMaxGroupBytes, memory / 16);
@@ -224,15 +219,30 @@ absl::Status SettlePolicies(LoaderPlan* plan) {
   return absl::OkStatus();
 }
 
+// What batches say of each row.
+void AddOrigin(BatchLayout* layout, bool with_parts) {
+  layout->Add("mask", "bool");
+  layout->Add("sample", "int64");
+  if (with_parts) layout->Add("part", "int64");
+}
+
 absl::Status SettleImages(LoaderPlan* plan) {
   const LoaderOptions& options = plan->options;
   RETURN_IF_ERROR(options.image.Check());
   ASSIGN_OR_RETURN(plan->image_fields, FindImageFields(plan->source, options));
-  SlotLayout layout{.batch = options.batch, .image_bytes = plan->image_fields.empty() ? 0 : options.image.bytes()};
-  layout.Lay(plan->with_parts());
-  plan->layouts = {layout};
   ASSIGN_OR_RETURN(plan->label, FindLabel(plan->source, options.label));
   plan->text_labels = plan->label && plan->label->spec.kind == LabelSpec::Kind::kText;
+  BatchLayout& layout = plan->layouts.emplace_back(options.batch);
+  if (!plan->image_fields.empty()) {
+    const auto height = static_cast<uint64_t>(options.image.height);
+    const auto width = static_cast<uint64_t>(options.image.width);
+    const auto channels = static_cast<uint64_t>(options.image.channels);
+    const bool last = options.image.layout == Layout::kNhwc;
+    layout.Add("image", options.image.dtype == DType::kF32 ? "float32" : "uint8",
+               last ? std::vector{height, width, channels} : std::vector{channels, height, width});
+  }
+  if (plan->label && !plan->text_labels) layout.Add("label", "int64", {}, -1);
+  AddOrigin(&layout, plan->with_parts());
   return NumberClasses(plan);
 }
 
@@ -249,22 +259,22 @@ absl::Status SettleTokens(LoaderPlan* plan) {
         fmt::format("the token for padding, {}, does not fit into int32", options.pad_token));
   }
   const TokenOptions& tokens = *plan->source.tokens();
-  SlotLayout layout{.batch = options.batch,
-                    .length = tokens.length,
-                    .token_bytes = TokenBytes(options.token_type),
-                    .with_segments = tokens.with_segments()};
-  if (tokens.buckets.empty()) plan->layouts = {layout};
-  for (const TokenOptions::Bucket& bucket : tokens.buckets) {
-    layout.batch = bucket.batch;
-    layout.length = bucket.length;
-    plan->layouts.push_back(layout);
-  }
-  for (SlotLayout& each : plan->layouts) {
-    if (each.batch > kMaxTokensOfBatch / each.length) {
+  std::vector<TokenOptions::Bucket> shapes = tokens.buckets;
+  if (shapes.empty()) shapes.push_back({tokens.length, options.batch});
+  for (const auto& [length, batch] : shapes) {
+    if (batch > kMaxTokensOfBatch / length) {
       return absl::InvalidArgumentError(
-          fmt::format("a batch of {} rows of {} tokens; choose fewer or shorter ones", each.batch, each.length));
+          fmt::format("a batch of {} rows of {} tokens; choose fewer or shorter ones", batch, length));
     }
-    each.Lay(plan->with_parts());
+    BatchLayout& layout = plan->layouts.emplace_back(batch, length);
+    layout.Add("tokens", TokenTypeName(options.token_type), {length}, options.pad_token);
+    layout.Add("token_mask", "bool", {length});
+    if (tokens.with_segments()) {
+      layout.Add("position_ids", "int32", {length});
+      layout.Add("segment_ids", "int32", {length});
+    }
+    layout.Add("row", "int64");
+    AddOrigin(&layout, plan->with_parts());
   }
   return absl::OkStatus();
 }
@@ -295,25 +305,6 @@ absl::Status SettleBuckets(LoaderPlan* plan) {
 }
 
 }  // namespace
-
-void SlotLayout::Lay(bool with_parts) {
-  bytes = 0;
-  const auto place = [this](uint64_t* offset, uint64_t size) {
-    *offset = bytes;
-    bytes += RoundUp(size);
-  };
-  const uint64_t tokens_of_batch = batch * length;
-  place(&images, batch * image_bytes);
-  place(&tokens, tokens_of_batch * token_bytes);
-  place(&token_mask, tokens_of_batch);
-  place(&position_ids, with_segments ? tokens_of_batch * sizeof(int32_t) : 0);
-  place(&segment_ids, with_segments ? tokens_of_batch * sizeof(int32_t) : 0);
-  place(&labels, length == 0 ? batch * sizeof(int64_t) : 0);
-  place(&mask, batch);
-  place(&samples, batch * sizeof(uint64_t));
-  place(&parts, with_parts ? batch * sizeof(uint64_t) : 0);
-  place(&rows, length == 0 ? 0 : batch * sizeof(uint64_t));
-}
 
 absl::StatusOr<Mix> MixOf(const Source& source, const std::vector<OrderPolicy>& policies, const MixOptions& options) {
   Mix mix;
@@ -366,7 +357,7 @@ absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options) {
     ASSIGN_OR_RETURN(plan.mix, MixOf(source, plan.policies, plan.options.mix.value_or(MixOptions{})));
   }
   RETURN_IF_ERROR(source.tokens() != nullptr ? SettleTokens(&plan) : SettleImages(&plan));
-  for (const SlotLayout& layout : plan.layouts) plan.slot_bytes = std::max(plan.slot_bytes, layout.bytes);
+  for (const BatchLayout& layout : plan.layouts) plan.slot_bytes = std::max(plan.slot_bytes, layout.bytes());
   if (!bucketed) {
     plan.batching = BatchingOf(plan.options, plan.mix ? plan.mix->length : source.size(), plan.options.batch);
     RETURN_IF_ERROR(plan.batching.Check());
@@ -383,36 +374,8 @@ absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options) {
 }
 
 std::vector<BatchShape> ShapesOf(const LoaderPlan& plan) {
-  const ImageSpec& image = plan.options.image;
   std::vector<BatchShape> shapes;
-  for (const SlotLayout& layout : plan.layouts) {
-    BatchShape& shape = shapes.emplace_back();
-    const uint64_t batch = layout.batch;
-    const auto add = [&shape](std::string name, std::string_view dtype, std::vector<uint64_t> dims) {
-      shape.push_back({std::move(name), std::string(dtype), std::move(dims)});
-    };
-    if (layout.image_bytes > 0) {
-      const auto height = static_cast<uint64_t>(image.height);
-      const auto width = static_cast<uint64_t>(image.width);
-      const auto channels = static_cast<uint64_t>(image.channels);
-      const bool last = image.layout == Layout::kNhwc;
-      add("image", image.dtype == DType::kF32 ? "float32" : "uint8",
-          last ? std::vector{batch, height, width, channels} : std::vector{batch, channels, height, width});
-    }
-    if (layout.length > 0) {
-      add("tokens", TokenTypeName(plan.options.token_type), {batch, layout.length});
-      add("token_mask", "bool", {batch, layout.length});
-      if (layout.with_segments) {
-        add("position_ids", "int32", {batch, layout.length});
-        add("segment_ids", "int32", {batch, layout.length});
-      }
-      add("row", "int64", {batch});
-    }
-    if (plan.label && !plan.text_labels) add("label", "int64", {batch});
-    add("mask", "bool", {batch});
-    add("sample", "int64", {batch});
-    if (plan.with_parts()) add("part", "int64", {batch});
-  }
+  for (const BatchLayout& layout : plan.layouts) shapes.push_back(layout.shape());
   return shapes;
 }
 

@@ -5,32 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/batch_layout.h"
 #include "pipeline/loader.h"
 
 namespace millrace {
-
-/// Where the parts of a batch of one shape lie in its slot of memory. Fixed for a loader.
-struct SlotLayout {
-  uint64_t batch = 0;
-  uint64_t image_bytes = 0;    // of one image
-  uint64_t length = 0;         // of a row of tokens; 0: there are none
-  uint64_t token_bytes = 0;    // of one token
-  bool with_segments = false;  // position_ids and segment_ids
-  uint64_t images = 0;         // offsets
-  uint64_t tokens = 0;
-  uint64_t token_mask = 0;
-  uint64_t position_ids = 0;
-  uint64_t segment_ids = 0;
-  uint64_t labels = 0;
-  uint64_t mask = 0;
-  uint64_t samples = 0;
-  uint64_t parts = 0;
-  uint64_t rows = 0;
-  uint64_t bytes = 0;  // of the slot
-
-  /// The offsets, of what is said above them.
-  void Lay(bool with_parts);
-};
 
 /// The options after defaults, checks and sizes were settled, by Settle().
 struct LoaderPlan {
@@ -40,7 +18,7 @@ struct LoaderPlan {
   std::optional<Mix> mix;                 // absent: one part, each sample once an epoch; or buckets
   Batching batching;                      // of all items; not with buckets
   std::vector<Batching> buckets;          // of each part of the source, where these are buckets
-  std::vector<SlotLayout> layouts;        // the declared shapes: one, or one for each bucket
+  std::vector<BatchLayout> layouts;       // the declared shapes: one, or one for each bucket
   uint64_t slot_bytes = 0;                // of the largest
   std::vector<std::string> image_fields;  // one of which each sample has; empty: nothing is decoded
   std::optional<LabelOptions> label;

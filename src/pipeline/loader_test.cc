@@ -108,20 +108,20 @@ TEST_F(LoaderTest, DeliversEachSampleOnceInPlanOrder) {
     const Batch& batch = **next;
     for (uint64_t row = 0; row < batch.valid; ++row, ++position) {
       const uint64_t sample = plan.At(position);
-      EXPECT_EQ(batch.samples[row], sample);
-      EXPECT_EQ(batch.mask[row], 1);
+      EXPECT_EQ(batch.Array<uint64_t>("sample")[row], sample);
+      EXPECT_EQ(batch.Array<uint8_t>("mask")[row], 1);
       IndexedSample entry;
       ASSERT_TRUE(dataset_->index().Lookup(sample, &entry).ok());
       EXPECT_EQ(batch.keys[row], entry.key);
-      EXPECT_EQ(batch.labels[row], entry.key.starts_with("cats/") ? 0 : 1);
+      EXPECT_EQ(batch.Array<int64_t>("label")[row], entry.key.starts_with("cats/") ? 0 : 1);
       const uint64_t number = std::stoull(entry.key.substr(5));
       std::vector<std::byte> pixels(kSide * kSide * 3);
       ASSERT_TRUE(decoder.Decode(AsBytes(Jpeg(number)), Options(8).image, 0, pixels).ok());
-      EXPECT_EQ(std::memcmp(pixels.data(), batch.images.data() + row * pixels.size(), pixels.size()), 0);
+      EXPECT_EQ(std::memcmp(pixels.data(), batch.Bytes("image").data() + row * pixels.size(), pixels.size()), 0);
     }
     for (uint64_t row = batch.valid; row < 8; ++row) {
-      EXPECT_EQ(batch.mask[row], 0);
-      EXPECT_EQ(batch.labels[row], -1);
+      EXPECT_EQ(batch.Array<uint8_t>("mask")[row], 0);
+      EXPECT_EQ(batch.Array<int64_t>("label")[row], -1);
       EXPECT_EQ(batch.keys[row], "");
     }
     EXPECT_EQ(batch.last_of_epoch, position == 50);
@@ -174,9 +174,10 @@ TEST_F(LoaderTest, DropLeavesTheShortBatchAndWrapFillsIt) {
   std::optional<Batch> last;
   for (int i = 0; i < 3; ++i) last = *loader->Next();
   EXPECT_EQ(last->valid, 2u);
-  EXPECT_EQ(std::vector<uint64_t>(last->samples.begin(), last->samples.end()),
+  const std::span<const uint64_t> samples = last->Array<uint64_t>("sample");
+  EXPECT_EQ(std::vector<uint64_t>(samples.begin(), samples.end()),
             (std::vector<uint64_t>{plan.At(8), plan.At(9), plan.At(0), plan.At(1)}));
-  EXPECT_EQ(last->mask[3], 1);
+  EXPECT_EQ(last->Array<uint8_t>("mask")[3], 1);
   EXPECT_EQ(loader->report().samples, 10u);
 }
 
@@ -254,12 +255,12 @@ TEST_F(LoaderTest, ABatchStaysAsLongAsItIsHeldAndTooManyAreRefused) {
     EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
     EXPECT_THAT(std::string(refused.message()), HasSubstr("let go of some"));
     std::set<const std::byte*> memory;
-    for (const Batch& batch : held) EXPECT_TRUE(memory.insert(batch.images.data()).second);
+    for (const Batch& batch : held) EXPECT_TRUE(memory.insert(batch.Bytes("image").data()).second);
     held.pop_back();  // one is let go, and all goes on
     EXPECT_TRUE(loader->Next().ok());
   }
   const Plan plan(60, OrderPolicy::ForSamples(Shuffle::kGlobal, 1, true), 5, 0);
-  EXPECT_EQ(held[0].samples[0], plan.At(0));  // the loader is gone, the batch is not
+  EXPECT_EQ(held[0].Array<uint64_t>("sample")[0], plan.At(0));  // the loader is gone, the batch is not
 }
 
 TEST_F(LoaderTest, ADamagedSampleFailsWithItsName) {

@@ -55,7 +55,9 @@ class MixLoaderTest : public ::testing::Test {
     while (std::optional<Batch> batch = *loader->Next()) {
       for (size_t row = 0; row < batch->size; ++row) {
         const std::string key = batch->keys[row];
-        if (batch->mask[row] != 0) labels[key.substr(0, key.find('/'))].insert(batch->labels[row]);
+        if (batch->Array<uint8_t>("mask")[row] != 0) {
+          labels[key.substr(0, key.find("/"))].insert(batch->Array<int64_t>("label")[row]);
+        }
       }
     }
     return labels;
@@ -79,8 +81,9 @@ class MixLoaderTest : public ::testing::Test {
       if (!batch.ok() || !*batch) break;
       batches.emplace_back();
       for (uint64_t row = 0; row < (*batch)->valid; ++row) {
-        const uint64_t part = (*batch)->parts.empty() ? 0 : (*batch)->parts[row];
-        batches.back().push_back({part, (*batch)->samples[row], (*batch)->keys[row]});
+        const std::span<const uint64_t> parts = (*batch)->Array<uint64_t>("part");
+        const uint64_t part = parts.empty() ? 0 : parts[row];
+        batches.back().push_back({part, (*batch)->Array<uint64_t>("sample")[row], (*batch)->keys[row]});
       }
       *after = (*batch)->position;
     }

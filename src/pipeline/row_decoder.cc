@@ -5,6 +5,12 @@
 
 namespace millrace {
 
+void BatchRow::SetOrigin(uint64_t sample, size_t part) const {
+  StoreLe(At("sample").data(), sample);
+  if (const MutableByteSpan number = At("part"); !number.empty()) StoreLe(number.data(), uint64_t{part});
+  At("mask").front() = std::byte{1};
+}
+
 std::unique_ptr<RowDecoder> MakeRowDecoder(const LoaderPlan& plan) {
   if (plan.source.tokens() != nullptr) return std::make_unique<TokenDecoder>(plan);
   return std::make_unique<SampleDecoder>(plan);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pipeline/fetched_item.h"
@@ -25,11 +26,16 @@ struct BatchRow {
   Draw draw;
   bool counts = true;         // false: a wrapped repeat, which is in no digest and no report
   std::byte* slot = nullptr;  // memory of the batch, divided as `layout` says
-  const SlotLayout* layout = nullptr;
+  const BatchLayout* layout = nullptr;
   size_t row = 0;
   std::string* key = nullptr;                // becomes the sample's; of a row of tokens, that of its first piece
   std::string* text = nullptr;               // becomes the label, if labels are text
   const Replacement* replacement = nullptr;  // what was fetched, if it is not what the plan wants
+
+  /// The row's part of the array of that name; empty if there is none.
+  MutableByteSpan At(std::string_view name) const { return layout->Row(slot, name, row); }
+  /// Says where what is in the row comes from.
+  void SetOrigin(uint64_t sample, size_t part) const;
 };
 
 struct DecodedRow {

@@ -84,19 +84,23 @@ class RowLoaderTest : public ::testing::Test {
       if (!*next) break;
       const Batch& batch = **next;
       ASSERT_LT(batch.shape, shapes.size());
-      ASSERT_EQ(batch.tokens.size(), batch.size * batch.length * 4);
+      const std::span<const uint32_t> tokens = batch.Array<uint32_t>("tokens");
+      const std::span<const uint8_t> token_mask = batch.Array<uint8_t>("token_mask");
+      const std::span<const int32_t> position_ids = batch.Array<int32_t>("position_ids");
+      const std::span<const int32_t> segment_ids = batch.Array<int32_t>("segment_ids");
+      ASSERT_EQ(tokens.size(), batch.size * batch.length);
       for (uint64_t place = 0; place < batch.size * batch.length; ++place) {
-        const auto token = static_cast<int32_t>(LoadLe<uint32_t>(batch.tokens.data() + place * 4));
-        if (batch.token_mask[place] == 0) {
+        const auto token = static_cast<int32_t>(tokens[place]);
+        if (token_mask[place] == 0) {
           ASSERT_EQ(token, 0);
           continue;
         }
         ASSERT_TRUE(seen.insert(token).second) << token;
-        if (batch.position_ids.empty() || batch.position_ids[place] == 0) continue;
-        const auto before = static_cast<int32_t>(LoadLe<uint32_t>(batch.tokens.data() + (place - 1) * 4));
+        if (position_ids.empty() || position_ids[place] == 0) continue;
+        const auto before = static_cast<int32_t>(tokens[place - 1]);
         ASSERT_EQ(token, before + 1);
-        ASSERT_EQ(batch.segment_ids[place], batch.segment_ids[place - 1]);
-        ASSERT_EQ(batch.position_ids[place], batch.position_ids[place - 1] + 1);
+        ASSERT_EQ(segment_ids[place], segment_ids[place - 1]);
+        ASSERT_EQ(position_ids[place], position_ids[place - 1] + 1);
       }
     }
     EXPECT_EQ(seen.size(), total_);
@@ -234,7 +238,8 @@ TEST_F(RowLoaderTest, AStepOfABucketMayBeSharedOtherwise) {
           positions.push_back(batch->position.ToString());
           if (step == steps.size()) steps.emplace_back();
           for (uint64_t row = 0; row < batch->size; ++row) {
-            if (batch->mask[row] != 0) steps[step].insert(batch->shape << 32 | batch->rows[row]);
+            if (batch->Array<uint8_t>("mask")[row] == 0) continue;
+            steps[step].insert(batch->shape << 32 | batch->Array<uint64_t>("row")[row]);
           }
         }
       }

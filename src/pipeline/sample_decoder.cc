@@ -122,7 +122,7 @@ absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, uint64_t item, ByteS
       }
       label = numbers[static_cast<size_t>(label)];
     }
-    StoreLe(to.slot + to.layout->labels + to.row * sizeof(int64_t), label);
+    StoreLe(to.At("label").data(), label);
   }
   return absl::OkStatus();
 }
@@ -139,17 +139,14 @@ absl::StatusOr<std::string_view> SampleDecoder::DecodeImage(const BatchRow& to, 
   ASSIGN_OR_RETURN(const IndexedField* image, FindImage());
   const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && to.counts;
   if (want_pixels && pixels_.size() == 0) pixels_ = Buffer(plan_.options.image.pixels());
-  const uint64_t image_bytes = to.layout->image_bytes;
-  const MutableByteSpan out{to.slot + to.row * image_bytes, image_bytes};
   ASSIGN_OR_RETURN(const ByteSpan file, ValueOf(*image, bytes, &scratch_));
-  const absl::Status decoded = decoder_.Decode(file, plan_.options.image, AugmentKey(to, item), out,
+  const absl::Status decoded = decoder_.Decode(file, plan_.options.image, AugmentKey(to, item), to.At("image"),
                                                want_pixels ? pixels_.span() : MutableByteSpan());
   if (!decoded.ok()) return InField(decoded, image->name);
   return want_pixels ? image->name : std::string_view();
 }
 
 absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes) {
-  const SlotLayout& layout = *to.layout;
   RETURN_IF_ERROR(source_.Lookup(item, &entry_));
   const bool want_digest = plan_.options.digest != DigestOf::kNone && to.counts;
   ASSIGN_OR_RETURN(const std::string_view decoded_field, DecodeImage(to, item, bytes));
@@ -159,9 +156,7 @@ absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t i
     ASSIGN_OR_RETURN(digest,
                      hasher_.Hash(to.epoch, to.position, entry_, bytes, decoded_field, std::as_const(pixels_).span()));
   }
-  StoreLe(to.slot + layout.samples + to.row * sizeof(uint64_t), source_.SampleOf(item));
-  if (plan_.mix) StoreLe(to.slot + layout.parts + to.row * sizeof(uint64_t), uint64_t{source_.Find(item).part});
-  to.slot[layout.mask + to.row] = std::byte{1};
+  to.SetOrigin(source_.SampleOf(item), source_.Find(item).part);
   *to.key = entry_.key;
   return digest;
 }

@@ -10,21 +10,15 @@ namespace millrace {
 
 namespace {
 
-// Of places first .. last-1 of all rows of the slot, as if they were one.
-void PadPlaces(const LoaderPlan& plan, const SlotLayout& layout, std::byte* slot, uint64_t first, uint64_t last) {
-  const uint64_t count = last - first;
-  FillTokens(plan.options.token_type, plan.options.pad_token, slot + layout.tokens + first * layout.token_bytes, count);
-  std::memset(slot + layout.token_mask + first, 0, count);
-  if (!layout.with_segments) return;
-  std::memset(slot + layout.position_ids + first * sizeof(int32_t), 0, count * sizeof(int32_t));
-  std::memset(slot + layout.segment_ids + first * sizeof(int32_t), 0, count * sizeof(int32_t));
+// Tokens first .. last-1 of the row.
+void PadTokens(const BatchRow& to, uint64_t first, uint64_t last) {
+  const uint64_t row = to.row * to.layout->length();
+  for (const char* const name : {"tokens", "token_mask", "position_ids", "segment_ids"}) {
+    to.layout->Pad(to.slot, name, row + first, row + last);
+  }
 }
 
 }  // namespace
-
-void PadRows(const LoaderPlan& plan, const SlotLayout& layout, std::byte* slot, uint64_t first) {
-  PadPlaces(plan, layout, slot, first * layout.length, layout.batch * layout.length);
-}
 
 Uint128 HashPiece(Xxh3Stream* stream, const BatchRow& row, const PlacedPiece& placed, std::string_view key,
                   ByteSpan stored) {
@@ -47,26 +41,26 @@ std::string TokenDecoder::NameOf(const BatchRow& to) const {
 
 // What is known of the row without its tokens.
 void TokenDecoder::Describe(const BatchRow& to) {
-  const SlotLayout& layout = *to.layout;
   const auto [part, row] = source_.Find(to.draw.item);
-  StoreLe(to.slot + layout.samples + to.row * sizeof(uint64_t), place_.sample);
-  StoreLe(to.slot + layout.rows + to.row * sizeof(uint64_t), row);
-  if (plan_.with_parts()) StoreLe(to.slot + layout.parts + to.row * sizeof(uint64_t), uint64_t{part});
-  to.slot[layout.mask + to.row] = std::byte{1};
+  StoreLe(to.At("row").data(), row);
+  to.SetOrigin(place_.sample, part);
   *to.key = entry_.key;
 }
 
 absl::StatusOr<Uint128> TokenDecoder::DecodePiece(const BatchRow& to, const PlacedPiece& placed, uint32_t number,
                                                   ByteSpan stored) {
-  const SlotLayout& layout = *to.layout;
   const TokenRows& rows = *source_.rows()[source_.Find(to.draw.item).part];
-  const uint64_t first = to.row * layout.length + placed.start;
-  RETURN_IF_ERROR(ConvertTokens(rows.type(), stored, plan_.options.token_type,
-                                to.slot + layout.tokens + first * layout.token_bytes));
-  std::memset(to.slot + layout.token_mask + first, 1, placed.piece.length);
-  for (uint64_t i = 0; layout.with_segments && i < placed.piece.length; ++i) {
-    StoreLe(to.slot + layout.position_ids + (first + i) * sizeof(int32_t), static_cast<uint32_t>(i));
-    StoreLe(to.slot + layout.segment_ids + (first + i) * sizeof(int32_t), number + 1);
+  const uint64_t first = placed.start;
+  const uint64_t length = placed.piece.length;
+  const TokenType type = plan_.options.token_type;
+  RETURN_IF_ERROR(ConvertTokens(rows.type(), stored, type, to.At("tokens").data() + first * TokenBytes(type)));
+  std::memset(to.At("token_mask").data() + first, 1, length);
+  if (const MutableByteSpan positions = to.At("position_ids"); !positions.empty()) {
+    const MutableByteSpan segments = to.At("segment_ids");
+    for (uint64_t i = 0; i < length; ++i) {
+      StoreLe(positions.data() + (first + i) * sizeof(int32_t), static_cast<uint32_t>(i));
+      StoreLe(segments.data() + (first + i) * sizeof(int32_t), number + 1);
+    }
   }
   if (plan_.options.digest == DigestOf::kNone || !to.counts) return Uint128{};
   return HashPiece(&stream_, to, placed, entry_.key, stored);
@@ -81,15 +75,13 @@ absl::Status TokenDecoder::Damaged(const BatchRow& to, const PlacedPiece& placed
                     "replace, Python: bad_samples=\"replace\")",
                     NameOf(to), ToStd(damage.message())));
   }
-  const uint64_t first = to.row * to.layout->length + placed.start;
-  PadPlaces(plan_, *to.layout, to.slot, first, first + placed.piece.length);
+  PadTokens(to, placed.start, placed.start + placed.piece.length);
   if (to.counts) decoded->quarantined.push_back({NameOf(to), std::string(ToStd(damage.message())), "", to.epoch});
   return absl::OkStatus();
 }
 
 absl::StatusOr<DecodedRow> TokenDecoder::Decode(const BatchRow& to, const FetchedItem& fetched) {
   RETURN_IF_ERROR(fetched.status());
-  const SlotLayout& layout = *to.layout;
   const TokenRows& rows = *source_.rows()[source_.Find(to.draw.item).part];
   const std::span<const PlacedPiece> pieces = fetched.pieces();
   DecodedRow decoded;
@@ -110,9 +102,7 @@ absl::StatusOr<DecodedRow> TokenDecoder::Decode(const BatchRow& to, const Fetche
     decoded.digest += *digest;
     decoded.tokens += placed.piece.length;
   }
-  const uint64_t row = to.row * layout.length;
-  const PlacedPiece& last = pieces.back();
-  PadPlaces(plan_, layout, to.slot, row + last.start + last.piece.length, row + layout.length);
+  PadTokens(to, pieces.back().start + pieces.back().piece.length, to.layout->length());
   return decoded;
 }
 

@@ -30,9 +30,6 @@ class TokenDecoder final : public RowDecoder {
   TokenRows::Place place_;
 };
 
-/// Fills the rows of a batch from `first` on: padding in the arrays of tokens.
-void PadRows(const LoaderPlan& plan, const SlotLayout& layout, std::byte* slot, uint64_t first);
-
 /// The digest of a piece, of which that of an epoch is the sum modulo 2^128: XXH3-128 (seed 0) of u64 epoch, u64
 /// position, u64 start in the row, u64 length of the sample's key, key, u64 offset of its first token, u64 tokens, and
 /// the tokens as they are stored.

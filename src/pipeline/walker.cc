@@ -1,11 +1,8 @@
 #include "pipeline/walker.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "pipeline/batch_shape.h"
 #include "pipeline/sample_decoder.h"
-#include "pipeline/token_decoder.h"
 
 namespace millrace {
 
@@ -232,7 +229,7 @@ void Walker::Dispatch(Step& step) {
 
 // Decoding runs a few batches ahead: enough for all CPUs, while most slots are left to the program.
 void Walker::GiveSlots(uint64_t untaken) {
-  const uint64_t per_batch = std::max<uint64_t>(1, plan_.layouts.back().batch);
+  const uint64_t per_batch = std::max<uint64_t>(1, plan_.layouts.back().batch());
   uint64_t steps_ahead = 3 + 8 * static_cast<uint64_t>(threads_) / per_batch;
   steps_ahead -= std::min(steps_ahead, untaken);
   for (const std::unique_ptr<Step>& step : steps_) {
@@ -240,10 +237,9 @@ void Walker::GiveSlots(uint64_t untaken) {
     if (step->slot == nullptr) {
       step->slot = ring_->TryAcquire();
       if (step->slot == nullptr) break;
-      const SlotLayout& layout = plan_.layouts[step->shape];
-      std::memset(step->slot->data() + layout.mask, 0, layout.batch);
-      step->keys.resize(layout.batch);
-      if (plan_.text_labels) step->texts.resize(layout.batch);
+      const uint64_t rows = plan_.layouts[step->shape].batch();
+      step->keys.resize(rows);
+      if (plan_.text_labels) step->texts.resize(rows);
     }
     Dispatch(*step);
   }
@@ -328,37 +324,13 @@ void Walker::PutTogether() {
   if (walk_done_ && steps_.empty()) Fail(absl::OkStatus());
 }
 
-// The arrays of a step's slot, with the padding of rows that hold nothing.
 Batch Walker::Deliver(Step& step) const {
-  const SlotLayout& layout = plan_.layouts[step.shape];
-  const uint64_t rows = step.units.size();
-  std::byte* const data = step.slot->data();
-  const auto numbers = [&](uint64_t offset, auto padding) {
-    auto* const first = reinterpret_cast<decltype(padding)*>(data + offset);
-    std::fill(first + rows, first + layout.batch, padding);
-    return std::span(first, layout.batch);
-  };
+  const BatchLayout& layout = plan_.layouts[step.shape];
   Batch batch;
   batch.shape = step.shape;
-  batch.size = layout.batch;
-  batch.length = layout.length;
-  batch.images = {data + layout.images, layout.batch * layout.image_bytes};
-  std::memset(batch.images.data() + rows * layout.image_bytes, 0, (layout.batch - rows) * layout.image_bytes);
-  const uint64_t places = layout.batch * layout.length;
-  if (layout.length > 0) {
-    PadRows(plan_, layout, data, rows);
-    batch.tokens = {data + layout.tokens, places * layout.token_bytes};
-    batch.token_mask = {reinterpret_cast<uint8_t*>(data + layout.token_mask), places};
-    batch.rows = numbers(layout.rows, uint64_t{0});
-  }
-  if (layout.with_segments) {
-    batch.position_ids = {reinterpret_cast<int32_t*>(data + layout.position_ids), places};
-    batch.segment_ids = {reinterpret_cast<int32_t*>(data + layout.segment_ids), places};
-  }
-  batch.mask = {reinterpret_cast<uint8_t*>(data + layout.mask), layout.batch};
-  batch.samples = numbers(layout.samples, uint64_t{0});
-  if (plan_.with_parts()) batch.parts = numbers(layout.parts, uint64_t{0});
-  if (plan_.label && !plan_.text_labels) batch.labels = numbers(layout.labels, int64_t{-1});
+  batch.size = layout.batch();
+  batch.length = layout.length();
+  batch.arrays = layout.Deliver(step.slot->data(), step.units.size());
   batch.texts = std::move(step.texts);
   batch.keys = std::move(step.keys);
   batch.memory = std::move(step.slot);

@@ -106,7 +106,8 @@ class WalkerRun {
   }
   void Receive(Batch batch) {
     Received& to = received_.emplace_back();
-    to.samples.assign(batch.samples.begin(), batch.samples.end());
+    const std::span<const uint64_t> samples = batch.Array<uint64_t>("sample");
+    to.samples.assign(samples.begin(), samples.end());
     to.digest = batch.digest;
     for (const QuarantinedSample& sample : batch.quarantined) {
       to.quarantined.push_back(fmt::format("{}: {} -> {}", sample.uri, sample.reason, sample.replacement));
