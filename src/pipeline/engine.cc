@@ -16,6 +16,8 @@ using SteadyClock = std::chrono::steady_clock;
 
 // How often a waiting consumer looks at what it waits for: finer than any cause that matters, and cheap.
 constexpr std::chrono::milliseconds kLedgerTick{2};
+// What the walker hears of at once while the CPUs have enough to do: to wake it for each costs more than it does.
+constexpr size_t kNewsAtOnce = 8;
 
 bool Later(const std::unique_ptr<Walker::Task>& a, const std::unique_ptr<Walker::Task>& b) {
   return a->priority() > b->priority();
@@ -129,7 +131,7 @@ void Engine::Send(std::unique_ptr<Fetcher::Request> request) {
                     if (result.ok()) request->DealOut();
                     const Lock lock(mutex_);
                     news_.fetched.emplace_back(std::move(request), result.status());
-                    Tell(lock);
+                    if (is_urgent()) Tell(lock);
                   });
 }
 
@@ -152,8 +154,15 @@ void Engine::RunTask() {
   }
   lock.lock();
   if (decoder != nullptr) idle_decoders_.push_back(std::move(decoder));
+  const bool completes = task->CompletesStep();
   news_.decoded.push_back(std::move(task));
-  Tell(lock);
+  if (completes || is_urgent()) Tell(lock);
+}
+
+// Otherwise there are tasks left, and the last of them will tell.
+bool Engine::is_urgent() const {
+  return tasks_.size() < static_cast<size_t>(runtime_.cpu().threads()) ||
+         news_.fetched.size() + news_.decoded.size() >= kNewsAtOnce;
 }
 
 // ---- The consumer

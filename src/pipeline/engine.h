@@ -56,7 +56,8 @@ class Engine final : public Loader {
   void Send(std::unique_ptr<Fetcher::Request> request);
   void RunTask();
   void Tell(const Lock& held);  // that there are news
-  bool ready() const;           // with mutex_ held
+  bool is_urgent() const;       // with mutex_ held, as ready()
+  bool ready() const;
   bool Await(Lock* lock, std::chrono::nanoseconds limit);
   absl::Status NoMemory() const;
   bool program_holds_all() const { return held_ == plan_.slots; }

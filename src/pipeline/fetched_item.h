@@ -63,7 +63,7 @@ class FetchedItem {
   /// When ready: pieces of a row that are damaged.
   std::span<const Damage> damaged() const { return damaged_; }
   RequestPhase phase() const;
-  /// One of those under way, if there are any.
+  /// One of those in flight, if there are any.
   const std::shared_ptr<RequestProgress>& request() const { return request_; }
 
   std::optional<UnitId> waiting;  // for it to be ready; none while nobody has asked for it

@@ -202,7 +202,7 @@ absl::StatusOr<bool> Fetcher::FetchPiece(const Wanted& wanted, const Horizon& ho
     return false;
   }
   std::unique_ptr<Request> request = Allocate(last.run, own, &last.missing);
-  // If runs under way take up all of `landing_`, there is enough on its way: to go alone would only tear this run.
+  // If runs in flight take up all of `landing_`, there is enough on its way: to go alone would only tear this run.
   const bool waits_to_land = landing_full_ && requests_ > 0;
   if (request == nullptr && hurry && !waits_to_land) {
     Horizon alone = horizon;

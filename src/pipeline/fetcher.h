@@ -32,7 +32,7 @@ class Fetcher {
     std::vector<uint64_t> extents;  // of each part of the source
     std::vector<uint64_t> gaps;     // likewise: bytes that cost as much as a request more
     uint64_t turns_per_item = 1;    // as EpochOrder's
-    int max_requests = 256;         // under way at once; more wait in the plan, not in the client's queue
+    int max_requests = 256;         // in flight at once; more wait in the plan, not in the client's queue
     std::stop_token stop;           // requests are cancelled then, and nothing new is sent for those that failed
     uint64_t largest_extent() const;
   };
@@ -114,7 +114,7 @@ class Fetcher {
   /// A request has ended with this status. The items that became ready by it.
   Items Finish(std::unique_ptr<Request> request, const absl::Status& status);
 
-  /// Nothing is under way.
+  /// Nothing is in flight.
   bool idle() const { return requests_ == 0; }
   /// True when the last Fetch was refused for the number of requests, not for memory.
   bool at_request_limit() const { return requests_ >= options_.max_requests; }

@@ -80,7 +80,7 @@ struct LoaderOptions {
 /// them on the CPU pool straight into batches, and delivers those in order. The bytes of batch n depend on (data,
 /// options, n) only.
 ///
-/// The destructor cancels what is under way and waits for it (not for batches that the program still holds). Runtime,
+/// The destructor cancels what is in flight and waits for it (not for batches that the program still holds). Runtime,
 /// the Datasets of the source and their Stores must outlive the Loader.
 class Loader : public BatchSource {
  public:

@@ -59,12 +59,17 @@ struct Walker::Step {
   uint64_t tokens = 0;                                             // decoded, of rows that count
   std::vector<std::pair<uint32_t, QuarantinedSample>> quarantine;  // with the unit
   bool failed = false;                                             // a unit has
+  int64_t undecoded = 0;                                           // units whose task has not run; of the owner's lock
 
   bool ready() const { return walked && slot != nullptr && done == units.size(); }
 };
 
 uint64_t Walker::Task::priority() const {
   return step->number;
+}
+
+bool Walker::Task::CompletesStep() const {
+  return (step->undecoded -= static_cast<int64_t>(units.size())) <= 0;
 }
 
 void Walker::Task::Run(RowDecoder& decoder, const std::stop_token& stop) {
@@ -120,6 +125,7 @@ void Walker::OpenStep() {
   const EpochOrder::Step planned = walk_order_->StepAt(walk_consumed_);
   step->shape = planned.shape;
   step->planned_rows = planned.rows;
+  step->undecoded = static_cast<int64_t>(planned.rows);
   step->units.reserve(planned.rows);
   steps_.push_back(std::move(step));
 }

@@ -41,6 +41,8 @@ class Walker {
     Task(const LoaderPlan& loader_plan, Step* of) : plan(loader_plan), step(of) {}
     /// Decodes all of them.
     void Run(RowDecoder& decoder, const std::stop_token& stop);
+    /// It has run: whether it was the last one of its step that is known of. Once; under a lock of the owner.
+    bool CompletesStep() const;
     /// Earlier batches first.
     uint64_t priority() const;
 
@@ -73,7 +75,7 @@ class Walker {
   void Fail(absl::Status status);
   Output Take() { return std::exchange(output_, Output{}); }
 
-  /// No request and no task is under way.
+  /// No request and no task is in flight.
   bool idle() const { return fetcher_.idle() && tasks_ == 0; }
 
  private:

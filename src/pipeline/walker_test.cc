@@ -62,7 +62,7 @@ class WalkerRun {
     if (output.end) end_ = output.end;
     return end_ || EndOne() || more;
   }
-  // Stops it in the middle: all that is under way ends with `status`, and nothing may begin.
+  // Stops it in the middle: all that is in flight ends with `status`, and nothing may begin.
   void Stop(const absl::Status& status) {
     stop_.request_stop();
     answer_ = [status](const Fetcher::Request& /*request*/, size_t /*number*/) { return status; };
