@@ -78,6 +78,7 @@ TEST_F(ExplainTest, EstimatesWindowsFromAPart) {
   options_.extent = 100;
   options_.window = 64;
   options_.lanes = 16;
+  options_.memory_bytes *= 4;  // holds a window of samples, with what is kept of each
   for (const uint64_t world : {1u, 3u, 4u}) {
     options_.world = world;
     options_.rank = world - 1;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "dataset/field_of_sample.h"
 
 namespace millrace {
 
