@@ -14,7 +14,7 @@ namespace millrace::cli {
 namespace {
 
 bool IsBucket(const ObjectStore& store) {
-  return store.Uri("").starts_with("s3://");
+  return store.traits().medium == StoreTraits::Medium::kS3;
 }
 
 // The first key with this prefix; "" if there is none, or none is visible. NotFound if the bucket is missing, which a

@@ -13,7 +13,7 @@ namespace {
 
 std::string StemOf(const std::string& uri, const ObjectStore& store) {
   Xxh3Stream stream;
-  stream.Update(AsBytes(fmt::format("{} {}", uri, store.Identity())));
+  stream.Update(AsBytes(fmt::format("{} {}", uri, store.traits().identity)));
   return stream.Digest().Hex();
 }
 

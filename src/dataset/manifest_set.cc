@@ -62,7 +62,7 @@ absl::Status CheckManifest(const ManifestPlace& place, const Index& index) {
 }
 
 ManifestSamples::ManifestSamples(ManifestPlace place, MemoryBudget& memory)
-    : place_(std::move(place)), root_(place_.store->Uri("")), rows_(place_.folder, memory) {}
+    : place_(std::move(place)), root_(place_.store->traits().root), rows_(place_.folder, memory) {}
 
 absl::StatusOr<std::unique_ptr<ManifestSamples>> ManifestSamples::Read(const ManifestPlace& place, MemoryBudget& memory,
                                                                        const std::stop_token& stop) {
@@ -212,7 +212,7 @@ absl::StatusOr<std::optional<IndexedObject>> ManifestObjects::Next() {
     return IndexedObject{.key = place.info.key, .size = place.info.size, .etag = place.info.etag};
   }
   for (; asked_ < samples_.size() && coming_.size() < kHeadsAhead; ++asked_)
-    place.store->Head(samples_.ObjectAt(asked_), coming_.emplace_back().Callback());
+    place.store->Head(samples_.ObjectAt(asked_), {}, coming_.emplace_back().Callback());
   if (next_ == samples_.size()) return std::nullopt;
   if (!coming_.front().WaitOrStop(stop_)) return absl::CancelledError("reading was interrupted");
   const size_t sample = next_++;

@@ -333,7 +333,7 @@ absl::Status PackDestination::RemoveAll(std::vector<std::string> keys) const {
     const auto first = keys.begin() + static_cast<ptrdiff_t>(at);
     const auto count = static_cast<ptrdiff_t>(std::min(kAtOnce, keys.size() - at));
     Completion<std::vector<absl::Status>> completion;
-    location_.store->DeleteMany({first, first + count}, completion.Callback());
+    location_.store->Delete({first, first + count}, completion.Callback());
     for (const absl::Status& status : completion.Wait()) RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();

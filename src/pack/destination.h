@@ -55,7 +55,8 @@ class PackDestination {
   };
   /// Call it right before a shard is written.
   absl::StatusOr<Claim> ClaimShard(uint64_t shard) const;
-  /// Right before the commit, if the store does not HoldsIfMatch: removes the stale shard, unless it has changed.
+  /// Right before the commit, if the store does not hold conditions (StoreTraits::holds_if_match): removes the stale
+  /// shard, unless it has changed.
   absl::Status RemoveStale(uint64_t shard, const std::string& stale_etag) const;
 
   /// If another object lies, or has come, under the name of a claimed shard: that object, if it has these bytes.

@@ -35,9 +35,9 @@ uint64_t HeldOfShard(const PackPlan& plan, const ShardEncoder& encoder) {
 uint64_t HeldBytes(const PackPlan& plan, const ShardEncoder& encoder, const Location& destination) {
   constexpr uint64_t kSampleCopies =
       9;  // as stored, by values, gathered, encoded, as a record; strings double as they grow
-  constexpr uint64_t kUploadBytes = 40 << 20;  // S3Writer
+  constexpr uint64_t kUploadBytes = 40 << 20;  // StreamWriter; elsewhere it holds little
   const bool whole_samples = plan.converts || encoder.holds() != ShardEncoder::Holds::kNothing;
-  const bool uploads = destination.store->piece_limits().least_bytes > 1;
+  const bool uploads = destination.store->traits().medium == StoreTraits::Medium::kS3;
   const bool sizes_known = encoder.IsExact() && !plan.converts;
   return HeldOfShard(plan, encoder) + (whole_samples ? kSampleCopies * plan.largest_sample : 0) +
          (uploads && !sizes_known ? kUploadBytes : 0);

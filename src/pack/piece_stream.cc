@@ -36,10 +36,10 @@ PieceStream::PieceStream(ObjectStore& store, std::string key, Pieces pieces, Mem
 
 absl::StatusOr<std::unique_ptr<PieceStream>> PieceStream::Open(ObjectStore& store, std::string key, uint64_t bytes,
                                                                MemoryBudget& memory, PutOptions options) {
-  const Pieces pieces(bytes, 0, AboutBytes(memory), store.piece_limits());
+  const Pieces pieces(bytes, 0, AboutBytes(memory), store.traits().pieces);
   std::unique_ptr<PieceStream> stream(new PieceStream(store, std::move(key), pieces, memory, std::move(options)));
   if (!stream->Whole()) {
-    ASSIGN_OR_RETURN(stream->writer_, store.WritePieces(stream->key_, pieces, stream->options_));
+    ASSIGN_OR_RETURN(stream->writer_, store.WritePieces(stream->key_, stream->options_));
   }
   return stream;
 }
@@ -105,12 +105,13 @@ absl::Status PieceStream::EndPiece() {
     std::lock_guard lock(mutex_);
     slot->busy = true;
   }
-  writer_->Write(index, slot->buffer.span().first(filled_), [this, slot](absl::Status status) {
-    std::lock_guard lock(mutex_);
-    slot->busy = false;
-    status_.Update(status);
-    changed_.notify_all();  // under the lock: the owner may be gone right after
-  });
+  writer_->Write(index, pieces_.At(index).offset, slot->buffer.span().first(filled_),
+                 [this, slot](absl::Status status) {
+                   std::lock_guard lock(mutex_);
+                   slot->busy = false;
+                   status_.Update(status);
+                   changed_.notify_all();  // under the lock: the owner may be gone right after
+                 });
   return absl::OkStatus();
 }
 
@@ -119,7 +120,7 @@ absl::StatusOr<ObjectInfo> PieceStream::Commit() {
     return absl::InternalError(fmt::format("{}: fewer bytes than were announced", store_.Uri(key_)));
   if (Whole()) return PutBlocking(store_, key_, filling_->buffer.span().first(filled_), options_);
   RETURN_IF_ERROR(WaitForAll());
-  return writer_->Commit();
+  return CommitBlocking(*writer_, pieces_.object_bytes());
 }
 
 }  // namespace millrace

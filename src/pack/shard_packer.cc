@@ -102,7 +102,7 @@ absl::StatusOr<std::unique_ptr<ObjectWriter>> ShardPacker::Open(uint64_t shard, 
   const std::string key = to.Key(work_.destination.names().Shard(shard));
   PutOptions put;
   put.content_type = work_.destination.format() == DataKind::kTar ? "application/x-tar" : "application/octet-stream";
-  const bool replaces = !stale_etag.empty() && to.store->HoldsIfMatch();
+  const bool replaces = !stale_etag.empty() && to.store->traits().holds_if_match;
   put.only_if_absent = !replaces;
   put.if_match = replaces ? stale_etag : "";
   put.stop = stop_;
@@ -147,7 +147,7 @@ absl::StatusOr<std::optional<ObjectInfo>> ShardPacker::Commit(uint64_t shard, co
     // replaced, since an index may have its ETag by now.
     absl::StatusOr<ObjectInfo> there = adopt();
     if (there.ok() || !absl::IsAlreadyExists(there.status())) return there;
-    if (!work_.destination.location().store->HoldsIfMatch())
+    if (!work_.destination.location().store->traits().holds_if_match)
       RETURN_IF_ERROR(work_.destination.RemoveStale(shard, stale_etag));
   }
   absl::StatusOr<ObjectInfo> info = out_->Commit();

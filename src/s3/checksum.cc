@@ -118,6 +118,12 @@ std::string CrcDigest(Kind kind, uint64_t crc) {
   return BigEndian(crc, kind == Kind::kCrc64Nvme ? 8 : 4);
 }
 
+uint64_t CrcOfDigest(std::string_view digest) {
+  uint64_t crc = 0;
+  for (const char byte : digest) crc = crc << 8 | static_cast<uint8_t>(byte);
+  return crc;
+}
+
 std::string DigestOf(Kind kind, ByteSpan bytes) {
   if (kind != Kind::kMd5) return CrcDigest(kind, CrcOf(kind, bytes));
   const auto digest = Md5(bytes);

@@ -34,6 +34,8 @@ uint64_t CrcOf(ObjectChecksum::Kind kind, ByteSpan bytes);
 /// The CRC of two pieces, the second of which has `second_bytes` bytes. That of nothing is 0.
 uint64_t CombineCrcs(ObjectChecksum::Kind kind, uint64_t first, uint64_t second, uint64_t second_bytes);
 std::string CrcDigest(ObjectChecksum::Kind kind, uint64_t crc);
+/// The number again.
+uint64_t CrcOfDigest(std::string_view digest);
 
 /// "CRC32C", ...: for messages.
 std::string_view ChecksumKindName(ObjectChecksum::Kind kind);

@@ -175,7 +175,7 @@ void S3Client::Delete(std::string bucket, std::string key, DoneCallback done) {
   impl_->Start(std::make_unique<DeleteExchange>(impl_->context(), std::move(bucket), std::move(key), std::move(done)));
 }
 
-void S3Client::DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteManyCallback done) {
+void S3Client::DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteCallback done) {
   impl_->Start(
       std::make_unique<DeleteObjectsExchange>(impl_->context(), std::move(bucket), std::move(keys), std::move(done)));
 }

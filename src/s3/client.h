@@ -76,7 +76,7 @@ class S3Client {
   void Put(std::string bucket, std::string key, ByteSpan body, PutOptions options, PutCallback done);
   void Delete(std::string bucket, std::string key, DoneCallback done);
   /// 1 to 1,000 keys by one DeleteObjects. Each must be one that XmlCanCarry (s3/xml.h).
-  void DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteManyCallback done);
+  void DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteCallback done);
   void List(std::string bucket, ListOptions options, ListCallback done);
 
   /// The store copies an object of up to 5 GiB with its metadata, in place of an older one (s3/copy_exchange.h). The

@@ -9,7 +9,7 @@
 namespace millrace {
 
 DeleteObjectsExchange::DeleteObjectsExchange(S3Context& context, std::string bucket, std::vector<std::string> keys,
-                                             DeleteManyCallback done)
+                                             DeleteCallback done)
     : S3Exchange(context, "DeleteObjects", bucket, ""),
       bucket_(std::move(bucket)),
       keys_(std::move(keys)),

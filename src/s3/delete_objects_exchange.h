@@ -15,7 +15,7 @@ class DeleteObjectsExchange final : public S3Exchange {
  public:
   static constexpr size_t kMaxKeys = 1000;
 
-  DeleteObjectsExchange(S3Context& context, std::string bucket, std::vector<std::string> keys, DeleteManyCallback done);
+  DeleteObjectsExchange(S3Context& context, std::string bucket, std::vector<std::string> keys, DeleteCallback done);
 
  private:
   bool NeedsKey() const override { return false; }
@@ -28,7 +28,7 @@ class DeleteObjectsExchange final : public S3Exchange {
 
   const std::string bucket_;
   const std::vector<std::string> keys_;
-  DeleteManyCallback done_;
+  DeleteCallback done_;
   std::vector<absl::Status> statuses_;            // of keys_
   std::multimap<std::string_view, size_t> open_;  // keys whose fate is not known yet, to their places
   std::string body_;                              // asks for them

@@ -32,7 +32,7 @@ struct ObjectInfo {
   std::string etag;                        // without quotes; opaque
   int64_t modified_ms = 0;                 // since 1970; 0 when unknown
   std::optional<ObjectChecksum> checksum;  // Head tells it, where the store has one; Put, where it was sent
-  uint64_t part_bytes = 0;                 // of each part it was uploaded in, but the last; 0: only HeadParts tells it
+  uint64_t part_bytes = 0;  // of each part it was uploaded in, but the last; 0: only HeadOptions::parts tells it
 };
 
 /// An object with what is kept beside its bytes and belongs to a copy of it.
@@ -69,6 +69,11 @@ struct GetOptions {
 struct GetResult {
   std::string etag;
   uint64_t object_size = 0;  // of the whole object
+};
+
+struct HeadOptions {
+  /// Asks for ObjectInfo::part_bytes, if the store knows it, and maybe instead of the checksum.
+  bool parts = false;
 };
 
 struct PutOptions {
@@ -120,7 +125,7 @@ using TagsCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectTags>)>;
 using PutCallback = absl::AnyInvocable<void(absl::StatusOr<ObjectInfo>)>;
 using DoneCallback = absl::AnyInvocable<void(absl::Status)>;
 /// A status for each key, in the order given.
-using DeleteManyCallback = absl::AnyInvocable<void(std::vector<absl::Status>)>;
+using DeleteCallback = absl::AnyInvocable<void(std::vector<absl::Status>)>;
 using ListCallback = absl::AnyInvocable<void(absl::StatusOr<ListPage>)>;
 
 /// Requests made and bytes received, for reports. Counters only grow. Thread-safe.

@@ -51,7 +51,7 @@ absl::StatusOr<GetResult> GetBlocking(ObjectStore& store, std::string key, Mutab
 absl::StatusOr<ObjectInfo> HeadBlocking(ObjectStore& store, std::string key, std::stop_token stop) {
   const auto awaited = std::make_shared<Awaited<ObjectInfo>>();
   const std::string uri = store.Uri(key);
-  store.Head(std::move(key), Awaited<ObjectInfo>::Callback(awaited));
+  store.Head(std::move(key), {}, Awaited<ObjectInfo>::Callback(awaited));
   return awaited->Wait(std::move(stop), uri);
 }
 
@@ -69,8 +69,14 @@ absl::StatusOr<ObjectInfo> PutBlocking(ObjectStore& store, std::string key, Byte
 }
 
 absl::Status DeleteBlocking(ObjectStore& store, std::string key) {
-  Completion<absl::Status> completion;
-  store.Delete(std::move(key), completion.Callback());
+  Completion<std::vector<absl::Status>> completion;
+  store.Delete({std::move(key)}, completion.Callback());
+  return completion.Wait().front();
+}
+
+absl::StatusOr<ObjectInfo> CommitBlocking(PieceWriter& writer, uint64_t object_bytes) {
+  Completion<absl::StatusOr<ObjectInfo>> completion;
+  writer.Commit(object_bytes, completion.Callback());
   return completion.Wait();
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "store/memory_store.h"
+#include "store/testing/forwarding_store.h"
 
 namespace millrace {
 namespace {
@@ -45,49 +46,20 @@ TEST(ForEachPage, GivesEveryPageInOrderAndStopsAtAnError) {
 }
 
 // A store whose listing gives the same page for ever, as a broken server does.
-class StuckStore final : public ObjectStore {
+class StuckStore final : public ForwardingStore {
  public:
-  std::string Uri(std::string_view key) const override { return fmt::format("stuck://{}", key); }
-  void Get(std::string, MutableByteSpan, GetOptions, GetCallback done) override { done(absl::UnknownError("unused")); }
-  void Head(std::string, HeadCallback done) override { done(absl::UnknownError("unused")); }
-  void Put(std::string, ByteSpan, PutOptions, PutCallback done) override { done(absl::UnknownError("unused")); }
-  void Delete(std::string, DoneCallback done) override { done(absl::UnknownError("unused")); }
   void List(ListOptions, ListCallback done) override {
     ListPage page;
     page.continuation = "again";
     done(page);
   }
-  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string, PutOptions) override {
-    return absl::UnknownError("unused");
-  }
-  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string, Pieces, PutOptions) override {
-    return absl::UnknownError("unused");
-  }
-  const RequestCounters& counters() const override { return counters_; }
-
- private:
-  RequestCounters counters_;
 };
 
 // Where nothing is ever answered.
-class SilentStore final : public ObjectStore {
+class SilentStore final : public ForwardingStore {
  public:
-  std::string Uri(std::string_view key) const override { return fmt::format("silent://{}", key); }
-  void Get(std::string, MutableByteSpan, GetOptions, GetCallback) override {}
-  void Head(std::string, HeadCallback) override {}
-  void Put(std::string, ByteSpan, PutOptions, PutCallback) override {}
-  void Delete(std::string, DoneCallback) override {}
+  void Head(std::string, HeadOptions, HeadCallback) override {}
   void List(ListOptions, ListCallback) override {}
-  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string, PutOptions) override {
-    return absl::UnknownError("unused");
-  }
-  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string, Pieces, PutOptions) override {
-    return absl::UnknownError("unused");
-  }
-  const RequestCounters& counters() const override { return counters_; }
-
- private:
-  RequestCounters counters_;
 };
 
 TEST(Blocking, AStopEndsTheWait) {
@@ -96,7 +68,7 @@ TEST(Blocking, AStopEndsTheWait) {
   std::jthread stopping([&] { stop.request_stop(); });
   EXPECT_TRUE(absl::IsCancelled(HeadBlocking(store, "k", stop.get_token()).status()));
   EXPECT_EQ(ListBlocking(store, {.prefix = "p"}, stop.get_token()).status().ToString(),
-            "CANCELLED: silent://p: interrupted");
+            "CANCELLED: test://p: interrupted");
 }
 
 TEST(ForEachPage, NoticesAListingThatDoesNotAdvance) {

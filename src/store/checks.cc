@@ -49,24 +49,6 @@ absl::Status CheckGet(std::string_view uri, const GetOptions& options, size_t in
   return absl::OkStatus();
 }
 
-absl::Status CheckPieces(std::string_view uri, const Pieces& pieces, PieceLimits limits) {
-  const size_t count = pieces.count();
-  if (count == 0) return absl::InvalidArgumentError(fmt::format("{}: an empty object has no pieces: use Put", uri));
-  bool within = count <= limits.most_pieces;
-  for (size_t i = 0; within && limits.least_bytes > 1 && i + 1 < count; ++i) {
-    within = pieces.At(i).length >= limits.least_bytes;
-  }
-  if (within) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("{}: {} pieces of up to {} bytes; the store takes {} of at least {}",
-                                                uri, count, pieces.largest(), limits.most_pieces, limits.least_bytes));
-}
-
-absl::Status CheckPiece(std::string_view uri, const Pieces& pieces, size_t index, size_t size) {
-  if (index < pieces.count() && size == pieces.At(index).length) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      fmt::format("{}: {} bytes are not piece {} of {}", uri, size, index + 1, pieces.count()));
-}
-
 absl::Status CheckList(std::string_view uri, const ListOptions& options) {
   if (!options.delimiter.empty() && options.delimiter != "/") {
     return absl::InvalidArgumentError(

@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "s3/object.h"
-#include "store/pieces.h"
 
 /// What every store checks in the same way before and after it moves bytes. `uri` names the object in messages.
 
@@ -23,12 +22,6 @@ absl::Status CheckPut(std::string_view uri, const PutOptions& options);
 /// InvalidArgument when `into_size` is not the range's length, the range exceeds 64 bits or a checksum lies outside of
 /// it.
 absl::Status CheckGet(std::string_view uri, const GetOptions& options, size_t into_size);
-
-/// InvalidArgument when there are no pieces, or they are not within `limits`.
-absl::Status CheckPieces(std::string_view uri, const Pieces& pieces, PieceLimits limits);
-
-/// InvalidArgument unless `size` is that of a piece with this index.
-absl::Status CheckPiece(std::string_view uri, const Pieces& pieces, size_t index, size_t size);
 
 /// InvalidArgument for a delimiter other than "" and "/", a page of less than one key, or NUL in the prefix.
 absl::Status CheckList(std::string_view uri, const ListOptions& options);

@@ -1,8 +1,11 @@
 #include "store/testing/contract.h"
 
+#include <atomic>
+
 #include "devstore/devstore.h"
 #include "store/file_store.h"
 #include "store/memory_store.h"
+#include "store/testing/counting_store.h"
 #include "store/testing/s3_place.h"
 #include "store/testing/temp_folder.h"
 
@@ -54,11 +57,30 @@ class DevstorePlace final : public StorePlace {
   S3Place bucket_;
 };
 
+/// A folder behind a store that counts what is asked.
+class WrappedPlace final : public StorePlace {
+ public:
+  std::unique_ptr<ObjectStore> Open() override {
+    return std::make_unique<CountingStore>(std::make_unique<FileStore>(folder_.path()), reads_);
+  }
+  std::unique_ptr<ObjectStore> OpenMissing() override {
+    return std::make_unique<CountingStore>(std::make_unique<FileStore>(folder_ / "missing"), reads_);
+  }
+  bool is_folder() const override { return true; }
+
+ private:
+  TempFolder folder_;
+  std::atomic<int> reads_{0};
+};
+
 INSTANTIATE_TEST_SUITE_P(Memory, StoreContract,
                          ::testing::Values(StoreKind{"mem", [] { return std::make_unique<MemoryPlace>(); }}),
                          StoreKindName);
 INSTANTIATE_TEST_SUITE_P(File, StoreContract,
                          ::testing::Values(StoreKind{"file", [] { return std::make_unique<FilePlace>(); }}),
+                         StoreKindName);
+INSTANTIATE_TEST_SUITE_P(Wrapped, StoreContract,
+                         ::testing::Values(StoreKind{"wrapped", [] { return std::make_unique<WrappedPlace>(); }}),
                          StoreKindName);
 INSTANTIATE_TEST_SUITE_P(S3, StoreContract,
                          ::testing::Values(StoreKind{"devstore", [] { return DevstorePlace::Make("mem:"); }}),

@@ -15,6 +15,7 @@
 #include "store/checks.h"
 #include "store/file_system.h"
 #include "store/piece_ledger.h"
+#include "store/status_gatherer.h"
 
 namespace millrace {
 
@@ -38,14 +39,17 @@ std::string WalkName(const ListOptions& options, const std::string& continuation
 
 }  // namespace
 
-FileStore::FileStore(std::string root) : root_(std::move(root)), threads_(kThreads, "file-store") {}
+FileStore::FileStore(std::string root)
+    : ObjectStore({.medium = StoreTraits::Medium::kFolder,
+                   .root = root == "/" ? root : root + "/",
+                   .bucket = {},
+                   .identity = {},
+                   .holds_if_match = false}),
+      root_(std::move(root)),
+      threads_(kThreads, "file-store") {}
 
 FileStore::~FileStore() {
   stopping_ = true;
-}
-
-std::string FileStore::Uri(std::string_view key) const {
-  return fmt::format("{}/{}", root_ == "/" ? "" : root_, key);
 }
 
 absl::Status FileStore::Check(const std::string& key) const {
@@ -113,7 +117,7 @@ absl::StatusOr<ObjectInfo> FileStore::Stat(const std::string& key) const {
   return FileInfo(key, info);
 }
 
-void FileStore::Head(std::string key, HeadCallback done) {
+void FileStore::Head(std::string key, HeadOptions, HeadCallback done) {
   threads_.Submit([this, key = std::move(key), done = std::move(done)]() mutable {
     ++counters_.head;
     if (stopping_) return std::move(done)(Closed());
@@ -153,11 +157,15 @@ absl::Status FileStore::Remove(const std::string& key) const {
   return ErrnoStatus(errno, Uri(key), "deleting");
 }
 
-void FileStore::Delete(std::string key, DoneCallback done) {
-  threads_.Submit([this, key = std::move(key), done = std::move(done)]() mutable {
-    ++counters_.del;
-    std::move(done)(stopping_ ? Closed() : Remove(key));
-  });
+// One task each: some threads remove them together.
+void FileStore::Delete(std::vector<std::string> keys, DeleteCallback done) {
+  auto gather = std::make_shared<StatusGatherer>(keys.size(), std::move(done));
+  for (size_t i = 0; i < keys.size(); ++i) {
+    threads_.Submit([this, i, key = std::move(keys[i]), gather] {
+      ++counters_.del;
+      gather->Set(i, stopping_ ? Closed() : Remove(key));
+    });
+  }
 }
 
 // A continuation is 'k' and the last key of the page before, or 'p' and its last common prefix.
@@ -220,78 +228,53 @@ absl::Status FileStore::RemoveTemporary(const std::string& prefix) {
   return RemoveAbandoned(Uri(prefix));
 }
 
-class FileStore::Writer final : public ObjectWriter {
+class FileStore::Writer final : public PieceWriter {
  public:
   Writer(FileStore& store, std::string key, PutOptions options, std::unique_ptr<AtomicFile> file)
-      : store_(store), key_(std::move(key)), options_(std::move(options)), file_(std::move(file)) {}
-
-  absl::Status Append(ByteSpan bytes) override { return file_->Append(bytes); }
-
-  absl::StatusOr<ObjectInfo> Commit() override {
-    ++store_.counters_.put;
-    ASSIGN_OR_RETURN(const struct stat info, file_->Commit(options_.only_if_absent));
-    return FileInfo(key_, info);
-  }
-
- private:
-  FileStore& store_;
-  const std::string key_;
-  const PutOptions options_;
-  const std::unique_ptr<AtomicFile> file_;
-};
-
-absl::StatusOr<std::unique_ptr<ObjectWriter>> FileStore::Write(std::string key, PutOptions options) {
-  RETURN_IF_ERROR(CheckWrite(key, options));
-  ASSIGN_OR_RETURN(auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
-  return std::make_unique<Writer>(*this, std::move(key), std::move(options), std::move(file));
-}
-
-class FileStore::LargeWriter final : public PieceWriter {
- public:
-  LargeWriter(FileStore& store, std::string key, Pieces pieces, PutOptions options, std::unique_ptr<AtomicFile> file)
       : store_(store),
         key_(std::move(key)),
-        pieces_(pieces),
         options_(std::move(options)),
         file_(std::move(file)),
-        ledger_(pieces.count()) {}
+        ledger_(store.Uri(key_), store.traits().pieces) {}
 
-  void Write(size_t index, ByteSpan bytes, DoneCallback done) override {
-    absl::Status bad = CheckPiece(store_.Uri(key_), pieces_, index, bytes.size());
+  void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) override {
+    absl::Status bad = ledger_.Admit(index, {offset, bytes.size()});
     if (!bad.ok()) return std::move(done)(std::move(bad));
-    store_.threads_.Submit([this, index, bytes, done = std::move(done)]() mutable { done(WriteNow(index, bytes)); });
+    store_.threads_.Submit(
+        [this, index, offset, bytes, done = std::move(done)]() mutable { done(WriteNow(index, offset, bytes)); });
   }
 
-  absl::StatusOr<ObjectInfo> Commit() override {
-    RETURN_IF_ERROR(ledger_.CheckAll(store_.Uri(key_)));
-    ++store_.counters_.put;
-    ASSIGN_OR_RETURN(const struct stat info, file_->Commit(options_.only_if_absent));
-    return FileInfo(key_, info);
+  void Commit(uint64_t object_bytes, PutCallback done) override {
+    store_.threads_.Submit([this, object_bytes, done = std::move(done)]() mutable { done(CommitNow(object_bytes)); });
   }
 
  private:
-  absl::Status WriteNow(size_t index, ByteSpan bytes) {
+  absl::Status WriteNow(size_t index, uint64_t offset, ByteSpan bytes) {
     if (options_.stop.stop_requested() || store_.stopping_)
-      return absl::CancelledError(fmt::format("{}: writing was cancelled", store_.Uri(key_)));
-    RETURN_IF_ERROR(file_->WriteAt(pieces_.At(index).offset, bytes));
+      return absl::CancelledError(fmt::format("{}: writing was cancelled", ledger_.uri()));
+    RETURN_IF_ERROR(file_->WriteAt(offset, bytes));
     ledger_.Enter(index);
     return absl::OkStatus();
   }
 
+  absl::StatusOr<ObjectInfo> CommitNow(uint64_t object_bytes) {
+    RETURN_IF_ERROR(ledger_.CheckAll(object_bytes));
+    ++store_.counters_.put;
+    ASSIGN_OR_RETURN(const struct stat info, file_->Commit(options_.only_if_absent));
+    return FileInfo(key_, info);
+  }
+
   FileStore& store_;
   const std::string key_;
-  const Pieces pieces_;
   const PutOptions options_;
   const std::unique_ptr<AtomicFile> file_;
   PieceLedger ledger_;
 };
 
-absl::StatusOr<std::unique_ptr<PieceWriter>> FileStore::WritePieces(std::string key, Pieces pieces,
-                                                                    PutOptions options) {
-  RETURN_IF_ERROR(Check(key));
-  RETURN_IF_ERROR(CheckPieces(Uri(key), pieces, piece_limits()));
+absl::StatusOr<std::unique_ptr<PieceWriter>> FileStore::WritePieces(std::string key, PutOptions options) {
+  RETURN_IF_ERROR(CheckWrite(key, options));
   ASSIGN_OR_RETURN(auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
-  return std::make_unique<LargeWriter>(*this, std::move(key), pieces, std::move(options), std::move(file));
+  return std::make_unique<Writer>(*this, std::move(key), std::move(options), std::move(file));
 }
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "store/file_walk.h"
@@ -25,21 +26,17 @@ class FileStore final : public ObjectStore {
   explicit FileStore(std::string root);
   ~FileStore() override;
 
-  std::string Uri(std::string_view key) const override;
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
-  void Head(std::string key, HeadCallback done) override;
+  void Head(std::string key, HeadOptions options, HeadCallback done) override;
   void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override;
-  void Delete(std::string key, DoneCallback done) override;
+  void Delete(std::vector<std::string> keys, DeleteCallback done) override;
   void List(ListOptions options, ListCallback done) override;
-  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) override;
-  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, Pieces pieces, PutOptions options) override;
-  bool HoldsIfMatch() const override { return false; }
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, PutOptions options) override;
   absl::Status RemoveTemporary(const std::string& prefix) override;
   const RequestCounters& counters() const override { return counters_; }
 
  private:
   class Writer;
-  class LargeWriter;
 
   absl::Status Check(const std::string& key) const;
   absl::Status CheckWrite(const std::string& key, const PutOptions& options) const;

@@ -45,8 +45,8 @@ void LearnObject(ObjectStore& store, ObjectInfo object, HeadCallback done) {
   learning->object = std::move(object);
   learning->done = std::move(done);
   const auto add = [learning](absl::StatusOr<ObjectInfo> now) { Add(*learning, std::move(now)); };
-  if (ask_checksum) store.Head(key, add);
-  if (ask_parts) store.HeadParts(key, add);
+  if (ask_checksum) store.Head(key, {}, add);
+  if (ask_parts) store.Head(key, {.parts = true}, add);
 }
 
 }  // namespace millrace

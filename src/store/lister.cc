@@ -15,7 +15,7 @@ namespace {
 
 ParallelListing::Options OptionsFor(const ObjectStore& store) {
   ParallelListing::Options options;
-  options.max_requests = store.ListsAtOnce();
+  options.max_requests = store.traits().lists_at_once;
   // One by one, a few pages ahead do.
   if (options.max_requests == 1) options.max_buffered = 4 * options.page;
   return options;

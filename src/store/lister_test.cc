@@ -11,20 +11,17 @@
 
 #include "base/thread_pool.h"
 #include "store/blocking.h"
+#include "store/testing/forwarding_store.h"
 
 namespace millrace {
 namespace {
 
-// KeyStore in pages of 1,000, answered by many threads after a while.
-class KeyStore final : public ObjectStore {
+// Keys in pages of 1,000, answered by many threads after a while.
+class KeyStore final : public ForwardingStore {
  public:
-  KeyStore(std::vector<std::string> keys, int lists_at_once) : keys_(std::move(keys)), lists_at_once_(lists_at_once) {}
+  KeyStore(std::vector<std::string> keys, int lists_at_once)
+      : ForwardingStore({.root = "keys://", .lists_at_once = lists_at_once}), keys_(std::move(keys)) {}
 
-  std::string Uri(std::string_view key) const override { return fmt::format("keys://{}", key); }
-  void Get(std::string, MutableByteSpan, GetOptions, GetCallback done) override { done(absl::UnknownError("unused")); }
-  void Head(std::string, HeadCallback done) override { done(absl::UnknownError("unused")); }
-  void Put(std::string, ByteSpan, PutOptions, PutCallback done) override { done(absl::UnknownError("unused")); }
-  void Delete(std::string, DoneCallback done) override { done(absl::UnknownError("unused")); }
   void List(ListOptions options, ListCallback done) override {
     ++in_flight_;
     threads_.Submit([this, options = std::move(options), done = std::move(done)]() mutable {
@@ -37,14 +34,6 @@ class KeyStore final : public ObjectStore {
       in_flight_.notify_all();
     });
   }
-  int ListsAtOnce() const override { return lists_at_once_; }
-  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string, PutOptions) override {
-    return absl::UnknownError("unused");
-  }
-  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string, Pieces, PutOptions) override {
-    return absl::UnknownError("unused");
-  }
-  const RequestCounters& counters() const override { return counters_; }
 
   /// Returns when nothing is asked for any more: a reader asks in the callbacks of its requests, and when it is read.
   void WaitUntilIdle() {
@@ -72,10 +61,8 @@ class KeyStore final : public ObjectStore {
   }
 
   const std::vector<std::string> keys_;
-  const int lists_at_once_;
   std::atomic<int> at_once_{0};
   std::atomic<int> in_flight_{0};
-  RequestCounters counters_;
   ThreadPool threads_{8, "keys"};
 };
 

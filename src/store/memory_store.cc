@@ -25,14 +25,12 @@ void SetMemoryPhase(const GetOptions& options, RequestPhase phase) {
 
 }  // namespace
 
-MemoryStore::MemoryStore(std::string name) : name_(std::move(name)), thread_(1, "mem-store") {}
+MemoryStore::MemoryStore(const std::string& name)
+    : ObjectStore({.medium = StoreTraits::Medium::kMemory, .root = fmt::format("mem://{}/", name)}),
+      thread_(1, "mem-store") {}
 
 MemoryStore::~MemoryStore() {
   stopping_ = true;
-}
-
-std::string MemoryStore::Uri(std::string_view key) const {
-  return fmt::format("mem://{}/{}", name_, key);
 }
 
 absl::StatusOr<std::shared_ptr<const MemoryStore::Object>> MemoryStore::Find(const std::string& key) const {
@@ -67,7 +65,7 @@ void MemoryStore::Get(std::string key, MutableByteSpan into, GetOptions options,
   });
 }
 
-void MemoryStore::Head(std::string key, HeadCallback done) {
+void MemoryStore::Head(std::string key, HeadOptions, HeadCallback done) {
   thread_.Submit([this, key = std::move(key), done = std::move(done)]() mutable {
     ++counters_.head;
     if (stopping_) return std::move(done)(ClosedMemory());
@@ -107,16 +105,21 @@ void MemoryStore::Put(std::string key, ByteSpan body, PutOptions options, PutCal
   });
 }
 
-void MemoryStore::Delete(std::string key, DoneCallback done) {
-  thread_.Submit([this, key = std::move(key), done = std::move(done)]() mutable {
-    ++counters_.del;
-    if (stopping_) return std::move(done)(ClosedMemory());
-    absl::Status status = CheckKey(Uri(""), key);
-    if (status.ok()) {
-      std::lock_guard lock(mutex_);
-      objects_.erase(key);
+absl::Status MemoryStore::Remove(const std::string& key) {
+  RETURN_IF_ERROR(CheckKey(Uri(""), key));
+  std::lock_guard lock(mutex_);
+  objects_.erase(key);
+  return absl::OkStatus();
+}
+
+void MemoryStore::Delete(std::vector<std::string> keys, DeleteCallback done) {
+  thread_.Submit([this, keys = std::move(keys), done = std::move(done)]() mutable {
+    std::vector<absl::Status> statuses;
+    for (const std::string& key : keys) {
+      ++counters_.del;
+      statuses.push_back(stopping_ ? ClosedMemory() : Remove(key));
     }
-    std::move(done)(std::move(status));
+    std::move(done)(std::move(statuses));
   });
 }
 
@@ -159,75 +162,47 @@ void MemoryStore::List(ListOptions options, ListCallback done) {
   });
 }
 
-class MemoryStore::Writer final : public ObjectWriter {
+class MemoryStore::Writer final : public PieceWriter {
  public:
   Writer(MemoryStore& store, std::string key, PutOptions options)
-      : store_(store), key_(std::move(key)), options_(std::move(options)) {}
-
-  absl::Status Append(ByteSpan bytes) override {
-    bytes_ += AsText(bytes);
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<ObjectInfo> Commit() override {
-    ++store_.counters_.put;
-    return store_.Store(key_, std::move(bytes_), options_);
-  }
-
- private:
-  MemoryStore& store_;
-  const std::string key_;
-  const PutOptions options_;
-  std::string bytes_;
-};
-
-absl::StatusOr<std::unique_ptr<ObjectWriter>> MemoryStore::Write(std::string key, PutOptions options) {
-  RETURN_IF_ERROR(CheckKey(Uri(""), key));
-  RETURN_IF_ERROR(CheckPut(Uri(key), options));
-  return std::make_unique<Writer>(*this, std::move(key), std::move(options));
-}
-
-class MemoryStore::LargeWriter final : public PieceWriter {
- public:
-  LargeWriter(MemoryStore& store, std::string key, Pieces pieces, PutOptions options)
       : store_(store),
         key_(std::move(key)),
-        pieces_(pieces),
         options_(std::move(options)),
-        ledger_(pieces.count()),
-        bytes_(pieces.object_bytes(), '\0') {}
+        ledger_(store.Uri(key_), store.traits().pieces) {}
 
-  void Write(size_t index, ByteSpan bytes, DoneCallback done) override {
-    absl::Status bad = CheckPiece(store_.Uri(key_), pieces_, index, bytes.size());
+  void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) override {
+    absl::Status bad = ledger_.Admit(index, {offset, bytes.size()});
     if (!bad.ok()) return std::move(done)(std::move(bad));
-    store_.thread_.Submit([this, index, bytes, done = std::move(done)]() mutable {
+    store_.thread_.Submit([this, index, offset, bytes, done = std::move(done)]() mutable {
       if (store_.stopping_ || options_.stop.stop_requested()) return std::move(done)(ClosedMemory());
-      std::memcpy(bytes_.data() + pieces_.At(index).offset, bytes.data(), bytes.size());
+      bytes_.resize(std::max<uint64_t>(bytes_.size(), offset + bytes.size()));
+      std::memcpy(bytes_.data() + offset, bytes.data(), bytes.size());
       ledger_.Enter(index);
       std::move(done)(absl::OkStatus());
     });
   }
 
-  absl::StatusOr<ObjectInfo> Commit() override {
-    RETURN_IF_ERROR(ledger_.CheckAll(store_.Uri(key_)));
-    ++store_.counters_.put;
-    return store_.Store(key_, std::move(bytes_), options_);
+  void Commit(uint64_t object_bytes, PutCallback done) override {
+    store_.thread_.Submit([this, object_bytes, done = std::move(done)]() mutable {
+      const absl::Status whole = ledger_.CheckAll(object_bytes);
+      if (!whole.ok()) return std::move(done)(whole);
+      ++store_.counters_.put;
+      std::move(done)(store_.Store(key_, std::move(bytes_), options_));
+    });
   }
 
  private:
   MemoryStore& store_;
   const std::string key_;
-  const Pieces pieces_;
   const PutOptions options_;
   PieceLedger ledger_;
-  std::string bytes_;
+  std::string bytes_;  // of the store's thread
 };
 
-absl::StatusOr<std::unique_ptr<PieceWriter>> MemoryStore::WritePieces(std::string key, Pieces pieces,
-                                                                      PutOptions options) {
+absl::StatusOr<std::unique_ptr<PieceWriter>> MemoryStore::WritePieces(std::string key, PutOptions options) {
   RETURN_IF_ERROR(CheckKey(Uri(""), key));
-  RETURN_IF_ERROR(CheckPieces(Uri(key), pieces, piece_limits()));
-  return std::make_unique<LargeWriter>(*this, std::move(key), pieces, std::move(options));
+  RETURN_IF_ERROR(CheckPut(Uri(key), options));
+  return std::make_unique<Writer>(*this, std::move(key), std::move(options));
 }
 
 }  // namespace millrace

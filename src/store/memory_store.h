@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "store/object_store.h"
@@ -16,22 +17,19 @@ namespace millrace {
 /// see an object as it was when they began. Callbacks run one after the other on the store's own thread.
 class MemoryStore final : public ObjectStore {
  public:
-  explicit MemoryStore(std::string name);
+  explicit MemoryStore(const std::string& name);
   ~MemoryStore() override;
 
-  std::string Uri(std::string_view key) const override;
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
-  void Head(std::string key, HeadCallback done) override;
+  void Head(std::string key, HeadOptions options, HeadCallback done) override;
   void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override;
-  void Delete(std::string key, DoneCallback done) override;
+  void Delete(std::vector<std::string> keys, DeleteCallback done) override;
   void List(ListOptions options, ListCallback done) override;
-  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) override;
-  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, Pieces pieces, PutOptions options) override;
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, PutOptions options) override;
   const RequestCounters& counters() const override { return counters_; }
 
  private:
   class Writer;
-  class LargeWriter;
   struct Object {
     std::string bytes;
     ObjectInfo info;
@@ -40,9 +38,9 @@ class MemoryStore final : public ObjectStore {
   absl::StatusOr<std::shared_ptr<const Object>> Find(const std::string& key) const;
   absl::StatusOr<GetResult> Read(const std::string& key, MutableByteSpan into, const GetOptions& options);
   absl::StatusOr<ObjectInfo> Store(const std::string& key, std::string bytes, const PutOptions& options);
+  absl::Status Remove(const std::string& key);
   ListPage Page(const ListOptions& options) const;
 
-  const std::string name_;
   RequestCounters counters_;
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;

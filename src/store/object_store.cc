@@ -1,21 +1,26 @@
 #include "store/object_store.h"
 
-#include <memory>
 #include <utility>
 
-#include "store/status_gatherer.h"
+#include "absl/strings/str_cat.h"
+#include "store/stream_writer.h"
 
 namespace millrace {
+
+std::string ObjectStore::Uri(std::string_view key) const {
+  return absl::StrCat(traits_.root, ToAbsl(key));
+}
+
+bool ObjectStore::CopiesFrom(const ObjectStore& other) const {
+  return traits_.copies_among != nullptr && traits_.copies_among == other.traits_.copies_among;
+}
 
 void ObjectStore::Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions, PutCallback done) {
   done(absl::UnimplementedError(Uri(key) + ": cannot be copied from " + from.Uri(source.key) + " by the store"));
 }
 
-void ObjectStore::DeleteMany(std::vector<std::string> keys, DeleteManyCallback done) {
-  auto gather = std::make_shared<StatusGatherer>(keys.size(), std::move(done));
-  for (size_t i = 0; i < keys.size(); ++i) {
-    Delete(std::move(keys[i]), [gather, i](absl::Status status) { gather->Set(i, std::move(status)); });
-  }
+absl::StatusOr<std::unique_ptr<ObjectWriter>> ObjectStore::Write(std::string key, PutOptions options) {
+  return StreamWriter::Open(*this, std::move(key), std::move(options));
 }
 
 absl::Status ObjectStore::RemoveTemporary(const std::string& /*prefix*/) {

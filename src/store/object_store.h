@@ -21,19 +21,39 @@ class ObjectWriter {
   virtual absl::StatusOr<ObjectInfo> Commit() = 0;
 };
 
-/// Writes one object, of a size that is known, by its Pieces in any order, several at a time: each lands in its final
-/// place. Nothing is visible before Commit succeeds, and an uncommitted writer leaves nothing behind, as with
-/// ObjectWriter. Not thread-safe; destroy it only when all callbacks have run.
+/// Writes one object by pieces, in any order, several at a time: each lands in its final place. Nothing is visible
+/// before Commit succeeds, and an uncommitted writer leaves nothing behind, as with ObjectWriter. The calls come from
+/// one thread at a time; destroy it only when all callbacks have run, and not within one.
 class PieceWriter {
  public:
   virtual ~PieceWriter() = default;
-  /// Writes the piece of that index. Returns at once (but may hash the bytes, which takes milliseconds); `bytes` must
-  /// live until the callback, which runs on a thread of the store (within the call where index or length are wrong) and
-  /// must not block. A piece may be written again after that: the later one counts.
-  virtual void Write(size_t index, ByteSpan bytes, DoneCallback done) = 0;
-  /// Makes the object visible, whole, in place of an older one: FailedPrecondition unless every piece was written.
-  /// Call it when no callback is due. Blocking. Durable on return.
-  virtual absl::StatusOr<ObjectInfo> Commit() = 0;
+  /// Writes piece `index`, counted from 0, which begins at `offset` of the object. Returns at once; `bytes` must live
+  /// until the callback, which runs on a thread of the store (within the call if the piece is refused) and must not
+  /// block. A piece may be written again after that: the later one counts. InvalidArgument for a piece that is empty,
+  /// that StoreTraits::pieces does not allow, or that was written with another place or length before.
+  virtual void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) = 0;
+  /// Makes the object visible, whole, in place of an older one. Call it once, when no callback is due. The object is
+  /// durable when the callback runs. FailedPrecondition unless the pieces are `object_bytes` without a gap,
+  /// InvalidArgument if one of them is too short for StoreTraits::pieces. (CommitBlocking: store/blocking.h.)
+  virtual void Commit(uint64_t object_bytes, PutCallback done) = 0;
+};
+
+/// What a store is, and what suits it. Plain data that stays as it is while the store lives; a store around another one
+/// has the same, but for what it changes.
+struct StoreTraits {
+  enum class Medium { kS3, kFolder, kMemory };
+  Medium medium = Medium::kMemory;
+  std::string root;      // what all URIs of its objects begin with: "s3://bucket/", "/folder/", "mem://name/"
+  std::string bucket;    // of kS3
+  std::string identity;  // what tells it from other stores with that root: of a bucket the endpoint, else ""
+  /// How many bytes it delivers in the time that one more request costs while many are in flight: if two ranges lie
+  /// closer together than that, the bytes between them are better read too.
+  uint64_t gap_bytes = uint64_t{16} << 10;
+  int lists_at_once = 1;       // how many listings at once are faster than one
+  PieceLimits pieces;          // of a PieceWriter
+  bool holds_if_match = true;  // whether PutOptions::if_match is held; else it is refused with InvalidArgument
+  /// Stores for which this is the same, and not null, copy objects of each other without their bytes coming here.
+  const void* copies_among = nullptr;
 };
 
 /// Objects under keys: one bucket of S3, a folder, or memory. Keys are any bytes without NUL, 1 to 1,024 of them, and
@@ -45,31 +65,32 @@ class PieceWriter {
 /// callbacks. Blocking twins: store/blocking.h.
 ///
 /// Errors: see base/status.h. Messages begin with the URI of the object. Nothing above a store retries but WholeCheck.
+///
+/// A store may be put around another one (Stores, store/testing/forwarding_store.h): all that may be asked of a store
+/// is below and in its traits, so nobody needs to know its class.
 class ObjectStore {
  public:
   virtual ~ObjectStore() = default;
+  ObjectStore(const ObjectStore&) = delete;
+  ObjectStore& operator=(const ObjectStore&) = delete;
+
+  const StoreTraits& traits() const { return traits_; }
 
   /// "s3://bucket/key", "/folder/key", "mem://name/key": for messages and reports.
-  virtual std::string Uri(std::string_view key) const = 0;
-
-  /// What tells this store from others of the same URI: of a bucket the endpoint, else "".
-  virtual std::string Identity() const { return {}; }
+  std::string Uri(std::string_view key) const;
 
   /// Reads options.range into `into` (of just that length). OutOfRange when the object ends before the range does,
   /// FailedPrecondition when it does not have the ETag `if_match`, DataLoss when a checksum keeps failing.
   /// An empty range of an existing object succeeds.
   virtual void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) = 0;
 
-  virtual void Head(std::string key, HeadCallback done) = 0;
-
-  /// Head with ObjectInfo::part_bytes where the store knows it, and maybe without the checksum.
-  virtual void HeadParts(std::string key, HeadCallback done) { Head(std::move(key), std::move(done)); }
+  virtual void Head(std::string key, HeadOptions options, HeadCallback done) = 0;
 
   /// Writes a whole object; `body` must live until the callback. The result carries the new ETag and size.
   virtual void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) = 0;
 
-  /// Whether the server of this store copies objects of `other` by itself, so that their bytes need not come here.
-  virtual bool CopiesFrom(const ObjectStore& /*other*/) const { return false; }
+  /// Whether this store copies objects of `other` by itself, so that their bytes need not come here.
+  bool CopiesFrom(const ObjectStore& other) const;
 
   /// Copies an object of a store that it CopiesFrom, with its type and metadata, in place of an older one. `source`
   /// comes from Head or List; FailedPrecondition when it has another ETag by now. Unimplemented when the server turns
@@ -77,33 +98,20 @@ class ObjectStore {
   /// size.
   virtual void Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions options, PutCallback done);
 
-  /// Whether PutOptions::if_match is held; FailedPrecondition otherwise.
-  virtual bool HoldsIfMatch() const { return true; }
-
-  /// Deleting what does not exist succeeds.
-  virtual void Delete(std::string key, DoneCallback done) = 0;
-
-  /// Deletes 1 to 1,000 keys: each as Delete does, with a status of its own. By one request where the store has one.
-  virtual void DeleteMany(std::vector<std::string> keys, DeleteManyCallback done);
+  /// Deletes 1 to 1,000 keys, each with a status of its own; by one request if the store has one. Deleting what does
+  /// not exist succeeds.
+  virtual void Delete(std::vector<std::string> keys, DeleteCallback done) = 0;
 
   /// One page of keys in bytewise order. A prefix that matches nothing gives an empty page; a missing bucket or folder
   /// NotFound.
   virtual void List(ListOptions options, ListCallback done) = 0;
 
-  /// How many bytes it delivers in the time that a request more costs where many are in flight: who wants two ranges
-  /// that lie closer together does well to read what lies between them.
-  virtual uint64_t BytesWorthARequest() const { return uint64_t{16} << 10; }
+  /// Starts an object that is written by pieces. It costs no request, but tells at once what is already known to be
+  /// wrong, such as a folder that cannot be written to. May block for a file system.
+  virtual absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, PutOptions options) = 0;
 
-  /// How many listings at once are faster than one.
-  virtual int ListsAtOnce() const { return 1; }
-
-  /// Starts an object that is too large for one Put.
-  virtual absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options) = 0;
-
-  /// Starts one whose size is known and not 0. InvalidArgument for pieces that are not within piece_limits().
-  virtual absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, Pieces pieces,
-                                                                   PutOptions options) = 0;
-  virtual PieceLimits piece_limits() const { return {}; }
+  /// Starts an object whose size is not known yet (store/stream_writer.h). The store must outlive the writer.
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string key, PutOptions options);
 
   /// Removes what writers that were killed have left in the folder that `prefix` names ("" or ending with '/', not what
   /// lies deeper). Blocking. Folders keep temporary files, and can tell those of living writers; the other stores keep
@@ -111,6 +119,11 @@ class ObjectStore {
   virtual absl::Status RemoveTemporary(const std::string& prefix);
 
   virtual const RequestCounters& counters() const = 0;
+
+ protected:
+  explicit ObjectStore(StoreTraits traits) : traits_(std::move(traits)) {}
+
+  StoreTraits traits_;  // complete before the first call
 };
 
 }  // namespace millrace

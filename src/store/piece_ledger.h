@@ -1,29 +1,42 @@
 #pragma once
 
+#include <map>
 #include <mutex>
+#include <string>
 #include <string_view>
-#include <vector>
 
+#include "base/bytes.h"
 #include "base/status.h"
+#include "store/pieces.h"
 
 namespace millrace {
 
-/// Which pieces of an object have been written. Thread-safe.
+/// Which pieces of an object have been written, and where they lie: what every PieceWriter checks. Thread-safe.
 class PieceLedger {
  public:
-  explicit PieceLedger(size_t pieces) : written_(pieces, false) {}
+  /// `uri` names the object in messages.
+  PieceLedger(std::string uri, PieceLimits limits) : uri_(std::move(uri)), limits_(limits) {}
 
-  void Enter(size_t index) {
-    std::lock_guard lock(mutex_);
-    written_[index] = true;
-  }
+  const std::string& uri() const { return uri_; }
 
-  /// FailedPrecondition when one is missing.
-  absl::Status CheckAll(std::string_view uri) const;
+  /// Before a piece is written. InvalidArgument as PieceWriter::Write has it.
+  absl::Status Admit(size_t index, ByteRange range);
+  /// It was written.
+  void Enter(size_t index);
+
+  /// FailedPrecondition or InvalidArgument as PieceWriter::Commit has them.
+  absl::Status CheckAll(uint64_t object_bytes) const;
 
  private:
+  struct Piece {
+    ByteRange range;
+    bool written = false;
+  };
+
+  const std::string uri_;
+  const PieceLimits limits_;
   mutable std::mutex mutex_;
-  std::vector<bool> written_;
+  std::map<size_t, Piece> pieces_;
 };
 
 }  // namespace millrace

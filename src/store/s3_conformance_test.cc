@@ -73,7 +73,7 @@ TEST_F(S3Conformance, CopiesByParts) {
   const absl::StatusOr<ObjectInfo> info = Copy();
   ASSERT_TRUE(info.ok()) << info.status();
   EXPECT_EQ(info->etag.substr(info->etag.size() - 2), "-3");
-  S3Store store(runtime_.loops(), *client_, bucket_);
+  S3Store store(runtime_, *client_, bucket_);
   EXPECT_TRUE(*ReadAll(store, kTo, 1 << 30) == bytes_);
   Completion<absl::StatusOr<ObjectDescription>> described;
   client_->Describe(bucket_, kTo, described.Callback());

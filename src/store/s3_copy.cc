@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "s3/sigv4.h"
 #include "store/checks.h"
-#include "store/s3_writer.h"
+#include "store/s3_upload.h"
 
 namespace millrace {
 

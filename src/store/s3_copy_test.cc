@@ -42,8 +42,8 @@ class S3CopyTest : public ::testing::Test {
     config.credentials = {options.access_key, options.secret_key, ""};
     config.max_attempts = attempts;
     client_ = std::make_unique<S3Client>(runtime_, config);
-    from_ = std::make_unique<S3Store>(runtime_.loops(), *client_, "from");
-    to_ = std::make_unique<S3Store>(runtime_.loops(), *client_, "to");
+    from_ = std::make_unique<S3Store>(runtime_, *client_, "from");
+    to_ = std::make_unique<S3Store>(runtime_, *client_, "to");
     const auto put = PutBlocking(*from_, "a b+/ü", AsBytes(bytes_), {.content_type = "image/x-test"});
     ASSERT_TRUE(put.ok()) << put.status();
     source_ = {.bucket = "from", .key = "a b+/ü", .size = bytes_.size(), .etag = put->etag};

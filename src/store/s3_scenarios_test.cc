@@ -122,7 +122,7 @@ absl::Status DeleteIt(Scene& scene) {
 
 absl::Status DeleteMany(Scene& scene) {
   std::promise<std::vector<absl::Status>> done;
-  scene.store().DeleteMany({"a", "k", "z"}, [&](std::vector<absl::Status> statuses) { done.set_value(statuses); });
+  scene.store().Delete({"a", "k", "z"}, [&](std::vector<absl::Status> statuses) { done.set_value(statuses); });
   for (const absl::Status& status : done.get_future().get()) RETURN_IF_ERROR(status);
   EXPECT_TRUE(absl::IsNotFound(HeadBlocking(scene.store(), "k").status()));
   return absl::OkStatus();

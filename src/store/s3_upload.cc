@@ -14,25 +14,40 @@ namespace millrace {
 
 namespace {
 
-// Who gives up, often because the store is gone, is not to wait for it.
+// A program that gives up, often because the store is gone, is not to wait for it.
 constexpr std::chrono::seconds kAbortLimit{5};
 constexpr std::chrono::seconds kAnswerLimit{2};
 
 }  // namespace
 
-S3Upload::S3Upload(S3Client& client, std::string bucket, std::string key, PutOptions options)
-    : client_(client), bucket_(std::move(bucket)), key_(std::move(key)), options_(std::move(options)) {
-  if (options_.stop.stop_possible()) on_stop_.emplace(options_.stop, [this] { stop_.request_stop(); });
+S3Upload::S3Upload(Runtime& runtime, S3Client& client, std::string bucket, std::string key, PutOptions options)
+    : runtime_(runtime),
+      client_(client),
+      bucket_(std::move(bucket)),
+      key_(std::move(key)),
+      options_(std::move(options)),
+      ledger_(fmt::format("s3://{}/{}", bucket_, key_), kLimits) {
+  if (options_.stop.stop_possible()) on_stop_.emplace(options_.stop, [this] { OnStop(); });
 }
 
 S3Upload::~S3Upload() {
+  on_stop_.reset();
   // A part that arrives after the abort stays, until it is aborted once more.
   stop_.request_stop();
   {
     std::unique_lock lock(mutex_);
-    landed_.wait(lock, [this] { return in_flight_ == 0; });
+    // A stop does not cut off an answer that is on its way: without its id the upload could not be aborted.
+    if (!changed_.wait_for(lock, kAnswerLimit, [this] { return state_ != State::kBeginning; })) {
+      lock.unlock();
+      give_up_.request_stop();
+      lock.lock();
+    }
+    changed_.wait(lock, [this] { return in_flight_ == 0; });
   }
-  if (upload_id_.empty()) return;
+  if (state_ == State::kBegun) Abort();
+}
+
+void S3Upload::Abort() {
   Completion<absl::Status> aborted;
   client_.AbortMultipart(bucket_, key_, upload_id_, aborted.Callback());
   // Beyond the limit it goes on for as long as the client lives.
@@ -40,107 +55,179 @@ S3Upload::~S3Upload() {
       aborted.WaitFor(kAbortLimit) ? aborted.Wait() : absl::UnavailableError("the store does not answer in time");
   if (status.ok() || absl::IsNotFound(status)) return;
   Log(LogLevel::kWarning, "store",
-      fmt::format("{}: the parts of an unfinished upload stay in the bucket until it is aborted: {}", Uri(),
+      fmt::format("{}: the parts of an unfinished upload stay in the bucket until it is aborted: {}", ledger_.uri(),
                   ToStd(status.message())));
 }
 
-std::string S3Upload::Uri() const {
-  return fmt::format("s3://{}/{}", bucket_, key_);
-}
-
-absl::Status S3Upload::Create() {
-  Completion<absl::StatusOr<std::string>> created;
-  std::stop_source give_up;
-  client_.CreateMultipart(bucket_, key_, {.content_type = options_.content_type, .stop = give_up.get_token()},
-                          created.Callback());
-  // A stop does not cut off an answer that is on its way: without its id the upload could not be aborted.
-  while (!created.WaitFor(std::chrono::milliseconds(50))) {
-    if (!options_.stop.stop_requested()) continue;
-    if (!created.WaitFor(kAnswerLimit)) give_up.request_stop();
-    break;
-  }
-  absl::StatusOr<std::string> id = created.Wait();
+void S3Upload::Enter() {
   std::lock_guard lock(mutex_);
-  if (!id.ok()) return status_ = id.status();
-  upload_id_ = *std::move(id);
-  return absl::OkStatus();
+  ++in_flight_;
 }
 
-void S3Upload::Send(size_t index, ByteSpan body, DoneCallback landed) {
-  Part part;
-  part.bytes = body.size();
-  if (const auto kind = client_.upload_checksum()) {
-    part.crc = CrcOf(*kind, body);
-    part.checksum = ObjectChecksum{*kind, CrcDigest(*kind, part.crc)};
+void S3Upload::Leave() {
+  std::lock_guard lock(mutex_);
+  --in_flight_;
+  changed_.notify_all();  // under the lock: the waiting destructor may free it right after
+}
+
+absl::Status S3Upload::Stopped() const {
+  return absl::CancelledError(fmt::format("{}: writing was cancelled", ledger_.uri()));
+}
+
+void S3Upload::Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) {
+  absl::Status bad = ledger_.Admit(index, {offset, bytes.size()});
+  if (!bad.ok()) return std::move(done)(std::move(bad));
+  Piece piece{index, bytes, std::move(done)};
+  std::unique_lock lock(mutex_);
+  ++in_flight_;
+  if (state_ == State::kBegun) {
+    lock.unlock();
+    return Send(std::move(piece));
   }
+  if (state_ == State::kFailed || stop_.stop_requested()) {
+    absl::Status status = state_ == State::kFailed ? failure_ : Stopped();
+    lock.unlock();
+    return runtime_.loops().Next().Post(
+        [this, piece = std::move(piece), status = std::move(status)]() mutable { End(piece, std::move(status)); });
+  }
+  waiting_.push_back(std::move(piece));
+  if (std::exchange(state_, State::kBeginning) == State::kBeginning) return;
+  lock.unlock();
+  Begin();
+}
+
+void S3Upload::Begin() {
+  Enter();
+  client_.CreateMultipart(bucket_, key_, {.content_type = options_.content_type, .stop = give_up_.get_token()},
+                          [this](absl::StatusOr<std::string> id) { OnBegun(std::move(id)); });
+}
+
+void S3Upload::OnBegun(absl::StatusOr<std::string> id) {
+  std::vector<Piece> pieces;
   {
     std::lock_guard lock(mutex_);
-    if (parts_.size() <= index) parts_.resize(index + 1);
-    ++in_flight_;
+    pieces.swap(waiting_);
+    state_ = id.ok() ? State::kBegun : State::kFailed;
+    failure_ = id.status();
+    if (id.ok()) upload_id_ = *std::move(id);
+    changed_.notify_all();
   }
-  client_.UploadPart(
-      bucket_, key_, upload_id_, static_cast<int>(index) + 1, body,
-      [this, index, part = std::move(part), landed = std::move(landed)](absl::StatusOr<ObjectInfo> result) mutable {
-        absl::Status status = result.status();
-        {
-          std::lock_guard lock(mutex_);
-          if (result.ok()) {
-            part.etag = std::move(result->etag);
-            parts_[index] = std::move(part);
-          } else if (status_.ok()) {
-            status_ = status;
-          }
-        }
-        std::move(landed)(std::move(status));
-        std::lock_guard lock(mutex_);
-        --in_flight_;
-        landed_.notify_all();  // under the lock: the waiting destructor may free it right after
-      },
-      stop_.get_token());
+  if (failure_.ok()) {
+    for (Piece& piece : pieces) Send(std::move(piece));
+  } else {
+    EndAll(std::move(pieces), failure_);
+  }
+  Leave();
 }
 
-absl::Status S3Upload::WaitFor(int at_most) {
+// Pieces under way have the stop themselves; those that wait for the upload to begin need not wait for that.
+void S3Upload::OnStop() {
+  stop_.request_stop();
   std::unique_lock lock(mutex_);
-  landed_.wait(lock, [&] { return in_flight_ <= at_most; });
-  return status_;
+  if (waiting_.empty()) return;
+  ++in_flight_;
+  lock.unlock();
+  runtime_.loops().Next().Post([this] {
+    std::vector<Piece> pieces;
+    {
+      std::lock_guard lock(mutex_);
+      pieces.swap(waiting_);
+    }
+    EndAll(std::move(pieces), Stopped());
+    Leave();
+  });
+}
+
+void S3Upload::EndAll(std::vector<Piece> pieces, const absl::Status& status) {
+  for (Piece& piece : pieces) End(piece, status);
+}
+
+void S3Upload::End(Piece& piece, absl::Status status) {
+  std::move(piece.done)(std::move(status));
+  Leave();
+}
+
+// Making the checksum, and where the bytes are signed their hash, takes milliseconds: neither the caller nor an event
+// loop has them to spare.
+void S3Upload::Send(Piece piece) {
+  runtime_.cpu().Submit([this, piece = std::move(piece)]() mutable {
+    const int number = static_cast<int>(piece.index) + 1;
+    const ByteSpan bytes = piece.bytes;
+    client_.UploadPart(
+        bucket_, key_, upload_id_, number, bytes,
+        [this, piece = std::move(piece)](absl::StatusOr<ObjectInfo> sent) mutable { OnSent(piece, std::move(sent)); },
+        stop_.get_token());
+  });
+}
+
+void S3Upload::OnSent(Piece& piece, absl::StatusOr<ObjectInfo> sent) {
+  if (sent.ok()) {
+    std::lock_guard lock(mutex_);
+    if (parts_.size() <= piece.index) parts_.resize(piece.index + 1);
+    parts_[piece.index] = {std::move(sent->etag), std::move(sent->checksum), piece.bytes.size()};
+    ledger_.Enter(piece.index);
+  }
+  End(piece, sent.status());
 }
 
 // Some stores (Ceph 16) ignore the condition when an upload is completed, and would overwrite. Asking first leaves a
 // gap there, but a small one.
-absl::Status S3Upload::CheckCondition() {
-  if (!options_.only_if_absent && options_.if_match.empty()) return absl::OkStatus();
-  Completion<absl::StatusOr<ObjectInfo>> head;
-  client_.Head(bucket_, key_, head.Callback());
-  const absl::StatusOr<ObjectInfo> there = head.Wait();
-  if (absl::IsNotFound(there.status()) && options_.only_if_absent) return absl::OkStatus();
-  RETURN_IF_ERROR(there.status());
-  if (!options_.only_if_absent) return CheckMatch(Uri(), options_.if_match, there->etag);
-  return absl::AlreadyExistsError(fmt::format("{}: there is an object of that key already", Uri()));
+void S3Upload::CheckCondition(DoneCallback done) {
+  if (!options_.only_if_absent && options_.if_match.empty()) return std::move(done)(absl::OkStatus());
+  client_.Head(bucket_, key_, [this, done = std::move(done)](const absl::StatusOr<ObjectInfo>& there) mutable {
+    absl::Status status = there.status();
+    if (there.ok() && options_.only_if_absent) {
+      status = absl::AlreadyExistsError(fmt::format("{}: there is an object of that key already", ledger_.uri()));
+    } else if (there.ok()) {
+      status = CheckMatch(ledger_.uri(), options_.if_match, there->etag);
+    } else if (absl::IsNotFound(status) && options_.only_if_absent) {
+      status = absl::OkStatus();
+    }
+    std::move(done)(std::move(status));
+  });
 }
 
-absl::StatusOr<ObjectInfo> S3Upload::Complete() {
-  RETURN_IF_ERROR(WaitFor(0));
+void S3Upload::Commit(uint64_t object_bytes, PutCallback done) {
+  Enter();
+  absl::Status whole = ledger_.CheckAll(object_bytes);
+  if (!whole.ok()) {
+    return runtime_.loops().Next().Post([this, status = std::move(whole), done = std::move(done)]() mutable {
+      std::move(done)(std::move(status));
+      Leave();
+    });
+  }
+  CheckCondition([this, size = object_bytes, done = std::move(done)](absl::Status status) mutable {
+    if (status.ok()) return Complete(size, std::move(done));
+    std::move(done)(std::move(status));
+    Leave();
+  });
+}
+
+void S3Upload::Complete(uint64_t size, PutCallback done) {
   std::vector<std::string> etags;
   CompleteOptions options{.only_if_absent = options_.only_if_absent, .if_match = options_.if_match};
   const auto kind = client_.upload_checksum();
   uint64_t crc = 0;
-  uint64_t size = 0;
   for (const Part& part : parts_) {
     etags.push_back(part.etag);
-    size += part.bytes;
     if (!kind) continue;
     options.part_checksums.push_back(*part.checksum);
-    crc = CombineCrcs(*kind, crc, part.crc, part.bytes);
+    crc = CombineCrcs(*kind, crc, CrcOfDigest(part.checksum->digest), part.bytes);
   }
   if (kind) options.checksum = ObjectChecksum{*kind, CrcDigest(*kind, crc)};
-  RETURN_IF_ERROR(CheckCondition());
-  Completion<absl::StatusOr<ObjectInfo>> completed;
-  client_.CompleteMultipart(bucket_, key_, upload_id_, std::move(etags), completed.Callback(), std::move(options));
-  ASSIGN_OR_RETURN(ObjectInfo info, completed.Wait());
-  upload_id_.clear();
-  info.key = key_;
-  info.size = size;
-  return info;
+  client_.CompleteMultipart(
+      bucket_, key_, upload_id_, std::move(etags),
+      [this, size, done = std::move(done)](absl::StatusOr<ObjectInfo> info) mutable {
+        if (info.ok()) {
+          std::lock_guard lock(mutex_);
+          state_ = State::kCommitted;
+          info->key = key_;
+          info->size = size;
+        }
+        std::move(done)(std::move(info));
+        Leave();
+      },
+      std::move(options));
 }
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -8,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "net/runtime.h"
 #include "s3/client.h"
-#include "store/pieces.h"
+#include "store/object_store.h"
+#include "store/piece_ledger.h"
 
 namespace millrace {
 
@@ -17,53 +20,66 @@ namespace millrace {
 inline constexpr int kMaxParts = 10'000;
 inline constexpr uint64_t kMinPartBytes = 5 << 20;
 
-/// A multipart upload: its parts are sent in any order, several at a time. Its end cancels what is in flight and,
-/// unless it was completed, aborts it, for which it waits a few seconds. Calls come from one thread.
-class S3Upload {
+/// A multipart upload, whose parts are sent straight from the caller's buffers. The first piece begins it; pieces that
+/// come before the store has answered wait for that. Checksums and hashes are made on the CPU pool. Its end aborts the
+/// upload unless it was committed, for which it waits a few seconds.
+class S3Upload final : public PieceWriter {
  public:
-  /// Of the options `stop` is about all calls.
-  S3Upload(S3Client& client, std::string bucket, std::string key, PutOptions options);
-  ~S3Upload();
-  S3Upload(const S3Upload&) = delete;
-  S3Upload& operator=(const S3Upload&) = delete;
+  static constexpr PieceLimits kLimits{.least_bytes = kMinPartBytes, .most_pieces = kMaxParts};
 
-  /// Blocking; before anything else.
-  absl::Status Create();
-  bool created() const { return !upload_id_.empty(); }
+  /// Of the options `stop` is about all calls but Commit.
+  S3Upload(Runtime& runtime, S3Client& client, std::string bucket, std::string key, PutOptions options);
+  ~S3Upload() override;
 
-  /// Sends part `index`, counted from 0; sent again after its callback, the later one counts. `body` must live until
-  /// `landed`, which runs on an event loop.
-  void Send(size_t index, ByteSpan body, DoneCallback landed);
-
-  /// Blocks until no more than that many parts are on their way. Gives the first error of all so far.
-  absl::Status WaitFor(int at_most);
-
-  /// Waits for the parts, all of which must have been sent up to the last one, and makes them the object. Blocking.
-  absl::StatusOr<ObjectInfo> Complete();
+  void Write(size_t index, uint64_t offset, ByteSpan bytes, DoneCallback done) override;
+  void Commit(uint64_t object_bytes, PutCallback done) override;
 
  private:
+  struct Piece {
+    size_t index = 0;
+    ByteSpan bytes;
+    DoneCallback done;
+  };
   struct Part {
     std::string etag;
     std::optional<ObjectChecksum> checksum;
-    uint64_t crc = 0;  // the same as a number, where uploads have checksums
     uint64_t bytes = 0;
   };
-  absl::Status CheckCondition();
-  std::string Uri() const;
+  enum class State { kNew, kBeginning, kBegun, kFailed, kCommitted };
 
+  void Begin();
+  void OnBegun(absl::StatusOr<std::string> id);
+  void OnStop();
+  void Send(Piece piece);
+  void OnSent(Piece& piece, absl::StatusOr<ObjectInfo> sent);
+  void End(Piece& piece, absl::Status status);
+  void EndAll(std::vector<Piece> pieces, const absl::Status& status);
+  void CheckCondition(DoneCallback done);
+  void Complete(uint64_t size, PutCallback done);
+  void Abort();
+  absl::Status Stopped() const;
+
+  void Enter();
+  void Leave();
+
+  Runtime& runtime_;
   S3Client& client_;
   const std::string bucket_;
   const std::string key_;
   const PutOptions options_;
-  std::string upload_id_;  // empty: nothing to be completed or aborted
+  PieceLedger ledger_;
 
-  std::stop_source stop_;  // of the parts
+  std::stop_source stop_;     // of the parts
+  std::stop_source give_up_;  // of beginning
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;
 
   std::mutex mutex_;
-  std::condition_variable landed_;
-  int in_flight_ = 0;
-  absl::Status status_;      // the first error; kept
+  std::condition_variable changed_;
+  int in_flight_ = 0;  // callbacks and tasks that use this
+  State state_ = State::kNew;
+  std::string upload_id_;  // from kBegun on, and constant then
+  absl::Status failure_;   // of kFailed
+  std::vector<Piece> waiting_;
   std::vector<Part> parts_;  // by index
 };
 

@@ -11,7 +11,7 @@ namespace millrace {
 /// Collects the statuses of `count` calls, at least one, and passes them on with the last. Thread-safe.
 class StatusGatherer {
  public:
-  StatusGatherer(size_t count, DeleteManyCallback done) : statuses_(count), missing_(count), done_(std::move(done)) {}
+  StatusGatherer(size_t count, DeleteCallback done) : statuses_(count), missing_(count), done_(std::move(done)) {}
 
   /// Once for each `place`.
   void Set(size_t place, absl::Status status) {
@@ -22,7 +22,7 @@ class StatusGatherer {
  private:
   std::vector<absl::Status> statuses_;
   std::atomic<size_t> missing_;
-  DeleteManyCallback done_;
+  DeleteCallback done_;
 };
 
 }  // namespace millrace

@@ -34,7 +34,7 @@ std::string Location::Key(std::string_view name) const {
   return fmt::format("{}{}{}", prefix, prefix.empty() || prefix.ends_with('/') ? "" : "/", name);
 }
 
-Stores::Stores(Runtime& runtime) : runtime_(runtime) {}
+Stores::Stores(Runtime& runtime, Wrap wrap) : runtime_(runtime), wrap_(std::move(wrap)) {}
 
 Stores::~Stores() {
   client_.reset();  // cancels its requests, so that the stores need not wait long for theirs
@@ -46,6 +46,7 @@ absl::StatusOr<ObjectStore*> Stores::Find(const std::string& name,
   std::unique_ptr<ObjectStore>& store = stores_[name];
   if (store == nullptr) {
     absl::StatusOr<std::unique_ptr<ObjectStore>> made = make();
+    if (made.ok() && wrap_) made = wrap_(*std::move(made));
     if (!made.ok()) {
       stores_.erase(name);
       return made.status();
@@ -67,7 +68,7 @@ absl::StatusOr<ObjectStore*> Stores::FindBucket(const std::string& bucket) {
       endpoint_ = config.endpoint_url;
       client_ = std::make_unique<S3Client>(runtime_, std::move(config));
     }
-    return std::make_unique<S3Store>(runtime_.loops(), *client_, bucket, endpoint_);
+    return std::make_unique<S3Store>(runtime_, *client_, bucket, endpoint_);
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,7 +32,11 @@ struct Location {
 /// Runtime must outlive it. AWS settings come from the environment and profile files (s3/config.h).
 class Stores {
  public:
-  explicit Stores(Runtime& runtime);
+  /// Makes a store around another one, which it owns; it has the same root.
+  using Wrap = std::function<absl::StatusOr<std::unique_ptr<ObjectStore>>(std::unique_ptr<ObjectStore> below)>;
+
+  /// With `wrap`, every store that is opened is what `wrap` makes of it. It must not open stores here.
+  explicit Stores(Runtime& runtime, Wrap wrap = {});
   ~Stores();
 
   /// A place that holds objects: a bucket with a prefix, a folder (need not exist yet), a memory store.
@@ -47,6 +52,7 @@ class Stores {
   absl::StatusOr<ObjectStore*> FindBucket(const std::string& bucket);
 
   Runtime& runtime_;
+  const Wrap wrap_;
   std::mutex mutex_;
   std::unique_ptr<S3Client> client_;  // of all buckets; made when the first is opened
   std::string endpoint_;              // of it

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "store/blocking.h"
+#include "store/testing/counting_store.h"
 #include "store/testing/temp_folder.h"
 
 namespace millrace {
@@ -89,12 +91,34 @@ TEST_F(StoresTest, ABucketIsIdentifiedByItsEndpoint) {
   setenv("AWS_CONFIG_FILE", config.c_str(), 1);
   setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null", 1);
   unsetenv("AWS_PROFILE");
-  EXPECT_EQ(stores_.Open("s3://bkt/x")->store->Identity(), "http://127.0.0.1:9");
+  EXPECT_EQ(stores_.Open("s3://bkt/x")->store->traits().identity, "http://127.0.0.1:9");
   setenv("AWS_PROFILE", "other", 1);
   Stores other(runtime_);
-  EXPECT_EQ(other.Open("s3://bkt/x")->store->Identity(), "http://127.0.0.1:10");
+  EXPECT_EQ(other.Open("s3://bkt/x")->store->traits().identity, "http://127.0.0.1:10");
   for (const char* name : {"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_PROFILE"}) unsetenv(name);
-  EXPECT_EQ(stores_.Open(folder_ / "x")->store->Identity(), "");
+  EXPECT_EQ(stores_.Open(folder_ / "x")->store->traits().identity, "");
+}
+
+TEST_F(StoresTest, AStoreIsPutAroundEveryOneThatIsOpened) {
+  std::atomic<int> reads{0};
+  std::atomic<int> wrapped{0};
+  Stores stores(runtime_, [&](std::unique_ptr<ObjectStore> below) -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
+    if (below->traits().root == "mem://refused/") return absl::UnavailableError("no");
+    ++wrapped;
+    return std::make_unique<CountingStore>(std::move(below), reads);
+  });
+  for (const std::string& uri : {std::string("mem://m/k"), folder_ / "sub/k"}) {
+    const auto object = stores.OpenObject(uri);
+    ASSERT_TRUE(object.ok()) << object.status();
+    EXPECT_EQ(object->store->Uri(object->prefix).substr(object->store->traits().root.size()), "k");
+    EXPECT_TRUE(PutBlocking(*object->store, "k", AsBytes("x")).ok());
+    EXPECT_EQ(*ReadAll(*object->store, "k", 10), "x");
+    EXPECT_EQ(stores.OpenObject(uri)->store, object->store) << "once";
+  }
+  EXPECT_EQ(reads, 2);
+  EXPECT_EQ(wrapped, 2);
+  EXPECT_TRUE(absl::IsUnavailable(stores.Open("mem://refused").status()));
+  EXPECT_TRUE(absl::IsUnavailable(stores.Open("mem://refused").status())) << "and nothing is kept of it";
 }
 
 TEST_F(StoresTest, RefusesUnknownSchemes) {

@@ -53,11 +53,7 @@ std::string DefaultCacheFolder() {
 }
 
 ArtifactPlaces::ArtifactPlaces(Stores& stores, ArtifactOptions options)
-    : stores_(stores), options_(std::move(options)) {
-  const std::string uri = options_.beside.store->Uri("");
-  if (uri.starts_with("s3://")) medium_ = Medium::kS3;
-  if (uri.starts_with("mem://")) medium_ = Medium::kMemory;
-}
+    : stores_(stores), options_(std::move(options)), medium_(options_.beside.store->traits().medium) {}
 
 absl::StatusOr<Location> ArtifactPlaces::Cache() {
   if (options_.cache_folder.empty()) {
@@ -215,12 +211,12 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Publish() {
 
 absl::StatusOr<FileLock> ArtifactPlaces::Lock() {
   // A folder can be locked itself, which leaves no trace; what belongs to a bucket is built in the cache folder.
-  if (medium_ == Medium::kFile) return FileLock::OfFolder(options_.beside.store->Uri(""), options_.stop);
+  if (medium_ == Medium::kFolder) return FileLock::OfFolder(options_.beside.store->traits().root, options_.stop);
   if (medium_ == Medium::kMemory) return FileLock();
   const absl::StatusOr<Location> cache = Cache();
   if (!cache.ok()) return FileLock();
   std::error_code ignored;  // what is wrong with the folder is said when something is written there
-  std::filesystem::create_directories(cache->store->Uri(""), ignored);
+  std::filesystem::create_directories(cache->store->traits().root, ignored);
   return FileLock::OfFile(cache->store->Uri(options_.stem + ".lock"), options_.stop);
 }
 

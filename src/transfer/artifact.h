@@ -90,7 +90,7 @@ class ArtifactPlaces {
   absl::StatusOr<SharedArtifact> GetOrBuild(CheckArtifact check, CheckArtifact verify, BuildArtifact build);
 
  private:
-  enum class Medium { kFile, kMemory, kS3 };
+  using Medium = StoreTraits::Medium;
 
   absl::StatusOr<Location> Cache();
   absl::StatusOr<std::string> BuiltName();
@@ -109,7 +109,7 @@ class ArtifactPlaces {
 
   Stores& stores_;
   const ArtifactOptions options_;
-  Medium medium_ = Medium::kFile;
+  const Medium medium_;
 };
 
 }  // namespace millrace

@@ -26,7 +26,7 @@ bool IsHopeless(const absl::Status& status) {
 
 // For files: the first folder on the way to the key that is a link; "" without one, and for other stores.
 std::string LinkOnTheWay(const ObjectStore& store, std::string_view key) {
-  if (!store.Uri("").starts_with('/')) return {};
+  if (store.traits().medium != StoreTraits::Medium::kFolder) return {};
   for (size_t slash = key.find('/'); slash != key.npos; slash = key.find('/', slash + 1)) {
     std::string folder = store.Uri(key.substr(0, slash));
     std::error_code ignored;  // what cannot be looked at fails when it is removed
@@ -137,7 +137,7 @@ void BulkJob::RemoveBatch(const Batch& batch) {
   std::vector<std::string> keys;
   for (const ObjectInfo& object : batch.objects) keys.push_back(object.key);
   Completion<std::vector<absl::Status>> removed;
-  batch.store->DeleteMany(std::move(keys), removed.Callback());
+  batch.store->Delete(std::move(keys), removed.Callback());
   const std::vector<absl::Status> statuses = removed.Wait();
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < statuses.size(); ++i) {

@@ -59,7 +59,7 @@ class CopyInPieces {
 
   absl::StatusOr<ObjectInfo> Run(ObjectStore& to, const std::string& key) {
     ASSIGN_OR_RETURN(const std::unique_ptr<PieceWriter> writer,
-                     to.WritePieces(key, pieces_, {.content_type = {}, .stop = stop_.get_token()}));
+                     to.WritePieces(key, {.content_type = {}, .stop = stop_.get_token()}));
     writer_ = writer.get();
     slots_.resize(std::min(PiecesInFlight(pieces_), pieces_.count()));
     RETURN_IF_ERROR(MoveAll());
@@ -67,7 +67,7 @@ class CopyInPieces {
       again_ = true;
       return MoveAll();
     }));
-    return writer->Commit();
+    return CommitBlocking(*writer, pieces_.object_bytes());
   }
 
  private:
@@ -162,7 +162,7 @@ void CopyInPieces::ReadNext(Slot& slot) {
 
 void CopyInPieces::Write(Slot& slot) {
   ++in_flight_;
-  writer_->Write(slot.piece, slot.bytes(), [this, &slot](absl::Status status) {
+  writer_->Write(slot.piece, pieces_.At(slot.piece).offset, slot.bytes(), [this, &slot](absl::Status status) {
     Post({&slot, false, std::move(status)});
   });
 }
@@ -186,7 +186,7 @@ absl::StatusOr<ObjectInfo> CopyThrough(ObjectStore& from, const ObjectInfo& sour
   if (options.before_moving) RETURN_IF_ERROR(options.before_moving());
   if (source.size <= kPieceBytes) return CopyAtOnce(from, source, to, key, options);
   ASSIGN_OR_RETURN(const ObjectInfo object, LearnBlocking(from, source, options.stop));
-  const Pieces pieces(object.size, object.part_bytes, kPieceBytes, to.piece_limits());
+  const Pieces pieces(object.size, object.part_bytes, kPieceBytes, to.traits().pieces);
   return CopyInPieces(from, object, pieces, options).Run(to, key);
 }
 

@@ -153,7 +153,7 @@ TEST_F(CopyObjectTest, AnotherVersionIsNotCopied) {
 }
 
 TEST_F(CopyObjectTest, LimitsOfTheTargetCount) {
-  to_.limits = {.least_bytes = 20 * kMiB, .most_pieces = 3};
+  to_.set_limits({.least_bytes = 20 * kMiB, .most_pieces = 3});
   ASSERT_TRUE(Copy().ok());
   EXPECT_TRUE(Copied());
   EXPECT_LE(from_.gets().size(), 3u);

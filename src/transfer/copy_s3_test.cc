@@ -28,7 +28,7 @@ class CopyS3Test : public ::testing::Test {
     config.endpoint_url = server_->url();
     config.credentials = {options.access_key, options.secret_key, ""};
     client_ = std::make_unique<S3Client>(runtime_, config);
-    store_ = std::make_unique<S3Store>(runtime_.loops(), *client_, "bkt");
+    store_ = std::make_unique<S3Store>(runtime_, *client_, "bkt");
     Rng rng(29);
     for (size_t i = 0; i + 8 <= text_.size(); i += 8) StoreLe(text_.data() + i, rng.Next());
     ASSERT_TRUE(PutBlocking(memory_, "k", AsBytes(text_)).ok());

@@ -88,7 +88,7 @@ ObjectReader::Request ObjectReader::All(ObjectInfo object) {
 }
 
 uint64_t ObjectReader::PieceBytes(const ObjectStore& store, const MemoryBudget& memory) {
-  const uint64_t most = std::max(kPieceRequests * store.BytesWorthARequest(), kMinPieceBytes);
+  const uint64_t most = std::max(kPieceRequests * store.traits().gap_bytes, kMinPieceBytes);
   return std::clamp(memory.limit() / 16, kMinPieceBytes, most);
 }
 

@@ -18,6 +18,7 @@
 #include "s3/checksum.h"
 #include "store/blocking.h"
 #include "store/memory_store.h"
+#include "store/testing/forwarding_store.h"
 #include "store/testing/scripted_store.h"
 
 namespace millrace {
@@ -27,11 +28,10 @@ using ::testing::HasSubstr;
 
 // Holds back reads until `release_at` of them wait, then answers on a thread of its own, in random order. The bytes
 // are the low byte of the offset; reads of "bad" fail.
-class ShufflingStore final : public ObjectStore {
+class ShufflingStore final : public ForwardingStore {
  public:
   explicit ShufflingStore(size_t release_at) : release_at_(release_at) {}
 
-  std::string Uri(std::string_view key) const override { return fmt::format("test://{}", key); }
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override {
     std::lock_guard lock(mutex_);
     bytes_ += into.size();
@@ -41,14 +41,6 @@ class ShufflingStore final : public ObjectStore {
     released_ = released_ || held_.size() == release_at_;
     if (released_) thread_.Submit([this] { AnswerAll(); });
   }
-  void Head(std::string, HeadCallback) override { std::abort(); }
-  void Put(std::string, ByteSpan, PutOptions, PutCallback) override { std::abort(); }
-  void Delete(std::string, DoneCallback) override { std::abort(); }
-  void List(ListOptions, ListCallback) override { std::abort(); }
-  absl::StatusOr<std::unique_ptr<ObjectWriter>> Write(std::string, PutOptions) override { std::abort(); }
-  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string, Pieces, PutOptions) override { std::abort(); }
-  const RequestCounters& counters() const override { return counters_; }
-
   /// From now on nothing is held back.
   void Release() {
     std::lock_guard lock(mutex_);
@@ -97,7 +89,6 @@ class ShufflingStore final : public ObjectStore {
   uint64_t most_bytes_ = 0;
   size_t most_requests_ = 0;
   Rng rng_{7};
-  RequestCounters counters_;
   ThreadPool thread_{1, "answers"};
 };
 

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 bool IsS3(const ObjectStore& store) {
-  return store.Uri("").starts_with("s3://");
+  return store.traits().medium == StoreTraits::Medium::kS3;
 }
 
 /// The objects below a folder in order of keys, one by one. Markers of empty folders are passed over.

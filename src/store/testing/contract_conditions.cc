@@ -13,8 +13,8 @@ TEST_P(StoreContract, IfMatchReplacesThatVersionOnly) {
   const std::string seen = HeadBlocking(store(), "k")->etag;
   PutOptions replace;
   replace.if_match = seen;
-  EXPECT_EQ(store().HoldsIfMatch(), !place_->is_folder());
-  if (!store().HoldsIfMatch()) {
+  EXPECT_EQ(store().traits().holds_if_match, !place_->is_folder());
+  if (!store().traits().holds_if_match) {
     EXPECT_EQ(PutBlocking(store(), "k", AsBytes("x"), replace).status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(store().Write("k", replace).status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(Contents("k"), "first");
@@ -36,7 +36,7 @@ TEST_P(StoreContract, IfMatchReplacesThatVersionOnly) {
 }
 
 TEST_P(StoreContract, AWriterWithIfMatchReplacesThatVersionOnly) {
-  if (!store().HoldsIfMatch()) {
+  if (!store().traits().holds_if_match) {
     PutOptions refused;
     refused.if_match = "e";
     EXPECT_EQ(store().Write("k", refused).status().code(), absl::StatusCode::kInvalidArgument);

@@ -32,11 +32,11 @@ TEST_P(StoreContract, CallbacksRunOnceOnAThreadOfTheStore) {
   store().Get("k", AsWritableBytes(into), options, done);
   store().Get("missing", {}, {}, done);
   store().Get("", {}, {}, done);
-  store().Head("k", done);
-  store().Head("", done);
+  store().Head("k", {}, done);
+  store().Head("", {}, done);
   store().Put("p", AsBytes("x"), {}, done);
   store().Put("", AsBytes("x"), {}, done);
-  store().Delete("", done);
+  store().Delete({""}, done);
   store().List({}, done);
   store().List({.max_keys = 0}, done);
   finished.wait();
@@ -58,9 +58,9 @@ TEST_P(StoreContract, TheDestructorWaitsForTheCallbacks) {
       if (result.ok() || absl::IsCancelled(result.status())) ++gets;
     });
     store().Put(fmt::format("p{}", i), AsBytes("x"), {}, [&](absl::StatusOr<ObjectInfo>) { ++others; });
-    store().Head("k", [&](absl::StatusOr<ObjectInfo>) { ++others; });
+    store().Head("k", {}, [&](absl::StatusOr<ObjectInfo>) { ++others; });
     store().List({}, [&](absl::StatusOr<ListPage>) { ++others; });
-    store().Delete("missing", [&](absl::Status) { ++others; });
+    store().Delete({"missing"}, [&](const std::vector<absl::Status>&) { ++others; });
   }
   store_.reset();
   EXPECT_EQ(gets, kCalls);

@@ -78,8 +78,8 @@ TEST_P(StoreContract, DeletesManyWithAStatusForEach) {
   PutText("b/c", "x");
   PutText("keep", "x");
   std::promise<std::vector<absl::Status>> done;
-  store().DeleteMany({"a", "", "never/was", "b/c", "a"},
-                     [&](std::vector<absl::Status> statuses) { done.set_value(std::move(statuses)); });
+  store().Delete({"a", "", "never/was", "b/c", "a"},
+                 [&](std::vector<absl::Status> statuses) { done.set_value(std::move(statuses)); });
   const std::vector<absl::Status> statuses = done.get_future().get();
   ASSERT_EQ(statuses.size(), 5u);
   for (size_t i = 0; i < statuses.size(); ++i) {

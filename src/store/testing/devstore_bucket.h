@@ -34,7 +34,7 @@ class DevstoreBucket {
     Client(const S3Config& config, int io_threads)
         : runtime({.io_threads = io_threads, .cpu_threads = 1, .memory_bytes = 64 << 20}),
           s3(runtime, config),
-          store(runtime.loops(), s3, kName) {}
+          store(runtime, s3, kName) {}
     Runtime runtime;
     S3Client s3;
     S3Store store;

@@ -15,15 +15,15 @@ S3Place::S3Place(S3Config config, std::string bucket)
       bucket_(std::move(bucket)) {}
 
 std::unique_ptr<ObjectStore> S3Place::Open() {
-  auto store = std::make_unique<S3Store>(runtime_.loops(), client_, bucket_);
+  auto store = std::make_unique<S3Store>(runtime_, client_, bucket_);
   const auto objects = ListAll(*store, "");
   EXPECT_TRUE(objects.ok()) << objects.status();
   if (!objects.ok()) return nullptr;
   std::latch deleted(static_cast<ptrdiff_t>(objects->size()));
   std::atomic<int> failed{0};
   for (const ObjectInfo& object : *objects) {
-    store->Delete(object.key, [&](const absl::Status& status) {
-      if (!status.ok()) ++failed;
+    store->Delete({object.key}, [&](const std::vector<absl::Status>& statuses) {
+      if (!statuses.front().ok()) ++failed;
       deleted.count_down();
     });
   }
@@ -33,7 +33,7 @@ std::unique_ptr<ObjectStore> S3Place::Open() {
 }
 
 std::unique_ptr<ObjectStore> S3Place::OpenMissing() {
-  return std::make_unique<S3Store>(runtime_.loops(), client_, bucket_ + "-missing");
+  return std::make_unique<S3Store>(runtime_, client_, bucket_ + "-missing");
 }
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-#include "store/s3_writer.h"
+#include "store/stream_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,39 +12,43 @@
 #include "s3/checksum.h"
 #include "store/blocking.h"
 #include "store/s3_store.h"
+#include "store/s3_upload.h"
 
 namespace millrace {
 namespace {
 
-constexpr uint64_t kWriterMiB = 1 << 20;
+constexpr uint64_t kStreamMiB = 1 << 20;
+constexpr PieceLimits kS3 = S3Upload::kLimits;
 
 TEST(PartSize, GrowsSoThatTenThousandPartsHoldTerabytes) {
-  EXPECT_EQ(PartSize(1), 8 * kWriterMiB);
-  EXPECT_EQ(PartSize(1000), 8 * kWriterMiB);
-  EXPECT_EQ(PartSize(1001), 16 * kWriterMiB);
-  EXPECT_EQ(PartSize(kMaxParts), 1024 * kWriterMiB);
+  EXPECT_EQ(PartSize(1, kS3), 8 * kStreamMiB);
+  EXPECT_EQ(PartSize(1000, kS3), 8 * kStreamMiB);
+  EXPECT_EQ(PartSize(1001, kS3), 16 * kStreamMiB);
+  EXPECT_EQ(PartSize(kMaxParts, kS3), 1024 * kStreamMiB);
   uint64_t total = 0;
   for (int number = 1; number <= kMaxParts; ++number) {
-    EXPECT_GE(PartSize(number), 5 * kWriterMiB);  // less is EntityTooSmall, but for the last part
-    EXPECT_GE(PartSize(number), PartSize(std::max(number - 1, 1)));
-    total += PartSize(number);
+    EXPECT_GE(PartSize(number, kS3), 5 * kStreamMiB);  // less is EntityTooSmall, but for the last part
+    EXPECT_GE(PartSize(number, kS3), PartSize(std::max(number - 1, 1), kS3));
+    total += PartSize(number, kS3);
   }
   EXPECT_GT(total, uint64_t{3'900} << 30);
+  EXPECT_EQ(PartSize(1, {}), kStreamMiB / 16);
+  EXPECT_EQ(PartSize(100'000, {}), kStreamMiB);
 }
 
 TEST(PartSize, MemoryStaysNearAThousandthOfTheObject) {
   uint64_t total = 0;
   for (int number = 1; number <= kMaxParts; ++number) {
-    const uint64_t held = PartSize(number) * (PartsInFlight(PartSize(number)) + 1);
-    EXPECT_LE(held, std::max<uint64_t>(40 * kWriterMiB, total * 7 / 1000));
-    total += PartSize(number);
+    const uint64_t held = PartSize(number, kS3) * (PartsInFlight(PartSize(number, kS3)) + 1);
+    EXPECT_LE(held, std::max<uint64_t>(40 * kStreamMiB, total * 7 / 1000));
+    total += PartSize(number, kS3);
   }
 }
 
 TEST(PartsInFlight, AreAtLeastTwoAndAtMostFour) {
-  EXPECT_EQ(PartsInFlight(8 * kWriterMiB), 4);
-  EXPECT_EQ(PartsInFlight(16 * kWriterMiB), 2);
-  EXPECT_EQ(PartsInFlight(1024 * kWriterMiB), 2);
+  EXPECT_EQ(PartsInFlight(8 * kStreamMiB), 4);
+  EXPECT_EQ(PartsInFlight(16 * kStreamMiB), 2);
+  EXPECT_EQ(PartsInFlight(1024 * kStreamMiB), 2);
 }
 
 /// A bucket of a devstore with a rule that makes some requests fail, and a client that does not try again, unless told
@@ -65,7 +69,7 @@ class FailingBucket {
     config.max_attempts = attempts;
     config.upload_checksum = checksum;
     client_ = std::make_unique<S3Client>(runtime_, config);
-    store_ = std::make_unique<S3Store>(runtime_.loops(), *client_, "bkt");
+    store_ = std::make_unique<S3Store>(runtime_, *client_, "bkt");
   }
 
   ObjectStore& store() { return *store_; }
@@ -86,23 +90,23 @@ class FailingBucket {
   std::unique_ptr<S3Store> store_;
 };
 
-absl::Status WriteLargeTo(ObjectStore& store) {
+absl::Status WriteLarge(ObjectStore& store) {
   const std::string piece(3 << 20, 'x');
   ASSIGN_OR_RETURN(const auto writer, store.Write("k", {}));
   for (int i = 0; i < 10; ++i) RETURN_IF_ERROR(writer->Append(AsBytes(piece)));
   return writer->Commit().status();
 }
 
-TEST(S3Writer, UploadsInPartsAndAbortsNothing) {
+TEST(StreamWriter, UploadsInPartsAndAbortsNothing) {
   FailingBucket bucket({});
-  EXPECT_TRUE(WriteLargeTo(bucket.store()).ok());
+  EXPECT_TRUE(WriteLarge(bucket.store()).ok());
   EXPECT_EQ(HeadBlocking(bucket.store(), "k")->size, uint64_t{30} << 20);
   EXPECT_EQ(bucket.Answers("PUT"), 4u);
   EXPECT_EQ(bucket.Answers("POST"), 2u);
   EXPECT_EQ(bucket.Answers("DELETE"), 0u);
 }
 
-TEST(S3Writer, EveryStepMayFailAndLeavesNothing) {
+TEST(StreamWriter, EveryStepMayFailAndLeavesNothing) {
   struct Case {
     const char* fault;
     uint64_t aborts;
@@ -113,7 +117,7 @@ TEST(S3Writer, EveryStepMayFailAndLeavesNothing) {
                            Case{"POST bkt/k status=403 after=1", 1},  // completing it
                            Case{"POST bkt/k error-in-200 after=1 count=1", 1}}) {
     FailingBucket bucket({step.fault});
-    const absl::Status status = WriteLargeTo(bucket.store());
+    const absl::Status status = WriteLarge(bucket.store());
     EXPECT_FALSE(status.ok()) << step.fault;
     EXPECT_THAT(ToStd(status.message()), ::testing::StartsWith("s3://bkt/k")) << step.fault;
     EXPECT_EQ(HeadBlocking(bucket.store(), "k").status().code(), absl::StatusCode::kNotFound) << step.fault;
@@ -131,24 +135,24 @@ double SecondsToAbandon(ObjectStore& store) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-TEST(S3Writer, AnAbandonedOneDoesNotWaitForPartsThatAreTriedAgain) {
+TEST(StreamWriter, AnAbandonedOneDoesNotWaitForPartsThatAreTriedAgain) {
   FailingBucket bucket({"PUT bkt/k retry-after=20"}, 10);
   EXPECT_LT(SecondsToAbandon(bucket.store()), 10);
   EXPECT_EQ(bucket.Answers("DELETE", 204), 1u);
 }
 
-TEST(S3Writer, AnAbandonedOneDoesNotWaitForPartsWithoutAnAnswer) {
+TEST(StreamWriter, AnAbandonedOneDoesNotWaitForPartsWithoutAnAnswer) {
   FailingBucket bucket({"PUT bkt/k delay-ms=60000"}, 10);
   EXPECT_LT(SecondsToAbandon(bucket.store()), 10);
   EXPECT_EQ(bucket.Answers("DELETE", 204), 1u);
 }
 
-TEST(S3Writer, TheAbortHasADeadline) {
+TEST(StreamWriter, TheAbortHasADeadline) {
   FailingBucket bucket({"PUT bkt/k delay-ms=60000", "DELETE bkt/k retry-after=20"}, 10);
   EXPECT_LT(SecondsToAbandon(bucket.store()), 15);
 }
 
-TEST(S3Writer, AStopEndsTheCallThatWaits) {
+TEST(StreamWriter, AStopEndsTheCallThatWaits) {
   for (const char* fault : {"PUT bkt/k retry-after=20", "POST bkt/k retry-after=20"}) {
     FailingBucket bucket({fault}, 10);
     std::stop_source stop;
@@ -169,7 +173,7 @@ TEST(S3Writer, AStopEndsTheCallThatWaits) {
   }
 }
 
-TEST(S3Writer, AStopEndsTheCommitOfASmallObject) {
+TEST(StreamWriter, AStopEndsTheCommitOfASmallObject) {
   FailingBucket bucket({"PUT bkt/k retry-after=20"}, 10);
   std::stop_source stop;
   PutOptions options;
@@ -180,7 +184,7 @@ TEST(S3Writer, AStopEndsTheCommitOfASmallObject) {
   EXPECT_TRUE(absl::IsCancelled((*writer)->Commit().status()));
 }
 
-TEST(S3Writer, TheStoreKeepsTheChecksumThatIsWished) {
+TEST(StreamWriter, TheStoreKeepsTheChecksumThatIsWished) {
   using Kind = ObjectChecksum::Kind;
   const std::string text(20 << 20, 'x');
   for (const Kind kind : {Kind::kCrc32c, Kind::kCrc64Nvme}) {
@@ -198,7 +202,7 @@ TEST(S3Writer, TheStoreKeepsTheChecksumThatIsWished) {
   }
 }
 
-TEST(S3Writer, SmallObjectsAreOnePut) {
+TEST(StreamWriter, SmallObjectsAreOnePut) {
   FailingBucket bucket({});
   const std::string whole(8 << 20, 'x');
   auto writer = bucket.store().Write("k", {});
@@ -209,7 +213,7 @@ TEST(S3Writer, SmallObjectsAreOnePut) {
   EXPECT_EQ(bucket.Answers("POST"), 0u);
 }
 
-TEST(S3Writer, AFailedPutIsTheErrorOfTheCommit) {
+TEST(StreamWriter, AFailedPutIsTheErrorOfTheCommit) {
   FailingBucket bucket({"PUT bkt/k status=403"});
   auto writer = bucket.store().Write("k", {});
   ASSERT_TRUE(writer.ok());
