@@ -72,7 +72,7 @@ class DevstoreExchange final : public HttpExchange {
  public:
   /// `call` is null when it is answered already; `body` when it is of no interest; `blob` unless it becomes content.
   DevstoreExchange(S3Service& service, std::shared_ptr<S3Call> call, std::unique_ptr<RequestBody> body = nullptr,
-             std::unique_ptr<BlobWriter> blob = nullptr)
+                   std::unique_ptr<BlobWriter> blob = nullptr)
       : service_(service), call_(std::move(call)), body_(std::move(body)), blob_(std::move(blob)) {}
 
   void OnBody(ByteSpan bytes) override {

@@ -119,7 +119,6 @@ std::string DescribeObject(const IndexedObject& object) {
                      object.incomplete ? " incomplete" : "");
 }
 
-
 }  // namespace
 
 Model RandomModel(DataKind kind, uint64_t samples, Rng& rng) {
