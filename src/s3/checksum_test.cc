@@ -15,7 +15,7 @@ std::string Hex(const std::string& digest) {
   return HexEncode(std::span(reinterpret_cast<const uint8_t*>(digest.data()), digest.size()));
 }
 
-HttpHeaders Headers(const std::map<std::string, std::string>& fields) {
+HttpHeaders HeadersOf(const std::map<std::string, std::string>& fields) {
   HttpHeaders headers;
   for (const auto& [name, value] : fields) headers.Add(name, value);
   return headers;
@@ -37,10 +37,10 @@ TEST(DigestOf, GivesTheChecksumInOnePieceOrCombined) {
 }
 
 TEST(WholeObjectChecksum, IsTheCheapestThatTheStoreTells) {
-  const auto found = WholeObjectChecksum(Headers({{"x-amz-checksum-crc64nvme", "rosUhgp5mIg="},
-                                                  {"x-amz-checksum-crc32c", "4waSgw=="},
-                                                  {"x-amz-checksum-type", "FULL_OBJECT"},
-                                                  {"etag", "\"25f9e794323b453885f5181f1b624d0b\""}}));
+  const auto found = WholeObjectChecksum(HeadersOf({{"x-amz-checksum-crc64nvme", "rosUhgp5mIg="},
+                                                    {"x-amz-checksum-crc32c", "4waSgw=="},
+                                                    {"x-amz-checksum-type", "FULL_OBJECT"},
+                                                    {"etag", "\"25f9e794323b453885f5181f1b624d0b\""}}));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->kind, Kind::kCrc32c);
   EXPECT_EQ(Hex(found->digest), "e3069283");
@@ -52,58 +52,58 @@ TEST(WholeObjectChecksum, IsTheCheapestThatTheStoreTells) {
   EXPECT_EQ(ChecksumHeaderName(Kind::kCrc64Nvme), "x-amz-checksum-crc64nvme");
   // printf 'ae8b14860a799888' | xxd -r -p | base64
   EXPECT_EQ(ChecksumHeaderValue({Kind::kCrc64Nvme, DigestOf(Kind::kCrc64Nvme, digits)}), "rosUhgp5mIg=");
-  EXPECT_EQ(WholeObjectChecksum(Headers({{"x-amz-checksum-crc64nvme", "rosUhgp5mIg="}}))->kind, Kind::kCrc64Nvme);
+  EXPECT_EQ(WholeObjectChecksum(HeadersOf({{"x-amz-checksum-crc64nvme", "rosUhgp5mIg="}}))->kind, Kind::kCrc64Nvme);
 }
 
 TEST(WholeObjectChecksum, IsNotThatOfParts) {
   EXPECT_FALSE(
-      WholeObjectChecksum(Headers({{"x-amz-checksum-crc32c", "4waSgw=="}, {"x-amz-checksum-type", "COMPOSITE"}})));
-  EXPECT_FALSE(WholeObjectChecksum(Headers({{"x-amz-checksum-crc32c", "4waSgw==-3"}})));
-  EXPECT_FALSE(WholeObjectChecksum(Headers({{"etag", "\"25f9e794323b453885f5181f1b624d0b-2\""}})));
+      WholeObjectChecksum(HeadersOf({{"x-amz-checksum-crc32c", "4waSgw=="}, {"x-amz-checksum-type", "COMPOSITE"}})));
+  EXPECT_FALSE(WholeObjectChecksum(HeadersOf({{"x-amz-checksum-crc32c", "4waSgw==-3"}})));
+  EXPECT_FALSE(WholeObjectChecksum(HeadersOf({{"etag", "\"25f9e794323b453885f5181f1b624d0b-2\""}})));
 }
 
 TEST(CompositeChecksum, IsThatOfTheChecksumsOfParts) {
   const auto found =
-      CompositeChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg==-12"}, {"x-amz-checksum-type", "COMPOSITE"}}));
+      CompositeChecksum(HeadersOf({{"x-amz-checksum-crc32", "y/Q5Jg==-12"}, {"x-amz-checksum-type", "COMPOSITE"}}));
   ASSERT_TRUE(found);
   EXPECT_EQ(found->kind, Kind::kCrc32);
   EXPECT_EQ(Hex(found->digest), "cbf43926");
   EXPECT_EQ(found->parts, 12u);
   for (const char* other : {"y/Q5Jg==", "y/Q5Jg==-", "y/Q5Jg==-x", "y/Q5Jg==-0", "-3", "y/Q5-3"}) {
-    EXPECT_FALSE(CompositeChecksum(Headers({{"x-amz-checksum-crc32", other}, {"x-amz-checksum-type", "COMPOSITE"}})))
+    EXPECT_FALSE(CompositeChecksum(HeadersOf({{"x-amz-checksum-crc32", other}, {"x-amz-checksum-type", "COMPOSITE"}})))
         << other;
   }
-  EXPECT_FALSE(CompositeChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg==-12"}})));
+  EXPECT_FALSE(CompositeChecksum(HeadersOf({{"x-amz-checksum-crc32", "y/Q5Jg==-12"}})));
 }
 
 TEST(PartChecksum, IsToldInSoManyWords) {
-  EXPECT_EQ(
-      Hex(PartChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg=="}, {"x-amz-checksum-type", "COMPOSITE"}}))->digest),
-      "cbf43926");
+  EXPECT_EQ(Hex(PartChecksum(HeadersOf({{"x-amz-checksum-crc32", "y/Q5Jg=="}, {"x-amz-checksum-type", "COMPOSITE"}}))
+                    ->digest),
+            "cbf43926");
   // Some stores send the checksum of the whole object with a range.
-  EXPECT_FALSE(PartChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg=="}, {"x-amz-checksum-type", "FULL_OBJECT"}})));
-  EXPECT_FALSE(PartChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg=="}})));
-  EXPECT_FALSE(PartChecksum(Headers({{"x-amz-checksum-crc32", "y/Q5Jg==-3"}, {"x-amz-checksum-type", "COMPOSITE"}})));
-  EXPECT_FALSE(PartChecksum(Headers({{"etag", "\"25f9e794323b453885f5181f1b624d0b\""}})));
+  EXPECT_FALSE(PartChecksum(HeadersOf({{"x-amz-checksum-crc32", "y/Q5Jg=="}, {"x-amz-checksum-type", "FULL_OBJECT"}})));
+  EXPECT_FALSE(PartChecksum(HeadersOf({{"x-amz-checksum-crc32", "y/Q5Jg=="}})));
+  EXPECT_FALSE(PartChecksum(HeadersOf({{"x-amz-checksum-crc32", "y/Q5Jg==-3"}, {"x-amz-checksum-type", "COMPOSITE"}})));
+  EXPECT_FALSE(PartChecksum(HeadersOf({{"etag", "\"25f9e794323b453885f5181f1b624d0b\""}})));
 }
 
 TEST(WholeObjectChecksum, MayBeTheETag) {
   const std::string md5 = "\"25f9e794323b453885f5181f1b624d0b\"";
-  EXPECT_EQ(WholeObjectChecksum(Headers({{"etag", md5}}))->kind, Kind::kMd5);
-  EXPECT_TRUE(WholeObjectChecksum(Headers({{"etag", md5}, {"x-amz-server-side-encryption", "AES256"}})));
-  EXPECT_FALSE(WholeObjectChecksum(Headers({{"etag", md5}, {"x-amz-server-side-encryption", "aws:kms"}})));
+  EXPECT_EQ(WholeObjectChecksum(HeadersOf({{"etag", md5}}))->kind, Kind::kMd5);
+  EXPECT_TRUE(WholeObjectChecksum(HeadersOf({{"etag", md5}, {"x-amz-server-side-encryption", "AES256"}})));
+  EXPECT_FALSE(WholeObjectChecksum(HeadersOf({{"etag", md5}, {"x-amz-server-side-encryption", "aws:kms"}})));
   EXPECT_FALSE(
-      WholeObjectChecksum(Headers({{"etag", md5}, {"x-amz-server-side-encryption-customer-algorithm", "AES256"}})));
+      WholeObjectChecksum(HeadersOf({{"etag", md5}, {"x-amz-server-side-encryption-customer-algorithm", "AES256"}})));
   for (const char* other :
        {"\"abc\"", "\"\"", "\"25f9e794323b453885f5181f1b624d0b00\"", "\"zzf9e794323b453885f5181f1b624d0b\""}) {
-    EXPECT_FALSE(WholeObjectChecksum(Headers({{"etag", other}}))) << other;
+    EXPECT_FALSE(WholeObjectChecksum(HeadersOf({{"etag", other}}))) << other;
   }
   EXPECT_FALSE(WholeObjectChecksum({}));
 }
 
 TEST(WholeObjectChecksum, GarbledIsNone) {
   for (const char* value : {"", "4waSgw=", "!!!!", "4waSg4waSg=="}) {
-    EXPECT_FALSE(WholeObjectChecksum(Headers({{"x-amz-checksum-crc32c", value}}))) << value;
+    EXPECT_FALSE(WholeObjectChecksum(HeadersOf({{"x-amz-checksum-crc32c", value}}))) << value;
   }
 }
 
