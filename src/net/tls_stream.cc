@@ -9,7 +9,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <cerrno>
-#include <climits>
 #include <utility>
 
 namespace millrace {
@@ -18,7 +17,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr size_t kTurn = size_t{256} << 10;  // bytes decrypted before others on the loop get theirs
+constexpr size_t kTurn = size_t{256} << 10;  // bytes read or written before others on the loop get their turn
 
 bool Waits(int reason) {
   return reason == SSL_ERROR_WANT_READ || reason == SSL_ERROR_WANT_WRITE;
@@ -123,16 +122,27 @@ void TlsStream::Read(asio::mutable_buffer into, Handler done) {
   Await(result, std::move(done), [this, into](Handler handler) { Read(into, std::move(handler)); });
 }
 
-void TlsStream::async_write_some(const std::array<asio::const_buffer, 2>& from, Handler done) {
-  Write(from[0].size() > 0 ? from[0] : from[1], std::move(done));
+void TlsStream::async_write_some(const Parts& from, Handler done) {
+  Write(from, std::move(done));
 }
 
-void TlsStream::Write(asio::const_buffer from, Handler done) {
+// An error that is met after bytes were taken is met again by the next call.
+void TlsStream::Write(const Parts& from, Handler done) {
+  size_t total = 0;
+  int result = 1;
   ERR_clear_error();
   errno = 0;
-  const int size = static_cast<int>(std::min<size_t>(from.size(), INT_MAX));
-  const int result = SSL_write(ssl_.get(), from.data(), size);
-  if (result > 0) return Later(std::move(done), {}, static_cast<size_t>(result));
+  for (const asio::const_buffer& part : from) {
+    size_t sent = 0;
+    while (result > 0 && sent < part.size() && total < kTurn) {  // a call takes one record at most
+      const size_t size = std::min(part.size() - sent, kTurn - total);
+      result = SSL_write(ssl_.get(), static_cast<const char*>(part.data()) + sent, static_cast<int>(size));
+      if (result <= 0) break;
+      sent += static_cast<size_t>(result);
+      total += static_cast<size_t>(result);
+    }
+  }
+  if (total > 0) return Later(std::move(done), {}, total);
   Await(result, std::move(done), [this, from](Handler handler) { Write(from, std::move(handler)); });
 }
 

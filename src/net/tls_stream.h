@@ -25,6 +25,7 @@ class TlsStream {
  public:
   using Error = boost::system::error_code;
   using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::io_context::executor_type>;
+  using Parts = std::array<boost::asio::const_buffer, 2>;
   using Handler = absl::AnyInvocable<void(const Error&, size_t)>;
 
   /// The peer must show a certificate for `host`, a name or an address.
@@ -37,7 +38,8 @@ class TlsStream {
   void async_handshake(Handler done);  // 0 bytes
   /// The end of the stream is eof when the peer said so, and stream_truncated when it only hung up.
   void async_read_some(boost::asio::mutable_buffer into, Handler done);
-  void async_write_some(const std::array<boost::asio::const_buffer, 2>& from, Handler done);
+  /// Not of nothing.
+  void async_write_some(const Parts& from, Handler done);
 
  private:
   struct Free {
@@ -46,7 +48,7 @@ class TlsStream {
 
   void Handshake(Handler done);
   void Read(boost::asio::mutable_buffer into, Handler done);
-  void Write(boost::asio::const_buffer from, Handler done);
+  void Write(const Parts& from, Handler done);
   /// After `result` of OpenSSL: calls `again` with `done` when the socket is ready, or `done` with the error.
   template <typename Again>
   void Await(int result, Handler done, Again again);
