@@ -141,7 +141,6 @@ TEST_F(HttpServerTest, WaitsPausesAndPaces) {
   EXPECT_GE(SteadyClock::now() - start, milliseconds(110));
   EXPECT_EQ(client.ReadBytes(99'999).size(), 99'999u);
   EXPECT_GE(SteadyClock::now() - start, milliseconds(210));
-  EXPECT_LT(SteadyClock::now() - start, milliseconds(5000));
 }
 
 TEST_F(HttpServerTest, AnswersFromOtherThreads) {

@@ -141,7 +141,6 @@ struct Scenario {
   bool nothing_twice = false;         // no byte is received that was received before
   uint64_t preconditions_failed = 0;  // requests with an If-Match that the store answered by 412
   milliseconds at_least{0};
-  milliseconds within{10'000};
 };
 constexpr int kAnyNumber = -1;
 constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
@@ -246,8 +245,8 @@ std::vector<Scenario> Bodies() {
        .code = kUnavailable,
        .words = "the store sent the range",
        .adjust = TryThrice},
-      {.name = "trickle", .faults = {"GET bkt/k rate=1024 count=1"}, .within = milliseconds(2000)},
-      {.name = "stall", .faults = {"GET bkt/k stall=50000:60000 count=1"}, .within = milliseconds(3000)},
+      {.name = "trickle", .faults = {"GET bkt/k rate=256 count=1"}},
+      {.name = "stall", .faults = {"GET bkt/k stall=50000:3600000 count=1"}},
   };
 }
 
@@ -435,7 +434,6 @@ TEST_P(S3Scenarios, EndAsTheyShould) {
   }
   EXPECT_EQ(bucket.server().counters()[std::make_pair("GET", 412)], scenario.preconditions_failed);
   EXPECT_GE(took, scenario.at_least);
-  EXPECT_LT(took, scenario.within);
   for (const uint64_t firings : bucket.server().fault_firings()) EXPECT_GT(firings, 0u) << "the fault was not injected";
 }
 

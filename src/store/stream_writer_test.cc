@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <stop_token>
 #include <thread>
 
@@ -125,35 +124,34 @@ TEST(StreamWriter, EveryStepMayFailAndLeavesNothing) {
   }
 }
 
-// How long a writer with parts in flight, which was not committed, takes to end.
-double SecondsToAbandon(ObjectStore& store) {
+// Ends a writer with parts in flight, which was not committed. If the destructor waited for an answer, it would hang
+// until the time limit of the test.
+void Abandon(ObjectStore& store) {
   const std::string piece(10 << 20, 'x');
   auto writer = store.Write("k", {});
   EXPECT_TRUE(writer.ok() && (*writer)->Append(AsBytes(piece)).ok() && (*writer)->Append(AsBytes(piece)).ok());
-  const auto begin = std::chrono::steady_clock::now();
   writer->reset();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 TEST(StreamWriter, AnAbandonedOneDoesNotWaitForPartsThatAreTriedAgain) {
-  FailingBucket bucket({"PUT bkt/k retry-after=20"}, 10);
-  EXPECT_LT(SecondsToAbandon(bucket.store()), 10);
+  FailingBucket bucket({"PUT bkt/k retry-after=60"}, 10);
+  Abandon(bucket.store());
   EXPECT_EQ(bucket.Answers("DELETE", 204), 1u);
 }
 
 TEST(StreamWriter, AnAbandonedOneDoesNotWaitForPartsWithoutAnAnswer) {
-  FailingBucket bucket({"PUT bkt/k delay-ms=60000"}, 10);
-  EXPECT_LT(SecondsToAbandon(bucket.store()), 10);
+  FailingBucket bucket({"PUT bkt/k delay-ms=3600000"}, 10);
+  Abandon(bucket.store());
   EXPECT_EQ(bucket.Answers("DELETE", 204), 1u);
 }
 
 TEST(StreamWriter, TheAbortHasADeadline) {
-  FailingBucket bucket({"PUT bkt/k delay-ms=60000", "DELETE bkt/k retry-after=20"}, 10);
-  EXPECT_LT(SecondsToAbandon(bucket.store()), 15);
+  FailingBucket bucket({"PUT bkt/k delay-ms=3600000", "DELETE bkt/k retry-after=60"}, 10);
+  Abandon(bucket.store());
 }
 
 TEST(StreamWriter, AStopEndsTheCallThatWaits) {
-  for (const char* fault : {"PUT bkt/k retry-after=20", "POST bkt/k retry-after=20"}) {
+  for (const char* fault : {"PUT bkt/k retry-after=60", "POST bkt/k retry-after=60"}) {
     FailingBucket bucket({fault}, 10);
     std::stop_source stop;
     PutOptions options;
@@ -165,16 +163,14 @@ TEST(StreamWriter, AStopEndsTheCallThatWaits) {
       for (int i = 0; i < 30 && status.ok(); ++i) status = (*writer)->Append(AsBytes(piece));
     });
     while (bucket.Answers(std::string(fault, std::string_view(fault).find(' '))) == 0) std::this_thread::yield();
-    const auto begin = std::chrono::steady_clock::now();
     stop.request_stop();
     writing.join();
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10)) << fault;
     EXPECT_TRUE(absl::IsCancelled(status)) << status;
   }
 }
 
 TEST(StreamWriter, AStopEndsTheCommitOfASmallObject) {
-  FailingBucket bucket({"PUT bkt/k retry-after=20"}, 10);
+  FailingBucket bucket({"PUT bkt/k retry-after=60"}, 10);
   std::stop_source stop;
   PutOptions options;
   options.stop = stop.get_token();
