@@ -65,7 +65,7 @@ def test_balanced_classes_have_their_names(photos: Photos, sandbox: Sandbox) -> 
 
 def test_wrong_usage(photos: Photos, sandbox: Sandbox) -> None:
     for arguments, words in (
-        (("--split", "train=0.9", "--take", "valid"), "none of them"),
+        (("--split", "train=0.9", "--take", "valid"), "is not one of them"),
         (("--split", "train=x", "--take", "train"), "NAME=FRACTION"),
         (("--split", "a=0.9,b=0.9", "--take", "a"), "sum to"),
         (("--where", "colour=red"), "conditions are"),
