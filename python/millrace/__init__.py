@@ -31,6 +31,7 @@ from .errors import (
     UnsupportedError,
     UsageError,
 )
+from .files import open as open  # not in __all__: `import *` leaves Python's own alone
 from .loader import Batch, Loader, Report, State
 from .mix import Mix
 from .plan import Plan

@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "dataset_handle.h"
 #include "errors.h"
+#include "file_handle.h"
 #include "gil_release.h"
 #include "loader_handle.h"
 #include "plan_array.h"
@@ -49,6 +50,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("STATUS_CODES") = StatusCodeNames();
   module.def("configure", &ConfigureFromPython, py::arg("io_threads"), py::arg("cpu_threads"), py::arg("memory"));
   BindDataset(module);
+  BindFiles(module);
   BindLoader(module);
   BindPlan(module);
   py::module_::import("atexit").attr("register")(py::cpp_function(&Shutdown));

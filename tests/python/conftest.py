@@ -29,7 +29,7 @@ def _package_folder() -> pathlib.Path:
 sys.path.insert(0, str(_package_folder()))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(_package_folder()), str(pathlib.Path(__file__).parent)])
 
-from support import Samples, write_raw, write_tar  # noqa: E402
+from support import Samples, devstore, write_raw, write_tar  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,3 +53,20 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Samples:
 def tar(tmp_path_factory: pytest.TempPathFactory) -> Samples:
     """50 samples in three tar shards, with the fields cls, json, png and txt."""
     return write_tar(tmp_path_factory.mktemp("tar"), count=50)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The one S3 server that this process itself talks to, since its client is made once; with a bucket `bucket`."""
+    root = tmp_path_factory.mktemp("s3")
+    (root / "bucket").mkdir()
+    with devstore(root) as environment:
+        yield environment
+
+
+@pytest.fixture
+def bucket(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of its bucket."""
+    for name, value in server.items():
+        monkeypatch.setenv(name, value)
+    return "s3://bucket"

@@ -1,0 +1,179 @@
+#include "file_handle.h"
+
+#include <optional>
+#include <utility>
+
+#include "gil_release.h"
+#include "interruptible.h"
+#include "store/blocking.h"
+
+namespace millrace::python {
+
+namespace {
+
+constexpr std::string_view kEnded = "I/O operation on a closed file";
+
+/// Contiguous memory of a Python object, which stays where it is meanwhile.
+class Memory {
+ public:
+  Memory(const py::buffer& object, int flags) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw py::error_already_set();
+  }
+  ~Memory() { PyBuffer_Release(&view_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  MutableByteSpan span() const { return {static_cast<std::byte*>(view_.buf), static_cast<size_t>(view_.len)}; }
+
+ private:
+  Py_buffer view_{};
+};
+
+[[noreturn]] void ThrowEnded() {
+  throw py::value_error(std::string(kEnded));
+}
+
+Location LocationOf(Process& process, const std::string& uri) {
+  absl::StatusOr<Location> found = Location{};
+  {
+    const GilRelease release;
+    found = process.stores.OpenObject(uri);
+  }
+  return ValueOrThrow(std::move(found));
+}
+
+}  // namespace
+
+// ---- Reading
+
+ReadFileHandle::ReadFileHandle(const std::string& uri) : process_(CurrentProcess()) {
+  const Location at = LocationOf(*process_, uri);
+  absl::StatusOr<std::unique_ptr<ObjectFile>> file;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    file = ObjectFile::Open(*at.store, process_->runtime.memory(), at.prefix, stop);
+  });
+  file_.reset(ValueOrThrow(std::move(file)).release());
+  info_ = file_->info();
+}
+
+ReadFileHandle::~ReadFileHandle() {
+  if (maker_ == getpid()) Close();
+}
+
+size_t ReadFileHandle::Fill(uint64_t offset, MutableByteSpan into) {
+  CheckOwnProcess(maker_, "file");
+  std::optional<size_t> held;
+  bool closed = false;
+  {
+    const GilRelease release;
+    const std::lock_guard lock(mutex_);
+    closed = file_ == nullptr;
+    // Most small reads are answered here, without a thread.
+    if (!closed) held = file_->ReadHeld(offset, into);
+  }
+  if (closed) ThrowEnded();
+  if (*held == into.size()) return *held;
+  absl::StatusOr<size_t> count = *held;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    const std::lock_guard lock(mutex_);
+    if (file_ != nullptr) count = file_->Read(offset + *held, into.subspan(*held), stop);
+  });
+  return *held + ValueOrThrow(std::move(count));
+}
+
+size_t ReadFileHandle::ReadInto(uint64_t offset, const py::buffer& into) {
+  const Memory memory(into, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS);
+  return Fill(offset, memory.span());
+}
+
+py::bytes ReadFileHandle::Read(uint64_t offset, uint64_t size) {
+  const uint64_t there = offset < info_.size ? info_.size - offset : 0;
+  const uint64_t count = std::min(size, there);
+  PyObject* const bytes = PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(count));
+  if (bytes == nullptr) throw py::error_already_set();
+  auto result = py::reinterpret_steal<py::bytes>(bytes);
+  Fill(offset, {reinterpret_cast<std::byte*>(PyBytes_AS_STRING(bytes)), count});
+  return result;
+}
+
+void ReadFileHandle::Close() {
+  CheckOwnProcess(maker_, "file");
+  const GilRelease release;
+  const std::lock_guard lock(mutex_);
+  file_.reset();
+}
+
+// ---- Writing
+
+WriteFileHandle::WriteFileHandle(const std::string& uri, bool only_if_absent) : process_(CurrentProcess()) {
+  const Location at = LocationOf(*process_, uri);
+  PutOptions options;
+  options.only_if_absent = only_if_absent;
+  options.stop = stop_.get_token();
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> writer;
+  {
+    const GilRelease release;
+    writer = at.store->Write(at.prefix, std::move(options));
+  }
+  writer_.reset(ValueOrThrow(std::move(writer)).release());
+}
+
+WriteFileHandle::~WriteFileHandle() {
+  if (maker_ == getpid()) Discard();
+}
+
+size_t WriteFileHandle::Write(const py::buffer& bytes) {
+  CheckOwnProcess(maker_, "file");
+  const Memory memory(bytes, PyBUF_C_CONTIGUOUS);
+  bool ended = false;
+  absl::Status status;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    const std::stop_callback on_stop(stop, [this] { stop_.request_stop(); });
+    const std::lock_guard lock(mutex_);
+    ended = writer_ == nullptr;
+    if (!ended) status = writer_->Append(memory.span());
+  });
+  if (ended) ThrowEnded();
+  ThrowIfError(status);
+  return memory.span().size();
+}
+
+void WriteFileHandle::Commit() {
+  CheckOwnProcess(maker_, "file");
+  bool ended = false;
+  absl::Status status;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    const std::stop_callback on_stop(stop, [this] { stop_.request_stop(); });
+    const std::lock_guard lock(mutex_);
+    ended = writer_ == nullptr;
+    if (ended) return;
+    status = writer_->Commit().status();
+    writer_.reset();
+  });
+  if (ended) ThrowEnded();
+  ThrowIfError(status);
+}
+
+void WriteFileHandle::Discard() {
+  CheckOwnProcess(maker_, "file");
+  const GilRelease release;
+  stop_.request_stop();
+  const std::lock_guard lock(mutex_);
+  writer_.reset();
+}
+
+void BindFiles(py::module_& module) {
+  py::class_<ReadFileHandle>(module, "ReadFile")
+      .def(py::init<const std::string&>(), py::arg("uri"))
+      .def("read_into", &ReadFileHandle::ReadInto, py::arg("offset"), py::arg("into"))
+      .def("read", &ReadFileHandle::Read, py::arg("offset"), py::arg("size"))
+      .def("close", &ReadFileHandle::Close)
+      .def_property_readonly("size", [](const ReadFileHandle& self) { return self.info().size; })
+      .def_property_readonly("etag", [](const ReadFileHandle& self) { return ToPyText(self.info().etag); });
+  py::class_<WriteFileHandle>(module, "WriteFile")
+      .def(py::init<const std::string&, bool>(), py::arg("uri"), py::arg("only_if_absent"))
+      .def("write", &WriteFileHandle::Write, py::arg("data"))
+      .def("commit", &WriteFileHandle::Commit)
+      .def("discard", &WriteFileHandle::Discard);
+}
+
+}  // namespace millrace::python

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "errors.h"
+#include "process.h"
+#include "store/object_store.h"
+#include "transfer/object_file.h"
+
+namespace millrace::python {
+
+/// _core.ReadFile: one object that is read at any place. Members are called with the GIL held, from any thread, and
+/// release it while they wait; signal handlers run meanwhile.
+class ReadFileHandle {
+ public:
+  explicit ReadFileHandle(const std::string& uri);
+  ~ReadFileHandle();
+
+  /// Fills the buffer from `offset` on; how many bytes that were.
+  size_t ReadInto(uint64_t offset, const py::buffer& into);
+  py::bytes Read(uint64_t offset, uint64_t size);
+  void Close();
+
+  const ObjectInfo& info() const { return info_; }
+
+ private:
+  size_t Fill(uint64_t offset, MutableByteSpan into);
+
+  const pid_t maker_ = getpid();
+  const std::shared_ptr<Process> process_;
+  ObjectInfo info_;
+  std::mutex mutex_;               // never locked with the GIL held
+  ProcessLocal<ObjectFile> file_;  // null once closed
+};
+
+/// _core.WriteFile: one object that appears whole when it is committed. Called as ReadFileHandle is.
+class WriteFileHandle {
+ public:
+  WriteFileHandle(const std::string& uri, bool only_if_absent);
+  ~WriteFileHandle();
+
+  size_t Write(const py::buffer& bytes);
+  void Commit();
+  void Discard();
+
+ private:
+  const pid_t maker_ = getpid();
+  const std::shared_ptr<Process> process_;
+  std::stop_source stop_;
+  std::mutex mutex_;                   // never locked with the GIL held
+  ProcessLocal<ObjectWriter> writer_;  // null once committed or discarded
+};
+
+void BindFiles(py::module_& module);
+
+}  // namespace millrace::python
