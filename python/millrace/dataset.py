@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,8 @@ class Dataset:
 
     Opening reads the index; if there is no index yet, it is built, which reads all data once, and stored beside the data or in the cache
     folder (``$MILLRACE_CACHE``, ``~/.cache/millrace``). ``millrace index URI`` does the same ahead of time.
-    Immutable and thread-safe. Pickling keeps the URI: the copy opens it again, so a data set may be sent to spawned workers.
+    Immutable and thread-safe. Pickling keeps the URI: the copy opens it again, so a data set may be sent to spawned workers. In a fork
+    a data set of the parent opens itself again when it is first used.
 
     Args:
         uri: ``s3://bucket/prefix``, ``file:///folder`` or a plain path: of a folder, of a single shard or other object, or of a manifest.
@@ -47,10 +48,21 @@ class Dataset:
         show = sys.stderr.isatty() if progress is None else progress
         line = _ProgressLine(uri) if show else None
         try:
-            self._native = _core.Dataset(uri, line.update if line else None)
+            self._adopt(_core.Dataset(uri, line.update if line else None))
         finally:
             if line:
                 line.clear()
+
+    def _adopt(self, native: _core.Dataset) -> None:
+        self._handle, self._process = native, os.getpid()
+
+    @property
+    def _native(self) -> _core.Dataset:
+        """In a fork, whose parent's threads do not exist there, the same samples, opened again."""
+        if self._process != os.getpid():
+            opened, arguments = self.__reduce__()
+            self._adopt(opened(*arguments)._handle)
+        return self._handle
 
     def __len__(self) -> int:
         """Samples."""
@@ -60,7 +72,7 @@ class Dataset:
         """Refuses: a data set says what there is; a Loader reads it. It is what torch's ``DataLoader`` would call."""
         raise UnsupportedError(
             "a Dataset has no items: make a millrace.Loader of it, which reads, decodes and batches its samples and takes the place of a torch "
-            "DataLoader; a part of it is dataset.where(samples=...)"
+            "DataLoader; to keep the DataLoader, give it millrace.torch.MapDataset(dataset); a part of it is dataset.where(samples=...)"
         )
 
     def __repr__(self) -> str:
@@ -68,11 +80,14 @@ class Dataset:
         return f"<millrace.Dataset {self.uri}: {len(self):,}{part} samples, fields {', '.join(self.fields)}>"
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[Any, ...]]:
-        if len(self) == self._native.indexed:
-            return _open, (self.uri, self._progress)
-        mask = np.zeros(self._native.indexed, dtype=np.bool_)
-        mask[self.samples] = True
-        return _open_subset, (self.uri, self._progress, np.packbits(mask), self._native.indexed, self._native.fingerprint)
+        native = self._handle  # works in a fork, as far as this goes
+        if len(native) == native.indexed:
+            return _open, (native.uri, self._progress)
+        numbers = np.empty(len(native), np.int64)
+        native.samples(numbers)
+        mask = np.zeros(native.indexed, dtype=np.bool_)
+        mask[numbers] = True
+        return _open_subset, (native.uri, self._progress, np.packbits(mask), native.indexed, native.fingerprint)
 
     def split(self, *, seed: int = 0, **fractions: float) -> dict[str, Dataset]:
         """Parts by a stable hash of the samples' keys: ``train, valid = dataset.split(train=0.9, valid=0.1).values()``.
@@ -183,11 +198,24 @@ class Dataset:
             DamagedDataError: The sample's bytes are not those that were indexed, or mean nothing.
             MismatchError: Its object was replaced.
         """
-        at = _arguments.integer("number", number)
-        if not -len(self) <= at < len(self):
-            raise IndexError(f"there is no sample {at}; the data set has {len(self)}")
-        key, fields = self._native.read(at % len(self))
-        sample = {"__key__": key}
+        return self.read_many([number])[0]
+
+    def read_many(self, numbers: Iterable[int]) -> list[dict[str, Any]]:
+        """Several samples, as :meth:`read` gives them and in the order of ``numbers``, with many requests in flight.
+
+        All of them are in memory at once, so ask for a batch at a time.
+        """
+        size = len(self)
+        ranks = []
+        for number in numbers:
+            at = _arguments.integer("number", number)
+            if not -size <= at < size:
+                raise IndexError(f"there is no sample {at}; the data set has {size}")
+            ranks.append(at % size)
+        return [self._to_sample(key, fields) for key, fields in self._native.read(ranks)]
+
+    def _to_sample(self, key: str, fields: list[tuple[str, str, bytes]]) -> dict[str, Any]:
+        sample: dict[str, Any] = {"__key__": key}
         for name, kind, value in fields:
             try:
                 sample[name] = _to_python(kind, value)
@@ -216,7 +244,7 @@ class Dataset:
     def _subset(self, native: _core.Dataset) -> Dataset:
         subset = Dataset.__new__(Dataset)
         subset._progress = self._progress
-        subset._native = native
+        subset._adopt(native)
         return subset
 
     @property

@@ -134,31 +134,45 @@ Handles GroupHandles(const std::shared_ptr<DatasetHandle>& self, const Numbers& 
 
 // ---- Samples
 
-SampleValues ReadAt(const DatasetHandle& self, uint64_t sample) {
-  absl::StatusOr<SampleValues> read;
+// Each is (key, [(name, type, value)]). Numbers count within the subset.
+py::list ReadRanks(const DatasetHandle& self, const std::vector<uint64_t>& ranks) {
+  self.CheckOwnProcess();
+  std::vector<uint64_t> samples;
+  for (const uint64_t rank : ranks) {
+    if (rank >= self.subset().size()) {
+      throw py::index_error(fmt::format("there is no sample {}; the data set has {}", rank, self.subset().size()));
+    }
+    samples.push_back(self.subset().SampleAt(rank));
+  }
+  absl::StatusOr<std::vector<SampleValues>> read = std::vector<SampleValues>();
   RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    read = ReadSample(*self.subset().dataset, sample, stop);
+    const Dataset& dataset = *self.subset().dataset;
+    if (samples.size() != 1) {
+      read = ReadSamples(dataset, samples, self.runtime().memory(), stop);
+      return;
+    }
+    absl::StatusOr<SampleValues> one = ReadSample(dataset, samples.front(), stop);
+    if (!one.ok()) {
+      read = one.status();
+    } else {
+      read->push_back(*std::move(one));
+    }
   });
-  return ValueOrThrow(std::move(read));
+  py::list list;
+  for (const SampleValues& sample : ValueOrThrow(std::move(read))) {
+    py::list fields;
+    for (const SampleValues::Field& field : sample.fields) {
+      fields.append(
+          py::make_tuple(ToPyText(field.name), std::string(FieldTypeName(field.type)), py::bytes(field.value)));
+    }
+    list.append(py::make_tuple(ToPyText(sample.key), fields));
+  }
+  return list;
 }
 
-// (key, [(name, type, value)])
-py::tuple ReadRank(const DatasetHandle& self, uint64_t rank) {
-  self.CheckOwnProcess();
-  if (rank >= self.subset().size()) {
-    throw py::index_error(fmt::format("there is no sample {}; the data set has {}", rank, self.subset().size()));
-  }
-  const SampleValues sample = ReadAt(self, self.subset().SampleAt(rank));
-  py::list fields;
-  for (const SampleValues::Field& field : sample.fields) {
-    fields.append(py::make_tuple(ToPyText(field.name), std::string(FieldTypeName(field.type)), py::bytes(field.value)));
-  }
-  return py::make_tuple(ToPyText(sample.key), fields);
-}
-
-// `into` has room for one number a sample.
+// `into` has room for one number a sample. Works in a fork, too, where a data set opens itself again: it is memory
+// only.
 void SampleNumbers(const DatasetHandle& self, Numbers& into) {
-  self.CheckOwnProcess();
   if (static_cast<uint64_t>(into.size()) != self.subset().size())
     throw py::value_error("one number a sample is needed");
   const std::span to(reinterpret_cast<uint64_t*>(into.mutable_data()), static_cast<size_t>(into.size()));
@@ -200,7 +214,7 @@ void BindDataset(py::module_& module) {
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Dataset")
       .def(py::init<const std::string&, const py::object&>(), py::arg("uri"), py::arg("progress"))
       .def("policy", &Handle::Policy, py::arg("shuffle"))
-      .def("__len__", [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().size()); })
+      .def("__len__", [](const Handle& self) { return self.subset().size(); })
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })
       .def_property_readonly("fields", [](const Handle& self) { return Texts(self.index().field_names()); })
       .def_property_readonly("classes", [](const Handle& self) { return Texts(self.index().class_names()); })
@@ -209,11 +223,10 @@ void BindDataset(py::module_& module) {
       .def_property_readonly("objects", [](const Handle& self) { return self.index().objects(); })
       .def_property_readonly("total_bytes",
                              [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().total_bytes); })
-      .def_property_readonly("fingerprint",
-                             [](const Handle& self) { return (self.CheckOwnProcess(), self.subset().fingerprint()); })
-      .def_property_readonly("indexed", [](const Handle& self) { return self.index().size(); })
+      .def_property_readonly("fingerprint", [](const Handle& self) { return self.subset().fingerprint(); })
+      .def_property_readonly("indexed", [](const Handle& self) { return self.subset().index().size(); })
       .def("samples", &SampleNumbers, py::arg("into").noconvert())
-      .def("read", &ReadRank, py::arg("rank"))
+      .def("read", &ReadRanks, py::arg("ranks"))
       .def("where", &WhereHandle, py::kw_only(), py::arg("keys"), py::arg("classes"), py::arg("min_bytes"),
            py::arg("max_bytes"), py::arg("has"), py::arg("samples"))
       .def("by_class", &ClassHandles)

@@ -7,6 +7,7 @@
 #include "file_handle.h"
 #include "gil_release.h"
 #include "loader_handle.h"
+#include "object_list.h"
 #include "plan_array.h"
 #include "process.h"
 
@@ -52,6 +53,7 @@ PYBIND11_MODULE(_core, module) {
   BindDataset(module);
   BindFiles(module);
   BindLoader(module);
+  BindObjectList(module);
   BindPlan(module);
   py::module_::import("atexit").attr("register")(py::cpp_function(&Shutdown));
 }

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "base/status.h"
 #include "dataset/dataset.h"
 #include "shard/field_value.h"
@@ -27,5 +29,10 @@ struct SampleValues {
 /// InvalidArgument (no such sample), DataLoss (damaged, or values that mean nothing), FailedPrecondition (the object
 /// was replaced), Cancelled soon after a stop is requested, those of the store.
 absl::StatusOr<SampleValues> ReadSample(const Dataset& dataset, uint64_t sample, const std::stop_token& stop = {});
+
+/// Reads several samples, in this order, with many requests in flight: for callers that choose batches themselves. What
+/// is in flight is reserved in `memory`. Errors are those of ReadSample and of ObjectReader; the first one ends it.
+absl::StatusOr<std::vector<SampleValues>> ReadSamples(const Dataset& dataset, std::span<const uint64_t> samples,
+                                                      MemoryBudget& memory, const std::stop_token& stop = {});
 
 }  // namespace millrace

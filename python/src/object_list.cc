@@ -1,0 +1,100 @@
+#include "object_list.h"
+
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "interruptible.h"
+#include "process.h"
+#include "store/blocking.h"
+#include "transfer/read_objects.h"
+
+namespace millrace::python {
+
+namespace {
+
+constexpr std::string_view kArtifactFolder = ".millrace/";
+
+// Folders' own markers, and what Millrace keeps beside data, are nobody's data.
+bool IsData(std::string_view key) {
+  return !key.ends_with('/') && !key.starts_with(kArtifactFolder) &&
+         key.find("/" + std::string(kArtifactFolder)) == std::string_view::npos;
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, ObjectInfo>>> ListData(Stores& stores, const std::string& uri,
+                                                                         const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const Location at, stores.Open(uri));
+  std::vector<std::pair<std::string, ObjectInfo>> found;
+  const auto add = [&](const ListPage& page) {
+    for (const ObjectInfo& object : page.objects) {
+      if (IsData(object.key)) found.emplace_back(at.store->Uri(object.key), object);
+    }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachPage(*at.store, at.prefix, "", add, stop));
+  return found;
+}
+
+py::list ListObjects(const std::string& uri) {
+  const std::shared_ptr<Process> process = CurrentProcess();
+  absl::StatusOr<std::vector<std::pair<std::string, ObjectInfo>>> found =
+      std::vector<std::pair<std::string, ObjectInfo>>();
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    found = ListData(process->stores, uri, stop);
+  });
+  py::list list;
+  for (const auto& [name, object] : ValueOrThrow(std::move(found))) {
+    list.append(py::make_tuple(ToPyText(name), object.size, ToPyText(object.etag)));
+  }
+  return list;
+}
+
+using ObjectTuple = std::tuple<std::string, int64_t, std::string>;
+
+// One ObjectReader a store; mostly there is one.
+absl::StatusOr<std::vector<std::string>> ReadAllOf(Process& process, const std::vector<ObjectTuple>& objects,
+                                                   const std::stop_token& stop) {
+  std::map<ObjectStore*, std::pair<std::vector<size_t>, std::vector<ObjectInfo>>> by_store;
+  for (size_t i = 0; i < objects.size(); ++i) {
+    const auto& [uri, size, etag] = objects[i];
+    ASSIGN_OR_RETURN(Location at, process.stores.OpenObject(uri));
+    auto& [places, infos] = by_store[at.store];
+    places.push_back(i);
+    infos.push_back({.key = std::move(at.prefix), .size = size < 0 ? kUnknownSize : static_cast<uint64_t>(size)});
+    infos.back().etag = etag;
+  }
+  std::vector<std::string> contents(objects.size());
+  for (auto& [store, group] : by_store) {
+    auto& [places, infos] = group;
+    ASSIGN_OR_RETURN(std::vector<std::string> read,
+                     ReadObjects(*store, process.runtime.memory(), std::move(infos), stop));
+    for (size_t i = 0; i < places.size(); ++i) contents[places[i]] = std::move(read[i]);
+  }
+  return contents;
+}
+
+py::list ReadObjectList(const std::vector<ObjectTuple>& objects) {
+  const std::shared_ptr<Process> process = CurrentProcess();
+  absl::StatusOr<std::vector<std::string>> contents = std::vector<std::string>();
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    contents = ReadAllOf(*process, objects, stop);
+  });
+  py::list list;
+  for (const std::string& content : ValueOrThrow(std::move(contents))) list.append(py::bytes(content));
+  return list;
+}
+
+}  // namespace
+
+void BindObjectList(py::module_& module) {
+  module.def("list_objects", &ListObjects, py::arg("uri"));
+  module.def("read_objects", &ReadObjectList, py::arg("objects"));
+}
+
+}  // namespace millrace::python
