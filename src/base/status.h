@@ -41,12 +41,14 @@ inline std::string_view ToStd(absl::string_view text) {
   return {text.data(), text.size()};
 }
 
-/// The same code with `context: ` in front of the message. OK stays OK.
+/// The same code and payloads with `context: ` in front of the message. OK stays OK.
 inline absl::Status Annotate(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
   std::string message(context);
   message.append(": ").append(ToStd(status.message()));
-  return absl::Status(status.code(), message);
+  absl::Status annotated(status.code(), message);
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) { annotated.SetPayload(type, payload); });
+  return annotated;
 }
 
 }  // namespace millrace

@@ -59,10 +59,9 @@ class IndexBuilder {
             *data.store, memory_, [this] { return NextObject(); }, options.stop) {}
 
   absl::StatusOr<BuiltIndex> Run();
-  /// An error of Run, with what helps against a bad shard where that is what it is about.
-  absl::Status WithRemedy(const absl::Status& status) const;
 
  private:
+  absl::Status ScanError() const;
   IndexReuse* MakeReuse(const BuildOptions& options) {
     return options.reuse == nullptr ? nullptr : &reuse_.emplace(*options.reuse, options.tokens);
   }
@@ -179,12 +178,13 @@ absl::Status IndexBuilder::NoSamples() const {
   return absl::NotFoundError(fmt::format("no samples under {}: {}", data_.uri, why));
 }
 
-absl::Status IndexBuilder::WithRemedy(const absl::Status& status) const {
-  if (skip_bad_ || !scan_.damaged() || !ToStd(status.message()).ends_with(ToStd(scan_.status().message())))
-    return status;
-  return absl::Status(status.code(), fmt::format("{}; repair or replace it, or leave out its samples from there on: "
-                                                 "`millrace index` and `pack` take --skip-bad",
-                                                 ToStd(status.message())));
+// The error of the object in hand, with what helps if it is a bad shard.
+absl::Status IndexBuilder::ScanError() const {
+  if (!scan_.damaged()) return scan_.status();
+  return absl::Status(scan_.status().code(),
+                      fmt::format("{}; repair or replace it, or leave out its samples from there on: `millrace index` "
+                                  "and `pack` take --skip-bad",
+                                  ToStd(scan_.status().message())));
 }
 
 // `checked`: what is damaged on the way is noticed at the end, and comes again.
@@ -202,7 +202,7 @@ absl::Status IndexBuilder::BeginScan(bool checked) {
   }
   // What is wrong with a pair is known before the first byte of its .bin.
   scan_.BeginDamaged(scanned.object.key, std::move(damage));
-  return KeepsWhatCame() ? absl::OkStatus() : scan_.status();
+  return KeepsWhatCame() ? absl::OkStatus() : ScanError();
 }
 
 // `*enough` is set if the rest of the object is of no use, since it is bad.
@@ -212,7 +212,7 @@ absl::Status IndexBuilder::AddPiece(const ObjectReader::Piece& piece, bool* enou
   scan_.Feed(piece.bytes);
   // What was damaged on the way may be no shard any more: if there is a checksum it tells, at the end.
   if (KeepsWhatCame() && (!piece.checked || bad_from_the_start)) *enough = true;
-  return scan_.holds() || KeepsWhatCame() ? absl::OkStatus() : scan_.status();
+  return scan_.holds() || KeepsWhatCame() ? absl::OkStatus() : ScanError();
 }
 
 absl::Status IndexBuilder::EndObject() {
@@ -243,7 +243,7 @@ absl::Status IndexBuilder::EndReadObject() {
   if (KeepsWhatCame()) {
     ReportDamage();
   } else {
-    RETURN_IF_ERROR(Annotate(scan_.status(), FrontUri()));
+    RETURN_IF_ERROR(Annotate(ScanError(), FrontUri()));
   }
   NoteLinks();
   const bool raw = objects_.kind() == DataKind::kRawObjects;
@@ -314,8 +314,7 @@ absl::StatusOr<BuiltIndex> BuildIndex(Runtime& runtime, const DatasetPlace& data
   }
   IndexBuilder builder(runtime, data, open_index, options);
   absl::StatusOr<BuiltIndex> built = builder.Run();
-  if (!built.ok() && !absl::IsCancelled(built.status())) return builder.WithRemedy(built.status());
-  if (built.ok()) return built;
+  if (built.ok() || !absl::IsCancelled(built.status())) return built;
   return absl::CancelledError(
       fmt::format("{}: interrupted while its index was being built; nothing was changed; run it again", data.uri));
 }

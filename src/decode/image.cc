@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/crypto.h"
 #include "decode/geometry.h"
 #include "decode/jpeg_reader.h"
@@ -177,8 +178,11 @@ absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded) {
 }
 
 struct ImageDecoder::Impl {
+  explicit Impl(ImageMemory* granter) : memory(granter) {}
   absl::Status Decode(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, uint64_t key);
+  absl::Status DecodeRows(RowReader& reader, const ImageSpec& spec, int denominator);
 
+  ImageMemory* const memory;
   std::unique_ptr<RowReader> jpeg = MakeJpegReader();
   std::unique_ptr<RowReader> png = MakePngReader();
   ResizeAxis horizontal;
@@ -195,9 +199,22 @@ absl::Status ImageDecoder::Impl::Decode(RowReader& reader, ByteSpan encoded, con
   const auto up = [part](int position) { return (position + part - 1) / part; };
   horizontal.Build(crop.x / part, crop.width / part, crop.left / part, up(crop.right), spec.width, crop.flip);
   vertical.Build(crop.y / part, crop.height / part, crop.top / part, up(crop.bottom), spec.height, false);
+  const uint64_t bytes =
+      reader.held_bytes() + StreamResizer::RingBytes(horizontal, vertical, spec.channels == 3 ? 4 : 1);
+  if (bytes <= kScratchBytes) return DecodeRows(reader, spec, part);
+  if (memory != nullptr) RETURN_IF_ERROR(memory->Take(bytes));
+  const auto give_back = absl::MakeCleanup([&] {
+    reader.Close();
+    resizer = StreamResizer();
+    if (memory != nullptr) memory->Return(bytes);
+  });
+  return DecodeRows(reader, spec, part);
+}
+
+absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, const ImageSpec& spec, int denominator) {
   RETURN_IF_ERROR(resizer.Start(horizontal, vertical, spec.channels == 3 ? 4 : 1));
   const Region region{horizontal.begin(), vertical.begin(), horizontal.end(), vertical.end()};
-  RETURN_IF_ERROR(reader.Start(region, part, spec.channels));
+  RETURN_IF_ERROR(reader.Start(region, denominator, spec.channels));
   for (int row = region.top; row < region.bottom;) {
     ASSIGN_OR_RETURN(const RowBlock block, reader.Next());
     for (int i = 0; i < block.rows; ++i) {
@@ -208,7 +225,7 @@ absl::Status ImageDecoder::Impl::Decode(RowReader& reader, ByteSpan encoded, con
   return reader.Finish();
 }
 
-ImageDecoder::ImageDecoder() : impl_(std::make_unique<Impl>()) {}
+ImageDecoder::ImageDecoder(ImageMemory* memory) : impl_(std::make_unique<Impl>(memory)) {}
 ImageDecoder::~ImageDecoder() = default;
 
 absl::Status ImageDecoder::Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,

@@ -42,6 +42,16 @@ struct ImageSize {
 };
 absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded);
 
+/// Grants the memory of images that cannot be decoded row by row: progressive JPEGs, interlaced PNGs, extreme
+/// reductions.
+class ImageMemory {
+ public:
+  virtual ~ImageMemory() = default;
+  /// `bytes` are taken, to be given back by Return; may wait for other decoders. Or an error, and nothing is taken.
+  virtual absl::Status Take(uint64_t bytes) = 0;
+  virtual void Return(uint64_t bytes) = 0;
+};
+
 /// Decodes JPEG and PNG. Owns reusable scratch memory, so keep one a thread. Not thread-safe. The output is a pure
 /// function of (bytes, spec, key): the same on every thread and machine of an architecture.
 ///
@@ -51,8 +61,11 @@ absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded);
 /// above 65,500 pixels a side or 2^28 in all are refused.
 class ImageDecoder {
  public:
-  ImageDecoder();
+  /// What an image takes above kScratchBytes is asked of `memory`, which outlives the decoder; null: no bound but that
+  /// of the codecs.
+  explicit ImageDecoder(ImageMemory* memory = nullptr);
   ~ImageDecoder();
+  static constexpr uint64_t kScratchBytes = uint64_t{4} << 20;
 
   /// Writes one image of spec.bytes() bytes to `out`. `key` seeds the augmentation (unused otherwise). When `pixels` is
   /// not empty (spec.pixels() bytes), it also gets the final u8 HWC pixels, before normalisation. DataLoss if the

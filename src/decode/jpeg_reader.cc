@@ -41,6 +41,7 @@ class JpegReader final : public RowReader {
 
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
   bool can_shrink() const override { return true; }
+  uint64_t held_bytes() const override;
   absl::Status Start(const Region& region, int denominator, int channels) override;
   absl::StatusOr<RowBlock> Next() override;
   absl::Status Finish() override;
@@ -79,6 +80,16 @@ absl::StatusOr<ImageSize> JpegReader::Open(ByteSpan encoded) {
   if (!ok) return guard_.status();
   RETURN_IF_ERROR(CheckImageSize(jpeg_.image_width, jpeg_.image_height));
   return ImageSize{static_cast<int>(jpeg_.image_width), static_cast<int>(jpeg_.image_height)};
+}
+
+// The coefficients of all blocks: two bytes for each pixel of each component.
+uint64_t JpegReader::held_bytes() const {
+  if (!jpeg_has_multiple_scans(const_cast<j_decompress_ptr>(&jpeg_))) return 0;
+  uint64_t blocks = 0;
+  for (int i = 0; i < jpeg_.num_components; ++i) {
+    blocks += uint64_t{jpeg_.comp_info[i].width_in_blocks} * jpeg_.comp_info[i].height_in_blocks;
+  }
+  return blocks * sizeof(JBLOCK);
 }
 
 void JpegReader::OnProgress(j_common_ptr object) {

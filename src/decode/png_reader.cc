@@ -26,6 +26,7 @@ class PngReader final : public RowReader {
  public:
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
   bool can_shrink() const override { return false; }
+  uint64_t held_bytes() const override { return is_interlaced() ? header_.width * kPixelBytes * header_.height : 0; }
   absl::Status Start(const Region& region, int denominator, int channels) override;
   absl::StatusOr<RowBlock> Next() override;
   absl::Status Finish() override;
@@ -38,6 +39,7 @@ class PngReader final : public RowReader {
 
   static int Read(spng_ctx* context, void* reader, void* into, size_t length);
   absl::Status ReadRow();
+  bool is_interlaced() const { return header_.interlace_method != SPNG_INTERLACE_NONE; }
 
   std::unique_ptr<spng_ctx, FreeContext> png_;
   ByteSpan encoded_;
@@ -69,8 +71,7 @@ absl::Status PngReader::Start(const Region& region, int /*denominator*/, int cha
   channels_ = channels;
   next_row_ = 0;
   row_bytes_ = header_.width * kPixelBytes;
-  const bool interlaced = header_.interlace_method != SPNG_INTERLACE_NONE;
-  const size_t bytes = row_bytes_ * (interlaced ? header_.height : 1);
+  const size_t bytes = is_interlaced() ? held_bytes() : row_bytes_;
   if (bytes > kMaxCodecBytes) {
     return absl::InvalidArgumentError(
         fmt::format("an interlaced PNG of {} x {} pixels needs {} MiB to decode and the limit is {} MiB; store it "
@@ -78,7 +79,7 @@ absl::Status PngReader::Start(const Region& region, int /*denominator*/, int cha
                     header_.width, header_.height, bytes >> 20, kMaxCodecBytes >> 20));
   }
   if (pixels_.size() < bytes + kernels::kSlackBytes) pixels_.resize(bytes + kernels::kSlackBytes);
-  if (interlaced) {
+  if (is_interlaced()) {
     const int error = spng_decode_image(png_.get(), pixels_.data(), bytes, SPNG_FMT_RGBA8, 0);
     return error == 0 ? absl::OkStatus() : Damaged(error);
   }
@@ -111,7 +112,7 @@ absl::Status PngReader::ReadRow() {
 absl::StatusOr<RowBlock> PngReader::Next() {
   uint8_t* first = pixels_.data();
   int rows = 1;
-  if (header_.interlace_method == SPNG_INTERLACE_NONE) {
+  if (!is_interlaced()) {
     RETURN_IF_ERROR(ReadRow());
   } else {
     rows = region_.bottom - region_.top;
@@ -125,7 +126,7 @@ absl::StatusOr<RowBlock> PngReader::Next() {
 }
 
 absl::Status PngReader::Finish() {
-  if (header_.interlace_method == SPNG_INTERLACE_NONE) {
+  if (!is_interlaced()) {
     while (next_row_ < static_cast<int>(header_.height)) RETURN_IF_ERROR(ReadRow());
   }
   const int error = spng_decode_chunks(png_.get());  // up to IEND, whose checksum spng reads but does not insist on

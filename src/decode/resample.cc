@@ -62,6 +62,11 @@ void ResizeAxis::Build(double from, double size, int low, int high, int outputs,
   for (int i = 0; i < outputs; ++i) relative_[i] = first_[i] - begin_;
 }
 
+size_t StreamResizer::RingBytes(const ResizeAxis& horizontal, const ResizeAxis& vertical, int channels) {
+  const size_t row = static_cast<size_t>(horizontal.outputs()) * channels + kernels::kSlackBytes;
+  return row * vertical.taps() * sizeof(int16_t);
+}
+
 absl::Status StreamResizer::Start(const ResizeAxis& horizontal, const ResizeAxis& vertical, int channels) {
   horizontal_ = &horizontal;
   vertical_ = &vertical;
@@ -69,7 +74,7 @@ absl::Status StreamResizer::Start(const ResizeAxis& horizontal, const ResizeAxis
   next_row_ = vertical.begin();
   next_output_ = 0;
   row_size_ = static_cast<size_t>(horizontal.outputs()) * channels + kernels::kSlackBytes;
-  const size_t ring = row_size_ * vertical.taps();
+  const size_t ring = RingBytes(horizontal, vertical, channels) / sizeof(int16_t);
   if (ring * sizeof(int16_t) > kMaxRingBytes) {
     return absl::InvalidArgumentError(fmt::format(
         "cannot reduce {} rows to {} of {} pixels in one step: it would take {} MiB of memory; choose an output size "

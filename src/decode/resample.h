@@ -64,6 +64,8 @@ class StreamResizer {
   bool done() const { return next_output_ == vertical_->outputs(); }
 
   static constexpr size_t kMaxRingBytes = size_t{64} << 20;
+  /// What Start holds until the next one.
+  static size_t RingBytes(const ResizeAxis& horizontal, const ResizeAxis& vertical, int channels);
 
  private:
   void Absorb(const uint8_t* row);

@@ -46,6 +46,9 @@ class RowReader {
   /// Whether Start takes denominators other than 1.
   virtual bool can_shrink() const = 0;
 
+  /// What Start will hold until Close because the image cannot be read row by row; 0 if it can.
+  virtual uint64_t held_bytes() const = 0;
+
   /// `denominator` 1, 2, 4 or 8 shrinks to that part, rounding up; the region lies within the shrunk image and is not
   /// empty. Pixels have 4 bytes (RGBX, X undefined) when `channels` is 3, and 1 byte (luma) when it is 1.
   virtual absl::Status Start(const Region& region, int denominator, int channels) = 0;

@@ -8,6 +8,7 @@
 #include "base/counted.h"
 #include "base/size.h"
 #include "s3/endpoint.h"
+#include "s3/error.h"
 #include "store/completion.h"
 
 namespace millrace {
@@ -17,10 +18,6 @@ namespace {
 // S3 refuses requests of clocks that are 15 minutes off; a third of that says that this clock is not set.
 constexpr absl::Duration kMaxClockOffset = absl::Minutes(5);
 constexpr int kDoctorAttempts = 3;  // a doctor is to say soon what fails
-
-bool Says(const absl::Status& status, std::string_view code) {
-  return ToStd(status.message()).find(code) != std::string_view::npos;
-}
 
 }  // namespace
 
@@ -138,18 +135,19 @@ void Doctor::CheckClock(const ProbeAnswer& answer) {
 
 std::string Doctor::Remedy(const absl::Status& status, std::string_view permission) const {
   const std::string from = settings_.credentials_from.empty() ? "the credentials" : settings_.credentials_from;
-  if (Says(status, "SignatureDoesNotMatch")) {
+  const std::string code = S3CodeOf(status);
+  if (code == "SignatureDoesNotMatch") {
     return fmt::format("the secret key does not belong to this access key: check both where {} is set", from);
   }
-  if (Says(status, "InvalidAccessKeyId")) {
+  if (code == "InvalidAccessKeyId") {
     return fmt::format(
         "this server does not know the access key {}: check {}, and that the endpoint is that of these "
         "keys",
         settings_.access_key, from);
   }
-  if (Says(status, "RequestTimeTooSkewed")) return "set this machine's clock (NTP)";
-  if (Says(status, "Token")) return fmt::format("renew the temporary credentials in {}", from);
-  if (Says(status, "NoSuchBucket")) return "check the bucket's name, and that the endpoint is the one that has it";
+  if (code == "RequestTimeTooSkewed") return "set this machine's clock (NTP)";
+  if (code == "ExpiredToken" || code == "InvalidToken" || code == "TokenRefreshRequired") return fmt::format("renew the temporary credentials in {}", from);
+  if (code == "NoSuchBucket") return "check the bucket's name, and that the endpoint is the one that has it";
   if (absl::IsNotFound(status)) return "check the key: capitals count, and so does every '/'";
   if (absl::IsPermissionDenied(status)) {
     return fmt::format("ask the owner of the bucket for {}", permission);

@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<ObjectWriter>> ShardPacker::Open(uint64_t shard, 
   put.only_if_absent = !replaces;
   put.if_match = replaces ? stale_etag : "";
   put.stop = stop_;
-  if (bytes) return PieceStream::Open(*to.store, key, *bytes, memory_, put);
+  if (bytes) return StreamWriter::Open(*to.store, key, put, *bytes, memory_);
   return to.store->Write(key, put);
 }
 

@@ -20,10 +20,10 @@
 #include "pack/destination.h"
 #include "pack/fragment.h"
 #include "pack/pack_plan.h"
-#include "pack/piece_stream.h"
 #include "pack/sample_reader.h"
 #include "shard/shard_encoder.h"
 #include "shard/shard_scanner.h"
+#include "store/stream_writer.h"
 
 namespace millrace {
 

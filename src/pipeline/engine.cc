@@ -26,7 +26,11 @@ bool Later(const std::unique_ptr<Walker::Task>& a, const std::unique_ptr<Walker:
 }  // namespace
 
 Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Reservation slot_memory)
-    : runtime_(runtime), plan_(std::move(plan)), shapes_(ShapesOf(plan_)), fetch_memory_(std::move(fetch_memory)) {
+    : runtime_(runtime),
+      plan_(std::move(plan)),
+      shapes_(ShapesOf(plan_)),
+      fetch_memory_(std::move(fetch_memory)),
+      decode_memory_(runtime.memory(), plan_.options.memory_bytes / 8) {
   report_.part_samples.resize(plan_.source.parts().size());
   report_.position = plan_.options.start.value_or(Position{0, 0, plan_.fingerprint});
   ring_.emplace(plan_.slot_bytes, plan_.slots, std::move(slot_memory), [this] {
@@ -128,7 +132,7 @@ void Engine::Send(std::unique_ptr<Fetcher::Request> request) {
   Fetcher::Request& sent = *request;
   sent.store->Get(std::move(sent.key), sent.into, std::move(sent.get),
                   [this, request = std::move(request)](absl::StatusOr<GetResult> result) mutable {
-                    if (result.ok()) request->DealOut();
+                    request->DealOut(result.status());
                     const Lock lock(mutex_);
                     news_.fetched.emplace_back(std::move(request), result.status());
                     if (is_urgent()) Tell(lock);
@@ -147,7 +151,7 @@ void Engine::RunTask() {
   }
   lock.unlock();
   try {
-    if (decoder == nullptr) decoder = MakeRowDecoder(plan_);
+    if (decoder == nullptr) decoder = MakeRowDecoder(plan_, &decode_memory_);
     task->Run(*decoder, stop_.get_token());
   } catch (const std::bad_alloc&) {
     task->rows.assign(task->units.size(), NoMemory());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "pipeline/batch_ring.h"
+#include "pipeline/decode_memory.h"
 #include "pipeline/walker.h"
 
 namespace millrace {
@@ -66,6 +67,7 @@ class Engine final : public Loader {
   const LoaderPlan plan_;
   const std::vector<BatchShape> shapes_;
   const Reservation fetch_memory_;
+  DecodeMemory decode_memory_;
   std::stop_source stop_;
 
   mutable std::mutex mutex_;

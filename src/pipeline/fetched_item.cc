@@ -40,10 +40,6 @@ void FetchedItem::Ask(uint32_t piece, const std::shared_ptr<RequestProgress>& pr
   if (!pieces_.empty()) pieces_[piece].asked = true;
   --unasked_;
   ++pending_;
-  Follow(progress);
-}
-
-void FetchedItem::Follow(const std::shared_ptr<RequestProgress>& progress) {
   if (request_ == nullptr || request_->load(std::memory_order_relaxed) == RequestPhase::kDone) request_ = progress;
 }
 

@@ -74,8 +74,6 @@ class FetchedItem {
   uint32_t NextPiece() const;
   bool asked(uint32_t piece) const { return pieces_.empty() ? unasked_ == 0 : pieces_[piece].asked; }
   void Ask(uint32_t piece, const std::shared_ptr<RequestProgress>& progress);
-  /// What was asked for comes by this request.
-  void Follow(const std::shared_ptr<RequestProgress>& progress);
   /// What was asked for has ended.
   void Settle(uint32_t piece, const absl::Status& status);
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "store/checks.h"
+
 namespace millrace {
 
 namespace {
@@ -273,6 +275,7 @@ absl::Status Fetcher::Start(std::unique_ptr<Request> request) {
   for (const FetchRun::Part& part : request->run.parts) {
     if (part.crc32c) get.checksums.push_back({part.span, *part.crc32c});
   }
+  get.damaged = &request->damaged;
   get.progress = request->progress.get();
   get.stop = options_.stop;
   ++requests_;
@@ -280,8 +283,8 @@ absl::Status Fetcher::Start(std::unique_ptr<Request> request) {
   return absl::OkStatus();
 }
 
-void Fetcher::Request::DealOut() {
-  if (!landing) return;
+void Fetcher::Request::DealOut(const absl::Status& status) {
+  if (!landing || (!status.ok() && damaged.empty())) return;
   const ByteSpan landed = landing.span();
   const uint64_t base = run.range().offset;
   auto item = items.begin();
@@ -292,58 +295,34 @@ void Fetcher::Request::DealOut() {
 }
 
 Fetcher::Items Fetcher::Finish(std::unique_ptr<Request> request, const absl::Status& status) {
-  Items ready;
   --requests_;
   request->landing = ArenaBlock();
-  if (absl::IsDataLoss(status) && request->run.parts.size() > 1 && !options_.stop.stop_requested()) {
-    SplitDamaged(*request);
-  } else {
-    Settle(*request, status, &ready);
+  request->progress->store(RequestPhase::kDone, std::memory_order_relaxed);
+  absl::Status shown = status;
+  if (absl::IsFailedPrecondition(status)) {
+    const std::string& uri = source_.parts()[request->run.part].dataset->uri();
+    shown = Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}", uri, uri));
   }
-  SendSingles(&ready);
+  const bool some_damaged = absl::IsDataLoss(status) && !request->damaged.empty();
+  Items ready;
+  auto item = request->items.begin();
+  ForEachUnit(request->run, [&](const FetchRun::Part& part, const FetchRun::Unit& unit) {
+    (*item)->Settle(unit.piece, some_damaged ? DamageOf(*request, part, status) : shown);
+    if ((*item)->ready()) ready.push_back(*item);
+    ++item;
+  });
   return ready;
 }
 
-// One damaged sample must not take its neighbours along: each is fetched by itself.
-void Fetcher::SplitDamaged(const Request& request) {
-  auto item = request.items.begin();
-  for (const FetchRun::Part& part : request.run.parts) {
-    auto single = std::make_unique<Request>();
-    single->run = {request.run.part, request.run.object, {part}, request.run.group};
-    for (size_t unit = 0; unit < 1 + part.others.size(); ++unit) {
-      (*item)->Follow(single->progress);
-      single->items.push_back(*item++);
-    }
-    singles_.push_back(std::move(single));
-  }
-}
-
-void Fetcher::SendSingles(Items* ready) {
-  while (!singles_.empty() && !at_request_limit() && !options_.stop.stop_requested()) {
-    if (!Land(*singles_.front())) return;
-    std::unique_ptr<Request> single = std::move(singles_.front());
-    singles_.pop_front();
-    Request unsent;
-    unsent.run = single->run;
-    unsent.items = single->items;
-    const absl::Status started = Start(std::move(single));
-    if (!started.ok()) Settle(unsent, started, ready);
-  }
-}
-
-void Fetcher::Settle(const Request& request, const absl::Status& status, Items* ready) {
-  request.progress->store(RequestPhase::kDone, std::memory_order_relaxed);
-  const std::string& uri = source_.parts()[request.run.part].dataset->uri();
-  const absl::Status shown =
-      absl::IsFailedPrecondition(status)
-          ? Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}", uri, uri))
-          : status;
-  auto item = request.items.begin();
-  ForEachUnit(request.run, [&](const FetchRun::Part& /*part*/, const FetchRun::Unit& unit) {
-    (*item)->Settle(unit.piece, shown);
-    if ((*item)->ready()) ready->push_back(*item);
-    ++item;
-  });
+// One damaged sample does not take its neighbours along. `status` tells of the first.
+absl::Status Fetcher::DamageOf(const Request& request, const FetchRun::Part& part, const absl::Status& status) const {
+  const auto found = std::find(request.damaged.begin(), request.damaged.end(), part.span);
+  if (found == request.damaged.end()) return absl::OkStatus();
+  if (found == request.damaged.begin()) return status;
+  const Dataset& dataset = *source_.parts()[request.run.part].dataset;
+  IndexedObject object;
+  RETURN_IF_ERROR(dataset.index().LookupObject(request.run.object, &object));
+  return DamagedSpan(dataset.store().Uri(dataset.StoreKey(object.key)), part.span);
 }
 
 }  // namespace millrace

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -91,9 +90,10 @@ class Fetcher {
     std::string key;
     MutableByteSpan into;
     GetOptions get;
+    std::vector<ByteRange> damaged;  // what the store says is
 
-    /// After success and before Finish(), once, on any thread.
-    void DealOut();
+    /// When it has ended and before Finish(), once, on any thread.
+    void DealOut(const absl::Status& status);
   };
   /// Starts a GET; Finish() is called later, not from within. The requests must come back before the Fetcher dies.
   using Send = std::function<void(std::unique_ptr<Request>)>;
@@ -143,9 +143,7 @@ class Fetcher {
   std::unique_ptr<Request> Allocate(const FetchRun& run, const EarlyKey& own, uint64_t* missing);
   absl::StatusOr<bool> FetchPiece(const Wanted& wanted, const Horizon& horizon, uint64_t items_ahead);
   absl::Status Start(std::unique_ptr<Request> request);
-  void SplitDamaged(const Request& request);
-  void SendSingles(Items* ready);
-  void Settle(const Request& request, const absl::Status& status, Items* ready);
+  absl::Status DamageOf(const Request& request, const FetchRun::Part& part, const absl::Status& status) const;
 
   const Source& source_;
   const Options options_;
@@ -160,7 +158,6 @@ class Fetcher {
   // Items that were taken along, and the one of the last Fetch where it was not complete.
   absl::flat_hash_map<EarlyKey, std::shared_ptr<FetchedItem>, EarlyHash> early_;
   std::weak_ptr<FetchedItem> reserve_in_use_;
-  std::deque<std::unique_ptr<Request>> singles_;  // parts of damaged runs, still to be fetched by themselves
   int requests_ = 0;
 };
 

@@ -256,7 +256,8 @@ TEST_F(LoaderTest, ABatchStaysAsLongAsItIsHeldAndTooManyAreRefused) {
     EXPECT_THAT(std::string(refused.message()), HasSubstr("let go of some"));
     std::set<const std::byte*> memory;
     for (const Batch& batch : held) EXPECT_TRUE(memory.insert(batch.Bytes("image").data()).second);
-    held.pop_back();  // one is let go, and all goes on
+    EXPECT_TRUE(loader->WaitReady(std::chrono::hours(1)));  // with that refusal
+    held.pop_back();                                        // one is let go before Next is called, and all goes on
     EXPECT_TRUE(loader->Next().ok());
   }
   const Plan plan(60, OrderPolicy::ForSamples(Shuffle::kGlobal, 1, true), 5, 0);
@@ -346,6 +347,25 @@ TEST_F(LoaderTest, ABudgetBeyondTheAddressSpaceIsRefusedInWords) {
   options.memory_bytes = uint64_t{1} << 60;
   const absl::Status refused = Loader::Create(runtime, *dataset_, options).status();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+}
+
+TEST_F(LoaderTest, ABatchThatTheSystemHasNoMemoryForEndsTheLoaderInWords) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers' allocators end the program instead of refusing";
+#endif
+  Runtime runtime({.io_threads = 1, .cpu_threads = 1, .memory_bytes = uint64_t{1} << 60});
+  Fill(4);
+  OpenDataset();
+  LoaderOptions options = Options(uint64_t{1} << 16);
+  options.image.height = options.image.width = 16384;
+  options.image.dtype = DType::kF32;
+  const uint64_t batch = options.batch * options.image.bytes();  // more than any address space
+  options.memory_bytes = 2 * batch + (uint64_t{64} << 20);
+  const auto loader = Loader::Create(runtime, *dataset_, options);
+  ASSERT_TRUE(loader.ok()) << loader.status();
+  const absl::Status refused = (*loader)->Next().status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("the system refuses memory"));
 }
 
 // The same objects in memory and as files give the same epoch; tests/e2e compares files with S3.

@@ -11,9 +11,9 @@ void BatchRow::SetOrigin(uint64_t sample, size_t part) const {
   At("mask").front() = std::byte{1};
 }
 
-std::unique_ptr<RowDecoder> MakeRowDecoder(const LoaderPlan& plan) {
+std::unique_ptr<RowDecoder> MakeRowDecoder(const LoaderPlan& plan, ImageMemory* memory) {
   if (plan.source.tokens() != nullptr) return std::make_unique<TokenDecoder>(plan);
-  return std::make_unique<SampleDecoder>(plan);
+  return std::make_unique<SampleDecoder>(plan, memory);
 }
 
 }  // namespace millrace

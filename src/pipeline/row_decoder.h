@@ -55,7 +55,7 @@ class RowDecoder {
   virtual absl::StatusOr<DecodedRow> Decode(const BatchRow& to, const FetchedItem& fetched) = 0;
 };
 
-/// The one for the plan's items. The plan outlives it.
-std::unique_ptr<RowDecoder> MakeRowDecoder(const LoaderPlan& plan);
+/// The one for the plan's items. The plan and `memory`, which large images are granted, outlive it.
+std::unique_ptr<RowDecoder> MakeRowDecoder(const LoaderPlan& plan, ImageMemory* memory);
 
 }  // namespace millrace

@@ -19,8 +19,8 @@ uint64_t ReplacementOf(const LoaderPlan& plan, uint64_t epoch, uint64_t item, ui
 /// Turns the bytes of a sample into image, label, mask, key and digest.
 class SampleDecoder final : public RowDecoder {
  public:
-  /// The plan outlives the decoder.
-  explicit SampleDecoder(const LoaderPlan& plan) : plan_(plan), source_(plan.source) {}
+  /// The plan and `memory` outlive the decoder.
+  SampleDecoder(const LoaderPlan& plan, ImageMemory* memory) : plan_(plan), source_(plan.source), decoder_(memory) {}
 
   absl::StatusOr<DecodedRow> Decode(const BatchRow& to, const FetchedItem& fetched) override;
 

@@ -30,8 +30,8 @@ struct Received {
   friend bool operator==(const Received&, const Received&) = default;
 };
 
-// What the store answers to the request of that number; nothing: what it holds.
-using Answer = std::function<std::optional<absl::Status>(const Fetcher::Request& request, size_t number)>;
+// What the store answers to the request of that number; nothing: what it holds. May name damaged spans.
+using Answer = std::function<std::optional<absl::Status>(Fetcher::Request& request, size_t number)>;
 
 // A walker whose requests, tasks and slots end in an order of the test's choice.
 class WalkerRun {
@@ -43,7 +43,7 @@ class WalkerRun {
         shuffled_(seed.has_value()),
         answer_(std::move(answer)),
         ring_(plan.slot_bytes, plan.slots, Reservation(), [] {}),
-        decoder_(MakeRowDecoder(plan)),
+        decoder_(MakeRowDecoder(plan, nullptr)),
         walker_(
             plan, 3, &ring_, [this](auto request) { requests_.push_back(std::move(request)); }, stop_.get_token()) {}
 
@@ -65,7 +65,7 @@ class WalkerRun {
   // Stops it in the middle: all that is in flight ends with `status`, and nothing may begin.
   void Stop(const absl::Status& status) {
     stop_.request_stop();
-    answer_ = [status](const Fetcher::Request& /*request*/, size_t /*number*/) { return status; };
+    answer_ = [status](Fetcher::Request& /*request*/, size_t /*number*/) { return status; };
     while (!requests_.empty() || !tasks_.empty()) EndOne();
     EXPECT_TRUE(walker_.idle());
   }
@@ -96,7 +96,7 @@ class WalkerRun {
     absl::Status status = GetBlocking(*request->store, request->key, request->into, std::move(request->get)).status();
     if (answer_) status = answer_(*request, answered_).value_or(status);
     ++answered_;
-    if (status.ok()) request->DealOut();
+    request->DealOut(status);
     walker_.OnFetched(std::move(request), status);
   }
   void EndTask(uint64_t index) {
@@ -198,10 +198,13 @@ class WalkerTest : public ::testing::Test {
       EXPECT_TRUE(images_->index().Lookup(i, &sample).ok());
     }
     const std::string object = key.substr(0, 1) + ".tar";
-    return [object, span = sample.span](const Fetcher::Request& request, size_t /*number*/) {
-      const ByteRange range = request.run.range();
-      const bool reads = range.offset <= span.offset && span.end() <= range.end() && request.key == object;
-      return reads ? std::optional<absl::Status>(absl::DataLossError("damaged in the test")) : std::nullopt;
+    return [object, span = sample.span](Fetcher::Request& request, size_t /*number*/) {
+      const std::vector<FetchRun::Part>& parts = request.run.parts;
+      const bool reads = request.key == object &&
+                         std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return part.span == span; });
+      if (!reads) return std::optional<absl::Status>();
+      request.damaged = {span};
+      return std::optional<absl::Status>(absl::DataLossError("damaged in the test"));
     };
   }
 
@@ -230,7 +233,7 @@ TEST_F(WalkerTest, WhatFailsAtAnyStepComesAfterTheBatchesBeforeIt) {
     whole.Finish();
     for (size_t step = 0; step < whole.requests(); ++step) {
       bool met = false;
-      WalkerRun run(plan, step, [&](const Fetcher::Request& /*request*/, size_t number) {
+      WalkerRun run(plan, step, [&](Fetcher::Request& /*request*/, size_t number) {
         met = met || number == step;
         return number == step ? std::optional<absl::Status>(absl::UnavailableError("refused")) : std::nullopt;
       });
@@ -242,21 +245,20 @@ TEST_F(WalkerTest, WhatFailsAtAnyStepComesAfterTheBatchesBeforeIt) {
   }
 }
 
-// Of a run of several samples each is fetched once more by itself, and none is damaged then.
-TEST_F(WalkerTest, DamageOnTheWayAtAnyStepCostsNoSample) {
-  const LoaderPlan plan = Images(BadSamples::kFail, 1 << 20);
-  const std::vector<Received> calm = Calm(plan);
-  for (size_t step = 0; step < 12; ++step) {
-    bool met = false;
-    WalkerRun run(plan, step, [&](const Fetcher::Request& request, size_t number) {
-      if (met || number < step || request.run.parts.size() == 1) return std::optional<absl::Status>();
-      met = true;
-      return std::optional<absl::Status>(absl::DataLossError("damaged on the way"));
-    });
-    run.Finish();
-    EXPECT_TRUE(met);
-    EXPECT_EQ(run.received(), calm) << step;
-  }
+// The store says which samples of a run are damaged. Its neighbours were once fetched again, each by itself.
+TEST_F(WalkerTest, ADamagedSampleCostsItsNeighboursNoRequest) {
+  const LoaderPlan plan = Images(BadSamples::kReplace, 1 << 20);
+  WalkerRun whole(plan, std::nullopt);
+  whole.Finish();
+  size_t in_company = 0;
+  WalkerRun damaged(plan, std::nullopt, [&, damage = Damage("105")](Fetcher::Request& request, size_t number) {
+    std::optional<absl::Status> status = damage(request, number);
+    in_company += status && request.run.parts.size() > 1;
+    return status;
+  });
+  damaged.Finish();
+  EXPECT_GT(in_company, 0u);
+  EXPECT_LE(damaged.requests(), whole.requests() + 2);  // for the sample that takes its place, each epoch
 }
 
 TEST_F(WalkerTest, ADamagedSampleIsReplacedInEveryOrder) {
@@ -275,7 +277,7 @@ TEST_F(WalkerTest, ADamagedSampleIsReplacedInEveryOrder) {
 TEST_F(WalkerTest, WhereAllIsDamagedReplacingEnds) {
   const LoaderPlan plan = Images(BadSamples::kReplace);
   for (uint64_t seed = 0; seed < 10; ++seed) {
-    WalkerRun run(plan, seed, [](const Fetcher::Request& /*request*/, size_t /*number*/) {
+    WalkerRun run(plan, seed, [](Fetcher::Request& /*request*/, size_t /*number*/) {
       return absl::DataLossError("damaged in the test");
     });
     run.Finish();
@@ -285,7 +287,6 @@ TEST_F(WalkerTest, WhereAllIsDamagedReplacingEnds) {
   }
 }
 
-// Damage of a run of several samples, after the stop, was once sent for again and waited for by nobody.
 TEST_F(WalkerTest, StopsAtAnyMomentWhateverTheStoreAnswers) {
   for (const LoaderPlan& plan : {Images(BadSamples::kReplace, 1 << 20), Tokens()}) {
     for (int steps = 0; steps < 60; ++steps) {

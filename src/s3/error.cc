@@ -1,10 +1,14 @@
 #include "s3/error.h"
 
+#include "base/status.h"
+
 namespace millrace {
 
 namespace {
 
 using Code = absl::StatusCode;
+
+constexpr char kCodePayload[] = "millrace/s3-code";
 
 constexpr std::string_view kCheckKeys = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in use";
 constexpr std::string_view kRenewKeys = "renew the temporary credentials (AWS_SESSION_TOKEN, or the profile in use)";
@@ -114,6 +118,14 @@ S3Verdict ClassifyTransportError(HttpErrorKind kind) {
       break;
   }
   return {Code::kInternal, S3Action::kFail, ""};
+}
+
+std::string S3CodeOf(const absl::Status& status) {
+  return std::string(status.GetPayload(kCodePayload).value_or(absl::Cord()));
+}
+
+void SetS3Code(absl::Status* status, std::string_view code) {
+  if (!code.empty()) status->SetPayload(kCodePayload, absl::Cord(ToAbsl(code)));
 }
 
 }  // namespace millrace

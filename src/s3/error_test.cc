@@ -125,6 +125,13 @@ TEST(S3ErrorTable, WhatTheUserCanFixHasARemedy) {
   }
 }
 
+TEST(S3Code, StaysWithTheErrorWhateverIsPutInFrontOfIt) {
+  absl::Status status = absl::NotFoundError("GET failed");
+  EXPECT_EQ(S3CodeOf(status), "");
+  SetS3Code(&status, "NoSuchKey");
+  EXPECT_EQ(S3CodeOf(Annotate(Annotate(status, "s3://b/k"), "indexing")), "NoSuchKey");
+}
+
 TEST(TransportErrors, AreRetriedButForThoseThatStay) {
   const std::map<HttpErrorKind, Expected> table = {
       {HttpErrorKind::kConnect, {Code::kUnavailable, S3Action::kRetry}},

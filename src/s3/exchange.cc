@@ -43,7 +43,7 @@ S3Exchange::S3Exchange(S3Context& context, std::string_view verb, std::string bu
 
 std::string S3Exchange::Subject() const {
   // The user may never have named the key: pack looks for its own marks first.
-  if (bucket_missing_) return fmt::format("s3://{}", bucket_);
+  if (error_code_ == kNoSuchBucket) return fmt::format("s3://{}", bucket_);
   return fmt::format("s3://{}/{}", bucket_, key_);
 }
 
@@ -159,6 +159,7 @@ void S3Exchange::WarnOfDelay(absl::Duration wait, absl::Time now) {
 }
 
 S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
+  error_code_.clear();
   // An error's status says enough, even when its body was cut off.
   const bool whole = result.error == HttpErrorKind::kNone;
   if (!whole && (!head_ || head_->status < 300 || result.error == HttpErrorKind::kCancelled))
@@ -171,6 +172,7 @@ S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
   if (status >= 200 && status < 300 && !error) return OnSuccess(std::move(result), now);
   Failure failure{status, error.value_or(S3ErrorBody{}), {}};
   failure.verdict = ClassifyS3Error(status, failure.body.code);
+  error_code_ = failure.body.code;
   return OnErrorAnswer(std::move(failure), now);
 }
 
@@ -262,6 +264,7 @@ S3Step S3Exchange::Succeed() {
 S3Step S3Exchange::Fail(absl::StatusCode code, std::string_view what) {
   const std::string tries = failures_ > 1 ? fmt::format(" after {} attempts", attempts_) : std::string();
   status_ = absl::Status(code, fmt::format("{} failed{}: {}", verb_, tries, what));
+  SetS3Code(&status_, error_code_);
   return {};
 }
 
@@ -282,7 +285,6 @@ S3Step S3Exchange::RetryGarbled(const absl::Status& why, absl::Time now) {
 }
 
 S3Step S3Exchange::FailWith(const Failure& failure) {
-  bucket_missing_ = failure.body.code == kNoSuchBucket;
   return Fail(failure.verdict.code, Describe(failure));
 }
 

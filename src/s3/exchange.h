@@ -145,6 +145,7 @@ class S3Exchange {
   const uint64_t jitter_key_;
 
   absl::Status status_;
+  std::string error_code_;  // of the last answer, if it was an error
   int attempts_ = 0;  // requests made
   absl::Time sent_;   // the last of them
   int failures_ = 0;  // since the last progress
@@ -157,7 +158,6 @@ class S3Exchange {
   bool refreshed_ = false;                   // credentials, after the store rejected some
   bool fresh_ = false;                       // the next request needs a fresh connection
   bool ambiguous_ = false;
-  bool bucket_missing_ = false;
   std::optional<Draft> first_draft_;      // made by Begin for the first request
   std::optional<HttpResponseHead> head_;  // of the current attempt
   std::string refusal_;

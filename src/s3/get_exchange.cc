@@ -187,14 +187,14 @@ S3Step GetExchange::NextPart(absl::Time now) {
 }
 
 S3Step GetExchange::Verify(absl::Time now) {
-  std::optional<ByteRange> first_bad;
+  damaged_.clear();
   for (size_t i = 0; i < verified_.size(); ++i) {
     if (verified_[i]) continue;
     const SpanChecksum& expected = options_.checksums[i];
     verified_[i] = Crc32c(BufferOf(expected.range)) == expected.crc32c;
     if (verified_[i]) continue;
-    if (!first_bad) first_bad = expected.range;
     const ByteRange bad = expected.range;
+    damaged_.push_back(bad);
     if (bad.length == 0) continue;
     if (!missing_.empty() && missing_.back().end() == bad.offset) {
       missing_.back().length += bad.length;
@@ -202,11 +202,11 @@ S3Step GetExchange::Verify(absl::Time now) {
       missing_.push_back(bad);
     }
   }
-  if (!first_bad) return VerifyStored(now);
+  if (damaged_.empty()) return VerifyStored(now);
   const std::string what = fmt::format(
       "bytes {}+{} do not match their checksum, {} fetches in a row: they are not those that were indexed; restore the "
       "object from a copy, or, if it was replaced deliberately, build the index again (millrace index)",
-      first_bad->offset, first_bad->length, refetches_ + 1);
+      damaged_.front().offset, damaged_.front().length, refetches_ + 1);
   if (refetches_++ == kMaxRefetches || missing_.empty()) return Fail(absl::StatusCode::kDataLoss, what);
   return Retry(absl::StatusCode::kDataLoss, what, now);
 }
@@ -283,7 +283,10 @@ std::optional<S3Step> GetExchange::OnCut(const HttpResult& result, absl::Time no
 }
 
 void GetExchange::Deliver(absl::Status status) {
-  if (!status.ok()) return done_(std::move(status));
+  if (!status.ok()) {
+    if (options_.damaged != nullptr && absl::IsDataLoss(status)) *options_.damaged = std::move(damaged_);
+    return done_(std::move(status));
+  }
   done_(GetResult{etag_, object_size_});
 }
 

@@ -50,8 +50,9 @@ class GetExchange final : public S3Exchange {
   const GetOptions options_;
   GetCallback done_;
 
-  std::deque<ByteRange> missing_;  // of the object; the first is asked for
-  std::vector<bool> verified_;     // one for each checksum
+  std::deque<ByteRange> missing_;   // of the object; the first is asked for
+  std::vector<bool> verified_;      // one for each checksum
+  std::vector<ByteRange> damaged_;  // when they were last verified
   int refetches_ = 0;
   int restarts_ = 0;
   std::string etag_;  // of the version that is read; empty until known

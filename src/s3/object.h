@@ -60,6 +60,9 @@ struct GetOptions {
   ByteRange range;                      // must lie within the object
   std::string if_match;                 // ETag that the object must have; empty = any
   std::vector<SpanChecksum> checksums;  // verified; a mismatch is fetched again, then DataLoss
+  /// If set, and they stay damaged: which of their ranges are, in the order of `checksums`; the others hold what was
+  /// asked for. Outlives the callback.
+  std::vector<ByteRange>* damaged = nullptr;
   bool whole = false;                   // the range is the object: checked against the checksum that the store keeps
   bool part = false;                    // the range is one of its stored parts: checked likewise, where the store tells
   RequestProgress* progress = nullptr;  // outlives the callback

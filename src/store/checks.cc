@@ -79,19 +79,23 @@ absl::Status CheckMatch(std::string_view uri, std::string_view if_match, std::st
 }
 
 absl::Status VerifyChecksums(std::string_view uri, const GetOptions& options, ByteSpan bytes) {
+  absl::Status first;
+  if (options.damaged != nullptr) options.damaged->clear();
   for (const SpanChecksum& sum : options.checksums) {
-    const uint32_t crc = Crc32c(bytes.subspan(sum.range.offset - options.range.offset, sum.range.length));
-    if (crc == sum.crc32c) continue;
-    return ChecksumError(uri, sum, crc);
+    if (Crc32c(bytes.subspan(sum.range.offset - options.range.offset, sum.range.length)) == sum.crc32c) continue;
+    if (first.ok()) first = DamagedSpan(uri, sum.range);
+    if (options.damaged == nullptr) break;
+    options.damaged->push_back(sum.range);
   }
-  return absl::OkStatus();
+  return first;
 }
 
-absl::Status ChecksumError(std::string_view uri, const SpanChecksum& expected, uint32_t crc) {
-  return absl::DataLossError(fmt::format(
-      "{}: its {} bytes at offset {} are not those that were indexed: their CRC32C is {:08x}, not {:08x}; "
-      "restore the object from a copy, or, if it was replaced deliberately, build the index again (millrace index)",
-      uri, expected.range.length, expected.range.offset, crc, expected.crc32c));
+absl::Status DamagedSpan(std::string_view uri, ByteRange span) {
+  return absl::DataLossError(
+      fmt::format("{}: its {} bytes at offset {} are not those that were indexed: they have another CRC32C; restore "
+                  "the object from "
+                  "a copy, or, if it was replaced deliberately, build the index again (millrace index)",
+                  uri, span.length, span.offset));
 }
 
 }  // namespace millrace

@@ -32,10 +32,10 @@ absl::Status CheckRange(std::string_view uri, ByteRange range, uint64_t size);
 /// FailedPrecondition unless `if_match` is empty or the object's `etag`.
 absl::Status CheckMatch(std::string_view uri, std::string_view if_match, std::string_view etag);
 
-/// DataLoss when the bytes read do not have the checksums of the options.
+/// DataLoss when the bytes read do not have the checksums of the options; fills in `options.damaged`.
 absl::Status VerifyChecksums(std::string_view uri, const GetOptions& options, ByteSpan bytes);
 
-/// That DataLoss: the span has the CRC32C `crc`.
-absl::Status ChecksumError(std::string_view uri, const SpanChecksum& expected, uint32_t crc);
+/// That DataLoss.
+absl::Status DamagedSpan(std::string_view uri, ByteRange span);
 
 }  // namespace millrace

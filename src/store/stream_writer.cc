@@ -20,6 +20,9 @@ constexpr uint64_t kFirstPart = 8 << 20;
 constexpr uint64_t kLargestPart = 1 << 30;
 constexpr int kPartsPerSize = 1000;
 constexpr uint64_t kPartBytesInFlight = 32 << 20;
+// Of an object whose length is known.
+constexpr uint64_t kMaxHeld = 8;
+constexpr uint64_t kPartsOfBudget = 16;
 
 }  // namespace
 
@@ -29,69 +32,98 @@ uint64_t PartSize(int number, PieceLimits limits) {
   return std::min(kLargestPart, kFirstPart << ((number - 1) / kPartsPerSize));
 }
 
-int PartsInFlight(uint64_t part_size) {
-  return static_cast<int>(std::clamp<uint64_t>(kPartBytesInFlight / part_size, 2, 4));
+int PartsHeld(uint64_t part_size) {
+  return 1 + static_cast<int>(std::clamp<uint64_t>(kPartBytesInFlight / part_size, 2, 4));
 }
 
 absl::StatusOr<std::unique_ptr<ObjectWriter>> StreamWriter::Open(ObjectStore& store, std::string key,
                                                                  PutOptions options) {
-  std::unique_ptr<StreamWriter> writer(new StreamWriter(store, std::move(key), std::move(options)));
+  std::unique_ptr<StreamWriter> writer(new StreamWriter(store, std::move(key), std::move(options), std::nullopt));
   ASSIGN_OR_RETURN(writer->writer_, store.WritePieces(writer->key_, writer->options_));
   return writer;
 }
 
-StreamWriter::StreamWriter(ObjectStore& store, std::string key, PutOptions options)
-    : store_(store), key_(std::move(key)), options_(std::move(options)) {
+absl::StatusOr<std::unique_ptr<ObjectWriter>> StreamWriter::Open(ObjectStore& store, std::string key,
+                                                                 PutOptions options, uint64_t bytes,
+                                                                 MemoryBudget& memory) {
+  const uint64_t about = std::clamp(memory.limit() / kPartsOfBudget, kSmallPart, kPieceBytes);
+  const Pieces pieces(bytes, 0, about, store.traits().pieces);
+  std::unique_ptr<StreamWriter> writer(
+      new StreamWriter(store, std::move(key), std::move(options), Known{pieces, memory}));
+  if (pieces.count() > 1) {
+    ASSIGN_OR_RETURN(writer->writer_, store.WritePieces(writer->key_, writer->options_));
+  }
+  return writer;
+}
+
+StreamWriter::StreamWriter(ObjectStore& store, std::string key, PutOptions options, std::optional<Known> known)
+    : store_(store), key_(std::move(key)), known_(std::move(known)), options_(std::move(options)) {
   if (options_.stop.stop_possible()) on_stop_.emplace(options_.stop, [this] { stop_.request_stop(); });
   options_.stop = stop_.get_token();
 }
 
 StreamWriter::~StreamWriter() {
   stop_.request_stop();
-  (void)WaitFor(0);
+  (void)WaitForAll();
 }
 
-absl::Status StreamWriter::WaitFor(int at_most) {
+absl::Status StreamWriter::WaitForAll() {
   std::unique_lock lock(mutex_);
-  landed_.wait(lock, [&] { return in_flight_ <= at_most; });
+  landed_.wait(lock, [&] { return in_flight_ == 0; });
   return status_;
 }
 
-Buffer StreamWriter::TakeBuffer(uint64_t size) {
-  {
-    std::lock_guard lock(mutex_);
-    std::erase_if(spare_, [size](const Buffer& buffer) { return buffer.size() != size; });
-    if (!spare_.empty()) {
-      Buffer buffer = std::move(spare_.back());
-      spare_.pop_back();
-      return buffer;
-    }
-  }
-  return Buffer(size);
-}
-
 absl::Status StreamWriter::BeginPart() {
-  const int number = static_cast<int>(parts_) + 1;
+  if (known_) {
+    if (written_ == known_->pieces.object_bytes()) {
+      return absl::InternalError(fmt::format("{}: more bytes than were announced", store_.Uri(key_)));
+    }
+    const uint64_t held = known_->memory.limit() / 2 / known_->pieces.largest();
+    return TakePart(known_->pieces.At(parts_).length, static_cast<int>(std::clamp<uint64_t>(held, 1, kMaxHeld)));
+  }
   if (parts_ >= store_.traits().pieces.most_pieces) {
     std::lock_guard lock(mutex_);
     return status_ = absl::ResourceExhaustedError(
                fmt::format("{}: is too large for the store: {} are written and {} parts used up", store_.Uri(key_),
                            FormatSize(written_), parts_));
   }
-  const uint64_t size = PartSize(number, store_.traits().pieces);
-  RETURN_IF_ERROR(WaitFor(PartsInFlight(size)));
-  part_ = TakeBuffer(size);
+  const uint64_t size = PartSize(static_cast<int>(parts_) + 1, store_.traits().pieces);
+  return TakePart(size, PartsHeld(size));
+}
+
+// Waits until fewer than `held` are in flight, and there is memory for one more.
+absl::Status StreamWriter::TakePart(uint64_t size, int held) {
   filled_ = 0;
-  return absl::OkStatus();
+  std::unique_lock lock(mutex_);
+  for (;; landed_.wait(lock)) {
+    RETURN_IF_ERROR(status_);
+    if (in_flight_ >= held) continue;
+    std::erase_if(spare_, [size](const Part& part) { return part.bytes.size() != size; });
+    if (!spare_.empty()) {
+      part_ = std::move(spare_.back());
+      spare_.pop_back();
+      return absl::OkStatus();
+    }
+    part_.memory = known_ ? known_->memory.TryReserve(size) : Reservation();
+    if (!known_ || part_.memory) {
+      part_.bytes = Buffer(size);
+      return absl::OkStatus();
+    }
+    if (in_flight_ == 0) {
+      return absl::ResourceExhaustedError(
+          fmt::format("{}: writing needs {} of memory, and {} of {} are in use: raise --memory", store_.Uri(key_),
+                      FormatSize(size), FormatSize(known_->memory.used()), FormatSize(known_->memory.limit())));
+    }
+  }
 }
 
 absl::Status StreamWriter::Append(ByteSpan bytes) {
   while (!bytes.empty()) {
     // A full part is sent only when more follows: an object of one part is a plain Put.
-    if (part_.size() > 0 && filled_ == part_.size()) RETURN_IF_ERROR(SendPart());
-    if (part_.size() == 0) RETURN_IF_ERROR(BeginPart());
-    const size_t take = std::min(bytes.size(), part_.size() - filled_);
-    std::memcpy(part_.data() + filled_, bytes.data(), take);
+    if (filled_ > 0 && filled_ == part_.bytes.size() && writer_ != nullptr) SendPart();
+    if (part_.bytes.size() == filled_) RETURN_IF_ERROR(BeginPart());
+    const size_t take = std::min(bytes.size(), part_.bytes.size() - filled_);
+    std::memcpy(part_.bytes.data() + filled_, bytes.data(), take);
     filled_ += take;
     written_ += take;
     bytes = bytes.subspan(take);
@@ -99,9 +131,8 @@ absl::Status StreamWriter::Append(ByteSpan bytes) {
   return absl::OkStatus();
 }
 
-absl::Status StreamWriter::SendPart() {
-  RETURN_IF_ERROR(WaitFor(PartsInFlight(part_.size()) - 1));
-  const ByteSpan body = part_.span().first(filled_);
+void StreamWriter::SendPart() {
+  const ByteSpan body = part_.bytes.span().first(filled_);
   {
     std::lock_guard lock(mutex_);
     ++in_flight_;
@@ -114,18 +145,20 @@ absl::Status StreamWriter::SendPart() {
     --in_flight_;
     landed_.notify_all();  // under the lock: the owner may be gone right after
   });
-  part_ = Buffer();
+  part_ = Part();
   filled_ = 0;
-  return absl::OkStatus();
 }
 
 absl::StatusOr<ObjectInfo> StreamWriter::Commit() {
+  if (known_ && written_ < known_->pieces.object_bytes()) {
+    return absl::InternalError(fmt::format("{}: fewer bytes than were announced", store_.Uri(key_)));
+  }
   if (parts_ == 0) {
     writer_.reset();
-    return PutBlocking(store_, key_, part_.span().first(filled_), options_);
+    return PutBlocking(store_, key_, part_.bytes.span().first(filled_), options_);
   }
-  if (filled_ > 0) RETURN_IF_ERROR(SendPart());
-  RETURN_IF_ERROR(WaitFor(0));
+  if (filled_ > 0) SendPart();
+  RETURN_IF_ERROR(WaitForAll());
   return CommitBlocking(*writer_, written_);
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/memory_budget.h"
 #include "store/object_store.h"
 
 namespace millrace {
@@ -19,34 +20,51 @@ namespace millrace {
 /// every 256 parts up to 1 MiB.
 uint64_t PartSize(int number, PieceLimits limits);
 
-/// How many parts of that size are written at a time.
-int PartsInFlight(uint64_t part_size);
+/// How many parts of that size are held at a time: one is being filled, the others are written.
+int PartsHeld(uint64_t part_size);
 
-/// Writes an object of any length: one part by a Put, more by a PieceWriter. Holds at most five parts of up to 8 MiB,
-/// or three of a larger size (on S3, from 8 GiB on).
+/// Gathers what is appended in parts, several of which are written at a time: one part by a Put, more by a PieceWriter.
+/// Cancels what is in flight when it is destroyed.
 class StreamWriter final : public ObjectWriter {
  public:
+  /// An object of any length. Holds at most five parts of up to 8 MiB, or three of a larger size (on S3, from 8 GiB
+  /// on).
   static absl::StatusOr<std::unique_ptr<ObjectWriter>> Open(ObjectStore& store, std::string key, PutOptions options);
+  /// One of just `bytes` > 0 bytes: Internal if there come more, or fewer before Commit. Holds up to half of the
+  /// budget, which outlives it, in at most eight parts; Append returns ResourceExhausted if there is no room for one.
+  static absl::StatusOr<std::unique_ptr<ObjectWriter>> Open(ObjectStore& store, std::string key, PutOptions options,
+                                                            uint64_t bytes, MemoryBudget& memory);
   ~StreamWriter() override;
 
   absl::Status Append(ByteSpan bytes) override;
   absl::StatusOr<ObjectInfo> Commit() override;
 
  private:
-  StreamWriter(ObjectStore& store, std::string key, PutOptions options);
+  struct Part {
+    Buffer bytes;
+    Reservation memory;
+  };
+  /// Of an object whose length is known.
+  struct Known {
+    Pieces pieces;
+    MemoryBudget& memory;
+  };
+
+  StreamWriter(ObjectStore& store, std::string key, PutOptions options, std::optional<Known> known);
 
   absl::Status BeginPart();
-  absl::Status SendPart();
-  absl::Status WaitFor(int at_most);
-  Buffer TakeBuffer(uint64_t size);
+  absl::Status TakePart(uint64_t size, int held);
+  void SendPart();
+  absl::Status WaitForAll();
 
   ObjectStore& store_;
   const std::string key_;
+  const std::optional<Known> known_;
   PutOptions options_;
   std::stop_source stop_;  // of the parts
   std::optional<std::stop_callback<std::function<void()>>> on_stop_;
 
-  Buffer part_;  // being filled
+  Part part_;  // being filled
   size_t filled_ = 0;
   uint64_t written_ = 0;
   uint64_t sent_ = 0;
@@ -56,7 +74,7 @@ class StreamWriter final : public ObjectWriter {
   std::condition_variable landed_;
   int in_flight_ = 0;
   absl::Status status_;  // the first error; kept
-  std::vector<Buffer> spare_;
+  std::vector<Part> spare_;
   std::unique_ptr<PieceWriter> writer_;
 };
 

@@ -7,11 +7,14 @@
 #include <stop_token>
 #include <thread>
 
+#include "base/rng.h"
 #include "devstore/devstore.h"
 #include "s3/checksum.h"
 #include "store/blocking.h"
+#include "store/memory_store.h"
 #include "store/s3_store.h"
 #include "store/s3_upload.h"
+#include "store/testing/scripted_store.h"
 
 namespace millrace {
 namespace {
@@ -38,16 +41,16 @@ TEST(PartSize, GrowsSoThatTenThousandPartsHoldTerabytes) {
 TEST(PartSize, MemoryStaysNearAThousandthOfTheObject) {
   uint64_t total = 0;
   for (int number = 1; number <= kMaxParts; ++number) {
-    const uint64_t held = PartSize(number, kS3) * (PartsInFlight(PartSize(number, kS3)) + 1);
+    const uint64_t held = PartSize(number, kS3) * (PartsHeld(PartSize(number, kS3)));
     EXPECT_LE(held, std::max<uint64_t>(40 * kStreamMiB, total * 7 / 1000));
     total += PartSize(number, kS3);
   }
 }
 
-TEST(PartsInFlight, AreAtLeastTwoAndAtMostFour) {
-  EXPECT_EQ(PartsInFlight(8 * kStreamMiB), 4);
-  EXPECT_EQ(PartsInFlight(16 * kStreamMiB), 2);
-  EXPECT_EQ(PartsInFlight(1024 * kStreamMiB), 2);
+TEST(PartsHeld, AreAtLeastThreeAndAtMostFive) {
+  EXPECT_EQ(PartsHeld(8 * kStreamMiB), 5);
+  EXPECT_EQ(PartsHeld(16 * kStreamMiB), 3);
+  EXPECT_EQ(PartsHeld(1024 * kStreamMiB), 3);
 }
 
 /// A bucket of a devstore with a rule that makes some requests fail, and a client that does not try again, unless told
@@ -215,6 +218,98 @@ TEST(StreamWriter, AFailedPutIsTheErrorOfTheCommit) {
   ASSERT_TRUE(writer.ok());
   EXPECT_TRUE((*writer)->Append(AsBytes("x")).ok());
   EXPECT_EQ((*writer)->Commit().status().code(), absl::StatusCode::kPermissionDenied);
+}
+
+// ---- Of an object whose length is known
+
+class KnownLength : public ::testing::Test {
+ protected:
+  static std::string Text(size_t size) {
+    Rng rng(size);
+    std::string text(size, '\0');
+    for (char& c : text) c = static_cast<char>(rng.Next());
+    return text;
+  }
+  absl::StatusOr<std::unique_ptr<ObjectWriter>> Open(uint64_t bytes) {
+    return StreamWriter::Open(store_, "k", {}, bytes, memory_);
+  }
+
+  MemoryBudget memory_{1 << 20};  // pieces of 64 KiB
+  MemoryStore store_{"m"};
+};
+
+TEST_F(KnownLength, SizesAroundPieces) {
+  for (const size_t size : {1, 65'535, 65'536, 65'537, 1'000'000, 3'000'000}) {
+    const std::string text = Text(size);
+    const auto stream = Open(size);
+    ASSERT_TRUE(stream.ok()) << stream.status();
+    Rng rng(1);
+    for (size_t at = 0; at < size;) {
+      const size_t length = std::min<size_t>(size - at, 1 + rng.Below(100'000));
+      ASSERT_TRUE((*stream)->Append(AsBytes(text).subspan(at, length)).ok());
+      EXPECT_LE(memory_.used(), memory_.limit() / 2);
+      at += length;
+    }
+    EXPECT_FALSE(HeadBlocking(store_, "k").ok()) << "nothing is visible before Commit";
+    const auto info = (*stream)->Commit();
+    ASSERT_TRUE(info.ok()) << info.status();
+    EXPECT_EQ(*ReadAll(store_, "k", 1 << 30), text);
+    ASSERT_TRUE(DeleteBlocking(store_, "k").ok());
+  }
+  EXPECT_EQ(memory_.used(), 0u);
+}
+
+TEST_F(KnownLength, MoreAndFewerBytesThanAnnounced) {
+  for (const size_t size : {100, 200'000}) {
+    const std::string text = Text(size);
+    {
+      const auto stream = Open(size);
+      ASSERT_TRUE((*stream)->Append(AsBytes(text)).ok());
+      EXPECT_EQ((*stream)->Append(AsBytes("x")).code(), absl::StatusCode::kInternal);
+    }
+    {
+      const auto stream = Open(size);
+      ASSERT_TRUE((*stream)->Append(AsBytes(text).first(size - 1)).ok());
+      EXPECT_EQ((*stream)->Commit().status().code(), absl::StatusCode::kInternal);
+    }
+    EXPECT_FALSE(HeadBlocking(store_, "k").ok());
+  }
+}
+
+TEST_F(KnownLength, NoMemory) {
+  const Reservation all = memory_.TryReserve(memory_.limit());
+  const auto stream = Open(200'000);
+  ASSERT_TRUE(stream.ok());
+  const absl::Status status = (*stream)->Append(AsBytes("x"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.ToString().find("--memory"), std::string::npos) << status;
+}
+
+TEST_F(KnownLength, AStopEndsIt) {
+  std::stop_source stop;
+  PutOptions options;
+  options.stop = stop.get_token();
+  const auto stream = StreamWriter::Open(store_, "k", options, 10 << 20, memory_);
+  ASSERT_TRUE(stream.ok());
+  ASSERT_TRUE((*stream)->Append(AsBytes(Text(100'000))).ok());
+  stop.request_stop();
+  absl::Status status = (*stream)->Append(AsBytes(Text((10 << 20) - 100'000)));
+  if (status.ok()) status = (*stream)->Commit().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_FALSE(HeadBlocking(store_, "k").ok());
+}
+
+TEST_F(KnownLength, TheFirstErrorOfAPieceEndsIt) {
+  ScriptedStore store;
+  store.on_write = [](size_t index) {
+    return index == 3 ? absl::ResourceExhaustedError("the disk is full") : absl::OkStatus();
+  };
+  const auto stream = StreamWriter::Open(store, "k", {}, 3 << 20, memory_);
+  ASSERT_TRUE(stream.ok());
+  absl::Status status = (*stream)->Append(AsBytes(Text(3 << 20)));
+  if (status.ok()) status = (*stream)->Commit().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_FALSE(HeadBlocking(store, "k").ok());
 }
 
 }  // namespace

@@ -280,7 +280,7 @@ absl::Status ObjectReader::CheckSpans(Asked& asked, const Unit& unit) const {
     const uint64_t end = std::min(sum.range.end(), unit.range.end());
     asked.crc = Crc32c(unit.bytes.subspan(begin - unit.range.offset, end - begin), asked.crc);
     if (end < sum.range.end()) break;
-    if (asked.crc != sum.crc32c) return ChecksumError(store_.Uri(asked.request.object.key), sum, asked.crc);
+    if (asked.crc != sum.crc32c) return DamagedSpan(store_.Uri(asked.request.object.key), sum.range);
     asked.crc = 0;
     asked.spanning.pop_front();
   }

@@ -10,6 +10,8 @@
 namespace millrace {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 TEST_P(StoreContract, ReadsBackWhatWasPut) {
@@ -110,11 +112,15 @@ TEST_P(StoreContract, VerifiesChecksums) {
   PutText("k", "0123456789");
   GetOptions options;
   options.checksums = {{{2, 3}, Crc32c(AsBytes("234"))}, {{5, 4}, Crc32c(AsBytes("5678"))}, {{7, 0}, 0}};
+  std::vector<ByteRange> damaged;
+  options.damaged = &damaged;
   EXPECT_EQ(*GetText("k", {2, 8}, options), "23456789");
+  EXPECT_THAT(damaged, IsEmpty());
   options.checksums[1].crc32c ^= 1;
   const auto got = GetText("k", {2, 8}, options);
   EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << got.status();
   EXPECT_THAT(ToStd(got.status().message()), StartsWith(store().Uri("k")));
+  EXPECT_THAT(damaged, ElementsAre(ByteRange{5, 4}));
 }
 
 TEST_P(StoreContract, RefusesChecksumsOutsideTheRange) {
