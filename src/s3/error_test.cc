@@ -5,6 +5,8 @@
 #include <map>
 #include <string>
 
+#include "base/status.h"
+
 namespace millrace {
 namespace {
 
