@@ -157,7 +157,7 @@ interruption the same command goes on with the rest. Between buckets of one stor
 metadata.
 
 Patterns: * stays within one folder, ** does not, also ? and [a-z]. One without '/' is about the last part of a name,
-wherever it is; one with '/' about the whole path below SRC. Of several that match, the last counts; what is excluded is
+wherever it is; one with '/' about the whole path below the source. Of several that match, the last counts; what is excluded is
 not removed by --delete either.
 
 Examples:
