@@ -31,6 +31,7 @@ from .errors import (
     UnsupportedError,
     UsageError,
 )
+from .fields import Array, Bytes, Image, Json, Label, Text
 from .files import open as open  # not in __all__: `import *` leaves Python's own alone
 from .loader import Batch, Loader, Report, State
 from .mix import Mix
@@ -42,14 +43,19 @@ __version__: str = _core.__version__
 __all__ = [
     "AccessDeniedError",
     "AlreadyExistsError",
+    "Array",
     "Batch",
+    "Bytes",
     "CancelledError",
     "DamagedDataError",
     "Dataset",
     "Error",
     "ExhaustedError",
+    "Image",
     "InternalError",
     "InvalidArgumentError",
+    "Json",
+    "Label",
     "Loader",
     "MismatchError",
     "Mix",
@@ -59,6 +65,7 @@ __all__ = [
     "Rows",
     "Shape",
     "State",
+    "Text",
     "Tokens",
     "UnavailableError",
     "UnsupportedError",

@@ -73,6 +73,11 @@ def split_keys(fractions: list[float], seed: int) -> list[tuple[int, int, int]]:
 _Mix = tuple[int, list[tuple[int, list[float]]], str, bool]
 _Tokens = tuple[str, int, list[tuple[int, int]], bool, str, str]
 
+_Crop = tuple[bool, tuple[float, float], tuple[float, float], float]
+_PerChannel = tuple[float, float, float]
+_Image = tuple[int, int, int, _Crop, str, str, _PerChannel, _PerChannel, str, bool]
+_Field = tuple[str, str, str, _Image | None, str, str]
+
 @final
 class Batches:
     def __iter__(self) -> Batches: ...
@@ -86,17 +91,8 @@ class Loader:
         *,
         mix: _Mix | None,
         batch: int,
-        height: int,
-        width: int,
-        channels: int,
-        augment: bool,
-        crop_scale: tuple[float, float],
-        crop_ratio: tuple[float, float],
-        flip_probability: float,
-        dtype: str,
-        layout: str,
-        mean: tuple[float, float, float],
-        std: tuple[float, float, float],
+        image: _Image,
+        fields: list[_Field],
         image_field: str,
         label_field: str | None,
         label_kind: str,

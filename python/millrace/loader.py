@@ -13,6 +13,7 @@ import numpy as np
 from . import _arguments, _core
 from .dataset import Dataset
 from .errors import InvalidArgumentError, UnsupportedError
+from .fields import Field, Image, padding_of_values, to_native
 from .mix import Mix
 from .tokens import Rows, Shape, Tokens
 
@@ -34,12 +35,15 @@ class Batch(_Label):
     """What a Loader yields: a dict of arrays (numpy, or torch tensors) of one batch of this rank, B = ``batch_size`` rows always.
 
     ``image``: ``[B, H, W, C]`` or ``[B, C, H, W]``, uint8 or float32. ``label``: int64 ``[B]``, or a list of B strings; absent when
-    the data set has no labels. ``mask``: bool ``[B]``, False for padding, whose image is zeros, label -1 and key ``""``.
+    the data set has no labels. Or, in their place, what ``fields`` says.
+    ``valid``: bool ``[B]``, False for padding, whose image is zeros, label -1 and key ``""``. ``mask`` is another name of it, unless a field
+    is called so.
     ``sample``: int64 ``[B]``, the sample's ordinal in the index. ``part``: int64 ``[B]``, only of a Mix or buckets of tokens: the part it is of. ``key``: list of B strings, the sample's name.
 
     Of rows of tokens, :class:`Tokens` says what there is in place of ``image`` and ``label``.
     """
 
+    valid: Any
     mask: Any
     sample: Any
     key: list[str]
@@ -145,6 +149,9 @@ class Loader:
         output: ``"torch"`` or ``"numpy"``. None: torch when the program has imported it.
         tokens: Deliver rows of tokens, as this :class:`Tokens` says, in place of images; what is said above about "samples" holds for rows
             then, and of the options for images none counts. Where the rows are not kept with the index yet, they are made first.
+        fields: What batches hold beside ``valid``, ``sample`` and ``key``, by name: an :class:`Image`, :class:`Label`, :class:`Text`,
+            :class:`Json`, :class:`Array` or :class:`Bytes` each. None: ``image`` and ``label``. Options for images, above, are then those of
+            images that do not say otherwise.
 
     Raises:
         InvalidArgumentError: An option makes no sense; the message says which.
@@ -187,35 +194,25 @@ class Loader:
         digest: str | None = None,
         output: str | None = None,
         tokens: Tokens | None = None,
+        fields: Mapping[str, Field] | None = None,
     ) -> None:
-        dtype = _arguments.choice("dtype", dtype, ("u8", "f32"))
-        channels = _arguments.integer("channels", channels)
-        if channels not in (1, 3):
-            raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (grey)")
-        if dtype == "u8" and (mean is not None or std is not None):
-            raise InvalidArgumentError("mean and std apply to dtype='f32'; u8 pixels are never normalised")
+        usual = Image(None, size, channels, augment, crop_scale, crop_ratio, flip, dtype, layout, mean, std)
+        if fields is not None and (image_field, label_field, label_kind) != (None, None, None):
+            raise InvalidArgumentError(
+                "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
+                "'label': millrace.Label('cls')}"
+            )
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         self._torch = _torch_for(output)
         self._pad = tokens.pad if isinstance(tokens, Tokens) else 0
-        self._text_labels = label_kind == "text" or (label_kind or "").startswith("json-text:")
-        height, width = _arguments.image_size(size)
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
         rank, world = _rank_and_world(rank, world)
         shuffle = _arguments.shuffle(shuffle)
         checked: dict[str, Any] = {
             "batch": batch_size,
-            "height": height,
-            "width": width,
-            "channels": channels,
-            "augment": _arguments.flag("augment", augment),
-            "crop_scale": _arguments.pair("crop_scale", crop_scale),
-            "crop_ratio": _arguments.pair("crop_ratio", crop_ratio),
-            "flip_probability": _arguments.number("flip", flip),
-            "dtype": dtype,
-            "layout": _arguments.choice("layout", layout, ("nhwc", "nchw")),
-            "mean": _arguments.per_channel("mean", mean, channels, 0.0),
-            "std": _arguments.per_channel("std", std, channels, 1.0),
+            "image": usual._native(),
+            "fields": [] if fields is None else to_native(fields, usual),
             "image_field": _arguments.text("image_field", image_field) or "",
             "label_field": _arguments.text("label_field", label_field),
             "label_kind": _arguments.text("label_kind", label_kind) or "int",
@@ -240,6 +237,9 @@ class Loader:
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
+        entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
+        self._labels = {entry[0] for entry in entries if entry[2] == "label"}
+        self._values = {} if tokens else padding_of_values(entries)
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
     def __len__(self) -> int:
@@ -265,21 +265,24 @@ class Loader:
         No batch has another shape: a document that fits into none of them is split, truncated or refused before the first one, as
         :class:`Tokens` says, and images are resized.
         """
-        return [{name: Shape(dims, dtype) for name, dtype, dims in arrays} for arrays in self._native.shapes()]
+        shapes = [{name: Shape(dims, dtype) for name, dtype, dims in arrays} for arrays in self._native.shapes()]
+        return [{**arrays, "mask": arrays.get("mask", arrays["valid"])} for arrays in shapes]
 
     def rehearse(self) -> Iterator[Batch]:
         """One batch of each of the :meth:`shapes`, made of padding, so that programs can be compiled for all of them before they train.
 
         Reads nothing and changes nothing about what the loader delivers.
         """
-        for arrays in self.shapes():
+        for arrays in self._native.shapes():
             batch: dict[str, Any] = {}
-            for name, (dims, dtype) in arrays.items():
-                array = np.full(dims, {"label": -1, "tokens": self._pad}.get(name, 0), dtype=dtype)
+            for name, dtype, dims in arrays:
+                padding = self._pad if name == "tokens" else -1 if name in self._labels else 0
+                array = np.full(dims, padding, dtype=dtype)
                 batch[name] = self._torch.from_numpy(array) if self._torch else array
-            batch["key"] = [""] * len(batch["mask"])
-            if self._text_labels:
-                batch["label"] = [""] * len(batch["mask"])
+            batch.setdefault("mask", batch["valid"])
+            rows = len(batch["valid"])
+            batch.update({name: [empty] * rows for name, empty in self._values.items()})
+            batch["key"] = [""] * rows
             yield cast(Batch, batch)
 
     @property

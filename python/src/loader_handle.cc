@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "arguments.h"
+#include "batch_dict.h"
+#include "field_options.h"
 #include "gil_release.h"
 #include "interruptible.h"
-#include "pipeline/batch_layout.h"
 #include "pipeline/explain.h"
 
 namespace millrace::python {
@@ -210,30 +211,17 @@ namespace {
 
 // ---- Options
 
-using PerChannel = std::array<float, 3>;
-
 std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     std::vector<std::shared_ptr<DatasetHandle>> datasets, const std::optional<MixTuple>& mix, const py::int_& batch,
-    int height, int width, int channels, bool augment, std::array<double, 2> crop_scale,
-    std::array<double, 2> crop_ratio, double flip_probability, const std::string& dtype, const std::string& layout,
-    PerChannel mean, PerChannel std, const std::string& image_field, const std::optional<std::string>& label_field,
-    const std::string& label_kind, const std::string& bad_samples, const std::string& shuffle,
-    const std::array<std::optional<py::int_>, 3>& order, const py::int_& seed, const py::int_& epochs,
-    const py::int_& rank, const py::int_& world, const std::string& last, const std::string& memory,
-    const std::string& digest, const std::optional<TokensTuple>& tokens, const std::string& token_type,
-    int64_t pad_token) {
+    const ImageTuple& image, const std::vector<FieldTuple>& fields, const std::string& image_field,
+    const std::optional<std::string>& label_field, const std::string& label_kind, const std::string& bad_samples,
+    const std::string& shuffle, const std::array<std::optional<py::int_>, 3>& order, const py::int_& seed,
+    const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
+    const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
+    const std::string& token_type, int64_t pad_token) {
   LoaderOptions options;
-  options.image.height = height;
-  options.image.width = width;
-  options.image.channels = channels;
-  options.image.augment = augment;
-  options.image.crop_scale = crop_scale;
-  options.image.crop_ratio = crop_ratio;
-  options.image.flip_probability = flip_probability;
-  options.image.dtype = Choose<DType>("dtype", dtype, {{"u8", DType::kU8}, {"f32", DType::kF32}});
-  options.image.layout = Choose<Layout>("layout", layout, {{"nhwc", Layout::kNhwc}, {"nchw", Layout::kNchw}});
-  options.image.mean = mean;
-  options.image.std = std;
+  options.image = ToImageSpec(image);
+  options.fields = ToFields(fields);
   options.image_field = image_field;
   if (label_field) options.label = LabelOptions{*label_field, ValueOrThrow(LabelSpec::Parse(label_kind))};
   options.bad_samples =
@@ -264,35 +252,6 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
 }
 
 // ---- Batches
-
-// What an array of a batch keeps alive.
-struct BatchOwner {
-  std::shared_ptr<Process> process;  // first: the memory goes back to its budget
-  std::shared_ptr<void> memory;
-};
-
-py::list ToTexts(const std::vector<std::string>& texts) {
-  py::list list(texts.size());
-  for (size_t i = 0; i < texts.size(); ++i) list[i] = ToPyText(texts[i]);
-  return list;
-}
-
-// `convert` makes of an array what the program gets, e.g. a tensor.
-py::dict ToDict(const LoaderHandle& loader, Batch batch, const py::object& convert) {
-  auto* const held = new ProcessLocal<BatchOwner>(new BatchOwner{loader.process(), batch.memory});
-  const py::capsule owner(held, [](void* pointer) { delete static_cast<ProcessLocal<BatchOwner>*>(pointer); });
-  batch.memory = nullptr;
-  py::dict result;
-  for (const ArrayShape& array : loader.shapes()[batch.shape]) {
-    // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
-    const std::vector<py::ssize_t> dims(array.dims.begin(), array.dims.end());
-    const py::array view(py::dtype(array.dtype), dims, batch.Bytes(array.name).data(), owner);
-    result[ToPyText(array.name)] = convert.is_none() ? py::object(view) : convert(view);
-  }
-  result["key"] = ToTexts(batch.keys);
-  if (!batch.texts.empty()) result["label"] = ToTexts(batch.texts);
-  return result;
-}
 
 // [[(name, dtype, dims), ...], ...]
 py::list ToList(const std::vector<BatchShape>& shapes) {
@@ -329,12 +288,15 @@ py::list RowsList(const LoaderHandle& loader) {
 class Batches {
  public:
   Batches(std::shared_ptr<LoaderHandle> loader, py::object convert)
-      : loader_(std::move(loader)), convert_(std::move(convert)) {}
+      : loader_(std::move(loader)), converter_(std::move(convert)) {}
 
   py::dict Next() {
     if (!epoch_) epoch_ = loader_->epoch();
     if (!ended_ && loader_->epoch() == *epoch_) {
-      if (std::optional<Batch> batch = loader_->Next()) return ToDict(*loader_, *std::move(batch), convert_);
+      if (std::optional<Batch> batch = loader_->Next()) {
+        const BatchShape& shape = loader_->shapes()[batch->shape];
+        return converter_.ToDict(shape, loader_->process(), *std::move(batch));
+      }
     }
     ended_ = true;
     throw py::stop_iteration();
@@ -342,7 +304,7 @@ class Batches {
 
  private:
   std::shared_ptr<LoaderHandle> loader_;
-  py::object convert_;
+  BatchConverter converter_;
   std::optional<uint64_t> epoch_;
   bool ended_ = false;
 };
@@ -389,9 +351,7 @@ void BindLoader(py::module_& module) {
   using Handle = LoaderHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")
       .def(py::init(&MakeLoaderHandle), py::arg("datasets"), py::kw_only(), py::arg("mix"), py::arg("batch"),
-           py::arg("height"), py::arg("width"), py::arg("channels"), py::arg("augment"), py::arg("crop_scale"),
-           py::arg("crop_ratio"), py::arg("flip_probability"), py::arg("dtype"), py::arg("layout"), py::arg("mean"),
-           py::arg("std"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
+           py::arg("image"), py::arg("fields"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
            py::arg("bad_samples"), py::arg("shuffle"), py::arg("order"), py::arg("seed"), py::arg("epochs"),
            py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
            py::arg("token_type"), py::arg("pad_token"))

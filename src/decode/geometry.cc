@@ -1,7 +1,10 @@
 #include "decode/geometry.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/rng.h"
 
@@ -117,6 +120,42 @@ SourceCrop RandomCrop(ImageSize image, const ImageSpec& spec, uint64_t key) {
   // A draw of its own, so that the number of tries does not decide it.
   crop.flip = Rng(HashKey(kFlipDomain, {key})).Unit() < spec.flip_probability;
   return crop;
+}
+
+absl::StatusOr<SourceCrop> CropLike(ImageSize image, const Frame& leader) {
+  const ImageSize of = leader.image;
+  const int64_t skew = int64_t{image.width} * of.height - int64_t{image.height} * of.width;
+  // A copy of another size has sides that are rounded to whole pixels.
+  if (std::abs(skew) > int64_t{of.width} + of.height) {
+    return absl::DataLossError(
+        fmt::format("{} x {} pixels, and the image whose crop it follows has {} x {}: they do not show the same scene",
+                    image.width, image.height, of.width, of.height));
+  }
+  SourceCrop crop = leader.crop;
+  if (image.width == of.width && image.height == of.height) return crop;
+  const double x = static_cast<double>(image.width) / of.width;
+  const double y = static_cast<double>(image.height) / of.height;
+  crop.x *= x;
+  crop.width *= x;
+  crop.y *= y;
+  crop.height *= y;
+  const auto down = [](double position, int most) {
+    return std::clamp(static_cast<int>(std::floor(position)), 0, most - 1);
+  };
+  crop.left = down(crop.left * x, image.width);
+  crop.top = down(crop.top * y, image.height);
+  crop.right = std::clamp(static_cast<int>(std::ceil(crop.right * x)), crop.left + 1, image.width);
+  crop.bottom = std::clamp(static_cast<int>(std::ceil(crop.bottom * y)), crop.top + 1, image.height);
+  return crop;
+}
+
+void NearestPixels(double from, double size, int low, int high, int outputs, bool reverse, std::vector<int>* pixels) {
+  pixels->resize(static_cast<size_t>(outputs));
+  const double scale = size / outputs;
+  for (int i = 0; i < outputs; ++i) {
+    const auto pixel = static_cast<int>(std::floor(from + (i + 0.5) * scale));
+    (*pixels)[static_cast<size_t>(reverse ? outputs - 1 - i : i)] = std::clamp(pixel, low, high - 1);
+  }
 }
 
 int ChooseDenominator(const SourceCrop& crop, const ImageSpec& spec) {

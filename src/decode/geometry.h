@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "decode/image.h"
 
@@ -8,20 +9,6 @@
 /// exactly, so that every machine draws the same rectangles.
 
 namespace millrace {
-
-/// A rectangle of the source, in pixels of the full-size image; (0, 0) is the top left corner of the first pixel.
-struct SourceCrop {
-  double x = 0;
-  double y = 0;
-  double width = 0;
-  double height = 0;
-  // The pixels that may contribute: an antialiased filter reaches beyond the rectangle, but never beyond these.
-  int left = 0;
-  int top = 0;
-  int right = 0;   // one past the last
-  int bottom = 0;  // one past the last
-  bool flip = false;
-};
 
 /// Without augmentation: torchvision's Resize (so that the image just covers spec.height x spec.width, the longer side
 /// rounded down) and CenterCrop. The rectangle is the source of that crop, and the filter sees its
@@ -32,6 +19,14 @@ SourceCrop CenterCrop(ImageSize image, const ImageSpec& spec);
 /// horizontal flip. A function of (image, spec, key). The rectangle has whole pixels and the filter does not see beyond
 /// it.
 SourceCrop RandomCrop(ImageSize image, const ImageSpec& spec, uint64_t key);
+
+/// The rectangle of an image that shows what `leader` shows of another one of the same scene, perhaps of another size.
+/// DataLoss if the shapes differ by more than rounding: then they do not show the same.
+absl::StatusOr<SourceCrop> CropLike(ImageSize image, const Frame& leader);
+
+/// The source pixel of each of `outputs` pixels that cover `size` from `from` on: that in which its centre lies, within
+/// [low, high). `reverse` mirrors the output.
+void NearestPixels(double from, double size, int low, int high, int outputs, bool reverse, std::vector<int>* pixels);
 
 /// The part of 1/`denominator` by which a JPEG may be shrunk while it is decoded: the largest of 8, 4, 2, 1 that leaves
 /// at least as many pixels as the output needs in both directions.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/functional/function_ref.h"
 #include "base/crypto.h"
 #include "decode/geometry.h"
 #include "decode/jpeg_reader.h"
@@ -153,6 +154,9 @@ absl::Status ImageSpec::Check() const {
   if (height < 1 || width < 1 || height > kMaxOutputSide || width > kMaxOutputSide) {
     return Invalid(fmt::format("{} x {} pixels; each side must be 1 to {}", width, height, kMaxOutputSide));
   }
+  if (numbers && (channels != 1 || dtype != DType::kU8 || interpolation != Interpolation::kNearest)) {
+    return Invalid("a map of numbers has one channel, u8 pixels and the nearest interpolation");
+  }
   if (channels != 1 && channels != 3) return Invalid(fmt::format("{} channels; must be 3 (RGB) or 1 (grey)", channels));
   if (!(crop_scale[0] > 0 && crop_scale[0] <= crop_scale[1] && crop_scale[1] <= 1)) {
     return Invalid(fmt::format("crop scale {} to {}; must rise within (0, 1]", crop_scale[0], crop_scale[1]));
@@ -177,44 +181,57 @@ absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded) {
   return (format == Format::kJpeg ? MakeJpegReader() : MakePngReader())->Open(encoded);
 }
 
+namespace {
+
+PixelForm FormOf(const ImageSpec& spec) {
+  if (spec.numbers) return PixelForm::kNumbers;
+  return spec.channels == 3 ? PixelForm::kRgbx : PixelForm::kGrey;
+}
+
+}  // namespace
+
 struct ImageDecoder::Impl {
   explicit Impl(ImageMemory* granter) : memory(granter) {}
-  absl::Status Decode(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, uint64_t key);
-  absl::Status DecodeRows(RowReader& reader, const ImageSpec& spec, int denominator);
+  absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, const Frame* leader, MutableByteSpan out,
+                      MutableByteSpan pixels);
+  absl::Status DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, uint64_t key,
+                          const Frame* leader);
+  absl::Status Resize(RowReader& reader, const ImageSpec& spec);
+  absl::Status ResizeRows(RowReader& reader, const ImageSpec& spec, int denominator);
+  absl::Status PickNearest(RowReader& reader, const ImageSpec& spec);
+  absl::Status PickRows(RowReader& reader, const ImageSpec& spec);
+  /// Does the work with so many bytes beside the usual ones.
+  absl::Status WithMemory(RowReader& reader, uint64_t bytes, absl::FunctionRef<absl::Status()> work);
 
   ImageMemory* const memory;
   std::unique_ptr<RowReader> jpeg = MakeJpegReader();
   std::unique_ptr<RowReader> png = MakePngReader();
+  Frame frame;
   ResizeAxis horizontal;
   ResizeAxis vertical;
   StreamResizer resizer;
+  // Of the nearest pixels.
+  std::vector<int> columns;
+  std::vector<int> lines;
+  std::vector<uint8_t> picked;
   Output output;
 };
 
-absl::Status ImageDecoder::Impl::Decode(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, uint64_t key) {
-  ASSIGN_OR_RETURN(const ImageSize size, reader.Open(encoded));
-  const SourceCrop crop = spec.augment ? RandomCrop(size, spec, key) : CenterCrop(size, spec);
+absl::Status ImageDecoder::Impl::Resize(RowReader& reader, const ImageSpec& spec) {
+  const SourceCrop& crop = frame.crop;
   const int part = reader.can_shrink() ? ChooseDenominator(crop, spec) : 1;
   // A shrunk pixel covers part x part pixels, those at the right and bottom border perhaps fewer.
   const auto up = [part](int position) { return (position + part - 1) / part; };
   horizontal.Build(crop.x / part, crop.width / part, crop.left / part, up(crop.right), spec.width, crop.flip);
   vertical.Build(crop.y / part, crop.height / part, crop.top / part, up(crop.bottom), spec.height, false);
-  const uint64_t bytes =
-      reader.held_bytes() + StreamResizer::RingBytes(horizontal, vertical, spec.channels == 3 ? 4 : 1);
-  if (bytes <= kScratchBytes) return DecodeRows(reader, spec, part);
-  if (memory != nullptr) RETURN_IF_ERROR(memory->Take(bytes));
-  const auto give_back = absl::MakeCleanup([&] {
-    reader.Close();
-    resizer = StreamResizer();
-    if (memory != nullptr) memory->Return(bytes);
-  });
-  return DecodeRows(reader, spec, part);
+  const uint64_t bytes = reader.held_bytes() + StreamResizer::RingBytes(horizontal, vertical, BytesOf(FormOf(spec)));
+  return WithMemory(reader, bytes, [&] { return ResizeRows(reader, spec, part); });
 }
 
-absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, const ImageSpec& spec, int denominator) {
-  RETURN_IF_ERROR(resizer.Start(horizontal, vertical, spec.channels == 3 ? 4 : 1));
+absl::Status ImageDecoder::Impl::ResizeRows(RowReader& reader, const ImageSpec& spec, int denominator) {
+  RETURN_IF_ERROR(resizer.Start(horizontal, vertical, BytesOf(FormOf(spec))));
   const Region region{horizontal.begin(), vertical.begin(), horizontal.end(), vertical.end()};
-  RETURN_IF_ERROR(reader.Start(region, denominator, spec.channels));
+  RETURN_IF_ERROR(reader.Start(region, denominator, FormOf(spec)));
   for (int row = region.top; row < region.bottom;) {
     ASSIGN_OR_RETURN(const RowBlock block, reader.Next());
     for (int i = 0; i < block.rows; ++i) {
@@ -225,11 +242,63 @@ absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, const ImageSpec& 
   return reader.Finish();
 }
 
-ImageDecoder::ImageDecoder(ImageMemory* memory) : impl_(std::make_unique<Impl>(memory)) {}
-ImageDecoder::~ImageDecoder() = default;
+absl::Status ImageDecoder::Impl::PickNearest(RowReader& reader, const ImageSpec& spec) {
+  const SourceCrop& crop = frame.crop;
+  NearestPixels(crop.x, crop.width, crop.left, crop.right, spec.width, crop.flip, &columns);
+  NearestPixels(crop.y, crop.height, crop.top, crop.bottom, spec.height, false, &lines);
+  return WithMemory(reader, reader.held_bytes(), [&] { return PickRows(reader, spec); });
+}
 
-absl::Status ImageDecoder::Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
-                                  MutableByteSpan pixels) {
+absl::Status ImageDecoder::Impl::PickRows(RowReader& reader, const ImageSpec& spec) {
+  const PixelForm form = FormOf(spec);
+  const auto bytes = static_cast<size_t>(BytesOf(form));
+  if (picked.size() < columns.size() * bytes + kernels::kSlackBytes) {
+    picked.resize(columns.size() * bytes + kernels::kSlackBytes);
+  }
+  const auto [left, right] = std::minmax_element(columns.begin(), columns.end());
+  const Region region{*left, lines.front(), *right + 1, lines.back() + 1};
+  RETURN_IF_ERROR(reader.Start(region, 1, form));
+  size_t y = 0;  // the next line of the output
+  for (int row = region.top; row < region.bottom;) {
+    ASSIGN_OR_RETURN(const RowBlock block, reader.Next());
+    for (int i = 0; i < block.rows; ++i, ++row) {
+      if (y == lines.size() || lines[y] != row) continue;
+      const uint8_t* const from = block.first + block.stride * i;
+      for (size_t x = 0; x < columns.size(); ++x) {
+        std::memcpy(picked.data() + x * bytes, from + static_cast<size_t>(columns[x] - region.left) * bytes, bytes);
+      }
+      for (; y < lines.size() && lines[y] == row; ++y) output.Put(static_cast<int>(y), picked.data());
+    }
+  }
+  return reader.Finish();
+}
+
+absl::Status ImageDecoder::Impl::WithMemory(RowReader& reader, uint64_t bytes, absl::FunctionRef<absl::Status()> work) {
+  if (bytes <= kScratchBytes) return work();
+  if (memory != nullptr) RETURN_IF_ERROR(memory->Take(bytes));
+  const auto give_back = absl::MakeCleanup([&] {
+    reader.Close();
+    resizer = StreamResizer();
+    if (memory != nullptr) memory->Return(bytes);
+  });
+  return work();
+}
+
+absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, uint64_t key,
+                                            const Frame* leader) {
+  ASSIGN_OR_RETURN(const ImageSize size, reader.Open(encoded));
+  SourceCrop crop;
+  if (leader == nullptr) {
+    crop = spec.augment ? RandomCrop(size, spec, key) : CenterCrop(size, spec);
+  } else {
+    ASSIGN_OR_RETURN(crop, CropLike(size, *leader));
+  }
+  frame = {size, crop};
+  return spec.interpolation == Interpolation::kNearest ? PickNearest(reader, spec) : Resize(reader, spec);
+}
+
+absl::Status ImageDecoder::Impl::Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, const Frame* leader,
+                                        MutableByteSpan out, MutableByteSpan pixels) {
   RETURN_IF_ERROR(spec.Check());
   if (out.size() != spec.bytes())
     return Invalid(fmt::format("room for {} bytes; an image takes {}", out.size(), spec.bytes()));
@@ -237,11 +306,29 @@ absl::Status ImageDecoder::Decode(ByteSpan encoded, const ImageSpec& spec, uint6
     return Invalid(fmt::format("room for {} pixel bytes; an image has {}", pixels.size(), spec.pixels()));
   }
   ASSIGN_OR_RETURN(const Format format, Sniff(encoded));
-  impl_->output.Start(spec, out, pixels);
-  RowReader& reader = format == Format::kJpeg ? *impl_->jpeg : *impl_->png;
-  const absl::Status status = impl_->Decode(reader, encoded, spec, key);
+  output.Start(spec, out, pixels);
+  RowReader& reader = format == Format::kJpeg ? *jpeg : *png;
+  const absl::Status status = DecodeRows(reader, encoded, spec, key, leader);
   reader.Close();
   return status;
+}
+
+ImageDecoder::ImageDecoder(ImageMemory* memory) : impl_(std::make_unique<Impl>(memory)) {}
+ImageDecoder::~ImageDecoder() = default;
+
+absl::Status ImageDecoder::Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
+                                  MutableByteSpan pixels) {
+  return impl_->Decode(encoded, spec, key, nullptr, out, pixels);
+}
+
+const Frame& ImageDecoder::frame() const {
+  return impl_->frame;
+}
+
+absl::Status ImageDecoder::DecodeLike(ByteSpan encoded, const ImageSpec& spec, const Frame& leader, MutableByteSpan out,
+                                      MutableByteSpan pixels) {
+  const Frame kept = leader;  // may be that of this decoder
+  return impl_->Decode(encoded, spec, 0, &kept, out, pixels);
 }
 
 }  // namespace millrace

@@ -11,12 +11,18 @@ namespace millrace {
 
 enum class DType : uint8_t { kU8, kF32 };
 enum class Layout : uint8_t { kNhwc, kNchw };
+enum class Interpolation : uint8_t { kBilinear, kNearest };
 
 /// The shape and type of every image of a batch. Fixed for a loader, so that shapes never change.
 struct ImageSpec {
   int height = 224;
   int width = 224;
-  int channels = 3;      // 3 = RGB, 1 = grey
+  int channels = 3;  // 3 = RGB, 1 = grey
+  /// kNearest: each pixel is that of the source in which its centre lies.
+  Interpolation interpolation = Interpolation::kBilinear;
+  /// For masks, whose pixels are numbers and not colours: one channel, u8 and nearest only. Pixels are the indices of a
+  /// palette, or the samples of a grey image as they are stored. Other images are refused (InvalidArgument).
+  bool numbers = false;
   bool augment = false;  // false: resize the shorter side and crop the centre; true: random resized crop and flip
   DType dtype = DType::kU8;
   Layout layout = Layout::kNhwc;
@@ -52,6 +58,26 @@ class ImageMemory {
   virtual void Return(uint64_t bytes) = 0;
 };
 
+/// A rectangle of the source, in pixels of the full-size image; (0, 0) is the top left corner of the first pixel.
+struct SourceCrop {
+  double x = 0;
+  double y = 0;
+  double width = 0;
+  double height = 0;
+  // The pixels that may contribute: an antialiased filter reaches beyond the rectangle, but never beyond these.
+  int left = 0;
+  int top = 0;
+  int right = 0;   // one past the last
+  int bottom = 0;  // one past the last
+  bool flip = false;
+};
+
+/// What an output shows of an image: what other images, and boxes, of the same scene follow.
+struct Frame {
+  ImageSize image;
+  SourceCrop crop;
+};
+
 /// Decodes JPEG and PNG. Owns reusable scratch memory, so keep one a thread. Not thread-safe. The output is a pure
 /// function of (bytes, spec, key): the same on every thread and machine of an architecture.
 ///
@@ -73,6 +99,14 @@ class ImageDecoder {
   /// InvalidArgument for a format that is not supported. `out` is unspecified after an error.
   absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
                       MutableByteSpan pixels = {});
+
+  /// What the last call, which succeeded, has shown.
+  const Frame& frame() const;
+
+  /// The same with the part of another image that shows the same scene, and with its flip. The two may differ in size,
+  /// not in shape: DataLoss. Of the spec, what says how to crop does not count.
+  absl::Status DecodeLike(ByteSpan encoded, const ImageSpec& spec, const Frame& leader, MutableByteSpan out,
+                          MutableByteSpan pixels = {});
 
  private:
   struct Impl;

@@ -42,7 +42,7 @@ class JpegReader final : public RowReader {
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
   bool can_shrink() const override { return true; }
   uint64_t held_bytes() const override;
-  absl::Status Start(const Region& region, int denominator, int channels) override;
+  absl::Status Start(const Region& region, int denominator, PixelForm form) override;
   absl::StatusOr<RowBlock> Next() override;
   absl::Status Finish() override;
   void Close() override;
@@ -55,7 +55,7 @@ class JpegReader final : public RowReader {
   jpeg_progress_mgr progress_{};
   bool created_ = false;
   Region region_;
-  int channels_ = 0;
+  PixelForm form_ = PixelForm::kRgbx;
   JDIMENSION first_column_ = 0;  // of what libjpeg decodes
   size_t stride_ = 0;
   std::vector<uint8_t> strip_;
@@ -100,18 +100,19 @@ void JpegReader::OnProgress(j_common_ptr object) {
   }
 }
 
-absl::Status JpegReader::Start(const Region& region, int denominator, int channels) {
+absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm form) {
   region_ = region;
-  channels_ = channels;
+  form_ = form;
   const bool cmyk = jpeg_.num_components == 4;
   if (jpeg_.num_components != 1 && jpeg_.num_components != 3 && !cmyk) {
     return absl::InvalidArgumentError(
         fmt::format("cannot decode a JPEG of {} components; store it as RGB or grey", jpeg_.num_components));
   }
+  if (form == PixelForm::kNumbers && jpeg_.num_components != 1) return NotNumbers("a JPEG in colour");
   const bool ok = guard_.Run([&] {
     jpeg_.scale_num = 1;
     jpeg_.scale_denom = static_cast<unsigned>(denominator);
-    jpeg_.out_color_space = cmyk ? JCS_CMYK : channels == 1 ? JCS_GRAYSCALE : JCS_EXT_RGBX;
+    jpeg_.out_color_space = cmyk ? JCS_CMYK : form == PixelForm::kRgbx ? JCS_EXT_RGBX : JCS_GRAYSCALE;
     jpeg_.dct_method = JDCT_ISLOW;
     jpeg_.do_block_smoothing = FALSE;  // looks at neighbouring blocks, so that a part would not equal the whole
     jpeg_.mem->max_memory_to_use = static_cast<long>(kMaxCodecBytes);
@@ -150,10 +151,10 @@ absl::StatusOr<RowBlock> JpegReader::Next() {
     for (int i = 0; i < rows; ++i) {
       uint8_t* const row = strip_.data() + stride_ * i;
       RgbxFromCmyk(row, jpeg_.output_width);
-      if (channels_ == 1) GreyFromRgbx(row, jpeg_.output_width, row);
+      if (form_ == PixelForm::kGrey) GreyFromRgbx(row, jpeg_.output_width, row);
     }
   }
-  const size_t offset = static_cast<size_t>(region_.left - static_cast<int>(first_column_)) * (channels_ == 1 ? 1 : 4);
+  const size_t offset = static_cast<size_t>(region_.left - static_cast<int>(first_column_)) * BytesOf(form_);
   return RowBlock{strip_.data() + offset, stride_, rows};
 }
 

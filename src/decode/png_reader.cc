@@ -27,7 +27,7 @@ class PngReader final : public RowReader {
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
   bool can_shrink() const override { return false; }
   uint64_t held_bytes() const override { return is_interlaced() ? header_.width * kPixelBytes * header_.height : 0; }
-  absl::Status Start(const Region& region, int denominator, int channels) override;
+  absl::Status Start(const Region& region, int denominator, PixelForm form) override;
   absl::StatusOr<RowBlock> Next() override;
   absl::Status Finish() override;
   void Close() override;
@@ -37,6 +37,9 @@ class PngReader final : public RowReader {
     void operator()(spng_ctx* context) const { spng_ctx_free(context); }
   };
 
+  absl::Status CheckNumbers() const;
+  size_t PackedBytes() const { return (size_t{header_.width} * header_.bit_depth + 7) / 8; }
+  void Spread(const uint8_t* packed, uint8_t* to) const;
   static int Read(spng_ctx* context, void* reader, void* into, size_t length);
   absl::Status ReadRow();
   bool is_interlaced() const { return header_.interlace_method != SPNG_INTERLACE_NONE; }
@@ -46,10 +49,11 @@ class PngReader final : public RowReader {
   size_t position_ = 0;
   spng_ihdr header_{};
   Region region_;
-  int channels_ = 0;
+  PixelForm form_ = PixelForm::kRgbx;
   int next_row_ = 0;
   size_t row_bytes_ = 0;
-  std::vector<uint8_t> pixels_;  // one row; all rows of an interlaced image
+  std::vector<uint8_t> pixels_;   // one row; all rows of an interlaced image
+  std::vector<uint8_t> numbers_;  // of one row, or of those of the region of an interlaced image
 };
 
 absl::StatusOr<ImageSize> PngReader::Open(ByteSpan encoded) {
@@ -66,12 +70,16 @@ absl::StatusOr<ImageSize> PngReader::Open(ByteSpan encoded) {
   return ImageSize{static_cast<int>(header_.width), static_cast<int>(header_.height)};
 }
 
-absl::Status PngReader::Start(const Region& region, int /*denominator*/, int channels) {
+absl::Status PngReader::Start(const Region& region, int /*denominator*/, PixelForm form) {
+  if (form == PixelForm::kNumbers) RETURN_IF_ERROR(CheckNumbers());
   region_ = region;
-  channels_ = channels;
+  form_ = form;
   next_row_ = 0;
-  row_bytes_ = header_.width * kPixelBytes;
-  const size_t bytes = is_interlaced() ? held_bytes() : row_bytes_;
+  // Packed numbers, which PngReader::Next spreads to one a byte, take less than that.
+  const bool numbers = form == PixelForm::kNumbers;
+  row_bytes_ = numbers ? PackedBytes() : header_.width * kPixelBytes;
+  const int format = numbers ? SPNG_FMT_RAW : SPNG_FMT_RGBA8;
+  const size_t bytes = row_bytes_ * (is_interlaced() ? header_.height : 1);
   if (bytes > kMaxCodecBytes) {
     return absl::InvalidArgumentError(
         fmt::format("an interlaced PNG of {} x {} pixels needs {} MiB to decode and the limit is {} MiB; store it "
@@ -80,10 +88,10 @@ absl::Status PngReader::Start(const Region& region, int /*denominator*/, int cha
   }
   if (pixels_.size() < bytes + kernels::kSlackBytes) pixels_.resize(bytes + kernels::kSlackBytes);
   if (is_interlaced()) {
-    const int error = spng_decode_image(png_.get(), pixels_.data(), bytes, SPNG_FMT_RGBA8, 0);
+    const int error = spng_decode_image(png_.get(), pixels_.data(), bytes, format, 0);
     return error == 0 ? absl::OkStatus() : Damaged(error);
   }
-  const int error = spng_decode_image(png_.get(), nullptr, 0, SPNG_FMT_RGBA8, SPNG_DECODE_PROGRESSIVE);
+  const int error = spng_decode_image(png_.get(), nullptr, 0, format, SPNG_DECODE_PROGRESSIVE);
   if (error != 0) return Damaged(error);
   while (next_row_ < region.top) RETURN_IF_ERROR(ReadRow());
   return absl::OkStatus();
@@ -91,7 +99,9 @@ absl::Status PngReader::Start(const Region& region, int /*denominator*/, int cha
 
 void PngReader::Close() {
   png_.reset();
-  if (pixels_.size() > kMaxKeptBytes) std::vector<uint8_t>().swap(pixels_);
+  for (std::vector<uint8_t>* rows : {&pixels_, &numbers_}) {
+    if (rows->size() > kMaxKeptBytes) std::vector<uint8_t>().swap(*rows);
+  }
 }
 
 int PngReader::Read(spng_ctx* /*context*/, void* reader, void* into, size_t length) {
@@ -109,6 +119,23 @@ absl::Status PngReader::ReadRow() {
   return error == 0 || (last && error == SPNG_EOI) ? absl::OkStatus() : Damaged(error);
 }
 
+absl::Status PngReader::CheckNumbers() const {
+  const bool grey = header_.color_type == SPNG_COLOR_TYPE_GRAYSCALE;
+  if (!grey && header_.color_type != SPNG_COLOR_TYPE_INDEXED) return NotNumbers("a PNG in colour");
+  if (header_.bit_depth <= 8) return absl::OkStatus();
+  return absl::InvalidArgumentError("a PNG of 16-bit numbers, which do not fit into 8 bits; store it in 8 bits");
+}
+
+// Numbers of 1, 2, 4 or 8 bits, the first ones in the high bits, to one a byte.
+void PngReader::Spread(const uint8_t* packed, uint8_t* to) const {
+  const unsigned depth = header_.bit_depth;
+  const unsigned mask = (1u << depth) - 1;
+  for (size_t i = 0; i < header_.width; ++i) {
+    const size_t bit = i * depth;
+    to[i] = static_cast<uint8_t>(packed[bit / 8] >> (8 - depth - bit % 8) & mask);
+  }
+}
+
 absl::StatusOr<RowBlock> PngReader::Next() {
   uint8_t* first = pixels_.data();
   int rows = 1;
@@ -118,7 +145,14 @@ absl::StatusOr<RowBlock> PngReader::Next() {
     rows = region_.bottom - region_.top;
     first += row_bytes_ * region_.top;
   }
-  if (channels_ == 1) {
+  if (form_ == PixelForm::kNumbers) {
+    const size_t width = header_.width;
+    const size_t bytes = width * static_cast<size_t>(rows) + kernels::kSlackBytes;
+    if (numbers_.size() < bytes) numbers_.resize(bytes);
+    for (int i = 0; i < rows; ++i) Spread(first + row_bytes_ * i, numbers_.data() + width * i);
+    return RowBlock{numbers_.data() + region_.left, width, rows};
+  }
+  if (form_ == PixelForm::kGrey) {
     for (int i = 0; i < rows; ++i) GreyFromRgbx(first + row_bytes_ * i, header_.width, first + row_bytes_ * i);
     return RowBlock{first + region_.left, row_bytes_, rows};
   }

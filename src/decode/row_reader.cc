@@ -17,6 +17,13 @@ absl::Status CheckImageSize(int64_t width, int64_t height) {
   return absl::OkStatus();
 }
 
+absl::Status NotNumbers(std::string_view what) {
+  return absl::InvalidArgumentError(
+      fmt::format("{} holds colours, and a map of numbers is wanted; store it as a PNG with a palette or in grey of at "
+                  "most 8 bits, or decode it as an image (channels 1 or 3)",
+                  what));
+}
+
 void GreyFromRgbx(const uint8_t* rgbx, size_t pixels, uint8_t* grey) {
   for (size_t i = 0; i < pixels; ++i) {
     const uint8_t* p = rgbx + 4 * i;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "base/status.h"
@@ -25,6 +26,16 @@ struct Region {
   int right = 0;
   int bottom = 0;
 };
+
+/// What the pixels of rows are.
+enum class PixelForm : uint8_t {
+  kRgbx,     // 4 bytes, X undefined
+  kGrey,     // 1 byte: luma
+  kNumbers,  // 1 byte: the indices of a palette, or the samples of a grey image as they are stored
+};
+inline int BytesOf(PixelForm form) {
+  return form == PixelForm::kRgbx ? 4 : 1;
+}
 
 /// Some rows of the region, in order. Valid until the next call; `first` points at the region's left pixel. A row is
 /// readable for kernels::kSlackBytes beyond its last pixel.
@@ -50,8 +61,8 @@ class RowReader {
   virtual uint64_t held_bytes() const = 0;
 
   /// `denominator` 1, 2, 4 or 8 shrinks to that part, rounding up; the region lies within the shrunk image and is not
-  /// empty. Pixels have 4 bytes (RGBX, X undefined) when `channels` is 3, and 1 byte (luma) when it is 1.
-  virtual absl::Status Start(const Region& region, int denominator, int channels) = 0;
+  /// empty. InvalidArgument if the image has no pixels of that form.
+  virtual absl::Status Start(const Region& region, int denominator, PixelForm form) = 0;
   virtual absl::StatusOr<RowBlock> Next() = 0;
 
   /// Reads what follows the region, so that damage is found wherever it is, whatever part of the image is needed.
@@ -60,6 +71,9 @@ class RowReader {
   /// Frees what belongs to the image. Allowed at any time; the next Open does it, too.
   virtual void Close() = 0;
 };
+
+/// What is told of an image that has no PixelForm::kNumbers.
+absl::Status NotNumbers(std::string_view what);
 
 /// Luma as ITU-R 601 weighs it, in Pillow's fixed point. In place is fine: `grey` may equal `rgbx`.
 void GreyFromRgbx(const uint8_t* rgbx, size_t pixels, uint8_t* grey);

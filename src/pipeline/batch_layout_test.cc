@@ -50,7 +50,7 @@ class CheckShapeTest : public ::testing::Test {
     images_.shape = 1;
     Set(&images_, "image", 2 * 4 * 4 * 3);
     for (Batch* const batch : {&tokens_, &images_}) {
-      Set(batch, "mask", 2);
+      Set(batch, "valid", 2);
       Set(batch, "sample", 16);
     }
   }
@@ -62,8 +62,8 @@ class CheckShapeTest : public ::testing::Test {
 
   std::array<std::byte, 128> memory_{};
   const std::vector<BatchShape> declared_{
-      {{"tokens", "int32", {2, 3}}, {"token_mask", "bool", {2, 3}}, {"mask", "bool", {2}}, {"sample", "int64", {2}}},
-      {{"image", "uint8", {2, 4, 4, 3}}, {"mask", "bool", {2}}, {"sample", "int64", {2}}}};
+      {{"tokens", "int32", {2, 3}}, {"token_mask", "bool", {2, 3}}, {"valid", "bool", {2}}, {"sample", "int64", {2}}},
+      {{"image", "uint8", {2, 4, 4, 3}}, {"valid", "bool", {2}}, {"sample", "int64", {2}}}};
   Batch tokens_;
   Batch images_;
 };
@@ -79,9 +79,9 @@ TEST_F(CheckShapeTest, RefusesOtherLengthsAndSizes) {
               HasSubstr("'tokens' of a batch has 32 bytes, and the loader has declared int32 of [2, 3]"));
   Set(&images_, "image", 4 * 4 * 3);
   EXPECT_THAT(Refusal(images_), HasSubstr("'image' of a batch has 48 bytes"));
-  Set(&images_, "mask", 0);
+  Set(&images_, "valid", 0);
   Set(&images_, "image", 2 * 4 * 4 * 3);
-  EXPECT_THAT(Refusal(images_), HasSubstr("'mask' of a batch has 0 bytes"));
+  EXPECT_THAT(Refusal(images_), HasSubstr("'valid' of a batch has 0 bytes"));
 }
 
 TEST_F(CheckShapeTest, RefusesArraysAndShapesThatWereNotDeclared) {

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/crypto.h"
 #include "base/status.h"
+#include "pipeline/batch_field.h"
 #include "pipeline/stall_ledger.h"
 #include "plan/position.h"
 
@@ -39,25 +40,35 @@ struct BatchArray {
   MutableByteSpan bytes;
 };
 
+/// Bytes of any length, one for each row.
+struct BatchValues {
+  std::string name;  // of the entry
+  BatchField::Kind kind = BatchField::Kind::kBytes;
+  std::vector<std::string> rows;  // [batch]; "" for padding
+};
+
 /// One batch of one rank, with all that its receiver needs to account for it. Move-only; its memory returns to its
-/// source when it and all copies of `memory` are gone, also after the source itself is gone. Rows without a sample are
-/// padding: zeros, label -1, pad_token.
+/// source when it and all copies of `memory` are gone, also after the source itself is gone. Its values are the
+/// consumer's from the start: the source counts them no more. Rows without a sample are padding: zeros, label -1,
+/// pad_token, values without bytes.
 ///
-/// Arrays: "image" (of ImageSpec), "label" (if labels are integers); of rows of tokens "tokens" (of token_type),
+/// Arrays: images and labels that are integers, by the names of the fields ("image" and "label", if none are given); of
+/// rows of tokens "tokens" (of token_type),
 /// "token_mask" (1 = a token), "position_ids" and "segment_ids" (if they are known: a token's place in its piece, and
-/// the piece, from 1 on), "row" (its number in its table). All batches have "mask" (1 = a sample) and "sample" (ordinal
-/// in the index: of the replacement, if one was made; of a row of tokens, of the sample that it begins with, as its
-/// key), those of several parts "part".
+/// the piece, from 1 on), "row" (its number in its table). All batches have "valid" (1 = a sample) and "sample"
+/// (ordinal in the index: of the replacement, if one was made; of a row of tokens, of the sample that it begins with,
+/// as its key), those of several parts "part".
 struct Batch {
   size_t shape = 0;                // which of BatchSource::shapes() it has
   uint64_t size = 0;               // rows: `batch` below
   uint64_t length = 0;             // of a row of tokens; 0: there are none
   std::shared_ptr<void> memory;    // keeps the arrays alive
   std::vector<BatchArray> arrays;  // those of its shape, in its order
-  std::vector<std::string> texts;  // [batch] when labels are text, else empty
-  std::vector<std::string> keys;   // [batch]; "" for padding
-  uint64_t valid = 0;              // of the rows, the first ones, which count as samples of the epoch (neither
-                                   // padding nor wrapped repeats)
+  std::vector<BatchValues> values;
+  uint64_t value_bytes = 0;       // of them
+  std::vector<std::string> keys;  // [batch]; "" for padding
+  uint64_t valid = 0;             // of the rows, the first ones, which count as samples of the epoch (neither
+                                  // padding nor wrapped repeats)
   uint64_t epoch = 0;
   bool last_of_epoch = false;
   Position position;                           // after this batch

@@ -75,6 +75,7 @@ Engine::News Engine::AwaitNews(bool wait) {
   News news;
   std::swap(news.fetched, news_.fetched);
   std::swap(news.decoded, news_.decoded);
+  std::swap(news.value_bytes, news_.value_bytes);
   news.untaken = batches_.size();
   news.stopping = news_.stopping;
   return news;
@@ -94,6 +95,7 @@ bool Engine::Round(News news) {
     guarded([&, &request = request, &status = status] { walker_->OnFetched(std::move(request), status); });
   }
   for (std::unique_ptr<Walker::Task>& task : news.decoded) guarded([&] { walker_->OnDecoded(std::move(task)); });
+  walker_->OnTaken(news.value_bytes);
   if (news.stopping) return false;
   guarded([&] { more = walker_->Advance(news.untaken, has_news_); });
   HandOut(walker_->Take());
@@ -204,6 +206,7 @@ absl::StatusOr<std::optional<Batch>> Engine::Next() {
     batches_.pop_front();
     ++held_;
     report_.Add(*batch);
+    news_.value_bytes += batch->value_bytes;
     Tell(lock);
     return batch;
   }

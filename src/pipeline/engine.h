@@ -35,7 +35,6 @@ class Engine final : public Loader {
   uint64_t steps_per_epoch() const override { return plan_.steps(); }
   uint64_t samples_per_epoch() const override;
   const OrderPolicy& policy() const override { return plan_.policy(); }
-  const std::optional<LabelOptions>& label() const override { return plan_.label; }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -43,7 +42,8 @@ class Engine final : public Loader {
   struct News {
     std::vector<std::pair<std::unique_ptr<Fetcher::Request>, absl::Status>> fetched;
     std::vector<std::unique_ptr<Walker::Task>> decoded;
-    uint64_t untaken = 0;  // batches that are ready
+    uint64_t untaken = 0;      // batches that are ready
+    uint64_t value_bytes = 0;  // of batches that were taken
     bool stopping = false;
   };
 

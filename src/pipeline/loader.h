@@ -9,6 +9,7 @@
 #include "decode/image.h"
 #include "decode/label.h"
 #include "net/runtime.h"
+#include "pipeline/batch_field.h"
 #include "pipeline/batch_source.h"
 #include "pipeline/source.h"
 #include "plan/batching.h"
@@ -43,7 +44,9 @@ struct MixOptions {
 absl::StatusOr<Mix> MixOf(const Source& source, const std::vector<OrderPolicy>& policies, const MixOptions& options);
 
 struct LoaderOptions {
-  // What is delivered.
+  // What is delivered: these entries, of which each batch of samples has one array or column of values, or, if there
+  // are none, "image" and "label" as the options below say.
+  std::vector<BatchField> fields;
   ImageSpec image;
   std::string image_field;    // "" = the one field of each sample that is a jpg, jpeg or png
   bool allow_arrays = false;  // data sets of arrays without images are delivered as well: nothing is decoded
@@ -96,8 +99,6 @@ class Loader : public BatchSource {
 
   /// The order in use, with defaults filled in; of a mix, that of its first part.
   virtual const OrderPolicy& policy() const = 0;
-  /// Integer, text or no labels: what was settled at creation.
-  virtual const std::optional<LabelOptions>& label() const = 0;
 };
 
 }  // namespace millrace

@@ -1,18 +1,15 @@
 #include "pipeline/loader_plan.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "base/rng.h"
 #include "base/size.h"
-#include "shard/field_value.h"
 
 namespace millrace {
 
@@ -26,102 +23,9 @@ constexpr uint64_t kMaxSmallSlots = 256;  // without images, what is kept of eac
 constexpr uint64_t kMaxBatch = uint64_t{1} << 24;
 constexpr uint64_t kMaxTokensOfBatch = uint64_t{1} << 36;
 constexpr uint64_t kMaxGroupBytes = uint64_t{16} << 20;
-constexpr uint64_t kRowBookkeeping = 256;                // of each row of a batch beside its slot: key, label, states
+constexpr uint64_t kRowBookkeeping = 256;                // of each row of a batch beside its slot: key, states
+constexpr uint64_t kValueBookkeeping = 64;               // of each value of a row beside its bytes
 constexpr uint64_t kBucketsDomain = 0x4d522d6275636b73;  // "MR-bucks"
-
-// Of all parts: a data set that has none of them shows when its first sample is decoded.
-std::vector<std::string> FieldNames(const Source& source) {
-  std::set<std::string> names;
-  for (const Subset& part : source.parts())
-    names.insert(part.index().field_names().begin(), part.index().field_names().end());
-  return {names.begin(), names.end()};
-}
-
-// Whether samples hold arrays, by the first one.
-absl::StatusOr<bool> HoldsArrays(const Subset& part) {
-  if (part.index().size() == 0) return false;
-  IndexedSample first;
-  RETURN_IF_ERROR(part.index().Lookup(0, &first));
-  return std::any_of(first.fields.begin(), first.fields.end(),
-                     [](const IndexedField& field) { return TypeOfEncoding(field.encoding) == FieldType::kNdarray; });
-}
-
-std::string NoImages(const std::vector<std::string>& names) {
-  return fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", "));
-}
-
-// A data set of arrays is delivered as it is only where nothing else is: images beside it have another shape.
-absl::Status NoImagesButArrays(const Source& source, const Subset& part) {
-  const bool mixed = source.parts().size() > 1;
-  return absl::FailedPreconditionError(fmt::format(
-      "{}{}; token files are fed as rows: give --tokens (in Python tokens=){}", mixed ? part.dataset->uri() + ": " : "",
-      NoImages(part.index().field_names()), mixed ? ", and mix them with token files only" : ""));
-}
-
-// Empty: there are none, and need not be.
-absl::StatusOr<std::vector<std::string>> FindImageFields(const Source& source, const LoaderOptions& options) {
-  const std::string& wanted = options.image_field;
-  const std::vector<std::string> names = FieldNames(source);
-  if (!wanted.empty()) {
-    if (std::find(names.begin(), names.end(), wanted) != names.end()) return std::vector<std::string>{wanted};
-    return absl::InvalidArgumentError(
-        fmt::format("the data set has no field '{}'; its fields are: {}", wanted, fmt::join(names, ", ")));
-  }
-  std::set<std::string> images;
-  for (const Subset& part : source.parts())
-    images.insert(part.index().image_fields().begin(), part.index().image_fields().end());
-  bool all_arrays = true;
-  for (const Subset& part : source.parts()) {
-    ASSIGN_OR_RETURN(const bool arrays, HoldsArrays(part));
-    const bool has_images = !part.index().image_fields().empty();
-    if (arrays && !has_images && (!images.empty() || !options.allow_arrays)) return NoImagesButArrays(source, part);
-    all_arrays = all_arrays && arrays;
-  }
-  if (!images.empty()) return std::vector<std::string>(images.begin(), images.end());
-  if (all_arrays) return std::vector<std::string>();
-  return absl::FailedPreconditionError(NoImages(names));
-}
-
-absl::StatusOr<std::optional<LabelOptions>> FindLabel(const Source& source, const std::optional<LabelOptions>& wanted) {
-  const LabelOptions label = wanted.value_or(LabelOptions{});
-  for (const Subset& part : source.parts()) {
-    const std::vector<std::string>& names = part.index().field_names();
-    if (std::find(names.begin(), names.end(), label.field) != names.end()) continue;
-    if (!wanted) return std::optional<LabelOptions>();
-    return absl::InvalidArgumentError(fmt::format("the data set {} has no field '{}' for labels; its fields are: {}",
-                                                  part.dataset->uri(), label.field, fmt::join(names, ", ")));
-  }
-  return std::optional(label);
-}
-
-// Where classes are names, each data set numbers its own. In a mix of different ones they are numbered by all names.
-absl::Status NumberClasses(LoaderPlan* plan) {
-  if (!plan->label || plan->label->field != "cls" || plan->label->spec != LabelSpec{}) return absl::OkStatus();
-  std::set<std::string> all;
-  const Dataset* numbered = nullptr;
-  for (const Subset& part : plan->source.parts()) {
-    const std::vector<std::string>& names = part.index().class_names();
-    if (names.empty()) numbered = part.dataset;
-    all.insert(names.begin(), names.end());
-  }
-  std::vector<std::vector<int64_t>> numbers;
-  bool alike = true;
-  for (const Subset& part : plan->source.parts()) {
-    const std::vector<std::string>& names = part.index().class_names();
-    numbers.emplace_back();
-    for (const std::string& name : names) numbers.back().push_back(std::distance(all.begin(), all.find(name)));
-    if (names.empty() || names.size() == all.size()) continue;
-    alike = false;
-    if (numbered == nullptr) continue;
-    return absl::InvalidArgumentError(
-        fmt::format("classes of {} are names, which are numbered together with those of the other data sets of the "
-                    "mix, but classes of "
-                    "{} are numbers: pack the data sets with numbers by one --class-map",
-                    part.dataset->uri(), numbered->uri()));
-  }
-  if (!alike) plan->class_numbers = std::move(numbers);
-  return absl::OkStatus();
-}
 
 uint64_t FingerprintOf(const LoaderPlan& plan) {
   const Source& source = plan.source;
@@ -170,10 +74,11 @@ absl::Status SplitMemory(LoaderPlan* plan) {
   const uint64_t memory = plan->options.memory_bytes;
   uint64_t most_rows = 0;
   for (const BatchLayout& layout : plan->layouts) most_rows = std::max(most_rows, layout.batch());
-  const uint64_t slot = plan->slot_bytes + most_rows * kRowBookkeeping;
+  const uint64_t values = CountValues(plan->fields);
+  const uint64_t slot = plan->slot_bytes + most_rows * (kRowBookkeeping + values * kValueBookkeeping);
   const uint64_t reserve = plan->source.max_item_bytes();
   if (plan->source.tokens() != nullptr) plan->group_bytes = std::min(kMaxGroupBytes, memory / 16);
-  const uint64_t least = 2 * slot + 2 * reserve + kMinFetchBytes + plan->group_bytes;
+  const uint64_t least = 2 * slot + (values > 0 ? 3 : 2) * reserve + kMinFetchBytes + plan->group_bytes;
   const uint64_t by_groups = plan->source.tokens() != nullptr ? least / 15 : 0;  // grows with the budget
   if (memory < least) {
     return absl::ResourceExhaustedError(
@@ -181,9 +86,12 @@ absl::Status SplitMemory(LoaderPlan* plan) {
                     "do, or a smaller batch",
                     FormatSize(memory), FormatSize(slot), FormatSize(reserve), ((least + by_groups) >> 20) + 1));
   }
-  const bool small = plan->image_fields.empty() && plan->source.tokens() == nullptr;
+  const auto is_image = [](const PlannedField& field) { return field.wanted.kind == BatchField::Kind::kImage; };
+  const bool small =
+      std::none_of(plan->fields.begin(), plan->fields.end(), is_image) && plan->source.tokens() == nullptr;
+  if (values > 0) plan->value_bytes = reserve + std::min(memory / 8, (memory - least) / 2);
   plan->slots = std::clamp<uint64_t>(memory / 4 / slot, 2, small ? kMaxSmallSlots : kMaxSlots);
-  plan->fetch_bytes = memory - plan->slots * slot - reserve - plan->group_bytes;
+  plan->fetch_bytes = memory - plan->slots * slot - reserve - plan->group_bytes - plan->value_bytes;
   return absl::OkStatus();
 }
 
@@ -221,35 +129,24 @@ absl::Status SettlePolicies(LoaderPlan* plan) {
 
 // What batches say of each row.
 void AddOrigin(BatchLayout* layout, bool with_parts) {
-  layout->Add("mask", "bool");
+  layout->Add("valid", "bool");
   layout->Add("sample", "int64");
   if (with_parts) layout->Add("part", "int64");
 }
 
-absl::Status SettleImages(LoaderPlan* plan) {
-  const LoaderOptions& options = plan->options;
-  RETURN_IF_ERROR(options.image.Check());
-  ASSIGN_OR_RETURN(plan->image_fields, FindImageFields(plan->source, options));
-  ASSIGN_OR_RETURN(plan->label, FindLabel(plan->source, options.label));
-  plan->text_labels = plan->label && plan->label->spec.kind == LabelSpec::Kind::kText;
-  BatchLayout& layout = plan->layouts.emplace_back(options.batch);
-  if (!plan->image_fields.empty()) {
-    const auto height = static_cast<uint64_t>(options.image.height);
-    const auto width = static_cast<uint64_t>(options.image.width);
-    const auto channels = static_cast<uint64_t>(options.image.channels);
-    const bool last = options.image.layout == Layout::kNhwc;
-    layout.Add("image", options.image.dtype == DType::kF32 ? "float32" : "uint8",
-               last ? std::vector{height, width, channels} : std::vector{channels, height, width});
-  }
-  if (plan->label && !plan->text_labels) layout.Add("label", "int64", {}, -1);
+absl::Status SettleSamples(LoaderPlan* plan) {
+  ASSIGN_OR_RETURN(plan->fields, PlanFields(plan->source, plan->options));
+  BatchLayout& layout = plan->layouts.emplace_back(plan->options.batch);
+  AddArrays(plan->fields, &layout);
   AddOrigin(&layout, plan->with_parts());
-  return NumberClasses(plan);
+  return absl::OkStatus();
 }
 
 absl::Status SettleTokens(LoaderPlan* plan) {
   const LoaderOptions& options = plan->options;
-  if (options.label || !options.image_field.empty()) {
-    return absl::InvalidArgumentError("rows of tokens have neither images nor labels; leave these options out");
+  if (options.label || !options.image_field.empty() || !options.fields.empty()) {
+    return absl::InvalidArgumentError(
+        "rows of tokens have neither images nor labels nor other fields; leave these options out");
   }
   if (options.digest == DigestOf::kDecoded) {
     return absl::InvalidArgumentError("tokens are not decoded: use the digest of stored bytes (raw)");
@@ -356,7 +253,7 @@ absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options) {
   } else if (plan.options.mix || source.parts().size() > 1) {
     ASSIGN_OR_RETURN(plan.mix, MixOf(source, plan.policies, plan.options.mix.value_or(MixOptions{})));
   }
-  RETURN_IF_ERROR(source.tokens() != nullptr ? SettleTokens(&plan) : SettleImages(&plan));
+  RETURN_IF_ERROR(source.tokens() != nullptr ? SettleTokens(&plan) : SettleSamples(&plan));
   for (const BatchLayout& layout : plan.layouts) plan.slot_bytes = std::max(plan.slot_bytes, layout.bytes());
   if (!bucketed) {
     plan.batching = BatchingOf(plan.options, plan.mix ? plan.mix->length : source.size(), plan.options.batch);

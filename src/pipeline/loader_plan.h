@@ -7,6 +7,7 @@
 
 #include "pipeline/batch_layout.h"
 #include "pipeline/loader.h"
+#include "pipeline/planned_fields.h"
 
 namespace millrace {
 
@@ -14,20 +15,17 @@ namespace millrace {
 struct LoaderPlan {
   LoaderOptions options;
   Source source;
-  std::vector<OrderPolicy> policies;      // of each part of the source
-  std::optional<Mix> mix;                 // absent: one part, each sample once an epoch; or buckets
-  Batching batching;                      // of all items; not with buckets
-  std::vector<Batching> buckets;          // of each part of the source, where these are buckets
-  std::vector<BatchLayout> layouts;       // the declared shapes: one, or one for each bucket
-  uint64_t slot_bytes = 0;                // of the largest
-  std::vector<std::string> image_fields;  // one of which each sample has; empty: nothing is decoded
-  std::optional<LabelOptions> label;
-  bool text_labels = false;
-  std::vector<std::vector<int64_t>>
-      class_numbers;  // of each part: its classes, by their numbers there; empty: the same
+  std::vector<OrderPolicy> policies;  // of each part of the source
+  std::optional<Mix> mix;             // absent: one part, each sample once an epoch; or buckets
+  Batching batching;                  // of all items; not with buckets
+  std::vector<Batching> buckets;      // of each part of the source, where these are buckets
+  std::vector<BatchLayout> layouts;   // the declared shapes: one, or one for each bucket
+  uint64_t slot_bytes = 0;            // of the largest
+  std::vector<PlannedField> fields;   // of samples; empty: nothing is decoded, or items are rows of tokens
   uint64_t fingerprint = 0;
   uint64_t fetch_bytes = 0;  // for fetched samples or rows, and what belongs to each of them
   uint64_t group_bytes = 0;  // for groups of rows
+  uint64_t value_bytes = 0;  // for the values of rows that the consumer has not taken yet
   uint64_t slots = 0;
 
   const OrderPolicy& policy() const { return policies.front(); }

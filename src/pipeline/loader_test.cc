@@ -109,7 +109,7 @@ TEST_F(LoaderTest, DeliversEachSampleOnceInPlanOrder) {
     for (uint64_t row = 0; row < batch.valid; ++row, ++position) {
       const uint64_t sample = plan.At(position);
       EXPECT_EQ(batch.Array<uint64_t>("sample")[row], sample);
-      EXPECT_EQ(batch.Array<uint8_t>("mask")[row], 1);
+      EXPECT_EQ(batch.Array<uint8_t>("valid")[row], 1);
       IndexedSample entry;
       ASSERT_TRUE(dataset_->index().Lookup(sample, &entry).ok());
       EXPECT_EQ(batch.keys[row], entry.key);
@@ -120,7 +120,7 @@ TEST_F(LoaderTest, DeliversEachSampleOnceInPlanOrder) {
       EXPECT_EQ(std::memcmp(pixels.data(), batch.Bytes("image").data() + row * pixels.size(), pixels.size()), 0);
     }
     for (uint64_t row = batch.valid; row < 8; ++row) {
-      EXPECT_EQ(batch.Array<uint8_t>("mask")[row], 0);
+      EXPECT_EQ(batch.Array<uint8_t>("valid")[row], 0);
       EXPECT_EQ(batch.Array<int64_t>("label")[row], -1);
       EXPECT_EQ(batch.keys[row], "");
     }
@@ -177,7 +177,7 @@ TEST_F(LoaderTest, DropLeavesTheShortBatchAndWrapFillsIt) {
   const std::span<const uint64_t> samples = last->Array<uint64_t>("sample");
   EXPECT_EQ(std::vector<uint64_t>(samples.begin(), samples.end()),
             (std::vector<uint64_t>{plan.At(8), plan.At(9), plan.At(0), plan.At(1)}));
-  EXPECT_EQ(last->Array<uint8_t>("mask")[3], 1);
+  EXPECT_EQ(last->Array<uint8_t>("valid")[3], 1);
   EXPECT_EQ(loader->report().samples, 10u);
 }
 

@@ -55,7 +55,7 @@ class MixLoaderTest : public ::testing::Test {
     while (std::optional<Batch> batch = *loader->Next()) {
       for (size_t row = 0; row < batch->size; ++row) {
         const std::string key = batch->keys[row];
-        if (batch->Array<uint8_t>("mask")[row] != 0) {
+        if (batch->Array<uint8_t>("valid")[row] != 0) {
           labels[key.substr(0, key.find("/"))].insert(batch->Array<int64_t>("label")[row]);
         }
       }

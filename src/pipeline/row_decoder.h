@@ -29,7 +29,7 @@ struct BatchRow {
   const BatchLayout* layout = nullptr;
   size_t row = 0;
   std::string* key = nullptr;                // becomes the sample's; of a row of tokens, that of its first piece
-  std::string* text = nullptr;               // becomes the label, if labels are text
+  BatchValues* values = nullptr;             // the columns of the batch, as the plan numbers them
   const Replacement* replacement = nullptr;  // what was fetched, if it is not what the plan wants
 
   /// The row's part of the array of that name; empty if there is none.

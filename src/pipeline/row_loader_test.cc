@@ -238,7 +238,7 @@ TEST_F(RowLoaderTest, AStepOfABucketMayBeSharedOtherwise) {
           positions.push_back(batch->position.ToString());
           if (step == steps.size()) steps.emplace_back();
           for (uint64_t row = 0; row < batch->size; ++row) {
-            if (batch->Array<uint8_t>("mask")[row] == 0) continue;
+            if (batch->Array<uint8_t>("valid")[row] == 0) continue;
             steps[step].insert(batch->shape << 32 | batch->Array<uint64_t>("row")[row]);
           }
         }

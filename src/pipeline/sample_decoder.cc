@@ -7,14 +7,19 @@
 
 #include "base/rng.h"
 #include "dataset/field_of_sample.h"
+#include "decode/value_check.h"
+#include "shard/npy.h"
 
 namespace millrace {
 
 namespace {
 
 constexpr uint64_t kAugmentDomain = 0x6175676d656e7431;  // "augment1"
+constexpr uint64_t kImageDomain = 0x696d616765732d31;    // "images-1"
 constexpr uint64_t kReplaceDomain = 0x7265706c61636531;  // "replace1"
 constexpr uint64_t kMaxReplacements = 8;
+
+using Kind = BatchField::Kind;
 
 struct Located {
   const Dataset* dataset = nullptr;
@@ -88,74 +93,106 @@ absl::StatusOr<DecodedRow> SampleDecoder::Replaced(const BatchRow& to, const Uin
                     .quarantined = {{NameOf(source_, to.draw.item), std::move(reason), entry_.key, to.epoch}}};
 }
 
-absl::StatusOr<const IndexedField*> SampleDecoder::FindImage() const {
-  const auto is_image = [&](const IndexedField& field) {
-    return std::find(plan_.image_fields.begin(), plan_.image_fields.end(), field.name) != plan_.image_fields.end();
+absl::StatusOr<const IndexedField*> SampleDecoder::Find(const PlannedField& field) const {
+  const auto is_one = [&](const IndexedField& stored) {
+    return std::find(field.fields.begin(), field.fields.end(), stored.name) != field.fields.end();
   };
-  const auto found = std::find_if(entry_.fields.begin(), entry_.fields.end(), is_image);
+  const auto found = std::find_if(entry_.fields.begin(), entry_.fields.end(), is_one);
   if (found == entry_.fields.end()) {
-    return InField(absl::DataLossError("the sample has no image; remove or move its file, then index again"),
-                   plan_.image_fields.front());
+    const bool image = field.wanted.kind == Kind::kImage;
+    return InField(absl::DataLossError(image ? "the sample has no image; remove or move its file, then index again"
+                                             : "the sample has no such field"),
+                   field.fields.front());
   }
-  if (std::find_if(found + 1, entry_.fields.end(), is_image) != entry_.fields.end()) {
+  if (std::find_if(found + 1, entry_.fields.end(), is_one) != entry_.fields.end()) {
     return InField(absl::FailedPreconditionError("the sample has several images; name the field to decode"),
                    found->name);
   }
   return &*found;
 }
 
-absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, uint64_t item, ByteSpan bytes) {
-  const std::string& name = plan_.label->field;
-  const auto field =
-      std::find_if(entry_.fields.begin(), entry_.fields.end(), [&](const auto& f) { return f.name == name; });
-  if (field == entry_.fields.end()) return InField(absl::DataLossError("the sample has no such field"), name);
-  ASSIGN_OR_RETURN(const ByteSpan stored, ValueOf(*field, bytes, &scratch_));
-  absl::StatusOr<LabelValue> value = ParseLabel(stored, plan_.label->spec);
-  if (!value.ok()) return InField(value.status(), name);
-  if (plan_.text_labels) {
-    *to.text = std::get<std::string>(*std::move(value));
-  } else {
-    auto label = std::get<int64_t>(*value);
-    if (!plan_.class_numbers.empty()) {
-      const std::vector<int64_t>& numbers = plan_.class_numbers[source_.Find(item).part];
-      if (label < 0 || static_cast<uint64_t>(label) >= numbers.size()) {
-        return InField(absl::DataLossError(fmt::format("{} is no class of its data set", label)), name);
-      }
-      label = numbers[static_cast<size_t>(label)];
-    }
-    StoreLe(to.At("label").data(), label);
+absl::StatusOr<int64_t> SampleDecoder::ClassOf(const PlannedField& field, uint64_t item, int64_t label) const {
+  if (field.class_numbers.empty()) return label;
+  const std::vector<int64_t>& numbers = field.class_numbers[source_.Find(item).part];
+  if (label >= 0 && static_cast<uint64_t>(label) < numbers.size()) return numbers[static_cast<size_t>(label)];
+  return absl::DataLossError(fmt::format("{} is no class of its data set", label));
+}
+
+absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, uint64_t item, const PlannedField& field, ByteSpan stored) {
+  ASSIGN_OR_RETURN(LabelValue value, ParseLabel(stored, field.wanted.label));
+  if (field.wanted.is_value()) {
+    to.values[field.column].rows[to.row] = std::get<std::string>(std::move(value));
+    return absl::OkStatus();
   }
+  ASSIGN_OR_RETURN(const int64_t label, ClassOf(field, item, std::get<int64_t>(value)));
+  StoreLe(to.At(field.wanted.name).data(), label);
   return absl::OkStatus();
 }
 
-// In a mix a sample may come several times in an epoch, each time otherwise.
-uint64_t SampleDecoder::AugmentKey(const BatchRow& to, uint64_t item) const {
-  if (!plan_.mix) return HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, source_.SampleOf(item)});
-  return HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, item, to.draw.turn});
+// In a mix a sample may come several times in an epoch, each time otherwise. Other images of the sample than "image"
+// are cropped otherwise, too, by their names, so that what else is decoded does not matter.
+uint64_t SampleDecoder::AugmentKey(const BatchRow& to, uint64_t item, std::string_view image) const {
+  const uint64_t key = plan_.mix ? HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, item, to.draw.turn})
+                                 : HashKey(kAugmentDomain, {plan_.options.seed, to.epoch, source_.SampleOf(item)});
+  return image == "image" ? key : HashKey(kImageDomain, {key, Xxh3(AsBytes(image))});
 }
 
-// Where the digest wants pixels: the field that they are of, which are in pixels_.
-absl::StatusOr<std::string_view> SampleDecoder::DecodeImage(const BatchRow& to, uint64_t item, ByteSpan bytes) {
-  if (plan_.image_fields.empty()) return std::string_view();
-  ASSIGN_OR_RETURN(const IndexedField* image, FindImage());
-  const bool want_pixels = plan_.options.digest == DigestOf::kDecoded && to.counts;
-  if (want_pixels && pixels_.size() == 0) pixels_ = Buffer(plan_.options.image.pixels());
-  ASSIGN_OR_RETURN(const ByteSpan file, ValueOf(*image, bytes, &scratch_));
-  const absl::Status decoded = decoder_.Decode(file, plan_.options.image, AugmentKey(to, item), to.At("image"),
-                                               want_pixels ? pixels_.span() : MutableByteSpan());
-  if (!decoded.ok()) return InField(decoded, image->name);
-  return want_pixels ? image->name : std::string_view();
+absl::Status SampleDecoder::DecodeImage(const BatchRow& to, uint64_t item, size_t number, ByteSpan file) {
+  const PlannedField& field = plan_.fields[number];
+  const ImageSpec& spec = field.wanted.image;
+  MutableByteSpan pixels;
+  if (plan_.options.digest == DigestOf::kDecoded && to.counts) {
+    if (pixels_.size() < plan_.fields.size()) pixels_.resize(plan_.fields.size());
+    if (pixels_[number].size() == 0) pixels_[number] = Buffer(spec.pixels());
+    pixels = pixels_[number].span();
+  }
+  const MutableByteSpan out = to.At(field.wanted.name);
+  if (field.leader != PlannedField::kNone) return decoder_.DecodeLike(file, spec, frames_[field.leader], out, pixels);
+  RETURN_IF_ERROR(decoder_.Decode(file, spec, AugmentKey(to, item, field.wanted.name), out, pixels));
+  frames_[number] = decoder_.frame();
+  return absl::OkStatus();
+}
+
+absl::Status SampleDecoder::DecodeValue(const BatchRow& to, uint64_t item, size_t number, ByteSpan value) {
+  const PlannedField& field = plan_.fields[number];
+  switch (field.wanted.kind) {
+    case Kind::kImage:
+      return DecodeImage(to, item, number, value);
+    case Kind::kLabel:
+      return DecodeLabel(to, item, field, value);
+    case Kind::kText:
+      RETURN_IF_ERROR(CheckText(value));
+      break;
+    case Kind::kJson:
+      RETURN_IF_ERROR(CheckJson(value));
+      break;
+    case Kind::kArray:
+      if (ParseNpy(value)) break;
+      return absl::DataLossError(
+          "no array as NumPy saves it: numbers of one type, little-endian, in C order, as an .npy file");
+    case Kind::kBytes:
+      break;
+  }
+  to.values[field.column].rows[to.row] = AsText(value);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes) {
   RETURN_IF_ERROR(source_.Lookup(item, &entry_));
   const bool want_digest = plan_.options.digest != DigestOf::kNone && to.counts;
-  ASSIGN_OR_RETURN(const std::string_view decoded_field, DecodeImage(to, item, bytes));
-  if (plan_.label) RETURN_IF_ERROR(DecodeLabel(to, item, bytes));
+  decoded_.clear();
+  for (size_t number = 0; number < plan_.fields.size(); ++number) {
+    ASSIGN_OR_RETURN(const IndexedField* stored, Find(plan_.fields[number]));
+    ASSIGN_OR_RETURN(const ByteSpan value, ValueOf(*stored, bytes, &scratch_));
+    const absl::Status done = DecodeValue(to, item, number, value);
+    if (!done.ok()) return InField(done, stored->name);
+    if (want_digest && plan_.options.digest == DigestOf::kDecoded && plan_.fields[number].wanted.kind == Kind::kImage) {
+      decoded_.push_back({stored->name, std::as_const(pixels_[number]).span()});
+    }
+  }
   Uint128 digest{};
   if (want_digest) {
-    ASSIGN_OR_RETURN(digest,
-                     hasher_.Hash(to.epoch, to.position, entry_, bytes, decoded_field, std::as_const(pixels_).span()));
+    ASSIGN_OR_RETURN(digest, hasher_.Hash(to.epoch, to.position, entry_, bytes, decoded_));
   }
   to.SetOrigin(source_.SampleOf(item), source_.Find(item).part);
   *to.key = entry_.key;

@@ -16,11 +16,12 @@ namespace millrace {
 /// what they are.
 uint64_t ReplacementOf(const LoaderPlan& plan, uint64_t epoch, uint64_t item, uint64_t attempt);
 
-/// Turns the bytes of a sample into image, label, mask, key and digest.
+/// Turns the bytes of a sample into the fields of the batch, its key and digest.
 class SampleDecoder final : public RowDecoder {
  public:
   /// The plan and `memory` outlive the decoder.
-  SampleDecoder(const LoaderPlan& plan, ImageMemory* memory) : plan_(plan), source_(plan.source), decoder_(memory) {}
+  SampleDecoder(const LoaderPlan& plan, ImageMemory* memory)
+      : plan_(plan), source_(plan.source), decoder_(memory), frames_(plan.fields.size()) {}
 
   absl::StatusOr<DecodedRow> Decode(const BatchRow& to, const FetchedItem& fetched) override;
 
@@ -28,19 +29,23 @@ class SampleDecoder final : public RowDecoder {
   absl::StatusOr<DecodedRow> Damaged(const BatchRow& to, const absl::Status& damage) const;
   absl::StatusOr<DecodedRow> Replaced(const BatchRow& to, const Uint128& digest) const;
   absl::StatusOr<Uint128> DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes);
-  absl::Status DecodeLabel(const BatchRow& to, uint64_t item, ByteSpan bytes);
-  absl::StatusOr<const IndexedField*> FindImage() const;
-  absl::StatusOr<std::string_view> DecodeImage(const BatchRow& to, uint64_t item, ByteSpan bytes);
+  absl::StatusOr<const IndexedField*> Find(const PlannedField& field) const;
+  absl::Status DecodeValue(const BatchRow& to, uint64_t item, size_t number, ByteSpan value);
+  absl::Status DecodeImage(const BatchRow& to, uint64_t item, size_t number, ByteSpan file);
+  absl::Status DecodeLabel(const BatchRow& to, uint64_t item, const PlannedField& field, ByteSpan stored);
+  absl::StatusOr<int64_t> ClassOf(const PlannedField& field, uint64_t item, int64_t label) const;
 
-  uint64_t AugmentKey(const BatchRow& to, uint64_t item) const;
+  uint64_t AugmentKey(const BatchRow& to, uint64_t item, std::string_view image) const;
 
   const LoaderPlan& plan_;
   const Source& source_;
   ImageDecoder decoder_;
   SampleHasher hasher_;
-  IndexedSample entry_;  // of the sample in hand
-  std::string scratch_;  // a value that is not stored as it is
-  Buffer pixels_;        // for the digest of decoded pixels
+  IndexedSample entry_;         // of the sample in hand
+  std::string scratch_;         // a value that is not stored as it is
+  std::vector<Frame> frames_;   // of the images, by the numbers of their fields
+  std::vector<Buffer> pixels_;  // likewise, for the digest of decoded pixels
+  std::vector<SampleHasher::Decoded> decoded_;
 };
 
 }  // namespace millrace

@@ -5,7 +5,7 @@
 namespace millrace {
 
 absl::StatusOr<Uint128> SampleHasher::Hash(uint64_t epoch, uint64_t position, const IndexedSample& sample,
-                                           ByteSpan span, std::string_view decoded_field, ByteSpan decoded) {
+                                           ByteSpan span, std::span<const Decoded> decoded) {
   stream_.Reset();
   stream_.UpdateLe64(epoch);
   stream_.UpdateLe64(position);
@@ -16,10 +16,13 @@ absl::StatusOr<Uint128> SampleHasher::Hash(uint64_t epoch, uint64_t position, co
   add(AsBytes(sample.key));
   for (const IndexedField& field : sample.fields) {
     add(AsBytes(field.name));
-    if (!decoded_field.empty() && field.name == decoded_field) {
-      add(decoded);
-      continue;
+    bool is_decoded = false;
+    for (const Decoded& image : decoded) {
+      if (image.field != field.name) continue;
+      is_decoded = true;
+      add(image.pixels);
     }
+    if (is_decoded) continue;
     ASSIGN_OR_RETURN(const ByteSpan value, ValueOf(field, span, &scratch_));
     add(value);
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,14 +15,18 @@ namespace millrace {
 /// neither the order in which threads finish nor on how ranks and interruptions cut the epoch.
 ///
 /// XXH3-128 (seed 0) of: u64 epoch, u64 position, length + key, then for each field in bytewise order of names: length
-/// + name and length + value (shard/field_value.h), so that it does not tell in which format samples are stored.
-/// Integers are little-endian, lengths u64. Keep one a thread.
+/// + name and length + value (shard/field_value.h), so that it does not tell in which format samples are stored. A
+/// field that was decoded counts with the length and the pixels of each image that was made of it, in place of its
+/// value. Integers are little-endian, lengths u64. Keep one a thread.
 class SampleHasher {
  public:
-  /// `span` holds the bytes of the sample's span. The field called `decoded_field` counts with `decoded` instead of its
-  /// value; empty = none. Errors are those of ValueOf.
+  struct Decoded {
+    std::string_view field;
+    ByteSpan pixels;
+  };
+  /// `span` holds the bytes of the sample's span. Errors are those of ValueOf.
   absl::StatusOr<Uint128> Hash(uint64_t epoch, uint64_t position, const IndexedSample& sample, ByteSpan span,
-                               std::string_view decoded_field = {}, ByteSpan decoded = {});
+                               std::span<const Decoded> decoded = {});
 
  private:
   Xxh3Stream stream_;

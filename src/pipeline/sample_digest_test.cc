@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace millrace {
 namespace {
 
@@ -33,8 +35,9 @@ TEST(SampleHasher, FollowsTheDefinition) {
   EXPECT_EQ(*hasher.Hash(1, 42, sample, AsBytes("..JPEG..")), expected);
   EXPECT_EQ(*hasher.Hash(1, 42, sample, AsBytes("..JPEG..")), expected);  // no state is left behind
   EXPECT_NE(*hasher.Hash(0, 42, sample, AsBytes("..JPEG..")), expected);
-  EXPECT_EQ(*hasher.Hash(1, 42, sample, AsBytes("..JPEG.."), "jpg", AsBytes("pixels")),
-            ByTheBook(1, 42, "cats/0001", {{"cls", "3"}, {"jpg", "pixels"}}));
+  EXPECT_EQ(
+      *hasher.Hash(1, 42, sample, AsBytes("..JPEG.."), std::array{SampleHasher::Decoded{"jpg", AsBytes("pixels")}}),
+      ByTheBook(1, 42, "cats/0001", {{"cls", "3"}, {"jpg", "pixels"}}));
 }
 
 }  // namespace

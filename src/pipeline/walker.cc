@@ -1,7 +1,10 @@
 #include "pipeline/walker.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "base/size.h"
 #include "pipeline/sample_decoder.h"
 
 namespace millrace {
@@ -36,6 +39,7 @@ struct Walker::Unit {
   EpochOrder::Row row;
   uint32_t number = 0;  // of the row in its batch
   bool done = false;
+  std::optional<uint64_t> value_bytes;  // that are counted for it
   std::shared_ptr<FetchedItem> fetched;
   std::unique_ptr<Replacement> replacement;
   absl::Status status;
@@ -53,7 +57,8 @@ struct Walker::Step {
   size_t done = 0;                // units decoded, or failed
   size_t first_open = 0;          // all units before it are done
   std::shared_ptr<Buffer> slot;
-  std::vector<std::string> texts;
+  std::vector<BatchValues> values;
+  uint64_t value_bytes = 0;  // that are counted for its units
   std::vector<std::string> keys;
   Uint128 digest;
   uint64_t tokens = 0;                                             // decoded, of rows that count
@@ -87,7 +92,7 @@ void Walker::Task::Run(RowDecoder& decoder, const std::stop_token& stop) {
                       .layout = &plan.layouts[step->shape],
                       .row = unit->number,
                       .key = &step->keys[unit->number],
-                      .text = plan.text_labels ? &step->texts[unit->number] : nullptr,
+                      .values = step->values.data(),
                       .replacement = unit->replacement.get()};
     rows.push_back(decoder.Decode(to, *unit->fetched));
   }
@@ -156,11 +161,40 @@ Walker::Unit* Walker::WalkToNextUnit() {
   return nullptr;
 }
 
+// Values are counted from the walk on, in the order of delivery, so that those of the next batch never wait for those
+// of a later one. False: there is no room before the consumer takes a batch.
+absl::StatusOr<bool> Walker::ReserveValues(Step& step, Unit& unit) {
+  if (plan_.value_bytes == 0 || unit.value_bytes) return true;
+  ASSIGN_OR_RETURN(const uint64_t bytes, ValueBytesOf(plan_.fields, plan_.source, unit.row.draw.item, &scratch_));
+  if (value_bytes_ + bytes > plan_.value_bytes) {
+    if (value_bytes_ > step.value_bytes || untaken_ > 0 || steps_.size() > 1) return false;
+    // Nobody will give any back: this batch alone takes more.
+    const uint64_t about = (step.value_bytes + bytes) / (walk_unit_ + 1) * step.planned_rows;
+    return absl::ResourceExhaustedError(fmt::format(
+        "the values of a batch (texts, arrays, bytes) take about {}, and {} of the memory budget of {} are for them; "
+        "choose a smaller batch, or a budget of {}",
+        FormatSize(about), FormatSize(plan_.value_bytes), FormatSize(plan_.options.memory_bytes),
+        FormatSize(10 * std::max(about, plan_.value_bytes))));
+  }
+  Count(step, unit, bytes);
+  return true;
+}
+
+void Walker::Count(Step& step, Unit& unit, uint64_t value_bytes) {
+  const uint64_t before = unit.value_bytes.value_or(0);
+  unit.value_bytes = value_bytes;
+  step.value_bytes += value_bytes - before;
+  value_bytes_ += value_bytes - before;
+}
+
 bool Walker::FetchNext() {
   if (walk_failed_ || units_ahead_ >= kMaxUnitsAhead) return false;
   Unit* unit = WalkToNextUnit();
   if (unit == nullptr) return false;
   Step& step = *steps_.back();
+  const absl::StatusOr<bool> room = ReserveValues(step, *unit);
+  if (!room.ok()) walk_failed_ = room.status();
+  if (!room.ok() || !*room) return false;
   const Fetcher::Horizon horizon{.order = &*walk_order_,
                                  .epoch = walk_epoch_,
                                  .consumed = walk_consumed_,
@@ -245,7 +279,10 @@ void Walker::GiveSlots(uint64_t untaken) {
       if (step->slot == nullptr) break;
       const uint64_t rows = plan_.layouts[step->shape].batch();
       step->keys.resize(rows);
-      if (plan_.text_labels) step->texts.resize(rows);
+      for (const PlannedField& field : plan_.fields) {
+        if (!field.wanted.is_value()) continue;
+        step->values.push_back({field.wanted.name, field.wanted.kind, std::vector<std::string>(rows)});
+      }
     }
     Dispatch(*step);
   }
@@ -292,6 +329,11 @@ void Walker::Finish(Step& step, Unit& unit, absl::StatusOr<DecodedRow> decoded) 
     }
     Replacement& next = *unit.replacement;
     next.item = ReplacementOf(plan_, step.epoch, unit.row.draw.item, next.attempt);
+    // A little more than there is room for, perhaps: its bytes are in memory that is kept for such samples.
+    if (unit.value_bytes) {
+      const absl::StatusOr<uint64_t> bytes = ValueBytesOf(plan_.fields, plan_.source, next.item, &scratch_);
+      if (bytes.ok()) Count(step, unit, *bytes);
+    }
     damaged_.insert({step.number, unit.number});
     return;
   }
@@ -337,7 +379,8 @@ Batch Walker::Deliver(Step& step) const {
   batch.size = layout.batch();
   batch.length = layout.length();
   batch.arrays = layout.Deliver(step.slot->data(), step.units.size());
-  batch.texts = std::move(step.texts);
+  batch.values = std::move(step.values);
+  batch.value_bytes = step.value_bytes;
   batch.keys = std::move(step.keys);
   batch.memory = std::move(step.slot);
   batch.valid = static_cast<uint64_t>(

@@ -66,6 +66,8 @@ class Walker {
 
   void OnFetched(std::unique_ptr<Fetcher::Request> request, const absl::Status& status);
   void OnDecoded(std::unique_ptr<Task> task);
+  /// The consumer has taken batches with so many bytes of values.
+  void OnTaken(uint64_t value_bytes) { value_bytes_ -= value_bytes; }
 
   /// One round: walks on until memory or requests are used up, but not for long, and soon ends when `interrupted`.
   /// `untaken` batches wait for the consumer. True when there is more to do at once; else only after an event. May
@@ -80,6 +82,8 @@ class Walker {
 
  private:
   bool FetchNext();
+  absl::StatusOr<bool> ReserveValues(Step& step, Unit& unit);
+  void Count(Step& step, Unit& unit, uint64_t value_bytes);
   absl::StatusOr<bool> FetchReplacements();
   Unit* WalkToNextUnit();
   void OpenEpoch(uint64_t epoch, uint64_t consumed);
@@ -115,6 +119,8 @@ class Walker {
   uint64_t walk_unit_ = 0;
   bool walk_done_ = false;
   uint64_t untaken_ = 0;
+  uint64_t value_bytes_ = 0;  // that batches have, or will have, which were not taken
+  IndexedSample scratch_;
   uint64_t units_ahead_ = 0;  // whose bytes were asked for and that are not decoded yet
 };
 

@@ -21,7 +21,7 @@ def load(samples: Samples, **options: object) -> list[millrace.Batch]:
 
 def test_pixels_labels_keys_and_padding(raw: Samples) -> None:
     batches = load(raw)
-    assert [set(batch) for batch in batches] == [{"image", "label", "mask", "sample", "key"}] * 3
+    assert [set(batch) for batch in batches] == [{"image", "label", "valid", "mask", "sample", "key"}] * 3
     seen = []
     for batch in batches:
         assert batch["image"].shape == (16, HEIGHT, WIDTH, 3) and batch["image"].dtype == np.uint8

@@ -1,0 +1,193 @@
+"""What a batch holds: entries, each made of one field of the samples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Union
+
+from . import _arguments
+from .errors import InvalidArgumentError
+
+_CROPS = ("augment", "crop_scale", "crop_ratio", "flip")
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """Pixels of a JPEG or PNG: uint8 or float32, ``[B, H, W, C]`` or ``[B, C, H, W]``, zeros for padding.
+
+    What is None is as the :class:`Loader` says, whose arguments of these names are explained there.
+
+    Args:
+        field: The field of the sample. None: its one field that is a jpg, jpeg or png.
+        size: Of the output; None with ``like``: that of the other image.
+        channels: 3 or 1. None with ``interpolation="nearest"``: a map of numbers, ``[B, H, W]`` uint8, such as the classes of pixels:
+            the indices of a palette, or the samples of a grey image as they are stored.
+        augment: Random crop and flip. The entry called ``image`` is cropped as a Loader without ``fields`` would; other images of the
+            sample have crops of their own, by their names.
+        crop_scale: Part of the image's area that a random crop takes, from and to.
+        crop_ratio: Width over height of a random crop, from and to.
+        flip: Probability of a horizontal flip.
+        dtype: ``"u8"`` or ``"f32"``.
+        layout: ``"nhwc"`` or ``"nchw"``.
+        mean: ``"f32"`` only.
+        std: ``"f32"`` only.
+        like: The name of another image of the batch, whose crop and flip this one follows, as a mask does. The two may differ in size, not in
+            shape: a sample in which they do is damaged.
+        interpolation: ``"bilinear"`` (antialiased) or ``"nearest"``: each pixel is one of the source, never a mean of several.
+    """
+
+    field: str | None = None
+    size: int | tuple[int, int] | None = None
+    channels: int | None = None
+    augment: bool | None = None
+    crop_scale: tuple[float, float] | None = None
+    crop_ratio: tuple[float, float] | None = None
+    flip: float | None = None
+    dtype: str | None = None
+    layout: str | None = None
+    mean: float | Sequence[float] | None = None
+    std: float | Sequence[float] | None = None
+    like: str | None = None
+    interpolation: str = "bilinear"
+    kind: ClassVar[str] = "image"
+
+    def _over(self, usual: Image) -> Image:
+        """With what this one leaves open taken from ``usual``."""
+        is_map = self.interpolation == "nearest" and self.channels is None
+        changes: dict[str, Any] = {name: getattr(usual, name) for name in ("size", "layout", *_CROPS) if getattr(self, name) is None}
+        dtype = self.dtype or ("u8" if is_map else usual.dtype)
+        if dtype == usual.dtype and not is_map:
+            changes.update({name: getattr(usual, name) for name in ("mean", "std") if getattr(self, name) is None})
+        if self.channels is None and not is_map:
+            changes["channels"] = usual.channels
+        return dataclasses.replace(self, dtype=dtype, **changes)
+
+    def _native(self) -> tuple[Any, ...]:
+        """Of one that leaves nothing open; its values are checked here."""
+        interpolation = _arguments.choice("interpolation", self.interpolation, ("bilinear", "nearest"))
+        is_map = self.channels is None
+        dtype = _arguments.choice("dtype", self.dtype, ("u8", "f32"))
+        channels = 1 if is_map else _arguments.integer("channels", self.channels)
+        if channels not in (1, 3):
+            raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (grey)")
+        if is_map and dtype != "u8":
+            raise InvalidArgumentError("a map of numbers (interpolation='nearest' without channels) has dtype='u8'; give channels=1 for pixels")
+        if dtype == "u8" and (self.mean is not None or self.std is not None):
+            raise InvalidArgumentError("mean and std apply to dtype='f32'; u8 pixels are never normalised")
+        crop = (
+            _arguments.flag("augment", self.augment),
+            _arguments.pair("crop_scale", self.crop_scale),
+            _arguments.pair("crop_ratio", self.crop_ratio),
+            _arguments.number("flip", self.flip),
+        )
+        return (
+            *_arguments.image_size(self.size),
+            channels,
+            crop,
+            dtype,
+            _arguments.choice("layout", self.layout, ("nhwc", "nchw")),
+            _arguments.per_channel("mean", self.mean, channels, 0.0),
+            _arguments.per_channel("std", self.std, channels, 1.0),
+            interpolation,
+            is_map,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """int64 ``[B]``, -1 for padding; or a list of B strings.
+
+    Args:
+        field: The field of the sample.
+        as_: How the field is written: ``label_kind`` of :class:`Loader`.
+    """
+
+    field: str = "cls"
+    as_: str = "int"
+    kind: ClassVar[str] = "label"
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A list of B strings, the UTF-8 of a field; ``""`` for padding."""
+
+    field: str
+    kind: ClassVar[str] = "text"
+
+
+@dataclasses.dataclass(frozen=True)
+class Json:
+    """A list of B objects, what the JSON of a field holds; None for padding."""
+
+    field: str
+    kind: ClassVar[str] = "json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """Arrays of numbers: ``.npy`` files in C order, and the arrays of MDS, TFRecord and RecordIO.
+
+    ``[B, ...]`` where all rows of the batch have one type and shape, with zeros for padding; else a list of B arrays, None for padding.
+    """
+
+    field: str
+    kind: ClassVar[str] = "array"
+
+
+@dataclasses.dataclass(frozen=True)
+class Bytes:
+    """A list of B bytes objects, the values of a field as they are stored; ``b""`` for padding."""
+
+    field: str
+    kind: ClassVar[str] = "bytes"
+
+
+Field = Union[Image, Label, Text, Json, Array, Bytes]
+"""One entry of a batch."""
+
+
+def to_native(fields: Mapping[str, Field], usual: Image) -> list[tuple[Any, ...]]:
+    """Checked, with what images leave open taken from ``usual``."""
+    wanted = "a dict of names and what each holds, such as {'image': millrace.Image(), 'caption': millrace.Text('txt')}"
+    if not isinstance(fields, Mapping):
+        _arguments.refuse("fields", wanted, fields)
+    if not fields:
+        raise InvalidArgumentError(f"fields is empty; it must be {wanted}")
+    native = []
+    for name, field in fields.items():
+        if not isinstance(name, str):
+            _arguments.refuse("a name in fields", "a string", name)
+        if not isinstance(field, (Image, Label, Text, Json, Array, Bytes)):
+            _arguments.refuse(f"fields[{name!r}]", "a millrace.Image, Label, Text, Json, Array or Bytes", field)
+        source = _arguments.text(f"the field of fields[{name!r}]", field.field)
+        if source is None and not isinstance(field, Image):
+            _arguments.refuse(f"the field of fields[{name!r}]", "the name of a field of the samples", source)
+        try:
+            image, like = _image(field, fields, usual) if isinstance(field, Image) else (None, "")
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"fields[{name!r}]: {error}") from None
+        except TypeError as error:
+            raise TypeError(f"fields[{name!r}]: {error}") from None
+        native.append((name, source or "", field.kind, image, like, field.as_ if isinstance(field, Label) else ""))
+    return native
+
+
+def padding_of_values(native: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """What rows without a sample have in the entries that are lists, by name."""
+    usual: dict[str, Any] = {"text": "", "json": None, "array": None, "bytes": b""}
+    texts = {name: "" for name, _, kind, *_, label in native if kind == "label" and (label == "text" or label.startswith("json-text:"))}
+    return {name: usual[kind] for name, _, kind, *_ in native if kind in usual} | texts
+
+
+def _image(field: Image, fields: Mapping[str, Field], usual: Image) -> tuple[tuple[Any, ...], str]:
+    like = _arguments.text("like", field.like)
+    if like is None:
+        return field._over(usual)._native(), ""
+    for name in _CROPS:
+        if getattr(field, name) is not None:
+            raise InvalidArgumentError(f"{name} says how to crop, and so does like={like!r}; leave one out")
+    leader = fields.get(like)
+    if isinstance(leader, Image) and field.size is None:
+        field = dataclasses.replace(field, size=leader.size)
+    return field._over(usual)._native(), like

@@ -1,0 +1,140 @@
+#include "batch_dict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "shard/npy.h"
+
+namespace millrace::python {
+
+namespace {
+
+using Kind = BatchField::Kind;
+
+// What an array of a batch keeps alive.
+struct BatchOwner {
+  std::shared_ptr<Process> process;  // first: the memory goes back to its budget
+  std::shared_ptr<void> memory;
+};
+
+py::list ToTexts(const std::vector<std::string>& texts) {
+  py::list list(texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) list[i] = ToPyText(texts[i]);
+  return list;
+}
+
+[[noreturn]] void ThrowDamaged(const Batch& batch, size_t row, const BatchValues& values, std::string_view what) {
+  Throw(absl::DataLossError(fmt::format("sample '{}', entry '{}': {}", batch.keys[row], values.name, what)));
+}
+
+std::vector<py::ssize_t> ToDims(const std::vector<uint64_t>& shape) {
+  return {shape.begin(), shape.end()};
+}
+
+py::dtype ToDtype(NumberType type) {
+  return py::dtype(NpyDescr(type));
+}
+
+}  // namespace
+
+BatchConverter::BatchConverter(py::object convert)
+    : convert_(std::move(convert)), scan_json_(py::module_::import("json").attr("JSONDecoder")().attr("scan_once")) {}
+
+py::object BatchConverter::Converted(const py::array& array) const {
+  return convert_.is_none() ? py::object(array) : convert_(array);
+}
+
+py::object BatchConverter::ToJson(const std::string& text) const {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";  // which some editors write
+  std::string_view plain = text;
+  if (plain.starts_with(kMark)) plain.remove_prefix(kMark.size());
+  plain.remove_prefix(std::min(plain.find_first_not_of(" \t\r\n"), plain.size()));
+  return scan_json_(ToPyText(plain), 0).cast<py::tuple>()[0];
+}
+
+// One array where all rows have one type and shape, with zeros for padding; else a list, with None for padding.
+py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& values) const {
+  std::vector<std::optional<NpyArray>> rows;
+  for (size_t row = 0; row < values.rows.size(); ++row) {
+    const std::string& file = values.rows[row];
+    rows.push_back(ParseNpy(AsBytes(file)));
+    if (!file.empty() && !rows.back()) ThrowDamaged(batch, row, values, "no array as NumPy saves it");
+  }
+  const auto first = std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.has_value(); });
+  const bool alike = first != rows.end() && std::all_of(first, rows.end(), [&](const auto& row) {
+                       return !row || (row->type == (*first)->type && row->shape == (*first)->shape);
+                     });
+  if (!alike) {
+    py::list list(rows.size());
+    for (size_t row = 0; row < rows.size(); ++row) {
+      list[row] = py::none();
+      if (!rows[row]) continue;
+      py::array array(ToDtype(rows[row]->type), ToDims(rows[row]->shape));
+      std::memcpy(array.mutable_data(), rows[row]->values.data(), rows[row]->values.size());
+      list[row] = Converted(array);
+    }
+    return list;
+  }
+  std::vector<py::ssize_t> dims = ToDims((*first)->shape);
+  dims.insert(dims.begin(), static_cast<py::ssize_t>(rows.size()));
+  py::array stacked(ToDtype((*first)->type), dims);
+  const size_t bytes = (*first)->values.size();
+  auto* to = static_cast<std::byte*>(stacked.mutable_data());
+  for (const auto& row : rows) {
+    if (row) {
+      std::memcpy(to, row->values.data(), bytes);
+    } else {
+      std::memset(to, 0, bytes);
+    }
+    to += bytes;
+  }
+  return Converted(stacked);
+}
+
+py::object BatchConverter::ToValues(const Batch& batch, const BatchValues& values) const {
+  if (values.kind == Kind::kText || values.kind == Kind::kLabel) return ToTexts(values.rows);
+  if (values.kind == Kind::kArray) return ToArrays(batch, values);
+  py::list list(values.rows.size());
+  for (size_t row = 0; row < values.rows.size(); ++row) {
+    if (values.kind == Kind::kBytes) {
+      list[row] = py::bytes(values.rows[row]);
+      continue;
+    }
+    list[row] = py::none();
+    if (values.rows[row].empty()) continue;  // padding: no JSON is empty
+    try {
+      list[row] = ToJson(values.rows[row]);
+    } catch (py::error_already_set& error) {
+      if (error.matches(PyExc_MemoryError)) throw;
+      ThrowDamaged(batch, row, values, fmt::format("Python's json module does not take it: {}", error.what()));
+    }
+  }
+  return list;
+}
+
+py::dict BatchConverter::ToDict(const BatchShape& shape, const std::shared_ptr<Process>& process, Batch batch) const {
+  auto* const held = new ProcessLocal<BatchOwner>(new BatchOwner{process, batch.memory});
+  const py::capsule owner(held, [](void* pointer) { delete static_cast<ProcessLocal<BatchOwner>*>(pointer); });
+  batch.memory = nullptr;
+  py::dict result;
+  for (const ArrayShape& array : shape) {
+    // Ordinals stay below 2^60: as int64 they suit torch, which has hardly any operations on uint64.
+    const std::vector<py::ssize_t> dims(array.dims.begin(), array.dims.end());
+    const py::array view(py::dtype(array.dtype), dims, batch.Bytes(array.name).data(), owner);
+    result[ToPyText(array.name)] = Converted(view);
+  }
+  for (BatchValues& values : batch.values) {
+    result[ToPyText(values.name)] = ToValues(batch, values);
+    std::vector<std::string>().swap(values.rows);
+  }
+  if (!result.contains("mask")) result["mask"] = result["valid"];
+  result["key"] = ToTexts(batch.keys);
+  return result;
+}
+
+}  // namespace millrace::python

@@ -1,0 +1,45 @@
+#include "field_options.h"
+
+#include "arguments.h"
+
+namespace millrace::python {
+
+ImageSpec ToImageSpec(const ImageTuple& image) {
+  const auto& [height, width, channels, crop, dtype, layout, mean, std, interpolation, numbers] = image;
+  ImageSpec spec;
+  spec.height = height;
+  spec.width = width;
+  spec.channels = channels;
+  std::tie(spec.augment, spec.crop_scale, spec.crop_ratio, spec.flip_probability) = crop;
+  spec.dtype = Choose<DType>("dtype", dtype, {{"u8", DType::kU8}, {"f32", DType::kF32}});
+  spec.layout = Choose<Layout>("layout", layout, {{"nhwc", Layout::kNhwc}, {"nchw", Layout::kNchw}});
+  spec.mean = mean;
+  spec.std = std;
+  spec.interpolation = Choose<Interpolation>(
+      "interpolation", interpolation, {{"bilinear", Interpolation::kBilinear}, {"nearest", Interpolation::kNearest}});
+  spec.numbers = numbers;
+  return spec;
+}
+
+std::vector<BatchField> ToFields(const std::vector<FieldTuple>& fields) {
+  using Kind = BatchField::Kind;
+  std::vector<BatchField> result;
+  for (const auto& [name, field, kind, image, like, label_kind] : fields) {
+    BatchField& entry = result.emplace_back();
+    entry.name = name;
+    entry.field = field;
+    entry.kind = Choose<Kind>("the kind of a field", kind,
+                              {{"image", Kind::kImage},
+                               {"label", Kind::kLabel},
+                               {"text", Kind::kText},
+                               {"json", Kind::kJson},
+                               {"array", Kind::kArray},
+                               {"bytes", Kind::kBytes}});
+    if (image) entry.image = ToImageSpec(*image);
+    entry.like = like;
+    if (entry.kind == Kind::kLabel) entry.label = ValueOrThrow(LabelSpec::Parse(label_kind));
+  }
+  return result;
+}
+
+}  // namespace millrace::python

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "pipeline/batch_field.h"
+
+namespace millrace::python {
+
+using PerChannel = std::array<float, 3>;
+
+/// (height, width, channels, (augment, crop scale, crop ratio, flip probability), dtype, layout, mean, std,
+/// interpolation, whether pixels are numbers), as Python gives them.
+using ImageTuple = std::tuple<int, int, int, std::tuple<bool, std::array<double, 2>, std::array<double, 2>, double>,
+                              std::string, std::string, PerChannel, PerChannel, std::string, bool>;
+ImageSpec ToImageSpec(const ImageTuple& image);
+
+/// (name, field, kind, image or None, the image that it follows, kind of label), as Python gives them.
+using FieldTuple =
+    std::tuple<std::string, std::string, std::string, std::optional<ImageTuple>, std::string, std::string>;
+std::vector<BatchField> ToFields(const std::vector<FieldTuple>& fields);
+
+}  // namespace millrace::python

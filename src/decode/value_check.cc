@@ -1,0 +1,51 @@
+#include "decode/value_check.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/utf8.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kShownBytes = 32;
+
+std::string Shown(std::string_view text) {
+  std::string shown(text.substr(0, kShownBytes));
+  for (char& c : shown) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  return fmt::format("\"{}\"{}", shown, text.size() > kShownBytes ? "..." : "");
+}
+
+// With null in place of the numbers that JSON does not know. Words within strings become others, which does not matter
+// here.
+std::string WithoutSpecialNumbers(std::string_view text) {
+  std::string plain(text);
+  for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+    for (size_t at = plain.find(word); at != std::string::npos; at = plain.find(word, at)) {
+      plain.replace(at, word.size(), "null");
+    }
+  }
+  return plain;
+}
+
+}  // namespace
+
+absl::Status CheckText(ByteSpan value) {
+  const std::string_view text = AsText(value);
+  const size_t at = FirstNotUtf8(text);
+  if (at == text.size()) return absl::OkStatus();
+  return absl::DataLossError(fmt::format("the text {} is not UTF-8 at byte {}", Shown(text), at));
+}
+
+absl::Status CheckJson(ByteSpan value) {
+  const std::string_view text = AsText(value);
+  if (nlohmann::json::accept(text) || nlohmann::json::accept(WithoutSpecialNumbers(text))) return absl::OkStatus();
+  return absl::DataLossError(fmt::format("{} is not JSON", Shown(text)));
+}
+
+}  // namespace millrace

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "decode/image.h"
+#include "decode/label.h"
+
+namespace millrace {
+
+/// An entry of every batch, made of one field of each sample.
+struct BatchField {
+  enum class Kind : uint8_t {
+    kImage,  // pixels: an array of the batch
+    kLabel,  // an integer (an array, -1 in padding) or a text (a value)
+    // Values: bytes of any length, one for each row (Batch::values).
+    kText,   // UTF-8
+    kJson,   // JSON, or what Python's json module takes for it (NaN, Infinity)
+    kArray,  // an .npy file
+    kBytes,  // as they are
+  };
+  std::string name;   // of the entry
+  std::string field;  // of the sample; "" of an image: its one field that is a jpg, jpeg or png
+  Kind kind = Kind::kBytes;
+  ImageSpec image;   // kImage
+  std::string like;  // kImage: the entry, an image, whose part of the scene it shows; "": a part of its own
+  LabelSpec label;   // kLabel
+
+  /// Whether its rows are values and not an array.
+  bool is_value() const { return kind == Kind::kLabel ? label.kind == LabelSpec::Kind::kText : kind != Kind::kImage; }
+};
+
+/// "image", "label", "text" ...: as batches and messages name them.
+std::string_view KindNameOf(const BatchField& field);
+
+}  // namespace millrace

@@ -1,0 +1,257 @@
+#include "pipeline/planned_fields.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "shard/field_value.h"
+
+namespace millrace {
+
+namespace {
+
+using Kind = BatchField::Kind;
+
+// What all batches have beside their fields ("mask" is free: where no field is called so, it is another name of
+// "valid").
+constexpr std::array<std::string_view, 5> kReserved = {"key", "valid", "sample", "part", "__key__"};
+
+// Of all parts: a data set that has none of them shows when its first sample is decoded.
+std::vector<std::string> FieldNames(const Source& source) {
+  std::set<std::string> names;
+  for (const Subset& part : source.parts())
+    names.insert(part.index().field_names().begin(), part.index().field_names().end());
+  return {names.begin(), names.end()};
+}
+
+// Whether samples hold arrays, by the first one.
+absl::StatusOr<bool> HoldsArrays(const Subset& part) {
+  if (part.index().size() == 0) return false;
+  IndexedSample first;
+  RETURN_IF_ERROR(part.index().Lookup(0, &first));
+  return std::any_of(first.fields.begin(), first.fields.end(),
+                     [](const IndexedField& field) { return TypeOfEncoding(field.encoding) == FieldType::kNdarray; });
+}
+
+std::string NoImages(const std::vector<std::string>& names) {
+  return fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", "));
+}
+
+// A data set of arrays is delivered as it is only where nothing else is: images beside it have another shape.
+absl::Status NoImagesButArrays(const Source& source, const Subset& part) {
+  const bool mixed = source.parts().size() > 1;
+  return absl::FailedPreconditionError(fmt::format(
+      "{}{}; token files are fed as rows: give --tokens (in Python tokens=){}", mixed ? part.dataset->uri() + ": " : "",
+      NoImages(part.index().field_names()), mixed ? ", and mix them with token files only" : ""));
+}
+
+// Empty: there are none, and need not be.
+absl::StatusOr<std::vector<std::string>> FindImages(const Source& source, const std::string& wanted,
+                                                    bool allow_arrays) {
+  const std::vector<std::string> names = FieldNames(source);
+  if (!wanted.empty()) {
+    if (std::find(names.begin(), names.end(), wanted) != names.end()) return std::vector<std::string>{wanted};
+    return absl::InvalidArgumentError(
+        fmt::format("the data set has no field '{}'; its fields are: {}", wanted, fmt::join(names, ", ")));
+  }
+  std::set<std::string> images;
+  for (const Subset& part : source.parts())
+    images.insert(part.index().image_fields().begin(), part.index().image_fields().end());
+  bool all_arrays = true;
+  for (const Subset& part : source.parts()) {
+    ASSIGN_OR_RETURN(const bool arrays, HoldsArrays(part));
+    const bool has_images = !part.index().image_fields().empty();
+    if (arrays && !has_images && (!images.empty() || !allow_arrays)) return NoImagesButArrays(source, part);
+    all_arrays = all_arrays && arrays;
+  }
+  if (!images.empty()) return std::vector<std::string>(images.begin(), images.end());
+  if (all_arrays) return std::vector<std::string>();
+  return absl::FailedPreconditionError(NoImages(names));
+}
+
+absl::Status CheckField(const Source& source, const BatchField& field) {
+  for (const Subset& part : source.parts()) {
+    const std::vector<std::string>& names = part.index().field_names();
+    if (std::find(names.begin(), names.end(), field.field) != names.end()) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("the data set {} has no field '{}' for the {} '{}'; its fields are: {}", part.dataset->uri(),
+                    field.field, KindNameOf(field), field.name, fmt::join(names, ", ")));
+  }
+  return absl::OkStatus();
+}
+
+// Where classes are names, each data set numbers its own. In a mix of different ones they are numbered by all names.
+absl::StatusOr<std::vector<std::vector<int64_t>>> NumberClasses(const Source& source, const BatchField& label) {
+  std::vector<std::vector<int64_t>> numbers;
+  if (label.field != "cls" || label.label != LabelSpec{}) return numbers;
+  std::set<std::string> all;
+  const Dataset* numbered = nullptr;
+  for (const Subset& part : source.parts()) {
+    const std::vector<std::string>& names = part.index().class_names();
+    if (names.empty()) numbered = part.dataset;
+    all.insert(names.begin(), names.end());
+  }
+  bool alike = true;
+  for (const Subset& part : source.parts()) {
+    const std::vector<std::string>& names = part.index().class_names();
+    numbers.emplace_back();
+    for (const std::string& name : names) numbers.back().push_back(std::distance(all.begin(), all.find(name)));
+    if (names.empty() || names.size() == all.size()) continue;
+    alike = false;
+    if (numbered == nullptr) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("classes of {} are names, which are numbered together with those of the other data sets of the "
+                    "mix, but classes of {} are numbers: pack the data sets with numbers by one --class-map",
+                    part.dataset->uri(), numbered->uri()));
+  }
+  if (alike) numbers.clear();
+  return numbers;
+}
+
+bool AllHave(const Source& source, std::string_view field) {
+  return std::all_of(source.parts().begin(), source.parts().end(), [&](const Subset& part) {
+    const std::vector<std::string>& names = part.index().field_names();
+    return std::find(names.begin(), names.end(), field) != names.end();
+  });
+}
+
+// "image" and "label", if there are any.
+absl::StatusOr<std::vector<BatchField>> UsualFields(const Source& source, const LoaderOptions& options) {
+  std::vector<BatchField> fields;
+  ASSIGN_OR_RETURN(const std::vector<std::string> images,
+                   FindImages(source, options.image_field, options.allow_arrays));
+  if (!images.empty()) {
+    fields.push_back({.name = "image",
+                      .field = options.image_field,
+                      .kind = Kind::kImage,
+                      .image = options.image,
+                      .like = "",
+                      .label = {}});
+  }
+  const LabelOptions label = options.label.value_or(LabelOptions{});
+  if (options.label || AllHave(source, label.field)) {
+    fields.push_back(
+        {.name = "label", .field = label.field, .kind = Kind::kLabel, .image = {}, .like = "", .label = label.spec});
+  }
+  return fields;
+}
+
+absl::Status CheckNames(const std::vector<BatchField>& fields) {
+  std::set<std::string_view> names;
+  for (const BatchField& field : fields) {
+    if (field.name.empty()) return absl::InvalidArgumentError("a field of the batch has an empty name");
+    if (std::find(kReserved.begin(), kReserved.end(), field.name) != kReserved.end()) {
+      return absl::InvalidArgumentError(fmt::format(
+          "no field may be called '{}', as all batches have an entry of that name; choose another", field.name));
+    }
+    if (!names.insert(field.name).second) {
+      return absl::InvalidArgumentError(fmt::format("two fields of the batch are called '{}'", field.name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> FindLeader(const std::vector<PlannedField>& leaders, const BatchField& field) {
+  const auto found = std::find_if(leaders.begin(), leaders.end(), [&](const PlannedField& leader) {
+    return leader.wanted.name == field.like && leader.wanted.kind == Kind::kImage && leader.wanted.like.empty();
+  });
+  if (found != leaders.end()) return static_cast<size_t>(found - leaders.begin());
+  return absl::InvalidArgumentError(
+      fmt::format("'{}' is to be cropped like '{}', which is no image with a crop of its own among the fields",
+                  field.name, field.like));
+}
+
+absl::StatusOr<PlannedField> PlanField(const Source& source, const LoaderOptions& options, const BatchField& wanted) {
+  PlannedField field{.wanted = wanted};
+  if (wanted.kind == Kind::kImage) {
+    RETURN_IF_ERROR(Annotate(wanted.image.Check(), fmt::format("the image '{}'", wanted.name)));
+    ASSIGN_OR_RETURN(field.fields, FindImages(source, wanted.field, options.allow_arrays));
+    return field;
+  }
+  RETURN_IF_ERROR(CheckField(source, wanted));
+  field.fields = {wanted.field};
+  if (wanted.kind == Kind::kLabel) {
+    ASSIGN_OR_RETURN(field.class_numbers, NumberClasses(source, wanted));
+  }
+  return field;
+}
+
+}  // namespace
+
+std::string_view KindNameOf(const BatchField& field) {
+  switch (field.kind) {
+    case Kind::kImage:
+      return "image";
+    case Kind::kLabel:
+      return "label";
+    case Kind::kText:
+      return "text";
+    case Kind::kJson:
+      return "JSON";
+    case Kind::kArray:
+      return "array";
+    case Kind::kBytes:
+      return "bytes";
+  }
+  return "";
+}
+
+absl::StatusOr<std::vector<PlannedField>> PlanFields(const Source& source, const LoaderOptions& options) {
+  std::vector<BatchField> wanted = options.fields;
+  if (wanted.empty()) {
+    ASSIGN_OR_RETURN(wanted, UsualFields(source, options));
+  }
+  RETURN_IF_ERROR(CheckNames(wanted));
+  std::stable_partition(wanted.begin(), wanted.end(), [](const BatchField& field) { return field.like.empty(); });
+  std::vector<PlannedField> fields;
+  size_t columns = 0;
+  for (const BatchField& field : wanted) {
+    ASSIGN_OR_RETURN(PlannedField planned, PlanField(source, options, field));
+    if (!field.like.empty()) {
+      ASSIGN_OR_RETURN(planned.leader, FindLeader(fields, field));
+    }
+    if (field.is_value()) planned.column = columns++;
+    fields.push_back(std::move(planned));
+  }
+  return fields;
+}
+
+void AddArrays(const std::vector<PlannedField>& fields, BatchLayout* layout) {
+  for (const PlannedField& field : fields) {
+    const BatchField& wanted = field.wanted;
+    if (wanted.kind == Kind::kLabel && !wanted.is_value()) layout->Add(wanted.name, "int64", {}, -1);
+    if (wanted.kind != Kind::kImage) continue;
+    const ImageSpec& image = wanted.image;
+    std::vector<uint64_t> dims = {static_cast<uint64_t>(image.height), static_cast<uint64_t>(image.width)};
+    const auto channels = static_cast<uint64_t>(image.channels);
+    if (!image.numbers) dims.insert(image.layout == Layout::kNhwc ? dims.end() : dims.begin(), channels);
+    layout->Add(wanted.name, image.dtype == DType::kF32 ? "float32" : "uint8", dims);
+  }
+}
+
+size_t CountValues(const std::vector<PlannedField>& fields) {
+  return static_cast<size_t>(
+      std::count_if(fields.begin(), fields.end(), [](const PlannedField& field) { return field.wanted.is_value(); }));
+}
+
+absl::StatusOr<uint64_t> ValueBytesOf(const std::vector<PlannedField>& fields, const Source& source, uint64_t item,
+                                      IndexedSample* entry) {
+  RETURN_IF_ERROR(source.Lookup(item, entry));
+  uint64_t bytes = 0;
+  for (const PlannedField& field : fields) {
+    if (!field.wanted.is_value()) continue;
+    for (const IndexedField& stored : entry->fields) {
+      if (stored.name != field.fields.front()) continue;
+      bytes += stored.is_inline ? stored.inline_text.size() : ValueBytesAtMost(stored.encoding, stored.length);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace millrace

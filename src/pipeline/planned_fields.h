@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pipeline/batch_field.h"
+#include "pipeline/batch_layout.h"
+#include "pipeline/loader.h"
+
+namespace millrace {
+
+/// An entry of the batches of samples, after the data set was looked at.
+struct PlannedField {
+  BatchField wanted;
+  std::vector<std::string> fields;  // one of which each sample has; several of images that were not named
+  size_t leader = kNone;            // of an image: the one that it follows, by its place in the list
+  size_t column = kNone;            // of a value: its place in Batch::values
+  /// Of labels that are classes by number: of each part of the source, the numbers that its classes have here. Empty:
+  /// the same.
+  std::vector<std::vector<int64_t>> class_numbers;
+
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+};
+
+/// What batches of samples hold: `options.fields`, or "image" and "label" as the options say. Images that others follow
+/// come before these. InvalidArgument, FailedPrecondition: options that make no sense, or that the data set does not
+/// fit.
+absl::StatusOr<std::vector<PlannedField>> PlanFields(const Source& source, const LoaderOptions& options);
+
+/// Adds the arrays of these fields.
+void AddArrays(const std::vector<PlannedField>& fields, BatchLayout* layout);
+
+size_t CountValues(const std::vector<PlannedField>& fields);
+
+/// An upper bound of the bytes of an item's values. `entry` is scratch memory.
+absl::StatusOr<uint64_t> ValueBytesOf(const std::vector<PlannedField>& fields, const Source& source, uint64_t item,
+                                      IndexedSample* entry);
+
+}  // namespace millrace
