@@ -33,6 +33,42 @@ TEST(CenterCropTest, LandscapeKeepsTheHeightAndTheMiddle) {
   EXPECT_FALSE(crop.flip);
 }
 
+TEST(CropLikeTest, OfTheSameSizeIsTheSameCrop) {
+  ImageSpec spec = SpecOf(20, 30);
+  spec.augment = true;
+  for (uint64_t key = 0; key < 50; ++key) {
+    const Frame leader{{64, 48}, RandomCrop({64, 48}, spec, key)};
+    const SourceCrop crop = *CropLike({64, 48}, leader);
+    ExpectRect(crop, leader.crop.x, leader.crop.y, leader.crop.width, leader.crop.height);
+    EXPECT_EQ(crop.flip, leader.crop.flip);
+    EXPECT_EQ(crop.right, leader.crop.right);
+  }
+}
+
+TEST(CropLikeTest, OfAnotherSizeShowsTheSamePart) {
+  ImageSpec spec = SpecOf(20, 30);
+  spec.augment = true;
+  for (uint64_t key = 0; key < 50; ++key) {
+    const Frame leader{{640, 480}, RandomCrop({640, 480}, spec, key)};
+    const SourceCrop half = *CropLike({320, 240}, leader);
+    ExpectRect(half, leader.crop.x / 2, leader.crop.y / 2, leader.crop.width / 2, leader.crop.height / 2);
+    EXPECT_EQ(half.left, leader.crop.left / 2);
+    EXPECT_EQ(half.bottom, (leader.crop.bottom + 1) / 2);
+    EXPECT_TRUE(CropLike({213, 160}, leader).ok());  // a third, rounded
+    for (const ImageSize other : {ImageSize{480, 640}, ImageSize{640, 400}, ImageSize{200, 200}}) {
+      EXPECT_TRUE(absl::IsDataLoss(CropLike(other, leader).status())) << other.width;
+    }
+  }
+}
+
+TEST(NearestPixelsTest, TakesThePixelOfTheCentre) {
+  std::vector<int> pixels;
+  NearestPixels(0, 8, 0, 8, 4, false, &pixels);
+  EXPECT_EQ(pixels, (std::vector<int>{1, 3, 5, 7}));
+  NearestPixels(2, 3, 2, 5, 6, true, &pixels);
+  EXPECT_EQ(pixels, (std::vector<int>{4, 4, 3, 3, 2, 2}));
+}
+
 TEST(CenterCropTest, PortraitKeepsTheWidth) {
   const SourceCrop crop = CenterCrop({480, 640}, SpecOf(224, 224));
   ExpectRect(crop, 0, 37 * 640.0 / 298, 480, 224 * 640.0 / 298);

@@ -83,6 +83,65 @@ std::vector<uint8_t> ExpectedJpeg(const std::string& jpeg, const ImageSpec& spec
   return spec.channels == 3 ? Packed(out) : out;
 }
 
+// Palette entry k of these files is (k, ...).
+TEST(NumbersTest, AreIndicesOrSamplesAsTheyAreStored) {
+  for (const int type : {0, 3}) {
+    for (const int depth : {1, 2, 4, 8}) {
+      for (const bool interlaced : {false, true}) {
+        const testing::Png png = MakePng(29, 13, {.color_type = type, .depth = depth, .interlaced = interlaced});
+        ImageSpec spec = Spec(13, 29, 1);
+        spec.interpolation = Interpolation::kNearest;
+        spec.numbers = true;
+        const absl::StatusOr<std::vector<uint8_t>> numbers = Decode(png.bytes, spec);
+        ASSERT_TRUE(numbers.ok()) << numbers.status();
+        const int levels = depth == 8 ? 256 : 1 << depth;
+        for (size_t i = 0; i < numbers->size(); ++i) {
+          const int shown = png.rgb[3 * i];
+          ASSERT_EQ((*numbers)[i], type == 3 ? shown : shown * (levels - 1) / 255) << depth << " " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(NumbersTest, ColoursAndWideNumbersAreRefused) {
+  ImageSpec spec = Spec(8, 8, 1);
+  spec.interpolation = Interpolation::kNearest;
+  spec.numbers = true;
+  ExpectError(MakePng(8, 8, {.color_type = 2}).bytes, absl::StatusCode::kInvalidArgument, "holds colours", spec);
+  ExpectError(MakePng(8, 8, {.color_type = 0, .depth = 16}).bytes, absl::StatusCode::kInvalidArgument, "16-bit", spec);
+  ExpectError(MakeJpeg(8, 8), absl::StatusCode::kInvalidArgument, "holds colours", spec);
+  EXPECT_TRUE(Decode(MakeJpeg(8, 8, {.kind = JpegKind::kGrey}), spec).ok());
+  spec.interpolation = Interpolation::kBilinear;
+  ExpectError(MakeJpeg(8, 8), absl::StatusCode::kInvalidArgument, "nearest", spec);
+}
+
+// Each pixel of the output is that of the source which NearestPixels names.
+TEST(NearestTest, PicksPixelsOfTheWholeImage) {
+  const std::string jpeg = MakeJpeg(61, 47);
+  const std::vector<uint8_t> whole = *Decode(jpeg, Spec(47, 61));
+  ImageSpec spec = Spec(20, 33);
+  spec.interpolation = Interpolation::kNearest;
+  spec.augment = true;
+  ImageDecoder decoder;
+  for (uint64_t key = 0; key < 20; ++key) {
+    std::vector<uint8_t> out(spec.bytes());
+    ASSERT_TRUE(decoder.Decode(AsBytes(jpeg), spec, key, std::as_writable_bytes(std::span(out))).ok());
+    const SourceCrop crop = RandomCrop({61, 47}, spec, key);
+    EXPECT_EQ(decoder.frame().crop.x, crop.x);
+    std::vector<int> columns;
+    std::vector<int> lines;
+    NearestPixels(crop.x, crop.width, crop.left, crop.right, 33, crop.flip, &columns);
+    NearestPixels(crop.y, crop.height, crop.top, crop.bottom, 20, false, &lines);
+    for (size_t y = 0; y < lines.size(); ++y) {
+      for (size_t x = 0; x < columns.size(); ++x) {
+        const size_t from = 3 * (static_cast<size_t>(lines[y]) * 61 + static_cast<size_t>(columns[x]));
+        ASSERT_EQ(std::memcmp(&out[3 * (y * 33 + x)], &whole[from], 3), 0) << key;
+      }
+    }
+  }
+}
+
 TEST(JpegTest, FullSizeEqualsPlainLibjpegToTheBit) {
   for (const JpegKind kind :
        {JpegKind::kYcc420, JpegKind::kYcc422, JpegKind::kYcc444, JpegKind::kRgb, JpegKind::kGrey}) {

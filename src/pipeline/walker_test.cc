@@ -26,6 +26,7 @@ constexpr int kWalkedSide = 8;
 struct Received {
   std::vector<uint64_t> samples;
   Uint128 digest;
+  std::vector<std::vector<std::string>> values;
   std::vector<std::string> quarantined;
   friend bool operator==(const Received&, const Received&) = default;
 };
@@ -82,7 +83,7 @@ class WalkerRun {
     if (choice < requests_.size()) return EndRequest(choice), true;
     choice -= requests_.size();
     if (choice < tasks_.size()) return EndTask(choice), true;
-    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(choice - tasks_.size()));
+    walker_.OnTaken(TakeFrom(&held_, choice - tasks_.size()).value_bytes);
     return true;
   }
   template <typename T>
@@ -109,6 +110,7 @@ class WalkerRun {
     const std::span<const uint64_t> samples = batch.Array<uint64_t>("sample");
     to.samples.assign(samples.begin(), samples.end());
     to.digest = batch.digest;
+    for (const BatchValues& values : batch.values) to.values.push_back(values.rows);
     for (const QuarantinedSample& sample : batch.quarantined) {
       to.quarantined.push_back(fmt::format("{}: {} -> {}", sample.uri, sample.reason, sample.replacement));
     }
@@ -170,6 +172,22 @@ class WalkerTest : public ::testing::Test {
     options.bad_samples = bad;
     return Plan(*images_, options, memory);
   }
+  // The files of the images and their labels, with room for the values of little more than one batch.
+  LoaderPlan Values(BadSamples bad) {
+    LoaderOptions options;
+    options.fields.resize(2);
+    options.fields[0] = {
+        .name = "file", .field = "jpg", .kind = BatchField::Kind::kBytes, .image = {}, .like = "", .label = {}};
+    options.fields[1] = {
+        .name = "label", .field = "cls", .kind = BatchField::Kind::kText, .image = {}, .like = "", .label = {}};
+    options.batch = 4;
+    options.epochs = 2;
+    options.shuffle = Shuffle::kGlobal;
+    options.bad_samples = bad;
+    LoaderPlan plan = Plan(*images_, options, 1 << 20);
+    plan.value_bytes = 2 * images_->index().max_span_bytes();
+    return plan;
+  }
   LoaderPlan Tokens(uint64_t memory = 48 << 10) {
     LoaderOptions options;
     options.batch = 3;
@@ -225,6 +243,29 @@ TEST_F(WalkerTest, TheOrderInWhichThingsEndChangesNothing) {
       EXPECT_EQ(run.received(), calm) << seed;
     }
   }
+}
+
+TEST_F(WalkerTest, ValuesWaitForRoomInEveryOrder) {
+  const LoaderPlan plan = Values(BadSamples::kFail);
+  const std::vector<Received> calm = Calm(plan);
+  ASSERT_EQ(calm.size(), 30u);
+  ASSERT_EQ(calm[0].values.size(), 2u);
+  EXPECT_EQ(calm[0].values[0][0].substr(0, 2), "\xff\xd8");
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    WalkerRun run(plan, seed);
+    run.Finish();
+    EXPECT_TRUE(run.end().ok()) << run.end();
+    EXPECT_EQ(run.received(), calm) << seed;
+  }
+}
+
+TEST_F(WalkerTest, ValuesOfABatchThatNeverFitAreRefused) {
+  LoaderPlan plan = Values(BadSamples::kFail);
+  plan.value_bytes = images_->index().max_span_bytes();
+  WalkerRun run(plan, std::nullopt);
+  run.Finish();
+  EXPECT_TRUE(absl::IsResourceExhausted(run.end())) << run.end();
+  EXPECT_THAT(std::string(ToStd(run.end().message())), HasSubstr("the values of a batch"));
 }
 
 TEST_F(WalkerTest, WhatFailsAtAnyStepComesAfterTheBatchesBeforeIt) {
