@@ -1,0 +1,288 @@
+#include "checkpoint/checkpoints.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "base/crypto.h"
+#include "base/log.h"
+#include "store/blocking.h"
+#include "transfer/key_pattern.h"
+
+namespace millrace {
+
+namespace {
+
+using Attempt = SaveProtocol::Attempt;
+
+uint64_t NowMs() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
+}
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+bool IsFolderStore(const ObjectStore& store) {
+  return store.traits().medium == StoreTraits::Medium::kFolder;
+}
+
+void Warn(const std::string& message) {
+  Log(LogLevel::kWarning, "checkpoint", message);
+}
+
+// "000000000100/e3-0123456789abcdef/model.safetensors", or the folder alone. False for what is no attempt.
+bool ParseAttempt(std::string_view below, Attempt* attempt) {
+  const size_t slash = below.find('/');
+  if (slash == std::string_view::npos || !ParseStepFolder(below.substr(0, slash), &attempt->step)) return false;
+  below.remove_prefix(slash + 1);
+  attempt->attempt = std::string(below.substr(0, below.find('/')));
+  return EpochOfAttempt(attempt->attempt) > 0;
+}
+
+// Folders also show attempts that have no files yet, or only temporary ones.
+absl::StatusOr<std::vector<Attempt>> AttemptFolders(const std::string& root) {
+  namespace fs = std::filesystem;
+  std::vector<Attempt> found;
+  std::error_code error;
+  for (fs::directory_iterator steps(root, error); !error && steps != fs::directory_iterator(); steps.increment(error)) {
+    std::error_code unreadable;  // a file, or removed meanwhile
+    for (fs::directory_iterator attempts(steps->path(), unreadable);
+         !unreadable && attempts != fs::directory_iterator(); attempts.increment(unreadable)) {
+      const std::string name = steps->path().filename().string() + '/' + attempts->path().filename().string();
+      if (Attempt attempt; ParseAttempt(name, &attempt)) found.push_back(std::move(attempt));
+    }
+  }
+  if (error && error != std::errc::no_such_file_or_directory)
+    return absl::UnknownError(fmt::format("{}: listing failed: {}", root, error.message()));
+  return found;
+}
+
+// An object that this process alone writes: if it exists, an earlier request of this call has made it.
+absl::Status WriteOnce(ObjectStore& store, const std::string& key, const std::string& text) {
+  const absl::Status put =
+      PutBlocking(store, key, AsBytes(text), {.content_type = "application/json", .only_if_absent = true}).status();
+  if (!absl::IsAlreadyExists(put)) return put;
+  const absl::StatusOr<std::string> there = ReadAll(store, key, kMaxManifestBytes);
+  return there.ok() && *there == text ? absl::OkStatus() : put;
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(Location location, MemoryBudget& memory)
+    : store_(*location.store),
+      memory_(memory),
+      folder_(AsFolder(std::move(location.prefix))),
+      latest_(store_, folder_) {}
+
+absl::Status Checkpoints::Claim(const std::stop_token& stop) {
+  RETURN_IF_ERROR(RunClaim(stop));
+  if (!conditional_) {
+    Warn(
+        fmt::format("{}: this store ignores the conditions of writes (If-Match). Checkpoints are whole as everywhere, "
+                    "but a process that was believed dead may still commit; make sure that it is stopped",
+                    Uri()));
+    return absl::OkStatus();
+  }
+  const absl::Status swept = Sweep(stop);
+  if (absl::IsCancelled(swept)) return swept;
+  if (!swept.ok()) {
+    Warn(fmt::format("{}: what killed writers have left was not removed: {}", Uri(), ToStd(swept.message())));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoints::RunClaim(const std::stop_token& stop) {
+  ClaimProtocol claim(RandomHex(16));
+  while (claim.next() != ClaimProtocol::Step::kDone) {
+    if (stop.stop_requested()) return absl::CancelledError(fmt::format("{}: interrupted", Uri()));
+    if (claim.next() == ClaimProtocol::Step::kReadLatest) {
+      absl::StatusOr<LatestRecord> latest = latest_.Read(stop);
+      if (latest.ok() && latest->catalog) latest_.SetConditional(latest->catalog->conditional_writes);
+      claim.OnLatest(std::move(latest));
+    } else {
+      claim.OnWritten(latest_.Replace(claim.to_write(), claim.version()));
+    }
+  }
+  RETURN_IF_ERROR(claim.status());
+  RETURN_IF_ERROR(FindOutConditions(claim.to_write(), stop));
+  writer_ = claim.to_write().writer;
+  return absl::OkStatus();
+}
+
+// LATEST was written just now, so that it can be written again.
+absl::Status Checkpoints::FindOutConditions(CheckpointCatalog catalog, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(conditional_, latest_.FindOutConditions(catalog));
+  latest_.SetConditional(conditional_);
+  if (conditional_ == catalog.conditional_writes) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const LatestRecord latest, latest_.Read(stop));
+  catalog.conditional_writes = conditional_;
+  return latest_.Replace(catalog, latest.version);
+}
+
+absl::StatusOr<std::vector<Attempt>> Checkpoints::ListAttempts(const std::stop_token& stop) const {
+  if (IsFolderStore(store_)) return AttemptFolders(store_.Uri(folder_));
+  std::vector<Attempt> found;
+  const auto take = [&](const ObjectInfo& object) {
+    Attempt attempt;
+    const bool named = ParseAttempt(std::string_view(object.key).substr(folder_.size()), &attempt);
+    if (named && (found.empty() || !(found.back() == attempt))) found.push_back(std::move(attempt));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachObject(store_, folder_, take, stop));
+  return found;
+}
+
+// What an older epoch has not committed it never will. Nothing here depends on clocks.
+absl::Status Checkpoints::Sweep(const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, ListAttempts(stop));
+  ASSIGN_OR_RETURN(const LatestRecord latest, latest_.Read(stop));
+  if (!latest.catalog || latest.catalog->writer.id != writer_.id) return absl::OkStatus();  // it is the next one's turn
+  std::set<std::string> committed;
+  for (const CheckpointEntry& entry : latest.catalog->entries) committed.insert(entry.attempt);
+  for (const Attempt& attempt : attempts) {
+    if (stop.stop_requested()) return absl::CancelledError(fmt::format("{}: interrupted", Uri()));
+    if (EpochOfAttempt(attempt.attempt) >= writer_.epoch || committed.contains(attempt.attempt)) continue;
+    RETURN_IF_ERROR(RemoveAttempt(attempt));
+  }
+  return absl::OkStatus();
+}
+
+// The manifest first: what is half removed is not taken for a checkpoint by whoever finds it.
+absl::Status Checkpoints::RemoveAttempt(const Attempt& attempt) const {
+  const std::string folder = Folder(attempt.step, attempt.attempt);
+  RETURN_IF_ERROR(DeleteBlocking(store_, folder + std::string(kManifestName)));
+  const auto remove = [&](const ObjectInfo& object) { return DeleteBlocking(store_, object.key); };
+  const absl::Status removed = ForEachObject(store_, folder, remove);
+  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  if (!IsFolderStore(store_)) return absl::OkStatus();
+  RETURN_IF_ERROR(store_.RemoveTemporary(folder));
+  // Only if they are empty. Another attempt of the step may lie beside it.
+  if (rmdir(store_.Uri(folder).c_str()) == 0) {
+    rmdir(std::filesystem::path(store_.Uri(folder)).parent_path().parent_path().c_str());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointEntry> Checkpoints::WriteManifest(const CheckpointEntry& entry,
+                                                           std::vector<CheckpointShard> shards) {
+  CheckpointManifest manifest;
+  manifest.step = entry.step;
+  manifest.attempt = entry.attempt;
+  manifest.epoch = writer_.epoch;
+  manifest.saved_ms = NowMs();
+  manifest.host = HostName();
+  manifest.shards = std::move(shards);
+  const std::string text = manifest.ToJson();
+  if (text.size() > kMaxManifestBytes)
+    return absl::InvalidArgumentError(fmt::format("{}: the manifest would have {} bytes", Uri(), text.size()));
+  RETURN_IF_ERROR(WriteOnce(store_, Folder(entry.step, entry.attempt) + std::string(kManifestName), text));
+  CheckpointEntry full = entry;
+  full.bytes = manifest.Bytes();
+  full.saved_ms = manifest.saved_ms;
+  full.manifest_bytes = text.size();
+  full.manifest_crc32c = Crc32c(AsBytes(text));
+  return full;
+}
+
+absl::StatusOr<CheckpointEntry> Checkpoints::Save(uint64_t step, const std::vector<ShardBytes>& shards,
+                                                  const SaveOptions& options) {
+  if (step > kMaxCheckpointStep) {
+    return absl::InvalidArgumentError(fmt::format("step is {}; it must be 0 to {}", step, kMaxCheckpointStep));
+  }
+  std::set<std::string_view> names;
+  for (const ShardBytes& shard : shards) {
+    RETURN_IF_ERROR(CheckShardName(shard.name));
+    if (!names.insert(shard.name).second)
+      return absl::InvalidArgumentError(fmt::format("two shards have the name '{}'", shard.name));
+  }
+  if (writer_.epoch == 0) RETURN_IF_ERROR(Claim(options.stop));
+  const std::string attempt = NewAttempt(writer_.epoch);
+  SaveProtocol save({.writer = writer_, .entry = {.step = step, .attempt = attempt}, .keep = options.keep});
+  std::vector<CheckpointShard> written;
+  while (save.next() != SaveProtocol::Step::kDone) {
+    switch (save.next()) {
+      case SaveProtocol::Step::kReadLatest:
+        save.OnLatest(latest_.Read(options.stop));
+        break;
+      case SaveProtocol::Step::kUpload: {
+        absl::StatusOr<std::vector<CheckpointShard>> uploaded =
+            WriteShards(store_, Folder(step, attempt), shards, options.stop);
+        save.OnUploaded(uploaded.status());
+        if (uploaded.ok()) written = *std::move(uploaded);
+        break;
+      }
+      case SaveProtocol::Step::kWriteManifest:
+        save.OnManifest(WriteManifest(save.entry(), std::move(written)));
+        break;
+      case SaveProtocol::Step::kWriteLatest:
+        save.OnWritten(latest_.Replace(save.to_write(), save.version()));
+        break;
+      case SaveProtocol::Step::kRemove:
+        for (const Attempt& old : save.to_remove()) {
+          const absl::Status removed = RemoveAttempt(old);
+          if (!removed.ok()) Warn(fmt::format("an old checkpoint was not removed: {}", ToStd(removed.message())));
+        }
+        save.OnRemoved();
+        break;
+      case SaveProtocol::Step::kDone:
+        break;
+    }
+  }
+  if (!save.status().ok()) return Annotate(save.status(), fmt::format("{}: saving step {}", Uri(), step));
+  return save.entry();
+}
+
+absl::StatusOr<std::optional<CheckpointCatalog>> Checkpoints::ReadCatalog(const std::stop_token& stop) const {
+  ASSIGN_OR_RETURN(LatestRecord latest, latest_.Read(stop));
+  return std::move(latest.catalog);
+}
+
+absl::StatusOr<CheckpointEntry> Checkpoints::Find(std::optional<uint64_t> step, const std::stop_token& stop) const {
+  ASSIGN_OR_RETURN(const std::optional<CheckpointCatalog> catalog, ReadCatalog(stop));
+  const CheckpointEntry* const entry = !catalog ? nullptr : step ? catalog->Find(*step) : catalog->Newest();
+  if (entry != nullptr) return *entry;
+  if (!catalog || catalog->entries.empty())
+    return absl::NotFoundError(fmt::format("{}: there is no checkpoint", Uri()));
+  std::string steps;
+  const size_t first = catalog->entries.size() > 5 ? catalog->entries.size() - 5 : 0;
+  for (size_t i = first; i < catalog->entries.size(); ++i) {
+    steps += fmt::format("{}{}", steps.empty() ? "" : ", ", catalog->entries[i].step);
+  }
+  return absl::NotFoundError(
+      fmt::format("{}: there is no checkpoint of step {}; the newest are those of {}", Uri(), *step, steps));
+}
+
+absl::StatusOr<CheckpointManifest> Checkpoints::ReadManifest(const CheckpointEntry& entry) const {
+  const std::string key = Folder(entry.step, entry.attempt) + std::string(kManifestName);
+  const std::string uri = store_.Uri(key);
+  ASSIGN_OR_RETURN(const std::string text, ReadAll(store_, key, kMaxManifestBytes));
+  if (text.size() != entry.manifest_bytes || Crc32c(AsBytes(text)) != entry.manifest_crc32c)
+    return absl::DataLossError(fmt::format("{}: is not the manifest that LATEST names; load another step", uri));
+  absl::StatusOr<CheckpointManifest> manifest = CheckpointManifest::FromJson(text);
+  if (!manifest.ok()) return Annotate(manifest.status(), uri);
+  return manifest;
+}
+
+absl::Status Checkpoints::Read(const CheckpointManifest& manifest, const std::vector<MutableByteSpan>& into,
+                               const std::stop_token& stop) const {
+  return ReadShards(store_, memory_, Folder(manifest.step, manifest.attempt), manifest.shards, into, stop);
+}
+
+absl::Status Checkpoints::Verify(const CheckpointEntry& entry, const std::stop_token& stop) const {
+  ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(entry));
+  if (manifest.step != entry.step || manifest.attempt != entry.attempt)
+    return absl::DataLossError(fmt::format("{}: the manifest of step {} is that of another one", Uri(), entry.step));
+  return Read(manifest, {}, stop);
+}
+
+}  // namespace millrace

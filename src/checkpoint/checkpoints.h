@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "checkpoint/latest_file.h"
+#include "checkpoint/records.h"
+#include "checkpoint/save_protocol.h"
+#include "checkpoint/shard_io.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// The checkpoints below one URI. `LATEST` names those that are committed; a checkpoint consists of objects below
+/// `STEP/ATTEMPT/`, which are never overwritten. Whatever happens to a writer, LATEST names whole checkpoints only.
+/// (docs/checkpoints.md; the protocol: save_protocol.h.)
+///
+/// Blocking; not thread-safe; the Stores and the budget must outlive it. Cancelled soon after a stop is requested.
+class Checkpoints {
+ public:
+  Checkpoints(Location location, MemoryBudget& memory);
+
+  /// Where they lie, ending with '/': for messages.
+  std::string Uri() const { return store_.Uri(folder_); }
+
+  /// Makes this process the one that may commit: all that have claimed earlier may not from now on. Then sweeps what
+  /// they have left, if the store holds the conditions of writes, so that it is certain that they will not commit it.
+  /// Logs a warning if the store does not hold them.
+  absl::Status Claim(const std::stop_token& stop);
+  /// 0 before Claim.
+  uint64_t epoch() const { return writer_.epoch; }
+
+  struct SaveOptions {
+    uint64_t keep = 0;  // how many checkpoints remain, this one among them; 0: all
+    std::stop_token stop;
+  };
+  /// Saves a checkpoint, which is then the newest, in place of one of the same step. It is durable, and LATEST names
+  /// it, on return. Claims first if that has not been done. The spans must live until the call returns.
+  /// FailedPrecondition if another process has claimed the checkpoints. After another error LATEST names what it named
+  /// before, unless the message says that it is not known.
+  absl::StatusOr<CheckpointEntry> Save(uint64_t step, const std::vector<ShardBytes>& shards,
+                                       const SaveOptions& options);
+
+  /// What LATEST says; nullopt if there is none.
+  absl::StatusOr<std::optional<CheckpointCatalog>> ReadCatalog(const std::stop_token& stop = {}) const;
+
+  /// The entry of the newest checkpoint, or of that of `step`; NotFound if there is none.
+  absl::StatusOr<CheckpointEntry> Find(std::optional<uint64_t> step, const std::stop_token& stop = {}) const;
+
+  /// DataLoss if it is not the manifest that LATEST names, NotFound if it is gone.
+  absl::StatusOr<CheckpointManifest> ReadManifest(const CheckpointEntry& entry) const;
+
+  /// `into` has memory for each shard of the manifest, of just its size. All bytes are verified.
+  absl::Status Read(const CheckpointManifest& manifest, const std::vector<MutableByteSpan>& into,
+                    const std::stop_token& stop) const;
+
+  /// Reads a checkpoint and compares every byte with its checksums.
+  absl::Status Verify(const CheckpointEntry& entry, const std::stop_token& stop) const;
+
+ private:
+  absl::Status RunClaim(const std::stop_token& stop);
+  absl::Status FindOutConditions(CheckpointCatalog catalog, const std::stop_token& stop);
+  absl::Status Sweep(const std::stop_token& stop);
+  absl::StatusOr<std::vector<SaveProtocol::Attempt>> ListAttempts(const std::stop_token& stop) const;
+  absl::StatusOr<CheckpointEntry> WriteManifest(const CheckpointEntry& entry, std::vector<CheckpointShard> shards);
+  absl::Status RemoveAttempt(const SaveProtocol::Attempt& attempt) const;
+  std::string Folder(uint64_t step, const std::string& attempt) const { return folder_ + AttemptFolder(step, attempt); }
+
+  ObjectStore& store_;
+  MemoryBudget& memory_;
+  const std::string folder_;  // "" or ending with '/'
+  LatestFile latest_;
+  CheckpointWriter writer_;
+  bool conditional_ = true;
+};
+
+}  // namespace millrace

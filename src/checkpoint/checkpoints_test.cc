@@ -1,0 +1,375 @@
+#include "checkpoint/checkpoints.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "store/blocking.h"
+#include "store/file_store.h"
+#include "store/testing/devstore_bucket.h"
+#include "store/testing/forwarding_store.h"
+#include "store/testing/temp_folder.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// A store that spoils one call, or all from one on, and that lets a test act right before a call. It counts all calls.
+class SpoiledStore final : public ForwardingStore {
+ public:
+  enum class How { kNot, kInstead, kAfter, kFromThereOn };  // an error instead of the call, or after it was done
+  using ForwardingStore::ForwardingStore;
+  explicit SpoiledStore(std::unique_ptr<ObjectStore> below) : ForwardingStore(std::move(below)) {}
+
+  void Spoil(int call, How how) {
+    calls_ = 0;
+    spoiled_ = call;
+    how_ = how;
+  }
+  void Before(int call, std::function<void()> act) {
+    calls_ = 0;
+    acts_at_ = call;
+    act_ = std::move(act);
+  }
+  int calls() const { return calls_; }
+  void IgnoreConditions() { ignore_conditions_ = true; }
+
+  void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override {
+    const How how = Next();
+    if (how == How::kInstead) return std::move(done)(Down());
+    ForwardingStore::Get(std::move(key), into, std::move(options), Spoiled(std::move(done), how));
+  }
+  void Head(std::string key, HeadOptions options, HeadCallback done) override {
+    const How how = Next();
+    if (how == How::kInstead) return std::move(done)(Down());
+    ForwardingStore::Head(std::move(key), options, Spoiled(std::move(done), how));
+  }
+  void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override {
+    const How how = Next();
+    if (how == How::kInstead) return std::move(done)(Down());
+    if (ignore_conditions_) {
+      options.only_if_absent = false;
+      options.if_match.clear();
+    }
+    ForwardingStore::Put(std::move(key), body, std::move(options), Spoiled(std::move(done), how));
+  }
+  void Delete(std::vector<std::string> keys, DeleteCallback done) override {
+    const How how = Next();
+    const std::vector<absl::Status> down(keys.size(), Down());
+    if (how == How::kInstead) return std::move(done)(down);
+    ForwardingStore::Delete(std::move(keys), [done = std::move(done), how, down](auto statuses) mutable {
+      std::move(done)(how == How::kAfter ? down : std::move(statuses));
+    });
+  }
+  void List(ListOptions options, ListCallback done) override {
+    const How how = Next();
+    if (how == How::kInstead) return std::move(done)(Down());
+    ForwardingStore::List(std::move(options), Spoiled(std::move(done), how));
+  }
+
+ private:
+  static absl::Status Down() { return absl::UnavailableError("the store is down"); }
+
+  How Next() {
+    ++calls_;
+    if (calls_ == acts_at_) {
+      acts_at_ = 0;
+      std::exchange(act_, {})();
+    }
+    if (how_ == How::kFromThereOn) return calls_ >= spoiled_ ? How::kInstead : How::kNot;
+    return calls_ == spoiled_ ? how_ : How::kNot;
+  }
+
+  template <typename T>
+  static absl::AnyInvocable<void(absl::StatusOr<T>)> Spoiled(absl::AnyInvocable<void(absl::StatusOr<T>)> done,
+                                                             How how) {
+    return [done = std::move(done), how](absl::StatusOr<T> result) mutable {
+      if (how == How::kAfter) return std::move(done)(Down());
+      std::move(done)(std::move(result));
+    };
+  }
+
+  int calls_ = 0;
+  int spoiled_ = 0;
+  How how_ = How::kNot;
+  int acts_at_ = 0;
+  std::function<void()> act_;
+  bool ignore_conditions_ = false;
+};
+
+/// A place for checkpoints, of one of several kinds, behind a SpoiledStore.
+class CheckpointsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::string kind = GetParam();
+    if (kind == "memory") {
+      store_ = std::make_unique<SpoiledStore>(std::make_unique<MemoryStore>("m"));
+    } else if (kind == "folder") {
+      store_ = std::make_unique<SpoiledStore>(std::make_unique<FileStore>(folder_.path()));
+    } else {
+      bucket_ = std::make_unique<DevstoreBucket>(DevstoreOptions{.root = "mem:"});
+      client_ = bucket_->NewClient();
+      store_ = std::make_unique<SpoiledStore>(
+          std::make_unique<S3Store>(client_->runtime, client_->s3, DevstoreBucket::kName));
+    }
+  }
+  void TearDown() override { store_.reset(); }
+
+  SpoiledStore& store() { return *store_; }
+  Checkpoints Open() { return Checkpoints({store_.get(), "run"}, memory_); }
+
+  // A checkpoint whose bytes follow from the step.
+  static std::string TextOf(uint64_t step) { return "the model of step " + std::to_string(step); }
+  static absl::Status Save(Checkpoints& checkpoints, uint64_t step, uint64_t keep = 0) {
+    const std::string text = TextOf(step);
+    return checkpoints
+        .Save(step, {{"model", {AsBytes(text)}}, {"state", {AsBytes("{"), AsBytes("}")}}}, {.keep = keep, .stop = {}})
+        .status();
+  }
+
+  // The steps that are committed, all of them whole, with what was saved.
+  std::vector<uint64_t> Steps() {
+    Checkpoints reader = Open();
+    const auto catalog = reader.ReadCatalog();
+    EXPECT_TRUE(catalog.ok()) << catalog.status();
+    std::vector<uint64_t> steps;
+    if (!catalog.ok() || !*catalog) return steps;
+    for (const CheckpointEntry& entry : (*catalog)->entries) {
+      steps.push_back(entry.step);
+      const auto manifest = reader.ReadManifest(entry);
+      EXPECT_TRUE(manifest.ok()) << manifest.status();
+      if (!manifest.ok()) continue;
+      std::string model(manifest->shards[0].bytes, '\0');
+      std::string state(manifest->shards[1].bytes, '\0');
+      const absl::Status read = reader.Read(*manifest, {AsWritableBytes(model), AsWritableBytes(state)}, {});
+      EXPECT_TRUE(read.ok()) << read;
+      EXPECT_EQ(model, TextOf(entry.step));
+      EXPECT_TRUE(reader.Verify(entry, {}).ok());
+    }
+    return steps;
+  }
+
+  // All objects but LATEST.
+  size_t Objects() {
+    size_t objects = 0;
+    const auto all = ListAll(store(), "");
+    EXPECT_TRUE(all.ok()) << all.status();
+    for (const ObjectInfo& object : *all) objects += object.key.find("/LATEST") == std::string::npos ? 1 : 0;
+    return objects;
+  }
+
+  const TempFolder folder_;
+  std::unique_ptr<DevstoreBucket> bucket_;
+  std::unique_ptr<DevstoreBucket::Client> client_;
+  std::unique_ptr<SpoiledStore> store_;
+  MemoryBudget memory_{64 << 20};
+};
+
+INSTANTIATE_TEST_SUITE_P(Stores, CheckpointsTest, ::testing::Values("memory", "folder", "devstore"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(CheckpointsTest, NothingIsThereAtFirst) {
+  Checkpoints checkpoints = Open();
+  const auto catalog = checkpoints.ReadCatalog();
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  EXPECT_FALSE(catalog->has_value());
+  EXPECT_TRUE(absl::IsNotFound(checkpoints.Find(std::nullopt).status()));
+}
+
+TEST_P(CheckpointsTest, SavesAndKeeps) {
+  Checkpoints checkpoints = Open();
+  for (const uint64_t step : {10, 20, 30, 20}) ASSERT_TRUE(Save(checkpoints, step).ok());
+  EXPECT_EQ(checkpoints.epoch(), 1u);
+  EXPECT_THAT(Steps(), ElementsAre(10, 30, 20));
+  EXPECT_EQ(checkpoints.Find(std::nullopt)->step, 20u);
+  EXPECT_EQ(checkpoints.Find(10)->step, 10u);
+  EXPECT_THAT(std::string(checkpoints.Find(11).status().message()),
+              HasSubstr("step 11; the newest are those of 10, 30, 20"));
+  ASSERT_TRUE(Save(checkpoints, 40, /*keep=*/2).ok());
+  EXPECT_THAT(Steps(), ElementsAre(20, 40));
+  EXPECT_EQ(Objects(), 6u);
+  if (GetParam() == std::string("folder")) {  // nor do empty folders stay
+    size_t folders = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/run"))
+      folders += entry.is_directory();
+    EXPECT_EQ(folders, 2u);
+  }
+}
+
+TEST_P(CheckpointsTest, BadRequestsAreRefused) {
+  Checkpoints checkpoints = Open();
+  EXPECT_TRUE(absl::IsInvalidArgument(checkpoints.Save(kMaxCheckpointStep + 1, {}, {}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(checkpoints.Save(1, {{"a", {}}, {"a", {}}}, {}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(checkpoints.Save(1, {{"../a", {}}}, {}).status()));
+  EXPECT_EQ(Objects(), 0u);
+}
+
+TEST_P(CheckpointsTest, AnOlderWriterIsFencedOff) {
+  Checkpoints zombie = Open();
+  ASSERT_TRUE(Save(zombie, 1).ok());
+  Checkpoints next = Open();
+  ASSERT_TRUE(next.Claim({}).ok());
+  EXPECT_EQ(next.epoch(), 2u);
+  const absl::Status refused = Save(zombie, 2);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("epoch 2; this process has 1"));
+  EXPECT_THAT(Steps(), ElementsAre(1));
+  ASSERT_TRUE(Save(next, 3).ok());
+  EXPECT_THAT(Steps(), ElementsAre(1, 3));
+}
+
+// The other process claims, and maybe saves, right before each call that a save makes.
+TEST_P(CheckpointsTest, AClaimAtAnyMomentFences) {
+  int refused = 0;
+  int committed = 0;
+  for (int call = 1; call < 40; ++call) {
+    for (const bool saves : {false, true}) {
+      TearDown();
+      std::filesystem::remove_all(folder_.path() + "/run");
+      SetUp();
+      Checkpoints zombie = Open();
+      ASSERT_TRUE(Save(zombie, 1).ok());
+      Checkpoints next = Open();
+      std::vector<uint64_t> found;
+      store().Before(call, [&] {
+        ASSERT_TRUE(next.Claim({}).ok());
+        if (saves) ASSERT_TRUE(Save(next, 3, /*keep=*/1).ok());
+        found = Steps();
+      });
+      const absl::Status status = Save(zombie, 2, /*keep=*/2);
+      const bool claimed = next.epoch() == 2;
+      if (!claimed) break;  // it makes no more calls
+      if (status.ok()) {
+        // Then the other one has seen it.
+        ++committed;
+        if (!saves) {
+          EXPECT_THAT(found, ElementsAre(1, 2));
+        }
+      } else {
+        ++refused;
+        EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+        if (!saves) {
+          EXPECT_THAT(found, ElementsAre(1));
+        }
+      }
+      EXPECT_EQ(Steps(), found) << "call " << call;
+      ASSERT_TRUE(Save(next, 4, /*keep=*/1).ok());
+      EXPECT_THAT(Steps(), ElementsAre(4));
+    }
+  }
+  EXPECT_GT(refused, 4);
+}
+
+// Every call of a save fails in turn: before it was done, after it, and with all that follow.
+TEST_P(CheckpointsTest, AnyCallMayFail) {
+  using How = SpoiledStore::How;
+  for (const How how : {How::kInstead, How::kAfter, How::kFromThereOn}) {
+    int calls = 1;
+    for (int call = 1; call <= calls; ++call) {
+      TearDown();
+      std::filesystem::remove_all(folder_.path() + "/run");
+      SetUp();
+      Checkpoints before = Open();
+      ASSERT_TRUE(Save(before, 1).ok());
+      ASSERT_TRUE(Save(before, 2).ok());
+      Checkpoints writer = Open();
+      store().Spoil(call, how);
+      const absl::Status status = Save(writer, 3, /*keep=*/2);
+      if (call == 1) calls = 40;
+      const bool reached = store().calls() >= call;
+      store().Spoil(0, How::kNot);
+      const std::vector<uint64_t> steps = Steps();  // checks that all of them are whole
+      const bool unsure = status.message().find("not known") != std::string::npos;
+      if (status.ok()) {
+        EXPECT_THAT(steps, ElementsAre(2, 3)) << "call " << call;
+      } else if (!unsure) {
+        EXPECT_THAT(steps, ElementsAre(1, 2)) << "call " << call << ": " << status;
+      }
+      // The next process finds all in order, and leaves nothing behind but what is committed.
+      Checkpoints next = Open();
+      ASSERT_TRUE(Save(next, 4, /*keep=*/1).ok());
+      EXPECT_THAT(Steps(), ElementsAre(4));
+      Checkpoints last = Open();
+      ASSERT_TRUE(last.Claim({}).ok());
+      EXPECT_EQ(Objects(), 3u) << "call " << call;
+      if (!reached) break;
+    }
+    EXPECT_GT(calls, 1);
+  }
+}
+
+TEST_P(CheckpointsTest, SweepLeavesOthersAlone) {
+  ASSERT_TRUE(PutBlocking(store(), "run/notes.txt", AsBytes("mine")).ok());
+  ASSERT_TRUE(PutBlocking(store(), "run/000000000001/notes.txt", AsBytes("mine")).ok());
+  ASSERT_TRUE(PutBlocking(store(), "run/000000000001/e1-0000000000000000/model", AsBytes("left")).ok());
+  ASSERT_TRUE(PutBlocking(store(), "run/000000000001/e9-0000000000000000/model", AsBytes("of a later one")).ok());
+  Checkpoints first = Open();
+  ASSERT_TRUE(first.Claim({}).ok());
+  EXPECT_EQ(Objects(), 4u);  // its own epoch is 1
+  Checkpoints second = Open();
+  ASSERT_TRUE(second.Claim({}).ok());
+  EXPECT_EQ(Objects(), 3u);
+}
+
+TEST_P(CheckpointsTest, DamageIsFound) {
+  Checkpoints checkpoints = Open();
+  ASSERT_TRUE(Save(checkpoints, 1).ok());
+  const CheckpointEntry entry = *checkpoints.Find(std::nullopt);
+  const std::string folder = "run/" + AttemptFolder(1, entry.attempt);
+  ASSERT_TRUE(PutBlocking(store(), folder + "model", AsBytes("THE model of step 1")).ok());
+  EXPECT_TRUE(absl::IsDataLoss(checkpoints.Verify(entry, {})));
+  ASSERT_TRUE(PutBlocking(store(), folder + "MANIFEST.json", AsBytes("{}")).ok());
+  EXPECT_TRUE(absl::IsDataLoss(checkpoints.ReadManifest(entry).status()));
+  ASSERT_TRUE(DeleteBlocking(store(), folder + "MANIFEST.json").ok());
+  EXPECT_TRUE(absl::IsNotFound(checkpoints.Verify(entry, {})));
+}
+
+TEST(CheckpointsWeak, AStoreThatIgnoresConditionsIsFoundOut) {
+  SpoiledStore store(std::make_unique<MemoryStore>("m"));
+  store.IgnoreConditions();
+  MemoryBudget memory(64 << 20);
+  Checkpoints zombie({&store, "run"}, memory);
+  ASSERT_TRUE(zombie.Save(1, {{"model", {AsBytes("1")}}}, {}).ok());
+  EXPECT_FALSE((*zombie.ReadCatalog())->conditional_writes);
+  // A process that was dead for long is refused here, too: only two within one moment are not told apart.
+  Checkpoints next({&store, "run"}, memory);
+  ASSERT_TRUE(next.Claim({}).ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(zombie.Save(2, {{"model", {AsBytes("2")}}}, {}).status()));
+  ASSERT_TRUE(next.Save(3, {{"model", {AsBytes("3")}}}, {}).ok());
+  EXPECT_EQ(next.Find(std::nullopt)->step, 3u);
+  EXPECT_FALSE((*next.ReadCatalog())->conditional_writes);
+}
+
+// The file that a sleeping process makes has a number that was in use long ago.
+TEST(CheckpointsFolder, ALateFileOfALowerNumberDoesNotCount) {
+  const TempFolder folder;
+  FileStore store(folder.path());
+  LatestFile latest(store, "");
+  CheckpointCatalog catalog;
+  std::string version;
+  for (uint64_t epoch = 1; epoch <= 5; ++epoch) {
+    catalog.writer = {epoch, "w"};
+    ASSERT_TRUE(latest.Replace(catalog, version).ok());
+    version = latest.Read({})->version;
+  }
+  EXPECT_EQ(ListAll(store, "")->size(), 1u);
+  catalog.writer = {9, "zombie"};
+  EXPECT_TRUE(absl::IsFailedPrecondition(latest.Replace(catalog, "1")));  // makes number 2 again
+  EXPECT_EQ(latest.Read({})->catalog->writer.epoch, 5u);
+  EXPECT_TRUE(absl::IsFailedPrecondition(latest.Replace(catalog, "4")));
+  catalog.writer = {6, "w"};
+  ASSERT_TRUE(latest.Replace(catalog, "5").ok());
+  EXPECT_EQ(latest.Read({})->catalog->writer.epoch, 6u);
+  EXPECT_EQ(ListAll(store, "")->size(), 1u);
+}
+
+}  // namespace
+}  // namespace millrace

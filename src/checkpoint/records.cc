@@ -1,0 +1,242 @@
+#include "checkpoint/records.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "base/crypto.h"
+
+namespace millrace {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kRecordsVersion = 1;
+constexpr int kStepDigits = 12;
+
+std::string Dump(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+std::string CrcText(uint32_t crc) {
+  return fmt::format("{:08x}", crc);
+}
+
+bool ParseCrc(std::string_view text, uint32_t* crc) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *crc, 16);
+  return text.size() == 8 && error == std::errc() && end == text.data() + text.size();
+}
+
+// Takes members of an object; not whole once one is missing or of another type.
+class RecordMembers {
+ public:
+  explicit RecordMembers(const Json& json) : json_(json), whole_(json.is_object()) {}
+
+  template <typename Value>
+  RecordMembers& Take(const char* name, Value* into) {
+    const Json* const member = Find(name);
+    if (member == nullptr) return *this;
+    if constexpr (std::is_same_v<Value, std::string>) {
+      whole_ = member->is_string();
+    } else if constexpr (std::is_same_v<Value, bool>) {
+      whole_ = member->is_boolean();
+    } else {
+      whole_ = member->is_number_unsigned();
+    }
+    if (whole_) *into = member->template get<Value>();
+    return *this;
+  }
+
+  RecordMembers& TakeCrc(const char* name, uint32_t* into) {
+    std::string text;
+    Take(name, &text);
+    whole_ = whole_ && ParseCrc(text, into);
+    return *this;
+  }
+
+  /// Calls `take` with each entry of a list, until it returns false.
+  template <typename Each>
+  RecordMembers& TakeEach(const char* name, Each take) {
+    const Json* const member = Find(name);
+    if (member == nullptr) return *this;
+    whole_ = member->is_array() && std::all_of(member->begin(), member->end(), take);
+    return *this;
+  }
+
+  bool whole() const { return whole_; }
+
+ private:
+  const Json* Find(const char* name) {
+    const auto found = whole_ ? json_.find(name) : json_.end();
+    whole_ = whole_ && found != json_.end();
+    return whole_ ? &*found : nullptr;
+  }
+
+  const Json& json_;
+  bool whole_;
+};
+
+absl::Status CheckFormat(const Json& json, std::string_view format) {
+  std::string found;
+  uint64_t version = 0;
+  if (!RecordMembers(json).Take("format", &found).Take("version", &version).whole() || found != format)
+    return absl::DataLossError(fmt::format("is damaged, or no {} at all", format));
+  if (version == kRecordsVersion) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("has version {}, and this Millrace knows version {}; use a newer one", version, kRecordsVersion));
+}
+
+bool TakeEntry(const Json& json, CheckpointEntry* entry) {
+  return RecordMembers(json)
+             .Take("step", &entry->step)
+             .Take("attempt", &entry->attempt)
+             .Take("bytes", &entry->bytes)
+             .Take("saved_ms", &entry->saved_ms)
+             .Take("manifest_bytes", &entry->manifest_bytes)
+             .TakeCrc("manifest_crc32c", &entry->manifest_crc32c)
+             .whole() &&
+         entry->step <= kMaxCheckpointStep && EpochOfAttempt(entry->attempt) > 0;
+}
+
+bool TakeShard(const Json& json, CheckpointShard* shard) {
+  const auto take_crc = [shard](const Json& text) {
+    uint32_t crc = 0;
+    if (!text.is_string() || !ParseCrc(text.get<std::string>(), &crc)) return false;
+    shard->piece_crc32c.push_back(crc);
+    return true;
+  };
+  RecordMembers members(json);
+  members.Take("name", &shard->name)
+      .Take("bytes", &shard->bytes)
+      .TakeCrc("crc32c", &shard->crc32c)
+      .Take("piece_bytes", &shard->piece_bytes)
+      .TakeEach("piece_crc32c", take_crc);
+  if (!members.whole() || !CheckShardName(shard->name).ok() || shard->piece_bytes == 0) return false;
+  const uint64_t pieces = shard->bytes / shard->piece_bytes + (shard->bytes % shard->piece_bytes == 0 ? 0 : 1);
+  return pieces == shard->piece_crc32c.size();
+}
+
+}  // namespace
+
+const CheckpointEntry* CheckpointCatalog::Find(uint64_t step) const {
+  const auto found =
+      std::find_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.step == step; });
+  return found == entries.end() ? nullptr : &*found;
+}
+
+std::string CheckpointCatalog::ToJson() const {
+  Json list = Json::array();
+  for (const CheckpointEntry& entry : entries) {
+    list.push_back({{"step", entry.step},
+                    {"attempt", entry.attempt},
+                    {"bytes", entry.bytes},
+                    {"saved_ms", entry.saved_ms},
+                    {"manifest_bytes", entry.manifest_bytes},
+                    {"manifest_crc32c", CrcText(entry.manifest_crc32c)}});
+  }
+  return Dump({{"format", "millrace-checkpoints"},
+               {"version", kRecordsVersion},
+               {"epoch", writer.epoch},
+               {"writer", writer.id},
+               {"conditional_writes", conditional_writes},
+               {"checkpoints", std::move(list)}});
+}
+
+absl::StatusOr<CheckpointCatalog> CheckpointCatalog::FromJson(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  RETURN_IF_ERROR(CheckFormat(json, "millrace-checkpoints"));
+  CheckpointCatalog catalog;
+  const auto take_entry = [&catalog](const Json& entry) { return TakeEntry(entry, &catalog.entries.emplace_back()); };
+  RecordMembers members(json);
+  members.Take("epoch", &catalog.writer.epoch)
+      .Take("writer", &catalog.writer.id)
+      .Take("conditional_writes", &catalog.conditional_writes)
+      .TakeEach("checkpoints", take_entry);
+  if (!members.whole()) return absl::DataLossError("is damaged: a member is missing or of another type");
+  return catalog;
+}
+
+uint64_t CheckpointManifest::Bytes() const {
+  uint64_t bytes = 0;
+  for (const CheckpointShard& shard : shards) bytes += shard.bytes;
+  return bytes;
+}
+
+std::string CheckpointManifest::ToJson() const {
+  Json list = Json::array();
+  for (const CheckpointShard& shard : shards) {
+    Json crcs = Json::array();
+    for (const uint32_t crc : shard.piece_crc32c) crcs.push_back(CrcText(crc));
+    list.push_back({{"name", shard.name},
+                    {"bytes", shard.bytes},
+                    {"crc32c", CrcText(shard.crc32c)},
+                    {"piece_bytes", shard.piece_bytes},
+                    {"piece_crc32c", std::move(crcs)}});
+  }
+  return Dump({{"format", "millrace-checkpoint"},
+               {"version", kRecordsVersion},
+               {"step", step},
+               {"attempt", attempt},
+               {"epoch", epoch},
+               {"saved_ms", saved_ms},
+               {"host", host},
+               {"shards", std::move(list)}});
+}
+
+absl::StatusOr<CheckpointManifest> CheckpointManifest::FromJson(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  RETURN_IF_ERROR(CheckFormat(json, "millrace-checkpoint"));
+  CheckpointManifest manifest;
+  const auto take_shard = [&manifest](const Json& shard) { return TakeShard(shard, &manifest.shards.emplace_back()); };
+  RecordMembers members(json);
+  members.Take("step", &manifest.step)
+      .Take("attempt", &manifest.attempt)
+      .Take("epoch", &manifest.epoch)
+      .Take("saved_ms", &manifest.saved_ms)
+      .Take("host", &manifest.host)
+      .TakeEach("shards", take_shard);
+  if (!members.whole()) return absl::DataLossError("is damaged: a member is missing or of another type");
+  return manifest;
+}
+
+std::string AttemptFolder(uint64_t step, std::string_view attempt) {
+  return fmt::format("{:0{}}/{}/", step, kStepDigits, attempt);
+}
+
+std::string NewAttempt(uint64_t epoch) {
+  return fmt::format("e{}-{}", epoch, RandomHex(8));
+}
+
+uint64_t EpochOfAttempt(std::string_view attempt) {
+  uint64_t epoch = 0;
+  if (!attempt.starts_with('e')) return 0;
+  const char* const end = attempt.data() + attempt.size();
+  const auto [rest, error] = std::from_chars(attempt.data() + 1, end, epoch);
+  const bool named = error == std::errc() && end - rest == 17 && *rest == '-' && std::all_of(rest + 1, end, [](char c) {
+                       return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+                     });
+  return named ? epoch : 0;
+}
+
+bool ParseStepFolder(std::string_view text, uint64_t* step) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *step);
+  return text.size() == kStepDigits && error == std::errc() && end == text.data() + text.size();
+}
+
+absl::Status CheckShardName(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
+           c == '_';
+  };
+  const bool good = !name.empty() && name.size() <= 200 && name.front() != '.' && name != kManifestName &&
+                    std::all_of(name.begin(), name.end(), allowed);
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("'{}' cannot be the name of a shard; use up to 200 letters, digits, '.', '-' and '_'", name));
+}
+
+}  // namespace millrace

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/records.h"
+
+/// How a process becomes the one that may commit, and how it commits a checkpoint: as state machines without I/O. A
+/// driver does what next() asks for and tells the outcome by the On... call of that step, until kDone.
+///
+/// All safety comes from one rule: LATEST is replaced only as the version that was read. So whoever has read LATEST and
+/// found itself in it, and then replaces just that version, knows that no other process has claimed it meanwhile.
+
+namespace millrace {
+
+/// LATEST as it was read.
+struct LatestRecord {
+  std::optional<CheckpointCatalog> catalog;  // nullopt: there is no LATEST
+  std::string version;                       // opaque, for replacing it
+};
+
+/// What a driver answers of an attempt to replace LATEST, besides OK: FailedPrecondition for certain if the version was
+/// another one. After any other error it may have been replaced, or be replaced later.
+///
+/// Claims the checkpoints: reads LATEST, replaces it by one with the next epoch and this writer's id.
+class ClaimProtocol {
+ public:
+  enum class Step { kReadLatest, kWriteLatest, kDone };
+
+  explicit ClaimProtocol(std::string writer_id) : id_(std::move(writer_id)) {}
+
+  Step next() const { return step_; }
+  void OnLatest(absl::StatusOr<LatestRecord> latest);
+  void OnWritten(absl::Status status);
+
+  /// For kWriteLatest.
+  const CheckpointCatalog& to_write() const { return catalog_; }
+  const std::string& version() const { return version_; }
+  /// In kDone. If OK, to_write() is what LATEST was when it was claimed.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void End(absl::Status status);
+
+  const std::string id_;
+  Step step_ = Step::kReadLatest;
+  int tries_ = 0;
+  absl::Status unsure_;  // the error after which LATEST may have been written
+  CheckpointCatalog catalog_;
+  std::string version_;
+  absl::Status status_;
+};
+
+/// Saves one checkpoint: checks that this writer is the one that LATEST names, uploads the shards, writes the manifest,
+/// replaces LATEST, and then removes what LATEST no longer names. A failure before LATEST is replaced removes what was
+/// uploaded; a failure of which nobody can tell whether LATEST was replaced leaves it, since it may be needed. (A later
+/// claim sweeps it.)
+class SaveProtocol {
+ public:
+  enum class Step { kReadLatest, kUpload, kWriteManifest, kWriteLatest, kRemove, kDone };
+  struct Job {
+    CheckpointWriter writer;
+    CheckpointEntry entry;  // step and attempt
+    uint64_t keep = 0;      // how many of the newest remain; 0: all of them
+  };
+  /// A folder of an attempt that nobody needs any more.
+  struct Attempt {
+    uint64_t step = 0;
+    std::string attempt;
+    friend bool operator==(const Attempt&, const Attempt&) = default;
+  };
+
+  explicit SaveProtocol(Job job) : job_(std::move(job)) {}
+
+  Step next() const { return step_; }
+  void OnLatest(absl::StatusOr<LatestRecord> latest);
+  void OnUploaded(absl::Status status);
+  /// The entry as LATEST is to name it.
+  void OnManifest(absl::StatusOr<CheckpointEntry> entry);
+  void OnWritten(absl::Status status);
+  void OnRemoved();
+
+  /// For kWriteLatest.
+  const CheckpointCatalog& to_write() const { return catalog_; }
+  const std::string& version() const { return version_; }
+  /// For kRemove. Failures there are nobody's loss: a later claim sweeps what is left.
+  const std::vector<Attempt>& to_remove() const { return to_remove_; }
+  /// In kDone: OK if the checkpoint is committed. FailedPrecondition if another writer has claimed the checkpoints;
+  /// Unavailable, or another error of the store, if it failed.
+  const absl::Status& status() const { return status_; }
+  const CheckpointEntry& entry() const { return job_.entry; }
+
+ private:
+  absl::Status CheckWriter(const LatestRecord& latest) const;
+  absl::Status CheckRoom(const CheckpointCatalog& catalog) const;
+  void Commit(CheckpointCatalog catalog);
+  void Committed();
+  void Fail(absl::Status status);
+  void Leave(absl::Status status);
+  void AfterUnsure(const absl::StatusOr<LatestRecord>& latest);
+
+  Job job_;
+  Step step_ = Step::kReadLatest;
+  bool manifest_written_ = false;
+  int tries_ = 0;
+  absl::Status unsure_;  // the error after which LATEST may have been replaced
+  CheckpointCatalog catalog_;
+  std::string version_;
+  std::vector<Attempt> superseded_;  // by catalog_
+  std::vector<Attempt> to_remove_;
+  absl::Status status_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,147 @@
+#include "checkpoint/shard_io.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "base/crypto.h"
+#include "base/rng.h"
+#include "store/blocking.h"
+#include "store/file_store.h"
+#include "store/memory_store.h"
+#include "store/testing/forwarding_store.h"
+#include "store/testing/temp_folder.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Noise(size_t size, uint64_t seed) {
+  std::string text(size, '\0');
+  Rng rng(seed);
+  for (size_t i = 0; i < size; i += 8) {
+    const uint64_t value = rng.Next();
+    std::memcpy(text.data() + i, &value, std::min<size_t>(8, size - i));
+  }
+  return text;
+}
+
+// A shard of `text`, cut into spans at random places, some of them empty.
+ShardBytes Cut(const std::string& name, const std::string& text, uint64_t seed) {
+  ShardBytes shard{.name = name, .spans = {}};
+  Rng rng(seed);
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = std::min<size_t>(rng.Below(3) == 0 ? rng.Below(12 << 20) : rng.Below(3000), text.size() - at);
+    shard.spans.push_back(AsBytes(text).subspan(at, length));
+    at += length;
+  }
+  return shard;
+}
+
+std::vector<std::string> ReadBack(ObjectStore& store, const std::string& folder,
+                                  const std::vector<CheckpointShard>& shards) {
+  MemoryBudget memory(64 << 20);
+  std::vector<std::string> texts;
+  std::vector<MutableByteSpan> into;
+  for (const CheckpointShard& shard : shards) texts.emplace_back(shard.bytes, '\0');
+  for (std::string& text : texts) into.push_back(AsWritableBytes(text));
+  const absl::Status status = ReadShards(store, memory, folder, shards, into, {});
+  EXPECT_TRUE(status.ok()) << status;
+  return texts;
+}
+
+void RoundTrip(ObjectStore& store) {
+  const std::vector<std::string> texts = {Noise(20 << 20, 1), "", Noise(5, 2), Noise((8 << 20) + 1, 3),
+                                          Noise(8 << 20, 4)};
+  std::vector<ShardBytes> sources;
+  for (size_t i = 0; i < texts.size(); ++i) sources.push_back(Cut("shard-" + std::to_string(i), texts[i], i));
+  const absl::StatusOr<std::vector<CheckpointShard>> written = WriteShards(store, "a/b/", sources, {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  ASSERT_EQ(written->size(), texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ((*written)[i].name, sources[i].name);
+    EXPECT_EQ((*written)[i].bytes, texts[i].size());
+    EXPECT_EQ((*written)[i].crc32c, Crc32c(AsBytes(texts[i])));
+    EXPECT_EQ(*ReadAll(store, "a/b/shard-" + std::to_string(i), 1 << 30), texts[i]);
+  }
+  EXPECT_EQ(ReadBack(store, "a/b/", *written), texts);
+}
+
+TEST(ShardIo, RoundTripInMemory) {
+  MemoryStore store("shards");
+  RoundTrip(store);
+}
+
+TEST(ShardIo, RoundTripInAFolder) {
+  const TempFolder folder;
+  FileStore store(folder.path());
+  RoundTrip(store);
+}
+
+TEST(ShardIo, DamageIsFound) {
+  MemoryStore store("shards");
+  const std::string text = Noise(20 << 20, 7);
+  const auto written = WriteShards(store, "", {Cut("x", text, 1)}, {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  MemoryBudget memory(64 << 20);
+  EXPECT_TRUE(ReadShards(store, memory, "", *written, {}, {}).ok());
+  for (const size_t at : {size_t{0}, size_t{9} << 20, text.size() - 1}) {
+    std::string bad = text;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    ASSERT_TRUE(PutBlocking(store, "x", AsBytes(bad)).ok());
+    EXPECT_TRUE(absl::IsDataLoss(ReadShards(store, memory, "", *written, {}, {}))) << at;
+  }
+  ASSERT_TRUE(PutBlocking(store, "x", AsBytes(text).first(text.size() - 1)).ok());
+  EXPECT_FALSE(ReadShards(store, memory, "", *written, {}, {}).ok());
+  ASSERT_TRUE(DeleteBlocking(store, "x").ok());
+  EXPECT_TRUE(absl::IsNotFound(ReadShards(store, memory, "", *written, {}, {})));
+}
+
+/// A store whose n-th Put fails, and that asks for a stop with it.
+class FailingPuts final : public ForwardingStore {
+ public:
+  explicit FailingPuts(int number) : number_(number) {}
+  void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override {
+    if (++puts_ == number_) return std::move(done)(absl::UnavailableError(fmt::format("put {}.", number_)));
+    ForwardingStore::Put(std::move(key), body, std::move(options), std::move(done));
+  }
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string, PutOptions) override {
+    return absl::UnavailableError("pieces");
+  }
+
+ private:
+  const int number_;
+  int puts_ = 0;
+};
+
+TEST(ShardIo, FirstErrorIsTold) {
+  const std::string text = Noise(100, 1);
+  std::vector<ShardBytes> sources;
+  for (int i = 0; i < 30; ++i) sources.push_back(Cut(fmt::format("s{}", i), text, 1));
+  for (const int number : {1, 2, 8, 9, 29, 30}) {
+    FailingPuts store(number);
+    const absl::Status status = WriteShards(store, "", sources, {}).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(fmt::format("put {}.", number)));
+  }
+  FailingPuts store(0);
+  EXPECT_TRUE(WriteShards(store, "", sources, {}).ok());
+  const std::string large = Noise(9 << 20, 1);
+  EXPECT_TRUE(absl::IsUnavailable(WriteShards(store, "", {Cut("large", large, 1)}, {}).status()));
+}
+
+TEST(ShardIo, StopCancels) {
+  MemoryStore store("shards");
+  std::stop_source stop;
+  stop.request_stop();
+  const std::string text = Noise(20 << 20, 7);
+  EXPECT_TRUE(absl::IsCancelled(WriteShards(store, "", {Cut("x", text, 1)}, stop.get_token()).status()));
+  EXPECT_TRUE(absl::IsNotFound(HeadBlocking(store, "x").status()));
+}
+
+}  // namespace
+}  // namespace millrace
