@@ -7,7 +7,8 @@
         for batch in loader:
             train(batch["image"], batch["label"])
 
-See :class:`Loader` for what a batch holds and how to resume; ``millrace --help`` (the command) prepares data.
+See :class:`Loader` for what a batch holds and how to resume, :class:`Checkpoints` for where to keep the state of a training;
+``millrace --help`` (the command) prepares data.
 S3 settings come from the usual AWS variables and profile files; ``AWS_ENDPOINT_URL`` selects any S3-compatible store.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from . import _core
 from ._runtime import configure
+from .checkpoints import Checkpoints
 from .dataset import Dataset
 from .errors import (
     AccessDeniedError,
@@ -47,6 +49,7 @@ __all__ = [
     "Batch",
     "Bytes",
     "CancelledError",
+    "Checkpoints",
     "DamagedDataError",
     "Dataset",
     "Error",

@@ -44,7 +44,8 @@ class AccessDeniedError(Error, PermissionError):
 
 
 class MismatchError(Error, RuntimeError):
-    """An object is not the one that was indexed, or a position belongs to another data set, seed or shuffle."""
+    """An object is not the one that was indexed, a position belongs to another data set, seed or shuffle, or another
+    process has claimed the checkpoints."""
 
 
 class DamagedDataError(Error, OSError):

@@ -2,6 +2,7 @@
 
 #include "arguments.h"
 #include "base/size.h"
+#include "checkpoints_handle.h"
 #include "dataset_handle.h"
 #include "errors.h"
 #include "file_handle.h"
@@ -55,5 +56,6 @@ PYBIND11_MODULE(_core, module) {
   BindLoader(module);
   BindObjectList(module);
   BindPlan(module);
+  BindCheckpoints(module);
   py::module_::import("atexit").attr("register")(py::cpp_function(&Shutdown));
 }

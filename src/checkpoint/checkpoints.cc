@@ -154,7 +154,7 @@ absl::Status Checkpoints::Sweep(const std::stop_token& stop) {
     if (EpochOfAttempt(attempt.attempt) >= writer_.epoch || committed.contains(attempt.attempt)) continue;
     RETURN_IF_ERROR(RemoveAttempt(attempt));
   }
-  return absl::OkStatus();
+  return store_.RemoveTemporary(folder_);
 }
 
 // The manifest first: what is half removed is not taken for a checkpoint by whoever finds it.

@@ -7,6 +7,7 @@
 namespace millrace::cli {
 
 void AddCat(Command app);
+void AddCheckpoint(Command app);
 void AddCp(Command app);
 void AddDevstore(Command app);
 void AddDoctor(Command app);
@@ -16,6 +17,7 @@ void AddInspect(Command app);
 void AddLs(Command app);
 void AddPack(Command app);
 void AddRm(Command app);
+void AddRun(Command app);
 void AddSync(Command app);
 void AddSynth(Command app);
 

@@ -34,6 +34,8 @@ void AddCommands(Command app) {
   AddIndex(app);
   AddInspect(app);
   AddFeed(app);
+  AddRun(app);
+  AddCheckpoint(app);
   AddDoctor(app);
 }
 

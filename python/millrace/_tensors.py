@@ -1,0 +1,127 @@
+"""Tensors as safetensors: a file of named tensors that any tool reads (https://huggingface.co/docs/safetensors).
+
+u64 length of the header, little-endian; the header, JSON; the bytes of the tensors one behind the other, without gaps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import DamagedDataError, UnsupportedError
+
+Bytes = npt.NDArray[np.uint8]
+
+_ALIGN = 64  # of the first tensor, so that views of it suit every type
+_METADATA = "__metadata__"
+
+# safetensors' names, and the names of the same types in torch and numpy. Numpy has no bfloat16 and no float8.
+_TYPES = {
+    **{"F64": ("float64", "float64"), "F32": ("float32", "float32"), "F16": ("float16", "float16"), "BF16": ("bfloat16", "")},
+    **{"F8_E4M3": ("float8_e4m3fn", ""), "F8_E5M2": ("float8_e5m2", ""), "C64": ("complex64", "complex64")},
+    **{"I64": ("int64", "int64"), "I32": ("int32", "int32"), "I16": ("int16", "int16"), "I8": ("int8", "int8")},
+    **{"U64": ("uint64", "uint64"), "U32": ("uint32", "uint32"), "U16": ("uint16", "uint16"), "U8": ("uint8", "uint8")},
+    "BOOL": ("bool", "bool"),
+}
+_FROM_TORCH = {torch: name for name, (torch, _) in _TYPES.items()}
+_FROM_NUMPY = {numpy: name for name, (_, numpy) in _TYPES.items() if numpy}
+_ITEM_BYTES = {"BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, **{name: np.dtype(numpy).itemsize for numpy, name in _FROM_NUMPY.items()}}
+
+
+def torch_if_imported() -> Any:
+    """Torch, or None: where it was never imported there are no tensors either."""
+    return sys.modules.get("torch")
+
+
+@dataclasses.dataclass
+class Stored:
+    """One tensor on its way into a file."""
+
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    data: Bytes
+
+
+def numpy_type(array: npt.NDArray[Any]) -> str | None:
+    """The name of its type; None if safetensors has none."""
+    return _FROM_NUMPY.get(array.dtype.name) if array.dtype.isnative else None
+
+
+def torch_type(tensor: Any) -> str | None:
+    return _FROM_TORCH.get(str(tensor.dtype).removeprefix("torch."))
+
+
+def numpy_bytes(array: npt.NDArray[Any]) -> Bytes:
+    """Its bytes in C order: a view if it has that order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def torch_bytes(tensor: Any) -> Bytes:
+    """Its bytes in C order: a view if it has that order and lies in the memory of the host."""
+    flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    if flat.numel() == 0:
+        return np.empty(0, np.uint8)
+    data: Bytes = flat.view(torch_if_imported().uint8).numpy()
+    return data
+
+
+def encode(tensors: list[Stored], of_torch: bool) -> list[Bytes]:
+    """The file, as pieces that follow each other; those of the tensors are their own memory."""
+    # The widest first: each begins at a multiple of its width then.
+    ordered = sorted(tensors, key=lambda tensor: -_ITEM_BYTES[tensor.type])
+    header: dict[str, Any] = {_METADATA: {"format": "pt" if of_torch else "np"}}
+    offset = 0
+    for tensor in ordered:
+        end = offset + tensor.data.size
+        header[tensor.name] = {"dtype": tensor.type, "shape": list(tensor.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGN)
+    return [np.frombuffer(struct.pack("<Q", len(text)) + text, np.uint8), *(tensor.data for tensor in ordered if tensor.data.size)]
+
+
+class File:
+    """The tensors of a file that was read. They are views of its memory, which lives as long as one of them."""
+
+    def __init__(self, name: str, data: Bytes) -> None:
+        self._name = name
+        try:
+            (length,) = struct.unpack("<Q", data[:8].tobytes())
+            if length > data.size - 8:
+                raise ValueError("the header is longer than the file")
+            self._header: dict[str, Any] = json.loads(data[8 : 8 + length].tobytes())
+            self._body = data[8 + length :]
+        except (struct.error, ValueError) as error:
+            raise DamagedDataError(f"{name} is no safetensors file: {error}") from None
+
+    def _find(self, name: str) -> tuple[str, tuple[int, ...], Bytes]:
+        try:
+            entry = self._header[name]
+            kind, shape = str(entry["dtype"]), tuple(int(side) for side in entry["shape"])
+            begin, end = (int(offset) for offset in entry["data_offsets"])
+            count = int(np.prod(shape, dtype=np.int64))
+            if min(shape, default=0) < 0 or not 0 <= begin <= end <= self._body.size or count * _ITEM_BYTES[kind] != end - begin:
+                raise ValueError("its place and its shape do not fit")
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedDataError(f"{self._name} has no sound tensor {name!r}: {error!r}") from None
+        return kind, shape, self._body[begin:end]
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        kind, shape, data = self._find(name)
+        if not _TYPES[kind][1]:
+            raise UnsupportedError(f"{self._name}: the tensor {name!r} is {_TYPES[kind][0]}, which numpy does not have; import torch first")
+        return data.view(_TYPES[kind][1]).reshape(shape)
+
+    def tensor(self, name: str, torch: Any) -> Any:
+        kind, shape, data = self._find(name)
+        dtype = getattr(torch, _TYPES[kind][0])
+        if data.size == 0:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(data, dtype=dtype).reshape(shape)

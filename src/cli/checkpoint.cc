@@ -1,0 +1,203 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/counted.h"
+#include "base/size.h"
+#include "checkpoint/checkpoints.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/json_text.h"
+#include "cli/usage.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct CheckpointFlags {
+  std::string uri;
+  std::optional<uint64_t> step;
+  bool all = false;
+  bool json = false;
+};
+
+// For people in their own time zone.
+std::string SavedText(uint64_t saved_ms, bool utc) {
+  const absl::Time saved = absl::FromUnixMillis(static_cast<int64_t>(saved_ms));
+  return utc ? absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", saved, absl::UTCTimeZone())
+             : absl::FormatTime("%Y-%m-%d %H:%M:%S", saved, absl::LocalTimeZone());
+}
+
+absl::StatusOr<CheckpointCatalog> CatalogOf(const Checkpoints& checkpoints, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(std::optional<CheckpointCatalog> catalog, checkpoints.ReadCatalog(stop));
+  if (catalog && !catalog->entries.empty()) return *std::move(catalog);
+  return absl::NotFoundError(fmt::format("{}: there is no checkpoint", checkpoints.Uri()));
+}
+
+absl::Status ListCheckpoints(const CheckpointFlags& flags, const Checkpoints& checkpoints,
+                             const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const CheckpointCatalog catalog, CatalogOf(checkpoints, stop));
+  std::string text;
+  for (const CheckpointEntry& entry : catalog.entries) {
+    const bool newest = &entry == catalog.Newest();
+    text += flags.json ? JsonObject{{"step", entry.step},
+                                    {"attempt", entry.attempt},
+                                    {"bytes", entry.bytes},
+                                    {"saved", SavedText(entry.saved_ms, true)},
+                                    {"newest", newest}}
+                             .Line()
+                       : fmt::format("{:>12} {} {:>10}{}\n", entry.step, SavedText(entry.saved_ms, false),
+                                     FormatSize(entry.bytes), newest ? "  newest" : "");
+  }
+  return WriteStdout(text);
+}
+
+absl::Status ShowCheckpoint(const CheckpointFlags& flags, const Checkpoints& checkpoints, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const CheckpointEntry entry, checkpoints.Find(flags.step, stop));
+  ASSIGN_OR_RETURN(const CheckpointManifest manifest, checkpoints.ReadManifest(entry));
+  const std::string folder = checkpoints.Uri() + AttemptFolder(entry.step, entry.attempt);
+  if (flags.json) {
+    JsonArray shards;
+    for (const CheckpointShard& shard : manifest.shards) {
+      shards.Add(
+          JsonObject{{"name", shard.name}, {"bytes", shard.bytes}, {"crc32c", fmt::format("{:08x}", shard.crc32c)}});
+    }
+    return WriteStdout(JsonObject{
+        {"step", manifest.step},
+        {"uri", folder},
+        {"epoch", manifest.epoch},
+        {"saved", SavedText(manifest.saved_ms, true)},
+        {"host", manifest.host},
+        {"bytes", manifest.Bytes()},
+        {"shards", shards}}.Line());
+  }
+  std::string text = fmt::format("step {}, saved {} by {} (epoch {})\n{}\n", manifest.step,
+                                 SavedText(manifest.saved_ms, false), manifest.host, manifest.epoch, folder);
+  for (const CheckpointShard& shard : manifest.shards) {
+    text += fmt::format("{:>10}  {:08x}  {}\n", FormatSize(shard.bytes), shard.crc32c, shard.name);
+  }
+  return WriteStdout(ForTerminal(text));
+}
+
+// Whether all of them are whole.
+absl::StatusOr<bool> VerifyCheckpoints(const CheckpointFlags& flags, const Checkpoints& checkpoints,
+                                       const std::stop_token& stop) {
+  std::vector<CheckpointEntry> entries;
+  if (flags.all) {
+    ASSIGN_OR_RETURN(CheckpointCatalog catalog, CatalogOf(checkpoints, stop));
+    entries = std::move(catalog.entries);
+  } else {
+    ASSIGN_OR_RETURN(CheckpointEntry entry, checkpoints.Find(flags.step, stop));
+    entries.push_back(std::move(entry));
+  }
+  bool whole = true;
+  for (const CheckpointEntry& entry : entries) {
+    const absl::Status status = checkpoints.Verify(entry, stop);
+    if (absl::IsCancelled(status)) return status;
+    whole = whole && status.ok();
+    if (flags.json) {
+      RETURN_IF_ERROR(WriteStdout(JsonObject{{"step", entry.step},
+                                             {"whole", status.ok()},
+                                             {"bytes", entry.bytes},
+                                             {"error", std::string(ToStd(status.message()))}}
+                                      .Line()));
+    } else if (status.ok()) {
+      RETURN_IF_ERROR(WriteStdout(fmt::format("step {} is whole: {}\n", entry.step, FormatSize(entry.bytes))));
+    } else {
+      Fail("checkpoint", Annotate(status, fmt::format("step {} is damaged", entry.step)));
+    }
+  }
+  return whole;
+}
+
+// Opens what the flags name, and does `act` with it.
+template <typename Act>
+int WithCheckpoints(const CheckpointFlags& flags, Act act) {
+  if (const absl::Status usage = CheckUri(flags.uri); !usage.ok()) return Fail("checkpoint", usage);
+  const InterruptStop interrupt;
+  Runtime runtime;
+  Stores stores(runtime);
+  const absl::StatusOr<Location> location = stores.Open(flags.uri);
+  if (!location.ok()) return Fail("checkpoint", location.status());
+  const Checkpoints checkpoints(*location, runtime.memory());
+  const absl::StatusOr<bool> done = act(checkpoints, interrupt.token());
+  if (!done.ok()) return Fail("checkpoint", HintAtS3(done.status(), {flags.uri}));
+  return *done ? 0 : 1;
+}
+
+std::shared_ptr<CheckpointFlags> AddUri(const Command& command) {
+  auto flags = std::make_shared<CheckpointFlags>();
+  command.Add("uri", &flags->uri, "Where millrace.Checkpoints saves: s3://bucket/prefix or a folder").Required();
+  return flags;
+}
+
+void AddCheckpointLs(const Command& checkpoint) {
+  const Command ls = checkpoint.AddCommand("ls", "List what is committed, the newest last");
+  auto flags = AddUri(ls);
+  ls.AddFlag("--json", &flags->json,
+             R"(One JSON object a checkpoint: {"step", "attempt", "bytes", "saved", "newest"})");
+  ls.Footer("Examples:\n  millrace checkpoint ls s3://bucket/run-7");
+  ls.Run([flags] {
+    return WithCheckpoints(*flags,
+                           [&](const Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {
+                             RETURN_IF_ERROR(ListCheckpoints(*flags, checkpoints, stop));
+                             return true;
+                           });
+  });
+}
+
+void AddCheckpointShow(const Command& checkpoint) {
+  const Command show = checkpoint.AddCommand("show", "Say what a checkpoint consists of");
+  auto flags = AddUri(show);
+  show.Add("--step", &flags->step, "The checkpoint of this step, instead of the newest");
+  show.AddFlag("--json", &flags->json,
+               R"(One JSON object: {"step", "uri", "epoch", "saved", "host", "bytes", "shards": [{"name", "bytes", )"
+               R"("crc32c"}]})");
+  show.Footer("Examples:\n  millrace checkpoint show s3://bucket/run-7 --step 1200");
+  show.Run([flags] {
+    return WithCheckpoints(*flags,
+                           [&](const Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {
+                             RETURN_IF_ERROR(ShowCheckpoint(*flags, checkpoints, stop));
+                             return true;
+                           });
+  });
+}
+
+void AddCheckpointVerify(const Command& checkpoint) {
+  const Command verify = checkpoint.AddCommand("verify", "Read a checkpoint and compare every byte with its checksums");
+  auto flags = AddUri(verify);
+  verify.Add("--step", &flags->step, "The checkpoint of this step, instead of the newest");
+  verify.AddFlag("--all", &flags->all, "All checkpoints");
+  verify.AddFlag("--json", &flags->json, R"(One JSON object a checkpoint: {"step", "whole", "bytes", "error"})");
+  verify.Footer(
+      "Exit status 0 if the newest checkpoint (or the one of --step, or all of them) is whole; 1 if it is damaged or "
+      "if there is none.\n\n"
+      "Examples:\n"
+      "  millrace checkpoint verify s3://bucket/run-7\n"
+      "  millrace checkpoint verify /data/run-7 --all --json");
+  verify.Run([flags] {
+    if (flags->all && flags->step) {
+      return Fail("checkpoint", AsUsage(absl::InvalidArgumentError("--all and --step contradict each other")));
+    }
+    return WithCheckpoints(*flags, [&](const Checkpoints& checkpoints, const std::stop_token& stop) {
+      return VerifyCheckpoints(*flags, checkpoints, stop);
+    });
+  });
+}
+
+}  // namespace
+
+void AddCheckpoint(Command app) {
+  const Command checkpoint = app.AddCommand("checkpoint", "List, show and verify checkpoints of millrace.Checkpoints");
+  checkpoint.Footer(
+      "Examples:\n  millrace checkpoint ls s3://bucket/run-7\n  millrace checkpoint verify s3://bucket/run-7");
+  AddCheckpointLs(checkpoint);
+  AddCheckpointShow(checkpoint);
+  AddCheckpointVerify(checkpoint);
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,164 @@
+#include "supervisor/job_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "base/unique_fd.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::chrono::seconds kKillLimit{10};
+constexpr std::chrono::milliseconds kKillAgain{20};
+
+sigset_t SupervisorSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  return signals;
+}
+
+// Between fork and exec: calls that are safe there, and nothing else.
+[[noreturn]] void Become(char* const* arguments, pid_t parent, int input, int failed) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);                                      // it died before that was set
+  for (const int ignored : {SIGPIPE, SIGXFSZ}) signal(ignored, SIG_DFL);  // by this program, not by its user
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (input >= 0) dup2(input, STDIN_FILENO);
+  execvp(arguments[0], arguments);
+  const int error = errno;
+  [[maybe_unused]] const ssize_t told = write(failed, &error, sizeof error);
+  _exit(127);
+}
+
+// Of this process, as the kernel lists them; nothing if it does not.
+std::vector<pid_t> Children() {
+  std::vector<pid_t> children;
+  std::error_code error;
+  for (std::filesystem::directory_iterator tasks("/proc/self/task", error);
+       !error && tasks != std::filesystem::directory_iterator(); tasks.increment(error)) {
+    std::ifstream list(tasks->path() / "children");
+    for (pid_t pid = 0; list >> pid;) children.push_back(pid);
+  }
+  return children;
+}
+
+}  // namespace
+
+void BecomeSupervisor() {
+  const sigset_t signals = SupervisorSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGCHLD, SIG_DFL);  // whoever started this may have ignored it, which would lose the status of children
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+SupervisorEvent WaitForEvent(std::optional<std::chrono::milliseconds> limit, int* signal) {
+  using Clock = std::chrono::steady_clock;
+  const sigset_t signals = SupervisorSignals();
+  const Clock::time_point end = Clock::now() + limit.value_or(std::chrono::milliseconds(0));
+  for (;;) {
+    int got = 0;
+    if (limit) {
+      const auto left = std::max<Clock::duration>(end - Clock::now(), Clock::duration::zero());
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+      timespec wait{};
+      wait.tv_sec = seconds.count();
+      wait.tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(left - seconds).count();
+      got = sigtimedwait(&signals, nullptr, &wait);
+    } else {
+      got = sigwaitinfo(&signals, nullptr);
+    }
+    if (got == SIGCHLD) return SupervisorEvent::kChild;
+    if (got > 0) {
+      *signal = got;
+      return SupervisorEvent::kStop;
+    }
+    if (errno == EAGAIN) return SupervisorEvent::kTime;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<JobProcess>> JobProcess::Start(const std::vector<std::string>& words) {
+  std::vector<std::string> copies = words;
+  std::vector<char*> arguments;
+  for (std::string& word : copies) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const UniqueFd nothing(isatty(STDIN_FILENO) == 1 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0)
+    return absl::UnavailableError(fmt::format("{}: cannot be started: {}", words.front(), std::strerror(errno)));
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) Become(arguments.data(), parent, nothing ? nothing.get() : -1, write_end.get());
+  if (pid < 0)
+    return absl::UnavailableError(fmt::format("{}: cannot be started: {}", words.front(), std::strerror(errno)));
+  setpgid(pid, pid);  // the child does the same: whoever comes first
+  write_end = UniqueFd(-1);
+  int error = 0;
+  ssize_t got = 0;
+  do {
+    got = read(read_end.get(), &error, sizeof error);
+  } while (got < 0 && errno == EINTR);
+  if (got != sizeof error) return std::unique_ptr<JobProcess>(new JobProcess(pid));
+  while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  const std::string message = fmt::format("{}: cannot be executed: {}", words.front(), std::strerror(error));
+  return error == ENOENT ? absl::NotFoundError(message) : absl::PermissionDeniedError(message);
+}
+
+JobProcess::~JobProcess() {
+  if (!alone_) KillAll();
+}
+
+std::optional<int> JobProcess::Ended() {
+  for (;;) {
+    int status = 0;
+    const pid_t got = waitpid(-1, &status, WNOHANG);
+    if (got == pid_) status_ = status;
+    alone_ = got < 0 && errno == ECHILD;
+    if (got <= 0 && !(got < 0 && errno == EINTR)) return status_;
+  }
+}
+
+bool JobProcess::HasGroup() const {
+  return kill(-pid_, 0) == 0 || errno == EPERM;
+}
+
+void JobProcess::Signal(int signal) const {
+  kill(-pid_, signal);
+}
+
+// Each round kills the children, and those whose parents have died fall to this process and are children in the next.
+bool JobProcess::KillAll() {
+  const auto end = std::chrono::steady_clock::now() + kKillLimit;
+  while (true) {
+    kill(-pid_, SIGKILL);
+    for (const pid_t child : Children()) kill(child, SIGKILL);
+    Ended();
+    if (alone_) return true;
+    if (std::chrono::steady_clock::now() >= end) return false;
+    // SIGCHLD is not waited for, so that no signal that asks to end is taken here.
+    const timespec pause{0, std::chrono::nanoseconds(kKillAgain).count()};
+    nanosleep(&pause, nullptr);
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace millrace {
+
+/// Blocks the signals that a supervisor waits for, for the rest of the program, and makes it the one to which orphans
+/// of its descendants fall. Before there are other threads.
+void BecomeSupervisor();
+
+/// What a supervisor waits for: the end of a child, a signal that asks it to end, or a moment.
+enum class SupervisorEvent { kChild, kStop, kTime };
+/// Returns when one comes; `limit` nullopt: waits for as long as it takes. The signal that asks to end goes to
+/// `signal`.
+SupervisorEvent WaitForEvent(std::optional<std::chrono::milliseconds> limit, int* signal);
+
+/// A command and all that it starts. One at a time, in a process that has called BecomeSupervisor and has no other
+/// children. Not thread-safe.
+class JobProcess {
+ public:
+  /// Starts it in a process group of its own, with signals as this program was given them. Its standard input is this
+  /// process's, or /dev/null if that is a terminal: a group in the background may not read from one. If this process
+  /// dies, the command gets SIGTERM. NotFound or PermissionDenied if the program cannot be executed.
+  static absl::StatusOr<std::unique_ptr<JobProcess>> Start(const std::vector<std::string>& words);
+  /// Kills what is left.
+  ~JobProcess();
+  JobProcess(const JobProcess&) = delete;
+  JobProcess& operator=(const JobProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  /// What waitpid says of the command itself, once it has ended. Also takes leave of other descendants that have ended.
+  std::optional<int> Ended();
+  /// Whether a process of its group is there.
+  bool HasGroup() const;
+  /// To all of its process group.
+  void Signal(int signal) const;
+  /// Kills it and all its descendants, also those that have left the group, and waits until they are gone. False if
+  /// some are still there after ten seconds: they hang within the kernel.
+  bool KillAll();
+  /// Leaves alone what is still running.
+  void Release() { alone_ = true; }
+
+ private:
+  explicit JobProcess(pid_t pid) : pid_(pid) {}
+
+  const pid_t pid_;
+  std::optional<int> status_;
+  bool alone_ = false;  // there are no descendants any more
+};
+
+}  // namespace millrace

@@ -1,0 +1,191 @@
+"""Writers that are killed at any moment, and writers that are believed dead and are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import millrace
+import pytest
+from support import binary, check_script, devstore
+from thoroughness import repeats
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """A URI for checkpoints, and the environment of the programs that use it."""
+    if request.param == "folder":
+        yield str(tmp_path / "run"), {}
+        return
+    (tmp_path / "store" / "bkt").mkdir(parents=True)
+    with devstore(tmp_path / "store") as environment:
+        yield "s3://bkt/run", environment
+
+
+# Forks a writer for each kill, since starting Python takes longer than what is tested. The writer tells when it begins, and is killed
+# some random milliseconds later, in the middle of a claim, a save, its retention or its sweeping. Then this process, which has no part in
+# the writing, loads the newest checkpoint, which must hold what was saved as that step; steps never go back.
+KILLER = """
+import os, random, signal, sys, time
+import numpy as np
+import millrace
+
+uri, kills, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+KEEP = 2
+
+def state_of(step):
+    # Every eighth one is written in pieces.
+    large = np.full((9 if step % 8 == 0 else 0) * (1 << 20) // 8, step)
+    return {"model": {"w": np.arange(step, step + 1000), "large": large}, "step": step, ("a", 1): None}
+
+def write(begun):
+    ckpt = millrace.Checkpoints(uri, keep=KEEP)
+    step = ckpt.latest() or 0
+    os.write(begun, b"x")
+    while True:
+        step += 1
+        ckpt.save(step, state_of(step))
+
+def check(least):
+    found = reader.latest()
+    assert found is not None or least == 0, "all checkpoints are gone"
+    if found is None: return 0
+    assert found >= least, (found, least)
+    for step in reader.steps():
+        state, expected = reader.load(step), state_of(step)
+        assert state["step"] == step and state[("a", 1)] is None
+        assert all(np.array_equal(state["model"][name], expected["model"][name]) for name in expected["model"])
+    return found
+
+draw = random.Random(seed)
+reader = millrace.Checkpoints(uri)
+newest = 0
+moved = 0
+for kill in range(kills):
+    told, begun = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            write(begun)
+        finally:
+            os._exit(1)
+    os.close(begun)
+    assert os.read(told, 1) == b"x", "the writer failed"
+    os.close(told)
+    time.sleep(draw.choice([0.01, 0.05, 0.25]) * draw.random())
+    os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status), "the writer failed"
+    before, newest = newest, check(newest)
+    moved += newest > before
+assert moved > 0, "no save was finished"
+final = millrace.Checkpoints(uri, keep=KEEP)
+final.claim()
+final.save(newest + 1, state_of(newest + 1))
+check(newest + 1)
+print(newest)
+"""
+
+
+def test_killed_at_any_moment(store: tuple[str, dict[str, str]]) -> None:
+    uri, environment = store
+    newest = check_script(KILLER, uri, str(repeats(1000)), "1", timeout=850, **environment)
+    command = [str(binary()), "checkpoint", "verify", "--all", uri]
+    assert subprocess.run(command, env={**os.environ, **environment}).returncode == 0
+    # What killed writers left is gone, but for the checkpoints that remain: two with three objects each, and LATEST.
+    listed = subprocess.run(
+        [str(binary()), "ls", "--recursive", "--json", uri + "/"], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    names = [json.loads(line)["key"].rsplit("/", 1)[-1] for line in listed.stdout.splitlines()]
+    assert sorted(name.split(".0")[0] for name in names) == ["LATEST", *["MANIFEST.json"] * 2, *["model.safetensors"] * 2, *["state.json"] * 2], newest
+    if not environment:
+        folders = [path for path in pathlib.Path(uri).iterdir() if path.is_dir()]
+        assert len(folders) == 2 and not list(pathlib.Path(uri).rglob(".millrace-tmp-*"))
+
+
+# A zombie saves while its successor claims, at any moment of the save: it has committed before the claim, and the successor sees that;
+# or it is refused, and nothing of it remains.
+ZOMBIES = """
+import random, sys, threading, time
+import numpy as np
+import millrace
+
+uri, count = sys.argv[1], int(sys.argv[2])
+draw = random.Random(3)
+refused = 0
+following = millrace.Checkpoints(uri, keep=3)
+following.save(0, {"x": 0})
+for number in range(1, count + 1):
+    zombie, following = following, millrace.Checkpoints(uri, keep=3)
+    errors = []
+    def save():
+        try:
+            zombie.save(2 * number, {"x": np.full(100, number)})
+        except millrace.MismatchError as error:
+            errors.append(error)
+    thread = threading.Thread(target=save)
+    delay = draw.random() * 0.03
+    thread.start()
+    time.sleep(delay)
+    following.claim()
+    seen = following.steps()
+    thread.join()
+    assert (2 * number in seen) == (not errors), (number, seen, errors)
+    assert following.steps() == seen
+    refused += bool(errors)
+    for _ in range(2):
+        try:
+            zombie.save(2 * number + 1, {"x": 0})
+            raise SystemExit("a commit of an older epoch was accepted")
+        except millrace.MismatchError:
+            pass
+    following.save(2 * number + 1, {"x": np.full(100, number)})
+    assert following.latest() == 2 * number + 1 and following.load()["x"][0] == number
+print(refused)
+"""
+
+
+def test_zombies_commit_nothing(store: tuple[str, dict[str, str]]) -> None:
+    uri, environment = store
+    refused = int(check_script(ZOMBIES, uri, str(repeats(1000, least=100)), timeout=850, **environment))
+    assert refused > 0
+
+
+SLEEPER = """
+import sys, millrace
+ckpt = millrace.Checkpoints(sys.argv[1])
+step = 0
+while True:
+    step += 1
+    try:
+        ckpt.save(step, {"by": "zombie"})
+    except millrace.MismatchError as error:
+        print(error)
+        break
+    print("saved", flush=True)
+"""
+
+
+def test_a_process_that_slept(tmp_path: pathlib.Path) -> None:
+    """As on a node that a scheduler believes to be dead: stopped, replaced, and let run again."""
+    uri = str(tmp_path / "run")
+    for _ in range(repeats(100)):
+        ckpt = millrace.Checkpoints(uri, keep=2)
+        zombie = subprocess.Popen([sys.executable, "-c", SLEEPER, uri], stdout=subprocess.PIPE, text=True)
+        try:
+            assert zombie.stdout is not None and zombie.stdout.readline() == "saved\n"
+            zombie.send_signal(signal.SIGSTOP)  # at whatever it is doing
+            ckpt.claim()
+            before = ckpt.steps()
+            ckpt.save(10_000, {"by": "its successor"})
+            zombie.send_signal(signal.SIGCONT)
+            said = zombie.communicate(timeout=60)[0]
+        finally:
+            zombie.kill()
+        assert "another process has taken over" in said
+        assert ckpt.steps() == [*before, 10_000][-2:] and ckpt.load() == {"by": "its successor"}

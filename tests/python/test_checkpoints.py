@@ -1,0 +1,404 @@
+"""`millrace.Checkpoints`: what is saved comes back as it was, any tool reads the tensors, and nothing is unpickled unasked."""
+
+from __future__ import annotations
+
+import collections
+import json
+import math
+import pathlib
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import millrace
+import numpy as np
+import pytest
+import safetensors.numpy
+import safetensors.torch
+import torch
+from millrace import _state
+from support import binary, check_script, devstore
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pathlib.Path, dict[str, str]]]:
+    """One server for all tests: a process keeps the settings of its first use of S3."""
+    root = tmp_path_factory.mktemp("store")
+    (root / "bkt").mkdir()
+    with devstore(root) as environment:
+        yield root, environment
+
+
+@pytest.fixture(params=["folder", "s3"])
+def place(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path, s3: tuple[pathlib.Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, pathlib.Path]:
+    """A URI for checkpoints, and the folder in which their objects are files."""
+    if request.param == "folder":
+        return str(tmp_path / "run"), tmp_path / "run"
+    for name, value in s3[1].items():
+        monkeypatch.setenv(name, value)
+    return f"s3://bkt/{request.node.name}", s3[0] / "bkt" / request.node.name
+
+
+@pytest.fixture
+def uri(place: tuple[str, pathlib.Path]) -> str:
+    return place[0]
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> str:
+    return str(tmp_path / "run")
+
+
+def round_trip(state: Any, **options: bool) -> Any:
+    """Through the files, without a store."""
+    shards = {name: np.concatenate(pieces) if pieces else np.empty(0, np.uint8) for name, pieces in _state.encode(state, allow_pickle=False, **options)}
+    return _state.decode(shards, allow_pickle=False)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, and of the same types all the way down."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return [*a] == [*b] and all(type(x) is type(y) for x, y in zip(a, b)) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and a.shape == b.shape and bool(torch.equal(a.nan_to_num(), b.nan_to_num()) if a.numel() else True)
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, float):
+        return a == b and math.copysign(1, a) == math.copysign(1, b) or (math.isnan(a) and math.isnan(b))
+    return bool(a == b)
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.lists(inner, max_size=4).map(tuple)
+    | st.dictionaries(st.text(max_size=3) | st.sampled_from(["$", "of"]), inner, max_size=4)
+    | st.dictionaries(st.integers() | st.booleans() | st.none() | st.tuples(st.integers(), st.text()), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@hypothesis.given(plain)
+@hypothesis.settings(deadline=None)
+def test_plain_state_comes_back_as_it_was(state: Any) -> None:
+    assert same(round_trip(state), state)
+
+
+def test_other_plain_kinds() -> None:
+    state = {
+        "sets": [{1, 2}, frozenset({"a"})],
+        "numpy": [np.float64(0.1), np.int8(-3), np.bool_(True), np.float32("nan")],
+        "torch": [torch.Size([2, 3]), torch.bfloat16, torch.device("cuda:1")],
+        "ordered": collections.OrderedDict([(2, "b"), (1, "a")]),
+        "large": 2**200,
+    }
+    after = round_trip(state)
+    assert after["sets"] == state["sets"] and type(after["sets"][1]) is frozenset
+    assert [type(value) for value in after["numpy"]] == [np.float64, np.int8, np.bool_, np.float32]
+    assert after["numpy"][:3] == state["numpy"][:3] and np.isnan(after["numpy"][3])
+    assert after["torch"] == state["torch"]
+    assert after["ordered"] == state["ordered"] and type(after["ordered"]) is collections.OrderedDict
+    assert after["large"] == 2**200
+
+
+def test_tensors_of_every_type_and_shape() -> None:
+    torch.manual_seed(1)
+    kinds = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.bool, torch.uint8, torch.int8]
+    kinds += [torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2]
+    base = torch.arange(24).reshape(2, 3, 4)
+    state = {
+        "types": {str(kind): base.to(kind) for kind in kinds},
+        "shapes": [base.float()[..., 1], base.t() if base.dim() == 2 else base.permute(2, 0, 1), torch.tensor(3.5), torch.empty(0, 3)],
+        "views": [torch.tensor([1 + 2j]).conj(), torch.nn.Parameter(torch.ones(3)), torch.ones(4, requires_grad=True)],
+        "arrays": [np.arange(6, dtype=np.uint16).reshape(2, 3)[:, ::-1], np.array(1.5), np.empty((0, 2), np.int8), np.array([True])],
+    }
+    after = round_trip(state)
+    for name, tensor in state["types"].items():  # type: ignore[attr-defined]
+        assert after["types"][name].dtype == tensor.dtype
+        assert after["types"][name].view(torch.uint8).tolist() == tensor.view(torch.uint8).tolist()
+    assert all(map(same, after["shapes"], state["shapes"]))
+    assert torch.equal(after["views"][0], state["views"][0]) and torch.equal(after["views"][1], torch.ones(3))
+    assert all(map(same, after["arrays"], state["arrays"]))
+    after["arrays"][0][0, 0] = 7  # writable
+
+
+def test_what_is_there_twice_is_stored_once() -> None:
+    weight = torch.randn(1000)
+    shards = _state.encode({"model": {"in": weight, "out": weight}, "other": [weight, weight[:500]]}, allow_pickle=False)
+    assert sum(piece.size for _, pieces in shards for piece in pieces) < 7000
+    after = round_trip({"model": {"in": weight, "out": weight}})
+    assert after["model"]["in"] is after["model"]["out"]
+
+
+def test_names_that_would_clash() -> None:
+    state = {
+        "a": {"b": {"c": torch.ones(1)}, "b.c": torch.zeros(1), 1: torch.ones(2), "1": torch.zeros(2), "__metadata__": torch.ones(3)},
+        "A": torch.ones(4),
+        "../etc/passwd": torch.ones(5),
+        "tensors-2": torch.ones(6),
+        7: torch.ones(7),
+        "state": torch.ones(8),
+    }
+    assert same(round_trip(state), state)
+    for name, _ in _state.encode(state, allow_pickle=False):
+        assert "/" not in name
+
+
+def test_a_training_goes_on(uri: str) -> None:
+    """Model, optimizer, schedule and loader: the second half of a training is the same after a load."""
+
+    def start() -> tuple[torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)).to(torch.float64)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        return model, optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-1, total_steps=20)
+
+    def steps(model: Any, optimizer: Any, schedule: Any, count: int) -> None:
+        for _ in range(count):
+            optimizer.zero_grad()
+            model(torch.randn(16, 8, dtype=torch.float64)).square().mean().backward()
+            optimizer.step()
+            schedule.step()
+
+    model, optimizer, schedule = start()
+    steps(model, optimizer, schedule, 5)
+    ckpt = millrace.Checkpoints(uri, keep=2)
+    assert ckpt.latest() is None
+    parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
+    ckpt.save(5, {**{name: part.state_dict() for name, part in parts.items()}, "rng": torch.get_rng_state(), "step": 5})
+    steps(model, optimizer, schedule, 5)
+    expected = {name: value.clone() for name, value in model.state_dict().items()}
+
+    model, optimizer, schedule = start()
+    again = millrace.Checkpoints(uri)
+    assert again.latest() == 5
+    state = again.load()
+    assert state["step"] == 5 and state["model"]._metadata["1"]["version"] == 2
+    for name, part in (("model", model), ("optimizer", optimizer), ("schedule", schedule)):
+        part.load_state_dict(state[name])  # type: ignore[attr-defined]
+    torch.set_rng_state(state["rng"])
+    steps(model, optimizer, schedule, 5)
+    assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
+    again.save(10, state)  # tensors that were loaded can be saved
+    assert same(again.load(10)["optimizer"], state["optimizer"])
+
+
+def test_any_tool_reads_the_tensors(folder: str) -> None:
+    model = torch.nn.Linear(3, 5)
+    millrace.Checkpoints(folder).save(1, {"model": model.state_dict(), "numbers": {"a": np.arange(5)}, "bf16": torch.ones(3, dtype=torch.bfloat16)})
+    (attempt,) = pathlib.Path(folder).glob("000000000001/*")
+    loaded = safetensors.torch.load_file(attempt / "model.safetensors")
+    assert sorted(loaded) == ["bias", "weight"] and torch.equal(loaded["weight"], model.weight)
+    with safetensors.safe_open(attempt / "model.safetensors", "pt") as file:  # type: ignore[no-untyped-call]
+        assert file.metadata() == {"format": "pt"}
+    assert safetensors.numpy.load_file(attempt / "numbers.safetensors")["a"].tolist() == [0, 1, 2, 3, 4]
+    assert safetensors.torch.load_file(attempt / "bf16.safetensors")["bf16"].dtype == torch.bfloat16
+    assert json.loads((attempt / "state.json").read_bytes())["model"]["$"] == "OrderedDict"
+
+
+class Odd:
+    """No plain data."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Odd)
+
+
+def test_pickles_only_if_asked_for(folder: str) -> None:
+    ckpt = millrace.Checkpoints(folder)
+    with pytest.raises(millrace.InvalidArgumentError, match=r"state\['a'\]\[1\] is a test_checkpoints.Odd.*allow_pickle=True"):
+        ckpt.save(1, {"a": [0, Odd()]})
+    assert ckpt.latest() is None
+    ckpt.save(1, {"a": [0, Odd()]}, allow_pickle=True)
+    with pytest.raises(millrace.InvalidArgumentError, match="allow_pickle=True if you trust it"):
+        ckpt.load()
+    assert ckpt.load(allow_pickle=True) == {"a": [0, Odd()]}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.eye(3).to_sparse(),
+        torch.empty(3, device="meta"),
+        torch.ones(3, dtype=torch.complex128),
+        np.array([object()]),
+        np.array(["text"]),
+        np.arange(3, dtype=">i4"),
+        np.ma.masked_array([1, 2], [True, False]),
+        collections.defaultdict(int),
+        lambda: 0,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_cannot_be_stored_is_refused(value: Any) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match=r"state\['model'\]\['x'\] is a "):
+        _state.encode({"model": {"x": value}}, allow_pickle=False)
+
+
+def test_a_state_that_contains_itself_is_refused() -> None:
+    state: list[Any] = []
+    state.append(state)
+    with pytest.raises(millrace.InvalidArgumentError, match="contains itself"):
+        _state.encode(state, allow_pickle=False)
+
+
+def test_retention_and_steps(uri: str) -> None:
+    ckpt = millrace.Checkpoints(uri, keep=2)
+    for step in (1, 2, 3, 2):
+        ckpt.save(step, {"step": step, "x": np.full(5, step)})
+    assert ckpt.steps() == [3, 2] and ckpt.latest() == 2
+    assert same(ckpt.load(3), {"step": 3, "x": np.full(5, 3)})
+    with pytest.raises(millrace.NotFoundError, match="no checkpoint of step 1; the newest are those of 3, 2"):
+        ckpt.load(1)
+
+
+def test_arguments_are_checked(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match="keep is 0; it must be at least 1"):
+        millrace.Checkpoints(folder, keep=0)
+    with pytest.raises(millrace.InvalidArgumentError, match="MILLRACE_CHECKPOINT is not set"):
+        millrace.Checkpoints()
+    ckpt = millrace.Checkpoints(folder)
+    for step in (-1, 10**12):
+        with pytest.raises(millrace.InvalidArgumentError, match="step is"):
+            ckpt.save(step, {})
+    with pytest.raises(TypeError, match="step must be an integer"):
+        ckpt.save("1", {})  # type: ignore[arg-type]
+    with pytest.raises(millrace.NotFoundError, match="there is no checkpoint"):
+        ckpt.load()
+
+
+def test_only_rank_0_saves(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    other = millrace.Checkpoints(folder)
+    other.save(1, {"x": 1})
+    assert other.claim() == 0 and other.latest() is None and not pathlib.Path(folder).exists()
+    millrace.Checkpoints(folder, rank=0).save(2, {"x": 2})
+    assert other.load() == {"x": 2}
+
+
+def test_the_last_claim_counts(uri: str) -> None:
+    zombie = millrace.Checkpoints(uri)
+    zombie.save(1, {"x": 1})
+    following = millrace.Checkpoints(uri)
+    assert following.latest() == 1  # looking is no claim
+    zombie.save(2, {"x": 2})
+    assert following.claim() == 2
+    with pytest.raises(millrace.MismatchError, match="another process has taken over"):
+        zombie.save(3, {"x": 3})
+    following.save(4, {"x": 4})
+    assert following.steps() == [1, 2, 4]
+
+
+def test_a_job_claims_at_its_first_call(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    zombie = millrace.Checkpoints(folder)
+    zombie.save(1, {"x": 1})
+    monkeypatch.setenv("MILLRACE_CHECKPOINT", folder)
+    elsewhere = millrace.Checkpoints(f"{folder}-of-another")
+    elsewhere.latest()
+    assert not pathlib.Path(f"{folder}-of-another").exists()  # it is only read
+    assert millrace.Checkpoints(rank=1).latest() == 1
+    zombie.save(2, {"x": 2})
+    assert millrace.Checkpoints().latest() == 2
+    with pytest.raises(millrace.MismatchError):
+        zombie.save(3, {"x": 3})
+
+
+def test_asynchronous_saves_what_was_there(uri: str) -> None:
+    ckpt = millrace.Checkpoints(uri)
+    tensor, array = torch.zeros(1 << 20), np.zeros(1 << 20)
+    for step in range(1, 6):
+        tensor.fill_(step)
+        array.fill(step)
+        ckpt.save(step, {"tensor": tensor, "array": array}, asynchronous=True)
+        tensor.fill_(-1)
+        array.fill(-1)
+    assert ckpt.latest() == 5
+    for step in range(1, 6):
+        state = ckpt.load(step)
+        assert state["tensor"].eq(step).all() and (state["array"] == step).all()
+
+
+def test_errors_of_asynchronous_saves_come_with_the_next_call(folder: str) -> None:
+    ckpt = millrace.Checkpoints(folder)
+    ckpt.save(1, {"x": 1})
+    millrace.Checkpoints(folder).claim()
+    ckpt.save(2, {"x": 2}, asynchronous=True)
+    with pytest.raises(millrace.MismatchError):
+        ckpt.wait()
+    ckpt.wait()  # said once
+    assert ckpt.latest() == 1
+
+
+def test_the_end_of_the_program_waits(folder: str) -> None:
+    check_script(
+        "import sys, numpy, millrace\nmillrace.Checkpoints(sys.argv[1]).save(1, {'x': numpy.zeros(1 << 22)}, asynchronous=True)\n", folder
+    )
+    assert millrace.Checkpoints(folder).latest() == 1
+
+
+def test_without_torch(folder: str) -> None:
+    """What torch has saved comes back as arrays; bfloat16, which numpy lacks, is refused."""
+    millrace.Checkpoints(folder).save(1, {"model": {"w": torch.arange(4.0)}, "dtype": torch.float32})
+    millrace.Checkpoints(folder).save(2, {"model": {"w": torch.arange(4.0).bfloat16()}})
+    script = """
+import sys
+sys.modules["torch"] = None
+import millrace, numpy
+ckpt = millrace.Checkpoints(sys.argv[1])
+state = ckpt.load(1)
+assert type(state["model"]["w"]) is numpy.ndarray and state["model"]["w"].tolist() == [0, 1, 2, 3] and state["dtype"] == "float32"
+try:
+    ckpt.load(2)
+except millrace.UnsupportedError as error:
+    print(error)
+ckpt.save(3, state)
+"""
+    assert "import torch first" in check_script(script, folder)
+    assert millrace.Checkpoints(folder).load(3)["dtype"] == "float32"
+
+
+def test_damage_is_found(place: tuple[str, pathlib.Path]) -> None:
+    """One bit of any file of a checkpoint: nothing wrong is ever returned, and `verify` says so."""
+    uri, folder = place
+    ckpt = millrace.Checkpoints(uri)
+    ckpt.save(1, {"model": {"w": np.arange(1000)}, "step": 1})
+    command = [str(binary()), "checkpoint", "verify", uri]
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    files = sorted(folder.glob("000000000001/*/*"))
+    assert [path.name for path in files] == ["MANIFEST.json", "model.safetensors", "state.json"]
+    for path in files:
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-9] + bytes([whole[-9] ^ 4]) + whole[-8:])
+        with pytest.raises(millrace.DamagedDataError):
+            ckpt.load()
+        failed = subprocess.run(command, capture_output=True, text=True)
+        assert failed.returncode == 1 and "step 1 is damaged" in failed.stderr
+        path.write_bytes(whole)
+    assert ckpt.load()["step"] == 1
+
+
+def test_the_command_lists_and_shows(folder: str) -> None:
+    def run(*arguments: str, code: int = 0) -> list[Any]:
+        result = subprocess.run([str(binary()), "checkpoint", *arguments, "--json"], capture_output=True, text=True)
+        assert result.returncode == code, result.stderr
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    assert run("ls", folder, code=1) == [] and run("verify", folder, code=1) == []
+    ckpt = millrace.Checkpoints(folder)
+    for step in (100, 200):
+        ckpt.save(step, {"model": {"w": np.arange(1000, dtype=np.int64)}})
+    assert [(entry["step"], entry["newest"]) for entry in run("ls", folder)] == [(100, False), (200, True)]
+    (shown,) = run("show", folder, "--step", "100")
+    assert shown["step"] == 100 and [shard["name"] for shard in shown["shards"]] == ["model.safetensors", "state.json"]
+    assert shown["shards"][0]["bytes"] == 8000 + 128
+    assert [(entry["step"], entry["whole"]) for entry in run("verify", folder, "--all")] == [(100, True), (200, True)]
+    assert run("verify", folder, "--all", "--step", "100", code=2) == []
+    run("show", folder, "--step", "7", code=1)
