@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <chrono>
 #include <set>
 #include <vector>
 
@@ -110,12 +111,12 @@ std::unique_ptr<BatchSource> LoaderHandle::MakeLoader() const {
 LoaderHandle::Look LoaderHandle::LookForNext() {
   Look look;
   std::unique_lock lock(mutex_);
-  if (!unused_.wait_for(lock, kSlice, [this] { return !in_use_ && changing_ == 0; })) return look;
+  if (!unused_.wait_for(lock, kPollSlice, [this] { return !in_use_ && changing_ == 0; })) return look;
   look.closed = loader_ == nullptr;
   if (look.closed) return look;
   in_use_ = true;
   lock.unlock();
-  look.ready = loader_->WaitReady(kSlice);
+  look.ready = loader_->WaitReady(kPollSlice);
   if (look.ready) look.next = loader_->Next();
   lock.lock();
   in_use_ = false;
