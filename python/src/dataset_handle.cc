@@ -151,7 +151,7 @@ py::list ReadRanks(const DatasetHandle& self, const std::vector<uint64_t>& ranks
       read = ReadSamples(dataset, samples, self.runtime().memory(), stop);
       return;
     }
-    absl::StatusOr<SampleValues> one = ReadSample(dataset, samples.front(), stop);
+    absl::StatusOr<SampleValues> one = ReadSample(dataset, samples.front(), self.runtime().memory(), stop);
     if (!one.ok()) {
       read = one.status();
     } else {

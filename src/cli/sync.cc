@@ -14,6 +14,7 @@
 #include "cli/console.h"
 #include "cli/json_text.h"
 #include "cli/usage.h"
+#include "store/checks.h"
 #include "store/glob.h"
 #include "store/stores.h"
 #include "store/uri.h"
@@ -76,8 +77,9 @@ absl::Status Take(const SyncFlags& flags, const Location& from, const Location& 
   if (step.kind == SyncStep::Kind::kKeep) {
     ++done->unchanged;
   } else if (flags.dry_run) {
-    (removes ? done->removed : done->copied).Add("", step.object->size, absl::OkStatus());
-    return Say(flags, from, to, step);
+    const absl::Status held = removes ? absl::OkStatus() : CheckCanHold(*to.store, step.key);
+    (removes ? done->removed : done->copied).Add(from.store->Uri(step.object->key), step.object->size, held);
+    return held.ok() ? Say(flags, from, to, step) : absl::OkStatus();
   } else {
     return removes ? job.Remove(*to.store, *step.object) : job.Copy(*from.store, *step.object, *to.store, step.key);
   }

@@ -21,6 +21,8 @@ constexpr uint64_t kMaxSlots = 65536;
 constexpr uint64_t kMaxSmallSlots = 256;  // without images, what is kept of each row beside the slot is most of it
 // Keeps every product of sizes below 2^63.
 constexpr uint64_t kMaxBatch = uint64_t{1} << 24;
+// Of sizes that an index may tell, so that their sums stay below 2^64.
+constexpr uint64_t kMaxCounted = uint64_t{1} << 60;
 constexpr uint64_t kMaxTokensOfBatch = uint64_t{1} << 36;
 constexpr uint64_t kMaxGroupBytes = uint64_t{16} << 20;
 constexpr uint64_t kRowBookkeeping = 256;                // of each row of a batch beside its slot: key, states
@@ -78,6 +80,10 @@ absl::Status SplitMemory(LoaderPlan* plan) {
   const uint64_t slot = plan->slot_bytes + most_rows * (kRowBookkeeping + values * kValueBookkeeping);
   const uint64_t reserve = plan->source.max_item_bytes();
   if (plan->source.tokens() != nullptr) plan->group_bytes = std::min(kMaxGroupBytes, memory / 16);
+  if (std::max(slot, reserve) > kMaxCounted) {
+    return absl::ResourceExhaustedError(fmt::format("no memory budget can hold batches of {} and samples of {}",
+                                                    FormatSize(slot), FormatSize(reserve)));
+  }
   const uint64_t least = 2 * slot + (values > 0 ? 3 : 2) * reserve + kMinFetchBytes + plan->group_bytes;
   const uint64_t by_groups = plan->source.tokens() != nullptr ? least / 15 : 0;  // grows with the budget
   if (memory < least) {

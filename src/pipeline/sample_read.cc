@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/buffer.h"
+#include "base/size.h"
 #include "dataset/field_of_sample.h"
 #include "store/blocking.h"
 #include "transfer/object_reader.h"
@@ -42,9 +43,16 @@ absl::StatusOr<SampleValues> ValuesOf(const Dataset& dataset, const IndexedSampl
 
 }  // namespace
 
-absl::StatusOr<SampleValues> ReadSample(const Dataset& dataset, uint64_t sample, const std::stop_token& stop) {
+absl::StatusOr<SampleValues> ReadSample(const Dataset& dataset, uint64_t sample, MemoryBudget& memory,
+                                        const std::stop_token& stop) {
   IndexedSample entry;
   RETURN_IF_ERROR(dataset.index().Lookup(sample, &entry));
+  const Reservation room = memory.TryReserve(entry.span.length);
+  if (!room) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{}, sample '{}': has {}, and of the process's memory of {} are {} in use", dataset.uri(),
+                    entry.key, FormatSize(entry.span.length), FormatSize(memory.limit()), FormatSize(memory.used())));
+  }
   Buffer bytes(entry.span.length);
   if (entry.span.length > 0) RETURN_IF_ERROR(Fetch(dataset, entry, bytes.span(), stop));
   return ValuesOf(dataset, entry, std::as_const(bytes).span());

@@ -27,8 +27,10 @@ struct SampleValues {
 /// Reads one sample of the index, by itself: for looking at samples and for random access. Loaders read in an order
 /// that they know ahead, and are many times faster. Verified by the checksum in the index. Blocking. Errors:
 /// InvalidArgument (no such sample), DataLoss (damaged, or values that mean nothing), FailedPrecondition (the object
-/// was replaced), Cancelled soon after a stop is requested, those of the store.
-absl::StatusOr<SampleValues> ReadSample(const Dataset& dataset, uint64_t sample, const std::stop_token& stop = {});
+/// was replaced), Cancelled soon after a stop is requested, ResourceExhausted if `memory` cannot hold it, those of the
+/// store.
+absl::StatusOr<SampleValues> ReadSample(const Dataset& dataset, uint64_t sample, MemoryBudget& memory,
+                                        const std::stop_token& stop = {});
 
 /// Reads several samples, in this order, with many requests in flight: for callers that choose batches themselves. What
 /// is in flight is reserved in `memory`. Errors are those of ReadSample and of ObjectReader; the first one ends it.

@@ -104,6 +104,7 @@ HttpRequest S3Exchange::Request(absl::Time now, bool hedge) {
   }
   head_.reset();
   refusal_.clear();
+  final_refusal_.reset();
 
   S3Address address = context_.Address(bucket_, NeedsKey() ? std::string_view(key_) : std::string_view());
   HttpRequest request;
@@ -141,6 +142,11 @@ HttpBodySink S3Exchange::OnHead(const HttpResponseHead& head) {
 HttpBodySink S3Exchange::Refuse(std::string why) {
   refusal_ = std::move(why);
   return HttpBodySink::Refuse();
+}
+
+HttpBodySink S3Exchange::RefuseForGood(absl::StatusCode code, std::string why) {
+  final_refusal_ = code;
+  return Refuse(std::move(why));
 }
 
 S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
@@ -245,6 +251,7 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
     fresh_ = true;
     return Again();
   }
+  if (kind == HttpErrorKind::kRefused && final_refusal_) return Fail(*final_refusal_, refusal_);
   if (std::optional<S3Step> step = OnCut(result, now)) return *step;
   std::string what = kind == HttpErrorKind::kRefused && !refusal_.empty() ? refusal_ : result.detail;
   if (!verdict.remedy.empty()) what.append("; ").append(verdict.remedy);

@@ -102,6 +102,8 @@ class S3Exchange {
   S3Step FailWith(const Failure& failure);
   /// In OnSuccessHead: does not take the body; OnResult then retries, saying why.
   HttpBodySink Refuse(std::string why);
+  /// Likewise, but OnResult fails: to try again would not help.
+  HttpBodySink RefuseForGood(absl::StatusCode code, std::string why);
   void ForgiveFailures() {
     failures_ = 0;
     failing_since_.reset();
@@ -146,9 +148,9 @@ class S3Exchange {
 
   absl::Status status_;
   std::string error_code_;  // of the last answer, if it was an error
-  int attempts_ = 0;  // requests made
-  absl::Time sent_;   // the last of them
-  int failures_ = 0;  // since the last progress
+  int attempts_ = 0;        // requests made
+  absl::Time sent_;         // the last of them
+  int failures_ = 0;        // since the last progress
   std::optional<absl::Time> failing_since_;
   std::string last_failure_;
   bool warned_ = false;
@@ -161,6 +163,7 @@ class S3Exchange {
   std::optional<Draft> first_draft_;      // made by Begin for the first request
   std::optional<HttpResponseHead> head_;  // of the current attempt
   std::string refusal_;
+  std::optional<absl::StatusCode> final_refusal_;
 };
 
 }  // namespace millrace

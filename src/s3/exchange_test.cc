@@ -287,6 +287,18 @@ TEST_F(ExchangeTest, HeadWithoutALengthIsNoAnswer) {
   EXPECT_EQ(Head(InTurn({answer})).status().code(), absl::StatusCode::kUnavailable);
 }
 
+// Memory and files would be made for it.
+TEST_F(ExchangeTest, HeadBelievesNoSizeThatNoStoreHas) {
+  for (const std::string bytes : {"70368744177665", "4611686018427387904", "18446744073709551615"}) {
+    ScriptedAnswer answer = kFound;
+    answer.headers = Headers({{"Content-Length", bytes}});
+    const auto info = Head(InTurn({answer}));
+    EXPECT_EQ(info.status().code(), absl::StatusCode::kDataLoss) << info.status();
+    EXPECT_THAT(std::string(info.status().message()), AllOf(HasSubstr("s3://bucket/key"), HasSubstr(bytes)));
+    EXPECT_EQ(requests_.size(), 1u);
+  }
+}
+
 // ---- DELETE
 
 TEST_F(ExchangeTest, DeleteOfAnythingThatIsGoneSucceeds) {
@@ -303,14 +315,14 @@ const ScriptedAnswer kListing = {.status = 200,
                                  .headers = {},
                                  .body =
                                      "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>t</"
-                                     "NextContinuationToken><Contents><Key>a</Key><Size>1</Size>"
+                                     "NextContinuationToken><Contents><Key>a b/a</Key><Size>1</Size>"
                                      "</Contents></ListBucketResult>"};
 
 TEST_F(ExchangeTest, ListAsksForOnePage) {
   const auto page =
       List(InTurn({kListing}), {.prefix = "a b/", .delimiter = "/", .start_after = "x+y", .max_keys = 5000});
   ASSERT_TRUE(page.ok()) << page.status();
-  EXPECT_EQ(page->objects.at(0).key, "a");
+  EXPECT_EQ(page->objects.at(0).key, "a b/a");
   EXPECT_EQ(page->continuation, "t");
   EXPECT_EQ(requests_[0].head.target,
             "/bucket?list-type=2&encoding-type=url&max-keys=1000&prefix=a%20b%2F&delimiter=%2F&start-after=x%2By");
@@ -318,6 +330,32 @@ TEST_F(ExchangeTest, ListAsksForOnePage) {
   EXPECT_EQ(requests_[0].head.target,
             "/bucket?list-type=2&encoding-type=url&max-keys=1000&continuation-token=1%2F%2B%3D");
   EXPECT_EQ(context_->counters.list, 2u);
+}
+
+// A recursive copy or removal would take them for what lies below the prefix.
+TEST_F(ExchangeTest, ListRefusesNamesOutsideThePrefix) {
+  for (const std::string entry :
+       {"<Contents><Key>k/a</Key><Size>1</Size></Contents><Contents><Key>other/secret</Key><Size>1</Size></Contents>",
+        "<CommonPrefixes><Prefix>other/secret</Prefix></CommonPrefixes>"}) {
+    const ScriptedAnswer answer = {
+        .status = 200, .headers = {}, .body = "<ListBucketResult>" + entry + "</ListBucketResult>"};
+    const auto page = List(InTurn({answer}), {.prefix = "k/", .delimiter = "/"});
+    EXPECT_EQ(page.status().code(), absl::StatusCode::kDataLoss) << page.status();
+    EXPECT_THAT(std::string(page.status().message()), AllOf(HasSubstr("\"other/secret\""), HasSubstr("\"k/\"")));
+    EXPECT_EQ(requests_.size(), 1u);
+    EXPECT_TRUE(List(InTurn({answer}), {.delimiter = "/"}).ok());
+  }
+}
+
+TEST_F(ExchangeTest, ListBelievesNoSizeThatNoStoreHas) {
+  for (const std::string bytes : {"70368744177665", "9223372036854775808", "18446744073709551615"}) {
+    const auto page = List(InTurn({{.status = 200,
+                                    .headers = {},
+                                    .body = "<ListBucketResult><Contents><Key>k</Key><Size>" + bytes +
+                                            "</Size></Contents></ListBucketResult>"}}));
+    EXPECT_EQ(page.status().code(), absl::StatusCode::kDataLoss) << page.status();
+    EXPECT_THAT(std::string(page.status().message()), AllOf(HasSubstr("k: "), HasSubstr(bytes)));
+  }
 }
 
 TEST_F(ExchangeTest, ListErrors) {

@@ -96,6 +96,7 @@ MutableByteSpan GetExchange::BufferOf(ByteRange range) const {
 HttpBodySink GetExchange::OnSuccessHead(const HttpResponseHead& head) {
   uint64_t skip = 0;
   objection_ = CheckHead(head, &skip);
+  if (objection_.final) return RefuseForGood(objection_.code, objection_.what);
   if (!objection_.what.empty()) return Refuse(objection_.what);
   if (wants_checksum() && !stored_checksum_) LearnChecksum(head);
   if (asks_nothing()) return HttpBodySink::Text(0);
@@ -120,6 +121,13 @@ GetExchange::Objection GetExchange::CheckVersion(const HttpResponseHead& head) {
 }
 
 GetExchange::Objection GetExchange::CheckHead(const HttpResponseHead& head, uint64_t* skip) {
+  Objection objection = CheckPlace(head, skip);
+  if (const absl::Status sane = CheckObjectBytes(object_size_); objection.what.empty() && !sane.ok())
+    objection = {std::string(ToStd(sane.message())), sane.code(), /*final=*/true};
+  return objection;
+}
+
+GetExchange::Objection GetExchange::CheckPlace(const HttpResponseHead& head, uint64_t* skip) {
   const auto too_short = [this](uint64_t size) {
     return Objection{fmt::format("the object has {} bytes and ends before the range {}+{}", size, options_.range.offset,
                                  options_.range.length),
@@ -271,7 +279,6 @@ std::optional<S3Step> GetExchange::OnFailure(const Failure& failure, absl::Time 
 
 std::optional<S3Step> GetExchange::OnCut(const HttpResult& result, absl::Time now) {
   if (result.error == HttpErrorKind::kRefused) {
-    if (objection_.final) return Fail(objection_.code, objection_.what);
     if (!objection_.other_version) return std::nullopt;
     return options_.if_match.empty() ? Restart(now) : ChangedSinceIndexed();
   }

@@ -33,6 +33,7 @@ class GetExchange final : public S3Exchange {
     bool other_version = false;  // the object changed while it was read
   };
   Objection CheckHead(const HttpResponseHead& head, uint64_t* skip);
+  Objection CheckPlace(const HttpResponseHead& head, uint64_t* skip);
   Objection CheckVersion(const HttpResponseHead& head);
 
   bool asks_nothing() const { return options_.range.length == 0; }

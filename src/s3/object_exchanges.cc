@@ -144,6 +144,8 @@ std::optional<uint64_t> HeadExchange::SizeFrom(const HttpResponseHead& head) {
 HttpBodySink HeadExchange::OnSuccessHead(const HttpResponseHead& head) {
   const std::optional<uint64_t> size = SizeFrom(head);
   if (!size) return Refuse("the answer does not say how long the object is");
+  if (const absl::Status sane = CheckObjectBytes(*size); !sane.ok())
+    return RefuseForGood(sane.code(), std::string(ToStd(sane.message())));
   ObjectInfo& info = object_.info;
   info.size = *size;
   info.etag = StripETagQuotes(head.headers.Find("etag").value_or(""));
@@ -230,7 +232,27 @@ S3Step ListExchange::OnSuccess(HttpResult result, absl::Time now) {
   absl::StatusOr<ListPage> page = ParseListXml(result.text);
   if (!page.ok()) return RetryGarbled(page.status(), now);
   page_ = *std::move(page);
-  return Succeed();
+  const absl::Status asked_for = CheckNames();
+  return asked_for.ok() ? Succeed() : Fail(asked_for.code(), ToStd(asked_for.message()));
+}
+
+// What a store lists beyond the prefix would be read, overwritten or removed as if it lay below it.
+absl::Status ListExchange::CheckNames() const {
+  const auto foreign = [this](std::string_view what, std::string_view name) {
+    return absl::DataLossError(
+        fmt::format("the store lists the {} \"{}\", which does not begin with the prefix \"{}\" that was asked for; "
+                    "nothing of this page is used; check the store, or what stands between it and this machine",
+                    what, name.substr(0, 1024), options_.prefix));
+  };
+  for (const ObjectInfo& object : page_.objects) {
+    if (!object.key.starts_with(options_.prefix)) return foreign("key", object.key);
+    const absl::Status sane = CheckObjectBytes(object.size);
+    if (!sane.ok()) return Annotate(sane, object.key);
+  }
+  for (const std::string& prefix : page_.common_prefixes) {
+    if (!prefix.starts_with(options_.prefix)) return foreign("prefix", prefix);
+  }
+  return absl::OkStatus();
 }
 
 void ListExchange::Deliver(absl::Status status) {

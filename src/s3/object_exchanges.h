@@ -55,6 +55,7 @@ class ListExchange final : public S3Exchange {
   Draft MakeDraft() override;
   S3Step OnSuccess(HttpResult result, absl::Time now) override;
   void Deliver(absl::Status status) override;
+  absl::Status CheckNames() const;
 
   const ListOptions options_;
   ListCallback done_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/crypto.h"
+#include "store/file_system.h"
 
 namespace millrace {
 
@@ -19,6 +20,12 @@ absl::Status CheckKey(std::string_view store_uri, std::string_view key) {
         fmt::format("{}: the key beginning with '{}' contains a NUL byte", store_uri, key.substr(0, key.find('\0'))));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckCanHold(const ObjectStore& store, std::string_view key) {
+  RETURN_IF_ERROR(CheckKey(store.traits().root, key));
+  const bool folder = store.traits().medium == StoreTraits::Medium::kFolder;
+  return folder ? CheckFileKey(store.Uri(key), key) : absl::OkStatus();
 }
 
 absl::Status CheckPut(std::string_view uri, const PutOptions& options) {

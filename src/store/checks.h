@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "s3/object.h"
+#include "store/object_store.h"
 
 /// What every store checks in the same way before and after it moves bytes. `uri` names the object in messages.
 
@@ -15,6 +16,9 @@ inline constexpr int kMaxPage = 1000;
 /// InvalidArgument unless `key` has 1 to 1,024 bytes and no NUL. `store_uri` is the URI of the store: such a key is not
 /// printed.
 absl::Status CheckKey(std::string_view store_uri, std::string_view key);
+
+/// InvalidArgument if `store` can hold no object of that key, as its writing calls will say, too.
+absl::Status CheckCanHold(const ObjectStore& store, std::string_view key);
 
 /// InvalidArgument for conditions that contradict each other.
 absl::Status CheckPut(std::string_view uri, const PutOptions& options);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/size.h"
 #include "store/completion.h"
 #include "transfer/object_reader.h"
 
@@ -55,7 +56,13 @@ absl::StatusOr<std::vector<std::string>> ReadObjects(ObjectStore& store, MemoryB
   contents.reserve(objects.size());
   while (contents.size() < objects.size()) {
     std::string& content = contents.emplace_back();
-    content.reserve(objects[contents.size() - 1].size);
+    const ObjectInfo& object = objects[contents.size() - 1];
+    if (object.size > memory.limit()) {
+      return absl::ResourceExhaustedError(fmt::format("{}: has {}, and the process may take {}; read it in parts",
+                                                      store.Uri(object.key), FormatSize(object.size),
+                                                      FormatSize(memory.limit())));
+    }
+    content.reserve(object.size);
     for (bool last = false; !last;) {
       ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reader.Next());
       if (!piece) return absl::InternalError("a reader ended before its last request");
