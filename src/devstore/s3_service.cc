@@ -14,7 +14,7 @@ namespace millrace {
 
 namespace {
 
-constexpr uint64_t kMaxObjectBytes = uint64_t{5} << 30;  // of one PUT or part
+constexpr uint64_t kMaxBodyBytes = uint64_t{5} << 30;  // of one PUT or part
 constexpr uint64_t kMaxTextBytes = uint64_t{4} << 20;    // of a request in XML
 
 using SteadyClock = std::chrono::steady_clock;
@@ -140,7 +140,7 @@ std::unique_ptr<HttpExchange> S3Service::OnRequest(HttpRequestHead head, const H
     return std::make_unique<DevstoreExchange>(*this, std::move(call));
   }
   auto body = RequestBody::Create(call->request, facts, call->auth, auth_.credentials.secret_key, context_.etag_kind,
-                                  operation.takes_document ? kMaxTextBytes : kMaxObjectBytes);
+                                  operation.takes_document ? kMaxTextBytes : kMaxBodyBytes);
   if (!body.ok()) return refuse(body.status());
   if (operation.takes_document) return std::make_unique<DevstoreExchange>(*this, std::move(call), *std::move(body));
   if (const absl::Status status = operation.check(context_, call->request); !status.ok()) return refuse(status);
