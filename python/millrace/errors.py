@@ -17,6 +17,7 @@ __all__ = [
     "InvalidArgumentError",
     "MismatchError",
     "NotFoundError",
+    "TransformError",
     "UnavailableError",
     "UnsupportedError",
     "UsageError",
@@ -74,6 +75,10 @@ class InternalError(Error, RuntimeError):
 
 class UsageError(Error, RuntimeError):
     """An object was used where or when it cannot work: after close(), after a fork, or too late."""
+
+
+class TransformError(Error, RuntimeError):
+    """A transform raised, or returned what no batch can be made of. The message names the sample; ``__cause__`` is what it raised."""
 
 
 # Every code of absl::Status but OK. The native module looks the class up here.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import weakref
 from types import TracebackType
 from typing import Any, Iterator, Mapping, NoReturn, Sequence, TypedDict, cast
 
@@ -15,7 +16,9 @@ from .dataset import Dataset
 from .errors import InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, padding_of_values, to_native
 from .mix import Mix
+from .stream import Stream
 from .tokens import Rows, Shape, Tokens
+from .transform import Seeds, Transform, Work
 
 _STATE_VERSION = 1
 
@@ -74,7 +77,8 @@ class Report(TypedDict):
     the batches; the difference is padding. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
     ``parts``: ``samples`` by the part of the Mix that they are of.
     ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
-    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, budget, decode, consumer).
+    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, budget, decode, consumer; with a
+    transform also transform).
     ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
     ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
     """
@@ -141,7 +145,7 @@ class Loader:
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
             of the environment (``RANK`` and ``WORLD_SIZE``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
-        last: The last, short batch of an epoch: ``"pad"`` (see ``mask``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
+        last: The last, short batch of an epoch: ``"pad"`` (see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
         bad_samples: ``"fail"``, or ``"replace"``: another sample takes the place of a damaged one, which :meth:`report` lists.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
@@ -152,6 +156,12 @@ class Loader:
         fields: What batches hold beside ``valid``, ``sample`` and ``key``, by name: an :class:`Image`, :class:`Label`, :class:`Text`,
             :class:`Json`, :class:`Array` or :class:`Bytes` each. None: ``image`` and ``label``. Options for images, above, are then those of
             images that do not say otherwise.
+        transform: A function of a sample, called in threads for each row that is not padding. It gets a dict of the row's values (arrays or
+            tensors as ``output`` says, which it may change, and ``"__key__"``) and returns a dict of what takes their place. Results are
+            stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
+            ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks.
+        batch_transform: A function of a whole batch, after that, likewise; whatever it returns is what the loop gets.
+        transform_threads: Threads for both. None: one for each CPU that the process may use.
 
     Raises:
         InvalidArgumentError: An option makes no sense; the message says which.
@@ -159,7 +169,7 @@ class Loader:
         UsageError: ``data`` was made before a fork.
 
         The errors of :class:`Dataset`, when ``data`` is a URI; iteration also raises DamagedDataError, UnavailableError and
-        MismatchError, with the object's name. Such errors are final: make a new loader to go on.
+        MismatchError, with the object's name, and TransformError, with the sample's. Such errors are final: make a new loader to go on.
     """
 
     def __init__(
@@ -195,6 +205,9 @@ class Loader:
         output: str | None = None,
         tokens: Tokens | None = None,
         fields: Mapping[str, Field] | None = None,
+        transform: Transform | None = None,
+        batch_transform: Transform | None = None,
+        transform_threads: int | None = None,
     ) -> None:
         usual = Image(None, size, channels, augment, crop_scale, crop_ratio, flip, dtype, layout, mean, std)
         if fields is not None and (image_field, label_field, label_kind) != (None, None, None):
@@ -240,7 +253,23 @@ class Loader:
         entries = checked["fields"] or [("label", "", "label", None, "", checked["label_kind"])]
         self._labels = {entry[0] for entry in entries if entry[2] == "label"}
         self._values = {} if tokens else padding_of_values(entries)
+        seeds = Seeds(checked["seed"], rank, world, mix is not None)
+        self._stream = self._make_stream(transform, batch_transform, transform_threads, batch_size, seeds)
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
+
+    def _make_stream(
+        self, transform: Transform | None, batch_transform: Transform | None, threads: int | None, batch_size: int, seeds: Seeds
+    ) -> Stream | None:
+        for name, function in (("transform", transform), ("batch_transform", batch_transform)):
+            if function is not None and not callable(function):
+                _arguments.refuse(name, "a function", function)
+        count = len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
+        if transform is None and batch_transform is None:
+            return None
+        from_numpy = self._torch.from_numpy if self._torch else None
+        stream = Stream(self._native, Work(transform, batch_transform, from_numpy, self._dataset.uri, seeds), count, batch_size)
+        weakref.finalize(self, stream.abandon)
+        return stream
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same for all ranks."""
@@ -250,6 +279,8 @@ class Loader:
         return f"<millrace.Loader {self._dataset.uri}: {len(self):,} batches an epoch, {self._options}>"
 
     def __iter__(self) -> Iterator[Batch]:
+        if self._stream is not None:
+            return cast(Iterator[Batch], self._stream.batches(self))
         return cast(Iterator[Batch], self._native.batches(self._torch.from_numpy if self._torch else None))
 
     def __getitem__(self, index: object) -> NoReturn:
@@ -265,6 +296,7 @@ class Loader:
         No batch has another shape: a document that fits into none of them is split, truncated or refused before the first one, as
         :class:`Tokens` says, and images are resized.
         """
+        self._check_shapes_are_known()
         shapes = [{name: Shape(dims, dtype) for name, dtype, dims in arrays} for arrays in self._native.shapes()]
         return [{**arrays, "mask": arrays.get("mask", arrays["valid"])} for arrays in shapes]
 
@@ -273,6 +305,7 @@ class Loader:
 
         Reads nothing and changes nothing about what the loader delivers.
         """
+        self._check_shapes_are_known()
         for arrays in self._native.shapes():
             batch: dict[str, Any] = {}
             for name, dtype, dims in arrays:
@@ -284,6 +317,10 @@ class Loader:
             batch.update({name: [empty] * rows for name, empty in self._values.items()})
             batch["key"] = [""] * rows
             yield cast(Batch, batch)
+
+    def _check_shapes_are_known(self) -> None:
+        if self._stream is not None:
+            raise UnsupportedError("what a transform makes of batches is not known ahead; take the shapes of a Loader without it")
 
     @property
     def rows(self) -> list[Rows]:
@@ -304,7 +341,12 @@ class Loader:
     @property
     def epoch(self) -> int:
         """The epoch of the next batch, from 0."""
-        return self._native.epoch
+        return self._source.epoch
+
+    @property
+    def _source(self) -> _core.Loader | Stream:
+        """Which knows what was received."""
+        return self._native if self._stream is None else self._stream
 
     def state_dict(self) -> State:
         """The position after the last batch that was received, to go on from with :meth:`load_state_dict`.
@@ -334,7 +376,7 @@ class Loader:
             InvalidArgumentError: Not a state of a loader, or of another version of Millrace. The loader stays as it was.
         """
         if isinstance(state, str):
-            return self._native.restart(state)
+            return self._source.restart(state)
         if not isinstance(state, Mapping):
             _arguments.refuse("state", "what state_dict() returned, or its position (a string)", state)
         if not {"version", "position"} <= state.keys():
@@ -349,15 +391,15 @@ class Loader:
             )
         if not isinstance(position, str):
             raise InvalidArgumentError(f"a loader's state whose position is {position!r}; it must be a string")
-        self._native.restart(position)
+        self._source.restart(position)
 
     def report(self) -> Report:
         """What was received and what the program waited for; see :class:`Report`. Works after :meth:`close`, too."""
-        return cast(Report, self._native.report())
+        return cast(Report, self._source.report())
 
     def close(self) -> None:
         """Stops prefetching and gives its memory back. Batches stay valid; a loop raises UsageError. May be called twice."""
-        self._native.close()
+        self._source.close()
 
     def __enter__(self) -> Loader:
         return self

@@ -149,6 +149,18 @@ std::optional<Batch> LoaderHandle::Next() {
   }
 }
 
+std::optional<std::optional<Batch>> LoaderHandle::Poll() {
+  CheckOwnProcess();
+  Look look;
+  {
+    GilRelease release;
+    look = LookForNext();
+  }
+  if (look.closed) ThrowUsage(kClosed);
+  if (!look.ready) return std::nullopt;
+  return ValueOrThrow(std::move(look.next));
+}
+
 void LoaderHandle::Restart(const std::string& position) {
   CheckOwnProcess();
   LoaderOptions options = options_;
@@ -291,6 +303,21 @@ class Batches {
   Batches(std::shared_ptr<LoaderHandle> loader, py::object convert)
       : loader_(std::move(loader)), converter_(std::move(convert)) {}
 
+  // None if there is none for a while; as __next__ else.
+  py::object Poll() {
+    if (!epoch_) epoch_ = loader_->epoch();
+    if (!ended_ && loader_->epoch() == *epoch_) {
+      std::optional<std::optional<Batch>> polled = loader_->Poll();
+      if (!polled) return py::none();
+      if (*polled) {
+        const BatchShape& shape = loader_->shapes()[(*polled)->shape];
+        return converter_.ToDict(shape, loader_->process(), **std::move(polled));
+      }
+    }
+    ended_ = true;
+    throw py::stop_iteration();
+  }
+
   py::dict Next() {
     if (!epoch_) epoch_ = loader_->epoch();
     if (!ended_ && loader_->epoch() == *epoch_) {
@@ -348,7 +375,8 @@ void BindLoader(py::module_& module) {
   const py::array_t<uint8_t> first(0);  // imports what arrays need, which later would be a place for signals
   py::class_<Batches>(module, "Batches")
       .def("__iter__", [](py::object self) { return self; })
-      .def("__next__", &Batches::Next);
+      .def("__next__", &Batches::Next)
+      .def("poll", &Batches::Poll);
   using Handle = LoaderHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")
       .def(py::init(&MakeLoaderHandle), py::arg("datasets"), py::kw_only(), py::arg("mix"), py::arg("batch"),

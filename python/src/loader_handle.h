@@ -41,6 +41,9 @@ class LoaderHandle {
   /// None after the last epoch. Python's signal handlers run while it waits; what they raise comes out of here.
   std::optional<Batch> Next();
 
+  /// The same within 50 ms, without a look at signals; nothing if there is none by then.
+  std::optional<std::optional<Batch>> Poll();
+
   /// Goes on at `position`, with new counts. A position that is refused changes nothing; when memory is refused, the
   /// loader is closed.
   void Restart(const std::string& position);

@@ -1,0 +1,177 @@
+"""What a transform makes of samples and batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any, Callable, Mapping
+
+import numpy as np
+
+from .errors import TransformError
+
+_OF_BATCH = ("valid", "mask", "sample", "part", "row", "key")
+
+Transform = Callable[..., Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Seeds:
+    """What random numbers are a function of: seed, epoch and sample; the row's number, of tokens; in a mix the place of the draw, too."""
+
+    seed: int
+    rank: int
+    world: int
+    is_mix: bool
+
+    def of(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> list[int]:
+        number = int(batch["row" if "row" in batch else "sample"][row])
+        if self.is_mix:  # in which a sample may come several times
+            return [self.seed, epoch, number, int(batch["part"][row]), consumed + row * self.world + self.rank]
+        return [self.seed, epoch, number, int(batch["part"][row])] if "part" in batch else [self.seed, epoch, number]
+
+
+def _takes_rng(function: Transform) -> bool:
+    try:
+        return "rng" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # of a function written in C
+        return False
+
+
+class Work:
+    """What is done to the batches of a loader. Called by several threads."""
+
+    def __init__(
+        self,
+        transform: Transform | None,
+        batch_transform: Transform | None,
+        from_numpy: Callable[[Any], Any] | None,
+        uri: str,
+        seeds: Seeds,
+    ) -> None:
+        self._transform = transform
+        self._batch_transform = batch_transform
+        self._from_numpy = from_numpy
+        self._uri = uri
+        self._seeds = seeds
+        self._sample_rng = transform is not None and _takes_rng(transform)
+        self._batch_rng = batch_transform is not None and _takes_rng(batch_transform)
+        self._padding: dict[str, Callable[[int], Any]] = {}  # columns of a batch without samples, as the others have them
+
+    @property
+    def by_row(self) -> bool:
+        """Whether rows are worked on one by one, by several threads."""
+        return self._transform is not None
+
+    def row(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> Any:
+        """What becomes of one sample."""
+        function = self._transform
+        assert function is not None
+        sample: dict[str, Any] = {"__key__": batch["key"][row]}
+        for name, column in batch.items():
+            if name not in _OF_BATCH or (name == "mask" and column is not batch["valid"]):
+                value = column[row]
+                sample[name] = self._to_output(value) if isinstance(value, np.ndarray) else _plain(value)
+        try:
+            if self._sample_rng:
+                result = function(sample, rng=np.random.default_rng(self._seeds.of(batch, row, epoch, consumed)))
+            else:
+                result = function(sample)
+        except Exception as error:
+            raise TransformError(f"{self._name(batch, row)}: the transform raised {type(error).__name__}: {error}") from error
+        if not isinstance(result, dict):
+            raise TransformError(f"{self._name(batch, row)}: the transform returned {type(result).__name__}; it must return a dict")
+        result = {name: value for name, value in result.items() if name != "__key__"}
+        taken = [name for name in result if name in _OF_BATCH and name != "mask"]
+        if taken:
+            raise TransformError(f"{self._name(batch, row)}: the transform returned {taken[0]!r}, which every batch has itself")
+        return result
+
+    def batch(self, batch: dict[str, Any], rows: list[Any], epoch: int, consumed: int) -> Any:
+        """What the program gets. ``rows``: what became of the samples, those that are not padding; empty without a transform."""
+        made = batch
+        if self._transform is not None:
+            made = self._collate(batch, rows) if rows else {name: padding(len(batch["valid"])) for name, padding in self._padding.items()}
+            made.setdefault("mask", batch["valid"])
+            made.update((name, batch[name]) for name in _OF_BATCH if name in batch and name != "mask")
+        result = {name: self._to_output(column) for name, column in made.items()}
+        function = self._batch_transform
+        if function is None:
+            return result
+        try:
+            if not self._batch_rng:
+                return function(result)
+            return function(result, rng=np.random.default_rng([*self._seeds.of(batch, 0, epoch, consumed), 1]))
+        except Exception as error:
+            raise TransformError(
+                f"{self._name(batch, 0)} and those after it: the batch_transform raised {type(error).__name__}: {error}"
+            ) from error
+
+    def _name(self, batch: Mapping[str, Any], row: int) -> str:
+        return f"{self._uri}: sample '{batch['key'][row]}' (number {int(batch['sample'][row])})"
+
+    def _collate(self, batch: Mapping[str, Any], rows: list[Any]) -> dict[str, Any]:
+        valid = batch["valid"]
+        names = list(rows[0])
+        for number, row in enumerate(rows):
+            if list(row) != names and set(row) != set(names):
+                at = int(np.flatnonzero(valid)[number])
+                raise TransformError(
+                    f"{self._name(batch, at)}: the transform returned {', '.join(row) or 'nothing'}, and for the samples before it {', '.join(names)}"
+                )
+        rest = [None] * (len(valid) - len(rows))
+        columns = {name: _stacked(name, [row[name] for row in rows] + rest, valid) for name in names}
+        if not self._padding:
+            self._padding = {name: _padding_like(name, column) for name, column in columns.items()}
+        return columns
+
+    def _to_output(self, column: Any) -> Any:
+        if self._from_numpy is None or not isinstance(column, np.ndarray):
+            return column
+        try:
+            return self._from_numpy(column)
+        except TypeError:  # a type that torch does not have
+            return column
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _stacked(name: str, rows: list[Any], valid: Any) -> Any:
+    """One array if all rows are arrays or numbers of one shape and type, else the list. Padding becomes zeros, of labels -1."""
+    real = [row for row, is_real in zip(rows, valid) if is_real]
+    first: Any = real[0] if real else None
+    if type(first).__module__.partition(".")[0] == "torch":
+        import torch
+
+        if any(not isinstance(row, torch.Tensor) or row.shape != first.shape or row.dtype != first.dtype for row in real):
+            return rows
+        zeros = torch.zeros_like(first)
+        return torch.stack([row if is_real else zeros for row, is_real in zip(rows, valid)])
+    if not isinstance(first, (np.ndarray, np.generic, bool, int, float)):
+        padding: Any = "" if isinstance(first, str) else b"" if isinstance(first, bytes) else None
+        return [row if is_real else padding for row, is_real in zip(rows, valid)]
+    if any(not isinstance(row, (np.ndarray, np.generic, bool, int, float)) for row in real):
+        return rows
+    arrays = [np.asarray(row) for row in real]
+    kind = arrays[0].dtype if all(array.dtype == arrays[0].dtype for array in arrays) else None
+    if not isinstance(first, (np.ndarray, np.generic)):  # Python's numbers: 1 and 2.5 are both float
+        kind = np.result_type(*arrays)
+    if kind is None or any(array.shape != arrays[0].shape for array in arrays):
+        return [row if is_real else np.empty(0, arrays[0].dtype) for row, is_real in zip(rows, valid)]
+    stacked = np.full((len(rows), *arrays[0].shape), -1 if name == "label" and kind.kind == "i" else 0, dtype=kind)
+    for place, array in zip(np.flatnonzero(valid), arrays):
+        stacked[place] = array
+    return stacked
+
+
+def _padding_like(name: str, column: Any) -> Callable[[int], Any]:
+    if isinstance(column, list):
+        padding: Any = "" if isinstance(column[0], str) else b"" if isinstance(column[0], bytes) else None
+        return lambda rows: [padding] * rows
+    if isinstance(column, np.ndarray):
+        shape, kind = column.shape[1:], column.dtype
+        return lambda rows: np.full((rows, *shape), -1 if name == "label" and kind.kind == "i" else 0, dtype=kind)
+    zeros = column[:1] * 0
+    return lambda rows: zeros.expand(rows, *zeros.shape[1:]).clone()
