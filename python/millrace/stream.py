@@ -52,6 +52,7 @@ class Stream:
         self._native_lock = threading.Lock()  # held while a batch is taken from the native loader
         self._tasks: deque[tuple[_Entry, list[int]]] = deque()
         self._threads: list[threading.Thread] = []
+        self._waiting = 0  # threads of the program, which have let go of what they do not keep
         self._stopping = False
         self._restarting = False
         self._ended = False
@@ -174,7 +175,11 @@ class Stream:
                 if entry is None and self._ended:
                     return None, epoch
                 began = time.monotonic()
-                self._changed.wait()
+                self._waiting += 1
+                try:
+                    self._changed.wait()
+                finally:
+                    self._waiting -= 1
                 if entry is None:
                     self._waited_data += time.monotonic() - began
                 else:
@@ -229,6 +234,7 @@ class Stream:
         fresh = self._batches is None
         if self._batches is None:
             self._batches = self._native.batches(None)
+        waiting = self._waiting > 0
         try:
             raw = self._batches.poll()
         except StopIteration:
@@ -239,19 +245,21 @@ class Stream:
                     self._changed.notify_all()
             return None
         except BaseException as error:
-            return self._failed(error)
+            return self._failed(error, waiting)
         if raw is None:
             return None
         entry = _Entry(raw, self._native.report(), self._native.epoch)
         entry.start = (self._last.epoch, int(self._last.report["position"].split("-")[2]))
         return entry
 
-    def _failed(self, error: BaseException) -> _Entry | None:
+    def _failed(self, error: BaseException, waiting: bool) -> _Entry | None:
         with self._changed:
             if self._stopping:
                 return None
-            if isinstance(error, ExhaustedError) and self._on_their_way() > 0:
-                self._changed.wait(0.02)  # memory comes back when the batches that are on their way are done with
+            # Memory comes back when the batches that are on their way are done with, and those that the program is about to
+            # let go of. It holds too many only if it waits for another one and there is still none.
+            if isinstance(error, ExhaustedError) and (self._on_their_way() > 0 or not waiting or not self._waiting):
+                self._changed.wait(0.02)
                 return None
             entry = _Entry(None, self._last.report, self._last.epoch)
             entry.error = error

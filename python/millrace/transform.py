@@ -93,7 +93,11 @@ class Work:
         if self._transform is not None:
             made = self._collate(batch, rows) if rows else {name: padding(len(batch["valid"])) for name, padding in self._padding.items()}
             made.setdefault("mask", batch["valid"])
-            made.update((name, batch[name]) for name in _OF_BATCH if name in batch and name != "mask")
+            # Copies, so that the memory of the untransformed batch is free at once.
+            own = {name: batch[name] for name in _OF_BATCH if name in batch and name != "mask"}
+            made.update((name, column.copy() if isinstance(column, np.ndarray) else column) for name, column in own.items())
+            if made.get("mask") is batch["valid"]:
+                made["mask"] = made["valid"]
         result = {name: self._to_output(column) for name, column in made.items()}
         function = self._batch_transform
         if function is None:

@@ -222,6 +222,9 @@ def test_tensors(tar: Samples) -> None:
 def test_memory_for_two_batches_is_enough(tar: Samples) -> None:
     loader = millrace.Loader(tar.uri, batch_size=16, size=128, memory="5MiB", epochs=3, output="numpy", transform=shifted)
     assert sum(int(batch["valid"].sum()) for _ in range(3) for batch in loader) == 3 * len(tar)
+    same = millrace.Loader(tar.uri, batch_size=16, size=128, memory="5MiB", epochs=20, output="numpy", batch_transform=lambda batch: batch)
+    for _ in range(20):  # each batch is let go of just when the next one is asked for
+        assert sum(int(batch["valid"].sum()) for batch in same) == len(tar)
     kept: list[Any] = []
     plain = millrace.Loader(tar.uri, batch_size=16, size=128, memory="5MiB", output="numpy", batch_transform=lambda batch: batch)
     with pytest.raises(millrace.ExhaustedError, match="holds all"):
