@@ -22,7 +22,6 @@ import time
 from typing import Iterator
 
 import numpy as np
-import torch
 from PIL import Image
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -37,7 +36,7 @@ FIRST_BYTE_MS = 25
 EPOCHS = 2
 SEED = 7
 CHECKPOINT_EVERY = 100
-KILL_AFTER_STEP = 750  # in the second epoch of 469 steps, 50 steps after a checkpoint
+KILL_AT_STEP = 750  # in the second epoch of 469 steps, 50 steps after a checkpoint
 LEAST_ACCURACY = 0.85
 
 started = time.monotonic()
@@ -71,9 +70,9 @@ def millrace(*arguments: str | os.PathLike[str]) -> str:
 
 
 @contextlib.contextmanager
-def running(command: list[str | os.PathLike[str]]) -> Iterator[subprocess.Popen[str]]:
+def running(command: list[str | os.PathLike[str]], stderr: int | None = None) -> Iterator[subprocess.Popen[str]]:
     """A program with its output as a pipe, which does not outlive the block."""
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=stderr, text=True)
     try:
         yield process
     finally:
@@ -130,31 +129,40 @@ def write_images(part: str, folder: pathlib.Path) -> int:
     return len(images)
 
 
-def train(checkpoint: pathlib.Path, kill_after_step: int | None = None) -> list[str]:
-    """Runs train.py, shows what it prints, and returns it. With `kill_after_step`, SIGKILLs it when it says that step."""
-    command: list[str | os.PathLike[str]] = [sys.executable, HERE / "train.py"]
+def train(checkpoint: str, kill_at_step: int) -> tuple[list[str], dict[str, object]]:
+    """Has `millrace run` run train.py, and shows what both print. SIGKILLs train.py when it first says that step.
+
+    Returns what was printed, and the state of the loader in the checkpoint that there was at that moment.
+    """
+    command: list[str | os.PathLike[str]] = [MILLRACE, "run", "--retries", "3", "--checkpoint", checkpoint, "--", sys.executable, HERE / "train.py"]
     command += ["--train", "s3://fashion/train", "--test", "s3://fashion/test", "--checkpoint", checkpoint]
     command += ["--every", str(CHECKPOINT_EVERY), "--epochs", str(EPOCHS), "--seed", str(SEED)]
     lines: list[str] = []
-    with running(command) as trainer:
-        assert trainer.stdout is not None
-        for line in trainer.stdout:
+    trainer = 0
+    before: dict[str, object] | None = None
+    with running(command, stderr=subprocess.STDOUT) as supervisor:
+        assert supervisor.stdout is not None
+        for line in supervisor.stdout:
             lines.append(line.rstrip())
-            print(f"          | {lines[-1]}", flush=True)
+            print(f"          | {textwrap.shorten(lines[-1], 120)}", flush=True)
+            attempt = re.match(r"millrace run: attempt \d+ of \d+, process (\d+)", line)
+            trainer = int(attempt[1]) if attempt else trainer
             step = re.match(r"step (\d+),", line)
-            if step and kill_after_step is not None and int(step[1]) >= kill_after_step:
-                trainer.kill()
-                trainer.wait()
-                return lines
-        if trainer.wait() != 0:
-            raise DemoFailed(f"train.py failed with status {trainer.returncode}; see its message above")
-    if kill_after_step is not None:
+            if step and before is None and int(step[1]) >= kill_at_step:
+                os.kill(trainer, signal.SIGKILL)
+                before = loader_state(checkpoint)
+        if supervisor.wait() != 0:
+            raise DemoFailed(f"millrace run failed with status {supervisor.returncode}; see its message above")
+    if before is None:
         raise DemoFailed("train.py ended before it could be killed")
-    return lines
+    return lines, before
 
 
-def loader_state(checkpoint: pathlib.Path) -> dict[str, object]:
-    return torch.load(checkpoint)["loader"]
+def loader_state(checkpoint: str) -> dict[str, object]:
+    """That of the newest checkpoint."""
+    import millrace  # once the AWS variables name the store
+
+    return millrace.Checkpoints(checkpoint).load()["loader"]
 
 
 def add_digests(*digests: str) -> str:
@@ -189,21 +197,24 @@ def demo(folder: pathlib.Path) -> str:
         options = ["--size", "28", "--channels", "1", "--shuffle", "global", "--epochs", str(EPOCHS), "--seed", str(SEED)]
         whole = json.loads(millrace("feed", "s3://fashion/train", *options, "--json"))
 
-        say(f"Training; the trainer will be killed (SIGKILL) when it reports step {KILL_AFTER_STEP}:")
-        checkpoint = folder / "run.pt"
-        train(checkpoint, KILL_AFTER_STEP)
-        before = loader_state(checkpoint)
-        say(f"Killed. The last checkpoint is at {before['position']}, {before['samples']:,} samples. Starting the trainer again:")
-        lines = train(checkpoint)
+        say(f"Training under `millrace run`; the trainer will be killed (SIGKILL) when it reports step {KILL_AT_STEP}:")
+        checkpoint = "s3://fashion/run"
+        lines, before = train(checkpoint, KILL_AT_STEP)
         after = loader_state(checkpoint)
+        say("The checkpoints that it left:")
+        millrace("checkpoint", "ls", checkpoint)
+        millrace("checkpoint", "verify", checkpoint)
 
     say("Checking:")
     epoch_samples = counts["train"]
     total = add_digests(before["digest"], after["digest"])
-    accuracy = float(re.match(r"test accuracy ([0-9.]+)", lines[-1])[1])
+    resumed, waited, tested = (
+        next((line for line in lines if line.startswith(start)), "") for start in ("resumed at step ", "waited ", "test accuracy ")
+    )
+    accuracy = float(tested.split()[-1])
     check(whole["samples"] == EPOCHS * epoch_samples, f"the uninterrupted run delivers {EPOCHS} x {epoch_samples:,} samples")
     check(before["samples"] % epoch_samples != 0, "the checkpoint lies in mid-epoch")
-    check(lines[0].startswith("resumed at step ") and lines[0].endswith(before["position"]), "the second run began there")
+    check(resumed.endswith(before["position"]), "`millrace run` started the trainer again, which began there")
     check(before["samples"] + after["samples"] == whole["samples"],
           f"{before['samples']:,} samples before it and {after['samples']:,} after it make {whole['samples']:,}")
     check(total == whole["digest"], f"their digests add up to that of the uninterrupted run, {total}")
@@ -214,18 +225,19 @@ def demo(folder: pathlib.Path) -> str:
 What happened
   {counts["train"]:,} training and {counts["test"]:,} test images went into tar shards ({len(shards)} for training) on an S3 store.
   A PyTorch model was trained on them for {EPOCHS} epochs, streamed and shuffled by Millrace: {accuracy:.1%} of the test images are right.
-  The trainer was killed in mid-epoch and resumed from its last checkpoint. The digests, sums over (position, name, bytes) of
+  The trainer was killed in mid-epoch; `millrace run` started it again, and it resumed from its last checkpoint.
+  The digests, sums over (position, name, bytes) of
   every sample, prove that the two runs together got each sample of each epoch exactly once, in the order of a run without a kill.
 Rates
   Without a model the same stream ran at {whole["samples_per_second"]:,.0f} samples/s ({whole["bytes_read"] / whole["seconds"] / 1e6:.1f} MB/s, \
 {whole["requests"]["GET"]:,} GET requests, bottleneck: {whole["bottleneck"]});
-  in training, the second run {lines[-2]}.
+  in training, the second run {waited}.
 
 Next steps, from this folder
   export PATH="{SHOWN_BUILD}/bin:$PATH" PYTHONPATH="{SHOWN_BUILD}/python"
                            lets this shell find `millrace`, and .venv/bin/python the package; `pip install .` installs both
   millrace pack SRC DST    puts your own class folders into shards; `millrace feed DST` shows how fast they stream
-  examples/demo/train.py   the training script, 100 lines: copy it
+  examples/demo/train.py   the training script, 100 lines: copy it; docs/checkpoints.md says how it survives
   docs/python.md           the Python interface
 """
 
@@ -233,6 +245,7 @@ Next steps, from this folder
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything below is cleaned up
     os.environ["PYTHONPATH"] = str(BUILD / "python")
+    sys.path.insert(0, str(BUILD / "python"))
     os.environ["PYTHONUNBUFFERED"] = "1"
     for path, remedy in ((MILLRACE, "make build"), (BUILD / "python", "make build"), (IDX_FILES, "scripts/setup")):
         if not path.exists():

@@ -1,12 +1,11 @@
 """Trains a small CNN on images that Millrace streams from object storage.
 
-Kill it at any moment and start it again: it goes on from its checkpoint, and every epoch still has each sample exactly once.
+Kill it at any moment: it is started again and goes on from its checkpoint, and every epoch still has each sample exactly once.
 
-    python train.py --train s3://bucket/train --test s3://bucket/test --checkpoint run.pt
+    millrace run --retries 3 -- python train.py --train s3://bucket/train --test s3://bucket/test --checkpoint s3://bucket/run
 """
 
 import argparse
-import os
 
 import torch
 from torch import nn
@@ -24,12 +23,6 @@ def make_model() -> nn.Module:
     )
 
 
-def save(path: str, state: dict) -> None:
-    """Atomically: a crash leaves the old checkpoint or the new one, never a half."""
-    torch.save(state, path + ".tmp")
-    os.replace(path + ".tmp", path)
-
-
 @torch.no_grad()
 def accuracy(model: nn.Module, uri: str) -> float:
     model.eval()
@@ -45,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--train", required=True, help="URI of the training images")
     parser.add_argument("--test", required=True, help="URI of the test images")
-    parser.add_argument("--checkpoint", required=True, help="file to keep the state in")
+    parser.add_argument("--checkpoint", required=True, help="URI to keep the state at")
     parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
@@ -61,8 +54,9 @@ def main() -> None:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=args.epochs * len(loader))
     step = 0
 
-    if os.path.exists(args.checkpoint):
-        state = torch.load(args.checkpoint)
+    checkpoints = millrace.Checkpoints(args.checkpoint, keep=2)
+    if checkpoints.latest() is not None:
+        state = checkpoints.load()
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
@@ -72,8 +66,8 @@ def main() -> None:
         print(f"resumed at step {step}, {state['loader']['position']}", flush=True)
 
     def checkpoint() -> None:
-        save(
-            args.checkpoint,
+        checkpoints.save(
+            step,
             {
                 "model": model.state_dict(),
                 "optimizer": optimizer.state_dict(),
