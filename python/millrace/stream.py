@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
+from queue import Empty, SimpleQueue
 from typing import Any, Iterator, Mapping
 
 from . import _core
@@ -37,28 +37,41 @@ class _Entry:
 
 
 class Stream:
-    """The batches of a native loader after Python has worked on them. Threads begin with the first batch that is asked for.
+    """The batches of a native loader after Python has worked on them, in threads that begin at once.
 
     What has been received is one attribute, ``_received``: whatever interrupts the program comes before or after a batch was delivered.
-    Thread-safe.
+    The program's thread waits by SimpleQueue and plain locks alone, since a signal handler that raises within a threading.Condition leaves
+    it broken. Thread-safe.
     """
 
     def __init__(self, native: _core.Loader, work: Work, threads: int, batch_size: int) -> None:
         self._native = native
         self._work = work
-        self._threads_wanted = threads
         self._ahead = max(_LEAST_AHEAD, -(-2 * threads // batch_size))
-        self._changed = threading.Condition()
-        self._native_lock = threading.Lock()  # held while a batch is taken from the native loader
-        self._tasks: deque[tuple[_Entry, list[int]]] = deque()
-        self._threads: list[threading.Thread] = []
-        self._waiting = 0  # threads of the program, which have let go of what they do not keep
+        self._consumer = threading.Lock()  # of the program's threads, one receives at a time
+        self._news: SimpleQueue[None] = SimpleQueue()  # for it: something has changed
+        self._wake: SimpleQueue[None] = SimpleQueue()  # likewise for the thread that pulls
+        self._native_lock = threading.Lock()  # held while a batch is taken from the native loader, and over _last
+        self._counting = threading.Lock()  # over what threads count together
+        self._tasks: SimpleQueue[tuple[_Entry, list[int]] | None] = SimpleQueue()
+        self._received: _Entry
+        self._last: _Entry  # that was taken from the native loader
+        self._first_asked = self._last_asked = self._waited_data = self._waited_work = 0.0  # seconds
+        self._waiting = False  # the program, which has let go of what it does not keep
         self._stopping = False
         self._restarting = False
-        self._ended = False
         self._process = os.getpid()
-        self._begin_at(native)
+        self._workers = threads
+        self._begin()
         _streams.add(self)
+        runs = [("pull", self._pull)] + [(f"transform-{n}", self._work_on) for n in range(threads)]
+        self._threads = [threading.Thread(target=run, name=f"millrace-{name}", daemon=True) for name, run in runs]
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:
+            self.abandon()
+            raise
 
     # ---- The program
 
@@ -73,89 +86,69 @@ class Stream:
 
     def report(self) -> dict[str, Any]:
         self._check_process()
-        with self._changed:
-            report = dict(self._received.report)
-            stalls = {cause: 0.0 for cause in report["stalls"]}
-            data = sum(report["stalls"].values())
-            for cause, seconds in report["stalls"].items():
-                stalls[cause] = self._waited_data * seconds / data if data else 0.0
-            if not data:
-                stalls["decode"] = self._waited_data
-            stalls["transform"] = self._waited_work
-            waited = self._waited_data + self._waited_work
-            report["seconds"] = self._last_asked - self._first_asked
-            report["waited"] = waited
-            report["stalls"] = stalls
-            busy = waited < 0.05 * report["seconds"] or not waited
-            report["bottleneck"] = "consumer" if busy else max(stalls, key=lambda cause: stalls[cause])
-            return report
+        report = dict(self._received.report)
+        data = sum(report["stalls"].values())
+        stalls = {cause: self._waited_data * seconds / data if data else 0.0 for cause, seconds in report["stalls"].items()}
+        if not data:
+            stalls["decode"] = self._waited_data
+        stalls["transform"] = self._waited_work
+        waited = self._waited_data + self._waited_work
+        report.update(seconds=self._last_asked - self._first_asked, waited=waited, stalls=stalls)
+        is_busy = waited < 0.05 * report["seconds"] or not waited
+        report["bottleneck"] = "consumer" if is_busy else max(stalls, key=lambda cause: stalls[cause])
+        return report
 
     def restart(self, position: str) -> None:
         self._check_process()
-        with self._changed:
-            self._restarting = True
-            self._changed.notify_all()
+        self._restarting = True
+        self._wake.put(None)
         try:
             with self._native_lock:
                 self._native.restart(position)
-                with self._changed:
-                    self._begin_at(self._native)
+                self._begin()
         finally:
-            with self._changed:
-                self._restarting = False
-                self._changed.notify_all()
+            self._restarting = False
+            self._wake.put(None)
+            self._news.put(None)
 
     def close(self) -> None:
         """Ends the threads, and what they are at."""
         self.abandon()
         for thread in self._threads:
-            if thread is not threading.current_thread() and self._process == os.getpid():
+            if thread is not threading.current_thread() and self._process == os.getpid() and thread.ident is not None:
                 thread.join()
 
     def abandon(self) -> None:
         """The threads end soon. For finalizers, which may run on any thread, whatever it is at."""
         if self._process != os.getpid():
             return  # the threads are the parent's
-        with self._changed:
-            self._stopping = True
-            self._tasks.clear()
-            self._changed.notify_all()
+        self._stopping = True
+        self._wake.put(None)
+        self._news.put(None)
+        for _ in range(self._workers):
+            self._tasks.put(None)
         self._native.close()
-
-    def _check_process(self) -> None:
-        if self._process != os.getpid():
-            _ = self._native.epoch  # says what is wrong
-
-    def _begin_at(self, native: _core.Loader) -> None:
-        self._received = self._last = _Entry(None, native.report(), native.epoch)
-        self._last.done = True
-        self._batches: _core.Batches | None = None
-        self._tasks.clear()
-        self._ended = False
-        self._waited_data = self._waited_work = 0.0
-        self._first_asked = self._last_asked = 0.0
 
     def receive(self, epoch: int | None) -> tuple[int, bool, Any]:
         """The next batch of that epoch (None: of the one that is next): which epoch it is, whether there was one, and the batch."""
         self._check_process()
         previous: _Entry | None = None
         try:
-            with self._changed:
-                self._begin_threads()
+            with self._consumer:
                 entry, epoch = self._await(epoch)
                 if entry is None:
                     return epoch, False, None
                 if entry.error is not None:
                     if isinstance(entry.error, ExhaustedError):  # the program may let go of batches and go on
-                        self._skip(entry)
+                        self._forget_failure(entry)
                     raise entry.error
                 previous, self._received = self._received, entry
-                previous.batch = None
-                self._changed.notify_all()
+                self._wake.put(None)
         except BaseException:
             if previous is not None and self._received is not previous:
                 self._received = previous
             raise
+        previous.batch = None
         return epoch, True, entry.batch
 
     def _await(self, epoch: int | None) -> tuple[_Entry | None, int]:
@@ -164,45 +157,59 @@ class Stream:
         self._received.batch = None  # the program's own from now on
         try:
             while True:
+                _drain(self._news)
                 if self._stopping:
                     raise UsageError("the Loader is closed; make a new one, and give it the state_dict() of this one to go on")
-                epoch = self._received.epoch if epoch is None else epoch
-                if self._received.epoch != epoch:
+                received = self._received
+                epoch = received.epoch if epoch is None else epoch
+                if received.epoch != epoch:
                     return None, epoch
-                entry = self._received.next
+                is_last = self._ended
+                entry = received.next
                 if entry is not None and entry.done:
                     return entry, epoch
-                if entry is None and self._ended:
+                if entry is None and is_last:
                     return None, epoch
-                began = time.monotonic()
-                self._waiting += 1
-                try:
-                    self._changed.wait()
-                finally:
-                    self._waiting -= 1
-                if entry is None:
-                    self._waited_data += time.monotonic() - began
-                else:
-                    self._waited_work += time.monotonic() - began
+                self._wait_for_news(entry is not None)
         finally:
             self._last_asked = time.monotonic()
 
-    def _skip(self, entry: _Entry) -> None:
-        self._received.next = None
-        self._last = self._received
-        self._changed.notify_all()
+    def _wait_for_news(self, is_worked_on: bool) -> None:
+        began = time.monotonic()
+        self._waiting = True
+        try:
+            self._news.get()
+        finally:
+            self._waiting = False
+        if is_worked_on:
+            self._waited_work += time.monotonic() - began
+        else:
+            self._waited_data += time.monotonic() - began
 
-    # ---- The threads
+    def _forget_failure(self, entry: _Entry) -> None:
+        with self._native_lock:
+            if self._received.next is entry:
+                self._received.next = None
+                self._last = self._received
+        self._wake.put(None)
 
-    def _begin_threads(self) -> None:
-        if self._threads or self._stopping:
-            return
-        names = ["millrace-pull"] + [f"millrace-transform-{n}" for n in range(self._threads_wanted)]
-        for name in names:
-            run = self._pull if name == "millrace-pull" else self._work_on
-            thread = threading.Thread(target=run, name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            _ = self._native.epoch  # says what is wrong
+
+    def _begin(self) -> None:
+        """At the position of the native loader, which nobody uses meanwhile."""
+        _drain(self._tasks)
+        start = _Entry(None, self._native.report(), self._native.epoch)
+        start.done = True
+        self._batches: _core.Batches | None = None
+        self._ended = False
+        self._waited_data = self._waited_work = 0.0
+        self._first_asked = self._last_asked = 0.0
+        self._last = start
+        self._received = start
+
+    # ---- The thread that pulls
 
     def _on_their_way(self) -> int:
         count, entry = 0, self._received.next
@@ -211,84 +218,86 @@ class Stream:
         return count
 
     def _may_pull(self) -> bool:
-        failed = self._last.error is not None
-        return self._on_their_way() < self._ahead and not self._restarting and not self._ended and not failed
+        has_failed = self._last.error is not None
+        return self._on_their_way() < self._ahead and not self._restarting and not self._ended and not has_failed
 
     def _pull(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self._may_pull())
-                if self._stopping:
-                    return
+        while not self._stopping:
+            _drain(self._wake)
+            if self._stopping:
+                return
+            if not self._may_pull():
+                self._wake.get()
+                continue
             with self._native_lock:
-                if self._restarting or self._stopping:
-                    continue
-                entry = self._take()
-                if entry is None:
-                    continue
-                with self._changed:
-                    self._append(entry)
+                if not self._restarting and self._may_pull():
+                    self._take()
 
-    def _take(self) -> _Entry | None:
+    def _take(self) -> None:
         """The native loader's next batch, if it comes within a moment."""
-        fresh = self._batches is None
+        is_fresh = self._batches is None
         if self._batches is None:
             self._batches = self._native.batches(None)
-        waiting = self._waiting > 0
+        waiting = self._waiting
         try:
             raw = self._batches.poll()
         except StopIteration:
             self._batches = None  # the next epoch
-            if fresh:
-                with self._changed:
-                    self._ended = True
-                    self._changed.notify_all()
-            return None
+            if is_fresh:
+                self._ended = True
+                self._news.put(None)
+            return
         except BaseException as error:
-            return self._failed(error, waiting)
+            return self._fail(error, waiting)
         if raw is None:
-            return None
+            return
         entry = _Entry(raw, self._native.report(), self._native.epoch)
         entry.start = (self._last.epoch, int(self._last.report["position"].split("-")[2]))
-        return entry
+        self._append(entry, raw)
 
-    def _failed(self, error: BaseException, waiting: bool) -> _Entry | None:
-        with self._changed:
-            if self._stopping:
-                return None
-            # Memory comes back when the batches that are on their way are done with, and those that the program is about to
-            # let go of. It holds too many only if it waits for another one and there is still none.
-            if isinstance(error, ExhaustedError) and (self._on_their_way() > 0 or not waiting or not self._waiting):
-                self._changed.wait(0.02)
-                return None
-            entry = _Entry(None, self._last.report, self._last.epoch)
-            entry.error = error
-            entry.done = True
-            return entry
+    def _fail(self, error: BaseException, waiting: bool) -> None:
+        if self._stopping:
+            return
+        # Memory comes back when the batches that are on their way are done with, and those that the program is about to
+        # let go of. It holds too many only if it waits for another one and there is still none.
+        if isinstance(error, ExhaustedError) and (self._on_their_way() > 0 or not waiting or not self._waiting):
+            self._pause(0.02)
+            return
+        entry = _Entry(None, self._last.report, self._last.epoch)
+        entry.error = error
+        entry.done = True
+        self._last.next = self._last = entry
+        self._news.put(None)
 
-    def _append(self, entry: _Entry) -> None:
+    def _append(self, entry: _Entry, raw: dict[str, Any]) -> None:
+        rows = [row for row, is_real in enumerate(raw["valid"]) if is_real] if self._work.by_row else []
         before = self._last
+        if not rows and self._work.by_row:  # its columns are like those of the batch before it
+            while not before.done and not self._stopping and not self._restarting:
+                self._pause(1)
+        entry.rows = [None] * len(rows)
+        share = max(1, -(-len(rows) // (2 * self._workers)))
+        chunks = [rows[at : at + share] for at in range(0, len(rows), share)] or [[]]
+        entry.left = len(chunks)
         before.next = self._last = entry
-        if entry.raw is not None:
-            rows = [row for row, real in enumerate(entry.raw["valid"]) if real] if self._work.by_row else []
-            if not rows and self._work.by_row:  # its columns are like those of the batch before it
-                self._changed.wait_for(lambda: before.done or self._stopping or self._restarting)
-            entry.rows = [None] * len(rows)
-            share = max(1, -(-len(rows) // (2 * self._threads_wanted)))
-            chunks = [rows[at : at + share] for at in range(0, len(rows), share)] or [[]]
-            entry.left = len(chunks)
-            self._tasks.extend((entry, chunk) for chunk in chunks)
-        self._changed.notify_all()
+        self._news.put(None)
+        for chunk in chunks:
+            self._tasks.put((entry, chunk))
+
+    def _pause(self, seconds: float) -> None:
+        try:
+            self._wake.get(timeout=seconds)
+        except Empty:
+            pass
+
+    # ---- The threads that transform
 
     def _work_on(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self._tasks)
-                if self._stopping:
-                    return
-                entry, rows = self._tasks.popleft()
-            self._run(entry, rows)
-            del entry, rows
+        while not self._stopping:
+            task = self._tasks.get()
+            if task is not None and not self._stopping:
+                self._run(*task)
+            del task
 
     def _run(self, entry: _Entry, rows: list[int]) -> None:
         raw = entry.raw
@@ -300,23 +309,31 @@ class Stream:
                 entry.rows[row] = self._work.row(raw, row, *entry.start)
         except BaseException as raised:
             error = raised
-        with self._changed:
+        with self._counting:
             if error is not None and (entry.failed_row is None or row < entry.failed_row):
                 entry.error, entry.failed_row = error, row  # of the first row, whichever thread was faster
             entry.left -= 1
             if entry.left > 0:
                 return
-        batch: Any = None
-        failed = entry.error
-        if failed is None:
+        if entry.error is None:
             try:
-                batch = self._work.batch(raw, entry.rows, *entry.start)
+                entry.batch = self._work.batch(raw, entry.rows, *entry.start)
             except BaseException as raised:
-                failed = raised
+                entry.error = raised
         del raw
-        with self._changed:
-            entry.batch, entry.error, entry.raw, entry.rows, entry.done = batch, failed, None, [], True
-            self._changed.notify_all()
+        entry.raw, entry.rows = None, []
+        entry.done = True
+        self._news.put(None)
+        self._wake.put(None)
+
+
+def _drain(queue: SimpleQueue[Any]) -> None:
+    """Before a look at what has changed, so that a queue never holds more than has happened since the last one."""
+    try:
+        while True:
+            queue.get_nowait()
+    except Empty:
+        pass
 
 
 class _Batches:
