@@ -57,9 +57,10 @@ class Sink {
   // Cancelled if nothing more should come.
   absl::Status Take(ObjectStore& store, const ObjectInfo& object) {
     if (!flags_.dry_run) return job_.Remove(store, object);
-    ++said.objects;
-    said.bytes += object.size;
     const std::string uri = store.Uri(object.key);
+    const absl::Status checked = BulkJob::CheckRemoval(store, object.key);
+    said.Add(uri, object.size, checked);
+    if (!checked.ok()) return absl::OkStatus();
     if (flags_.json) return WriteStdout(JsonObject{{"remove", uri}, {"size", object.size}}.Line());
     return WriteStdout(fmt::format("would remove {}\n", ForTerminal(uri)));
   }

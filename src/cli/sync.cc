@@ -70,6 +70,16 @@ absl::Status Say(const SyncFlags& flags, const Location& from, const Location& t
   return WriteStdout(fmt::format("would copy {} to {} ({})\n", ForTerminal(source), ForTerminal(target), step.why));
 }
 
+// What the run would refuse is an error here, too.
+absl::Status Announce(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step,
+                      Done* done) {
+  const bool removes = step.kind == SyncStep::Kind::kRemove;
+  const absl::Status checked = removes ? BulkJob::CheckRemoval(*to.store, step.key) : CheckCanHold(*to.store, step.key);
+  const std::string uri = (removes ? to : from).store->Uri(step.object->key);
+  (removes ? done->removed : done->copied).Add(uri, step.object->size, checked);
+  return checked.ok() ? Say(flags, from, to, step) : absl::OkStatus();
+}
+
 absl::Status Take(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step, BulkJob& job,
                   Done* done) {
   const bool removes = step.kind == SyncStep::Kind::kRemove;
@@ -77,9 +87,7 @@ absl::Status Take(const SyncFlags& flags, const Location& from, const Location& 
   if (step.kind == SyncStep::Kind::kKeep) {
     ++done->unchanged;
   } else if (flags.dry_run) {
-    const absl::Status held = removes ? absl::OkStatus() : CheckCanHold(*to.store, step.key);
-    (removes ? done->removed : done->copied).Add(from.store->Uri(step.object->key), step.object->size, held);
-    return held.ok() ? Say(flags, from, to, step) : absl::OkStatus();
+    return Announce(flags, from, to, step, done);
   } else {
     return removes ? job.Remove(*to.store, *step.object) : job.Copy(*from.store, *step.object, *to.store, step.key);
   }

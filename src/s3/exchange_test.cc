@@ -347,6 +347,22 @@ TEST_F(ExchangeTest, ListRefusesNamesOutsideThePrefix) {
   }
 }
 
+TEST_F(ExchangeTest, ListedFoldersLieBelowThePrefix) {
+  const auto list = [this](const std::string& folder) {
+    return List(InTurn({{.status = 200,
+                         .headers = {},
+                         .body = "<ListBucketResult><CommonPrefixes><Prefix>" + folder +
+                                 "</Prefix></CommonPrefixes></ListBucketResult>"}}),
+                {.prefix = "k/", .delimiter = "/"});
+  };
+  EXPECT_TRUE(list("k/a/").ok());
+  for (const char* folder : {"", "k", "k/", "k/a", "K/a/"}) {
+    const auto page = list(folder);
+    EXPECT_EQ(page.status().code(), absl::StatusCode::kDataLoss) << folder;
+    EXPECT_THAT(std::string(page.status().message()), HasSubstr("\"" + std::string(folder) + "\""));
+  }
+}
+
 TEST_F(ExchangeTest, ListBelievesNoSizeThatNoStoreHas) {
   for (const std::string bytes : {"70368744177665", "9223372036854775808", "18446744073709551615"}) {
     const auto page = List(InTurn({{.status = 200,

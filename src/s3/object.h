@@ -50,12 +50,12 @@ enum class RequestPhase : uint8_t { kQueued, kCredentials, kConnect, kFirstByte,
 
 using RequestProgress = std::atomic<RequestPhase>;
 
-/// A part of the object whose CRC32C is known.
 /// No store keeps larger objects (AWS: 50 TB): a server that tells of one is not believed.
 inline constexpr uint64_t kMaxObjectBytes = uint64_t{1} << 46;
 /// DataLoss for a size above it. The message does not name the object.
 absl::Status CheckObjectBytes(uint64_t bytes);
 
+/// A part of the object whose CRC32C is known.
 struct SpanChecksum {
   ByteRange range;  // of the object, within the range that is read
   uint32_t crc32c = 0;

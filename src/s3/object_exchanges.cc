@@ -251,6 +251,12 @@ absl::Status ListExchange::CheckNames() const {
   }
   for (const std::string& prefix : page_.common_prefixes) {
     if (!prefix.starts_with(options_.prefix)) return foreign("prefix", prefix);
+    // What goes through folders cuts off the prefix and the delimiter.
+    if (prefix.size() > options_.prefix.size() && prefix.ends_with(options_.delimiter)) continue;
+    return absl::DataLossError(
+        fmt::format("the store lists \"{}\" as a folder below the prefix \"{}\", which it is not; check the store, or "
+                    "what stands between it and this machine",
+                    prefix.substr(0, 1024), options_.prefix));
   }
   return absl::OkStatus();
 }

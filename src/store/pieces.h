@@ -14,6 +14,7 @@ inline constexpr uint64_t kPieceBytes = 8 << 20;
 struct PieceLimits {
   uint64_t least_bytes = 1;  // of all but the last
   uint64_t most_pieces = UINT64_MAX;
+  uint64_t most_bytes = uint64_t{5} << 30;  // of one piece: what S3 takes, and more than memory should hold of a file
 };
 
 /// How an object is cut into pieces, which are read, written and checked apart from each other. Plain data.

@@ -56,6 +56,13 @@ TEST(Pieces, StayWithinTheLimitsOfAStore) {
   EXPECT_EQ(Pieces(uint64_t{100} << 30, 16 * kPieceMiB, kPieceBytes, kS3).At(0).length, 16 * kPieceMiB);
 }
 
+TEST(Pieces, OfAPartThatNobodyHasAreFoundAllTheSame) {
+  // A prime number of bytes has no even division.
+  const Pieces pieces(uint64_t{1} << 48, (uint64_t{1} << 48) - 59, uint64_t{64} << 10);
+  EXPECT_GE(pieces.largest(), uint64_t{60} << 10);
+  EXPECT_LE(pieces.largest(), uint64_t{68} << 10);
+}
+
 TEST(Pieces, TileTheObjectWhateverItsParts) {
   Rng rng(3);
   for (int round = 0; round < 3000; ++round) {

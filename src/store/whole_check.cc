@@ -18,12 +18,12 @@ WholeCheck::WholeCheck(std::string uri, const ObjectInfo& object, Pieces pieces)
   const bool cut_otherwise = expected_->parts > 0 && (part_bytes_ == 0 || pieces_.largest() > part_bytes_ ||
                                                       (object.size - 1) / part_bytes_ + 1 != expected_->parts);
   if (doubtful || cut_otherwise) expected_.reset();
-  if (expected_) crcs_.resize(pieces_.count());
 }
 
 bool WholeCheck::Add(size_t piece, ByteSpan bytes) {
   if (!expected_) return true;
   const uint64_t crc = CrcOf(expected_->kind, bytes);
+  if (crcs_.size() <= piece) crcs_.resize(piece + 1);
   const bool differs = crcs_[piece] && crcs_[piece] != crc;
   changed_ = changed_ || differs;
   return std::exchange(crcs_[piece], crc) == std::nullopt || differs;
@@ -37,6 +37,7 @@ uint64_t WholeCheck::CrcOfPieces(size_t first, size_t end) const {
 }
 
 bool WholeCheck::Matches() const {
+  if (crcs_.size() < pieces_.count()) return false;
   const ObjectChecksum::Kind kind = expected_->kind;
   if (expected_->parts == 0) return CrcDigest(kind, CrcOfPieces(0, crcs_.size())) == expected_->digest;
   std::string digests;

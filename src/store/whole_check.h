@@ -45,7 +45,7 @@ class WholeCheck {
   const Pieces pieces_;
   uint64_t part_bytes_;
   std::optional<ObjectChecksum> expected_;
-  std::vector<std::optional<uint64_t>> crcs_;  // of the pieces
+  std::vector<std::optional<uint64_t>> crcs_;  // of the pieces up to the last that has come: memory follows bytes
   bool changed_ = false;                       // a piece came differently the second time
 };
 

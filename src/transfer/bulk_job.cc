@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "store/checks.h"
 #include "store/completion.h"
 #include "store/pieces.h"
 #include "transfer/copy_object.h"
@@ -110,17 +111,21 @@ absl::Status BulkJob::CopyOne(ObjectStore& from, const ObjectInfo& source, Objec
   return status;
 }
 
+absl::Status BulkJob::CheckRemoval(const ObjectStore& store, std::string_view key) {
+  RETURN_IF_ERROR(CheckCanHold(store, key));
+  const std::string link = LinkOnTheWay(store, key);
+  if (link.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "{}: lies behind the link {}; remove the link, or name the folder that it leads to", store.Uri(key), link));
+}
+
 absl::Status BulkJob::Remove(ObjectStore& store, ObjectInfo object) {
   if (batch_.store != &store) StartRemoval();
   batch_.store = &store;
   RETURN_IF_ERROR(CheckGoesOn());
-  if (const std::string link = LinkOnTheWay(store, object.key); !link.empty()) {
-    const std::string uri = store.Uri(object.key);
+  if (const absl::Status refused = CheckRemoval(store, object.key); !refused.ok()) {
     std::lock_guard lock(mutex_);
-    reports_.removed.Add(
-        uri, object.size,
-        absl::FailedPreconditionError(fmt::format(
-            "{}: lies behind the link {}; remove the link, or name the folder that it leads to", uri, link)));
+    reports_.removed.Add(store.Uri(object.key), object.size, refused);
     return absl::OkStatus();
   }
   batch_.objects.push_back(std::move(object));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -51,6 +52,10 @@ class BulkJob {
   /// be added: after a stop, or an error that would meet every object (no space, no credentials).
   absl::Status Copy(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key);
   absl::Status Remove(ObjectStore& store, ObjectInfo object);
+
+  /// Why Remove refuses an object: the store can hold no such key, or it lies behind a link. For removals that are only
+  /// announced.
+  static absl::Status CheckRemoval(const ObjectStore& store, std::string_view key);
 
   struct Reports {
     BulkReport copied;

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/size.h"
+#include "net/runtime.h"
 #include "store/blocking.h"
 #include "store/completion.h"
 #include "store/whole_check.h"
@@ -19,6 +21,8 @@
 namespace millrace {
 
 namespace {
+
+constexpr uint64_t kLeastMemory = 64 << 20;  // two pieces of the usual size, and more
 
 void Tell(const CopyObjectOptions& options, uint64_t bytes) {
   if (options.moved) options.moved(bytes);
@@ -181,12 +185,28 @@ CopyInPieces::Event CopyInPieces::Wait() {
   return event;
 }
 
+// The size may be a lie, and then is found out only when the bytes do not come.
+absl::Status CheckMemory(const ObjectStore& from, const ObjectInfo& object, const Pieces& pieces, PieceLimits limits) {
+  if (pieces.largest() > limits.most_bytes) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{}: has {}, which does not fit into the {} parts of at most {} that the store takes: copy it in "
+                    "several objects",
+                    from.Uri(object.key), FormatSize(object.size), limits.most_pieces, FormatSize(limits.most_bytes)));
+  }
+  const uint64_t needed = pieces.largest() * PiecesInFlight(pieces);
+  if (needed <= std::max(UsableMemory() / 4, kLeastMemory)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      fmt::format("{}: has {}; to copy it takes {} of memory, more than a quarter of the {} of this machine",
+                  from.Uri(object.key), FormatSize(object.size), FormatSize(needed), FormatSize(UsableMemory())));
+}
+
 absl::StatusOr<ObjectInfo> CopyThrough(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
                                        const std::string& key, const CopyObjectOptions& options) {
   if (options.before_moving) RETURN_IF_ERROR(options.before_moving());
   if (source.size <= kPieceBytes) return CopyAtOnce(from, source, to, key, options);
   ASSIGN_OR_RETURN(const ObjectInfo object, LearnBlocking(from, source, options.stop));
   const Pieces pieces(object.size, object.part_bytes, kPieceBytes, to.traits().pieces);
+  RETURN_IF_ERROR(CheckMemory(from, object, pieces, to.traits().pieces));
   return CopyInPieces(from, object, pieces, options).Run(to, key);
 }
 

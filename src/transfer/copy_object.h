@@ -27,7 +27,8 @@ struct CopyObjectOptions {
 /// out that it does not, the bytes come through this machine and are checked against the checksum that the source's
 /// store keeps (store/whole_check.h): up to 8 MiB by one read and one write, more in pieces that land in their final
 /// places in the order in which they arrive, so that one that is late holds up no other. Two to eight pieces are in
-/// flight, 64 MiB of them if they are small enough.
+/// flight, 64 MiB of them if they are small enough. ResourceExhausted, before anything is read or written, if an object
+/// is so large that the pieces in flight would take more than a quarter of the memory.
 ///
 /// Blocking; Cancelled soon after a stop is requested. DataLoss if what was written has another size.
 absl::StatusOr<ObjectInfo> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,

@@ -221,5 +221,19 @@ TEST_F(CopyObjectTest, AStopInTheLastMomentIsNoCopy) {
   EXPECT_TRUE(NothingIsThere());
 }
 
+TEST(CopyOfASizeThatIsUntrue, TakesNoMemoryAndLeavesNothing) {
+  ScriptedStore from("huge-from");
+  ScriptedStore to("huge-to");
+  to.set_limits({.least_bytes = 5 * kMiB, .most_pieces = 10'000});
+  ASSERT_TRUE(PutBlocking(from, "k", AsBytes(std::string_view("small"))).ok());
+  for (const uint64_t size : {uint64_t{100} << 40, kMaxObjectBytes, uint64_t{1} << 62}) {
+    const absl::Status status = CopyObject(from, {.key = "k", .size = size}, to, "copy").status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(from.Uri("k")));
+  }
+  EXPECT_TRUE(from.gets().empty());
+  EXPECT_TRUE(absl::IsNotFound(HeadBlocking(to, "copy").status()));
+}
+
 }  // namespace
 }  // namespace millrace

@@ -146,3 +146,34 @@ def test_keys_that_would_leave_the_target(millrace: Millrace, liar: Liar, tmp_pa
     assert b"would copy s3://b/k/good" in done.stdout and done.stdout.count(b"would copy s3") == 1
     for key in bad:
         assert f"{tmp_path}/new/{key.removeprefix('k/')}: a folder cannot hold this key".encode() in done.stderr
+
+
+@pytest.mark.parametrize("size", [2**33, 2**40, 2**46])
+def test_sizes_that_are_possible_but_untrue(millrace: Millrace, liar: Liar, tmp_path: Path, size: int) -> None:
+    """Memory is taken for bytes that come, within the budget, and not for those that are announced."""
+    liar.size = str(size)
+    liar.listed = [("k/b.jpg", liar.size)]
+    few = {"AWS_MAX_ATTEMPTS": "2", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    for command in (
+        ("cp", "s3://b/k/b.jpg", tmp_path / "out" / "one"),
+        ("cp", "--recursive", "s3://b/k", tmp_path / "out"),
+        ("cat", "s3://b/k/b.jpg"),
+        ("feed", "s3://b/k/", "--memory", "256MiB"),
+    ):
+        done = millrace(*command, code=1, env=liar.env | few)
+        assert b"k/b.jpg" in done.stderr or b"memory" in done.stderr, (command, done.stderr)
+        assert b"bad_alloc" not in done.stderr, (command, done.stderr)
+    assert not (tmp_path / "out").exists() or contents(tmp_path / "out") == {}
+
+
+def test_a_dry_run_sees_what_lies_behind_links(millrace: Millrace, tmp_path: Path) -> None:
+    """As the run does: it is not removed, and that is said."""
+    for folder in ("far", "a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x").write_bytes(b"1")
+    (tmp_path / "b" / "link").symlink_to(tmp_path / "far")
+    for command in (("sync", "--delete", tmp_path / "a", tmp_path / "b"), ("rm", "--recursive", tmp_path / "b")):
+        for dry in (("--dry-run",), ()):
+            done = millrace(*command, *dry, code=1)
+            assert b"lies behind the link" in done.stderr and b"link/x" not in done.stdout, (command, done)
+    assert contents(tmp_path) == {"far/x": b"1", "a/x": b"1"}
