@@ -70,6 +70,7 @@ OWNERS: dict[str, set[str]] = {
     "hwy/": {"decode"},
     "CLI/": {"cli"},
     "cairo": {"inspect"},
+    "sanitizer/": {"cli"},  # a fuzzer
     "pybind11/": {"python"},
     "Python.h": {"python"},
     "fuse": {"mount"},

@@ -47,7 +47,8 @@ inline absl::Status Annotate(const absl::Status& status, std::string_view contex
   std::string message(context);
   message.append(": ").append(ToStd(status.message()));
   absl::Status annotated(status.code(), message);
-  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) { annotated.SetPayload(type, payload); });
+  status.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { annotated.SetPayload(type, payload); });
   return annotated;
 }
 

@@ -15,7 +15,7 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kMaxBodyBytes = uint64_t{5} << 30;  // of one PUT or part
-constexpr uint64_t kMaxTextBytes = uint64_t{4} << 20;    // of a request in XML
+constexpr uint64_t kMaxTextBytes = uint64_t{4} << 20;  // of a request in XML
 
 using SteadyClock = std::chrono::steady_clock;
 

@@ -146,7 +146,8 @@ std::string Doctor::Remedy(const absl::Status& status, std::string_view permissi
         settings_.access_key, from);
   }
   if (code == "RequestTimeTooSkewed") return "set this machine's clock (NTP)";
-  if (code == "ExpiredToken" || code == "InvalidToken" || code == "TokenRefreshRequired") return fmt::format("renew the temporary credentials in {}", from);
+  if (code == "ExpiredToken" || code == "InvalidToken" || code == "TokenRefreshRequired")
+    return fmt::format("renew the temporary credentials in {}", from);
   if (code == "NoSuchBucket") return "check the bucket's name, and that the endpoint is the one that has it";
   if (absl::IsNotFound(status)) return "check the key: capitals count, and so does every '/'";
   if (absl::IsPermissionDenied(status)) {
