@@ -336,12 +336,12 @@ TEST_F(ExchangeTest, ListAsksForOnePage) {
 TEST_F(ExchangeTest, ListRefusesNamesOutsideThePrefix) {
   for (const std::string entry :
        {"<Contents><Key>k/a</Key><Size>1</Size></Contents><Contents><Key>other/secret</Key><Size>1</Size></Contents>",
-        "<CommonPrefixes><Prefix>other/secret</Prefix></CommonPrefixes>"}) {
+        "<CommonPrefixes><Prefix>other/secret/</Prefix></CommonPrefixes>"}) {
     const ScriptedAnswer answer = {
         .status = 200, .headers = {}, .body = "<ListBucketResult>" + entry + "</ListBucketResult>"};
     const auto page = List(InTurn({answer}), {.prefix = "k/", .delimiter = "/"});
     EXPECT_EQ(page.status().code(), absl::StatusCode::kDataLoss) << page.status();
-    EXPECT_THAT(std::string(page.status().message()), AllOf(HasSubstr("\"other/secret\""), HasSubstr("\"k/\"")));
+    EXPECT_THAT(std::string(page.status().message()), AllOf(HasSubstr("\"other/secret"), HasSubstr("\"k/\"")));
     EXPECT_EQ(requests_.size(), 1u);
     EXPECT_TRUE(List(InTurn({answer}), {.delimiter = "/"}).ok());
   }
