@@ -57,7 +57,8 @@ class Stream:
         self._received: _Entry
         self._last: _Entry  # that was taken from the native loader
         self._first_asked = self._last_asked = self._waited_data = self._waited_work = 0.0  # seconds
-        self._waiting = False  # the program, which has let go of what it does not keep
+        self._waits = 0  # of the program, begun so far
+        self._waiting = 0  # the number of the one that it is in, when it has let go of what it does not keep; else 0
         self._stopping = False
         self._restarting = False
         self._process = os.getpid()
@@ -176,11 +177,12 @@ class Stream:
 
     def _wait_for_news(self, is_worked_on: bool) -> None:
         began = time.monotonic()
-        self._waiting = True
+        self._waits += 1
+        self._waiting = self._waits
         try:
             self._news.get()
         finally:
-            self._waiting = False
+            self._waiting = 0
         if is_worked_on:
             self._waited_work += time.monotonic() - began
         else:
@@ -238,7 +240,7 @@ class Stream:
         is_fresh = self._batches is None
         if self._batches is None:
             self._batches = self._native.batches(None)
-        waiting = self._waiting
+        waiting = 0 if self._on_their_way() else self._waiting
         try:
             raw = self._batches.poll()
         except StopIteration:
@@ -248,19 +250,19 @@ class Stream:
                 self._news.put(None)
             return
         except BaseException as error:
-            return self._fail(error, waiting)
+            return self._fail(error, waiting != 0 and waiting == self._waiting)
         if raw is None:
             return
         entry = _Entry(raw, self._native.report(), self._native.epoch)
         entry.start = (self._last.epoch, int(self._last.report["position"].split("-")[2]))
         self._append(entry, raw)
 
-    def _fail(self, error: BaseException, waiting: bool) -> None:
+    def _fail(self, error: BaseException, was_awaited: bool) -> None:
         if self._stopping:
             return
         # Memory comes back when the batches that are on their way are done with, and those that the program is about to
-        # let go of. It holds too many only if it waits for another one and there is still none.
-        if isinstance(error, ExhaustedError) and (self._on_their_way() > 0 or not waiting or not self._waiting):
+        # let go of. It holds too many only if it was waiting all the time.
+        if isinstance(error, ExhaustedError) and not was_awaited:
             self._pause(0.02)
             return
         entry = _Entry(None, self._last.report, self._last.epoch)
