@@ -108,9 +108,9 @@ def per_channel(name: str, value: Any, channels: int, usual: float) -> tuple[flo
     return numbers[0], numbers[1], numbers[2]
 
 
-def memory(value: Any) -> str:
+def memory(value: Any, name: str = "memory") -> str:
     wanted = "an integer (bytes) or a string such as '512MiB'"
-    return value if isinstance(value, str) else str(integer("memory", value, wanted=wanted))
+    return value if isinstance(value, str) else str(integer(name, value, wanted=wanted))
 
 
 def uri(name: str, value: Any, wanted: str = "a URI or a path") -> str:

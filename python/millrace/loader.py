@@ -70,6 +70,14 @@ class QuarantinedSample(TypedDict):
     epoch: int
 
 
+class CacheReport(TypedDict):
+    """What a Loader's cache did: bytes that came from it (``hit_bytes``) and from the store (``miss_bytes``), in so many GET ``requests``."""
+
+    hit_bytes: int
+    miss_bytes: int
+    requests: int
+
+
 class Report(TypedDict):
     """What :meth:`Loader.report` returns; it begins with the loader or its last ``load_state_dict``.
 
@@ -81,6 +89,7 @@ class Report(TypedDict):
     transform also transform).
     ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
     ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
+    ``cache``: what came from it and what did not; None without one.
     """
 
     samples: int
@@ -95,6 +104,7 @@ class Report(TypedDict):
     bottleneck: str
     quarantined: int
     quarantine: list[QuarantinedSample]
+    cache: CacheReport | None
 
 
 class Loader:
@@ -147,6 +157,9 @@ class Loader:
         world: How many consumers share the data. All get equally many batches.
         last: The last, short batch of an epoch: ``"pad"`` (see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
+        cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
+            cannot be used, a warning says so, and everything is read from the store.
+        cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free.
         bad_samples: ``"fail"``, or ``"replace"``: another sample takes the place of a damaged one, which :meth:`report` lists.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
             came exactly once. Digests of parts and of ranks add up (modulo 2^128).
@@ -200,6 +213,8 @@ class Loader:
         world: int | None = None,
         last: str = "pad",
         memory: int | str = "512MiB",
+        cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
         bad_samples: str = "fail",
         digest: str | None = None,
         output: str | None = None,
@@ -215,6 +230,8 @@ class Loader:
                 "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
                 "'label': millrace.Label('cls')}"
             )
+        if cache_size is not None and cache is None:
+            raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         self._torch = _torch_for(output)
@@ -238,6 +255,8 @@ class Loader:
             "world": world,
             "last": _arguments.choice("last", last, ("pad", "drop", "wrap")),
             "memory": _arguments.memory(memory),
+            "cache": "" if cache is None else os.fsdecode(_arguments.uri("cache", cache, "a path")),
+            "cache_size": "" if cache_size is None else _arguments.memory(cache_size, "cache_size"),
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
         if tokens is not None and not isinstance(tokens, Tokens):

@@ -196,6 +196,7 @@ void LoaderHandle::Close() {
   if (loader_ == nullptr) return;
   last_report_ = loader_->report();
   loader_.reset();
+  if (options_.cache != nullptr) options_.cache->Flush();  // the end of the interpreter waits for nothing else
 }
 
 void LoaderHandle::CloseAll() {
@@ -224,6 +225,15 @@ namespace {
 
 // ---- Options
 
+// Null without a folder, and if it cannot be used. Its threads do not survive a fork.
+std::shared_ptr<DiskCache> OpenCache(const std::string& folder, const std::string& size) {
+  if (folder.empty()) return nullptr;
+  DiskCacheOptions options{.folder = folder};
+  if (!size.empty()) options.size_bytes = ToBytes("cache_size", size);
+  GilRelease release;
+  return {DiskCache::OpenOrWarn(std::move(options)).release(), DeleteInOwnProcess<DiskCache>()};
+}
+
 std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     std::vector<std::shared_ptr<DatasetHandle>> datasets, const std::optional<MixTuple>& mix, const py::int_& batch,
     const ImageTuple& image, const std::vector<FieldTuple>& fields, const std::string& image_field,
@@ -231,7 +241,7 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     const std::string& shuffle, const std::array<std::optional<py::int_>, 3>& order, const py::int_& seed,
     const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
     const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
-    const std::string& token_type, int64_t pad_token) {
+    const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size) {
   LoaderOptions options;
   options.image = ToImageSpec(image);
   options.fields = ToFields(fields);
@@ -259,6 +269,7 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.token_type =
       Choose<TokenType>("dtype", token_type, {{"int32", TokenType::kInt32}, {"int64", TokenType::kInt64}});
   options.pad_token = pad_token;
+  options.cache = OpenCache(cache, cache_size);
   std::optional<TokenOptions> rows;
   if (tokens) rows = ToTokenOptions(*tokens);
   return std::make_shared<LoaderHandle>(std::move(datasets), std::move(options), rows);
@@ -366,6 +377,14 @@ py::dict ToDict(const LoaderReport& report, bool with_digest) {
   result["bottleneck"] = ToPyText(report.stalls.bottleneck());
   result["quarantined"] = report.quarantined;
   result["quarantine"] = quarantine;
+  result["cache"] = py::none();
+  if (report.cache) {
+    py::dict cache;
+    cache["hit_bytes"] = report.cache->hit_bytes;
+    cache["miss_bytes"] = report.cache->miss_bytes;
+    cache["requests"] = report.cache->requests;
+    result["cache"] = cache;
+  }
   return result;
 }
 
@@ -383,7 +402,7 @@ void BindLoader(py::module_& module) {
            py::arg("image"), py::arg("fields"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
            py::arg("bad_samples"), py::arg("shuffle"), py::arg("order"), py::arg("seed"), py::arg("epochs"),
            py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
-           py::arg("token_type"), py::arg("pad_token"))
+           py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"))
       .def(
           "batches",
           [](std::shared_ptr<LoaderHandle> self, py::object convert) {

@@ -59,6 +59,8 @@ struct FeedFlags {
   std::string state;
   std::string digest_of = "raw";
   std::string bad_samples = "fail";
+  std::string cache;
+  std::string cache_size;
   bool explain = false;
   bool json = false;
 };
@@ -120,6 +122,18 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   batching.last = options.last;
   RETURN_IF_ERROR(batching.Check());
   options.digest = flags.digest_of == "decoded" ? DigestOf::kDecoded : DigestOf::kRaw;
+  return options;
+}
+
+absl::StatusOr<std::optional<DiskCacheOptions>> ParseCache(const FeedFlags& flags) {
+  if (flags.cache.empty()) return std::nullopt;
+  DiskCacheOptions options{.folder = flags.cache};
+  if (!flags.cache_size.empty()) {
+    const absl::StatusOr<uint64_t> size = ParseSize(flags.cache_size);
+    if (!size.ok()) return Annotate(size.status(), "--cache-size");
+    if (*size == 0) return absl::InvalidArgumentError("--cache-size 0 keeps nothing; leave --cache out");
+    options.size_bytes = *size;
+  }
   return options;
 }
 
@@ -194,6 +208,11 @@ std::string ToJson(const Source& source, const FeedResult& result, const Request
       {"quarantined", result.report.quarantined},
       {"quarantine", quarantine},
       {"parts", result.report.part_samples}};
+  if (const std::optional<CacheReport>& cache = result.report.cache) {
+    json.Add(
+        "cache",
+        JsonObject{{"hit_bytes", cache->hit_bytes}, {"miss_bytes", cache->miss_bytes}, {"requests", cache->requests}});
+  }
   if (source.tokens() != nullptr) {
     json.Add("tokens", result.report.tokens)
         .Add("token_places", result.report.token_places)
@@ -231,6 +250,10 @@ std::string Summary(const FeedFlags& flags, const Source& source, const FeedResu
                       FormatSize(MaxRssBytes()), flags.memory);
   text += fmt::format("Read: {} in {}, {} of them repeated\n", FormatSize(counters.bytes_read),
                       Counted(counters.get, "GET request"), counters.retries);
+  if (report.cache) {
+    text += fmt::format("Cache: {} from {}, {} in {} from the store\n", FormatSize(report.cache->hit_bytes),
+                        flags.cache, FormatSize(report.cache->miss_bytes), Counted(report.cache->requests, "request"));
+  }
   text += RowsText(source.tokens(), DescribeRows(source));
   if (report.token_places > 0) {
     const auto places = static_cast<double>(report.token_places);
@@ -339,6 +362,7 @@ absl::Status Feed(const FeedFlags& flags) {
     ASSIGN_OR_RETURN(tokens, AsUsage(ParseTokens(flags.tokens)));
   }
   ASSIGN_OR_RETURN(const SourceRequest request, AsUsage(ParseSource(flags.source)));
+  ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, AsUsage(ParseCache(flags)));
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
@@ -358,6 +382,7 @@ absl::Status Feed(const FeedFlags& flags) {
     ASSIGN_OR_RETURN(const std::string text, ExplainFeed(source, options, flags.json));
     return WriteStdout(text);
   }
+  if (cache) options.cache = DiskCache::OpenOrWarn(*cache);
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();
   result.open_seconds = Seconds(opening, begin);
@@ -382,6 +407,9 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   feed.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
   add("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
   add("--memory", &flags->memory, "Budget for fetched bytes and batches");
+  const Option cache =
+      feed.Add("--cache", &flags->cache, "Keep what is read in this folder, for later epochs and runs");
+  feed.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
   add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
   feed.Add("--extent", &flags->extent, "Consecutive samples fetched together, by --shuffle window [1.5 MiB]").Number(1);
   feed.Add("--window", &flags->window, "Extents shuffled together; a multiple of --lanes [256 MiB]").Number(1);
@@ -447,6 +475,7 @@ void AddFeed(Command app) {
       "  millrace feed s3://bucket/all --split train=0.9,valid=0.1 --take valid --shuffle none\n"
       "  millrace feed s3://bucket/photos s3://bucket/drawings --weights 3,1 --epoch-samples 1000000 --explain\n"
       "  millrace feed s3://bucket/corpus --tokens 2048:pack --batch 8\n"
+      "  millrace feed s3://bucket/train --epochs 3 --cache /nvme/millrace --cache-size 50GiB\n"
       "  millrace feed s3://bucket/train --state run.json      # interrupted ...\n"
       "  millrace feed s3://bucket/train --resume \"$(jq -r .position run.json)\"");
   feed.Run([flags] {

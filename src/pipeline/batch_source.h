@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/crypto.h"
 #include "base/status.h"
+#include "cache/cached_store.h"
 #include "pipeline/batch_field.h"
 #include "pipeline/stall_ledger.h"
 #include "plan/position.h"
@@ -98,6 +99,7 @@ struct LoaderReport {
   StallReport stalls;
   std::vector<QuarantinedSample> quarantine;  // in order of delivery; the first ones
   uint64_t quarantined = 0;
+  std::optional<CacheReport> cache;  // if there is one
 
   /// The batch was received. part_samples has room for its parts.
   void Add(const Batch& batch);

@@ -29,6 +29,7 @@ Engine::Engine(Runtime& runtime, LoaderPlan plan, Reservation fetch_memory, Rese
     : runtime_(runtime),
       plan_(std::move(plan)),
       shapes_(ShapesOf(plan_)),
+      reads_(plan_.source, plan_.options.cache),
       fetch_memory_(std::move(fetch_memory)),
       decode_memory_(runtime.memory(), plan_.options.memory_bytes / 8) {
   report_.part_samples.resize(plan_.source.parts().size());
@@ -132,13 +133,14 @@ void Engine::Tell(const Lock& /*held*/) {
 
 void Engine::Send(std::unique_ptr<Fetcher::Request> request) {
   Fetcher::Request& sent = *request;
-  sent.store->Get(std::move(sent.key), sent.into, std::move(sent.get),
-                  [this, request = std::move(request)](absl::StatusOr<GetResult> result) mutable {
-                    request->DealOut(result.status());
-                    const Lock lock(mutex_);
-                    news_.fetched.emplace_back(std::move(request), result.status());
-                    if (is_urgent()) Tell(lock);
-                  });
+  ObjectStore& store = reads_.Through(*sent.store);
+  store.Get(std::move(sent.key), sent.into, std::move(sent.get),
+            [this, request = std::move(request)](absl::StatusOr<GetResult> result) mutable {
+              request->DealOut(result.status());
+              const Lock lock(mutex_);
+              news_.fetched.emplace_back(std::move(request), result.status());
+              if (is_urgent()) Tell(lock);
+            });
 }
 
 void Engine::RunTask() {
@@ -224,6 +226,7 @@ LoaderReport Engine::report() const {
   const Lock lock(mutex_);
   LoaderReport report = report_;
   report.stalls = ledger_.report();
+  report.cache = reads_.report();
   return report;
 }
 

@@ -14,6 +14,7 @@
 
 #include "pipeline/batch_ring.h"
 #include "pipeline/decode_memory.h"
+#include "pipeline/read_cache.h"
 #include "pipeline/walker.h"
 
 namespace millrace {
@@ -66,6 +67,7 @@ class Engine final : public Loader {
   Runtime& runtime_;
   const LoaderPlan plan_;
   const std::vector<BatchShape> shapes_;
+  const ReadCache reads_;
   const Reservation fetch_memory_;
   DecodeMemory decode_memory_;
   std::stop_source stop_;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/disk_cache.h"
 #include "decode/image.h"
 #include "decode/label.h"
 #include "net/runtime.h"
@@ -77,6 +78,7 @@ struct LoaderOptions {
   uint64_t memory_bytes =
       uint64_t{512} << 20;  // of fetched bytes and batches together, also those that the program holds
   DigestOf digest = DigestOf::kNone;
+  std::shared_ptr<DiskCache> cache;  // that reads go through; null: there is none
 };
 
 /// The pipeline: fetches samples in the order of the plan, ahead of the consumer and within one memory budget, decodes

@@ -52,6 +52,8 @@ struct StoreTraits {
   int lists_at_once = 1;       // how many listings at once are faster than one
   PieceLimits pieces;          // of a PieceWriter
   bool holds_if_match = true;  // whether PutOptions::if_match is held; else it is refused with InvalidArgument
+  /// Whether a read that names the ETag of a version which was replaced may get its bytes all the same.
+  bool keeps_versions = false;
   /// Stores for which this is the same, and not null, copy objects of each other without their bytes coming here.
   const void* copies_among = nullptr;
 };

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cache/disk_cache.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+/// Bytes that reads through a cache delivered.
+struct CacheReport {
+  uint64_t hit_bytes = 0;   // from the cache
+  uint64_t miss_bytes = 0;  // from the store
+  uint64_t requests = 0;    // GETs that the store was asked for
+};
+
+/// A store whose reads come from a cache where it has them, and are kept there where not. Only reads of a certain
+/// version (GetOptions::if_match) are: for all others the store must be asked which one it has. Everything else goes to
+/// the store. Whatever comes from the cache is checked; what is damaged there is read from the store. A version that is
+/// in the cache can be read after it was replaced in the store.
+class CachedStore final : public ObjectStore {
+ public:
+  /// Both must outlive it.
+  CachedStore(ObjectStore& below, DiskCache& cache);
+  /// Waits for the callbacks.
+  ~CachedStore() override;
+
+  void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
+  void Head(std::string key, HeadOptions options, HeadCallback done) override {
+    below_.Head(std::move(key), options, std::move(done));
+  }
+  void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override {
+    below_.Put(std::move(key), body, std::move(options), std::move(done));
+  }
+  void Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions options,
+            PutCallback done) override {
+    below_.Copy(from, std::move(source), std::move(key), std::move(options), std::move(done));
+  }
+  void Delete(std::vector<std::string> keys, DeleteCallback done) override {
+    below_.Delete(std::move(keys), std::move(done));
+  }
+  void List(ListOptions options, ListCallback done) override { below_.List(std::move(options), std::move(done)); }
+  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, PutOptions options) override {
+    return below_.WritePieces(std::move(key), std::move(options));
+  }
+  absl::Status RemoveTemporary(const std::string& prefix) override { return below_.RemoveTemporary(prefix); }
+  /// Of the store below: what was left of the requests.
+  const RequestCounters& counters() const override { return below_.counters(); }
+
+  CacheReport report() const;
+
+ private:
+  struct Read;
+
+  void TryCache(std::shared_ptr<Read> read);
+  void AskStore(std::shared_ptr<Read> read);
+  void End(Read& read, absl::StatusOr<GetResult> result);
+
+  ObjectStore& below_;
+  DiskCache& cache_;
+  const std::string store_name_;
+  std::atomic<uint64_t> hit_bytes_{0};
+  std::atomic<uint64_t> miss_bytes_{0};
+  std::atomic<uint64_t> requests_{0};
+
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  uint64_t in_flight_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,212 @@
+#include "cache/cached_store.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "base/crypto.h"
+#include "store/blocking.h"
+#include "store/file_store.h"
+#include "store/memory_store.h"
+#include "store/testing/contract.h"
+#include "store/testing/scripted_store.h"
+#include "store/testing/temp_folder.h"
+
+namespace millrace {
+namespace {
+
+std::shared_ptr<DiskCache> OpenCache(const TempFolder& folder, uint64_t size_bytes = 0) {
+  auto cache = DiskCache::Open({.folder = folder.path(), .size_bytes = size_bytes, .free_share = 0});
+  EXPECT_TRUE(cache.ok()) << cache.status();
+  return *std::move(cache);
+}
+
+/// A cached store with what it needs.
+class OwningCachedStore final : public ForwardingStore {
+ public:
+  OwningCachedStore(std::unique_ptr<ObjectStore> store, std::shared_ptr<DiskCache> cache)
+      : OwningCachedStore(store.get(), cache) {
+    store_ = std::move(store);
+    cache_ = std::move(cache);
+  }
+  ~OwningCachedStore() override { Close(); }
+
+ private:
+  OwningCachedStore(ObjectStore* store, const std::shared_ptr<DiskCache>& cache)
+      : ForwardingStore(std::make_unique<CachedStore>(*store, *cache)) {}
+  std::unique_ptr<ObjectStore> store_;
+  std::shared_ptr<DiskCache> cache_;
+};
+
+class CachedMemoryPlace final : public StorePlace {
+ public:
+  std::unique_ptr<ObjectStore> Open() override {
+    return std::make_unique<OwningCachedStore>(std::make_unique<MemoryStore>("test"), OpenCache(cache_));
+  }
+  std::unique_ptr<ObjectStore> OpenMissing() override { return nullptr; }
+
+ private:
+  TempFolder cache_;
+};
+
+class CachedFilePlace final : public StorePlace {
+ public:
+  std::unique_ptr<ObjectStore> Open() override {
+    return std::make_unique<OwningCachedStore>(std::make_unique<FileStore>(folder_.path()), OpenCache(cache_));
+  }
+  std::unique_ptr<ObjectStore> OpenMissing() override {
+    return std::make_unique<OwningCachedStore>(std::make_unique<FileStore>(folder_ / "missing"), OpenCache(cache_));
+  }
+  bool is_folder() const override { return true; }
+
+ private:
+  TempFolder folder_;
+  TempFolder cache_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Cached, StoreContract,
+                         ::testing::Values(StoreKind{"memory", [] { return std::make_unique<CachedMemoryPlace>(); }},
+                                           StoreKind{"file", [] { return std::make_unique<CachedFilePlace>(); }}),
+                         StoreKindName);
+
+class CachedStoreTest : public ::testing::Test {
+ protected:
+  CachedStoreTest() {
+    const auto put = PutBlocking(below_, "k", AsBytes(text_));
+    EXPECT_TRUE(put.ok()) << put.status();
+    etag_ = put->etag;
+  }
+
+  absl::StatusOr<std::string> Get(ObjectStore& store, ByteRange range, bool pinned = true, bool checked = false) {
+    std::string into(range.length, '?');
+    GetOptions options;
+    options.range = range;
+    if (pinned) options.if_match = etag_;
+    if (checked) options.checksums = {{range, Crc32c(AsBytes(text_).subspan(range.offset, range.length))}};
+    ASSIGN_OR_RETURN(const GetResult got, GetBlocking(store, "k", AsWritableBytes(into), std::move(options)));
+    EXPECT_EQ(got.object_size, text_.size());
+    EXPECT_EQ(got.etag, etag_);
+    return into;
+  }
+
+  TempFolder folder_;
+  const std::string text_ = RandomText(100'000);
+  ScriptedStore below_{"cached-store"};
+  std::string etag_;
+};
+
+TEST_F(CachedStoreTest, TheSecondReadAsksNobody) {
+  const auto cache = OpenCache(folder_);
+  CachedStore store(below_, *cache);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(*Get(store, {10, 5000}), text_.substr(10, 5000));
+    EXPECT_EQ(*Get(store, {5010, 90}, true, true), text_.substr(5010, 90));
+    cache->Flush();
+  }
+  EXPECT_EQ(below_.gets().size(), 2u);
+  EXPECT_EQ(store.report().hit_bytes, 2 * 5090u);
+  EXPECT_EQ(store.report().miss_bytes, 5090u);
+  EXPECT_EQ(store.report().requests, 2u);
+}
+
+TEST_F(CachedStoreTest, TheCacheOutlivesItsStore) {
+  {
+    const auto cache = OpenCache(folder_);
+    CachedStore store(below_, *cache);
+    EXPECT_TRUE(Get(store, {0, text_.size()}).ok());
+  }
+  const auto cache = OpenCache(folder_);
+  CachedStore store(below_, *cache);
+  EXPECT_EQ(*Get(store, {0, text_.size()}), text_);
+  EXPECT_EQ(below_.gets().size(), 1u);
+}
+
+TEST_F(CachedStoreTest, WithoutAVersionTheStoreIsAsked) {
+  const auto cache = OpenCache(folder_);
+  CachedStore store(below_, *cache);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(Get(store, {0, 100}, /*pinned=*/false).ok());
+    cache->Flush();
+  }
+  EXPECT_EQ(below_.gets().size(), 3u);
+  EXPECT_EQ(store.report().hit_bytes, 0u);
+}
+
+TEST_F(CachedStoreTest, AReplacedObjectIsNotTakenForTheOld) {
+  const auto cache = OpenCache(folder_);
+  CachedStore store(below_, *cache);
+  EXPECT_TRUE(Get(store, {0, 100}).ok());
+  cache->Flush();
+  const std::string old_etag = etag_;
+  const std::string fresh = RandomText(text_.size(), 2);
+  const auto put = PutBlocking(store, "k", AsBytes(fresh));
+  ASSERT_TRUE(put.ok());
+  ASSERT_TRUE(Get(store, {0, 100}).ok());
+  EXPECT_EQ(*Get(store, {0, 100}), text_.substr(0, 100)) << "that version is what was asked for";
+  etag_ = put->etag;
+  EXPECT_EQ(*Get(store, {0, 100}), fresh.substr(0, 100));
+  etag_ = old_etag;
+  EXPECT_TRUE(absl::IsFailedPrecondition(Get(store, {200, 100}).status())) << "what is not here is gone";
+}
+
+TEST_F(CachedStoreTest, DamageOnDiskIsReadFromTheStore) {
+  const auto cache = OpenCache(folder_);
+  CachedStore store(below_, *cache);
+  EXPECT_TRUE(Get(store, {0, 5000}, true, true).ok());
+  cache->Flush();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.path())) {
+    if (!entry.is_regular_file() || entry.path().filename().string().size() != 30) continue;
+    std::FILE* const file = std::fopen(entry.path().c_str(), "r+b");
+    std::fseek(file, 4096 + 2500, SEEK_SET);
+    std::fputc(text_[2500] ^ 1, file);
+    std::fclose(file);
+  }
+  EXPECT_EQ(*Get(store, {0, 5000}, true, true), text_.substr(0, 5000));
+  EXPECT_EQ(below_.gets().size(), 2u);
+  cache->Flush();
+  EXPECT_EQ(*Get(store, {0, 5000}, true, true), text_.substr(0, 5000));
+  EXPECT_EQ(below_.gets().size(), 2u) << "it was healed";
+}
+
+TEST_F(CachedStoreTest, ErrorsAreThoseOfTheStoreAndAreNotKept) {
+  const auto cache = OpenCache(folder_);
+  CachedStore store(below_, *cache);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(absl::IsOutOfRange(Get(store, {text_.size() - 5, 10}).status()));
+    cache->Flush();
+  }
+  EXPECT_EQ(below_.gets().size(), 2u);
+  GetOptions stopped;
+  stopped.range = {0, 4};
+  stopped.if_match = etag_;
+  std::stop_source stop;
+  stop.request_stop();
+  stopped.stop = stop.get_token();
+  std::string into(4, '?');
+  EXPECT_TRUE(absl::IsCancelled(GetBlocking(store, "k", AsWritableBytes(into), stopped).status()));
+}
+
+TEST_F(CachedStoreTest, HoldsWhatFitsAndStreamsTheRest) {
+  const auto cache = OpenCache(folder_, 64 << 10);
+  CachedStore store(below_, *cache);
+  uint64_t second = 0;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    const uint64_t before = store.report().hit_bytes;
+    for (uint64_t at = 0; at < text_.size(); at += 10'000) {
+      EXPECT_EQ(*Get(store, {at, 10'000}, true, true), text_.substr(at, 10'000));
+      cache->Flush();
+    }
+    const uint64_t hits = store.report().hit_bytes - before;
+    EXPECT_EQ(hits > 0, epoch > 0);
+    if (epoch == 1) second = hits;
+    EXPECT_TRUE(epoch < 2 || hits == second) << "a fixed part stays";
+  }
+  EXPECT_GE(second, 20'000u);
+  EXPECT_LE(second, uint64_t{64} << 10);
+}
+
+}  // namespace
+}  // namespace millrace

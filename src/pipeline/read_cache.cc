@@ -1,0 +1,34 @@
+#include "pipeline/read_cache.h"
+
+#include <utility>
+
+namespace millrace {
+
+ReadCache::ReadCache(const Source& source, std::shared_ptr<DiskCache> cache) : cache_(std::move(cache)) {
+  if (cache_ == nullptr) return;
+  for (const Subset& part : source.parts()) {
+    ObjectStore& store = part.dataset->store();
+    if (store.traits().medium == StoreTraits::Medium::kMemory) continue;
+    std::unique_ptr<CachedStore>& cached = stores_[&store];
+    if (cached == nullptr) cached = std::make_unique<CachedStore>(store, *cache_);
+  }
+}
+
+ObjectStore& ReadCache::Through(ObjectStore& store) const {
+  const auto found = stores_.find(&store);
+  return found == stores_.end() ? store : *found->second;
+}
+
+std::optional<CacheReport> ReadCache::report() const {
+  if (cache_ == nullptr) return std::nullopt;
+  CacheReport sum;
+  for (const auto& [below, store] : stores_) {
+    const CacheReport one = store->report();
+    sum.hit_bytes += one.hit_bytes;
+    sum.miss_bytes += one.miss_bytes;
+    sum.requests += one.requests;
+  }
+  return sum;
+}
+
+}  // namespace millrace

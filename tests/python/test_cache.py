@@ -1,0 +1,106 @@
+"""A Loader's cache: the same stream, without the store, and whatever happens to the disk."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+from typing import Any
+
+import millrace
+import pytest
+from support import Samples
+
+
+@pytest.fixture
+def shards(bucket: str, server: dict[str, str], tar: Samples, request: pytest.FixtureRequest) -> str:
+    """The URI of the tar shards in the bucket."""
+    uri = f"{bucket}/{request.node.name.replace('[', '-').replace(']', '')}"
+    for shard in sorted(pathlib.Path(tar.uri).glob("*.tar")):
+        with millrace.open(f"{uri}/{shard.name}", "wb") as file:
+            file.write(shard.read_bytes())
+    return uri
+
+
+def feed(uri: str, **options: Any) -> dict[str, Any]:
+    with millrace.Loader(uri, batch_size=8, size=16, digest="raw", epochs=1, memory="32MiB", **options) as loader:
+        for _ in loader:
+            pass
+        return dict(loader.report())
+
+
+@pytest.mark.parametrize("shuffle", ["none", "global", "window"])
+def test_the_second_run_asks_for_no_sample(shards: str, tmp_path: pathlib.Path, shuffle: str) -> None:
+    plain = feed(shards, shuffle=shuffle)
+    assert plain["cache"] is None
+    first = feed(shards, shuffle=shuffle, cache=tmp_path)
+    second = feed(shards, shuffle=shuffle, cache=str(tmp_path), seed=1)
+    again = feed(shards, shuffle=shuffle, cache=tmp_path)
+    assert first["cache"]["miss_bytes"] > 0 and first["cache"]["requests"] > 0
+    assert (second["cache"]["miss_bytes"], second["cache"]["requests"]) == (0, 0)
+    assert second["cache"]["hit_bytes"] > 0 and second["samples"] == first["samples"]
+    assert plain["digest"] == first["digest"] == again["digest"] == second["digest"]
+
+
+def test_epochs_of_one_loader(shards: str, tmp_path: pathlib.Path) -> None:
+    with millrace.Loader(shards, batch_size=8, size=16, epochs=4, cache=tmp_path, memory="32MiB") as loader:
+        for _ in range(4):
+            assert sum(int(batch["valid"].sum()) for batch in loader) == 50
+        report = loader.report()["cache"]
+    assert report is not None and report["hit_bytes"] > report["miss_bytes"] > 0
+
+
+def test_of_a_folder(tar: Samples, tmp_path: pathlib.Path) -> None:
+    """A mounted file system may be far away, too."""
+    assert feed(tar.uri, cache=tmp_path)["digest"] == feed(tar.uri, cache=tmp_path)["digest"]
+    assert feed(tar.uri, cache=tmp_path)["cache"]["miss_bytes"] == 0
+
+
+def test_a_cache_that_is_too_small(shards: str, tmp_path: pathlib.Path) -> None:
+    whole = feed(shards)["digest"]
+    for _ in range(3):
+        report = feed(shards, cache=tmp_path, cache_size="64KiB")
+        assert report["digest"] == whole
+        used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "millrace-cache-1").rglob("*/*"))
+        assert used <= 64 << 10
+    assert report["cache"]["hit_bytes"] > 0 and report["cache"]["miss_bytes"] > 0
+
+
+def test_flipped_bits(shards: str, tmp_path: pathlib.Path) -> None:
+    whole = feed(shards, cache=tmp_path)["digest"]
+    for path in (tmp_path / "millrace-cache-1").rglob("*/*"):
+        data = bytearray(path.read_bytes())
+        for at in range(100, len(data), 997):
+            data[at] ^= 1 << at % 8
+        path.write_bytes(data)
+    report = feed(shards, cache=tmp_path)
+    assert report["digest"] == whole and report["cache"]["miss_bytes"] > 0
+    assert feed(shards, cache=tmp_path)["cache"]["miss_bytes"] == 0, "what was damaged was written again"
+
+
+def test_what_cannot_be_a_cache(shards: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """One warning, and the stream goes on."""
+    whole = feed(shards)["digest"]
+    (tmp_path / "file").write_bytes(b"mine")
+    capfd.readouterr()
+    report = feed(shards, cache=tmp_path / "file")
+    assert report["digest"] == whole and report["cache"] is None
+    said = capfd.readouterr().err
+    assert said.count("warning") == 1 and str(tmp_path / "file") in said
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+def test_a_cache_that_vanishes(shards: str, tmp_path: pathlib.Path) -> None:
+    whole = feed(shards)["digest"]
+    with millrace.Loader(shards, batch_size=8, size=16, digest="raw", epochs=1, memory="32MiB", cache=tmp_path / "c") as loader:
+        for number, _ in enumerate(loader):
+            if number == 2:
+                shutil.rmtree(tmp_path / "c")
+        assert loader.report()["digest"] == whole
+
+
+def test_options(tar: Samples, tmp_path: pathlib.Path) -> None:
+    for options in ({"cache_size": "1GiB"}, {"cache": 3}, {"cache": tmp_path, "cache_size": "much"}, {"cache": tmp_path, "cache_size": -1}):
+        with pytest.raises((millrace.InvalidArgumentError, TypeError), match="cache"):
+            millrace.Loader(tar.uri, **options)
+    assert not os.listdir(tmp_path)
