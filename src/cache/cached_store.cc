@@ -17,10 +17,11 @@ struct CachedStore::Read {
   bool keep = false;  // what the store answers
 };
 
-CachedStore::CachedStore(ObjectStore& below, DiskCache& cache)
+CachedStore::CachedStore(ObjectStore& below, DiskCache& cache, Wanted wanted)
     : ObjectStore(below.traits()),
       below_(below),
       cache_(cache),
+      wanted_(wanted),
       store_name_(below.traits().identity + " " + below.traits().root) {
   traits_.keeps_versions = true;
 }
@@ -58,12 +59,23 @@ void CachedStore::TryCache(std::shared_ptr<Read> read) {
     return End(*read, absl::CancelledError(fmt::format("{}: reading was cancelled", Uri(read->identity.key))));
   }
   if (options.progress != nullptr) options.progress->store(RequestPhase::kBody);
-  const std::optional<uint64_t> object_bytes =
-      cache_.Read(read->identity, options.range, options.checksums, read->into);
+  std::optional<uint64_t> object_bytes = cache_.Read(read->identity, options.range, options.checksums, read->into);
+  if (!object_bytes && wanted_ == Wanted::kSpans && !options.checksums.empty()) object_bytes = ReadSpans(*read);
   if (!object_bytes) return AskStore(std::move(read));
   hit_bytes_.fetch_add(read->into.size(), std::memory_order_relaxed);
   if (options.progress != nullptr) options.progress->store(RequestPhase::kDone);
   End(*read, GetResult{options.if_match, *object_bytes});
+}
+
+std::optional<uint64_t> CachedStore::ReadSpans(Read& read) {
+  std::optional<uint64_t> object_bytes;
+  for (const SpanChecksum& span : read.options.checksums) {
+    if (span.range.length == 0) continue;
+    const MutableByteSpan into = read.into.subspan(span.range.offset - read.options.range.offset, span.range.length);
+    object_bytes = cache_.Read(read.identity, span.range, {&span, 1}, into);
+    if (!object_bytes) return std::nullopt;
+  }
+  return object_bytes;
 }
 
 void CachedStore::AskStore(std::shared_ptr<Read> read) {

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,12 @@ struct CacheReport {
 /// in the cache can be read after it was replaced in the store.
 class CachedStore final : public ObjectStore {
  public:
+  /// What callers of Get want of a range: all of it, or only the spans that have checksums, if there are any. Then the
+  /// bytes between them may be missing in the cache, as other orders read over other gaps, and `into` keeps its own.
+  enum class Wanted { kAll, kSpans };
+
   /// Both must outlive it.
-  CachedStore(ObjectStore& below, DiskCache& cache);
+  CachedStore(ObjectStore& below, DiskCache& cache, Wanted wanted = Wanted::kAll);
   /// Waits for the callbacks.
   ~CachedStore() override;
 
@@ -58,11 +63,13 @@ class CachedStore final : public ObjectStore {
   struct Read;
 
   void TryCache(std::shared_ptr<Read> read);
+  std::optional<uint64_t> ReadSpans(Read& read);
   void AskStore(std::shared_ptr<Read> read);
   void End(Read& read, absl::StatusOr<GetResult> result);
 
   ObjectStore& below_;
   DiskCache& cache_;
+  const Wanted wanted_;
   const std::string store_name_;
   std::atomic<uint64_t> hit_bytes_{0};
   std::atomic<uint64_t> miss_bytes_{0};

@@ -112,6 +112,29 @@ TEST_F(CachedStoreTest, TheSecondReadAsksNobody) {
   EXPECT_EQ(store.report().requests, 2u);
 }
 
+// Another order reads the same samples in other runs, over gaps that nobody has read.
+TEST_F(CachedStoreTest, WhatLiesBetweenWantedSpansNeedNotBeThere) {
+  const auto cache = OpenCache(folder_);
+  for (const auto wanted : {CachedStore::Wanted::kSpans, CachedStore::Wanted::kAll}) {
+    CachedStore store(below_, *cache, wanted);
+    EXPECT_TRUE(Get(store, {0, 1000}).ok());
+    EXPECT_TRUE(Get(store, {2000, 1000}).ok());
+    cache->Flush();
+    const size_t before = below_.gets().size();
+    std::string into(3000, '?');
+    GetOptions options;
+    options.range = {0, 3000};
+    options.if_match = etag_;
+    for (const uint64_t offset : {uint64_t{100}, uint64_t{2500}}) {
+      options.checksums.push_back({{offset, 500}, Crc32c(AsBytes(text_).subspan(offset, 500))});
+    }
+    ASSERT_TRUE(GetBlocking(store, "k", AsWritableBytes(into), options).ok());
+    EXPECT_EQ(into.substr(100, 500), text_.substr(100, 500));
+    EXPECT_EQ(into.substr(2500, 500), text_.substr(2500, 500));
+    EXPECT_EQ(below_.gets().size() - before, wanted == CachedStore::Wanted::kAll ? 1u : 0u);
+  }
+}
+
 TEST_F(CachedStoreTest, TheCacheOutlivesItsStore) {
   {
     const auto cache = OpenCache(folder_);

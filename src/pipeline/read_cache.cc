@@ -10,7 +10,10 @@ ReadCache::ReadCache(const Source& source, std::shared_ptr<DiskCache> cache) : c
     ObjectStore& store = part.dataset->store();
     if (store.traits().medium == StoreTraits::Medium::kMemory) continue;
     std::unique_ptr<CachedStore>& cached = stores_[&store];
-    if (cached == nullptr) cached = std::make_unique<CachedStore>(store, *cache_);
+    // Of samples, every span that is wanted has a checksum; of rows of tokens, not every one.
+    const bool spans = source.tokens() == nullptr && part.dataset->has_checksums();
+    const auto wanted = spans ? CachedStore::Wanted::kSpans : CachedStore::Wanted::kAll;
+    if (cached == nullptr) cached = std::make_unique<CachedStore>(store, *cache_, wanted);
   }
 }
 

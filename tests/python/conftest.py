@@ -56,11 +56,17 @@ def tar(tmp_path_factory: pytest.TempPathFactory) -> Samples:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The one S3 server that this process itself talks to, since its client is made once; with a bucket `bucket`."""
+def server_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """Where the objects of `server` are files, below `bucket`."""
     root = tmp_path_factory.mktemp("s3")
     (root / "bucket").mkdir()
-    with devstore(root) as environment:
+    return root
+
+
+@pytest.fixture(scope="session")
+def server(server_folder: pathlib.Path) -> Iterator[dict[str, str]]:
+    """The one S3 server that this process itself talks to, since its client is made once; with a bucket `bucket`."""
+    with devstore(server_folder) as environment:
         yield environment
 
 

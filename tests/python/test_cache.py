@@ -39,15 +39,18 @@ def test_the_second_run_asks_for_no_sample(shards: str, tmp_path: pathlib.Path, 
     assert first["cache"]["miss_bytes"] > 0 and first["cache"]["requests"] > 0
     assert (second["cache"]["miss_bytes"], second["cache"]["requests"]) == (0, 0)
     assert second["cache"]["hit_bytes"] > 0 and second["samples"] == first["samples"]
-    assert plain["digest"] == first["digest"] == again["digest"] == second["digest"]
+    assert plain["digest"] == first["digest"] == again["digest"]
+    assert second["digest"] == feed(shards, shuffle=shuffle, seed=1)["digest"]
 
 
 def test_epochs_of_one_loader(shards: str, tmp_path: pathlib.Path) -> None:
-    with millrace.Loader(shards, batch_size=8, size=16, epochs=4, cache=tmp_path, memory="32MiB") as loader:
-        for _ in range(4):
+    """The first epochs are read ahead together, as far as the memory goes, before anything is in the cache."""
+    epochs = 80
+    with millrace.Loader(shards, batch_size=8, size=16, epochs=epochs, cache=tmp_path, memory="3MiB") as loader:
+        for _ in range(epochs):
             assert sum(int(batch["valid"].sum()) for batch in loader) == 50
         report = loader.report()["cache"]
-    assert report is not None and report["hit_bytes"] > report["miss_bytes"] > 0
+    assert report is not None and report["hit_bytes"] > 0 and report["miss_bytes"] > 0
 
 
 def test_of_a_folder(tar: Samples, tmp_path: pathlib.Path) -> None:
@@ -59,10 +62,10 @@ def test_of_a_folder(tar: Samples, tmp_path: pathlib.Path) -> None:
 def test_a_cache_that_is_too_small(shards: str, tmp_path: pathlib.Path) -> None:
     whole = feed(shards)["digest"]
     for _ in range(3):
-        report = feed(shards, cache=tmp_path, cache_size="64KiB")
+        report = feed(shards, cache=tmp_path, cache_size="200KiB")
         assert report["digest"] == whole
         used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "millrace-cache-1").rglob("*/*"))
-        assert used <= 64 << 10
+        assert used <= 200 << 10
     assert report["cache"]["hit_bytes"] > 0 and report["cache"]["miss_bytes"] > 0
 
 

@@ -104,8 +104,8 @@ def test_killed_at_any_moment(store: tuple[str, dict[str, str]]) -> None:
     names = [json.loads(line)["key"].rsplit("/", 1)[-1] for line in listed.stdout.splitlines()]
     assert sorted(name.split(".0")[0] for name in names) == ["LATEST", *["MANIFEST.json"] * 2, *["model.safetensors"] * 2, *["state.json"] * 2], newest
     if not environment:
-        folders = [path for path in pathlib.Path(uri).iterdir() if path.is_dir()]
-        assert len(folders) == 2 and not list(pathlib.Path(uri).rglob(".millrace-tmp-*"))
+        # A kill between the removal of a file and that of its folder leaves an empty folder, which no listing shows.
+        assert not list(pathlib.Path(uri).rglob(".millrace-tmp-*"))
 
 
 # A zombie saves while its successor claims, at any moment of the save: it has committed before the claim, and the successor sees that;

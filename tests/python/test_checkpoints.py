@@ -7,7 +7,6 @@ import json
 import math
 import pathlib
 import subprocess
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -19,28 +18,15 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from millrace import _state
-from support import binary, check_script, devstore
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pathlib.Path, dict[str, str]]]:
-    """One server for all tests: a process keeps the settings of its first use of S3."""
-    root = tmp_path_factory.mktemp("store")
-    (root / "bkt").mkdir()
-    with devstore(root) as environment:
-        yield root, environment
+from support import binary, check_script
 
 
 @pytest.fixture(params=["folder", "s3"])
-def place(
-    request: pytest.FixtureRequest, tmp_path: pathlib.Path, s3: tuple[pathlib.Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> tuple[str, pathlib.Path]:
+def place(request: pytest.FixtureRequest, tmp_path: pathlib.Path, bucket: str, server_folder: pathlib.Path) -> tuple[str, pathlib.Path]:
     """A URI for checkpoints, and the folder in which their objects are files."""
     if request.param == "folder":
         return str(tmp_path / "run"), tmp_path / "run"
-    for name, value in s3[1].items():
-        monkeypatch.setenv(name, value)
-    return f"s3://bkt/{request.node.name}", s3[0] / "bkt" / request.node.name
+    return f"{bucket}/{request.node.name}", server_folder / "bucket" / request.node.name
 
 
 @pytest.fixture
