@@ -29,6 +29,7 @@ TABLE: dict[str, set[str]] = {
     "cache": {"store"},
     "pipeline": {"dataset", "cache", "plan", "decode"},
     "checkpoint": {"transfer"},
+    "channel": {"transfer"},
     "mount": {"cache", "transfer"},
     "service": {"pipeline"},
     "supervisor": {"checkpoint", "mount"},

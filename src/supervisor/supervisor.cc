@@ -29,6 +29,7 @@ class JobSupervisor {
 
   int Run() {
     BecomeSupervisor();
+    for (const auto& [name, value] : options_.variables) setenv(name.c_str(), value.c_str(), 1);
     if (!options_.checkpoint.empty()) setenv("MILLRACE_CHECKPOINT", options_.checkpoint.c_str(), 1);
     setenv("MILLRACE_ATTEMPTS", std::to_string(options_.retries + 1).c_str(), 1);
     for (uint64_t attempt = 1;; ++attempt) {

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+
+#include "channel/channel.h"
+#include "channel/training_job.h"
+#include "store/stores.h"
+#include "transfer/bulk_job.h"
+
+namespace millrace {
+
+/// Makes the folders of the job below its root (input/config, input/data, model, output/data, checkpoints, code) and
+/// writes its configuration files, in place of older ones. The job must have been checked.
+absl::Status MakeJobTree(const TrainingJob& job);
+
+struct FileModeOptions {
+  std::function<void(const BulkProgress&)> progress;  // on any thread, one call at a time; must not block
+  std::stop_token stop;
+};
+
+struct FileModeReport {
+  uint64_t objects = 0;  // that the channel has
+  uint64_t copied = 0;   // of them, those that were not there yet
+  uint64_t bytes = 0;    // of what was copied
+};
+
+/// Makes the folder of a channel like what its URI names: the objects below it, by their names there, or one object.
+/// Copies what the folder lacks and what has changed (transfer/sync.h), so a second call on the same machine copies
+/// little or nothing. Removes what is not there any more, but only from a folder that this function made: which ones it
+/// did, it remembers in input/config/channel-NAME.uri. MakeJobTree comes first.
+///
+/// Blocking. NotFound if the URI names nothing; ResourceExhausted, before anything is copied, if the file system has
+/// too little room; FailedPrecondition if the folder holds files of another origin; the error of an object that could
+/// not be copied, whose message says how many there were; Cancelled after a stop.
+absl::StatusOr<FileModeReport> FillChannel(Stores& stores, const TrainingJob& job, const Channel& channel,
+                                           const FileModeOptions& options);
+
+}  // namespace millrace
