@@ -62,7 +62,6 @@ absl::Status WriteObject(ObjectStore& store, MemoryBudget& memory, const ObjectI
   }
   // What was written before cannot be taken back, so that damage is an error.
   return ReadPieces(store, memory, {.object = object, .range = range}, {}, [&](const ObjectReader::Piece& piece) {
-    if (Interrupted()) return absl::CancelledError(fmt::format("{}: interrupted", store.Uri(object.key)));
     return WriteStdout(AsText(piece.bytes));
   });
 }

@@ -178,6 +178,7 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
   Stores stores(runtime);
   const auto start = std::chrono::steady_clock::now();
   BulkReport report;
+  absl::Status listed;
   if (flags.source == "-") {
     RETURN_IF_ERROR(CopyStdin(stores, flags, &report));
   } else {
@@ -188,11 +189,14 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
                      OpenPattern(stores, flags.source, flags.recursive ? Named::kFolder : Named::kObject));
     const absl::Status status = pattern || flags.recursive ? CopyMany(stores, flags, pattern, job, interrupt.token())
                                                            : CopyOne(stores, flags, job);
-    if (!absl::IsCancelled(status)) RETURN_IF_ERROR(status);  // else the report says why
+    if (absl::IsAborted(status)) return status;
+    // What has begun is finished and told, also if a listing failed.
     report = job.Finish().copied;
+    listed = absl::IsCancelled(status) ? absl::OkStatus() : status;  // the report says why
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  RETURN_IF_ERROR(PrintReport(flags, report, seconds));
+  if (listed.ok() || report.objects + report.failed > 0) RETURN_IF_ERROR(PrintReport(flags, report, seconds));
+  RETURN_IF_ERROR(listed);
   if (Interrupted())
     return absl::CancelledError(fmt::format("interrupted; copied {} until then", Counted(report.objects, "object")));
   return report.failed == 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "s3/error.h"
 #include "store/checks.h"
 
 namespace millrace {
@@ -278,8 +279,8 @@ absl::Status Fetcher::Start(std::unique_ptr<Request> request) {
   get.damaged = &request->damaged;
   get.progress = request->progress.get();
   get.stop = options_.stop;
-  ++requests_;
   send_(std::move(request));
+  ++requests_;  // now: it has not been sent if that threw, and nothing would end it
   return absl::OkStatus();
 }
 
@@ -299,7 +300,9 @@ Fetcher::Items Fetcher::Finish(std::unique_ptr<Request> request, const absl::Sta
   request->landing = ArenaBlock();
   request->progress->store(RequestPhase::kDone, std::memory_order_relaxed);
   absl::Status shown = status;
-  if (absl::IsFailedPrecondition(status)) {
+  // Not of what S3 refuses for another reason, such as an object that is archived.
+  const std::string s3_code = absl::IsFailedPrecondition(status) ? S3CodeOf(status) : "";
+  if (absl::IsFailedPrecondition(status) && (s3_code.empty() || s3_code == "PreconditionFailed")) {
     const std::string& uri = source_.parts()[request->run.part].dataset->uri();
     shown = Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}", uri, uri));
   }

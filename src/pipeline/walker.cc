@@ -252,9 +252,9 @@ void Walker::Dispatch(Step& step) {
   uint64_t bytes = 0;
   std::unique_ptr<Task> task;
   const auto hand_out = [&] {
-    ++tasks_;
     bytes = 0;
     output_.tasks.push_back(std::move(task));
+    ++tasks_;  // now: it will not run if that threw
   };
   for (const uint32_t index : step.fetched) {
     Unit& unit = step.units[index];

@@ -6,12 +6,15 @@
 
 #include <deque>
 #include <functional>
+#include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
 #include "decode/jpeg_encoder.h"
 #include "pipeline/testing/token_pair.h"
+#include "s3/error.h"
 #include "shard/testing/tar_builder.h"
 #include "store/blocking.h"
 
@@ -284,6 +287,30 @@ TEST_F(WalkerTest, WhatFailsAtAnyStepComesAfterTheBatchesBeforeIt) {
       EXPECT_TRUE(std::equal(run.received().begin(), run.received().end(), whole.received().begin())) << step;
     }
   }
+}
+
+// S3 also refuses what it has archived, for one; indexing again would not help.
+TEST_F(WalkerTest, OnlyWhatChangedIsSaidToHaveChanged) {
+  const LoaderPlan plan = Images(BadSamples::kFail);
+  for (const auto& [code, changed] :
+       {std::pair("", true), {"PreconditionFailed", true}, {"InvalidObjectState", false}}) {
+    WalkerRun run(plan, std::nullopt, [&](Fetcher::Request& /*request*/, size_t /*number*/) {
+      absl::Status status = absl::FailedPreconditionError("refused");
+      if (*code != 0) SetS3Code(&status, code);
+      return status;
+    });
+    run.Finish();
+    EXPECT_EQ(run.end().message().find("changed since it was indexed") != std::string::npos, changed) << run.end();
+  }
+}
+
+// What could not be sent, or put on its way to the CPUs, is not waited for.
+TEST_F(WalkerTest, NothingIsInFlightThatCouldNotBeSent) {
+  const LoaderPlan plan = Images(BadSamples::kFail);
+  BatchRing ring(plan.slot_bytes, plan.slots, Reservation(), [] {});
+  Walker walker(plan, 3, &ring, [](auto /*request*/) { throw std::bad_alloc(); }, {});
+  EXPECT_THROW(walker.Advance(0, std::atomic<bool>(false)), std::bad_alloc);
+  EXPECT_TRUE(walker.idle());
 }
 
 // The store says which samples of a run are damaged. Its neighbours were once fetched again, each by itself.

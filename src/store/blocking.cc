@@ -104,6 +104,7 @@ absl::StatusOr<std::string> ReadAll(ObjectStore& store, const ObjectInfo& object
   GetOptions options;
   options.range = {0, object.size};
   options.if_match = object.etag;
+  options.whole = true;
   RETURN_IF_ERROR(GetBlocking(store, object.key, into, std::move(options)).status());
   return bytes;
 }

@@ -145,6 +145,9 @@ void FileStore::Put(std::string key, ByteSpan body, PutOptions options, PutCallb
   threads_.Submit([this, key = std::move(key), body, options = std::move(options), done = std::move(done)]() mutable {
     ++counters_.put;
     if (stopping_) return std::move(done)(Closed());
+    if (options.stop.stop_requested()) {
+      return std::move(done)(absl::CancelledError(fmt::format("{}: PUT was cancelled", Uri(key))));
+    }
     std::move(done)(Store(key, body, options));
   });
 }

@@ -101,6 +101,9 @@ void MemoryStore::Put(std::string key, ByteSpan body, PutOptions options, PutCal
   thread_.Submit([this, key = std::move(key), body, options = std::move(options), done = std::move(done)]() mutable {
     ++counters_.put;
     if (stopping_) return std::move(done)(ClosedMemory());
+    if (options.stop.stop_requested()) {
+      return std::move(done)(absl::CancelledError(fmt::format("{}: PUT was cancelled", Uri(key))));
+    }
     std::move(done)(Store(key, std::string(AsText(body)), options));
   });
 }

@@ -149,24 +149,28 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::OpenCopy(CheckArtifact check, Che
     if (!copy.ok()) RETURN_IF_ERROR(DeleteBlocking(*cache.store, name));
   }
   if (!copy.ok()) return Annotate(copy.status(), BesideUri());
-  RETURN_IF_ERROR(Remove(options_.stem + "-", name));
+  Remove(options_.stem + "-", name);
   return copy;
 }
 
-// What is left of other versions in the cache folder.
-absl::Status ArtifactPlaces::Remove(const std::string& prefix, std::string_view except) {
-  if (options_.one_version) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Location cache, Cache());
-  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> found, ListAll(*cache.store, prefix));
-  for (const ObjectInfo& one : found) {
-    if (one.key != except) RETURN_IF_ERROR(DeleteBlocking(*cache.store, one.key));
+// What is left of other versions in the cache folder: nobody looks at it, so that it stays if it cannot be removed.
+void ArtifactPlaces::Remove(const std::string& prefix, std::string_view except) {
+  if (options_.one_version) return;
+  const absl::StatusOr<Location> cache = Cache();
+  if (!cache.ok()) return;
+  const absl::StatusOr<std::vector<ObjectInfo>> found = ListAll(*cache->store, prefix);
+  if (!found.ok()) return;
+  for (const ObjectInfo& one : *found) {
+    if (one.key == except) continue;
+    if (const absl::Status removed = DeleteBlocking(*cache->store, one.key); !removed.ok()) {
+      Log(LogLevel::kWarning, "transfer", fmt::format("an old version stays: {}", ToStd(removed.message())));
+    }
   }
-  return absl::OkStatus();
 }
 
-absl::Status ArtifactPlaces::RemoveBuilt(std::string_view except) {
-  RETURN_IF_ERROR(Remove(options_.stem + "@", except));
-  return Remove(options_.stem + options_.suffix, except);
+void ArtifactPlaces::RemoveBuilt(std::string_view except) {
+  Remove(options_.stem + "@", except);
+  Remove(options_.stem + options_.suffix, except);
 }
 
 absl::Status ArtifactPlaces::Rename(const std::string& from, const std::string& to) {
@@ -196,14 +200,14 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Publish() {
     // The data set can be used all the same, on this machine.
     ASSIGN_OR_RETURN(const std::string name, BuiltName());
     RETURN_IF_ERROR(Rename(built, name));
-    RETURN_IF_ERROR(RemoveBuilt(name));
+    RemoveBuilt(name);
     LogKeptInCache(published.status());
     path = cache.store->Uri(name);
   } else {
     // Kept under the name by which OpenCopy will look for it.
     const std::string copy = CopyName(published->etag);
-    if (Rename(built, copy).ok()) RETURN_IF_ERROR(Remove(options_.stem + "-", copy));
-    RETURN_IF_ERROR(RemoveBuilt(""));  // of a time when nothing could be put beside the data
+    if (Rename(built, copy).ok()) Remove(options_.stem + "-", copy);
+    RemoveBuilt("");  // of a time when nothing could be put beside the data
     if (!options_.one_version) path = BesideUri();
   }
   return std::make_shared<Artifact>(std::move(path), std::move(file));
@@ -245,10 +249,10 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Build(BuildArtifact build) {
   const auto no_check = [](const SharedArtifact&) { return absl::OkStatus(); };
   if (!in_cache.empty()) {
     LogKeptInCache(refused);
-    RETURN_IF_ERROR(RemoveBuilt(in_cache));
+    RemoveBuilt(in_cache);
     return OpenCacheFile(in_cache, no_check);
   }
-  (void)RemoveBuilt("");  // of a time when nothing could be put beside the data; it is not looked at any more
+  RemoveBuilt("");  // of a time when nothing could be put beside the data; it is not looked at any more
   return OpenBeside(no_check, no_check);
 }
 

@@ -102,8 +102,8 @@ class ArtifactPlaces {
   absl::StatusOr<SharedArtifact> OpenCopy(CheckArtifact check, CheckArtifact verify);
   absl::StatusOr<SharedArtifact> Find(bool locked, CheckArtifact check, CheckArtifact verify);
   absl::Status Rename(const std::string& from, const std::string& to);
-  absl::Status Remove(const std::string& prefix, std::string_view except);
-  absl::Status RemoveBuilt(std::string_view except);
+  void Remove(const std::string& prefix, std::string_view except);
+  void RemoveBuilt(std::string_view except);
   absl::StatusOr<SharedArtifact> Publish();
   void LogKeptInCache(const absl::Status& reason) const;
 

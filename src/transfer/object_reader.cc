@@ -163,11 +163,18 @@ absl::StatusOr<bool> ObjectReader::IsKnown(Asked& asked) {
 }
 
 // Asks for the next piece, if there is room for it.
+bool ObjectReader::all_in_flight() {
+  std::lock_guard lock(mutex_);
+  return in_flight_ == kMaxRequests;
+}
+
 absl::StatusOr<bool> ObjectReader::StartNext(const std::shared_ptr<Asked>& asked) {
   if (asked->skip) return true;
   ASSIGN_OR_RETURN(const bool known, IsKnown(*asked));
   if (!known) return false;
   const ByteRange range = asked->NextRange(piece_bytes_);
+  // Before a unit is made: one of which nothing was asked would stand in the way of SkipRest.
+  if (range.length > 0 && all_in_flight()) return false;
   if (units_.empty() || units_.back()->all_asked) {
     const bool in_one = asked->request.in_one || !asked->request.into.empty();
     ASSIGN_OR_RETURN(std::unique_ptr<Unit> unit, MakeUnit(asked, in_one ? asked->request.range : range));
@@ -178,7 +185,6 @@ absl::StatusOr<bool> ObjectReader::StartNext(const std::shared_ptr<Asked>& asked
   Unit& unit = *units_.back();
   {
     std::lock_guard lock(mutex_);
-    if (in_flight_ == kMaxRequests) return false;
     in_flight_ += range.length > 0 ? 1 : 0;
     unit.in_flight += range.length > 0 ? 1 : 0;
   }

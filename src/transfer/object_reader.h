@@ -78,6 +78,7 @@ class ObjectReader {
   ObjectReader(ObjectStore& store, MemoryBudget& memory, std::shared_ptr<Asked> again, std::stop_token stop);
   absl::Status Fill();
   absl::Status AskSource();
+  bool all_in_flight();
   absl::StatusOr<bool> StartNext(const std::shared_ptr<Asked>& asked);
   absl::StatusOr<bool> IsKnown(Asked& asked);
   absl::StatusOr<std::unique_ptr<Unit>> MakeUnit(const std::shared_ptr<Asked>& asked, ByteRange range);
