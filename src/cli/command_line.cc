@@ -224,6 +224,11 @@ Command Command::AddCommand(const std::string& name, const std::string& summary)
   return {app_->add_subcommand(name, summary), chosen_};
 }
 
+Command Command::AddOptionalCommand(const std::string& name, const std::string& summary) const {
+  app_->require_subcommand(0, 1);
+  return {app_->add_subcommand(name, summary), chosen_};
+}
+
 template <typename T>
 Option Command::Add(const std::string& name, T* value, const std::string& help) const {
   return Option(app_->add_option(name, *value, help));
@@ -273,7 +278,10 @@ void Command::Footer(const std::string& text) const {
 }
 
 void Command::Run(Action action) const {
-  app_->callback([chosen = chosen_, action = std::move(action)] { *chosen = action; });
+  // CLI11 calls back a command below another one first, and that is the one that was asked for.
+  app_->callback([chosen = chosen_, action = std::move(action)] {
+    if (!*chosen) *chosen = action;
+  });
 }
 
 CommandLine::CommandLine(const std::string& name, const std::string& summary, const std::string& version)

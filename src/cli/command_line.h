@@ -53,6 +53,8 @@ class Command {
 
   /// One of its commands has to be chosen.
   Command AddCommand(const std::string& name, const std::string& summary) const;
+  /// The same, but this command does something without it, too.
+  Command AddOptionalCommand(const std::string& name, const std::string& summary) const;
 
   /// "--name" is an option, "name" an argument. Defined for strings, integers and doubles, optional strings and
   /// numbers, and lists of strings.

@@ -6,6 +6,8 @@
 
 namespace millrace::cli {
 
+void AddAdvise(Command app);
+void AddBench(Command app);
 void AddCat(Command app);
 void AddCheckpoint(Command app);
 void AddCp(Command app);

@@ -37,6 +37,8 @@ void AddCommands(Command app) {
   AddRun(app);
   AddCheckpoint(app);
   AddDoctor(app);
+  AddBench(app);
+  AddAdvise(app);
 }
 
 // Connections and files are limited to 1,024 for programs that use select(), which none here does: those that may have

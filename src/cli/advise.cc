@@ -1,0 +1,108 @@
+#include "diagnose/advise.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "cli/advise_report.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/usage.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct AdviseFlags {
+  std::string uri;
+  bool json = false;
+  std::string prices;
+  std::string machine;
+  uint64_t epochs = 10;
+  uint64_t workers = 0;
+  uint64_t batch = 128;
+  int size = 224;
+  double step_ms = 0;
+  std::string rates = "measured";
+  std::string access = "sequential";
+  bool not_packable = false;
+  bool in_efs = false;
+};
+
+absl::StatusOr<AdviseSettings> ToAdvise(const AdviseFlags& flags) {
+  RETURN_IF_ERROR(CheckUri(flags.uri));
+  AdviseSettings settings;
+  ASSIGN_OR_RETURN(settings.prices, AsUsage(ReadPrices(flags.prices)));
+  if (!flags.machine.empty()) {
+    ASSIGN_OR_RETURN(settings.machine, AsUsage(settings.prices.FindMachine(flags.machine)));
+  }
+  if (!(flags.step_ms >= 0 && flags.step_ms < 1e9)) {
+    return AsUsage(absl::InvalidArgumentError("--step-ms takes a time in milliseconds, 0 or more"));
+  }
+  settings.epochs = flags.epochs;
+  settings.workers = flags.workers;
+  settings.published_rates = flags.rates == "published";
+  settings.random_access = flags.access == "random";
+  settings.packable = !flags.not_packable;
+  settings.in_efs = flags.in_efs;
+  settings.step_seconds = flags.step_ms / 1000;
+  settings.bench.loader.batch = flags.batch;
+  settings.bench.loader.image.height = settings.bench.loader.image.width = flags.size;
+  settings.bench.loader.image.augment = true;
+  settings.bench.loader.allow_arrays = true;
+  return settings;
+}
+
+absl::Status RunAdvise(const AdviseFlags& flags) {
+  ASSIGN_OR_RETURN(AdviseSettings settings, ToAdvise(flags));
+  const InterruptStop interrupt;
+  settings.bench.stop = interrupt.token();
+  ProgressLine line("advise", ProgressLine::Unit::kItems);
+  uint64_t phases = 0;
+  settings.on_phase = [&](const std::string&) { line.Update(phases++, 3); };
+  ASSIGN_OR_RETURN(const Advice advice, Advise(flags.uri, settings));
+  line.Clear();
+  return WriteStdout(flags.json ? AdviceJson(advice, settings) : AdviceText(advice, settings));
+}
+
+}  // namespace
+
+void AddAdvise(Command app) {
+  const Command advise =
+      app.AddCommand("advise", "Predict start-up, time, requests and price of each way to read a data set");
+  auto flags = std::make_shared<AdviseFlags>();
+  const auto add = [advise](const char* name, auto* value, const char* what) {
+    return advise.Add(name, value, what).ShowDefault();
+  };
+  advise.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder").Required();
+  advise.AddFlag("--json", &flags->json, "One JSON object on stdout");
+  add("--epochs", &flags->epochs, "Epochs of the training").Number(1, 1'000'000);
+  advise.Add("--machine", &flags->machine, "The machine of the training, as the price list calls it [this one]");
+  advise.Add("--prices", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)")
+      .Called("FILE");
+  advise.Add("--workers", &flags->workers, "Data workers of FastFile mode [one for each vCPU]").Number(1, 100'000);
+  add("--batch", &flags->batch, "Samples of a batch").Number(1);
+  add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
+  advise.Add("--step-ms", &flags->step_ms, "Time of the model for a batch of each accelerator, if it is known");
+  add("--rates", &flags->rates, "Of listing and of File mode: measured here, or those that the price list has")
+      .Words({"measured", "published"});
+  add("--access", &flags->access, "How a training without Millrace reads within a file")
+      .Words({"sequential", "random"});
+  advise.AddFlag("--not-packable", &flags->not_packable, "Small files cannot be made into larger ones");
+  advise.AddFlag("--in-efs", &flags->in_efs, "The data lie in EFS, too");
+  advise.Footer(
+      "Reads parts of the data set for some seconds, and tries the loader on it. If the data set has no index, one "
+      "is built first, as by every command. All predictions come with their arithmetic. Run it on the machine of the "
+      "training, or one like it in the same region. More: docs/advise.md\n\n"
+      "Examples:\n"
+      "  millrace advise s3://bucket/train\n"
+      "  millrace advise s3://bucket/train --machine ml.p3.2xlarge --epochs 90\n"
+      "  millrace advise s3://bucket/train --prices ours.json --json | jq .predictions");
+  advise.Run([flags] {
+    const absl::Status status = RunAdvise(*flags);
+    return status.ok() ? 0 : Fail("advise", HintAtS3(status, {flags->uri}));
+  });
+}
+
+}  // namespace millrace::cli

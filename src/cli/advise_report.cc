@@ -1,0 +1,153 @@
+#include "cli/advise_report.h"
+
+#include <fmt/format.h>
+
+#include "base/counted.h"
+#include "base/size.h"
+#include "cli/bench_report.h"
+#include "cli/console.h"
+#include "cli/json_text.h"
+
+namespace millrace::cli {
+
+namespace {
+
+std::string SizeText(double bytes) {
+  return FormatSize(static_cast<uint64_t>(bytes));
+}
+
+std::string FoundText(const Advice& advice) {
+  const DataFacts& data = advice.data;
+  const StoreFacts& store = advice.store;
+  const auto objects = static_cast<double>(data.objects);
+  std::string text = fmt::format("Data: {}: {} in {} ({}), {}; samples of {} (median) to {} (99 %), objects of {}\n",
+                                 ForTerminal(data.uri), Counted(data.samples, "sample"),
+                                 Counted(data.objects, "object"), KindName(data.kind), FormatSize(data.object_bytes),
+                                 FormatSize(data.median_sample_bytes), FormatSize(data.p99_sample_bytes),
+                                 SizeText(objects > 0 ? static_cast<double>(data.object_bytes) / objects : 0));
+  text += fmt::format(
+      "Store: first byte after {:.1f} ms, then {}/s; {} reads at a time {}/s, {} as the plan asks {}/s; listing {:.0f} "
+      "objects/s\n",
+      1000 * store.first_byte_seconds, SizeText(store.one_bytes_per_second), kDownloadsAtOnce,
+      SizeText(store.download.bytes_per_second()), kStreamsAtOnce, SizeText(store.stream.bytes_per_second()),
+      store.list.seconds > 0 ? static_cast<double>(store.list.objects) / store.list.seconds : 0);
+  if (advice.no_cpu_reason.empty()) {
+    text += fmt::format("CPU: {:.3f} s for 1,000 samples, by a run of the loader on this machine\n",
+                        1000 * advice.inputs.cpu_seconds_per_sample);
+  } else {
+    text += fmt::format("CPU: left out, since the loader cannot be tried: {}\n", ForTerminal(advice.no_cpu_reason));
+  }
+  return text;
+}
+
+std::string TableText(const Advice& advice, const AdviseSettings& settings) {
+  constexpr const char* kRow = "  {:<24} {:>12} {:>12} {:>12} {:>14} {:>12} {:>12}\n";
+  std::string text = '\n' + fmt::format(kRow, "", "start-up, s", "epoch, s", "later, s",
+                                        fmt::format("{}, s", Counted(settings.epochs, "epoch")), "requests", "price");
+  for (const CostPrediction& one : advice.predictions) {
+    text += fmt::format(kRow, one.title, ShortNumber(one.startup_seconds), ShortNumber(one.epoch_seconds),
+                        ShortNumber(one.later_epoch_seconds), ShortNumber(one.total_seconds(settings.epochs)),
+                        one.requests, DollarText(one.dollars()));
+  }
+  return text + "  FSx: a file system has to be created first, which takes minutes that are not counted.\n";
+}
+
+std::string ArithmeticText(const Advice& advice) {
+  std::string text;
+  for (const CostPrediction& one : advice.predictions) {
+    text += fmt::format("\nArithmetic of {}\n", one.title);
+    for (const Derivation& line : one.lines) {
+      text += fmt::format("  {} = {}\n  {:<26} = {} = {:.6g}{}{}\n", line.name, line.formula, "", line.numbers,
+                          line.value, line.unit.empty() ? "" : " ", line.unit);
+    }
+  }
+  return text;
+}
+
+Json FlowJson(const Advice& advice) {
+  return JsonObject{{"source", DataSourceName(advice.choice.source)}, {"steps", advice.choice.steps}};
+}
+
+Json PredictionJson(const CostPrediction& one) {
+  JsonArray lines;
+  for (const Derivation& line : one.lines) {
+    lines.Add(JsonObject{{"name", line.name},
+                         {"formula", line.formula},
+                         {"numbers", line.numbers},
+                         {"value", line.value},
+                         {"unit", line.unit}});
+  }
+  return JsonObject{{"mode", one.mode},
+                    {"startup_seconds", one.startup_seconds},
+                    {"epoch_seconds", one.epoch_seconds},
+                    {"later_epoch_seconds", one.later_epoch_seconds},
+                    {"requests", one.requests},
+                    {"request_dollars", one.request_dollars},
+                    {"machine_dollars", one.machine_dollars},
+                    {"other_dollars", one.other_dollars},
+                    {"dollars", one.dollars()},
+                    {"arithmetic", lines}};
+}
+
+JsonObject StoreJson(const StoreFacts& store) {
+  return {{"first_byte_seconds", store.first_byte_seconds},
+          {"one_bytes_per_second", store.one_bytes_per_second},
+          {"download_bytes_per_second", store.download.bytes_per_second()},
+          {"stream_bytes_per_second", store.stream.bytes_per_second()},
+          {"listed_objects", store.list.objects},
+          {"list_seconds_per_page", store.list.seconds_per_page()}};
+}
+
+}  // namespace
+
+std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
+  std::string text = FoundText(advice) + TableText(advice, settings) + "\nAdvice\n";
+  for (const std::string& sentence : advice.recommendations) text += fmt::format("  {}\n", ForTerminal(sentence));
+  text += fmt::format("\nDecision flow without Millrace: {}\n", DataSourceName(advice.choice.source));
+  for (const std::string& step : advice.choice.steps) text += fmt::format("  {}\n", step);
+  text += ArithmeticText(advice);
+  text += fmt::format("\nPrices of {} ({}, {}){}. --prices FILE replaces them.\n", settings.prices.date,
+                      settings.prices.region, settings.prices.from,
+                      settings.machine ? fmt::format("; machine {}", settings.machine->name)
+                                       : "; the price of this machine is not known: --machine names one");
+  text += fmt::format("Storing the data costs ${:.2f} a month.\n",
+                      StorageDollarsPerMonth(static_cast<double>(advice.data.object_bytes), settings.prices));
+  return text;
+}
+
+std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
+  JsonArray predictions;
+  for (const CostPrediction& one : advice.predictions) predictions.Add(PredictionJson(one));
+  const DataFacts& data = advice.data;
+  JsonObject json{
+      {"data", JsonObject{{"uri", data.uri},
+                          {"kind", KindName(data.kind)},
+                          {"samples", data.samples},
+                          {"objects", data.objects},
+                          {"object_bytes", data.object_bytes},
+                          {"index_bytes", data.index_bytes},
+                          {"median_sample_bytes", data.median_sample_bytes},
+                          {"p99_sample_bytes", data.p99_sample_bytes}}},
+      {"store", StoreJson(advice.store)},
+      {"cpu_seconds_per_sample",
+       advice.no_cpu_reason.empty() ? Json(advice.inputs.cpu_seconds_per_sample) : Json(nullptr)},
+      {"vcpus", advice.inputs.vcpus},
+      {"epochs", settings.epochs},
+      {"prices", JsonObject{{"date", settings.prices.date}, {"from", settings.prices.from}}},
+      {"machine", settings.machine ? Json(settings.machine->name) : Json(nullptr)},
+      {"storage_dollars_per_month", StorageDollarsPerMonth(static_cast<double>(data.object_bytes), settings.prices)},
+      {"predictions", predictions},
+      {"flow", FlowJson(advice)},
+      {"advice", advice.recommendations}};
+  if (advice.accelerator) {
+    json.Add("accelerators", JsonObject{{"count", advice.accelerator->accelerators},
+                                        {"vcpus_needed", advice.accelerator->need.needed},
+                                        {"vcpus_missing", advice.accelerator->need.missing},
+                                        {"most_busy", advice.accelerator->need.most_accelerator},
+                                        {"step_seconds", advice.accelerator->step_seconds},
+                                        {"dollars_per_100_steps", advice.accelerator->dollars_per_100_steps}});
+  }
+  return json.Line();
+}
+
+}  // namespace millrace::cli

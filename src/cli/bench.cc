@@ -1,0 +1,418 @@
+#include "diagnose/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "base/atomic_file.h"
+#include "base/size.h"
+#include "cli/bench_home.h"
+#include "cli/bench_page.h"
+#include "cli/bench_report.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/json_text.h"
+#include "cli/usage.h"
+#include "diagnose/bench_compare.h"
+#include "diagnose/synthetic_shards.h"
+#include "net/runtime.h"
+
+namespace millrace::cli {
+
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr size_t kMaxReportBytes = 64 << 20;
+constexpr uint64_t kSyntheticShardBytes = 64 * kMiB;
+
+struct BenchFlags {
+  std::string uri;
+  bool synthetic = false;
+  std::vector<std::string> scenarios = {"d"};
+  bool quick = false;
+  std::string html;
+  std::string json;
+  std::optional<uint64_t> repeats;
+  double seconds = 0;
+  std::string threads;
+  int io_threads = 1;
+  uint64_t batch = 128;
+  int size = 224;
+  std::string shuffle = "window";
+  std::string memory = "512MiB";
+  std::string prices;
+  uint64_t samples = 0;
+  uint64_t first_byte_ms = 30;
+  std::string store = "devstore";
+};
+
+/// What the flags ask for, checked as far as that needs no data.
+struct BenchRequest {
+  std::set<std::string> scenarios;
+  std::vector<int> threads;
+  BenchSettings settings;
+  PriceList prices;
+  uint64_t samples = 0;  // of a synthetic data set
+};
+
+absl::Status Usage(const std::string& message) {
+  return AsUsage(absl::InvalidArgumentError(message));
+}
+
+absl::StatusOr<std::vector<int>> ParseThreads(const std::string& text, bool quick) {
+  const int cpus = UsableCpus();
+  std::set<int> threads;
+  if (text.empty()) {
+    threads = {1, cpus};
+    for (int n = 2; n < cpus && !quick; n *= 2) threads.insert(n);
+  }
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    int n = 0;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, n);
+    if (error != std::errc() || stop != text.data() + end || n < 1 || n > 1024) {
+      return Usage(
+          fmt::format("--threads takes whole numbers from 1 to 1024 with commas between them, not '{}'", text));
+    }
+    threads.insert(n);
+    at = end + 1;
+  }
+  return std::vector<int>(threads.begin(), threads.end());
+}
+
+// A folder that does not exist is more likely a slip than a wish, and the run is long.
+absl::Status CheckOutput(std::string_view option, const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (path.empty() || folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
+  return absl::NotFoundError(fmt::format("{} {}: there is no folder {}; make it first", option, path, folder.string()));
+}
+
+absl::Status CheckBenchFlags(const BenchFlags& flags) {
+  if (flags.synthetic == !flags.uri.empty()) {
+    return Usage(flags.synthetic ? "--synthetic makes its own data: leave out the URI"
+                                 : "name the URI of a data set, or --synthetic");
+  }
+  if (!flags.synthetic) RETURN_IF_ERROR(CheckUri(flags.uri));
+  RETURN_IF_ERROR(CheckOutput("--html", flags.html));
+  return CheckOutput("--json", flags.json == "-" ? "" : flags.json);
+}
+
+absl::StatusOr<BenchRequest> ToRequest(const BenchFlags& flags) {
+  RETURN_IF_ERROR(CheckBenchFlags(flags));
+  BenchRequest request;
+  for (const std::string& scenario : flags.scenarios) {
+    if (scenario == "all") {
+      request.scenarios.insert({"d", "e"});
+      if (flags.synthetic) request.scenarios.insert("c");
+    } else {
+      request.scenarios.insert(scenario);
+    }
+  }
+  if (request.scenarios.contains("c") && !flags.synthetic) {
+    return Usage("--scenario c compares data sets that differ in the size of their shards: it needs --synthetic");
+  }
+  ASSIGN_OR_RETURN(request.threads, ParseThreads(flags.threads, flags.quick));
+  ASSIGN_OR_RETURN(request.prices, AsUsage(ReadPrices(flags.prices)));
+  BenchSettings& settings = request.settings;
+  settings.io_threads = flags.io_threads;
+  settings.warm_up_seconds = flags.quick ? 1 : 3;
+  settings.window_seconds = flags.seconds > 0 ? flags.seconds : (flags.quick ? 2 : 6);
+  settings.windows = static_cast<int>(flags.repeats.value_or(flags.quick ? 3 : 5));
+  if (flags.seconds > 0) settings.warm_up_seconds = std::min(settings.warm_up_seconds, flags.seconds);
+  settings.loader.batch = flags.batch;
+  settings.loader.image.height = settings.loader.image.width = flags.size;
+  settings.loader.image.augment = true;
+  settings.loader.allow_arrays = true;
+  ASSIGN_OR_RETURN(settings.loader.shuffle, ParseShuffle(flags.shuffle));
+  const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
+  if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
+  settings.loader.memory_bytes = *memory;
+  request.samples = flags.samples > 0 ? flags.samples : (flags.quick ? 1000 : 2000);
+  return request;
+}
+
+/// Where the data are, for the length of a run.
+struct BenchPlace {
+  std::unique_ptr<LocalServer> server;
+  std::unique_ptr<TemporaryFolder> folder;
+  std::string root;  // of synthetic data sets: a URI
+};
+
+absl::StatusOr<BenchPlace> MakePlace(const BenchFlags& flags) {
+  BenchPlace place;
+  if (!flags.synthetic) return place;
+  if (flags.store == "devstore") {
+    ASSIGN_OR_RETURN(place.server, LocalServer::Start(flags.first_byte_ms));
+    place.server->UseForAllStores();
+    place.root = "s3://bench";
+  }
+  ASSIGN_OR_RETURN(place.folder, TemporaryFolder::Make());
+  if (flags.store == "folder") place.root = place.folder->path() + "/data";
+  return place;
+}
+
+/// Runs what was asked for, and says meanwhile how far it is.
+class BenchRun {
+ public:
+  BenchRun(const BenchFlags& flags, BenchRequest request, const BenchPlace& place, std::stop_token stop)
+      : flags_(flags), request_(std::move(request)), place_(place), stop_(std::move(stop)) {
+    report_.version = MILLRACE_VERSION;
+    report_.machine = DescribeMachine();
+    report_.prices = request_.prices;
+    request_.settings.stop = stop_;
+    if (place_.folder) request_.settings.cache_folder = place_.folder->path() + "/cache";
+    report_.settings = request_.settings;
+    report_.uri = flags_.synthetic ? "synthetic" : flags_.uri;
+    report_.priced = (flags_.synthetic ? place_.root : flags_.uri).starts_with("s3://");
+    if (!flags_.synthetic) return;
+    report_.data = fmt::format("{} synthetic photographs of 640 x 480 pixels and some 115 KB, in tar shards of {}",
+                               request_.samples, FormatSize(kSyntheticShardBytes));
+    report_.store =
+        place_.server
+            ? fmt::format("a local S3 server (devstore) with first bytes after {} ms; it uses the CPUs of the pipeline",
+                          flags_.first_byte_ms)
+            : "a folder of this machine, whose files the system may keep in memory";
+  }
+
+  absl::Status Run() {
+    if (request_.scenarios.contains("d")) RETURN_IF_ERROR(RunRate());
+    if (request_.scenarios.contains("c")) RETURN_IF_ERROR(RunShards());
+    if (request_.scenarios.contains("e")) RETURN_IF_ERROR(RunFirstBatch());
+    return absl::OkStatus();
+  }
+
+  const BenchReport& report() const { return report_; }
+
+ private:
+  /// The URI of the data, which are made if they are synthetic and do not exist yet.
+  absl::StatusOr<std::string> Data(uint64_t samples, uint64_t shard_bytes) {
+    if (!flags_.synthetic) return flags_.uri;
+    const std::string uri = fmt::format("{}/{}-samples-{}", place_.root, samples, shard_bytes);
+    if (!made_.insert(uri).second) return uri;
+    Runtime runtime;
+    Stores stores(runtime);
+    ASSIGN_OR_RETURN(const Location location, stores.Open(uri));
+    ProgressLine line("making images", ProgressLine::Unit::kItems);
+    RETURN_IF_ERROR(WriteSyntheticShards(
+                        runtime, location, {.samples = samples, .shard_bytes = shard_bytes},
+                        [&](uint64_t images) { line.Update(images, samples); }, stop_)
+                        .status());
+    return uri;
+  }
+
+  /// `measure` with the settings of this run, and a line of progress.
+  template <typename Measure>
+  auto Measured(const std::string& label, const BenchSettings& settings, const Measure& measure) {
+    constexpr uint64_t kParts = 1000;
+    ProgressLine line(label, ProgressLine::Unit::kItems);
+    BenchSettings with_progress = settings;
+    with_progress.progress = [&line](double share) {
+      line.Update(static_cast<uint64_t>(share * static_cast<double>(kParts)), kParts);
+    };
+    return measure(with_progress);
+  }
+
+  absl::Status RunRate() {
+    ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, kSyntheticShardBytes));
+    for (const int threads : request_.threads) {
+      BenchSettings settings = request_.settings;
+      settings.threads = threads;
+      ASSIGN_OR_RETURN(report_.rate.emplace_back(),
+                       Measured(fmt::format("d, {} threads", threads), settings,
+                                [&](const BenchSettings& with) { return MeasureRate(uri, with); }));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunShards() {
+    for (const uint64_t bytes : {kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB}) {
+      ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, bytes));
+      BenchSettings settings = request_.settings;
+      settings.loader.shuffle = Shuffle::kNone;
+      ASSIGN_OR_RETURN(BenchPoint point, Measured(fmt::format("c, {}", FormatSize(bytes)), settings,
+                                                  [&](const BenchSettings& with) { return MeasureRate(uri, with); }));
+      report_.shards.emplace_back(bytes, std::move(point));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunFirstBatch() {
+    std::set<uint64_t> sizes = {request_.samples};
+    if (flags_.synthetic) sizes.insert({std::max<uint64_t>(1, request_.samples / 4), (request_.samples + 1) / 2});
+    for (const uint64_t samples : sizes) {
+      ASSIGN_OR_RETURN(const std::string uri, Data(samples, kSyntheticShardBytes));
+      ASSIGN_OR_RETURN(
+          report_.first_batch.emplace_back(),
+          Measured("e", request_.settings, [&](const BenchSettings& with) { return MeasureFirstBatch(uri, with); }));
+    }
+    return absl::OkStatus();
+  }
+
+  const BenchFlags& flags_;
+  BenchRequest request_;
+  const BenchPlace& place_;
+  const std::stop_token stop_;
+  std::set<std::string> made_;
+  BenchReport report_;
+};
+
+absl::Status WriteReports(const BenchFlags& flags, const BenchReport& report) {
+  if (!flags.html.empty()) RETURN_IF_ERROR(WriteFileAtomically(flags.html, BenchPage(report)));
+  if (flags.json == "-") return WriteStdout(BenchJson(report));
+  if (!flags.json.empty()) RETURN_IF_ERROR(WriteFileAtomically(flags.json, BenchJson(report)));
+  std::string text = BenchText(report);
+  if (!flags.html.empty()) text += fmt::format("Page: {}\n", flags.html);
+  std::string shown;
+  for (size_t at = 0; at < text.size();) {  // URIs may hold anything; lines stay lines
+    const size_t end = std::min(text.find('\n', at), text.size());
+    shown += ForTerminal(std::string_view(text).substr(at, end - at)) + '\n';
+    at = end + 1;
+  }
+  return WriteStdout(shown);
+}
+
+absl::Status Bench(const BenchFlags& flags) {
+  ASSIGN_OR_RETURN(BenchRequest request, ToRequest(flags));
+  CatchInterrupts();  // so that what is made here is removed
+  ASSIGN_OR_RETURN(const BenchPlace place, MakePlace(flags));
+  const InterruptStop interrupt;  // from here on there are threads
+  BenchRun run(flags, std::move(request), place, interrupt.token());
+  RETURN_IF_ERROR(run.Run());
+  return WriteReports(flags, run.report());
+}
+
+absl::StatusOr<std::string> ReadReport(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(fmt::format("{} cannot be opened", path));
+  std::string text(kMaxReportBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad()) return absl::UnknownError(fmt::format("{} cannot be read", path));
+  if (text.size() > kMaxReportBytes) return absl::InvalidArgumentError(fmt::format("{} is larger than 64 MiB", path));
+  return text;
+}
+
+struct CompareFlags {
+  std::string first;
+  std::string second;
+  bool json = false;
+};
+
+constexpr const char* kVerdicts[] = {"same", "better", "worse"};
+
+std::string CompareText(const BenchComparison& comparison) {
+  std::string text;
+  std::string point;
+  for (const ComparedMeasure& one : comparison.measures) {
+    if (one.point != point) text += one.point + "\n";
+    point = one.point;
+    text += fmt::format("  {:<30} {:>12} {:>12}  x {:<6.3f} {}\n", one.measure, ShortNumber(one.first.median),
+                        ShortNumber(one.second.median), one.ratio(),
+                        one.verdict == ComparedMeasure::Verdict::kSame ? "within the spread of the repeats"
+                                                                       : kVerdicts[static_cast<int>(one.verdict)]);
+  }
+  if (!comparison.differences.empty()) text += "The two runs differ in:\n";
+  for (const std::string& difference : comparison.differences) text += fmt::format("  {}\n", ForTerminal(difference));
+  return text;
+}
+
+std::string CompareJson(const BenchComparison& comparison) {
+  JsonArray measures;
+  for (const ComparedMeasure& one : comparison.measures) {
+    measures.Add(JsonObject{{"point", one.point},
+                            {"measure", one.measure},
+                            {"first", one.first.median},
+                            {"second", one.second.median},
+                            {"ratio", one.ratio()},
+                            {"verdict", kVerdicts[static_cast<int>(one.verdict)]}});
+  }
+  return JsonObject{{"measures", measures}, {"differences", comparison.differences}}.Line();
+}
+
+absl::Status Compare(const CompareFlags& flags) {
+  ASSIGN_OR_RETURN(const std::string first, ReadReport(flags.first));
+  ASSIGN_OR_RETURN(const std::string second, ReadReport(flags.second));
+  ASSIGN_OR_RETURN(const BenchComparison comparison, CompareBench(first, flags.first, second, flags.second));
+  return WriteStdout(flags.json ? CompareJson(comparison) : CompareText(comparison));
+}
+
+void AddCompare(Command bench) {
+  const Command compare = bench.AddOptionalCommand("compare", "Hold two reports of --json FILE against each other");
+  auto flags = std::make_shared<CompareFlags>();
+  compare.Add("first", &flags->first, "A report").Required();
+  compare.Add("second", &flags->second, "Another one").Required();
+  compare.AddFlag("--json", &flags->json, "One JSON object on stdout");
+  compare.Footer(
+      "A difference counts as better or worse only if the repeats of the two do not overlap. What is not the same in "
+      "machine, data and settings is listed.\n\n"
+      "Examples:\n"
+      "  millrace bench compare before.json after.json");
+  compare.Run([flags] {
+    const absl::Status status = Compare(*flags);
+    return status.ok() ? 0 : Fail("bench compare", status);
+  });
+}
+
+void AddBenchOptions(Command bench, BenchFlags* flags) {
+  const auto add = [bench](const char* name, auto* value, const char* what) {
+    return bench.Add(name, value, what).ShowDefault();
+  };
+  bench.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
+  bench.AddFlag("--synthetic", &flags->synthetic, "Make a data set, use it, and leave nothing behind");
+  add("--scenario", &flags->scenarios,
+      "d: maximum rate without a model; e: time to the first batch; c: sequential reading against the size of shards "
+      "(--synthetic only); repeatable")
+      .Words({"c", "d", "e", "all"})
+      .OneValueEach();
+  bench.AddFlag("--quick", &flags->quick, "Shorter repeats, and fewer of them");
+  bench.Add("--html", &flags->html, "Write the report as a page that needs nothing else").Called("FILE");
+  bench.Add("--json", &flags->json, "Write all figures as JSON; -: to stdout, instead of the text").Called("FILE");
+  bench.Add("--repeats", &flags->repeats, "How often each setting is measured [5; 3 if --quick]").Number(1, 1000);
+  bench.Add("--seconds", &flags->seconds, "Time of each repeat, at the least [6; 2 if --quick]");
+  bench.Add("--threads", &flags->threads, "Numbers of decoding threads to try, for example 1,2,4 [up to all CPUs]");
+  add("--io-threads", &flags->io_threads, "Network threads").Number(1, 64);
+  add("--batch", &flags->batch, "Samples of a batch").Number(1);
+  add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
+  add("--shuffle", &flags->shuffle, "Order of the samples in scenarios d and e").Words({"window", "global", "none"});
+  add("--memory", &flags->memory, "Budget for fetched bytes and batches");
+  bench.Add("--prices", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)")
+      .Called("FILE");
+  bench.Add("--samples", &flags->samples, "Images of a synthetic data set [2000; 1000 if --quick]")
+      .Number(1, 10'000'000);
+  add("--store", &flags->store, "Where a synthetic data set is: a local S3 server, or a temporary folder")
+      .Words({"devstore", "folder"});
+  add("--first-byte-ms", &flags->first_byte_ms, "Of that server: median time to the first byte").Number(0, 10'000);
+}
+
+}  // namespace
+
+void AddBench(Command app) {
+  const Command bench = app.AddCommand("bench", "Measure how fast samples can be had, and say what limits it");
+  auto flags = std::make_shared<BenchFlags>();
+  AddBenchOptions(bench, flags.get());
+  AddCompare(bench);
+  bench.Footer(
+      "Runs the input pipeline (fetch, decode, augment, batch) without a model. Each figure is a median of repeats, "
+      "with "
+      "the least and the most. The first line says what limits the pipeline. If the data set has no index, one is "
+      "built "
+      "first, as by every command. More: docs/bench.md\n\n"
+      "Examples:\n"
+      "  millrace bench --synthetic --quick --html report.html\n"
+      "  millrace bench s3://bucket/train --html report.html --json after.json\n"
+      "  millrace bench s3://bucket/train --threads 1,2,4,8 --scenario d --scenario e\n"
+      "  millrace bench compare before.json after.json");
+  bench.Run([flags] {
+    const absl::Status status = Bench(*flags);
+    return status.ok() ? 0 : Fail("bench", HintAtS3(status, {flags->uri}));
+  });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+
+/// What a benchmark of synthetic data needs on this machine, and what is gone when it ends.
+
+namespace millrace::cli {
+
+/// A new folder for temporary files, removed with its contents by the destructor.
+class TemporaryFolder {
+ public:
+  /// Below $TMPDIR, or /tmp.
+  static absl::StatusOr<std::unique_ptr<TemporaryFolder>> Make();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  const std::string path_;
+};
+
+/// `millrace devstore mem:` as a process of its own, so that its CPU time is not counted as that of the pipeline. It
+/// keeps objects in memory, and ends with this process, however that ends.
+class LocalServer {
+ public:
+  /// Serves the bucket "bench". Call it before there are threads: it forks. Unavailable if it does not start.
+  static absl::StatusOr<std::unique_ptr<LocalServer>> Start(uint64_t first_byte_ms);
+  ~LocalServer();
+  LocalServer(const LocalServer&) = delete;
+  LocalServer& operator=(const LocalServer&) = delete;
+
+  const std::string& url() const { return url_; }
+  /// From now on the stores that this process opens are on this server, whatever its AWS settings say. Before there are
+  /// threads.
+  void UseForAllStores() const;
+
+ private:
+  explicit LocalServer(pid_t pid) : pid_(pid) {}
+  const pid_t pid_;
+  std::string url_;
+};
+
+}  // namespace millrace::cli

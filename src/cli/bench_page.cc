@@ -1,0 +1,271 @@
+#include "cli/bench_page.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/counted.h"
+#include "base/size.h"
+#include "cli/svg_plot.h"
+
+namespace millrace::cli {
+
+namespace {
+
+constexpr const char* kStyle = R"(
+:root { color-scheme: light dark; --ink: #1c2733; --soft: #5b6875; --paper: #ffffff; --band: #f2f5f8; --grid: #dfe5ea;
+  --main: #0b6e99; --other: #b3541e; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6ebf0; --soft: #9aa7b4; --paper: #12181f; --band: #1b242e;
+  --grid: #2c3947; --main: #58b7e0; --other: #e59866; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 46rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.1rem; color: var(--soft); font-weight: 600; margin-bottom: .3rem; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
+.limit { font-size: 1.35rem; line-height: 1.4; margin: 0 0 1.2rem; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .6rem; }
+.tile { background: var(--band); border-radius: .4rem; padding: .6rem .8rem; }
+.tile b { display: block; font-size: 1.5rem; font-weight: 600; }
+.tile span, p.note, td.note { color: var(--soft); font-size: .875rem; }
+table { border-collapse: collapse; width: 100%; font-size: .875rem; margin: .6rem 0; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .25rem .45rem; border-bottom: 1px solid var(--grid); vertical-align: top; }
+th:first-child, td:first-child, td.note { text-align: left; }
+td:first-child { white-space: nowrap; }
+div.wide { overflow-x: auto; }
+svg { width: 100%; height: auto; display: block; margin: .4rem 0; }
+svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
+svg .grid { stroke: var(--grid); } svg .line { fill: none; stroke: var(--main); stroke-width: 2; }
+svg .spread { stroke: var(--main); stroke-width: 2; opacity: .55; } svg .mark { fill: var(--main); }
+svg line.reference { stroke: var(--other); stroke-dasharray: 6 4; } svg text.reference { fill: var(--other); }
+svg text.share { fill: #fff; font-weight: 600; }
+.share-0 { fill: #5c4d9c; } .share-1 { fill: #7a7a7a; } .share-2 { fill: #94611d; } .share-3 { fill: #b3541e; }
+.share-4 { fill: #a8323e; } .share-5 { fill: #7d2f6e; } .share-6 { fill: #4f6b1d; } .share-7 { fill: #0b6e99; }
+.share-8 { fill: #2f7d5b; }
+)";
+
+std::string Cell(const std::string& text) {
+  return fmt::format("<td>{}</td>", EscapeMarkup(text));
+}
+
+std::string Row(const std::vector<std::string>& cells, const char* element = "td") {
+  std::string row = "<tr>";
+  for (const std::string& cell : cells) row += fmt::format("<{}>{}</{}>", element, EscapeMarkup(cell), element);
+  return row + "</tr>\n";
+}
+
+std::string Tile(const std::string& value, const std::string& what) {
+  return fmt::format(R"(<div class="tile"><b>{}</b><span>{}</span></div>)", EscapeMarkup(value), EscapeMarkup(what));
+}
+
+std::string WithSpread(const Spread& spread) {
+  if (spread.least == spread.most) return ShortNumber(spread.median);
+  return fmt::format("{} ({} to {})", ShortNumber(spread.median), ShortNumber(spread.least), ShortNumber(spread.most));
+}
+
+std::string RateRows(const std::string& name, const BenchPoint& point, int cpus) {
+  const BenchSummary sum = Summarize(point);
+  return Row({name, WithSpread(sum.samples_per_second), ShortNumber(sum.samples_per_second.median / cpus),
+              ShortNumber(sum.bytes_per_second.median / 1e6), WithSpread(sum.cpu_per_1000),
+              fmt::format("{:.2f} ({:.2f})", sum.busy_cpus.median, sum.other_busy_cpus.median),
+              WithSpread(sum.gets_per_1000), ShortNumber(sum.batch_p50_ms.median), ShortNumber(sum.batch_p99_ms.median),
+              FormatSize(point.peak_rss_bytes)});
+}
+
+std::string RateTable(const std::string& rows) {
+  return R"(<div class="wide"><table>)" +
+         Row({"", "samples/s", "per vCPU", "MB/s", "CPU-s per 1,000", "busy CPUs (others)", "GETs per 1,000",
+              "batch p50, ms", "batch p99, ms", "peak RSS"},
+             "th") +
+         rows + "</table></div>\n";
+}
+
+PlotPoint RatePoint(double x, std::string text, const BenchPoint& point) {
+  const Spread rate = Summarize(point).samples_per_second;
+  return {.x = x, .y = rate.median, .least = rate.least, .most = rate.most, .x_text = std::move(text)};
+}
+
+std::string Head(const BenchReport& report) {
+  std::string page = "<h1>millrace bench</h1>\n";
+  page += fmt::format("<p class=\"limit\">{}</p>\n", EscapeMarkup(report.limit().sentence));
+  const BenchPoint* const best = report.best();
+  if (best == nullptr) return page;
+  const BenchSummary sum = Summarize(*best);
+  page += R"(<div class="tiles">)";
+  page += Tile(ShortNumber(sum.samples_per_second.median), "samples/s");
+  page += Tile(ShortNumber(sum.samples_per_second.median / report.machine.cpus), "samples/s for each vCPU");
+  page += Tile(ShortNumber(sum.bytes_per_second.median / 1e6), "MB/s from the store");
+  page += Tile(ShortNumber(sum.cpu_per_1000.median), "CPU-seconds for 1,000 samples");
+  page += Tile(ShortNumber(CpuRate(sum)), "samples/s of a CPU that does nothing else");
+  page += Tile(FormatSize(best->peak_rss_bytes), "peak resident memory");
+  const RequestTally epoch = EpochRequests(*best);
+  page += report.priced ? Tile(DollarText(report.prices.DollarsOf(epoch)), "requests of an epoch")
+                        : Tile(ShortNumber(static_cast<double>(epoch.get)), "reads for an epoch");
+  return page + "</div>\n";
+}
+
+std::string RateSection(const BenchReport& report) {
+  if (report.rate.empty()) return "";
+  const int cpus = report.machine.cpus;
+  LinePlot plot{
+      .title = "Samples per second against decoding threads", .x_name = "decoding threads", .y_name = "samples/s"};
+  std::string rows;
+  for (const BenchPoint& point : report.rate) {
+    plot.points.push_back(RatePoint(point.threads, std::to_string(point.threads), point));
+    rows += RateRows(NameOf(point), point, cpus);
+  }
+  for (const double rate : kPublishedRates) {
+    plot.references.push_back(
+        {.y = rate * cpus,
+         .text = fmt::format("{:.0f} for each of {} (published)", rate, Counted(static_cast<uint64_t>(cpus), "vCPU"))});
+  }
+  return "<h2>Maximum rate without a model</h2>\n" + DrawLines(plot) + RateTable(rows) +
+         fmt::format(
+             "<p class=\"note\">Marks are medians of {}, bars reach from the least to the most. Dashed lines: "
+             "{}. Other processors and images give other numbers.</p>\n",
+             Counted(static_cast<uint64_t>(report.settings.windows), "repeat"), EscapeMarkup(kPublishedSource));
+}
+
+std::string StallSection(const BenchReport& report) {
+  const BenchPoint* const best = report.best();
+  if (best == nullptr) return "";
+  const BenchSummary sum = Summarize(*best);
+  const double waited = std::accumulate(sum.stalls.begin(), sum.stalls.end(), 0.0);
+  std::vector<std::pair<std::string, double>> shares;
+  std::string rows;
+  for (size_t i = 0; i < kStallCauses; ++i) {
+    const std::string name(StallCauseName(static_cast<StallCause>(i)));
+    shares.emplace_back(name, sum.stalls[i]);
+    if (sum.stalls[i] < 0.0005) continue;
+    rows += Row({name, fmt::format("{:.3f} s", sum.stalls[i]),
+                 fmt::format("{:.1f} %", waited > 0 ? 100 * sum.stalls[i] / waited : 0)});
+  }
+  return "<h2>What the consumer waited for</h2>\n" + DrawShares("Waiting by cause", shares) +
+         fmt::format(
+             "<p class=\"note\">It waited {:.1f} of {:.1f} s, which without a model is nearly all of it. The "
+             "largest cause is what limits.</p>\n",
+             waited, sum.seconds) +
+         "<table>" + Row({"cause", "seconds", "share"}, "th") + rows + "</table>\n";
+}
+
+std::string LatencySection(const BenchReport& report) {
+  const BenchPoint* const best = report.best();
+  if (best == nullptr) return "";
+  std::vector<double> times;
+  for (const BenchWindow& window : best->windows) {
+    times.insert(times.end(), window.batch_ms.begin(), window.batch_ms.end());
+  }
+  if (times.empty()) return "";
+  std::sort(times.begin(), times.end());
+  LinePlot plot{.title = "Time between batches by the share of batches",
+                .x_name = "share of batches that took no longer",
+                .y_name = "ms"};
+  for (int percent = 0; percent <= 100; ++percent) {
+    const double y = QuantileOf(times, percent / 100.0);
+    plot.points.push_back({.x = static_cast<double>(percent),
+                           .y = y,
+                           .least = y,
+                           .most = y,
+                           .x_text = percent % 25 == 0 ? fmt::format("{} %", percent) : ""});
+  }
+  return fmt::format("<h2>Time between batches of {}</h2>\n", report.settings.loader.batch) + DrawLines(plot) +
+         fmt::format("<p class=\"note\">Half of {} came within {:.1f} ms, 99 % within {:.1f} ms.</p>\n",
+                     std::to_string(times.size()) + " batches", QuantileOf(times, 0.5), QuantileOf(times, 0.99));
+}
+
+std::string ShardSection(const BenchReport& report) {
+  if (report.shards.empty()) return "";
+  LinePlot plot{.title = "Samples per second against the size of a shard",
+                .x_name = "size of a shard",
+                .y_name = "samples/s",
+                .log_x = true};
+  std::string rows;
+  for (const auto& shard : report.shards) {
+    plot.points.push_back(RatePoint(static_cast<double>(shard.first), FormatSize(shard.first), shard.second));
+    rows += RateRows(NameOf(shard), shard.second, report.machine.cpus);
+  }
+  return "<h2>Sequential reading against the size of a shard</h2>\n" + DrawLines(plot) + RateTable(rows);
+}
+
+std::string FirstBatchSection(const BenchReport& report) {
+  if (report.first_batch.empty()) return "";
+  LinePlot plot{.title = "Time to the first batch against the samples of the data set",
+                .x_name = "samples of the data set",
+                .y_name = "seconds"};
+  std::string rows;
+  for (const FirstBatchPoint& point : report.first_batch) {
+    plot.points.push_back({.x = static_cast<double>(point.samples),
+                           .y = point.seconds.median,
+                           .least = point.seconds.least,
+                           .most = point.seconds.most,
+                           .x_text = ShortNumber(static_cast<double>(point.samples))});
+    rows += Row({NameOf(point), WithSpread(point.seconds), WithSpread(point.open_seconds),
+                 std::to_string(point.requests.get), std::to_string(point.requests.list),
+                 std::to_string(point.requests.head)});
+  }
+  return "<h2>Time to the first batch</h2>\n" + DrawLines(plot) + "<table>" +
+         Row({"", "seconds", "of it, opening", "GET", "LIST", "HEAD"}, "th") + rows + "</table>\n";
+}
+
+std::string RequestSection(const BenchReport& report) {
+  const BenchPoint* const best = report.best();
+  if (best == nullptr) return "";
+  const RequestTally epoch = EpochRequests(*best);
+  const RequestTally& opening = best->opening.requests;
+  const auto row = [&](const char* name, const RequestTally& tally) {
+    return Row({name, std::to_string(tally.get), std::to_string(tally.list), std::to_string(tally.head),
+                std::to_string(tally.retries), FormatSize(tally.bytes_read),
+                report.priced ? DollarText(report.prices.DollarsOf(tally)) : "-"});
+  };
+  std::string section = "<h2>Requests</h2>\n<table>" +
+                        Row({"", "GET", "LIST", "HEAD", "retries", "bytes", "price"}, "th") + row("opening", opening) +
+                        row("one epoch", epoch) + "</table>\n";
+  section += fmt::format("<p class=\"note\">The epoch of {} is extrapolated from {} that were measured. ",
+                         EscapeMarkup(Counted(best->samples, "sample")), Summarize(*best).samples);
+  if (report.priced) {
+    section += fmt::format("Prices: {}, {}, of {}; --prices FILE replaces them.", EscapeMarkup(report.prices.from),
+                           EscapeMarkup(report.prices.region), EscapeMarkup(report.prices.date));
+  } else {
+    section += "This store charges no requests.";
+  }
+  return section + "</p>\n";
+}
+
+std::string EnvironmentSection(const BenchReport& report) {
+  const BenchSettings& settings = report.settings;
+  const auto row = [](const char* name, const std::string& value) {
+    return fmt::format("<tr>{}<td class=\"note\">{}</td></tr>\n", Cell(name), EscapeMarkup(value));
+  };
+  std::string table = "<h2>Where and how</h2>\n<table>";
+  table += row("data", report.data.empty() ? report.uri : fmt::format("{}: {}", report.uri, report.data));
+  if (!report.store.empty()) table += row("store", report.store);
+  table += row("CPU", fmt::format("{}, {} usable", report.machine.cpu,
+                                  Counted(static_cast<uint64_t>(report.machine.cpus), "vCPU")));
+  table += row("memory", FormatSize(report.machine.memory_bytes));
+  table += row("kernel", report.machine.kernel);
+  table += row("program", fmt::format("millrace {}, {}", report.version, report.machine.compiler));
+  table += row("date", report.machine.date);
+  table += row("pipeline", fmt::format("batches of {}, {} x {} pixels{}, {} threads for the network, {} of memory",
+                                       settings.loader.batch, settings.loader.image.width, settings.loader.image.height,
+                                       settings.loader.image.augment ? ", random crop and flip" : ", centre crop",
+                                       settings.io_threads, FormatSize(settings.loader.memory_bytes)));
+  table +=
+      row("method", fmt::format("for each setting {:.1f} s of warm-up, then {} of {:.1f} s or more of the same "
+                                "running pipeline; epochs follow one another without a pause",
+                                settings.warm_up_seconds, Counted(static_cast<uint64_t>(settings.windows), "repeat"),
+                                settings.window_seconds));
+  return table + "</table>\n";
+}
+
+}  // namespace
+
+std::string BenchPage(const BenchReport& report) {
+  return fmt::format(
+             "<!DOCTYPE html>\n<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n<meta "
+             "charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+             "<title>millrace bench: {}</title>\n<style>{}</style>\n</head>\n<body>\n",
+             EscapeMarkup(report.uri), kStyle) +
+         Head(report) + RateSection(report) + StallSection(report) + LatencySection(report) + ShardSection(report) +
+         FirstBatchSection(report) + RequestSection(report) + EnvironmentSection(report) + "</body>\n</html>\n";
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,257 @@
+#include "cli/bench_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/counted.h"
+#include "base/size.h"
+#include "cli/json_text.h"
+
+namespace millrace::cli {
+
+namespace {
+
+std::string RangeText(const Spread& spread) {
+  return fmt::format("{} ({}-{})", ShortNumber(spread.median), ShortNumber(spread.least), ShortNumber(spread.most));
+}
+
+std::string RateRow(const std::string& name, const BenchPoint& point, int cpus) {
+  const BenchSummary sum = Summarize(point);
+  return fmt::format("  {:<16} {:>24} {:>9} {:>8} {:>11} {:>9} {:>9} {:>10}\n", name, RangeText(sum.samples_per_second),
+                     ShortNumber(sum.samples_per_second.median / cpus), ShortNumber(sum.bytes_per_second.median / 1e6),
+                     ShortNumber(sum.cpu_per_1000.median), ShortNumber(sum.batch_p50_ms.median),
+                     ShortNumber(sum.batch_p99_ms.median), FormatSize(point.peak_rss_bytes));
+}
+
+std::string RateHead(const char* first) {
+  return fmt::format("  {:<16} {:>24} {:>9} {:>8} {:>11} {:>9} {:>9} {:>10}\n", first, "samples/s (least-most)",
+                     "per vCPU", "MB/s", "CPU-s/1000", "p50 ms", "p99 ms", "peak RSS");
+}
+
+std::string StallsText(const BenchSummary& sum) {
+  const double waited = std::accumulate(sum.stalls.begin(), sum.stalls.end(), 0.0);
+  std::string text = fmt::format("  Waited {:.1f} of {:.1f} s:", waited, sum.seconds);
+  for (size_t i = 0; i < kStallCauses; ++i) {
+    if (sum.stalls[i] < 0.0005) continue;
+    text += fmt::format(" {} {:.2f} s", StallCauseName(static_cast<StallCause>(i)), sum.stalls[i]);
+  }
+  return text + fmt::format(
+                    "\n  A CPU that is busy all the time makes {} samples/s here; {:.2f} CPUs were busy with other "
+                    "programs.\n",
+                    ShortNumber(CpuRate(sum)), sum.other_busy_cpus.median);
+}
+
+std::string RequestsText(const BenchReport& report, const BenchPoint& point) {
+  const RequestTally epoch = EpochRequests(point);
+  std::string text = fmt::format("  An epoch of {}: {}, {} from the store", Counted(point.samples, "sample"),
+                                 Counted(epoch.get, "GET"), FormatSize(epoch.bytes_read));
+  if (report.priced) {
+    text += fmt::format(", {} (prices of {}, {})", DollarText(report.prices.DollarsOf(epoch)), report.prices.date,
+                        report.prices.from);
+  }
+  const RequestTally& opening = point.opening.requests;
+  text += fmt::format("\n  Opening the data set: {:.2f} s, {} GET, {} LIST, {} HEAD\n", point.opening.seconds,
+                      opening.get, opening.list, opening.head);
+  return text;
+}
+
+JsonObject SpreadJson(const Spread& spread) {
+  return {{"median", spread.median}, {"least", spread.least}, {"most", spread.most}};
+}
+
+JsonObject TallyJson(const RequestTally& tally) {
+  return {{"GET", tally.get},
+          {"HEAD", tally.head},
+          {"LIST", tally.list},
+          {"PUT", tally.put},
+          {"retries", tally.retries},
+          {"hedges", tally.hedges},
+          {"bytes_read", tally.bytes_read}};
+}
+
+JsonObject PointJson(const BenchReport& report, const std::string& name, const BenchPoint& point) {
+  const BenchSummary sum = Summarize(point);
+  const RequestTally epoch = EpochRequests(point);
+  JsonObject stalls;
+  for (size_t i = 0; i < kStallCauses; ++i) stalls.Add(StallCauseName(static_cast<StallCause>(i)), sum.stalls[i]);
+  JsonArray windows;
+  for (const BenchWindow& window : point.windows) {
+    windows.Add(JsonObject{{"seconds", window.seconds},
+                           {"samples", window.samples},
+                           {"batches", window.batches},
+                           {"cpu_seconds", window.cpu_seconds},
+                           {"requests", TallyJson(window.requests)}});
+  }
+  JsonObject json{{"name", name},
+                  {"threads", point.threads},
+                  {"data_samples", point.samples},
+                  {"data_objects", point.objects},
+                  {"data_bytes", point.sample_bytes},
+                  {"samples_per_second", SpreadJson(sum.samples_per_second)},
+                  {"samples_per_second_per_vcpu", sum.samples_per_second.median / report.machine.cpus},
+                  {"bytes_per_second", SpreadJson(sum.bytes_per_second)},
+                  {"cpu_seconds_per_1000_samples", SpreadJson(sum.cpu_per_1000)},
+                  {"busy_cpus", SpreadJson(sum.busy_cpus)},
+                  {"other_busy_cpus", SpreadJson(sum.other_busy_cpus)},
+                  {"gets_per_1000_samples", SpreadJson(sum.gets_per_1000)},
+                  {"batch_p50_ms", SpreadJson(sum.batch_p50_ms)},
+                  {"batch_p99_ms", SpreadJson(sum.batch_p99_ms)},
+                  {"peak_rss_bytes", point.peak_rss_bytes},
+                  {"seconds", sum.seconds},
+                  {"stalls", stalls},
+                  {"requests", TallyJson(sum.requests)},
+                  {"epoch_requests", TallyJson(epoch)}};
+  if (report.priced) json.Add("epoch_request_dollars", report.prices.DollarsOf(epoch));
+  return json
+      .Add("opening", JsonObject{{"seconds", point.opening.seconds}, {"requests", TallyJson(point.opening.requests)}})
+      .Add("windows", windows);
+}
+
+JsonObject ScenariosJson(const BenchReport& report) {
+  JsonObject scenarios;
+  if (!report.rate.empty()) {
+    JsonArray points;
+    for (const BenchPoint& point : report.rate) points.Add(PointJson(report, NameOf(point), point));
+    scenarios.Add("d", JsonObject{{"points", points}});
+  }
+  if (!report.shards.empty()) {
+    JsonArray points;
+    for (const auto& point : report.shards) {
+      points.Add(PointJson(report, NameOf(point), point.second).Add("shard_bytes", point.first));
+    }
+    scenarios.Add("c", JsonObject{{"points", points}});
+  }
+  if (!report.first_batch.empty()) {
+    JsonArray points;
+    for (const FirstBatchPoint& point : report.first_batch) {
+      points.Add(JsonObject{{"name", NameOf(point)},
+                            {"data_samples", point.samples},
+                            {"data_objects", point.objects},
+                            {"first_batch_seconds", SpreadJson(point.seconds)},
+                            {"open_seconds", SpreadJson(point.open_seconds)},
+                            {"requests", TallyJson(point.requests)}});
+    }
+    scenarios.Add("e", JsonObject{{"points", points}});
+  }
+  return scenarios;
+}
+
+}  // namespace
+
+const BenchPoint* BenchReport::best() const {
+  const BenchPoint* best = nullptr;
+  double most = -1;
+  const auto consider = [&](const BenchPoint& point) {
+    const double here = Summarize(point).samples_per_second.median;
+    if (here > most) {
+      most = here;
+      best = &point;
+    }
+  };
+  for (const BenchPoint& point : rate) consider(point);
+  if (best == nullptr) {
+    for (const auto& [bytes, point] : shards) consider(point);
+  }
+  return best;
+}
+
+PipelineLimit BenchReport::limit() const {
+  const BenchPoint* const point = best();
+  if (point == nullptr) return {.sentence = "The rate of the pipeline was not measured (scenario d does it)."};
+  return FindLimit(Summarize(*point), point->threads, machine.cpus);
+}
+
+std::string ShortNumber(double value) {
+  if (std::fabs(value) < 100) return fmt::format("{:.3g}", value);
+  std::string digits = fmt::format("{:.0f}", value);
+  const int sign = value < 0 ? 1 : 0;
+  for (auto at = static_cast<int>(digits.size()) - 3; at > sign; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+std::string NameOf(const BenchPoint& point) {
+  return Counted(static_cast<uint64_t>(point.threads), "thread");
+}
+std::string NameOf(const std::pair<uint64_t, BenchPoint>& shards) {
+  return fmt::format("{} shards", FormatSize(shards.first));
+}
+std::string NameOf(const FirstBatchPoint& point) {
+  return Counted(point.samples, "sample");
+}
+
+double CpuRate(const BenchSummary& measured) {
+  return measured.cpu_per_1000.median > 0 ? 1000 / measured.cpu_per_1000.median : 0;
+}
+
+std::string DollarText(double dollars) {
+  return dollars < 0.01 ? fmt::format("${:.6f}", dollars) : fmt::format("${:.2f}", dollars);
+}
+
+std::string BenchText(const BenchReport& report) {
+  const int cpus = report.machine.cpus;
+  std::string text = report.limit().sentence + "\n";
+  if (!report.rate.empty()) {
+    text += "\nMaximum rate without a model (d), by decoding threads\n" + RateHead("");
+    for (const BenchPoint& point : report.rate) text += RateRow(NameOf(point), point, cpus);
+    const BenchPoint& best = *report.best();
+    text += StallsText(Summarize(best)) + RequestsText(report, best);
+    text += fmt::format("  Beside it: {:.0f} and {:.0f} samples/s for each vCPU in {}.\n", kPublishedRates[0],
+                        kPublishedRates[1], kPublishedSource);
+  }
+  if (!report.shards.empty()) {
+    text += "\nSequential reading (c), by the size of a shard\n" + RateHead("");
+    for (const auto& point : report.shards) text += RateRow(NameOf(point), point.second, cpus);
+  }
+  if (!report.first_batch.empty()) {
+    text += "\nTime to the first batch (e), by the samples of the data set\n";
+    text += fmt::format("  {:<16} {:>24} {:>24}  requests\n", "", "s (least-most)", "of it, opening");
+    for (const FirstBatchPoint& point : report.first_batch) {
+      text += fmt::format("  {:<16} {:>24} {:>24}  {} GET, {} LIST, {} HEAD\n", NameOf(point), RangeText(point.seconds),
+                          RangeText(point.open_seconds), point.requests.get, point.requests.list, point.requests.head);
+    }
+  }
+  text += fmt::format("\nData: {}{}{}\n", report.uri, report.data.empty() ? "" : ": ", report.data);
+  if (!report.store.empty()) text += fmt::format("Store: {}\n", report.store);
+  text += fmt::format("Machine: {}, {}, {}, {}; {}; millrace {}; {}\n", report.machine.cpu,
+                      Counted(static_cast<uint64_t>(cpus), "vCPU"), FormatSize(report.machine.memory_bytes),
+                      report.machine.kernel, report.machine.compiler, report.version, report.machine.date);
+  return text;
+}
+
+std::string BenchJson(const BenchReport& report) {
+  const BenchSettings& settings = report.settings;
+  const JsonObject json{
+      {"bench_format", 1},
+      {"version", report.version},
+      {"limit", report.limit().sentence},
+      {"data", JsonObject{{"uri", report.uri}, {"description", report.data}, {"store", report.store}}},
+      {"environment", JsonObject{{"date", report.machine.date},
+                                 {"cpu", report.machine.cpu},
+                                 {"vcpus", report.machine.cpus},
+                                 {"memory_bytes", report.machine.memory_bytes},
+                                 {"kernel", report.machine.kernel},
+                                 {"compiler", report.machine.compiler},
+                                 {"millrace", report.version}}},
+      {"settings", JsonObject{{"batch", settings.loader.batch},
+                              {"size", settings.loader.image.width},
+                              {"augment", settings.loader.image.augment},
+                              {"shuffle", ShuffleName(settings.loader.shuffle)},
+                              {"memory_bytes", settings.loader.memory_bytes},
+                              {"io_threads", settings.io_threads},
+                              {"warm_up_seconds", settings.warm_up_seconds},
+                              {"window_seconds", settings.window_seconds},
+                              {"repeats", settings.windows}}},
+      {"prices", JsonObject{{"date", report.prices.date},
+                            {"region", report.prices.region},
+                            {"from", report.prices.from},
+                            {"apply", report.priced}}},
+      {"published", JsonObject{{"samples_per_second_per_vcpu", JsonArray{kPublishedRates[0], kPublishedRates[1]}},
+                               {"source", kPublishedSource}}},
+      {"scenarios", ScenariosJson(report)}};
+  return json.Line();
+}
+
+}  // namespace millrace::cli

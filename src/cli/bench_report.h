@@ -1,0 +1,58 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "diagnose/bench.h"
+#include "diagnose/limit.h"
+#include "diagnose/machine.h"
+#include "diagnose/prices.h"
+
+/// What `millrace bench` found, and how it is told.
+
+namespace millrace::cli {
+
+struct BenchReport {
+  std::string version;
+  MachineDescription machine;
+  std::string uri;
+  std::string data;   // what the data set is, in a sentence; may be empty
+  std::string store;  // the same of the store
+  BenchSettings settings;
+  PriceList prices;
+  bool priced = false;  // requests of this store cost money, or stand for some that do
+
+  std::vector<BenchPoint> rate;                         // scenario d, by threads
+  std::vector<std::pair<uint64_t, BenchPoint>> shards;  // scenario c, by the bytes of a shard
+  std::vector<FirstBatchPoint> first_batch;             // scenario e, by samples
+
+  /// The fastest of all rates; null if none was measured.
+  const BenchPoint* best() const;
+  PipelineLimit limit() const;  // of the fastest
+};
+
+/// The rates that AWS's comparison of S3 clients published for one vCPU: 8,000 and 12,000 samples/s on 32 vCPUs.
+inline constexpr double kPublishedRates[] = {250, 375};
+inline constexpr const char* kPublishedSource =
+    "AWS's comparison of S3 clients (AWS Machine Learning Blog, 'Applying data loading best practices for ML training "
+    "with Amazon S3 clients'): shards read in order, JPEGs of some 115 KB decoded and resized to 224 x 224, no model, "
+    "32 vCPUs; 8,000 samples/s with 8 workers and 12,000 with 32 to 64";
+
+/// "12.3", "1,234": three digits, or all before the point.
+std::string ShortNumber(double value);
+/// "Linux ...": for texts that say what belongs to what.
+std::string NameOf(const BenchPoint& point);                        // "2 threads"
+std::string NameOf(const std::pair<uint64_t, BenchPoint>& shards);  // "64 MiB shards"
+std::string NameOf(const FirstBatchPoint& point);                   // "1000 samples"
+
+/// Samples a second of a CPU that does nothing else; 0 if it is not known.
+double CpuRate(const BenchSummary& measured);
+/// "$0.000072", "$12.30".
+std::string DollarText(double dollars);
+
+std::string BenchText(const BenchReport& report);
+std::string BenchJson(const BenchReport& report);
+
+}  // namespace millrace::cli

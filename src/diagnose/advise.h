@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "diagnose/bench.h"
+#include "diagnose/cost_model.h"
+#include "diagnose/data_source.h"
+#include "diagnose/prices.h"
+#include "diagnose/read_rates.h"
+#include "shard/data_kind.h"
+
+/// Measures a data set and its store, and predicts what each way of feeding a training costs.
+
+namespace millrace {
+
+/// File mode is taken to download so many objects at a time, and Millrace to have so many requests in flight.
+inline constexpr int kDownloadsAtOnce = 16;
+inline constexpr int kStreamsAtOnce = 64;
+
+struct AdviseSettings {
+  BenchSettings bench;  // how the loader is tried
+  PriceList prices;
+  std::optional<MachinePrice> machine;  // absent: this one, whose price is not known
+  uint64_t epochs = 10;
+  uint64_t workers = 0;          // of FastFile mode; 0: one for each vCPU
+  bool published_rates = false;  // listing and File mode at the rates of the price list, not at those measured here
+  bool random_access = false;    // the training reads within files in any order
+  bool packable = true;          // small files may be made into larger ones
+  bool in_efs = false;           // the data lie in EFS, too
+  double step_seconds = 0;       // of the model, for a batch of each accelerator; 0: not known
+  std::function<void(const std::string& what)> on_phase;  // may be empty
+};
+
+/// The data set as it was found.
+struct DataFacts {
+  std::string uri;
+  DataKind kind = DataKind::kRawObjects;
+  uint64_t samples = 0;
+  uint64_t objects = 0;
+  uint64_t object_bytes = 0;
+  uint64_t index_bytes = 0;
+  uint64_t median_sample_bytes = 0;
+  uint64_t p99_sample_bytes = 0;
+};
+
+/// The store as it was measured.
+struct StoreFacts {
+  double first_byte_seconds = 0;
+  double one_bytes_per_second = 0;  // of one connection, behind the first byte
+  ReadRate download;                // kDownloadsAtOnce
+  ReadRate stream;                  // kStreamsAtOnce, of ranges as the plan asks for them
+  ListRate list;
+};
+
+/// What a model's step asks of the CPUs.
+struct AcceleratorFacts {
+  int accelerators = 1;
+  double vcpus_each = 0;
+  VcpuNeed need;
+  double dollars_per_100_steps = 0;  // 0: the machine's price is not known
+  double step_seconds = 0;           // with the data that the CPUs can make
+};
+
+struct Advice {
+  DataFacts data;
+  StoreFacts store;
+  std::string no_cpu_reason;  // why the loader could not be tried; empty if it could
+  CostInputs inputs;
+  std::vector<CostPrediction> predictions;  // file, fastfile, fsx, streaming, streaming-cache
+  SourceChoice choice;
+  std::optional<AcceleratorFacts> accelerator;
+  std::vector<std::string> recommendations;  // sentences
+};
+
+/// Opens the data set (and builds its index if there is none), reads parts of it for some seconds, and changes
+/// nothing else. Blocking. Errors are those of Dataset::Open and of reading; Cancelled soon after a stop is requested.
+absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& settings);
+
+/// What the predictions come to, in sentences. Pure.
+std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& predictions, const CostInputs& inputs,
+                                       const SourceChoice& choice);
+
+}  // namespace millrace

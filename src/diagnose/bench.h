@@ -1,0 +1,103 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "diagnose/request_tally.h"
+#include "diagnose/spread.h"
+#include "pipeline/loader.h"
+#include "pipeline/stall_ledger.h"
+
+/// Measures the input pipeline without a model. Each measurement has a runtime, stores and a loader of its own, so that
+/// one does not warm up another, but for what the store and the system cache.
+
+namespace millrace {
+
+struct BenchSettings {
+  int threads = 0;  // that decode; 0: one for each CPU
+  int io_threads = 1;
+  /// Batch, images, order, memory. Epochs, start and the last batch are the measurement's own.
+  LoaderOptions loader;
+  double warm_up_seconds = 2;  // at the least; nothing of it is counted
+  double window_seconds = 5;   // of each repeat, at the least
+  int windows = 3;             // repeats
+  std::string cache_folder;    // OpenOptions::cache_folder
+
+  std::function<void(double share)> progress;  // of one measurement, 0 to 1; may be empty
+  std::stop_token stop;                        // when requested, it ends soon with Cancelled
+};
+
+/// One repeat: a stretch of a running pipeline, from one batch to another.
+struct BenchWindow {
+  static constexpr size_t kMaxBatchTimes = 1'000'000;
+
+  double seconds = 0;
+  double cpu_seconds = 0;        // of all threads of this process, user and system
+  double other_cpu_seconds = 0;  // of other programs of the machine
+  uint64_t samples = 0;
+  uint64_t batches = 0;
+  RequestTally requests;
+  std::array<double, kStallCauses> stalls{};  // seconds that the consumer waited, by cause
+  std::vector<double> batch_ms;               // from asking for a batch to having it; the first ones
+};
+
+/// What a data set cost to open.
+struct BenchOpening {
+  double seconds = 0;
+  RequestTally requests;
+};
+
+/// One setting on one data set.
+struct BenchPoint {
+  int threads = 1;            // that decoded
+  uint64_t samples = 0;       // of the data set
+  uint64_t objects = 0;       // of it
+  uint64_t sample_bytes = 0;  // of it, stored
+  BenchOpening opening;
+  std::vector<BenchWindow> windows;
+  uint64_t peak_rss_bytes = 0;
+};
+
+/// What the repeats of a point say together.
+struct BenchSummary {
+  Spread samples_per_second;
+  Spread bytes_per_second;  // from the store
+  Spread cpu_per_1000;      // CPU-seconds for 1,000 samples
+  Spread busy_cpus;
+  Spread other_busy_cpus;  // by other programs, of which a local store may be one
+  Spread gets_per_1000;
+  Spread batch_p50_ms;
+  Spread batch_p99_ms;
+  double seconds = 0;                         // of all repeats
+  std::array<double, kStallCauses> stalls{};  // of all repeats
+  RequestTally requests;                      // of all repeats
+  uint64_t samples = 0;                       // of all repeats
+};
+BenchSummary Summarize(const BenchPoint& point);
+
+/// The requests of one epoch of `point`, extrapolated from its repeats; without those of opening.
+RequestTally EpochRequests(const BenchPoint& point);
+
+/// The largest rate at which batches come if the consumer does nothing with them. The epochs of the data set follow one
+/// another without end, so that filling and draining the pipeline is not measured. Blocking. Errors are those of
+/// Dataset::Open and Loader; Cancelled soon after a stop is requested.
+absl::StatusOr<BenchPoint> MeasureRate(const std::string& uri, const BenchSettings& settings);
+
+/// The time from nothing to the first batch: threads and connections are made, the data set is opened with an index
+/// that exists, and the loader begins.
+struct FirstBatchPoint {
+  uint64_t samples = 0;  // of the data set
+  uint64_t objects = 0;
+  Spread seconds;         // in all
+  Spread open_seconds;    // of it, until the data set is open
+  RequestTally requests;  // of the last repeat, until the first batch had come
+};
+/// Opens it once more than settings.windows says, and does not count the first time. Errors as above.
+absl::StatusOr<FirstBatchPoint> MeasureFirstBatch(const std::string& uri, const BenchSettings& settings);
+
+}  // namespace millrace

@@ -1,0 +1,289 @@
+#include "diagnose/cost_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace {
+
+namespace {
+
+constexpr double kSecondsPerHour = 3600;
+constexpr double kSecondsPerMonth = 730 * kSecondsPerHour;
+constexpr double kGigabyte = 1e9;
+
+double AsDouble(uint64_t value) {
+  return static_cast<double>(value);
+}
+
+/// "54.0 GB", since prices and published rates are in powers of ten.
+std::string Decimal(double bytes) {
+  if (bytes >= kGigabyte) return fmt::format("{:.4g} GB", bytes / kGigabyte);
+  if (bytes >= 1e6) return fmt::format("{:.4g} MB", bytes / 1e6);
+  return fmt::format("{:.4g} KB", bytes / 1e3);
+}
+
+double Quotient(double above, double below) {
+  return below > 0 ? above / below : 0;
+}
+
+/// A prediction that is being worked out, line by line.
+class Worksheet {
+ public:
+  Worksheet(const CostInputs& in, const PriceList& prices, std::string mode, std::string title)
+      : in_(in), prices_(prices) {
+    result_.mode = std::move(mode);
+    result_.title = std::move(title);
+  }
+
+  double Add(std::string name, std::string formula, std::string numbers, double value, std::string unit = "s") {
+    result_.lines.push_back({std::move(name), std::move(formula), std::move(numbers), value, std::move(unit)});
+    return value;
+  }
+
+  double AddListing() {
+    const uint64_t pages = ListPages(in_.objects);
+    return Add("listing", "pages of 1000 objects x seconds for a page",
+               fmt::format("{} x {:.4g}", pages, in_.list_seconds_per_page),
+               AsDouble(pages) * in_.list_seconds_per_page);
+  }
+
+  /// The CPU's part of an epoch; 0 if it is not known.
+  double AddCpu() {
+    if (in_.cpu_seconds_per_sample <= 0) return 0;
+    return Add("CPU of an epoch", "samples x CPU-seconds of a sample / vCPUs",
+               fmt::format("{} x {:.4g} / {}", in_.samples, in_.cpu_seconds_per_sample, in_.vcpus),
+               AsDouble(in_.samples) * in_.cpu_seconds_per_sample / in_.vcpus);
+  }
+
+  /// The first batch, from when its bytes are asked for.
+  double AddFirstBatch(double reading) {
+    const double cpu = in_.cpu_seconds_per_sample * AsDouble(std::min(in_.batch, in_.samples)) / in_.vcpus;
+    return Add("first batch", "reading + samples of a batch x CPU-seconds of a sample / vCPUs",
+               fmt::format("{:.4g} + {} x {:.4g} / {}", reading, std::min(in_.batch, in_.samples),
+                           in_.cpu_seconds_per_sample, in_.vcpus),
+               reading + cpu);
+  }
+
+  void AddStartup(const std::string& formula, const std::string& numbers, double value) {
+    result_.startup_seconds = Add("start-up", formula, numbers, value);
+  }
+  void AddEpoch(double reading, double cpu) {
+    result_.epoch_seconds = Add("epoch", "the larger of reading and CPU",
+                                fmt::format("max({:.4g}, {:.4g})", reading, cpu), std::max(reading, cpu));
+    result_.later_epoch_seconds = result_.epoch_seconds;
+  }
+  void AddLaterEpoch(double reading, double cpu) {
+    result_.later_epoch_seconds = Add("each later epoch", "the larger of reading and CPU",
+                                      fmt::format("max({:.4g}, {:.4g})", reading, cpu), std::max(reading, cpu));
+  }
+  /// 0 if the disk is not known.
+  double AddDiskReading(const std::string& name) {
+    if (in_.disk_bytes_per_second <= 0) return 0;
+    const double bytes = AsDouble(in_.object_bytes);
+    return Add(name, "bytes / disk", fmt::format("{} / {}/s", Decimal(bytes), Decimal(in_.disk_bytes_per_second)),
+               bytes / in_.disk_bytes_per_second);
+  }
+
+  void AddRequests(double gets, double lists, const std::string& formula, const std::string& numbers) {
+    result_.requests = static_cast<uint64_t>(Add("requests", formula, numbers, gets + lists, ""));
+    result_.request_dollars = Add("price of requests", "GETs x price + LISTs x price",
+                                  fmt::format("{:.0f} x ${:.4g}/million + {:.0f} x ${:.4g}/million", gets,
+                                              prices_.get_per_million, lists, prices_.list_per_million),
+                                  1e-6 * (gets * prices_.get_per_million + lists * prices_.list_per_million), "$");
+  }
+
+  void AddMachine() {
+    if (in_.dollars_per_hour <= 0) return;
+    const double seconds = result_.total_seconds(in_.epochs);
+    result_.machine_dollars = Add(
+        "price of the machine", "(start-up + first epoch + others x epoch) / 3600 x price of an hour",
+        fmt::format("({:.4g} + {:.4g} + {} x {:.4g}) / 3600 x ${}", result_.startup_seconds, result_.epoch_seconds,
+                    in_.epochs - std::min<uint64_t>(1, in_.epochs), result_.later_epoch_seconds, in_.dollars_per_hour),
+        MachineDollars(in_.dollars_per_hour, seconds), "$");
+  }
+
+  CostPrediction& result() { return result_; }
+  CostPrediction Take() { return std::move(result_); }
+
+ private:
+  const CostInputs& in_;
+  const PriceList& prices_;
+  CostPrediction result_;
+};
+
+/// The time that all files take if each of `readers` reads one after another.
+double OneByOneSeconds(const CostInputs& in, double requests) {
+  const double each = in.first_byte_seconds * requests + Quotient(AsDouble(in.object_bytes), in.one_bytes_per_second);
+  return each / AsDouble(std::max<uint64_t>(1, in.workers));
+}
+
+double FastFileRequests(const CostInputs& in) {
+  const double mean = Quotient(AsDouble(in.object_bytes), AsDouble(in.objects));
+  const auto request_bytes = static_cast<double>(kFastFileRequestBytes);
+  const auto each = static_cast<uint64_t>((mean + request_bytes - 1) / request_bytes);
+  return AsDouble(in.objects) * AsDouble(std::max<uint64_t>(1, each));
+}
+
+}  // namespace
+
+uint64_t ListPages(uint64_t objects) {
+  return std::max<uint64_t>(1, objects / kListedPerPage + (objects % kListedPerPage != 0 ? 1 : 0));
+}
+
+double DownloadSeconds(double bytes, double files, double bytes_per_second, double files_per_second) {
+  return std::max(Quotient(bytes, bytes_per_second), Quotient(files, files_per_second));
+}
+
+double FsxBytesPerSecond(double bytes, const PriceList& prices) {
+  return std::max(prices.fsx_least_gigabytes, bytes / kGigabyte) * prices.fsx_bytes_per_second_per_gigabyte;
+}
+
+double FsxDollars(double bytes, double seconds, const PriceList& prices) {
+  return std::max(prices.fsx_least_gigabytes, bytes / kGigabyte) * prices.fsx_gigabyte_month * seconds /
+         kSecondsPerMonth;
+}
+
+double StorageDollarsPerMonth(double bytes, const PriceList& prices) {
+  return bytes / kGigabyte * prices.gigabyte_month;
+}
+
+double MachineDollars(double dollars_per_hour, double seconds) {
+  return dollars_per_hour * seconds / kSecondsPerHour;
+}
+
+CostPrediction PredictFile(const CostInputs& in, const PriceList& prices) {
+  Worksheet sheet(in, prices, "file", "File mode");
+  const double bytes = AsDouble(in.object_bytes);
+  const double listing = sheet.AddListing();
+  double rate = in.download_bytes_per_second;
+  std::string rate_text = Decimal(rate) + "/s";
+  if (in.disk_bytes_per_second > 0 && in.disk_bytes_per_second < rate) {
+    rate = in.disk_bytes_per_second;
+    rate_text = fmt::format("min({}, disk {}/s)", rate_text, Decimal(rate));
+  }
+  const bool files_count = in.download_files_per_second > 0;
+  const double download =
+      sheet.Add("download", files_count ? "max(bytes / rate, files / files per second)" : "bytes / rate",
+                files_count ? fmt::format("max({} / {}, {} / {:.4g})", Decimal(bytes), rate_text, in.objects,
+                                          in.download_files_per_second)
+                            : fmt::format("{} / {}", Decimal(bytes), rate_text),
+                DownloadSeconds(bytes, AsDouble(in.objects), rate, in.download_files_per_second));
+  const double first = sheet.AddFirstBatch(0);
+  sheet.AddStartup("listing + download + first batch",
+                   fmt::format("{:.4g} + {:.4g} + {:.4g}", listing, download, first), listing + download + first);
+  const double reading = sheet.AddDiskReading("reading of an epoch");
+  sheet.AddEpoch(reading, sheet.AddCpu());
+  const uint64_t pages = ListPages(in.objects);
+  sheet.AddRequests(AsDouble(in.objects), AsDouble(pages), "one GET of each file, once + pages",
+                    fmt::format("{} + {}", in.objects, pages));
+  sheet.AddMachine();
+  return sheet.Take();
+}
+
+CostPrediction PredictFastFile(const CostInputs& in, const PriceList& prices) {
+  Worksheet sheet(in, prices, "fastfile", "FastFile mode");
+  const double listing = sheet.AddListing();
+  const double mean_sample = Quotient(AsDouble(in.object_bytes), AsDouble(in.samples));
+  const double batch_files = in.objects >= in.samples ? AsDouble(std::min(in.batch, in.samples)) : 1;
+  const double first_reading = sheet.Add(
+      "reading of the first batch", "files x first byte + bytes / rate of one reader",
+      fmt::format("{:.0f} x {:.4g} + {} / {}/s", batch_files, in.first_byte_seconds,
+                  Decimal(mean_sample * AsDouble(in.batch)), Decimal(in.one_bytes_per_second)),
+      batch_files * in.first_byte_seconds + Quotient(mean_sample * AsDouble(in.batch), in.one_bytes_per_second));
+  const double first = sheet.AddFirstBatch(first_reading);
+  sheet.AddStartup("listing + first batch", fmt::format("{:.4g} + {:.4g}", listing, first), listing + first);
+  const double requests = FastFileRequests(in);
+  const double own =
+      sheet.Add("reading by workers", "(requests x first byte + bytes / rate of one reader) / workers",
+                fmt::format("({:.0f} x {:.4g} + {} / {}/s) / {}", requests, in.first_byte_seconds,
+                            Decimal(AsDouble(in.object_bytes)), Decimal(in.one_bytes_per_second), in.workers),
+                OneByOneSeconds(in, requests));
+  const double most =
+      sheet.Add("reading at the most", "bytes / rate of all",
+                fmt::format("{} / {}/s", Decimal(AsDouble(in.object_bytes)), Decimal(in.stream_bytes_per_second)),
+                Quotient(AsDouble(in.object_bytes), in.stream_bytes_per_second));
+  sheet.AddEpoch(std::max(own, most), sheet.AddCpu());
+  const uint64_t pages = ListPages(in.objects);
+  sheet.AddRequests(requests * AsDouble(in.epochs), AsDouble(pages), "epochs x requests of 8 MiB or a file + pages",
+                    fmt::format("{} x {:.0f} + {}", in.epochs, requests, pages));
+  sheet.AddMachine();
+  return sheet.Take();
+}
+
+CostPrediction PredictFsx(const CostInputs& in, const PriceList& prices) {
+  Worksheet sheet(in, prices, "fsx", "FSx for Lustre");
+  const double bytes = AsDouble(in.object_bytes);
+  const double import = sheet.Add("import of names", "objects / objects per hour x 3600",
+                                  fmt::format("{} / {:.0f} x 3600", in.objects, prices.fsx_indexed_objects_per_hour),
+                                  AsDouble(in.objects) / prices.fsx_indexed_objects_per_hour * kSecondsPerHour);
+  const double first = sheet.AddFirstBatch(in.first_byte_seconds);
+  sheet.AddStartup("import of names + first batch", fmt::format("{:.4g} + {:.4g}", import, first), import + first);
+  const double rate = FsxBytesPerSecond(bytes, prices);
+  const double reading = sheet.Add("reading of an epoch", "bytes / (size x rate of its size)",
+                                   fmt::format("{} / {}/s", Decimal(bytes), Decimal(rate)), Quotient(bytes, rate));
+  sheet.AddEpoch(reading, sheet.AddCpu());
+  const uint64_t pages = ListPages(in.objects);
+  sheet.AddRequests(AsDouble(in.objects), AsDouble(pages), "one GET of each file, once + pages",
+                    fmt::format("{} + {}", in.objects, pages));
+  const double seconds = sheet.result().total_seconds(in.epochs);
+  sheet.result().other_dollars =
+      sheet.Add("price of the file system", "max(least size, bytes) x price of a month x time / month",
+                fmt::format("max({:.0f} GB, {}) x ${}/GB x {:.4g} s / 730 h", prices.fsx_least_gigabytes,
+                            Decimal(bytes), prices.fsx_gigabyte_month, seconds),
+                FsxDollars(bytes, seconds, prices), "$");
+  sheet.AddMachine();
+  return sheet.Take();
+}
+
+namespace {
+
+CostPrediction PredictMillrace(const CostInputs& in, const PriceList& prices, bool cache) {
+  Worksheet sheet(in, prices, cache ? "streaming-cache" : "streaming",
+                  cache ? "streaming, with a cache" : "streaming with Millrace");
+  const bool compared = in.objects <= kComparedObjects;
+  const double comparing = compared ? sheet.AddListing() : 0;
+  const double index =
+      sheet.Add("index", "first byte of HEAD + first byte + bytes / rate of one reader",
+                fmt::format("{:.4g} + {:.4g} + {} / {}/s", in.first_byte_seconds, in.first_byte_seconds,
+                            Decimal(AsDouble(in.index_bytes)), Decimal(in.one_bytes_per_second)),
+                2 * in.first_byte_seconds + Quotient(AsDouble(in.index_bytes), in.one_bytes_per_second));
+  const double batch_bytes =
+      Quotient(AsDouble(in.object_bytes), AsDouble(in.samples)) * AsDouble(std::min(in.batch, in.samples));
+  const double first_reading = sheet.Add("reading of the first batch", "first byte + bytes / rate of many requests",
+                                         fmt::format("{:.4g} + {} / {}/s", in.first_byte_seconds, Decimal(batch_bytes),
+                                                     Decimal(in.stream_bytes_per_second)),
+                                         in.first_byte_seconds + Quotient(batch_bytes, in.stream_bytes_per_second));
+  const double first = sheet.AddFirstBatch(first_reading);
+  sheet.AddStartup(compared ? "listing + index + first batch" : "index + first batch",
+                   compared ? fmt::format("{:.4g} + {:.4g} + {:.4g}", comparing, index, first)
+                            : fmt::format("{:.4g} + {:.4g}", index, first),
+                   comparing + index + first);
+  const double reading =
+      sheet.Add("reading of an epoch", "bytes of the plan / rate of many requests",
+                fmt::format("{} / {}/s", Decimal(AsDouble(in.stream_bytes)), Decimal(in.stream_bytes_per_second)),
+                Quotient(AsDouble(in.stream_bytes), in.stream_bytes_per_second));
+  const double cpu = sheet.AddCpu();
+  sheet.AddEpoch(reading, cpu);
+  if (cache) sheet.AddLaterEpoch(sheet.AddDiskReading("reading of a later epoch"), cpu);
+  const double pages = compared ? AsDouble(ListPages(in.objects)) : 0;
+  const uint64_t read_epochs = cache ? std::min<uint64_t>(1, in.epochs) : in.epochs;
+  sheet.AddRequests(AsDouble(in.stream_requests) * AsDouble(read_epochs) + 1, pages,
+                    "epochs that are read x requests of the plan + 1 for the index + pages",
+                    fmt::format("{} x {} + 1 + {:.0f}", read_epochs, in.stream_requests, pages));
+  sheet.AddMachine();
+  return sheet.Take();
+}
+
+}  // namespace
+
+CostPrediction PredictStreaming(const CostInputs& in, const PriceList& prices) {
+  return PredictMillrace(in, prices, /*cache=*/false);
+}
+
+CostPrediction PredictStreamingWithCache(const CostInputs& in, const PriceList& prices) {
+  return PredictMillrace(in, prices, /*cache=*/true);
+}
+
+}  // namespace millrace

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace millrace {
+
+/// Where a measurement was made. Plain data.
+struct MachineDescription {
+  std::string cpu;  // "AMD EPYC 7B13"; "unknown" if the system does not tell
+  int cpus = 1;     // that this process may use
+  uint64_t memory_bytes = 0;
+  std::string kernel;  // "Linux 6.1.0 x86_64"
+  std::string compiler;
+  std::string date;  // UTC: "2026-11-23T09:30:00Z"
+};
+
+MachineDescription DescribeMachine();
+
+/// CPU-seconds that all programs of this machine have used so far, and that its host took from it; 0 if the system does
+/// not tell.
+double MachineCpuSeconds();
+
+/// Peak resident bytes of this program; 0 if the system does not tell. getrusage would report the peak of the process
+/// that started it, if that was larger.
+uint64_t PeakResidentBytes();
+
+}  // namespace millrace

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "diagnose/request_tally.h"
+
+namespace millrace {
+
+/// A machine that can be rented.
+struct MachinePrice {
+  std::string name;
+  int vcpus = 1;
+  int gpus = 0;
+  double dollars_per_hour = 0;                  // 0: not known
+  std::optional<double> disk_bytes_per_second;  // of its volume; absent: not known
+};
+
+/// What requests, storage and machines cost, and the rates that their provider publishes, as of a date. Plain data.
+struct PriceList {
+  std::string date;  // "2022-12-01"
+  std::string region;
+  std::string note;
+  std::string from;  // the file, or "built in"
+
+  double get_per_million = 0;  // dollars; so are the others
+  double head_per_million = 0;
+  double list_per_million = 0;
+  double put_per_million = 0;
+  double gigabyte_month = 0;  // of S3; a gigabyte has 10^9 bytes here
+
+  double fsx_gigabyte_month = 0;
+  double fsx_least_gigabytes = 0;
+  double fsx_bytes_per_second_per_gigabyte = 0;
+  double fsx_indexed_objects_per_hour = 0;
+
+  double listed_objects_per_second = 0;
+  double file_mode_bytes_per_second = 0;
+  double file_mode_files_per_second = 0;
+
+  std::vector<MachinePrice> machines;
+
+  /// Of these requests, retries included, since they are charged too.
+  double DollarsOf(const RequestTally& requests) const;
+  /// NotFound with the names that there are.
+  absl::StatusOr<MachinePrice> FindMachine(std::string_view name) const;
+};
+
+/// The list that is part of the program: prices.json of this folder.
+const PriceList& BuiltInPrices();
+
+/// InvalidArgument if it is not JSON of that form, a number is missing, negative or not finite, or the date is missing.
+absl::StatusOr<PriceList> ParsePrices(std::string_view json, std::string from);
+
+/// The list in a file; "" gives the built-in one. Blocking.
+absl::StatusOr<PriceList> ReadPrices(const std::string& path);
+
+}  // namespace millrace

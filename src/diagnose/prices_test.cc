@@ -1,0 +1,86 @@
+#include "diagnose/prices.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string PricesFile() {
+  const char* const source = std::getenv("MILLRACE_SOURCE_DIR");
+  std::ifstream file(std::string(source == nullptr ? "." : source) + "/src/diagnose/prices.json");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string Without(std::string text, const std::string& what, const std::string& with) {
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  if (at != std::string::npos) text.replace(at, what.size(), with);
+  return text;
+}
+
+TEST(Prices, BuiltInListIsDatedAndPricesRequests) {
+  const PriceList& prices = BuiltInPrices();
+  EXPECT_EQ(prices.date.size(), 10U);
+  EXPECT_EQ(prices.from, "built in");
+  RequestTally million;
+  million.get = 1'500'000;
+  EXPECT_NEAR(prices.DollarsOf(million), 0.60, 1e-9);  // GETs of 1.5 million files
+  million.list = 1'000'000;
+  EXPECT_NEAR(prices.DollarsOf(million), 5.60, 1e-9);
+}
+
+TEST(Prices, MachinesAreFoundByName) {
+  const auto machine = BuiltInPrices().FindMachine("ml.p3.2xlarge");
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  EXPECT_EQ(machine->vcpus, 8);
+  EXPECT_EQ(machine->gpus, 1);
+  EXPECT_DOUBLE_EQ(machine->dollars_per_hour, 3.825);
+  const auto none = BuiltInPrices().FindMachine("ml.p99");
+  EXPECT_TRUE(absl::IsNotFound(none.status()));
+  EXPECT_THAT(none.status().message(), HasSubstr("ml.p3.2xlarge"));
+}
+
+TEST(Prices, AnotherListReplacesIt) {
+  const auto prices = ParsePrices(Without(PricesFile(), "\"get_per_million\": 0.4", "\"get_per_million\": 7"), "ours");
+  ASSERT_TRUE(prices.ok()) << prices.status();
+  EXPECT_EQ(prices->get_per_million, 7);
+  EXPECT_EQ(prices->from, "ours");
+}
+
+TEST(Prices, WhatIsWrongIsNamed) {
+  const std::string good = PricesFile();
+  const auto why = [](const std::string& text) {
+    const auto parsed = ParsePrices(text, "ours");
+    EXPECT_TRUE(absl::IsInvalidArgument(parsed.status())) << text;
+    EXPECT_THAT(parsed.status().message(), HasSubstr("ours"));
+    return std::string(ToStd(parsed.status().message()));
+  };
+  why("");
+  why("[1]");
+  why("{\"format\": 2}");
+  EXPECT_THAT(why(Without(good, "\"date\"", "\"dated\"")), HasSubstr("\"date\""));
+  EXPECT_THAT(why(Without(good, "\"get_per_million\": 0.4", "\"get_per_million\": -1")), HasSubstr("get_per_million"));
+  EXPECT_THAT(why(Without(good, "\"get_per_million\": 0.4", "\"get_per_million\": \"1\"")),
+              HasSubstr("get_per_million"));
+  EXPECT_THAT(why(Without(good, "\"list_per_million\"", "\"lists\"")), HasSubstr("list_per_million"));
+  EXPECT_THAT(why(Without(good, "\"vcpus\": 8", "\"vcpus\": 0")), HasSubstr("ml.p3.2xlarge"));
+  EXPECT_THAT(why(Without(good, "\"listed_objects_per_second\": 5500", "\"listed_objects_per_second\": 0")),
+              HasSubstr("greater than 0"));
+}
+
+TEST(Prices, FileThatIsMissing) {
+  EXPECT_TRUE(absl::IsNotFound(ReadPrices("/nowhere/prices.json").status()));
+  EXPECT_TRUE(ReadPrices("").ok());
+}
+
+}  // namespace
+}  // namespace millrace

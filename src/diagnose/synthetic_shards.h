@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+
+#include "base/status.h"
+#include "net/runtime.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// A data set of synthetic photographs in tar shards, for benchmarks.
+struct SyntheticShards {
+  uint64_t samples = 1000;
+  uint64_t image_bytes = 115'000;  // of each, give or take 10 %; at most 150,000
+  uint64_t shard_bytes = uint64_t{64} << 20;
+  uint64_t seed = 1;
+  uint64_t classes = 10;
+};
+
+struct SyntheticReport {
+  uint64_t shards = 0;
+  uint64_t bytes = 0;
+};
+
+/// Writes shard-000000.tar and so on below `place`: members NNNNNNNN.cls and NNNNNNNN.jpg. The same settings give the
+/// same bytes. A shard ends with the sample that makes it as large as `shard_bytes`. Memory: some tens of images, and
+/// what the store's writer holds. `progress` gets the number of images that are written. Blocking; Cancelled soon after
+/// a stop is requested; else errors of the store, and InvalidArgument for a size that no image has.
+absl::StatusOr<SyntheticReport> WriteSyntheticShards(Runtime& runtime, const Location& place,
+                                                     const SyntheticShards& settings,
+                                                     const std::function<void(uint64_t images)>& progress,
+                                                     const std::stop_token& stop);
+
+}  // namespace millrace

@@ -1,0 +1,128 @@
+"""`millrace advise`: what it measures is true, and what it predicts follows from the lines that it shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_support import Millrace
+
+MODES = ["file", "fastfile", "fsx", "streaming", "streaming-cache"]
+
+
+def lines_of(prediction: dict[str, Any]) -> dict[str, float]:
+    return {line["name"]: line["value"] for line in prediction["arithmetic"]}
+
+
+def test_data_store_and_arithmetic(millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path) -> None:
+    server = devstore("mem:", "--bucket", "bkt", "--first-byte-ms", "20", "--first-byte-sigma", "0")
+    env = server.env() | {"MILLRACE_CACHE": str(tmp_path / "cache")}
+    millrace("synth", "s3://bkt/raw", "--count", "60", "--kb", "20", env=env)
+    arguments = ["--machine", "ml.p3.2xlarge", "--epochs", "3", "--step-ms", "1"]
+    advice = json.loads(millrace("advise", "s3://bkt/raw", "--json", *arguments, env=env).stdout)
+
+    sizes = [item["Size"] for item in server.client().list_objects_v2(Bucket="bkt", Prefix="raw/class")["Contents"]]
+    assert advice["data"]["samples"] == advice["data"]["objects"] == len(sizes) == 60
+    assert advice["data"]["object_bytes"] == sum(sizes)
+    assert advice["data"]["kind"] == "raw"
+    assert 0.02 <= advice["store"]["first_byte_seconds"]
+    assert advice["store"]["listed_objects"] >= 60  # the index is an object, too
+    assert advice["cpu_seconds_per_sample"] > 0
+
+    predictions = {one["mode"]: one for one in advice["predictions"]}
+    assert list(predictions) == MODES
+    for one in predictions.values():
+        lines = lines_of(one)
+        assert lines["start-up"] == pytest.approx(one["startup_seconds"])
+        assert lines["epoch"] == pytest.approx(one["epoch_seconds"])
+        assert lines["requests"] == one["requests"]
+        hours = (one["startup_seconds"] + one["epoch_seconds"] + 2 * one["later_epoch_seconds"]) / 3600
+        assert one["machine_dollars"] == pytest.approx(hours * 3.825)
+        assert one["dollars"] == pytest.approx(one["machine_dollars"] + one["request_dollars"] + one["other_dollars"])
+    file = lines_of(predictions["file"])
+    assert file["start-up"] == pytest.approx(file["listing"] + file["download"] + file["first batch"])
+    assert file["download"] == pytest.approx(sum(sizes) / advice["store"]["download_bytes_per_second"])
+    # Each object is a request; a loader that reads again asks again.
+    assert predictions["file"]["requests"] == 61
+    assert predictions["fastfile"]["requests"] == 3 * 60 + 1
+    assert predictions["streaming"]["requests"] == 3 * 60 + 2
+    assert predictions["streaming-cache"]["requests"] == 60 + 2
+
+    assert advice["flow"]["source"] == "pack, then file" and len(advice["flow"]["steps"]) == 4
+    # Some ms of CPU for an image, 128 of them in a step of 1 ms: far more than 8 vCPUs.
+    assert advice["accelerators"]["vcpus_missing"] == advice["accelerators"]["vcpus_needed"] - 8 > 0
+    assert any("need" in sentence and "vCPUs" in sentence for sentence in advice["advice"])
+
+
+def test_text_shows_the_same(millrace: Millrace, tmp_path: Path) -> None:
+    millrace("synth", tmp_path / "photos", "--count", "30", "--kb", "10")
+    text = millrace("advise", tmp_path / "photos", "--rates", "published").stdout.decode()
+    assert "30 samples in 30 objects (raw)" in text
+    for title in ("File mode", "FastFile mode", "FSx for Lustre", "streaming with Millrace", "streaming, with a cache"):
+        assert f"Arithmetic of {title}\n" in text
+    # The numbers of a line give its result: 30 files at 150 a second.
+    found = re.search(r"max\(\S+ KB / 200 MB/s, 30 / 150\) = (\S+) s", text)
+    assert found and float(found[1]) == pytest.approx(0.2)
+    assert "Prices of 2022-12-01" in text and "Decision flow without Millrace: pack, then file" in text
+
+
+def test_what_cannot_be_decoded(millrace: Millrace, tmp_path: Path) -> None:
+    folder = tmp_path / "sounds" / "a"
+    folder.mkdir(parents=True)
+    for n in range(3):
+        (folder / f"{n}.wav").write_bytes(bytes(1000))
+    advice = json.loads(millrace("advise", tmp_path / "sounds", "--json").stdout)
+    assert advice["data"]["samples"] == 3
+    assert advice["cpu_seconds_per_sample"] is None
+    assert [one["mode"] for one in advice["predictions"]] == MODES
+    streaming = lines_of(advice["predictions"][3])
+    assert "CPU of an epoch" not in streaming and streaming["requests"] == 10 * 3 + 2
+    text = millrace("advise", tmp_path / "sounds").stdout.decode()
+    assert "CPU: left out" in text and "no field of the data set is a jpg" in text
+
+
+def test_usage_and_errors(millrace: Millrace, tmp_path: Path) -> None:
+    millrace("advise", code=2)
+    assert b"ml.p3.2xlarge" in millrace("advise", tmp_path, "--machine", "ml.none", code=2).stderr
+    assert b"--step-ms" in millrace("advise", tmp_path, "--step-ms", "-1", code=2).stderr
+    assert b"price list" in millrace("advise", tmp_path, "--prices", "nowhere.json", code=2).stderr
+    assert b"millrace advise" in millrace("advise", tmp_path / "nowhere", code=1).stderr
+
+
+@pytest.mark.all
+@pytest.mark.parametrize("first_byte_ms", [30, 100])
+def test_start_up_is_as_predicted(
+    millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path, first_byte_ms: int
+) -> None:
+    """Against a stopwatch, so only where nothing else runs. Start-up by a download, and by streaming."""
+    server = devstore("mem:", "--bucket", "bkt", "--first-byte-ms", str(first_byte_ms), "--bandwidth", "20MiB")
+    env = server.env() | {"MILLRACE_CACHE": str(tmp_path / "cache")}
+    millrace("synth", "s3://bkt/raw", "--count", "3000", "--kb", "40", env=env)
+    advice = json.loads(millrace("advise", "s3://bkt/raw", "--json", env=env).stdout)
+    predictions = {one["mode"]: one for one in advice["predictions"]}
+
+    def seconds(work: Callable[[], object]) -> float:
+        start = time.monotonic()
+        work()
+        return time.monotonic() - start
+
+    feed = ["feed", "s3://bkt/raw", "--stop-after", "1", "--augment"]
+    streaming = sorted(seconds(lambda: millrace(*feed, env=env)) for _ in range(5))[2]
+    assert predictions["streaming"]["startup_seconds"] == pytest.approx(streaming, rel=0.5, abs=0.2)
+
+    # A client with as many downloads in flight as File mode is taken to have.
+    client = server.client(max_pool_connections=16)
+
+    def download() -> None:
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket="bkt", Prefix="raw/class")
+        keys = [item["Key"] for page in pages for item in page["Contents"]]
+        with ThreadPoolExecutor(16) as threads:
+            list(threads.map(lambda key: client.get_object(Bucket="bkt", Key=key)["Body"].read(), keys))
+
+    assert predictions["file"]["startup_seconds"] == pytest.approx(seconds(download), rel=0.3)

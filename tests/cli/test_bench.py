@@ -1,0 +1,149 @@
+"""`millrace bench`: its reports agree with each other and with the store, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_support import Millrace, contents
+
+SHORT = ["--quick", "--seconds", "0.2", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB"]
+SVG = "{http://www.w3.org/1999/xhtml}svg"
+
+
+def bench(millrace: Millrace, *arguments: str | Path, env: dict[str, str] | None = None) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(millrace("bench", *arguments, *SHORT, "--json", "-", env=env).stdout)
+    return report
+
+
+@pytest.fixture
+def temporary(tmp_path: Path) -> Path:
+    """Where temporary files go; empty afterwards."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    return folder
+
+
+def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, tmp_path: Path) -> None:
+    page, figures = tmp_path / "report.html", tmp_path / "report.json"
+    arguments = ["--synthetic", "--samples", "80", "--first-byte-ms", "5", "--threads", "1,2", "--scenario", "all"]
+    env = {"TMPDIR": str(temporary), "XDG_CACHE_HOME": str(temporary)}
+    text = millrace("bench", *arguments, *SHORT, "--html", page, "--json", figures, env=env).stdout.decode()
+    assert not contents(temporary) and not list(temporary.iterdir())
+    report = json.loads(figures.read_text())
+
+    # What limits comes first, in all three.
+    assert report["limit"].endswith(".") and "limit" in report["limit"]
+    assert text.startswith(report["limit"])
+    root = ET.parse(page).getroot()
+    body = "".join(root.itertext())
+    paragraphs = [element.text for element in root.iter() if element.get("class") == "limit"]
+    assert paragraphs == [report["limit"]]
+
+    # The page has its plots inside, and fetches nothing.
+    assert len(list(root.iter(SVG))) == 5  # rate, waiting, batch times, shards, first batch
+    source = page.read_text()
+    assert "<script" not in source and "src=" not in source and "url(" not in source and "href" not in source
+
+    assert [point["name"] for point in report["scenarios"]["d"]["points"]] == ["1 thread", "2 threads"]
+    assert [point["shard_bytes"] for point in report["scenarios"]["c"]["points"]] == [2**20, 2**22, 2**24, 2**26]
+    assert [point["data_samples"] for point in report["scenarios"]["e"]["points"]] == [20, 40, 80]
+    for point in report["scenarios"]["d"]["points"] + report["scenarios"]["c"]["points"]:
+        check_point(point, report)
+    for point in report["scenarios"]["e"]["points"]:
+        assert 0 < point["open_seconds"]["median"] < point["first_batch_seconds"]["median"]
+        assert point["requests"]["GET"] > 0 and point["requests"]["LIST"] > 0
+        assert point["name"] in text
+    assert report["prices"]["apply"] and report["prices"]["date"] in body
+    for name in ("cpu", "kernel", "compiler"):
+        assert report["environment"][name] in text and report["environment"][name] in body
+
+
+def check_point(point: dict[str, Any], report: dict[str, Any]) -> None:
+    """The figures of a point follow from its repeats."""
+    assert len(point["windows"]) == report["settings"]["repeats"] == 2
+    assert point["data_samples"] == 80
+    rates = sorted(window["samples"] / window["seconds"] for window in point["windows"])
+    rate = point["samples_per_second"]
+    assert [rate["least"], rate["most"]] == pytest.approx(rates)
+    assert rate["median"] == pytest.approx(sum(rates) / 2)
+    assert point["samples_per_second_per_vcpu"] == pytest.approx(rate["median"] / report["environment"]["vcpus"])
+    samples = sum(window["samples"] for window in point["windows"])
+    gets = sum(window["requests"]["GET"] for window in point["windows"])
+    assert point["requests"]["GET"] == gets
+    assert point["epoch_requests"]["GET"] == pytest.approx(gets * 80 / samples, abs=0.51)
+    assert sum(point["stalls"].values()) <= point["seconds"] * 1.01
+    assert point["opening"]["requests"]["LIST"] >= 1
+
+
+def test_folder_of_the_user(millrace: Millrace, tmp_path: Path) -> None:
+    millrace("synth", tmp_path / "photos", "--count", "40", "--kb", "10")
+    report = bench(millrace, tmp_path / "photos", "--threads", "1")
+    assert report["data"]["uri"] == str(tmp_path / "photos")
+    (point,) = report["scenarios"]["d"]["points"]
+    assert point["data_samples"] == point["data_objects"] == 40
+    assert not report["prices"]["apply"] and "epoch_request_dollars" not in point  # a folder charges nothing
+
+
+def test_prices_can_be_replaced(millrace: Millrace, tmp_path: Path) -> None:
+    prices = json.loads((Path(__file__).parents[2] / "src/diagnose/prices.json").read_text())
+    prices["date"] = "2030-01-01"
+    prices["s3"]["get_per_million"] = 1e6
+    (tmp_path / "ours.json").write_text(json.dumps(prices))
+    report = bench(millrace, "--synthetic", "--samples", "40", "--first-byte-ms", "0", "--prices", tmp_path / "ours.json")
+    (*_, point) = report["scenarios"]["d"]["points"]
+    assert report["prices"]["date"] == "2030-01-01"
+    assert point["epoch_request_dollars"] == pytest.approx(point["epoch_requests"]["GET"], rel=0.001)
+
+
+def test_compare(millrace: Millrace, tmp_path: Path) -> None:
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    millrace("bench", "--synthetic", "--samples", "40", "--store", "folder", *SHORT, "--threads", "1", "--json", before)
+    report = json.loads(before.read_text())
+    (point,) = report["scenarios"]["d"]["points"]
+    point["samples_per_second"] = {name: 2 * value + 1 for name, value in point["samples_per_second"].items()}
+    point["samples_per_second"]["least"] = point["samples_per_second"]["median"]
+    point["cpu_seconds_per_1000_samples"] = {name: 1000.0 for name in ("median", "least", "most")}
+    report["environment"]["cpu"] = "another"
+    after.write_text(json.dumps(report))
+    result = json.loads(millrace("bench", "compare", before, after, "--json").stdout)
+    verdicts = {one["measure"]: one["verdict"] for one in result["measures"]}
+    assert verdicts["cpu_seconds_per_1000_samples"] == "worse"
+    assert verdicts["batch_p50_ms"] == "same"
+    assert [line for line in result["differences"] if line.startswith("cpu: ") and line.endswith(", another")]
+    text = millrace("bench", "compare", before, after).stdout.decode()
+    assert "d, 1 thread" in text and "worse" in text and "another" in text
+    assert b"not a report" in millrace("bench", "compare", before, __file__, code=1).stderr
+    assert b"cannot be opened" in millrace("bench", "compare", before, "nowhere.json", code=1).stderr
+
+
+def test_interrupt_leaves_nothing_behind(millrace_bin: Path, temporary: Path) -> None:
+    command = [str(millrace_bin), "bench", "--synthetic", "--samples", "1000000"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"TMPDIR": str(temporary)})
+    deadline = time.monotonic() + 20
+    while not list(temporary.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+    servers = [int(pid) for pid in children.read_text().split()]
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=20)
+    assert run.returncode == 1 and b"interrupted" in errors, errors
+    assert not list(temporary.iterdir())
+    assert len(servers) == 1 and not Path(f"/proc/{servers[0]}").exists()
+
+
+def test_usage(millrace: Millrace, tmp_path: Path) -> None:
+    assert b"--synthetic" in millrace("bench", code=2).stderr
+    assert b"leave out the URI" in millrace("bench", "s3://b/p", "--synthetic", code=2).stderr
+    assert b"needs --synthetic" in millrace("bench", tmp_path, "--scenario", "c", code=2).stderr
+    assert b"--threads" in millrace("bench", tmp_path, "--threads", "1,x", code=2).stderr
+    assert b"no folder" in millrace("bench", tmp_path, "--html", tmp_path / "no/page.html", code=1).stderr
+    (tmp_path / "bad.json").write_text("{}")
+    assert b"price list" in millrace("bench", tmp_path, "--prices", tmp_path / "bad.json", code=2).stderr
+    assert b"millrace bench" in millrace("bench", tmp_path / "nowhere", code=1).stderr
