@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -172,7 +173,7 @@ RequestTally EpochRequests(const BenchPoint& point) {
   if (sum.samples == 0) return {};
   const double factor = static_cast<double>(point.samples) / static_cast<double>(sum.samples);
   const auto scaled = [factor](uint64_t count) {
-    return static_cast<uint64_t>(factor * static_cast<double>(count) + 0.5);
+    return static_cast<uint64_t>(std::llround(factor * static_cast<double>(count)));
   };
   const RequestTally& all = sum.requests;
   return {.get = scaled(all.get),
