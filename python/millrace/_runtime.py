@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import _arguments, _core
 
 
-def configure(*, io_threads: int = 1, cpu_threads: int | None = None, memory: int | str | None = None) -> None:
+def configure(*, io_threads: int = 1, cpu_threads: int | None = None, memory: int | str | None = None, outage_limit: float = 600) -> None:
     """Sets what this process gives to Millrace. Call it before the first :class:`Dataset` or :class:`Loader`.
 
     Threads are made when first needed; a child made by ``fork`` gets threads of its own, with the same settings.
@@ -15,6 +15,8 @@ def configure(*, io_threads: int = 1, cpu_threads: int | None = None, memory: in
         cpu_threads: Threads that decode. ``None``: one for each CPU that the process may use.
         memory: Bound on the buffers of all loaders together, in bytes or as ``"4GiB"``. ``None``: half of the memory that
             the process may use (its cgroup's or the machine's).
+        outage_limit: Seconds to wait for S3 if it was there and is away, with a warning when the wait begins. Beyond it, and with 0
+            after some attempts, what needs S3 raises :class:`UnavailableError`.
 
     Raises:
         UsageError: Millrace is in use already.
@@ -24,4 +26,5 @@ def configure(*, io_threads: int = 1, cpu_threads: int | None = None, memory: in
         _arguments.integer("io_threads", io_threads, least=1, most=64),
         0 if cpu_threads is None else _arguments.integer("cpu_threads", cpu_threads, least=1, most=1024),
         "" if memory is None else _arguments.memory(memory),
+        _arguments.number("outage_limit", outage_limit, "a number of seconds"),
     )

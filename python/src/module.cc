@@ -16,7 +16,7 @@ namespace millrace::python {
 
 namespace {
 
-void ConfigureFromPython(int io_threads, int cpu_threads, const std::string& memory) {
+void ConfigureFromPython(int io_threads, int cpu_threads, const std::string& memory, double outage_limit) {
   if (io_threads < 1 || io_threads > 64 || cpu_threads < 0 || cpu_threads > 1024) {
     Throw(absl::InvalidArgumentError("io_threads must be 1 to 64, cpu_threads 1 to 1024 or None for all CPUs"));
   }
@@ -29,7 +29,12 @@ void ConfigureFromPython(int io_threads, int cpu_threads, const std::string& mem
                                                    FormatSize(Loader::kLeastMemoryBytes))));
     }
   }
-  Configure(options);
+  constexpr double kMaxOutageSeconds = 7 * 24 * 3600;
+  if (!(outage_limit >= 0 && outage_limit <= kMaxOutageSeconds)) {
+    Throw(absl::InvalidArgumentError(fmt::format("outage_limit must be 0 to {} seconds", kMaxOutageSeconds)));
+  }
+  const std::chrono::duration<double> seconds(outage_limit);
+  Configure(options, std::chrono::duration_cast<std::chrono::nanoseconds>(seconds));
 }
 
 // Runs by atexit, while the interpreter is whole: work ends here, so that no thread of ours is busy while the process
@@ -50,7 +55,8 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "The native part of millrace. Use the package; this module has no stable interface.";
   module.attr("__version__") = MILLRACE_VERSION;
   module.attr("STATUS_CODES") = StatusCodeNames();
-  module.def("configure", &ConfigureFromPython, py::arg("io_threads"), py::arg("cpu_threads"), py::arg("memory"));
+  module.def("configure", &ConfigureFromPython, py::arg("io_threads"), py::arg("cpu_threads"), py::arg("memory"),
+             py::arg("outage_limit"));
   BindDataset(module);
   BindFiles(module);
   BindLoader(module);

@@ -10,6 +10,7 @@ namespace {
 
 // Guarded by the GIL, which a forking thread holds, so that a child finds them whole.
 RuntimeOptions options_for_runtime;
+std::chrono::nanoseconds outage_limit_for_stores = std::chrono::minutes(10);
 std::shared_ptr<Process>* current =
     nullptr;  // never destroyed by the C++ runtime: its threads may outlast static objects
 pid_t current_pid = 0;
@@ -22,18 +23,20 @@ bool HaveProcess() {
 
 std::shared_ptr<Process> CurrentProcess() {
   if (!HaveProcess()) {  // a parent's pointer is left behind
-    current = new std::shared_ptr<Process>(new Process(options_for_runtime), DeleteInOwnProcess<Process>());
+    current = new std::shared_ptr<Process>(new Process(options_for_runtime, outage_limit_for_stores),
+                                           DeleteInOwnProcess<Process>());
     current_pid = getpid();
   }
   return *current;
 }
 
-void Configure(const RuntimeOptions& options) {
+void Configure(const RuntimeOptions& options, std::chrono::nanoseconds outage_limit) {
   if (HaveProcess()) {
     ThrowUsage(
         "millrace.configure() comes too late: this process already uses Millrace; call it before the first Dataset");
   }
   options_for_runtime = options;
+  outage_limit_for_stores = outage_limit;
 }
 
 void ReleaseProcess() {

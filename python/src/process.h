@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -31,7 +32,9 @@ using ProcessLocal = std::unique_ptr<T, DeleteInOwnProcess<T>>;
 
 /// The threads, budget and stores of one process. Alive while anything uses it, arrays of batches included.
 struct Process {
-  explicit Process(const RuntimeOptions& options) : runtime(options), stores(runtime) {}
+  Process(const RuntimeOptions& options, std::chrono::nanoseconds outage_limit) : runtime(options), stores(runtime) {
+    stores.SetOutageLimit(outage_limit);
+  }
   Runtime runtime;
   Stores stores;
 };
@@ -39,8 +42,8 @@ struct Process {
 /// That of this process; made when first needed.
 std::shared_ptr<Process> CurrentProcess();
 
-/// What the Runtime will be made with. UsageError when this process has one already.
-void Configure(const RuntimeOptions& options);
+/// What the Runtime and the Stores will be made with. UsageError when this process has them already.
+void Configure(const RuntimeOptions& options, std::chrono::nanoseconds outage_limit);
 
 /// Lets go of the Runtime, which ends when nothing uses it any more. For the end of the interpreter.
 void ReleaseProcess();

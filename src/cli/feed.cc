@@ -31,6 +31,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFeedSlice{50};
 
 struct FeedFlags {
+  double outage_limit = kOutageLimitSeconds;
   SourceFlags source;
   std::string tokens;
   uint64_t batch = 128;
@@ -356,6 +357,7 @@ absl::StatusOr<Source> ItemsOf(Stores& stores, const Source& samples, const std:
 }
 
 absl::Status Feed(const FeedFlags& flags) {
+  ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
   ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
   std::optional<TokenOptions> tokens;
   if (!flags.tokens.empty()) {
@@ -369,6 +371,7 @@ absl::Status Feed(const FeedFlags& flags) {
   runtime_options.memory_bytes = options.memory_bytes;
   Runtime runtime(runtime_options);
   Stores stores(runtime);
+  stores.SetOutageLimit(outage_limit);
   FeedResult result;
   const SteadyClock::time_point opening = SteadyClock::now();
   std::vector<std::unique_ptr<Dataset>> datasets;
@@ -462,6 +465,7 @@ void AddFeed(Command app) {
   AddDecodingOptions(feed, flags.get());
   feed.AddFlag("--explain", &flags->explain,
                "Feed nothing, but show the order, the memory, the expected requests and the first samples");
+  feed.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   feed.AddFlag("--json", &flags->json, "One JSON object on stdout");
   feed.Footer(
       "An interrupt (Ctrl-C, SIGTERM) ends the run after the current batch: the result so far is printed as usual, "

@@ -23,6 +23,7 @@ namespace millrace::cli {
 namespace {
 
 struct IndexFlags {
+  double outage_limit = kOutageLimitSeconds;
   std::string uri;
   std::string output;
   std::optional<std::string> tokens;
@@ -120,6 +121,7 @@ std::string ToText(const IndexResult& result, double seconds) {
 }
 
 absl::Status RunIndex(const IndexFlags& flags) {
+  ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
   RETURN_IF_ERROR(CheckUri(flags.uri));
   if (!flags.output.empty()) RETURN_IF_ERROR(CheckObjectUri(flags.output));
   ASSIGN_OR_RETURN(const std::optional<TokenArrays> tokens, ToTokens(flags));
@@ -130,6 +132,7 @@ absl::Status RunIndex(const IndexFlags& flags) {
   InterruptStop interrupt;
   Runtime runtime(limits);
   Stores stores(runtime);
+  stores.SetOutageLimit(outage_limit);
   const auto start = std::chrono::steady_clock::now();
   IndexResult result;
   {
@@ -174,6 +177,7 @@ void AddIndex(Command app) {
       "Leave out the samples of corrupt or truncated shards from the bad place on, and report them; without it the "
       "first such shard is an error");
   index.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
+  index.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   index.AddFlag("--json", &flags->json,
                 R"(One JSON object: {"samples", "objects", "reused_objects", "bytes", "fields", "index", )"
                 R"("index_bytes", "seconds", "damaged"})");

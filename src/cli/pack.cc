@@ -36,6 +36,7 @@ namespace {
 constexpr DataKind kFormats[] = {DataKind::kTar, DataKind::kTfRecord, DataKind::kRecordIo, DataKind::kMds};
 
 struct PackFlags {
+  double outage_limit = kOutageLimitSeconds;
   std::string source;
   std::string destination;
   std::string format = "tar";
@@ -192,6 +193,7 @@ absl::StatusOr<std::optional<PackReport>> UnpackSource(const PackFlags& flags, R
 }
 
 absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, UnpackedSource* unpacked) {
+  ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
   InterruptStop interrupt;
   options.stop = interrupt.token();
   RuntimeOptions limits;
@@ -200,6 +202,7 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   }
   Runtime runtime(limits);
   Stores stores(runtime);
+  stores.SetOutageLimit(outage_limit);
   ASSIGN_OR_RETURN(const DatasetPlace from, FindObjects(stores, flags.source, options.stop));
   ASSIGN_OR_RETURN(const Location to, stores.Open(flags.destination));
   RETURN_IF_ERROR(AsUsage(CheckApart(from, to)));
@@ -390,6 +393,7 @@ void AddPack(Command app) {
       "for their unpacked size, and is cleared at the end [the cache folder]");
   pack.Add("--memory", &flags->memory, "Budget for buffers [half of the memory]");
   pack.AddFlag("--force", &flags->force, "Start from the beginning, and replace the shards at the destination");
+  pack.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   pack.AddFlag("--json", &flags->json,
                R"(One JSON object: {"samples", "shards", "bytes", "index_bytes", "complete", "missing_shards", )"
                R"("kept_shards", "already_packed", "seconds", "skipped", "incomplete_objects"})");

@@ -32,6 +32,7 @@ struct Rule {
 };
 
 struct SyncFlags {
+  double outage_limit = kOutageLimitSeconds;
   std::string source;
   std::string target;
   std::vector<Rule> rules;
@@ -123,9 +124,11 @@ absl::Status CheckApart(const SyncFlags& flags, const Location& from, const Loca
 }
 
 absl::StatusOr<bool> Sync(const SyncFlags& flags) {
+  ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
   const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
+  stores.SetOutageLimit(outage_limit);
   ASSIGN_OR_RETURN(Location from, stores.Open(flags.source));
   ASSIGN_OR_RETURN(Location to, stores.Open(flags.target));
   from.prefix = AsFolder(from.prefix);
@@ -190,6 +193,7 @@ void AddSync(Command app) {
       sync.AddInOrder({{"--exclude", "Leave out what matches; repeatable"},
                        {"--include", "Take what matches although an --exclude before it does, too; repeatable"}},
                       "GLOB");
+  sync.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   sync.AddFlag("--json", &flags->json,
                R"(One JSON object at the end: {"copied", "bytes", "removed", "unchanged", "failed", "seconds", )"
                R"("dry_run"}; with --dry-run a line for each object before)");

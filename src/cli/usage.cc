@@ -35,6 +35,14 @@ absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text
   return bytes.ok() ? bytes : AsUsage(Annotate(bytes.status(), option));
 }
 
+absl::StatusOr<std::chrono::nanoseconds> TakeOutageLimit(double seconds) {
+  constexpr double kMaxSeconds = 7 * 24 * 3600;
+  if (seconds >= 0 && seconds <= kMaxSeconds) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+  }
+  return AsUsage(absl::InvalidArgumentError(fmt::format("--outage-limit must be 0 to {} seconds", kMaxSeconds)));
+}
+
 absl::Status HintAtS3(absl::Status status, const std::vector<std::string>& uris) {
   if (!absl::IsNotFound(status)) return status;
   const auto bucket = std::find_if(uris.begin(), uris.end(), LooksLikeABucket);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,6 +14,12 @@ namespace millrace::cli {
 
 /// The size in bytes that `option` was given ("64MiB"), greater than 0; a usage error names the option.
 absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text);
+
+/// What `--outage-limit SECONDS` was given, for Stores; a usage error if it is not 0 to a week.
+constexpr double kOutageLimitSeconds = 600;
+constexpr const char* kOutageLimitHelp =
+    "Seconds to wait for S3 if it was there and is away; 0: fail after some attempts";
+absl::StatusOr<std::chrono::nanoseconds> TakeOutageLimit(double seconds);
 
 /// For NotFound: the same error, with a hint if one of `uris` looks like a bucket without its "s3://". Other errors
 /// stay as they are.

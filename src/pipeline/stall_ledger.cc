@@ -7,7 +7,7 @@ namespace millrace {
 
 std::string_view StallCauseName(StallCause cause) {
   constexpr std::array<std::string_view, kStallCauses> kNames{
-      "queue", "credentials", "connect", "first_byte", "body", "throttling", "budget", "decode", "consumer"};
+      "queue", "credentials", "connect", "first_byte", "body", "throttling", "outage", "budget", "decode", "consumer"};
   return kNames[static_cast<size_t>(cause)];
 }
 
@@ -25,6 +25,8 @@ StallCause CauseOf(RequestPhase phase) {
       return StallCause::kBody;
     case RequestPhase::kThrottled:
       return StallCause::kThrottling;
+    case RequestPhase::kOutage:
+      return StallCause::kOutage;
     case RequestPhase::kDone:
       return StallCause::kDecode;
   }

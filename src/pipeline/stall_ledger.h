@@ -17,11 +17,12 @@ enum class StallCause : uint8_t {
   kFirstByte,
   kBody,
   kThrottling,  // backing off because the store asked for it, or after an error
+  kOutage,      // the store is away
   kBudget,      // not asked for yet: the memory budget is in use
   kDecode,      // fetched; being decoded and transformed, or waiting for a CPU
   kConsumer,    // decoded work cannot start: the consumer holds all batches
 };
-inline constexpr size_t kStallCauses = 9;
+inline constexpr size_t kStallCauses = 10;
 
 std::string_view StallCauseName(StallCause cause);
 StallCause CauseOf(RequestPhase phase);

@@ -226,6 +226,10 @@ void S3Client::AbortMultipart(std::string bucket, std::string key, std::string u
                                                std::move(upload_id), std::move(done)));
 }
 
+void S3Client::SetOutageLimit(absl::Duration limit) {
+  impl_->context().outage.SetLimit(limit);
+}
+
 std::optional<ObjectChecksum::Kind> S3Client::upload_checksum() const {
   const S3Config& config = impl_->context().config;
   return config.checksum_uploads ? std::optional(config.upload_checksum) : std::nullopt;

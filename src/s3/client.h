@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "net/runtime.h"
 #include "s3/endpoint.h"
 #include "s3/object.h"
@@ -99,6 +100,10 @@ class S3Client {
   /// The checksum that an upload of parts is to have; nullopt: none.
   std::optional<ObjectChecksum::Kind> upload_checksum() const;
   const RequestCounters& counters() const;
+
+  /// How long requests wait for a store that has served some and is away (s3/outage.h); zero, as it is at first: they
+  /// fail when their attempts are used up. Of the requests that fail from now on.
+  void SetOutageLimit(absl::Duration limit);
 
  private:
   class Impl;

@@ -11,6 +11,7 @@
 #include "s3/credentials.h"
 #include "s3/endpoint.h"
 #include "s3/latency.h"
+#include "s3/outage.h"
 #include "s3/pace.h"
 #include "s3/retry.h"
 
@@ -29,10 +30,13 @@ class S3Context {
   RetryBudget budget;
   Pacer pacer;
   Hedging hedging;
+  Outage outage;
   RequestCounters counters;
 
   S3Address Address(std::string_view bucket, std::string_view key) const;
   std::string Region(std::string_view bucket) const;
+  /// For messages.
+  std::string endpoint_name() const { return config.endpoint_url.empty() ? "S3" : config.endpoint_url; }
   /// Whether requests in flight cannot be changed: they go over TLS, or never leave this machine.
   bool secure() const { return !endpoint_ || endpoint_->server.tls || IsLoopback(endpoint_->server.host); }
   /// False when nothing is new: the region is the one already in use.

@@ -26,6 +26,10 @@ bool HasControlCharacter(std::string_view value) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
+std::string ClockTime(absl::Time time) {
+  return absl::FormatTime("%H:%M:%S", time, absl::LocalTimeZone());
+}
+
 constexpr std::string_view kNoSuchBucket = "NoSuchBucket";
 constexpr absl::Duration kMinClockFix = absl::Minutes(1);
 constexpr int kPatience = 5;                           // times the usual number of attempts
@@ -84,6 +88,8 @@ bool S3Exchange::TakeCredentials(absl::Time now) {
 }
 
 Pacer::Turn S3Exchange::TakeTurn(absl::Time now) {
+  const absl::Duration until_back = context_.outage.TakeTurn(now);
+  if (until_back > absl::ZeroDuration()) return {.wait = until_back, .away = true};
   return context_.pacer.TakeTurn(pace_kind_, bucket_, key_, now);
 }
 
@@ -151,7 +157,7 @@ HttpBodySink S3Exchange::RefuseForGood(absl::StatusCode code, std::string why) {
 
 S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
   const S3Step step = Judge(std::move(result), now);
-  if (step.kind == S3Step::Kind::kWait) WarnOfDelay(step.wait, now);
+  if (step.kind == S3Step::Kind::kWait && !step.away) WarnOfDelay(step.wait, now);
   return step;
 }
 
@@ -166,6 +172,7 @@ void S3Exchange::WarnOfDelay(absl::Duration wait, absl::Time now) {
 
 S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
   error_code_.clear();
+  as_if_away_ = false;
   // An error's status says enough, even when its body was cut off.
   const bool whole = result.error == HttpErrorKind::kNone;
   if (!whole && (!head_ || head_->status < 300 || result.error == HttpErrorKind::kCancelled))
@@ -185,6 +192,8 @@ S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
 S3Step S3Exchange::OnErrorAnswer(Failure failure, absl::Time now) {
   if (std::optional<S3Step> step = OnFailure(failure, now)) return *step;
   if (failure.http_status >= 500 || failure.http_status == 200) ambiguous_ = true;
+  // What stands before the store says so, too.
+  as_if_away_ = failure.http_status >= 502 && failure.http_status <= 504;
   // To a HEAD, which has no body, AWS tells of a wrong region in this way.
   if (failure.http_status == 400 && failure.body.code.empty() && !Header("x-amz-bucket-region").empty()) {
     failure.verdict.action = S3Action::kRedirect;
@@ -195,7 +204,7 @@ S3Step S3Exchange::OnErrorAnswer(Failure failure, absl::Time now) {
     case S3Action::kRetry:
     case S3Action::kThrottle: {
       S3Step step = Retry(failure.verdict.code, Describe(failure), now);
-      if (step.kind == S3Step::Kind::kWait) {
+      if (step.kind == S3Step::Kind::kWait && !step.away) {
         const std::optional<absl::Duration> asked = ParseRetryAfter(Header("retry-after"), now);
         if (asked) step.wait = std::max(step.wait, *asked);
       }
@@ -252,6 +261,8 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
     return Again();
   }
   if (kind == HttpErrorKind::kRefused && final_refusal_) return Fail(*final_refusal_, refusal_);
+  as_if_away_ = !head_ && (kind == HttpErrorKind::kConnect || kind == HttpErrorKind::kTimeout ||
+                           kind == HttpErrorKind::kReset || kind == HttpErrorKind::kClosedEarly);
   if (std::optional<S3Step> step = OnCut(result, now)) return *step;
   std::string what = kind == HttpErrorKind::kRefused && !refusal_.empty() ? refusal_ : result.detail;
   if (!verdict.remedy.empty()) what.append("; ").append(verdict.remedy);
@@ -264,6 +275,10 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
 S3Step S3Exchange::Succeed() {
   context_.budget.OnSuccess();
   context_.SetAnswered(sent_);
+  if (const std::optional<absl::Time> since = context_.outage.OnSuccess()) {
+    Log(LogLevel::kWarning, "s3",
+        fmt::format("{} is back, and was away since {}", context_.endpoint_name(), ClockTime(*since)));
+  }
   status_ = absl::OkStatus();
   return {};
 }
@@ -275,14 +290,40 @@ S3Step S3Exchange::Fail(absl::StatusCode code, std::string_view what) {
   return {};
 }
 
+std::optional<S3Step> S3Exchange::WaitOutOutage(absl::StatusCode code, std::string_view what, absl::Time now) {
+  using Kind = Outage::Verdict::Kind;
+  const Outage::Verdict verdict = context_.outage.OnFailure(now);
+  switch (verdict.kind) {
+    case Kind::kNone:
+      return std::nullopt;
+    case Kind::kOver:
+      return Fail(code, fmt::format("{}; the store is away since {}, for longer than the limit for outages", what,
+                                    ClockTime(verdict.since)));
+    case Kind::kBegun:
+      Log(LogLevel::kWarning, "s3",
+          fmt::format("{} is away since {}; requests wait for it until {}: {}: {} failed: {}", context_.endpoint_name(),
+                      ClockTime(verdict.since), ClockTime(verdict.until), Subject(), verb_, what));
+      [[fallthrough]];
+    case Kind::kWait:
+      return S3Step{.kind = S3Step::Kind::kWait, .wait = Outage::kPoll, .away = true};
+  }
+  return std::nullopt;
+}
+
 S3Step S3Exchange::Retry(absl::StatusCode code, std::string_view what, absl::Time now, int attempts) {
+  if (as_if_away_ && attempts > 1) {
+    if (std::optional<S3Step> step = WaitOutOutage(code, what, now)) return *std::move(step);
+  }
   // While others get through, this one will, too: in a storm that lasts, somebody always draws the bad lots.
   if (attempts > 1 && attempts == context_.config.max_attempts && context_.AnsweredLately(now)) attempts *= kPatience;
   if (++failures_ >= attempts) return Fail(code, what);
   last_failure_ = what;
   if (!failing_since_) failing_since_ = now;
   const absl::Duration backoff = Backoff(failures_, HashKey(jitter_key_, {static_cast<uint64_t>(attempts_)}));
-  return {S3Step::Kind::kWait, backoff + context_.budget.Spend(now)};
+  absl::Duration wait = backoff + context_.budget.Spend(now);
+  // Whoever sleeps for longer would miss that the store is back.
+  if (as_if_away_ && context_.outage.watches()) wait = std::min(wait, Outage::kQuiet);
+  return {S3Step::Kind::kWait, wait};
 }
 
 S3Step S3Exchange::RetryGarbled(const absl::Status& why, absl::Time now) {

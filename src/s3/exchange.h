@@ -18,6 +18,7 @@ struct S3Step {
   enum class Kind { kSend, kWait, kDone };
   Kind kind = Kind::kDone;
   absl::Duration wait;  // of kWait; then comes kSend
+  bool away = false;    // it waits for a store that is away
 };
 
 /// One call of S3Client as a state machine without I/O, clock or threads: the retry loop of Millrace. The driver
@@ -129,6 +130,8 @@ class S3Exchange {
   static constexpr int kMaxFirstConnects = 4;  // while the endpoint has never been reached
 
   S3Step Judge(HttpResult result, absl::Time now);
+  /// Nullopt: the store is not away.
+  std::optional<S3Step> WaitOutOutage(absl::StatusCode code, std::string_view what, absl::Time now);
   void WarnOfDelay(absl::Duration wait, absl::Time now);
   std::string Subject() const;
   std::string_view Header(std::string_view name) const;
@@ -154,6 +157,7 @@ class S3Exchange {
   std::optional<absl::Time> failing_since_;
   std::string last_failure_;
   bool warned_ = false;
+  bool as_if_away_ = false;  // the last request failed as requests do without a server
   int redirects_ = 0;
   bool clock_fixed_ = false;
   CredentialsProvider::Shared credentials_;  // null when anonymous, and before TakeCredentials

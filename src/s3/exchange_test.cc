@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <optional>
 
 #include "base/crypto.h"
@@ -68,6 +69,40 @@ TEST_F(ExchangeTest, MaxAttemptsOfOneMeansNoRetry) {
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("HEAD failed: "));
   EXPECT_EQ(requests_.size(), 1u);
+}
+
+// The store answers so until five minutes of the driver's time have passed.
+TEST_F(ExchangeTest, AnOutageIsWaitedOut) {
+  for (const ScriptedAnswer& away : {Broken(HttpErrorKind::kConnect), Broken(HttpErrorKind::kTimeout),
+                                     Broken(HttpErrorKind::kClosedEarly), Error(502), Error(503), Error(504)}) {
+    Use(TestS3Config());
+    context_->outage.SetLimit(absl::Minutes(10));
+    ASSERT_TRUE(Head(InTurn({kFound})).ok());
+    size_t left = 290;  // one a second
+    EXPECT_TRUE(Head([&](const HttpRequest&) { return left > 0 && left-- > 0 ? away : kFound; }).ok());
+    const absl::Duration waited = std::accumulate(waits_.begin(), waits_.end(), absl::ZeroDuration());
+    EXPECT_LT(waited, absl::Minutes(2)) << "the rest were turns";
+    // What it learnt is forgotten with the outage.
+    EXPECT_EQ(context_->outage.TakeTurn(absl::Now()), absl::ZeroDuration());
+  }
+}
+
+TEST_F(ExchangeTest, AnOutageBeyondTheLimitIsAnError) {
+  context_->outage.SetLimit(absl::Minutes(2));
+  ASSERT_TRUE(Head(InTurn({kFound})).ok());
+  const auto result = Head(InTurn({Broken(HttpErrorKind::kConnect)}));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("for longer than the limit"));
+  EXPECT_GT(requests_.size(), 100u);
+  EXPECT_LT(requests_.size(), 140u);
+}
+
+// Errors of the store itself are about one request: the others would wait for nothing.
+TEST_F(ExchangeTest, ErrorsOfTheStoreAreNoOutage) {
+  context_->outage.SetLimit(absl::Minutes(10));
+  ASSERT_TRUE(Head(InTurn({kFound})).ok());
+  EXPECT_FALSE(Head(InTurn({Error(500, "InternalError")})).ok());
+  EXPECT_LE(requests_.size(), 50u);
 }
 
 TEST_F(ExchangeTest, AnEndpointThatWasNeverReachedIsGivenUpSoon) {

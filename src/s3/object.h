@@ -46,7 +46,7 @@ struct ObjectDescription {
 using ObjectTags = std::vector<std::pair<std::string, std::string>>;
 
 /// What a request is waiting for right now. Written by the client, read by the ledger that accounts for waiting.
-enum class RequestPhase : uint8_t { kQueued, kCredentials, kConnect, kFirstByte, kBody, kThrottled, kDone };
+enum class RequestPhase : uint8_t { kQueued, kCredentials, kConnect, kFirstByte, kBody, kThrottled, kOutage, kDone };
 
 using RequestProgress = std::atomic<RequestPhase>;
 

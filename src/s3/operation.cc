@@ -109,7 +109,7 @@ void S3Operation::Do(const S3Step& step) {
       return Send();
     case S3Step::Kind::kWait:
       ReturnPermit();
-      return WaitThenSend(step.wait, RequestPhase::kThrottled);
+      return WaitThenSend(step.wait, step.away ? RequestPhase::kOutage : RequestPhase::kThrottled);
     case S3Step::Kind::kDone:
       return End();
   }
@@ -141,6 +141,7 @@ void S3Operation::Send() {
   }
   const Pacer::Turn turn = exchange_->TakeTurn(absl::Now());
   if (turn.wait > absl::ZeroDuration()) {
+    if (turn.away) return WaitThenSend(turn.wait, RequestPhase::kOutage);
     return WaitThenSend(turn.wait, turn.throttled ? RequestPhase::kThrottled : RequestPhase::kQueued);
   }
   StartAttempt(/*hedge=*/false);

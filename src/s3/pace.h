@@ -85,6 +85,7 @@ class Pacer {
   struct Turn {
     absl::Duration wait;     // as of Pace::TakeTurn
     bool throttled = false;  // the store has asked for less; otherwise the pace is only rising
+    bool away = false;       // the store is away (s3/outage.h); of an exchange's turn
   };
   Turn TakeTurn(Kind kind, std::string_view bucket, std::string_view key, absl::Time now);
   /// Whether the store may be asked twice: it does not throttle.

@@ -67,9 +67,16 @@ absl::StatusOr<ObjectStore*> Stores::FindBucket(const std::string& bucket) {
       ASSIGN_OR_RETURN(S3Config config, LoadS3Config());
       endpoint_ = config.endpoint_url;
       client_ = std::make_unique<S3Client>(runtime_, std::move(config));
+      client_->SetOutageLimit(absl::FromChrono(outage_limit_));
     }
     return std::make_unique<S3Store>(runtime_, *client_, bucket, endpoint_);
   });
+}
+
+void Stores::SetOutageLimit(std::chrono::nanoseconds limit) {
+  std::lock_guard lock(mutex_);
+  outage_limit_ = limit;
+  if (client_ != nullptr) client_->SetOutageLimit(absl::FromChrono(limit));
 }
 
 absl::StatusOr<Location> Stores::Open(std::string_view uri) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -39,6 +40,10 @@ class Stores {
   explicit Stores(Runtime& runtime, Wrap wrap = {});
   ~Stores();
 
+  /// How long requests to S3 wait for a store that has served some and is away; zero, as it is at first: they fail after
+  /// some attempts. Of all stores of this Stores, also those open already.
+  void SetOutageLimit(std::chrono::nanoseconds limit);
+
   /// A place that holds objects: a bucket with a prefix, a folder (need not exist yet), a memory store.
   absl::StatusOr<Location> Open(std::string_view uri);
 
@@ -56,6 +61,7 @@ class Stores {
   std::mutex mutex_;
   std::unique_ptr<S3Client> client_;  // of all buckets; made when the first is opened
   std::string endpoint_;              // of it
+  std::chrono::nanoseconds outage_limit_{0};
   std::map<std::string, std::unique_ptr<ObjectStore>, std::less<>> stores_;
 };
 

@@ -234,7 +234,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def devstore(sandbox: Sandbox, root: object, *args: object, faults: tuple[str, ...] = ()) -> Iterator[Server]:
+def devstore(sandbox: Sandbox, root: object, *args: object, faults: tuple[str, ...] = (), port: int = 0) -> Iterator[Server]:
     """A running devstore; stopped by SIGTERM, which it must obey."""
     given = [part for spec in faults for part in ("--fault", spec)]
     with tempfile.TemporaryFile() as err:
@@ -242,7 +242,7 @@ def devstore(sandbox: Sandbox, root: object, *args: object, faults: tuple[str, .
             "devstore",
             root,
             "--port",
-            0,
+            port,
             "--access-key",
             ACCESS_KEY,
             "--secret-key",

@@ -24,6 +24,7 @@ void ExchangeDriver::Run(S3Exchange& exchange) {
       exchange.Abandon(absl::UnauthenticatedError("the driver waits for no credentials"));
       break;
     }
+    for (Pacer::Turn turn = exchange.TakeTurn(now); turn.away; turn = exchange.TakeTurn(now)) now += turn.wait;
     HttpRequest request = exchange.Request(now);
     HttpResult result = Call(exchange, request);
     requests.push_back(std::move(request));

@@ -19,7 +19,8 @@ struct ScriptedAnswer {
   bool has_length = true;                      // Content-Length is sent
 };
 
-/// Runs an exchange against a store that is a function, without I/O or time: waits are only written down.
+/// Runs an exchange against a store that is a function, without I/O or time: waits are only written down. Of
+/// turns it takes those at a store that is away.
 class ExchangeDriver {
  public:
   using Store = std::function<ScriptedAnswer(const HttpRequest&)>;

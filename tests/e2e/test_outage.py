@@ -1,0 +1,73 @@
+"""A store that goes away in the middle, and comes back: runs go on, with the same samples."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Photos
+from .harness import Sandbox, Server, devstore, feed_args
+
+# Longer than what is put down to a hiccup.
+AWAY_SECONDS = 5
+# So that there is a middle, and that it takes requests to the end.
+SLOW = ("GET b/tar/*.tar delay-ms=20",)
+FEED = {"memory": "16MiB", "shuffle": "global", "epochs": 8, "threads": 1}
+
+
+@pytest.fixture
+def store(photos: Photos, sandbox: Sandbox, server: Server) -> Iterator[Server]:
+    with devstore(sandbox, photos.root, faults=SLOW) as running:
+        yield running
+
+
+def begin(sandbox: Sandbox, store: Server, state: Path, *more: object) -> subprocess.Popen:
+    """A feed that has delivered something."""
+    args = feed_args("s3://b/tar", "--state", state, *more, **FEED)
+    feed = sandbox.start(*args, env=store.env(), out=subprocess.PIPE, err=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not state.exists() or json.loads(state.read_text())["samples"] == 0:
+        assert feed.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    return feed
+
+
+def test_a_feed_waits_for_its_store(photos: Photos, sandbox: Sandbox, server: Server, tmp_path: Path) -> None:
+    expected = sandbox.feed("s3://b/tar", env=server.env(), **FEED)
+    with devstore(sandbox, photos.root, faults=SLOW) as store:
+        feed = begin(sandbox, store, tmp_path / "state")
+        store.process.send_signal(signal.SIGTERM)
+        store.process.wait(20)
+        time.sleep(AWAY_SECONDS)
+        with devstore(sandbox, photos.root, faults=SLOW, port=int(store.url.rsplit(":", 1)[1])):
+            out, err = feed.communicate(timeout=120)
+    assert feed.returncode == 0, err
+    report = json.loads(out)
+    assert report["digest"] == expected["digest"] and report["samples"] == expected["samples"]
+    assert report["stalls"]["outage"] > 0, report["stalls"]
+    # Once each, however many requests were in flight.
+    assert err.count(b"is away since") == 1 and err.count(b"is back, and was away since") == 1, err
+
+
+def test_a_feed_does_not_wait_for_ever(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
+    feed = begin(sandbox, store, tmp_path / "state", "--outage-limit", "4")
+    store.process.send_signal(signal.SIGTERM)
+    store.process.wait(20)
+    _, err = feed.communicate(timeout=120)
+    assert feed.returncode == 1 and b"for longer than the limit for outages" in err, err
+
+
+def test_a_store_that_never_was_there_is_not_waited_for(sandbox: Sandbox) -> None:
+    env = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1"}
+    sandbox.run(*feed_args("s3://b/tar"), env=env).failed(1, "AWS_ENDPOINT_URL")
+
+
+def test_the_limit_is_checked(sandbox: Sandbox, tmp_path: Path) -> None:
+    for command in (["feed", "x"], ["pack", "x", tmp_path / "to"], ["index", "x"], ["sync", "x", tmp_path / "to"]):
+        sandbox.run(*command, "--outage-limit", "-1").failed(2, "--outage-limit must be")
