@@ -25,7 +25,7 @@ class BenchFolder : public ::testing::Test {
   std::string Make(const std::string& name, const SyntheticShards& settings) {
     Runtime runtime;
     Stores stores(runtime);
-    const std::string uri = path_ + "/" + name;
+    std::string uri = path_ + "/" + name;
     auto place = stores.Open(uri);
     EXPECT_TRUE(place.ok()) << place.status();
     const auto made = WriteSyntheticShards(runtime, *place, settings, {}, {});

@@ -96,14 +96,11 @@ def test_usage_and_errors(millrace: Millrace, tmp_path: Path) -> None:
 
 
 @pytest.mark.all
-@pytest.mark.parametrize("first_byte_ms", [30, 100])
-def test_start_up_is_as_predicted(
-    millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path, first_byte_ms: int
-) -> None:
-    """Against a stopwatch, so only where nothing else runs. Start-up by a download, and by streaming."""
-    server = devstore("mem:", "--bucket", "bkt", "--first-byte-ms", str(first_byte_ms), "--bandwidth", "20MiB")
+def test_start_up_is_as_predicted(millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path) -> None:
+    """Against a stopwatch. Of latency more than of the CPU, which the server and a client in Python share with the rest."""
+    server = devstore("mem:", "--bucket", "bkt", "--first-byte-ms", "150")
     env = server.env() | {"MILLRACE_CACHE": str(tmp_path / "cache")}
-    millrace("synth", "s3://bkt/raw", "--count", "3000", "--kb", "40", env=env)
+    millrace("synth", "s3://bkt/raw", "--count", "1000", "--kb", "20", env=env)
     advice = json.loads(millrace("advise", "s3://bkt/raw", "--json", env=env).stdout)
     predictions = {one["mode"]: one for one in advice["predictions"]}
 
@@ -114,7 +111,8 @@ def test_start_up_is_as_predicted(
 
     feed = ["feed", "s3://bkt/raw", "--stop-after", "1", "--augment"]
     streaming = sorted(seconds(lambda: millrace(*feed, env=env)) for _ in range(5))[2]
-    assert predictions["streaming"]["startup_seconds"] == pytest.approx(streaming, rel=0.5, abs=0.2)
+    print("streaming: predicted", predictions["streaming"]["startup_seconds"], "measured", streaming)
+    assert predictions["streaming"]["startup_seconds"] == pytest.approx(streaming, rel=0.25)
 
     # A client with as many downloads in flight as File mode is taken to have.
     client = server.client(max_pool_connections=16)
@@ -125,4 +123,6 @@ def test_start_up_is_as_predicted(
         with ThreadPoolExecutor(16) as threads:
             list(threads.map(lambda key: client.get_object(Bucket="bkt", Key=key)["Body"].read(), keys))
 
-    assert predictions["file"]["startup_seconds"] == pytest.approx(seconds(download), rel=0.3)
+    file = seconds(download)
+    print("file: predicted", predictions["file"]["startup_seconds"], "measured", file)
+    assert predictions["file"]["startup_seconds"] == pytest.approx(file, rel=0.25)
