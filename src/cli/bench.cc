@@ -109,14 +109,17 @@ absl::StatusOr<BenchRequest> ToRequest(const BenchFlags& flags) {
   BenchRequest request;
   for (const std::string& scenario : flags.scenarios) {
     if (scenario == "all") {
-      request.scenarios.insert({"d", "e"});
-      if (flags.synthetic) request.scenarios.insert("c");
+      request.scenarios.insert({"a", "d", "e"});
+      if (flags.synthetic) request.scenarios.insert({"b", "c"});
     } else {
       request.scenarios.insert(scenario);
     }
   }
   if (request.scenarios.contains("c") && !flags.synthetic) {
     return Usage("--scenario c compares data sets that differ in the size of their shards: it needs --synthetic");
+  }
+  if (request.scenarios.contains("b") && !flags.synthetic) {
+    return Usage("--scenario b keeps all data on the local disk for a while: it needs --synthetic");
   }
   ASSIGN_OR_RETURN(request.threads, ParseThreads(flags.threads, flags.quick));
   ASSIGN_OR_RETURN(request.prices, AsUsage(ReadPrices(flags.prices)));
@@ -183,6 +186,8 @@ class BenchRun {
 
   absl::Status Run() {
     if (request_.scenarios.contains("d")) RETURN_IF_ERROR(RunRate());
+    if (request_.scenarios.contains("a")) RETURN_IF_ERROR(RunOrders());
+    if (request_.scenarios.contains("b")) RETURN_IF_ERROR(RunEpochs());
     if (request_.scenarios.contains("c")) RETURN_IF_ERROR(RunShards());
     if (request_.scenarios.contains("e")) RETURN_IF_ERROR(RunFirstBatch());
     return absl::OkStatus();
@@ -228,6 +233,35 @@ class BenchRun {
                        Measured(fmt::format("d, {} threads", threads), settings,
                                 [&](const BenchSettings& with) { return MeasureRate(uri, with); }));
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOrders() {
+    ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, kSyntheticShardBytes));
+    for (const Shuffle order : {Shuffle::kNone, Shuffle::kWindow, Shuffle::kGlobal}) {
+      for (const int threads : request_.threads) {
+        BenchSettings settings = request_.settings;
+        settings.threads = threads;
+        settings.loader.shuffle = order;
+        ASSIGN_OR_RETURN(BenchPoint point,
+                         Measured(fmt::format("a, {}, {} threads", ShuffleName(order), threads), settings,
+                                  [&](const BenchSettings& with) { return MeasureRate(uri, with); }));
+        report_.orders.emplace_back(order, std::move(point));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunEpochs() {
+    constexpr uint64_t kEpochs = 3;
+    ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, kSyntheticShardBytes));
+    const std::string cache = place_.folder->path() + "/disk";
+    ASSIGN_OR_RETURN(report_.epochs, Measured("b, without a cache", request_.settings, [&](const BenchSettings& with) {
+                       return MeasureEpochs(uri, with, kEpochs, "");
+                     }));
+    ASSIGN_OR_RETURN(report_.cached_epochs,
+                     Measured("b, with a cache", request_.settings,
+                              [&](const BenchSettings& with) { return MeasureEpochs(uri, with, kEpochs, cache); }));
     return absl::OkStatus();
   }
 
@@ -367,9 +401,9 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
   bench.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
   bench.AddFlag("--synthetic", &flags->synthetic, "Make a data set, use it, and leave nothing behind");
   add("--scenario", &flags->scenarios,
-      "d: maximum rate without a model; e: time to the first batch; c: sequential reading against the size of shards "
-      "(--synthetic only); repeatable")
-      .Words({"c", "d", "e", "all"})
+      "d: maximum rate without a model; a: sequential and random order; e: time to the first batch; with --synthetic "
+      "also b: epochs with and without a cache, c: sequential reading against the size of shards; repeatable")
+      .Words({"a", "b", "c", "d", "e", "all"})
       .OneValueEach();
   bench.AddFlag("--quick", &flags->quick, "Shorter repeats, and fewer of them");
   bench.Add("--html", &flags->html, "Write the report as a page that needs nothing else").Called("FILE");

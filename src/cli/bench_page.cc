@@ -34,8 +34,11 @@ td:first-child { white-space: nowrap; }
 div.wide { overflow-x: auto; }
 svg { width: 100%; height: auto; display: block; margin: .4rem 0; }
 svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
-svg .grid { stroke: var(--grid); } svg .line { fill: none; stroke: var(--main); stroke-width: 2; }
-svg .spread { stroke: var(--main); stroke-width: 2; opacity: .55; } svg .mark { fill: var(--main); }
+svg .grid { stroke: var(--grid); } svg polyline { fill: none; }
+svg g.line-0 { stroke: var(--main); stroke-width: 2; } svg g.line-1 { stroke: var(--other); stroke-width: 2; }
+svg g.line-2 { stroke: #4f6b1d; stroke-width: 2; } svg g.line-3 { stroke: #7d2f6e; stroke-width: 2; }
+svg .line-0 circle, svg text.line-0 { fill: var(--main); } svg .line-1 circle, svg text.line-1 { fill: var(--other); }
+svg .line-2 circle, svg text.line-2 { fill: #4f6b1d; } svg .line-3 circle, svg text.line-3 { fill: #7d2f6e; }
 svg line.reference { stroke: var(--other); stroke-dasharray: 6 4; } svg text.reference { fill: var(--other); }
 svg text.share { fill: #fff; font-weight: 600; }
 .share-0 { fill: #5c4d9c; } .share-1 { fill: #7a7a7a; } .share-2 { fill: #94611d; } .share-3 { fill: #b3541e; }
@@ -110,7 +113,7 @@ std::string RateSection(const BenchReport& report) {
       .title = "Samples per second against decoding threads", .x_name = "decoding threads", .y_name = "samples/s"};
   std::string rows;
   for (const BenchPoint& point : report.rate) {
-    plot.points.push_back(RatePoint(point.threads, std::to_string(point.threads), point));
+    plot.lines[0].points.push_back(RatePoint(point.threads, std::to_string(point.threads), point));
     rows += RateRows(NameOf(point), point, cpus);
   }
   for (const double rate : kPublishedRates) {
@@ -158,18 +161,66 @@ std::string LatencySection(const BenchReport& report) {
   std::sort(times.begin(), times.end());
   LinePlot plot{.title = "Time between batches by the share of batches",
                 .x_name = "share of batches that took no longer",
-                .y_name = "ms"};
+                .y_name = "ms",
+                .lines = {{}}};
   for (int percent = 0; percent <= 100; ++percent) {
     const double y = QuantileOf(times, percent / 100.0);
-    plot.points.push_back({.x = static_cast<double>(percent),
-                           .y = y,
-                           .least = y,
-                           .most = y,
-                           .x_text = percent % 25 == 0 ? fmt::format("{} %", percent) : ""});
+    plot.lines[0].points.push_back({.x = static_cast<double>(percent),
+                                    .y = y,
+                                    .least = y,
+                                    .most = y,
+                                    .x_text = percent % 25 == 0 ? fmt::format("{} %", percent) : ""});
   }
   return fmt::format("<h2>Time between batches of {}</h2>\n", report.settings.loader.batch) + DrawLines(plot) +
          fmt::format("<p class=\"note\">Half of {} came within {:.1f} ms, 99 % within {:.1f} ms.</p>\n",
                      std::to_string(times.size()) + " batches", QuantileOf(times, 0.5), QuantileOf(times, 0.99));
+}
+
+std::string OrderSection(const BenchReport& report) {
+  if (report.orders.empty()) return "";
+  LinePlot plot{.title = "Samples per second against decoding threads, by order",
+                .x_name = "decoding threads",
+                .y_name = "samples/s"};
+  std::string rows;
+  for (const auto& order : report.orders) {
+    const std::string name(ShuffleName(order.first));
+    if (plot.lines.empty() || plot.lines.back().name != name) plot.lines.push_back({.name = name});
+    plot.lines.back().points.push_back(
+        RatePoint(order.second.threads, std::to_string(order.second.threads), order.second));
+    rows += RateRows(NameOf(order), order.second, report.machine.cpus);
+  }
+  return "<h2>Random and sequential order</h2>\n" + DrawLines(plot) + RateTable(rows) +
+         "<p class=\"note\">none: as the samples are stored; window: shuffled within windows, the default; global: "
+         "each "
+         "sample anywhere, so that hardly two lie together.</p>\n";
+}
+
+PlotLine EpochLine(const char* name, const std::vector<EpochCost>& epochs) {
+  PlotLine line{.name = name};
+  for (size_t i = 0; i < epochs.size(); ++i) {
+    const auto gets = static_cast<double>(epochs[i].requests.get);
+    line.points.push_back(
+        {.x = static_cast<double>(i + 1), .y = gets, .least = gets, .most = gets, .x_text = std::to_string(i + 1)});
+  }
+  return line;
+}
+
+std::string EpochSection(const BenchReport& report) {
+  if (report.epochs.empty()) return "";
+  const LinePlot plot{
+      .title = "GET requests of each epoch, with and without a cache",
+      .x_name = "epoch",
+      .y_name = "GET requests",
+      .lines = {EpochLine("without a cache", report.epochs), EpochLine("with a cache", report.cached_epochs)}};
+  std::string rows;
+  for (size_t i = 0; i < report.epochs.size() && i < report.cached_epochs.size(); ++i) {
+    const EpochCost& without = report.epochs[i];
+    const EpochCost& with = report.cached_epochs[i];
+    rows += Row({fmt::format("epoch {}", i + 1), ShortNumber(without.seconds), std::to_string(without.requests.get),
+                 ShortNumber(with.seconds), std::to_string(with.requests.get)});
+  }
+  return "<h2>Epochs with and without a cache on the local disk</h2>\n" + DrawLines(plot) + "<table>" +
+         Row({"", "seconds without", "GETs without", "seconds with", "GETs with"}, "th") + rows + "</table>\n";
 }
 
 std::string ShardSection(const BenchReport& report) {
@@ -177,10 +228,11 @@ std::string ShardSection(const BenchReport& report) {
   LinePlot plot{.title = "Samples per second against the size of a shard",
                 .x_name = "size of a shard",
                 .y_name = "samples/s",
-                .log_x = true};
+                .log_x = true,
+                .lines = {{}}};
   std::string rows;
   for (const auto& shard : report.shards) {
-    plot.points.push_back(RatePoint(static_cast<double>(shard.first), FormatSize(shard.first), shard.second));
+    plot.lines[0].points.push_back(RatePoint(static_cast<double>(shard.first), FormatSize(shard.first), shard.second));
     rows += RateRows(NameOf(shard), shard.second, report.machine.cpus);
   }
   return "<h2>Sequential reading against the size of a shard</h2>\n" + DrawLines(plot) + RateTable(rows);
@@ -190,14 +242,15 @@ std::string FirstBatchSection(const BenchReport& report) {
   if (report.first_batch.empty()) return "";
   LinePlot plot{.title = "Time to the first batch against the samples of the data set",
                 .x_name = "samples of the data set",
-                .y_name = "seconds"};
+                .y_name = "seconds",
+                .lines = {{}}};
   std::string rows;
   for (const FirstBatchPoint& point : report.first_batch) {
-    plot.points.push_back({.x = static_cast<double>(point.samples),
-                           .y = point.seconds.median,
-                           .least = point.seconds.least,
-                           .most = point.seconds.most,
-                           .x_text = ShortNumber(static_cast<double>(point.samples))});
+    plot.lines[0].points.push_back({.x = static_cast<double>(point.samples),
+                                    .y = point.seconds.median,
+                                    .least = point.seconds.least,
+                                    .most = point.seconds.most,
+                                    .x_text = ShortNumber(static_cast<double>(point.samples))});
     rows += Row({NameOf(point), WithSpread(point.seconds), WithSpread(point.open_seconds),
                  std::to_string(point.requests.get), std::to_string(point.requests.list),
                  std::to_string(point.requests.head)});
@@ -264,8 +317,9 @@ std::string BenchPage(const BenchReport& report) {
              "charset=\"utf-8\"/>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
              "<title>millrace bench: {}</title>\n<style>{}</style>\n</head>\n<body>\n",
              EscapeMarkup(report.uri), kStyle) +
-         Head(report) + RateSection(report) + StallSection(report) + LatencySection(report) + ShardSection(report) +
-         FirstBatchSection(report) + RequestSection(report) + EnvironmentSection(report) + "</body>\n</html>\n";
+         Head(report) + RateSection(report) + StallSection(report) + LatencySection(report) + OrderSection(report) +
+         EpochSection(report) + ShardSection(report) + FirstBatchSection(report) + RequestSection(report) +
+         EnvironmentSection(report) + "</body>\n</html>\n";
 }
 
 }  // namespace millrace::cli

@@ -110,6 +110,31 @@ JsonObject PointJson(const BenchReport& report, const std::string& name, const B
       .Add("windows", windows);
 }
 
+JsonArray EpochsJson(const std::vector<EpochCost>& epochs) {
+  JsonArray json;
+  for (const EpochCost& epoch : epochs) {
+    json.Add(JsonObject{{"seconds", epoch.seconds},
+                        {"cpu_seconds", epoch.cpu_seconds},
+                        {"samples", epoch.samples},
+                        {"requests", TallyJson(epoch.requests)}});
+  }
+  return json;
+}
+
+std::string EpochsText(const BenchReport& report) {
+  std::string text =
+      fmt::format("\nEpochs with and without a cache on the local disk (b)\n  {:<16} {:>10} {:>10} {:>10}\n", "", "s",
+                  "CPU-s", "GETs");
+  for (const auto& [name, epochs] : {std::pair{"without", &report.epochs}, std::pair{"with", &report.cached_epochs}}) {
+    for (size_t i = 0; i < epochs->size(); ++i) {
+      const EpochCost& epoch = (*epochs)[i];
+      text += fmt::format("  {:<16} {:>10} {:>10} {:>10}\n", fmt::format("epoch {} {}", i + 1, name),
+                          ShortNumber(epoch.seconds), ShortNumber(epoch.cpu_seconds), epoch.requests.get);
+    }
+  }
+  return text;
+}
+
 JsonObject ScenariosJson(const BenchReport& report) {
   JsonObject scenarios;
   if (!report.rate.empty()) {
@@ -123,6 +148,17 @@ JsonObject ScenariosJson(const BenchReport& report) {
       points.Add(PointJson(report, NameOf(point), point.second).Add("shard_bytes", point.first));
     }
     scenarios.Add("c", JsonObject{{"points", points}});
+  }
+  if (!report.orders.empty()) {
+    JsonArray points;
+    for (const auto& point : report.orders) {
+      points.Add(PointJson(report, NameOf(point), point.second).Add("shuffle", ShuffleName(point.first)));
+    }
+    scenarios.Add("a", JsonObject{{"points", points}});
+  }
+  if (!report.epochs.empty()) {
+    scenarios.Add("b", JsonObject{{"without_cache", EpochsJson(report.epochs)},
+                                  {"with_cache", EpochsJson(report.cached_epochs)}});
   }
   if (!report.first_batch.empty()) {
     JsonArray points;
@@ -153,6 +189,9 @@ const BenchPoint* BenchReport::best() const {
   };
   for (const BenchPoint& point : rate) consider(point);
   if (best == nullptr) {
+    for (const auto& [order, point] : orders) consider(point);
+  }
+  if (best == nullptr) {
     for (const auto& [bytes, point] : shards) consider(point);
   }
   return best;
@@ -178,6 +217,9 @@ std::string NameOf(const BenchPoint& point) {
 std::string NameOf(const std::pair<uint64_t, BenchPoint>& shards) {
   return fmt::format("{} shards", FormatSize(shards.first));
 }
+std::string NameOf(const std::pair<Shuffle, BenchPoint>& order) {
+  return fmt::format("{}, {}", ShuffleName(order.first), NameOf(order.second));
+}
 std::string NameOf(const FirstBatchPoint& point) {
   return Counted(point.samples, "sample");
 }
@@ -201,6 +243,11 @@ std::string BenchText(const BenchReport& report) {
     text += fmt::format("  Beside it: {:.0f} and {:.0f} samples/s for each vCPU in {}.\n", kPublishedRates[0],
                         kPublishedRates[1], kPublishedSource);
   }
+  if (!report.orders.empty()) {
+    text += "\nRandom and sequential order (a), by decoding threads\n" + RateHead("");
+    for (const auto& point : report.orders) text += RateRow(NameOf(point), point.second, cpus);
+  }
+  if (!report.epochs.empty()) text += EpochsText(report);
   if (!report.shards.empty()) {
     text += "\nSequential reading (c), by the size of a shard\n" + RateHead("");
     for (const auto& point : report.shards) text += RateRow(NameOf(point), point.second, cpus);

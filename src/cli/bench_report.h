@@ -25,6 +25,9 @@ struct BenchReport {
   bool priced = false;  // requests of this store cost money, or stand for some that do
 
   std::vector<BenchPoint> rate;                         // scenario d, by threads
+  std::vector<std::pair<Shuffle, BenchPoint>> orders;   // scenario a, by order, then by threads
+  std::vector<EpochCost> epochs;                        // scenario b
+  std::vector<EpochCost> cached_epochs;                 // the same with a cache
   std::vector<std::pair<uint64_t, BenchPoint>> shards;  // scenario c, by the bytes of a shard
   std::vector<FirstBatchPoint> first_batch;             // scenario e, by samples
 
@@ -45,6 +48,7 @@ std::string ShortNumber(double value);
 /// "Linux ...": for texts that say what belongs to what.
 std::string NameOf(const BenchPoint& point);                        // "2 threads"
 std::string NameOf(const std::pair<uint64_t, BenchPoint>& shards);  // "64 MiB shards"
+std::string NameOf(const std::pair<Shuffle, BenchPoint>& order);    // "global, 2 threads"
 std::string NameOf(const FirstBatchPoint& point);                   // "1000 samples"
 
 /// Samples a second of a CPU that does nothing else; 0 if it is not known.

@@ -41,13 +41,15 @@ std::string TickText(double value) {
 class PlotScale {
  public:
   explicit PlotScale(const LinePlot& plot) : log_(plot.log_x) {
-    for (const PlotPoint& point : plot.points) top_ = std::max({top_, point.y, point.most});
+    for (const PlotLine& line : plot.lines) {
+      for (const PlotPoint& point : line.points) top_ = std::max({top_, point.y, point.most});
+    }
     for (const PlotReference& line : plot.references) top_ = std::max(top_, line.y);
     if (top_ <= 0) top_ = 1;
     step_ = TickStep(top_);
     top_ = std::ceil(top_ * 1.02 / step_) * step_;
-    first_ = Place(plot.points.front().x);
-    last_ = Place(plot.points.back().x);
+    first_ = Place(plot.lines.front().points.front().x);
+    last_ = Place(plot.lines.front().points.back().x);
   }
 
   double X(double value) const {
@@ -78,7 +80,7 @@ std::string Frame(const LinePlot& plot, const PlotScale& scale) {
     svg += fmt::format(R"(<text class="axis" x="{}" y="{:.1f}" text-anchor="end">{}</text>)", kLeft - 8, scale.Y(y) + 4,
                        TickText(y));
   }
-  for (const PlotPoint& point : plot.points) {
+  for (const PlotPoint& point : plot.lines.front().points) {
     if (point.x_text.empty()) continue;
     svg += fmt::format(R"(<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{}</text>)", scale.X(point.x),
                        kHeight - kBottom + 18, EscapeMarkup(point.x_text));
@@ -90,6 +92,25 @@ std::string Frame(const LinePlot& plot, const PlotScale& scale) {
       R"svg(<text class="axis" x="14" y="{}" text-anchor="middle" transform="rotate(-90 14 {})">{}</text>)svg", middle,
       middle, EscapeMarkup(plot.y_name));
   return svg;
+}
+
+std::string DrawLine(const PlotLine& line, const PlotScale& scale, size_t number) {
+  std::string path;
+  for (const PlotPoint& point : line.points) {
+    path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", scale.X(point.x), scale.Y(point.y));
+  }
+  std::string svg = fmt::format(R"(<g class="line-{}">)", number);
+  if (line.points.size() > 1) svg += fmt::format(R"(<polyline points="{}"/>)", path);
+  for (const PlotPoint& point : line.points) {
+    if (point.most > point.least) {
+      svg += fmt::format(R"(<line x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>)", scale.X(point.x),
+                         scale.X(point.x), scale.Y(point.least), scale.Y(point.most));
+    }
+    if (point.x_text.empty() && line.points.size() > 20) continue;  // a dense curve needs no marks
+    svg += fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="4.5"><title>{}: {:.4g}</title></circle>)",
+                       scale.X(point.x), scale.Y(point.y), EscapeMarkup(point.x_text), point.y);
+  }
+  return svg + "</g>";
 }
 
 }  // namespace
@@ -136,19 +157,12 @@ std::string DrawLines(const LinePlot& plot) {
     svg += fmt::format(R"(<text class="reference" x="{}" y="{:.1f}">{}</text>)", kLeft + 6, scale.Y(line.y) - 5,
                        EscapeMarkup(line.text));
   }
-  std::string path;
-  for (const PlotPoint& point : plot.points) {
-    path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "" : " ", scale.X(point.x), scale.Y(point.y));
-  }
-  if (plot.points.size() > 1) svg += fmt::format(R"(<polyline class="line" points="{}"/>)", path);
-  for (const PlotPoint& point : plot.points) {
-    if (point.most > point.least) {
-      svg += fmt::format(R"(<line class="spread" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>)", scale.X(point.x),
-                         scale.X(point.x), scale.Y(point.least), scale.Y(point.most));
-    }
-    if (point.x_text.empty() && plot.points.size() > 20) continue;  // a dense curve needs no marks
-    svg += fmt::format(R"(<circle class="mark" cx="{:.1f}" cy="{:.1f}" r="4.5"><title>{}: {:.4g}</title></circle>)",
-                       scale.X(point.x), scale.Y(point.y), EscapeMarkup(point.x_text), point.y);
+  for (size_t i = 0; i < plot.lines.size(); ++i) {
+    svg += DrawLine(plot.lines[i], scale, i);
+    if (plot.lines.size() < 2) continue;
+    svg += fmt::format(R"(<text class="line-{}" x="{}" y="{}" text-anchor="end">{}</text>)", i, kWidth - kRight - 4,
+                       kHeight - kBottom - 10 - 16 * static_cast<double>(plot.lines.size() - 1 - i),
+                       EscapeMarkup(plot.lines[i].name));
   }
   return svg + "</svg>\n";
 }

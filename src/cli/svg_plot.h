@@ -6,7 +6,7 @@
 #include <vector>
 
 /// Plots as inline SVG, for pages that need nothing else. Pure. Colours and fonts come from the page's style: classes
-/// axis, grid, line, spread, mark, reference, and share-0 to share-8.
+/// axis, grid, line-0 to line-3 (of lines, spreads, marks and names), reference, share, and share-0 to share-8.
 
 namespace millrace::cli {
 
@@ -27,15 +27,20 @@ struct PlotReference {
   std::string text;
 };
 
+struct PlotLine {
+  std::string name;               // shown if there are several lines
+  std::vector<PlotPoint> points;  // ascending in x; at least one
+};
+
 struct LinePlot {
   std::string title;  // read out in place of the plot
   std::string x_name;
   std::string y_name;
-  bool log_x = false;             // then all x are greater than 0
-  std::vector<PlotPoint> points;  // ascending in x
+  bool log_x = false;           // then all x are greater than 0
+  std::vector<PlotLine> lines;  // over the same x; at most four
   std::vector<PlotReference> references;
 };
-/// From zero to what is there. At least one point.
+/// From zero to what is there. At least one line.
 std::string DrawLines(const LinePlot& plot);
 
 /// One bar that is divided by shares, of which those above one percent have their names.

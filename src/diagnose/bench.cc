@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/cpu_time.h"
+#include "cache/disk_cache.h"
 #include "dataset/dataset.h"
 #include "diagnose/machine.h"
 #include "net/runtime.h"
@@ -234,6 +235,36 @@ absl::StatusOr<FirstBatchPoint> MeasureFirstBatch(const std::string& uri, const 
   point.seconds = Spread::Of(std::move(seconds));
   point.open_seconds = Spread::Of(std::move(open_seconds));
   return point;
+}
+
+absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, const BenchSettings& settings,
+                                                     uint64_t epochs, const std::string& disk_cache) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<OpenSet> set, OpenSet::Open(uri, settings));
+  LoaderOptions options = EndlessOptions(settings);
+  if (!disk_cache.empty()) options.cache = DiskCache::OpenOrWarn({.folder = disk_cache});
+  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(options));
+  std::vector<EpochCost> costs;
+  for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
+    EpochCost cost;
+    const double cpu_before = CpuSeconds();
+    const RequestTally before = set->requests();
+    const BenchClock::time_point start = BenchClock::now();
+    bool last = false;
+    while (!last) {
+      ASSIGN_OR_RETURN(const Batch batch, NextBatch(*loader, settings.stop));
+      cost.samples += batch.valid;
+      last = batch.last_of_epoch;
+      if (settings.progress) {
+        const double done = static_cast<double>(cost.samples) / static_cast<double>(loader->samples_per_epoch());
+        settings.progress((static_cast<double>(epoch) + std::min(1.0, done)) / static_cast<double>(epochs));
+      }
+    }
+    cost.seconds = SecondsSince(start);
+    cost.cpu_seconds = CpuSeconds() - cpu_before;
+    cost.requests = set->requests() - before;
+    costs.push_back(cost);
+  }
+  return costs;
 }
 
 }  // namespace millrace

@@ -100,4 +100,16 @@ struct FirstBatchPoint {
 /// Opens it once more than settings.windows says, and does not count the first time. Errors as above.
 absl::StatusOr<FirstBatchPoint> MeasureFirstBatch(const std::string& uri, const BenchSettings& settings);
 
+/// One epoch of several.
+struct EpochCost {
+  double seconds = 0;
+  double cpu_seconds = 0;
+  uint64_t samples = 0;
+  RequestTally requests;  // look-ahead into the next epoch may be among them
+};
+/// Goes through the data set `epochs` times, and keeps what it reads in `disk_cache` (a folder), or nowhere if that is
+/// empty. Nothing is warmed up, since the first epoch is what it is about. Errors as above.
+absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, const BenchSettings& settings,
+                                                     uint64_t epochs, const std::string& disk_cache);
+
 }  // namespace millrace

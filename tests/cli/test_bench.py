@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cli_support import Millrace, contents
 
-SHORT = ["--quick", "--seconds", "0.2", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB"]
+SHORT = ["--quick", "--seconds", "0.1", "--repeats", "2", "--batch", "16", "--size", "64", "--memory", "64MiB"]
 SVG = "{http://www.w3.org/1999/xhtml}svg"
 
 
@@ -47,14 +47,18 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
     assert paragraphs == [report["limit"]]
 
     # The page has its plots inside, and fetches nothing.
-    assert len(list(root.iter(SVG))) == 5  # rate, waiting, batch times, shards, first batch
+    assert len(list(root.iter(SVG))) == 7  # rate, waiting, batch times, orders, epochs, shards, first batch
     source = page.read_text()
     assert "<script" not in source and "src=" not in source and "url(" not in source and "href" not in source
 
     assert [point["name"] for point in report["scenarios"]["d"]["points"]] == ["1 thread", "2 threads"]
     assert [point["shard_bytes"] for point in report["scenarios"]["c"]["points"]] == [2**20, 2**22, 2**24, 2**26]
     assert [point["data_samples"] for point in report["scenarios"]["e"]["points"]] == [20, 40, 80]
-    for point in report["scenarios"]["d"]["points"] + report["scenarios"]["c"]["points"]:
+    orders = ["none", "window", "global"]
+    assert [point["name"] for point in report["scenarios"]["a"]["points"]] == [f"{order}, {n}" for order in orders for n in ("1 thread", "2 threads")]
+    for name in ("with_cache", "without_cache"):
+        assert [epoch["samples"] for epoch in report["scenarios"]["b"][name]] == [80, 80, 80]
+    for point in report["scenarios"]["d"]["points"] + report["scenarios"]["a"]["points"] + report["scenarios"]["c"]["points"]:
         check_point(point, report)
     for point in report["scenarios"]["e"]["points"]:
         assert 0 < point["open_seconds"]["median"] < point["first_batch_seconds"]["median"]
@@ -142,6 +146,7 @@ def test_usage(millrace: Millrace, tmp_path: Path) -> None:
     assert b"--synthetic" in millrace("bench", code=2).stderr
     assert b"leave out the URI" in millrace("bench", "s3://b/p", "--synthetic", code=2).stderr
     assert b"needs --synthetic" in millrace("bench", tmp_path, "--scenario", "c", code=2).stderr
+    assert b"needs --synthetic" in millrace("bench", tmp_path, "--scenario", "b", code=2).stderr
     assert b"--threads" in millrace("bench", tmp_path, "--threads", "1,x", code=2).stderr
     assert b"no folder" in millrace("bench", tmp_path, "--html", tmp_path / "no/page.html", code=1).stderr
     (tmp_path / "bad.json").write_text("{}")
