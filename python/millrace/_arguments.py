@@ -119,6 +119,13 @@ def uri(name: str, value: Any, wanted: str = "a URI or a path") -> str:
     return cast(str, os.fspath(value))  # bytes, too, are taken where they come
 
 
+def texts(name: str, value: Any, wanted: str) -> list[str]:
+    items = _items(name, value, wanted)
+    if not all(isinstance(item, str) for item in items):
+        refuse(name, wanted, value)
+    return items
+
+
 def _items(name: str, value: Any, wanted: str, count: int | None = None) -> list[Any]:
     if isinstance(value, (str, bytes, dict)):
         refuse(name, wanted, value)

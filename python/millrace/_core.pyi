@@ -112,6 +112,9 @@ class Loader:
         pad_token: int,
         cache: str,
         cache_size: str,
+        workers: list[str],
+        local_streams: int,
+        worker_token_file: str,
     ) -> None: ...
     def batches(self, convert: Callable[[Any], Any] | None) -> Batches: ...
     def restart(self, position: str) -> None: ...

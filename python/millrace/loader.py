@@ -78,6 +78,19 @@ class CacheReport(TypedDict):
     requests: int
 
 
+class WorkerReport(TypedDict):
+    """What a worker did for a Loader; of the last one, this process, ``worker`` is ``"local"``.
+
+    ``rows``: of the batches that were received, padding included. ``failures``: how often one of its streams had to go on elsewhere, or
+    could not be opened; ``last_failure``: why, ``""`` without any.
+    """
+
+    worker: str
+    rows: int
+    failures: int
+    last_failure: str
+
+
 class Report(TypedDict):
     """What :meth:`Loader.report` returns; it begins with the loader or its last ``load_state_dict``.
 
@@ -85,11 +98,12 @@ class Report(TypedDict):
     the batches; the difference is padding. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
     ``parts``: ``samples`` by the part of the Mix that they are of.
     ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
-    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, budget, decode, consumer; with a
+    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, budget, decode, consumer, worker; with a
     transform also transform).
     ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
     ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
     ``cache``: what came from it and what did not; None without one.
+    ``workers``: what each of the ``workers`` did, and this process; empty without workers.
     """
 
     samples: int
@@ -105,6 +119,7 @@ class Report(TypedDict):
     quarantined: int
     quarantine: list[QuarantinedSample]
     cache: CacheReport | None
+    workers: list[WorkerReport]
 
 
 class Loader:
@@ -160,6 +175,12 @@ class Loader:
         cache: A folder of a local disk that keeps what is read, for later epochs and runs; processes of a machine may share one. If it
             cannot be used, a warning says so, and everything is read from the store.
         cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free.
+        workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
+            same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
+            :meth:`report` tells.
+        local_streams: Of the parts of each batch (as many as there are workers and these together, rounded up to a power of two, at most
+            what divides ``batch_size``), so many are decoded by this process from the start.
+        worker_token_file: A file with the secret of the workers, if they ask for one.
         bad_samples: ``"fail"``, or ``"replace"``: another sample takes the place of a damaged one, which :meth:`report` lists.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
             came exactly once. Digests of parts and of ranks add up (modulo 2^128).
@@ -215,6 +236,9 @@ class Loader:
         memory: int | str = "512MiB",
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str | None = None,
+        workers: Sequence[str] | None = None,
+        local_streams: int = 0,
+        worker_token_file: str | os.PathLike[str] | None = None,
         bad_samples: str = "fail",
         digest: str | None = None,
         output: str | None = None,
@@ -232,6 +256,8 @@ class Loader:
             )
         if cache_size is not None and cache is None:
             raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
+        if workers is None and (local_streams or worker_token_file is not None):
+            raise InvalidArgumentError("local_streams and worker_token_file are for workers; name these with workers=['HOST:PORT']")
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         self._torch = _torch_for(output)
@@ -257,6 +283,11 @@ class Loader:
             "memory": _arguments.memory(memory),
             "cache": "" if cache is None else os.fsdecode(_arguments.uri("cache", cache, "a path")),
             "cache_size": "" if cache_size is None else _arguments.memory(cache_size, "cache_size"),
+            "workers": [] if workers is None else _arguments.texts("workers", workers, "a list of HOST:PORT"),
+            "local_streams": _arguments.integer("local_streams", local_streams),
+            "worker_token_file": ""
+            if worker_token_file is None
+            else os.fsdecode(_arguments.uri("worker_token_file", worker_token_file, "a path")),
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
         if tokens is not None and not isinstance(tokens, Tokens):

@@ -14,6 +14,7 @@
 #include "gil_release.h"
 #include "interruptible.h"
 #include "pipeline/explain.h"
+#include "service/worker_token.h"
 
 namespace millrace::python {
 
@@ -85,9 +86,17 @@ Source ItemsOf(const std::vector<std::shared_ptr<DatasetHandle>>& datasets, cons
 }  // namespace
 
 LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
-                           const std::optional<TokenOptions>& tokens)
-    : datasets_(std::move(datasets)), source_(ItemsOf(datasets_, tokens)), options_(std::move(options)) {
-  loader_.reset(MakeLoader().release());
+                           const std::optional<TokenOptions>& tokens, std::optional<ServiceOptions> workers)
+    : datasets_(std::move(datasets)),
+      source_(ItemsOf(datasets_, tokens)),
+      options_(std::move(options)),
+      workers_(std::move(workers)) {
+  absl::StatusOr<std::unique_ptr<BatchSource>> made = nullptr;
+  {
+    GilRelease release;
+    made = MakeLoader(options_);
+  }
+  loader_.reset(ValueOrThrow(std::move(made)).release());
   steps_per_epoch_ = loader_->steps_per_epoch();
   shapes_ = loader_->shapes();
   epoch_ = loader_->report().position.epoch;
@@ -99,13 +108,10 @@ LoaderHandle::~LoaderHandle() {
   if (maker_ == getpid()) Close();
 }
 
-std::unique_ptr<BatchSource> LoaderHandle::MakeLoader() const {
-  absl::StatusOr<std::unique_ptr<Loader>> made = nullptr;
-  {
-    GilRelease release;
-    made = Loader::Create(datasets_.front()->runtime(), source_, options_);
-  }
-  return ValueOrThrow(std::move(made));
+absl::StatusOr<std::unique_ptr<BatchSource>> LoaderHandle::MakeLoader(const LoaderOptions& options) const {
+  Runtime& runtime = datasets_.front()->runtime();
+  if (workers_) return FeedFromWorkers(runtime, source_, options, *workers_);
+  return Loader::Create(runtime, source_, options);
 }
 
 LoaderHandle::Look LoaderHandle::LookForNext() {
@@ -182,7 +188,7 @@ absl::Status LoaderHandle::RestartLocked(const LoaderOptions& options) {
   // Then the old one ends first: there may be no room for two.
   last_report_ = loader_->report();
   loader_.reset();
-  absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(datasets_.front()->runtime(), source_, options);
+  absl::StatusOr<std::unique_ptr<BatchSource>> made = MakeLoader(options);
   RETURN_IF_ERROR(made.status());
   loader_.reset(made->release());
   epoch_ = loader_->report().position.epoch;  // the next one, where what is left of that of `options` is dropped
@@ -241,7 +247,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     const std::string& shuffle, const std::array<std::optional<py::int_>, 3>& order, const py::int_& seed,
     const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
     const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
-    const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size) {
+    const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size,
+    const std::vector<std::string>& workers, const py::int_& local_streams, const std::string& worker_token_file) {
   LoaderOptions options;
   options.image = ToImageSpec(image);
   options.fields = ToFields(fields);
@@ -272,7 +279,14 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.cache = OpenCache(cache, cache_size);
   std::optional<TokenOptions> rows;
   if (tokens) rows = ToTokenOptions(*tokens);
-  return std::make_shared<LoaderHandle>(std::move(datasets), std::move(options), rows);
+  std::optional<ServiceOptions> service;
+  if (!workers.empty()) {
+    service.emplace();
+    service->workers = workers;
+    service->local_streams = ToNatural("local_streams", local_streams);
+    service->token = ValueOrThrow(ReadWorkerToken(worker_token_file));
+  }
+  return std::make_shared<LoaderHandle>(std::move(datasets), std::move(options), rows, std::move(service));
 }
 
 // ---- Batches
@@ -385,6 +399,16 @@ py::dict ToDict(const LoaderReport& report, bool with_digest) {
     cache["requests"] = report.cache->requests;
     result["cache"] = cache;
   }
+  py::list workers;
+  for (const WorkerReport& worker : report.workers) {
+    py::dict entry;
+    entry["worker"] = ToPyText(worker.worker);
+    entry["rows"] = worker.rows;
+    entry["failures"] = worker.failures;
+    entry["last_failure"] = ToPyText(worker.last_failure);
+    workers.append(entry);
+  }
+  result["workers"] = workers;
   return result;
 }
 
@@ -402,7 +426,8 @@ void BindLoader(py::module_& module) {
            py::arg("image"), py::arg("fields"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
            py::arg("bad_samples"), py::arg("shuffle"), py::arg("order"), py::arg("seed"), py::arg("epochs"),
            py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
-           py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"))
+           py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"), py::arg("workers"),
+           py::arg("local_streams"), py::arg("worker_token_file"))
       .def(
           "batches",
           [](std::shared_ptr<LoaderHandle> self, py::object convert) {

@@ -13,6 +13,7 @@
 
 #include "dataset_handle.h"
 #include "pipeline/loader.h"
+#include "service/service_source.h"
 
 namespace millrace::python {
 
@@ -35,7 +36,7 @@ class LoaderHandle {
   /// Several data sets are mixed. With `tokens`, what is fed are rows of their tokens, which may have to be made:
   /// Python's signal handlers run meanwhile.
   LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets, LoaderOptions options,
-               const std::optional<TokenOptions>& tokens);
+               const std::optional<TokenOptions>& tokens, std::optional<ServiceOptions> workers);
   ~LoaderHandle();
 
   /// None after the last epoch. Python's signal handlers run while it waits; what they raise comes out of here.
@@ -74,7 +75,8 @@ class LoaderHandle {
     absl::StatusOr<std::optional<Batch>> next = std::nullopt;
   };
 
-  std::unique_ptr<BatchSource> MakeLoader() const;
+  // Without the GIL.
+  absl::StatusOr<std::unique_ptr<BatchSource>> MakeLoader(const LoaderOptions& options) const;
   // All of these without the GIL.
   Look LookForNext();
   std::unique_lock<std::mutex> LockUnused();
@@ -84,6 +86,7 @@ class LoaderHandle {
   const std::vector<std::shared_ptr<DatasetHandle>> datasets_;
   const Source source_;
   const LoaderOptions options_;
+  const std::optional<ServiceOptions> workers_;
   uint64_t steps_per_epoch_ = 0;
   std::vector<BatchShape> shapes_;
 

@@ -22,5 +22,6 @@ void AddRm(Command app);
 void AddRun(Command app);
 void AddSync(Command app);
 void AddSynth(Command app);
+void AddWorker(Command app);
 
 }  // namespace millrace::cli

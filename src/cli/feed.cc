@@ -20,6 +20,9 @@
 #include "cli/json_text.h"
 #include "cli/usage.h"
 #include "pipeline/loader.h"
+#include "service/service_source.h"
+#include "service/worker_calls.h"
+#include "service/worker_token.h"
 
 namespace millrace::cli {
 
@@ -62,6 +65,9 @@ struct FeedFlags {
   std::string bad_samples = "fail";
   std::string cache;
   std::string cache_size;
+  std::string workers;
+  std::string worker_token_file;
+  uint64_t local_streams = 0;
   bool explain = false;
   bool json = false;
 };
@@ -135,6 +141,21 @@ absl::StatusOr<std::optional<DiskCacheOptions>> ParseCache(const FeedFlags& flag
     if (*size == 0) return absl::InvalidArgumentError("--cache-size 0 keeps nothing; leave --cache out");
     options.size_bytes = *size;
   }
+  return options;
+}
+
+// Absent without --workers.
+absl::StatusOr<std::optional<ServiceOptions>> ParseWorkers(const FeedFlags& flags) {
+  if (flags.workers.empty()) return std::nullopt;
+  ServiceOptions options;
+  for (std::string_view rest = flags.workers;; rest.remove_prefix(rest.find(',') + 1)) {
+    options.workers.emplace_back(rest.substr(0, rest.find(',')));
+    const absl::Status is_address = ParseWorkerAddress(options.workers.back()).status();
+    if (!is_address.ok()) return Annotate(is_address, "--workers");
+    if (rest.find(',') == rest.npos) break;
+  }
+  options.local_streams = flags.local_streams;
+  ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.worker_token_file));
   return options;
 }
 
@@ -214,12 +235,34 @@ std::string ToJson(const Source& source, const FeedResult& result, const Request
         "cache",
         JsonObject{{"hit_bytes", cache->hit_bytes}, {"miss_bytes", cache->miss_bytes}, {"requests", cache->requests}});
   }
+  if (!result.report.workers.empty()) {
+    JsonArray workers;
+    for (const WorkerReport& worker : result.report.workers) {
+      workers.Add(JsonObject{{"worker", worker.worker},
+                             {"rows", worker.rows},
+                             {"failures", worker.failures},
+                             {"last_failure", worker.last_failure}});
+    }
+    json.Add("workers", workers);
+  }
   if (source.tokens() != nullptr) {
     json.Add("tokens", result.report.tokens)
         .Add("token_places", result.report.token_places)
         .Add("rows", RowsJson(*source.tokens(), DescribeRows(source)));
   }
   return json.Line();
+}
+
+std::string WorkersText(const LoaderReport& report) {
+  std::string text;
+  for (const WorkerReport& worker : report.workers) {
+    text += fmt::format("Worker {}: {}", worker.worker, Counted(worker.rows, "row"));
+    if (worker.failures > 0) {
+      text += fmt::format(", {}; the last: {}", Counted(worker.failures, "failure"), worker.last_failure);
+    }
+    text += '\n';
+  }
+  return text;
 }
 
 // What came of each part of a mix; of the first ones, where they are many.
@@ -255,6 +298,7 @@ std::string Summary(const FeedFlags& flags, const Source& source, const FeedResu
     text += fmt::format("Cache: {} from {}, {} in {} from the store\n", FormatSize(report.cache->hit_bytes),
                         flags.cache, FormatSize(report.cache->miss_bytes), Counted(report.cache->requests, "request"));
   }
+  text += WorkersText(report);
   text += RowsText(source.tokens(), DescribeRows(source));
   if (report.token_places > 0) {
     const auto places = static_cast<double>(report.token_places);
@@ -356,6 +400,13 @@ absl::StatusOr<Source> ItemsOf(Stores& stores, const Source& samples, const std:
   return Source::OfRows(stores, samples, *tokens, run);
 }
 
+absl::StatusOr<std::unique_ptr<BatchSource>> MakeBatchSource(Runtime& runtime, const Source& source,
+                                                             const LoaderOptions& options,
+                                                             const std::optional<ServiceOptions>& workers) {
+  if (workers) return FeedFromWorkers(runtime, source, options, *workers);
+  return Loader::Create(runtime, source, options);
+}
+
 absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
   ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
@@ -365,6 +416,7 @@ absl::Status Feed(const FeedFlags& flags) {
   }
   ASSIGN_OR_RETURN(const SourceRequest request, AsUsage(ParseSource(flags.source)));
   ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, AsUsage(ParseCache(flags)));
+  ASSIGN_OR_RETURN(const std::optional<ServiceOptions> workers, AsUsage(ParseWorkers(flags)));
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
@@ -389,7 +441,7 @@ absl::Status Feed(const FeedFlags& flags) {
   const SteadyClock::time_point begin = SteadyClock::now();
   const double cpu_before = CpuSeconds();
   result.open_seconds = Seconds(opening, begin);
-  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, Loader::Create(runtime, source, options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<BatchSource> loader, MakeBatchSource(runtime, source, options, workers));
   const uint64_t expected = ExpectedSamples(options, *loader, flags.stop_after);
   RETURN_IF_ERROR(Drain(*loader, flags, expected, begin, &result));
   result.seconds = Seconds(begin, SteadyClock::now());
@@ -413,6 +465,14 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   const Option cache =
       feed.Add("--cache", &flags->cache, "Keep what is read in this folder, for later epochs and runs");
   feed.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
+  const Option workers = feed.Add("--workers", &flags->workers,
+                                  "Workers that decode, HOST:PORT,HOST:PORT... (millrace worker); without one, this "
+                                  "process goes on");
+  feed.Add("--worker-token-file", &flags->worker_token_file, "A file with the secret of the workers").Needs(workers);
+  feed.Add("--local-streams", &flags->local_streams,
+           "Parts of each batch that this process decodes beside the workers [0]")
+      .Needs(workers)
+      .Number(0, ServiceOptions::kMaxStreams);
   add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
   feed.Add("--extent", &flags->extent, "Consecutive samples fetched together, by --shuffle window [1.5 MiB]").Number(1);
   feed.Add("--window", &flags->window, "Extents shuffled together; a multiple of --lanes [256 MiB]").Number(1);
@@ -480,6 +540,7 @@ void AddFeed(Command app) {
       "  millrace feed s3://bucket/photos s3://bucket/drawings --weights 3,1 --epoch-samples 1000000 --explain\n"
       "  millrace feed s3://bucket/corpus --tokens 2048:pack --batch 8\n"
       "  millrace feed s3://bucket/train --epochs 3 --cache /nvme/millrace --cache-size 50GiB\n"
+      "  millrace feed s3://bucket/train --workers 10.0.0.1:7070,10.0.0.2:7070 --local-streams 1\n"
       "  millrace feed s3://bucket/train --state run.json      # interrupted ...\n"
       "  millrace feed s3://bucket/train --resume \"$(jq -r .position run.json)\"");
   feed.Run([flags] {

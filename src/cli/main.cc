@@ -34,6 +34,7 @@ void AddCommands(Command app) {
   AddIndex(app);
   AddInspect(app);
   AddFeed(app);
+  AddWorker(app);
   AddRun(app);
   AddCheckpoint(app);
   AddDoctor(app);

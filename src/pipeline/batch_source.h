@@ -86,6 +86,14 @@ struct Batch {
   }
 };
 
+/// What one worker of the data service has done for this consumer.
+struct WorkerReport {
+  std::string worker;        // HOST:PORT, or "local": this process
+  uint64_t rows = 0;         // of the batches that were received, with padding
+  uint64_t failures = 0;     // times that a stream had to be opened again
+  std::string last_failure;  // why; "" without failures
+};
+
 /// What the consumer has received so far and what it cost.
 struct LoaderReport {
   static constexpr size_t kMaxQuarantineEntries = 1000;
@@ -99,7 +107,8 @@ struct LoaderReport {
   StallReport stalls;
   std::vector<QuarantinedSample> quarantine;  // in order of delivery; the first ones
   uint64_t quarantined = 0;
-  std::optional<CacheReport> cache;  // if there is one
+  std::optional<CacheReport> cache;   // if there is one
+  std::vector<WorkerReport> workers;  // in the order in which they were named, and this process; empty without any
 
   /// The batch was received. part_samples has room for its parts.
   void Add(const Batch& batch);

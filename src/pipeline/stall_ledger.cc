@@ -7,7 +7,7 @@ namespace millrace {
 
 std::string_view StallCauseName(StallCause cause) {
   constexpr std::array<std::string_view, kStallCauses> kNames{
-      "queue", "credentials", "connect", "first_byte", "body", "throttling", "outage", "budget", "decode", "consumer"};
+      "queue", "credentials", "connect", "first_byte", "body", "throttling", "outage", "budget", "decode", "consumer", "worker"};
   return kNames[static_cast<size_t>(cause)];
 }
 

@@ -21,8 +21,9 @@ enum class StallCause : uint8_t {
   kBudget,      // not asked for yet: the memory budget is in use
   kDecode,      // fetched; being decoded and transformed, or waiting for a CPU
   kConsumer,    // decoded work cannot start: the consumer holds all batches
+  kWorker,      // a worker of the data service has not sent its rows yet
 };
-inline constexpr size_t kStallCauses = 10;
+inline constexpr size_t kStallCauses = 11;
 
 std::string_view StallCauseName(StallCause cause);
 StallCause CauseOf(RequestPhase phase);

@@ -296,7 +296,7 @@ def test_report(tar: Samples) -> None:
     report = loader.report()
     assert set(report) == set(millrace.Report.__annotations__)
     assert report["samples"] == 50 and report["digest"] is None and report["quarantined"] == 0 and report["quarantine"] == []
-    causes = {"queue", "credentials", "connect", "first_byte", "body", "throttling", "outage", "budget", "decode", "consumer"}
+    causes = {"queue", "credentials", "connect", "first_byte", "body", "throttling", "outage", "budget", "decode", "consumer", "worker"}
     assert set(report["stalls"]) == causes and report["bottleneck"] in causes
     assert 0 <= report["waited"] <= report["seconds"]
     assert np.isclose(sum(report["stalls"].values()), report["waited"])

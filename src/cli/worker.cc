@@ -1,0 +1,96 @@
+#include "service/worker.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <memory>
+#include <string>
+
+#include "base/size.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "service/worker_calls.h"
+#include "service/worker_token.h"
+#include "store/stores.h"
+
+namespace millrace::cli {
+
+namespace {
+
+constexpr const char* kWorkerFooter =
+    R"(A worker decodes for trainers on other machines, or beside it: `millrace feed --workers`, and millrace.Loader with
+workers=[...]. It keeps no state: kill it at any time, and trainers go on without it, with the same batches in the same order.
+
+Whoever reaches a worker reads with its credentials. On an address that other machines reach it asks for a secret
+(--token-file, the same file for trainers) and reads only below the URIs of --allow. Neither the secret nor the batches
+are encrypted: keep worker and trainers in a network of your own.
+
+Examples:
+  millrace worker --listen 127.0.0.1:7070
+  millrace worker --listen 0.0.0.0:7070 --token-file /etc/millrace/token --allow s3://bucket/train
+  millrace feed s3://bucket/train --workers 10.0.0.1:7070,10.0.0.2:7070 --worker-token-file /etc/millrace/token)";
+
+struct WorkerFlags {
+  std::string listen = "127.0.0.1:7070";
+  std::string token_file;
+  std::vector<std::string> allow;
+  int threads = 0;
+  int io_threads = 2;
+  std::string memory;
+};
+
+absl::Status Serve(const WorkerFlags& flags) {
+  // Port 0, for any free one, is no address of a worker; it is one to listen on.
+  const absl::StatusOr<HttpEndpoint> address = ParseWorkerAddress(flags.listen);
+  if (!address.ok()) return AsUsage(Annotate(address.status(), "--listen"));
+  WorkerOptions options{.host = address->host, .port = address->port, .allow = flags.allow};
+  for (const std::string& uri : flags.allow) RETURN_IF_ERROR(CheckUri(uri));
+  ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.token_file));
+  RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
+  if (!flags.memory.empty()) {
+    const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
+    if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
+    runtime_options.memory_bytes = *memory;
+  }
+  // Blocked before there are threads, so that only the wait below takes them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  Runtime runtime(runtime_options);
+  Stores stores(runtime);
+  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(runtime, stores, options);
+  if (absl::IsInvalidArgument(worker.status())) return AsUsage(worker.status());  // there are only options
+  RETURN_IF_ERROR(worker.status());
+  const bool is_v6 = address->host.find(':') != std::string::npos;
+  RETURN_IF_ERROR(WriteStdout(
+      fmt::format("listening on {}{}{}:{}\n", is_v6 ? "[" : "", address->host, is_v6 ? "]" : "", (*worker)->port())));
+  int received = 0;
+  sigwait(&signals, &received);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddWorker(Command app) {
+  const Command command = app.AddCommand("worker", "Decode for trainers: `millrace feed --workers`, Loader(workers=)");
+  auto flags = std::make_shared<WorkerFlags>();
+  command.Add("--listen", &flags->listen, "HOST:PORT to listen on; port 0: any free one").ShowDefault();
+  command.Add("--token-file", &flags->token_file,
+              "A file with the secret that trainers must have; needed unless only this machine reaches HOST");
+  command
+      .Add("--allow", &flags->allow, "Read only below this URI; may be repeated [everywhere, if HOST is this machine]")
+      .OneValueEach();
+  command.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
+  command.Add("--io-threads", &flags->io_threads, "Network threads").ShowDefault().Number(1, 64);
+  command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");
+  command.Footer(kWorkerFooter);
+  command.Run([flags] {
+    const absl::Status status = Serve(*flags);
+    return status.ok() ? 0 : Fail("worker", status);
+  });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace millrace {
+
+/// Where a worker reads. Immutable and thread-safe.
+class AllowedPlaces {
+ public:
+  /// Everywhere.
+  AllowedPlaces() = default;
+  /// Below these URIs only. InvalidArgument if one of them is none.
+  static absl::StatusOr<AllowedPlaces> Below(const std::vector<std::string>& uris);
+
+  /// PermissionDenied unless `uri` is one of the places or lies below one. Links in paths of files are followed. A
+  /// manifest names objects anywhere in its store, so that the whole store must be allowed.
+  absl::Status Check(std::string_view uri) const;
+
+ private:
+  bool everywhere_ = true;
+  std::vector<std::string> places_;  // with a '/' at the end
+};
+
+}  // namespace millrace

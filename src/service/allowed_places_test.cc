@@ -1,0 +1,62 @@
+#include "service/allowed_places.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+AllowedPlaces Below(const std::vector<std::string>& uris) {
+  absl::StatusOr<AllowedPlaces> allowed = AllowedPlaces::Below(uris);
+  EXPECT_TRUE(allowed.ok()) << allowed.status();
+  return *allowed;
+}
+
+bool Allows(const AllowedPlaces& allowed, std::string_view uri) {
+  return allowed.Check(uri).ok();
+}
+
+TEST(AllowedPlacesTest, EverywhereUnlessItIsSaid) {
+  EXPECT_TRUE(Allows(AllowedPlaces(), "s3://any/where"));
+  EXPECT_FALSE(Allows(Below({}), "s3://any/where"));
+}
+
+TEST(AllowedPlacesTest, WholeNamesCount) {
+  const AllowedPlaces allowed = Below({"s3://bucket/train", "s3://other"});
+  EXPECT_TRUE(Allows(allowed, "s3://bucket/train"));
+  EXPECT_TRUE(Allows(allowed, "s3://bucket/train/"));
+  EXPECT_TRUE(Allows(allowed, "s3://bucket/train/part/a.tar"));
+  EXPECT_TRUE(Allows(allowed, "s3://other/x"));
+  EXPECT_FALSE(Allows(allowed, "s3://bucket/training"));
+  EXPECT_FALSE(Allows(allowed, "s3://bucket"));
+  EXPECT_FALSE(Allows(allowed, "s3://other2/x"));
+  EXPECT_FALSE(Allows(allowed, "/train"));
+  EXPECT_THAT(allowed.Check("s3://bucket/valid").message(), HasSubstr("--allow s3://bucket/valid"));
+  EXPECT_TRUE(absl::IsInvalidArgument(allowed.Check("ftp://x")));
+}
+
+TEST(AllowedPlacesTest, AManifestNeedsItsWholeStore) {
+  EXPECT_FALSE(Allows(Below({"s3://bucket/train"}), "s3://bucket/train/list.csv"));
+  EXPECT_TRUE(Allows(Below({"s3://bucket"}), "s3://bucket/train/list.csv"));
+}
+
+TEST(AllowedPlacesTest, FollowsLinksAndDots) {
+  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / "allowed_places";
+  std::filesystem::remove_all(root);
+  std::filesystem::create_directories(root / "open/sub");
+  std::filesystem::create_directories(root / "secret");
+  std::filesystem::create_directory_symlink(root / "secret", root / "open/link");
+  const AllowedPlaces allowed = Below({(root / "open").string()});
+  EXPECT_TRUE(Allows(allowed, (root / "open/sub").string()));
+  EXPECT_TRUE(Allows(allowed, "file://" + (root / "open/not-there-yet").string()));
+  EXPECT_FALSE(Allows(allowed, (root / "open/link").string()));
+  EXPECT_FALSE(Allows(allowed, (root / "open/../secret").string()));
+  EXPECT_FALSE(Allows(allowed, root.string()));
+}
+
+}  // namespace
+}  // namespace millrace

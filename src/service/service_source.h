@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pipeline/loader.h"
+
+namespace millrace {
+
+struct ServiceOptions {
+  static constexpr uint64_t kMaxStreams = 64;
+
+  std::vector<std::string> workers;  // HOST:PORT each
+  std::string token;                 // of all of them; "" = they ask for none
+  uint64_t local_streams = 0;        // streams that this process decodes beside them
+  uint64_t streams = 0;              // how many to divide a batch into; 0 = as many as there are workers and local
+                                     // streams, rounded up to a power of two. Fewer where the batch, the lanes or
+                                     // memory are not enough
+};
+
+/// The batches that Loader::Create would deliver, byte by byte and in the same order, but decoded by workers: each
+/// batch is divided into streams, and each stream is read from a worker, or decoded in this process. If a worker fails,
+/// its streams go on elsewhere; if none is left, in this process, which therefore must be able to read the data, too.
+/// Bytes of a batch are in memory of options.memory_bytes, as those of a Loader, which also bounds what a local stream
+/// takes.
+///
+/// Blocks for no worker. Errors: those of Loader::Create, and InvalidArgument for an address that is none, or for more
+/// local streams than a batch divides into. Runtime, data sets and stores must outlive the result.
+absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, const Source& source,
+                                                             LoaderOptions options, const ServiceOptions& service);
+
+}  // namespace millrace

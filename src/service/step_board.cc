@@ -1,0 +1,216 @@
+#include "service/step_board.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace millrace {
+
+namespace {
+
+using BoardClock = std::chrono::steady_clock;
+
+// How often a waiting consumer looks at what it waits for.
+constexpr std::chrono::milliseconds kBoardTick{5};
+
+}  // namespace
+
+StepBoard::StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory,
+                     size_t sources, size_t parts)
+    : steps_(steps), layout_(layout), slots_(slots), local_(steps.streams()), rows_(sources) {
+  report_.part_samples.resize(parts);
+  report_.position = steps.PositionOf(steps.start());
+  ring_.emplace(layout.bytes(), slots, std::move(slot_memory), [this] {
+    const Lock lock(mutex_);
+    --held_;
+    room_.notify_all();
+  });
+}
+
+StepBoard::~StepBoard() {
+  open_.clear();
+  ring_.reset();
+}
+
+// ---- Streams
+
+StepBoard::Step* StepBoard::Open(uint64_t number) {
+  if (number < first_ + open_.size()) return open_[number - first_].get();
+  std::shared_ptr<Buffer> slot = ring_->TryAcquire();
+  if (slot == nullptr) return nullptr;
+  auto step = std::make_unique<Step>();
+  step->place = steps_.PlaceOf(number).value_or(StreamSteps::Place{});
+  step->slot = std::move(slot);
+  Begin(*step);
+  return open_.emplace_back(std::move(step)).get();
+}
+
+void StepBoard::Begin(Step& step) {
+  const uint64_t rows = layout_.batch();
+  step.missing = steps_.streams();
+  step.sources.resize(steps_.streams());
+  step.quarantined.resize(steps_.streams());
+  Batch& batch = step.batch;
+  batch.size = rows;
+  batch.length = layout_.length();
+  batch.arrays = layout_.Deliver(step.slot->data(), rows);
+  batch.keys.resize(rows);
+  batch.valid = steps_.ValidRows(step.place);
+  batch.epoch = step.place.epoch;
+  batch.last_of_epoch = steps_.EndsEpoch(step.place);
+  batch.position = steps_.After(step.place);
+}
+
+StepBoard::Step* StepBoard::Acquire(uint64_t number, Lock& lock) {
+  Step* step = nullptr;
+  room_.wait(lock, [&] {
+    if (stopping_) return true;
+    // A stream that is one step ahead of all others opens the step, never more: steps are opened in order.
+    if (number > first_ + open_.size()) return false;
+    step = Open(number);
+    return step != nullptr;
+  });
+  return stopping_ ? nullptr : step;
+}
+
+// Row j of the stream becomes row FirstRow + V j of the batch. Other streams write other rows at the same time.
+void StepBoard::CopyRows(const Step& step, uint64_t stream, WireBatch& frame, Batch* batch) const {
+  const uint64_t first = steps_.FirstRow(step.place, stream);
+  const uint64_t streams = steps_.streams();
+  const uint64_t rows = steps_.stream_rows();
+  for (size_t array = 0; array < batch->arrays.size(); ++array) {
+    const MutableByteSpan to = batch->arrays[array].bytes;
+    const uint64_t row_bytes = to.size() / batch->size;
+    for (uint64_t row = 0; row < rows && row_bytes > 0; ++row) {
+      std::memcpy(&to[(first + row * streams) * row_bytes], &frame.arrays[array][row * row_bytes], row_bytes);
+    }
+  }
+  for (uint64_t row = 0; row < rows; ++row) {
+    batch->keys[first + row * streams] = std::move(frame.facts.keys[row]);
+    for (size_t column = 0; column < batch->values.size(); ++column) {
+      batch->values[column].rows[first + row * streams] = std::move(frame.facts.values[column].rows[row]);
+    }
+  }
+}
+
+bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t source, bool is_local) {
+  Lock lock(mutex_);
+  local_[stream] = is_local;
+  Step* const step = Acquire(number, lock);
+  if (step == nullptr) return false;
+  Batch& batch = step->batch;
+  if (batch.values.empty()) {
+    for (const BatchValues& values : frame.facts.values) {
+      batch.values.push_back({values.name, values.kind, std::vector<std::string>(batch.size)});
+    }
+  }
+  lock.unlock();
+  CopyRows(*step, stream, frame, &batch);
+  lock.lock();
+  batch.digest += frame.facts.digest;
+  batch.token_count += frame.facts.token_count;
+  batch.value_bytes += frame.facts.value_bytes;
+  step->quarantined[stream] = std::move(frame.facts.quarantined);
+  step->sources[stream] = source;
+  if (--step->missing == 0) {
+    Finish(*step);
+    if (number == first_) changed_.notify_all();
+  }
+  room_.notify_all();
+  return true;
+}
+
+void StepBoard::Finish(Step& step) const {
+  for (std::vector<QuarantinedSample>& samples : step.quarantined) {
+    for (QuarantinedSample& sample : samples) step.batch.quarantined.push_back(std::move(sample));
+  }
+  step.batch.memory = std::move(step.slot);
+}
+
+void StepBoard::Fail(uint64_t step, absl::Status status) {
+  const Lock lock(mutex_);
+  if (failed_ && *failed_ <= step) return;
+  failed_ = step;
+  failure_ = std::move(status);
+  changed_.notify_all();
+}
+
+void StepBoard::Stop() {
+  const Lock lock(mutex_);
+  stopping_ = true;
+  room_.notify_all();
+}
+
+// ---- The consumer
+
+bool StepBoard::ready() const {
+  if (!open_.empty() && open_.front()->missing == 0) return true;
+  if (failed_ && *failed_ == first_) return true;
+  return held_ == slots_ || !steps_.PlaceOf(first_);
+}
+
+StallCause StepBoard::CauseNow() const {
+  for (size_t stream = 0; stream < local_.size(); ++stream) {
+    const bool missing = open_.empty() || !open_.front()->sources[stream];
+    if (missing && !local_[stream]) return StallCause::kWorker;
+  }
+  return StallCause::kDecode;
+}
+
+bool StepBoard::Await(Lock& lock, std::chrono::nanoseconds limit) {
+  const BoardClock::time_point begin = BoardClock::now();
+  if (!waiting_) ledger_.Begin(begin);
+  waiting_ = true;
+  while (!ready()) {
+    const std::chrono::nanoseconds left = limit - (BoardClock::now() - begin);
+    if (left <= std::chrono::nanoseconds::zero()) return false;
+    const StallCause cause = CauseNow();
+    changed_.wait_for(lock, std::min<std::chrono::nanoseconds>(left, kBoardTick));
+    ledger_.Charge(cause, BoardClock::now());
+  }
+  return true;
+}
+
+bool StepBoard::WaitReady(std::chrono::nanoseconds limit) {
+  Lock lock(mutex_);
+  return Await(lock, limit);
+}
+
+absl::StatusOr<std::optional<Batch>> StepBoard::Next() {
+  Lock lock(mutex_);
+  Await(lock, std::chrono::hours(24 * 365));
+  ledger_.End(BoardClock::now());
+  waiting_ = false;
+  if (!open_.empty() && open_.front()->missing == 0) {
+    const std::unique_ptr<Step> step = std::move(open_.front());
+    open_.pop_front();
+    ++first_;
+    ++held_;
+    report_.Add(step->batch);
+    for (const std::optional<size_t>& source : step->sources) rows_[source.value_or(0)] += steps_.stream_rows();
+    room_.notify_all();
+    return std::optional<Batch>(std::move(step->batch));
+  }
+  if (failed_ && *failed_ == first_) return failure_;
+  if (!steps_.PlaceOf(first_)) return std::optional<Batch>();
+  return absl::ResourceExhaustedError(
+      fmt::format("the program holds all {} batches that fit into the memory budget; let go of some (copy what you "
+                  "keep, or keep only what you need of each), or raise the budget",
+                  slots_));
+}
+
+LoaderReport StepBoard::report() const {
+  const Lock lock(mutex_);
+  LoaderReport report = report_;
+  report.stalls = ledger_.report();
+  return report;
+}
+
+std::vector<uint64_t> StepBoard::rows() const {
+  const Lock lock(mutex_);
+  return rows_;
+}
+
+}  // namespace millrace

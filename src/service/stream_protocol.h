@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "service/frame.h"
+
+namespace millrace {
+
+/// A batch of a stream and the memory that its arrays lie in.
+struct ReceivedBatch {
+  std::shared_ptr<void> memory;
+  WireBatch frame;
+  size_t source = 0;  // the worker
+};
+
+/// What a trainer asks of a worker.
+struct ServiceRequest {
+  enum class Kind : uint8_t {
+    kOpen,   // a session that begins with `step`
+    kNext,   // the batch of `step`, which is number `sequence` of the session
+    kClose,  // the session
+  };
+  Kind kind = Kind::kNext;
+  size_t worker = 0;
+  uint64_t attempt = 0;
+  std::string session;
+  uint64_t step = 0;
+  uint64_t sequence = 0;
+};
+
+/// One stream as its trainer sees it: where it is read, what is asked for, what has come. A state machine without I/O:
+/// the caller sends the requests and says what came of them. Every opening is an attempt with a number; what comes late
+/// of an earlier one changes nothing. Steps are handed out in order and once each, whatever fails.
+class StreamProtocol {
+ public:
+  /// `window`: batches that are asked for, or have come and were not taken. `end`: one past the last step, UINT64_MAX
+  /// if there is none.
+  StreamProtocol(uint64_t window, uint64_t end) : window_(window), end_(end) {}
+
+  enum class State : uint8_t {
+    kUnplaced,  // Assign has to be called
+    kOpening,
+    kStreaming,
+    kLocal,  // this process decodes it, from missing() on
+  };
+  State state() const { return state_; }
+  size_t worker() const { return worker_; }  // kOpening, kStreaming
+  uint64_t attempt() const { return attempt_; }
+  bool ended() const { return next_ == end_; }
+
+  /// The step that comes next, and the first one that has not come.
+  uint64_t next() const { return next_; }
+  uint64_t missing() const;
+
+  /// kUnplaced: reads from this worker on, or locally.
+  void Assign(std::optional<size_t> worker);
+  /// Leaves the worker, or local reading. What has come in order stays.
+  void Release();
+
+  /// What to send now; once.
+  std::vector<ServiceRequest> TakeRequests();
+
+  // What came of a request of `attempt`. False: it is of no interest any more.
+  bool OnOpened(uint64_t attempt, std::string session);
+  bool OnBatch(uint64_t attempt, uint64_t step, ReceivedBatch batch);
+  bool OnNotYet(uint64_t attempt, uint64_t step);
+  /// The session is of no use any more: the stream is kUnplaced.
+  bool OnFailure(uint64_t attempt);
+
+  /// The batch of step next(), if it has come, which then is the step after it.
+  std::optional<ReceivedBatch> TakeNext();
+  /// kLocal, nothing left to take: the caller has the batch of step next() from elsewhere.
+  void SkipNext() { ++next_; }
+
+ private:
+  void Close();
+  bool IsCurrent(uint64_t attempt) const {
+    return attempt == attempt_ && (state_ == State::kOpening || state_ == State::kStreaming);
+  }
+
+  const uint64_t window_;
+  const uint64_t end_;
+  State state_ = State::kUnplaced;
+  size_t worker_ = 0;
+  uint64_t attempt_ = 0;
+  std::string session_;
+  uint64_t first_ = 0;  // step of the session
+  uint64_t next_ = 0;
+  std::map<uint64_t, ReceivedBatch> come_;
+  std::set<uint64_t> asked_;
+  std::vector<ServiceRequest> requests_;
+};
+
+}  // namespace millrace

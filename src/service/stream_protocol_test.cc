@@ -1,0 +1,171 @@
+#include "service/stream_protocol.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+
+namespace millrace {
+namespace {
+
+using Kind = ServiceRequest::Kind;
+using State = StreamProtocol::State;
+
+// Marked with the step, to be seen when it is taken.
+ReceivedBatch BatchOf(uint64_t step) {
+  ReceivedBatch batch;
+  batch.frame.facts.epoch = step;
+  return batch;
+}
+
+std::vector<uint64_t> StepsAsked(StreamProtocol& protocol) {
+  std::vector<uint64_t> steps;
+  for (const ServiceRequest& request : protocol.TakeRequests()) {
+    if (request.kind == Kind::kNext) steps.push_back(request.step);
+  }
+  return steps;
+}
+
+// A protocol that streams from worker 0.
+StreamProtocol Streaming(uint64_t window, uint64_t end) {
+  StreamProtocol protocol(window, end);
+  protocol.Assign(0);
+  protocol.TakeRequests();
+  EXPECT_TRUE(protocol.OnOpened(1, "s1"));
+  return protocol;
+}
+
+TEST(StreamProtocolTest, AsksForAWindow) {
+  StreamProtocol protocol(3, 10);
+  EXPECT_EQ(protocol.state(), State::kUnplaced);
+  protocol.Assign(4);
+  const std::vector<ServiceRequest> open = protocol.TakeRequests();
+  ASSERT_EQ(open.size(), 1u);
+  EXPECT_EQ(open[0].kind, Kind::kOpen);
+  EXPECT_EQ(open[0].worker, 4u);
+  EXPECT_EQ(open[0].step, 0u);
+  EXPECT_TRUE(protocol.TakeRequests().empty());
+  EXPECT_TRUE(protocol.OnOpened(open[0].attempt, "s"));
+  EXPECT_EQ(StepsAsked(protocol), (std::vector<uint64_t>{0, 1, 2}));
+  EXPECT_TRUE(protocol.OnBatch(1, 1, BatchOf(1)));
+  EXPECT_FALSE(protocol.TakeNext()) << "step 0 has not come";
+  EXPECT_TRUE(protocol.OnBatch(1, 0, BatchOf(0)));
+  EXPECT_EQ(protocol.missing(), 2u);
+  EXPECT_TRUE(StepsAsked(protocol).empty());
+  EXPECT_EQ(protocol.TakeNext()->frame.facts.epoch, 0u);
+  EXPECT_EQ(StepsAsked(protocol), std::vector<uint64_t>{3});
+}
+
+TEST(StreamProtocolTest, AsksAgainForWhatIsNotYetThere) {
+  StreamProtocol protocol = Streaming(2, 10);
+  StepsAsked(protocol);
+  EXPECT_TRUE(protocol.OnNotYet(1, 1));
+  EXPECT_FALSE(protocol.OnNotYet(1, 1)) << "it was not asked for";
+  EXPECT_EQ(StepsAsked(protocol), std::vector<uint64_t>{1});
+}
+
+TEST(StreamProtocolTest, AsksForNothingBehindTheEnd) {
+  StreamProtocol protocol = Streaming(5, 2);
+  EXPECT_EQ(StepsAsked(protocol), (std::vector<uint64_t>{0, 1}));
+  protocol.OnBatch(1, 0, BatchOf(0));
+  protocol.OnBatch(1, 1, BatchOf(1));
+  EXPECT_FALSE(protocol.ended());
+  protocol.TakeNext();
+  protocol.TakeNext();
+  EXPECT_TRUE(protocol.ended());
+  EXPECT_TRUE(StepsAsked(protocol).empty());
+}
+
+TEST(StreamProtocolTest, AFailureKeepsWhatHasComeInOrder) {
+  StreamProtocol protocol = Streaming(4, 10);
+  StepsAsked(protocol);
+  protocol.OnBatch(1, 0, BatchOf(0));
+  protocol.OnBatch(1, 2, BatchOf(2));  // will come once more
+  EXPECT_TRUE(protocol.OnFailure(1));
+  EXPECT_FALSE(protocol.OnFailure(1)) << "of other requests of the same session";
+  EXPECT_EQ(protocol.state(), State::kUnplaced);
+  protocol.Assign(1);
+  const std::vector<ServiceRequest> open = protocol.TakeRequests();
+  ASSERT_EQ(open.size(), 1u);
+  EXPECT_EQ(open[0].step, 1u);
+  EXPECT_FALSE(protocol.OnBatch(1, 1, BatchOf(1))) << "late, of the first session";
+  EXPECT_TRUE(protocol.OnOpened(2, "s2"));
+  const std::vector<ServiceRequest> next = protocol.TakeRequests();
+  ASSERT_EQ(next.size(), 3u);
+  EXPECT_EQ(next[0].step, 1u);
+  EXPECT_EQ(next[0].sequence, 0u);
+  EXPECT_EQ(next[0].session, "s2");
+}
+
+TEST(StreamProtocolTest, LocalReadingGoesOnWhereBatchesEnd) {
+  StreamProtocol protocol = Streaming(4, 10);
+  StepsAsked(protocol);
+  protocol.OnBatch(1, 0, BatchOf(0));
+  protocol.OnFailure(1);
+  protocol.Assign(std::nullopt);
+  EXPECT_EQ(protocol.state(), State::kLocal);
+  EXPECT_TRUE(protocol.TakeRequests().empty());
+  EXPECT_TRUE(protocol.TakeNext());
+  EXPECT_EQ(protocol.next(), 1u);
+  protocol.SkipNext();
+  protocol.Release();
+  EXPECT_TRUE(protocol.TakeRequests().empty()) << "there is no session to close";
+  protocol.Assign(2);
+  EXPECT_EQ(protocol.TakeRequests().at(0).step, 2u);
+}
+
+TEST(StreamProtocolTest, ReleaseClosesTheSession) {
+  StreamProtocol protocol = Streaming(2, 10);
+  protocol.Release();
+  const std::vector<ServiceRequest> close = protocol.TakeRequests();
+  ASSERT_EQ(close.size(), 1u);
+  EXPECT_EQ(close[0].kind, Kind::kClose);
+  EXPECT_EQ(close[0].session, "s1");
+}
+
+// Answers in any order, some late, some of sessions that have ended, failures at any request: steps come in order,
+// once.
+TEST(StreamProtocolTest, WhateverFailsStepsComeInOrder) {
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const auto chance = [&](int percent) { return static_cast<int>(random() % 100) < percent; };
+    constexpr uint64_t kEnd = 40;
+    StreamProtocol protocol(1 + random() % 4, kEnd);
+    std::vector<ServiceRequest> in_flight;
+    uint64_t expected = 0;
+    for (int turns = 0; !protocol.ended(); ++turns) {
+      ASSERT_LT(turns, 100000) << "stuck, seed " << seed;
+      if (protocol.state() == State::kUnplaced) {
+        protocol.Assign(chance(20) ? std::nullopt : std::optional<size_t>(random() % 3));
+      }
+      for (ServiceRequest& request : protocol.TakeRequests()) in_flight.push_back(std::move(request));
+      if (!in_flight.empty() && chance(90)) {
+        const auto at = in_flight.begin() + static_cast<std::ptrdiff_t>(random() % in_flight.size());
+        const ServiceRequest request = std::move(*at);
+        in_flight.erase(at);
+        if (request.kind == Kind::kClose) continue;
+        if (chance(8)) {
+          protocol.OnFailure(request.attempt);
+        } else if (request.kind == Kind::kOpen) {
+          protocol.OnOpened(request.attempt, "s");
+        } else if (chance(20)) {
+          protocol.OnNotYet(request.attempt, request.step);
+        } else {
+          protocol.OnBatch(request.attempt, request.step, BatchOf(request.step));
+        }
+      }
+      if (std::optional<ReceivedBatch> batch = protocol.TakeNext()) {
+        ASSERT_EQ(batch->frame.facts.epoch, expected++) << seed;
+        if (chance(5)) protocol.Release();
+      } else if (protocol.state() == State::kLocal) {
+        ASSERT_EQ(protocol.next(), expected++) << seed;
+        protocol.SkipNext();
+        if (chance(20)) protocol.Release();
+      }
+    }
+    EXPECT_EQ(expected, kEnd);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

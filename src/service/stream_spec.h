@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "pipeline/loader.h"
+#include "pipeline/source.h"
+#include "plan/selection.h"
+
+namespace millrace {
+
+/// The version of what trainer and worker say to each other. Both must have the same one.
+inline constexpr uint64_t kServiceVersion = 1;
+
+/// All that a worker needs to know of a stream: which data, what is delivered, in which order, and from where on. The
+/// worker keeps nothing else, so that any other one can go on with the stream.
+struct StreamSpec {
+  static constexpr uint64_t kMaxBytes = uint64_t{64} << 20;  // of an encoded one
+
+  /// A data set as the trainer sees it, or some of its samples.
+  struct Part {
+    std::string uri;
+    uint64_t fingerprint = 0;            // of its index
+    uint64_t samples = 0;                // of its index
+    std::optional<std::string> members;  // of a subset: the numbers of its samples, encoded; absent: all samples
+  };
+
+  std::vector<Part> parts;
+  std::optional<TokenOptions> tokens;  // rows of tokens; never with buckets
+  LoaderOptions options;               // of the stream: its rank, world and batch; `start` is set, `cache` is not
+};
+
+/// The spec of what a loader of `source` with these options delivers. Paths become absolute. InvalidArgument for what
+/// streams cannot deliver: buckets of tokens.
+absl::StatusOr<StreamSpec> SpecOf(const Source& source, const LoaderOptions& options);
+
+/// The members of a part that is a subset. The caller has compared `samples` with the index: memory is taken for so
+/// many. InvalidArgument if they are damaged.
+absl::StatusOr<Selection> MembersOf(const StreamSpec::Part& part);
+
+std::string EncodeStreamSpec(const StreamSpec& spec);
+
+/// InvalidArgument if the bytes are no encoded spec. Numbers are checked as far as it takes to represent them; whether
+/// the options make sense is for Loader::Create to say.
+absl::StatusOr<StreamSpec> ParseStreamSpec(ByteSpan bytes);
+
+}  // namespace millrace

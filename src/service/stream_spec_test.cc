@@ -1,0 +1,116 @@
+#include "service/stream_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+StreamSpec Everything() {
+  StreamSpec spec;
+  spec.parts = {{.uri = "s3://bucket/train", .fingerprint = 77, .samples = 10}, {.uri = "/data", .samples = 3}};
+  spec.parts[0].members = std::string("\3\1\4\4", 4);  // 1, 5, 9
+  spec.tokens = TokenOptions{.layout = RowLayout::kStream, .length = 128, .documents = false};
+  LoaderOptions& options = spec.options;
+  options.fields = {{.name = "mask", .field = "png", .kind = BatchField::Kind::kImage, .like = "image"},
+                    {.name = "text", .field = "txt", .kind = BatchField::Kind::kText}};
+  options.fields[0].image.numbers = true;
+  options.image.height = 17;
+  options.image.mean = {0.5F, 0.25F, 0.125F};
+  options.image.dtype = DType::kF32;
+  options.label = LabelOptions{"json", {.kind = LabelSpec::Kind::kText, .json_path = "a.b"}};
+  options.bad_samples = BadSamples::kReplace;
+  options.pad_token = -100;
+  options.batch = 4;
+  options.shuffle = Shuffle::kGlobal;
+  options.window = 128;
+  options.mix = MixOptions{.length = 50, .stages = {{0, {3, 1}}, {100, {1, 1}}}, .draws = Draws::kReplacement};
+  options.seed = UINT64_MAX;
+  options.epochs = 0;
+  options.rank = 5;
+  options.world = 8;
+  options.last = LastBatch::kWrap;
+  options.start = Position{2, 32, 0xfeed};
+  options.memory_bytes = 12345678;
+  options.digest = DigestOf::kDecoded;
+  return spec;
+}
+
+TEST(StreamSpecTest, ComesBackAsItWas) {
+  const StreamSpec spec = Everything();
+  const absl::StatusOr<StreamSpec> parsed = ParseStreamSpec(AsBytes(EncodeStreamSpec(spec)));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  ASSERT_EQ(parsed->parts.size(), 2u);
+  EXPECT_EQ(parsed->parts[0].uri, "s3://bucket/train");
+  EXPECT_EQ(parsed->parts[0].fingerprint, 77u);
+  EXPECT_EQ(parsed->parts[0].members, spec.parts[0].members);
+  EXPECT_FALSE(parsed->parts[1].members);
+  EXPECT_EQ(parsed->tokens->layout, RowLayout::kStream);
+  EXPECT_EQ(parsed->tokens->length, 128u);
+  EXPECT_FALSE(parsed->tokens->documents);
+  const LoaderOptions& options = parsed->options;
+  ASSERT_EQ(options.fields.size(), 2u);
+  EXPECT_EQ(options.fields[0].like, "image");
+  EXPECT_TRUE(options.fields[0].image.numbers);
+  EXPECT_EQ(options.fields[1].kind, BatchField::Kind::kText);
+  EXPECT_EQ(options.image.height, 17);
+  EXPECT_EQ(options.image.mean, spec.options.image.mean);
+  EXPECT_EQ(options.image.dtype, DType::kF32);
+  EXPECT_EQ(options.label->field, "json");
+  EXPECT_EQ(options.label->spec, spec.options.label->spec);
+  EXPECT_EQ(options.bad_samples, BadSamples::kReplace);
+  EXPECT_EQ(options.pad_token, -100);
+  EXPECT_EQ(options.batch, 4u);
+  EXPECT_EQ(options.shuffle, Shuffle::kGlobal);
+  EXPECT_EQ(options.window, 128u);
+  EXPECT_FALSE(options.lanes);
+  EXPECT_EQ(options.mix->stages[1].from, 100u);
+  EXPECT_EQ(options.mix->stages[0].weights, (std::vector<uint64_t>{3, 1}));
+  EXPECT_EQ(options.mix->draws, Draws::kReplacement);
+  EXPECT_EQ(options.seed, UINT64_MAX);
+  EXPECT_EQ(options.epochs, 0u);
+  EXPECT_EQ(options.rank, 5u);
+  EXPECT_EQ(options.world, 8u);
+  EXPECT_EQ(options.last, LastBatch::kWrap);
+  EXPECT_EQ(options.start->ToString(), spec.options.start->ToString());
+  EXPECT_EQ(options.memory_bytes, 12345678u);
+  EXPECT_EQ(options.digest, DigestOf::kDecoded);
+}
+
+TEST(StreamSpecTest, RefusesWhatIsCutOrFollowedByMore) {
+  const std::string bytes = EncodeStreamSpec(Everything());
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseStreamSpec(AsBytes(bytes.substr(0, length))).status())) << length;
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseStreamSpec(AsBytes(bytes + '\0')).status()));
+}
+
+TEST(StreamSpecTest, NamesTheVersions) {
+  std::string bytes = EncodeStreamSpec(Everything());
+  bytes[std::string_view("millrace-stream").size()] = 9;
+  EXPECT_THAT(ParseStreamSpec(AsBytes(bytes)).status().message(), HasSubstr("version 9"));
+}
+
+TEST(StreamSpecTest, MembersAreThoseOfTheSelection) {
+  const absl::StatusOr<Selection> members = MembersOf(Everything().parts[0]);
+  ASSERT_TRUE(members.ok()) << members.status();
+  ASSERT_EQ(members->size(), 3u);
+  EXPECT_EQ(members->At(0), 1u);
+  EXPECT_EQ(members->At(1), 5u);
+  EXPECT_EQ(members->At(2), 9u);
+}
+
+TEST(StreamSpecTest, DamagedMembersAreRefused) {
+  StreamSpec::Part part = Everything().parts[0];
+  const std::string huge = std::string("\2\1", 2) + std::string(9, '\xff') + '\1';
+  for (const std::string& members : {std::string(), std::string("\3\1\4", 3), std::string("\3\1\4\5", 4),
+                                     std::string("\2\1\0", 3), std::string("\1\1\1", 3), huge}) {
+    part.members = members;
+    EXPECT_TRUE(absl::IsInvalidArgument(MembersOf(part).status())) << members.size();
+  }
+}
+
+}  // namespace
+}  // namespace millrace

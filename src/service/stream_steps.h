@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "pipeline/loader_plan.h"
+#include "service/frame.h"
+
+namespace millrace {
+
+/// How the steps of a trainer divide into streams. Stream v of V, of a trainer of rank r in a world of W, is what a
+/// loader of rank r + W v in a world of W V delivers with batches of B / V rows. Its rows are every V-th row of the
+/// trainer's batches. Pure arithmetic; immutable and thread-safe.
+class StreamSteps {
+ public:
+  /// `plan` is the trainer's, without buckets; `streams` divides its batch.
+  StreamSteps(const LoaderPlan& plan, uint64_t streams);
+
+  uint64_t streams() const { return streams_; }
+  uint64_t stream_rows() const { return batching_.batch / streams_; }
+
+  /// Where a step begins. Steps are counted from the trainer's start, across epochs.
+  struct Place {
+    uint64_t epoch = 0;
+    uint64_t consumed = 0;
+  };
+  const Place& start() const { return start_; }
+  /// One past the last step; UINT64_MAX: there is none.
+  uint64_t end() const;
+  /// nullopt behind the last step.
+  std::optional<Place> PlaceOf(uint64_t step) const;
+  Position PositionOf(const Place& place) const { return {place.epoch, place.consumed, fingerprint_}; }
+  /// The position after a step, and whether it ends its epoch.
+  Position After(const Place& place) const;
+  bool EndsEpoch(const Place& place) const { return batching_.StepsFrom(batching_.After(place.consumed)) == 0; }
+  /// Valid rows of the trainer's batch.
+  uint64_t ValidRows(const Place& place) const { return batching_.Taken(place.consumed); }
+
+  /// The row of the trainer's batch that is row 0 of a stream's; row j of the stream is V j rows behind it. It is not
+  /// always the stream's number: after a change of the world, a step may begin at any position.
+  uint64_t FirstRow(const Place& place, uint64_t stream) const;
+
+  /// The options of a stream's loader, which begins at `place`.
+  LoaderOptions OptionsOf(const LoaderOptions& trainer, uint64_t stream, const Place& place) const;
+
+  /// DataLoss, with what is wrong, unless these are the rows of this stream for this step, as far as the plan tells.
+  absl::Status Check(const Place& place, uint64_t stream, const WireBatch& frame) const;
+
+ private:
+  Batching OfStream(uint64_t stream) const;
+
+  const uint64_t streams_;
+  const Batching batching_;  // the trainer's
+  const uint64_t fingerprint_;
+  const uint64_t epochs_;  // 0: without end
+  Place start_;
+  uint64_t first_steps_ = 0;                                      // of the epoch in which the trainer starts
+  std::vector<uint64_t> array_bytes_;                             // of a stream's batch
+  std::vector<std::pair<std::string, BatchField::Kind>> values_;  // columns of values
+};
+
+}  // namespace millrace

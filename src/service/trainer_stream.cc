@@ -1,0 +1,318 @@
+#include "service/trainer_stream.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "base/log.h"
+#include "service/stream_spec.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::chrono::milliseconds kStreamSlice{50};
+// Other loaders of this process may take the memory for a moment, between two of this stream.
+constexpr int kMemoryTries = 200;
+// A session that is gone is opened again at the same worker; not again and again.
+constexpr int kMaxGone = 3;
+
+// The batch of a local loader as one that has come.
+WireBatch FrameOf(Batch batch) {
+  WireBatch frame;
+  FrameFacts& facts = frame.facts;
+  facts.size = batch.size;
+  facts.valid = batch.valid;
+  facts.epoch = batch.epoch;
+  facts.last_of_epoch = batch.last_of_epoch;
+  facts.position = batch.position;
+  facts.digest = batch.digest;
+  facts.token_count = batch.token_count;
+  facts.value_bytes = batch.value_bytes;
+  facts.keys = std::move(batch.keys);
+  facts.values = std::move(batch.values);
+  facts.quarantined = std::move(batch.quarantined);
+  for (const BatchArray& array : batch.arrays) {
+    facts.array_bytes.push_back(array.bytes.size());
+    frame.arrays.emplace_back(array.bytes);
+  }
+  return frame;
+}
+
+// Errors that another try at this worker would not change.
+bool IsRefusal(int code) {
+  switch (static_cast<absl::StatusCode>(code)) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kFailedPrecondition:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// It becomes part of an address.
+bool IsSessionName(std::string_view text) {
+  return text.size() == 32 && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+}  // namespace
+
+TrainerStream::TrainerStream(const StreamContext& context, uint64_t number, bool is_local, Reservation memory)
+    : context_(context),
+      number_(number),
+      is_local_(is_local),
+      memory_(std::move(memory)),
+      protocol_(context.window, context.steps.end()) {
+  thread_ = std::thread([this] { Run(); });
+  pthread_setname_np(thread_.native_handle(), "stream");
+}
+
+TrainerStream::~TrainerStream() {
+  Stop();
+  thread_.join();
+}
+
+void TrainerStream::Stop() {
+  const std::lock_guard lock(mailbox_->mutex);
+  mailbox_->stopping = true;
+  mailbox_->changed.notify_all();
+}
+
+bool TrainerStream::Stopping() {
+  const std::lock_guard lock(mailbox_->mutex);
+  return mailbox_->stopping;
+}
+
+void TrainerStream::Run() {
+  absl::Status status;
+  try {
+    status = Read();
+  } catch (const std::exception& error) {  // std::bad_alloc
+    status = absl::ResourceExhaustedError(fmt::format("the system refuses memory for a stream ({})", error.what()));
+  }
+  protocol_.Release();
+  for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
+  CloseLocal();
+  if (!status.ok()) context_.board.Fail(filled_, std::move(status));
+}
+
+absl::Status TrainerStream::Read() {
+  while (!Stopping() && !protocol_.ended()) {
+    std::deque<Event> events;
+    {
+      const std::lock_guard lock(mailbox_->mutex);
+      events.swap(mailbox_->events);
+    }
+    for (Event& event : events) OnAnswer(std::move(event));
+    if (protocol_.state() == StreamProtocol::State::kUnplaced) Place();
+    for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
+    if (std::optional<ReceivedBatch> batch = protocol_.TakeNext()) {
+      // What it asks for next is asked for before the rows are copied, which may have to wait.
+      for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
+      if (!Deliver(std::move(batch->frame), batch->source)) return absl::OkStatus();
+      MoveIfBetter();
+    } else if (protocol_.state() == StreamProtocol::State::kLocal) {
+      RETURN_IF_ERROR(ReadLocal());
+    } else {
+      AwaitEvents();
+    }
+  }
+  return absl::OkStatus();
+}
+
+void TrainerStream::AwaitEvents() {
+  std::unique_lock lock(mailbox_->mutex);
+  mailbox_->changed.wait(lock, [this] { return mailbox_->stopping || !mailbox_->events.empty(); });
+}
+
+bool TrainerStream::Deliver(WireBatch frame, size_t source) {
+  const bool is_local = source == context_.endpoints.size();
+  const bool filled = context_.board.Fill(protocol_.next() - 1, number_, std::move(frame), source, is_local);
+  if (filled) ++filled_;
+  return filled;
+}
+
+// ---- Where it is read
+
+void TrainerStream::Place() {
+  std::optional<size_t> worker;
+  if (!is_local_) {
+    worker = context_.placement.Take(number_, Clock::now());
+    if (!worker && context_.placement.FirstTimeAlone()) {
+      Log(LogLevel::kWarning, "service",
+          fmt::format("no worker serves {}; this process decodes until one does", context_.source.uri()));
+    }
+  }
+  protocol_.Assign(worker);
+}
+
+// Absent workers may be back.
+void TrainerStream::Probe() {
+  Placement& placement = context_.placement;
+  for (const size_t worker : placement.ToProbe(Clock::now())) {
+    context_.calls.Start(context_.endpoints[worker], "GET", "/millrace/hello", "", 0,
+                         [&placement, worker](const WorkerAnswer& answer) {
+                           const bool is_back = answer.lost.empty() && answer.is_worker;
+                           is_back ? placement.OnPresent(worker) : placement.OnAbsent(worker, Clock::now());
+                         });
+  }
+}
+
+void TrainerStream::MoveIfBetter() {
+  Probe();
+  if (is_local_ || protocol_.state() == StreamProtocol::State::kUnplaced) return;
+  if (!context_.placement.ShouldMove(number_, Clock::now())) return;
+  protocol_.Release();
+  CancelCalls();
+  CloseLocal();
+}
+
+void TrainerStream::Fail(const ServiceRequest& request, StreamFailure failure, const std::string& reason) {
+  if (!protocol_.OnFailure(request.attempt)) return;
+  CancelCalls();
+  const std::string& worker = context_.placement.workers()[request.worker];
+  const bool is_news = context_.placement.OnFailure(request.worker, number_, failure, reason, Clock::now());
+  const LogLevel level = failure == StreamFailure::kRefused && is_news ? LogLevel::kWarning : LogLevel::kInfo;
+  if (LogEnabled(level)) Log(level, "service", fmt::format("worker {}: {}", worker, reason));
+}
+
+// ---- Requests and answers
+
+void TrainerStream::CancelCalls() {
+  for (const std::shared_ptr<WorkerCall>& call : std::exchange(calls_, {})) call->Cancel();
+}
+
+void TrainerStream::Send(ServiceRequest request) {
+  const HttpEndpoint& worker = context_.endpoints[request.worker];
+  std::string body;
+  std::string target;
+  uint64_t limit = 0;
+  switch (request.kind) {
+    case ServiceRequest::Kind::kOpen: {
+      StreamSpec spec = context_.spec;
+      const StreamSteps::Place place = context_.steps.PlaceOf(request.step).value_or(context_.steps.start());
+      spec.options = context_.steps.OptionsOf(context_.options, number_, place);
+      spec.options.memory_bytes = context_.worker_memory;
+      body = EncodeStreamSpec(spec);
+      target = "/millrace/open";
+      break;
+    }
+    case ServiceRequest::Kind::kNext:
+      target = fmt::format("/millrace/next?session={}&sequence={}", request.session, request.sequence);
+      limit = context_.frame_limit;
+      break;
+    case ServiceRequest::Kind::kClose:
+      target = fmt::format("/millrace/close?session={}", request.session);
+      break;
+  }
+  const bool is_next = request.kind == ServiceRequest::Kind::kNext;
+  auto call = context_.calls.Start(worker, is_next ? "GET" : "POST", std::move(target), std::move(body), limit,
+                                   [mailbox = mailbox_, request](WorkerAnswer answer) {
+                                     const std::lock_guard lock(mailbox->mutex);
+                                     mailbox->events.push_back({request, std::move(answer)});
+                                     mailbox->changed.notify_all();
+                                   });
+  if (request.kind == ServiceRequest::Kind::kClose) return;  // what comes of it does not matter
+  if (calls_.size() >= 4 * context_.window + 4) calls_.erase(calls_.begin(), calls_.begin() + 2 * context_.window);
+  calls_.push_back(std::move(call));
+}
+
+void TrainerStream::OnAnswer(Event event) {
+  const ServiceRequest& request = event.request;
+  const WorkerAnswer& answer = event.answer;
+  if (request.kind == ServiceRequest::Kind::kClose) return;
+  if (!answer.lost.empty()) return Fail(request, StreamFailure::kLost, answer.lost);
+  if (!answer.is_worker) return Fail(request, StreamFailure::kRefused, "what answers there is not a worker");
+  switch (answer.status) {
+    case 200:
+      if (answer.bytes != nullptr) return OnBatch(std::move(event));
+      break;
+    case 201:
+      if (!IsSessionName(answer.text)) break;
+      protocol_.OnOpened(request.attempt, answer.text);
+      return;
+    case 204:
+      protocol_.OnNotYet(request.attempt, request.step);
+      return;
+    case 404:
+      // The session was closed, since nothing was asked for a while; or the worker was started again.
+      if (++gone_ < kMaxGone) {
+        if (protocol_.OnFailure(request.attempt)) CancelCalls();
+        return;
+      }
+      return Fail(request, StreamFailure::kLost, "its sessions end at once");
+    case 503:
+      return Fail(request, StreamFailure::kStream, answer.text);
+    case 400:
+    case 401:
+    case 413:
+    case 426:
+      return Fail(request, StreamFailure::kRefused, answer.text);
+    default:
+      break;
+  }
+  const bool is_refusal = answer.code && IsRefusal(*answer.code);
+  Fail(request, is_refusal ? StreamFailure::kRefused : StreamFailure::kStream,
+       answer.code ? answer.text : fmt::format("it answers with status {}", answer.status));
+}
+
+void TrainerStream::OnBatch(Event event) {
+  const ServiceRequest& request = event.request;
+  absl::StatusOr<WireBatch> frame = ParseFrame(event.answer.bytes->span());
+  absl::Status status = frame.status();
+  const std::optional<StreamSteps::Place> place = context_.steps.PlaceOf(request.step);
+  if (frame.ok() && (frame->facts.sequence != request.sequence || !place)) {
+    status = absl::DataLossError("a batch came that was not asked for");
+  } else if (frame.ok()) {
+    status = context_.steps.Check(*place, number_, *frame);
+  }
+  if (!status.ok()) return Fail(request, StreamFailure::kLost, std::string(ToStd(status.message())));
+  ReceivedBatch batch{.memory = std::move(event.answer.bytes), .frame = *std::move(frame), .source = request.worker};
+  if (!protocol_.OnBatch(request.attempt, request.step, std::move(batch))) return;
+  gone_ = 0;
+  context_.placement.OnBatch(request.worker);
+}
+
+// ---- Local reading
+
+absl::Status TrainerStream::OpenLocal() {
+  const std::optional<StreamSteps::Place> place = context_.steps.PlaceOf(protocol_.next());
+  LoaderOptions options = context_.steps.OptionsOf(context_.options, number_, place.value_or(context_.steps.start()));
+  options.memory_bytes = context_.local_memory;
+  memory_ = Reservation();  // the loader reserves it
+  for (int tries = 0;; ++tries) {
+    absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(context_.runtime, context_.source, options);
+    if (made.ok()) {
+      loader_ = *std::move(made);
+      return absl::OkStatus();
+    }
+    if (!absl::IsResourceExhausted(made.status()) || tries == kMemoryTries || Stopping()) return made.status();
+    std::this_thread::sleep_for(kStreamSlice);
+  }
+}
+
+void TrainerStream::CloseLocal() {
+  if (loader_ == nullptr) return;
+  loader_.reset();
+  memory_ = context_.runtime.memory().TryReserve(context_.local_memory);
+}
+
+absl::Status TrainerStream::ReadLocal() {
+  if (loader_ == nullptr) RETURN_IF_ERROR(OpenLocal());
+  if (!loader_->WaitReady(kStreamSlice)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::optional<Batch> batch, loader_->Next());
+  if (!batch) return absl::InternalError("a stream ended before its epochs");
+  const std::shared_ptr<void> memory = batch->memory;
+  protocol_.SkipNext();
+  if (Deliver(FrameOf(*std::move(batch)), context_.endpoints.size())) MoveIfBetter();
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

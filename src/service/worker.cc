@@ -1,0 +1,308 @@
+#include "service/worker.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/crypto.h"
+#include "service/worker_calls.h"
+#include "service/worker_session.h"
+
+namespace millrace {
+
+namespace {
+
+using WorkerClock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kWorkerTick{100};
+// A trainer that has asked for nothing for so long is gone, or pauses: then it opens the stream again.
+constexpr std::chrono::seconds kSessionIdle{60};
+
+bool IsLoopback(const std::string& host) {
+  if (host == "localhost") return true;
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  in6_addr v6{};
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+}
+
+absl::Status CheckOptions(const WorkerOptions& options) {
+  if (IsLoopback(options.host)) return absl::OkStatus();
+  if (options.token.empty()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "other machines reach {}, and whoever reaches a worker reads with its credentials; give it a secret that "
+        "trainers must know (--token-file), or listen on 127.0.0.1",
+        options.host));
+  }
+  if (options.allow.empty()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "other machines reach {}; say below which URIs the worker may read for them (--allow URI)", options.host));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerTarget> ParseWorkerTarget(std::string_view target) {
+  const auto refuse = [] { return absl::InvalidArgumentError("a worker has no such thing"); };
+  constexpr size_t kSessionChars = 32;
+  const size_t question = target.find('?');
+  WorkerTarget parsed{.path = std::string(target.substr(0, question))};
+  std::string_view query = question == target.npos ? std::string_view() : target.substr(question + 1);
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const size_t equals = pair.find('=');
+    if (equals == pair.npos) return refuse();
+    const std::string_view name = pair.substr(0, equals);
+    const std::string_view value = pair.substr(equals + 1);
+    if (name == "session") {
+      const bool is_hex = value.find_first_not_of("0123456789abcdef") == value.npos;
+      if (value.size() != kSessionChars || !is_hex) return refuse();
+      parsed.session = value;
+    } else if (name == "sequence") {
+      uint64_t number = 0;
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+      if (error != std::errc() || end != value.data() + value.size()) return refuse();
+      parsed.sequence = number;
+    } else {
+      return refuse();
+    }
+  }
+  return parsed;
+}
+
+class Worker::Impl final : public HttpHandler {
+ public:
+  Impl(Runtime& runtime, Stores& stores, std::string token, AllowedPlaces allowed)
+      : runtime_(runtime), token_(std::move(token)), datasets_(runtime, stores, std::move(allowed)) {
+    ticker_ = std::thread([this] { Tick(); });
+    pthread_setname_np(ticker_.native_handle(), "worker");
+  }
+  ~Impl() override {
+    std::map<std::string, std::shared_ptr<WorkerSession>> sessions;
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;  // no session begins any more
+      sessions.swap(sessions_);
+      wake_.notify_all();
+    }
+    ticker_.join();
+    for (auto& [name, session] : sessions) {
+      session->Stop();
+      ended_.push_back(std::move(session));
+    }
+    for (const std::shared_ptr<WorkerSession>& session : ended_) session->Join();
+    server_.reset();  // waits for requests that are being answered
+  }
+
+  absl::Status Listen(const WorkerOptions& options) {
+    HttpServerOptions server{.host = options.host, .port = options.port};
+    ASSIGN_OR_RETURN(server_, HttpServer::Start(runtime_.loops(), std::move(server), *this));
+    return absl::OkStatus();
+  }
+  uint16_t port() const { return server_->port(); }
+  size_t sessions() const {
+    const std::lock_guard lock(mutex_);
+    return sessions_.size();
+  }
+
+  std::unique_ptr<HttpExchange> OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
+                                          HttpResponder responder) override;
+
+ private:
+  class Opening;
+  class Ignored;
+
+  std::optional<HttpReply> Refusal(const HttpRequestHead& head) const;
+  void Open(std::string spec, Reservation memory, HttpResponder responder);
+  HttpReply Close(const std::string& name);
+  std::shared_ptr<WorkerSession> Find(const std::string& name) const;
+  void Tick();
+
+  Runtime& runtime_;
+  const std::string token_;
+  OpenDatasets datasets_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<std::string, std::shared_ptr<WorkerSession>> sessions_;
+  std::vector<std::shared_ptr<WorkerSession>> ended_;  // that were stopped, until they have nothing in flight
+  bool stopping_ = false;
+  std::thread ticker_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+/// A request whose body does not matter.
+class Worker::Impl::Ignored final : public HttpExchange {
+ public:
+  void OnBody(ByteSpan) override {}
+  void OnBodyEnd() override {}
+};
+
+/// The request to open a stream, whose body is its spec.
+class Worker::Impl::Opening final : public HttpExchange {
+ public:
+  Opening(Impl& worker, uint64_t bytes, Reservation memory, HttpResponder responder)
+      : worker_(worker), bytes_(bytes), memory_(std::move(memory)), responder_(std::move(responder)) {}
+  void OnBody(ByteSpan bytes) override { spec_.append(AsText(bytes.first(std::min(bytes.size(), Room())))); }
+  void OnBodyEnd() override {
+    HttpResponder responder = std::move(responder_);  // this may end with the answer
+    worker_.Open(std::move(spec_), std::move(memory_), std::move(responder));
+  }
+
+ private:
+  size_t Room() const { return bytes_ - spec_.size(); }
+
+  Impl& worker_;
+  const uint64_t bytes_;
+  Reservation memory_;
+  HttpResponder responder_;
+  std::string spec_;
+};
+
+std::optional<HttpReply> Worker::Impl::Refusal(const HttpRequestHead& head) const {
+  const std::optional<std::string_view> version = head.headers.Find(kVersionHeader);
+  if (!version) return WorkerReply(400, "this is a worker of Millrace's data service; only trainers talk to it");
+  if (*version != std::to_string(kServiceVersion)) {
+    return WorkerReply(426, fmt::format("the trainer speaks version {} of the data service, and the worker version {}; "
+                                        "install the same Millrace on both",
+                                        std::string(version->substr(0, 20)), kServiceVersion));
+  }
+  if (token_.empty()) return std::nullopt;
+  const std::optional<std::string_view> token = head.headers.Find(kTokenHeader);
+  if (token && EqualConstantTime(*token, token_)) return std::nullopt;
+  return WorkerReply(401, token ? "the trainer's token is not the worker's; give both the same token file"
+                                : "the worker asks for a token; give the trainer the worker's token file");
+}
+
+std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
+                                                      HttpResponder responder) {
+  const auto answer = [&responder](HttpReply reply) {
+    responder.Send(std::move(reply));
+    return std::make_unique<Ignored>();
+  };
+  if (std::optional<HttpReply> refusal = Refusal(head)) return answer(*std::move(refusal));
+  const absl::StatusOr<WorkerTarget> target = ParseWorkerTarget(head.target);
+  if (!target.ok()) return answer(WorkerReply(400, std::string(ToStd(target.status().message()))));
+  const bool is_post = head.method == "POST";
+  if (target->path == "/millrace/hello") return answer(WorkerReply(200, "millrace worker"));
+  if (target->path == "/millrace/open" && is_post) {
+    if (!facts.content_length || *facts.content_length > StreamSpec::kMaxBytes) {
+      return answer(WorkerReply(413, fmt::format("the description of a stream may have {} bytes; use a subset that "
+                                                 "takes less to describe",
+                                                 StreamSpec::kMaxBytes)));
+    }
+    Reservation memory = runtime_.memory().TryReserve(*facts.content_length);
+    if (!memory) return answer(WorkerReply(503, "the worker's memory is in use; give it more (--memory)"));
+    return std::make_unique<Opening>(*this, *facts.content_length, std::move(memory), std::move(responder));
+  }
+  if (target->path == "/millrace/close" && is_post) return answer(Close(target->session));
+  if (target->path == "/millrace/next" && target->sequence) {
+    const std::shared_ptr<WorkerSession> session = Find(target->session);
+    if (session == nullptr) return answer(WorkerReply(404, "there is no such session (any more)"));
+    session->Ask(*target->sequence, std::move(responder), WorkerClock::now());
+    return std::make_unique<Ignored>();
+  }
+  return answer(WorkerReply(400, "a worker has no such thing"));
+}
+
+void Worker::Impl::Open(std::string spec, Reservation memory, HttpResponder responder) {
+  std::string name = RandomHex(16);
+  HttpReply reply = WorkerReply(201, name);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) {
+      reply = WorkerReply(503, "the worker is ending");
+    } else if (sessions_.size() + ended_.size() >= kMaxSessions) {
+      reply = WorkerReply(503, fmt::format("the worker has {} streams already; start more workers", kMaxSessions));
+    } else {
+      try {
+        sessions_.emplace(std::move(name), std::make_shared<WorkerSession>(datasets_, std::move(spec),
+                                                                           std::move(memory), WorkerClock::now()));
+      } catch (const std::exception& error) {  // no thread
+        reply = WorkerReply(503, fmt::format("the worker cannot serve more streams ({})", error.what()));
+      }
+    }
+  }
+  responder.Send(std::move(reply));
+}
+
+HttpReply Worker::Impl::Close(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto session = sessions_.find(name);
+  if (session == sessions_.end()) return WorkerReply(404, "there is no such session (any more)");
+  session->second->Stop();
+  ended_.push_back(std::move(session->second));
+  sessions_.erase(session);
+  return WorkerReply(200, "");
+}
+
+std::shared_ptr<WorkerSession> Worker::Impl::Find(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto session = sessions_.find(name);
+  return session == sessions_.end() ? nullptr : session->second;
+}
+
+// Says "not yet" where a batch takes its time, and ends sessions that nobody uses.
+void Worker::Impl::Tick() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const WorkerClock::time_point now = WorkerClock::now();
+    std::vector<std::shared_ptr<WorkerSession>> open;
+    for (auto at = sessions_.begin(); at != sessions_.end();) {
+      open.push_back(at->second);
+      if (now - at->second->last_used() < kSessionIdle) {
+        ++at;
+        continue;
+      }
+      at->second->Stop();
+      ended_.push_back(std::move(at->second));
+      at = sessions_.erase(at);
+    }
+    const auto stopped = [](const auto& session) { return session->stopped(); };
+    std::vector<std::shared_ptr<WorkerSession>> done;
+    std::copy_if(ended_.begin(), ended_.end(), std::back_inserter(done), stopped);
+    std::erase_if(ended_, stopped);
+    lock.unlock();
+    for (const std::shared_ptr<WorkerSession>& session : open) session->Tick(now);
+    open.clear();
+    // A loop may hold the last pointer, and must not wait.
+    for (const std::shared_ptr<WorkerSession>& session : done) session->Join();
+    done.clear();
+    lock.lock();
+    wake_.wait_for(lock, kWorkerTick, [this] { return stopping_; });
+  }
+}
+
+Worker::Worker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Worker::~Worker() = default;
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(Runtime& runtime, Stores& stores, const WorkerOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  AllowedPlaces allowed;
+  if (!options.allow.empty()) {
+    ASSIGN_OR_RETURN(allowed, AllowedPlaces::Below(options.allow));
+  }
+  auto impl = std::make_unique<Impl>(runtime, stores, options.token, std::move(allowed));
+  RETURN_IF_ERROR(impl->Listen(options));
+  return std::unique_ptr<Worker>(new Worker(std::move(impl)));
+}
+
+uint16_t Worker::port() const {
+  return impl_->port();
+}
+
+size_t Worker::sessions() const {
+  return impl_->sessions();
+}
+
+}  // namespace millrace

@@ -1,0 +1,166 @@
+#include "service/worker_calls.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <future>
+#include <utility>
+
+#include "service/stream_spec.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::chrono::milliseconds kWorkerPatience{2000};
+constexpr size_t kMaxAnswerText = 8192;
+
+HttpClientOptions ClientOptions() {
+  HttpClientOptions options;
+  options.max_connections = 1024;  // every stream has a few requests in flight, which wait at the worker
+  options.connect_timeout = kWorkerPatience;
+  options.first_byte_timeout = kWorkerPatience;
+  options.stall_timeout = kWorkerPatience;
+  return options;
+}
+
+std::optional<int> ToInt(std::optional<std::string_view> text) {
+  int number = 0;
+  if (!text || std::from_chars(text->data(), text->data() + text->size(), number).ec != std::errc()) return {};
+  return number;
+}
+
+std::string_view LossOf(HttpErrorKind kind) {
+  switch (kind) {
+    case HttpErrorKind::kConnect:
+      return "there is no connection to it";
+    case HttpErrorKind::kTimeout:
+      return "it does not answer";
+    case HttpErrorKind::kMalformed:
+    case HttpErrorKind::kTooLarge:
+    case HttpErrorKind::kRefused:
+      return "what it answers is not what a worker answers";
+    case HttpErrorKind::kCancelled:
+      return "cancelled";
+    default:
+      return "the connection broke";
+  }
+}
+
+/// One request. It keeps itself alive until the answer.
+class PendingCall final : public WorkerCall,
+                          public HttpResponseHandler,
+                          public std::enable_shared_from_this<PendingCall> {
+ public:
+  PendingCall(HttpClient& client, EventLoop& loop, HttpRequest request, std::string body, uint64_t limit,
+              WorkerCalls::OnAnswer done)
+      : client_(client),
+        loop_(loop),
+        request_(std::move(request)),
+        body_(std::move(body)),
+        limit_(limit),
+        done_(std::move(done)) {
+    request_.body = AsBytes(body_);
+  }
+
+  // On the loop.
+  void Begin() {
+    self_ = shared_from_this();
+    call_ = client_.Start(loop_, request_, *this);
+  }
+
+  void Cancel() override {
+    loop_.Post([self = shared_from_this()] {
+      if (self->call_ != nullptr) self->call_->Cancel();
+    });
+  }
+
+  void OnPhase(HttpPhase) override {}
+
+  HttpBodySink OnHead(const HttpResponseHead& head) override {
+    answer_.status = head.status;
+    answer_.is_worker = head.headers.Has(kVersionHeader);
+    answer_.code = ToInt(head.headers.Find(kStatusHeader));
+    if (head.status != 200 || limit_ == 0) return HttpBodySink::Text(kMaxAnswerText);
+    if (!head.content_length || *head.content_length > limit_) return HttpBodySink::Refuse();
+    answer_.bytes = std::make_shared<Buffer>(*head.content_length);
+    return HttpBodySink::Into(answer_.bytes->span());
+  }
+
+  void OnDone(HttpResult result) override {
+    const std::shared_ptr<PendingCall> self = std::move(self_);
+    if (result.error == HttpErrorKind::kStale && !request_.fresh_connection) {
+      request_.fresh_connection = true;
+      answer_ = {};
+      return Begin();
+    }
+    call_ = nullptr;
+    if (result.error != HttpErrorKind::kNone) {
+      answer_.lost = fmt::format("{} ({})", LossOf(result.error), result.detail);
+    } else if (answer_.bytes != nullptr && result.body_bytes != answer_.bytes->size()) {
+      answer_.lost = "the connection broke";
+    }
+    answer_.text = std::move(result.text);
+    const WorkerCalls::OnAnswer done = std::move(done_);
+    done(std::move(answer_));
+  }
+
+ private:
+  HttpClient& client_;
+  EventLoop& loop_;
+  HttpRequest request_;
+  const std::string body_;
+  const uint64_t limit_;
+  WorkerCalls::OnAnswer done_;
+  WorkerAnswer answer_;
+  std::shared_ptr<HttpCall> call_;
+  std::shared_ptr<PendingCall> self_;  // in flight
+};
+
+}  // namespace
+
+absl::StatusOr<HttpEndpoint> ParseWorkerAddress(std::string_view text) {
+  HttpEndpoint endpoint;
+  const size_t colon = text.rfind(':');
+  std::string_view host = text.substr(0, colon == text.npos ? 0 : colon);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  const std::string_view port = colon == text.npos ? std::string_view() : text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+  const bool is_host = host.find_first_of("/@[] \t\r\n?#") == host.npos && (bracketed || host.find(':') == host.npos);
+  if (host.empty() || !is_host || error != std::errc() || end != port.data() + port.size() || port.empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("\"{}\" is not the address of a worker; write HOST:PORT, for example 127.0.0.1:7070", text));
+  }
+  endpoint.host = host;
+  return endpoint;
+}
+
+WorkerCalls::WorkerCalls(Runtime& runtime, std::string token)
+    : runtime_(runtime), token_(std::move(token)), client_(runtime.loops(), ClientOptions()) {}
+
+WorkerCalls::~WorkerCalls() = default;
+
+std::shared_ptr<WorkerCall> WorkerCalls::Start(const HttpEndpoint& worker, std::string method, std::string target,
+                                               std::string body, uint64_t limit, OnAnswer done) {
+  HttpRequest request{.endpoint = worker, .head = {std::move(method), std::move(target), {}}};
+  HttpHeaders& headers = request.head.headers;
+  const bool is_v6 = worker.host.find(':') != std::string::npos;
+  headers.Add("Host", fmt::format("{}{}{}:{}", is_v6 ? "[" : "", worker.host, is_v6 ? "]" : "", worker.port));
+  headers.Add(kVersionHeader, std::to_string(kServiceVersion));
+  if (!token_.empty()) headers.Add(kTokenHeader, token_);
+  EventLoop& loop = runtime_.loops().Next();
+  auto call = std::make_shared<PendingCall>(client_, loop, std::move(request), std::move(body), limit, std::move(done));
+  loop.Post([call] { call->Begin(); });
+  return call;
+}
+
+WorkerAnswer WorkerCalls::Ask(const HttpEndpoint& worker, std::string method, std::string target) {
+  // Shared, since the caller may be gone before set_value returns.
+  const auto promise = std::make_shared<std::promise<WorkerAnswer>>();
+  Start(worker, std::move(method), std::move(target), "", 0,
+        [promise](WorkerAnswer answer) { promise->set_value(std::move(answer)); });
+  return promise->get_future().get();
+}
+
+}  // namespace millrace

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/buffer.h"
+#include "net/http_client.h"
+#include "net/runtime.h"
+
+namespace millrace {
+
+// What requests and answers carry beside what HTTP has.
+inline constexpr std::string_view kVersionHeader = "Millrace-Service";  // kServiceVersion, in every request and answer
+inline constexpr std::string_view kStatusHeader = "Millrace-Status";    // of an error of the worker's loader: its code
+inline constexpr std::string_view kTokenHeader = "Millrace-Token";
+
+/// What came of a request to a worker.
+struct WorkerAnswer {
+  std::string lost;               // not "": there is no answer, and why
+  int status = 0;                 // HTTP's
+  bool is_worker = false;         // a worker has answered, of whichever version
+  std::optional<int> code;        // of an error of the worker's loader (absl::StatusCode)
+  std::string text;               // of an answer without a batch
+  std::shared_ptr<Buffer> bytes;  // of one with a batch
+};
+
+/// HOST:PORT taken apart. InvalidArgument if the text is no such thing.
+absl::StatusOr<HttpEndpoint> ParseWorkerAddress(std::string_view text);
+
+/// A request in flight.
+class WorkerCall {
+ public:
+  virtual ~WorkerCall() = default;
+  /// The answer will be that the worker is lost, soon. From any thread.
+  virtual void Cancel() = 0;
+};
+
+/// Sends requests to workers, on the loops of the runtime. A worker that says nothing for two seconds is lost: a good
+/// one says "not yet" long before. Thread-safe. The destructor cancels all calls and waits for their answers.
+class WorkerCalls {
+ public:
+  using OnAnswer = std::function<void(WorkerAnswer answer)>;
+
+  /// `token`: what workers ask for; "" for none.
+  WorkerCalls(Runtime& runtime, std::string token);
+  ~WorkerCalls();
+
+  /// `done` is called once, on a loop. Answers of status 200 with more than `limit` bytes are refused.
+  std::shared_ptr<WorkerCall> Start(const HttpEndpoint& worker, std::string method, std::string target,
+                                    std::string body, uint64_t limit, OnAnswer done);
+  /// The same, and waits for the answer.
+  WorkerAnswer Ask(const HttpEndpoint& worker, std::string method, std::string target);
+
+ private:
+  Runtime& runtime_;
+  const std::string token_;
+  HttpClient client_;
+};
+
+}  // namespace millrace

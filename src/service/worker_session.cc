@@ -1,0 +1,240 @@
+#include "service/worker_session.h"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "service/frame.h"
+#include "service/worker_calls.h"
+
+namespace millrace {
+
+namespace {
+
+// Well below a trainer's patience.
+constexpr std::chrono::milliseconds kNotYetAfter{400};
+// How soon a session notices that it was stopped.
+constexpr std::chrono::milliseconds kSessionSlice{50};
+constexpr size_t kMaxWaiting = 64;
+
+}  // namespace
+
+HttpReply WorkerReply(int status, std::string text) {
+  HttpReply reply;
+  reply.status = status;
+  reply.headers.Add(kVersionHeader, std::to_string(kServiceVersion));
+  if (!text.empty()) reply.body.emplace_back(SendText{std::move(text)});
+  return reply;
+}
+
+HttpReply WorkerReply(const absl::Status& status) {
+  constexpr size_t kMaxMessage = 4096;
+  HttpReply reply = WorkerReply(500, std::string(ToStd(status.message())).substr(0, kMaxMessage));
+  reply.headers.Add(kStatusHeader, std::to_string(static_cast<int>(status.code())));
+  return reply;
+}
+
+// ---- Data sets
+
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSpec::Part& part, std::stop_token stop) {
+  RETURN_IF_ERROR(allowed_.Check(part.uri));
+  std::shared_ptr<Entry> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    if (entries_.size() > kMaxUnused) {
+      std::erase_if(entries_, [](const auto& each) { return each.second.use_count() == 1; });
+    }
+    std::shared_ptr<Entry>& found = entries_[part.uri];
+    if (found == nullptr) found = std::make_shared<Entry>();
+    entry = found;
+  }
+  const std::lock_guard opening(entry->opening);
+  const auto is_that = [&part](const Dataset& dataset) {
+    return dataset.index().fingerprint() == part.fingerprint && dataset.index().size() == part.samples;
+  };
+  if (entry->dataset != nullptr && is_that(*entry->dataset)) return entry->dataset;
+  // It was not opened yet, or has changed since.
+  OpenOptions options;
+  options.stop = std::move(stop);
+  ASSIGN_OR_RETURN(std::unique_ptr<Dataset> dataset, Dataset::Open(runtime_, stores_, part.uri, options));
+  if (!is_that(*dataset)) {
+    return absl::FailedPreconditionError(fmt::format(
+        "{} is another data set for the worker than for the trainer: {} samples and fingerprint {:016x}, there {} and "
+        "{:016x}; let both see the same data, and index it again if it has changed",
+        part.uri, dataset->index().size(), dataset->index().fingerprint(), part.samples, part.fingerprint));
+  }
+  entry->dataset = std::move(dataset);
+  return entry->dataset;
+}
+
+// ---- A session
+
+WorkerSession::WorkerSession(OpenDatasets& datasets, std::string spec, Reservation memory, Time now)
+    : datasets_(datasets), spec_(std::move(spec)), spec_memory_(std::move(memory)), last_used_(now) {
+  thread_ = std::thread([this] { Run(); });
+  pthread_setname_np(thread_.native_handle(), "session");
+}
+
+WorkerSession::~WorkerSession() {
+  if (thread_.joinable()) Join();
+}
+
+void WorkerSession::Join() {
+  Stop();
+  thread_.join();
+}
+
+void WorkerSession::Stop() {
+  stop_.request_stop();
+  const Lock lock(mutex_);
+  asked_.notify_all();
+}
+
+bool WorkerSession::stopped() const {
+  const Lock lock(mutex_);
+  return stopped_;
+}
+
+WorkerSession::Time WorkerSession::last_used() const {
+  const Lock lock(mutex_);
+  return last_used_;
+}
+
+void WorkerSession::Ask(uint64_t sequence, HttpResponder responder, Time now) {
+  absl::Status end;
+  decltype(waiting_)::node_type replaced;  // ends without the lock
+  {
+    const Lock lock(mutex_);
+    last_used_ = now;
+    end = end_;
+    if (end.ok() && sequence >= next_ && waiting_.size() < kMaxWaiting) {
+      // If it waits already, the connection of that request has broken, which ends with its responder.
+      replaced = waiting_.extract(sequence);
+      waiting_.emplace(sequence, Waiting{std::move(responder), now});
+      asked_.notify_all();
+      return;
+    }
+  }
+  responder.Send(end.ok() ? WorkerReply(404, "the batch was asked for before") : WorkerReply(end));
+}
+
+void WorkerSession::Tick(Time now) {
+  std::vector<HttpResponder> late;
+  {
+    const Lock lock(mutex_);
+    if (!waiting_.empty()) last_used_ = now;
+    for (auto at = waiting_.begin(); at != waiting_.end();) {
+      if (now - at->second.since < kNotYetAfter) {
+        ++at;
+        continue;
+      }
+      late.push_back(std::move(at->second.responder));
+      at = waiting_.erase(at);
+    }
+  }
+  for (HttpResponder& responder : late) responder.Send(WorkerReply(204, ""));
+}
+
+// ---- Its thread
+
+void WorkerSession::Run() {
+  absl::Status status;
+  try {
+    status = Serve();
+  } catch (const std::exception& error) {  // std::bad_alloc, or no thread
+    status = absl::ResourceExhaustedError(fmt::format("the worker has too little memory ({})", error.what()));
+  }
+  AnswerAll(status.ok() ? absl::OutOfRangeError("the stream has no further batch") : status);
+}
+
+absl::Status WorkerSession::Serve() {
+  absl::StatusOr<StreamSpec> spec = ParseStreamSpec(AsBytes(spec_));
+  RETURN_IF_ERROR(spec.status());
+  std::string().swap(spec_);
+  ASSIGN_OR_RETURN(const Source source, OpenSource(*spec));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader,
+                   Loader::Create(datasets_.runtime(), source, std::move(spec->options)));
+  spec->parts.clear();
+  spec_memory_ = Reservation();
+  while (AwaitRequest()) {
+    ASSIGN_OR_RETURN(std::optional<Batch> batch, NextBatch(*loader));
+    if (!batch) return absl::OkStatus();
+    HttpReply reply = WorkerReply(200, EncodeFrame(next_, *batch));
+    const std::shared_ptr<void> memory = batch->memory;
+    for (const BatchArray& array : batch->arrays) reply.body.emplace_back(SendBytes{array.bytes, memory});
+    std::erase_if(sent_, [](const std::weak_ptr<void>& each) { return each.expired(); });
+    sent_.push_back(memory);
+    batch.reset();
+    Answer(std::move(reply));
+  }
+  return absl::CancelledError("the session has ended");
+}
+
+absl::StatusOr<Source> WorkerSession::OpenSource(const StreamSpec& spec) {
+  std::vector<Subset> parts;
+  for (const StreamSpec::Part& part : spec.parts) {
+    ASSIGN_OR_RETURN(std::shared_ptr<const Dataset> dataset, datasets_.Open(part, stop_.get_token()));
+    opened_.push_back(dataset);
+    Subset subset = *dataset;
+    if (part.members) {
+      ASSIGN_OR_RETURN(Selection members, MembersOf(part));
+      Filter filter;
+      filter.samples = std::make_shared<const Selection>(std::move(members));
+      ASSIGN_OR_RETURN(subset, Where(datasets_.runtime(), subset, filter));
+    }
+    parts.push_back(std::move(subset));
+  }
+  Source samples(std::move(parts));
+  if (!spec.tokens) return samples;
+  RETURN_IF_ERROR(spec.tokens->Check());
+  return Source::OfRows(datasets_.stores(), samples, *spec.tokens, {.stop = stop_.get_token()});
+}
+
+// Until the request for the next batch is there; false: the session has been stopped.
+bool WorkerSession::AwaitRequest() {
+  Lock lock(mutex_);
+  asked_.wait(lock, [this] { return stop_.stop_requested() || waiting_.contains(next_); });
+  return !stop_.stop_requested();
+}
+
+absl::StatusOr<std::optional<Batch>> WorkerSession::NextBatch(Loader& loader) {
+  for (;;) {
+    while (!loader.WaitReady(kSessionSlice)) {
+      if (stop_.stop_requested()) return absl::CancelledError("the session has ended");
+    }
+    absl::StatusOr<std::optional<Batch>> batch = loader.Next();
+    const bool sending = std::any_of(sent_.begin(), sent_.end(), [](const auto& each) { return !each.expired(); });
+    if (!absl::IsResourceExhausted(batch.status()) || !sending) return batch;
+    // Batches that are being sent hold all slots. There is no event to wait for: the last copy of a pointer goes.
+    if (stop_.stop_requested()) return absl::CancelledError("the session has ended");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// The next batch. Its request may have been told "not yet" meanwhile, and comes again.
+void WorkerSession::Answer(HttpReply reply) {
+  Lock lock(mutex_);
+  asked_.wait(lock, [this] { return stop_.stop_requested() || waiting_.contains(next_); });
+  if (stop_.stop_requested()) return;
+  auto asked = waiting_.extract(next_);
+  ++next_;
+  lock.unlock();
+  asked.mapped().responder.Send(std::move(reply));
+}
+
+void WorkerSession::AnswerAll(const absl::Status& status) {
+  std::map<uint64_t, Waiting> waiting;
+  {
+    const Lock lock(mutex_);
+    end_ = status;
+    stopped_ = true;
+    waiting.swap(waiting_);
+  }
+  for (auto& [sequence, each] : waiting) each.responder.Send(WorkerReply(status));
+}
+
+}  // namespace millrace

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "net/http_server.h"
+#include "net/runtime.h"
+#include "pipeline/loader.h"
+#include "service/allowed_places.h"
+#include "service/stream_spec.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// An answer of a worker, with its version.
+HttpReply WorkerReply(int status, std::string text);
+/// The same for an error of a loader.
+HttpReply WorkerReply(const absl::Status& status);
+
+/// The data sets that a worker has open, for all its sessions. Thread-safe.
+class OpenDatasets {
+ public:
+  OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed)
+      : runtime_(runtime), stores_(stores), allowed_(std::move(allowed)) {}
+
+  /// The data set that the trainer sees; may take long, and index it. PermissionDenied (not below an allowed place),
+  /// FailedPrecondition (the worker finds another index at this URI), and the errors of Dataset::Open.
+  absl::StatusOr<std::shared_ptr<const Dataset>> Open(const StreamSpec::Part& part, std::stop_token stop);
+
+  Runtime& runtime() const { return runtime_; }
+  Stores& stores() const { return stores_; }
+
+ private:
+  static constexpr size_t kMaxUnused = 16;
+  struct Entry {
+    std::mutex opening;
+    std::shared_ptr<const Dataset> dataset;
+  };
+
+  Runtime& runtime_;
+  Stores& stores_;
+  const AllowedPlaces allowed_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Entry>> entries_;  // by URI
+};
+
+/// A stream that a worker delivers: a loader, and the requests that wait for its batches. A batch is taken from the
+/// loader when its request is there, so that memory is bounded by what the loader reserves. Thread-safe; the server
+/// outlives it.
+class WorkerSession {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// `spec`: an encoded StreamSpec, whose memory is `memory`.
+  WorkerSession(OpenDatasets& datasets, std::string spec, Reservation memory, Time now);
+  /// Waits for what is in flight, unless Join did: that must not happen on an event loop.
+  ~WorkerSession();
+
+  /// Answers the request for batch `sequence`, now or later.
+  void Ask(uint64_t sequence, HttpResponder responder, Time now);
+  /// Tells requests that have waited for a while that there is no batch yet.
+  void Tick(Time now);
+  /// Ends it soon; requests are told that the session is gone.
+  void Stop();
+  /// Nothing is in flight any more: Join does not wait.
+  bool stopped() const;
+  /// Stop, and waits for what is in flight. Its owner calls it, once, before it lets go.
+  void Join();
+  /// When the last request came, or waited.
+  Time last_used() const;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  struct Waiting {
+    HttpResponder responder;
+    Time since;
+  };
+
+  void Run();
+  absl::Status Serve();
+  absl::StatusOr<Source> OpenSource(const StreamSpec& spec);
+  absl::StatusOr<std::optional<Batch>> NextBatch(Loader& loader);
+  bool AwaitRequest();
+  void Answer(HttpReply reply);
+  void AnswerAll(const absl::Status& status);
+
+  OpenDatasets& datasets_;
+  std::string spec_;
+  Reservation spec_memory_;
+  std::vector<std::shared_ptr<const Dataset>> opened_;
+  std::vector<std::weak_ptr<void>> sent_;  // memory of batches that were sent
+
+  mutable std::mutex mutex_;
+  std::condition_variable asked_;
+  std::map<uint64_t, Waiting> waiting_;
+  uint64_t next_ = 0;
+  absl::Status end_;  // why there will be no batch any more; OK: there may be one
+  bool stopped_ = false;
+  Time last_used_;
+  std::stop_source stop_;
+  std::thread thread_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,129 @@
+#include "service/worker.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "net/testing/http_server_fixture.h"
+#include "service/worker_calls.h"
+#include "service/worker_token.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::HasSubstr;
+
+class WorkerTest : public ::testing::Test {
+ protected:
+  WorkerTest() : runtime_({.io_threads = 1, .cpu_threads = 1, .memory_bytes = 32 << 20}), stores_(runtime_) {}
+
+  void Start(const std::string& token = "") {
+    absl::StatusOr<std::unique_ptr<Worker>> worker =
+        Worker::Start(runtime_, stores_, {.port = 0, .token = token, .allow = {"mem://allowed"}});
+    ASSERT_TRUE(worker.ok()) << worker.status();
+    worker_ = *std::move(worker);
+  }
+  // What the worker answers to bytes.
+  std::string Raw(const std::string& request) {
+    RawClient client(worker_->port());
+    client.Send(request);
+    return client.ReadAll();
+  }
+  static std::string Request(const std::string& method, const std::string& target, const std::string& headers) {
+    return method + " " + target + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + "\r\n";
+  }
+
+  Runtime runtime_;
+  Stores stores_;
+  std::unique_ptr<Worker> worker_;
+};
+
+TEST_F(WorkerTest, TalksOnlyToTrainersOfItsVersion) {
+  Start();
+  EXPECT_THAT(Raw(Request("GET", "/millrace/hello", "Millrace-Service: 1\r\n")), HasSubstr(" 200 "));
+  EXPECT_THAT(Raw(Request("GET", "/millrace/hello", "")), HasSubstr("only trainers talk to it"));
+  const std::string other = Raw(Request("GET", "/millrace/hello", "Millrace-Service: 99\r\n"));
+  EXPECT_THAT(other, HasSubstr(" 426 "));
+  EXPECT_THAT(other, HasSubstr("speaks version 99 of the data service, and the worker version 1"));
+}
+
+TEST_F(WorkerTest, AsksForItsToken) {
+  Start("0123456789abcdef");
+  const std::string version = "Millrace-Service: 1\r\n";
+  EXPECT_THAT(Raw(Request("GET", "/millrace/hello", version)), HasSubstr(" 401 "));
+  EXPECT_THAT(Raw(Request("GET", "/millrace/hello", version + "Millrace-Token: 0123456789abcdeF\r\n")),
+              HasSubstr("is not the worker's"));
+  EXPECT_THAT(Raw(Request("GET", "/millrace/hello", version + "Millrace-Token: 0123456789abcdef\r\n")),
+              HasSubstr(" 200 "));
+}
+
+TEST_F(WorkerTest, RefusesWhatNoTrainerAsksFor) {
+  Start();
+  const std::string version = "Millrace-Service: 1\r\n";
+  const std::string session(32, 'a');
+  EXPECT_THAT(Raw(Request("GET", "/", version)), HasSubstr(" 400 "));
+  EXPECT_THAT(Raw(Request("GET", "/millrace/next?session=zz&sequence=1", version)), HasSubstr(" 400 "));
+  EXPECT_THAT(Raw(Request("GET", "/millrace/next?session=" + session + "&sequence=-1", version)), HasSubstr(" 400 "));
+  EXPECT_THAT(Raw(Request("GET", "/millrace/next?session=" + session + "&sequence=0", version)), HasSubstr(" 404 "));
+  EXPECT_THAT(Raw(Request("POST", "/millrace/close?session=" + session, version + "Content-Length: 0\r\n")),
+              HasSubstr(" 404 "));
+  EXPECT_THAT(Raw(Request("POST", "/millrace/open", version + "Content-Length: 99999999\r\n")), HasSubstr(" 413 "));
+  EXPECT_THAT(Raw(Request("POST", "/millrace/open", version + "Content-Length: 67000000\r\n")), HasSubstr(" 503 "));
+  EXPECT_EQ(worker_->sessions(), 0u);
+}
+
+TEST_F(WorkerTest, SaysWhatIsWrongWithAStreamWhenItIsAskedForABatch) {
+  Start();
+  WorkerCalls calls(runtime_, "");
+  const HttpEndpoint endpoint{.host = "127.0.0.1", .port = worker_->port()};
+  std::string session = Raw(Request("POST", "/millrace/open", "Millrace-Service: 1\r\nContent-Length: 0\r\n"));
+  session = session.substr(session.find("\r\n\r\n") + 4);
+  ASSERT_EQ(session.size(), 32u);
+  EXPECT_EQ(worker_->sessions(), 1u);
+  const WorkerAnswer answer = calls.Ask(endpoint, "GET", "/millrace/next?sequence=0&session=" + session);
+  EXPECT_EQ(answer.lost, "");
+  EXPECT_TRUE(answer.is_worker);
+  EXPECT_EQ(answer.code, static_cast<int>(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(answer.text, HasSubstr("is damaged"));
+  EXPECT_EQ(calls.Ask(endpoint, "POST", "/millrace/close?session=" + session).status, 200);
+  EXPECT_EQ(worker_->sessions(), 0u);
+}
+
+TEST_F(WorkerTest, OtherMachinesNeedATokenAndAPlace) {
+  for (const char* host : {"0.0.0.0", "::", "192.0.2.1", "example.com"}) {
+    WorkerOptions options{.host = host, .port = 0};
+    EXPECT_THAT(Worker::Start(runtime_, stores_, options).status().message(), HasSubstr("--token-file")) << host;
+    options.token = "0123456789abcdef";
+    EXPECT_THAT(Worker::Start(runtime_, stores_, options).status().message(), HasSubstr("--allow")) << host;
+  }
+}
+
+TEST(WorkerAddressTest, TakesHostAndPort) {
+  EXPECT_EQ(ParseWorkerAddress("10.0.0.1:7070")->host, "10.0.0.1");
+  EXPECT_EQ(ParseWorkerAddress("[::1]:80")->host, "::1");
+  EXPECT_EQ(ParseWorkerAddress("node-3:65535")->port, 65535);
+  for (const char* bad : {"", "host", "host:", ":1", "host:x", "host:65536", "host:1x", "::1:80", "http://h:1", "a b:1",
+                          "u@h:1", "[]:1"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseWorkerAddress(bad).status())) << bad;
+  }
+}
+
+TEST(WorkerTokenTest, IsOneSecret) {
+  const std::string path = testing::TempDir() + "worker_token";
+  const auto token_of = [&path](const std::string& text) {
+    FILE* file = fopen(path.c_str(), "wb");
+    fwrite(text.data(), 1, text.size(), file);
+    fclose(file);
+    return ReadWorkerToken(path);
+  };
+  EXPECT_EQ(*ReadWorkerToken(""), "");
+  EXPECT_EQ(*token_of(" 0123456789abcdef\n"), "0123456789abcdef");
+  for (const std::string& bad : {std::string("short"), std::string("0123456789 abcdef"), std::string(3000, 'x')}) {
+    const absl::Status status = token_of(bad).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status));
+    EXPECT_THAT(status.message(), ::testing::Not(HasSubstr(bad)));
+  }
+  EXPECT_TRUE(absl::IsNotFound(ReadWorkerToken(path + "-not-there").status()));
+}
+
+}  // namespace
+}  // namespace millrace

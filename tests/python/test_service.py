@@ -1,0 +1,334 @@
+"""Batches from workers: those of a local Loader, whatever becomes of the workers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import millrace
+import numpy as np
+import pytest
+from support import Samples, binary, write_tar
+from token_corpus import write_corpus
+
+
+class Worker:
+    """A worker in a process of its own."""
+
+    def __init__(self, *options: object, env: dict[str, str]) -> None:
+        command = [str(binary()), "worker", "--listen", "127.0.0.1:0", "--threads", "2", "--memory", "1GiB", *map(str, options)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env)
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline()
+        match = re.fullmatch(r"listening on (127\.0\.0\.1:\d+)\n", said)
+        assert match, said
+        self.address = match[1]
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def workers() -> Iterator[Any]:
+    """Starts workers, and ends them."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*options: object, **env: str) -> Worker:
+            worker = Worker(*options, env=env)
+            stack.callback(worker.end)
+            return worker
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """400 samples in four tar shards."""
+    return write_tar(tmp_path_factory.mktemp("many"), count=400, shards=4)
+
+
+OPTIONS: dict[str, Any] = {"batch_size": 8, "size": 16, "augment": True, "digest": "raw", "epochs": 1, "memory": "64MiB", "output": "numpy"}
+
+
+def plain(batch: Any) -> dict[str, Any]:
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
+
+
+def received(uri: Any, **options: Any) -> tuple[list[dict[str, Any]], millrace.Loader]:
+    loader = millrace.Loader(uri, **{**OPTIONS, **options})
+    with loader:
+        batches = [plain(batch) for _ in range(options.get("epochs", 1)) for batch in loader]
+    return batches, loader
+
+
+def outcome(loader: millrace.Loader) -> tuple[Any, ...]:
+    report = loader.report()
+    return report["digest"], report["position"], report["samples"], report["parts"]
+
+
+@pytest.mark.parametrize("last", ["pad", "drop", "wrap"])
+@pytest.mark.parametrize("world", [1, 2])
+def test_equal_to_a_local_loader(tar: Samples, workers: Any, last: str, world: int) -> None:
+    addresses = [workers().address for _ in range(3)]
+    for rank in range(world):
+        for count in (1, 2, 3):  # streams: 1, 2, 4
+            options = {"rank": rank, "world": world, "last": last, "epochs": 2, "seed": 3}
+            local, one = received(tar.uri, **options)
+            remote, other = received(tar.uri, workers=addresses[:count], **options)
+            assert remote == local
+            assert outcome(other) == outcome(one)
+            report = other.report()["workers"]
+            assert [entry["worker"] for entry in report] == [*addresses[:count], "local"]
+            assert [entry["failures"] for entry in report] == [0] * (count + 1)
+            assert report[-1]["rows"] == 0 and all(entry["rows"] > 0 for entry in report[:-1])
+            assert one.report()["workers"] == []
+
+
+def test_fields_subsets_and_mixes(tar: Samples, raw: Samples, workers: Any) -> None:
+    addresses = [workers().address, workers().address]
+    fields = {"image": millrace.Image("png"), "text": millrace.Text("txt"), "more": millrace.Json("json"), "cls": millrace.Label("cls")}
+    assert received(tar.uri, fields=fields, workers=addresses)[0] == received(tar.uri, fields=fields)[0]
+    part = millrace.Dataset(tar.uri).where(samples=range(7, 40, 3))
+    assert received(part, workers=addresses)[0] == received(part)[0]
+    mix = millrace.Mix([millrace.Dataset(raw.uri), millrace.Dataset(tar.uri)], weights=[1, 2], epoch_samples=60)
+    remote, other = received(mix, workers=addresses, epochs=2)
+    local, one = received(mix, epochs=2)
+    assert remote == local and outcome(other) == outcome(one)
+
+
+def test_a_bucket(tar: Samples, bucket: str, server: dict[str, str], workers: Any) -> None:
+    """Workers read with credentials of their own; a trainer sends none."""
+    uri = f"{bucket}/service"
+    for shard in sorted(pathlib.Path(tar.uri).glob("*.tar")):
+        with millrace.open(f"{uri}/{shard.name}", "wb") as file:
+            file.write(shard.read_bytes())
+    able, unable = workers(**server), workers(**{**server, "AWS_SECRET_ACCESS_KEY": "wrong"})
+    local, one = received(uri)
+    remote, other = received(uri, workers=[able.address, unable.address])
+    assert remote == local and outcome(other) == outcome(one)
+    report = other.report()["workers"]
+    assert report[0]["failures"] == 0 and report[0]["rows"] > 0
+    assert report[1]["failures"] > 0 and report[1]["rows"] == 0 and report[1]["last_failure"]
+
+
+def test_resume(tar: Samples, workers: Any) -> None:
+    """A position says nothing of workers, streams or the world."""
+    addresses = [workers().address, workers().address]
+    options: dict[str, Any] = {**OPTIONS, "epochs": 2}
+    whole, _ = received(tar.uri, epochs=2)
+    for stop in (1, 3, 7, 9):
+        for first, second in ((addresses, None), (None, addresses), (addresses, addresses[:1])):
+            with millrace.Loader(tar.uri, workers=first, **options) as loader:
+                begun: list[Any] = []
+                while len(begun) < stop:
+                    for batch in loader:
+                        begun.append(plain(batch))
+                        if len(begun) == stop:
+                            break
+                state = loader.state_dict()
+            with millrace.Loader(tar.uri, workers=second, **options) as loader:
+                loader.load_state_dict(state)
+                rest = [plain(batch) for _ in range(2) for batch in loader]
+            assert begun + rest == whole
+
+
+def test_another_world_and_batch_after_a_resume(tar: Samples, workers: Any) -> None:
+    addresses = [workers().address, workers().address]
+    with millrace.Loader(tar.uri, workers=addresses, **{**OPTIONS, "batch_size": 6, "shuffle": "global"}) as loader:
+        next(iter(loader))
+        next(iter(loader))
+        state = loader.state_dict()
+        next(iter(loader))
+    digests = []
+    for workers_of_ranks in (None, [*addresses, "127.0.0.1:1"]):
+        rows = []
+        for rank in range(3):
+            options = {**OPTIONS, "batch_size": 4, "shuffle": "global", "rank": rank, "world": 3}
+            with millrace.Loader(tar.uri, workers=workers_of_ranks, **options) as loader:
+                loader.load_state_dict(state)
+                rows.append([plain(batch) for batch in loader])
+        digests.append(rows)
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("layout", ["pack", "pad", "stream"])
+def test_rows_of_tokens(workers: Any, tmp_path: pathlib.Path, layout: str) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [int(n) for n in np.random.default_rng(1).integers(1, 90, 300)])
+    addresses = [workers().address, workers().address]
+    tokens = millrace.Tokens(64, layout)
+    remote, other = received(corpus.uri, tokens=tokens, workers=addresses)
+    local, one = received(corpus.uri, tokens=tokens)
+    assert remote == local and outcome(other) == outcome(one)
+    assert other.report()["tokens"] == one.report()["tokens"] > 0
+    assert other.report()["workers"][-1]["rows"] == 0
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_worker_that_ends_is_not_noticed(many: Samples, workers: Any, capfd: Any, end: int, victim: int) -> None:
+    both = [workers(), workers()]
+    local, one = received(many.uri, epochs=4)
+    with millrace.Loader(many.uri, workers=[worker.address for worker in both], **{**OPTIONS, "epochs": 4}) as loader:
+        got = []
+        for _ in range(4):
+            for batch in loader:
+                got.append(plain(batch))
+                if len(got) == 10:
+                    both[victim].process.send_signal(end)
+        report = loader.report()
+    assert got == local and outcome(loader) == outcome(one)
+    assert report["workers"][victim]["failures"] > 0 and report["workers"][victim]["last_failure"]
+    assert report["workers"][1 - victim]["failures"] == 0
+    assert report["workers"][2]["rows"] == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_without_any_worker(many: Samples, workers: Any, capfd: Any) -> None:
+    """One warning; and a worker that comes back is used again."""
+    worker = workers()
+    local, one = received(many.uri, epochs=4)
+    with millrace.Loader(many.uri, workers=[worker.address], **{**OPTIONS, "epochs": 4}) as loader:
+        got = []
+        for _ in range(4):
+            for batch in loader:
+                got.append(plain(batch))
+                if len(got) == 5:
+                    worker.process.kill()
+                    worker.process.wait()
+    assert got == local and outcome(loader) == outcome(one)
+    assert loader.report()["workers"][1]["rows"] > 0
+    said = capfd.readouterr().err
+    assert said.count("no worker serves") == 1
+
+
+def test_a_worker_that_comes_back(many: Samples, workers: Any) -> None:
+    worker = workers()
+    with millrace.Loader(many.uri, workers=[worker.address], **{**OPTIONS, "epochs": None}) as loader:
+        batches = (batch for _ in range(10**9) for batch in loader)
+        next(batches)
+        worker.process.kill()
+        worker.process.wait()
+        deadline = time.monotonic() + 30
+        while loader.report()["workers"][1]["rows"] == 0:
+            next(batches)
+            assert time.monotonic() < deadline
+        again = subprocess.Popen([str(binary()), "worker", "--listen", worker.address], stdout=subprocess.PIPE)
+        try:
+            before = loader.report()["workers"][0]["rows"]
+            while loader.report()["workers"][0]["rows"] == before:
+                next(batches)
+                assert time.monotonic() < deadline
+        finally:
+            again.kill()
+            again.communicate()
+
+
+class Proxy:
+    """A relay to a worker that flips a byte of every n-th piece of what the worker says."""
+
+    def __init__(self, address: str, every: int) -> None:
+        host, port = address.split(":")
+        self._to = (host, int(port))
+        self._every = every
+        self._pieces = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                worker = socket.create_connection(self._to)
+                threading.Thread(target=self._relay, args=(client, worker, False), daemon=True).start()
+                threading.Thread(target=self._relay, args=(worker, client, True), daemon=True).start()
+
+    def _relay(self, source: socket.socket, to: socket.socket, lies: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := bytearray(source.recv(65536)):
+                self._pieces += lies
+                if lies and self._pieces % self._every == 0:
+                    data[len(data) * 2 // 3] ^= 0x40
+                to.sendall(data)
+        for end in (source, to):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("every", [1, 3, 10])
+def test_flipped_bytes(many: Samples, workers: Any, every: int) -> None:
+    liar = Proxy(workers().address, every)
+    honest = workers()
+    local, one = received(many.uri)
+    remote, other = received(many.uri, workers=[liar.address, honest.address])
+    liar.close()
+    assert remote == local and outcome(other) == outcome(one)
+    report = other.report()["workers"]
+    assert report[0]["failures"] > 0 and report[1]["failures"] == 0
+
+
+def test_another_data_set_is_refused(tar: Samples, workers: Any, tmp_path: pathlib.Path, capfd: Any) -> None:
+    """The worker of another bucket of the same name."""
+    worker = workers("--allow", tmp_path)
+    local, one = received(tar.uri)
+    remote, other = received(tar.uri, workers=[worker.address])
+    assert remote == local and outcome(other) == outcome(one)
+    report = other.report()["workers"]
+    assert report[0]["rows"] == 0 and "--allow" in report[0]["last_failure"]
+    said = capfd.readouterr().err
+    assert said.count("this worker does not read") == 1, said
+
+
+def test_tokens_of_workers(tar: Samples, workers: Any, tmp_path: pathlib.Path) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    right.write_text("correct-horse-battery\n")
+    wrong.write_text("staple-staple-staple\n")
+    worker = workers("--token-file", right)
+    for token, failure in ((right, ""), (wrong, "is not the worker's"), (None, "asks for a token")):
+        _, loader = received(tar.uri, workers=[worker.address], worker_token_file=token)
+        report = loader.report()["workers"]
+        assert failure in report[0]["last_failure"] and (report[0]["rows"] > 0) == (failure == "")
+        assert "correct" not in str(report)
+
+
+def test_what_makes_no_sense(tar: Samples, tmp_path: pathlib.Path) -> None:
+    for options in (
+        {"workers": "127.0.0.1:7070"},
+        {"workers": [7070]},
+        {"workers": ["nowhere"]},
+        {"workers": ["h:1", "h:1"]},
+        {"workers": ["h:1"], "local_streams": -1},
+        {"workers": ["h:1"], "local_streams": 100},
+        {"local_streams": 1},
+        {"worker_token_file": tmp_path},
+    ):
+        with pytest.raises((millrace.InvalidArgumentError, TypeError), match="worker|local.streams|HOST"):
+            millrace.Loader(tar.uri, **options)
+
+
+def test_buckets_are_refused(tmp_path: pathlib.Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [5, 50, 20, 40])
+    tokens = millrace.Tokens(layout="bucket", lengths=[32, 64], batch_sizes=[4, 2])
+    with pytest.raises(millrace.InvalidArgumentError, match="buckets"):
+        millrace.Loader(corpus.uri, tokens=tokens, workers=["h:1"])
+
+
+def test_addresses_that_others_reach() -> None:
+    made = subprocess.run([str(binary()), "worker", "--listen", "0.0.0.0:0"], capture_output=True, text=True, timeout=20)
+    assert made.returncode == 2 and "--token-file" in made.stderr
