@@ -31,6 +31,7 @@ LimitedBy LimitOf(StallCause cause, double busy_cpus, int threads, int cpus) {
     case StallCause::kBudget:
       return LimitedBy::kMemory;
     case StallCause::kConsumer:
+    case StallCause::kWorker:  // what is measured has none
       break;
   }
   return LimitedBy::kNothing;
@@ -107,6 +108,8 @@ std::string_view CauseText(StallCause cause) {
       return "decoding";
     case StallCause::kConsumer:
       return "the consumer";
+    case StallCause::kWorker:
+      return "workers";
   }
   return "";
 }
