@@ -4,6 +4,7 @@
 //
 //   decode_bench                            on synthetic 640 x 480 photographs of 115 KB
 //   decode_bench --files DIR --json         on the JPEGs of a folder, for scripts
+//   decode_bench --tiles                    on the same with tiles, as `millrace pack --jpeg-tiles` adds them
 //   decode_bench --save DIR                 only writes the synthetic ones (see bench/pillow_decode_bench.py)
 
 // jpeglib.h relies on what cstdio declares.
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "decode/image.h"
+#include "decode/reencode.h"
 #include "decode/synth_image.h"
 
 namespace millrace {
@@ -37,6 +39,7 @@ struct Options {
   int rounds = 9;
   std::string files;
   std::string save;
+  bool tiles = false;
   bool json = false;
 };
 
@@ -97,6 +100,19 @@ void PlainDecode(const std::string& jpeg, unsigned denominator, std::vector<uint
   jpeg_destroy_decompress(&d);
 }
 
+void AddTiles(std::vector<std::string>* images) {
+  size_t before = 0;
+  size_t after = 0;
+  for (std::string& image : *images) {
+    before += image.size();
+    auto tiled = ReencodeImage(AsBytes(image), {.jpeg_tiles = true});
+    if (!tiled.ok()) Die(tiled.status());
+    if (*tiled) image = **std::move(tiled);
+    after += image.size();
+  }
+  fmt::print(stderr, "tiles: {} bytes before, {} after\n", before, after);
+}
+
 struct Case {
   std::string id;
   std::string title;
@@ -110,7 +126,8 @@ double Median(std::vector<double> values) {
 }
 
 int Main(const Options& options) {
-  const std::vector<std::string> images = LoadImages(options);
+  std::vector<std::string> images = LoadImages(options);
+  if (options.tiles) AddTiles(&images);
   if (!options.save.empty()) {
     SaveImages(images, options.save);
     return 0;
@@ -141,6 +158,11 @@ int Main(const Options& options) {
                    millrace({.dtype = DType::kF32, .layout = Layout::kNchw, .std = {0.25F, 0.25F, 0.25F}}),
                    {}});
   cases.push_back({"augment_u8", "millrace, random resized crop and flip, u8 NHWC", millrace({.augment = true}), {}});
+  cases.push_back(
+      {"augment_f32",
+       "millrace, random resized crop and flip, f32 NCHW",
+       millrace({.augment = true, .dtype = DType::kF32, .layout = Layout::kNchw, .std = {0.25F, 0.25F, 0.25F}}),
+       {}});
   for (int round = 0; round < options.rounds; ++round) {
     for (Case& c : cases) {
       const double start = ThreadSeconds();
@@ -180,6 +202,7 @@ int main(int argc, char** argv) {
   app.add_option("--files", options.files, "folder of .jpg files to use instead");
   app.add_option("--save", options.save, "write the images to this folder and stop");
   app.add_flag("--json", options.json);
+  app.add_flag("--tiles", options.tiles, "Add tiles to the images first");
   CLI11_PARSE(app, argc, argv);
   return millrace::Main(options);
 }

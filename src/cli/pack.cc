@@ -46,6 +46,9 @@ struct PackFlags {
   std::string part;
   std::string class_map;
   std::vector<std::string> fields;
+  std::optional<uint64_t> resize;
+  std::optional<uint64_t> quality;
+  bool jpeg_tiles = false;
   bool shuffle = false;
   std::optional<uint64_t> seed;
   bool skip_bad = false;
@@ -86,6 +89,17 @@ absl::StatusOr<std::vector<FieldChoice>> TakeFields(const std::vector<std::strin
   return fields;
 }
 
+absl::Status TakeImages(const PackFlags& flags, ImageChange* images) {
+  if (flags.quality && !flags.resize) {
+    return AsUsage(absl::InvalidArgumentError(
+        "--quality is that of the images that --resize makes: add --resize, or leave it out"));
+  }
+  if (flags.resize) images->shorter_side = static_cast<int>(*flags.resize);
+  if (flags.quality) images->quality = static_cast<int>(*flags.quality);
+  images->jpeg_tiles = flags.jpeg_tiles;
+  return absl::OkStatus();
+}
+
 DataKind TakeFormat(std::string_view word) {
   for (const DataKind kind : kFormats) {
     if (KindName(kind) == word) return kind;
@@ -120,6 +134,7 @@ absl::StatusOr<PackOptions> TakeOptions(const PackFlags& flags) {
   if (flags.shuffle) options.shuffle_seed = flags.seed.value_or(0);
   options.format = TakeFormat(flags.format);
   ASSIGN_OR_RETURN(options.fields, TakeFields(flags.fields));
+  RETURN_IF_ERROR(TakeImages(flags, &options.images));
   options.skip_bad = flags.skip_bad;
   options.force = flags.force;
   return options;
@@ -381,6 +396,14 @@ void AddPack(Command app) {
       "--field", &flags->fields,
       "NAME or NAME=NEW: pack this field, and call it NEW; repeatable; fields that are not named are left out [all "
       "fields, under their names]");
+  pack.Add("--resize", &flags->resize,
+           "Resize images whose shorter side has more than N pixels to N there; JPEGs stay JPEGs, PNGs in RGB stay "
+           "PNGs, PNGs in grey or with a palette stay as they are because they may be masks [images keep their size]")
+      .Number(1, 65'500);
+  pack.Add("--quality", &flags->quality, "Quality of the JPEGs that --resize makes, 1 to 100 [90]").Number(1, 100);
+  pack.AddFlag("--jpeg-tiles", &flags->jpeg_tiles,
+               "Add restart markers to JPEGs, without loss, so that feed decodes only those parts of an image that a "
+               "crop needs; all programs can still read them");
   pack.Add("--part", &flags->part,
            "I/N, such as 2/8: write only every N-th shard, for N machines that share the work; the part that finishes "
            "last completes the data set");
@@ -410,6 +433,7 @@ void AddPack(Command app) {
       "  millrace pack s3://bucket/small-shards s3://bucket/large-shards --shard-size 1GiB\n"
       "  millrace pack s3://bucket/tfrecords /data/tar --field image/encoded=jpg --field image/class/label=cls\n"
       "  millrace pack s3://bucket/parquet s3://bucket/train --field image=jpg --field label=cls\n"
+      "  millrace pack /data/images s3://bucket/train --resize 256 --jpeg-tiles\n"
       "  millrace pack s3://bucket/train /data/mds --format mds --shard-size 64MiB\n"
       "  millrace pack s3://bucket/raw s3://bucket/train --part 2/8      # on the second of eight machines");
   pack.Run([flags] {

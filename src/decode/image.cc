@@ -191,7 +191,7 @@ PixelForm FormOf(const ImageSpec& spec) {
 }  // namespace
 
 struct ImageDecoder::Impl {
-  explicit Impl(ImageMemory* granter) : memory(granter) {}
+  Impl(ImageMemory* granter, JpegReading reading) : memory(granter), jpeg(MakeJpegReader(reading)) {}
   absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, const Frame* leader, MutableByteSpan out,
                       MutableByteSpan pixels);
   absl::Status DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, uint64_t key,
@@ -204,7 +204,7 @@ struct ImageDecoder::Impl {
   absl::Status WithMemory(RowReader& reader, uint64_t bytes, absl::FunctionRef<absl::Status()> work);
 
   ImageMemory* const memory;
-  std::unique_ptr<RowReader> jpeg = MakeJpegReader();
+  const std::unique_ptr<RowReader> jpeg;
   std::unique_ptr<RowReader> png = MakePngReader();
   Frame frame;
   ResizeAxis horizontal;
@@ -313,7 +313,7 @@ absl::Status ImageDecoder::Impl::Decode(ByteSpan encoded, const ImageSpec& spec,
   return status;
 }
 
-ImageDecoder::ImageDecoder(ImageMemory* memory) : impl_(std::make_unique<Impl>(memory)) {}
+ImageDecoder::ImageDecoder(ImageMemory* memory, JpegReading reading) : impl_(std::make_unique<Impl>(memory, reading)) {}
 ImageDecoder::~ImageDecoder() = default;
 
 absl::Status ImageDecoder::Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,

@@ -78,6 +78,11 @@ struct Frame {
   SourceCrop crop;
 };
 
+enum class JpegReading : uint8_t {
+  kNeeded,  // of a JPEG with tiles (restart markers) only those that the crop touches: damage in others is not found
+  kAll,     // all of every file is entropy-decoded, so that damage is found wherever it is
+};
+
 /// Decodes JPEG and PNG. Owns reusable scratch memory, so keep one a thread. Not thread-safe. The output is a pure
 /// function of (bytes, spec, key): the same on every thread and machine of an architecture.
 ///
@@ -88,15 +93,15 @@ struct Frame {
 class ImageDecoder {
  public:
   /// What an image takes above kScratchBytes is asked of `memory`, which outlives the decoder; null: no bound but that
-  /// of the codecs.
-  explicit ImageDecoder(ImageMemory* memory = nullptr);
+  /// of the codecs. The pixels do not depend on `reading`.
+  explicit ImageDecoder(ImageMemory* memory = nullptr, JpegReading reading = JpegReading::kNeeded);
   ~ImageDecoder();
   static constexpr uint64_t kScratchBytes = uint64_t{4} << 20;
 
   /// Writes one image of spec.bytes() bytes to `out`. `key` seeds the augmentation (unused otherwise). When `pixels` is
   /// not empty (spec.pixels() bytes), it also gets the final u8 HWC pixels, before normalisation. DataLoss if the
-  /// bytes are not a complete, valid image (warnings of the codec, such as a premature end, count as damage);
-  /// InvalidArgument for a format that is not supported. `out` is unspecified after an error.
+  /// bytes are not a complete, valid image (warnings of the codec, such as a premature end, count as damage; see
+  /// JpegReading); InvalidArgument for a format that is not supported. `out` is unspecified after an error.
   absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
                       MutableByteSpan pixels = {});
 

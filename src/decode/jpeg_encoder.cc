@@ -16,8 +16,10 @@ int TableScale(double quality) {
   return static_cast<int>((quality < 50 ? 5000 / quality : 200 - 2 * quality) + 0.5);
 }
 
-/// The compressor and its output, freed whatever happens.
-struct Compressor {
+}  // namespace
+
+// The compressor and its output, freed whatever happens.
+struct JpegWriter::Compressor {
   Compressor() = default;
   Compressor(const Compressor&) = delete;
   Compressor& operator=(const Compressor&) = delete;
@@ -33,7 +35,41 @@ struct Compressor {
   unsigned long size = 0;
 };
 
-}  // namespace
+JpegWriter::JpegWriter() : c_(std::make_unique<Compressor>()) {}
+JpegWriter::~JpegWriter() = default;
+
+absl::Status JpegWriter::Start(int width, int height, int channels, int quality, std::span<const JpegSegment> kept) {
+  Compressor& c = *c_;
+  c.guard.Attach(reinterpret_cast<j_common_ptr>(&c.jpeg));
+  const bool ok = c.guard.Run([&] {
+    jpeg_create_compress(&c.jpeg);
+    c.created = true;
+    jpeg_mem_dest(&c.jpeg, &c.buffer, &c.size);
+    c.jpeg.image_width = static_cast<JDIMENSION>(width);
+    c.jpeg.image_height = static_cast<JDIMENSION>(height);
+    c.jpeg.input_components = channels;
+    c.jpeg.in_color_space = channels == 4 ? JCS_EXT_RGBX : JCS_GRAYSCALE;
+    jpeg_set_defaults(&c.jpeg);
+    jpeg_set_quality(&c.jpeg, quality, TRUE);
+    jpeg_start_compress(&c.jpeg, TRUE);
+    for (const JpegSegment& segment : kept) {
+      jpeg_write_marker(&c.jpeg, segment.marker, reinterpret_cast<const JOCTET*>(segment.payload.data()),
+                        static_cast<unsigned>(segment.payload.size()));
+    }
+  });
+  return ok ? absl::OkStatus() : c.guard.status();
+}
+
+absl::Status JpegWriter::Put(const uint8_t* row) {
+  auto* rows = const_cast<JSAMPROW>(row);
+  const bool ok = c_->guard.Run([&] { jpeg_write_scanlines(&c_->jpeg, &rows, 1); });
+  return ok ? absl::OkStatus() : c_->guard.status();
+}
+
+absl::StatusOr<std::string> JpegWriter::Finish() {
+  if (!c_->guard.Run([&] { jpeg_finish_compress(&c_->jpeg); })) return c_->guard.status();
+  return std::string(reinterpret_cast<const char*>(c_->buffer), c_->size);
+}
 
 absl::StatusOr<std::string> EncodeJpeg(std::span<const uint8_t> rgb, int width, int height, double quality) {
   if (width < 1 || height < 1 || width > kMaxImageSide || height > kMaxImageSide ||
@@ -41,7 +77,7 @@ absl::StatusOr<std::string> EncodeJpeg(std::span<const uint8_t> rgb, int width, 
     return absl::InvalidArgumentError(fmt::format("cannot encode a JPEG of {} x {} pixels from {} bytes at quality {}",
                                                   width, height, rgb.size(), quality));
   }
-  Compressor c;
+  JpegWriter::Compressor c;
   c.guard.Attach(reinterpret_cast<j_common_ptr>(&c.jpeg));
   const bool ok = c.guard.Run([&] {
     jpeg_create_compress(&c.jpeg);

@@ -6,6 +6,8 @@
 namespace millrace {
 namespace {
 
+constexpr int kMaxScans = 100;  // encoders write about ten
+
 const char* const kOwnMessages[] = {"it has more scans than any sound image needs"};
 
 }  // namespace
@@ -23,6 +25,19 @@ JpegGuard::JpegGuard() {
 void JpegGuard::Attach(jpeg_common_struct* object) {
   object->err = &manager_;
   object->client_data = this;
+}
+
+void JpegGuard::LimitScans(jpeg_decompress_struct* object, jpeg_progress_mgr* progress) {
+  progress->progress_monitor = OnProgress;
+  object->progress = progress;
+}
+
+void JpegGuard::OnProgress(j_common_ptr object) {
+  const auto* jpeg = reinterpret_cast<j_decompress_ptr>(object);
+  if (jpeg->input_scan_number > kMaxScans) {
+    object->err->msg_code = kTooManyScans;
+    object->err->error_exit(object);
+  }
 }
 
 bool JpegGuard::Run(absl::FunctionRef<void()> body) {

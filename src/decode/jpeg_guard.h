@@ -27,6 +27,10 @@ class JpegGuard {
   /// Makes `object`, not yet created, report here. Uses its client_data.
   void Attach(jpeg_common_struct* object);
 
+  /// Ends the reading of an attached object with an error after more scans than any encoder writes: each goes over all
+  /// pixels, so a small file with many would cost without end. `progress` must outlive the object.
+  static void LimitScans(jpeg_decompress_struct* object, jpeg_progress_mgr* progress);
+
   /// Runs libjpeg calls. After an error, or a warning that means damage, the rest of `body` is skipped and status()
   /// says why: so `body` must own nothing (no destructors run). The libjpeg object may then only be destroyed.
   bool Run(absl::FunctionRef<void()> body);
@@ -36,6 +40,7 @@ class JpegGuard {
   absl::Status status() const;
 
  private:
+  static void OnProgress(j_common_ptr object);
   static void OnError(j_common_ptr object);
   static void OnMessage(j_common_ptr object, int level);
   static void OnOutput(j_common_ptr object);

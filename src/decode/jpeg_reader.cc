@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "decode/jpeg_guard.h"
+#include "decode/jpeg_tiles.h"
 #include "decode/resample_kernels.h"
 
 namespace millrace {
@@ -16,10 +18,6 @@ constexpr int kStripRows = 16;
 /// Columns read beyond the region: smooth chroma upsampling looks at neighbours, and takes the border of what is read
 /// for the border of the image.
 constexpr int kMargin = 2;
-/// Each scan of a progressive file goes over all its pixels, so a small file with many would cost without end. Encoders
-/// write about ten.
-constexpr int kMaxScans = 100;
-
 /// (a * b) / 255, rounded.
 uint8_t MulDiv255(int a, int b) {
   const int product = a * b + 128;
@@ -37,6 +35,7 @@ void RgbxFromCmyk(uint8_t* row, size_t pixels) {
 
 class JpegReader final : public RowReader {
  public:
+  explicit JpegReader(JpegReading reading) : reading_(reading) {}
   ~JpegReader() override { Close(); }
 
   absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
@@ -48,13 +47,18 @@ class JpegReader final : public RowReader {
   void Close() override;
 
  private:
-  static void OnProgress(j_common_ptr object);
+  absl::Status ReadHeader(ByteSpan encoded);
+  absl::Status UseTiles(Region* region, int denominator);
 
+  const JpegReading reading_;
   JpegGuard guard_;
   jpeg_decompress_struct jpeg_{};
   jpeg_progress_mgr progress_{};
   bool created_ = false;
-  Region region_;
+  ByteSpan encoded_;
+  JpegTiles tiles_;
+  std::string spliced_;
+  Region region_;  // of what libjpeg decodes
   PixelForm form_ = PixelForm::kRgbx;
   JDIMENSION first_column_ = 0;  // of what libjpeg decodes
   size_t stride_ = 0;
@@ -66,7 +70,7 @@ void JpegReader::Close() {
   created_ = false;
 }
 
-absl::StatusOr<ImageSize> JpegReader::Open(ByteSpan encoded) {
+absl::Status JpegReader::ReadHeader(ByteSpan encoded) {
   // A new object for each image: libjpeg keeps Huffman and quantisation tables, and a file that lacks them would be
   // decoded with those of the image before.
   Close();
@@ -77,9 +81,40 @@ absl::StatusOr<ImageSize> JpegReader::Open(ByteSpan encoded) {
     jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size());
     jpeg_read_header(&jpeg_, TRUE);
   });
-  if (!ok) return guard_.status();
+  return ok ? absl::OkStatus() : guard_.status();
+}
+
+absl::StatusOr<ImageSize> JpegReader::Open(ByteSpan encoded) {
+  encoded_ = encoded;
+  RETURN_IF_ERROR(ReadHeader(encoded));
   RETURN_IF_ERROR(CheckImageSize(jpeg_.image_width, jpeg_.image_height));
   return ImageSize{static_cast<int>(jpeg_.image_width), static_cast<int>(jpeg_.image_height)};
+}
+
+// Goes on with a JPEG of fewer tiles if these are enough for the region, which becomes relative to them.
+absl::Status JpegReader::UseTiles(Region* region, int denominator) {
+  // Most files are excluded by this, before they are searched for markers.
+  if (reading_ == JpegReading::kAll || jpeg_.restart_interval == 0 || jpeg_has_multiple_scans(&jpeg_)) {
+    return absl::OkStatus();
+  }
+  const auto width = static_cast<int>(jpeg_.image_width);
+  const auto height = static_cast<int>(jpeg_.image_height);
+  const Region pixels{.left = std::max(region->left - kMargin, 0) * denominator,
+                      .top = std::max(region->top - kMargin, 0) * denominator,
+                      .right = std::min((region->right + kMargin) * denominator, width),
+                      .bottom = std::min((region->bottom + kMargin) * denominator, height)};
+  if (pixels.left == 0 && pixels.top == 0 && pixels.right == width && pixels.bottom == height) return absl::OkStatus();
+  if (!tiles_.Parse(encoded_)) return absl::OkStatus();
+  const JpegTiles::Part part = tiles_.Cover(pixels);
+  if (JpegTiles::TilesOf(part) == tiles_.tiles()) return absl::OkStatus();
+  tiles_.Splice(part, &spliced_);
+  const int left = part.pixels.left / denominator;  // whole: a tile's sides are multiples of 8
+  const int top = part.pixels.top / denominator;
+  *region = {.left = region->left - left,
+             .top = region->top - top,
+             .right = region->right - left,
+             .bottom = region->bottom - top};
+  return ReadHeader(AsBytes(spliced_));
 }
 
 // The coefficients of all blocks: two bytes for each pixel of each component.
@@ -92,16 +127,7 @@ uint64_t JpegReader::held_bytes() const {
   return blocks * sizeof(JBLOCK);
 }
 
-void JpegReader::OnProgress(j_common_ptr object) {
-  const auto* jpeg = reinterpret_cast<j_decompress_ptr>(object);
-  if (jpeg->input_scan_number > kMaxScans) {
-    object->err->msg_code = JpegGuard::kTooManyScans;
-    object->err->error_exit(object);
-  }
-}
-
 absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm form) {
-  region_ = region;
   form_ = form;
   const bool cmyk = jpeg_.num_components == 4;
   if (jpeg_.num_components != 1 && jpeg_.num_components != 3 && !cmyk) {
@@ -109,6 +135,8 @@ absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm 
         fmt::format("cannot decode a JPEG of {} components; store it as RGB or grey", jpeg_.num_components));
   }
   if (form == PixelForm::kNumbers && jpeg_.num_components != 1) return NotNumbers("a JPEG in colour");
+  region_ = region;
+  RETURN_IF_ERROR(UseTiles(&region_, denominator));
   const bool ok = guard_.Run([&] {
     jpeg_.scale_num = 1;
     jpeg_.scale_denom = static_cast<unsigned>(denominator);
@@ -116,19 +144,18 @@ absl::Status JpegReader::Start(const Region& region, int denominator, PixelForm 
     jpeg_.dct_method = JDCT_ISLOW;
     jpeg_.do_block_smoothing = FALSE;  // looks at neighbouring blocks, so that a part would not equal the whole
     jpeg_.mem->max_memory_to_use = static_cast<long>(kMaxCodecBytes);
-    progress_.progress_monitor = OnProgress;
-    jpeg_.progress = &progress_;
+    JpegGuard::LimitScans(&jpeg_, &progress_);
     jpeg_start_decompress(&jpeg_);
     first_column_ = 0;
     const auto width = static_cast<int>(jpeg_.output_width);
-    const int left = std::max(region.left - kMargin, 0);
-    const int right = std::min(region.right + kMargin, width);
+    const int left = std::max(region_.left - kMargin, 0);
+    const int right = std::min(region_.right + kMargin, width);
     if (left > 0 || right < width) {
       first_column_ = static_cast<JDIMENSION>(left);
       auto columns = static_cast<JDIMENSION>(right - left);
       jpeg_crop_scanline(&jpeg_, &first_column_, &columns);
     }
-    if (region.top > 0) jpeg_skip_scanlines(&jpeg_, static_cast<JDIMENSION>(region.top));
+    if (region_.top > 0) jpeg_skip_scanlines(&jpeg_, static_cast<JDIMENSION>(region_.top));
   });
   if (!ok) return guard_.status();
   stride_ = static_cast<size_t>(jpeg_.output_width) * jpeg_.output_components + kernels::kSlackBytes;
@@ -177,8 +204,8 @@ absl::Status JpegReader::Finish() {
 
 }  // namespace
 
-std::unique_ptr<RowReader> MakeJpegReader() {
-  return std::make_unique<JpegReader>();
+std::unique_ptr<RowReader> MakeJpegReader(JpegReading reading) {
+  return std::make_unique<JpegReader>(reading);
 }
 
 }  // namespace millrace

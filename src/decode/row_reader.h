@@ -66,6 +66,7 @@ class RowReader {
   virtual absl::StatusOr<RowBlock> Next() = 0;
 
   /// Reads what follows the region, so that damage is found wherever it is, whatever part of the image is needed.
+  /// (JpegReading says what a JPEG with tiles leaves out.)
   virtual absl::Status Finish() = 0;
 
   /// Frees what belongs to the image. Allowed at any time; the next Open does it, too.

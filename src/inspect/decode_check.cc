@@ -69,7 +69,7 @@ class Checker {
   const PackOrder& order_;
   MemoryBudget memory_;
   const ImageSpec spec_{.height = 32, .width = 32};
-  ImageDecoder decoder_;
+  ImageDecoder decoder_{nullptr, JpegReading::kAll};
   std::vector<std::byte> pixels_;
   std::string scratch_;
   DecodeReport report_;

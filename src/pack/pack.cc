@@ -25,6 +25,7 @@ namespace {
 
 absl::Status CheckOptions(const Dataset& source, const PackOptions& options) {
   if (options.shard_bytes == 0) return absl::InvalidArgumentError("the size of a shard must be positive");
+  RETURN_IF_ERROR(options.images.Check());
   if (options.part >= options.parts) return absl::InvalidArgumentError("there are fewer parts than that");
   if (options.parts > kMaxShards)
     return absl::InvalidArgumentError(fmt::format("more than {} parts, which is as many as shards can be", kMaxShards));
@@ -136,6 +137,7 @@ absl::StatusOr<PackJob> JobOf(const Dataset& source, const PackPlan& plan, const
   job.order = options.shuffle_seed ? fmt::format("shuffled by seed {}", *options.shuffle_seed) : "kept";
   job.classes = HashClasses(options.classes);
   job.fields = HashFields(options.fields);
+  job.images = ImagesOf(options.images);
   job.shards = plan.shards();
   return job;
 }
@@ -274,7 +276,8 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   const uint64_t samples = source.index().size();
   const PackOrder order =
       options.shuffle_seed ? PackOrder::Shuffled(samples, *options.shuffle_seed) : PackOrder(samples);
-  ASSIGN_OR_RETURN(const SampleView view, SampleView::Of(source.index(), options.fields, options.classes));
+  ASSIGN_OR_RETURN(SampleView view, SampleView::Of(source.index(), options.fields, options.classes));
+  view.images = options.images;
   IndexedSample sample;
   PackedSample first;
   RETURN_IF_ERROR(source.index().Lookup(order.At(0), &sample));
@@ -282,7 +285,7 @@ absl::StatusOr<PackReport> Pack(Runtime& runtime, Stores& stores, const Dataset&
   ASSIGN_OR_RETURN(const std::unique_ptr<ShardEncoder> encoder, MakeShardEncoder(options.format, first.shape));
   ASSIGN_OR_RETURN(const PackPlan plan, MakePackPlan(source.index(), order, view, *encoder, options.shard_bytes));
   ASSIGN_OR_RETURN(const PackJob job, JobOf(source, plan, options));
-  ASSIGN_OR_RETURN(PackerMemory memory, ReserveForPackers(runtime.memory(), plan, *encoder, location));
+  ASSIGN_OR_RETURN(PackerMemory memory, ReserveForPackers(runtime.memory(), plan, *encoder, location, options.images));
   PackDestination destination(location, options.format, options.stop);
   RETURN_IF_ERROR(destination.Begin(job, options.force));
 

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "dataset/dataset.h"
 #include "dataset/dataset_place.h"
+#include "decode/reencode.h"
 #include "net/runtime.h"
 #include "pack/class_map.h"
 #include "pack/fragment.h"
@@ -35,6 +36,7 @@ struct PackOptions {
   DataKind format = DataKind::kTar;      // of the shards; not kRawObjects
   std::vector<FieldChoice> fields;       // what is packed, and its names; empty: all fields under their names
   std::optional<ClassMap> classes;       // the numbers of the class folders; absent: their places in bytewise order
+  ImageChange images;                    // how images are stored again; the other fields stay as they are
   uint64_t part = 0;                     // of `parts`, counted from 0: this run writes the shards that are `part`
   uint64_t parts = 1;                    // modulo `parts`
   bool skip_bad = false;                 // leave out samples that cannot be read or are damaged

@@ -43,10 +43,12 @@ class Members {
 };
 
 Json ToValue(const PackJob& job) {
-  return {{"version", kVersion},    {"source_uri", job.source_uri}, {"source", job.source},
-          {"samples", job.samples}, {"format", job.format},         {"shard_bytes", job.shard_bytes},
-          {"order", job.order},     {"classes", job.classes},       {"fields", job.fields},
-          {"shards", job.shards}};
+  Json value = {{"version", kVersion},    {"source_uri", job.source_uri}, {"source", job.source},
+                {"samples", job.samples}, {"format", job.format},         {"shard_bytes", job.shard_bytes},
+                {"order", job.order},     {"classes", job.classes},       {"fields", job.fields},
+                {"shards", job.shards}};
+  if (!job.images.empty()) value["images"] = job.images;  // versions that could not do this have no such member
+  return value;
 }
 
 bool FromValue(const Json& json, PackJob* job) {
@@ -62,6 +64,7 @@ bool FromValue(const Json& json, PackJob* job) {
       .Take("classes", &job->classes)
       .Take("fields", &job->fields)
       .Take("shards", &job->shards);
+  if (members.whole() && json.contains("images")) members.Take("images", &job->images);
   return members.whole() && version == kVersion;
 }
 
@@ -70,6 +73,13 @@ absl::Status Refused() {
 }
 
 }  // namespace
+
+std::string ImagesOf(const ImageChange& images) {
+  std::string words;
+  if (images.shorter_side > 0) words = fmt::format("resized to {} at quality {}", images.shorter_side, images.quality);
+  if (images.jpeg_tiles) words += words.empty() ? "tiled" : " and tiled";
+  return words;
+}
 
 std::string PackJob::ToJson() const {
   return Dump(ToValue(*this));
@@ -152,6 +162,13 @@ std::string Difference(const PackJob& begun, const PackJob& asked) {
   if (begun.order != asked.order) return differs("the order", begun.order, asked.order);
   if (begun.classes != asked.classes) return "the class map is another one";
   if (begun.fields != asked.fields) return "the chosen fields (--field) are others";
+  if (begun.images != asked.images) {
+    const auto word = [](const std::string& images) {
+      return images.empty() ? std::string("kept as they are") : images;
+    };
+    return fmt::format("images are {} there and {} now (--resize, --quality, --jpeg-tiles)", word(begun.images),
+                       word(asked.images));
+  }
   const auto number = [&](std::string_view what, uint64_t there, uint64_t here) {
     return differs(fmt::format("the number of {}", what), fmt::format("{}", there), fmt::format("{}", here));
   };

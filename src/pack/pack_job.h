@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "decode/reencode.h"
 
 namespace millrace {
 
@@ -20,6 +21,7 @@ struct PackJob {
   std::string order;    // "kept", or "shuffled by seed N"
   std::string classes;  // hash of the class map; "": by their folders
   std::string fields;   // hash of those that are packed and their names; "": all
+  std::string images;   // how they are stored again (ImagesOf); "": as they are
   uint64_t shards = 0;  // that follow from all this
 
   std::string ToJson() const;
@@ -29,6 +31,9 @@ struct PackJob {
   /// Identifies the job. Does not depend on source_uri.
   uint64_t Id() const;
 };
+
+/// In words, for a job and for messages.
+std::string ImagesOf(const ImageChange& images);
 
 /// A finished job and its results. Kept as JSON in `.millrace/packed`, so that the same command knows that
 /// nothing is left to do.

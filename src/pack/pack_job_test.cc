@@ -31,6 +31,21 @@ TEST(PackJob, WhatWasWrittenIsRead) {
   EXPECT_EQ(Difference(*read, job), "");
 }
 
+TEST(PackJob, ImagesAreAPartOfTheJobIfTheyAreChanged) {
+  PackJob job = SomeJob();
+  EXPECT_EQ(job.ToJson().find("images"), std::string::npos) << "older versions must be able to continue it";
+  job.images = ImagesOf({.shorter_side = 256, .quality = 80, .jpeg_tiles = true});
+  EXPECT_EQ(job.images, "resized to 256 at quality 80 and tiled");
+  EXPECT_EQ(ImagesOf({.jpeg_tiles = true}), "tiled");
+  EXPECT_EQ(ImagesOf({}), "");
+  const auto read = PackJob::FromJson(job.ToJson());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->images, job.images);
+  EXPECT_EQ(read->Id(), job.Id());
+  EXPECT_NE(read->Id(), SomeJob().Id());
+  EXPECT_THAT(Difference(SomeJob(), job), HasSubstr("images are kept as they are there and resized to 256"));
+}
+
 TEST(PackJob, Records) {
   const PackRecord record{.job = SomeJob(), .shards = "abc", .samples = 6, .skipped = 1, .index_bytes = 500};
   const auto read = PackRecord::FromJson(record.ToJson());

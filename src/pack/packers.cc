@@ -32,7 +32,8 @@ uint64_t HeldOfShard(const PackPlan& plan, const ShardEncoder& encoder) {
 
 // What a packer holds besides its buffers and that: samples that are converted or encoded whole, and the parts of an
 // upload of unknown size.
-uint64_t HeldBytes(const PackPlan& plan, const ShardEncoder& encoder, const Location& destination) {
+uint64_t HeldBytes(const PackPlan& plan, const ShardEncoder& encoder, const Location& destination,
+                   const ImageChange& images) {
   constexpr uint64_t kSampleCopies =
       9;  // as stored, by values, gathered, encoded, as a record; strings double as they grow
   constexpr uint64_t kUploadBytes = 40 << 20;  // StreamWriter; elsewhere it holds little
@@ -40,14 +41,14 @@ uint64_t HeldBytes(const PackPlan& plan, const ShardEncoder& encoder, const Loca
   const bool uploads = destination.store->traits().medium == StoreTraits::Medium::kS3;
   const bool sizes_known = encoder.IsExact() && !plan.converts;
   return HeldOfShard(plan, encoder) + (whole_samples ? kSampleCopies * plan.largest_sample : 0) +
-         (uploads && !sizes_known ? kUploadBytes : 0);
+         (uploads && !sizes_known ? kUploadBytes : 0) + (images.empty() ? 0 : kReencodeBytes);
 }
 
 }  // namespace
 
 absl::StatusOr<PackerMemory> ReserveForPackers(MemoryBudget& budget, const PackPlan& plan, const ShardEncoder& encoder,
-                                               const Location& destination) {
-  const uint64_t held = HeldBytes(plan, encoder, destination);
+                                               const Location& destination, const ImageChange& images) {
+  const uint64_t held = HeldBytes(plan, encoder, destination, images);
   const uint64_t limit = budget.limit();
   PackerMemory memory;
   memory.writing = std::clamp(UsableCpus() + 1, 2, kMaxWriting);

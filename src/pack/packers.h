@@ -27,7 +27,7 @@ struct PackerMemory {
 
 /// ResourceExhausted, with the remedy, if not even one fits.
 absl::StatusOr<PackerMemory> ReserveForPackers(MemoryBudget& budget, const PackPlan& plan, const ShardEncoder& encoder,
-                                               const Location& destination);
+                                               const Location& destination, const ImageChange& images);
 
 /// Packs shards side by side, on threads of its own. Use it once. The arguments must outlive it.
 class Packers {

@@ -98,6 +98,10 @@ absl::StatusOr<SampleView> SampleView::Of(const Index& index, std::vector<FieldC
   return view;
 }
 
+bool IsPackedImage(const FieldShape& field) {
+  return field.type == FieldType::kBytes && !field.image.empty() && field.image != encoding::kBytes;
+}
+
 absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out) {
   out->shape.key = sample.key;
   out->shape.fields.clear();
@@ -139,7 +143,8 @@ absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, Packed
     out->shape.fields.push_back(ShapeOfStored(field, as, view));
     out->shape.fields.back().source_name = source_name(field, as);
     values += ValueBytesAtMost(field.encoding, field.length);
-    out->is_exact = out->is_exact && IsStoredAsValue(field.encoding);
+    const bool is_changed = !view.images.empty() && IsPackedImage(out->shape.fields.back());
+    out->is_exact = out->is_exact && IsStoredAsValue(field.encoding) && !is_changed;
   }
   out->most_bytes = std::max(out->most_bytes, values);
   if (view.fields.empty()) return absl::OkStatus();

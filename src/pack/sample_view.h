@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "dataset/index.h"
+#include "decode/reencode.h"
 #include "pack/class_map.h"
 #include "shard/shard_encoder.h"
 
@@ -24,6 +25,7 @@ struct SampleView {
   std::vector<FieldChoice> fields;  // empty: all, under their names
   std::optional<ClassMap> classes;  // the numbers of the class folders; absent: their places in bytewise order
   std::vector<std::string> class_names = {};  // by label; if it has none, the class is the key's folder
+  ImageChange images = {};                    // what is done to fields that are images, by their names or encodings
   bool numbers_as_class = false;  // the stored field `cls` of every sample is an integer, as this program writes it
 
   /// Of the samples of an index, through which it walks. InvalidArgument for a chosen field that no sample has.
@@ -36,8 +38,12 @@ struct PackedSample {
   SampleShape shape;
   std::vector<IndexedField> stored;  // all but the first fields, which are inline: their values are in the shape
   uint64_t most_bytes = 0;           // of all that is stored, or of all values
-  bool is_exact = true;  // the lengths in the shape are right: the stored bytes of all fields are their values
+  bool is_exact = true;  // the lengths in the shape are right: the stored bytes of all fields are their values,
+                         // and none is an image that is changed
 };
+
+/// Whether a field, as it is packed, holds an image.
+bool IsPackedImage(const FieldShape& field);
 
 /// InvalidArgument if the class is not in the map, the sample has none of the fields, or two get one name.
 absl::Status ShapeOf(const IndexedSample& sample, const SampleView& view, PackedSample* out);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "decode/reencode.h"
 #include "shard/field_value.h"
 #include "shard/sample_name.h"
 #include "store/blocking.h"
@@ -237,7 +238,20 @@ absl::StatusOr<std::optional<std::vector<std::string>>> ShardPacker::Converted(c
       return Annotate(found.status(),
                       fmt::format("{}: sample '{}', field '{}'", work_.source.uri(), part.sample->key, field.name));
     }
-    if (found->data() != AsBytes(value).data()) value = AsText(*found);
+    std::optional<std::string> changed;
+    if (!work_.view.images.empty() && IsPackedImage(packed_.shape.fields[values.size() - 1])) {
+      absl::StatusOr<std::optional<std::string>> image = ReencodeImage(*found, work_.view.images);
+      if (!image.ok()) {
+        return Annotate(image.status(),
+                        fmt::format("{}: sample '{}', field '{}'", work_.source.uri(), part.sample->key, field.name));
+      }
+      changed = *std::move(image);
+    }
+    if (changed) {
+      value = *std::move(changed);
+    } else if (found->data() != AsBytes(value).data()) {
+      value = AsText(*found);
+    }
   }
   return values;
 }

@@ -31,7 +31,7 @@ void Require(int spng_error) {
 /// Compresses `rows` (width * components bytes each) after `configure` chose the settings.
 template <typename Configure>
 std::string Compress(const std::vector<uint8_t>& rows, int width, int height, int components, J_COLOR_SPACE in,
-                     Configure configure) {
+                     Configure configure, const std::string& exif = "") {
   jpeg_compress_struct c{};
   jpeg_error_mgr errors{};
   c.err = jpeg_std_error(&errors);
@@ -47,6 +47,10 @@ std::string Compress(const std::vector<uint8_t>& rows, int width, int height, in
   jpeg_set_defaults(&c);
   configure(&c);
   jpeg_start_compress(&c, TRUE);
+  if (!exif.empty()) {
+    jpeg_write_marker(&c, JPEG_APP0 + 1, reinterpret_cast<const JOCTET*>(exif.data()),
+                      static_cast<unsigned>(exif.size()));
+  }
   while (c.next_scanline < c.image_height) {
     auto* row = const_cast<JSAMPROW>(rows.data() + static_cast<size_t>(width) * components * c.next_scanline);
     jpeg_write_scanlines(&c, &row, 1);
@@ -112,16 +116,25 @@ std::string MakeJpeg(int width, int height, const JpegOptions& options) {
     components = 2;
     in = JCS_UNKNOWN;
   }
-  return Compress(SourceOf(options.kind, width, height), width, height, components, in, [&](jpeg_compress_struct* c) {
-    if (options.kind == JpegKind::kRgb) jpeg_set_colorspace(c, JCS_RGB);
-    if (options.kind == JpegKind::kYcck) jpeg_set_colorspace(c, JCS_YCCK);
-    if (options.kind == JpegKind::kYcc422) c->comp_info[0].v_samp_factor = 1;
-    if (options.kind == JpegKind::kYcc444) c->comp_info[0].h_samp_factor = c->comp_info[0].v_samp_factor = 1;
-    jpeg_set_quality(c, options.quality, TRUE);
-    if (options.progressive) jpeg_simple_progression(c);
-    c->arith_code = options.arithmetic ? TRUE : FALSE;
-    c->restart_in_rows = options.restart_rows;
-  });
+  return Compress(
+      SourceOf(options.kind, width, height), width, height, components, in,
+      [&](jpeg_compress_struct* c) {
+        if (options.kind == JpegKind::kRgb) jpeg_set_colorspace(c, JCS_RGB);
+        if (options.kind == JpegKind::kYcck) jpeg_set_colorspace(c, JCS_YCCK);
+        if (options.kind == JpegKind::kYcc422) c->comp_info[0].v_samp_factor = 1;
+        if (options.kind == JpegKind::kYcc440) c->comp_info[0].h_samp_factor = 1;
+        if (options.kind == JpegKind::kYcc411) {
+          c->comp_info[0].h_samp_factor = 4;
+          c->comp_info[0].v_samp_factor = 1;
+        }
+        if (options.kind == JpegKind::kYcc444) c->comp_info[0].h_samp_factor = c->comp_info[0].v_samp_factor = 1;
+        jpeg_set_quality(c, options.quality, TRUE);
+        if (options.progressive) jpeg_simple_progression(c);
+        c->arith_code = options.arithmetic ? TRUE : FALSE;
+        c->restart_in_rows = options.restart_rows;
+        c->restart_interval = static_cast<unsigned>(options.restart_interval);
+      },
+      options.exif);
 }
 
 std::string MakeManyScans(int width, int height, int scans) {

@@ -13,7 +13,7 @@ namespace millrace::testing {
 /// Smooth colour ramps with texture: what survives JPEG with little loss. RGB, a function of the size.
 std::vector<uint8_t> MakeRgb(int width, int height);
 
-enum class JpegKind { kYcc420, kYcc422, kYcc444, kRgb, kGrey, kCmyk, kYcck, kTwoComponents };
+enum class JpegKind { kYcc420, kYcc422, kYcc440, kYcc411, kYcc444, kRgb, kGrey, kCmyk, kYcck, kTwoComponents };
 
 struct JpegOptions {
   JpegKind kind = JpegKind::kYcc420;
@@ -21,6 +21,8 @@ struct JpegOptions {
   bool progressive = false;
   bool arithmetic = false;
   int restart_rows = 0;
+  int restart_interval = 0;  // MCUs
+  std::string exif;          // the payload of an APP1 marker
 };
 
 /// MakeRgb(width, height) as a JPEG. CMYK is inverted, as Adobe writes it.

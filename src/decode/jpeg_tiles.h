@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "decode/row_reader.h"
+
+namespace millrace {
+
+struct JpegSegment;
+
+/// The tiles of a JPEG: what lies between two restart markers, where the restart interval divides the rows of MCUs.
+/// Nothing that is decoded in one tile depends on another, so a smaller JPEG can be put together from those that show
+/// a part of the image. Pure; reusable; not thread-safe.
+class JpegTiles {
+ public:
+  /// Reads the head and finds the markers, at some GB/s. `encoded` must outlive the use of what is found. False if the
+  /// JPEG has no tiles, or if it is anything but a whole baseline JPEG of one scan whose markers come in order: then
+  /// only a decoder that reads all of it can tell what it is.
+  bool Parse(ByteSpan encoded);
+
+  /// Tiles, end exclusive, and the pixels of the image that they show.
+  struct Part {
+    int first_column = 0;
+    int end_column = 0;
+    int first_row = 0;
+    int end_row = 0;
+    Region pixels;
+  };
+
+  /// The fewest tiles that show a region, in pixels of the image and within it. They are wider than one MCU, unless the
+  /// image is not: libjpeg upsamples the chroma of narrower images in another way.
+  Part Cover(const Region& region) const;
+
+  int tiles() const { return columns_ * rows_; }
+  static int TilesOf(const Part& part) {
+    return (part.end_column - part.first_column) * (part.end_row - part.first_row);
+  }
+
+  /// Replaces `out` by a JPEG that shows just `part`.
+  void Splice(const Part& part, std::string* out) const;
+
+ private:
+  bool ParseHead(size_t* scan);
+  bool TakeFrame(const JpegSegment& segment);
+  bool TakeScan(const JpegSegment& segment) const;
+  bool Divide();
+  bool FindMarkers(size_t scan);
+  void Keep(const JpegSegment& segment);
+
+  ByteSpan encoded_;
+  std::string head_;    // without what the pixels do not depend on
+  size_t size_at_ = 0;  // of the height and width in head_
+  int width_ = 0;
+  int height_ = 0;
+  int components_ = 0;
+  int mcu_width_ = 0;  // in pixels
+  int mcu_height_ = 0;
+  int interval_ = 0;    // in MCUs
+  int tile_width_ = 0;  // in pixels; a tile is one MCU high
+  int columns_ = 0;
+  int rows_ = 0;
+  std::vector<size_t> starts_;  // of the tiles' bytes; and where one more would begin
+};
+
+}  // namespace millrace

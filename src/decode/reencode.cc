@@ -1,0 +1,177 @@
+#include "decode/reencode.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "decode/image.h"
+#include "decode/jpeg_encoder.h"
+#include "decode/jpeg_reader.h"
+#include "decode/jpeg_segments.h"
+#include "decode/jpeg_tiler.h"
+#include "decode/png_reader.h"
+#include "decode/png_writer.h"
+#include "decode/resample.h"
+#include "decode/row_reader.h"
+
+namespace millrace {
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+constexpr uint64_t kCoefficientBytes = kMaxCodecBytes;
+
+bool IsJpeg(ByteSpan encoded) {
+  return AsText(encoded).starts_with("\xff\xd8\xff"sv);
+}
+bool IsPng(ByteSpan encoded) {
+  return AsText(encoded).starts_with("\x89PNG\r\n\x1a\n"sv);
+}
+
+// RGB or RGBA, by what the header says.
+bool IsTrueColour(ByteSpan png) {
+  constexpr size_t kColourType = 25;
+  if (png.size() <= kColourType) return false;
+  const auto type = static_cast<uint8_t>(png[kColourType]);
+  return type == 2 || type == 6;
+}
+
+/// What is kept of a JPEG's head, and how many components it has (0: this cannot be told).
+struct JpegHead {
+  std::vector<JpegSegment> kept;
+  int components = 0;
+};
+
+JpegHead ReadHead(ByteSpan encoded) {
+  constexpr size_t kComponentsAt = 5;
+  JpegHead head;
+  JpegSegments segments(encoded);
+  while (const auto segment = segments.Next()) {
+    const uint8_t marker = segment->marker;
+    const bool is_frame = marker >= jpeg_marker::kSof0 && marker <= 0xCF && marker != jpeg_marker::kDht &&
+                          marker != 0xC8 && marker != 0xCC;  // a reserved one, and arithmetic coding's tables
+    if (is_frame && segment->payload.size() > kComponentsAt) {
+      head.components = static_cast<int>(segment->payload[kComponentsAt]);
+    }
+    if (marker == jpeg_marker::kApp1 || marker == jpeg_marker::kApp2) head.kept.push_back(*segment);
+  }
+  // A profile of another space than the pixels will have.
+  if (head.components == 4) {
+    std::erase_if(head.kept, [](const JpegSegment& segment) { return segment.marker == jpeg_marker::kApp2; });
+  }
+  return head;
+}
+
+/// The sizes of one resize.
+struct Scaling {
+  ImageSize to;
+  int denominator = 1;  // by which the reader shrinks first
+};
+
+Scaling ScalingTo(ImageSize from, int shorter_side, bool can_shrink) {
+  const int shorter = std::min(from.width, from.height);
+  const auto scaled = [&](int side) {
+    return static_cast<int>((int64_t{side} * shorter_side + shorter / 2) / shorter);
+  };
+  Scaling scaling{.to = {.width = scaled(from.width), .height = scaled(from.height)}};
+  // Twice the size is left to the filter, which is better than the codec's.
+  for (const int denominator : {8, 4, 2}) {
+    if (can_shrink && shorter >= int64_t{2} * denominator * shorter_side) {
+      scaling.denominator = denominator;
+      break;
+    }
+  }
+  return scaling;
+}
+
+// Puts each row of the resized image.
+template <typename Put>
+absl::Status Resize(RowReader& reader, ImageSize from, const Scaling& scaling, PixelForm form, Put put) {
+  const int part = scaling.denominator;
+  const auto up = [part](int side) { return (side + part - 1) / part; };
+  ResizeAxis horizontal;
+  ResizeAxis vertical;
+  horizontal.Build(0, static_cast<double>(from.width) / part, 0, up(from.width), scaling.to.width, false);
+  vertical.Build(0, static_cast<double>(from.height) / part, 0, up(from.height), scaling.to.height, false);
+  StreamResizer resizer;
+  RETURN_IF_ERROR(resizer.Start(horizontal, vertical, BytesOf(form)));
+  const Region region{horizontal.begin(), vertical.begin(), horizontal.end(), vertical.end()};
+  RETURN_IF_ERROR(reader.Start(region, part, form));
+  absl::Status status;
+  for (int row = region.top; row < region.bottom;) {
+    ASSIGN_OR_RETURN(const RowBlock block, reader.Next());
+    for (int i = 0; i < block.rows; ++i) {
+      resizer.Push(block.first + block.stride * i, [&](int, const uint8_t* pixels) {
+        if (status.ok()) status = put(pixels);
+      });
+    }
+    RETURN_IF_ERROR(status);
+    row += block.rows;
+  }
+  return reader.Finish();
+}
+
+absl::StatusOr<std::optional<std::string>> ResizeJpeg(ByteSpan encoded, const ImageChange& change) {
+  const std::unique_ptr<RowReader> reader = MakeJpegReader(JpegReading::kAll);
+  ASSIGN_OR_RETURN(const ImageSize from, reader->Open(encoded));
+  if (std::min(from.width, from.height) <= change.shorter_side) return std::nullopt;
+  const Scaling scaling = ScalingTo(from, change.shorter_side, reader->can_shrink());
+  const JpegHead head = ReadHead(encoded);
+  const bool grey = head.components == 1;
+  JpegWriter writer;
+  RETURN_IF_ERROR(writer.Start(scaling.to.width, scaling.to.height, grey ? 1 : 4, change.quality, head.kept));
+  RETURN_IF_ERROR(Resize(*reader, from, scaling, grey ? PixelForm::kGrey : PixelForm::kRgbx,
+                         [&](const uint8_t* row) { return writer.Put(row); }));
+  return writer.Finish();
+}
+
+absl::StatusOr<std::optional<std::string>> ResizePng(ByteSpan encoded, const ImageChange& change) {
+  if (!IsTrueColour(encoded)) return std::nullopt;
+  const std::unique_ptr<RowReader> reader = MakePngReader();
+  ASSIGN_OR_RETURN(const ImageSize from, reader->Open(encoded));
+  if (std::min(from.width, from.height) <= change.shorter_side) return std::nullopt;
+  if (reader->held_bytes() > kMaxCodecBytes) {
+    return absl::InvalidArgumentError("cannot resize this interlaced PNG: it is too large to be held in memory");
+  }
+  const Scaling scaling = ScalingTo(from, change.shorter_side, reader->can_shrink());
+  PngWriter writer;
+  RETURN_IF_ERROR(writer.Start(scaling.to.width, scaling.to.height));
+  RETURN_IF_ERROR(
+      Resize(*reader, from, scaling, PixelForm::kRgbx, [&](const uint8_t* row) { return writer.Put(row); }));
+  return writer.Finish();
+}
+
+}  // namespace
+
+absl::Status ImageChange::Check() const {
+  if (shorter_side < 0 || shorter_side > kMaxImageSide) {
+    return absl::InvalidArgumentError(fmt::format(
+        "images cannot be resized to {} pixels; the shorter side must have 1 to {}", shorter_side, kMaxImageSide));
+  }
+  if (quality < 1 || quality > 100) {
+    return absl::InvalidArgumentError(fmt::format("the quality of JPEGs is 1 to 100, not {}", quality));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<std::string>> ReencodeImage(ByteSpan encoded, const ImageChange& change) {
+  RETURN_IF_ERROR(change.Check());
+  std::optional<std::string> stored;
+  if (change.shorter_side > 0) {
+    if (IsJpeg(encoded)) {
+      ASSIGN_OR_RETURN(stored, ResizeJpeg(encoded, change));
+    } else if (IsPng(encoded)) {
+      ASSIGN_OR_RETURN(stored, ResizePng(encoded, change));
+    } else {
+      return ReadImageSize(encoded).status();  // says what it is
+    }
+  }
+  if (!change.jpeg_tiles || !IsJpeg(encoded)) return stored;
+  ASSIGN_OR_RETURN(std::optional<std::string> tiled, TileJpeg(stored ? AsBytes(*stored) : encoded, kCoefficientBytes));
+  return tiled ? std::move(tiled) : std::move(stored);
+}
+
+}  // namespace millrace
