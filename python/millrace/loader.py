@@ -98,7 +98,7 @@ class Report(TypedDict):
     the batches; the difference is padding. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
     ``parts``: ``samples`` by the part of the Mix that they are of.
     ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
-    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, budget, decode, consumer, worker; with a
+    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, outage, budget, decode, consumer, worker; with a
     transform also transform).
     ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
     ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.

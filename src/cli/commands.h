@@ -17,6 +17,7 @@ void AddFeed(Command app);
 void AddIndex(Command app);
 void AddInspect(Command app);
 void AddLs(Command app);
+void AddMount(Command app);
 void AddPack(Command app);
 void AddRm(Command app);
 void AddRun(Command app);

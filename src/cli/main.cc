@@ -26,6 +26,7 @@ void AddCommands(Command app) {
   AddDevstore(app);
   AddSynth(app);
   AddLs(app);
+  AddMount(app);
   AddCat(app);
   AddCp(app);
   AddSync(app);

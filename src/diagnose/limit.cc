@@ -102,6 +102,8 @@ std::string_view CauseText(StallCause cause) {
       return "bytes in transfer";
     case StallCause::kThrottling:
       return "throttling";
+    case StallCause::kOutage:
+      return "a store that is away";
     case StallCause::kBudget:
       return "memory";
     case StallCause::kDecode:

@@ -1,0 +1,267 @@
+#include "mount/mount.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/errno_status.h"
+#include "base/unique_fd.h"
+#include "cache/cached_store.h"
+#include "cli/commands.h"
+#include "cli/console.h"
+#include "cli/usage.h"
+#include "store/blocking.h"
+#include "store/stores.h"
+#include "transfer/key_pattern.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct MountFlags {
+  std::string uri;
+  std::string folder;
+  std::string timeout = "30s";
+  std::string metadata_ttl = "1s";
+  std::string cache;
+  std::string cache_size;
+  std::string memory;
+  std::string log;
+  std::vector<std::string> options;
+  bool foreground = false;
+};
+
+constexpr std::chrono::hours kForever{24 * 365};
+
+// "30s", "500ms", "2m" or seconds.
+absl::StatusOr<std::chrono::nanoseconds> TakeDuration(std::string_view option, const std::string& text) {
+  absl::Duration duration;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error == std::errc() && end == text.data() + text.size()) {
+    duration = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &duration)) {
+    duration = -absl::InfiniteDuration();
+  }
+  if (duration >= absl::ZeroDuration() && duration <= absl::FromChrono(kForever))
+    return absl::ToChronoNanoseconds(duration);
+  return AsUsage(absl::InvalidArgumentError(
+      fmt::format("{}: '{}' is not a time; write 30s, 500ms, 2m or a number of seconds", option, text)));
+}
+
+absl::StatusOr<uint32_t> TakeNumber(std::string_view name, std::string_view text, int base) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (error == std::errc() && end == text.data() + text.size()) return value;
+  return AsUsage(absl::InvalidArgumentError(fmt::format("-o {}: '{}' is not a number", name, text)));
+}
+
+// One word of -o, as mount(8) and /etc/fstab have them.
+absl::Status TakeMountOption(std::string_view word, MountOptions& options) {
+  const size_t equals = word.find('=');
+  const std::string_view name = word.substr(0, equals);
+  const std::string_view value = equals == word.npos ? std::string_view() : word.substr(equals + 1);
+  if (word == "allow_other") {
+    options.allow_other = true;
+  } else if (name == "uid") {
+    ASSIGN_OR_RETURN(options.uid, TakeNumber(name, value, 10));
+  } else if (name == "gid") {
+    ASSIGN_OR_RETURN(options.gid, TakeNumber(name, value, 10));
+  } else if (name == "umask") {
+    ASSIGN_OR_RETURN(options.umask, TakeNumber(name, value, 8));
+  } else if (word == "rw") {
+    return AsUsage(absl::UnimplementedError("-o rw: mounts are read-only so far"));
+  } else if (word != "ro" && word != "_netdev" && word != "nofail" && word != "nosuid" && word != "nodev" &&
+             word != "noatime" && word != "auto" && word != "noauto" && word != "defaults" && word != "user") {
+    return AsUsage(absl::InvalidArgumentError(
+        fmt::format("-o {}: there is no such option; known are allow_other, uid=N, gid=N, umask=OCTAL and ro", word)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MountOptions> TakeOptions(const MountFlags& flags) {
+  RETURN_IF_ERROR(CheckUri(flags.uri));
+  MountOptions options;
+  options.source = flags.uri;
+  options.folder = std::filesystem::absolute(flags.folder);
+  options.uid = getuid();
+  options.gid = getgid();
+  ASSIGN_OR_RETURN(options.timeout, TakeDuration("--timeout", flags.timeout));
+  if (flags.metadata_ttl == "minimal") {
+    options.metadata_ttl = std::chrono::nanoseconds(0);
+  } else if (flags.metadata_ttl == "indefinite") {
+    options.metadata_ttl = kForever;
+  } else {
+    ASSIGN_OR_RETURN(options.metadata_ttl, TakeDuration("--metadata-ttl", flags.metadata_ttl));
+  }
+  for (std::string_view list : flags.options) {
+    while (!list.empty()) {
+      const std::string_view word = list.substr(0, list.find(','));
+      list.remove_prefix(std::min(list.size(), word.size() + 1));
+      if (!word.empty()) RETURN_IF_ERROR(TakeMountOption(word, options));
+    }
+  }
+  return options;
+}
+
+/// The process that goes on in the background once the folder is mounted. The one that was started waits for it, so
+/// that what fails before is told on its stderr, by its exit status, and programs find the folder mounted after it.
+class Background {
+ public:
+  /// In the process that was started: the exit status, when the other one is ready or has ended. In the other one:
+  /// nullopt.
+  absl::StatusOr<std::optional<int>> Enter() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "a pipe", "making it");
+    const UniqueFd ready(ends[0]);
+    told_ = UniqueFd(ends[1]);
+    const pid_t child = fork();
+    if (child < 0) return ErrnoStatus(errno, "a process", "making it");
+    if (child == 0) {
+      setsid();
+      return std::nullopt;
+    }
+    told_ = UniqueFd();
+    char byte = 0;
+    ssize_t got = 0;
+    while ((got = read(ready.get(), &byte, 1)) < 0 && errno == EINTR) {
+    }
+    return got == 1 ? 0 : 1;  // it has said why
+  }
+
+  /// Lets the other process go, and lets go of its terminal and folder.
+  void Ready(const std::string& log) {
+    if (!told_) return;
+    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    const UniqueFd file(log.empty() ? -1 : open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    dup2(null.get(), STDIN_FILENO);
+    dup2(null.get(), STDOUT_FILENO);
+    (void)!write(told_.get(), "!", 1);
+    dup2(file ? file.get() : null.get(), STDERR_FILENO);
+    (void)!chdir("/");
+    told_ = UniqueFd();
+  }
+
+ private:
+  UniqueFd told_;
+};
+
+/// SIGTERM, SIGINT and SIGHUP go to the thread that serves, not to those that are made while it lives.
+class SignalsElsewhere {
+ public:
+  SignalsElsewhere() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
+    pthread_sigmask(SIG_BLOCK, &signals, &before_);
+  }
+  ~SignalsElsewhere() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsElsewhere(const SignalsElsewhere&) = delete;
+  SignalsElsewhere& operator=(const SignalsElsewhere&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+absl::Status ServeMount(const MountFlags& flags, const MountOptions& options, const RuntimeOptions& limits,
+                        const DiskCacheOptions& disk, Background& background) {
+  std::optional<SignalsElsewhere> elsewhere(std::in_place);
+  Runtime runtime(limits);
+  std::unique_ptr<DiskCache> cache;
+  if (!disk.folder.empty()) {
+    ASSIGN_OR_RETURN(cache, DiskCache::Open(disk));
+  }
+  std::vector<std::unique_ptr<ObjectStore>> cached;  // what the cache is before
+  Stores stores(runtime, [&](std::unique_ptr<ObjectStore> below) -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
+    if (cache == nullptr) return below;
+    cached.push_back(std::move(below));
+    return std::make_unique<CachedStore>(*cached.back(), *cache);
+  });
+  ASSIGN_OR_RETURN(const Location from, stores.Open(flags.uri));
+  // What is wrong with the address or the credentials is said now, and not to the first program that looks.
+  RETURN_IF_ERROR(
+      ListBlocking(
+          *from.store,
+          {.prefix = AsFolder(from.prefix), .delimiter = "/", .start_after = {}, .continuation = {}, .max_keys = 1})
+          .status());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Mount> mount,
+                   Mount::Open(*from.store, runtime.memory(), AsFolder(from.prefix), options));
+  elsewhere.reset();
+  return mount->Serve([&] { background.Ready(flags.log); });
+}
+
+absl::StatusOr<int> RunMount(MountFlags flags) {
+  ASSIGN_OR_RETURN(const MountOptions options, TakeOptions(flags));
+  RuntimeOptions limits;
+  if (!flags.memory.empty()) {
+    ASSIGN_OR_RETURN(limits.memory_bytes, TakeSize("--memory", flags.memory));
+  }
+  DiskCacheOptions disk;
+  if (!flags.cache.empty()) disk.folder = std::filesystem::absolute(flags.cache);
+  if (!flags.cache_size.empty()) {
+    ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));
+  }
+  if (!flags.log.empty()) flags.log = std::filesystem::absolute(flags.log);
+  Background background;
+  if (!flags.foreground) {
+    ASSIGN_OR_RETURN(const std::optional<int> status, background.Enter());
+    if (status) return *status;
+  }
+  RETURN_IF_ERROR(ServeMount(flags, options, limits, disk, background));
+  return 0;
+}
+
+constexpr const char* kMountFooter =
+    R"(Any program reads the objects below URI as files in DIR; nothing can be written. Files that are read from the beginning
+are read ahead. A file that is open stays the version that was opened: if the object is replaced, reads fail with ESTALE.
+docs/mount.md says what holds, and what programs are told of errors.
+
+The command returns when DIR is mounted. `umount DIR`, `fusermount3 -u DIR` and SIGTERM end it.
+
+Examples:
+  millrace mount s3://bucket/train /mnt/train
+  millrace mount s3://bucket/train /mnt/train --cache /nvme/cache --cache-size 500GiB --metadata-ttl indefinite
+  millrace mount s3://bucket/train /mnt/train --foreground -o allow_other,uid=1000
+  umount /mnt/train)";
+
+}  // namespace
+
+void AddMount(Command app) {
+  const Command mount = app.AddCommand("mount", "Make objects files: a read-only file system");
+  auto flags = std::make_shared<MountFlags>();
+  mount.Add("uri", &flags->uri, "A bucket, prefix or folder").Required();
+  mount.Add("dir", &flags->folder, "The folder to mount on").Required();
+  mount.AddFlag("--foreground", &flags->foreground, "Do not return before it is unmounted; for systemd and containers");
+  mount.Add("--timeout", &flags->timeout, "How long a program is kept waiting for the store before it gets EIO")
+      .ShowDefault()
+      .Called("TIME");
+  mount
+      .Add("--metadata-ttl", &flags->metadata_ttl,
+           "How long names, sizes and what does not exist are believed: a time, minimal or indefinite")
+      .ShowDefault()
+      .Called("TIME");
+  const Option cache = mount.Add("--cache", &flags->cache, "Keep what is read in this folder").Called("DIR");
+  mount.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
+  mount.Add("--memory", &flags->memory, "Budget for what is read ahead [half of the memory]");
+  mount.Add("--log", &flags->log, "Append warnings to this file, in the background [nowhere]").Called("FILE");
+  mount.Add("-o", &flags->options, "As mount(8): allow_other, uid=N, gid=N, umask=OCTAL, ro")
+      .OneValueEach()
+      .Called("OPTIONS");
+  mount.Footer(kMountFooter);
+  mount.Run([flags] {
+    const absl::StatusOr<int> status = RunMount(*flags);
+    return status.ok() ? *status : Fail("mount", HintAtS3(status.status(), {flags->uri}));
+  });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace millrace {
+
+/// What is known of a file or folder.
+struct Node {
+  std::string key;  // in the store; that of a folder ends with '/', or is "" (the store's root)
+  bool is_folder() const { return key.empty() || key.back() == '/'; }
+
+  uint64_t size = 0;
+  int64_t modified_ms = 0;  // since 1970
+  std::string etag;
+  std::chrono::steady_clock::time_point fresh_until{};  // then the store is asked again
+
+  friend bool operator==(const Node&, const Node&) = default;
+};
+
+/// The inode numbers that the kernel knows, and what they stand for. A number stands for one key as long as the kernel
+/// remembers it, and is not used for another one after that. A file and a folder of one name have different keys, so
+/// different numbers. Thread-safe.
+class InodeTable {
+ public:
+  static constexpr uint64_t kRoot = 1;
+
+  /// The root is never forgotten.
+  explicit InodeTable(std::string root_key);
+
+  /// The number of `node`, of which the kernel is told once more: new, or the one that its key has, which stands for
+  /// `node` from now on.
+  uint64_t Remember(Node node);
+  /// The kernel forgets that it was told `times` times.
+  void Forget(uint64_t inode, uint64_t times);
+
+  /// Nullopt for a number that stands for nothing.
+  std::optional<Node> Find(uint64_t inode) const;
+  /// Replaces what is known, unless it has been forgotten meanwhile.
+  void Update(uint64_t inode, Node node);
+
+  size_t size() const;
+
+ private:
+  struct Entry {
+    Node node;
+    uint64_t told = 0;
+  };
+
+  mutable std::mutex mutex_;
+  uint64_t next_ = kRoot + 1;
+  std::unordered_map<uint64_t, Entry> entries_;
+  std::unordered_map<std::string, uint64_t> by_key_;
+};
+
+}  // namespace millrace

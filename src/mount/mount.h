@@ -1,0 +1,50 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/memory_budget.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+struct MountOptions {
+  std::string folder;                                           // the mount point: an existing folder
+  std::string source;                                           // what `df` and /proc/mounts name as the device
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of one call of a program
+  std::chrono::nanoseconds metadata_ttl = std::chrono::seconds(1);
+  bool allow_other = false;  // users other than the one who mounts
+  uid_t uid = 0;             // the owner of all files
+  gid_t gid = 0;
+  mode_t umask = 0222;  // taken from 0777 (folders) and 0666 (files); without write bits anyway
+  int threads = 64;     // calls that are served at a time
+};
+
+/// A part of a store as a read-only file system in a folder. The store must outlive it; the budget bounds what is read
+/// ahead.
+class Mount {
+ public:
+  /// Mounts it. Programs that use it wait until Serve is called. `prefix` is "" or ends with '/'.
+  /// NotFound, PermissionDenied and so on if the folder, /dev/fuse or fusermount3 cannot be used.
+  static absl::StatusOr<std::unique_ptr<Mount>> Open(ObjectStore& store, MemoryBudget& memory, std::string prefix,
+                                                     MountOptions options);
+  /// Unmounts, if it is still mounted; programs that have files open there get errors from then on.
+  ~Mount();
+  Mount(const Mount&) = delete;
+  Mount& operator=(const Mount&) = delete;
+
+  /// Serves the programs until the folder is unmounted, or SIGTERM, SIGINT or SIGHUP comes, on this thread and others.
+  /// `ready` is called when the kernel has begun. Call it once, on the thread that gets the signals.
+  absl::Status Serve(std::function<void()> ready);
+
+ private:
+  class Server;
+  explicit Mount(std::unique_ptr<Server> server);
+  std::unique_ptr<Server> server_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+#include "mount/mount_errno.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "s3/error.h"
+
+namespace millrace {
+namespace {
+
+TEST(ErrnoOf, SaysWhatProgramsExpect) {
+  using Code = absl::StatusCode;
+  for (const auto& [code, expected] : {std::pair(Code::kNotFound, ENOENT),
+                                       {Code::kPermissionDenied, EACCES},
+                                       {Code::kUnauthenticated, EACCES},
+                                       {Code::kFailedPrecondition, ESTALE},
+                                       {Code::kOutOfRange, ESTALE},
+                                       {Code::kCancelled, EINTR},
+                                       {Code::kInvalidArgument, EINVAL},
+                                       {Code::kResourceExhausted, ENOMEM},
+                                       {Code::kDeadlineExceeded, EIO},
+                                       {Code::kUnavailable, EIO},
+                                       {Code::kDataLoss, EIO},
+                                       {Code::kAborted, EIO},
+                                       {Code::kAlreadyExists, EIO},
+                                       {Code::kUnimplemented, EIO},
+                                       {Code::kInternal, EIO},
+                                       {Code::kUnknown, EIO}}) {
+    EXPECT_EQ(ErrnoOf(absl::Status(code, "x")), expected) << code;
+  }
+}
+
+TEST(ErrnoOf, WhatIsArchivedHasNotChanged) {
+  absl::Status status = absl::FailedPreconditionError("x");
+  SetS3Code(&status, "InvalidObjectState");
+  EXPECT_EQ(ErrnoOf(status), EACCES);
+  SetS3Code(&status, "PreconditionFailed");
+  EXPECT_EQ(ErrnoOf(status), ESTALE);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,115 @@
+#include "mount/remote_tree.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kMaxFileName = 255;
+
+auto SendList(ObjectStore& store, ListOptions options) {
+  auto expected = std::make_shared<Expected<ListPage>>();
+  store.List(std::move(options), Expected<ListPage>::Callback(expected));
+  return expected;
+}
+
+auto SendHead(ObjectStore& store, const std::string& key) {
+  auto expected = std::make_shared<Expected<ObjectInfo>>();
+  store.Head(key, {}, Expected<ObjectInfo>::Callback(expected));
+  return expected;
+}
+
+ListOptions AnyBelow(const std::string& folder) {
+  return {.prefix = folder, .delimiter = "/", .start_after = {}, .continuation = {}, .max_keys = 1};
+}
+
+bool IsEmptyPage(const ListPage& page) {
+  return page.objects.empty() && page.common_prefixes.empty();
+}
+
+}  // namespace
+
+bool IsFileName(std::string_view name) {
+  return !name.empty() && name.size() <= kMaxFileName && name != "." && name != ".." &&
+         name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
+
+Node RemoteTree::FileNode(const ObjectInfo& info, const std::string& key) const {
+  return {.key = key,
+          .size = info.size,
+          .modified_ms = info.modified_ms,
+          .etag = info.etag,
+          .fresh_until = std::chrono::steady_clock::now() + ttl_};
+}
+
+Node RemoteTree::FolderNode(std::string key) const {
+  return {.key = std::move(key), .etag = {}, .fresh_until = std::chrono::steady_clock::now() + ttl_};
+}
+
+absl::StatusOr<Node> RemoteTree::Lookup(const std::string& folder, std::string_view name,
+                                        const Patience& patience) const {
+  if (!IsFileName(name)) return absl::NotFoundError("no file has such a name");
+  const std::string key = folder + std::string(name);
+  const std::string as_folder = key + "/";
+  // Both at once, since one of them fails.
+  const auto below = SendList(store_, AnyBelow(as_folder));
+  const auto head = SendHead(store_, key);
+  const absl::StatusOr<ListPage> page = below->Wait(patience, store_.Uri(as_folder));
+  if (page.ok() && !IsEmptyPage(*page)) return FolderNode(as_folder);
+  // In a folder of files a listing below a file finds nothing, or says that it is none.
+  if (!page.ok() && !absl::IsNotFound(page.status())) return page.status();
+  ASSIGN_OR_RETURN(const ObjectInfo info, head->Wait(patience, store_.Uri(key)));
+  return FileNode(info, key);
+}
+
+absl::StatusOr<Node> RemoteTree::Look(const std::string& key, const Patience& patience) const {
+  ASSIGN_OR_RETURN(const ObjectInfo info, SendHead(store_, key)->Wait(patience, store_.Uri(key)));
+  return FileNode(info, key);
+}
+
+absl::StatusOr<bool> RemoteTree::HasBelow(const std::string& folder, const Patience& patience) const {
+  ASSIGN_OR_RETURN(const ListPage page, SendList(store_, AnyBelow(folder))->Wait(patience, store_.Uri(folder)));
+  return !IsEmptyPage(page);
+}
+
+absl::StatusOr<RemoteTree::Page> RemoteTree::List(const std::string& folder, std::string continuation,
+                                                  const Patience& patience) const {
+  const auto answer = SendList(
+      store_, {.prefix = folder, .delimiter = "/", .start_after = {}, .continuation = std::move(continuation)});
+  ASSIGN_OR_RETURN(ListPage listed, answer->Wait(patience, store_.Uri(folder)));
+  Page page;
+  page.continuation = std::move(listed.continuation);
+  std::string last;  // of all keys of this page
+  if (!listed.objects.empty()) last = listed.objects.back().key;
+  if (!listed.common_prefixes.empty()) last = std::max(last, listed.common_prefixes.back());
+  for (std::string& prefix : listed.common_prefixes) {
+    std::string name = prefix.substr(folder.size(), prefix.size() - folder.size() - 1);
+    if (IsFileName(name)) page.entries.push_back({std::move(name), FolderNode(std::move(prefix))});
+  }
+  const size_t folders = page.entries.size();
+  const auto less = [](const Entry& entry, std::string_view name) { return entry.name < name; };
+  std::sort(page.entries.begin(), page.entries.end(), [](const Entry& a, const Entry& b) { return a.name < b.name; });
+  std::vector<Entry> files;
+  for (const ObjectInfo& object : listed.objects) {
+    std::string name = object.key.substr(folder.size());
+    if (!IsFileName(name)) continue;
+    const auto end = page.entries.begin() + static_cast<std::ptrdiff_t>(folders);
+    const auto same = std::lower_bound(page.entries.begin(), end, name, less);
+    if (same != end && same->name == name) continue;
+    // Between a key and the folder of its name others may come: "a", "a-1", "a/x". So that may be on another page.
+    if (!page.continuation.empty() && last.starts_with(object.key)) {
+      ASSIGN_OR_RETURN(const bool is_folder, HasBelow(object.key + "/", patience));
+      if (is_folder) continue;
+    }
+    files.push_back({std::move(name), FileNode(object, object.key)});
+  }
+  std::move(files.begin(), files.end(), std::back_inserter(page.entries));
+  std::sort(page.entries.begin(), page.entries.end(), [](const Entry& a, const Entry& b) { return a.name < b.name; });
+  return page;
+}
+
+}  // namespace millrace

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mount/inode_table.h"
+#include "mount/patience.h"
+#include "store/object_store.h"
+
+namespace millrace {
+
+/// Whether a file can have such a name: 1 to 255 bytes, no '/', not "." and not "..".
+bool IsFileName(std::string_view name);
+
+/// Names, sizes and folders of a store. Folders are what keys make with their '/': they exist as long as something lies
+/// below them. If a file and a folder have one name, the folder has it, and the file cannot be reached.
+/// Thread-safe; what it tells is fresh for `ttl`.
+class RemoteTree {
+ public:
+  RemoteTree(ObjectStore& store, std::chrono::nanoseconds ttl) : store_(store), ttl_(ttl) {}
+
+  /// What `name` is in the folder. NotFound if it is nothing.
+  absl::StatusOr<Node> Lookup(const std::string& folder, std::string_view name, const Patience& patience) const;
+  /// What the file is now. NotFound if it is gone.
+  absl::StatusOr<Node> Look(const std::string& key, const Patience& patience) const;
+
+  /// An entry of a folder.
+  struct Entry {
+    std::string name;
+    Node node;
+  };
+  struct Page {
+    std::vector<Entry> entries;  // in the order of names
+    std::string continuation;    // "": this was the last page
+  };
+  /// Some entries of the folder, each once over all pages. What no file can be called is left out.
+  absl::StatusOr<Page> List(const std::string& folder, std::string continuation, const Patience& patience) const;
+
+ private:
+  Node FileNode(const ObjectInfo& info, const std::string& key) const;
+  Node FolderNode(std::string key) const;
+  absl::StatusOr<bool> HasBelow(const std::string& folder, const Patience& patience) const;
+
+  ObjectStore& store_;
+  const std::chrono::nanoseconds ttl_;
+};
+
+}  // namespace millrace

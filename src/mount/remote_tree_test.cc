@@ -1,0 +1,158 @@
+#include "mount/remote_tree.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "base/rng.h"
+#include "store/blocking.h"
+#include "store/memory_store.h"
+#include "store/testing/forwarding_store.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+
+Patience NoHurry() {
+  return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}};
+}
+
+class RemoteTreeTest : public ::testing::Test {
+ protected:
+  void Put(const std::string& key, const std::string& text = "x") {
+    ASSERT_TRUE(PutBlocking(store_, key, AsBytes(text)).ok());
+  }
+  // "name" of a file, "name/" of a folder.
+  std::vector<std::string> List(const std::string& folder) {
+    std::vector<std::string> names;
+    std::string continuation;
+    do {
+      const absl::StatusOr<RemoteTree::Page> page = tree_.List(folder, continuation, NoHurry());
+      EXPECT_TRUE(page.ok()) << page.status();
+      for (const RemoteTree::Entry& entry : page->entries) {
+        names.push_back(entry.name + (entry.node.is_folder() ? "/" : ""));
+        EXPECT_EQ(entry.node.key, folder + names.back());
+      }
+      continuation = page->continuation;
+    } while (!continuation.empty());
+    return names;
+  }
+
+  MemoryStore store_{"data"};
+  RemoteTree tree_{store_, std::chrono::seconds(1)};
+};
+
+TEST_F(RemoteTreeTest, KeysMakeFoldersAndFiles) {
+  Put("a", "12345");
+  Put("d/b");
+  Put("d/e/f");
+  EXPECT_THAT(List(""), ElementsAre("a", "d/"));
+  EXPECT_THAT(List("d/"), ElementsAre("b", "e/"));
+  const absl::StatusOr<Node> file = tree_.Lookup("", "a", NoHurry());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->size, 5u);
+  EXPECT_FALSE(file->etag.empty());
+  EXPECT_EQ(tree_.Lookup("", "d", NoHurry())->key, "d/");
+  EXPECT_EQ(tree_.Lookup("d/", "e", NoHurry())->key, "d/e/");
+  EXPECT_TRUE(absl::IsNotFound(tree_.Lookup("", "nothing", NoHurry()).status()));
+  EXPECT_TRUE(absl::IsNotFound(tree_.Lookup("a/", "b", NoHurry()).status()));
+}
+
+TEST_F(RemoteTreeTest, AFolderHidesTheFileOfItsName) {
+  Put("a");
+  Put("a-1");
+  Put("a/x");
+  EXPECT_THAT(List(""), ElementsAre("a/", "a-1"));
+  EXPECT_TRUE(tree_.Lookup("", "a", NoHurry())->is_folder());
+}
+
+TEST_F(RemoteTreeTest, AlsoIfItIsOnAnotherPage) {
+  Put("a");
+  for (int i = 0; i < 2500; ++i) Put(fmt::format("a-{:04}", i));
+  Put("a/x");
+  std::vector<std::string> names = List("");
+  EXPECT_EQ(names.size(), 2501u);
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 2501u);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "a"), 0);
+  EXPECT_EQ(std::count(names.begin(), names.end(), "a/"), 1);
+}
+
+TEST_F(RemoteTreeTest, WhatNoFileCanBeCalledIsLeftOut) {
+  Put("d/");  // the marker of a folder
+  Put("d//x");
+  Put("d/./x");
+  Put("d/../x");
+  Put("d/" + std::string(256, 'n'));
+  Put("d/ok");
+  EXPECT_THAT(List("d/"), ElementsAre("ok"));
+  EXPECT_TRUE(absl::IsNotFound(tree_.Lookup("d/", "..", NoHurry()).status()));
+  EXPECT_TRUE(tree_.Lookup("", "d", NoHurry())->is_folder());
+}
+
+// Random keys against what a tree of files would hold.
+TEST_F(RemoteTreeTest, IsTheTreeThatTheKeysMake) {
+  Rng rng(3);
+  std::map<std::string, std::set<std::string>> expected;  // by folder
+  std::set<std::string> keys;
+  for (int i = 0; i < 400; ++i) {
+    std::string key;
+    for (uint64_t depth = rng.Below(4); depth > 0; --depth) key += std::string(1, "ab-."[rng.Below(3)]) + "/";
+    key += std::string(1, "abc-"[rng.Below(4)]) + (rng.Below(2) == 0 ? "" : "-");
+    keys.insert(key);
+  }
+  for (const std::string& key : keys) Put(key);
+  for (const std::string& key : keys) {
+    std::string folder;
+    for (size_t slash; (slash = key.find('/', folder.size())) != std::string::npos;) {
+      expected[folder].insert(key.substr(folder.size(), slash - folder.size()) + "/");
+      folder = key.substr(0, slash + 1);
+    }
+    expected[folder].insert(key.substr(folder.size()));
+  }
+  for (auto& [folder, names] : expected) {
+    std::set<std::string> visible;
+    for (const std::string& name : names) {
+      if (name.ends_with('/') || !names.contains(name + "/")) visible.insert(name);
+    }
+    const std::vector<std::string> listed = List(folder);
+    EXPECT_EQ(std::set<std::string>(listed.begin(), listed.end()), visible) << folder;
+    EXPECT_EQ(listed.size(), visible.size());
+    for (const std::string& name : listed) {
+      const bool is_folder = name.ends_with('/');
+      const std::string plain = is_folder ? name.substr(0, name.size() - 1) : name;
+      EXPECT_EQ(tree_.Lookup(folder, plain, NoHurry())->is_folder(), is_folder) << folder << name;
+    }
+  }
+}
+
+// A store that does not answer.
+class SilentStore final : public ForwardingStore {
+ public:
+  void Head(std::string /*key*/, HeadOptions /*options*/, HeadCallback done) override {
+    kept_.push_back(std::move(done));
+  }
+  ~SilentStore() override {
+    for (HeadCallback& done : kept_) std::move(done)(absl::CancelledError("closed"));
+  }
+
+ private:
+  std::vector<HeadCallback> kept_;
+};
+
+TEST_F(RemoteTreeTest, AStoreThatDoesNotAnswerIsNotWaitedForForEver) {
+  Put("a");
+  SilentStore silent;
+  const RemoteTree tree(silent, std::chrono::seconds(1));
+  const Patience none{std::chrono::steady_clock::now(), {}};
+  EXPECT_TRUE(absl::IsDeadlineExceeded(tree.Look("a", none).status()));
+  Patience interrupted = NoHurry();
+  interrupted.interrupted = [] { return true; };
+  EXPECT_TRUE(absl::IsCancelled(tree.Look("a", interrupted).status()));
+}
+
+}  // namespace
+}  // namespace millrace
