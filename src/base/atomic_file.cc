@@ -130,21 +130,25 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(std::string path,
                                                                Durability durability, mode_t mode) {
   ASSIGN_OR_RETURN(path, Replaceable(std::move(path), name));
   const std::string folder = ParentOf(path);
-  constexpr int kMaxTries = 10;
+  constexpr int kMaxTries = 100;
   std::string temporary;
   UniqueFd fd(-1);
+  int error = 0;
   for (int i = 0; i < kMaxTries && !fd; ++i) {
     temporary = fmt::format("{}/{}{}", folder, OwnPrefix(), RandomHex(8));
     fd = OpenTemporary(temporary, mode);
-    if (fd || errno == EEXIST) continue;
-    if (errno != ENOENT || i > 0) break;
-    RETURN_IF_ERROR(MakeFolder(folder, name, durability));
+    error = fd ? 0 : errno;
+    if (fd || error == EEXIST) continue;
+    if (error != ENOENT) break;
+    const absl::Status made = MakeFolder(folder, name, durability);
+    // NotFound: somebody removes empty folders at the same time, as FileStore does after it has removed an object.
+    if (!made.ok() && !absl::IsNotFound(made)) return made;
   }
-  if (!fd && errno == ENOTDIR) {
+  if (error == ENOTDIR) {
     return absl::InvalidArgumentError(
         fmt::format("{}: a part of the path is a file; a folder cannot hold a file and a folder of one name", name));
   }
-  if (!fd) return ErrnoStatus(errno, name, "making a temporary file beside it");
+  if (!fd) return ErrnoStatus(error, name, "making a temporary file beside it");
   return std::unique_ptr<AtomicFile>(
       new AtomicFile(std::move(path), std::move(name), std::move(temporary), std::move(fd), durability));
 }

@@ -18,6 +18,8 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <stop_token>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -61,6 +63,22 @@ TEST_F(AtomicFileTest, ReplacesAFileAndMakesFolders) {
     EXPECT_EQ(Read(Path("a/b/file")), contents);
   }
   EXPECT_THAT(Files(), ElementsAre("a/b/file"));
+}
+
+// Another writer's Delete removes folders that have become empty, also right after they were made for a new file.
+TEST_F(AtomicFileTest, EmptyFoldersMayVanishMeanwhile) {
+  std::jthread remover([this](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      rmdir(Path("a/b").c_str());
+      rmdir(Path("a").c_str());
+      std::this_thread::sleep_for(std::chrono::microseconds(10));
+    }
+  });
+  for (int i = 0; i < 500; ++i) {
+    const absl::Status status = WriteFileAtomically(Path("a/b/file"), "text");
+    ASSERT_TRUE(status.ok()) << status;
+    unlink(Path("a/b/file").c_str());
+  }
 }
 
 TEST_F(AtomicFileTest, OnlyAbandonedFilesAreRemoved) {
