@@ -131,7 +131,7 @@ class Background {
       setsid();
       return std::nullopt;
     }
-    told_ = UniqueFd();
+    told_ = UniqueFd(-1);
     char byte = 0;
     ssize_t got = 0;
     while ((got = read(ready.get(), &byte, 1)) < 0 && errno == EINTR) {
@@ -149,11 +149,11 @@ class Background {
     (void)!write(told_.get(), "!", 1);
     dup2(file ? file.get() : null.get(), STDERR_FILENO);
     (void)!chdir("/");
-    told_ = UniqueFd();
+    told_ = UniqueFd(-1);
   }
 
  private:
-  UniqueFd told_;
+  UniqueFd told_{-1};
 };
 
 /// SIGTERM, SIGINT and SIGHUP go to the thread that serves, not to those that are made while it lives.

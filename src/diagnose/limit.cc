@@ -28,6 +28,8 @@ LimitedBy LimitOf(StallCause cause, double busy_cpus, int threads, int cpus) {
       return busy_cpus >= kBusy * cpus ? LimitedBy::kCpu : LimitedBy::kThroughput;
     case StallCause::kThrottling:
       return LimitedBy::kThrottling;
+    case StallCause::kOutage:
+      return LimitedBy::kOutage;
     case StallCause::kBudget:
       return LimitedBy::kMemory;
     case StallCause::kConsumer:
@@ -75,6 +77,11 @@ std::string Sentence(const PipelineLimit& limit, std::string_view cause, const B
       return fmt::format(
           "The store throttles this pipeline: {:.0f} % of the waiting was for its leave to go on; fewer and larger "
           "requests (pack small objects into shards), or keys under more prefixes, would make it faster.",
+          percent);
+    case LimitedBy::kOutage:
+      return fmt::format(
+          "The store was away for a part of the measurement: {:.0f} % of the waiting was for its return; measure again "
+          "when it is back.",
           percent);
     case LimitedBy::kMemory:
       return fmt::format(

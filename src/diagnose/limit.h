@@ -15,6 +15,7 @@ enum class LimitedBy : uint8_t {
   kLatency,     // the store's time to the first byte, or connections
   kThroughput,  // the store or the network between
   kThrottling,  // the store asks for less
+  kOutage,      // the store was away
   kMemory,      // the memory budget for what is fetched ahead
   kNothing,     // batches were there before they were asked for
 };
