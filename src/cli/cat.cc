@@ -61,9 +61,8 @@ absl::Status WriteObject(ObjectStore& store, MemoryBudget& memory, const ObjectI
     ASSIGN_OR_RETURN(range, ParseRange(range_text, store.Uri(object.key), object.size));
   }
   // What was written before cannot be taken back, so that damage is an error.
-  return ReadPieces(store, memory, {.object = object, .range = range}, {}, [&](const ObjectReader::Piece& piece) {
-    return WriteStdout(AsText(piece.bytes));
-  });
+  return ReadPieces(store, memory, {.object = object, .range = range}, {},
+                    [&](const ObjectReader::Piece& piece) { return WriteStdout(AsText(piece.bytes)); });
 }
 
 }  // namespace

@@ -5,6 +5,11 @@
 
 namespace millrace {
 
+bool IsSameVersion(const Node& one, const Node& other) {
+  return one.key == other.key && one.etag == other.etag && one.size == other.size &&
+         one.modified_ms == other.modified_ms;
+}
+
 InodeTable::InodeTable(std::string root_key) {
   by_key_.emplace(root_key, kRoot);
   entries_[kRoot] = {.node = {.key = std::move(root_key)}, .told = 1};
@@ -13,7 +18,8 @@ InodeTable::InodeTable(std::string root_key) {
 uint64_t InodeTable::Remember(Node node) {
   std::lock_guard lock(mutex_);
   const auto [at, is_new] = by_key_.try_emplace(node.key, next_);
-  if (is_new) ++next_;
+  if (!is_new && !IsSameVersion(entries_[at->second].node, node)) at->second = next_;
+  if (at->second == next_) ++next_;
   Entry& entry = entries_[at->second];
   entry.node = std::move(node);
   ++entry.told;
@@ -26,7 +32,8 @@ void InodeTable::Forget(uint64_t inode, uint64_t times) {
   if (inode == kRoot || found == entries_.end()) return;
   found->second.told -= std::min(found->second.told, times);
   if (found->second.told > 0) return;
-  by_key_.erase(found->second.node.key);
+  const auto newest = by_key_.find(found->second.node.key);
+  if (newest != by_key_.end() && newest->second == inode) by_key_.erase(newest);
   entries_.erase(found);
 }
 
@@ -37,10 +44,12 @@ std::optional<Node> InodeTable::Find(uint64_t inode) const {
   return found->second.node;
 }
 
-void InodeTable::Update(uint64_t inode, Node node) {
+bool InodeTable::Renew(uint64_t inode, const Node& node) {
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(inode);
-  if (found != entries_.end() && found->second.node.key == node.key) found->second.node = std::move(node);
+  if (found == entries_.end() || !IsSameVersion(found->second.node, node)) return false;
+  found->second.node.fresh_until = node.fresh_until;
+  return true;
 }
 
 size_t InodeTable::size() const {

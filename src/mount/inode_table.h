@@ -23,9 +23,12 @@ struct Node {
   friend bool operator==(const Node&, const Node&) = default;
 };
 
-/// The inode numbers that the kernel knows, and what they stand for. A number stands for one key as long as the kernel
-/// remembers it, and is not used for another one after that. A file and a folder of one name have different keys, so
-/// different numbers. Thread-safe.
+/// Whether a program that has the one open may be given bytes of the other.
+bool IsSameVersion(const Node& one, const Node& other);
+
+/// The inode numbers that the kernel knows, and what they stand for. A number stands for one version of one key as long
+/// as the kernel remembers it, and is not used for another one after that: what the kernel keeps of its bytes stays
+/// right. A file and a folder of one name have different keys, so different numbers. Thread-safe.
 class InodeTable {
  public:
   static constexpr uint64_t kRoot = 1;
@@ -33,16 +36,15 @@ class InodeTable {
   /// The root is never forgotten.
   explicit InodeTable(std::string root_key);
 
-  /// The number of `node`, of which the kernel is told once more: new, or the one that its key has, which stands for
-  /// `node` from now on.
+  /// The number of `node`, of which the kernel is told once more: the one that this version has, or a new one.
   uint64_t Remember(Node node);
   /// The kernel forgets that it was told `times` times.
   void Forget(uint64_t inode, uint64_t times);
 
   /// Nullopt for a number that stands for nothing.
   std::optional<Node> Find(uint64_t inode) const;
-  /// Replaces what is known, unless it has been forgotten meanwhile.
-  void Update(uint64_t inode, Node node);
+  /// The number stands for `node` for longer. False if it stands for another version, or for nothing any more.
+  bool Renew(uint64_t inode, const Node& node);
 
   size_t size() const;
 
@@ -55,7 +57,7 @@ class InodeTable {
   mutable std::mutex mutex_;
   uint64_t next_ = kRoot + 1;
   std::unordered_map<uint64_t, Entry> entries_;
-  std::unordered_map<std::string, uint64_t> by_key_;
+  std::unordered_map<std::string, uint64_t> by_key_;  // of the newest version
 };
 
 }  // namespace millrace

@@ -76,8 +76,8 @@ class Mount::Server {
     }
     if (status.ok()) return;
     const int error = ErrnoOf(status);
-    // What is not there is no news.
-    if (error != ENOENT && error != EINTR) Of(request).Warn(status);
+    // What is not there, or was replaced, is no news.
+    if (error != ENOENT && error != ESTALE && error != EINTR) Of(request).Warn(status);
     fuse_reply_err(request, error);
   }
 
@@ -148,12 +148,13 @@ absl::StatusOr<Node> Mount::Server::Known(uint64_t inode) const {
   return *std::move(node);
 }
 
-// What a file is, as far as that may be told without asking the store again.
+// What a file is, as far as that may be told without asking the store again. After ESTALE the kernel looks its path up
+// again, and so gets to the new version.
 absl::StatusOr<Node> Mount::Server::Fresh(Request request, uint64_t inode) {
   ASSIGN_OR_RETURN(Node node, Known(inode));
   if (node.is_folder() || std::chrono::steady_clock::now() < node.fresh_until) return node;
   ASSIGN_OR_RETURN(node, tree_.Look(node.key, PatienceOf(request)));
-  inodes_.Update(inode, node);
+  if (!inodes_.Renew(inode, node)) return absl::FailedPreconditionError(fmt::format("{}: was replaced", node.key));
   return node;
 }
 
@@ -196,7 +197,7 @@ absl::Status Mount::Server::OpenFile(Request request, uint64_t inode, fuse_file_
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(Node node, Fresh(request, inode));
-  // Without keep_cache the kernel drops what it has of another version.
+  file.keep_cache = 1;  // the bytes of an inode never change
   auto window = std::make_unique<ReadWindow>(store_, memory_, std::move(node));
   file.fh = reinterpret_cast<uint64_t>(window.get());
   if (fuse_reply_open(request, &file) == 0) (void)window.release();  // ReleaseFile's
@@ -289,7 +290,7 @@ absl::Status Mount::Server::ReadDirectory(Request request, uint64_t inode, size_
                                           const fuse_file_info& file, bool plus) {
   auto& folder = *reinterpret_cast<OpenFolder*>(file.fh);
   const Patience patience = PatienceOf(request);
-  std::lock_guard lock(folder.mutex);
+  std::unique_lock lock(folder.mutex);
   std::vector<char> out;
   out.reserve(size);
   auto number = static_cast<uint64_t>(offset);
@@ -300,10 +301,11 @@ absl::Status Mount::Server::ReadDirectory(Request request, uint64_t inode, size_
   for (; number >= kDots; ++number) {
     const absl::StatusOr<const RemoteTree::Entry*> entry = EntryAt(folder, number - kDots, patience);
     // What was put together goes out first: its inodes are counted.
-    if (!entry.ok() && out.empty()) return entry.status();
+    if (!entry.ok() && out.empty()) return entry.status();  // unlocks before Answer replies
     if (!entry.ok() || *entry == nullptr) break;
     if (!AddEntry(request, out, size, **entry, number + 1, plus)) break;
   }
+  lock.unlock();  // after the reply the folder may be closed, by another thread
   fuse_reply_buf(request, out.data(), out.size());
   return absl::OkStatus();
 }
@@ -315,6 +317,7 @@ void Mount::Server::OnInit(fuse_conn_info& connection) {
   connection.want |= connection.capable & FUSE_CAP_READDIRPLUS;
   connection.want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS_AUTO);
   connection.want |= connection.capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_PARALLEL_DIROPS);
+  connection.want &= ~static_cast<unsigned>(FUSE_CAP_AUTO_INVAL_DATA);  // the bytes of an inode never change
   connection.max_background = 128;
   connection.congestion_threshold = 96;
   if (ready_) ready_();

@@ -130,9 +130,9 @@ def test_damaged_images_are_named(millrace: Millrace, raw: Path, tmp_path: Path)
     whole = (raw / "c0" / "420.jpg").read_bytes()
     (raw / "c0" / "bad.jpg").write_bytes(whole[: len(whole) // 2])
     for options in (["--resize", "64"], ["--jpeg-tiles"]):
-        failed = millrace("pack", raw, tmp_path / "out", *options, code=1)
+        failed = millrace("pack", raw, tmp_path / f"out{options[0]}", *options, code=1)
         assert b"'c0/bad'" in failed.stderr and b"JPEG is damaged" in failed.stderr, failed.stderr
-        done = json.loads(millrace("pack", raw, tmp_path / "out", *options, "--skip-bad", "--force", "--json").stdout)
+        done = json.loads(millrace("pack", raw, tmp_path / f"out{options[0]}", *options, "--skip-bad", "--force", "--json").stdout)
         assert done["samples"] == 9 and [skipped["key"] for skipped in done["skipped"]] == ["c0/bad"]
 
 

@@ -1,0 +1,291 @@
+"""A store as a folder: what programs see, what they are told of errors, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from .conftest import Photos
+from .harness import MIB, REPOSITORY, Sandbox, Server, devstore
+
+pytestmark = pytest.mark.skipif(
+    not os.access("/dev/fuse", os.W_OK) or shutil.which("fusermount3") is None, reason="file systems in user space need /dev/fuse and fusermount3"
+)
+
+
+def is_mounted(folder: Path) -> bool:
+    # Not os.path.ismount: it would ask a file system that may be stuck.
+    return any(line.split(" ")[4] == str(folder) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def wait_until(done: Callable[[], bool], what: str, limit: float = 30) -> None:
+    deadline = time.monotonic() + limit
+    while not done():
+        assert time.monotonic() < deadline, f"{what}: not within {limit} s"
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def mounted(sandbox: Sandbox, uri: object, folder: Path, *args: object, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen]:
+    """`millrace mount --foreground`, until the end of the block; the process may end earlier."""
+    folder.mkdir(exist_ok=True)
+    process = sandbox.start("mount", uri, folder, "--foreground", *args, env=env, err=subprocess.PIPE)
+    try:
+        wait_until(lambda: is_mounted(folder) or process.poll() is not None, "mounting")
+        assert process.poll() is None, process.communicate()[1]
+        yield process
+    finally:
+        process.terminate()
+        try:
+            _, err = process.communicate(timeout=20)
+            assert process.returncode == 0, err
+        finally:
+            process.kill()
+            subprocess.run(["umount", "-l", folder], stderr=subprocess.DEVNULL)
+    assert not is_mounted(folder)
+
+
+@pytest.fixture
+def mount(sandbox: Sandbox, server: Server, tmp_path: Path) -> Iterator[Path]:
+    """The bucket of photos."""
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", env=server.env()):
+        yield tmp_path / "mnt"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A devstore's root with a bucket `b`: 40 MB, small files, an empty one, and folders."""
+    root = tmp_path / "root"
+    contents = {"large": 40_000_000, "a/empty": 0, "a/b/small": 100, "a/b.txt": 5000, "z": 1}
+    for name, size in contents.items():
+        (root / "b" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "b" / name).write_bytes(random.Random(name).randbytes(size))
+    return root
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """The digest of each file, by its path."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_programs_see_files(photos: Photos, mount: Path, tmp_path: Path) -> None:
+    listed = subprocess.run(["ls", "-lR", mount / "raw"], check=True, capture_output=True, text=True).stdout
+    assert listed.count(".jpg\n") == 1005
+    found = subprocess.run(["find", mount, "-type", "f", "-name", "*.jpg", "-size", "+0"], check=True, capture_output=True, text=True).stdout
+    assert len(found.splitlines()) == 1005
+    subprocess.run(["cp", "-r", mount / "raw", tmp_path / "copy"], check=True)
+    subprocess.run(["diff", "-r", "--exclude", "*.millrace*", photos.raw, tmp_path / "copy"], check=True)
+    one = next(photos.raw.rglob("*.jpg"))
+    there = mount / "raw" / one.relative_to(photos.raw)
+    summed = subprocess.run(["sha256sum", there], check=True, capture_output=True, text=True).stdout
+    assert summed.split()[0] == hashlib.sha256(one.read_bytes()).hexdigest()
+    assert there.stat().st_size == one.stat().st_size and there.stat().st_mode & 0o222 == 0
+    assert abs(there.stat().st_mtime - (photos.root / "b" / "raw" / one.relative_to(photos.raw)).stat().st_mtime) < 1
+
+
+def test_reads_at_any_place_by_many_threads(sandbox: Sandbox, files: Path, tmp_path: Path) -> None:
+    expected = (files / "b" / "large").read_bytes()
+    with devstore(sandbox, files) as store, mounted(sandbox, "s3://b", tmp_path / "mnt", env=store.env()):
+        fd = os.open(tmp_path / "mnt" / "large", os.O_RDONLY)
+
+        def read_some(seed: int) -> None:
+            rng = random.Random(seed)
+            for _ in range(20):
+                at, size = rng.randrange(len(expected) + 1000), rng.choice([1, 4096, 128 * 1024, 3 * MIB])
+                assert os.pread(fd, size, at) == expected[at : at + size]
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(read_some, range(16)))
+        os.close(fd)
+        assert (tmp_path / "mnt" / "large").read_bytes() == expected
+        assert tree(tmp_path / "mnt") == tree(files / "b")
+
+
+def test_a_local_folder_and_a_cache(sandbox: Sandbox, files: Path, tmp_path: Path) -> None:
+    with mounted(sandbox, files / "b", tmp_path / "local"):
+        assert tree(tmp_path / "local") == tree(files / "b")
+    with devstore(sandbox, files) as store:
+        for _ in range(2):
+            with mounted(sandbox, "s3://b", tmp_path / "mnt", "--cache", tmp_path / "cache", env=store.env()):
+                assert tree(tmp_path / "mnt") == tree(files / "b")
+    assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*") if path.is_file()) >= 40_000_000
+
+
+def test_a_dataset_of_pytorch(photos: Photos, mount: Path) -> None:
+    script = """
+import os, sys
+import numpy as np, torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+class ImageFolder(Dataset):
+    def __init__(self, root):
+        self.classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and entry.name[0] != ".")
+        self.samples = [(path.path, i) for i, name in enumerate(self.classes)
+                        for path in sorted(os.scandir(os.path.join(root, name)), key=lambda e: e.name) if path.name.endswith(".jpg")]
+    def __len__(self): return len(self.samples)
+    def __getitem__(self, i):
+        path, label = self.samples[i]
+        return torch.from_numpy(np.asarray(Image.open(path).convert("RGB")).copy()), label
+
+data = ImageFolder(sys.argv[1])
+total = 0
+for images, labels in DataLoader(data, batch_size=32, shuffle=True, num_workers=2):
+    total += images.sum(dtype=torch.int64).item()
+print(len(data), len(data.classes), total)
+"""
+
+    def run(folder: Path) -> str:
+        return subprocess.run([sys.executable, "-c", script, folder], check=True, capture_output=True, text=True, timeout=120).stdout
+
+    assert run(mount / "raw") == run(photos.raw)
+
+
+def test_nothing_can_be_written(mount: Path) -> None:
+    for attempt in (
+        lambda: (mount / "new").write_text("x"),
+        lambda: (mount / "new").mkdir(),
+        lambda: os.remove(next((mount / "tar").glob("*.tar"))),
+        lambda: os.truncate(next((mount / "tar").glob("*.tar")), 0),
+        lambda: os.rename(mount / "tar", mount / "rat"),
+    ):
+        with pytest.raises(OSError) as refused:
+            attempt()
+        assert refused.value.errno == errno.EROFS
+
+
+def test_what_is_not_there(mount: Path) -> None:
+    for name in ("nothing", "tar/nothing", "raw/a/nothing/below", "n" * 255):
+        with pytest.raises(FileNotFoundError):
+            (mount / name).stat()
+
+
+@pytest.mark.parametrize("how", ["umount", "fusermount3", "SIGTERM", "SIGINT"])
+def test_the_end_leaves_nothing(sandbox: Sandbox, server: Server, tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "mnt"
+    with mounted(sandbox, "s3://b/tar", folder, env=server.env()) as process:
+        assert any(folder.iterdir())
+        if how == "umount":
+            subprocess.run(["umount", folder], check=True)
+        elif how == "fusermount3":
+            subprocess.run(["fusermount3", "-u", folder], check=True)
+        else:
+            process.send_signal(getattr(signal, how))
+        assert process.wait(20) == 0, process.stderr and process.stderr.read()
+        assert not is_mounted(folder) and not any(folder.iterdir())
+
+
+def test_in_the_background(sandbox: Sandbox, server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "mnt"
+    folder.mkdir()
+    sandbox.ok("mount", "s3://b/tar", folder, env=server.env())
+    try:
+        assert any(folder.iterdir())  # at once: the command has waited
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+    def is_served() -> bool:
+        return subprocess.run(["pgrep", "-f", f"mount s3://b/tar {folder}"], stdout=subprocess.DEVNULL).returncode == 0
+
+    wait_until(lambda: not is_served(), "the end of the process")
+
+
+def test_what_cannot_be_mounted_is_said(sandbox: Sandbox, server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "mnt"
+    sandbox.run("mount", "s3://b/tar", folder, env=server.env()).failed(1, str(folder), "No such file")
+    folder.mkdir()
+    sandbox.run("mount", "s3://no-such-bucket/x", folder, env=server.env()).failed(1, "no-such-bucket")
+    sandbox.run("mount", "s3://b", folder, "-o", "rw", env=server.env()).failed(2, "read-only")
+    sandbox.run("mount", "s3://b", folder, "-o", "uid=x", env=server.env()).failed(2, "uid")
+    sandbox.run("mount", "s3://b", folder, "--timeout", "soon", env=server.env()).failed(2, "--timeout", "30s")
+    assert not is_mounted(folder)
+
+
+def test_a_replaced_object_is_stale(sandbox: Sandbox, files: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mnt"
+    before = (files / "b" / "large").read_bytes()
+    after = random.Random(2).randbytes(len(before))
+    with (
+        devstore(sandbox, files) as store,
+        mounted(sandbox, "s3://b", folder, "--metadata-ttl", "minimal", env=store.env()),
+        open(folder / "large", "rb", buffering=0) as opened,
+    ):
+        assert opened.read(4096) == before[:4096]
+        store.client().put_object(Bucket="b", Key="large", Body=after)
+        with pytest.raises(OSError) as stale:
+            for at in range(30_000_000, 40_000_000, MIB):  # beyond what was read ahead
+                os.pread(opened.fileno(), 4096, at)
+        assert stale.value.errno == errno.ESTALE
+        # Another open gets the new version, and what is left of the first one nothing of it.
+        assert (folder / "large").read_bytes() == after
+        assert os.pread(opened.fileno(), 4096, 0) == before[:4096]
+
+
+def test_new_and_removed_objects_are_seen(sandbox: Sandbox, files: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mnt"
+    with devstore(sandbox, files) as store, mounted(sandbox, "s3://b", folder, "--metadata-ttl", "minimal", env=store.env()):
+        assert not (folder / "new" / "one").exists()
+        store.client().put_object(Bucket="b", Key="new/one", Body=b"1")
+        assert (folder / "new" / "one").read_bytes() == b"1"
+        store.client().delete_object(Bucket="b", Key="new/one")
+        assert not (folder / "new").exists()
+
+
+def test_a_store_that_is_away_gives_eio(sandbox: Sandbox, files: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mnt"
+    with devstore(sandbox, files) as store, mounted(sandbox, "s3://b", folder, "--timeout", "1s", env=store.env()):
+        fd = os.open(folder / "large", os.O_RDONLY)
+        os.pread(fd, 10, 0)
+        store.process.send_signal(signal.SIGSTOP)  # takes connections, and answers nothing
+        try:
+            with pytest.raises(OSError) as away:
+                os.pread(fd, 10, 35_000_000)
+            assert away.value.errno == errno.EIO
+            # Meanwhile a program that waits can be killed.
+            reader = subprocess.Popen(["cat", folder / "z"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            reader.kill()
+            reader.wait(20)
+        finally:
+            store.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: (folder / "z").exists(), "the store's return")
+        assert os.pread(fd, 10, 35_000_000) == (files / "b" / "large").read_bytes()[35_000_000:35_000_010]
+        os.close(fd)
+
+
+def test_permissions_and_owners(sandbox: Sandbox, server: Server, tmp_path: Path) -> None:
+    folder = tmp_path / "mnt"
+    with mounted(sandbox, "s3://b", folder, "-o", "uid=1234,gid=567,umask=077", env=server.env()):
+        info = next((folder / "tar").glob("*.tar")).stat()
+        assert (info.st_uid, info.st_gid, info.st_mode & 0o777) == (1234, 567, 0o400)
+
+
+def test_a_folder_of_more_than_one_page(sandbox: Sandbox, tmp_path: Path) -> None:
+    names = [f"{i:05}-{'é' if i % 7 == 0 else 'x'}" for i in range(2500)]
+    root = tmp_path / "root"
+    (root / "b" / "many").mkdir(parents=True)
+    for name in names:
+        (root / "b" / "many" / name).write_bytes(b"")
+    with devstore(sandbox, root) as store, mounted(sandbox, "s3://b", tmp_path / "mnt", env=store.env()):
+        assert sorted(os.listdir(tmp_path / "mnt" / "many")) == sorted(names)
+        assert len(list(os.scandir(tmp_path / "mnt" / "many"))) == 2500
+
+
+def test_the_example_of_the_documents_runs() -> None:
+    text = (REPOSITORY / "docs" / "mount.md").read_text()
+    for option in ("--foreground", "--timeout", "--metadata-ttl", "--cache", "--cache-size", "--memory", "--log", "-o"):
+        assert f"`{option}" in text, option
