@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -22,7 +23,7 @@ namespace millrace::cli {
 namespace {
 
 struct CatFlags {
-  std::string uri;
+  std::vector<std::string> uris;
   std::string range;
 };
 
@@ -65,12 +66,7 @@ absl::Status WriteObject(ObjectStore& store, MemoryBudget& memory, const ObjectI
                     [&](const ObjectReader::Piece& piece) { return WriteStdout(AsText(piece.bytes)); });
 }
 
-}  // namespace
-
-absl::Status WriteObjects(const std::string& uri, const std::string& range) {
-  RETURN_IF_ERROR(CheckObjectUri(uri));
-  Runtime runtime;
-  Stores stores(runtime);
+absl::Status WriteUri(Runtime& runtime, Stores& stores, const std::string& uri, const std::string& range) {
   ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, OpenPattern(stores, uri, Named::kObject));
   if (pattern) {
     return ExpandObjects(*pattern, /*recursive=*/false, [&](const ObjectInfo& object) {
@@ -82,20 +78,32 @@ absl::Status WriteObjects(const std::string& uri, const std::string& range) {
   return WriteObject(*location.store, runtime.memory(), object, range);
 }
 
+}  // namespace
+
+absl::Status WriteObjects(const std::vector<std::string>& uris, const std::string& range) {
+  for (const std::string& uri : uris) RETURN_IF_ERROR(CheckObjectUri(uri));
+  Runtime runtime;
+  Stores stores(runtime);
+  for (const std::string& uri : uris) RETURN_IF_ERROR(WriteUri(runtime, stores, uri, range));
+  return absl::OkStatus();
+}
+
 void AddCat(Command app) {
-  const Command cat = app.AddCommand("cat", "Write an object, or a range of it, to standard output");
+  const Command cat = app.AddCommand("cat", "Write objects, or a range of each, to standard output");
   auto flags = std::make_shared<CatFlags>();
-  cat.Add("uri", &flags->uri, "The object; or a pattern with * ** ? [a-z], for all that match, in order").Required();
+  cat.Add("uri", &flags->uris, "Objects, one after the other; a pattern with * ** ? [a-z] stands for all that match")
+      .Required();
   cat.Add("--range", &flags->range, "Bytes a-b (both included), a- or -n (the last n)");
   cat.Footer(
       "Examples:\n"
       "  millrace cat s3://bucket/train/shard-000000.tar | tar t\n"
       "  millrace cat s3://bucket/log.txt --range=-1000\n"
+      "  millrace cat s3://bucket/part-1.bin s3://bucket/part-2.bin > whole.bin\n"
       "  millrace cat 's3://bucket/logs/2026-*.txt'\n"
       "  millrace cat data/image.jpg --range 0-15 | xxd");
   cat.Run([flags] {
-    const absl::Status status = WriteObjects(flags->uri, flags->range);
-    return status.ok() ? 0 : Fail("cat", HintAtS3(status, {flags->uri}));
+    const absl::Status status = WriteObjects(flags->uris, flags->range);
+    return status.ok() ? 0 : Fail("cat", HintAtS3(status, flags->uris));
   });
 }
 

@@ -214,6 +214,11 @@ Option& Option::ValueOrElse(const std::string& value) {
   return *this;
 }
 
+Option& Option::Below(const std::string& heading) {
+  option_->group(heading);
+  return *this;
+}
+
 Option& Option::Called(const std::string& name) {
   option_->type_name(name);
   return *this;
@@ -273,6 +278,21 @@ std::function<Command::NamedValues()> Command::AddInOrder(
   };
 }
 
+const std::string& Command::name() const {
+  return app_->get_name();
+}
+
+std::vector<Command> Command::Commands() const {
+  std::vector<Command> commands;
+  for (CLI::App* const app : app_->get_subcommands({})) {
+    const Command command(app, chosen_);
+    commands.push_back(command);
+    const std::vector<Command> below = command.Commands();
+    commands.insert(commands.end(), below.begin(), below.end());
+  }
+  return commands;
+}
+
 void Command::Footer(const std::string& text) const {
   app_->footer(text);
 }
@@ -304,6 +324,9 @@ int CommandLine::Run(int argc, char** argv) {
     }
     fmt::print(stderr, "{}", ExplainUsage(*app_, error, argc > 1 ? argv[1] : ""));
     return 2;
+  }
+  if (before_) {
+    if (const int code = before_(); code != 0) return code;
   }
   return chosen_();
 }

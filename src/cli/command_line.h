@@ -36,6 +36,8 @@ class Option {
   Option& OneValueEach();
   /// The value may be left out, and is then this one.
   Option& ValueOrElse(const std::string& value);
+  /// --help shows it below this heading, after the others.
+  Option& Below(const std::string& heading);
   /// How --help calls the value.
   Option& Called(const std::string& name);
 
@@ -68,6 +70,10 @@ class Command {
   std::function<NamedValues()> AddInOrder(std::initializer_list<std::pair<const char*, const char*>> options,
                                           const std::string& called) const;
 
+  const std::string& name() const;
+  /// The commands below it, and those below them.
+  std::vector<Command> Commands() const;
+
   /// What --help says below the options. Lines that begin with a space, such as examples, stay as they are; the others
   /// make paragraphs, which an empty line ends.
   void Footer(const std::string& text) const;
@@ -89,6 +95,9 @@ class CommandLine {
 
   Command root() { return Command(app_.get(), &chosen_); }
 
+  /// What is done before any command; a result other than 0 is the exit status instead.
+  void BeforeRun(Command::Action action) { before_ = std::move(action); }
+
   /// Does what the arguments ask for: a command, --help or --version. Says on stderr what is wrong with them: "millrace
   /// feed: there is no option --shufle; did you mean --shuffle?". Returns the exit status.
   int Run(int argc, char** argv);
@@ -96,6 +105,7 @@ class CommandLine {
  private:
   const std::unique_ptr<CLI::App> app_;
   Command::Action chosen_;
+  Command::Action before_;
 };
 
 }  // namespace millrace::cli

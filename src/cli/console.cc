@@ -53,7 +53,7 @@ std::string Duration(double seconds) {
 
 int Fail(std::string_view command, const absl::Status& status) {
   if (absl::IsAborted(status)) return kOutputClosed;  // no reader is left
-  fmt::print(stderr, "millrace {}: {}\n", command, ForStderr(ToStd(status.message())));
+  fmt::print(stderr, "millrace{}{}: {}\n", command.empty() ? "" : " ", command, ForStderr(ToStd(status.message())));
   return status.GetPayload(kUsage).has_value() ? 2 : 1;
 }
 

@@ -17,8 +17,9 @@ namespace millrace::cli {
 /// The exit status after the reader of standard output went away: that of shells for programs that SIGPIPE ended.
 inline constexpr int kOutputClosed = 141;
 
-/// Prints "millrace COMMAND: message" on stderr and returns the exit status: 2 for errors that AsUsage marked, else 1.
-/// Prints nothing for Aborted, which says that standard output was closed, and returns kOutputClosed.
+/// Prints "millrace COMMAND: message" on stderr (without a command "millrace: message") and returns the exit status: 2
+/// for errors that AsUsage marked, else 1. Prints nothing for Aborted, which says that standard output was closed, and
+/// returns kOutputClosed.
 int Fail(std::string_view command, const absl::Status& status);
 
 /// The same for a command of which `failed` steps failed; `failures` are the first of them, by URI. Prints each message

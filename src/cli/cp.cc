@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/buffer.h"
 #include "base/counted.h"
@@ -17,8 +18,10 @@
 #include "cli/console.h"
 #include "cli/find_object.h"
 #include "cli/json_text.h"
+#include "cli/name_filter.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
+#include "store/checks.h"
 #include "store/stores.h"
 #include "store/uri.h"
 #include "transfer/bulk_job.h"
@@ -34,8 +37,34 @@ constexpr int kInterruptSlice = 100;  // milliseconds that an interrupt waits fo
 struct CpFlags {
   std::string source;
   std::string target;
+  NameFilters filters;
   bool recursive = false;
+  bool dry_run = false;
   bool json = false;
+};
+
+/// Takes what is to be copied: copies it, or with --dry-run says so.
+class CopySink {
+ public:
+  CopySink(const CpFlags& flags, BulkJob& job) : flags_(flags), job_(job) {}
+
+  // Cancelled if nothing more should come.
+  absl::Status Take(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key) {
+    if (!flags_.dry_run) return job_.Copy(from, std::move(source), to, std::move(key));
+    const std::string uri = from.Uri(source.key);
+    const std::string target = to.Uri(key);
+    const absl::Status checked = CheckCanHold(to, key);
+    said.Add(uri, source.size, checked);
+    if (!checked.ok()) return absl::OkStatus();
+    if (flags_.json) return WriteStdout(JsonObject{{"copy", uri}, {"to", target}, {"size", source.size}}.Line());
+    return WriteStdout(fmt::format("would copy {} to {}\n", ForTerminal(uri), ForTerminal(target)));
+  }
+
+  BulkReport said;  // of a dry run
+
+ private:
+  const CpFlags& flags_;
+  BulkJob& job_;
 };
 
 // Where one object goes: into a folder or bucket under its own name, or to exactly the name given.
@@ -51,13 +80,17 @@ absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::
   return location;
 }
 
-absl::Status CopyOne(Stores& stores, const CpFlags& flags, BulkJob& job) {
+absl::Status CopyOne(Stores& stores, const CpFlags& flags, CopySink& sink) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(flags.source));
   if (parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed, Links::kFollow)) {
     return AsUsage(absl::InvalidArgumentError(
         fmt::format("{} is not one object; add --recursive to copy what is below it", flags.source)));
   }
   RETURN_IF_ERROR(CheckObjectUri(flags.source));
+  if (!flags.filters.empty()) {
+    return AsUsage(absl::InvalidArgumentError(
+        fmt::format("{} is one object; --exclude and --include go with --recursive or a pattern", flags.source)));
+  }
   ASSIGN_OR_RETURN(const Location from, stores.OpenObject(flags.source));
   const std::string& key = from.prefix;
   ASSIGN_OR_RETURN(const Location to,
@@ -67,12 +100,12 @@ absl::Status CopyOne(Stores& stores, const CpFlags& flags, BulkJob& job) {
         absl::InvalidArgumentError(fmt::format("{} and {} are the same object", flags.source, flags.target)));
   }
   ASSIGN_OR_RETURN(ObjectInfo source, FindObject(from, "copy"));
-  return job.Copy(*from.store, std::move(source), *to.store, to.prefix);
+  return sink.Take(*from.store, std::move(source), *to.store, to.prefix);
 }
 
 // What lies below the source, or matches it, to below the target. Matches keep their paths below the last folder
 // without a wildcard: two objects of one name in two folders do not meet.
-absl::Status CopyMany(Stores& stores, const CpFlags& flags, const std::optional<Pattern>& pattern, BulkJob& job,
+absl::Status CopyMany(Stores& stores, const CpFlags& flags, const std::optional<Pattern>& pattern, CopySink& sink,
                       const std::stop_token& stop) {
   Location from;
   if (pattern) {
@@ -93,11 +126,13 @@ absl::Status CopyMany(Stores& stores, const CpFlags& flags, const std::optional<
   const auto copy = [&](const ObjectInfo& object) -> absl::Status {
     if (object.key.ends_with('/')) return absl::OkStatus();  // the marker of an empty folder
     found = true;
-    std::string key = to.Key(std::string_view(object.key).substr(from.prefix.size()));
+    const std::string_view name = std::string_view(object.key).substr(from.prefix.size());
+    if (!IsWanted(flags.filters, name)) return absl::OkStatus();
+    std::string key = to.Key(name);
     if (to.store == from.store && key == object.key) {
       return AsUsage(absl::InvalidArgumentError(fmt::format("{} would be copied onto itself", to.store->Uri(key))));
     }
-    return job.Copy(*from.store, object, *to.store, std::move(key));
+    return sink.Take(*from.store, object, *to.store, std::move(key));
   };
   if (pattern) return ExpandObjects(*pattern, flags.recursive, copy, stop);
   RETURN_IF_ERROR(ForEachObject(*from.store, from.prefix, copy, stop));
@@ -147,11 +182,15 @@ absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, double 
   if (report.objects == 0 && report.failed > 0 && !flags.json) return absl::OkStatus();  // what failed was said
   if (flags.json) {
     return WriteStdout(JsonObject{
-        {"objects", report.objects}, {"bytes", report.bytes}, {"failed", report.failed}, {"seconds", seconds}}
-                           .Line());
+        {"objects", report.objects},
+        {"bytes", report.bytes},
+        {"failed", report.failed},
+        {"seconds", seconds},
+        {"dry_run",
+         flags.dry_run}}.Line());
   }
-  return WriteStdout(fmt::format("copied {}, {}, in {:.1f} s\n", Counted(report.objects, "object"),
-                                 FormatSize(report.bytes), seconds));
+  return WriteStdout(fmt::format("{} {}, {}, in {:.1f} s\n", flags.dry_run ? "would copy" : "copied",
+                                 Counted(report.objects, "object"), FormatSize(report.bytes), seconds));
 }
 
 // "-": standard input or output.
@@ -160,6 +199,8 @@ absl::Status CheckStreams(const CpFlags& flags) {
   if (!out && flags.source != "-") return absl::OkStatus();
   const char* wrong = nullptr;
   if (flags.recursive) wrong = "--recursive does not go with '-', which is one object";
+  if (flags.dry_run) wrong = "--dry-run does not go with '-'";
+  if (!flags.filters.empty()) wrong = "--exclude and --include do not go with '-', which is one object";
   if (out && flags.json) wrong = "--json does not go with '-', since the object takes standard output";
   if (out && flags.source == "-") wrong = "'-' to '-' copies nothing; name an object (./- is a file of that name)";
   return wrong == nullptr ? absl::OkStatus() : AsUsage(absl::InvalidArgumentError(wrong));
@@ -168,7 +209,7 @@ absl::Status CheckStreams(const CpFlags& flags) {
 absl::StatusOr<bool> Cp(const CpFlags& flags) {
   RETURN_IF_ERROR(CheckStreams(flags));
   if (flags.target == "-") {
-    RETURN_IF_ERROR(WriteObjects(flags.source, ""));
+    RETURN_IF_ERROR(WriteObjects({flags.source}, ""));
     return true;
   }
   RETURN_IF_ERROR(CheckUri(flags.source));
@@ -185,13 +226,15 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
     ProgressLine progress("copied", ProgressLine::Unit::kBytes);
     BulkJob job({.progress = [&](const BulkProgress& now) { progress.Update(now.copied_bytes, now.total_bytes); },
                  .stop = interrupt.token()});
+    CopySink sink(flags, job);
     ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
                      OpenPattern(stores, flags.source, flags.recursive ? Named::kFolder : Named::kObject));
-    const absl::Status status = pattern || flags.recursive ? CopyMany(stores, flags, pattern, job, interrupt.token())
-                                                           : CopyOne(stores, flags, job);
+    const absl::Status status = pattern || flags.recursive ? CopyMany(stores, flags, pattern, sink, interrupt.token())
+                                                           : CopyOne(stores, flags, sink);
     if (absl::IsAborted(status)) return status;
     // What has begun is finished and told, also if a listing failed.
     report = job.Finish().copied;
+    if (flags.dry_run) report = std::move(sink.said);
     listed = absl::IsCancelled(status) ? absl::OkStatus() : status;  // the report says why
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -213,13 +256,19 @@ void AddCp(Command app) {
   cp.Add("target", &flags->target,
          "A name; a bucket, a folder or what ends with '/', to keep the object's name; '-': standard output")
       .Required();
-  cp.AddFlag("--recursive", &flags->recursive, "Copy everything below the source to below the target");
-  cp.AddFlag("--json", &flags->json, R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds"})");
+  cp.AddFlag("-r,--recursive", &flags->recursive, "Copy everything below the source to below the target");
+  cp.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be copied, and copy nothing");
+  const auto filters = AddNameFilters(cp);
+  cp.AddFlag("--json", &flags->json,
+             R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds", "dry_run"}; with --dry-run )"
+             R"({"copy", "to", "size"} for each object before)");
   cp.Footer(
       "Each object appears whole or not at all, and replaces an older one. Objects that fail are named and the others "
       "copied. What matches a pattern keeps its path below the last folder without a wildcard; '*' stays within one "
       "folder, '**' does not; quote patterns, so that the shell leaves them alone. Between buckets of one store "
-      "the store itself copies, with type and metadata.\n\n"
+      "the store itself copies, with type and metadata.\n\n" +
+      std::string(kFiltersHelp) +
+      "\n\n"
       "Examples:\n"
       "  millrace cp shard-000000.tar s3://bucket/train/\n"
       "  millrace cp s3://bucket/train/shard-000000.tar .\n"
@@ -227,9 +276,11 @@ void AddCp(Command app) {
       "  millrace cp --recursive s3://bucket/train /data/train\n"
       "  millrace cp --recursive /data/train s3://bucket/copy\n"
       "  millrace cp --recursive s3://bucket/train s3://other/train\n"
+      "  millrace cp -r s3://bucket/train /data/train --exclude '*' --include '*.tar' --dry-run\n"
       "  tar c photos | millrace cp - s3://bucket/photos.tar\n"
       "  millrace cp s3://bucket/photos.tar - | tar t");
-  cp.Run([flags] {
+  cp.Run([flags, filters] {
+    flags->filters = filters();
     const absl::StatusOr<bool> copied = Cp(*flags);
     if (!copied.ok()) return Fail("cp", HintAtS3(copied.status(), {flags->source}));
     return *copied ? 0 : 1;

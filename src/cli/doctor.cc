@@ -73,22 +73,25 @@ absl::StatusOr<bool> Examine(const DoctorFlags& flags, const ParsedUri& uri) {
   return found.healthy();
 }
 
-void AddS3(Command doctor) {
-  const Command s3 = doctor.AddCommand("s3", "Why a bucket cannot be read, or how fast it can");
-  auto flags = std::make_shared<DoctorFlags>();
-  s3.Add("uri", &flags->uri, "s3://bucket, a prefix or an object").Required();
-  s3.AddFlag("--json", &flags->json,
-             R"(One JSON object: {"ok", "checks": [{"name", "result", "text", "remedy"}], "first_byte_ms", )"
-             R"("bytes_per_second" (of objects of 1 MiB and more), "advice"})");
-  s3.Footer(
-      "One line for each step: settings, name, connection, TLS, clock, permissions; what fails comes with its remedy. "
-      "Then reads what is there for some seconds, half a GiB at most, and changes nothing. Secrets are never shown. "
-      "Exit status 1 when something fails.\n\n"
-      "Examples:\n"
-      "  millrace doctor s3 s3://bucket/train/\n"
-      "  AWS_PROFILE=lab millrace doctor s3 s3://bucket/train/shard-000000.tar --json | jq .checks");
-  s3.Run([flags] {
+void AddOptions(Command command, DoctorFlags* flags) {
+  command.Add("uri", &flags->uri, "s3://bucket, a prefix or an object");
+  command.AddFlag("--json", &flags->json,
+                  R"(One JSON object: {"ok", "checks": [{"name", "result", "text", "remedy"}], "first_byte_ms", )"
+                  R"("bytes_per_second" (of objects of 1 MiB and more), "advice"})");
+}
+
+constexpr const char* kDoctorHelp =
+    "One line for each step: settings, name, connection, TLS, clock, permissions; what fails comes with its remedy. "
+    "Then reads what is there for some seconds, half a GiB at most, and changes nothing. Secrets are never shown. "
+    "Exit status 1 when something fails.\n\n"
+    "Examples:\n"
+    "  millrace doctor s3://bucket/train/\n"
+    "  millrace doctor s3://bucket/train/shard-000000.tar --profile lab --json | jq .checks";
+
+void RunDoctor(Command command, const std::shared_ptr<DoctorFlags>& flags) {
+  command.Run([flags] {
     absl::StatusOr<ParsedUri> uri = ParseUri(flags->uri);
+    if (flags->uri.empty()) uri = absl::InvalidArgumentError("a URI is missing; write s3://bucket/prefix");
     if (uri.ok() && uri->scheme != ParsedUri::Scheme::kS3) {
       uri = absl::InvalidArgumentError(fmt::format("'{}' is not on S3; write s3://bucket/prefix", flags->uri));
     }
@@ -106,8 +109,14 @@ void AddS3(Command doctor) {
 
 void AddDoctor(Command app) {
   const Command doctor = app.AddCommand("doctor", "Say why a store cannot be read, and how fast it is");
-  doctor.Footer("Examples:\n  millrace doctor s3 s3://bucket/train/");
-  AddS3(doctor);
+  // The longer form came first; scripts use it.
+  const Command s3 = doctor.AddOptionalCommand("s3", "The same: `millrace doctor s3 s3://bucket`");
+  auto flags = std::make_shared<DoctorFlags>();
+  for (const Command& command : {doctor, s3}) {
+    AddOptions(command, flags.get());
+    command.Footer(kDoctorHelp);
+    RunDoctor(command, flags);
+  }
 }
 
 }  // namespace millrace::cli

@@ -24,6 +24,7 @@ struct LsFlags {
   std::string uri;
   bool recursive = false;
   bool human = false;
+  bool summarize = false;
   bool json = false;
 };
 
@@ -59,6 +60,35 @@ std::string PageText(const LsFlags& flags, const ListPage& page, size_t hidden) 
   return text;
 }
 
+/// Prints pages, and counts what it prints.
+class PagePrinter {
+ public:
+  explicit PagePrinter(const LsFlags& flags) : flags_(flags) {}
+
+  absl::Status Print(const ListPage& page, size_t hidden) {
+    found_ = found_ || !page.objects.empty() || !page.common_prefixes.empty();
+    objects_ += page.objects.size();
+    for (const ObjectInfo& object : page.objects) bytes_ += object.size;
+    return WriteStdout(PageText(flags_, page, hidden));
+  }
+
+  /// As `aws s3 ls --summarize`.
+  absl::Status PrintSummary() const {
+    if (!flags_.summarize) return absl::OkStatus();
+    if (flags_.json) return WriteStdout(JsonObject{{"objects", objects_}, {"bytes", bytes_}}.Line());
+    return WriteStdout(fmt::format("\nTotal Objects: {}\n   Total Size: {}\n", objects_,
+                                   flags_.human ? FormatSize(bytes_) : fmt::format("{}", bytes_)));
+  }
+
+  bool found() const { return found_; }
+
+ private:
+  const LsFlags& flags_;
+  bool found_ = false;
+  uint64_t objects_ = 0;
+  uint64_t bytes_ = 0;
+};
+
 absl::StatusOr<bool> IsLocalFile(const std::string& uri) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
   std::error_code ignored;  // what cannot be looked at is reported by the listing
@@ -66,16 +96,13 @@ absl::StatusOr<bool> IsLocalFile(const std::string& uri) {
 }
 
 // Whole keys, since those that match may lie in many folders.
-absl::Status LsPattern(const LsFlags& flags, const Pattern& pattern) {
-  bool found = false;
-  RETURN_IF_ERROR(Expand(pattern, {.folders = !flags.recursive, .below = flags.recursive}, [&](const ListPage& page) {
-    found = true;
-    return WriteStdout(PageText(flags, page, 0));
-  }));
-  return found ? absl::OkStatus() : NothingMatches(pattern);
+absl::Status LsPattern(const LsFlags& flags, const Pattern& pattern, PagePrinter& printer) {
+  RETURN_IF_ERROR(Expand(pattern, {.folders = !flags.recursive, .below = flags.recursive},
+                         [&](const ListPage& page) { return printer.Print(page, 0); }));
+  return printer.found() ? absl::OkStatus() : NothingMatches(pattern);
 }
 
-absl::Status Ls(const LsFlags& flags) {
+absl::Status LsUri(const LsFlags& flags, PagePrinter& printer) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
   Runtime runtime;
   Stores stores(runtime);
@@ -83,21 +110,26 @@ absl::Status Ls(const LsFlags& flags) {
   if (file) {
     ASSIGN_OR_RETURN(const Location location, stores.OpenObject(flags.uri));
     ASSIGN_OR_RETURN(const ObjectInfo object, HeadBlocking(*location.store, location.prefix));
-    return WriteStdout(ObjectLine(flags, object, 0));
+    ListPage page;
+    page.objects.push_back(object);
+    return printer.Print(page, 0);
   }
   ASSIGN_OR_RETURN(const std::optional<Pattern> pattern, OpenPattern(stores, flags.uri, Named::kPrefix));
-  if (pattern) return LsPattern(flags, *pattern);
+  if (pattern) return LsPattern(flags, *pattern, printer);
   ASSIGN_OR_RETURN(const Location location, stores.Open(flags.uri));
   // As `aws s3 ls`: names below the last '/' of the prefix, whole keys when recursive.
   const size_t hidden = flags.recursive ? 0 : location.prefix.rfind('/') + 1;
-  bool found = false;
   const std::string delimiter = flags.recursive ? "" : "/";
-  RETURN_IF_ERROR(ForEachPage(*location.store, location.prefix, delimiter, [&](const ListPage& page) {
-    found = found || !page.objects.empty() || !page.common_prefixes.empty();
-    return WriteStdout(PageText(flags, page, hidden));
-  }));
-  if (found || location.prefix.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(ForEachPage(*location.store, location.prefix, delimiter,
+                              [&](const ListPage& page) { return printer.Print(page, hidden); }));
+  if (printer.found() || location.prefix.empty()) return absl::OkStatus();
   return absl::NotFoundError(fmt::format("{}: no key begins so", location.store->Uri(location.prefix)));
+}
+
+absl::Status Ls(const LsFlags& flags) {
+  PagePrinter printer(flags);
+  RETURN_IF_ERROR(LsUri(flags, printer));
+  return printer.PrintSummary();
 }
 
 }  // namespace
@@ -106,14 +138,17 @@ void AddLs(Command app) {
   const Command ls = app.AddCommand("ls", "List the objects of a bucket or folder");
   auto flags = std::make_shared<LsFlags>();
   ls.Add("uri", &flags->uri, "A bucket with a prefix, a folder, one file, or a pattern with * ** ? [a-z]").Required();
-  ls.AddFlag("--recursive", &flags->recursive, "List all keys below the prefix, instead of one level");
-  ls.AddFlag("--human", &flags->human, "Print sizes like 1.5 MiB");
-  ls.AddFlag("--json", &flags->json, R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"})");
+  ls.AddFlag("-r,--recursive", &flags->recursive, "List all keys below the prefix, instead of one level");
+  ls.AddFlag("--human,--human-readable", &flags->human, "Print sizes like 1.5 MiB");
+  ls.AddFlag("--summarize", &flags->summarize, "Add how many objects were listed, and their size");
+  ls.AddFlag("--json", &flags->json,
+             R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"}; with --summarize )"
+             R"({"objects", "bytes"} at the end)");
   ls.Footer(
       "As with 'aws s3 ls', a prefix matches every key that begins with it: end it with '/' to see inside.\n\n"
       "Examples:\n"
       "  millrace ls s3://bucket/train/\n"
-      "  millrace ls s3://bucket --recursive --human\n"
+      "  millrace ls s3://bucket --recursive --human --summarize\n"
       "  millrace ls 's3://bucket/*/shard-00000[0-4].tar'\n"
       "  millrace ls /data/train --recursive --json | jq -r .key");
   ls.Run([flags] {

@@ -8,6 +8,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/s3_options.h"
 
 namespace millrace::cli {
 namespace {
@@ -18,7 +19,7 @@ the end), and examples.
 
   URIs         s3://bucket/prefix, file:///path or a plain path, mem://name
   S3           AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, or a
-               profile (AWS_PROFILE): docs/s3.md
+               profile (AWS_PROFILE); or --endpoint-url, --region, --profile: docs/s3.md
   Exit status  0 done, 1 failed, 2 wrong usage)";
 
 // In the order of a first session: make data, look at it, prepare it, read it.
@@ -43,6 +44,15 @@ void AddCommands(Command app) {
   AddAdvise(app);
 }
 
+// Before and behind the command's name, as people write them.
+void AddS3OptionsToAll(const Command& root, S3Options* options) {
+  AddS3Options(root, options);
+  for (const Command& command : root.Commands()) {
+    const bool local = command.name() == "devstore" || command.name() == "compare";
+    if (!local) AddS3Options(command, options);
+  }
+}
+
 // Connections and files are limited to 1,024 for programs that use select(), which none here does: those that may have
 // more say so.
 void AllowManyFiles() {
@@ -62,6 +72,12 @@ int Main(int argc, char** argv) {
                    MILLRACE_VERSION);
   line.root().Footer(kFooter);
   AddCommands(line.root());
+  S3Options s3;
+  AddS3OptionsToAll(line.root(), &s3);
+  line.BeforeRun([&s3] {
+    const absl::Status applied = ApplyS3Options(s3);
+    return applied.ok() ? 0 : Fail("", applied);
+  });
   return line.Run(argc, argv);
 }
 

@@ -12,6 +12,7 @@
 #include "cli/console.h"
 #include "cli/find_object.h"
 #include "cli/json_text.h"
+#include "cli/name_filter.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/glob.h"
@@ -26,6 +27,7 @@ namespace {
 
 struct RmFlags {
   std::vector<std::string> uris;
+  NameFilters filters;
   bool recursive = false;
   bool dry_run = false;
   bool json = false;
@@ -41,7 +43,12 @@ absl::Status CheckUsage(const RmFlags& flags) {
       return absl::InvalidArgumentError(fmt::format("{} is everything on this machine; it is not removed", uri));
     }
     const bool many = parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed, Links::kKeep);
-    if (!many || flags.recursive || HasWildcard(parsed.path)) continue;
+    if (flags.recursive || HasWildcard(parsed.path)) continue;
+    if (!many && !flags.filters.empty()) {
+      return absl::InvalidArgumentError(
+          fmt::format("{} is one object; --exclude and --include go with --recursive or a pattern", uri));
+    }
+    if (!many) continue;
     return absl::InvalidArgumentError(
         fmt::format("{} is {}, not one object; add --recursive to remove everything in it", uri,
                     parsed.path.empty() ? "a whole bucket" : "a folder"));
@@ -54,8 +61,9 @@ class Sink {
  public:
   Sink(const RmFlags& flags, BulkJob& job) : flags_(flags), job_(job) {}
 
-  // Cancelled if nothing more should come.
-  absl::Status Take(ObjectStore& store, const ObjectInfo& object) {
+  // Cancelled if nothing more should come. The filters are about the key without its first `below` bytes.
+  absl::Status Take(ObjectStore& store, const ObjectInfo& object, size_t below) {
+    if (!IsWanted(flags_.filters, std::string_view(object.key).substr(below))) return absl::OkStatus();
     if (!flags_.dry_run) return job_.Remove(store, object);
     const std::string uri = store.Uri(object.key);
     const absl::Status checked = BulkJob::CheckRemoval(store, object.key);
@@ -78,7 +86,7 @@ absl::Status RemoveBelow(Stores& stores, const std::string& uri, Sink& sink, con
   bool found = false;
   const auto take = [&](const ObjectInfo& object) {
     found = true;
-    return sink.Take(*location.store, object);
+    return sink.Take(*location.store, object, below.size());
   };
   RETURN_IF_ERROR(ForEachObject(*location.store, below, take, stop));
   return found
@@ -106,7 +114,8 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
                    OpenPattern(stores, uri, flags.recursive ? Named::kFolder : Named::kObject));
   if (pattern) {
     return ExpandObjects(
-        *pattern, flags.recursive, [&](const ObjectInfo& object) { return sink.Take(*pattern->store, object); }, stop);
+        *pattern, flags.recursive,
+        [&](const ObjectInfo& object) { return sink.Take(*pattern->store, object, pattern->folder.size()); }, stop);
   }
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
   const bool one_file =
@@ -119,7 +128,7 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
     object = ObjectInfo{.key = location.prefix};
   }
   RETURN_IF_ERROR(object.status());
-  return sink.Take(*location.store, *object);
+  return sink.Take(*location.store, *object, object->key.rfind('/') + 1);
 }
 
 absl::Status PrintRemoval(const RmFlags& flags, const BulkReport& report, uint64_t failed, double seconds) {
@@ -133,7 +142,7 @@ absl::Status PrintRemoval(const RmFlags& flags, const BulkReport& report, uint64
         {"dry_run",
          flags.dry_run}}.Line());
   }
-  if (report.objects == 0) return absl::OkStatus();  // what failed was said
+  if (report.objects == 0 && failed + report.failed > 0) return absl::OkStatus();  // what failed was said
   return WriteStdout(fmt::format("{} {}{}\n", flags.dry_run ? "would remove" : "removed",
                                  Counted(report.objects, "object"),
                                  report.bytes > 0 ? ", " + FormatSize(report.bytes) : ""));
@@ -174,21 +183,26 @@ void AddRm(Command app) {
   const Command rm = app.AddCommand("rm", "Remove objects, without asking");
   auto flags = std::make_shared<RmFlags>();
   rm.Add("uri", &flags->uris, "Objects; patterns with * ** ? [a-z]; with --recursive prefixes and folders").Required();
-  rm.AddFlag("--recursive", &flags->recursive, "Everything below, of a bucket too");
-  rm.AddFlag("--dry-run", &flags->dry_run, "Say what would be removed, and remove nothing");
+  rm.AddFlag("-r,--recursive", &flags->recursive, "Everything below, of a bucket too");
+  rm.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be removed, and remove nothing");
+  const auto filters = AddNameFilters(rm);
   rm.AddFlag("--json", &flags->json,
              R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds", "dry_run"}; with --dry-run )"
              R"({"remove", "size"} for each object before)");
   rm.Footer(
       "What does not exist, and a pattern that matches nothing, is an error; the other objects are removed. '*' stays "
       "within one folder, '**' does not; quote patterns, so that the shell leaves them alone. Folders of the "
-      "file system stay, and so does what lies behind links to folders.\n\n"
+      "file system stay, and so does what lies behind links to folders.\n\n" +
+      std::string(kFiltersHelp) +
+      "\n\n"
       "Examples:\n"
       "  millrace rm s3://bucket/old.tar s3://bucket/older.tar\n"
       "  millrace rm 's3://bucket/train/shard-*.tar' --dry-run\n"
       "  millrace rm 's3://bucket/**/*.tmp'\n"
-      "  millrace rm --recursive s3://bucket/scratch");
-  rm.Run([flags] {
+      "  millrace rm --recursive s3://bucket/scratch\n"
+      "  millrace rm --recursive s3://bucket/run-7 --exclude '*' --include 'logs/*' --dry-run");
+  rm.Run([flags, filters] {
+    flags->filters = filters();
     if (const absl::Status usage = CheckUsage(*flags); !usage.ok()) {
       Fail("rm", usage);
       return 2;

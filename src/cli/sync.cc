@@ -6,16 +6,15 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
+#include "cli/name_filter.h"
 #include "cli/usage.h"
 #include "store/checks.h"
-#include "store/glob.h"
 #include "store/stores.h"
 #include "store/uri.h"
 #include "transfer/bulk_job.h"
@@ -25,30 +24,15 @@ namespace millrace::cli {
 
 namespace {
 
-/// --exclude and --include in the order given; the last that matches a name decides.
-struct Rule {
-  bool include = false;
-  std::string pattern;
-};
-
 struct SyncFlags {
   double outage_limit = kOutageLimitSeconds;
   std::string source;
   std::string target;
-  std::vector<Rule> rules;
+  NameFilters filters;
   bool remove = false;
   bool dry_run = false;
   bool json = false;
 };
-
-bool Wanted(const std::vector<Rule>& rules, std::string_view name) {
-  for (auto rule = rules.rbegin(); rule != rules.rend(); ++rule) {
-    // A pattern without '/' is about the last part of a name, wherever it is.
-    const bool whole = rule->pattern.find('/') != std::string::npos;
-    if (GlobMatches(rule->pattern, whole ? name : name.substr(name.rfind('/') + 1))) return rule->include;
-  }
-  return true;
-}
 
 /// What was done, or with --dry-run said.
 struct Done {
@@ -138,7 +122,7 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   ProgressLine progress("copied", ProgressLine::Unit::kBytes);
   BulkJob job({.progress = [&](const BulkProgress& now) { progress.Update(now.copied_bytes, now.total_bytes); },
                .stop = interrupt.token()});
-  const SyncOptions options{.wanted = [&](std::string_view name) { return Wanted(flags.rules, name); },
+  const SyncOptions options{.wanted = [&](std::string_view name) { return IsWanted(flags.filters, name); },
                             .removes = flags.remove,
                             .stop = interrupt.token()};
   Done done;
@@ -169,14 +153,14 @@ something of the same size in the second of its upload is not seen. Each object 
 interruption the same command goes on with the rest. Between buckets of one store the store itself copies, with type and
 metadata.
 
-Patterns: * stays within one folder, ** does not, also ? and [a-z]. One without '/' is about the last part of a name,
-wherever it is; one with '/' about the whole path below the source. Of several that match, the last counts; what is excluded is
+--exclude and --include take patterns of the whole path below the source, as 'aws s3 sync' does: '*' matches any
+characters, '/' too, and '?' and [a-z] one character. Of several patterns that match, the last one counts; what is excluded is
 not removed by --delete either.
 
 Examples:
   millrace sync /data/train s3://bucket/train
   millrace sync s3://bucket/train /data/train --delete --dry-run
-  millrace sync s3://bucket/a s3://other/a --exclude '*.tmp' --exclude 'logs/**'
+  millrace sync s3://bucket/a s3://other/a --exclude '*.tmp' --exclude 'logs/*'
   millrace sync /data/train s3://bucket/train --exclude '*' --include '*.tar')";
 
 }  // namespace
@@ -188,18 +172,14 @@ void AddSync(Command app) {
   sync.Add("source", &flags->source, "A prefix or folder").Required();
   sync.Add("target", &flags->target, "A prefix or folder").Required();
   sync.AddFlag("--delete", &flags->remove, "Remove from the target what the source does not have");
-  sync.AddFlag("--dry-run", &flags->dry_run, "Say what would be done, and do nothing");
-  const auto given =
-      sync.AddInOrder({{"--exclude", "Leave out what matches; repeatable"},
-                       {"--include", "Take what matches although an --exclude before it does, too; repeatable"}},
-                      "GLOB");
-  sync.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  sync.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be done, and do nothing");
+  const auto filters = AddNameFilters(sync);
   sync.AddFlag("--json", &flags->json,
                R"(One JSON object at the end: {"copied", "bytes", "removed", "unchanged", "failed", "seconds", )"
                R"("dry_run"}; with --dry-run a line for each object before)");
   sync.Footer(kSyncFooter);
-  sync.Run([flags, given] {
-    for (const auto& [name, pattern] : given()) flags->rules.push_back({name == "--include", pattern});
+  sync.Run([flags, filters] {
+    flags->filters = filters();
     for (const std::string& uri : {flags->source, flags->target}) {
       if (const absl::Status usage = ParseUri(uri).status(); !usage.ok()) {
         Fail("sync", usage);

@@ -156,8 +156,8 @@ absl::StatusOr<AwsSettings> AwsSettings::Load(const S3Environment& environment) 
     Merge(std::move(profiles->sso_sessions), settings.files_.sso_sessions);
   }
   if (!wanted.empty() && settings.FindProfile(wanted) == nullptr) {
-    return absl::InvalidArgumentError(
-        fmt::format("AWS_PROFILE names '{}', which is neither in ~/.aws/config nor in ~/.aws/credentials", wanted));
+    return absl::InvalidArgumentError(fmt::format(
+        "there is no profile '{}' (AWS_PROFILE or --profile) in ~/.aws/config or ~/.aws/credentials", wanted));
   }
   return settings;
 }

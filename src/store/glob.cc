@@ -68,23 +68,24 @@ std::optional<Token> TakeSet(std::string_view* pattern) {
   return set;
 }
 
-Token TakeStars(std::string_view* pattern, bool at_part) {
+Token TakeStars(std::string_view* pattern, bool at_part, Slash slash) {
   size_t stars = 0;
   while (stars < pattern->size() && (*pattern)[stars] == '*') ++stars;
   pattern->remove_prefix(stars);
+  if (slash == Slash::kIsOrdinary) return {.kind = Token::Kind::kStars};
   if (stars == 1) return {.kind = Token::Kind::kStar};
   if (!at_part || !pattern->starts_with('/')) return {.kind = Token::Kind::kStars};
   pattern->remove_prefix(1);
   return {.kind = Token::Kind::kFolders};
 }
 
-std::vector<Token> Parse(std::string_view pattern) {
+std::vector<Token> Parse(std::string_view pattern, Slash slash) {
   std::vector<Token> tokens;
   bool at_part = true;  // at the start, or after a '/'
   while (!pattern.empty()) {
     const char c = pattern.front();
     if (c == '*') {
-      tokens.push_back(TakeStars(&pattern, at_part));
+      tokens.push_back(TakeStars(&pattern, at_part, slash));
       at_part = tokens.back().kind == Token::Kind::kFolders;
       continue;
     }
@@ -110,9 +111,9 @@ std::vector<Token> Parse(std::string_view pattern) {
   return tokens;
 }
 
-bool Takes(const Token& token, uint32_t character) {
+bool Takes(const Token& token, uint32_t character, Slash slash) {
   if (token.kind == Token::Kind::kCharacter) return token.character == character;
-  if (character == '/') return false;
+  if (character == '/' && slash == Slash::kSeparates) return false;
   if (token.kind == Token::Kind::kAny) return true;
   const bool member = std::any_of(token.ranges.begin(), token.ranges.end(), [character](const auto& range) {
     return range.first <= character && character <= range.second;
@@ -127,9 +128,9 @@ bool HasWildcard(std::string_view text) {
 }
 
 // All places of the pattern that the text read so far may have led to, at once: no backtracking, no bad cases.
-bool GlobMatches(std::string_view pattern, std::string_view text) {
+bool GlobMatches(std::string_view pattern, std::string_view text, Slash slash) {
   using Kind = Token::Kind;
-  const std::vector<Token> tokens = Parse(pattern);
+  const std::vector<Token> tokens = Parse(pattern, slash);
   std::vector<char> places(tokens.size() + 1, 0);
   places[0] = 1;
   // What may match nothing is passed over.
@@ -156,7 +157,7 @@ bool GlobMatches(std::string_view pattern, std::string_view text) {
           next[i] = character == '/' ? 1 : 2;
           break;
         default:
-          if (Takes(tokens[i], character)) next[i + 1] = 1;
+          if (Takes(tokens[i], character, slash)) next[i + 1] = 1;
       }
     }
     skip(next);

@@ -54,6 +54,29 @@ TEST(Glob, Forms) {
   }
 }
 
+TEST(Glob, WithOrdinarySlashes) {
+  struct Case {
+    const char* pattern;
+    const char* text;
+    bool matches;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {"*.tar", "a/b.tar", true},
+           {"a*c", "a/b/c", true},
+           {"**/c", "a/b/c", true},
+           {"**/c", "c", false},
+           {"a?b", "a/b", true},
+           {"a[!x]b", "a/b", true},
+           {"a[/]b", "a/b", true},
+           {"c", "a/c", false},
+           {"a/*", "a", false},
+           {"a/*", "a/b/c", true},
+           {"\\*", "a/b", false},
+       }) {
+    EXPECT_EQ(GlobMatches(c.pattern, c.text, Slash::kIsOrdinary), c.matches) << c.pattern << " " << c.text;
+  }
+}
+
 // The definition, word for word, by trying everything.
 bool Naive(std::string_view pattern, std::string_view text, bool at_part = true) {
   if (pattern.empty()) return text.empty();

@@ -244,7 +244,7 @@ def test_cp_that_copies_nothing_says_nothing_on_stdout(millrace: Millrace, tree:
     done = millrace("cp", "--recursive", tmp_path / "source", tmp_path / "target", code=1)
     assert done.stdout == b"" and b"/a0" in done.stderr
     done = millrace("cp", "--recursive", tmp_path / "source", tmp_path / "target", "--json", code=1)
-    assert json.loads(done.stdout) | {"seconds": 0} == {"objects": 0, "bytes": 0, "failed": 1, "seconds": 0}
+    assert json.loads(done.stdout) | {"seconds": 0} == {"objects": 0, "bytes": 0, "failed": 1, "seconds": 0, "dry_run": False}
 
 
 def test_cp_through_a_pipe(millrace: Millrace, millrace_bin: Path, tree: Path, tmp_path: Path, bucket: Bucket) -> None:
@@ -378,7 +378,7 @@ def test_help_has_examples(millrace: Millrace) -> None:
     assert millrace("--version").stdout.startswith(b"millrace ")
 
 
-@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["ls"], ["ls", "--frob", "x"], ["cp", "one"], ["cat", "a", "b"]])
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["ls"], ["ls", "--frob", "x"], ["cp", "one"], ["cat"]])
 def test_wrong_usage_exits_with_2(millrace: Millrace, arguments: list[str]) -> None:
     done = millrace(*arguments, code=2)
     assert b"--help" in done.stderr and done.stdout == b""

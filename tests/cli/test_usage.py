@@ -93,14 +93,14 @@ def test_help_fits_the_terminal(millrace: Millrace, millrace_bin: Path, command:
             assert not prose or len(line) <= columns, line
 
 
-@pytest.mark.parametrize("command", ["ls", "ls --recursive --json", "cat", "cp", "rm --recursive --dry-run", "sync --dry-run"])
+@pytest.mark.parametrize("command", ["ls", "ls --recursive --json", "cat", "cp", "cp --dry-run -r", "rm --recursive --dry-run", "sync --dry-run"])
 def test_a_closed_pipe_ends_quietly(millrace_bin: Path, tmp_path: Path, command: str) -> None:
     """As with other programs: by SIGPIPE, and no message."""
     (tmp_path / "in").mkdir()
     for i in range(100):
         (tmp_path / "in" / f"{i:03}").write_bytes(b"x" * 100)
     name, *options = command.split()
-    where = {"cat": ["in/000"], "cp": ["in/000", "-"], "sync": ["in", "out"]}.get(name, ["in"])
+    where = {"cat": ["in/000"], "cp": ["in", "out"] if options else ["in/000", "-"], "sync": ["in", "out"]}.get(name, ["in"])
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run([millrace_bin, name, *options, *where], cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, timeout=60)

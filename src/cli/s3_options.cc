@@ -1,0 +1,53 @@
+#include "cli/s3_options.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "cli/console.h"
+#include "s3/endpoint.h"
+
+namespace millrace::cli {
+
+namespace {
+
+// As with the AWS CLI: a profile that is named on the command line wins over keys in the environment.
+constexpr const char* kIdentityVariables[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+                                              "AWS_SESSION_TOKEN", "AWS_WEB_IDENTITY_TOKEN_FILE",
+                                              "AWS_ROLE_ARN",      "AWS_ROLE_SESSION_NAME"};
+
+}  // namespace
+
+void AddS3Options(const Command& command, S3Options* options) {
+  constexpr const char* kHeading = "S3 (docs/s3.md)";
+  command.Add("--endpoint-url", &options->endpoint_url, "A store other than AWS, instead of AWS_ENDPOINT_URL")
+      .Called("URL")
+      .Below(kHeading);
+  command
+      .Add("--profile", &options->profile,
+           "Settings and credentials of this profile, instead of AWS_PROFILE and keys in the environment")
+      .Called("NAME")
+      .Below(kHeading);
+  command.Add("--region", &options->region, "Instead of AWS_REGION").Called("NAME").Below(kHeading);
+}
+
+absl::Status ApplyS3Options(const S3Options& options) {
+  if (options.endpoint_url) {
+    RETURN_IF_ERROR(AsUsage(Annotate(ParseEndpointUrl(*options.endpoint_url).status(), "--endpoint-url")));
+    setenv("AWS_ENDPOINT_URL_S3", options.endpoint_url->c_str(), 1);
+  }
+  if (options.profile) {
+    if (options.profile->empty()) return AsUsage(absl::InvalidArgumentError("--profile: the name is empty"));
+    setenv("AWS_PROFILE", options.profile->c_str(), 1);
+    for (const char* name : kIdentityVariables) unsetenv(name);
+  }
+  if (options.region) {
+    if (!PlausibleRegion(*options.region)) {
+      return AsUsage(absl::InvalidArgumentError(fmt::format("--region: '{}' is not a region's name", *options.region)));
+    }
+    setenv("AWS_REGION", options.region->c_str(), 1);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace millrace::cli
