@@ -10,7 +10,9 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
+#include "cli/s3_account.h"
 #include "cli/usage.h"
+#include "s3/xml.h"
 #include "store/blocking.h"
 #include "store/stores.h"
 #include "store/uri.h"
@@ -35,11 +37,9 @@ std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hi
                                               : absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", modified, absl::UTCTimeZone());
     return JsonObject{{"key", object.key}, {"size", object.size}, {"etag", object.etag}, {"modified", time}}.Line();
   }
-  const std::string time = object.modified_ms == 0
-                               ? std::string(19, ' ')
-                               : absl::FormatTime("%Y-%m-%d %H:%M:%S", modified, absl::LocalTimeZone());
   const std::string size = flags.human ? FormatSize(object.size) : fmt::format("{}", object.size);
-  return fmt::format("{} {:>10} {}\n", time, size, ForTerminal(std::string_view(object.key).substr(hidden)));
+  return fmt::format("{} {:>10} {}\n", ListedTime(object.modified_ms), size,
+                     ForTerminal(std::string_view(object.key).substr(hidden)));
 }
 
 std::string PrefixLine(const LsFlags& flags, const std::string& prefix, size_t hidden) {
@@ -126,7 +126,26 @@ absl::Status LsUri(const LsFlags& flags, PagePrinter& printer) {
   return absl::NotFoundError(fmt::format("{}: no key begins so", location.store->Uri(location.prefix)));
 }
 
+absl::Status LsBuckets(const LsFlags& flags) {
+  if (flags.recursive || flags.summarize || flags.human) {
+    return AsUsage(absl::InvalidArgumentError(
+        "--recursive, --summarize and --human want a bucket or folder; without one the buckets are listed"));
+  }
+  Runtime runtime;
+  ASSIGN_OR_RETURN(const std::unique_ptr<S3Client> client, ConnectS3(runtime));
+  return ForEachBucketPage(*client, [&](const BucketPage& page) {
+    std::string text;
+    for (const BucketEntry& bucket : page.buckets) {
+      const Json created = bucket.created_ms == 0 ? Json(nullptr) : Json(FormatXmlTime(bucket.created_ms));
+      text += flags.json ? JsonObject{{"bucket", bucket.name}, {"created", created}}.Line()
+                         : fmt::format("{} {}\n", ListedTime(bucket.created_ms), ForTerminal(bucket.name));
+    }
+    return WriteStdout(text);
+  });
+}
+
 absl::Status Ls(const LsFlags& flags) {
+  if (flags.uri.empty() || flags.uri == "s3://") return LsBuckets(flags);
   PagePrinter printer(flags);
   RETURN_IF_ERROR(LsUri(flags, printer));
   return printer.PrintSummary();
@@ -135,18 +154,20 @@ absl::Status Ls(const LsFlags& flags) {
 }  // namespace
 
 void AddLs(Command app) {
-  const Command ls = app.AddCommand("ls", "List the objects of a bucket or folder");
+  const Command ls = app.AddCommand("ls", "List buckets, or the objects of a bucket or folder");
   auto flags = std::make_shared<LsFlags>();
-  ls.Add("uri", &flags->uri, "A bucket with a prefix, a folder, one file, or a pattern with * ** ? [a-z]").Required();
+  ls.Add("uri", &flags->uri,
+         "A bucket with a prefix, a folder, one file, or a pattern with * ** ? [a-z]; without it, the buckets");
   ls.AddFlag("-r,--recursive", &flags->recursive, "List all keys below the prefix, instead of one level");
   ls.AddFlag("--human,--human-readable", &flags->human, "Print sizes like 1.5 MiB");
   ls.AddFlag("--summarize", &flags->summarize, "Add how many objects were listed, and their size");
   ls.AddFlag("--json", &flags->json,
-             R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"}; with --summarize )"
-             R"({"objects", "bytes"} at the end)");
+             R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"}; of buckets )"
+             R"({"bucket", "created"}; with --summarize {"objects", "bytes"} at the end)");
   ls.Footer(
       "As with 'aws s3 ls', a prefix matches every key that begins with it: end it with '/' to see inside.\n\n"
       "Examples:\n"
+      "  millrace ls\n"
       "  millrace ls s3://bucket/train/\n"
       "  millrace ls s3://bucket --recursive --human --summarize\n"
       "  millrace ls 's3://bucket/*/shard-00000[0-4].tar'\n"

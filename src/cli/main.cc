@@ -32,6 +32,7 @@ void AddCommands(Command app) {
   AddCp(app);
   AddSync(app);
   AddRm(app);
+  AddUploads(app);
   AddPack(app);
   AddIndex(app);
   AddInspect(app);

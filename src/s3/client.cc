@@ -18,6 +18,7 @@
 #include "s3/credential_loader.h"
 #include "s3/delete_objects_exchange.h"
 #include "s3/get_exchange.h"
+#include "s3/list_exchanges.h"
 #include "s3/object_exchanges.h"
 #include "s3/operation.h"
 #include "s3/tags_exchange.h"
@@ -183,6 +184,15 @@ void S3Client::DeleteMany(std::string bucket, std::vector<std::string> keys, Del
 void S3Client::List(std::string bucket, ListOptions options, ListCallback done) {
   impl_->Start(
       std::make_unique<ListExchange>(impl_->context(), std::move(bucket), std::move(options), std::move(done)));
+}
+
+void S3Client::ListBuckets(std::string continuation, BucketsCallback done) {
+  impl_->Start(std::make_unique<ListBucketsExchange>(impl_->context(), std::move(continuation), std::move(done)));
+}
+
+void S3Client::ListUploads(std::string bucket, std::string prefix, UploadMarker after, UploadsCallback done) {
+  impl_->Start(std::make_unique<ListUploadsExchange>(impl_->context(), std::move(bucket), std::move(prefix),
+                                                     std::move(after), std::move(done)));
 }
 
 void S3Client::Copy(std::string bucket, std::string key, S3CopySource from, PutCallback done, std::stop_token stop) {

@@ -8,6 +8,7 @@
 #include "absl/time/time.h"
 #include "net/runtime.h"
 #include "s3/endpoint.h"
+#include "s3/listings.h"
 #include "s3/object.h"
 #include "s3/sigv4.h"
 
@@ -79,6 +80,10 @@ class S3Client {
   /// 1 to 1,000 keys by one DeleteObjects. Each must be one that XmlCanCarry (s3/xml.h).
   void DeleteMany(std::string bucket, std::vector<std::string> keys, DeleteCallback done);
   void List(std::string bucket, ListOptions options, ListCallback done);
+  /// The buckets of the account, from the continuation of the page before, or "".
+  void ListBuckets(std::string continuation, BucketsCallback done);
+  /// Unfinished uploads of keys that begin with `prefix`, up to 1,000.
+  void ListUploads(std::string bucket, std::string prefix, UploadMarker after, UploadsCallback done);
 
   /// The store copies an object of up to 5 GiB with its metadata, in place of an older one (s3/copy_exchange.h). The
   /// result carries the new ETag, and the size given.

@@ -46,6 +46,7 @@ S3Exchange::S3Exchange(S3Context& context, std::string_view verb, std::string bu
       jitter_key_(context.NextJitterKey()) {}
 
 std::string S3Exchange::Subject() const {
+  if (!NeedsBucket()) return fmt::format("the buckets of {}", context_.endpoint_name());
   // The user may never have named the key: pack looks for its own marks first.
   if (error_code_ == kNoSuchBucket) return fmt::format("s3://{}", bucket_);
   return fmt::format("s3://{}/{}", bucket_, key_);
@@ -57,7 +58,7 @@ std::string_view S3Exchange::Header(std::string_view name) const {
 
 S3Step S3Exchange::Begin() {
   absl::Status problem = context_.problem;
-  if (problem.ok() && !PlausibleBucket(bucket_))
+  if (problem.ok() && NeedsBucket() && !PlausibleBucket(bucket_))
     problem = absl::InvalidArgumentError("this cannot be the name of a bucket");
   // A request about a key must never turn into one about its bucket.
   if (problem.ok() && NeedsKey() && key_.empty())

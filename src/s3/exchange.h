@@ -75,6 +75,7 @@ class S3Exchange {
   };
 
   // What the verbs say.
+  virtual bool NeedsBucket() const { return true; }
   virtual bool NeedsKey() const { return true; }
   virtual absl::Status CheckArguments() { return absl::OkStatus(); }
   virtual Draft MakeDraft() = 0;

@@ -164,6 +164,44 @@ absl::StatusOr<ListPage> ParseListXml(std::string_view xml) {
   return page;
 }
 
+absl::StatusOr<BucketPage> ParseBucketsXml(std::string_view xml) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, "ListAllMyBucketsResult", document));
+  const pugi::xml_node root = document.document_element();
+  BucketPage page;
+  for (const pugi::xml_node& entry : root.child("Buckets").children("Bucket")) {
+    BucketEntry bucket{.name = std::string(Text(entry, "Name")),
+                       .created_ms = ParseXmlTime(Text(entry, "CreationDate"))};
+    if (bucket.name.empty()) return absl::InvalidArgumentError("a listed bucket has no <Name>");
+    page.buckets.push_back(std::move(bucket));
+  }
+  page.continuation = Text(root, "ContinuationToken");
+  return page;
+}
+
+absl::StatusOr<UploadPage> ParseUploadsXml(std::string_view xml) {
+  pugi::xml_document document;
+  RETURN_IF_ERROR(Load(xml, "ListMultipartUploadsResult", document));
+  const pugi::xml_node root = document.document_element();
+  const bool encoded = Text(root, "EncodingType") == "url";
+  UploadPage page;
+  for (const pugi::xml_node& entry : root.children("Upload")) {
+    UnfinishedUpload upload;
+    ASSIGN_OR_RETURN(upload.key, DecodeName(Text(entry, "Key"), encoded));
+    upload.upload_id = Text(entry, "UploadId");
+    if (upload.key.empty() || upload.upload_id.empty())
+      return absl::InvalidArgumentError("a listed upload has no <Key> or no <UploadId>");
+    upload.begun_ms = ParseXmlTime(Text(entry, "Initiated"));
+    page.uploads.push_back(std::move(upload));
+  }
+  page.more = Text(root, "IsTruncated") == "true";
+  if (!page.more) return page;
+  ASSIGN_OR_RETURN(page.next.key, DecodeName(Text(root, "NextKeyMarker"), encoded));
+  page.next.upload_id = Text(root, "NextUploadIdMarker");
+  if (page.next.key.empty()) return absl::InvalidArgumentError("a truncated listing has no <NextKeyMarker>");
+  return page;
+}
+
 absl::StatusOr<std::string> ParseInitiateMultipartXml(std::string_view xml) {
   return Required(xml, "InitiateMultipartUploadResult", "UploadId");
 }

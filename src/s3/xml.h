@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "s3/listings.h"
 #include "s3/object.h"
 
 /// The XML of S3, both ways: what the client reads and writes, and what a server (devstore) does. Pure; the parsers are
@@ -53,6 +54,13 @@ std::optional<S3ErrorBody> ParseErrorXml(std::string_view xml);
 /// as AWS writes it (Ceph writes %20). ETags lose their quotes. Objects and prefixes are in bytewise order afterwards.
 /// InvalidArgument also for a truncated page without a continuation token.
 absl::StatusOr<ListPage> ParseListXml(std::string_view xml);
+
+/// <ListAllMyBucketsResult>.
+absl::StatusOr<BucketPage> ParseBucketsXml(std::string_view xml);
+
+/// <ListMultipartUploadsResult>; names are decoded as ParseListXml does. InvalidArgument also for an upload without key
+/// or id, and for a truncated page that does not say where the next one begins.
+absl::StatusOr<UploadPage> ParseUploadsXml(std::string_view xml);
 
 /// The upload id of <InitiateMultipartUploadResult>.
 absl::StatusOr<std::string> ParseInitiateMultipartXml(std::string_view xml);

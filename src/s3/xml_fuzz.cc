@@ -20,6 +20,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   if (const auto id = ParseInitiateMultipartXml(text); id.ok()) require(!id->empty());
   (void)ParseCompleteMultipartResultXml(text);
+  if (const auto page = ParseBucketsXml(text); page.ok()) {
+    for (const BucketEntry& bucket : page->buckets) require(!bucket.name.empty());
+  }
+  if (const auto page = ParseUploadsXml(text); page.ok()) {
+    for (const UnfinishedUpload& upload : page->uploads) require(!upload.key.empty() && !upload.upload_id.empty());
+    require(!page->more || !page->next.key.empty());
+  }
   if (const auto tags = ParseTaggingXml(text); tags.ok()) {
     for (const auto& [name, value] : *tags) require(!name.empty());
   }
