@@ -96,7 +96,7 @@ class Image:
 
 @dataclasses.dataclass(frozen=True)
 class Label:
-    """int64 ``[B]``, -1 for padding; or a list of B strings.
+    """int64 ``[B]``, -1 for padding; of the kind float, float32 ``[B]``, 0 for padding; or a list of B strings.
 
     Args:
         field: The field of the sample.

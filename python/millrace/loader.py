@@ -158,8 +158,9 @@ class Loader:
         std: Likewise (1).
         image_field: The field to decode; only needed when several are images.
         label_field: The field of the label. None: ``cls`` as an integer, if there is one.
-        label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"text"`` (UTF-8), ``"json:PATH"``, a whole number at PATH
-            of a JSON field, such as ``json:annotation.label``, or ``"json-text:PATH"``, a string there.
+        label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"float"`` (a number, delivered as float32), ``"text"``
+            (UTF-8), ``"json:PATH"``, a whole number at PATH of a JSON field, such as ``json:annotation.label``, ``"json-float:PATH"``, any
+            number there, or ``"json-text:PATH"``, a string.
         shuffle: ``"window"`` (reads each byte once, in long runs), ``"global"`` (one permutation of all samples), or ``"none"``
             (also False and None).
         extent: Consecutive samples that are fetched together (windowed shuffle only). None: about 1.5 MiB of them.
@@ -359,7 +360,7 @@ class Loader:
         for arrays in self._native.shapes():
             batch: dict[str, Any] = {}
             for name, dtype, dims in arrays:
-                padding = self._pad if name == "tokens" else -1 if name in self._labels else 0
+                padding = self._pad if name == "tokens" else -1 if name in self._labels and dtype == "int64" else 0
                 array = np.full(dims, padding, dtype=dtype)
                 batch[name] = self._torch.from_numpy(array) if self._torch else array
             batch.setdefault("mask", batch["valid"])

@@ -508,7 +508,9 @@ void AddDecodingOptions(Command feed, FeedFlags* flags) {
   const Option label_field =
       feed.Add("--label-field", &flags->label_field, "The field that holds the label [cls, if there is one]");
   add("--label-kind", &flags->label_kind,
-      "int, text, or json:PATH and json-text:PATH for a whole number or a string in a JSON field")
+      "int, float, text, or json:PATH, json-float:PATH and json-text:PATH for a whole number, any number or a string "
+      "in a JSON "
+      "field")
       .Needs(label_field);
   add("--digest-of", &flags->digest_of, "raw: stored bytes; decoded: pixels in place of the image")
       .Words({"raw", "decoded"});

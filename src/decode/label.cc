@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kJsonPrefix = "json:";
+constexpr std::string_view kJsonFloatPrefix = "json-float:";
 constexpr std::string_view kJsonTextPrefix = "json-text:";
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 constexpr size_t kQuoteBytes = 32;
@@ -38,13 +40,40 @@ std::optional<T> ParseNumber(std::string_view text) {
   return value;
 }
 
+std::string_view Stripped(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kWhiteSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
+}
+
+// What is told of a text that is no number: damage, or another kind of label than was asked for.
+absl::Status NoNumber(std::string_view text, std::string_view wanted) {
+  if (text.starts_with("\x93NUMPY")) {
+    return absl::InvalidArgumentError(
+        "the label is an array; deliver the field as one (Python: millrace.Array in fields)");
+  }
+  const std::string_view value = Stripped(text);
+  if ((value.starts_with('{') || value.starts_with('[')) && Json::accept(value)) {
+    return absl::InvalidArgumentError(
+        fmt::format("the label {} is JSON; say which member is the label (kinds json:PATH, json-float:PATH, "
+                    "json-text:PATH), or deliver the field as JSON (Python: millrace.Json in fields)",
+                    Quote(text)));
+  }
+  return absl::DataLossError(fmt::format("the label {} is not {}", Quote(text), wanted));
+}
+
+absl::StatusOr<LabelValue> ParseFloat(std::string_view text) {
+  if (const std::optional<double> value = ParseNumber<double>(Stripped(text))) return *value;
+  return NoNumber(text, "a number");
+}
+
 absl::StatusOr<LabelValue> ParseInt(std::string_view text) {
-  std::string_view digits = text;
-  digits.remove_prefix(std::min(digits.find_first_not_of(kWhiteSpace), digits.size()));
-  digits = digits.substr(0, digits.find_last_not_of(kWhiteSpace) + 1);
-  const std::optional<int64_t> value = ParseNumber<int64_t>(digits);
-  if (!value) return absl::DataLossError(fmt::format("the label {} is not an integer of 64 bits", Quote(text)));
-  return *value;
+  if (const std::optional<int64_t> value = ParseNumber<int64_t>(Stripped(text))) return *value;
+  const std::optional<double> number = ParseNumber<double>(Stripped(text));
+  if (number && *number != std::floor(*number)) {
+    return absl::InvalidArgumentError(
+        fmt::format("the label {} is a number with a fraction; ask for labels of the kind float", Quote(text)));
+  }
+  return NoNumber(text, "an integer of 64 bits");
 }
 
 absl::StatusOr<LabelValue> ParseText(std::string_view text) {
@@ -81,6 +110,15 @@ absl::StatusOr<LabelValue> ParseJson(std::string_view text, const LabelSpec& spe
     if (node->is_string()) return *node->get_ptr<const std::string*>();
     return absl::DataLossError(fmt::format("the label {} holds no string at \"{}\"", Quote(text), path));
   }
+  if (spec.kind == LabelSpec::Kind::kFloat) {
+    if (node->is_number()) return node->get<double>();
+    return absl::DataLossError(fmt::format("the label {} holds no number at \"{}\"", Quote(text), path));
+  }
+  if (node->is_number_float()) {
+    return absl::InvalidArgumentError(
+        fmt::format("the label {} holds a floating-point number at \"{}\"; ask for labels of the kind json-float:{}",
+                    Quote(text), path, path));
+  }
   if (node->is_number_unsigned()) {
     const uint64_t value = *node->get_ptr<const uint64_t*>();
     if (value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return static_cast<int64_t>(value);
@@ -94,16 +132,17 @@ absl::StatusOr<LabelValue> ParseJson(std::string_view text, const LabelSpec& spe
 
 absl::StatusOr<LabelSpec> LabelSpec::Parse(std::string_view text) {
   if (text == "int") return LabelSpec{Kind::kInt, ""};
+  if (text == "float") return LabelSpec{Kind::kFloat, ""};
   if (text == "text") return LabelSpec{Kind::kText, ""};
-  for (const auto& [prefix, kind] : {std::pair{kJsonPrefix, Kind::kInt}, std::pair{kJsonTextPrefix, Kind::kText}}) {
+  for (const auto& [prefix, kind] : {std::pair{kJsonPrefix, Kind::kInt}, std::pair{kJsonFloatPrefix, Kind::kFloat},
+                                     std::pair{kJsonTextPrefix, Kind::kText}}) {
     if (text.starts_with(prefix) && text.size() > prefix.size()) {
       return LabelSpec{kind, std::string(text.substr(prefix.size()))};
     }
   }
   return absl::InvalidArgumentError(
-      fmt::format("unknown kind of label \"{}\"; use int, text, json:PATH for a whole number in a JSON field "
-                  "(json:annotation.label), or "
-                  "json-text:PATH for a string",
+      fmt::format("unknown kind of label \"{}\"; use int, float, text, json:PATH for a whole number in a JSON field "
+                  "(json:annotation.label), json-float:PATH for any number, or json-text:PATH for a string",
                   text));
 }
 
@@ -113,7 +152,8 @@ absl::StatusOr<LabelValue> ParseLabel(ByteSpan bytes, const LabelSpec& spec) {
   }
   const std::string_view text = AsText(bytes);
   if (!spec.json_path.empty()) return ParseJson(text, spec);
-  return spec.kind == LabelSpec::Kind::kText ? ParseText(text) : ParseInt(text);
+  if (spec.kind == LabelSpec::Kind::kText) return ParseText(text);
+  return spec.kind == LabelSpec::Kind::kFloat ? ParseFloat(text) : ParseInt(text);
 }
 
 }  // namespace millrace

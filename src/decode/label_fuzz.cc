@@ -17,13 +17,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto spec = LabelSpec::Parse(kind);
   if (!spec.ok()) return 0;
   const auto label = ParseLabel(AsBytes(field), *spec);
-  require(label.ok() || absl::IsDataLoss(label.status()));
+  require(label.ok() || absl::IsDataLoss(label.status()) || absl::IsInvalidArgument(label.status()));
   if (!label.ok()) return 0;
   if (spec->kind == LabelSpec::Kind::kInt) {
     const int64_t* number = std::get_if<int64_t>(&*label);
     require(number != nullptr);
     const auto again = ParseLabel(AsBytes(std::to_string(*number)), LabelSpec{});
     require(again.ok() && *again == *label);
+  } else if (spec->kind == LabelSpec::Kind::kFloat) {
+    require(std::holds_alternative<double>(*label));
   } else {
     const std::string* text = std::get_if<std::string>(&*label);
     require(text != nullptr && (!spec->json_path.empty() || *text == field));

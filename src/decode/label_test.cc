@@ -11,11 +11,20 @@ absl::StatusOr<LabelValue> Parse(std::string_view kind, std::string_view text) {
   return ParseLabel(AsBytes(text), *spec);
 }
 
-void ExpectDataLoss(std::string_view kind, std::string_view text, std::string_view part) {
+void ExpectError(absl::StatusCode code, std::string_view kind, std::string_view text, std::string_view part) {
   const auto value = Parse(kind, text);
   ASSERT_FALSE(value.ok()) << kind << ": " << text;
-  EXPECT_EQ(value.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(value.status().code(), code);
   EXPECT_NE(ToStd(value.status().message()).find(part), std::string_view::npos) << value.status();
+}
+
+void ExpectDataLoss(std::string_view kind, std::string_view text, std::string_view part) {
+  ExpectError(absl::StatusCode::kDataLoss, kind, text, part);
+}
+
+// Sound, but of another kind than was asked for.
+void ExpectOtherKind(std::string_view kind, std::string_view text, std::string_view part) {
+  ExpectError(absl::StatusCode::kInvalidArgument, kind, text, part);
 }
 
 TEST(LabelTest, Integers) {
@@ -27,11 +36,29 @@ TEST(LabelTest, Integers) {
 }
 
 TEST(LabelTest, WhatIsNotAnInteger) {
-  for (const std::string_view text :
-       {"", " ", "\n", "x", "1 2", "1.5", "0x10", "--1", "+1", "9223372036854775808", "1e3"}) {
+  for (const std::string_view text : {"", " ", "\n", "x", "1 2", "0x10", "--1", "+1", "9223372036854775808", "1e3"}) {
     ExpectDataLoss("int", text, "not an integer");
   }
   ExpectDataLoss("int", std::string_view("1\0", 2), "\"1?\"");
+}
+
+TEST(LabelTest, Floats) {
+  EXPECT_EQ(*Parse("float", "7"), LabelValue(7.0));
+  EXPECT_EQ(*Parse("float", " -1.25e3\n"), LabelValue(-1250.0));
+  EXPECT_EQ(*Parse("json-float:a.1", R"({"a": [1, 2.5]})"), LabelValue(2.5));
+  EXPECT_EQ(*Parse("json-float:a.0", R"({"a": [1, 2.5]})"), LabelValue(1.0));
+  ExpectDataLoss("float", "1.5x", "not a number");
+  ExpectDataLoss("json-float:a", R"({"a": "1"})", "no number");
+}
+
+TEST(LabelTest, SoundLabelsOfAnotherKindAreNoDamage) {
+  ExpectOtherKind("int", "1.5", "kind float");
+  ExpectOtherKind("int", "nan", "kind float");
+  ExpectOtherKind("int", " [1, 2]\n", "json:PATH");
+  ExpectOtherKind("float", R"({"label": 1})", "json:PATH");
+  ExpectOtherKind("int", "\x93NUMPY...", "is an array");
+  ExpectOtherKind("json:a", R"({"a": 2.5})", "json-float:a");
+  ExpectDataLoss("int", "[1, 2", "not an integer");
 }
 
 TEST(LabelTest, Text) {
@@ -54,7 +81,7 @@ TEST(LabelTest, JsonFields) {
       R"({"label": 3, "a": {"b": [{"c": "x"}, 2.5]}, "big": 18446744073709551615, "": {"": -4}, "t": true})";
   EXPECT_EQ(*Parse("json:label", kText), LabelValue(int64_t{3}));
   EXPECT_EQ(*Parse("json-text:a.b.0.c", kText), LabelValue(std::string("x")));
-  ExpectDataLoss("json:a.b.1", kText, "no integer");
+  ExpectOtherKind("json:a.b.1", kText, "json-float:a.b.1");
   ExpectDataLoss("json:a.b.0.c", kText, "no integer");
   ExpectDataLoss("json-text:label", kText, "no string");
   EXPECT_EQ(*Parse("json:.", kText), LabelValue(int64_t{-4}));

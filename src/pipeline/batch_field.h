@@ -13,7 +13,7 @@ namespace millrace {
 struct BatchField {
   enum class Kind : uint8_t {
     kImage,  // pixels: an array of the batch
-    kLabel,  // an integer (an array, -1 in padding) or a text (a value)
+    kLabel,  // an integer (an array, -1 in padding), a number (a float32 array, 0 in padding) or a text (a value)
     // Values: bytes of any length, one for each row (Batch::values).
     kText,   // UTF-8
     kJson,   // JSON, or what Python's json module takes for it (NaN, Infinity)

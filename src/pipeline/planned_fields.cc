@@ -86,6 +86,30 @@ absl::Status CheckField(const Source& source, const BatchField& field) {
   return absl::OkStatus();
 }
 
+// Formats that say what is in a field tell at once if it is no label of that kind: by the first sample of each part.
+absl::Status CheckLabel(const Source& source, const BatchField& label) {
+  if (label.is_value() || !label.label.json_path.empty()) return absl::OkStatus();
+  for (const Subset& part : source.parts()) {
+    if (part.size() == 0) continue;
+    IndexedSample first;
+    RETURN_IF_ERROR(part.index().Lookup(part.SampleAt(0), &first));
+    const auto found = std::find_if(first.fields.begin(), first.fields.end(),
+                                    [&](const IndexedField& field) { return field.name == label.field; });
+    if (found == first.fields.end() || found->is_inline) continue;
+    const FieldType type = TypeOfEncoding(found->encoding);
+    std::string_view advice;
+    if (type == FieldType::kNdarray) advice = "arrays; deliver it as such (Python: fields={'x': millrace.Array(...)})";
+    if (type == FieldType::kJson) advice = "JSON; say which member is the label: kinds json:PATH, json-float:PATH";
+    if (type == FieldType::kFloat && label.label.kind == LabelSpec::Kind::kInt) {
+      advice = "numbers with a fraction; ask for labels of the kind float (Python: label_kind='float')";
+    }
+    if (advice.empty()) continue;
+    return absl::InvalidArgumentError(fmt::format("the field '{}' of {} is to be the label, and it holds {}",
+                                                  label.field, part.dataset->uri(), advice));
+  }
+  return absl::OkStatus();
+}
+
 // Where classes are names, each data set numbers its own. In a mix of different ones they are numbered by all names.
 absl::StatusOr<std::vector<std::vector<int64_t>>> NumberClasses(const Source& source, const BatchField& label) {
   std::vector<std::vector<int64_t>> numbers;
@@ -177,6 +201,7 @@ absl::StatusOr<PlannedField> PlanField(const Source& source, const LoaderOptions
   RETURN_IF_ERROR(CheckField(source, wanted));
   field.fields = {wanted.field};
   if (wanted.kind == Kind::kLabel) {
+    RETURN_IF_ERROR(CheckLabel(source, wanted));
     ASSIGN_OR_RETURN(field.class_numbers, NumberClasses(source, wanted));
   }
   return field;
@@ -225,7 +250,10 @@ absl::StatusOr<std::vector<PlannedField>> PlanFields(const Source& source, const
 void AddArrays(const std::vector<PlannedField>& fields, BatchLayout* layout) {
   for (const PlannedField& field : fields) {
     const BatchField& wanted = field.wanted;
-    if (wanted.kind == Kind::kLabel && !wanted.is_value()) layout->Add(wanted.name, "int64", {}, -1);
+    if (wanted.kind == Kind::kLabel && !wanted.is_value()) {
+      const bool is_float = wanted.label.kind == LabelSpec::Kind::kFloat;
+      layout->Add(wanted.name, is_float ? "float32" : "int64", {}, is_float ? 0 : -1);
+    }
     if (wanted.kind != Kind::kImage) continue;
     const ImageSpec& image = wanted.image;
     std::vector<uint64_t> dims = {static_cast<uint64_t>(image.height), static_cast<uint64_t>(image.width)};

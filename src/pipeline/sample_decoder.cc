@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/rng.h"
@@ -124,6 +125,10 @@ absl::Status SampleDecoder::DecodeLabel(const BatchRow& to, uint64_t item, const
     to.values[field.column].rows[to.row] = std::get<std::string>(std::move(value));
     return absl::OkStatus();
   }
+  if (field.wanted.label.kind == LabelSpec::Kind::kFloat) {
+    StoreLe(to.At(field.wanted.name).data(), std::bit_cast<uint32_t>(static_cast<float>(std::get<double>(value))));
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const int64_t label, ClassOf(field, item, std::get<int64_t>(value)));
   StoreLe(to.At(field.wanted.name).data(), label);
   return absl::OkStatus();
@@ -185,6 +190,9 @@ absl::StatusOr<Uint128> SampleDecoder::DecodeInto(const BatchRow& to, uint64_t i
     ASSIGN_OR_RETURN(const IndexedField* stored, Find(plan_.fields[number]));
     ASSIGN_OR_RETURN(const ByteSpan value, ValueOf(*stored, bytes, &scratch_));
     const absl::Status done = DecodeValue(to, item, number, value);
+    // A label of another kind than was asked for is no fault of the sample, and no other sample would be better.
+    const bool of_other_kind = absl::IsInvalidArgument(done) && plan_.fields[number].wanted.kind == Kind::kLabel;
+    if (of_other_kind) return Annotate(done, fmt::format("field '{}'", stored->name));
     if (!done.ok()) return InField(done, stored->name);
     if (want_digest && plan_.options.digest == DigestOf::kDecoded && plan_.fields[number].wanted.kind == Kind::kImage) {
       decoded_.push_back({stored->name, std::as_const(pixels_[number]).span()});

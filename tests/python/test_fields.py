@@ -241,6 +241,35 @@ def test_values_stay_within_the_budget(tmp_path: pathlib.Path) -> None:
         load(data, {"raw": millrace.Bytes("bin")}, batch_size=64, memory="8MiB")
 
 
+def test_labels_of_other_kinds_are_no_damage(tmp_path: pathlib.Path) -> None:
+    data = write(tmp_path, [{"png": png(picture(number)), "cls": f"{number}.5".encode(), "json": b'{"box": [1, 2]}'} for number in range(3)])
+    for options, message in (
+        ({}, "sample '0000'.*\"0.5\" is a number with a fraction.*float"),
+        ({"label_field": "json"}, "is JSON; say which member"),
+        ({"label_field": "json", "label_kind": "float"}, "is JSON; say which member"),
+    ):
+        loader = millrace.Loader(data, batch_size=3, shuffle="none", output="numpy", bad_samples="replace", **options)  # type: ignore[arg-type]
+        with pytest.raises(millrace.InvalidArgumentError, match=message):
+            next(iter(loader))
+    batch = next(iter(millrace.Loader(data, batch_size=4, shuffle="none", output="numpy", label_kind="float", label_field="cls")))
+    assert batch["label"].tolist() == [0.5, 1.5, 2.5, 0] and batch["label"].dtype == np.float32
+
+
+def test_labels_that_a_format_types_otherwise_are_refused_at_once(tmp_path: pathlib.Path) -> None:
+    from streaming import MDSWriter
+
+    with MDSWriter(out=str(tmp_path), columns={"jpg": "jpeg", "cls": "float32", "emb": "ndarray"}) as writer:
+        for number in range(3):
+            writer.write({"jpg": Image.fromarray(picture(number)), "cls": np.float32(number / 2), "emb": np.zeros(3)})
+    with pytest.raises(millrace.InvalidArgumentError, match="numbers with a fraction.*label_kind='float'"):
+        millrace.Loader(tmp_path)
+    with pytest.raises(millrace.InvalidArgumentError, match="holds arrays"):
+        millrace.Loader(tmp_path, label_field="emb")
+    fields: Any = {"target": millrace.Label("cls", "float"), "emb": millrace.Array("emb")}
+    batch = next(iter(millrace.Loader(tmp_path, fields=fields, batch_size=3, shuffle="none", output="numpy")))
+    assert batch["target"].tolist() == [0, 0.5, 1] and batch["emb"].shape == (3, 3)  # type: ignore[typeddict-item]
+
+
 def test_shapes_and_rehearsal(data: str) -> None:
     loader = millrace.Loader(data, fields=FIELDS, batch_size=4, size=8, output="numpy")
     assert set(loader.shapes()[0]) == {"image", "mask", "target", "valid", "sample"}
