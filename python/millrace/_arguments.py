@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import Any, NoReturn, Sequence, cast
+from typing import Any, Iterable, NoReturn, Sequence, cast
 
 from .errors import InvalidArgumentError
 
@@ -81,9 +81,43 @@ def choice(name: str, value: Any, choices: Sequence[str]) -> str:
 def shuffle(value: Any) -> str:
     if value is None or value is False:
         return "none"
-    if value is True:
-        raise InvalidArgumentError("shuffle is True; choose 'window' (reads in long runs) or 'global' (any order)")
-    return choice("shuffle", value, ("window", "global", "none"))
+    return "window" if value is True else choice("shuffle", value, ("window", "global", "none"))
+
+
+def dtype(value: Any) -> str:
+    """Of pixels; also as torch and numpy call it."""
+    names = {"u8": "u8", "uint8": "u8", "f32": "f32", "float32": "f32"}
+    name = value if isinstance(value, str) else getattr(value, "__name__", str(value)).removeprefix("torch.")
+    return names.get(name) or choice("dtype", value, ("u8", "f32"))
+
+
+def layout(value: Any) -> str:
+    return choice("layout", value.lower() if isinstance(value, str) else value, ("nhwc", "nchw"))
+
+
+# What torch's DataLoader takes and a Loader does not, with what to write in its place.
+_DATALOADER = {
+    "batch_sampler": "the order is made by shuffle and seed; weighted draws are dataset.weighted(...)",
+    "collate_fn": "write collate=",
+    "drop_last": "write last='drop' (True) or last='pad' (False)",
+    "generator": "write seed=",
+    "in_order": "batches always come in order",
+    "multiprocessing_context": "it needs no worker processes",
+    "num_workers": "it needs no worker processes: leave it out",
+    "persistent_workers": "it needs no worker processes: leave it out",
+    "pin_memory": "leave it out, and send batches with tensor.to(device)",
+    "pin_memory_device": "leave it out, and send batches with tensor.to(device)",
+    "prefetch_factor": "it fetches ahead as far as memory= allows",
+    "sampler": "the order is made by shuffle and seed; a part of the data is dataset.where(...), weighted draws are dataset.weighted(...)",
+    "timeout": "a store that is away is waited for as millrace.configure(outage_limit=) says",
+    "worker_init_fn": "it needs no worker processes: leave it out",
+}
+
+
+def refuse_dataloader_options(names: Iterable[str]) -> None:
+    for name in names:
+        if name in _DATALOADER:
+            raise TypeError(f"a millrace.Loader has no option {name}, which is one of torch's DataLoader: {_DATALOADER[name]}")
 
 
 def image_size(value: Any) -> tuple[int, int]:

@@ -6,18 +6,19 @@ import io
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core
-from .errors import DamagedDataError, InvalidArgumentError, MismatchError, UnsupportedError
+from .errors import DamagedDataError, InvalidArgumentError, MismatchError
 
 if TYPE_CHECKING:
     from .mix import Mix
 
 _MOST_BYTES = 2**64 - 1
+_READ_TOGETHER = 64  # samples
 
 
 class Dataset:
@@ -68,12 +69,31 @@ class Dataset:
         """Samples."""
         return len(self._native)
 
-    def __getitem__(self, index: object) -> NoReturn:
-        """Refuses: a data set says what there is; a Loader reads it. It is what torch's ``DataLoader`` would call."""
-        raise UnsupportedError(
-            "a Dataset has no items: make a millrace.Loader of it, which reads, decodes and batches its samples and takes the place of a torch "
-            "DataLoader; to keep the DataLoader, give it millrace.torch.MapDataset(dataset); a part of it is dataset.where(samples=...)"
-        )
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Dataset: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> dict[str, Any] | Dataset:
+        """``dataset[7]``: that sample, as :meth:`read` gives it. ``dataset[:1000]``: those samples as a data set.
+
+        Of a subset, numbers count within it. A slice keeps the order of the index, so that one with a negative step is refused.
+        """
+        if not isinstance(index, slice):
+            return self.read(_arguments.integer("index", index, wanted="a number or a slice"))
+        chosen = range(len(self))[index]
+        if chosen.step < 0:
+            raise InvalidArgumentError("a data set keeps the order of its index; take the slice forwards, and choose the order in the Loader")
+        samples = chosen if len(self) == self._native.indexed else self.samples[chosen.start : chosen.stop : chosen.step]
+        return self.where(samples=samples)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """All samples in the order of the index, as :meth:`read` gives them: for looking at them; a :class:`Loader` is faster."""
+        for at in range(0, len(self), _READ_TOGETHER):
+            yield from self.read_many(range(at, min(at + _READ_TOGETHER, len(self))))
+
+    def head(self, samples: int = 5) -> list[dict[str, Any]]:
+        """The first samples, as :meth:`read` gives them."""
+        return self.read_many(range(min(_arguments.integer("samples", samples, least=0), len(self))))
 
     def __repr__(self) -> str:
         part = f" of {self._native.indexed:,}" if len(self) < self._native.indexed else ""

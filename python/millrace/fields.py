@@ -56,7 +56,7 @@ class Image:
         """With what this one leaves open taken from ``usual``."""
         is_map = self.interpolation == "nearest" and self.channels is None
         changes: dict[str, Any] = {name: getattr(usual, name) for name in ("size", "layout", *_CROPS) if getattr(self, name) is None}
-        dtype = self.dtype or ("u8" if is_map else usual.dtype)
+        dtype = ("u8" if is_map else usual.dtype) if self.dtype is None else _arguments.dtype(self.dtype)
         if dtype == usual.dtype and not is_map:
             changes.update({name: getattr(usual, name) for name in ("mean", "std") if getattr(self, name) is None})
         if self.channels is None and not is_map:
@@ -67,7 +67,7 @@ class Image:
         """Of one that leaves nothing open; its values are checked here."""
         interpolation = _arguments.choice("interpolation", self.interpolation, ("bilinear", "nearest"))
         is_map = self.channels is None
-        dtype = _arguments.choice("dtype", self.dtype, ("u8", "f32"))
+        dtype = _arguments.dtype(self.dtype)
         channels = 1 if is_map else _arguments.integer("channels", self.channels)
         if channels not in (1, 3):
             raise InvalidArgumentError(f"channels is {channels}; choose 3 (RGB) or 1 (grey)")
@@ -86,7 +86,7 @@ class Image:
             channels,
             crop,
             dtype,
-            _arguments.choice("layout", self.layout, ("nhwc", "nchw")),
+            _arguments.layout(self.layout),
             _arguments.per_channel("mean", self.mean, channels, 0.0),
             _arguments.per_channel("std", self.std, channels, 1.0),
             interpolation,

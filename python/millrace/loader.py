@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from types import TracebackType
-from typing import Any, Iterator, Mapping, NoReturn, Sequence, TypedDict, cast
+from typing import Any, Dict, Iterator, Mapping, NoReturn, Sequence, TypedDict, cast
 
 import numpy as np
 
@@ -152,7 +152,8 @@ class Loader:
         crop_scale: Part of the image's area that a random crop takes, from and to.
         crop_ratio: Width over height of a random crop, from and to.
         flip: Probability of a horizontal flip.
-        dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``).
+        dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``); also ``torch.uint8``, ``numpy.float32``
+            and the like.
         layout: ``"nhwc"`` or ``"nchw"``.
         mean: One number a channel, or one for all (``"f32"`` only; 0).
         std: Likewise (1).
@@ -161,7 +162,7 @@ class Loader:
         label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"float"`` (a number, delivered as float32), ``"text"``
             (UTF-8), ``"json:PATH"``, a whole number at PATH of a JSON field, such as ``json:annotation.label``, ``"json-float:PATH"``, any
             number there, or ``"json-text:PATH"``, a string.
-        shuffle: ``"window"`` (reads each byte once, in long runs), ``"global"`` (one permutation of all samples), or ``"none"``
+        shuffle: ``"window"`` (reads each byte once, in long runs; also True), ``"global"`` (one permutation of all samples), or ``"none"``
             (also False and None).
         extent: Consecutive samples that are fetched together (windowed shuffle only). None: about 1.5 MiB of them.
         window: Extents that are shuffled together; a multiple of ``lanes``. None: about 256 MiB of them.
@@ -195,8 +196,11 @@ class Loader:
             tensors as ``output`` says, which it may change, and ``"__key__"``) and returns a dict of what takes their place. Results are
             stacked where they are numbers or arrays of one shape and type, else they are lists. If it has a parameter ``rng``, that is
             ``numpy.random.default_rng((seed, epoch, sample))``: the same for every number of threads and ranks.
+        collate: A function of the list of a batch's samples, as ``transform`` gets (or has returned) them and with ``"__key__"``, in place of
+            stacking: what it returns is the batch, such as that of ``torch.utils.data.default_collate``. Padding is left out, so that
+            the last batch of an epoch is shorter.
         batch_transform: A function of a whole batch, after that, likewise; whatever it returns is what the loop gets.
-        transform_threads: Threads for both. None: one for each CPU that the process may use.
+        transform_threads: Threads for these three. None: one for each CPU that the process may use.
 
     Raises:
         InvalidArgumentError: An option makes no sense; the message says which.
@@ -206,6 +210,10 @@ class Loader:
         The errors of :class:`Dataset`, when ``data`` is a URI; iteration also raises DamagedDataError, UnavailableError and
         MismatchError, with the object's name, and TransformError, with the sample's. Such errors are final: make a new loader to go on.
     """
+
+    def __new__(cls, *args: Any, **options: Any) -> Loader:
+        _arguments.refuse_dataloader_options(options)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -218,7 +226,7 @@ class Loader:
         crop_scale: tuple[float, float] = (0.08, 1.0),
         crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float = 0.5,
-        dtype: str = "u8",
+        dtype: Any = "u8",
         layout: str = "nhwc",
         mean: float | Sequence[float] | None = None,
         std: float | Sequence[float] | None = None,
@@ -246,10 +254,11 @@ class Loader:
         tokens: Tokens | None = None,
         fields: Mapping[str, Field] | None = None,
         transform: Transform | None = None,
+        collate: Transform | None = None,
         batch_transform: Transform | None = None,
         transform_threads: int | None = None,
     ) -> None:
-        usual = Image(None, size, channels, augment, crop_scale, crop_ratio, flip, dtype, layout, mean, std)
+        usual = Image(None, size, channels, augment, crop_scale, crop_ratio, flip, _arguments.dtype(dtype), layout, mean, std)
         if fields is not None and (image_field, label_field, label_kind) != (None, None, None):
             raise InvalidArgumentError(
                 "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
@@ -305,20 +314,23 @@ class Loader:
         self._labels = {entry[0] for entry in entries if entry[2] == "label"}
         self._values = {} if tokens else padding_of_values(entries)
         seeds = Seeds(checked["seed"], rank, world, mix is not None)
-        self._stream = self._make_stream(transform, batch_transform, transform_threads, batch_size, seeds)
+        self._batch_size = batch_size
+        self._stream = self._make_stream(transform, collate, batch_transform, transform_threads, seeds)
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
     def _make_stream(
-        self, transform: Transform | None, batch_transform: Transform | None, threads: int | None, batch_size: int, seeds: Seeds
+        self, transform: Transform | None, collate: Transform | None, batch_transform: Transform | None, threads: int | None, seeds: Seeds
     ) -> Stream | None:
-        for name, function in (("transform", transform), ("batch_transform", batch_transform)):
+        functions = {"transform": transform, "collate": collate, "batch_transform": batch_transform}
+        for name, function in functions.items():
             if function is not None and not callable(function):
                 _arguments.refuse(name, "a function", function)
         count = len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
-        if transform is None and batch_transform is None:
+        if not any(functions.values()):
             return None
         from_numpy = self._torch.from_numpy if self._torch else None
-        stream = Stream(self._native, Work(transform, batch_transform, from_numpy, self._dataset.uri, seeds), count, batch_size)
+        work = Work(transform, collate, batch_transform, from_numpy, self._dataset.uri, seeds)
+        stream = Stream(self._native, work, count, self._batch_size)
         weakref.finalize(self, stream.abandon)
         return stream
 
@@ -390,9 +402,29 @@ class Loader:
         return self._dataset
 
     @property
+    def batch_size(self) -> int:
+        """Rows of a batch of this rank; with buckets of tokens each bucket says how many."""
+        return self._batch_size
+
+    @property
     def epoch(self) -> int:
         """The epoch of the next batch, from 0."""
         return self._source.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to the beginning of an epoch, counted from 0, as samplers of torch do; not needed, since every loop yields the next one.
+
+        Report and digest begin again, unless the loader is there already.
+        """
+        epoch = _arguments.integer("epoch", epoch, least=0)
+        version, _, _, fingerprint = self._source.report()["position"].split("-")
+        position = f"{version}-{epoch}-0-{fingerprint}"
+        if self._source.report()["position"] != position:
+            self._source.restart(position)
+
+    def reset(self) -> None:
+        """Goes back to the beginning of the first epoch. Report and digest begin again."""
+        self.set_epoch(0)
 
     @property
     def _source(self) -> _core.Loader | Stream:
@@ -445,8 +477,11 @@ class Loader:
         self._source.restart(position)
 
     def report(self) -> Report:
-        """What was received and what the program waited for; see :class:`Report`. Works after :meth:`close`, too."""
-        return cast(Report, self._source.report())
+        """What was received and what the program waited for; see :class:`Report`. Works after :meth:`close`, too.
+
+        ``print(loader.report())`` shows it as a table.
+        """
+        return cast(Report, _Table(self._source.report()))
 
     def close(self) -> None:
         """Stops prefetching and gives its memory back. Batches stay valid; a loop raises UsageError. May be called twice."""
@@ -465,6 +500,39 @@ class Loader:
             "a Loader cannot be sent to another process, such as a worker of a torch DataLoader, which it does not need; to use one elsewhere, "
             "send its Dataset (or URI) and state_dict(), and make the Loader there"
         )
+
+
+class _Table(Dict[str, Any]):
+    """A report, which prints as a table."""
+
+    def __str__(self) -> str:
+        seconds, waited = self["seconds"], self["waited"]
+        rate = f"{self['samples'] / seconds:,.0f} a second" if seconds else "in no time"
+        lines = [("samples", f"{self['samples']:,} in {seconds:.1f} s ({rate})")]
+        if self["token_places"]:
+            padding = 1 - self["tokens"] / self["token_places"]
+            lines.append(("tokens", f"{self['tokens']:,}, and {100 * padding:.1f} % padding"))
+        if len(self["parts"]) > 1:
+            lines.append(("of the parts", ", ".join(f"{samples:,}" for samples in self["parts"])))
+        lines.append(("waited", f"{waited:.1f} s ({100 * waited / seconds if seconds else 0:.0f} %)"))
+        causes = sorted(self["stalls"].items(), key=lambda cause: -cause[1])
+        lines += [(f"  for {name.replace('_', ' ')}", f"{spent:.1f} s") for name, spent in causes if spent >= 0.05]
+        lines.append(("limited by", self["bottleneck"].replace("_", " ")))
+        if self["cache"]:
+            cached, read = self["cache"]["hit_bytes"], self["cache"]["miss_bytes"]
+            lines.append(("cache", f"{cached / 2**20:,.1f} MiB came from it, {read / 2**20:,.1f} MiB from the store"))
+        for worker in self["workers"]:
+            failures = f", {worker['failures']} failures, the last: {worker['last_failure']}" if worker["failures"] else ""
+            lines.append((f"worker {worker['worker']}", f"{worker['rows']:,} rows{failures}"))
+        if self["quarantined"]:
+            shown = self["quarantine"][:3]
+            lines.append(("replaced", f"{self['quarantined']:,} damaged samples, such as"))
+            lines += [("", f"{entry['sample']}: {entry['reason']}") for entry in shown]
+        lines.append(("position", self["position"]))
+        if self["digest"]:
+            lines.append(("digest", self["digest"]))
+        width = max(len(name) for name, _ in lines)
+        return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines)
 
 
 def _shown_keys(state: Mapping[str, Any]) -> str:

@@ -52,6 +52,8 @@ class Plan:
         lanes: int | None = None,
     ) -> None:
         shuffle = _arguments.shuffle(shuffle)
+        self._data = data
+        self._options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "extent": extent, "window": window, "lanes": lanes}
         natives = data._natives if isinstance(data, Mix) else [data._native] if isinstance(data, Dataset) else []
         usual = [native.policy(shuffle) for native in natives] or [(16, 192, 64)]
         if isinstance(data, (str, os.PathLike)):
@@ -70,6 +72,15 @@ class Plan:
 
     def __len__(self) -> int:
         return len(self._native)
+
+    @property
+    def data(self) -> Dataset | Mix | int:
+        """What it is the order of."""
+        return self._data
+
+    def of_epoch(self, epoch: int) -> Plan:
+        """The same plan for another epoch."""
+        return Plan(self._data, epoch=epoch, **self._options)
 
     @overload
     def __getitem__(self, position: int) -> int: ...

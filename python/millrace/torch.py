@@ -14,7 +14,7 @@ import torch.utils.data
 
 from . import _arguments, _core
 from .dataset import Dataset
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, MismatchError, UnsupportedError
 from .files import RawReader
 from .loader import _rank_and_world
 from .plan import Plan
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
     _MapBase = torch.utils.data.Dataset[Any]
     _IterableBase = torch.utils.data.IterableDataset[Any]
+    _SamplerBase = torch.utils.data.Sampler[int]
 else:
     _MapBase = torch.utils.data.Dataset
     _IterableBase = torch.utils.data.IterableDataset
+    _SamplerBase = torch.utils.data.Sampler
 
-__all__ = ["IterableDataset", "MapDataset", "Object"]
+__all__ = ["IterableDataset", "MapDataset", "Object", "Sampler"]
 
 _LARGE_BYTES = 8 << 20  # objects above this are read when somebody reads them
 _HELD_BYTES = 256 << 20  # of the others, how many bytes are fetched together
@@ -178,7 +180,8 @@ class IterableDataset(_IterableBase):
     """The samples of a data set in the order of a :class:`millrace.Plan`, for torch's ``DataLoader`` with or without workers.
 
     Each sample comes once an epoch: rank r of W and its worker w of N take the positions that are r + W w modulo W N. Each reads ahead.
-    An iteration is of the epoch that :meth:`set_epoch` has set, which reaches workers that persist, too.
+    An iteration is of the epoch that :meth:`set_epoch` has set, which reaches workers that persist, too. Iterators have ``state_dict()`` and
+    ``load_state_dict()``, so that torchdata's ``StatefulDataLoader`` goes on with the next sample.
 
     Args:
         data, fields, transform: As of :class:`MapDataset`.
@@ -217,17 +220,92 @@ class IterableDataset(_IterableBase):
         self._epoch[0] = _arguments.integer("epoch", epoch, least=0)
 
     def __iter__(self) -> Iterator[Any]:
-        worker = torch.utils.data.get_worker_info()
-        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        plan = Plan(self._dataset, shuffle=self._shuffle, seed=self._seed, epoch=int(self._epoch[0]))
-        positions = range(self._rank + self._world * number, len(plan), self._world * workers)
-        rank_of = _ranks(self._dataset)
-        chunks = (rank_of(plan[positions[at : at + _CHUNK]]) for at in range(0, len(positions), _CHUNK))
-        for items in _one_ahead(self._source.read, chunks):
-            yield from items if self._transform is None else map(self._transform, items)
+        return _Iteration(self)
+
+    def _plan(self, epoch: int) -> Plan:
+        return Plan(self._dataset, shuffle=self._shuffle, seed=self._seed, epoch=epoch)
 
     def __repr__(self) -> str:
         return f"<millrace.torch.IterableDataset {self._dataset.uri}: {len(self._dataset):,} samples>"
+
+
+class _Iteration:
+    """What one worker of one rank takes of an epoch; its state is how much of that it has delivered."""
+
+    def __init__(self, dataset: IterableDataset) -> None:
+        self._dataset = dataset
+        worker = torch.utils.data.get_worker_info()
+        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        self._first = dataset._rank + dataset._world * number
+        self._step = dataset._world * workers
+        self._begin(int(dataset._epoch[0]), 0)
+
+    def _begin(self, epoch: int, taken: int) -> None:
+        self._epoch, self._taken = epoch, taken
+        self._samples = self._read(epoch, taken)
+
+    def _read(self, epoch: int, taken: int) -> Iterator[Any]:
+        plan = self._dataset._plan(epoch)
+        positions = range(self._first + self._step * taken, len(plan), self._step)
+        rank_of = _ranks(self._dataset._dataset)
+        chunks = (rank_of(plan[positions[at : at + _CHUNK]]) for at in range(0, len(positions), _CHUNK))
+        for items in _one_ahead(self._dataset._source.read, chunks):
+            yield from items
+
+    def __iter__(self) -> _Iteration:
+        return self
+
+    def __next__(self) -> Any:
+        item = next(self._samples)
+        self._taken += 1
+        transform = self._dataset._transform
+        return item if transform is None else transform(item)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self._epoch, "taken": self._taken, "data": self._dataset._dataset.fingerprint, "parts": (self._first, self._step)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        now = self.state_dict()
+        for what, meaning in (("data", "another data set"), ("parts", "another rank or number of ranks or workers")):
+            if tuple(state[what]) != tuple(now[what]):
+                raise MismatchError(f"{self._dataset._dataset.uri}: the state is one of {meaning}; go on with those, or begin a new epoch")
+        self._begin(int(state["epoch"]), int(state["taken"]))
+
+
+class Sampler(_SamplerBase):
+    """The order of a :class:`millrace.Plan` for a map-style data set: ``DataLoader(MapDataset(data), sampler=Sampler(plan), batch_size=256)``.
+
+    Yields the numbers within ``plan.data`` of this rank's samples: positions r, r + W, r + 2 W and so on. Ranks get equally many,
+    so that up to W - 1 samples of an epoch are left out. An iteration is of the epoch of the plan, or the one that :meth:`set_epoch` has set.
+    torchdata's ``StatefulDataLoader`` goes on with the next sample: it skips what it has seen, without reading it.
+
+    Args:
+        plan: The order; of a data set, not of a mix.
+        rank, world: As of :class:`millrace.Loader`.
+    """
+
+    def __init__(self, plan: Plan, *, rank: int | None = None, world: int | None = None) -> None:
+        if not isinstance(plan, Plan):
+            _arguments.refuse("plan", "a millrace.Plan", plan)
+        if not isinstance(plan.data, Dataset):
+            raise UnsupportedError("a Sampler needs the plan of a Dataset; what a Mix draws is delivered by millrace.Loader(mix)")
+        self._plan = plan
+        self._data = plan.data
+        self._rank, self._world = _rank_and_world(rank, world)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next iteration, from 0."""
+        self._plan = self._plan.of_epoch(_arguments.integer("epoch", epoch, least=0))
+
+    def __len__(self) -> int:
+        """Samples of this rank."""
+        return len(self._plan) // self._world
+
+    def __iter__(self) -> Iterator[int]:
+        rank_of = _ranks(self._data)
+        positions = range(self._rank, self._world * len(self), self._world)
+        for at in range(0, len(positions), _CHUNK):
+            yield from rank_of(self._plan[positions[at : at + _CHUNK]])
 
 
 class _Samples:

@@ -44,12 +44,14 @@ class Work:
     def __init__(
         self,
         transform: Transform | None,
+        collate: Transform | None,
         batch_transform: Transform | None,
         from_numpy: Callable[[Any], Any] | None,
         uri: str,
         seeds: Seeds,
     ) -> None:
         self._transform = transform
+        self._join = collate
         self._batch_transform = batch_transform
         self._from_numpy = from_numpy
         self._uri = uri
@@ -61,17 +63,18 @@ class Work:
     @property
     def by_row(self) -> bool:
         """Whether rows are worked on one by one, by several threads."""
-        return self._transform is not None
+        return self._transform is not None or self._join is not None
 
     def row(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> Any:
         """What becomes of one sample."""
-        function = self._transform
-        assert function is not None
         sample: dict[str, Any] = {"__key__": batch["key"][row]}
         for name, column in batch.items():
             if name not in _OF_BATCH or (name == "mask" and column is not batch["valid"]):
                 value = column[row]
                 sample[name] = self._to_output(value) if isinstance(value, np.ndarray) else _plain(value)
+        function = self._transform
+        if function is None:
+            return sample
         try:
             if self._sample_rng:
                 result = function(sample, rng=np.random.default_rng(self._seeds.of(batch, row, epoch, consumed)))
@@ -89,6 +92,8 @@ class Work:
 
     def batch(self, batch: dict[str, Any], rows: list[Any], epoch: int, consumed: int) -> Any:
         """What the program gets. ``rows``: what became of the samples, those that are not padding; empty without a transform."""
+        if self._join is not None:
+            return self._transform_batch(self._joined(self._join, batch, rows), batch, epoch, consumed)
         made = batch
         if self._transform is not None:
             made = self._collate(batch, rows) if rows else {name: padding(len(batch["valid"])) for name, padding in self._padding.items()}
@@ -99,6 +104,16 @@ class Work:
             if made.get("mask") is batch["valid"]:
                 made["mask"] = made["valid"]
         result = {name: self._to_output(column) for name, column in made.items()}
+        return self._transform_batch(result, batch, epoch, consumed)
+
+    def _joined(self, collate: Transform, batch: Mapping[str, Any], rows: list[Any]) -> Any:
+        places = np.flatnonzero(batch["valid"])
+        try:
+            return collate([{"__key__": batch["key"][at], **row} for at, row in zip(places, rows)])
+        except Exception as error:
+            raise TransformError(f"{self._name(batch, 0)} and those after it: collate raised {type(error).__name__}: {error}") from error
+
+    def _transform_batch(self, result: Any, batch: Mapping[str, Any], epoch: int, consumed: int) -> Any:
         function = self._batch_transform
         if function is None:
             return result

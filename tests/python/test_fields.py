@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import pathlib
@@ -256,17 +257,19 @@ def test_labels_of_other_kinds_are_no_damage(tmp_path: pathlib.Path) -> None:
 
 
 def test_labels_that_a_format_types_otherwise_are_refused_at_once(tmp_path: pathlib.Path) -> None:
-    from streaming import MDSWriter
-
-    with MDSWriter(out=str(tmp_path), columns={"jpg": "jpeg", "cls": "float32", "emb": "ndarray"}) as writer:
+    spec = importlib.util.spec_from_file_location("mosaic", pathlib.Path(__file__).parents[1] / "shard" / "mosaic.py")
+    assert spec is not None and spec.loader is not None
+    mosaic = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(mosaic)
+    with mosaic.load()[0](out=str(tmp_path / "mds"), columns={"jpg": "jpeg", "cls": "float32", "emb": "ndarray"}) as writer:
         for number in range(3):
             writer.write({"jpg": Image.fromarray(picture(number)), "cls": np.float32(number / 2), "emb": np.zeros(3)})
     with pytest.raises(millrace.InvalidArgumentError, match="numbers with a fraction.*label_kind='float'"):
-        millrace.Loader(tmp_path)
+        millrace.Loader(tmp_path / "mds")
     with pytest.raises(millrace.InvalidArgumentError, match="holds arrays"):
-        millrace.Loader(tmp_path, label_field="emb")
+        millrace.Loader(tmp_path / "mds", label_field="emb")
     fields: Any = {"target": millrace.Label("cls", "float"), "emb": millrace.Array("emb")}
-    batch = next(iter(millrace.Loader(tmp_path, fields=fields, batch_size=3, shuffle="none", output="numpy")))
+    batch = next(iter(millrace.Loader(tmp_path / "mds", fields=fields, batch_size=3, shuffle="none", output="numpy")))
     assert batch["target"].tolist() == [0, 0.5, 1] and batch["emb"].shape == (3, 3)  # type: ignore[typeddict-item]
 
 

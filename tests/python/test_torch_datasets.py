@@ -149,3 +149,59 @@ assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 print(part.read(2)["__key__"])
 """
     assert check_script(script, tar.uri) == "0011\n"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("style", ["map", "iterable"])
+def test_torchdata_goes_on_with_the_next_sample(tar: Samples, style: str, workers: int) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    dataset = millrace.Dataset(tar.uri)
+
+    def make() -> Any:
+        if style == "map":
+            sampler = millrace.torch.Sampler(millrace.Plan(dataset, seed=3), rank=1, world=2)
+            return stateful.StatefulDataLoader(
+                millrace.torch.MapDataset(dataset, fields=["cls"]), batch_size=4, sampler=sampler, num_workers=workers
+            )
+        samples = millrace.torch.IterableDataset(dataset, fields=["cls"], seed=3, rank=1, world=2)
+        return stateful.StatefulDataLoader(samples, batch_size=4, num_workers=workers)
+
+    expected = [batch["__key__"] for batch in make()]
+    assert len({key for keys in expected for key in keys}) == 25
+    for taken in (0, 2, len(expected)):
+        loader = make()
+        batches = iter(loader)
+        received = [next(batches)["__key__"] for _ in range(taken)]
+        state = json.loads(json.dumps(loader.state_dict())) if style == "map" and not workers else loader.state_dict()
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert received + [batch["__key__"] for batch in resumed] == expected
+
+
+def test_a_sampler_deals_the_plan_to_ranks(tar: Samples) -> None:
+    dataset = millrace.Dataset(tar.uri).where(samples=range(3, 50))
+    plan = millrace.Plan(dataset, seed=4, epoch=2)
+    samplers = [millrace.torch.Sampler(plan, rank=rank, world=4) for rank in range(4)]
+    numbers = [list(sampler) for sampler in samplers]
+    assert [len(each) for each in numbers] == [len(sampler) for sampler in samplers] == [11] * 4, "47 samples: three are left out"
+    dealt = [number for at in range(11) for number in (numbers[rank][at] for rank in range(4))]
+    assert [int(dataset.samples[number]) for number in dealt] == plan[range(44)].tolist()
+    samplers[0].set_epoch(0)
+    assert list(samplers[0]) != numbers[0]
+    samplers[0].set_epoch(2)
+    assert list(samplers[0]) == numbers[0]
+    with pytest.raises(millrace.UnsupportedError, match="this plan is of a Mix|the plan of a Dataset"):
+        millrace.torch.Sampler(millrace.Plan(dataset.balanced()))
+    with pytest.raises(TypeError, match="plan must be a millrace.Plan"):
+        millrace.torch.Sampler(dataset)  # type: ignore[arg-type]
+
+
+def test_a_state_of_something_else_is_refused(tar: Samples, raw: Samples) -> None:
+    def iterator(uri: str, **options: Any) -> Any:
+        return iter(millrace.torch.IterableDataset(uri, **options))
+
+    state = iterator(tar.uri).state_dict()
+    with pytest.raises(millrace.MismatchError, match="another data set"):
+        iterator(raw.uri).load_state_dict(state)
+    with pytest.raises(millrace.MismatchError, match="another rank"):
+        iterator(tar.uri, rank=0, world=2).load_state_dict(state)
