@@ -4,9 +4,14 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "base/log_setting.h"
 #include "base/utf8.h"
 
 namespace millrace {
@@ -27,21 +32,43 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
+constexpr spdlog::level::level_enum kDefaultLevel = spdlog::level::warn;
+
+// What MILLRACE_LOG says; nullopt if it is no level.
+std::optional<spdlog::level::level_enum> WantedLevel() {
+  using Name = std::pair<std::string_view, spdlog::level::level_enum>;
+  constexpr std::array<Name, 5> kNames = {{{"debug", spdlog::level::debug},
+                                           {"info", spdlog::level::info},
+                                           {"warning", spdlog::level::warn},
+                                           {"error", spdlog::level::err},
+                                           {"off", spdlog::level::off}}};
+  const char* const wanted = std::getenv("MILLRACE_LOG");
+  if (wanted == nullptr || *wanted == '\0') return kDefaultLevel;
+  const auto* const name =
+      std::find_if(kNames.begin(), kNames.end(), [wanted](const Name& known) { return known.first == wanted; });
+  return name == kNames.end() ? std::nullopt : std::optional(name->second);
+}
+
 spdlog::logger& Logger() {
   static spdlog::logger* const logger = [] {
     // Never destroyed: threads may still log while the process ends.
     auto* made = new spdlog::logger("millrace", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
-    made->set_level(spdlog::level::warn);
-    if (const char* wanted = std::getenv("MILLRACE_LOG")) {
-      made->set_level(spdlog::level::from_str(wanted));
-    }
+    made->set_level(WantedLevel().value_or(kDefaultLevel));
+    if (const absl::Status setting = CheckLogSetting(); !setting.ok())
+      made->warn("base: {}; until then it counts as warning", ToStd(setting.message()));
     return made;
   }();
   return *logger;
 }
 
 }  // namespace
+
+absl::Status CheckLogSetting() {
+  if (WantedLevel()) return absl::OkStatus();
+  const std::string wanted = WithoutControls(std::string_view(std::getenv("MILLRACE_LOG")).substr(0, 64));
+  return absl::InvalidArgumentError("MILLRACE_LOG is '" + wanted + "'; it must be debug, info, warning, error or off");
+}
 
 bool LogEnabled(LogLevel level) {
   return Logger().should_log(ToSpdlog(level));

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "base/log_setting.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -20,6 +21,7 @@ the end), and examples.
   URIs         s3://bucket/prefix, file:///path or a plain path, mem://name
   S3           AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, or a
                profile (AWS_PROFILE); or --endpoint-url, --region, --profile: docs/s3.md
+  Log          MILLRACE_LOG=debug|info|warning|error|off, to stderr; debug tells each request to S3
   Exit status  0 done, 1 failed, 2 wrong usage)";
 
 // In the order of a first session: make data, look at it, prepare it, read it.
@@ -76,8 +78,9 @@ int Main(int argc, char** argv) {
   S3Options s3;
   AddS3OptionsToAll(line.root(), &s3);
   line.BeforeRun([&s3] {
-    const absl::Status applied = ApplyS3Options(s3);
-    return applied.ok() ? 0 : Fail("", applied);
+    absl::Status usage = AsUsage(CheckLogSetting());
+    usage.Update(ApplyS3Options(s3));
+    return usage.ok() ? 0 : Fail("", usage);
   });
   return line.Run(argc, argv);
 }

@@ -13,6 +13,7 @@
 #include "s3/credential_chain.h"
 #include "s3/credential_flow.h"
 #include "s3/credential_process.h"
+#include "s3/request_log.h"
 
 namespace millrace {
 
@@ -71,6 +72,7 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
   void OnPhase(HttpPhase) override {}
 
   HttpBodySink OnHead(const HttpResponseHead& head) override {
+    if (log_) log_->OnHead(head, absl::Now());
     input_.http_status = head.status;
     input_.date = ParseHttpDate(head.headers.Find("date").value_or(""));
     return HttpBodySink::Text(kMaxAnswerBytes);
@@ -80,6 +82,7 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
     const std::shared_ptr<Run> self = std::move(calling_);
     timer_.reset();
     call_.reset();
+    if (log_) Log(LogLevel::kDebug, "s3", fmt::format("for credentials: {}", log_->Line(result, absl::Now())));
     if (timed_out_) {
       input_.status = absl::UnavailableError("no answer in time");
     } else if (result.error != HttpErrorKind::kNone) {
@@ -148,6 +151,8 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
     // A kept connection may have ended; a new one costs nothing at this rate.
     request.fresh_connection = true;
     timed_out_ = false;
+    log_.reset();
+    if (LogEnabled(LogLevel::kDebug)) log_.emplace(request, RequestLog::Shows::kServer, 1, false, absl::Now());
     calling_ = shared_from_this();
     call_ = loader_.http_.Start(loop_, std::move(request), *this);
     timer_.emplace(loop_);
@@ -192,6 +197,7 @@ class CredentialLoader::Run final : public HttpResponseHandler, public std::enab
   std::shared_ptr<HttpCall> call_;
   std::optional<Timer> timer_;
   std::string body_;
+  std::optional<RequestLog> log_;
   CredentialInput input_;
   bool timed_out_ = false;
 };

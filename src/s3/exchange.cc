@@ -7,6 +7,7 @@
 #include "base/crypto.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "net/http_date.h"
 
 namespace millrace {
@@ -158,7 +159,14 @@ HttpBodySink S3Exchange::RefuseForGood(absl::StatusCode code, std::string why) {
 
 S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
   const S3Step step = Judge(std::move(result), now);
-  if (step.kind == S3Step::Kind::kWait && !step.away) WarnOfDelay(step.wait, now);
+  if (step.kind == S3Step::Kind::kWait && !step.away) {
+    if (LogEnabled(LogLevel::kDebug)) {
+      Log(LogLevel::kDebug, "s3",
+          fmt::format("{}: {} is tried again in {:.3f} s: {}", WithoutControls(Subject()), verb_,
+                      absl::ToDoubleSeconds(step.wait), last_failure_));
+    }
+    WarnOfDelay(step.wait, now);
+  }
   return step;
 }
 

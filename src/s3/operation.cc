@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/log.h"
+#include "s3/request_log.h"
 
 namespace millrace {
 
@@ -45,6 +47,7 @@ struct S3Operation::Attempt final : HttpResponseHandler {
 
   const std::shared_ptr<S3Operation> operation;
   std::shared_ptr<HttpCall> call;
+  std::optional<RequestLog> log;   // if it is to be told
   std::optional<absl::Time> sent;  // the whole request
   std::optional<absl::Time> answered;
   uint64_t seen = 0;      // bytes of the body at the last look
@@ -176,7 +179,11 @@ void S3Operation::WaitThenSend(absl::Duration wait, RequestPhase phase) {
 void S3Operation::StartAttempt(bool hedge) {
   attempts_.push_back(std::make_unique<Attempt>(shared_from_this()));
   Attempt& attempt = *attempts_.back();
-  attempt.call = environment_.http.Start(home_.loop, exchange_->Request(absl::Now(), hedge), attempt);
+  const absl::Time now = absl::Now();
+  HttpRequest request = exchange_->Request(now, hedge);
+  if (!hedge) ++requests_;
+  if (LogEnabled(LogLevel::kDebug)) attempt.log.emplace(request, RequestLog::Shows::kTarget, requests_, hedge, now);
+  attempt.call = environment_.http.Start(home_.loop, std::move(request), attempt);
 }
 
 // ---- While a request is in flight
@@ -203,6 +210,7 @@ void S3Operation::HedgeLater(Attempt& first, absl::Duration at_least) {
 }
 
 HttpBodySink S3Operation::OnHead(Attempt& attempt, const HttpResponseHead& head) {
+  if (attempt.log) attempt.log->OnHead(head, absl::Now());
   if (attempt.lost) return HttpBodySink::Refuse();
   // An error counts when nothing better can come any more.
   if (head.status >= 300 && attempts_.size() > 1) {
@@ -259,6 +267,7 @@ void S3Operation::OnDone(Attempt& done, HttpResult result) {
   const auto at = std::find_if(list.begin(), list.end(), is_it);
   const std::unique_ptr<Attempt> attempt = std::move(*at);  // and with it the operation, until the end of this call
   list.erase(at);
+  if (attempt->log) Log(LogLevel::kDebug, "s3", attempt->log->Line(result, absl::Now()));
   Hedging& hedging = environment_.context.hedging;
   // Lost, or failed before the other one answered, which then goes on alone.
   if (attempt->lost || !attempts_.empty()) {

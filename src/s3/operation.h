@@ -103,6 +103,7 @@ class S3Operation final : public std::enable_shared_from_this<S3Operation> {
   TimerQueue::Id hedge_ = 0;                        // 0, or over, or until the second request
   TimerQueue::Id look_ = 0;                         // likewise, at the body
   std::optional<std::stop_callback<OnStop>> stop_;
+  int requests_ = 0;  // sent, but for second ones
   bool has_permit_ = false;
   bool waits_for_permit_ = false;
   bool waits_for_credentials_ = false;

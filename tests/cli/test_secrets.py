@@ -80,7 +80,7 @@ class Runner:
             [str(self.binary), *map(str, arguments)],
             capture_output=True,
             cwd=self.home,
-            env=os.environ | {"MILLRACE_LOG": "trace", "HOME": str(self.home), "AWS_MAX_ATTEMPTS": "2"} | self.keys() | variables,
+            env=os.environ | {"MILLRACE_LOG": "debug", "HOME": str(self.home), "AWS_MAX_ATTEMPTS": "2"} | self.keys() | variables,
             timeout=60,
         )
         self.said += len(done.stdout) + len(done.stderr)
