@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -27,7 +28,7 @@ std::string Word(std::string_view text) {
 }
 
 // The names that presigned URLs give to what must not be told.
-bool MaySecret(std::string_view name) {
+bool MayBeSecret(std::string_view name) {
   const std::string lower = absl::AsciiStrToLower(ToAbsl(name));
   return lower.starts_with("x-amz-") || lower == "signature" || lower == "awsaccesskeyid";
 }
@@ -42,7 +43,7 @@ std::string WithoutSecrets(std::string_view target) {
     rest.remove_prefix(std::min(rest.size(), parameter.size() + 1));
     const std::string_view name = parameter.substr(0, parameter.find('='));
     out.append(1, std::exchange(separator, '&'));
-    if (MaySecret(name)) {
+    if (MayBeSecret(name)) {
       out.append(name).append("=(hidden)");
     } else {
       out.append(parameter);
