@@ -4,7 +4,10 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/size.h"
@@ -18,7 +21,7 @@ namespace {
 
 constexpr const char* kDevstoreFooter =
     R"(If ROOT is a folder, its sub-folders are buckets and the files below them are objects; devstore keeps their other
-attributes in ROOT/.devstore. "mem:" keeps everything in memory. If you set no keys, clients use
+attributes in ROOT/.devstore. It does not follow symbolic links that lead out of ROOT. "mem:" keeps everything in memory. If you set no keys, clients use
   AWS_ACCESS_KEY_ID=millrace AWS_SECRET_ACCESS_KEY=millrace-secret AWS_REGION=us-east-1
 
 --fault 'METHOD KEYGLOB ACTION [p=0.3] [after=N] [count=N] [from=S] [until=S]', repeatable: the first rule that matches
@@ -46,9 +49,64 @@ Examples:
 
 struct DevstoreFlags {
   DevstoreOptions options;
+  std::optional<std::string> secret_key;
+  std::optional<std::string> secret_key_file;
   std::string bandwidth;
   bool access_log = false;
 };
+
+constexpr const char* kSecretVariable = "MILLRACE_DEVSTORE_SECRET_KEY";
+
+/// The first line of a file.
+absl::StatusOr<std::string> ReadSecret(const std::string& path) {
+  constexpr std::streamsize kMaxSecret = 1024;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxSecret + 1, '\0');
+  file.read(text.data(), kMaxSecret + 1);
+  if (file.bad() || (file.fail() && !file.eof())) {
+    return absl::NotFoundError(
+        fmt::format("--secret-key-file: {} cannot be read; name a file that holds the secret", path));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  text.resize(std::min(text.size(), text.find('\n')));
+  if (text.ends_with('\r')) text.pop_back();
+  if (text.empty() || text.size() > kMaxSecret) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--secret-key-file: the first line of {} must be the secret, of 1 to {} characters", path, kMaxSecret));
+  }
+  return text;
+}
+
+/// Sets the secret from where the user put it, if anywhere.
+absl::Status TakeSecret(const DevstoreFlags& flags, DevstoreOptions* options) {
+  if (flags.secret_key && flags.secret_key_file) {
+    return AsUsage(absl::InvalidArgumentError("--secret-key and --secret-key-file exclude each other; leave one out"));
+  }
+  if (flags.secret_key) {
+    options->secret_key = *flags.secret_key;
+  } else if (flags.secret_key_file) {
+    ASSIGN_OR_RETURN(options->secret_key, ReadSecret(*flags.secret_key_file));
+  } else if (const char* variable = getenv(kSecretVariable); variable != nullptr && *variable != '\0') {
+    options->secret_key = variable;
+  }
+  return absl::OkStatus();
+}
+
+/// A server that anybody can reach, and that anybody may write to.
+void WarnIfOpen(const DevstoreOptions& options) {
+  const std::string& host = options.host;
+  if (host == "localhost" || host == "::1" || host.starts_with("127.")) return;
+  const DevstoreOptions defaults;
+  const bool known_keys = options.access_key == defaults.access_key && options.secret_key == defaults.secret_key;
+  if (!options.anonymous && !known_keys) return;
+  fmt::print(
+      stderr,
+      "millrace devstore: warning: whoever reaches {} can read, replace and delete all of {}, since {}; listen on "
+      "127.0.0.1, or {}set --access-key and --secret-key-file\n",
+      ForStderr(host), ForStderr(options.root),
+      options.anonymous ? "--anonymous turns the check of signatures off" : "the keys are those that everybody knows",
+      options.anonymous ? "leave --anonymous out and " : "");
+}
 
 sigset_t StopSignals() {
   sigset_t signals;
@@ -68,6 +126,8 @@ absl::Status Serve(const DevstoreFlags& flags) {
   if (flags.access_log) {
     options.access_log = [](std::string_view line) { WriteStdout(fmt::format("{}\n", line)).IgnoreError(); };
   }
+  RETURN_IF_ERROR(TakeSecret(flags, &options));
+  WarnIfOpen(options);
   // Blocked before there are threads, so that only the wait below takes them.
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
@@ -91,7 +151,10 @@ void AddOptions(Command command, DevstoreFlags* flags) {
       .Number(0, DevstoreOptions::kMaxThreads);
   command.AddFlag("--tls", &options.tls, "Serve https with a certificate made now; its CA file is printed");
   command.Add("--access-key", &options.access_key, "The access key id that clients must use").ShowDefault();
-  command.Add("--secret-key", &options.secret_key, "Its secret [millrace-secret]");
+  command.Add("--secret-key", &flags->secret_key,
+              "Its secret, which other users of this machine can see on the command line; else "
+              "MILLRACE_DEVSTORE_SECRET_KEY is taken [millrace-secret]");
+  command.Add("--secret-key-file", &flags->secret_key_file, "Its secret is the first line of this file").Called("FILE");
   command.AddFlag("--anonymous", &options.anonymous, "Do not check signatures");
   command.AddFlag("--opaque-etags", &options.opaque_etags,
                   "ETags of uploaded objects are not MD5s, as of objects that S3 encrypts by KMS");

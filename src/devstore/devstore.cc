@@ -66,6 +66,7 @@ absl::StatusOr<std::string> WriteCaFile(const std::string& pem) {
 
 struct Devstore::Impl {
   ~Impl() {
+    if (storage) storage->StopWalks();  // the workers end with what they have begun
     if (ca_file.empty()) return;
     unlink(ca_file.c_str());
     rmdir(ca_file.substr(0, ca_file.rfind('/')).c_str());

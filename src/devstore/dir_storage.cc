@@ -22,6 +22,7 @@
 #include "devstore/s3_request.h"
 #include "devstore/sidecar.h"
 #include "devstore/upload_files.h"
+#include "devstore/within_root.h"
 
 namespace millrace {
 
@@ -73,7 +74,11 @@ class RecordCache {
 class DirStorage final : public Storage {
  public:
   explicit DirStorage(std::string root)
-      : root_(std::move(root)), side_(root_ + "/.devstore"), temporary_(side_ + "/tmp"), uploads_(side_ + "/uploads") {}
+      : root_(std::move(root)),
+        side_(root_ + "/.devstore"),
+        temporary_(side_ + "/tmp"),
+        names_(root_),
+        uploads_(side_ + "/uploads") {}
 
   void Load();
 
@@ -88,6 +93,7 @@ class DirStorage final : public Storage {
     return DescribeLocked(bucket, key);
   }
   absl::StatusOr<std::unique_ptr<KeyWalk>> Walk(const std::string& bucket) override;
+  void StopWalks() override { names_.Stop(); }
   absl::StatusOr<std::unique_ptr<BlobWriter>> NewBlob(uint64_t) override { return NewFileBlob(temporary_); }
   absl::StatusOr<std::shared_ptr<Content>> Concatenate(
       const std::vector<std::shared_ptr<const Content>>& contents) override {
@@ -220,16 +226,15 @@ absl::StatusOr<std::vector<BucketInfo>> DirStorage::Buckets() {
 }
 
 absl::Status DirStorage::CheckBucket(const std::string& bucket) {
-  struct stat stat;
-  if (!MayNameBucket(bucket) || ::stat(BucketPath(bucket).c_str(), &stat) != 0 || !S_ISDIR(stat.st_mode)) {
-    return NoSuchBucket(bucket);
-  }
-  return absl::OkStatus();
+  if (!MayNameBucket(bucket)) return NoSuchBucket(bucket);
+  const UniqueFd folder(open(BucketPath(bucket).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  return folder && LiesWithin(folder, root_) ? absl::OkStatus() : NoSuchBucket(bucket);
 }
 
 absl::Status DirStorage::CreateBucket(const std::string& bucket) {
   if (mkdir(BucketPath(bucket).c_str(), 0777) == 0) return absl::OkStatus();
-  if (errno != EEXIST) return FileError(errno, "creating the bucket", bucket);
+  const int error = errno;
+  if (error != EEXIST || !CheckBucket(bucket).ok()) return FileError(error, "creating the bucket", bucket);
   return S3Error(s3code::kBucketAlreadyOwnedByYou,
                  "Your previous request to create the named bucket succeeded and you already own it.",
                  {{"BucketName", bucket}});
@@ -276,7 +281,7 @@ absl::StatusOr<StoredObject> DirStorage::Open(const std::string& bucket, const s
   if (!*file) return MeansAbsent(errno) ? Absent(bucket, key) : FileError(errno, "opening", key);
   struct stat stat;
   if (fstat(file->get(), &stat) != 0) return FileError(errno, "looking at", key);
-  if (!S_ISREG(stat.st_mode)) return Absent(bucket, key);
+  if (!S_ISREG(stat.st_mode) || !LiesWithin(*file, root_)) return Absent(bucket, key);
   StoredObject object;
   object.record = RecordOf(path, bucket, key, stat);
   object.content = std::make_shared<const FileContent>(std::move(file), object.record->size);
@@ -287,10 +292,11 @@ absl::StatusOr<std::shared_ptr<const ObjectRecord>> DirStorage::DescribeLocked(c
                                                                                const std::string& key) {
   if (!MayNameBucket(bucket)) return NoSuchBucket(bucket);
   const std::string path = ObjectPath(bucket, key);
+  const UniqueFd file(open(path.c_str(), O_PATH | O_CLOEXEC));
   struct stat stat;
-  if (::stat(path.c_str(), &stat) != 0)
+  if (!file || fstat(file.get(), &stat) != 0)
     return MeansAbsent(errno) ? Absent(bucket, key) : FileError(errno, "looking at", key);
-  if (!S_ISREG(stat.st_mode)) return Absent(bucket, key);
+  if (!S_ISREG(stat.st_mode) || !LiesWithin(file, root_)) return Absent(bucket, key);
   return RecordOf(path, bucket, key, stat);
 }
 
@@ -346,15 +352,15 @@ absl::StatusOr<std::string> DirStorage::Place(const std::string& from, const std
 }
 
 /// False when the path is taken in a way that does not exist in S3: a folder where the file should be, or a file for a
-/// folder.
+/// folder; or when a link leads out of the root.
 absl::StatusOr<bool> DirStorage::PlaceAsPath(const std::string& from, const std::string& to) {
-  if (rename(from.c_str(), to.c_str()) == 0) return true;
-  if (errno == ENOENT) {
-    if (!MakeFolders(to.substr(0, to.rfind('/'))).ok()) return false;
-    if (rename(from.c_str(), to.c_str()) == 0) return true;
-  }
-  if (errno == EISDIR && rmdir(to.c_str()) == 0 && rename(from.c_str(), to.c_str()) == 0)
-    return true;  // an empty folder
+  const size_t slash = to.rfind('/');
+  const UniqueFd folder = MakeFolderWithin(root_, to.substr(0, slash));
+  if (!folder) return false;
+  const char* const name = to.c_str() + slash + 1;
+  const auto moved = [&] { return renameat(AT_FDCWD, from.c_str(), folder.get(), name) == 0; };
+  if (moved()) return true;
+  if (errno == EISDIR && unlinkat(folder.get(), name, AT_REMOVEDIR) == 0 && moved()) return true;  // an empty folder
   if (errno == ENOTDIR || errno == EISDIR || errno == EEXIST || errno == ENOTEMPTY || errno == ENAMETOOLONG ||
       errno == ELOOP) {
     return false;
@@ -399,7 +405,13 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenDirStorage(const std::string& root)
     return absl::NotFoundError(
         fmt::format("{} is not a folder; make it first, or use mem: for objects in memory", root));
   }
-  auto storage = std::make_unique<DirStorage>(canonical.string());
+  const std::string path = RealPathOf(UniqueFd(open(canonical.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
+  if (path.empty()) {
+    return absl::FailedPreconditionError(fmt::format(
+        "devstore cannot tell where links below {} lead: it needs /proc; mount it, or use mem: for objects in memory",
+        root));
+  }
+  auto storage = std::make_unique<DirStorage>(path);
   storage->Load();
   return storage;
 }

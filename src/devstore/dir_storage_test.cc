@@ -123,6 +123,47 @@ TEST_F(DirStorageTest, DeletesNothingBehindALink) {
   EXPECT_TRUE(fs::exists(folder_.path() + "/outside/empty"));
 }
 
+TEST_F(DirStorageTest, LinksLeadNotOutOfTheRoot) {
+  WriteFile("outside/secret", "secret");
+  WriteFile("root-2/secret", "secret");  // whose path begins with the root's
+  WriteFile("root/bucket/own", "own");
+  WriteFile("root/bucket/folder/x", "own");
+  const std::string bucket = folder_.path() + "/root/bucket/";
+  fs::create_symlink("../../outside/secret", bucket + "file");
+  fs::create_symlink(folder_.path() + "/outside/secret", bucket + "absolute");
+  fs::create_symlink("../../root-2/secret", bucket + "neighbour");
+  fs::create_directory_symlink("../../outside", bucket + "dir");
+  fs::create_directory_symlink("../../outside", folder_.path() + "/root/linked");
+  fs::create_symlink("own", bucket + "inside");
+  fs::create_directory_symlink("../bucket/folder", bucket + "inside-dir");
+  auto storage = *OpenDirStorage(folder_.path() + "/root");
+  EXPECT_EQ(Keys(*storage, "bucket"), (std::vector<std::string>{"folder/x", "inside", "inside-dir/x", "own"}));
+  EXPECT_EQ(*Get(*storage, "bucket", "inside"), "own");
+  EXPECT_EQ(*Get(*storage, "bucket", "inside-dir/x"), "own");
+  for (const char* key : {"file", "absolute", "neighbour", "dir/secret", "dir/none"}) {
+    EXPECT_EQ(CodeOf(Get(*storage, "bucket", key).status()), "NoSuchKey") << key;
+    EXPECT_EQ(CodeOf(storage->Describe("bucket", key).status()), "NoSuchKey") << key;
+    ASSERT_TRUE(storage->Delete("bucket", key, Any).ok()) << key;
+  }
+  // As a bucket.
+  EXPECT_EQ(storage->Buckets()->size(), 1u);
+  EXPECT_EQ(CodeOf(Get(*storage, "linked", "secret").status()), "NoSuchBucket");
+  EXPECT_EQ(CodeOf(storage->Walk("linked").status()), "NoSuchBucket");
+  EXPECT_EQ(CodeOf(Put(*storage, "linked", "x", "evil")), "NoSuchBucket");
+  EXPECT_FALSE(storage->CreateBucket("linked").ok());
+  // What is written there is kept, but elsewhere.
+  for (const char* key : {"dir/new", "dir/secret", "dir/deep/new", "file"}) {
+    ASSERT_TRUE(Put(*storage, "bucket", key, "mine").ok()) << key;
+    EXPECT_EQ(*Get(*storage, "bucket", key), "mine") << key;
+  }
+  ASSERT_TRUE(Put(*storage, "bucket", "inside-dir/y", "mine").ok());
+  EXPECT_TRUE(fs::exists(bucket + "folder/y"));
+  std::string text;
+  std::ifstream(folder_.path() + "/outside/secret") >> text;
+  EXPECT_EQ(text, "secret");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path() + "/outside"), fs::directory_iterator()), 1);
+}
+
 TEST_F(DirStorageTest, AFileAndAFolderOfOneNameGoTogether) {
   fs::create_directory(folder_.path() + "/bucket");
   Open();

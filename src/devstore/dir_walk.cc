@@ -2,14 +2,19 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/clock.h"
+#include "base/log.h"
+#include "devstore/s3_error.h"
 #include "devstore/sidecar.h"
+#include "devstore/within_root.h"
 
 namespace millrace {
 
@@ -29,8 +34,11 @@ struct CloseDir {
   void operator()(DIR* dir) const { closedir(dir); }
 };
 
+/// Whether a link, whose name lies in the folder with this descriptor, is followed.
+using FollowsLink = absl::FunctionRef<bool(int dir_fd, const char* name)>;
+
 /// "file", "folder/", or nothing for what is neither.
-std::optional<std::string> SortName(int dir_fd, const dirent& entry) {
+std::optional<std::string> SortName(int dir_fd, const dirent& entry, FollowsLink follows) {
   std::string name = entry.d_name;
   if (name == "." || name == "..") return std::nullopt;
   unsigned char type = entry.d_type;
@@ -38,15 +46,16 @@ std::optional<std::string> SortName(int dir_fd, const dirent& entry) {
     struct stat stat;
     if (fstatat(dir_fd, entry.d_name, &stat, 0) != 0) return std::nullopt;  // a broken link
     type = S_ISDIR(stat.st_mode) ? DT_DIR : S_ISREG(stat.st_mode) ? DT_REG : DT_UNKNOWN;
+    if (type != DT_UNKNOWN && !follows(dir_fd, entry.d_name)) return std::nullopt;
   }
   if (type == DT_DIR) return name + "/";
   if (type == DT_REG) return name;
   return std::nullopt;
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<std::string>> ReadFolder(const std::string& path) {
+/// `check` runs before each name.
+absl::StatusOr<std::vector<std::string>> ReadNames(const std::string& path, FollowsLink follows,
+                                                   absl::FunctionRef<absl::Status()> check) {
   std::vector<std::string> names;
   const std::unique_ptr<DIR, CloseDir> dir(opendir(path.c_str()));
   if (dir == nullptr) {
@@ -55,12 +64,20 @@ absl::StatusOr<std::vector<std::string>> ReadFolder(const std::string& path) {
   }
   errno = 0;
   while (const dirent* entry = readdir(dir.get())) {
-    if (std::optional<std::string> name = SortName(dirfd(dir.get()), *entry)) names.push_back(*std::move(name));
+    RETURN_IF_ERROR(check());
+    if (auto name = SortName(dirfd(dir.get()), *entry, follows)) names.push_back(*std::move(name));
     errno = 0;
   }
   if (errno != 0) return FileError(errno, "listing", path);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ReadFolder(const std::string& path) {
+  return ReadNames(
+      path, [](int, const char*) { return true; }, [] { return absl::OkStatus(); });
 }
 
 bool RemoveEmptyFolders(const std::string& path) {
@@ -72,6 +89,23 @@ bool RemoveEmptyFolders(const std::string& path) {
     if (name.ends_with('/')) RemoveEmptyFolders(path + "/" + name.substr(0, name.size() - 1));
   }
   return rmdir(path.c_str()) == 0;
+}
+
+absl::Status DirCache::CheckRunning() const {
+  return stopped_ ? S3Error(s3code::kInternalError, "The server is ending.") : absl::OkStatus();
+}
+
+bool DirCache::Serves(int dir_fd, const char* name, const std::string& folder) {
+  const UniqueFd target(openat(dir_fd, name, O_PATH | O_CLOEXEC));
+  if (!target) return false;
+  if (LiesWithin(target, root_)) return true;
+  if (!warned_.exchange(true)) {
+    Log(LogLevel::kWarning, "devstore",
+        fmt::format("{}/{} is a symbolic link that leads out of {}: devstore does not serve what it leads to, nor that "
+                    "of other such links; serve a folder that holds it, or copy it",
+                    folder.substr(0, folder.find_last_not_of('/') + 1), name, root_));
+  }
+  return false;
 }
 
 absl::StatusOr<DirCache::Names> DirCache::Read(const std::string& path) {
@@ -87,7 +121,10 @@ absl::StatusOr<DirCache::Names> DirCache::Read(const std::string& path) {
     }
   }
   const int64_t read_ns = absl::GetCurrentTimeNanos();
-  ASSIGN_OR_RETURN(std::vector<std::string> read, ReadFolder(path));
+  ASSIGN_OR_RETURN(std::vector<std::string> read,
+                   ReadNames(
+                       path, [&](int dir_fd, const char* name) { return Serves(dir_fd, name, path); },
+                       [&] { return CheckRunning(); }));
   auto names = std::make_shared<const std::vector<std::string>>(std::move(read));
   if (read_ns - modified_ns <= kRacyNs || names->size() > kMaxNames) return names;
   std::lock_guard lock(mutex_);
@@ -118,6 +155,7 @@ absl::StatusOr<std::optional<std::string>> DirWalk::FirstFrom(std::string_view f
 /// `folder` is "" or ends with '/'; `from` and the keys compared with it are relative to it.
 absl::StatusOr<std::optional<std::string>> DirWalk::Search(const std::string& folder, std::string_view from) {
   if (folder.size() > kMaxKey) return std::nullopt;  // no key is that long; links may form circles
+  RETURN_IF_ERROR(cache_.CheckRunning());
   ASSIGN_OR_RETURN(const DirCache::Names names, NamesOf(folder));
   auto next = std::lower_bound(names->begin(), names->end(), from);
   // Only the folder right before that place can hold keys from `from` on.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,17 +14,24 @@
 namespace millrace {
 
 /// The sorted names in a folder: of regular files, and of folders with a '/' behind them. Bytewise order of these is
-/// the order of the keys below. Symbolic links are followed. Empty for a folder that does not exist.
+/// the order of the keys below. Symbolic links are followed. Empty for a folder that does not exist. For links that a
+/// client can reach there is DirCache.
 absl::StatusOr<std::vector<std::string>> ReadFolder(const std::string& path);
 
 /// Removes folders that hold no file, including `path` itself. False if something is left.
 bool RemoveEmptyFolders(const std::string& path);
 
-/// The results of ReadFolder, kept as long as the folders' times say that nothing changed. Thread-safe. Remembers up to
-/// four million names.
+/// The results of ReadFolder, without links that lead out of a served folder, kept as long as the folders' times say
+/// that nothing changed. Thread-safe. Remembers up to four million names.
 class DirCache {
  public:
   using Names = std::shared_ptr<const std::vector<std::string>>;
+  /// `root`: the served folder, a path by RealPathOf. Of the links that lead out of it the first is logged.
+  explicit DirCache(std::string root) : root_(std::move(root)) {}
+  /// All walks fail from now on, also those in progress.
+  void Stop() { stopped_ = true; }
+  /// An error after Stop.
+  absl::Status CheckRunning() const;
   absl::StatusOr<Names> Read(const std::string& path);
 
  private:
@@ -32,13 +40,18 @@ class DirCache {
     int64_t modified_ns = 0;
     Names names;
   };
+  bool Serves(int dir_fd, const char* name, const std::string& folder);
+
+  const std::string root_;
+  std::atomic<bool> stopped_ = false;
+  std::atomic<bool> warned_ = false;
   std::mutex mutex_;
   std::unordered_map<std::string, Entry> entries_;
   size_t names_ = 0;
 };
 
 /// Finds keys, which are the paths of files below one folder, in order. Reads each folder once in its life, so it
-/// serves one listing. Not thread-safe.
+/// serves one listing. Links that form circles make endless many keys; only Stop ends their search. Not thread-safe.
 class DirWalk {
  public:
   DirWalk(DirCache& cache, std::string root) : cache_(cache), root_(std::move(root)) {}

@@ -118,6 +118,8 @@ class Storage {
   virtual absl::StatusOr<std::shared_ptr<const ObjectRecord>> Describe(const std::string& bucket,
                                                                        const std::string& key) = 0;
   virtual absl::StatusOr<std::unique_ptr<KeyWalk>> Walk(const std::string& bucket) = 0;
+  /// The server is about to end: walks may be long, and fail from now on, also those in progress.
+  virtual void StopWalks() {}
 
   /// `size`: how many bytes are expected.
   virtual absl::StatusOr<std::unique_ptr<BlobWriter>> NewBlob(uint64_t size) = 0;

@@ -6,10 +6,12 @@ import datetime
 import hashlib
 import hmac
 import http.client
+import subprocess
 import time
 import unittest.mock
 import urllib.parse
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,6 +95,56 @@ def test_own_keys(devstore: Any) -> None:
     store = devstore("mem:", "--bucket", "bucket", "--access-key", "me", "--secret-key", "s3cr3t/+=")
     store.client(access_key="me", secret_key="s3cr3t/+=").list_objects_v2(Bucket="bucket")
     assert refusal(store.client())[0] == "InvalidAccessKeyId"
+
+
+def test_a_secret_from_a_file_or_the_environment(devstore: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no other user sees it, as on a command line."""
+    file = tmp_path / "secret"
+    file.write_text("of the file\nnot this\n")
+    monkeypatch.setenv("MILLRACE_DEVSTORE_SECRET_KEY", "of the environment")
+    for options, secret in [
+        ([], "of the environment"),
+        (["--secret-key-file", str(file)], "of the file"),
+        (["--secret-key", "of the option"], "of the option"),
+    ]:
+        store = devstore("mem:", "--bucket", "bucket", *options)
+        store.client(secret_key=secret).list_objects_v2(Bucket="bucket")
+        assert refusal(store.client(secret_key="millrace-secret"))[0] == "SignatureDoesNotMatch"
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "code", "words"),
+    [
+        (None, [], 1, "cannot be read"),
+        ("", [], 1, "first line"),
+        ("x" * 2000, [], 1, "first line"),
+        ("fine", ["--secret-key", "other"], 2, "exclude each other"),
+    ],
+)
+def test_a_secret_that_cannot_be_had(
+    millrace_bin: Path, tmp_path: Path, content: str | None, options: list[str], code: int, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / "secret").write_text(content)
+    command = [str(millrace_bin), "devstore", "mem:", "--secret-key-file", str(tmp_path / "secret"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+    assert "xxx" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "warns"),
+    [
+        (["--host", "0.0.0.0"], True),
+        (["--host", "0.0.0.0", "--anonymous", "--access-key", "me", "--secret-key", "mine"], True),
+        (["--host", "0.0.0.0", "--access-key", "me", "--secret-key", "mine"], False),
+        (["--anonymous"], False),
+        ([], False),
+    ],
+)
+def test_a_server_that_is_open_to_all_says_so(devstore: Any, tmp_path: Path, options: list[str], warns: bool) -> None:
+    devstore("mem:", *options).stop()
+    assert ("whoever reaches 0.0.0.0" in (tmp_path / "devstore-0.err").read_text()) == warns
 
 
 @pytest.mark.parametrize("minutes", [-16, 16])

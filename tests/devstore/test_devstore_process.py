@@ -63,6 +63,40 @@ def test_stops_promptly(devstore: Any, how: signal.Signals) -> None:
         assert store.process.wait(30) == 0
 
 
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_listing_ends_with_the_server(devstore: Any, tmp_path: Path, how: signal.Signals) -> None:
+    """Links that form circles make a listing that would go on for years."""
+    bucket = tmp_path / "root" / "bucket"
+    bucket.mkdir(parents=True)
+    for name in ("a", "b"):
+        (bucket / name).symlink_to(".")
+    store = devstore(tmp_path / "root", "--anonymous")
+    with socket.create_connection(("127.0.0.1", store.port)) as waiting:
+        waiting.sendall(b"GET /bucket?list-type=2 HTTP/1.1\r\nHost: x\r\n\r\n")
+        waiting.settimeout(0.5)
+        with pytest.raises(TimeoutError):  # it is at work
+            waiting.recv(1)
+        store.process.send_signal(how)
+        assert store.process.wait(20) == 0
+
+
+def test_links_lead_not_out_of_the_root(devstore: Any, tmp_path: Path) -> None:
+    (tmp_path / "root" / "bucket").mkdir(parents=True)
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "root" / "bucket" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "root" / "bucket" / "folder").symlink_to(tmp_path)
+    store = devstore(tmp_path / "root")
+    s3 = store.client()
+    assert "Contents" not in s3.list_objects_v2(Bucket="bucket")
+    for key in ("link", "folder/secret"):
+        with pytest.raises(ClientError, match="NoSuchKey"):
+            s3.get_object(Bucket="bucket", Key=key)
+    s3.put_object(Bucket="bucket", Key="folder/secret", Body=b"mine")
+    assert (tmp_path / "secret").read_bytes() == b"secret"
+    store.stop()
+    assert "leads out of" in (tmp_path / "devstore-0.err").read_text()
+
+
 def test_port_can_be_chosen(millrace_bin: Path, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
