@@ -16,6 +16,7 @@
 #include "cli/cat.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/copied_text.h"
 #include "cli/find_object.h"
 #include "cli/json_text.h"
 #include "cli/name_filter.h"
@@ -40,6 +41,7 @@ struct CpFlags {
   NameFilters filters;
   bool recursive = false;
   bool dry_run = false;
+  bool verify = false;
   bool json = false;
 };
 
@@ -184,13 +186,15 @@ absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, double 
     return WriteStdout(JsonObject{
         {"objects", report.objects},
         {"bytes", report.bytes},
+        {"unverified", report.unverified},
+        {"read_twice", report.read_twice},
         {"failed", report.failed},
         {"seconds", seconds},
         {"dry_run",
          flags.dry_run}}.Line());
   }
-  return WriteStdout(fmt::format("{} {}, {}, in {:.1f} s\n", flags.dry_run ? "would copy" : "copied",
-                                 Counted(report.objects, "object"), FormatSize(report.bytes), seconds));
+  const std::string copied = flags.dry_run ? "would copy " + Counted(report.objects, "object") : CopiedText(report);
+  return WriteStdout(fmt::format("{}, {}, in {:.1f} s\n", copied, FormatSize(report.bytes), seconds));
 }
 
 // "-": standard input or output.
@@ -198,6 +202,7 @@ absl::Status CheckStreams(const CpFlags& flags) {
   const bool out = flags.target == "-";
   if (!out && flags.source != "-") return absl::OkStatus();
   const char* wrong = nullptr;
+  if (flags.verify) wrong = "--verify does not go with '-', which cannot be read twice, nor taken back";
   if (flags.recursive) wrong = "--recursive does not go with '-', which is one object";
   if (flags.dry_run) wrong = "--dry-run does not go with '-'";
   if (!flags.filters.empty()) wrong = "--exclude and --include do not go with '-', which is one object";
@@ -225,6 +230,7 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
   } else {
     ProgressLine progress("copied", ProgressLine::Unit::kBytes);
     BulkJob job({.progress = [&](const BulkProgress& now) { progress.Update(now.copied_bytes, now.total_bytes); },
+                 .read_twice = flags.verify,
                  .stop = interrupt.token()});
     CopySink sink(flags, job);
     ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
@@ -259,14 +265,17 @@ void AddCp(Command app) {
   cp.AddFlag("-r,--recursive", &flags->recursive, "Copy everything below the source to below the target");
   cp.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be copied, and copy nothing");
   const auto filters = AddNameFilters(cp);
+  cp.AddFlag("--verify", &flags->verify, "Read what the store keeps no checksum of twice, and compare");
   cp.AddFlag("--json", &flags->json,
-             R"(One JSON object at the end: {"objects", "bytes", "failed", "seconds", "dry_run"}; with --dry-run )"
+             R"(One JSON object at the end: {"objects", "bytes", "unverified", "read_twice", "failed", "seconds", )"
+             R"("dry_run"}; with --dry-run )"
              R"({"copy", "to", "size"} for each object before)");
   cp.Footer(
       "Each object appears whole or not at all, and replaces an older one. Objects that fail are named and the others "
       "copied. What matches a pattern keeps its path below the last folder without a wildcard; '*' stays within one "
       "folder, '**' does not; quote patterns, so that the shell leaves them alone. Between buckets of one store "
-      "the store itself copies, with type and metadata.\n\n" +
+      "the store itself copies, with type and metadata. Other objects of S3 are verified against the checksum that the "
+      "store keeps, and the report says how many have none; files have none either, and are not counted.\n\n" +
       std::string(kFiltersHelp) +
       "\n\n"
       "Examples:\n"

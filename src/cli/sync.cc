@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/copied_text.h"
 #include "cli/json_text.h"
 #include "cli/name_filter.h"
 #include "cli/usage.h"
@@ -86,6 +87,8 @@ absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double se
     return WriteStdout(JsonObject{
         {"copied", done.copied.objects},
         {"bytes", done.copied.bytes},
+        {"unverified", done.copied.unverified},
+        {"read_twice", done.copied.read_twice},
         {"removed", done.removed.objects},
         {"failed", done.copied.failed + done.removed.failed},
         {"seconds", seconds},
@@ -93,8 +96,8 @@ absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double se
         {"dry_run",
          flags.dry_run}}.Line());
   }
-  return WriteStdout(fmt::format("{}copied {}, {}, removed {}, unchanged {}, in {:.1f} s\n",
-                                 flags.dry_run ? "would have " : "", Counted(done.copied.objects, "object"),
+  return WriteStdout(fmt::format("{}{}, {}, removed {}, unchanged {}, in {:.1f} s\n",
+                                 flags.dry_run ? "would have " : "", CopiedText(done.copied),
                                  FormatSize(done.copied.bytes), done.removed.objects, done.unchanged, seconds));
 }
 
@@ -151,7 +154,8 @@ constexpr const char* kSyncFooter =
 the time of an object in whole seconds, so with a bucket on either side whole seconds are compared: what is replaced by
 something of the same size in the second of its upload is not seen. Each object appears whole or not at all; after an
 interruption the same command goes on with the rest. Between buckets of one store the store itself copies, with type and
-metadata.
+metadata. Other objects of S3 are verified against the checksum that the store keeps, and the report says how many
+have none; files have none either, and are not counted.
 
 --exclude and --include take patterns of the whole path below the source, as 'aws s3 sync' does: '*' matches any
 characters, '/' too, and '?' and [a-z] one character. Of several patterns that match, the last one counts; what is excluded is
@@ -175,8 +179,8 @@ void AddSync(Command app) {
   sync.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be done, and do nothing");
   const auto filters = AddNameFilters(sync);
   sync.AddFlag("--json", &flags->json,
-               R"(One JSON object at the end: {"copied", "bytes", "removed", "unchanged", "failed", "seconds", )"
-               R"("dry_run"}; with --dry-run a line for each object before)");
+               R"(One JSON object at the end: {"copied", "bytes", "unverified", "read_twice", "removed", "unchanged", )"
+               R"("failed", "seconds", "dry_run"}; with --dry-run a line for each object before)");
   sync.Footer(kSyncFooter);
   sync.Run([flags, filters] {
     flags->filters = filters();

@@ -223,7 +223,8 @@ S3Step GetExchange::VerifyStored(absl::Time now) {
   const bool all_of_it = !options_.whole || options_.range.length == object_size_;
   if (!stored_checksum_ || !all_of_it) return Succeed();
   std::string digest = DigestOf(stored_checksum_->kind, into_);
-  if (digest == stored_checksum_->digest) return Succeed();
+  matches_stored_ = digest == stored_checksum_->digest;
+  if (matches_stored_) return Succeed();
   // Damage on the way is not the same twice. So the store has these bytes, and its ETag is no MD5.
   const bool same_again = digest == last_digest_;
   if (same_again && stored_checksum_->kind == ObjectChecksum::Kind::kMd5) {
@@ -294,7 +295,7 @@ void GetExchange::Deliver(absl::Status status) {
     if (options_.damaged != nullptr && absl::IsDataLoss(status)) *options_.damaged = std::move(damaged_);
     return done_(std::move(status));
   }
-  done_(GetResult{etag_, object_size_});
+  done_(GetResult{etag_, object_size_, matches_stored_});
 }
 
 }  // namespace millrace

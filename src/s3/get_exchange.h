@@ -61,6 +61,7 @@ class GetExchange final : public S3Exchange {
   Objection objection_;
   std::optional<ObjectChecksum> stored_checksum_;  // of the whole object, or of the part
   std::string last_digest_;                        // of what came, when it was not that
+  bool matches_stored_ = false;
 };
 
 }  // namespace millrace

@@ -91,6 +91,7 @@ TEST_F(GetTest, AWholeObjectIsCheckedAgainstTheChecksumOfTheStore) {
       Whole());
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(buffer_, object_);
+  EXPECT_TRUE(result->verified);
   ASSERT_EQ(requests_.size(), 3u);
   EXPECT_EQ(requests_[0].head.headers.Find("x-amz-checksum-mode"), "ENABLED");
   EXPECT_FALSE(requests_[0].head.headers.Has("range")) << "S3 tells the checksum with the whole object only";
@@ -133,15 +134,20 @@ TEST_F(GetTest, AnETagThatIsAnMd5CountsWhereThereIsNoOther) {
       Whole());
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(buffer_, object_);
+  EXPECT_TRUE(result->verified);
   EXPECT_EQ(requests_.size(), 2u);
 }
 
 TEST_F(GetTest, AnETagThatOnlyLooksLikeAnMd5CostsOneMoreRead) {
   etag_ = "0123456789abcdef0123456789abcdef";
-  ASSERT_TRUE(Run({0, object_.size()}, nullptr, Whole()).ok());
+  auto result = Run({0, object_.size()}, nullptr, Whole());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(result->verified);
   EXPECT_EQ(buffer_, object_);
   EXPECT_EQ(requests_.size(), 2u);
-  ASSERT_TRUE(Run({0, object_.size()}, nullptr, Whole()).ok());
+  result = Run({0, object_.size()}, nullptr, Whole());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(result->verified);
   EXPECT_EQ(requests_.size(), 1u) << "once and for all";
 }
 

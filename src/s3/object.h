@@ -77,6 +77,7 @@ struct GetOptions {
 struct GetResult {
   std::string etag;
   uint64_t object_size = 0;  // of the whole object
+  bool verified = false;     // GetOptions::whole or ::part: the bytes match a checksum that the store keeps of them
 };
 
 struct HeadOptions {

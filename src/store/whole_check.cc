@@ -37,7 +37,7 @@ uint64_t WholeCheck::CrcOfPieces(size_t first, size_t end) const {
 }
 
 bool WholeCheck::Matches() const {
-  if (crcs_.size() < pieces_.count()) return false;
+  if (!expected_ || crcs_.size() < pieces_.count()) return false;
   const ObjectChecksum::Kind kind = expected_->kind;
   if (expected_->parts == 0) return CrcDigest(kind, CrcOfPieces(0, crcs_.size())) == expected_->digest;
   std::string digests;

@@ -20,6 +20,10 @@ class WholeCheck {
   /// False: the store keeps nothing to check by, so that nothing will be found.
   bool checks() const { return expected_.has_value(); }
 
+  /// Whether the pieces, all of which have come, are those of the store's checksum. After Settle has succeeded, what
+  /// does not match came the same twice.
+  bool Matches() const;
+
   /// A piece that has come; when it comes again, that counts. True when it is new, or other than it was.
   bool Add(size_t piece, ByteSpan bytes);
 
@@ -37,7 +41,6 @@ class WholeCheck {
   absl::Status FinishAgain() const;
 
  private:
-  bool Matches() const;
   uint64_t CrcOfPieces(size_t first, size_t end) const;
   absl::Status Damaged(std::string_view how_often) const;
 

@@ -193,7 +193,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Publish() {
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
   ASSIGN_OR_RETURN(ObjectInfo info, HeadBlocking(*cache.store, built, options_.stop));
   info.key = built;
-  const absl::StatusOr<ObjectInfo> published =
+  const absl::StatusOr<CopiedObject> published =
       CopyObject(*cache.store, info, *options_.beside.store, options_.beside.prefix, {.stop = options_.stop});
   if (absl::IsCancelled(published.status())) return published.status();
   if (!published.ok()) {
@@ -205,7 +205,7 @@ absl::StatusOr<SharedArtifact> ArtifactPlaces::Publish() {
     path = cache.store->Uri(name);
   } else {
     // Kept under the name by which OpenCopy will look for it.
-    const std::string copy = CopyName(published->etag);
+    const std::string copy = CopyName(published->info.etag);
     if (Rename(built, copy).ok()) Remove(options_.stem + "-", copy);
     RemoveBuilt("");  // of a time when nothing could be put beside the data
     if (!options_.one_version) path = BesideUri();

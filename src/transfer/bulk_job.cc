@@ -10,7 +10,6 @@
 #include "store/checks.h"
 #include "store/completion.h"
 #include "store/pieces.h"
-#include "transfer/copy_object.h"
 
 namespace millrace {
 
@@ -80,15 +79,20 @@ absl::Status BulkJob::Copy(ObjectStore& from, ObjectInfo source, ObjectStore& to
   RETURN_IF_ERROR(CheckGoesOn());
   total_bytes_ += source.size;
   Start(copies_, [this, &from, source = std::move(source), &to, key = std::move(key)] {
-    const absl::Status status = CopyOne(from, source, to, key);
+    const absl::StatusOr<CopiedObject> copied = CopyOne(from, source, to, key);
     std::lock_guard lock(mutex_);
-    hopeless_ = hopeless_ || IsHopeless(status);
-    reports_.copied.Add(from.Uri(source.key), source.size, status);
+    hopeless_ = hopeless_ || IsHopeless(copied.status());
+    BulkReport& report = reports_.copied;
+    report.Add(from.Uri(source.key), source.size, copied.status());
+    if (!copied.ok()) return;
+    report.unverified += copied->check == CopyCheck::kNone ? 1 : 0;
+    report.read_twice += copied->check == CopyCheck::kReadTwice ? 1 : 0;
   });
   return absl::OkStatus();
 }
 
-absl::Status BulkJob::CopyOne(ObjectStore& from, const ObjectInfo& source, ObjectStore& to, const std::string& key) {
+absl::StatusOr<CopiedObject> BulkJob::CopyOne(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                              const std::string& key) {
   Room& room = source.size > kPieceBytes ? large_ : small_bytes_;
   const uint64_t amount = source.size > kPieceBytes ? 1 : source.size;
   bool entered = false;
@@ -105,10 +109,11 @@ absl::Status BulkJob::CopyOne(ObjectStore& from, const ObjectInfo& source, Objec
     return CheckGoesOn();
   };
   options.through = refused_;
+  options.read_twice = options_.read_twice;
   options.stop = options_.stop;
-  const absl::Status status = CopyObject(from, source, to, key, options).status();
+  absl::StatusOr<CopiedObject> copied = CopyObject(from, source, to, key, options);
   if (entered) Leave(room, amount);
-  return status;
+  return copied;
 }
 
 absl::Status BulkJob::CheckRemoval(const ObjectStore& store, std::string_view key) {

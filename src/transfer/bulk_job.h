@@ -14,6 +14,7 @@
 
 #include "base/thread_pool.h"
 #include "store/object_store.h"
+#include "transfer/copy_object.h"
 
 namespace millrace {
 
@@ -27,7 +28,9 @@ struct BulkProgress {
 /// What became of objects. Those that a stop cut off, or that were not begun, are not counted.
 struct BulkReport {
   uint64_t objects = 0;
-  uint64_t bytes = 0;  // of those whose size is known
+  uint64_t bytes = 0;       // of those whose size is known
+  uint64_t unverified = 0;  // of those that were copied: by CopyCheck::kNone
+  uint64_t read_twice = 0;  // by CopyCheck::kReadTwice
   uint64_t failed = 0;
   std::map<std::string, absl::Status> failures;  // by URI, of a copy that of its source; the first ten
 
@@ -44,6 +47,7 @@ class BulkJob {
  public:
   struct Options {
     std::function<void(const BulkProgress&)> progress;  // on any thread, one call at a time; must not block
+    bool read_twice = false;                            // CopyObjectOptions::read_twice
     std::stop_token stop;
   };
   explicit BulkJob(Options options) : options_(std::move(options)) {}
@@ -79,7 +83,8 @@ class BulkJob {
   void Enter(Room& room, uint64_t amount);
   void Leave(Room& room, uint64_t amount);
   void Start(Room& room, absl::AnyInvocable<void()> work);
-  absl::Status CopyOne(ObjectStore& from, const ObjectInfo& source, ObjectStore& to, const std::string& key);
+  absl::StatusOr<CopiedObject> CopyOne(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                       const std::string& key);
   void StartRemoval();
   void RemoveBatch(const Batch& batch);
   void Tell();  // under the mutex

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/crypto.h"
 #include "base/size.h"
 #include "net/runtime.h"
 #include "store/blocking.h"
@@ -35,20 +36,40 @@ absl::StatusOr<ObjectInfo> CopyWithinStore(ObjectStore& from, const ObjectInfo& 
   return copied.Wait();
 }
 
-absl::StatusOr<ObjectInfo> CopyAtOnce(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
-                                      const std::string& key, const CopyObjectOptions& options) {
+// Files and memory keep no checksums, and what is read from them has not travelled.
+bool Travels(const ObjectStore& from) {
+  return from.traits().medium == StoreTraits::Medium::kS3;
+}
+
+absl::Status CameDifferently(const ObjectStore& from, const ObjectInfo& source) {
+  return absl::DataLossError(
+      fmt::format("{}: two reads brought different bytes, and the store keeps no checksum to tell which are right; "
+                  "nothing was written: copy it again",
+                  from.Uri(source.key)));
+}
+
+absl::StatusOr<CopiedObject> CopyAtOnce(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                        const std::string& key, const CopyObjectOptions& options) {
   Buffer buffer(source.size);
   GetOptions get;
   get.range = {0, source.size};
   get.if_match = source.etag;
   get.whole = true;
   get.stop = options.stop;
-  RETURN_IF_ERROR(GetBlocking(from, source.key, buffer.span(), std::move(get)).status());
+  ASSIGN_OR_RETURN(const GetResult got, GetBlocking(from, source.key, buffer.span(), get));
+  CopiedObject copied;
+  if (Travels(from) && !got.verified && source.size > 0) copied.check = CopyCheck::kNone;
+  if (copied.check == CopyCheck::kNone && options.read_twice) {
+    const uint64_t first = Xxh3(buffer.span());
+    RETURN_IF_ERROR(GetBlocking(from, source.key, buffer.span(), std::move(get)).status());
+    if (Xxh3(buffer.span()) != first) return CameDifferently(from, source);
+    copied.check = CopyCheck::kReadTwice;
+  }
   PutOptions put;
   put.stop = options.stop;
-  absl::StatusOr<ObjectInfo> written = PutBlocking(to, key, buffer.span(), std::move(put));
-  if (written.ok()) Tell(options, source.size);
-  return written;
+  ASSIGN_OR_RETURN(copied.info, PutBlocking(to, key, buffer.span(), std::move(put)));
+  Tell(options, source.size);
+  return copied;
 }
 
 class CopyInPieces {
@@ -61,7 +82,7 @@ class CopyInPieces {
         check_(from.Uri(source.key), source, pieces),
         on_stop_(options.stop, [this] { stop_.request_stop(); }) {}
 
-  absl::StatusOr<ObjectInfo> Run(ObjectStore& to, const std::string& key) {
+  absl::StatusOr<CopiedObject> Run(ObjectStore& to, const std::string& key) {
     ASSIGN_OR_RETURN(const std::unique_ptr<PieceWriter> writer,
                      to.WritePieces(key, {.content_type = {}, .stop = stop_.get_token()}));
     writer_ = writer.get();
@@ -71,7 +92,13 @@ class CopyInPieces {
       again_ = true;
       return MoveAll();
     }));
-    return CommitBlocking(*writer, pieces_.object_bytes());
+    CopiedObject copied{.info = {}, .check = Check()};
+    if (copied.check == CopyCheck::kNone && options_.read_twice) {
+      RETURN_IF_ERROR(ReadAgain());
+      copied.check = CopyCheck::kReadTwice;
+    }
+    ASSIGN_OR_RETURN(copied.info, CommitBlocking(*writer, pieces_.object_bytes()));
+    return copied;
   }
 
  private:
@@ -86,10 +113,14 @@ class CopyInPieces {
     Slot* slot = nullptr;
     bool was_read = false;  // else it was written
     absl::Status status;
+    bool verified = false;  // by a checksum of its own
   };
 
+  CopyCheck Check() const;
+  absl::Status ReadAgain();
   absl::Status MoveAll();
   absl::Status Handle(const Event& event);
+  absl::Status Note(const Event& event);
   void ReadNext(Slot& slot);
   void Write(Slot& slot);
   void Post(Event event);
@@ -105,6 +136,9 @@ class CopyInPieces {
   size_t next_ = 0;       // piece
   size_t in_flight_ = 0;  // reads and writes
   bool again_ = false;
+  size_t unverified_ = 0;         // pieces that came without a checksum of their own
+  bool comparing_ = false;        // the pieces come once more, only to be held against `hashes_`
+  std::vector<uint64_t> hashes_;  // of the pieces, if they may be read twice
 
   std::stop_source stop_;  // of the reads and writes
   std::stop_callback<std::function<void()>> on_stop_;
@@ -114,10 +148,21 @@ class CopyInPieces {
   std::deque<Event> events_;
 };
 
+CopyCheck CopyInPieces::Check() const {
+  if (!Travels(from_) || unverified_ == 0 || check_.Matches()) return CopyCheck::kMatches;
+  return check_.checks() ? CopyCheck::kReadTwice : CopyCheck::kNone;
+}
+
+absl::Status CopyInPieces::ReadAgain() {
+  comparing_ = true;
+  return MoveAll();
+}
+
 // Every read and write has ended when it returns, as the buffers must outlive them.
 absl::Status CopyInPieces::MoveAll() {
   absl::Status status;
   next_ = 0;
+  unverified_ = 0;
   for (Slot& slot : slots_) ReadNext(slot);
   while (in_flight_ > 0) {
     absl::Status handled = Handle(Wait());
@@ -135,13 +180,24 @@ absl::Status CopyInPieces::Handle(const Event& event) {
   RETURN_IF_ERROR(event.status);
   Slot& slot = *event.slot;
   if (stop_.stop_requested()) return absl::OkStatus();
-  if (event.was_read && check_.Add(slot.piece, slot.bytes())) {
+  if (event.was_read) RETURN_IF_ERROR(Note(event));
+  if (event.was_read && !comparing_ && check_.Add(slot.piece, slot.bytes())) {
     Write(slot);
     return absl::OkStatus();
   }
   // The second time only what came differently is written.
   if (!event.was_read && !again_) Tell(options_, slot.length);
   ReadNext(slot);
+  return absl::OkStatus();
+}
+
+absl::Status CopyInPieces::Note(const Event& event) {
+  unverified_ += event.verified ? 0 : 1;
+  if (!options_.read_twice || check_.checks()) return absl::OkStatus();
+  const uint64_t hash = Xxh3(event.slot->bytes());
+  if (comparing_) return hashes_[event.slot->piece] == hash ? absl::OkStatus() : CameDifferently(from_, source_);
+  if (hashes_.size() <= event.slot->piece) hashes_.resize(event.slot->piece + 1);
+  hashes_[event.slot->piece] = hash;
   return absl::OkStatus();
 }
 
@@ -160,14 +216,14 @@ void CopyInPieces::ReadNext(Slot& slot) {
   ++in_flight_;
   from_.Get(source_.key, slot.buffer.span().first(slot.length), std::move(options),
             [this, &slot](const absl::StatusOr<GetResult>& got) {
-              Post({&slot, true, got.status()});
+              Post({&slot, true, got.status(), got.ok() && got->verified});
             });
 }
 
 void CopyInPieces::Write(Slot& slot) {
   ++in_flight_;
   writer_->Write(slot.piece, pieces_.At(slot.piece).offset, slot.bytes(), [this, &slot](absl::Status status) {
-    Post({&slot, false, std::move(status)});
+    Post({&slot, false, std::move(status), false});
   });
 }
 
@@ -200,8 +256,8 @@ absl::Status CheckMemory(const ObjectStore& from, const ObjectInfo& object, cons
                   from.Uri(object.key), FormatSize(object.size), FormatSize(needed), FormatSize(UsableMemory())));
 }
 
-absl::StatusOr<ObjectInfo> CopyThrough(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
-                                       const std::string& key, const CopyObjectOptions& options) {
+absl::StatusOr<CopiedObject> CopyThrough(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                         const std::string& key, const CopyObjectOptions& options) {
   if (options.before_moving) RETURN_IF_ERROR(options.before_moving());
   if (source.size <= kPieceBytes) return CopyAtOnce(from, source, to, key, options);
   ASSIGN_OR_RETURN(const ObjectInfo object, LearnBlocking(from, source, options.stop));
@@ -212,15 +268,17 @@ absl::StatusOr<ObjectInfo> CopyThrough(ObjectStore& from, const ObjectInfo& sour
 
 }  // namespace
 
-absl::StatusOr<ObjectInfo> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
-                                      const std::string& key, const CopyObjectOptions& options) {
-  absl::StatusOr<ObjectInfo> copied = absl::UnimplementedError("not tried");
-  if (to.CopiesFrom(from) && !options.through) copied = CopyWithinStore(from, source, to, key, options);
-  if (!absl::IsUnimplemented(copied.status())) return copied;
-  ASSIGN_OR_RETURN(ObjectInfo written, CopyThrough(from, source, to, key, options));
-  if (written.size == source.size) return written;
+absl::StatusOr<CopiedObject> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                        const std::string& key, const CopyObjectOptions& options) {
+  if (to.CopiesFrom(from) && !options.through) {
+    absl::StatusOr<ObjectInfo> copied = CopyWithinStore(from, source, to, key, options);
+    if (copied.ok()) return CopiedObject{.info = *std::move(copied)};
+    if (!absl::IsUnimplemented(copied.status())) return copied.status();
+  }
+  ASSIGN_OR_RETURN(CopiedObject copied, CopyThrough(from, source, to, key, options));
+  if (copied.info.size == source.size) return copied;
   return absl::DataLossError(fmt::format("{}: has {} bytes after copying {}, which has {}; copy it again", to.Uri(key),
-                                         written.size, from.Uri(source.key), source.size));
+                                         copied.info.size, from.Uri(source.key), source.size));
 }
 
 }  // namespace millrace

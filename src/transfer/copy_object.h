@@ -9,6 +9,18 @@
 
 namespace millrace {
 
+/// What tells that the bytes of a copy are those of its source.
+enum class CopyCheck {
+  kMatches,    // a checksum that the source's store keeps; or no bytes came over a network to this machine
+  kReadTwice,  // they came the same twice
+  kNone,       // nothing: the store keeps no checksum that these bytes could be held against
+};
+
+struct CopiedObject {
+  ObjectInfo info;
+  CopyCheck check = CopyCheck::kMatches;
+};
+
 struct CopyObjectOptions {
   /// Told of bytes that have landed, each once; on any thread, and must not block.
   std::function<void(uint64_t bytes)> moved;
@@ -17,6 +29,8 @@ struct CopyObjectOptions {
   std::function<absl::Status()> before_moving;
   /// Whether the bytes come through this machine even if the store copies by itself.
   bool through = false;
+  /// Whether bytes that would be copied unverified (CopyCheck::kNone) are read twice: DataLoss if they differ.
+  bool read_twice = false;
   std::stop_token stop;
 };
 
@@ -31,7 +45,7 @@ struct CopyObjectOptions {
 /// is so large that the pieces in flight would take more than a quarter of the memory.
 ///
 /// Blocking; Cancelled soon after a stop is requested. DataLoss if what was written has another size.
-absl::StatusOr<ObjectInfo> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
-                                      const std::string& key, const CopyObjectOptions& options = {});
+absl::StatusOr<CopiedObject> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
+                                        const std::string& key, const CopyObjectOptions& options = {});
 
 }  // namespace millrace

@@ -39,11 +39,13 @@ class CopyObjectTest : public ::testing::Test {
     };
     options.before_moving = before_moving_;
     options.stop = std::move(stop);
-    const auto info = CopyObject(from_, source_, to_, "copy", options);
-    if (info.ok()) {
-      EXPECT_EQ(info->size, text_.size());
+    options.read_twice = read_twice_;
+    const auto copied = CopyObject(from_, source_, to_, "copy", options);
+    if (copied.ok()) {
+      EXPECT_EQ(copied->info.size, text_.size());
     }
-    return info.status();
+    if (copied.ok()) check_ = copied->check;
+    return copied.status();
   }
 
   bool Copied() {
@@ -56,6 +58,8 @@ class CopyObjectTest : public ::testing::Test {
   ScriptedStore from_{"from"};
   ScriptedStore to_{"to"};
   ObjectInfo source_;
+  bool read_twice_ = false;
+  std::optional<CopyCheck> check_;  // of the last copy that succeeded
   std::atomic<uint64_t> landed_{0};
   std::function<void()> on_landed_;
   std::function<absl::Status()> before_moving_;
@@ -182,6 +186,79 @@ TEST_F(CopyObjectTest, WhatStaysDamagedIsDataLossAndNothingAppears) {
   EXPECT_THAT(ToStd(status.message()), HasSubstr("mem://from/k: what arrived, twice in a row, does not match"));
   EXPECT_EQ(from_.gets().size(), 26u) << "twice and no more";
   EXPECT_TRUE(NothingIsThere());
+}
+
+TEST_F(CopyObjectTest, TellsWhatTheBytesWereHeldAgainst) {
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_EQ(check_, CopyCheck::kMatches) << "nothing has travelled";
+  from_.set_medium(StoreTraits::Medium::kS3);
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_EQ(check_, CopyCheck::kNone);
+  from_.checksum =
+      ObjectChecksum{ObjectChecksum::Kind::kCrc32c, DigestOf(ObjectChecksum::Kind::kCrc32c, AsBytes(text_))};
+  for (const bool read_twice : {false, true}) {
+    read_twice_ = read_twice;
+    const size_t gets = from_.gets().size();
+    ASSERT_TRUE(Copy().ok());
+    EXPECT_EQ(check_, CopyCheck::kMatches);
+    EXPECT_EQ(from_.gets().size(), gets + 13);
+  }
+  // Of parts that are not those of the checksum: the second read is all that tells.
+  source_.part_bytes = 10 * kMiB;
+  from_.checksum->parts = 11;
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_EQ(check_, CopyCheck::kReadTwice);
+  from_.checksum->parts = 3;
+  read_twice_ = false;
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_EQ(check_, CopyCheck::kNone) << "it cannot be compared at all";
+}
+
+TEST_F(CopyObjectTest, WhatHasNoChecksumIsReadTwiceIfItIsToBe) {
+  from_.set_medium(StoreTraits::Medium::kS3);
+  read_twice_ = true;
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_TRUE(Copied());
+  EXPECT_EQ(check_, CopyCheck::kReadTwice);
+  EXPECT_EQ(from_.gets().size(), 26u);
+  EXPECT_EQ(to_.written().size(), 13u);
+  EXPECT_EQ(landed_, text_.size());
+}
+
+TEST_F(CopyObjectTest, TwoReadsThatDifferAreNoCopy) {
+  from_.set_medium(StoreTraits::Medium::kS3);
+  read_twice_ = true;
+  from_.damage = [](MutableByteSpan bytes, const GetOptions& options, int times) {
+    if (times == 0 && options.range.offset == 9 * kPieceBytes) bytes[77] ^= std::byte{1};
+  };
+  const absl::Status status = Copy();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(ToStd(status.message()), HasSubstr("mem://from/k: two reads brought different bytes"));
+  EXPECT_TRUE(NothingIsThere());
+}
+
+TEST_F(CopyObjectTest, ASmallObjectIsReadTwiceLikewise) {
+  from_.set_medium(StoreTraits::Medium::kS3);
+  text_.resize(1000);
+  source_ = *PutBlocking(from_, "k", AsBytes(text_));
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_EQ(check_, CopyCheck::kNone);
+  read_twice_ = true;
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_EQ(check_, CopyCheck::kReadTwice);
+  EXPECT_EQ(from_.gets().size(), 3u);
+  from_.damage = [](MutableByteSpan bytes, const GetOptions&, int times) {
+    if (times == 4) bytes[7] ^= std::byte{1};
+  };
+  ASSERT_TRUE(DeleteBlocking(to_, "copy").ok());
+  EXPECT_EQ(Copy().code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(NothingIsThere());
+  // An empty one has nothing that could be wrong.
+  from_.damage = nullptr;
+  text_.clear();
+  source_ = *PutBlocking(from_, "k", {});
+  ASSERT_TRUE(Copy().ok());
+  EXPECT_EQ(check_, CopyCheck::kMatches);
 }
 
 TEST_F(CopyObjectTest, TheFirstErrorEndsIt) {

@@ -36,7 +36,8 @@ class CopyS3Test : public ::testing::Test {
 
   absl::StatusOr<ObjectInfo> Copy(ObjectStore& from, const std::string& key, ObjectStore& to, const std::string& copy) {
     ASSIGN_OR_RETURN(const ObjectInfo source, HeadBlocking(from, key));
-    return CopyObject(from, source, to, copy);
+    ASSIGN_OR_RETURN(const CopiedObject copied, CopyObject(from, source, to, copy));
+    return copied.info;
   }
 
   uint64_t Answers(const std::string& method) {

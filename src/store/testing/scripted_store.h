@@ -30,6 +30,7 @@ class ScriptedStore final : public ForwardingStore {
   std::optional<ObjectChecksum> checksum;                                                   // of every object
   uint64_t part_bytes = 0;
 
+  void set_medium(StoreTraits::Medium medium) { traits_.medium = medium; }
   void set_limits(PieceLimits limits) { traits_.pieces = limits; }
 
   // What was asked for.

@@ -1,0 +1,22 @@
+#include "cli/copied_text.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace::cli {
+namespace {
+
+TEST(CopiedText, SaysWhatWasNotVerified) {
+  BulkReport report;
+  report.objects = 200;
+  EXPECT_EQ(CopiedText(report), "copied 200 objects");
+  report.unverified = 12;
+  EXPECT_EQ(CopiedText(report), "copied 200 objects (12 without a checksum to verify)");
+  report.read_twice = 3;
+  EXPECT_EQ(CopiedText(report),
+            "copied 200 objects (12 without a checksum to verify; 3 without a checksum, read twice)");
+  report.unverified = 0;
+  EXPECT_EQ(CopiedText(report), "copied 200 objects (3 without a checksum, read twice)");
+}
+
+}  // namespace
+}  // namespace millrace::cli
