@@ -155,7 +155,7 @@ absl::Status ReadWindow::ReadAlone(uint64_t offset, MutableByteSpan into, const 
                shared->changed.notify_all();
              });
   Lock lock(shared_->mutex);
-  const absl::Status waited = patience.Wait(lock, shared_->changed, uri_, [&] { return block->ended.has_value(); });
+  absl::Status waited = patience.Wait(lock, shared_->changed, uri_, [&] { return block->ended.has_value(); });
   lock.unlock();
   if (!waited.ok()) {
     stop.request_stop();
