@@ -1,11 +1,15 @@
 #include "dataset/manifest_set.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/log.h"
 #include "base/size.h"
 #include "shard/field_value.h"
 #include "shard/sample_name.h"
@@ -97,7 +101,23 @@ absl::Status ManifestSamples::Parse(MemoryBudget& memory, const std::stop_token&
     return Annotate(Add(manifest, row), fmt::format("{} {}", manifest.row_word, row.line));
   };
   ASSIGN_OR_RETURN(manifest_, ParseManifest(*ManifestFormatOf(place_.uri), text, add));
+  WarnOfNoLabels();
   return absl::OkStatus();
+}
+
+// A label under another name would be taken for a value like others, and all samples for ones of class 0.
+void ManifestSamples::WarnOfNoLabels() const {
+  if (manifest_.has_labels || manifest_.columns.empty()) return;
+  std::vector<std::string> names;
+  for (const ManifestColumn& column : manifest_.columns) names.push_back(fmt::format("'{}'", column.name));
+  constexpr size_t kShown = 10;
+  const bool all = names.size() <= kShown;
+  if (!all) names.resize(kShown);
+  Log(LogLevel::kWarning, "dataset",
+      fmt::format(
+          "{}: none of {}{} is a label, which would be called cls, label or class; if one of them is, rename it, "
+          "or name it: --label-field X, or in Python label_field=\"X\"",
+          place_.uri, fmt::join(names, ", "), all ? "" : " and the others"));
 }
 
 // A path below the manifest's folder, or the URI (or for files the absolute path) of an object of the same store.

@@ -72,6 +72,7 @@ class ManifestSamples {
 
  private:
   ManifestSamples(ManifestPlace place, MemoryBudget& memory);
+  void WarnOfNoLabels() const;
   absl::Status Parse(MemoryBudget& memory, const std::stop_token& stop);
   absl::Status Add(const Manifest& manifest, const ManifestRow& row);
   absl::StatusOr<std::string> ObjectKey(std::string_view path) const;

@@ -54,3 +54,16 @@ def test_json_lines_in_a_bucket(millrace: Millrace, bucket: Bucket, tmp_path: Pa
     assert other["samples"] == other["objects"] == found["objects"] == 50, "the manifest is not counted"
     assert json.loads(millrace("index", "s3://bkt/lists/train.jsonl", "--json", env=env).stdout)["objects"] == 50
     assert (tmp_path / "x").read_bytes() == bucket.objects()["lists/.millrace/train.jsonl.index"]
+
+
+def test_a_manifest_without_a_label_says_so(millrace: Millrace, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("1.jpg", "2.jpg"):
+        (tmp_path / "a" / name).write_bytes(b"x")
+    (tmp_path / "t.csv").write_text("path,target,width\na/1.jpg,3,100\na/2.jpg,5,100\n")
+    said = millrace("index", tmp_path / "t.csv").stderr.decode()
+    assert "t.csv: none of 'target', 'width' is a label" in said and "--label-field X" in said, said
+    (tmp_path / "u.csv").write_text("path,label,width\na/1.jpg,3,100\na/2.jpg,5,100\n")
+    (tmp_path / "v.csv").write_text("path\na/1.jpg\na/2.jpg\n")
+    for quiet in ("u.csv", "v.csv"):
+        assert b"is a label" not in millrace("index", tmp_path / quiet).stderr
