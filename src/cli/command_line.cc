@@ -248,8 +248,8 @@ template Option Command::Add(const std::string&, int*, const std::string&) const
 template Option Command::Add(const std::string&, uint16_t*, const std::string&) const;
 template Option Command::Add(const std::string&, double*, const std::string&) const;
 
-void Command::AddFlag(const std::string& name, bool* value, const std::string& help) const {
-  app_->add_flag(name, *value, help);
+Option Command::AddFlag(const std::string& name, bool* value, const std::string& help) const {
+  return Option(app_->add_flag(name, *value, help));
 }
 
 std::function<Command::NamedValues()> Command::AddInOrder(

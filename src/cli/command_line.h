@@ -62,7 +62,7 @@ class Command {
   /// numbers, and lists of strings.
   template <typename T>
   Option Add(const std::string& name, T* value, const std::string& help) const;
-  void AddFlag(const std::string& name, bool* value, const std::string& help) const;
+  Option AddFlag(const std::string& name, bool* value, const std::string& help) const;
 
   /// Options that may be repeated, by name and help, and whose order counts, also that among them. The result tells the
   /// action of the command which values were given, each with the name of its option.

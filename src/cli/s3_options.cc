@@ -29,6 +29,7 @@ void AddS3Options(const Command& command, S3Options* options) {
       .Called("NAME")
       .Below(kHeading);
   command.Add("--region", &options->region, "Instead of AWS_REGION").Called("NAME").Below(kHeading);
+  command.AddFlag("--no-sign-request", &options->anonymous, "Without credentials, for public data").Below(kHeading);
 }
 
 absl::Status ApplyS3Options(const S3Options& options) {
@@ -47,6 +48,7 @@ absl::Status ApplyS3Options(const S3Options& options) {
     }
     setenv("AWS_REGION", options.region->c_str(), 1);
   }
+  if (options.anonymous) setenv("MILLRACE_S3_ANONYMOUS", "1", 1);
   return absl::OkStatus();
 }
 

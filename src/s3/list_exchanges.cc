@@ -42,7 +42,8 @@ S3Exchange::Draft ListUploadsExchange::MakeDraft() {
   Draft draft;
   draft.method = "GET";
   draft.counter = &context().counters.list;
-  draft.query = {{"uploads", ""}, {"encoding-type", "url"}, {"max-uploads", "1000"}};
+  // Without encoding-type: Ceph RADOS Gateway encodes the keys then, and does not say so.
+  draft.query = {{"uploads", ""}, {"max-uploads", "1000"}};
   if (!prefix_.empty()) draft.query.emplace_back("prefix", prefix_);
   if (!after_.key.empty()) {
     draft.query.emplace_back("key-marker", after_.key);

@@ -90,7 +90,7 @@ TEST_F(ListExchangesTest, Uploads) {
   EXPECT_TRUE(page->more);
   EXPECT_EQ(page->next, (UploadMarker{.key = "p/b c", .upload_id = "2"}));
   EXPECT_EQ(requests_[0].head.target,
-            "/bucket?uploads=&encoding-type=url&max-uploads=1000&prefix=p%2F&key-marker=p%2Fa&upload-id-marker=0");
+            "/bucket?uploads=&max-uploads=1000&prefix=p%2F&key-marker=p%2Fa&upload-id-marker=0");
 }
 
 TEST_F(ListExchangesTest, UploadsOutsideThePrefixAreRefused) {

@@ -6,7 +6,9 @@ import fnmatch
 import itertools
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_support import Bucket, Millrace, contents, lines
@@ -163,7 +165,7 @@ COMMANDS += ["checkpoint ls", "doctor", "doctor s3", "bench", "advise"]
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_takes_the_settings(millrace: Millrace, command: str) -> None:
     text = millrace(*command.split(), "--help").stdout
-    for option in (b"--endpoint-url", b"--profile", b"--region"):
+    for option in (b"--endpoint-url", b"--profile", b"--region", b"--no-sign-request"):
         assert option in text
 
 
@@ -172,6 +174,15 @@ def test_what_run_starts_has_the_settings(millrace: Millrace) -> None:
     shell = 'echo "$AWS_ENDPOINT_URL_S3 $AWS_PROFILE $AWS_REGION ${AWS_ACCESS_KEY_ID-none}"'
     done = millrace("run", *words, "--", "sh", "-c", shell, env={"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B"})
     assert done.stdout == b"http://127.0.0.1:1 lab eu-west-1 none\n"
+
+
+def test_requests_without_a_signature(millrace: Millrace, bucket: Bucket, devstore: Callable[..., Any], tmp_path: Path) -> None:
+    public = devstore("mem:", "--bucket", "bkt", "--anonymous")
+    nobody = without_settings(bucket, tmp_path / "home")
+    place = ["s3://bkt", "--endpoint-url", public.env()["AWS_ENDPOINT_URL"]]
+    assert b"no AWS credentials" in millrace("ls", *place, code=1, env=nobody).stderr
+    assert millrace("ls", *place, "--no-sign-request", env=nobody).stdout == b""
+    assert b"AccessDenied" in millrace("ls", "s3://bkt", "--no-sign-request", code=1, env=bucket.env).stderr
 
 
 def test_doctor_without_s3(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:

@@ -112,3 +112,22 @@ def test_a_missing_bucket(gateway: Gateway) -> None:
     done = gateway.run(gateway.millrace, "ls", "s3://no-such-bucket-here")
     assert done.returncode == 1
     assert "bucket" in done.stderr and "no-such-bucket-here" in done.stderr
+
+
+def test_buckets_and_unfinished_uploads(gateway: Gateway) -> None:
+    bucket = gateway.bucket("unfinished")
+    shown = gateway.run(gateway.millrace, "ls")
+    assert shown.returncode == 0, shown.stderr
+    assert bucket in [line[20:] for line in shown.stdout.splitlines()]
+
+    ids = [gateway.s3.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"] for key in ("p/a +b", "p/a +b", "p/c", "p2")]
+    gateway.s3.upload_part(Bucket=bucket, Key="p/c", UploadId=ids[2], PartNumber=1, Body=b"part")
+    listed = gateway.run(gateway.millrace, "uploads", "ls", f"s3://{bucket}/p")
+    assert listed.returncode == 0, listed.stderr
+    assert sorted(line[20:] for line in listed.stdout.splitlines()) == sorted([f"{ids[0]} p/a +b", f"{ids[1]} p/a +b", f"{ids[2]} p/c"])
+    one = gateway.run(gateway.millrace, "uploads", "abort", f"s3://{bucket}/p/a +b", "--id", ids[1])
+    assert one.stdout == "aborted 1 upload\n", one.stderr
+    rest = gateway.run(gateway.millrace, "uploads", "abort", f"s3://{bucket}/p", "--older-than", "0s")
+    assert rest.stdout == "aborted 2 uploads\n", rest.stderr
+    left = gateway.s3.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    assert [upload["Key"] for upload in left] == ["p2"]
