@@ -109,8 +109,10 @@ std::string Head(const BenchReport& report) {
 std::string RateSection(const BenchReport& report) {
   if (report.rate.empty()) return "";
   const int cpus = report.machine.cpus;
-  LinePlot plot{
-      .title = "Samples per second against decoding threads", .x_name = "decoding threads", .y_name = "samples/s"};
+  LinePlot plot{.title = "Samples per second against decoding threads",
+                .x_name = "decoding threads",
+                .y_name = "samples/s",
+                .lines = {{}}};
   std::string rows;
   for (const BenchPoint& point : report.rate) {
     plot.lines[0].points.push_back(RatePoint(point.threads, std::to_string(point.threads), point));
