@@ -38,7 +38,7 @@ LARGEST = 2**64 - 1
         ("feed x --last first", "--last: must be one of pad, drop, wrap, not first"),
         ("feed x --channels 2", "--channels: must be one of 3, 1, not 2"),
         ("feed x --resume zero", "--resume"),
-        ("feed x --label-field cls --label-kind text", "--label-kind"),
+        ("feed x --label-field cls --label-kind double", "--label-kind"),
         ("feed --shufle none x", "millrace feed: there is no option --shufle; did you mean --shuffle?"),
         ("feed x --lable-kind=int", "there is no option --lable-kind; did you mean --label-kind?"),
         ("synth x --cuont 3", "there is no option --cuont; did you mean --count?"),
