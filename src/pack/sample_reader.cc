@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "dataset/changed_object.h"
+
 namespace millrace {
 
 SampleReader::SampleReader(const Dataset& dataset, const PackOrder& order, Positions positions,
@@ -64,7 +66,9 @@ absl::StatusOr<std::optional<SampleReader::Part>> SampleReader::Next() {
     taken_ = 0;
   }
   if (taken_ == 0) {
-    ASSIGN_OR_RETURN(piece_, reads_.Next());
+    absl::StatusOr<std::optional<ObjectReader::Piece>> piece = reads_.Next();
+    if (!piece.ok()) return SayIfChanged(piece.status(), dataset_.uri());
+    piece_ = *std::move(piece);
     if (!piece_) return std::nullopt;
   }
   const uint64_t position = asked_.front().first + taken_;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "s3/error.h"
+#include "dataset/changed_object.h"
 #include "store/checks.h"
 
 namespace millrace {
@@ -299,13 +299,7 @@ Fetcher::Items Fetcher::Finish(std::unique_ptr<Request> request, const absl::Sta
   --requests_;
   request->landing = ArenaBlock();
   request->progress->store(RequestPhase::kDone, std::memory_order_relaxed);
-  absl::Status shown = status;
-  // Not of what S3 refuses for another reason, such as an object that is archived.
-  const std::string s3_code = absl::IsFailedPrecondition(status) ? S3CodeOf(status) : "";
-  if (absl::IsFailedPrecondition(status) && (s3_code.empty() || s3_code == "PreconditionFailed")) {
-    const std::string& uri = source_.parts()[request->run.part].dataset->uri();
-    shown = Annotate(status, fmt::format("{} has changed since it was indexed; run: millrace index {}", uri, uri));
-  }
+  const absl::Status shown = SayIfChanged(status, source_.parts()[request->run.part].dataset->uri());
   const bool some_damaged = absl::IsDataLoss(status) && !request->damaged.empty();
   Items ready;
   auto item = request->items.begin();

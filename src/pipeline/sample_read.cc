@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/size.h"
+#include "dataset/changed_object.h"
 #include "dataset/field_of_sample.h"
 #include "store/blocking.h"
 #include "transfer/object_reader.h"
@@ -25,7 +26,8 @@ absl::Status Fetch(const Dataset& dataset, const IndexedSample& entry, MutableBy
   get.if_match = object.etag;
   if (dataset.has_checksums()) get.checksums = {{entry.span, entry.crc32c}};
   get.stop = stop;
-  return GetBlocking(dataset.store(), dataset.StoreKey(object.key), into, std::move(get)).status();
+  return SayIfChanged(GetBlocking(dataset.store(), dataset.StoreKey(object.key), into, std::move(get)).status(),
+                      dataset.uri());
 }
 
 absl::StatusOr<SampleValues> ValuesOf(const Dataset& dataset, const IndexedSample& entry, ByteSpan bytes) {
@@ -79,7 +81,9 @@ absl::StatusOr<std::vector<SampleValues>> ReadSamples(const Dataset& dataset, st
   std::vector<SampleValues> values;
   values.reserve(samples.size());
   while (values.size() < samples.size()) {
-    ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reader.Next());
+    const absl::StatusOr<std::optional<ObjectReader::Piece>> next_piece = reader.Next();
+    if (!next_piece.ok()) return SayIfChanged(next_piece.status(), dataset.uri());
+    const std::optional<ObjectReader::Piece>& piece = *next_piece;
     if (!piece) return absl::InternalError("a reader ended before its last request");
     ASSIGN_OR_RETURN(SampleValues sample, ValuesOf(dataset, asked.front(), piece->bytes));
     values.push_back(std::move(sample));

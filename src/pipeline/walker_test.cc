@@ -292,10 +292,16 @@ TEST_F(WalkerTest, WhatFailsAtAnyStepComesAfterTheBatchesBeforeIt) {
 // S3 also refuses what it has archived, for one; indexing again would not help.
 TEST_F(WalkerTest, OnlyWhatChangedIsSaidToHaveChanged) {
   const LoaderPlan plan = Images(BadSamples::kFail);
-  for (const auto& [code, changed] :
-       {std::pair("", true), {"PreconditionFailed", true}, {"InvalidObjectState", false}}) {
-    WalkerRun run(plan, std::nullopt, [&](Fetcher::Request& /*request*/, size_t /*number*/) {
-      absl::Status status = absl::FailedPreconditionError("refused");
+  using Code = absl::StatusCode;
+  for (const auto& [kind, code, changed] : {std::tuple(Code::kFailedPrecondition, "", true),
+                                            {Code::kFailedPrecondition, "PreconditionFailed", true},
+                                            {Code::kFailedPrecondition, "InvalidObjectState", false},
+                                            {Code::kNotFound, "", true},
+                                            {Code::kNotFound, "NoSuchKey", true},
+                                            {Code::kNotFound, "NoSuchBucket", false},
+                                            {Code::kUnavailable, "", false}}) {
+    WalkerRun run(plan, std::nullopt, [kind = kind, code = code](Fetcher::Request& /*request*/, size_t /*number*/) {
+      absl::Status status(kind, "refused");
       if (*code != 0) SetS3Code(&status, code);
       return status;
     });

@@ -247,8 +247,9 @@ S3Step GetExchange::VerifyStored(absl::Time now) {
   return Retry(absl::StatusCode::kDataLoss, what, now);
 }
 
-S3Step GetExchange::ChangedSinceIndexed() {
-  return Fail(absl::StatusCode::kFailedPrecondition, "the object changed since it was indexed; build the index again");
+S3Step GetExchange::ReplacedMeanwhile() {
+  return Fail(absl::StatusCode::kFailedPrecondition,
+              "the object has been replaced: it is not the version that was asked for, by its ETag");
 }
 
 /// Nobody asked for a certain version: the new one will do, but from its beginning. Counted apart from failures, which
@@ -268,7 +269,7 @@ S3Step GetExchange::Restart(absl::Time now) {
 
 std::optional<S3Step> GetExchange::OnFailure(const Failure& failure, absl::Time now) {
   if (failure.http_status == 412) {
-    if (!options_.if_match.empty()) return ChangedSinceIndexed();
+    if (!options_.if_match.empty()) return ReplacedMeanwhile();
     if (!asks_nothing()) return Restart(now);
   }
   if (failure.http_status == 416) {
@@ -281,7 +282,7 @@ std::optional<S3Step> GetExchange::OnFailure(const Failure& failure, absl::Time 
 std::optional<S3Step> GetExchange::OnCut(const HttpResult& result, absl::Time now) {
   if (result.error == HttpErrorKind::kRefused) {
     if (!objection_.other_version) return std::nullopt;
-    return options_.if_match.empty() ? Restart(now) : ChangedSinceIndexed();
+    return options_.if_match.empty() ? Restart(now) : ReplacedMeanwhile();
   }
   if (asks_nothing()) return std::nullopt;
   context().counters.bytes_read.fetch_add(result.wire_bytes, std::memory_order_relaxed);

@@ -44,7 +44,7 @@ class GetExchange final : public S3Exchange {
   S3Step Verify(absl::Time now);
   S3Step VerifyStored(absl::Time now);
   S3Step Restart(absl::Time now);
-  S3Step ChangedSinceIndexed();
+  S3Step ReplacedMeanwhile();
   MutableByteSpan BufferOf(ByteRange range) const;
 
   const MutableByteSpan into_;

@@ -239,7 +239,7 @@ TEST_F(GetTest, ThePinnedVersionIsAskedFor) {
   EXPECT_EQ(requests_[0].head.headers.Find("if-match"), "\"etag-1\"");
   const auto result = Run({0, 10}, nullptr, {.if_match = "etag-0"});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(result.status().message()), HasSubstr("changed since it was indexed"));
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("the object has been replaced"));
 }
 
 TEST_F(GetTest, AStoreThatIgnoresIfMatchIsCaught) {

@@ -80,9 +80,7 @@ absl::Status CheckRange(std::string_view uri, ByteRange range, uint64_t size) {
 absl::Status CheckMatch(std::string_view uri, std::string_view if_match, std::string_view etag) {
   if (if_match.empty() || if_match == etag) return absl::OkStatus();
   return absl::FailedPreconditionError(fmt::format(
-      "{}: is not the object that was indexed: its ETag is {}, {} was expected; index the data again if the change "
-      "is wanted",
-      uri, etag, if_match));
+      "{}: has been replaced: its ETag is {}, and that of the version that was asked for is {}", uri, etag, if_match));
 }
 
 absl::Status VerifyChecksums(std::string_view uri, const GetOptions& options, ByteSpan bytes) {

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string_view>
+
+#include "base/status.h"
+
+namespace millrace {
+
+/// `status` of a read that an index asked for. If it says that an object has been replaced or is gone, the result also
+/// says that the data set has changed since it was indexed, and what to do. Every other status stays as it is.
+absl::Status SayIfChanged(absl::Status status, std::string_view dataset_uri);
+
+}  // namespace millrace
