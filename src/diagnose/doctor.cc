@@ -15,8 +15,9 @@ namespace millrace {
 
 namespace {
 
-// S3 refuses requests of clocks that are 15 minutes off; a third of that says that this clock is not set.
-constexpr absl::Duration kMaxClockOffset = absl::Minutes(5);
+// S3 refuses requests of clocks that are further off; a third of that says that this clock is not set.
+constexpr absl::Duration kMaxClockOffset = absl::Minutes(15);
+constexpr absl::Duration kNoticedClockOffset = absl::Minutes(5);
 constexpr int kDoctorAttempts = 3;  // a doctor is to say soon what fails
 
 }  // namespace
@@ -99,9 +100,20 @@ void Doctor::CheckNetwork() {
   CheckServer(address);
 }
 
+/// Of a server that was asked over plain HTTP, and did not understand.
+bool Doctor::SpeaksTls(const S3Address& address) {
+  if (address.server.tls) return false;
+  HttpEndpoint secure = address.server;
+  secure.tls = true;
+  const ProbeAnswer answer = Probe(runtime_, secure, address.host, address.path, config().ca_file);
+  // A certificate that is not trusted is one, too; but a server without TLS has none.
+  return answer.error == HttpErrorKind::kNone ||
+         (answer.error == HttpErrorKind::kTls && answer.detail.find("certificate") != std::string::npos);
+}
+
 void Doctor::CheckServer(const S3Address& address) {
   const ProbeAnswer answer = Probe(runtime_, address.server, address.host, address.path, config().ca_file);
-  if (answer.error == HttpErrorKind::kTls) {
+  if (answer.error == HttpErrorKind::kTls && address.server.tls) {
     return Failed(
         "tls", answer.detail,
         "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file; check "
@@ -109,8 +121,9 @@ void Doctor::CheckServer(const S3Address& address) {
   }
   if (answer.error != HttpErrorKind::kNone) {
     return Failed("http", answer.detail,
-                  address.server.tls ? "check that an S3 server listens there"
-                                     : "check that an S3 server listens there, and that it is not https");
+                  SpeaksTls(address) ? fmt::format("the server speaks https: set AWS_ENDPOINT_URL=https{}",
+                                                   config().endpoint_url.substr(std::string_view("http").size()))
+                                     : "check that an S3 server listens there");
   }
   if (address.server.tls) Ok("tls", config().ca_file.empty() ? "trusted" : "trusted, with " + config().ca_file);
   Ok("http", fmt::format("answers{}", answer.server.empty() ? "" : " as " + answer.server.substr(0, 80)));
@@ -126,11 +139,16 @@ void Doctor::CheckServer(const S3Address& address) {
 void Doctor::CheckClock(const ProbeAnswer& answer) {
   if (!answer.clock_offset) return Skipped("clock", "the server does not tell the time");
   const absl::Duration off = absl::AbsDuration(*answer.clock_offset);
-  if (off < kMaxClockOffset) return Ok("clock", "agrees with the server's");
-  Failed("clock",
-         fmt::format("is {} {} the server's", absl::FormatDuration(absl::Trunc(off, absl::Seconds(1))),
-                     *answer.clock_offset > absl::ZeroDuration() ? "behind" : "ahead of"),
-         "set this machine's clock (NTP): S3 refuses signatures that are 15 minutes off");
+  if (off < kNoticedClockOffset) return Ok("clock", "agrees with the server's");
+  const std::string is = fmt::format("is {} {} the server's", absl::FormatDuration(absl::Trunc(off, absl::Seconds(1))),
+                                     *answer.clock_offset > absl::ZeroDuration() ? "behind" : "ahead of");
+  if (off > kMaxClockOffset) {
+    return Failed("clock", is,
+                  "set this machine's clock (NTP): S3 refuses signatures that are more than 15 minutes off");
+  }
+  Ok("clock", is + ", which S3 accepts");
+  diagnosis_.advice.push_back(
+      "set this machine's clock (NTP): S3 refuses signatures of clocks that are more than 15 minutes off");
 }
 
 std::string Doctor::Remedy(const absl::Status& status, std::string_view permission) const {

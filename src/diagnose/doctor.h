@@ -58,6 +58,7 @@ class Doctor {
   void CheckSettings();
   void CheckNetwork();
   void CheckServer(const S3Address& address);
+  bool SpeaksTls(const S3Address& address);
   void CheckClock(const ProbeAnswer& answer);
   void CheckPermissions();
   void CheckList();

@@ -39,6 +39,8 @@ class S3Context {
   std::string endpoint_name() const { return config.endpoint_url.empty() ? "S3" : config.endpoint_url; }
   /// Whether requests in flight cannot be changed: they go over TLS, or never leave this machine.
   bool secure() const { return !endpoint_ || endpoint_->server.tls || IsLoopback(endpoint_->server.host); }
+  /// Whether requests go out over plain HTTP.
+  bool plain() const { return endpoint_ && !endpoint_->server.tls; }
   /// False when nothing is new: the region is the one already in use.
   bool LearnRegion(std::string_view bucket, std::string_view region);
 

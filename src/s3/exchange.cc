@@ -181,7 +181,7 @@ void S3Exchange::WarnOfDelay(absl::Duration wait, absl::Time now) {
 
 S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
   error_code_.clear();
-  as_if_away_ = false;
+  speaks_https_ = as_if_away_ = false;
   // An error's status says enough, even when its body was cut off.
   const bool whole = result.error == HttpErrorKind::kNone;
   if (!whole && (!head_ || head_->status < 300 || result.error == HttpErrorKind::kCancelled))
@@ -195,6 +195,9 @@ S3Step S3Exchange::Judge(HttpResult result, absl::Time now) {
   Failure failure{status, error.value_or(S3ErrorBody{}), {}};
   failure.verdict = ClassifyS3Error(status, failure.body.code);
   error_code_ = failure.body.code;
+  // No answer of S3, but of a server in front of it, in words of its own.
+  speaks_https_ =
+      status == 400 && error_code_.empty() && context_.plain() && result.text.find("HTTPS") != result.text.npos;
   return OnErrorAnswer(std::move(failure), now);
 }
 
@@ -274,10 +277,19 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
                            kind == HttpErrorKind::kReset || kind == HttpErrorKind::kClosedEarly);
   if (std::optional<S3Step> step = OnCut(result, now)) return *step;
   std::string what = kind == HttpErrorKind::kRefused && !refusal_.empty() ? refusal_ : result.detail;
+  if (kind == HttpErrorKind::kTls && context_.plain()) return Fail(verdict.code, what + "; " + UseHttps());
   if (!verdict.remedy.empty()) what.append("; ").append(verdict.remedy);
   if (verdict.action == S3Action::kFail) return Fail(verdict.code, what);
   int attempts = context_.config.max_attempts;
-  if (kind == HttpErrorKind::kConnect && !context_.reached()) attempts = std::min(attempts, kMaxFirstConnects);
+  if (!context_.reached()) {
+    if (kind == HttpErrorKind::kConnect) attempts = std::min(attempts, kMaxFirstConnects);
+    // As a server does that waits for a TLS handshake; to wait longer would not help.
+    if (context_.plain() && (kind == HttpErrorKind::kReset || kind == HttpErrorKind::kClosedEarly)) {
+      attempts = std::min(attempts, kMaxFirstAnswers);
+      what.append("; a server that speaks https ends connections over http like this: if this one does, ")
+          .append(UseHttps());
+    }
+  }
   return Retry(verdict.code, what, now, attempts);
 }
 
@@ -345,6 +357,11 @@ S3Step S3Exchange::FailWith(const Failure& failure) {
   return Fail(failure.verdict.code, Describe(failure));
 }
 
+std::string S3Exchange::UseHttps() const {
+  const std::string_view url = context_.config.endpoint_url;
+  return fmt::format("set AWS_ENDPOINT_URL=https{}", url.substr(std::min(url.size(), url.find(':'))));
+}
+
 std::string S3Exchange::Describe(const Failure& failure) const {
   if (failure.body.code == kNoSuchBucket) {  // what the store says of it, and which request it was, says no more
     const std::string& endpoint = context_.config.endpoint_url;
@@ -365,6 +382,7 @@ std::string S3Exchange::Describe(const Failure& failure) const {
     out.append(")");
   }
   if (!failure.verdict.remedy.empty()) out.append("; ").append(failure.verdict.remedy);
+  if (speaks_https_) out.append("; the server says that it speaks https: ").append(UseHttps());
   return out;
 }
 

@@ -128,7 +128,9 @@ class S3Exchange {
   static constexpr size_t kMaxErrorBytes = 64 << 10;
   static constexpr int kMaxRedirects = 3;
   static constexpr int kMaxGarbledAnswers = 3;
-  static constexpr int kMaxFirstConnects = 4;  // while the endpoint has never been reached
+  // While the endpoint has never been reached, and cannot be connected to; or ends connections over plain HTTP.
+  static constexpr int kMaxFirstConnects = 4;
+  static constexpr int kMaxFirstAnswers = 5;
 
   S3Step Judge(HttpResult result, absl::Time now);
   /// Nullopt: the store is not away.
@@ -142,6 +144,7 @@ class S3Exchange {
   std::optional<S3Step> OnRejectedCredentials(absl::Time now);
   S3Step OnTransportError(const HttpResult& result, absl::Time now);
   std::string Describe(const Failure& failure) const;
+  std::string UseHttps() const;
 
   S3Context& context_;
   const std::string_view verb_;
@@ -158,7 +161,8 @@ class S3Exchange {
   std::optional<absl::Time> failing_since_;
   std::string last_failure_;
   bool warned_ = false;
-  bool as_if_away_ = false;  // the last request failed as requests do without a server
+  bool speaks_https_ = false;  // the server says so, to a request over plain HTTP
+  bool as_if_away_ = false;    // the last request failed as requests do without a server
   int redirects_ = 0;
   bool clock_fixed_ = false;
   CredentialsProvider::Shared credentials_;  // null when anonymous, and before TakeCredentials

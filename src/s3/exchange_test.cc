@@ -71,6 +71,36 @@ TEST_F(ExchangeTest, MaxAttemptsOfOneMeansNoRetry) {
   EXPECT_EQ(requests_.size(), 1u);
 }
 
+// A server that waits for a TLS handshake ends the connection.
+TEST_F(ExchangeTest, PlainHttpToAServerOfHttpsFailsSoonAndSaysSo) {
+  S3Config config = TestS3Config();
+  config.endpoint_url = "http://store:9000";
+  for (const ScriptedAnswer& end : {Broken(HttpErrorKind::kReset), Broken(HttpErrorKind::kClosedEarly)}) {
+    Use(config);
+    const auto result = Head(InTurn({end}));
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(result.status().message()),
+                AllOf(HasSubstr("https"), HasSubstr("AWS_ENDPOINT_URL=https://store:9000")));
+    EXPECT_EQ(requests_.size(), 5u);
+    // A server that has answered speaks http.
+    Use(config);
+    ASSERT_TRUE(Head(InTurn({kFound})).ok());
+    ASSERT_TRUE(Head(InTurn({end, end, end, end, end, end, kFound})).ok());
+  }
+  Use(config);
+  const auto alert = Head(InTurn({Broken(HttpErrorKind::kTls)}));
+  EXPECT_THAT(std::string(alert.status().message()), HasSubstr("AWS_ENDPOINT_URL=https://store:9000"));
+  EXPECT_EQ(requests_.size(), 1u);
+  config.endpoint_url = "https://store:9000";
+  Use(config);
+  const auto no_tls = Head(InTurn({Broken(HttpErrorKind::kTls)}));
+  EXPECT_THAT(std::string(no_tls.status().message()), AllOf(HasSubstr("use http://"), Not(HasSubstr("=https:"))));
+  Use(config);
+  EXPECT_TRUE(Head(InTurn({Broken(HttpErrorKind::kReset), Broken(HttpErrorKind::kReset), Broken(HttpErrorKind::kReset),
+                           Broken(HttpErrorKind::kReset), Broken(HttpErrorKind::kReset), kFound}))
+                  .ok());
+}
+
 // The store answers so until five minutes of the driver's time have passed.
 TEST_F(ExchangeTest, AnOutageIsWaitedOut) {
   for (const ScriptedAnswer& away : {Broken(HttpErrorKind::kConnect), Broken(HttpErrorKind::kTimeout),

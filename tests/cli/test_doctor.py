@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -152,20 +153,25 @@ def test_tls(doctor: Doctor, devstore: Callable[..., Any]) -> None:
     checks = doctor("s3://bkt", {name: value for name, value in server.env().items() if name != "AWS_CA_BUNDLE"}, code=1)
     assert failed(checks) == ["tls"] and "AWS_CA_BUNDLE" in checks["tls"]["remedy"]
     plain = server.env() | {"AWS_ENDPOINT_URL": server.url.replace("https", "http")}
-    assert "https" in doctor("s3://bkt", plain, code=1)["http"]["remedy"]
+    assert doctor("s3://bkt", plain, code=1)["http"]["remedy"] == f"the server speaks https: set AWS_ENDPOINT_URL={server.url}"
 
 
 @pytest.fixture
 def late_server() -> Iterator[str]:
     """Its clock is an hour ahead, and it insists."""
+    with clock_ahead(3600) as url:
+        yield url
 
+
+@contextlib.contextmanager
+def clock_ahead(seconds: int) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             body = b"<Error><Code>RequestTimeTooSkewed</Code><Message>too large</Message></Error>"
             self.send_response_only(403)
-            self.send_header("Date", formatdate(time() + 3600, usegmt=True))
+            self.send_header("Date", formatdate(time() + seconds, usegmt=True))
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command == "GET":
@@ -185,6 +191,15 @@ def test_wrong_clock(doctor: Doctor, bucket: Bucket, late_server: str) -> None:
     assert failed(checks) == ["clock", "list"]
     assert checks["clock"]["text"].startswith(("is 1h behind", "is 59m59s behind")) and "NTP" in checks["clock"]["remedy"]
     assert "clock" in checks["list"]["remedy"]
+
+
+@pytest.mark.parametrize(("seconds", "bad"), [(60, False), (600, False), (870, False), (930, True)])
+def test_a_clock_is_wrong_when_the_store_refuses_it(doctor: Doctor, bucket: Bucket, seconds: int, bad: bool) -> None:
+    """That is beyond 15 minutes."""
+    with clock_ahead(seconds) as url:
+        checks = doctor("s3://bkt", bucket.env | {"AWS_ENDPOINT_URL": url}, code=1)
+    assert ("clock" in failed(checks)) == bad
+    assert ("behind" in checks["clock"]["text"]) == (seconds > 300)
 
 
 def test_usage(millrace: Millrace) -> None:

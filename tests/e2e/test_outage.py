@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from thoroughness import ALL
 
+from . import corpus
 from .conftest import Photos
 from .harness import Sandbox, Server, devstore, feed_args
 
@@ -71,6 +73,60 @@ def test_a_feed_waits_for_its_store(photos: Photos, sandbox: Sandbox, server: Se
     assert report["stalls"]["outage"] > 0, report["stalls"]
     # Once each, however many requests were in flight.
     assert err.count(b"is away since") == 1 and err.count(b"is back, and was away since") == 1, err
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_pack_waits_for_its_store(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    """What it makes is what a pack makes that nothing disturbed, index included."""
+    root = tmp_path / "root"
+    corpus.link_tree(photos.raw, root / "in" / "raw")
+    (root / "out").mkdir()
+    slow = ("GET in/* delay-ms=20",)
+    options = ("--shard-size", "512KiB", "--shuffle", "--seed", 3)
+    with devstore(sandbox, root) as undisturbed:
+        sandbox.ok("pack", "s3://in/raw", "s3://out/whole", *options, env=undisturbed.env())
+    with devstore(sandbox, root, faults=slow) as store:
+        pack = sandbox.start("pack", "s3://in/raw", "s3://out/packed", *options, env=store.env(), err=subprocess.PIPE)
+        deadline = time.monotonic() + 60
+        while len(list((root / "out" / "packed").glob("shard-*"))) < 3:
+            assert pack.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        store.process.send_signal(signal.SIGTERM)
+        store.process.wait(20)
+        assert pack.poll() is None  # it is in the middle
+        time.sleep(AWAY_SECONDS)
+        with devstore(sandbox, root, port=int(store.url.rsplit(":", 1)[1])):
+            _, err = pack.communicate(timeout=120)
+    assert pack.returncode == 0, err
+    assert err.count(b"is away since") == 1 and err.count(b"is back, and was away since") == 1, err
+    assert files(root / "out" / "packed") == files(root / "out" / "whole")
+
+
+def test_a_shard_that_is_deleted_is_a_change(photos: Photos, sandbox: Sandbox, tmp_path: Path) -> None:
+    """As one that is replaced: the index is behind."""
+    root = tmp_path / "root"
+    shutil.copytree(photos.tar, root / "b" / "tar")
+    with devstore(sandbox, root, faults=SLOW) as store:
+        sandbox.ok("index", "s3://b/tar", env=store.env())
+        feed = begin(sandbox, store, tmp_path / "state")
+        for shard in (root / "b" / "tar").glob("*.tar"):
+            shard.unlink()
+        _, err = feed.communicate(timeout=60)
+    assert feed.returncode == 1 and b"s3://b/tar has changed since it was indexed; run: millrace index s3://b/tar" in err, err
+
+
+def test_a_server_of_the_other_protocol_is_said(sandbox: Sandbox, tmp_path: Path) -> None:
+    with devstore(sandbox, "mem:", "--tls", "--bucket", "b") as store:
+        plain = store.url.replace("https:", "http:")
+        done = sandbox.run("ls", "s3://b", env=store.env() | {"AWS_ENDPOINT_URL": plain})
+        done.failed(1, f"AWS_ENDPOINT_URL={store.url}")
+        assert "after 5 attempts" in done.err  # which take a second or two
+    with devstore(sandbox, "mem:", "--bucket", "b") as store:
+        secure = store.url.replace("http:", "https:")
+        sandbox.run("ls", "s3://b", env=store.env() | {"AWS_ENDPOINT_URL": secure}).failed(1, "use http://")
 
 
 def test_a_feed_does_not_wait_for_ever(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
