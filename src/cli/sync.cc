@@ -178,6 +178,7 @@ void AddSync(Command app) {
   sync.AddFlag("--delete", &flags->remove, "Remove from the target what the source does not have");
   sync.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be done, and do nothing");
   const auto filters = AddNameFilters(sync);
+  sync.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   sync.AddFlag("--json", &flags->json,
                R"(One JSON object at the end: {"copied", "bytes", "unverified", "read_twice", "removed", "unchanged", )"
                R"("failed", "seconds", "dry_run"}; with --dry-run a line for each object before)");
