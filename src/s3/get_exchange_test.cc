@@ -218,6 +218,9 @@ TEST_F(GetTest, ErrorsThatStayAreNotRetried) {
 }
 
 TEST_F(GetTest, UntrustedTlsIsNotRetried) {
+  S3Config config = TestS3Config();
+  config.endpoint_url = "https://store.test:9000";
+  UseConfig(config);
   const auto result = Run({0, 10}, [](int, ScriptedAnswer& answer) { FailWithoutHead(answer, HttpErrorKind::kTls); });
   EXPECT_EQ(requests_.size(), 1u);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("AWS_CA_BUNDLE"));
