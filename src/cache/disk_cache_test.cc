@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -45,6 +46,13 @@ std::vector<std::string> FilesBelow(const std::string& folder) {
     if (entry.is_regular_file() && entry.path().filename().string().size() == 30) files.push_back(entry.path());
   }
   return files;
+}
+
+// As if the files had been used an hour ago: the clock of the file system has ticks of milliseconds, so what was used
+// just before a cache is opened may bear the same time as its opening.
+void Age(const std::string& folder) {
+  for (const std::string& path : FilesBelow(folder))
+    fs::last_write_time(path, fs::last_write_time(path) - std::chrono::hours(1));
 }
 
 class DiskCacheTest : public ::testing::Test {
@@ -185,6 +193,7 @@ TEST_F(DiskCacheTest, WhatNobodyUsesMakesRoom) {
     const auto cache = Open(kBound);
     for (int i = 0; i < 9; ++i) cache->Keep(Of(i), object_.size(), 0, AsBytes(object_));
   }
+  Age(folder_.path());
   // Of another user, who lives.
   const auto other = Open(kBound);
   EXPECT_NE(Read(*other, Of(0), {0, object_.size()}), "");
@@ -202,6 +211,7 @@ TEST_F(DiskCacheTest, WhatNobodyUsesMakesRoom) {
 TEST_F(DiskCacheTest, NothingButItsOwnFilesIsRemoved) {
   constexpr uint64_t kBound = 1 << 20;
   { Open(kBound)->Keep(Of(1), object_.size(), 0, AsBytes(object_)); }
+  Age(folder_.path());
   const std::string own = FilesBelow(folder_.path()).at(0);
   const fs::path root = folder_ / "millrace-cache-1";
   const std::vector<fs::path> foreign = {folder_ / "mine", root / "mine", fs::path(own).parent_path() / "mine",
