@@ -114,6 +114,17 @@ absl::Status RemoveAbandoned(const std::string& folder) {
   return error ? ErrnoStatus(error.value(), folder, "looking for temporary files") : absl::OkStatus();
 }
 
+absl::Status RemoveTemporaryFile(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return absl::OkStatus();
+  if (fd && TryLock(fd.get()) == Lock::kOfAnother) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}: another process is writing it; wait until that has ended, or end it", path));
+  }
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) return ErrnoStatus(errno, path, "removing");
+  return absl::OkStatus();
+}
+
 absl::Status MakeFolder(const std::string& folder, std::string_view name, Durability durability) {
   const std::string parent = ParentOf(folder);
   bool made = mkdir(folder.c_str(), 0777) == 0;
@@ -176,6 +187,18 @@ absl::Status AtomicFile::WriteAt(uint64_t offset, ByteSpan bytes) const {
     offset += static_cast<uint64_t>(n);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::KeepMode() const {
+  constexpr mode_t kPermissions = 0777;
+  struct stat there {};
+  struct stat ours {};
+  if (stat(path_.c_str(), &there) != 0 || !S_ISREG(there.st_mode)) return absl::OkStatus();
+  if (fstat(fd_.get(), &ours) != 0) return ErrnoStatus(errno, name_, "reading its state");
+  // File systems without permissions would refuse even this.
+  if ((there.st_mode & kPermissions) == (ours.st_mode & kPermissions)) return absl::OkStatus();
+  if (fchmod(fd_.get(), there.st_mode & kPermissions) != 0) return ErrnoStatus(errno, name_, "keeping its permissions");
   return absl::OkStatus();
 }
 

@@ -31,6 +31,10 @@ absl::Status MakeFolder(const std::string& folder, std::string_view name, Durabi
 /// a writer, and were made on this machine or at least a day ago. A folder that does not exist counts as empty.
 absl::Status RemoveAbandoned(const std::string& folder);
 
+/// Removes one such file, whose writer may be on another machine. FailedPrecondition while a writer holds it; OK if it
+/// does not exist any more.
+absl::Status RemoveTemporaryFile(const std::string& path);
+
 /// A file being written beside its final place. Removed unless committed; a kill leaves a hidden file
 /// (IsTemporaryName). Not thread-safe.
 class AtomicFile {
@@ -50,6 +54,9 @@ class AtomicFile {
   /// Writes at an offset, in place of what is there; a gap before it reads as zeros. Several threads may call it at
   /// once, but no other method meanwhile. Commit does not remember its errors.
   absl::Status WriteAt(uint64_t offset, ByteSpan bytes) const;
+
+  /// Gives the file the permissions of the file that it is going to replace, if there is one.
+  absl::Status KeepMode() const;
 
   /// Moves the file to its place and returns what it is now. AlreadyExists if `only_if_absent` and something
   /// exists there. Call it once; do not call Append after it.

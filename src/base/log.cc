@@ -2,7 +2,6 @@
 
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -66,7 +65,7 @@ spdlog::logger& Logger() {
 
 absl::Status CheckLogSetting() {
   if (WantedLevel()) return absl::OkStatus();
-  const std::string wanted = WithoutControls(std::string_view(std::getenv("MILLRACE_LOG")).substr(0, 64));
+  const std::string wanted = WithEscapedControls(std::string_view(std::getenv("MILLRACE_LOG")).substr(0, 64));
   return absl::InvalidArgumentError("MILLRACE_LOG is '" + wanted + "'; it must be debug, info, warning, error or off");
 }
 
@@ -75,8 +74,7 @@ bool LogEnabled(LogLevel level) {
 }
 
 void Log(LogLevel level, std::string_view module, std::string_view message) {
-  static const bool terminal = isatty(STDERR_FILENO) == 1;  // which must not obey the names in it
-  Logger().log(ToSpdlog(level), "{}: {}", module, terminal ? WithoutControls(message) : std::string(message));
+  Logger().log(ToSpdlog(level), "{}: {}", module, WithEscapedControls(message));
 }
 
 }  // namespace millrace

@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 
 namespace millrace {
@@ -31,14 +33,21 @@ size_t FirstNotUtf8(std::string_view text) {
 }
 
 // Those above ASCII are 0xC2 0x80 to 0xC2 0x9F in UTF-8.
-std::string WithoutControls(std::string_view text) {
+std::string WithEscapedControls(std::string_view text) {
   std::string shown;
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    const bool high = byte == 0xc2 && next >= 0x80 && next < 0xa0;
-    shown.push_back(high || byte < 0x20 || byte == 0x7f ? '?' : text[i]);
-    i += high ? 1 : 0;
+    if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
+      shown += fmt::format("\\u{:04x}", next);
+      ++i;
+    } else if (byte >= 0x20 && byte != 0x7f) {
+      shown.push_back(text[i]);
+    } else if (byte == '\n' || byte == '\t' || byte == '\r') {
+      shown += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : "\\r";
+    } else {
+      shown += fmt::format("\\x{:02x}", byte);
+    }
   }
   return shown;
 }

@@ -13,7 +13,8 @@ size_t Utf8SequenceLength(std::string_view text);
 /// The offset of the first byte that belongs to no UTF-8 sequence; `text.size()` if all do.
 size_t FirstNotUtf8(std::string_view text);
 
-/// The text with '?' for each control character, also those above ASCII: safe for a terminal, which would obey them.
-std::string WithoutControls(std::string_view text);
+/// The text with "\n", "\t", "\r", "\x1b" or "\u009b" for each control character: safe for a terminal, which would obey
+/// them, and one line. Other bytes stay, also those that are not UTF-8.
+std::string WithEscapedControls(std::string_view text);
 
 }  // namespace millrace

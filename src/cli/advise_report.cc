@@ -21,8 +21,8 @@ std::string FoundText(const Advice& advice) {
   const StoreFacts& store = advice.store;
   const auto objects = static_cast<double>(data.objects);
   std::string text = fmt::format("Data: {}: {} in {} ({}), {}; samples of {} (median) to {} (99 %), objects of {}\n",
-                                 ForTerminal(data.uri), Counted(data.samples, "sample"),
-                                 Counted(data.objects, "object"), KindName(data.kind), FormatSize(data.object_bytes),
+                                 Printable(data.uri), Counted(data.samples, "sample"), Counted(data.objects, "object"),
+                                 KindName(data.kind), FormatSize(data.object_bytes),
                                  FormatSize(data.median_sample_bytes), FormatSize(data.p99_sample_bytes),
                                  SizeText(objects > 0 ? static_cast<double>(data.object_bytes) / objects : 0));
   text += fmt::format(
@@ -35,7 +35,7 @@ std::string FoundText(const Advice& advice) {
     text += fmt::format("CPU: {:.3f} s for 1,000 samples, by a run of the loader on this machine\n",
                         1000 * advice.inputs.cpu_seconds_per_sample);
   } else {
-    text += fmt::format("CPU: left out, since the loader cannot be tried: {}\n", ForTerminal(advice.no_cpu_reason));
+    text += fmt::format("CPU: left out, since the loader cannot be tried: {}\n", Printable(advice.no_cpu_reason));
   }
   return text;
 }
@@ -102,7 +102,7 @@ JsonObject StoreJson(const StoreFacts& store) {
 
 std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
   std::string text = FoundText(advice) + TableText(advice, settings) + "\nAdvice\n";
-  for (const std::string& sentence : advice.recommendations) text += fmt::format("  {}\n", ForTerminal(sentence));
+  for (const std::string& sentence : advice.recommendations) text += fmt::format("  {}\n", Printable(sentence));
   text += fmt::format("\nDecision flow without Millrace: {}\n", DataSourceName(advice.choice.source));
   for (const std::string& step : advice.choice.steps) text += fmt::format("  {}\n", step);
   text += ArithmeticText(advice);

@@ -306,7 +306,7 @@ absl::Status WriteReports(const BenchFlags& flags, const BenchReport& report) {
   std::string shown;
   for (size_t at = 0; at < text.size();) {  // URIs may hold anything; lines stay lines
     const size_t end = std::min(text.find('\n', at), text.size());
-    shown += ForTerminal(std::string_view(text).substr(at, end - at)) + '\n';
+    shown += Printable(std::string_view(text).substr(at, end - at)) + '\n';
     at = end + 1;
   }
   return WriteStdout(shown);
@@ -353,7 +353,7 @@ std::string CompareText(const BenchComparison& comparison) {
                                                                        : kVerdicts[static_cast<int>(one.verdict)]);
   }
   if (!comparison.differences.empty()) text += "The two runs differ in:\n";
-  for (const std::string& difference : comparison.differences) text += fmt::format("  {}\n", ForTerminal(difference));
+  for (const std::string& difference : comparison.differences) text += fmt::format("  {}\n", Printable(difference));
   return text;
 }
 

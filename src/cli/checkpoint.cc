@@ -75,12 +75,13 @@ absl::Status ShowCheckpoint(const CheckpointFlags& flags, const Checkpoints& che
         {"bytes", manifest.Bytes()},
         {"shards", shards}}.Line());
   }
-  std::string text = fmt::format("step {}, saved {} by {} (epoch {})\n{}\n", manifest.step,
-                                 SavedText(manifest.saved_ms, false), manifest.host, manifest.epoch, folder);
+  std::string text =
+      fmt::format("step {}, saved {} by {} (epoch {})\n{}\n", manifest.step, SavedText(manifest.saved_ms, false),
+                  Printable(manifest.host), manifest.epoch, Printable(folder));
   for (const CheckpointShard& shard : manifest.shards) {
-    text += fmt::format("{:>10}  {:08x}  {}\n", FormatSize(shard.bytes), shard.crc32c, shard.name);
+    text += fmt::format("{:>10}  {:08x}  {}\n", FormatSize(shard.bytes), shard.crc32c, Printable(shard.name));
   }
-  return WriteStdout(ForTerminal(text));
+  return WriteStdout(text);
 }
 
 // Whether all of them are whole.

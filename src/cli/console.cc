@@ -53,7 +53,7 @@ std::string Duration(double seconds) {
 
 int Fail(std::string_view command, const absl::Status& status) {
   if (absl::IsAborted(status)) return kOutputClosed;  // no reader is left
-  fmt::print(stderr, "millrace{}{}: {}\n", command.empty() ? "" : " ", command, ForStderr(ToStd(status.message())));
+  fmt::print(stderr, "millrace{}{}: {}\n", command.empty() ? "" : " ", command, Printable(ToStd(status.message())));
   return status.GetPayload(kUsage).has_value() ? 2 : 1;
 }
 
@@ -156,14 +156,8 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
   std::fflush(stderr);
 }
 
-std::string ForTerminal(std::string_view text) {
-  static const bool terminal = isatty(STDOUT_FILENO) == 1;
-  return terminal ? WithoutControls(text) : std::string(text);
-}
-
-std::string ForStderr(std::string_view text) {
-  static const bool terminal = isatty(STDERR_FILENO) == 1;
-  return terminal ? WithoutControls(text) : std::string(text);
+std::string Printable(std::string_view text) {
+  return WithEscapedControls(text);
 }
 
 }  // namespace millrace::cli

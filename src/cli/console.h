@@ -82,9 +82,8 @@ class ProgressLine {
   bool shown_ = false;
 };
 
-/// A name, or a message with names in it, for standard output or for stderr. Names may hold any bytes, which a terminal
-/// must not obey: if the output is a terminal, control characters become '?'.
-std::string ForTerminal(std::string_view text);
-std::string ForStderr(std::string_view text);
+/// A name, or a message with names in it, as text for people: control characters become \x1b, \n and the like. Names
+/// may hold any bytes; a terminal must not obey them, nor may one look like two lines. JSON has its own escapes.
+std::string Printable(std::string_view text);
 
 }  // namespace millrace::cli

@@ -20,6 +20,7 @@
 #include "cli/find_object.h"
 #include "cli/json_text.h"
 #include "cli/name_filter.h"
+#include "cli/passed_over.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/checks.h"
@@ -59,7 +60,7 @@ class CopySink {
     said.Add(uri, source.size, checked);
     if (!checked.ok()) return absl::OkStatus();
     if (flags_.json) return WriteStdout(JsonObject{{"copy", uri}, {"to", target}, {"size", source.size}}.Line());
-    return WriteStdout(fmt::format("would copy {} to {}\n", ForTerminal(uri), ForTerminal(target)));
+    return WriteStdout(fmt::format("would copy {} to {}\n", Printable(uri), Printable(target)));
   }
 
   BulkReport said;  // of a dry run
@@ -108,7 +109,7 @@ absl::Status CopyOne(Stores& stores, const CpFlags& flags, CopySink& sink) {
 // What lies below the source, or matches it, to below the target. Matches keep their paths below the last folder
 // without a wildcard: two objects of one name in two folders do not meet.
 absl::Status CopyMany(Stores& stores, const CpFlags& flags, const std::optional<Pattern>& pattern, CopySink& sink,
-                      const std::stop_token& stop) {
+                      const std::stop_token& stop, std::optional<Location>* listed) {
   Location from;
   if (pattern) {
     from = {.store = pattern->store, .prefix = pattern->folder};
@@ -138,6 +139,7 @@ absl::Status CopyMany(Stores& stores, const CpFlags& flags, const std::optional<
   };
   if (pattern) return ExpandObjects(*pattern, flags.recursive, copy, stop);
   RETURN_IF_ERROR(ForEachObject(*from.store, from.prefix, copy, stop));
+  *listed = from;
   return found ? absl::OkStatus() : absl::NotFoundError(fmt::format("{}: there is nothing below it to copy", below));
 }
 
@@ -164,6 +166,8 @@ absl::Status CopyStdin(Stores& stores, const CpFlags& flags, BulkReport* report)
         fmt::format("{} is a folder; append the name that standard input is to have there", flags.target)));
   }
   ASSIGN_OR_RETURN(const Location to, stores.OpenObject(flags.target));
+  // What stays harms nothing, and if the folder cannot be written to, the writer says so.
+  to.store->RemoveTemporary(to.prefix.substr(0, to.prefix.rfind('/') + 1)).IgnoreError();
   ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer, to.store->Write(to.prefix, {}));
   ProgressLine progress("copied", ProgressLine::Unit::kBytes);
   Buffer buffer(kStdinPiece);
@@ -179,7 +183,7 @@ absl::Status CopyStdin(Stores& stores, const CpFlags& flags, BulkReport* report)
   return absl::OkStatus();
 }
 
-absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, double seconds) {
+absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, uint64_t skipped, double seconds) {
   FailEach("cp", report.failures, report.failed);
   if (report.objects == 0 && report.failed > 0 && !flags.json) return absl::OkStatus();  // what failed was said
   if (flags.json) {
@@ -189,6 +193,7 @@ absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, double 
         {"unverified", report.unverified},
         {"read_twice", report.read_twice},
         {"failed", report.failed},
+        {"skipped", skipped},
         {"seconds", seconds},
         {"dry_run",
          flags.dry_run}}.Line());
@@ -224,6 +229,7 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
   Stores stores(runtime);
   const auto start = std::chrono::steady_clock::now();
   BulkReport report;
+  uint64_t skipped = 0;  // what is neither a file nor a folder
   absl::Status listed;
   if (flags.source == "-") {
     RETURN_IF_ERROR(CopyStdin(stores, flags, &report));
@@ -235,16 +241,24 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
     CopySink sink(flags, job);
     ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
                      OpenPattern(stores, flags.source, flags.recursive ? Named::kFolder : Named::kObject));
-    const absl::Status status = pattern || flags.recursive ? CopyMany(stores, flags, pattern, sink, interrupt.token())
-                                                           : CopyOne(stores, flags, sink);
+    std::optional<Location> folder;
+    const absl::Status status = pattern || flags.recursive
+                                    ? CopyMany(stores, flags, pattern, sink, interrupt.token(), &folder)
+                                    : CopyOne(stores, flags, sink);
     if (absl::IsAborted(status)) return status;
     // What has begun is finished and told, also if a listing failed.
     report = job.Finish().copied;
     if (flags.dry_run) report = std::move(sink.said);
+    progress.Clear();
+    if (folder) {
+      const auto wanted = [&](std::string_view name) { return IsWanted(flags.filters, name); };
+      skipped =
+          TellPassedOver(*folder, {.command = "cp", .done = "copied", .wanted = wanted, .stop = interrupt.token()});
+    }
     listed = absl::IsCancelled(status) ? absl::OkStatus() : status;  // the report says why
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (listed.ok() || report.objects + report.failed > 0) RETURN_IF_ERROR(PrintReport(flags, report, seconds));
+  if (listed.ok() || report.objects + report.failed > 0) RETURN_IF_ERROR(PrintReport(flags, report, skipped, seconds));
   RETURN_IF_ERROR(listed);
   if (Interrupted())
     return absl::CancelledError(fmt::format("interrupted; copied {} until then", Counted(report.objects, "object")));
@@ -267,15 +281,16 @@ void AddCp(Command app) {
   const auto filters = AddNameFilters(cp);
   cp.AddFlag("--verify", &flags->verify, "Read what the store keeps no checksum of twice, and compare");
   cp.AddFlag("--json", &flags->json,
-             R"(One JSON object at the end: {"objects", "bytes", "unverified", "read_twice", "failed", "seconds", )"
-             R"("dry_run"}; with --dry-run )"
-             R"({"copy", "to", "size"} for each object before)");
+             R"(One JSON object at the end: {"objects", "bytes", "unverified", "read_twice", "failed", "skipped", )"
+             R"("seconds", "dry_run"}; with --dry-run {"copy", "to", "size"} for each object before)");
   cp.Footer(
       "Each object appears whole or not at all, and replaces an older one. Objects that fail are named and the others "
       "copied. What matches a pattern keeps its path below the last folder without a wildcard; '*' stays within one "
       "folder, '**' does not; quote patterns, so that the shell leaves them alone. Between buckets of one store "
       "the store itself copies, with type and metadata. Other objects of S3 are verified against the checksum that the "
-      "store keeps, and the report says how many have none; files have none either, and are not counted.\n\n" +
+      "store keeps, and the report says how many have none; files have none either, and are not counted. Pipes, "
+      "sockets, devices, and links that lead nowhere or back are not copied, but named. Files that are replaced keep "
+      "their permissions.\n\n" +
       std::string(kFiltersHelp) +
       "\n\n"
       "Examples:\n"

@@ -103,7 +103,7 @@ void WarnIfOpen(const DevstoreOptions& options) {
       stderr,
       "millrace devstore: warning: whoever reaches {} can read, replace and delete all of {}, since {}; listen on "
       "127.0.0.1, or {}set --access-key and --secret-key-file\n",
-      ForStderr(host), ForStderr(options.root),
+      Printable(host), Printable(options.root),
       options.anonymous ? "--anonymous turns the check of signatures off" : "the keys are those that everybody knows",
       options.anonymous ? "leave --anonymous out and " : "");
 }

@@ -25,7 +25,7 @@ std::string CheckText(const HealthCheck& check) {
   constexpr const char* kWords[] = {"ok", "FAILED", "-"};
   std::string line = fmt::format("{:<6} {}: {}", kWords[static_cast<int>(check.result)], check.name, check.text);
   if (!check.remedy.empty()) line += fmt::format(". Remedy: {}", check.remedy);
-  return ForTerminal(line) + '\n';
+  return Printable(line) + '\n';
 }
 
 std::string ToJson(const Diagnosis& found) {

@@ -255,7 +255,7 @@ std::string FirstText(const Source& source, const LoaderOptions& options, const 
         source.tokens() != nullptr
             ? fmt::format("  {:>10} {:>10} {:>10}  {}, ", sample.position, sample.tokens, sample.pieces, sample.sample)
             : fmt::format("  {:>10} {:>10} {:>10}  ", sample.position, sample.sample, FormatSize(sample.span.length));
-    text += fmt::format("{}, {}\n", ForTerminal(sample.key), ForTerminal(sample.object));
+    text += fmt::format("{}, {}\n", Printable(sample.key), Printable(sample.object));
   }
   return text;
 }

@@ -194,7 +194,7 @@ void AddSourceOptions(Command feed, SourceFlags* flags) {
 }
 
 std::string PartTitle(std::string_view uri, std::string_view class_name) {
-  return class_name.empty() ? std::string(uri) : fmt::format("{}, class {}", uri, ForTerminal(class_name));
+  return class_name.empty() ? std::string(uri) : fmt::format("{}, class {}", uri, Printable(class_name));
 }
 
 absl::StatusOr<SourceRequest> ParseSource(const SourceFlags& flags) {

@@ -81,7 +81,7 @@ void Warn(const BuildReport& report) {
   for (size_t i = 0; i < std::min(kMaxShown, report.damaged.size()); ++i) {
     const DamagedShard& shard = report.damaged[i];
     const std::string place = shard.offset ? fmt::format("offset {}: ", *shard.offset) : "";
-    fmt::print(stderr, "  {}: {}{} ({} before that)\n", ForStderr(shard.key), place, ForStderr(shard.why),
+    fmt::print(stderr, "  {}: {}{} ({} before that)\n", Printable(shard.key), place, Printable(shard.why),
                Counted(shard.samples, "sample"));
   }
   if (report.damaged.size() > kMaxShown) fmt::print(stderr, "  and others; --json lists all\n");
@@ -110,7 +110,7 @@ std::string ToText(const IndexResult& result, double seconds) {
   const IndexSummary& summary = result.summary;
   std::string text =
       fmt::format("{} in {}, {}, fields: {}\n", Counted(summary.samples, "sample"), Counted(summary.objects, "object"),
-                  FormatSize(summary.span_bytes), ForTerminal(fmt::format("{}", fmt::join(summary.field_names, ", "))));
+                  FormatSize(summary.span_bytes), Printable(fmt::format("{}", fmt::join(summary.field_names, ", "))));
   if (result.report.reused_objects > 0) {
     text += fmt::format("{} of {} were unchanged and not read again\n", result.report.reused_objects,
                         Counted(summary.objects, "object"));

@@ -119,10 +119,10 @@ std::string ClassText(const Index& index) {
   std::string text = classes.size() == 1
                          ? std::string("\n1 class\n")
                          : fmt::format("\n{} classes, of {} ('{}') to {} ('{}') samples{}\n", classes.size(),
-                                       least->samples, ForTerminal(least->name), most->samples, ForTerminal(most->name),
+                                       least->samples, Printable(least->name), most->samples, Printable(most->name),
                                        IsClassSorted(index) ? ", sorted by class" : "");
   for (size_t i = 0; i < std::min(classes.size(), kShownClasses); ++i) {
-    text += fmt::format("  {:<24} {:>12}\n", ForTerminal(classes[i].name), classes[i].samples);
+    text += fmt::format("  {:<24} {:>12}\n", Printable(classes[i].name), classes[i].samples);
   }
   if (classes.size() > kShownClasses) text += fmt::format("  ... and {} more\n", classes.size() - kShownClasses);
   return text;
@@ -145,7 +145,7 @@ std::string SizesText(const SizeCounts& sizes) {
 }
 
 std::string PlaceText(const SamplePlace& place, ObjectNames& names) {
-  return fmt::format("{}, '{}'", ForTerminal(names.Of(place)), ForTerminal(place.key));
+  return fmt::format("{}, '{}'", Printable(names.Of(place)), Printable(place.key));
 }
 
 std::string FindingText(std::string_view what, const Finding& finding, ObjectNames& names) {
@@ -161,8 +161,8 @@ std::string DuplicatesText(const DuplicateKeys& duplicates, ObjectNames& names) 
   if (duplicates.count == 0) return {};
   std::string text = fmt::format("  with the key of a sample before them: {}\n", duplicates.count);
   for (const DuplicateKey& pair : duplicates.examples) {
-    text += fmt::format("    '{}': {} (sample {}) and {} (sample {})\n", ForTerminal(pair.first.key),
-                        ForTerminal(names.Of(pair.first)), pair.first.number, ForTerminal(names.Of(pair.again)),
+    text += fmt::format("    '{}': {} (sample {}) and {} (sample {})\n", Printable(pair.first.key),
+                        Printable(names.Of(pair.first)), pair.first.number, Printable(names.Of(pair.again)),
                         pair.again.number);
   }
   if (duplicates.count > duplicates.examples.size()) text += "    ...\n";
@@ -174,17 +174,17 @@ std::string IncompleteText(const std::vector<std::string>& incomplete) {
   const bool one = incomplete.size() == 1;
   return fmt::format("\n{} damaged when the index was built, and {} not there as a whole; the first: {}\n",
                      one ? "1 of the shards was" : fmt::format("{} of the shards were", incomplete.size()),
-                     one ? "is" : "are", ForTerminal(incomplete.front()));
+                     one ? "is" : "are", Printable(incomplete.front()));
 }
 
 std::string SuspiciousText(const InspectReport& report, ObjectNames& names) {
   const Survey& survey = report.survey;
   std::string text = FindingText("empty", survey.empty, names);
   for (const auto& [name, counts] : survey.fields)
-    text += FindingText(fmt::format("with an empty '{}'", ForTerminal(name)), counts.empty, names);
+    text += FindingText(fmt::format("with an empty '{}'", Printable(name)), counts.empty, names);
   for (const LackingField& field : survey.lacking) {
     text += FindingText(fmt::format("without '{}', which nearly all others have",
-                                    ForTerminal(fmt::format("{}", fmt::join(field.names, "' or '")))),
+                                    Printable(fmt::format("{}", fmt::join(field.names, "' or '")))),
                         field.samples, names);
   }
   text += FindingText(fmt::format("huge (above {})", FormatSize(survey.huge_above)), survey.huge, names);
@@ -204,7 +204,7 @@ std::string DecodeText(const DecodeReport& decode, uint64_t samples, ObjectNames
   if (decode.failed == 0) return text + (decode.too_large == 0 ? "all are sound\n" : "all others are sound\n");
   text += fmt::format("{} of the samples failed\n", decode.failed);
   for (const BadSample& bad : decode.first)
-    text += fmt::format("    {}: {}\n", PlaceText(bad.place, names), ForTerminal(bad.why));
+    text += fmt::format("    {}: {}\n", PlaceText(bad.place, names), Printable(bad.why));
   if (decode.failed > decode.first.size()) text += "    ...\n";
   return text;
 }
@@ -258,7 +258,7 @@ absl::StatusOr<std::string> InspectText(const InspectReport& report) {
   text += fmt::format("index {}: {}, fingerprint {:016x}\n\nfields\n", dataset.index_uri(),
                       FormatSize(index.file_bytes()), index.fingerprint());
   for (const auto& [name, counts] : report.survey.fields)
-    text += fmt::format("  {:<24} {:<12} {:>12} samples {:>12}\n", ForTerminal(name), TypeNames(counts), counts.samples,
+    text += fmt::format("  {:<24} {:<12} {:>12} samples {:>12}\n", Printable(name), TypeNames(counts), counts.samples,
                         FormatSize(counts.bytes));
   text += SizesText(report.survey.sizes) + ClassText(index) + IncompleteText(report.survey.incomplete) +
           SuspiciousText(report, names);

@@ -17,6 +17,7 @@
 #include "store/stores.h"
 #include "store/uri.h"
 #include "transfer/key_pattern.h"
+#include "transfer/other_files.h"
 
 namespace millrace::cli {
 
@@ -25,26 +26,34 @@ namespace {
 struct LsFlags {
   std::string uri;
   bool recursive = false;
+  bool all = false;
   bool human = false;
   bool summarize = false;
   bool json = false;
 };
 
-std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hidden) {
+// Of a temporary file: what becomes of it is not known.
+enum class Finished { kYes, kNo };
+
+std::string ObjectLine(const LsFlags& flags, const ObjectInfo& object, size_t hidden,
+                       Finished finished = Finished::kYes) {
   const absl::Time modified = absl::FromUnixMillis(object.modified_ms);
   if (flags.json) {
     const Json time = object.modified_ms == 0 ? Json(nullptr)
                                               : absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", modified, absl::UTCTimeZone());
+    if (finished == Finished::kNo) {
+      return JsonObject{{"key", object.key}, {"size", object.size}, {"modified", time}, {"temporary", true}}.Line();
+    }
     return JsonObject{{"key", object.key}, {"size", object.size}, {"etag", object.etag}, {"modified", time}}.Line();
   }
   const std::string size = flags.human ? FormatSize(object.size) : fmt::format("{}", object.size);
   return fmt::format("{} {:>10} {}\n", ListedTime(object.modified_ms), size,
-                     ForTerminal(std::string_view(object.key).substr(hidden)));
+                     Printable(std::string_view(object.key).substr(hidden)));
 }
 
 std::string PrefixLine(const LsFlags& flags, const std::string& prefix, size_t hidden) {
   if (flags.json) return JsonObject{{"prefix", prefix}}.Line();
-  return fmt::format("{:>30} {}\n", "PRE", ForTerminal(std::string_view(prefix).substr(hidden)));
+  return fmt::format("{:>30} {}\n", "PRE", Printable(std::string_view(prefix).substr(hidden)));
 }
 
 // Objects and prefixes of a page, each in order, merged into one order.
@@ -70,6 +79,13 @@ class PagePrinter {
     objects_ += page.objects.size();
     for (const ObjectInfo& object : page.objects) bytes_ += object.size;
     return WriteStdout(PageText(flags_, page, hidden));
+  }
+
+  absl::Status PrintTemporary(const ObjectInfo& object, size_t hidden) {
+    found_ = true;
+    ++objects_;
+    bytes_ += object.size;
+    return WriteStdout(ObjectLine(flags_, object, hidden, Finished::kNo));
   }
 
   /// As `aws s3 ls --summarize`.
@@ -102,6 +118,21 @@ absl::Status LsPattern(const LsFlags& flags, const Pattern& pattern, PagePrinter
   return printer.found() ? absl::OkStatus() : NothingMatches(pattern);
 }
 
+absl::Status LsTemporary(const LsFlags& flags, const Location& location, size_t hidden, PagePrinter& printer) {
+  const std::string& prefix = location.prefix;
+  const bool folder = location.store->traits().medium == StoreTraits::Medium::kFolder;
+  if (!folder || !(prefix.empty() || prefix.ends_with('/'))) return absl::OkStatus();
+  return ForEachOtherFile(location.store->Uri(prefix), {.recursive = flags.recursive, .stop = {}},
+                          [&](const OtherFile& file) {
+                            if (file.kind != OtherFile::Kind::kTemporary) return absl::OkStatus();
+                            ObjectInfo object;
+                            object.key = prefix + file.name;
+                            object.size = file.size;
+                            object.modified_ms = file.modified_ms;
+                            return printer.PrintTemporary(object, hidden);
+                          });
+}
+
 absl::Status LsUri(const LsFlags& flags, PagePrinter& printer) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
   Runtime runtime;
@@ -122,6 +153,7 @@ absl::Status LsUri(const LsFlags& flags, PagePrinter& printer) {
   const std::string delimiter = flags.recursive ? "" : "/";
   RETURN_IF_ERROR(ForEachPage(*location.store, location.prefix, delimiter,
                               [&](const ListPage& page) { return printer.Print(page, hidden); }));
+  if (flags.all) RETURN_IF_ERROR(LsTemporary(flags, location, hidden, printer));
   if (printer.found() || location.prefix.empty()) return absl::OkStatus();
   return absl::NotFoundError(fmt::format("{}: no key begins so", location.store->Uri(location.prefix)));
 }
@@ -138,7 +170,7 @@ absl::Status LsBuckets(const LsFlags& flags) {
     for (const BucketEntry& bucket : page.buckets) {
       const Json created = bucket.created_ms == 0 ? Json(nullptr) : Json(FormatXmlTime(bucket.created_ms));
       text += flags.json ? JsonObject{{"bucket", bucket.name}, {"created", created}}.Line()
-                         : fmt::format("{} {}\n", ListedTime(bucket.created_ms), ForTerminal(bucket.name));
+                         : fmt::format("{} {}\n", ListedTime(bucket.created_ms), Printable(bucket.name));
     }
     return WriteStdout(text);
   });
@@ -159,10 +191,12 @@ void AddLs(Command app) {
   ls.Add("uri", &flags->uri,
          "A bucket with a prefix, a folder, one file, or a pattern with * ** ? [a-z]; without it, the buckets");
   ls.AddFlag("-r,--recursive", &flags->recursive, "List all keys below the prefix, instead of one level");
+  ls.AddFlag("--all", &flags->all, "List the temporary files of a folder, too, of killed writers and of others, last");
   ls.AddFlag("--human,--human-readable", &flags->human, "Print sizes like 1.5 MiB");
   ls.AddFlag("--summarize", &flags->summarize, "Add how many objects were listed, and their size");
   ls.AddFlag("--json", &flags->json,
-             R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"}; of buckets )"
+             R"(One JSON object a line: {"key", "size", "etag", "modified"} or {"prefix"}; with --all )"
+             R"({"key", "size", "modified", "temporary"}, too; of buckets )"
              R"({"bucket", "created"}; with --summarize {"objects", "bytes"} at the end)");
   ls.Footer(
       "As with 'aws s3 ls', a prefix matches every key that begins with it: end it with '/' to see inside.\n\n"

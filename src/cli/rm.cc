@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "base/counted.h"
 #include "base/size.h"
 #include "cli/commands.h"
@@ -13,6 +14,7 @@
 #include "cli/find_object.h"
 #include "cli/json_text.h"
 #include "cli/name_filter.h"
+#include "cli/passed_over.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/glob.h"
@@ -20,6 +22,7 @@
 #include "store/uri.h"
 #include "transfer/bulk_job.h"
 #include "transfer/key_pattern.h"
+#include "transfer/other_files.h"
 
 namespace millrace::cli {
 
@@ -67,15 +70,30 @@ class Sink {
     if (!flags_.dry_run) return job_.Remove(store, object);
     const std::string uri = store.Uri(object.key);
     const absl::Status checked = BulkJob::CheckRemoval(store, object.key);
-    said.Add(uri, object.size, checked);
-    if (!checked.ok()) return absl::OkStatus();
-    if (flags_.json) return WriteStdout(JsonObject{{"remove", uri}, {"size", object.size}}.Line());
-    return WriteStdout(fmt::format("would remove {}\n", ForTerminal(uri)));
+    done.Add(uri, object.size, checked);
+    return checked.ok() ? Say(uri, object.size) : absl::OkStatus();
   }
 
-  BulkReport said;  // of a dry run
+  // A file that a writer has not finished, and maybe never will.
+  absl::Status TakeTemporary(const std::string& path, uint64_t size, std::string_view name) {
+    if (!IsWanted(flags_.filters, name)) return absl::OkStatus();
+    if (!flags_.dry_run) {
+      done.Add(path, size, RemoveTemporaryFile(path));
+      return absl::OkStatus();
+    }
+    done.Add(path, size, absl::OkStatus());
+    return Say(path, size);
+  }
+
+  BulkReport done;                // of a dry run, and of temporary files
+  std::vector<Location> folders;  // of files, of which everything was taken
 
  private:
+  absl::Status Say(const std::string& uri, uint64_t size) const {
+    if (flags_.json) return WriteStdout(JsonObject{{"remove", uri}, {"size", size}}.Line());
+    return WriteStdout(fmt::format("would remove {}\n", Printable(uri)));
+  }
+
   const RmFlags& flags_;
   BulkJob& job_;
 };
@@ -89,9 +107,17 @@ absl::Status RemoveBelow(Stores& stores, const std::string& uri, Sink& sink, con
     return sink.Take(*location.store, object, below.size());
   };
   RETURN_IF_ERROR(ForEachObject(*location.store, below, take, stop));
-  return found
-             ? absl::OkStatus()
-             : absl::NotFoundError(fmt::format("{}: there is nothing below it to remove", location.store->Uri(below)));
+  const std::string folder = location.store->Uri(below);
+  if (location.store->traits().medium == StoreTraits::Medium::kFolder) {
+    const auto take_temporary = [&](const OtherFile& file) {
+      found = true;
+      return file.kind == OtherFile::Kind::kTemporary ? sink.TakeTemporary(folder + file.name, file.size, file.name)
+                                                      : absl::OkStatus();
+    };
+    RETURN_IF_ERROR(ForEachOtherFile(folder, {.follow_links = false, .stop = stop}, take_temporary));
+    sink.folders.push_back(location);
+  }
+  return found ? absl::OkStatus() : absl::NotFoundError(fmt::format("{}: there is nothing below it to remove", folder));
 }
 
 // Links are removed, whatever they lead to, so this does not follow them.
@@ -123,6 +149,9 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
   if (flags.recursive && !one_file) return RemoveBelow(stores, uri, sink, stop);
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
   absl::StatusOr<ObjectInfo> object = one_file ? LookAtFile(location, parsed.path) : FindObject(location, "remove");
+  const std::string path = location.store->Uri(location.prefix);
+  if (object.ok() && one_file && IsTemporaryName(std::string_view(path).substr(path.rfind('/') + 1)))
+    return sink.TakeTemporary(path, object->size, path);
   // Who may remove need not be allowed to read.
   if (absl::IsPermissionDenied(object.status()) || absl::IsInvalidArgument(object.status())) {
     object = ObjectInfo{.key = location.prefix};
@@ -167,9 +196,15 @@ absl::StatusOr<bool> Rm(const RmFlags& flags) {
     Fail("rm", HintAtS3(status, {uri}));
     ++failed;
   }
-  const BulkReport removed = job.Finish().removed;
-  const BulkReport& report = flags.dry_run ? sink.said : removed;
+  BulkReport report = job.Finish().removed;
+  report.Add(sink.done);
   progress.Clear();
+  const auto wanted = [&](std::string_view name) { return IsWanted(flags.filters, name); };
+  for (const Location& folder : sink.folders) {
+    TellPassedOver(
+        folder,
+        {.command = "rm", .done = "removed", .follow_links = false, .wanted = wanted, .stop = interrupt.token()});
+  }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   RETURN_IF_ERROR(PrintRemoval(flags, report, failed, seconds));
   if (Interrupted())
@@ -192,7 +227,8 @@ void AddRm(Command app) {
   rm.Footer(
       "What does not exist, and a pattern that matches nothing, is an error; the other objects are removed. '*' stays "
       "within one folder, '**' does not; quote patterns, so that the shell leaves them alone. Folders of the "
-      "file system stay, and so does what lies behind links to folders.\n\n" +
+      "file system stay, and so does what lies behind links to folders; pipes, sockets, devices and broken links are "
+      "named. With --recursive, files that killed commands have left unfinished are removed, too.\n\n" +
       std::string(kFiltersHelp) +
       "\n\n"
       "Examples:\n"

@@ -14,6 +14,7 @@
 #include "cli/copied_text.h"
 #include "cli/json_text.h"
 #include "cli/name_filter.h"
+#include "cli/passed_over.h"
 #include "cli/usage.h"
 #include "store/checks.h"
 #include "store/stores.h"
@@ -40,20 +41,21 @@ struct Done {
   BulkReport copied;
   BulkReport removed;
   uint64_t unchanged = 0;
+  uint64_t skipped = 0;  // what is neither a file nor a folder
 };
 
 absl::Status Say(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step) {
   const std::string target = to.store->Uri(step.key);
   if (step.kind == SyncStep::Kind::kRemove) {
     if (flags.json) return WriteStdout(JsonObject{{"remove", target}, {"size", step.object->size}}.Line());
-    return WriteStdout(fmt::format("would remove {}\n", ForTerminal(target)));
+    return WriteStdout(fmt::format("would remove {}\n", Printable(target)));
   }
   const std::string source = from.store->Uri(step.object->key);
   if (flags.json) {
     return WriteStdout(
         JsonObject{{"copy", source}, {"to", target}, {"size", step.object->size}, {"why", step.why}}.Line());
   }
-  return WriteStdout(fmt::format("would copy {} to {} ({})\n", ForTerminal(source), ForTerminal(target), step.why));
+  return WriteStdout(fmt::format("would copy {} to {} ({})\n", Printable(source), Printable(target), step.why));
 }
 
 // What the run would refuse is an error here, too.
@@ -91,6 +93,7 @@ absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double se
         {"read_twice", done.copied.read_twice},
         {"removed", done.removed.objects},
         {"failed", done.copied.failed + done.removed.failed},
+        {"skipped", done.skipped},
         {"seconds", seconds},
         {"unchanged", done.unchanged},
         {"dry_run",
@@ -139,6 +142,10 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
     done.removed = std::move(removed);
   }
   progress.Clear();
+  if (status.ok()) {
+    done.skipped = TellPassedOver(
+        from, {.command = "sync", .done = "copied", .wanted = options.wanted, .stop = interrupt.token()});
+  }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   RETURN_IF_ERROR(PrintSyncReport(flags, done, seconds));
   if (!absl::IsCancelled(status)) RETURN_IF_ERROR(status);  // else the report says why
@@ -155,7 +162,8 @@ the time of an object in whole seconds, so with a bucket on either side whole se
 something of the same size in the second of its upload is not seen. Each object appears whole or not at all; after an
 interruption the same command goes on with the rest. Between buckets of one store the store itself copies, with type and
 metadata. Other objects of S3 are verified against the checksum that the store keeps, and the report says how many
-have none; files have none either, and are not counted.
+have none; files have none either, and are not counted. Pipes, sockets, devices, and links that lead nowhere or back
+are not copied, but named. Files that are replaced keep their permissions.
 
 --exclude and --include take patterns of the whole path below the source, as 'aws s3 sync' does: '*' matches any
 characters, '/' too, and '?' and [a-z] one character. Of several patterns that match, the last one counts; what is excluded is
@@ -181,7 +189,7 @@ void AddSync(Command app) {
   sync.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   sync.AddFlag("--json", &flags->json,
                R"(One JSON object at the end: {"copied", "bytes", "unverified", "read_twice", "removed", "unchanged", )"
-               R"("failed", "seconds", "dry_run"}; with --dry-run a line for each object before)");
+               R"("failed", "skipped", "seconds", "dry_run"}; with --dry-run a line for each object before)");
   sync.Footer(kSyncFooter);
   sync.Run([flags, filters] {
     flags->filters = filters();

@@ -95,7 +95,7 @@ absl::Status LsUploads(const UploadsFlags& flags) {
     if (!choice.Has(upload)) return absl::OkStatus();
     if (flags.json) return WriteStdout(ToJson(upload).Line());
     return WriteStdout(
-        fmt::format("{} {} {}\n", ListedTime(upload.begun_ms), ForTerminal(upload.upload_id), ForTerminal(upload.key)));
+        fmt::format("{} {} {}\n", ListedTime(upload.begun_ms), Printable(upload.upload_id), Printable(upload.key)));
   });
 }
 
@@ -124,8 +124,8 @@ void AbortAll(S3Client& client, const std::string& bucket, const std::vector<Unf
 absl::Status Announce(const UploadsFlags& flags, const std::string& bucket, const UnfinishedUpload& upload) {
   if (flags.json) return WriteStdout(ToJson(upload).Line());
   return WriteStdout(fmt::format(
-      "would abort the upload of {}, begun {}: {}\n", ForTerminal(fmt::format("s3://{}/{}", bucket, upload.key)),
-      upload.begun_ms == 0 ? "at an unknown time" : ListedTime(upload.begun_ms), ForTerminal(upload.upload_id)));
+      "would abort the upload of {}, begun {}: {}\n", Printable(fmt::format("s3://{}/{}", bucket, upload.key)),
+      upload.begun_ms == 0 ? "at an unknown time" : ListedTime(upload.begun_ms), Printable(upload.upload_id)));
 }
 
 // Gathers before it aborts, since the place of the next page is that of an upload, which must still be there.

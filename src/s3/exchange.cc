@@ -162,7 +162,7 @@ S3Step S3Exchange::OnResult(HttpResult result, absl::Time now) {
   if (step.kind == S3Step::Kind::kWait && !step.away) {
     if (LogEnabled(LogLevel::kDebug)) {
       Log(LogLevel::kDebug, "s3",
-          fmt::format("{}: {} is tried again in {:.3f} s: {}", WithoutControls(Subject()), verb_,
+          fmt::format("{}: {} is tried again in {:.3f} s: {}", WithEscapedControls(Subject()), verb_,
                       absl::ToDoubleSeconds(step.wait), last_failure_));
     }
     WarnOfDelay(step.wait, now);

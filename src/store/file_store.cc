@@ -136,6 +136,7 @@ absl::Status FileStore::CheckWrite(const std::string& key, const PutOptions& opt
 absl::StatusOr<ObjectInfo> FileStore::Store(const std::string& key, ByteSpan body, const PutOptions& options) {
   RETURN_IF_ERROR(CheckWrite(key, options));
   ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
+  RETURN_IF_ERROR(file->KeepMode());
   RETURN_IF_ERROR(file->Append(body));
   ASSIGN_OR_RETURN(const struct stat info, file->Commit(options.only_if_absent));
   return FileInfo(key, info);
@@ -277,6 +278,7 @@ class FileStore::Writer final : public PieceWriter {
 absl::StatusOr<std::unique_ptr<PieceWriter>> FileStore::WritePieces(std::string key, PutOptions options) {
   RETURN_IF_ERROR(CheckWrite(key, options));
   ASSIGN_OR_RETURN(auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
+  RETURN_IF_ERROR(file->KeepMode());
   return std::make_unique<Writer>(*this, std::move(key), std::move(options), std::move(file));
 }
 

@@ -18,6 +18,7 @@ namespace {
 constexpr int kJobThreads = 64;
 constexpr size_t kRemovalBatch = 1000;
 constexpr size_t kFailuresKept = 10;
+constexpr size_t kTidyFolders = 10'000;
 
 // Every further object would meet the same error.
 bool IsHopeless(const absl::Status& status) {
@@ -49,6 +50,16 @@ void BulkReport::Add(const std::string& uri, uint64_t size, const absl::Status& 
   if (failures.size() > kFailuresKept) failures.erase(std::prev(failures.end()));
 }
 
+void BulkReport::Add(const BulkReport& other) {
+  objects += other.objects;
+  bytes += other.bytes;
+  unverified += other.unverified;
+  read_twice += other.read_twice;
+  failed += other.failed;
+  failures.insert(other.failures.begin(), other.failures.end());
+  while (failures.size() > kFailuresKept) failures.erase(std::prev(failures.end()));
+}
+
 absl::Status BulkJob::CheckGoesOn() {
   std::lock_guard lock(mutex_);
   return hopeless_ || options_.stop.stop_requested() ? absl::CancelledError("stopped") : absl::OkStatus();
@@ -75,9 +86,19 @@ void BulkJob::Start(Room& room, absl::AnyInvocable<void()> work) {
   });
 }
 
+void BulkJob::RemoveLeftovers(ObjectStore& to, std::string_view key) {
+  if (to.traits().medium != StoreTraits::Medium::kFolder) return;
+  const std::string folder(key.substr(0, key.rfind('/') + 1));
+  if (tidy_.size() == kTidyFolders) tidy_.clear();
+  if (!tidy_.insert(to.Uri(folder)).second) return;
+  // What stays harms nothing, and if the folder cannot be written to, the copy says so.
+  to.RemoveTemporary(folder).IgnoreError();
+}
+
 absl::Status BulkJob::Copy(ObjectStore& from, ObjectInfo source, ObjectStore& to, std::string key) {
   RETURN_IF_ERROR(CheckGoesOn());
   total_bytes_ += source.size;
+  RemoveLeftovers(to, key);
   Start(copies_, [this, &from, source = std::move(source), &to, key = std::move(key)] {
     const absl::StatusOr<CopiedObject> copied = CopyOne(from, source, to, key);
     std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -35,6 +36,7 @@ struct BulkReport {
   std::map<std::string, absl::Status> failures;  // by URI, of a copy that of its source; the first ten
 
   void Add(const std::string& uri, uint64_t size, const absl::Status& status);
+  void Add(const BulkReport& other);  // of other objects
 };
 
 /// Copies and removes objects, many at a time. An object that fails does not keep the others from being done. Calls
@@ -43,6 +45,8 @@ struct BulkReport {
 /// Copies (transfer/copy_object.h): 64 objects at a time; of those whose bytes come through this machine up to 64 MiB
 /// of objects of at most 8 MiB, and two larger ones. Removals: requests for up to 1,000 objects, four at a time; of
 /// folders never what lies behind a link to another folder, which is not the user's to name here.
+///
+/// Before the first object is copied into a folder, what killed writers have left there is removed.
 class BulkJob {
  public:
   struct Options {
@@ -80,6 +84,7 @@ class BulkJob {
   };
 
   absl::Status CheckGoesOn();
+  void RemoveLeftovers(ObjectStore& to, std::string_view key);
   void Enter(Room& room, uint64_t amount);
   void Leave(Room& room, uint64_t amount);
   void Start(Room& room, absl::AnyInvocable<void()> work);
@@ -92,6 +97,7 @@ class BulkJob {
   const Options options_;
   Batch batch_;  // to be removed; not begun
   uint64_t total_bytes_ = 0;
+  std::set<std::string> tidy_;  // folders without leftovers; a bounded number of them
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <stop_token>
+#include <string>
+#include <string_view>
+
+#include "absl/functional/function_ref.h"
+#include "base/status.h"
+
+namespace millrace {
+
+/// A file of a folder that is no object: listings pass it over.
+struct OtherFile {
+  enum class Kind {
+    kTemporary,  // of a writer that is at work, or was killed (base/atomic_file.h)
+    kPipe,
+    kSocket,
+    kDevice,
+    kBrokenLink,  // what it leads to does not exist, or it leads to itself
+    kLoop,        // a link to a folder that it lies in
+  };
+  Kind kind = Kind::kTemporary;
+  std::string name;  // below the folder
+  uint64_t size = 0;
+  int64_t modified_ms = 0;  // since 1970
+};
+
+/// "a pipe", "a link that leads nowhere", ...
+std::string_view KindText(OtherFile::Kind kind);
+
+struct OtherFilesOptions {
+  bool recursive = true;
+  bool follow_links = true;  // to folders, as listings do; else they are passed over
+  std::stop_token stop;
+};
+
+/// Calls `each` with what `folder` (a path that ends with '/') has besides objects, each folder's files in the order of
+/// their names, until one call fails. What cannot be read is passed over: listings say why. Blocking. Cancelled soon
+/// after a stop is requested.
+absl::Status ForEachOtherFile(const std::string& folder, const OtherFilesOptions& options,
+                              absl::FunctionRef<absl::Status(const OtherFile&)> each);
+
+}  // namespace millrace
