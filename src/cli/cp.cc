@@ -83,7 +83,7 @@ absl::StatusOr<Location> OneTarget(Stores& stores, const std::string& uri, std::
   return location;
 }
 
-absl::Status CopyOne(Stores& stores, const CpFlags& flags, CopySink& sink) {
+absl::Status CopyOne(Stores& stores, const CpFlags& flags, CopySink& sink, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(flags.source));
   if (parsed.path.empty() || parsed.path.ends_with('/') || IsFolder(parsed, Links::kFollow)) {
     return AsUsage(absl::InvalidArgumentError(
@@ -102,7 +102,7 @@ absl::Status CopyOne(Stores& stores, const CpFlags& flags, CopySink& sink) {
     return AsUsage(
         absl::InvalidArgumentError(fmt::format("{} and {} are the same object", flags.source, flags.target)));
   }
-  ASSIGN_OR_RETURN(ObjectInfo source, FindObject(from, "copy"));
+  ASSIGN_OR_RETURN(ObjectInfo source, FindObject(from, "copy", stop));
   return sink.Take(*from.store, std::move(source), *to.store, to.prefix);
 }
 
@@ -239,12 +239,13 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
                  .read_twice = flags.verify,
                  .stop = interrupt.token()});
     CopySink sink(flags, job);
-    ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
-                     OpenPattern(stores, flags.source, flags.recursive ? Named::kFolder : Named::kObject));
+    ASSIGN_OR_RETURN(
+        const std::optional<Pattern> pattern,
+        OpenPattern(stores, flags.source, flags.recursive ? Named::kFolder : Named::kObject, interrupt.token()));
     std::optional<Location> folder;
     const absl::Status status = pattern || flags.recursive
                                     ? CopyMany(stores, flags, pattern, sink, interrupt.token(), &folder)
-                                    : CopyOne(stores, flags, sink);
+                                    : CopyOne(stores, flags, sink, interrupt.token());
     if (absl::IsAborted(status)) return status;
     // What has begun is finished and told, also if a listing failed.
     report = job.Finish().copied;

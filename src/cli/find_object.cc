@@ -19,11 +19,12 @@ bool IsBucket(const ObjectStore& store) {
 
 // The first key with this prefix; "" if there is none, or none is visible. NotFound if the bucket is missing, which a
 // store does not tell in the answer to a request for one object.
-absl::StatusOr<std::string> FirstKey(ObjectStore& store, std::string prefix) {
+absl::StatusOr<std::string> FirstKey(ObjectStore& store, std::string prefix, const std::stop_token& stop = {}) {
   ListOptions options;
   options.prefix = std::move(prefix);
   options.max_keys = 1;
-  absl::StatusOr<ListPage> page = ListBlocking(store, std::move(options));
+  absl::StatusOr<ListPage> page = ListBlocking(store, std::move(options), stop);
+  if (absl::IsCancelled(page.status())) return page.status();
   if (IsBucket(store) && absl::IsNotFound(page.status())) return page.status();
   return page.ok() && !page->objects.empty() ? std::move(page->objects.front().key) : std::string();
 }
@@ -37,11 +38,11 @@ bool IsFolder(const ParsedUri& uri, Links links) {
                                                                : std::filesystem::symlink_status(uri.path, ignored));
 }
 
-absl::StatusOr<ObjectInfo> FindObject(const Location& location, std::string_view use) {
+absl::StatusOr<ObjectInfo> FindObject(const Location& location, std::string_view use, const std::stop_token& stop) {
   ObjectStore& store = *location.store;
-  absl::StatusOr<ObjectInfo> object = HeadBlocking(store, location.prefix);
+  absl::StatusOr<ObjectInfo> object = HeadBlocking(store, location.prefix, stop);
   if (!absl::IsNotFound(object.status())) return object;
-  ASSIGN_OR_RETURN(const std::string below, FirstKey(store, AsFolder(location.prefix)));
+  ASSIGN_OR_RETURN(const std::string below, FirstKey(store, AsFolder(location.prefix), stop));
   if (below.empty()) return object;
   return absl::NotFoundError(fmt::format("{}: there is no such object; add --recursive to {} what is below it",
                                          store.Uri(location.prefix), use));

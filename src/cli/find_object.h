@@ -1,5 +1,6 @@
 #pragma once
 
+#include <stop_token>
 #include <string_view>
 
 #include "store/stores.h"
@@ -14,8 +15,8 @@ enum class Links { kFollow, kKeep };
 bool IsFolder(const ParsedUri& uri, Links links);
 
 /// What the object is. NotFound says so if objects lie below its name, which --recursive would `use` ("copy"), or
-/// if it is the bucket that is missing.
-absl::StatusOr<ObjectInfo> FindObject(const Location& location, std::string_view use);
+/// if it is the bucket that is missing. Cancelled soon after a stop is requested.
+absl::StatusOr<ObjectInfo> FindObject(const Location& location, std::string_view use, const std::stop_token& stop);
 
 /// The same for a command that reads one object: NotFound says how to see those below it, or whose names begin so.
 absl::StatusOr<ObjectInfo> FindOneObject(const Location& location);

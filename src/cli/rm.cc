@@ -137,7 +137,7 @@ absl::StatusOr<ObjectInfo> LookAtFile(const Location& location, const std::strin
 absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& uri, Sink& sink,
                        const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const std::optional<Pattern> pattern,
-                   OpenPattern(stores, uri, flags.recursive ? Named::kFolder : Named::kObject));
+                   OpenPattern(stores, uri, flags.recursive ? Named::kFolder : Named::kObject, stop));
   if (pattern) {
     return ExpandObjects(
         *pattern, flags.recursive,
@@ -148,7 +148,8 @@ absl::Status RemoveUri(Stores& stores, const RmFlags& flags, const std::string& 
       parsed.scheme == ParsedUri::Scheme::kFile && !IsFolder(parsed, Links::kKeep) && !parsed.path.ends_with('/');
   if (flags.recursive && !one_file) return RemoveBelow(stores, uri, sink, stop);
   ASSIGN_OR_RETURN(const Location location, stores.OpenObject(uri));
-  absl::StatusOr<ObjectInfo> object = one_file ? LookAtFile(location, parsed.path) : FindObject(location, "remove");
+  absl::StatusOr<ObjectInfo> object =
+      one_file ? LookAtFile(location, parsed.path) : FindObject(location, "remove", stop);
   const std::string path = location.store->Uri(location.prefix);
   if (object.ok() && one_file && IsTemporaryName(std::string_view(path).substr(path.rfind('/') + 1)))
     return sink.TakeTemporary(path, object->size, path);

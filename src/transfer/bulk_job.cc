@@ -169,6 +169,8 @@ void BulkJob::RemoveBatch(const Batch& batch) {
   for (const ObjectInfo& object : batch.objects) keys.push_back(object.key);
   Completion<std::vector<absl::Status>> removed;
   batch.store->Delete(std::move(keys), removed.Callback());
+  // Whether they go after a stop is up to the store: they are not counted.
+  if (!removed.WaitOrStop(options_.stop)) return;
   const std::vector<absl::Status> statuses = removed.Wait();
   std::lock_guard lock(mutex_);
   for (size_t i = 0; i < statuses.size(); ++i) {

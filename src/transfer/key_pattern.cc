@@ -29,10 +29,10 @@ std::string_view FolderOf(std::string_view pattern) {
   return pattern.substr(0, pattern.substr(0, wildcard).rfind('/') + 1);
 }
 
-absl::StatusOr<bool> Exists(const Location& location, Named named) {
+absl::StatusOr<bool> Exists(const Location& location, Named named, const std::stop_token& stop) {
   if (named == Named::kObject) {
     if (location.prefix.ends_with('/')) return false;  // no object has such a name
-    const absl::Status status = HeadBlocking(*location.store, location.prefix).status();
+    const absl::Status status = HeadBlocking(*location.store, location.prefix, stop).status();
     // A store that hides what is not there (403) is asked again, by the listing.
     if (absl::IsNotFound(status) || absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status)) return false;
     RETURN_IF_ERROR(status);
@@ -41,7 +41,7 @@ absl::StatusOr<bool> Exists(const Location& location, Named named) {
   ListOptions options;
   options.prefix = named == Named::kFolder ? AsFolder(location.prefix) : location.prefix;
   options.max_keys = 1;
-  ASSIGN_OR_RETURN(const ListPage page, ListBlocking(*location.store, std::move(options)));
+  ASSIGN_OR_RETURN(const ListPage page, ListBlocking(*location.store, std::move(options), stop));
   return !page.objects.empty();
 }
 
@@ -138,7 +138,8 @@ std::string AsFolder(std::string prefix) {
   return prefix;
 }
 
-absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named) {
+absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named,
+                                                   const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
   if (!HasWildcard(parsed.path)) return std::nullopt;
   Pattern pattern;
@@ -155,7 +156,7 @@ absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::st
     return pattern;
   }
   ASSIGN_OR_RETURN(const Location location, stores.Open(uri));
-  ASSIGN_OR_RETURN(const bool exists, Exists(location, named));
+  ASSIGN_OR_RETURN(const bool exists, Exists(location, named, stop));
   if (exists) return std::nullopt;
   pattern.store = location.store;
   pattern.pattern = location.prefix;

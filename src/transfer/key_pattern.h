@@ -29,8 +29,9 @@ enum class Named {
 };
 
 /// nullopt if the URI has no wildcard, or if something exists under exactly this name, which then is meant. One
-/// request if there are wildcards.
-absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named);
+/// request if there are wildcards. Cancelled soon after a stop is requested.
+absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named,
+                                                   const std::stop_token& stop = {});
 
 struct ExpandOptions {
   bool folders = false;  // folders that match, as common prefixes
