@@ -73,6 +73,14 @@ Lock TryLock(int fd) {
   return errno == EWOULDBLOCK ? Lock::kOfAnother : Lock::kUnknown;
 }
 
+UniqueFd OpenToLock(const std::string& path) {
+  UniqueFd fd(
+      open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));  // NFS locks only what may be written
+  // It may have been given the permissions of a file that is read-only.
+  if (!fd && errno == EACCES) fd = UniqueFd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  return fd;
+}
+
 bool IsOld(int fd) {
   constexpr time_t kDay = 24 * 60 * 60;
   struct stat info {};
@@ -105,7 +113,7 @@ absl::Status RemoveAbandoned(const std::string& folder) {
   for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
     const std::string path = files->path().native();
     if (!IsTemporaryName(files->path().filename().native())) continue;
-    const UniqueFd fd(open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));  // NFS locks only what may be written
+    const UniqueFd fd = OpenToLock(path);
     if (!fd || TryLock(fd.get()) != Lock::kOurs) continue;
     if (!files->path().filename().native().starts_with(OwnPrefix()) && !IsOld(fd.get())) continue;
     if (unlink(path.c_str()) != 0 && errno != ENOENT)
@@ -115,9 +123,10 @@ absl::Status RemoveAbandoned(const std::string& folder) {
 }
 
 absl::Status RemoveTemporaryFile(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  const UniqueFd fd = OpenToLock(path);
   if (!fd && errno == ENOENT) return absl::OkStatus();
-  if (fd && TryLock(fd.get()) == Lock::kOfAnother) {
+  if (!fd) return ErrnoStatus(errno, path, "asking whether another process is writing it");
+  if (TryLock(fd.get()) == Lock::kOfAnother) {
     return absl::FailedPreconditionError(
         fmt::format("{}: another process is writing it; wait until that has ended, or end it", path));
   }

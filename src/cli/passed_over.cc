@@ -33,8 +33,8 @@ uint64_t TellPassedOver(const Location& location, const PassedOverOptions& optio
   // Only a stop ends it early, and that is told by others.
   ForEachOtherFile(folder, {.follow_links = options.follow_links, .stop = options.stop}, tell).IgnoreError();
   if (count > kNamed) {
-    fmt::print(stderr, "millrace {}: {} of these kinds not {}\n", options.command,
-               count == kNamed + 1 ? "1 more file is" : fmt::format("{} more files are", count - kNamed), options.done);
+    fmt::print(stderr, "millrace {}: {} of these kinds {} not {}\n", options.command,
+               Counted(count - kNamed, "more file"), count == kNamed + 1 ? "is" : "are", options.done);
   }
   return count;
 }
