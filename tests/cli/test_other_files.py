@@ -67,7 +67,7 @@ def test_the_next_run_removes_what_a_killed_one_has_left(
     killed = begin(out, *command, source, target)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    assert len(temporary(out)) == 1
+    assert temporary(out)
     # Another object of the same folder: the next run must not need the same one.
     millrace("cp", "s3://bkt/d/small", f"{out}/", env=slow.env)
     assert contents(tmp_path / "out") == {"d/small": b"small"}
