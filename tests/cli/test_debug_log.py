@@ -59,7 +59,7 @@ def test_other_levels_tell_no_requests(millrace: Millrace, bucket: Bucket, level
 @pytest.mark.parametrize("level", ["trace", "DEBUG", "1", "no\x1bsuch"])
 def test_unknown_levels_are_refused(millrace: Millrace, tree: Path, level: str) -> None:
     done = millrace("ls", tree, code=2, env={"MILLRACE_LOG": level})
-    shown = level.replace("\x1b", "?")
+    shown = level.replace("\x1b", r"\x1b")
     assert done.stderr.decode() == f"millrace: MILLRACE_LOG is '{shown}'; it must be debug, info, warning, error or off\n"
     assert done.stdout == b""
     assert b"MILLRACE_LOG=debug" in millrace("--help", env={"MILLRACE_LOG": level}).stdout
