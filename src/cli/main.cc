@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
     }
     return code;
   } catch (const std::exception& error) {  // memory is exhausted, or a library broke its word
-    fmt::print(stderr, "millrace: {}\n", Printable(error.what()));
+    fmt::print(stderr, "millrace: {}\n", millrace::cli::Printable(error.what()));
     return 1;
   }
 }
