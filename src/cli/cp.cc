@@ -13,6 +13,7 @@
 #include "base/counted.h"
 #include "base/errno_status.h"
 #include "base/size.h"
+#include "cli/carry_indexes.h"
 #include "cli/cat.h"
 #include "cli/commands.h"
 #include "cli/console.h"
@@ -22,6 +23,8 @@
 #include "cli/name_filter.h"
 #include "cli/passed_over.h"
 #include "cli/usage.h"
+#include "dataset/dataset_place.h"
+#include "dataset/index_carrier.h"
 #include "store/blocking.h"
 #include "store/checks.h"
 #include "store/stores.h"
@@ -107,9 +110,9 @@ absl::Status CopyOne(Stores& stores, const CpFlags& flags, CopySink& sink, const
 }
 
 // What lies below the source, or matches it, to below the target. Matches keep their paths below the last folder
-// without a wildcard: two objects of one name in two folders do not meet.
-absl::Status CopyMany(Stores& stores, const CpFlags& flags, const std::optional<Pattern>& pattern, CopySink& sink,
-                      const std::stop_token& stop, std::optional<Location>* listed) {
+// without a wildcard: two objects of one name in two folders do not meet. Of folders `indexes` is made.
+absl::Status CopyMany(Runtime& runtime, Stores& stores, const CpFlags& flags, const std::optional<Pattern>& pattern,
+                      CopySink& sink, const std::stop_token& stop, std::optional<IndexCarrier>* indexes) {
   Location from;
   if (pattern) {
     from = {.store = pattern->store, .prefix = pattern->folder};
@@ -131,6 +134,10 @@ absl::Status CopyMany(Stores& stores, const CpFlags& flags, const std::optional<
     found = true;
     const std::string_view name = std::string_view(object.key).substr(from.prefix.size());
     if (!IsWanted(flags.filters, name)) return absl::OkStatus();
+    if (*indexes && IndexCarrier::IsIndex(name)) {
+      (*indexes)->AddIndex(name);
+      return absl::OkStatus();
+    }
     std::string key = to.Key(name);
     if (to.store == from.store && key == object.key) {
       return AsUsage(absl::InvalidArgumentError(fmt::format("{} would be copied onto itself", to.store->Uri(key))));
@@ -138,8 +145,9 @@ absl::Status CopyMany(Stores& stores, const CpFlags& flags, const std::optional<
     return sink.Take(*from.store, object, *to.store, std::move(key));
   };
   if (pattern) return ExpandObjects(*pattern, flags.recursive, copy, stop);
+  indexes->emplace(runtime, stores, from, to);
+  if (IsWanted(flags.filters, kIndexName)) (*indexes)->AddIndex(kIndexName);
   RETURN_IF_ERROR(ForEachObject(*from.store, from.prefix, copy, stop));
-  *listed = from;
   return found ? absl::OkStatus() : absl::NotFoundError(fmt::format("{}: there is nothing below it to copy", below));
 }
 
@@ -183,7 +191,8 @@ absl::Status CopyStdin(Stores& stores, const CpFlags& flags, BulkReport* report)
   return absl::OkStatus();
 }
 
-absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, uint64_t skipped, double seconds) {
+absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, uint64_t skipped, uint64_t indexes,
+                         double seconds) {
   FailEach("cp", report.failures, report.failed);
   if (report.objects == 0 && report.failed > 0 && !flags.json) return absl::OkStatus();  // what failed was said
   if (flags.json) {
@@ -194,11 +203,13 @@ absl::Status PrintReport(const CpFlags& flags, const BulkReport& report, uint64_
         {"read_twice", report.read_twice},
         {"failed", report.failed},
         {"skipped", skipped},
+        {"indexes", indexes},
         {"seconds", seconds},
         {"dry_run",
          flags.dry_run}}.Line());
   }
-  const std::string copied = flags.dry_run ? "would copy " + Counted(report.objects, "object") : CopiedText(report);
+  const std::string copied =
+      flags.dry_run ? "would copy " + Counted(report.objects, "object") : CopiedText(report, indexes);
   return WriteStdout(fmt::format("{}, {}, in {:.1f} s\n", copied, FormatSize(report.bytes), seconds));
 }
 
@@ -230,36 +241,44 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   BulkReport report;
   uint64_t skipped = 0;  // what is neither a file nor a folder
+  uint64_t carried = 0;  // indexes
   absl::Status listed;
   if (flags.source == "-") {
     RETURN_IF_ERROR(CopyStdin(stores, flags, &report));
   } else {
     ProgressLine progress("copied", ProgressLine::Unit::kBytes);
+    std::optional<IndexCarrier> indexes;
     BulkJob job({.progress = [&](const BulkProgress& now) { progress.Update(now.copied_bytes, now.total_bytes); },
+                 .copied =
+                     [&](const ObjectInfo& source, const std::string&, const ObjectInfo& copy) {
+                       if (indexes) indexes->AddCopy(source, copy);
+                     },
                  .read_twice = flags.verify,
                  .stop = interrupt.token()});
     CopySink sink(flags, job);
     ASSIGN_OR_RETURN(
         const std::optional<Pattern> pattern,
         OpenPattern(stores, flags.source, flags.recursive ? Named::kFolder : Named::kObject, interrupt.token()));
-    std::optional<Location> folder;
     const absl::Status status = pattern || flags.recursive
-                                    ? CopyMany(stores, flags, pattern, sink, interrupt.token(), &folder)
+                                    ? CopyMany(runtime, stores, flags, pattern, sink, interrupt.token(), &indexes)
                                     : CopyOne(stores, flags, sink, interrupt.token());
     if (absl::IsAborted(status)) return status;
     // What has begun is finished and told, also if a listing failed.
     report = job.Finish().copied;
     if (flags.dry_run) report = std::move(sink.said);
     progress.Clear();
-    if (folder) {
+    if (indexes) {
       const auto wanted = [&](std::string_view name) { return IsWanted(flags.filters, name); };
-      skipped =
-          TellPassedOver(*folder, {.command = "cp", .done = "copied", .wanted = wanted, .stop = interrupt.token()});
+      skipped = TellPassedOver(indexes->from(),
+                               {.command = "cp", .done = "copied", .wanted = wanted, .stop = interrupt.token()});
+      if (status.ok() && report.failed == 0 && !flags.dry_run)
+        carried = CarryIndexes("cp", *indexes, /*changed=*/true, interrupt.token());
     }
     listed = absl::IsCancelled(status) ? absl::OkStatus() : status;  // the report says why
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (listed.ok() || report.objects + report.failed > 0) RETURN_IF_ERROR(PrintReport(flags, report, skipped, seconds));
+  if (listed.ok() || report.objects + report.failed > 0)
+    RETURN_IF_ERROR(PrintReport(flags, report, skipped, carried, seconds));
   RETURN_IF_ERROR(listed);
   if (Interrupted())
     return absl::CancelledError(fmt::format("interrupted; copied {} until then", Counted(report.objects, "object")));
@@ -283,7 +302,7 @@ void AddCp(Command app) {
   cp.AddFlag("--verify", &flags->verify, "Read what the store keeps no checksum of twice, and compare");
   cp.AddFlag("--json", &flags->json,
              R"(One JSON object at the end: {"objects", "bytes", "unverified", "read_twice", "failed", "skipped", )"
-             R"("seconds", "dry_run"}; with --dry-run {"copy", "to", "size"} for each object before)");
+             R"("indexes", "seconds", "dry_run"}; with --dry-run {"copy", "to", "size"} for each object before)");
   cp.Footer(
       "Each object appears whole or not at all, and replaces an older one. Objects that fail are named and the others "
       "copied. What matches a pattern keeps its path below the last folder without a wildcard; '*' stays within one "
@@ -291,7 +310,9 @@ void AddCp(Command app) {
       "the store itself copies, with type and metadata. Other objects of S3 are verified against the checksum that the "
       "store keeps, and the report says how many have none; files have none either, and are not counted. Pipes, "
       "sockets, devices, and links that lead nowhere or back are not copied, but named. Files that are replaced keep "
-      "their permissions.\n\n" +
+      "their permissions. The index of a data set that is copied whole comes along with the ETags of the copies, so "
+      "that "
+      "nothing is read again.\n\n" +
       std::string(kFiltersHelp) +
       "\n\n"
       "Examples:\n"

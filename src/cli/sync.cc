@@ -9,6 +9,7 @@
 
 #include "base/counted.h"
 #include "base/size.h"
+#include "cli/carry_indexes.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/copied_text.h"
@@ -16,6 +17,8 @@
 #include "cli/name_filter.h"
 #include "cli/passed_over.h"
 #include "cli/usage.h"
+#include "dataset/dataset_place.h"
+#include "dataset/index_carrier.h"
 #include "store/checks.h"
 #include "store/stores.h"
 #include "store/uri.h"
@@ -42,6 +45,7 @@ struct Done {
   BulkReport removed;
   uint64_t unchanged = 0;
   uint64_t skipped = 0;  // what is neither a file nor a folder
+  uint64_t indexes = 0;  // that were carried over
 };
 
 absl::Status Say(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step) {
@@ -69,10 +73,14 @@ absl::Status Announce(const SyncFlags& flags, const Location& from, const Locati
 }
 
 absl::Status Take(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step, BulkJob& job,
-                  Done* done) {
+                  IndexCarrier& indexes, Done* done) {
   const bool removes = step.kind == SyncStep::Kind::kRemove;
   if (removes && !flags.remove) return absl::OkStatus();
-  if (step.kind == SyncStep::Kind::kKeep) {
+  const std::string_view name = std::string_view(step.key).substr(to.prefix.size());
+  if (!removes && IndexCarrier::IsIndex(name)) {
+    indexes.AddIndex(name);
+  } else if (step.kind == SyncStep::Kind::kKeep) {
+    indexes.AddCopy(*step.object, *step.kept);
     ++done->unchanged;
   } else if (flags.dry_run) {
     return Announce(flags, from, to, step, done);
@@ -94,13 +102,14 @@ absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double se
         {"removed", done.removed.objects},
         {"failed", done.copied.failed + done.removed.failed},
         {"skipped", done.skipped},
+        {"indexes", done.indexes},
         {"seconds", seconds},
         {"unchanged", done.unchanged},
         {"dry_run",
          flags.dry_run}}.Line());
   }
   return WriteStdout(fmt::format("{}{}, {}, removed {}, unchanged {}, in {:.1f} s\n",
-                                 flags.dry_run ? "would have " : "", CopiedText(done.copied),
+                                 flags.dry_run ? "would have " : "", CopiedText(done.copied, done.indexes),
                                  FormatSize(done.copied.bytes), done.removed.objects, done.unchanged, seconds));
 }
 
@@ -126,14 +135,18 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   RETURN_IF_ERROR(CheckApart(flags, from, to));
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress("copied", ProgressLine::Unit::kBytes);
+  IndexCarrier indexes(runtime, stores, from, to);
+  if (IsWanted(flags.filters, kIndexName)) indexes.AddIndex(kIndexName);
   BulkJob job({.progress = [&](const BulkProgress& now) { progress.Update(now.copied_bytes, now.total_bytes); },
+               .copied = [&](const ObjectInfo& source, const std::string&,
+                             const ObjectInfo& copy) { indexes.AddCopy(source, copy); },
                .stop = interrupt.token()});
   const SyncOptions options{.wanted = [&](std::string_view name) { return IsWanted(flags.filters, name); },
                             .removes = flags.remove,
                             .stop = interrupt.token()};
   Done done;
-  absl::Status status =
-      CompareFolders(from, to, options, [&](const SyncStep& step) { return Take(flags, from, to, step, job, &done); });
+  absl::Status status = CompareFolders(
+      from, to, options, [&](const SyncStep& step) { return Take(flags, from, to, step, job, indexes, &done); });
   if (absl::IsAborted(status)) return status;
   // What has begun is finished and told, also if a listing failed.
   auto [copied, removed] = job.Finish();
@@ -145,6 +158,10 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   if (status.ok()) {
     done.skipped = TellPassedOver(
         from, {.command = "sync", .done = "copied", .wanted = options.wanted, .stop = interrupt.token()});
+  }
+  if (status.ok() && done.copied.failed + done.removed.failed == 0 && !flags.dry_run) {
+    const bool changed = done.copied.objects + done.removed.objects > 0;
+    done.indexes = CarryIndexes("sync", indexes, changed, interrupt.token());
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   RETURN_IF_ERROR(PrintSyncReport(flags, done, seconds));
@@ -163,7 +180,8 @@ something of the same size in the second of its upload is not seen. Each object 
 interruption the same command goes on with the rest. Between buckets of one store the store itself copies, with type and
 metadata. Other objects of S3 are verified against the checksum that the store keeps, and the report says how many
 have none; files have none either, and are not counted. Pipes, sockets, devices, and links that lead nowhere or back
-are not copied, but named. Files that are replaced keep their permissions.
+are not copied, but named. Files that are replaced keep their permissions. The index of a data set comes along with the
+ETags of the copies, so that nothing is read again.
 
 --exclude and --include take patterns of the whole path below the source, as 'aws s3 sync' does: '*' matches any
 characters, '/' too, and '?' and [a-z] one character. Of several patterns that match, the last one counts; what is excluded is
@@ -187,9 +205,10 @@ void AddSync(Command app) {
   sync.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be done, and do nothing");
   const auto filters = AddNameFilters(sync);
   sync.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
-  sync.AddFlag("--json", &flags->json,
-               R"(One JSON object at the end: {"copied", "bytes", "unverified", "read_twice", "removed", "unchanged", )"
-               R"("failed", "skipped", "seconds", "dry_run"}; with --dry-run a line for each object before)");
+  sync.AddFlag(
+      "--json", &flags->json,
+      R"(One JSON object at the end: {"copied", "bytes", "unverified", "read_twice", "removed", "unchanged", )"
+      R"("failed", "skipped", "indexes", "seconds", "dry_run"}; with --dry-run a line for each object before)");
   sync.Footer(kSyncFooter);
   sync.Run([flags, filters] {
     flags->filters = filters();

@@ -65,6 +65,15 @@ absl::StatusOr<bool> BeginsAsMegatron(ObjectStore& store, const ObjectInfo& obje
   return AsText(head) == kMegatronMagic;
 }
 
+absl::StatusOr<DatasetPlace> PlaceOfObject(const Location& folder, const std::string& name, const ObjectInfo& object,
+                                           const std::stop_token& stop) {
+  DatasetPlace place(folder);
+  ASSIGN_OR_RETURN(place.names, NamesWith(place, name, object, stop));
+  place.uri = place.store->Uri(place.Key(place.names.front()));
+  place.index_key = place.Key(fmt::format("{}{}.index", kDatasetFolder, place.names.front()));
+  return place;
+}
+
 absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std::string_view uri,
                                                              const std::stop_token& stop) {
   const absl::StatusOr<Location> named = stores.OpenObject(uri);
@@ -75,11 +84,7 @@ absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std
   if (name.starts_with('.') || (!SplitSampleName(name) && !ShardKind(name))) return std::nullopt;
   ASSIGN_OR_RETURN(const std::optional<ObjectInfo> object, FindObject(*named->store, key, stop));
   if (!object) return std::nullopt;
-  DatasetPlace place(Location{.store = named->store, .prefix = key.substr(0, name_at)});
-  ASSIGN_OR_RETURN(place.names, NamesWith(place, name, *object, stop));
-  place.uri = place.store->Uri(place.Key(place.names.front()));
-  place.index_key = place.Key(fmt::format("{}{}.index", kDatasetFolder, place.names.front()));
-  return place;
+  return PlaceOfObject({.store = named->store, .prefix = key.substr(0, name_at)}, name, *object, stop);
 }
 
 absl::StatusOr<DatasetPlace> FindObjects(Stores& stores, std::string_view uri, const std::stop_token& stop) {

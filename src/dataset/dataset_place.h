@@ -34,7 +34,11 @@ struct DatasetPlace : Location {
 absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std::string_view uri,
                                                              const std::stop_token& stop = {});
 
-/// The same, or else the folder or prefix that the URI names, which need not exist. Manifests are objects to it.
+/// The same of an object of that name in a folder, which is to be there.
+absl::StatusOr<DatasetPlace> PlaceOfObject(const Location& folder, const std::string& name, const ObjectInfo& object,
+                                           const std::stop_token& stop = {});
+
+/// As FindSingleObject, or else the folder or prefix that the URI names, which need not exist. Manifests are objects to it.
 absl::StatusOr<DatasetPlace> FindObjects(Stores& stores, std::string_view uri, const std::stop_token& stop = {});
 
 /// Whether an object begins as an .idx of Megatron does.

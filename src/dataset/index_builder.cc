@@ -49,6 +49,7 @@ class IndexBuilder {
         memory_(runtime.memory()),
         manifest_(options.manifest),
         skip_bad_(options.skip_bad),
+        may_read_(options.reads),
         open_index_(open_index),
         progress_(options.progress),
         listing_(MakeListing(data, options)),
@@ -63,7 +64,7 @@ class IndexBuilder {
  private:
   absl::Status ScanError() const;
   IndexReuse* MakeReuse(const BuildOptions& options) {
-    return options.reuse == nullptr ? nullptr : &reuse_.emplace(*options.reuse, options.tokens);
+    return options.reuse == nullptr ? nullptr : &reuse_.emplace(*options.reuse, options.tokens, options.same);
   }
   absl::StatusOr<std::optional<ObjectReader::Request>> NextObject();
   absl::Status BeginScan(bool checked);
@@ -90,6 +91,7 @@ class IndexBuilder {
   MemoryBudget& memory_;
   const ManifestSamples* const manifest_;  // null: none
   const bool skip_bad_;
+  const bool may_read_;
   const OpenIndexFn open_index_;
   ProgressMeter progress_;
   std::optional<IndexReuse> reuse_;
@@ -118,6 +120,9 @@ absl::StatusOr<std::optional<ObjectReader::Request>> IndexBuilder::NextObject() 
   const IndexedObject& object = next->indexed;
   ObjectReader::Request request{.object = {.key = data_.Key(object.key), .size = object.size, .etag = object.etag}};
   const bool is_manifest = manifest_ != nullptr && request.object.key == manifest_->place().info.key;
+  if (!may_read_ && !next->reused && !is_manifest) {
+    return absl::FailedPreconditionError(fmt::format("the older index does not know '{}' as it is now", object.key));
+  }
   // What is not read is one piece without bytes, which takes its turn among the others and costs no request. The .idx
   // of a pair is read with its .bin.
   if (!next->reused && !is_manifest && !IsIdx(object)) request.range.length = object.size;

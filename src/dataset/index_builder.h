@@ -9,6 +9,7 @@
 #include "dataset/build_report.h"
 #include "dataset/dataset.h"
 #include "dataset/dataset_place.h"
+#include "dataset/index_reuse.h"
 #include "dataset/index_writer.h"
 #include "dataset/manifest_set.h"
 #include "net/runtime.h"
@@ -25,6 +26,10 @@ struct BuildOptions {
   /// An older index of the data, which TellsAll() and was verified: objects that it has as they are now (key, size,
   /// ETag) are not read again; of plain arrays those that it has cut by the same `tokens`. Null: all are read.
   const Index* reuse = nullptr;
+  /// What counts as unchanged; null: IndexReuse's default.
+  SameVersion same = nullptr;
+  /// Whether objects that `reuse` does not have may be read; else the first of them is an error: FailedPrecondition.
+  bool reads = true;
   /// The data set is what this manifest lists, and `data` its place(). Null: what lies below `data`.
   const ManifestSamples* manifest = nullptr;
   /// The data are plain arrays, which are to be cut so. None of a manifest, whose objects are samples as they are.

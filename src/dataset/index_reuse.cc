@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "dataset/token_files.h"
 
 namespace millrace {
@@ -15,9 +17,15 @@ absl::Status CannotReuse(const absl::Status& status) {
       fmt::format("{}; it cannot be brought up to date: read everything by --full", ToStd(status.message())));
 }
 
+// Without an ETag nothing says that it is the same object.
+bool HaveSameEtag(const IndexedObject& then, const IndexedObject& now) {
+  return then.etag == now.etag && !now.etag.empty();
+}
+
 }  // namespace
 
-IndexReuse::IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens) : old_(old) {
+IndexReuse::IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens, SameVersion same)
+    : old_(old), same_(same ? std::move(same) : HaveSameEtag) {
   if (old.kind() != DataKind::kTokens) return;
   const absl::StatusOr<std::optional<TokenArrays>> were = TokenArraysOf(old);
   cut_alike_ = were.ok() && were->has_value() == tokens.has_value();
@@ -40,10 +48,8 @@ absl::StatusOr<std::optional<uint32_t>> IndexReuse::Find(DataKind kind, const In
     if (!next_) RETURN_IF_ERROR(CannotReuse(old_.LookupObject(next_number_, &next_.emplace())));
     if (next_->key >= object.key) break;
   }
-  // Without an ETag nothing says that it is the same object.
-  const bool same = next_ && next_->key == object.key && next_->size == object.size && next_->etag == object.etag &&
-                    !object.etag.empty() && !next_->incomplete;
-  if (!same) return std::nullopt;
+  const bool same = next_ && next_->key == object.key && next_->size == object.size && !next_->incomplete;
+  if (!same || !same_(*next_, object)) return std::nullopt;
   return next_number_;
 }
 

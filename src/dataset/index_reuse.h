@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "base/status.h"
@@ -10,16 +11,19 @@
 
 namespace millrace {
 
+/// Whether an object of an older index is the same as one of now, which has the same key and size.
+using SameVersion = std::function<bool(const IndexedObject& then, const IndexedObject& now)>;
+
 /// What an older index of a data set knows of those objects that have not changed since. Not thread-safe.
 class IndexReuse {
  public:
   /// `old` TellsAll() and was verified; it must live as long. `tokens`: how plain arrays are cut now, which must be how
-  /// they were cut; else nothing of them is found. None for all else.
-  IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens);
+  /// they were cut; else nothing of them is found. None for all else. `same`: null for that the ETags are equal.
+  IndexReuse(const Index& old, const std::optional<TokenArrays>& tokens, SameVersion same = nullptr);
 
-  /// The number in the older index of an object of a data set of that kind, if it is there with the same size and ETag,
-  /// and whole. Objects come in ascending order of keys. Of a pair of token files only both together are of use.
-  /// DataLoss (the older index).
+  /// The number in the older index of an object of a data set of that kind, if it is there with the same size and
+  /// version, and whole. Objects come in ascending order of keys. Of a pair of token files only both together are of
+  /// use. DataLoss (the older index).
   absl::StatusOr<std::optional<uint32_t>> Find(DataKind kind, const IndexedObject& object);
 
   /// Adds the samples of an object of the older index, of which there are later ones from call to call. Errors are
@@ -36,6 +40,7 @@ class IndexReuse {
   bool MayFind(const IndexedObject& object) const;
 
   const Index& old_;
+  const SameVersion same_;
   bool cut_alike_ = true;                  // the plain arrays
   bool type_given_ = false;                // of plain arrays, by the user
   std::optional<NumberType> tokens_type_;  // of plain arrays

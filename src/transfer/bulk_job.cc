@@ -108,6 +108,7 @@ absl::Status BulkJob::Copy(ObjectStore& from, ObjectInfo source, ObjectStore& to
     if (!copied.ok()) return;
     report.unverified += copied->check == CopyCheck::kNone ? 1 : 0;
     report.read_twice += copied->check == CopyCheck::kReadTwice ? 1 : 0;
+    if (options_.copied) options_.copied(source, key, copied->info);
   });
   return absl::OkStatus();
 }

@@ -51,7 +51,9 @@ class BulkJob {
  public:
   struct Options {
     std::function<void(const BulkProgress&)> progress;  // on any thread, one call at a time; must not block
-    bool read_twice = false;                            // CopyObjectOptions::read_twice
+    /// Told of each copy that is done; on any thread, one call at a time; must not block.
+    std::function<void(const ObjectInfo& source, const std::string& key, const ObjectInfo& copy)> copied;
+    bool read_twice = false;  // CopyObjectOptions::read_twice
     std::stop_token stop;
   };
   explicit BulkJob(Options options) : options_(std::move(options)) {}

@@ -19,6 +19,7 @@ struct SyncStep {
   };
   Kind kind = Kind::kKeep;
   const ObjectInfo* object = nullptr;  // valid during the call
+  const ObjectInfo* kept = nullptr;    // likewise, of kKeep: the target's
   std::string key;                     // in the target
   std::string_view why;                // of a copy: "missing", "size differs" or "newer"
 };

@@ -244,7 +244,7 @@ def test_cp_that_copies_nothing_says_nothing_on_stdout(millrace: Millrace, tree:
     done = millrace("cp", "--recursive", tmp_path / "source", tmp_path / "target", code=1)
     assert done.stdout == b"" and b"/a0" in done.stderr
     done = millrace("cp", "--recursive", tmp_path / "source", tmp_path / "target", "--json", code=1)
-    assert json.loads(done.stdout) | {"seconds": 0} == {"objects": 0, "bytes": 0, "unverified": 0, "read_twice": 0, "failed": 1, "skipped": 0, "seconds": 0, "dry_run": False}
+    assert json.loads(done.stdout) | {"seconds": 0} == {"objects": 0, "bytes": 0, "unverified": 0, "read_twice": 0, "failed": 1, "skipped": 0, "indexes": 0, "seconds": 0, "dry_run": False}
 
 
 def test_cp_through_a_pipe(millrace: Millrace, millrace_bin: Path, tree: Path, tmp_path: Path, bucket: Bucket) -> None:

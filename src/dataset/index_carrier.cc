@@ -1,0 +1,158 @@
+#include "dataset/index_carrier.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/crypto.h"
+#include "dataset/index_places.h"
+#include "dataset/token_files.h"
+#include "shard/manifest.h"
+#include "store/blocking.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kMostIndexes = 1000;
+constexpr size_t kMostCopies = 16 << 20;
+constexpr std::string_view kNamedSuffix = ".index";  // of the index of a single object
+
+/// The name of an index, taken apart.
+struct IndexName {
+  std::string folder;  // of the data: "" or ending with '/'
+  std::string object;  // "": the data set is the folder
+};
+
+std::optional<IndexName> Split(std::string_view name) {
+  const size_t slash = name.rfind('/');
+  if (slash == std::string_view::npos) return std::nullopt;
+  const std::string_view folder = name.substr(0, slash + 1);
+  std::string_view last = name.substr(slash + 1);
+  if (!folder.ends_with(kDatasetFolder)) return std::nullopt;
+  const std::string_view above = folder.substr(0, folder.size() - kDatasetFolder.size());
+  if (!above.empty() && !above.ends_with('/')) return std::nullopt;
+  if (name.substr(above.size()) == kIndexName) return IndexName{.folder = std::string(above), .object = {}};
+  if (!last.ends_with(kNamedSuffix) || last.size() == kNamedSuffix.size()) return std::nullopt;
+  last.remove_suffix(kNamedSuffix.size());
+  return IndexName{.folder = std::string(above), .object = std::string(last)};
+}
+
+std::pair<uint64_t, uint64_t> HashOf(std::string_view name, std::string_view source_etag,
+                                     std::string_view target_etag) {
+  Xxh3Stream stream;
+  for (const std::string_view part : {name, source_etag, target_etag}) {
+    stream.UpdateLe64(part.size());
+    stream.Update(AsBytes(part));
+  }
+  const Uint128 digest = stream.Digest();
+  return {digest.high, digest.low};
+}
+
+Location Below(const Location& folder, std::string_view name) {
+  return {.store = folder.store, .prefix = folder.Key(name)};
+}
+
+// The newest index of the data that is sound; of several errors the first. NotFound if there is none.
+absl::StatusOr<std::unique_ptr<Index>> FindSound(IndexPlaces& places) {
+  absl::Status first = absl::NotFoundError("no index");
+  for (const IndexPlaces::Place place : ArtifactPlaces::kPlaces) {
+    absl::StatusOr<PlacedIndex> placed = places.Open(place);
+    absl::Status status = placed.ok() ? placed->index->Verify() : placed.status();
+    if (status.ok() && !placed->index->TellsAll())
+      status = absl::FailedPreconditionError(fmt::format("{}: it lacks labels, since there are too many", placed->uri));
+    if (status.ok()) return std::move(placed->index);
+    if (absl::IsNotFound(first)) first = status;
+  }
+  return first;
+}
+
+}  // namespace
+
+IndexCarrier::IndexCarrier(Runtime& runtime, Stores& stores, Location from, Location to)
+    : runtime_(runtime), stores_(stores), from_(std::move(from)), to_(std::move(to)) {}
+
+bool IndexCarrier::IsIndex(std::string_view name) {
+  return Split(name).has_value();
+}
+
+void IndexCarrier::AddIndex(std::string_view name) {
+  if (indexes_.size() < kMostIndexes) indexes_.emplace(name);
+}
+
+void IndexCarrier::AddCopy(const ObjectInfo& source, const ObjectInfo& copy) {
+  if (source.etag.empty() || copy.etag.empty()) return;  // nothing would say that it is the same object
+  const std::string_view name = std::string_view(source.key).substr(from_.prefix.size());
+  const std::pair<uint64_t, uint64_t> hash = HashOf(name, source.etag, copy.etag);
+  const std::lock_guard lock(mutex_);
+  if (copies_.size() < kMostCopies) copies_.insert(hash);
+}
+
+absl::StatusOr<DatasetPlace> IndexCarrier::PlaceOf(const Location& folder, std::string_view index_name,
+                                                   const std::stop_token& stop) {
+  const std::optional<IndexName> name = Split(index_name);
+  if (!name) return absl::InternalError("no name of an index");
+  const Location data = Below(folder, name->folder);
+  if (name->object.empty()) return DatasetPlace(data);
+  const std::string key = data.Key(name->object);
+  if (ManifestFormatOf(name->object)) {
+    return absl::UnimplementedError(fmt::format(
+        "{}: the index of a manifest names objects of the source, and is not carried over", data.store->Uri(key)));
+  }
+  ASSIGN_OR_RETURN(const ObjectInfo object, HeadBlocking(*data.store, key, stop));
+  return PlaceOfObject(data, name->object, object, stop);
+}
+
+// Whether it did; not if there is nothing to be carried, or to be done.
+absl::StatusOr<bool> IndexCarrier::CarryOne(const DatasetPlace& source, const DatasetPlace& target,
+                                            bool only_if_missing, const std::stop_token& stop) {
+  IndexPlaces targets(runtime_, stores_, target, "", stop);
+  if (only_if_missing && targets.Open(IndexPlaces::Place::kBeside).ok()) return false;
+  IndexPlaces sources(runtime_, stores_, source, "", stop);
+  absl::StatusOr<std::unique_ptr<Index>> index = FindSound(sources);
+  if (absl::IsNotFound(index.status()) || absl::IsPermissionDenied(index.status())) return false;
+  RETURN_IF_ERROR(index.status());
+  // Keys of an index are below the data set, those of copies below what was copied.
+  const std::string below = source.Key("").substr(from_.prefix.size());
+  const BuildOptions options{
+      .reuse = index->get(),
+      .same = [&](const IndexedObject& then,
+                  const IndexedObject& now) { return copies_.contains(HashOf(below + then.key, then.etag, now.etag)); },
+      .reads = false,
+      .tokens = TokenArraysOf(**index).value_or(std::nullopt),
+      .stop = stop};
+  ASSIGN_OR_RETURN(const FileLock lock, targets.LockForBuilding());
+  RETURN_IF_ERROR(targets.Build(options).status());
+  return true;
+}
+
+void IndexCarrier::CarryNamed(const std::string& name, bool only_if_missing, const std::stop_token& stop,
+                              Report* report) {
+  const auto carry = [&]() -> absl::StatusOr<bool> {
+    ASSIGN_OR_RETURN(const DatasetPlace source, PlaceOf(from_, name, stop));
+    ASSIGN_OR_RETURN(const DatasetPlace target, PlaceOf(to_, name, stop));
+    return CarryOne(source, target, only_if_missing, stop);
+  };
+  const absl::StatusOr<bool> carried = carry();
+  if (absl::IsCancelled(carried.status())) return;
+  report->carried += carried.ok() && *carried ? 1 : 0;
+  if (carried.ok()) return;
+  const std::optional<IndexName> parts = Split(name);
+  const std::string uri = to_.store->Uri(to_.Key(parts->folder + parts->object));
+  report->failures.push_back(absl::Status(
+      carried.status().code(), fmt::format("the index of {} was not carried over ({}); build it: millrace index {}",
+                                           uri, ToStd(carried.status().message()), uri)));
+}
+
+IndexCarrier::Report IndexCarrier::Carry(bool changed, const std::stop_token& stop) {
+  Report report;
+  for (const std::string& name : indexes_) {
+    if (stop.stop_requested()) break;
+    CarryNamed(name, !changed, stop, &report);
+  }
+  return report;
+}
+
+}  // namespace millrace
