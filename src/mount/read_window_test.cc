@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -31,6 +32,13 @@ class ReadWindowTest : public ::testing::Test {
     if (!count.ok()) return false;
     into.resize(*count);
     return into == (offset < text_.size() ? text_.substr(offset, size) : "");
+  }
+
+  // The callback of a request may still be going when the read that waited for it has returned.
+  bool AllIsGivenBack() const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (memory_.used() != 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    return memory_.used() == 0;
   }
 
   std::string text_;
@@ -69,7 +77,7 @@ TEST_F(ReadWindowTest, ReadsHereAndThereAskForTheirBytesOnly) {
     ++reads;
   }
   EXPECT_EQ(below_.counters().get, 50u);
-  EXPECT_EQ(memory_.used(), 0u);
+  EXPECT_TRUE(AllIsGivenBack());
 }
 
 TEST_F(ReadWindowTest, ThreadsMayReadAnywhereAtOnce) {
