@@ -86,7 +86,8 @@ absl::Status CheckField(const Source& source, const BatchField& field) {
   return absl::OkStatus();
 }
 
-// Formats that say what is in a field tell at once if it is no label of that kind: by the first sample of each part.
+// Formats that say what is in a field tell at once if it is no label: by the first sample of each part. (Floats may
+// well be whole numbers, and those of RecordIO nearly always are.)
 absl::Status CheckLabel(const Source& source, const BatchField& label) {
   if (label.is_value() || !label.label.json_path.empty()) return absl::OkStatus();
   for (const Subset& part : source.parts()) {
@@ -100,9 +101,6 @@ absl::Status CheckLabel(const Source& source, const BatchField& label) {
     std::string_view advice;
     if (type == FieldType::kNdarray) advice = "arrays; deliver it as such (Python: fields={'x': millrace.Array(...)})";
     if (type == FieldType::kJson) advice = "JSON; say which member is the label: kinds json:PATH, json-float:PATH";
-    if (type == FieldType::kFloat && label.label.kind == LabelSpec::Kind::kInt) {
-      advice = "numbers with a fraction; ask for labels of the kind float (Python: label_kind='float')";
-    }
     if (advice.empty()) continue;
     return absl::InvalidArgumentError(fmt::format("the field '{}' of {} is to be the label, and it holds {}",
                                                   label.field, part.dataset->uri(), advice));

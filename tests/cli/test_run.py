@@ -19,7 +19,8 @@ FAIL_UNTIL = 'if [ $MILLRACE_ATTEMPT -lt {last} ]; then {failure}; else echo $MI
 
 
 def shell(script: str) -> list[str]:
-    return ["--", "sh", "-c", script]
+    """Of bash: dash loses a signal that comes while it starts a program."""
+    return ["--", "bash", "-c", script]
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ class TestUsage:
         assert re.search("example", said, re.IGNORECASE) and f"millrace {command}" in said
         assert command in sandbox.ok("--help").out
 
-    @pytest.mark.parametrize("command", ["devstore", "synth", "pack", "index", "ls", "cat", "cp", "inspect", "feed"])
+    @pytest.mark.parametrize("command", ["devstore", "synth", "pack", "index", "cat", "cp", "inspect", "feed"])
     def test_unknown_option_and_missing_argument(self, sandbox: Sandbox, command: str) -> None:
         needed = ("--count", 1) if command == "synth" else ()
         sandbox.run(command, "/x", "/y", *needed, "--no-such-option").failed(2, "no-such-option")

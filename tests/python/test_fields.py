@@ -264,8 +264,8 @@ def test_labels_that_a_format_types_otherwise_are_refused_at_once(tmp_path: path
     with mosaic.load()[0](out=str(tmp_path / "mds"), columns={"jpg": "jpeg", "cls": "float32", "emb": "ndarray"}) as writer:
         for number in range(3):
             writer.write({"jpg": Image.fromarray(picture(number)), "cls": np.float32(number / 2), "emb": np.zeros(3)})
-    with pytest.raises(millrace.InvalidArgumentError, match="numbers with a fraction.*label_kind='float'"):
-        millrace.Loader(tmp_path / "mds")
+    with pytest.raises(millrace.InvalidArgumentError, match="'cls'.* fraction; ask for labels of the kind float"):
+        next(iter(millrace.Loader(tmp_path / "mds", batch_size=3, shuffle="none")))  # floats may be whole numbers
     with pytest.raises(millrace.InvalidArgumentError, match="holds arrays"):
         millrace.Loader(tmp_path / "mds", label_field="emb")
     fields: Any = {"target": millrace.Label("cls", "float"), "emb": millrace.Array("emb")}

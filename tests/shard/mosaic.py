@@ -7,6 +7,7 @@ dependencies, and modules of these names stand in for them.
 from __future__ import annotations
 
 import functools
+import importlib.machinery
 import importlib.util
 import sys
 import types
@@ -48,6 +49,8 @@ def load() -> tuple[type, type]:
     for name in ("streaming", "streaming.base", "streaming.base.format"):  # whose __init__ would load all of it
         package = types.ModuleType(name)
         package.__path__ = [root + name.removeprefix("streaming").replace(".", "/")]
+        package.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)  # for another copy of this module
+        package.__spec__.submodule_search_locations = package.__path__
         sys.modules[name] = package
     for name, members in STANDING_IN.items():
         module = types.ModuleType(name)
