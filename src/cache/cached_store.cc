@@ -37,11 +37,18 @@ CacheReport CachedStore::report() const {
           .requests = requests_.load(std::memory_order_relaxed)};
 }
 
+void CachedStore::Begin() {
+  const std::lock_guard lock(mutex_);
+  ++in_flight_;
+}
+
+void CachedStore::Leave() {
+  const std::lock_guard lock(mutex_);
+  if (--in_flight_ == 0) idle_.notify_all();  // under the lock: the waiting destructor may free it right after
+}
+
 void CachedStore::Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) {
-  {
-    const std::lock_guard lock(mutex_);
-    ++in_flight_;
-  }
+  Begin();
   auto read = std::make_shared<Read>(
       Read{{store_name_, std::move(key), options.if_match}, into, std::move(options), std::move(done)});
   // What makes no sense is for the store to refuse.
@@ -88,19 +95,21 @@ void CachedStore::AskStore(std::shared_ptr<Read> read) {
                if (result.ok()) miss_bytes_.fetch_add(read->into.size(), std::memory_order_relaxed);
                const bool keep = read->keep && result.ok() && result->etag == read->options.if_match;
                if (!keep || !cache_.keeps()) return End(*read, std::move(result));
-               // Copying takes longer than a thread of the store has to spare.
+               // Copying takes longer than a thread of the store has to spare. The read may end, and the cache go,
+               // while this thread is still handing it over: that counts, too.
+               Begin();
                cache_.readers().Submit([this, read = std::move(read), result = *std::move(result)]() mutable {
                  cache_.Keep(read->identity, result.object_size, read->options.range.offset, read->into);
                  End(*read, std::move(result));
                });
+               Leave();
              });
 }
 
 void CachedStore::End(Read& read, absl::StatusOr<GetResult> result) {
   std::move(read.done)(std::move(result));
   read.done = nullptr;
-  const std::lock_guard lock(mutex_);
-  if (--in_flight_ == 0) idle_.notify_all();  // under the lock: the waiting destructor may free it right after
+  Leave();
 }
 
 }  // namespace millrace

@@ -65,6 +65,8 @@ class CachedStore final : public ObjectStore {
   void TryCache(std::shared_ptr<Read> read);
   std::optional<uint64_t> ReadSpans(Read& read);
   void AskStore(std::shared_ptr<Read> read);
+  void Begin();
+  void Leave();
   void End(Read& read, absl::StatusOr<GetResult> result);
 
   ObjectStore& below_;
