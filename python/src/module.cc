@@ -9,6 +9,7 @@
 #include "gil_release.h"
 #include "loader_handle.h"
 #include "object_list.h"
+#include "places.h"
 #include "plan_array.h"
 #include "process.h"
 
@@ -61,6 +62,7 @@ PYBIND11_MODULE(_core, module) {
   BindFiles(module);
   BindLoader(module);
   BindObjectList(module);
+  BindPlaces(module);
   BindPlan(module);
   BindCheckpoints(module);
   py::module_::import("atexit").attr("register")(py::cpp_function(&Shutdown));

@@ -1,0 +1,242 @@
+"""Stores as an fsspec file system.
+
+``fsspec.open("millrace://bucket/key")``, ``pandas.read_parquet("millrace://bucket/table.parquet")`` and whatever else takes fsspec's URLs
+read and write through Millrace, which installs itself for that protocol. :func:`register` does the same for ``s3://`` in this process.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import fsspec  # type: ignore[import-untyped]
+from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
+
+from . import _core
+from .errors import NotFoundError
+from .files import open as open_file
+
+_READERS = 16  # ranges in flight, of cat_ranges
+
+
+def register(protocols: Iterable[str] = ("s3", "s3a")) -> None:
+    """Makes fsspec open URLs of these protocols through Millrace, in this process, whatever did so before."""
+    for protocol in protocols:
+        fsspec.register_implementation(protocol, FileSystem, clobber=True)
+
+
+class FileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """Buckets and their objects as fsspec's files and folders.
+
+    A path is ``bucket/key``. Folders are what keys have before a slash: they appear with the first object below them and go with the
+    last one. Nothing is kept of listings. Objects appear whole, when they are closed; appending, and transactions, are not
+    possible. Endpoint, region and credentials come from the usual AWS settings.
+
+    Args:
+        root: What stands before a path. ``"s3://"``; or the URI of a folder or prefix, for a file system that ends there.
+    """
+
+    protocol = ("millrace", "s3", "s3a")
+    root_marker = ""
+
+    def __init__(self, root: str = "s3://", **storage_options: Any) -> None:
+        super().__init__(root=root, **storage_options)
+        self._root = root if root.endswith("/") else root + "/"
+
+    # ---- Names
+
+    def _uri(self, path: str) -> str:
+        return self._root + cast(str, self._strip_protocol(path))
+
+    def _path(self, uri: str) -> str:
+        return uri[len(self._root) :].rstrip("/")
+
+    def _entry(self, found: tuple[str, int, str, int]) -> dict[str, Any]:
+        uri, size, etag, modified = found
+        when = datetime.datetime.fromtimestamp(modified / 1000, datetime.timezone.utc) if modified else None
+        return {"name": self._path(uri), "size": size, "type": "file", "ETag": etag, "LastModified": when}
+
+    def _folder(self, path: str) -> dict[str, Any]:
+        return {"name": path.rstrip("/"), "size": 0, "type": "directory"}
+
+    # ---- Looking
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        if "/" in path or not self._root.endswith("://"):
+            try:
+                return self._entry(_core.stat_object(self._uri(path)))
+            except NotFoundError:
+                pass
+        objects, _ = _core.list_place(self._uri(path).rstrip("/") + "/", True, 1)
+        if objects or (path and "/" not in path and self._root.endswith("://")):  # a bucket may be empty
+            return self._folder(path)
+        raise FileNotFoundError(path)
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        path = self._strip_protocol(path)
+        objects, folders = _core.list_place(self._uri(path).rstrip("/") + "/", False, 0)
+        # A key that ends with a slash is the mark of an empty folder.
+        entries = [self._entry(found) for found in objects if not found[0].endswith("/")]
+        entries += [self._folder(self._path(folder)) for folder in folders]
+        if not entries:
+            entry = self.info(path)
+            entries = [entry] if entry["type"] == "file" else []
+        entries.sort(key=lambda entry: cast(str, entry["name"]))
+        return entries if detail else [entry["name"] for entry in entries]
+
+    def find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, detail: bool = False, **kwargs: Any) -> Any:
+        path = self._strip_protocol(path)
+        if maxdepth is not None or withdirs or not path:
+            return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
+        # In one listing, and not in one a folder.
+        objects, _ = _core.list_place(self._uri(path) + "/", True, 0)
+        entries = [self._entry(found) for found in objects if not found[0].endswith("/")]
+        if not entries:
+            try:
+                entry = self.info(path)
+            except FileNotFoundError:
+                entry = self._folder(path)
+            entries = [entry] if entry["type"] == "file" else []
+        return {entry["name"]: entry for entry in entries} if detail else [entry["name"] for entry in entries]
+
+    def created(self, path: str) -> datetime.datetime | None:
+        return self.modified(path)
+
+    def modified(self, path: str) -> datetime.datetime | None:
+        return cast("datetime.datetime | None", self.info(path).get("LastModified"))
+
+    def ukey(self, path: str) -> str:
+        return str(self.info(path).get("ETag"))
+
+    def checksum(self, path: str) -> int:
+        return hash(self.ukey(path))
+
+    # ---- Reading
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if mode not in ("rb", "wb", "xb"):
+            raise NotImplementedError(f"mode {mode!r}: objects are read, or written whole; use 'rb', 'wb' or 'xb'")
+        if not autocommit:
+            raise NotImplementedError("an object appears when its file is closed; there are no transactions over several")
+        if mode == "xb" and self.exists(path):  # which closing makes sure of
+            raise FileExistsError(path)
+        return open_file(self._uri(path), cast(Any, mode), buffering=-1 if block_size is None else block_size)
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        file = _core.ReadFile(self._uri(path))
+        try:
+            first, last, _ = slice(start, end).indices(file.size)
+            return file.read(first, max(0, last - first))
+        finally:
+            file.close()
+
+    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **kwargs: Any) -> Any:
+        """The bytes of one object, or of several by their paths, which are read together."""
+        paths = self.expand_path(path, recursive=recursive)
+        if len(paths) == 1 and isinstance(path, str) and paths[0] == self._strip_protocol(path):
+            return self.cat_file(paths[0])
+        if on_error != "raise":
+            return super().cat(path, recursive=recursive, on_error=on_error, **kwargs)
+        paths = [name for name in paths if not recursive or self.isfile(name)]
+        contents = _core.read_objects([(self._uri(name), -1, "") for name in paths])
+        return dict(zip(paths, contents))
+
+    def cat_ranges(
+        self,
+        paths: Sequence[str],
+        starts: Any,
+        ends: Any,
+        max_gap: int | None = None,
+        on_error: str = "return",
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Several ranges at a time."""
+        starts = list(starts) if isinstance(starts, Iterable) else [starts] * len(paths)
+        ends = list(ends) if isinstance(ends, Iterable) else [ends] * len(paths)
+        if len(starts) != len(paths) or len(ends) != len(paths):
+            raise ValueError("paths, starts and ends differ in length")
+
+        def read(at: int) -> bytes | Exception:
+            try:
+                return self.cat_file(paths[at], starts[at], ends[at])
+            except Exception as error:
+                if on_error == "return":
+                    return error
+                raise
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            return list(pool.map(read, range(len(paths))))
+
+    # ---- Writing
+
+    def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:
+        file = _core.WriteFile(self._uri(path), mode == "create")
+        try:
+            file.write(value)
+            file.commit()
+        finally:
+            file.discard()
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        if not self.isdir(path1):
+            _core.copy_object(self._uri(path1), self._uri(path2))
+
+    def get_file(self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, outfile: Any = None, **kwargs: Any) -> None:
+        if outfile is not None or hasattr(lpath, "write"):
+            (outfile or lpath).write(self.cat_file(rpath))
+        elif self.isdir(rpath):
+            os.makedirs(lpath, exist_ok=True)
+        else:
+            os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
+            callback.relative_update(_core.copy_object(self._uri(rpath), os.path.abspath(lpath)))
+
+    def put_file(self, lpath: str, rpath: str, callback: Any = DEFAULT_CALLBACK, mode: str = "overwrite", **kwargs: Any) -> None:
+        if os.path.isdir(lpath):
+            return
+        if mode == "create" and self.exists(rpath):
+            raise FileExistsError(rpath)
+        callback.relative_update(_core.copy_object(os.path.abspath(lpath), self._uri(rpath)))
+
+    def rm_file(self, path: str) -> None:
+        self._remove([path])
+
+    def _rm(self, path: str) -> None:
+        self._remove([path])
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Removes objects, by requests for many at a time. What does not exist is an error, as for files."""
+        names = self.expand_path(path, recursive=recursive and maxdepth is not None, maxdepth=maxdepth)
+        if recursive and maxdepth is None:
+            self._remove(name for root in names for name in self.find(root))
+        elif recursive:
+            self._remove(name for name in names if not self.isdir(name))
+        else:
+            for name in names:
+                if not self.isfile(name):
+                    raise IsADirectoryError(f"{name} is a folder; remove it with recursive=True")
+            self._remove(names)
+
+    def _remove(self, paths: Iterable[str]) -> None:
+        _core.remove_objects([self._uri(path) for path in paths])
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        """Does nothing: a folder appears with the first object in it. Buckets are made by other tools."""
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Does nothing, as :meth:`mkdir`."""
+
+    def rmdir(self, path: str) -> None:
+        """Does nothing: a folder goes with the last object in it."""

@@ -1,0 +1,134 @@
+#include "places.h"
+
+#include <fmt/format.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "interruptible.h"
+#include "process.h"
+#include "store/blocking.h"
+#include "store/completion.h"
+#include "store/lister.h"
+#include "transfer/copy_object.h"
+
+namespace millrace::python {
+
+namespace {
+
+constexpr size_t kRemovalBatch = 1000;  // ObjectStore::Delete
+
+struct Listed {
+  std::vector<std::pair<std::string, ObjectInfo>> objects;  // by URI
+  std::vector<std::string> folders;                         // URIs that end with '/'
+};
+
+absl::StatusOr<Listed> List(Stores& stores, const std::string& uri, bool flat, int64_t limit,
+                            const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const Location at, stores.Open(uri));
+  Listed listed;
+  ListOptions options{.prefix = at.prefix, .delimiter = flat ? "" : "/"};
+  if (limit > 0) options.max_keys = static_cast<int>(std::min<int64_t>(limit, options.max_keys));
+  do {
+    ASSIGN_OR_RETURN(ListPage page, ListBlocking(*at.store, options, stop));
+    for (ObjectInfo& object : page.objects) {
+      std::string name = at.store->Uri(object.key);
+      listed.objects.emplace_back(std::move(name), std::move(object));
+    }
+    for (const std::string& folder : page.common_prefixes) listed.folders.push_back(at.store->Uri(folder));
+    options.continuation = std::move(page.continuation);
+  } while (!options.continuation.empty() && (limit <= 0 || std::ssize(listed.objects) < limit));
+  return listed;
+}
+
+py::tuple ToTuple(const std::string& uri, const ObjectInfo& object) {
+  return py::make_tuple(ToPyText(uri), object.size, ToPyText(object.etag), object.modified_ms);
+}
+
+py::tuple ListPlace(const std::string& uri, bool flat, int64_t limit) {
+  const std::shared_ptr<Process> process = CurrentProcess();
+  absl::StatusOr<Listed> listed = Listed();
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    listed = List(process->stores, uri, flat, limit, stop);
+  });
+  const Listed found = ValueOrThrow(std::move(listed));
+  py::list objects;
+  for (const auto& [name, object] : found.objects) objects.append(ToTuple(name, object));
+  py::list folders;
+  for (const std::string& folder : found.folders) folders.append(ToPyText(folder));
+  return py::make_tuple(std::move(objects), std::move(folders));
+}
+
+py::tuple StatObject(const std::string& uri) {
+  const std::shared_ptr<Process> process = CurrentProcess();
+  absl::StatusOr<ObjectInfo> info = ObjectInfo();
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    const absl::StatusOr<Location> at = process->stores.OpenObject(uri);
+    info = at.ok() ? HeadBlocking(*at->store, at->prefix, stop) : at.status();
+  });
+  return ToTuple(uri, ValueOrThrow(std::move(info)));
+}
+
+// The first error names its object; the others of its request are tried all the same.
+absl::Status Remove(Stores& stores, const std::vector<std::string>& uris, const std::stop_token& stop) {
+  std::map<ObjectStore*, std::vector<std::string>> by_store;
+  for (const std::string& uri : uris) {
+    ASSIGN_OR_RETURN(Location at, stores.OpenObject(uri));
+    by_store[at.store].push_back(std::move(at.prefix));
+  }
+  for (auto& [store, keys] : by_store) {
+    for (size_t first = 0; first < keys.size(); first += kRemovalBatch) {
+      const size_t count = std::min(kRemovalBatch, keys.size() - first);
+      Completion<std::vector<absl::Status>> removed;
+      store->Delete(
+          {keys.begin() + static_cast<ptrdiff_t>(first), keys.begin() + static_cast<ptrdiff_t>(first + count)},
+          removed.Callback());
+      if (!removed.WaitOrStop(stop)) return absl::CancelledError("removing was interrupted");
+      for (const absl::Status& status : removed.Wait()) RETURN_IF_ERROR(status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void RemoveObjects(const std::vector<std::string>& uris) {
+  const std::shared_ptr<Process> process = CurrentProcess();
+  absl::Status status;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    status = Remove(process->stores, uris, stop);
+  });
+  ThrowIfError(status);
+}
+
+absl::StatusOr<uint64_t> Copy(Stores& stores, const std::string& source, const std::string& target,
+                              const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const Location from, stores.OpenObject(source));
+  ASSIGN_OR_RETURN(const Location to, stores.OpenObject(target));
+  ASSIGN_OR_RETURN(const ObjectInfo info, HeadBlocking(*from.store, from.prefix, stop));
+  ASSIGN_OR_RETURN(const CopiedObject copied, CopyObject(*from.store, info, *to.store, to.prefix, {.stop = stop}));
+  return copied.info.size;
+}
+
+uint64_t CopyOneObject(const std::string& source, const std::string& target) {
+  const std::shared_ptr<Process> process = CurrentProcess();
+  absl::StatusOr<uint64_t> size = 0;
+  RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
+    size = Copy(process->stores, source, target, stop);
+  });
+  return ValueOrThrow(std::move(size));
+}
+
+}  // namespace
+
+void BindPlaces(py::module_& module) {
+  module.def("list_place", &ListPlace, py::arg("uri"), py::arg("flat"), py::arg("limit"));
+  module.def("stat_object", &StatObject, py::arg("uri"));
+  module.def("remove_objects", &RemoveObjects, py::arg("uris"));
+  module.def("copy_object", &CopyOneObject, py::arg("source"), py::arg("target"));
+}
+
+}  // namespace millrace::python
