@@ -106,14 +106,17 @@ absl::StatusOr<DatasetPlace> IndexCarrier::PlaceOf(const Location& folder, std::
 }
 
 // Whether it did; not if there is nothing to be carried, or to be done.
-absl::StatusOr<bool> IndexCarrier::CarryOne(const DatasetPlace& source, const DatasetPlace& target,
-                                            bool only_if_missing, const std::stop_token& stop) {
-  IndexPlaces targets(runtime_, stores_, target, "", stop);
-  if (only_if_missing && targets.Open(IndexPlaces::Place::kBeside).ok()) return false;
+absl::StatusOr<bool> IndexCarrier::CarryOne(const DatasetPlace& source, const DatasetPlace& target, bool changed,
+                                            const std::stop_token& stop) {
   IndexPlaces sources(runtime_, stores_, source, "", stop);
   absl::StatusOr<std::unique_ptr<Index>> index = FindSound(sources);
   if (absl::IsNotFound(index.status()) || absl::IsPermissionDenied(index.status())) return false;
   RETURN_IF_ERROR(index.status());
+  IndexPlaces targets(runtime_, stores_, target, "", stop);
+  if (!changed) {
+    const absl::StatusOr<PlacedIndex> there = targets.Open(IndexPlaces::Place::kBeside);
+    if (there.ok() && there->index->fingerprint() == (*index)->fingerprint()) return false;
+  }
   // Keys of an index are below the data set, those of copies below what was copied.
   const std::string below = source.Key("").substr(from_.prefix.size());
   const BuildOptions options{
@@ -128,12 +131,11 @@ absl::StatusOr<bool> IndexCarrier::CarryOne(const DatasetPlace& source, const Da
   return true;
 }
 
-void IndexCarrier::CarryNamed(const std::string& name, bool only_if_missing, const std::stop_token& stop,
-                              Report* report) {
+void IndexCarrier::CarryNamed(const std::string& name, bool changed, const std::stop_token& stop, Report* report) {
   const auto carry = [&]() -> absl::StatusOr<bool> {
     ASSIGN_OR_RETURN(const DatasetPlace source, PlaceOf(from_, name, stop));
     ASSIGN_OR_RETURN(const DatasetPlace target, PlaceOf(to_, name, stop));
-    return CarryOne(source, target, only_if_missing, stop);
+    return CarryOne(source, target, changed, stop);
   };
   const absl::StatusOr<bool> carried = carry();
   if (absl::IsCancelled(carried.status())) return;
@@ -150,7 +152,7 @@ IndexCarrier::Report IndexCarrier::Carry(bool changed, const std::stop_token& st
   Report report;
   for (const std::string& name : indexes_) {
     if (stop.stop_requested()) break;
-    CarryNamed(name, !changed, stop, &report);
+    CarryNamed(name, changed, stop, &report);
   }
   return report;
 }

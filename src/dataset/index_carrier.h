@@ -46,16 +46,16 @@ class IndexCarrier {
     uint64_t carried = 0;
     std::vector<absl::Status> failures;  // each names the data set of the target and the remedy
   };
-  /// Call it once, when all is copied. `changed`: whether the target has changed; otherwise indexes that are there
-  /// already stay. Blocking.
+  /// Call it once, when all is copied. `changed`: whether the target has changed; otherwise an index stays that has the
+  /// same contents as the source's. Blocking.
   Report Carry(bool changed, const std::stop_token& stop);
 
  private:
-  absl::StatusOr<bool> CarryOne(const DatasetPlace& source, const DatasetPlace& target, bool only_if_missing,
+  absl::StatusOr<bool> CarryOne(const DatasetPlace& source, const DatasetPlace& target, bool changed,
                                 const std::stop_token& stop);
   absl::StatusOr<DatasetPlace> PlaceOf(const Location& folder, std::string_view index_name,
                                        const std::stop_token& stop);
-  void CarryNamed(const std::string& name, bool only_if_missing, const std::stop_token& stop, Report* report);
+  void CarryNamed(const std::string& name, bool changed, const std::stop_token& stop, Report* report);
 
   Runtime& runtime_;
   Stores& stores_;

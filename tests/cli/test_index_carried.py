@@ -96,6 +96,8 @@ def test_sync_goes_on_with_the_index(millrace: Millrace, bucket: Bucket, shards:
     assert index(millrace, bucket, b)["reused_objects"] == 5
     report = told(millrace, bucket, "sync", a, b)  # nothing to do
     assert (report["copied"], report["unchanged"], report["indexes"]) == (0, 5, 0)
+    Path(shards, ".millrace/index").unlink()  # not found, and the other's stays
+    assert told(millrace, bucket, "sync", a, b)["indexes"] == 0 and "b/.millrace/index" in bucket.objects()
     (shards / "4.tar").write_bytes(tar("new"))
     index(millrace, bucket, a)
     report = told(millrace, bucket, "sync", a, b)
