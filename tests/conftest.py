@@ -21,6 +21,7 @@ SECRET_KEY = "millrace-secret"
 
 # Where the tests run in the background of a shell, Ctrl-C is ignored, and would be by what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # likewise, under nohup
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

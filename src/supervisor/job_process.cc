@@ -28,7 +28,12 @@ constexpr std::chrono::milliseconds kKillAgain{20};
 sigset_t SupervisorSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  sigaddset(&signals, SIGCHLD);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    struct sigaction now {};
+    // What is blocked would be taken though it is ignored, as `nohup` has it with SIGHUP.
+    if (sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&signals, signal);
+  }
   return signals;
 }
 

@@ -25,8 +25,9 @@ struct SupervisorOptions {
 /// Runs a command until it succeeds, must not be restarted, or its retries are used up. Returns the status of the last
 /// attempt, as shells say it: 128 + signal if a signal ended it, 127 and 126 if it cannot be executed.
 ///
-/// SIGTERM, SIGINT and SIGHUP are passed on to the process group of the command, which is then not restarted; a second
-/// one, or the end of `grace`, kills it. What a failed attempt leaves running is killed before the next one starts.
+/// SIGTERM, SIGINT and SIGHUP, if they are not ignored (nohup), are passed on to the process group of the command,
+/// which is then not restarted; a second one, or the end of `grace`, kills it. What a failed attempt leaves running is
+/// killed before the next one starts.
 ///
 /// The command finds in its environment: MILLRACE_ATTEMPT, 1 for the first; MILLRACE_ATTEMPTS, how many there may be;
 /// MILLRACE_CHECKPOINT, the URI of its checkpoints, if there is one.

@@ -19,8 +19,7 @@ FAIL_UNTIL = 'if [ $MILLRACE_ATTEMPT -lt {last} ]; then {failure}; else echo $MI
 
 
 def shell(script: str) -> list[str]:
-    """Of bash: dash loses a signal that comes while it starts a program."""
-    return ["--", "bash", "-c", script]
+    return ["--", "sh", "-c", script]
 
 
 @contextlib.contextmanager
@@ -105,6 +104,15 @@ def test_signals_are_passed_on_and_end_it(millrace_bin: Path, number: signal.Sig
         out, err = process.communicate(timeout=60)
     assert out.splitlines() == (["got it"] if number == signal.SIGINT else ["got it", "child too"])
     assert process.returncode == 5 and f"{number.name} is passed on" in err and "asked to end" in err
+
+
+def test_what_nohup_ignores_stays_ignored(millrace_bin: Path) -> None:
+    command = ["nohup", str(millrace_bin), "run", *shell("echo ready; read line; echo done")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGHUP)
+        out, err = process.communicate("go on\n", timeout=60)
+    assert process.returncode == 0 and out == "done\n" and "SIGHUP" not in err
 
 
 @pytest.mark.parametrize("second", [True, False])
