@@ -70,6 +70,10 @@ absl::Status SaveProtocol::CheckRoom(const CheckpointCatalog& catalog) const {
 
 void SaveProtocol::OnLatest(absl::StatusOr<LatestRecord> latest) {
   if (!unsure_.ok()) return AfterUnsure(latest);
+  if (!failed_.ok()) {
+    absl::Status allowed = latest.ok() ? CheckWriter(*latest) : absl::OkStatus();
+    return Fail(allowed.ok() ? std::move(failed_) : std::move(allowed));
+  }
   if (!latest.ok()) return Fail(latest.status());
   // An answer may have been lost, and the request been repeated.
   if (latest->catalog && Names(*latest->catalog, job_.entry)) return Committed();
@@ -79,6 +83,7 @@ void SaveProtocol::OnLatest(absl::StatusOr<LatestRecord> latest) {
   version_ = std::move(latest->version);
   catalog_ = *std::move(latest->catalog);
   if (!manifest_written_) {
+    uploading_ = true;
     step_ = Step::kUpload;
   } else {
     Commit(std::move(catalog_));
@@ -86,12 +91,12 @@ void SaveProtocol::OnLatest(absl::StatusOr<LatestRecord> latest) {
 }
 
 void SaveProtocol::OnUploaded(absl::Status status) {
-  if (!status.ok()) return Fail(std::move(status));
+  if (!status.ok()) return FailedToWrite(std::move(status));
   step_ = Step::kWriteManifest;
 }
 
 void SaveProtocol::OnManifest(absl::StatusOr<CheckpointEntry> entry) {
-  if (!entry.ok()) return Fail(entry.status());
+  if (!entry.ok()) return FailedToWrite(entry.status());
   manifest_written_ = true;
   job_.entry = *std::move(entry);
   Commit(std::move(catalog_));
@@ -142,12 +147,18 @@ void SaveProtocol::Committed() {
   step_ = to_remove_.empty() ? Step::kDone : Step::kRemove;
 }
 
+// LATEST may tell why, unless the store is silent.
+void SaveProtocol::FailedToWrite(absl::Status status) {
+  if (absl::IsUnavailable(status) || absl::IsCancelled(status)) return Fail(std::move(status));
+  failed_ = std::move(status);
+  step_ = Step::kReadLatest;
+}
+
 // It is certain that LATEST does not name it, and never will.
 void SaveProtocol::Fail(absl::Status status) {
-  const bool uploaded = step_ != Step::kReadLatest || manifest_written_;
   status_ = std::move(status);
   to_remove_.clear();
-  if (uploaded) to_remove_.push_back({job_.entry.step, job_.entry.attempt});
+  if (uploading_) to_remove_.push_back({job_.entry.step, job_.entry.attempt});
   step_ = to_remove_.empty() ? Step::kDone : Step::kRemove;
 }
 

@@ -56,7 +56,8 @@ class ClaimProtocol {
 /// Saves one checkpoint: checks that this writer is the one that LATEST names, uploads the shards, writes the manifest,
 /// replaces LATEST, and then removes what LATEST no longer names. A failure before LATEST is replaced removes what was
 /// uploaded; a failure of which nobody can tell whether LATEST was replaced leaves it, since it may be needed. (A later
-/// claim sweeps it.)
+/// claim sweeps it.) After a failed upload LATEST is read once more: a successor that has claimed the checkpoints may
+/// have swept what was being written, and then its claim is the reason.
 class SaveProtocol {
  public:
   enum class Step { kReadLatest, kUpload, kWriteManifest, kWriteLatest, kRemove, kDone };
@@ -98,13 +99,16 @@ class SaveProtocol {
   void Commit(CheckpointCatalog catalog);
   void Committed();
   void Fail(absl::Status status);
+  void FailedToWrite(absl::Status status);
   void Leave(absl::Status status);
   void AfterUnsure(const absl::StatusOr<LatestRecord>& latest);
 
   Job job_;
   Step step_ = Step::kReadLatest;
+  bool uploading_ = false;  // something may lie in the folder of the attempt
   bool manifest_written_ = false;
   int tries_ = 0;
+  absl::Status failed_;  // the error of the upload, or of the manifest
   absl::Status unsure_;  // the error after which LATEST may have been replaced
   CheckpointCatalog catalog_;
   std::string version_;

@@ -144,6 +144,26 @@ TEST(SaveProtocol, ManifestFails) {
   EXPECT_THAT(Attempts(save.to_remove()), ElementsAre(kAttempt));
 }
 
+// A successor sweeps what older epochs are writing, so that the uploads fail as if someone had removed the folder.
+TEST(SaveProtocol, ASweptUploadIsRefusedAsAClaimIs) {
+  const absl::Status gone = absl::NotFoundError("the folder is gone");
+  for (const bool at_manifest : {false, true}) {
+    for (const bool claimed : {false, true}) {
+      SaveProtocol save = NewSave();
+      save.OnLatest(Own());
+      save.OnUploaded(at_manifest ? absl::OkStatus() : gone);
+      if (at_manifest) save.OnManifest(gone);
+      ASSERT_EQ(save.next(), Step::kReadLatest);
+      save.OnLatest(claimed ? OfAnother() : Own());
+      EXPECT_EQ(save.next(), Step::kRemove);
+      EXPECT_THAT(Attempts(save.to_remove()), ElementsAre(kAttempt));
+      save.OnRemoved();
+      EXPECT_EQ(save.next(), Step::kDone);
+      EXPECT_EQ(save.status().code(), claimed ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kNotFound);
+    }
+  }
+}
+
 TEST(SaveProtocol, AnswerOfTheCommitIsLost) {
   SaveProtocol save = AtCommit(/*keep=*/1);
   const CheckpointCatalog written = save.to_write();
