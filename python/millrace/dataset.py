@@ -35,6 +35,8 @@ class Dataset:
     Args:
         uri: ``s3://bucket/prefix``, ``file:///folder`` or a plain path: of a folder, of a single shard or other object, or of a manifest.
         progress: Whether to show progress on stderr while an index is built. ``None``: when stderr is a terminal.
+        path_column, label_column: The columns of a manifest that name the objects and their classes, if they are not called as usual
+            (docs/formats/manifests.md). An index that was built with others is built again.
 
     Raises:
         NotFoundError: No such bucket, folder or file, or no samples in it.
@@ -43,13 +45,16 @@ class Dataset:
         MismatchError: The index no longer matches its objects; the message says what to do.
     """
 
-    def __init__(self, uri: str | os.PathLike[str], *, progress: bool | None = None) -> None:
+    def __init__(
+        self, uri: str | os.PathLike[str], *, progress: bool | None = None, path_column: str | None = None, label_column: str | None = None
+    ) -> None:
         uri = _arguments.uri("uri", uri)
         self._progress = progress
         show = sys.stderr.isatty() if progress is None else progress
         line = _ProgressLine(uri) if show else None
         try:
-            self._adopt(_core.Dataset(uri, line.update if line else None))
+            columns = {"path_column": path_column or "", "label_column": label_column or ""}
+            self._adopt(_core.Dataset(uri, line.update if line else None, **columns))
         finally:
             if line:
                 line.clear()
@@ -109,7 +114,7 @@ class Dataset:
         mask[numbers] = True
         return _open_subset, (native.uri, self._progress, np.packbits(mask), native.indexed, native.fingerprint)
 
-    def split(self, *, seed: int = 0, **fractions: float) -> dict[str, Dataset]:
+    def split(self, *, seed: int = 0, groups: bool = False, **fractions: float) -> dict[str, Dataset]:
         """Parts by a stable hash of the samples' keys: ``train, valid = dataset.split(train=0.9, valid=0.1).values()``.
 
         Which part a sample belongs to depends on its key and ``seed`` alone: it is the same on every machine and in every order of the
@@ -117,14 +122,20 @@ class Dataset:
         sum to less than 1 leave samples out. (XXH3 of the key's bytes, 64 bits, seeded: part i takes the hashes from the sum of the
         fractions before it to that with its own, times 2^64.)
 
+        Args:
+            seed: Another one deals the samples differently.
+            groups: Samples of one key belong together, as those of one patient do: they always come to one part. Without it, a data set in
+                which fewer than half of the samples have a key of their own is refused.
+            **fractions: Names and fractions of the parts.
+
         Raises:
-            InvalidArgumentError: A fraction is not above 0, or they sum to more than 1.
+            InvalidArgumentError: A fraction is not above 0, or they sum to more than 1; or many keys are equal.
         """
         if not fractions:
             raise InvalidArgumentError("name the parts and their fractions: split(train=0.9, valid=0.1)")
         values = [_arguments.number(name, fraction) for name, fraction in fractions.items()]
         ranges = _core.split_keys(values, _arguments.integer("seed", seed))
-        return {name: self._narrow(keys=keys) for name, keys in zip(fractions, ranges)}
+        return {name: self._narrow(keys=keys, key_groups=bool(groups)) for name, keys in zip(fractions, ranges)}
 
     def where(
         self,
@@ -132,6 +143,7 @@ class Dataset:
         label: str | int | list[str] | list[int] | None = None,
         bytes: tuple[int | None, int | None] | None = None,
         has: str | list[str] | None = None,
+        has_any: list[str] | None = None,
         samples: Any = None,
     ) -> Dataset:
         """The samples that meet all of these conditions, which are about what the index knows; no data are read.
@@ -141,6 +153,7 @@ class Dataset:
                 ``cls`` (see :attr:`class_counts`). With labels of your own, pass ``samples=labels == 3``.
             bytes: Least and most bytes of a sample as it is stored, both included; None for no limit.
             has: One or several fields, all of which the sample has.
+            has_any: Fields of which the sample has one at least.
             samples: Numbers of samples as the index gives them (``batch["sample"]``): a range, integers in any order, or a boolean mask
                 over the whole index. Repeats count once; the order stays that of the index.
 
@@ -154,6 +167,7 @@ class Dataset:
             min_bytes=0 if least is None else _arguments.integer("bytes", least, least=0),
             max_bytes=_MOST_BYTES if most is None else _arguments.integer("bytes", most, least=0),
             has=[has] if isinstance(has, str) else list(has or ()),
+            has_any=[] if has_any is None else _arguments.texts("has_any", has_any, "a list of fields"),
             samples=None if samples is None else _sample_numbers(samples, self._native.indexed),
         )
 
@@ -258,7 +272,8 @@ class Dataset:
         return names
 
     def _narrow(self, **conditions: Any) -> Dataset:
-        usual: dict[str, Any] = {"keys": None, "classes": None, "min_bytes": 0, "max_bytes": _MOST_BYTES, "has": [], "samples": None}
+        usual: dict[str, Any] = {"keys": None, "key_groups": False, "classes": None, "min_bytes": 0, "max_bytes": _MOST_BYTES}
+        usual |= {"has": [], "has_any": [], "samples": None}
         return self._subset(self._native.where(**{**usual, **conditions}))
 
     def _subset(self, native: _core.Dataset) -> Dataset:

@@ -34,6 +34,8 @@ class Image:
         std: ``"f32"`` only.
         like: The name of another image of the batch, whose crop and flip this one follows, as a mask does. The two may differ in size, not in
             shape: a sample in which they do is damaged.
+        exif_orientation: Whether a JPEG is turned and mirrored as its EXIF data say. Without, pixels lie as they are stored, as Pillow's
+            ``Image.open`` and torchvision read them.
         interpolation: ``"bilinear"`` (antialiased) or ``"nearest"``: each pixel is one of the source, never a mean of several.
     """
 
@@ -50,12 +52,13 @@ class Image:
     std: float | Sequence[float] | None = None
     like: str | None = None
     interpolation: str = "bilinear"
+    exif_orientation: bool | None = None
     kind: ClassVar[str] = "image"
 
     def _over(self, usual: Image) -> Image:
         """With what this one leaves open taken from ``usual``."""
         is_map = self.interpolation == "nearest" and self.channels is None
-        changes: dict[str, Any] = {name: getattr(usual, name) for name in ("size", "layout", *_CROPS) if getattr(self, name) is None}
+        changes: dict[str, Any] = {name: getattr(usual, name) for name in ("size", "layout", "exif_orientation", *_CROPS) if getattr(self, name) is None}
         dtype = ("u8" if is_map else usual.dtype) if self.dtype is None else _arguments.dtype(self.dtype)
         if dtype == usual.dtype and not is_map:
             changes.update({name: getattr(usual, name) for name in ("mean", "std") if getattr(self, name) is None})
@@ -91,6 +94,7 @@ class Image:
             _arguments.per_channel("std", self.std, channels, 1.0),
             interpolation,
             is_map,
+            _arguments.flag("exif_orientation", self.exif_orientation),
         )
 
 

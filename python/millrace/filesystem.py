@@ -21,12 +21,18 @@ from .errors import NotFoundError
 from .files import open as open_file
 
 _READERS = 16  # ranges in flight, of cat_ranges
+# What fsspec itself takes, or passes on.
+_OF_FSSPEC = {"asynchronous", "batch_size", "dircache", "listings_expiry_time", "loop", "max_paths", "skip_instance_cache", "use_listings_cache"}
 
 
 def register(protocols: Iterable[str] = ("s3", "s3a")) -> None:
     """Makes fsspec open URLs of these protocols through Millrace, in this process, whatever did so before."""
     for protocol in protocols:
         fsspec.register_implementation(protocol, FileSystem, clobber=True)
+
+
+def _joined(path: str, name: str) -> str:
+    return "/".join(part for part in (path.rstrip("/"), name.rstrip("/")) if part)
 
 
 class FileSystem(AbstractFileSystem):  # type: ignore[misc]
@@ -38,12 +44,21 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     Args:
         root: What stands before a path. ``"s3://"``; or the URI of a folder or prefix, for a file system that ends there.
+
+    Raises:
+        ValueError: Other options, such as ``key`` and ``client_kwargs`` of other file systems.
     """
 
     protocol = ("millrace", "s3", "s3a")
     root_marker = ""
 
     def __init__(self, root: str = "s3://", **storage_options: Any) -> None:
+        foreign = set(storage_options) - _OF_FSSPEC
+        if foreign:
+            raise ValueError(
+                f"{', '.join(sorted(foreign))}: not known here; endpoint, region and keys come from AWS_ENDPOINT_URL, AWS_REGION, "
+                "AWS_ACCESS_KEY_ID and the other usual AWS settings"
+            )
         super().__init__(root=root, **storage_options)
         self._root = root if root.endswith("/") else root + "/"
 
@@ -52,13 +67,16 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _uri(self, path: str) -> str:
         return self._root + cast(str, self._strip_protocol(path))
 
-    def _path(self, uri: str) -> str:
-        return uri[len(self._root) :].rstrip("/")
+    def _list(self, path: str, flat: bool, limit: int = 0) -> tuple[list[tuple[str, int, str, int]], list[str]]:
+        """What lies below a path: objects, and folders unless ``flat``, by what comes behind the path and a slash."""
+        if not path and self._root.endswith("://"):
+            raise NotImplementedError(f"the buckets of {self._root} are not listed here; give a bucket, such as {self._root}bucket")
+        return _core.list_place(self._uri(path).rstrip("/") + "/", flat, limit)
 
-    def _entry(self, found: tuple[str, int, str, int]) -> dict[str, Any]:
-        uri, size, etag, modified = found
+    def _entry(self, path: str, found: tuple[str, int, str, int]) -> dict[str, Any]:
+        name, size, etag, modified = found
         when = datetime.datetime.fromtimestamp(modified / 1000, datetime.timezone.utc) if modified else None
-        return {"name": self._path(uri), "size": size, "type": "file", "ETag": etag, "LastModified": when}
+        return {"name": _joined(path, name), "size": size, "type": "file", "ETag": etag, "LastModified": when}
 
     def _folder(self, path: str) -> dict[str, Any]:
         return {"name": path.rstrip("/"), "size": 0, "type": "directory"}
@@ -69,20 +87,21 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = self._strip_protocol(path)
         if "/" in path or not self._root.endswith("://"):
             try:
-                return self._entry(_core.stat_object(self._uri(path)))
+                _, *known = _core.stat_object(self._uri(path))
+                return self._entry(path, ("", *known))
             except NotFoundError:
                 pass
-        objects, _ = _core.list_place(self._uri(path).rstrip("/") + "/", True, 1)
-        if objects or (path and "/" not in path and self._root.endswith("://")):  # a bucket may be empty
+        objects, _ = self._list(path, True, 1) if path or not self._root.endswith("://") else ([], [])
+        if objects or ("/" not in path and self._root.endswith("://")):  # a bucket may be empty
             return self._folder(path)
         raise FileNotFoundError(path)
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
         path = self._strip_protocol(path)
-        objects, folders = _core.list_place(self._uri(path).rstrip("/") + "/", False, 0)
+        objects, folders = self._list(path, False)
         # A key that ends with a slash is the mark of an empty folder.
-        entries = [self._entry(found) for found in objects if not found[0].endswith("/")]
-        entries += [self._folder(self._path(folder)) for folder in folders]
+        entries = [self._entry(path, found) for found in objects if found[0] and not found[0].endswith("/")]
+        entries += [self._folder(_joined(path, folder)) for folder in folders]
         if not entries:
             entry = self.info(path)
             entries = [entry] if entry["type"] == "file" else []
@@ -94,8 +113,8 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         if maxdepth is not None or withdirs or not path:
             return super().find(path, maxdepth=maxdepth, withdirs=withdirs, detail=detail, **kwargs)
         # In one listing, and not in one a folder.
-        objects, _ = _core.list_place(self._uri(path) + "/", True, 0)
-        entries = [self._entry(found) for found in objects if not found[0].endswith("/")]
+        objects, _ = self._list(path, True)
+        entries = [self._entry(path, found) for found in objects if found[0] and not found[0].endswith("/")]
         if not entries:
             try:
                 entry = self.info(path)
@@ -206,31 +225,36 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
     def put_file(self, lpath: str, rpath: str, callback: Any = DEFAULT_CALLBACK, mode: str = "overwrite", **kwargs: Any) -> None:
         if os.path.isdir(lpath):
             return
-        if mode == "create" and self.exists(rpath):
-            raise FileExistsError(rpath)
-        callback.relative_update(_core.copy_object(os.path.abspath(lpath), self._uri(rpath)))
+        callback.relative_update(_core.copy_object(os.path.abspath(lpath), self._uri(rpath), only_if_absent=mode == "create"))
 
     def rm_file(self, path: str) -> None:
-        self._remove([path])
+        self._remove([self._strip_protocol(path)])
 
     def _rm(self, path: str) -> None:
-        self._remove([path])
+        self.rm_file(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Removes objects, by requests for many at a time. What does not exist is an error, as for files."""
         names = self.expand_path(path, recursive=recursive and maxdepth is not None, maxdepth=maxdepth)
         if recursive and maxdepth is None:
-            self._remove(name for root in names for name in self.find(root))
+            self._remove([name for root in names for name in self._below(root)])
         elif recursive:
-            self._remove(name for name in names if not self.isdir(name))
+            self._remove([name for name in names if self.info(name)["type"] == "file"])
         else:
             for name in names:
-                if not self.isfile(name):
+                if self.info(name)["type"] != "file":  # what is wrong with it otherwise, info says
                     raise IsADirectoryError(f"{name} is a folder; remove it with recursive=True")
             self._remove(names)
 
+    def _below(self, path: str) -> list[str]:
+        """All objects below a folder, with the marks of empty ones; or the one of that name."""
+        objects, _ = self._list(path, True)
+        if objects:
+            return [f"{path}/{found[0]}" if path else found[0] for found in objects]
+        return [path] if self.info(path)["type"] == "file" else []
+
     def _remove(self, paths: Iterable[str]) -> None:
-        _core.remove_objects([self._uri(path) for path in paths])
+        _core.remove_objects([self._root + path for path in paths])  # the mark of a folder keeps its slash
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
         """Does nothing: a folder appears with the first object in it. Buckets are made by other tools."""

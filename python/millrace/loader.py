@@ -62,7 +62,7 @@ class State(TypedDict):
 
 
 class QuarantinedSample(TypedDict):
-    """A damaged sample that was replaced (``bad_samples="replace"``)."""
+    """A damaged sample that was replaced, or masked: then ``replacement`` is ``""`` (``bad_samples``)."""
 
     sample: str
     reason: str
@@ -152,6 +152,7 @@ class Loader:
         crop_scale: Part of the image's area that a random crop takes, from and to.
         crop_ratio: Width over height of a random crop, from and to.
         flip: Probability of a horizontal flip.
+        exif_orientation: Whether a JPEG is turned and mirrored as its EXIF data say, which most cameras need and most data sets are without.
         dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``); also ``torch.uint8``, ``numpy.float32``
             and the like.
         layout: ``"nhwc"`` or ``"nchw"``.
@@ -183,7 +184,8 @@ class Loader:
         local_streams: Of the parts of each batch (as many as there are workers and these together, rounded up to a power of two, at most
             what divides ``batch_size``), so many are decoded by this process from the start.
         worker_token_file: A file with the secret of the workers, if they ask for one.
-        bad_samples: ``"fail"``, or ``"replace"``: another sample takes the place of a damaged one, which :meth:`report` lists.
+        bad_samples: ``"fail"``; ``"replace"``: another sample takes the place of a damaged one; or ``"mask"``: its row stays, with zeros and
+            ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
             came exactly once. Digests of parts and of ranks add up (modulo 2^128).
         output: ``"torch"`` or ``"numpy"``. None: torch when the program has imported it.
@@ -226,6 +228,7 @@ class Loader:
         crop_scale: tuple[float, float] = (0.08, 1.0),
         crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float = 0.5,
+        exif_orientation: bool = False,
         dtype: Any = "u8",
         layout: str = "nhwc",
         mean: float | Sequence[float] | None = None,
@@ -258,7 +261,9 @@ class Loader:
         batch_transform: Transform | None = None,
         transform_threads: int | None = None,
     ) -> None:
-        usual = Image(None, size, channels, augment, crop_scale, crop_ratio, flip, _arguments.dtype(dtype), layout, mean, std)
+        crops = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
+        kind = _arguments.dtype(dtype)
+        usual = Image(None, size, channels, dtype=kind, layout=layout, mean=mean, std=std, exif_orientation=exif_orientation, **crops)  # type: ignore[arg-type]
         if fields is not None and (image_field, label_field, label_kind) != (None, None, None):
             raise InvalidArgumentError(
                 "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
@@ -282,7 +287,7 @@ class Loader:
             "image_field": _arguments.text("image_field", image_field) or "",
             "label_field": _arguments.text("label_field", label_field),
             "label_kind": _arguments.text("label_kind", label_kind) or "int",
-            "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace")),
+            "bad_samples": _arguments.choice("bad_samples", bad_samples, ("fail", "replace", "mask")),
             "shuffle": shuffle,
             "order": _arguments.order(extent, window, lanes),
             "seed": _arguments.integer("seed", seed),

@@ -277,7 +277,7 @@ class Stream:
         if not rows and self._work.by_row:  # its columns are like those of the batch before it
             while not before.done and not self._stopping and not self._restarting:
                 self._pause(1)
-        entry.rows = [None] * len(rows)
+        entry.rows = [None] * len(raw["valid"])
         share = max(1, -(-len(rows) // (2 * self._workers)))
         chunks = [rows[at : at + share] for at in range(0, len(rows), share)] or [[]]
         entry.left = len(chunks)
@@ -307,7 +307,7 @@ class Stream:
         error: BaseException | None = None
         row = 0
         try:
-            for row in rows:  # valid rows are the first ones, so row n of the batch is the n-th of them
+            for row in rows:
                 entry.rows[row] = self._work.row(raw, row, *entry.start)
         except BaseException as raised:
             error = raised
@@ -319,7 +319,8 @@ class Stream:
                 return
         if entry.error is None:
             try:
-                entry.batch = self._work.batch(raw, entry.rows, *entry.start)
+                made = [row for row, is_real in zip(entry.rows, raw["valid"]) if is_real] if self._work.by_row else []
+                entry.batch = self._work.batch(raw, made, *entry.start)
             except BaseException as raised:
                 entry.error = raised
         del raw

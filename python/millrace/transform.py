@@ -138,8 +138,10 @@ class Work:
                 raise TransformError(
                     f"{self._name(batch, at)}: the transform returned {', '.join(row) or 'nothing'}, and for the samples before it {', '.join(names)}"
                 )
-        rest = [None] * (len(valid) - len(rows))
-        columns = {name: _stacked(name, [row[name] for row in rows] + rest, valid) for name in names}
+        at_places: list[Any] = [None] * len(valid)
+        for place, row in zip(np.flatnonzero(valid), rows):
+            at_places[place] = row
+        columns = {name: _stacked(name, [row and row[name] for row in at_places], valid) for name in names}
         if not self._padding:
             self._padding = {name: _padding_like(name, column) for name, column in columns.items()}
         return columns

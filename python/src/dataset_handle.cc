@@ -22,12 +22,14 @@ namespace {
 
 using Opened = absl::StatusOr<std::unique_ptr<Dataset>>;
 
-Opened OpenWithProgress(Process& process, const std::string& uri, const py::object& progress) {
+Opened OpenWithProgress(Process& process, const std::string& uri, const py::object& progress,
+                        const ManifestColumns& columns) {
   Opened opened;
   RunInterruptibly(progress, [&](const std::stop_token& stop, const ProgressFn& report) {
     OpenOptions options;
     options.stop = stop;
     options.progress = report;
+    options.columns = columns;
     opened = Dataset::Open(process.runtime, process.stores, uri, options);
   });
   return opened;
@@ -86,16 +88,18 @@ std::shared_ptr<const Selection> ToSelection(const Index& index, const Numbers& 
 using KeyTuple = std::tuple<uint64_t, uint64_t, uint64_t>;
 
 std::shared_ptr<DatasetHandle> WhereHandle(const std::shared_ptr<DatasetHandle>& self,
-                                           const std::optional<KeyTuple>& keys,
+                                           const std::optional<KeyTuple>& keys, bool key_groups,
                                            std::optional<std::vector<std::string>> classes, const py::int_& min_bytes,
                                            const py::int_& max_bytes, std::vector<std::string> has,
-                                           const std::optional<Numbers>& samples) {
+                                           std::vector<std::string> has_any, const std::optional<Numbers>& samples) {
   Filter filter;
   if (keys) filter.keys = KeyRange{std::get<0>(*keys), std::get<1>(*keys), std::get<2>(*keys)};
+  filter.key_groups = key_groups;
   filter.classes = std::move(classes);
   filter.min_bytes = ToNatural("bytes", min_bytes);
   filter.max_bytes = ToNatural("bytes", max_bytes);
   filter.has = std::move(has);
+  filter.has_any = std::move(has_any);
   if (samples) filter.samples = ToSelection(self->index(), *samples);
   self->CheckOwnProcess();
   absl::StatusOr<Subset> found = self->subset();
@@ -194,9 +198,9 @@ std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py
 
 }  // namespace
 
-DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress)
+DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress, const ManifestColumns& columns)
     : uri_(uri), process_(CurrentProcess()) {
-  dataset_.reset(ValueOrThrow(OpenWithProgress(*process_, uri, progress)).release());
+  dataset_.reset(ValueOrThrow(OpenWithProgress(*process_, uri, progress, columns)).release());
   subset_.emplace(*dataset_);
 }
 
@@ -212,7 +216,11 @@ std::tuple<uint64_t, uint64_t, uint64_t> DatasetHandle::Policy(const std::string
 void BindDataset(py::module_& module) {
   using Handle = DatasetHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Dataset")
-      .def(py::init<const std::string&, const py::object&>(), py::arg("uri"), py::arg("progress"))
+      .def(py::init([](const std::string& uri, const py::object& progress, std::string path, std::string label) {
+             return std::make_shared<Handle>(uri, progress, ManifestColumns{std::move(path), std::move(label)});
+           }),
+           py::arg("uri"), py::arg("progress"), py::kw_only(), py::arg("path_column") = "",
+           py::arg("label_column") = "")
       .def("policy", &Handle::Policy, py::arg("shuffle"))
       .def("__len__", [](const Handle& self) { return self.subset().size(); })
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })
@@ -227,8 +235,8 @@ void BindDataset(py::module_& module) {
       .def_property_readonly("indexed", [](const Handle& self) { return self.subset().index().size(); })
       .def("samples", &SampleNumbers, py::arg("into").noconvert())
       .def("read", &ReadRanks, py::arg("ranks"))
-      .def("where", &WhereHandle, py::kw_only(), py::arg("keys"), py::arg("classes"), py::arg("min_bytes"),
-           py::arg("max_bytes"), py::arg("has"), py::arg("samples"))
+      .def("where", &WhereHandle, py::kw_only(), py::arg("keys"), py::arg("key_groups"), py::arg("classes"),
+           py::arg("min_bytes"), py::arg("max_bytes"), py::arg("has"), py::arg("has_any"), py::arg("samples"))
       .def("by_class", &ClassHandles)
       .def("group_by", &GroupHandles, py::arg("groups"), py::arg("count"));
   module.def("split_keys", &SplitTuples, py::arg("fractions"), py::arg("seed"));

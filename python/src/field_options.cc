@@ -5,7 +5,8 @@
 namespace millrace::python {
 
 ImageSpec ToImageSpec(const ImageTuple& image) {
-  const auto& [height, width, channels, crop, dtype, layout, mean, std, interpolation, numbers] = image;
+  const auto& [height, width, channels, crop, dtype, layout, mean, std, interpolation, numbers, exif_orientation] =
+      image;
   ImageSpec spec;
   spec.height = height;
   spec.width = width;
@@ -18,6 +19,7 @@ ImageSpec ToImageSpec(const ImageTuple& image) {
   spec.interpolation = Choose<Interpolation>(
       "interpolation", interpolation, {{"bilinear", Interpolation::kBilinear}, {"nearest", Interpolation::kNearest}});
   spec.numbers = numbers;
+  spec.exif_orientation = exif_orientation;
   return spec;
 }
 

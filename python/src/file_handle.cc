@@ -36,7 +36,7 @@ Location LocationOf(Process& process, const std::string& uri) {
   absl::StatusOr<Location> found = Location{};
   {
     const GilRelease release;
-    found = process.stores.OpenObject(uri);
+    found = process.stores.OpenObjectInTree(uri);
   }
   return ValueOrThrow(std::move(found));
 }

@@ -255,7 +255,8 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   options.image_field = image_field;
   if (label_field) options.label = LabelOptions{*label_field, ValueOrThrow(LabelSpec::Parse(label_kind))};
   options.bad_samples =
-      Choose<BadSamples>("bad_samples", bad_samples, {{"fail", BadSamples::kFail}, {"replace", BadSamples::kReplace}});
+      Choose<BadSamples>("bad_samples", bad_samples,
+                         {{"fail", BadSamples::kFail}, {"replace", BadSamples::kReplace}, {"mask", BadSamples::kMask}});
   options.batch = ToNatural("batch_size", batch);
   options.shuffle = ValueOrThrow(ParseShuffle(shuffle));
   const auto natural = [](const char* name, const std::optional<py::int_>& value) {

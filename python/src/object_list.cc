@@ -29,7 +29,7 @@ bool IsData(std::string_view key) {
 
 absl::StatusOr<std::vector<std::pair<std::string, ObjectInfo>>> ListData(Stores& stores, const std::string& uri,
                                                                          const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(const Location at, stores.Open(uri));
+  ASSIGN_OR_RETURN(const Location at, stores.OpenInTree(uri));
   std::vector<std::pair<std::string, ObjectInfo>> found;
   const auto add = [&](const ListPage& page) {
     for (const ObjectInfo& object : page.objects) {
@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<std::string>> ReadAllOf(Process& process, const std::
   std::map<ObjectStore*, std::pair<std::vector<size_t>, std::vector<ObjectInfo>>> by_store;
   for (size_t i = 0; i < objects.size(); ++i) {
     const auto& [uri, size, etag] = objects[i];
-    ASSIGN_OR_RETURN(Location at, process.stores.OpenObject(uri));
+    ASSIGN_OR_RETURN(Location at, process.stores.OpenObjectInTree(uri));
     auto& [places, infos] = by_store[at.store];
     places.push_back(i);
     infos.push_back({.key = std::move(at.prefix), .size = size < 0 ? kUnknownSize : static_cast<uint64_t>(size)});

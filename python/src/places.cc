@@ -24,23 +24,24 @@ namespace {
 constexpr size_t kRemovalBatch = 1000;  // ObjectStore::Delete
 
 struct Listed {
-  std::vector<std::pair<std::string, ObjectInfo>> objects;  // by URI
-  std::vector<std::string> folders;                         // URIs that end with '/'
+  // By what comes behind the place: "" is a key that ends with '/', which is the place's own.
+  std::vector<std::pair<std::string, ObjectInfo>> objects;
+  std::vector<std::string> folders;  // ending with '/'
 };
 
 absl::StatusOr<Listed> List(Stores& stores, const std::string& uri, bool flat, int64_t limit,
                             const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(const Location at, stores.Open(uri));
+  ASSIGN_OR_RETURN(const Location at, stores.OpenInTree(uri));
   Listed listed;
   ListOptions options{.prefix = at.prefix, .delimiter = flat ? "" : "/"};
   if (limit > 0) options.max_keys = static_cast<int>(std::min<int64_t>(limit, options.max_keys));
   do {
     ASSIGN_OR_RETURN(ListPage page, ListBlocking(*at.store, options, stop));
     for (ObjectInfo& object : page.objects) {
-      std::string name = at.store->Uri(object.key);
+      std::string name = object.key.substr(at.prefix.size());
       listed.objects.emplace_back(std::move(name), std::move(object));
     }
-    for (const std::string& folder : page.common_prefixes) listed.folders.push_back(at.store->Uri(folder));
+    for (const std::string& folder : page.common_prefixes) listed.folders.push_back(folder.substr(at.prefix.size()));
     options.continuation = std::move(page.continuation);
   } while (!options.continuation.empty() && (limit <= 0 || std::ssize(listed.objects) < limit));
   return listed;
@@ -68,7 +69,7 @@ py::tuple StatObject(const std::string& uri) {
   const std::shared_ptr<Process> process = CurrentProcess();
   absl::StatusOr<ObjectInfo> info = ObjectInfo();
   RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    const absl::StatusOr<Location> at = process->stores.OpenObject(uri);
+    const absl::StatusOr<Location> at = process->stores.OpenObjectInTree(uri);
     info = at.ok() ? HeadBlocking(*at->store, at->prefix, stop) : at.status();
   });
   return ToTuple(uri, ValueOrThrow(std::move(info)));
@@ -78,7 +79,7 @@ py::tuple StatObject(const std::string& uri) {
 absl::Status Remove(Stores& stores, const std::vector<std::string>& uris, const std::stop_token& stop) {
   std::map<ObjectStore*, std::vector<std::string>> by_store;
   for (const std::string& uri : uris) {
-    ASSIGN_OR_RETURN(Location at, stores.OpenObject(uri));
+    ASSIGN_OR_RETURN(Location at, stores.OpenObjectInTree(uri));
     by_store[at.store].push_back(std::move(at.prefix));
   }
   for (auto& [store, keys] : by_store) {
@@ -104,20 +105,23 @@ void RemoveObjects(const std::vector<std::string>& uris) {
   ThrowIfError(status);
 }
 
-absl::StatusOr<uint64_t> Copy(Stores& stores, const std::string& source, const std::string& target,
+absl::StatusOr<uint64_t> Copy(Stores& stores, const std::string& source, const std::string& target, bool only_if_absent,
                               const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(const Location from, stores.OpenObject(source));
-  ASSIGN_OR_RETURN(const Location to, stores.OpenObject(target));
+  ASSIGN_OR_RETURN(const Location from, stores.OpenObjectInTree(source));
+  ASSIGN_OR_RETURN(const Location to, stores.OpenObjectInTree(target));
   ASSIGN_OR_RETURN(const ObjectInfo info, HeadBlocking(*from.store, from.prefix, stop));
-  ASSIGN_OR_RETURN(const CopiedObject copied, CopyObject(*from.store, info, *to.store, to.prefix, {.stop = stop}));
+  CopyObjectOptions options;
+  options.only_if_absent = only_if_absent;
+  options.stop = stop;
+  ASSIGN_OR_RETURN(const CopiedObject copied, CopyObject(*from.store, info, *to.store, to.prefix, options));
   return copied.info.size;
 }
 
-uint64_t CopyOneObject(const std::string& source, const std::string& target) {
+uint64_t CopyOneObject(const std::string& source, const std::string& target, bool only_if_absent) {
   const std::shared_ptr<Process> process = CurrentProcess();
   absl::StatusOr<uint64_t> size = 0;
   RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {
-    size = Copy(process->stores, source, target, stop);
+    size = Copy(process->stores, source, target, only_if_absent, stop);
   });
   return ValueOrThrow(std::move(size));
 }
@@ -128,7 +132,7 @@ void BindPlaces(py::module_& module) {
   module.def("list_place", &ListPlace, py::arg("uri"), py::arg("flat"), py::arg("limit"));
   module.def("stat_object", &StatObject, py::arg("uri"));
   module.def("remove_objects", &RemoveObjects, py::arg("uris"));
-  module.def("copy_object", &CopyOneObject, py::arg("source"), py::arg("target"));
+  module.def("copy_object", &CopyOneObject, py::arg("source"), py::arg("target"), py::arg("only_if_absent") = false);
 }
 
 }  // namespace millrace::python

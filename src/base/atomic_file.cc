@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -234,16 +235,29 @@ absl::Status AtomicFile::PlaceIfAbsent() const {
   return ErrnoStatus(errno, name_, "renaming");
 }
 
-absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent) {
+absl::Status AtomicFile::Place() const {
+  if (rename(temporary_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
+  const int error = errno;
+  const bool was_empty_folder = error == EISDIR && rmdir(path_.c_str()) == 0;
+  if (was_empty_folder && rename(temporary_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
+  return ErrnoStatus(was_empty_folder ? errno : error, name_, "renaming");
+}
+
+absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent, int64_t modified_ms) {
   RETURN_IF_ERROR(failed_);
   struct stat info {};
+  if (modified_ms != 0) {
+    const timespec then{.tv_sec = modified_ms / 1000, .tv_nsec = modified_ms % 1000 * 1'000'000};
+    const std::array<timespec, 2> times = {timespec{.tv_sec = 0, .tv_nsec = UTIME_OMIT}, then};
+    (void)futimens(fd_.get(), times.data());  // what cannot keep it has a time of its own
+  }
   const bool synced = durability_ == Durability::kSynced;
   if (synced && fsync(fd_.get()) != 0) return ErrnoStatus(errno, name_, "syncing");
   if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, name_, "reading its state");
   if (only_if_absent) {
     RETURN_IF_ERROR(PlaceIfAbsent());
-  } else if (rename(temporary_.c_str(), path_.c_str()) != 0) {
-    return ErrnoStatus(errno, name_, "renaming");
+  } else {
+    RETURN_IF_ERROR(Place());
   }
   exists_ = false;
   if (synced) RETURN_IF_ERROR(SyncFolder(ParentOf(path_), name_));

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <system_error>
 #include <utility>
 
 namespace millrace {
@@ -9,13 +10,22 @@ namespace millrace {
 ThreadPool::ThreadPool(int threads, std::string name) {
   name.resize(std::min<size_t>(name.size(), 15));
   threads_.reserve(threads);
-  for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this] { Run(); });
-    pthread_setname_np(threads_.back().native_handle(), name.c_str());
+  try {
+    for (int i = 0; i < threads; ++i) {
+      threads_.emplace_back([this] { Run(); });
+      pthread_setname_np(threads_.back().native_handle(), name.c_str());
+    }
+  } catch (const std::system_error&) {  // the machine allows no more
+    Stop();
+    throw;
   }
 }
 
 ThreadPool::~ThreadPool() {
+  Stop();
+}
+
+void ThreadPool::Stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -18,7 +18,8 @@ namespace millrace {
 /// Tasks must not throw. Thread-safe.
 class ThreadPool {
  public:
-  /// `name` shows in `top -H` (15 characters at most). threads >= 1.
+  /// `name` shows in `top -H` (15 characters at most). threads >= 1. Throws std::system_error if the machine allows no
+  /// more threads.
   ThreadPool(int threads, std::string name);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -29,6 +30,7 @@ class ThreadPool {
 
  private:
   void Run();
+  void Stop();
 
   std::mutex mutex_;
   std::condition_variable ready_;

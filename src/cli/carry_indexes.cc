@@ -11,7 +11,7 @@ namespace millrace::cli {
 uint64_t CarryIndexes(std::string_view command, IndexCarrier& indexes, bool changed, const std::stop_token& stop) {
   const IndexCarrier::Report report = indexes.Carry(changed, stop);
   for (const absl::Status& failure : report.failures)
-    fmt::print(stderr, "millrace {}: warning: {}\n", command, Printable(ToStd(failure.message())));
+    PrintError("millrace {}: warning: {}\n", command, Printable(ToStd(failure.message())));
   return report.carried;
 }
 

@@ -61,7 +61,11 @@ std::string ExplainExtra(const CLI::App& command) {
     }
     return fmt::format("there is no option {}{}", name, DidYouMean(name, names));
   }
-  return extra.empty() ? std::string() : fmt::format("'{}' is one argument too many", extra.front());
+  return extra.empty() ? std::string()
+                       : fmt::format(
+                             "'{}' is one argument too many; quote a pattern, so that the shell "
+                             "leaves it alone",
+                             extra.front());
 }
 
 constexpr size_t kMaxColumns = 100;
@@ -322,7 +326,7 @@ int CommandLine::Run(int argc, char** argv) {
       const absl::Status status = WriteStdout(text.str());
       return status.ok() ? 0 : Fail("help", status);
     }
-    fmt::print(stderr, "{}", ExplainUsage(*app_, error, argc > 1 ? argv[1] : ""));
+    PrintError("{}", ExplainUsage(*app_, error, argc > 1 ? argv[1] : ""));
     return 2;
   }
   if (before_) {

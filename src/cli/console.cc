@@ -53,7 +53,7 @@ std::string Duration(double seconds) {
 
 int Fail(std::string_view command, const absl::Status& status) {
   if (absl::IsAborted(status)) return kOutputClosed;  // no reader is left
-  fmt::print(stderr, "millrace{}{}: {}\n", command.empty() ? "" : " ", command, Printable(ToStd(status.message())));
+  PrintError("millrace{}{}: {}\n", command.empty() ? "" : " ", command, Printable(ToStd(status.message())));
   return status.GetPayload(kUsage).has_value() ? 2 : 1;
 }
 
@@ -63,7 +63,7 @@ void FailEach(std::string_view command, const std::map<std::string, absl::Status
     if (told.insert(ToStd(failure.message())).second) Fail(command, failure);
   }
   if (failed <= told.size()) return;
-  fmt::print(stderr, "millrace {}: {} failed\n", command, Counted(failed - told.size(), "more object"));
+  PrintError("millrace {}: {} failed\n", command, Counted(failed - told.size(), "more object"));
 }
 
 absl::Status AsUsage(absl::Status status) {
@@ -96,6 +96,8 @@ void CatchInterrupts() {
   action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second one ends the process at once
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) == 0 && hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 bool Interrupted() {
@@ -141,7 +143,7 @@ ProgressLine::ProgressLine(std::string label, Unit unit)
 
 void ProgressLine::Clear() {
   std::lock_guard lock(mutex_);
-  if (std::exchange(shown_, false)) fmt::print(stderr, "\r\x1b[K");
+  if (std::exchange(shown_, false)) PrintError("\r\x1b[K");
 }
 
 void ProgressLine::Update(uint64_t done, uint64_t total) {
@@ -152,7 +154,7 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
   drawn_ = now;
   shown_ = true;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  fmt::print(stderr, "\r\x1b[K{}", ProgressText(label_, done, total, seconds, unit_ == Unit::kBytes));
+  PrintError("\r\x1b[K{}", ProgressText(label_, done, total, seconds, unit_ == Unit::kBytes));
   std::fflush(stderr);
 }
 

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <stop_token>
@@ -16,6 +19,13 @@ namespace millrace::cli {
 
 /// The exit status after the reader of standard output went away: that of shells for programs that SIGPIPE ended.
 inline constexpr int kOutputClosed = 141;
+
+/// Writes a message to stderr. One that cannot be written is lost: there is nowhere to complain.
+template <typename... Args>
+void PrintError(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  (void)std::fwrite(text.data(), 1, text.size(), stderr);
+}
 
 /// Prints "millrace COMMAND: message" on stderr (without a command "millrace: message") and returns the exit status: 2
 /// for errors that AsUsage marked, else 1. Prints nothing for Aborted, which says that standard output was closed, and
@@ -40,7 +50,8 @@ absl::Status CheckObjectUri(const std::string& uri);
 /// Writes all of it to standard output. Aborted if its reader is gone (`millrace cat x | head`).
 absl::Status WriteStdout(std::string_view text);
 
-/// From now on SIGINT and SIGTERM are noted, for a command to stop at the next step and clean up; the second one kills.
+/// From now on SIGINT, SIGTERM and SIGHUP (unless it is ignored, as under nohup) are noted, for a command to stop at
+/// the next step and clean up; the second one kills.
 void CatchInterrupts();
 bool Interrupted();
 

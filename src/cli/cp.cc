@@ -30,6 +30,7 @@
 #include "store/stores.h"
 #include "store/uri.h"
 #include "transfer/bulk_job.h"
+#include "transfer/content_type.h"
 #include "transfer/key_pattern.h"
 
 namespace millrace::cli {
@@ -46,6 +47,8 @@ struct CpFlags {
   bool recursive = false;
   bool dry_run = false;
   bool verify = false;
+  std::string content_type;
+  double outage_limit = kOutageLimitSeconds;
   bool json = false;
 };
 
@@ -130,12 +133,12 @@ absl::Status CopyMany(Runtime& runtime, Stores& stores, const CpFlags& flags, co
   }
   bool found = false;
   const auto copy = [&](const ObjectInfo& object) -> absl::Status {
-    if (object.key.ends_with('/')) return absl::OkStatus();  // the marker of an empty folder
+    if (IsFolderMarker(object)) return absl::OkStatus();
     found = true;
     const std::string_view name = std::string_view(object.key).substr(from.prefix.size());
     if (!IsWanted(flags.filters, name)) return absl::OkStatus();
     if (*indexes && IndexCarrier::IsIndex(name)) {
-      (*indexes)->AddIndex(name);
+      (*indexes)->AddIndex(name, /*listed=*/true);
       return absl::OkStatus();
     }
     std::string key = to.Key(name);
@@ -146,7 +149,7 @@ absl::Status CopyMany(Runtime& runtime, Stores& stores, const CpFlags& flags, co
   };
   if (pattern) return ExpandObjects(*pattern, flags.recursive, copy, stop);
   indexes->emplace(runtime, stores, from, to);
-  if (IsWanted(flags.filters, kIndexName)) (*indexes)->AddIndex(kIndexName);
+  if (IsWanted(flags.filters, kIndexName)) (*indexes)->AddIndex(kIndexName, /*listed=*/false);
   RETURN_IF_ERROR(ForEachObject(*from.store, from.prefix, copy, stop));
   return found ? absl::OkStatus() : absl::NotFoundError(fmt::format("{}: there is nothing below it to copy", below));
 }
@@ -166,6 +169,12 @@ absl::StatusOr<MutableByteSpan> ReadStdin(MutableByteSpan piece) {
   return piece.first(filled);
 }
 
+PutOptions StdinOptions(const CpFlags& flags, std::string_view key) {
+  PutOptions put;
+  put.content_type = flags.content_type.empty() ? std::string(ContentTypeOf(key)) : flags.content_type;
+  return put;
+}
+
 absl::Status CopyStdin(Stores& stores, const CpFlags& flags, BulkReport* report) {
   RETURN_IF_ERROR(CheckObjectUri(flags.target));
   ASSIGN_OR_RETURN(const ParsedUri target, ParseUri(flags.target));
@@ -176,7 +185,8 @@ absl::Status CopyStdin(Stores& stores, const CpFlags& flags, BulkReport* report)
   ASSIGN_OR_RETURN(const Location to, stores.OpenObject(flags.target));
   // What stays harms nothing, and if the folder cannot be written to, the writer says so.
   to.store->RemoveTemporary(to.prefix.substr(0, to.prefix.rfind('/') + 1)).IgnoreError();
-  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer, to.store->Write(to.prefix, {}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectWriter> writer,
+                   to.store->Write(to.prefix, StdinOptions(flags, to.prefix)));
   ProgressLine progress("copied", ProgressLine::Unit::kBytes);
   Buffer buffer(kStdinPiece);
   for (;;) {
@@ -229,6 +239,7 @@ absl::Status CheckStreams(const CpFlags& flags) {
 
 absl::StatusOr<bool> Cp(const CpFlags& flags) {
   RETURN_IF_ERROR(CheckStreams(flags));
+  ASSIGN_OR_RETURN(const std::chrono::nanoseconds outage_limit, TakeOutageLimit(flags.outage_limit));
   if (flags.target == "-") {
     RETURN_IF_ERROR(WriteObjects({flags.source}, ""));
     return true;
@@ -238,6 +249,7 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
   const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
+  stores.SetOutageLimit(outage_limit);
   const auto start = std::chrono::steady_clock::now();
   BulkReport report;
   uint64_t skipped = 0;  // what is neither a file nor a folder
@@ -254,6 +266,7 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
                        if (indexes) indexes->AddCopy(source, copy);
                      },
                  .read_twice = flags.verify,
+                 .content_type = flags.content_type,
                  .stop = interrupt.token()});
     CopySink sink(flags, job);
     ASSIGN_OR_RETURN(
@@ -300,6 +313,10 @@ void AddCp(Command app) {
   cp.AddFlag("--dry-run,--dryrun", &flags->dry_run, "Say what would be copied, and copy nothing");
   const auto filters = AddNameFilters(cp);
   cp.AddFlag("--verify", &flags->verify, "Read what the store keeps no checksum of twice, and compare");
+  cp.Add("--content-type", &flags->content_type,
+         "What S3 is to call the type of what is uploaded [by its name: image/jpeg of 1.jpg]")
+      .Called("TYPE");
+  cp.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
   cp.AddFlag("--json", &flags->json,
              R"(One JSON object at the end: {"objects", "bytes", "unverified", "read_twice", "failed", "skipped", )"
              R"("indexes", "seconds", "dry_run"}; with --dry-run {"copy", "to", "size"} for each object before)");
@@ -310,7 +327,8 @@ void AddCp(Command app) {
       "the store itself copies, with type and metadata. Other objects of S3 are verified against the checksum that the "
       "store keeps, and the report says how many have none; files have none either, and are not counted. Pipes, "
       "sockets, devices, and links that lead nowhere or back are not copied, but named. Files that are replaced keep "
-      "their permissions. The index of a data set that is copied whole comes along with the ETags of the copies, so "
+      "their permissions, and files get the time of their source's last change. The index of a data set that is copied "
+      "whole comes along with the ETags of the copies, so "
       "that "
       "nothing is read again.\n\n" +
       std::string(kFiltersHelp) +

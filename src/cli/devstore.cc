@@ -99,8 +99,7 @@ void WarnIfOpen(const DevstoreOptions& options) {
   const DevstoreOptions defaults;
   const bool known_keys = options.access_key == defaults.access_key && options.secret_key == defaults.secret_key;
   if (!options.anonymous && !known_keys) return;
-  fmt::print(
-      stderr,
+  PrintError(
       "millrace devstore: warning: whoever reaches {} can read, replace and delete all of {}, since {}; listen on "
       "127.0.0.1, or {}set --access-key and --secret-key-file\n",
       Printable(host), Printable(options.root),

@@ -41,6 +41,7 @@ struct FeedFlags {
   int size = 224;
   int channels = 3;
   bool augment = false;
+  bool exif_orientation = false;
   std::string dtype = "u8";
   std::string layout = "nhwc";
   std::string image_field;
@@ -91,6 +92,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   options.image.height = options.image.width = flags.size;
   options.image.channels = flags.channels;
   options.image.augment = flags.augment;
+  options.image.exif_orientation = flags.exif_orientation;
   options.image.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kU8;
   options.image.layout = flags.layout == "nchw" ? Layout::kNchw : Layout::kNhwc;
   options.image_field = flags.image_field;
@@ -100,7 +102,9 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
     if (!spec.ok()) return Annotate(spec.status(), "--label-kind");
     options.label = LabelOptions{flags.label_field, *spec};
   }
-  options.bad_samples = flags.bad_samples == "replace" ? BadSamples::kReplace : BadSamples::kFail;
+  options.bad_samples = flags.bad_samples == "replace" ? BadSamples::kReplace
+                        : flags.bad_samples == "mask"  ? BadSamples::kMask
+                                                       : BadSamples::kFail;
   options.batch = flags.batch;
   ASSIGN_OR_RETURN(options.shuffle, ParseShuffle(flags.shuffle));
   options.extent = flags.extent;
@@ -502,6 +506,7 @@ void AddDecodingOptions(Command feed, FeedFlags* flags) {
            "LENGTHxBATCH,...:bucket; :split, :truncate or :refuse for long documents");
   feed.AddFlag("--augment", &flags->augment,
                "Random resized crop and flip, instead of resizing and cropping the centre");
+  feed.AddFlag("--exif-orientation", &flags->exif_orientation, "Turn and mirror JPEGs as their EXIF data say");
   add("--dtype", &flags->dtype, "Type of the pixels").Words({"u8", "f32"});
   add("--layout", &flags->layout, "Order of the axes: batch, height, width, channels").Words({"nhwc", "nchw"});
   feed.Add("--image-field", &flags->image_field, "The field to decode, if several hold images");
@@ -514,7 +519,8 @@ void AddDecodingOptions(Command feed, FeedFlags* flags) {
       .Needs(label_field);
   add("--digest-of", &flags->digest_of, "raw: stored bytes; decoded: pixels in place of the image")
       .Words({"raw", "decoded"});
-  add("--bad-samples", &flags->bad_samples, "fail, or replace and report them").Words({"fail", "replace"});
+  add("--bad-samples", &flags->bad_samples, "fail; replace them by others; or mask: their rows stay, and are padding")
+      .Words({"fail", "replace", "mask"});
 }
 
 }  // namespace

@@ -102,6 +102,9 @@ absl::Status ParseCondition(std::string_view condition, SourceRequest* request) 
   } else if (what == "has" && !value.empty()) {
     const std::vector<std::string_view> names = Split(value);
     filter.has.assign(names.begin(), names.end());
+  } else if (what == "has-any" && !value.empty()) {
+    const std::vector<std::string_view> names = Split(value);
+    filter.has_any.assign(names.begin(), names.end());
   } else if (what == "bytes") {
     RETURN_IF_ERROR(ParseBytes(value, &filter));
   } else if (what == "samples") {
@@ -139,7 +142,7 @@ absl::StatusOr<Mix::Stage> ParseStage(std::string_view text) {
 absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const SourceRequest& request) {
   Subset subset = dataset;
   std::vector<Filter> filters = request.filters;
-  if (request.keys) filters.push_back({.keys = request.keys});
+  if (request.keys) filters.push_back({.keys = request.keys, .key_groups = request.key_groups});
   if (request.samples) {
     Selection::Builder builder(dataset.index().size());
     for (const auto& [first, last] : *request.samples) {
@@ -176,9 +179,13 @@ void AddSourceOptions(Command feed, SourceFlags* flags) {
   feed.Add("--split-seed", &flags->split_seed, "Seed of the split; another seed gives another split [0]")
       .Needs(split)
       .Number(0);
+  feed.AddFlag("--split-groups", &flags->split_groups,
+               "Samples of one key belong together (a patient's, say); else a split of many equal keys is refused")
+      .Needs(split);
   feed.Add("--where", &flags->where,
            "Only samples with class=NAME,... (the folder of raw objects, the number in 'cls' of shards), "
-           "bytes=LEAST-MOST, has=FIELD,... or samples=A-B,...; may be repeated: all conditions hold")
+           "bytes=LEAST-MOST, has=FIELD,... (all of these), has-any=FIELD,... or samples=A-B,...; may be repeated: all "
+           "conditions hold")
       .OneValueEach();
   feed.AddFlag("--balance", &flags->balance,
                "Draw equally many samples of each class (raw objects: the folder; shards: the number in 'cls')");
@@ -201,6 +208,7 @@ absl::StatusOr<SourceRequest> ParseSource(const SourceFlags& flags) {
   SourceRequest request;
   if (!flags.split.empty()) {
     ASSIGN_OR_RETURN(request.keys, ParseSplit(flags));
+    request.key_groups = flags.split_groups;
   }
   for (const std::string& condition : flags.where) {
     const absl::Status status = ParseCondition(condition, &request);

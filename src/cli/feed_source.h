@@ -19,6 +19,7 @@ struct SourceFlags {
   std::string split;  // "train=0.9,valid=0.1"
   std::string take;   // "train"
   uint64_t split_seed = 0;
+  bool split_groups = false;
   std::vector<std::string> where;
   bool balance = false;
   std::vector<std::string> weights;  // "3,1" or "100000:1,1"
@@ -31,6 +32,7 @@ void AddSourceOptions(Command feed, SourceFlags* flags);
 /// What the flags say, checked as far as that needs no data.
 struct SourceRequest {
   std::optional<KeyRange> keys;
+  bool key_groups = false;
   std::vector<Filter> filters;
   struct Range {
     uint64_t first = 0;

@@ -27,6 +27,8 @@ struct IndexFlags {
   std::string uri;
   std::string output;
   std::optional<std::string> tokens;
+  std::string path_column;
+  std::string label_column;
   std::string memory;
   bool full = false;
   bool skip_bad = false;
@@ -76,15 +78,15 @@ void Warn(const BuildReport& report) {
   constexpr size_t kMaxShown = 10;
   if (report.damaged.empty()) return;
   const bool one = report.damaged.size() == 1;
-  fmt::print(stderr, "millrace index: warning: {} {} damaged; {} samples from there on were left out:\n",
+  PrintError("millrace index: warning: {} {} damaged; {} samples from there on were left out:\n",
              Counted(report.damaged.size(), "shard"), one ? "is" : "are", one ? "its" : "their");
   for (size_t i = 0; i < std::min(kMaxShown, report.damaged.size()); ++i) {
     const DamagedShard& shard = report.damaged[i];
     const std::string place = shard.offset ? fmt::format("offset {}: ", *shard.offset) : "";
-    fmt::print(stderr, "  {}: {}{} ({} before that)\n", Printable(shard.key), place, Printable(shard.why),
+    PrintError("  {}: {}{} ({} before that)\n", Printable(shard.key), place, Printable(shard.why),
                Counted(shard.samples, "sample"));
   }
-  if (report.damaged.size() > kMaxShown) fmt::print(stderr, "  and others; --json lists all\n");
+  if (report.damaged.size() > kMaxShown) PrintError("  and others; --json lists all\n");
 }
 
 std::string ToJson(const IndexResult& result, double seconds) {
@@ -140,6 +142,7 @@ absl::Status RunIndex(const IndexFlags& flags) {
     OpenOptions options;
     options.rebuild = true;
     options.tokens = tokens;
+    options.columns = {.path = flags.path_column, .label = flags.label_column};
     options.reuse = !flags.full;
     options.skip_bad = flags.skip_bad;
     options.progress = [&line](uint64_t done, uint64_t total) { line.Update(done, total); };
@@ -160,7 +163,8 @@ void AddIndex(Command app) {
   index
       .Add("uri", &flags->uri,
            "A folder or prefix with shards (*.tar, *.tfrecord, *.rec, *.mds), Megatron's .bin and .idx, or raw objects "
-           "(class/name.jpg), a single one of these, or a manifest that lists objects (*.csv, *.jsonl, *.manifest)")
+           "(class/name.jpg), a single one of these, or a manifest that lists objects (*.csv, *.tsv, *.jsonl, "
+           "*.manifest)")
       .Required();
   index.Add("--output", &flags->output,
             "Write the index to this object instead of the place where Millrace looks for it");
@@ -169,6 +173,12 @@ void AddIndex(Command app) {
            "*.npy and *.bin are arrays of tokens: a sample is LENGTH of them, or a row of an .npy with two axes. "
            "TYPE is the type of the numbers in .bin files, which do not say it: uint16, int32 ...")
       .Called("LENGTH[:TYPE]");
+  index
+      .Add("--path-column", &flags->path_column,
+           "The column of a manifest that names the objects [path, file, filename, image, key, url ...]")
+      .Called("NAME");
+  index.Add("--label-column", &flags->label_column, "The column of a manifest that is the class [cls, label, class]")
+      .Called("NAME");
   index.AddFlag(
       "--full", &flags->full,
       "Read everything; without it, objects that the index has with the same size and ETag are not read again");

@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -65,7 +67,17 @@ void AllowManyFiles() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// A program that is started without standard streams would give their numbers to the next files that it opens, and read
+// or write these. In their places comes what answers as a closed stream does; messages go nowhere.
+void FillStandardStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) != -1) continue;
+    (void)!open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_WRONLY);
+  }
+}
+
 int Main(int argc, char** argv) {
+  FillStandardStreams();
   // A reader that goes away (`millrace cat x | head`) is an error of write(), so that destructors still run.
   // So does a limit on the size of files.
   std::signal(SIGPIPE, SIG_IGN);
@@ -98,7 +110,7 @@ int main(int argc, char** argv) {
     }
     return code;
   } catch (const std::exception& error) {  // memory is exhausted, or a library broke its word
-    fmt::print(stderr, "millrace: {}\n", millrace::cli::Printable(error.what()));
+    millrace::cli::PrintError("millrace: {}\n", millrace::cli::Printable(error.what()));
     return 1;
   }
 }

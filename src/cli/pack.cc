@@ -235,10 +235,10 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
                    Dataset::Open(runtime, stores, unpacked->scratch ? unpacked->scratch->path() : flags.source, open));
   indexing.Clear();
   if (source->index().kind() == DataKind::kTokens) {
-    fmt::print(stderr,
-               "millrace pack: warning: {}: rows of tokens (`feed --tokens`, `Loader(tokens=...)`) are made of token "
-               "files, not of shards packed from them; for these copy the files: millrace sync {} {}\n",
-               Printable(flags.source), Printable(flags.source), Printable(flags.destination));
+    PrintError(
+        "millrace pack: warning: {}: rows of tokens (`feed --tokens`, `Loader(tokens=...)`) are made of token "
+        "files, not of shards packed from them; for these copy the files: millrace sync {} {}\n",
+        Printable(flags.source), Printable(flags.source), Printable(flags.destination));
   }
   ProgressLine packing("packing", ProgressLine::Unit::kBytes);
   options.progress = [&packing](uint64_t done, uint64_t total) { packing.Update(done, total); };
@@ -280,7 +280,7 @@ absl::StatusOr<PackReport> PackAndClear(const PackFlags& flags, PackOptions opti
   unpacked.scratch->Remove();
   for (SkippedSample& sample : report->skipped) sample.why = unpacked.names->Translate(sample.why);
   for (const UnpackDamage& shard : unpacked.damaged)
-    fmt::print(stderr, "millrace pack: warning: {}: {}\n", Printable(shard.uri), Printable(shard.why));
+    PrintError("millrace pack: warning: {}: {}\n", Printable(shard.uri), Printable(shard.why));
   return report;
 }
 
@@ -289,24 +289,22 @@ constexpr size_t kMaxShown = 10;
 void WarnOfIncomplete(const std::vector<std::string>& objects) {
   if (objects.empty()) return;
   const bool one = objects.size() == 1;
-  fmt::print(stderr,
-             "millrace pack: warning: {} of the source {} damaged when {} indexed; {} samples from there on were left "
-             "out:\n",
-             Counted(objects.size(), "shard"), one ? "was" : "were", one ? "it was" : "they were",
-             one ? "its" : "their");
-  for (size_t i = 0; i < std::min(kMaxShown, objects.size()); ++i) fmt::print(stderr, "  {}\n", Printable(objects[i]));
-  if (objects.size() > kMaxShown) fmt::print(stderr, "  and others; --json lists all\n");
+  PrintError(
+      "millrace pack: warning: {} of the source {} damaged when {} indexed; {} samples from there on were left "
+      "out:\n",
+      Counted(objects.size(), "shard"), one ? "was" : "were", one ? "it was" : "they were", one ? "its" : "their");
+  for (size_t i = 0; i < std::min(kMaxShown, objects.size()); ++i) PrintError("  {}\n", Printable(objects[i]));
+  if (objects.size() > kMaxShown) PrintError("  and others; --json lists all\n");
 }
 
 void Warn(const PackReport& report) {
   if (report.lacking_fields > 0) {
-    fmt::print(stderr, "millrace pack: warning: {} {} one of the fields that --field names, the first of them '{}'\n",
+    PrintError("millrace pack: warning: {} {} one of the fields that --field names, the first of them '{}'\n",
                Counted(report.lacking_fields, "sample"), report.lacking_fields == 1 ? "lacks" : "lack",
                Printable(report.first_lacking_fields));
   }
   if (report.without_image > 0 && report.without_image < report.source_samples) {
-    fmt::print(
-        stderr,
+    PrintError(
         "millrace pack: warning: {} of {} {} no image (a field such as jpg or png), the first of them '{}': feed "
         "will refuse them; remove or move their files, and pack again with --force\n",
         report.without_image, Counted(report.source_samples, "sample"), report.without_image == 1 ? "has" : "have",
@@ -314,11 +312,11 @@ void Warn(const PackReport& report) {
   }
   WarnOfIncomplete(report.incomplete_objects);
   if (report.skipped.empty()) return;
-  fmt::print(stderr, "millrace pack: warning: {} {} left out:\n", Counted(report.skipped.size(), "sample"),
+  PrintError("millrace pack: warning: {} {} left out:\n", Counted(report.skipped.size(), "sample"),
              report.skipped.size() == 1 ? "was" : "were");
   for (size_t i = 0; i < std::min(kMaxShown, report.skipped.size()); ++i)
-    fmt::print(stderr, "  {}: {}\n", Printable(report.skipped[i].key), Printable(report.skipped[i].why));
-  if (report.skipped.size() > kMaxShown) fmt::print(stderr, "  and others; --json lists all\n");
+    PrintError("  {}: {}\n", Printable(report.skipped[i].key), Printable(report.skipped[i].why));
+  if (report.skipped.size() > kMaxShown) PrintError("  and others; --json lists all\n");
 }
 
 std::string ToJson(const PackReport& report, double seconds) {

@@ -26,15 +26,15 @@ uint64_t TellPassedOver(const Location& location, const PassedOverOptions& optio
     if (file.kind == OtherFile::Kind::kTemporary) return absl::OkStatus();
     if (options.wanted && !options.wanted(file.name)) return absl::OkStatus();
     if (++count > kNamed) return absl::OkStatus();
-    fmt::print(stderr, "millrace {}: {}{} is {}, which is not {}\n", options.command, Printable(folder),
-               Printable(file.name), KindText(file.kind), options.done);
+    PrintError("millrace {}: {}{} is {}, which is not {}\n", options.command, Printable(folder), Printable(file.name),
+               KindText(file.kind), options.done);
     return absl::OkStatus();
   };
   // Only a stop ends it early, and that is told by others.
   ForEachOtherFile(folder, {.follow_links = options.follow_links, .stop = options.stop}, tell).IgnoreError();
   if (count > kNamed) {
-    fmt::print(stderr, "millrace {}: {} of these kinds {} not {}\n", options.command,
-               Counted(count - kNamed, "more file"), count == kNamed + 1 ? "is" : "are", options.done);
+    PrintError("millrace {}: {} of these kinds {} not {}\n", options.command, Counted(count - kNamed, "more file"),
+               count == kNamed + 1 ? "is" : "are", options.done);
   }
   return count;
 }

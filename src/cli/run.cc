@@ -46,7 +46,7 @@ absl::StatusOr<std::chrono::milliseconds> TakeSeconds(std::string_view option, d
 }
 
 void Journal(const std::string& text) {
-  fmt::print(stderr, "millrace run: {}\n", Printable(text));
+  PrintError("millrace run: {}\n", Printable(text));
 }
 
 int CountGpus() {

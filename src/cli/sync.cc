@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/counted.h"
 #include "base/size.h"
@@ -19,6 +20,7 @@
 #include "cli/usage.h"
 #include "dataset/dataset_place.h"
 #include "dataset/index_carrier.h"
+#include "store/blocking.h"
 #include "store/checks.h"
 #include "store/stores.h"
 #include "store/uri.h"
@@ -44,8 +46,9 @@ struct Done {
   BulkReport copied;
   BulkReport removed;
   uint64_t unchanged = 0;
-  uint64_t skipped = 0;  // what is neither a file nor a folder
-  uint64_t indexes = 0;  // that were carried over
+  uint64_t skipped = 0;                // what is neither a file nor a folder
+  uint64_t indexes = 0;                // that were carried over
+  std::vector<ObjectInfo> only_there;  // indexes that the source does not have beside its data
 };
 
 absl::Status Say(const SyncFlags& flags, const Location& from, const Location& to, const SyncStep& step) {
@@ -77,10 +80,12 @@ absl::Status Take(const SyncFlags& flags, const Location& from, const Location& 
   const bool removes = step.kind == SyncStep::Kind::kRemove;
   if (removes && !flags.remove) return absl::OkStatus();
   const std::string_view name = std::string_view(step.key).substr(to.prefix.size());
-  if (!removes && IndexCarrier::IsIndex(name)) {
-    indexes.AddIndex(name);
+  if (IndexCarrier::IsIndex(name)) {
+    // One that only the target has may have been carried from the source's cache folder: it goes if it was not.
+    indexes.AddIndex(name, /*listed=*/!removes);
+    if (removes) done->only_there.push_back(*step.object);
   } else if (step.kind == SyncStep::Kind::kKeep) {
-    indexes.AddCopy(*step.object, *step.kept);
+    indexes.AddKept(*step.object, *step.kept);
     ++done->unchanged;
   } else if (flags.dry_run) {
     return Announce(flags, from, to, step, done);
@@ -88,6 +93,14 @@ absl::Status Take(const SyncFlags& flags, const Location& from, const Location& 
     return removes ? job.Remove(*to.store, *step.object) : job.Copy(*from.store, *step.object, *to.store, step.key);
   }
   return absl::OkStatus();
+}
+
+// With --delete, once it is known what the source has.
+void RemoveForeignIndexes(const Location& to, const IndexCarrier& indexes, Done* done) {
+  for (const ObjectInfo& index : done->only_there) {
+    if (Interrupted() || indexes.SourceHas(std::string_view(index.key).substr(to.prefix.size()))) continue;
+    done->removed.Add(to.store->Uri(index.key), index.size, DeleteBlocking(*to.store, index.key));
+  }
 }
 
 absl::Status PrintSyncReport(const SyncFlags& flags, const Done& done, double seconds) {
@@ -136,7 +149,7 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   ProgressLine progress("copied", ProgressLine::Unit::kBytes);
   IndexCarrier indexes(runtime, stores, from, to);
-  if (IsWanted(flags.filters, kIndexName)) indexes.AddIndex(kIndexName);
+  if (IsWanted(flags.filters, kIndexName)) indexes.AddIndex(kIndexName, /*listed=*/false);
   BulkJob job({.progress = [&](const BulkProgress& now) { progress.Update(now.copied_bytes, now.total_bytes); },
                .copied = [&](const ObjectInfo& source, const std::string&,
                              const ObjectInfo& copy) { indexes.AddCopy(source, copy); },
@@ -162,6 +175,7 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   if (status.ok() && done.copied.failed + done.removed.failed == 0 && !flags.dry_run) {
     const bool changed = done.copied.objects + done.removed.objects > 0;
     done.indexes = CarryIndexes("sync", indexes, changed, interrupt.token());
+    RemoveForeignIndexes(to, indexes, &done);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   RETURN_IF_ERROR(PrintSyncReport(flags, done, seconds));

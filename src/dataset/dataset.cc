@@ -20,21 +20,29 @@ namespace {
 
 // What is opened: objects, or what a manifest lists.
 struct Opened {
+  std::unique_ptr<JoinedStore> joined;  // the store of `data`
   DatasetPlace data;
   std::optional<ManifestPlace> manifest;
 
-  absl::Status Check(const Index& index, const std::stop_token& stop) const {
-    return manifest ? CheckManifest(*manifest, index) : CheckObjects(data, index, stop);
+  absl::Status Check(const Index& index, const ManifestColumns& columns, const std::stop_token& stop) const {
+    return manifest ? CheckManifest(*manifest, columns, index) : CheckObjects(data, index, stop);
   }
 };
 
-absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const std::stop_token& stop) {
+absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const ManifestColumns& columns,
+                                 const std::stop_token& stop) {
   Opened opened;
   ASSIGN_OR_RETURN(opened.manifest, FindManifest(stores, uri, stop));
+  if (!opened.manifest && (!columns.path.empty() || !columns.label.empty())) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: only a manifest (.csv, .tsv, .jsonl ...) has columns of paths and labels", uri));
+  }
   if (opened.manifest) {
     opened.data = *opened.manifest;
   } else {
     ASSIGN_OR_RETURN(opened.data, FindObjects(stores, uri, stop));
+    opened.joined = std::make_unique<JoinedStore>(*opened.data.store);
+    opened.data.store = opened.joined.get();
   }
   return opened;
 }
@@ -42,14 +50,14 @@ absl::StatusOr<Opened> OpenPlace(Stores& stores, std::string_view uri, const std
 // The first index that is sound and matches the data. When there are only others, what is wrong with the first;
 // NotFound if there are none at all. An index that is to be built again says how plain arrays were cut, unless `tokens`
 // does, and `why` that is so.
-absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened, const std::stop_token& stop,
+absl::StatusOr<PlacedIndex> FindIndex(IndexPlaces& places, const Opened& opened, const OpenOptions& options,
                                       std::optional<TokenArrays>* tokens, std::string* why) {
   absl::Status first = absl::NotFoundError("no index");
   for (const IndexPlaces::Place place : ArtifactPlaces::kPlaces) {
     const bool cached = place != IndexPlaces::Place::kBeside;
     absl::StatusOr<PlacedIndex> placed = places.Open(place);
     absl::Status status = placed.status();
-    if (status.ok()) status = opened.Check(*placed->index, stop);
+    if (status.ok()) status = opened.Check(*placed->index, options.columns, options.stop);
     if (status.ok()) return placed;
     if (absl::IsCancelled(status)) return status;
     // A cache folder that cannot be read has nothing for us; an index beside the data that cannot is worth a word.
@@ -84,7 +92,8 @@ absl::StatusOr<Sources> ReadSources(Runtime& runtime, IndexPlaces& places, const
                                     const OpenOptions& options) {
   Sources sources;
   if (opened.manifest) {
-    ASSIGN_OR_RETURN(sources.manifest, ManifestSamples::Read(*opened.manifest, runtime.memory(), options.stop));
+    ASSIGN_OR_RETURN(sources.manifest,
+                     ManifestSamples::Read(*opened.manifest, options.columns, runtime.memory(), options.stop));
   }
   if (options.reuse) {
     ASSIGN_OR_RETURN(sources.older, places.FindReusable());
@@ -96,7 +105,7 @@ absl::StatusOr<Sources> ReadSources(Runtime& runtime, IndexPlaces& places, const
 
 absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std::string_view uri,
                                           OpenIndexFn open_index, const OpenOptions& options) {
-  ASSIGN_OR_RETURN(const Opened opened, OpenPlace(stores, uri, options.stop));
+  ASSIGN_OR_RETURN(const Opened opened, OpenPlace(stores, uri, options.columns, options.stop));
   IndexPlaces places(runtime, stores, opened.data, options.cache_folder, options.stop);
   ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
   return BuildIndex(runtime, opened.data, open_index, sources.OptionsFor(options, options.tokens));
@@ -104,13 +113,13 @@ absl::StatusOr<BuiltIndex> BuildIndexFile(Runtime& runtime, Stores& stores, std:
 
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options) {
-  ASSIGN_OR_RETURN(Opened opened, OpenPlace(stores, uri, options.stop));
+  ASSIGN_OR_RETURN(Opened opened, OpenPlace(stores, uri, options.columns, options.stop));
   IndexPlaces places(runtime, stores, opened.data, options.cache_folder, options.stop);
   std::optional<TokenArrays> tokens = options.tokens;
   absl::StatusOr<PlacedIndex> placed = absl::NotFoundError("not looked for");
   bool built = false;
   std::string why;  // an index that is there is built again
-  if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens, &why);
+  if (!options.rebuild) placed = FindIndex(places, opened, options, &tokens, &why);
   bool listed = false;
   if (absl::IsNotFound(placed.status()) && options.list_raw && !opened.manifest && !tokens) {
     absl::StatusOr<std::unique_ptr<Index>> index = ListRawObjects(opened.data, options.stop);
@@ -125,7 +134,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
       if (!opened.manifest) return absl::NotFoundError(fmt::format("{}: the manifest is not there any more", uri));
     }
     // The process that held the lock has built it by now.
-    if (!options.rebuild) placed = FindIndex(places, opened, options.stop, &tokens, &why);
+    if (!options.rebuild) placed = FindIndex(places, opened, options, &tokens, &why);
     if (absl::IsNotFound(placed.status())) {
       if (!why.empty()) Log(LogLevel::kWarning, "dataset", fmt::format("{}; it is built again", why));
       ASSIGN_OR_RETURN(const Sources sources, ReadSources(runtime, places, opened, options));
@@ -138,6 +147,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   std::unique_ptr<Dataset> dataset(new Dataset());
   dataset->uri_ = std::string(uri);
   dataset->is_manifest_ = opened.manifest.has_value();
+  dataset->joined_ = std::move(opened.joined);
   dataset->place_ = opened.data;
   dataset->cache_folder_ = options.cache_folder.empty() ? DefaultCacheFolder() : options.cache_folder;
   dataset->index_ = std::move(placed->index);

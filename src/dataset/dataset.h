@@ -11,7 +11,9 @@
 #include "dataset/dataset_place.h"
 #include "dataset/index.h"
 #include "net/runtime.h"
+#include "shard/manifest.h"
 #include "shard/token_format.h"
+#include "store/joined_store.h"
 #include "store/stores.h"
 
 namespace millrace {
@@ -25,6 +27,7 @@ struct OpenOptions {
   bool skip_bad = false;  // in building, leave out the samples of damaged shards from the bad place on: built()
   bool reuse = true;      // in building, take the samples of unchanged objects from the index that is there
   std::optional<TokenArrays> tokens;  // an index that is built now is of plain arrays, which are cut so
+  ManifestColumns columns;            // of a manifest; an index that was built with others is built again
   bool list_raw = false;     // raw objects that have no index are only listed, and get none: has_checksums() is false
   ProgressFn progress;       // of building
   std::string cache_folder;  // where an index is kept that cannot be stored beside the data; "" = $MILLRACE_CACHE,
@@ -79,6 +82,7 @@ class Dataset {
   std::string uri_;
   std::string index_uri_;
   std::optional<BuildReport> built_;
+  std::unique_ptr<JoinedStore> joined_;  // the store of place_; null for manifests
   DatasetPlace place_;
   std::string cache_folder_;
   std::unique_ptr<Index> index_;

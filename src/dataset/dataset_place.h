@@ -38,7 +38,8 @@ absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std
 absl::StatusOr<DatasetPlace> PlaceOfObject(const Location& folder, const std::string& name, const ObjectInfo& object,
                                            const std::stop_token& stop = {});
 
-/// As FindSingleObject, or else the folder or prefix that the URI names, which need not exist. Manifests are objects to it.
+/// As FindSingleObject, or else the folder or prefix that the URI names, which need not exist. Manifests are objects to
+/// it.
 absl::StatusOr<DatasetPlace> FindObjects(Stores& stores, std::string_view uri, const std::stop_token& stop = {});
 
 /// Whether an object begins as an .idx of Megatron does.

@@ -87,10 +87,46 @@ TEST_P(DatasetTest, RawObjectsWithClassFolders) {
   Put("a/deep/z.png", "");
   Put("top.jpg", "4");
   EXPECT_THAT(OpenAndRead(),
-              ElementsAre("a-b/x: cls=1 jpg=1", "a/deep/z: cls=0 png=", "a/y: cls=0 tar.jpg=2", "top: jpg=4"));
+              ElementsAre("a-b/x: cls=1 jpg=1", "a/deep/z: cls=0 png=", "a/y.tar: cls=0 jpg=2", "top: jpg=4"));
   const auto dataset = Open();
   EXPECT_THAT((*dataset)->index().class_names(), ElementsAre("a", "a-b"));
-  EXPECT_THAT((*dataset)->index().field_names(), ElementsAre("cls", "jpg", "png", "tar.jpg"));
+  EXPECT_THAT((*dataset)->index().field_names(), ElementsAre("cls", "jpg", "png"));
+}
+
+TEST_P(DatasetTest, RawObjectsOfOneSample) {
+  Put("cat/1.jpg", "image");
+  Put("cat/1.json", "{}");
+  Put("cat/1.mask.png", "mask");
+  Put("cat/1.txt", "");
+  Put("cat/2.2024.jpg", "two");
+  EXPECT_THAT(OpenAndRead(),
+              ElementsAre("cat/1: cls=0 jpg=image json={} mask.png=mask txt=", "cat/2.2024: cls=0 jpg=two"));
+  const auto dataset = Open();
+  EXPECT_EQ((*dataset)->index().objects(), 2u);
+  Put("cat/1.json", "[]");
+  const absl::Status changed = Open().status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(changed)) << changed;
+  EXPECT_THAT(changed.ToString(), HasSubstr("cat/1.{jpg,json,mask.png,txt}"));
+}
+
+TEST_P(DatasetTest, ClassesOfRawObjectsInFiles) {
+  Put("1.cls", "7\n");
+  Put("1.jpg", "image");
+  Put("2.cls", "10");
+  Put("2.jpg", "other");
+  EXPECT_THAT(OpenAndRead(), ElementsAre("1: cls=7 jpg=image", "2: cls=10 jpg=other"));
+  const auto dataset = Open();
+  ASSERT_EQ((*dataset)->index().class_counts().size(), 2u);
+  EXPECT_EQ((*dataset)->index().class_counts()[1].name, "10");
+}
+
+TEST_P(DatasetTest, ClassesInFilesAreNumbersOfAll) {
+  Put("1.cls", "cat");
+  Put("1.jpg", "image");
+  EXPECT_THAT(Open().status().ToString(), HasSubstr("1.cls holds no whole number"));
+  Put("1.cls", "7");
+  Put("dog/2.jpg", "image");
+  EXPECT_THAT(Open().status().ToString(), HasSubstr("that of 'dog/2' its folder"));
 }
 
 TEST_P(DatasetTest, WhatIsNoSampleIsPassedOver) {

@@ -305,6 +305,16 @@ absl::Status Index::LookupObject(uint32_t object, IndexedObject* out) const {
   return absl::OkStatus();
 }
 
+// Each layout is that of some sample.
+bool Index::SomeLack(const std::vector<std::string>& fields) const {
+  const auto is_one = [&](const LayoutField& field) {
+    return std::find(fields.begin(), fields.end(), impl_->stored_names[field.name]) != fields.end();
+  };
+  return std::any_of(impl_->layouts.begin(), impl_->layouts.end(), [&](const FieldLayout& layout) {
+    return std::none_of(layout.fields.begin(), layout.fields.end(), is_one);
+  });
+}
+
 absl::StatusOr<std::optional<uint32_t>> Index::FindObject(std::string_view key) const {
   IndexedObject object;
   uint64_t first = 0;

@@ -77,6 +77,8 @@ class Index {
   const std::vector<std::string>& field_names() const;  // of the whole data set, in bytewise order
   /// Those that are image files, by their names (IsImageField) or encodings; in bytewise order.
   const std::vector<std::string>& image_fields() const;
+  /// Whether there are samples that have none of these fields.
+  bool SomeLack(const std::vector<std::string>& fields) const;
   /// Folders of raw objects, or the labels of a manifest that are texts; in bytewise order. Empty if classes are
   /// numbers, as those of shards are.
   const std::vector<std::string>& class_names() const;

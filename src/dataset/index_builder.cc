@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <deque>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "base/counted.h"
 #include "base/log.h"
 #include "dataset/index_reuse.h"
@@ -17,7 +19,9 @@
 #include "dataset/object_scan.h"
 #include "dataset/objects_ahead.h"
 #include "dataset/progress.h"
+#include "dataset/sample_groups.h"
 #include "dataset/token_files.h"
+#include "shard/field_value.h"
 #include "shard/sample_name.h"
 #include "shard/shard_scanner.h"
 #include "store/blocking.h"
@@ -79,6 +83,7 @@ class IndexBuilder {
   void ReportDamage();
   absl::Status AddShardSample(const ShardSample& sample, std::string_view key);
   absl::Status AddRawSample();
+  absl::StatusOr<std::string_view> AddClassOfFile();
   absl::Status AddListedSample(const IndexedObject& object, uint32_t crc);
   absl::Status NoSamples() const;
   // Of a pair of token files; their bytes are not among those of the data set (SampleObjects::total_bytes).
@@ -108,6 +113,10 @@ class IndexBuilder {
   uint64_t links_ = 0;      // that tar shards have where fields are expected
   std::string first_link_;  // for people
   ObjectScan scan_;
+  RawSample raw_;                       // that is being read; of raw objects, unless a manifest lists them
+  std::string class_text_;              // of it
+  std::string numbered_;                // a sample whose class is a number in a file; "" as long as there is none
+  std::string by_folder_;               // one whose class is its folder, likewise
   std::vector<NewSampleField> fields_;  // reused
   std::vector<NewSampleValue> values_;  // likewise
 
@@ -195,6 +204,10 @@ absl::Status IndexBuilder::ScanError() const {
 // `checked`: what is damaged on the way is noticed at the end, and comes again.
 absl::Status IndexBuilder::BeginScan(bool checked) {
   const Scanned& scanned = scanning_.front();
+  if (objects_.kind() == DataKind::kRawObjects && manifest_ == nullptr) {
+    ASSIGN_OR_RETURN(raw_, RawSampleOf(scanned.object));
+    class_text_.clear();
+  }
   if (objects_.kind() != DataKind::kTokens) {
     scan_.Begin(scanned.object.key, MakeShardScanner(objects_.kind()), checked);
     return absl::OkStatus();
@@ -214,7 +227,10 @@ absl::Status IndexBuilder::BeginScan(bool checked) {
 absl::Status IndexBuilder::AddPiece(const ObjectReader::Piece& piece, bool* enough) {
   if (piece.first) RETURN_IF_ERROR(BeginScan(piece.checked));
   const bool bad_from_the_start = scan_.damaged() && piece.first;
-  scan_.Feed(piece.bytes);
+  const uint64_t fields_end = raw_.class_of ? raw_.class_of->offset : UINT64_MAX;
+  const size_t of_fields = std::min<uint64_t>(piece.bytes.size(), fields_end - std::min(fields_end, piece.offset));
+  scan_.Feed(piece.bytes.first(of_fields));
+  class_text_ += AsText(piece.bytes.subspan(of_fields));
   // What was damaged on the way may be no shard any more: if there is a checksum it tells, at the end.
   if (KeepsWhatCame() && (!piece.checked || bad_from_the_start)) *enough = true;
   return scan_.holds() || KeepsWhatCame() ? absl::OkStatus() : ScanError();
@@ -286,12 +302,40 @@ absl::Status IndexBuilder::AddShardSample(const ShardSample& sample, std::string
 }
 
 absl::Status IndexBuilder::AddRawSample() {
-  const IndexedObject& object = scanning_.front().object;
-  if (manifest_ != nullptr) return AddListedSample(object, scan_.crc());
-  const std::optional<SampleName> name = SplitSampleName(object.key);  // the listing holds only what has one
-  fields_.assign(1, {.name = name->field, .offset = 0, .length = object.size});
+  if (manifest_ != nullptr) return AddListedSample(scanning_.front().object, scan_.crc());
+  fields_.clear();
+  for (const RawSample::Field& field : raw_.fields)
+    fields_.push_back({.name = field.name, .offset = field.offset, .length = field.length});
+  values_.clear();
+  std::string_view label = ClassFolder(raw_.key);
+  if (raw_.class_of) {
+    ASSIGN_OR_RETURN(label, AddClassOfFile());
+  } else if (!label.empty()) {
+    by_folder_ = raw_.key;
+  }
+  if (!numbered_.empty() && !by_folder_.empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("the class of '{}' is a number in the file {}.cls, and that of '{}' its folder; write such a file "
+                    "for all samples, or remove them",
+                    numbered_, numbered_, by_folder_));
+  }
   return writer_->AddSample(
-      {.key = name->key, .fields = fields_, .crc32c = scan_.crc(), .label = ClassFolder(name->key)});
+      {.key = raw_.key, .fields = fields_, .crc32c = scan_.crc(), .label = label, .values = values_});
+}
+
+// Returns the label.
+absl::StatusOr<std::string_view> IndexBuilder::AddClassOfFile() {
+  const std::string_view text = ToStd(absl::StripAsciiWhitespace(ToAbsl(class_text_)));
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "{}.cls holds no whole number; write the number of the class into it, or name the file otherwise", raw_.key));
+  }
+  numbered_ = raw_.key;
+  class_text_ = fmt::format("{}", number);
+  values_.push_back({.name = kClassField, .text = class_text_, .encoding = encoding::kInt});
+  return number < 0 ? std::string_view() : class_text_;
 }
 
 absl::Status IndexBuilder::AddListedSample(const IndexedObject& object, uint32_t crc) {

@@ -2,22 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/crypto.h"
 #include "dataset/index_places.h"
+#include "dataset/sample_objects.h"
 #include "dataset/token_files.h"
 #include "shard/manifest.h"
 #include "store/blocking.h"
+#include "store/joined_objects.h"
 
 namespace millrace {
 
 namespace {
 
 constexpr size_t kMostIndexes = 1000;
-constexpr size_t kMostCopies = 16 << 20;
+constexpr size_t kMostCopies = 12'000'000;
 constexpr std::string_view kNamedSuffix = ".index";  // of the index of a single object
 
 /// The name of an index, taken apart.
@@ -78,8 +82,15 @@ bool IndexCarrier::IsIndex(std::string_view name) {
   return Split(name).has_value();
 }
 
-void IndexCarrier::AddIndex(std::string_view name) {
-  if (indexes_.size() < kMostIndexes) indexes_.emplace(name);
+void IndexCarrier::AddIndex(std::string_view name, bool listed) {
+  const auto known = indexes_.find(name);
+  if (known != indexes_.end()) {
+    known->second = known->second || listed;
+  } else if (indexes_.size() < kMostIndexes) {
+    indexes_.emplace(name, listed);
+  } else {
+    ++too_many_;
+  }
 }
 
 void IndexCarrier::AddCopy(const ObjectInfo& source, const ObjectInfo& copy) {
@@ -87,7 +98,14 @@ void IndexCarrier::AddCopy(const ObjectInfo& source, const ObjectInfo& copy) {
   const std::string_view name = std::string_view(source.key).substr(from_.prefix.size());
   const std::pair<uint64_t, uint64_t> hash = HashOf(name, source.etag, copy.etag);
   const std::lock_guard lock(mutex_);
-  if (copies_.size() < kMostCopies) copies_.insert(hash);
+  forgot_ = forgot_ || copies_.size() == kMostCopies;
+  if (!forgot_) copies_.insert(hash);
+}
+
+void IndexCarrier::AddKept(const ObjectInfo& source, const ObjectInfo& copy) {
+  AddCopy(source, copy);
+  if (source.etag.empty() || copy.etag.empty() || kept_.size() == kMostCopies) return;
+  kept_.insert(HashOf(std::string_view(source.key).substr(from_.prefix.size()), source.etag, copy.etag));
 }
 
 absl::StatusOr<DatasetPlace> IndexCarrier::PlaceOf(const Location& folder, std::string_view index_name,
@@ -105,24 +123,74 @@ absl::StatusOr<DatasetPlace> IndexCarrier::PlaceOf(const Location& folder, std::
   return PlaceOfObject(data, name->object, object, stop);
 }
 
+// Of all objects that are joined to one.
+bool IndexCarrier::AreIn(const Hashes& pairs, const std::string& below, const IndexedObject& then,
+                         const IndexedObject& now) {
+  const absl::StatusOr<std::vector<ObjectInfo>> were = SplitJoined(then.key, then.etag);
+  const absl::StatusOr<std::vector<ObjectInfo>> are = SplitJoined(now.key, now.etag);
+  if (!were.ok() || !are.ok()) return false;
+  return std::equal(were->begin(), were->end(), are->begin(), are->end(),
+                    [&](const ObjectInfo& source, const ObjectInfo& copy) {
+                      return pairs.contains(HashOf(below + source.key, source.etag, copy.etag));
+                    });
+}
+
+// FailedPrecondition if an object that was kept has other samples, by what an index of the target knows of it as it is.
+absl::Status IndexCarrier::CheckKept(const std::string& below, const Index& source, const Index& target) const {
+  const auto sums = [](const Index& index, uint32_t object, uint64_t* block) -> absl::StatusOr<std::vector<uint32_t>> {
+    std::vector<uint32_t> crcs;
+    RETURN_IF_ERROR(index.ScanObject(object, block, [&crcs](const NewSample& sample) {
+      crcs.push_back(sample.crc32c);
+      return absl::OkStatus();
+    }));
+    return crcs;
+  };
+  IndexedObject theirs;
+  IndexedObject ours;
+  uint64_t block_of_theirs = 0;
+  uint64_t block_of_ours = 0;
+  for (uint32_t i = 0; i < target.objects() && !kept_.empty(); ++i) {
+    RETURN_IF_ERROR(target.LookupObject(i, &theirs));
+    ASSIGN_OR_RETURN(const std::optional<uint32_t> number, source.FindObject(theirs.key));
+    if (!number) continue;
+    RETURN_IF_ERROR(source.LookupObject(*number, &ours));
+    if (!AreIn(kept_, below, ours, theirs)) continue;
+    ASSIGN_OR_RETURN(const std::vector<uint32_t> known, sums(target, i, &block_of_theirs));
+    ASSIGN_OR_RETURN(const std::vector<uint32_t> expected, sums(source, *number, &block_of_ours));
+    if (known == expected) continue;
+    return absl::FailedPreconditionError(
+        fmt::format("'{}' has the size of the source's, and was not copied, but holds other samples, as the index of "
+                    "the target tells",
+                    theirs.key));
+  }
+  return absl::OkStatus();
+}
+
 // Whether it did; not if there is nothing to be carried, or to be done.
-absl::StatusOr<bool> IndexCarrier::CarryOne(const DatasetPlace& source, const DatasetPlace& target, bool changed,
-                                            const std::stop_token& stop) {
+absl::StatusOr<bool> IndexCarrier::CarryOne(const std::string& name, const DatasetPlace& source,
+                                            const DatasetPlace& target, bool changed, const std::stop_token& stop) {
   IndexPlaces sources(runtime_, stores_, source, "", stop);
   absl::StatusOr<std::unique_ptr<Index>> index = FindSound(sources);
-  if (absl::IsNotFound(index.status()) || absl::IsPermissionDenied(index.status())) return false;
+  const bool absent = absl::IsNotFound(index.status()) || absl::IsPermissionDenied(index.status());
+  if (absent && !indexes_.at(name)) return false;
   RETURN_IF_ERROR(index.status());
+  found_.insert(name);
   IndexPlaces targets(runtime_, stores_, target, "", stop);
-  if (!changed) {
-    const absl::StatusOr<PlacedIndex> there = targets.Open(IndexPlaces::Place::kBeside);
-    if (there.ok() && there->index->fingerprint() == (*index)->fingerprint()) return false;
-  }
   // Keys of an index are below the data set, those of copies below what was copied.
   const std::string below = source.Key("").substr(from_.prefix.size());
+  const absl::StatusOr<PlacedIndex> there = targets.Open(IndexPlaces::Place::kBeside);
+  if (there.ok()) {
+    const bool fits = !changed && there->index->fingerprint() == (*index)->fingerprint();
+    if (fits && CheckObjects(target, *there->index, stop).ok()) return false;
+    RETURN_IF_ERROR(CheckKept(below, **index, *there->index));
+  }
+  if (forgot_) {
+    return absl::ResourceExhaustedError(
+        fmt::format("more than {} objects were copied, which is more than are remembered", kMostCopies));
+  }
   const BuildOptions options{
       .reuse = index->get(),
-      .same = [&](const IndexedObject& then,
-                  const IndexedObject& now) { return copies_.contains(HashOf(below + then.key, then.etag, now.etag)); },
+      .same = [&](const IndexedObject& then, const IndexedObject& now) { return AreIn(copies_, below, then, now); },
       .reads = false,
       .tokens = TokenArraysOf(**index).value_or(std::nullopt),
       .stop = stop};
@@ -135,7 +203,7 @@ void IndexCarrier::CarryNamed(const std::string& name, bool changed, const std::
   const auto carry = [&]() -> absl::StatusOr<bool> {
     ASSIGN_OR_RETURN(const DatasetPlace source, PlaceOf(from_, name, stop));
     ASSIGN_OR_RETURN(const DatasetPlace target, PlaceOf(to_, name, stop));
-    return CarryOne(source, target, changed, stop);
+    return CarryOne(name, source, target, changed, stop);
   };
   const absl::StatusOr<bool> carried = carry();
   if (absl::IsCancelled(carried.status())) return;
@@ -150,9 +218,15 @@ void IndexCarrier::CarryNamed(const std::string& name, bool changed, const std::
 
 IndexCarrier::Report IndexCarrier::Carry(bool changed, const std::stop_token& stop) {
   Report report;
-  for (const std::string& name : indexes_) {
+  for (const auto& [name, listed] : indexes_) {
     if (stop.stop_requested()) break;
     CarryNamed(name, changed, stop, &report);
+  }
+  if (too_many_ > 0) {
+    report.failures.push_back(absl::ResourceExhaustedError(fmt::format(
+        "of the indexes below {} {} were not carried over, since at most {} are at a time; copy the data sets "
+        "one by one, or build them: millrace index",
+        to_.store->Uri(to_.prefix), too_many_, kMostIndexes)));
   }
   return report;
 }

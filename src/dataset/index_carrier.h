@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <stop_token>
@@ -12,6 +14,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "dataset/dataset_place.h"
+#include "dataset/index.h"
 #include "net/runtime.h"
 #include "store/object_store.h"
 #include "store/stores.h"
@@ -21,8 +24,8 @@ namespace millrace {
 /// Brings the indexes of data sets along when folders or prefixes are copied: the samples, their places and checksums
 /// are those of the source, and only the ETags are others, so the copies need not be read.
 ///
-/// Told which version of an object became which version of its copy; 16 bytes each, of at most 16 million objects. The
-/// Runtime and the Stores must outlive it.
+/// Told which version of an object became which version of its copy: about 20 bytes for each, of at most 12 million
+/// objects. The Runtime and the Stores must outlive it.
 class IndexCarrier {
  public:
   /// What is copied: all that lies below `from`, to below `to`, whose prefixes are "" or end with '/'. Touches nothing
@@ -33,12 +36,16 @@ class IndexCarrier {
   /// being copied.
   static bool IsIndex(std::string_view name);
 
-  /// The source may have an index of that name: beside the data or, as it is named there, in the cache folder. The
-  /// first 1,000 are remembered. Not thread-safe.
-  void AddIndex(std::string_view name);
+  /// The source may have an index of that name: beside the data or, as it is named there, in the cache folder.
+  /// `listed`: it was found beside the data, so that it is a failure if it cannot be carried. The first 1,000 are
+  /// carried, and the report says how many are not. Not thread-safe.
+  void AddIndex(std::string_view name, bool listed);
 
-  /// An object of the target is a copy of an object of the source, or is held to be one. Thread-safe.
+  /// An object of the target was copied from an object of the source. Thread-safe.
   void AddCopy(const ObjectInfo& source, const ObjectInfo& copy);
+  /// It was there before, and is held to be a copy, by size and time: what an index of the target knows of it counts
+  /// more. Not thread-safe.
+  void AddKept(const ObjectInfo& source, const ObjectInfo& copy);
 
   const Location& from() const { return from_; }
 
@@ -49,10 +56,14 @@ class IndexCarrier {
   /// Call it once, when all is copied. `changed`: whether the target has changed; otherwise an index stays that has the
   /// same contents as the source's. Blocking.
   Report Carry(bool changed, const std::stop_token& stop);
+  /// After Carry: whether the source has an index of that name, in any place.
+  bool SourceHas(std::string_view name) const { return found_.contains(name); }
 
  private:
-  absl::StatusOr<bool> CarryOne(const DatasetPlace& source, const DatasetPlace& target, bool changed,
-                                const std::stop_token& stop);
+  using Hashes = absl::flat_hash_set<std::pair<uint64_t, uint64_t>>;  // of names and both ETags
+  static bool AreIn(const Hashes& pairs, const std::string& below, const IndexedObject& then, const IndexedObject& now);
+  absl::StatusOr<bool> CarryOne(const std::string& name, const DatasetPlace& source, const DatasetPlace& target,
+                                bool changed, const std::stop_token& stop);
   absl::StatusOr<DatasetPlace> PlaceOf(const Location& folder, std::string_view index_name,
                                        const std::stop_token& stop);
   void CarryNamed(const std::string& name, bool changed, const std::stop_token& stop, Report* report);
@@ -61,10 +72,16 @@ class IndexCarrier {
   Stores& stores_;
   const Location from_;
   const Location to_;
-  std::set<std::string> indexes_;  // their names
+  absl::Status CheckKept(const std::string& below, const Index& source, const Index& target) const;
+
+  std::map<std::string, bool, std::less<>> indexes_;  // by name: whether it was listed
+  uint64_t too_many_ = 0;                             // indexes
+  std::set<std::string, std::less<>> found_;          // of indexes_
+  Hashes kept_;
+  bool forgot_ = false;  // there were too many copies
 
   std::mutex mutex_;
-  absl::flat_hash_set<std::pair<uint64_t, uint64_t>> copies_;  // hashes of names and ETags
+  Hashes copies_;
 };
 
 }  // namespace millrace

@@ -14,7 +14,7 @@ namespace millrace::index_format {
 
 inline constexpr std::string_view kHeadMagic{"MRINDEX\0", 8};
 inline constexpr std::string_view kFootMagic{"MRINDEX\x1a", 8};
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 inline constexpr size_t kHeadBytes = 16;
 
 /// Samples, or objects, of a block. Small, because a lookup decodes half a block on average.
@@ -69,7 +69,7 @@ inline constexpr uint64_t kMaxEncodings = 1 << 12;
 inline constexpr uint64_t kMaxClasses = 1 << 20;
 inline constexpr uint64_t kMaxNumericLabels = 1 << 16;  // more are not classes of shards any more
 inline constexpr uint64_t kMaxValueBytes = 1 << 17;     // of all values of a sample: a block stays below 5 MiB
-inline constexpr uint64_t kMaxEtagBytes = 1024;
+inline constexpr uint64_t kMaxEtagBytes = 4096;         // of joined objects
 inline constexpr uint64_t kMaxNamesBytes = uint64_t{1} << 30;
 inline constexpr uint64_t kMaxOffset = uint64_t{1} << 62;
 

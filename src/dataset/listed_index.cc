@@ -5,8 +5,10 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "dataset/index_writer.h"
+#include "dataset/sample_groups.h"
 #include "dataset/sample_objects.h"
 #include "dataset/string_writer.h"
 #include "shard/sample_name.h"
@@ -22,6 +24,7 @@ constexpr uint64_t kMaxObjects = 1'000'000;
 absl::StatusOr<std::unique_ptr<Index>> ListRawObjects(const DatasetPlace& data, const std::stop_token& stop) {
   SampleObjects objects(data, stop);
   std::string bytes;
+  std::vector<NewSampleField> fields;
   IndexWriter writer(DataKind::kRawObjects, std::make_unique<StringWriter>(&bytes));
   while (true) {
     ASSIGN_OR_RETURN(const std::optional<IndexedObject> object, objects.Next());
@@ -29,11 +32,13 @@ absl::StatusOr<std::unique_ptr<Index>> ListRawObjects(const DatasetPlace& data, 
     if (objects.kind() != DataKind::kRawObjects || writer.samples() == kMaxObjects)
       return absl::NotFoundError("not listed: it is no data set of at most a million raw objects");
     const std::string uri = data.store->Uri(data.Key(object->key));
-    const std::optional<SampleName> name = SplitSampleName(object->key);  // the listing holds only what has one
-    const NewSampleField field{.name = name->field, .offset = 0, .length = object->size};
+    ASSIGN_OR_RETURN(const RawSample sample, RawSampleOf(*object));
+    if (sample.class_of) return absl::NotFoundError("not listed: classes are in files, which must be read");
+    fields.clear();
+    for (const RawSample::Field& field : sample.fields)
+      fields.push_back({.name = field.name, .offset = field.offset, .length = field.length});
     RETURN_IF_ERROR(Annotate(
-        writer.AddSample({.key = name->key, .fields = {&field, 1}, .crc32c = 0, .label = ClassFolder(name->key)}),
-        uri));
+        writer.AddSample({.key = sample.key, .fields = fields, .crc32c = 0, .label = ClassFolder(sample.key)}), uri));
     RETURN_IF_ERROR(Annotate(writer.AddObject(*object), uri));
   }
   if (writer.samples() == 0) return absl::NotFoundError("there are no raw objects");

@@ -55,11 +55,19 @@ absl::StatusOr<std::optional<ManifestPlace>> FindManifest(Stores& stores, std::s
   return place;
 }
 
-absl::Status CheckManifest(const ManifestPlace& place, const Index& index) {
+absl::Status CheckManifest(const ManifestPlace& place, const ManifestColumns& columns, const Index& index) {
   ASSIGN_OR_RETURN(const std::optional<uint32_t> number, index.FindObject(place.info.key));
   IndexedObject object;
   if (number) RETURN_IF_ERROR(index.LookupObject(*number, &object));
-  if (number && object.size == place.info.size && object.etag == place.info.etag) return absl::OkStatus();
+  if (number && object.size == place.info.size && object.etag == place.info.etag) {
+    // What is the path or the label is no field.
+    for (const std::string& name : {columns.path, columns.label}) {
+      const std::vector<std::string>& fields = index.field_names();
+      if (std::binary_search(fields.begin(), fields.end(), name))
+        return absl::NotFoundError(fmt::format("{}: its index has '{}' as a field", place.uri, name));
+    }
+    return absl::OkStatus();
+  }
   return absl::FailedPreconditionError(
       fmt::format("{}: the manifest has changed since its index was built; build it again: millrace index {}",
                   place.uri, place.uri));
@@ -68,17 +76,19 @@ absl::Status CheckManifest(const ManifestPlace& place, const Index& index) {
 ManifestSamples::ManifestSamples(ManifestPlace place, MemoryBudget& memory)
     : place_(std::move(place)), root_(place_.store->traits().root), rows_(place_.folder, memory) {}
 
-absl::StatusOr<std::unique_ptr<ManifestSamples>> ManifestSamples::Read(const ManifestPlace& place, MemoryBudget& memory,
+absl::StatusOr<std::unique_ptr<ManifestSamples>> ManifestSamples::Read(const ManifestPlace& place,
+                                                                       const ManifestColumns& columns,
+                                                                       MemoryBudget& memory,
                                                                        const std::stop_token& stop) {
   std::unique_ptr<ManifestSamples> samples(new ManifestSamples(place, memory));
-  absl::Status status = samples->Parse(memory, stop);
+  absl::Status status = samples->Parse(columns, memory, stop);
   if (status.ok()) status = samples->SortAndCheck();
   if (status.ok()) status = samples->CheckNoPairs(stop);
   RETURN_IF_ERROR(Annotate(status, place.uri));
   return samples;
 }
 
-absl::Status ManifestSamples::Parse(MemoryBudget& memory, const std::stop_token& stop) {
+absl::Status ManifestSamples::Parse(const ManifestColumns& columns, MemoryBudget& memory, const std::stop_token& stop) {
   const uint64_t bytes = place_.info.size;
   const Reservation reserved = memory.TryReserve(bytes);
   if (!reserved || bytes > kMaxManifestBytes) {
@@ -100,7 +110,7 @@ absl::Status ManifestSamples::Parse(MemoryBudget& memory, const std::stop_token&
       return absl::CancelledError("reading the manifest was interrupted");
     return Annotate(Add(manifest, row), fmt::format("{} {}", manifest.row_word, row.line));
   };
-  ASSIGN_OR_RETURN(manifest_, ParseManifest(*ManifestFormatOf(place_.uri), text, add));
+  ASSIGN_OR_RETURN(manifest_, ParseManifest(*ManifestFormatOf(place_.uri), text, columns, add));
   WarnOfNoLabels();
   return absl::OkStatus();
 }
@@ -114,10 +124,9 @@ void ManifestSamples::WarnOfNoLabels() const {
   const bool all = names.size() <= kShown;
   if (!all) names.resize(kShown);
   Log(LogLevel::kWarning, "dataset",
-      fmt::format(
-          "{}: none of {}{} is a label, which would be called cls, label or class; if one of them is, rename it, "
-          "or name it: --label-field X, or in Python label_field=\"X\"",
-          place_.uri, fmt::join(names, ", "), all ? "" : " and the others"));
+      fmt::format("{}: none of {}{} is a label, which would be called cls, label or class; if one of them is, say "
+                  "so: `millrace index --label-column X`, in Python Dataset(uri, label_column=\"X\")",
+                  place_.uri, fmt::join(names, ", "), all ? "" : " and the others"));
 }
 
 // A path below the manifest's folder, or the URI (or for files the absolute path) of an object of the same store.
@@ -147,7 +156,7 @@ absl::Status ManifestSamples::Add(const Manifest& manifest, const ManifestRow& r
   uint64_t name_at = object.starts_with(place_.folder) ? place_.folder.size() : 0;
   if (!manifest.prefix.empty() && object.ends_with(row.path)) name_at = object.size() - row.path.size();
   const std::string_view name = std::string_view(object).substr(name_at);
-  if (!SplitSampleName(name)) {
+  if (!SplitObjectName(name)) {
     return absl::InvalidArgumentError(fmt::format(
         "'{}' is no name of a sample, such as class/0001.jpg: it has no extension, or begins with a dot", name));
   }
@@ -203,7 +212,7 @@ std::optional<ManifestSample> ManifestSamples::Find(std::string_view object_key)
   const std::optional<size_t> found = rows_.Find(object_key);
   if (!found) return std::nullopt;
   const StoredRow row = rows_.At(*found);
-  std::optional<SampleName> name = SplitSampleName(row.rest.substr(row.name_at));
+  std::optional<SampleName> name = SplitObjectName(row.rest.substr(row.name_at));
   ManifestSample sample{.line = LineAt(*found),
                         .key = std::string(name->key),
                         .field = std::move(name->field),

@@ -31,9 +31,10 @@ struct ManifestPlace : DatasetPlace {
 absl::StatusOr<std::optional<ManifestPlace>> FindManifest(Stores& stores, std::string_view uri,
                                                           const std::stop_token& stop = {});
 
-/// FailedPrecondition when the manifest is not the one that was indexed. The objects are not looked at: reads of them
-/// notice changes by their ETags.
-absl::Status CheckManifest(const ManifestPlace& place, const Index& index);
+/// FailedPrecondition when the manifest is not the one that was indexed; NotFound if it was indexed with other columns
+/// than these, so that the index is as good as none. The objects are not looked at: reads of them notice changes by
+/// their ETags.
+absl::Status CheckManifest(const ManifestPlace& place, const ManifestColumns& columns, const Index& index);
 
 struct ManifestValue {
   std::string_view name;
@@ -59,7 +60,8 @@ class ManifestSamples {
   /// another place, is hidden, has no name such as 0001.jpg, is there twice, or is a pair of token files.
   /// ResourceExhausted when there is no memory for it; FailedPrecondition when it has been replaced; Cancelled soon
   /// after a stop.
-  static absl::StatusOr<std::unique_ptr<ManifestSamples>> Read(const ManifestPlace& place, MemoryBudget& memory,
+  static absl::StatusOr<std::unique_ptr<ManifestSamples>> Read(const ManifestPlace& place,
+                                                               const ManifestColumns& columns, MemoryBudget& memory,
                                                                const std::stop_token& stop = {});
 
   const ManifestPlace& place() const { return place_; }
@@ -73,7 +75,7 @@ class ManifestSamples {
  private:
   ManifestSamples(ManifestPlace place, MemoryBudget& memory);
   void WarnOfNoLabels() const;
-  absl::Status Parse(MemoryBudget& memory, const std::stop_token& stop);
+  absl::Status Parse(const ManifestColumns& columns, MemoryBudget& memory, const std::stop_token& stop);
   absl::Status Add(const Manifest& manifest, const ManifestRow& row);
   absl::StatusOr<std::string> ObjectKey(std::string_view path) const;
   absl::Status SortAndCheck();

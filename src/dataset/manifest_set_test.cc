@@ -47,6 +47,31 @@ class ManifestSetTest : public ::testing::TestWithParam<std::string>, protected 
 INSTANTIATE_TEST_SUITE_P(Stores, ManifestSetTest, ::testing::Values("mem", "file"),
                          [](const auto& i) { return i.param; });
 
+TEST_P(ManifestSetTest, ColumnsOfTheUsersChoice) {
+  Put("set/train.csv", "img,target\na/1.jpg,7\nb/3.png,8\n");
+  EXPECT_THAT(Open("train.csv").status().ToString(), HasSubstr("path_column"));
+  const auto open = [&](const ManifestColumns& columns) {
+    OpenOptions options = options_;
+    options.columns = columns;
+    return Dataset::Open(runtime_, stores_, Uri("set/train.csv"), options);
+  };
+  auto dataset = open({.path = "img"});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT(Read(**dataset),
+              ElementsAre("a/1: cls=0 jpg=set/a/1.jpg target=7 of a", "b/3: cls=1 png=set/b/3.png target=8 of b"));
+  dataset = open({.path = "img", .label = "target"});
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_TRUE((*dataset)->built()) << "that index had no such labels";
+  EXPECT_THAT(Read(**dataset), ElementsAre("a/1: cls=7 jpg=set/a/1.jpg of 7", "b/3: cls=8 png=set/b/3.png of 8"));
+  dataset = open({.path = "img", .label = "target"});
+  EXPECT_FALSE((*dataset)->built());
+  EXPECT_FALSE((*Open("train.csv"))->built()) << "the index knows its columns";
+  OpenOptions options = options_;
+  options.columns.path = "img";
+  EXPECT_THAT(Dataset::Open(runtime_, stores_, Uri("set/a"), options).status().ToString(),
+              HasSubstr("only a manifest"));
+}
+
 TEST_P(ManifestSetTest, CsvWithTextLabels) {
   Put("set/train.csv", "file,label,width,note\nb/3.png,dog,30,\na/1.jpg,cat,10,hello\n./a/2.jpg,,20,\n");
   const auto dataset = Open("train.csv");
@@ -102,7 +127,8 @@ TEST_P(ManifestSetTest, AReplacedManifestIsNotTakenForTheOneThatWasFound) {
   const auto place = FindManifest(stores_, uri);
   ASSERT_TRUE(place.ok() && *place) << place.status();
   Put("set/train.csv", "path\na/2.jpg\n");
-  EXPECT_EQ(ManifestSamples::Read(**place, runtime_.memory()).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ManifestSamples::Read(**place, {}, runtime_.memory()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_P(ManifestSetTest, ReadingStopsWhenAsked) {
@@ -111,7 +137,7 @@ TEST_P(ManifestSetTest, ReadingStopsWhenAsked) {
   ASSERT_TRUE(place.ok() && *place) << place.status();
   std::stop_source stop;
   stop.request_stop();
-  EXPECT_EQ(ManifestSamples::Read(**place, runtime_.memory(), stop.get_token()).status().code(),
+  EXPECT_EQ(ManifestSamples::Read(**place, {}, runtime_.memory(), stop.get_token()).status().code(),
             absl::StatusCode::kCancelled);
 }
 
@@ -123,7 +149,7 @@ TEST_P(ManifestSetTest, MemoryIsOfTheBudget) {
   ASSERT_TRUE(place.ok() && *place) << place.status();
   MemoryBudget memory(2 << 20);
   {
-    const auto samples = ManifestSamples::Read(**place, memory);
+    const auto samples = ManifestSamples::Read(**place, {}, memory);
     ASSERT_TRUE(samples.ok()) << samples.status();
     EXPECT_EQ((*samples)->size(), 10'000u);
     EXPECT_GT(memory.used(), text.size());
@@ -131,7 +157,7 @@ TEST_P(ManifestSetTest, MemoryIsOfTheBudget) {
   }
   EXPECT_EQ(memory.used(), 0u);
   MemoryBudget small(text.size() + 1000);
-  EXPECT_EQ(ManifestSamples::Read(**place, small).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ManifestSamples::Read(**place, {}, small).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_P(ManifestSetTest, SageMakerManifestHasFoldersAsClasses) {

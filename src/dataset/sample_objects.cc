@@ -89,7 +89,11 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
   if (const std::string_view advice = ForeignFileAdvice(key); !advice.empty())
     return absl::InvalidArgumentError(fmt::format("{}: {}", data_.store->Uri(object.key), advice));
   if (const std::optional<DataKind> kind = ShardKind(key)) return Add(std::move(key), std::move(object), *kind);
-  if (!SplitSampleName(key)) return absl::OkStatus();
+  if (!SplitObjectName(key) || IsDesktopFile(key)) return absl::OkStatus();
+  if (IsDocument(key)) {
+    if (first_sample_.empty() && documents_.size() < kObjectsAhead) documents_.push_back(std::move(object));
+    return absl::OkStatus();
+  }
   const bool decided = !first_sample_.empty();
   const bool of_pair = IsMegatronBin(key) || IsMegatronIdx(key);
   if (of_pair && (listing_ == Listing::kTokenPairs || (decided && kind_ == DataKind::kTokens)))
@@ -165,6 +169,16 @@ absl::Status SampleObjects::AddUndecided() {
   return absl::OkStatus();
 }
 
+// Nothing else came.
+absl::Status SampleObjects::AddDocuments() {
+  if (!first_sample_.empty()) return absl::OkStatus();
+  for (ObjectInfo& object : std::exchange(documents_, {})) {
+    std::string key = object.key.substr(data_.Key("").size());
+    RETURN_IF_ERROR(Add(std::move(key), std::move(object), DataKind::kRawObjects));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kind) {
   if (first_sample_.empty()) {
     const std::vector<ObjectInfo> companions = std::exchange(undecided_, {});
@@ -177,9 +191,14 @@ absl::Status SampleObjects::Add(std::string key, ObjectInfo object, DataKind kin
   } else if (kind != kind_) {
     return Mixed(data_, first_sample_, object.key, kind == DataKind::kTokens || kind_ == DataKind::kTokens);
   }
-  if (kind == DataKind::kRawObjects && raw_sample_.empty() && !IsDocument(key)) raw_sample_ = object.key;
+  if (kind == DataKind::kRawObjects && raw_sample_.empty()) raw_sample_ = object.key;
   const bool is_read = kind != DataKind::kTokens || !IsMegatronIdx(key);
   listed_bytes_ += is_read ? object.size : 0;
+  if (kind == DataKind::kRawObjects) {
+    object.key = std::move(key);
+    groups_.Add(std::move(object));
+    return absl::OkStatus();
+  }
   ahead_.push_back({.key = std::move(key), .size = object.size, .etag = std::move(object.etag)});
   return absl::OkStatus();
 }
@@ -189,7 +208,13 @@ absl::Status SampleObjects::ListAhead() {
     ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, lister_.Next());
     for (ObjectInfo& object : objects) RETURN_IF_ERROR(Take(std::move(object)));
     listed_all_ = objects.empty();
-    if (listed_all_) RETURN_IF_ERROR(AddUndecided());
+    if (listed_all_) {
+      RETURN_IF_ERROR(AddUndecided());
+      RETURN_IF_ERROR(AddDocuments());
+      groups_.End();
+    }
+    while (std::optional<ObjectInfo> sample = groups_.Next())
+      ahead_.push_back({.key = std::move(sample->key), .size = sample->size, .etag = std::move(sample->etag)});
   }
   return absl::OkStatus();
 }

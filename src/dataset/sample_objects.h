@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "dataset/dataset_place.h"
 #include "dataset/index.h"
+#include "dataset/sample_groups.h"
 
 namespace millrace {
 
@@ -49,9 +50,11 @@ enum class Listing : uint8_t {
 /// Lists the objects of a data set that hold samples, in index order. Of Megatron's pairs the .idx are among them.
 ///
 /// Passed over are folder markers (keys ending in '/'), whatever is hidden (IsHiddenKey),
-/// objects whose name makes no sample (sample_name.h), e.g. LICENSE, and what tools put beside shards (IsCompanion).
-/// What remains must be shards of one kind only (ShardKind), pairs of Megatron or raw objects only: InvalidArgument
-/// names one of each otherwise, and a compressed shard. Blocking; not thread-safe.
+/// objects whose name makes no sample (sample_name.h), e.g. LICENSE, documents (IsDocument) unless there is nothing
+/// else, files of desktops (IsDesktopFile), and what tools put beside shards (IsCompanion). Raw objects that are one
+/// sample come as one, joined (sample_groups.h). What remains must be shards of one kind only (ShardKind), pairs of
+/// Megatron or raw objects only: InvalidArgument names one of each otherwise, and a compressed shard. Blocking; not
+/// thread-safe.
 class SampleObjects final : public ObjectSource {
  public:
   /// Gives Cancelled soon after a stop is requested.
@@ -77,6 +80,7 @@ class SampleObjects final : public ObjectSource {
   absl::Status CheckListed(const ObjectInfo& object, std::string_view key);
   absl::Status Add(std::string key, ObjectInfo object, DataKind kind);
   absl::Status AddUndecided();
+  absl::Status AddDocuments();
   absl::Status AddUndecidedPairs();
   absl::Status TakeTokenArray(std::string key, ObjectInfo object);
   absl::StatusOr<bool> EndsPair(const ObjectInfo& object, std::string_view key);
@@ -87,14 +91,16 @@ class SampleObjects final : public ObjectSource {
   const std::stop_token stop_;
   PlaceLister lister_;
   std::deque<IndexedObject> ahead_;
+  SampleGroups groups_;  // of raw objects
   std::string last_key_;
   // What may be companions of shards, token files or raw objects, as long as kind_ is not known.
   std::vector<ObjectInfo> undecided_;
   std::string last_bin_;      // the last raw object that may be one of a pair
   bool looked_into_ = false;  // an .idx beside a .bin: it is not one of Megatron's, and others are not read
   std::vector<std::string> companions_;
-  std::string first_sample_;  // key of the one that decided kind_
-  std::string raw_sample_;    // key of the first raw object that is no document
+  std::vector<ObjectInfo> documents_;  // some of them, as long as there is nothing else
+  std::string first_sample_;           // key of the one that decided kind_
+  std::string raw_sample_;             // key of the first raw object
   DataKind kind_ = DataKind::kRawObjects;
   bool listed_all_ = false;
   uint64_t listed_bytes_ = 0;

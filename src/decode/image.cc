@@ -14,6 +14,7 @@
 #include "base/crypto.h"
 #include "decode/geometry.h"
 #include "decode/jpeg_reader.h"
+#include "decode/orientation.h"
 #include "decode/png_reader.h"
 #include "decode/resample.h"
 
@@ -196,10 +197,14 @@ struct ImageDecoder::Impl {
                       MutableByteSpan pixels);
   absl::Status DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, uint64_t key,
                           const Frame* leader);
-  absl::Status Resize(RowReader& reader, const ImageSpec& spec);
+  absl::Status Resize(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop);
   absl::Status ResizeRows(RowReader& reader, const ImageSpec& spec, int denominator);
-  absl::Status PickNearest(RowReader& reader, const ImageSpec& spec);
+  absl::Status PickNearest(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop);
   absl::Status PickRows(RowReader& reader, const ImageSpec& spec);
+  /// After the last row of what is needed.
+  absl::Status Finish(RowReader& reader);
+  /// Row `y` of what is cropped and resized.
+  void Put(int y, const uint8_t* row) { orientation.turns() ? turner.Put(y, row) : output.Put(y, row); }
   /// Does the work with so many bytes beside the usual ones.
   absl::Status WithMemory(RowReader& reader, uint64_t bytes, absl::FunctionRef<absl::Status()> work);
 
@@ -207,6 +212,9 @@ struct ImageDecoder::Impl {
   const std::unique_ptr<RowReader> jpeg;
   std::unique_ptr<RowReader> png = MakePngReader();
   Frame frame;
+  Orientation orientation;
+  RowTurner turner;
+  uint64_t turner_bytes = 0;
   ResizeAxis horizontal;
   ResizeAxis vertical;
   StreamResizer resizer;
@@ -217,40 +225,42 @@ struct ImageDecoder::Impl {
   Output output;
 };
 
-absl::Status ImageDecoder::Impl::Resize(RowReader& reader, const ImageSpec& spec) {
-  const SourceCrop& crop = frame.crop;
+absl::Status ImageDecoder::Impl::Resize(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop) {
   const int part = reader.can_shrink() ? ChooseDenominator(crop, spec) : 1;
   // A shrunk pixel covers part x part pixels, those at the right and bottom border perhaps fewer.
   const auto up = [part](int position) { return (position + part - 1) / part; };
   horizontal.Build(crop.x / part, crop.width / part, crop.left / part, up(crop.right), spec.width, crop.flip);
   vertical.Build(crop.y / part, crop.height / part, crop.top / part, up(crop.bottom), spec.height, false);
-  const uint64_t bytes = reader.held_bytes() + StreamResizer::RingBytes(horizontal, vertical, BytesOf(FormOf(spec)));
+  const uint64_t bytes =
+      reader.held_bytes() + turner_bytes + StreamResizer::RingBytes(horizontal, vertical, BytesOf(FormOf(spec)));
   return WithMemory(reader, bytes, [&] { return ResizeRows(reader, spec, part); });
 }
 
 absl::Status ImageDecoder::Impl::ResizeRows(RowReader& reader, const ImageSpec& spec, int denominator) {
+  if (orientation.turns())
+    turner.Start({.width = spec.width, .height = spec.height}, BytesOf(FormOf(spec)), orientation);
   RETURN_IF_ERROR(resizer.Start(horizontal, vertical, BytesOf(FormOf(spec))));
   const Region region{horizontal.begin(), vertical.begin(), horizontal.end(), vertical.end()};
   RETURN_IF_ERROR(reader.Start(region, denominator, FormOf(spec)));
   for (int row = region.top; row < region.bottom;) {
     ASSIGN_OR_RETURN(const RowBlock block, reader.Next());
     for (int i = 0; i < block.rows; ++i) {
-      resizer.Push(block.first + block.stride * i, [this](int y, const uint8_t* pixels) { output.Put(y, pixels); });
+      resizer.Push(block.first + block.stride * i, [this](int y, const uint8_t* pixels) { Put(y, pixels); });
     }
     row += block.rows;
   }
-  return reader.Finish();
+  return Finish(reader);
 }
 
-absl::Status ImageDecoder::Impl::PickNearest(RowReader& reader, const ImageSpec& spec) {
-  const SourceCrop& crop = frame.crop;
+absl::Status ImageDecoder::Impl::PickNearest(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop) {
   NearestPixels(crop.x, crop.width, crop.left, crop.right, spec.width, crop.flip, &columns);
   NearestPixels(crop.y, crop.height, crop.top, crop.bottom, spec.height, false, &lines);
-  return WithMemory(reader, reader.held_bytes(), [&] { return PickRows(reader, spec); });
+  return WithMemory(reader, reader.held_bytes() + turner_bytes, [&] { return PickRows(reader, spec); });
 }
 
 absl::Status ImageDecoder::Impl::PickRows(RowReader& reader, const ImageSpec& spec) {
   const PixelForm form = FormOf(spec);
+  if (orientation.turns()) turner.Start({.width = spec.width, .height = spec.height}, BytesOf(form), orientation);
   const auto bytes = static_cast<size_t>(BytesOf(form));
   if (picked.size() < columns.size() * bytes + kernels::kSlackBytes) {
     picked.resize(columns.size() * bytes + kernels::kSlackBytes);
@@ -267,10 +277,10 @@ absl::Status ImageDecoder::Impl::PickRows(RowReader& reader, const ImageSpec& sp
       for (size_t x = 0; x < columns.size(); ++x) {
         std::memcpy(picked.data() + x * bytes, from + static_cast<size_t>(columns[x] - region.left) * bytes, bytes);
       }
-      for (; y < lines.size() && lines[y] == row; ++y) output.Put(static_cast<int>(y), picked.data());
+      for (; y < lines.size() && lines[y] == row; ++y) Put(static_cast<int>(y), picked.data());
     }
   }
-  return reader.Finish();
+  return Finish(reader);
 }
 
 absl::Status ImageDecoder::Impl::WithMemory(RowReader& reader, uint64_t bytes, absl::FunctionRef<absl::Status()> work) {
@@ -279,6 +289,7 @@ absl::Status ImageDecoder::Impl::WithMemory(RowReader& reader, uint64_t bytes, a
   const auto give_back = absl::MakeCleanup([&] {
     reader.Close();
     resizer = StreamResizer();
+    turner = RowTurner();
     if (memory != nullptr) memory->Return(bytes);
   });
   return work();
@@ -286,7 +297,9 @@ absl::Status ImageDecoder::Impl::WithMemory(RowReader& reader, uint64_t bytes, a
 
 absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, uint64_t key,
                                             const Frame* leader) {
-  ASSIGN_OR_RETURN(const ImageSize size, reader.Open(encoded));
+  ASSIGN_OR_RETURN(const ImageSize stored, reader.Open(encoded));
+  orientation = spec.exif_orientation && &reader == jpeg.get() ? OrientationOf(encoded) : Orientation();
+  const ImageSize size = Turned(stored, orientation);
   SourceCrop crop;
   if (leader == nullptr) {
     crop = spec.augment ? RandomCrop(size, spec, key) : CenterCrop(size, spec);
@@ -294,7 +307,28 @@ absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, ByteSpan encoded,
     ASSIGN_OR_RETURN(crop, CropLike(size, *leader));
   }
   frame = {size, crop};
-  return spec.interpolation == Interpolation::kNearest ? PickNearest(reader, spec) : Resize(reader, spec);
+  const auto decode = [&](const ImageSpec& as_stored, const SourceCrop& from) {
+    const bool nearest = spec.interpolation == Interpolation::kNearest;
+    return nearest ? PickNearest(reader, as_stored, from) : Resize(reader, as_stored, from);
+  };
+  turner_bytes = 0;
+  if (!orientation.turns()) return decode(spec, crop);
+  // What is stored is cropped and resized, and only the few pixels that are left are turned.
+  const ImageSize out = Turned({.width = spec.width, .height = spec.height}, orientation);
+  ImageSpec as_stored = spec;
+  as_stored.width = out.width;
+  as_stored.height = out.height;
+  const int pixel_bytes = BytesOf(FormOf(spec));
+  turner_bytes =
+      static_cast<uint64_t>(out.width) * static_cast<uint64_t>(out.height) * static_cast<uint64_t>(pixel_bytes);
+  return decode(as_stored, StoredCrop(crop, stored, orientation));
+}
+
+absl::Status ImageDecoder::Impl::Finish(RowReader& reader) {
+  RETURN_IF_ERROR(reader.Finish());
+  if (!orientation.turns()) return absl::OkStatus();
+  turner.Finish(frame.crop.flip, kernels::kSlackBytes, [this](int y, const uint8_t* row) { output.Put(y, row); });
+  return absl::OkStatus();
 }
 
 absl::Status ImageDecoder::Impl::Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, const Frame* leader,

@@ -23,6 +23,8 @@ struct ImageSpec {
   /// For masks, whose pixels are numbers and not colours: one channel, u8 and nearest only. Pixels are the indices of a
   /// palette, or the samples of a grey image as they are stored. Other images are refused (InvalidArgument).
   bool numbers = false;
+  /// A JPEG is turned and mirrored as its EXIF data say, before all else; else it is taken as it is stored.
+  bool exif_orientation = false;
   bool augment = false;  // false: resize the shorter side and crop the centre; true: random resized crop and flip
   DType dtype = DType::kU8;
   Layout layout = Layout::kNhwc;
@@ -74,7 +76,7 @@ struct SourceCrop {
 
 /// What an output shows of an image: what other images, and boxes, of the same scene follow.
 struct Frame {
-  ImageSize image;
+  ImageSize image;  // as it is seen, if it was turned
   SourceCrop crop;
 };
 
@@ -87,9 +89,9 @@ enum class JpegReading : uint8_t {
 /// function of (bytes, spec, key): the same on every thread and machine of an architecture.
 ///
 /// Pixels are those of Pillow's convert("RGB") or convert("L"), except that 16-bit samples keep their high byte:
-/// transparency is dropped, EXIF orientation and colour profiles are not applied. Geometry is torchvision's
-/// (decode/geometry.h). A JPEG that is much larger than needed is shrunk to 1/2, 1/4 or 1/8 while it is decoded. Images
-/// above 65,500 pixels a side or 2^28 in all are refused.
+/// transparency is dropped, colour profiles are not applied, nor is the EXIF orientation unless it is asked for.
+/// Geometry is torchvision's (decode/geometry.h). A JPEG that is much larger than needed is shrunk to 1/2, 1/4 or 1/8
+/// while it is decoded. Images above 65,500 pixels a side or 2^28 in all are refused.
 class ImageDecoder {
  public:
   /// What an image takes above kScratchBytes is asked of `memory`, which outlives the decoder; null: no bound but that

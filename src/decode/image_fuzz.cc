@@ -17,6 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   spec.width = 1 + data[1] % 64;
   spec.channels = data[0] < 128 ? 3 : 1;
   spec.augment = data[1] < 128;
+  spec.exif_orientation = data[0] % 2 == 0;
   std::vector<std::byte> out(spec.bytes());
   millrace::ImageDecoder decoder;
   const absl::Status status = decoder.Decode(encoded, spec, data[0], out);

@@ -198,7 +198,7 @@ absl::Status ShardPacker::AddPart(const SampleReader::Part& part, ShardEncoder::
 
 // What the scanner has to find, from here on.
 absl::Status ShardPacker::Expect(ShardEncoder::Sink out) {
-  expected_.push_back(HashNames(packed_.shape.key, packed_.shape.fields, encoder_->KeepsNames()));
+  expected_.push_back(HashNames(encoder_->KeyAsRead(packed_.shape.key), packed_.shape.fields, encoder_->KeepsNames()));
   return encoder_->BeginSample(packed_.shape, out);
 }
 

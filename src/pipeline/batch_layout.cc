@@ -65,6 +65,13 @@ void BatchLayout::Pad(std::byte* slot, std::string_view name, uint64_t first, ui
   if (array < places_.size()) Pad(slot, array, first, last);
 }
 
+void BatchLayout::PadRow(std::byte* slot, uint64_t row) const {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const uint64_t elements = places_[i].row_bytes / ElementBytes(shape_[i].dtype);
+    Pad(slot, i, row * elements, (row + 1) * elements);
+  }
+}
+
 std::vector<BatchArray> BatchLayout::Deliver(std::byte* slot, uint64_t rows) const {
   std::vector<BatchArray> arrays;
   for (size_t i = 0; i < places_.size(); ++i) {

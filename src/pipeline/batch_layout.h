@@ -29,6 +29,8 @@ class BatchLayout {
   MutableByteSpan Row(std::byte* slot, std::string_view name, uint64_t row) const;
   /// Elements first .. last-1 of the array, counted through all rows, become padding, if there is such an array.
   void Pad(std::byte* slot, std::string_view name, uint64_t first, uint64_t last) const;
+  /// That row of all arrays becomes padding.
+  void PadRow(std::byte* slot, uint64_t row) const;
   /// All arrays of a slot, whose rows from `rows` on become padding.
   std::vector<BatchArray> Deliver(std::byte* slot, uint64_t rows) const;
 

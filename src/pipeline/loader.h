@@ -23,6 +23,7 @@ namespace millrace {
 enum class BadSamples : uint8_t {
   kFail,     // the batch that needs it fails, with the sample's name
   kReplace,  // another sample, chosen by (seed, epoch, sample), takes its place; it is listed in quarantine()
+  kMask,     // its row stays and is padding, and is listed likewise; of rows of tokens the same as kReplace
 };
 
 enum class DigestOf : uint8_t { kNone, kRaw, kDecoded };

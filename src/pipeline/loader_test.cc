@@ -305,6 +305,41 @@ TEST_F(LoaderTest, ADamagedSampleIsReplacedTheSameWayEveryTime) {
   EXPECT_EQ(second.quarantine[0].replacement, first.quarantine[0].replacement);
 }
 
+TEST_F(LoaderTest, ADamagedSampleMayBeMasked) {
+  Fill(12);
+  Put("cats/0006.jpg", "not a picture at all");
+  OpenDataset();
+  LoaderOptions options = Options(4);
+  options.bad_samples = BadSamples::kMask;
+  options.shuffle = Shuffle::kNone;
+  const auto loader = Make(options);
+  std::vector<std::string> keys;
+  while (true) {
+    const std::optional<Batch> batch = *loader->Next();
+    if (!batch) break;
+    EXPECT_EQ(batch->valid, 4u) << "steps are as without damage";
+    for (uint64_t row = 0; row < 4; ++row) {
+      const bool valid = batch->Array<uint8_t>("valid")[row] != 0;
+      EXPECT_EQ(valid, !batch->keys[row].empty());
+      if (valid) {
+        keys.push_back(batch->keys[row]);
+        continue;
+      }
+      EXPECT_EQ(batch->Array<int64_t>("label")[row], -1);
+      const ByteSpan image = batch->Bytes("image");
+      const ByteSpan of_row = image.subspan(row * image.size() / 4, image.size() / 4);
+      EXPECT_TRUE(std::all_of(of_row.begin(), of_row.end(), [](std::byte b) { return b == std::byte{0}; }));
+    }
+  }
+  EXPECT_EQ(keys.size(), 11u);
+  const LoaderReport report = loader->report();
+  EXPECT_EQ(report.quarantined, 1u);
+  EXPECT_THAT(report.quarantine[0].uri, HasSubstr("cats/0006"));
+  EXPECT_EQ(report.quarantine[0].replacement, "");
+  options.batch = 6;
+  EXPECT_EQ(Drain(*Make(options)).digest, report.digest);
+}
+
 TEST_F(LoaderTest, OnlyDeliveredSamplesAreReportedInOrder) {
   Fill(40);
   const std::vector<std::string> bad = {"cats/0006", "cats/0010", "dogs/0007", "dogs/0011", "dogs/0031"};

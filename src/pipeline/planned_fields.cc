@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "base/counted.h"
 #include "shard/field_value.h"
 
 namespace millrace {
@@ -205,6 +206,32 @@ absl::StatusOr<PlannedField> PlanField(const Source& source, const LoaderOptions
   return field;
 }
 
+// What the index knows is said before the first batch, and not in the middle of an epoch.
+absl::Status CheckPresence(const Subset& part, const PlannedField& field) {
+  if (!part.index().SomeLack(field.fields)) return absl::OkStatus();
+  uint64_t lacking = 0;
+  std::string first;
+  RETURN_IF_ERROR(part.index().Scan(0, part.index().size(), [&](uint64_t sample, const IndexedSample& entry) {
+    if (part.selection && !part.selection->Contains(sample)) return;
+    const bool has = std::any_of(entry.fields.begin(), entry.fields.end(), [&](const IndexedField& stored) {
+      return std::find(field.fields.begin(), field.fields.end(), stored.name) != field.fields.end();
+    });
+    if (has || lacking++ > 0) return;
+    std::vector<std::string_view> names;
+    for (const IndexedField& stored : entry.fields) names.push_back(stored.name);
+    first = fmt::format("'{}' ({})", entry.key, fmt::join(names, ", "));
+  }));
+  if (lacking == 0) return absl::OkStatus();
+  const std::string wanted = fmt::format("{}", fmt::join(field.fields, ", "));
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: {} of {} have no {}{}, the first of them {}; leave them out (feed --where {}={}, in Python "
+      "dataset.where({}=[...])), or let others take their places, or padding (bad_samples \"replace\" or \"mask\")",
+      part.dataset->uri(), lacking, Counted(part.size(), "sample"),
+      field.wanted.kind == Kind::kImage && field.wanted.field.empty() ? "image: " : "", wanted, first,
+      field.fields.size() > 1 ? "has-any" : "has", fmt::join(field.fields, ","),
+      field.fields.size() > 1 ? "has_any" : "has"));
+}
+
 }  // namespace
 
 std::string_view KindNameOf(const BatchField& field) {
@@ -240,6 +267,9 @@ absl::StatusOr<std::vector<PlannedField>> PlanFields(const Source& source, const
       ASSIGN_OR_RETURN(planned.leader, FindLeader(fields, field));
     }
     if (field.is_value()) planned.column = columns++;
+    for (const Subset& part : source.parts()) {
+      if (options.bad_samples == BadSamples::kFail) RETURN_IF_ERROR(CheckPresence(part, planned));
+    }
     fields.push_back(std::move(planned));
   }
   return fields;

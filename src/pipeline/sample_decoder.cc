@@ -74,10 +74,11 @@ absl::StatusOr<DecodedRow> SampleDecoder::Damaged(const BatchRow& to, const absl
   if (!absl::IsDataLoss(damage)) return damage;
   if (plan_.options.bad_samples == BadSamples::kFail) {
     return absl::DataLossError(fmt::format(
-        "{}: {}; to go on without damaged samples, have them replaced (feed: --bad-samples replace, Python: "
-        "bad_samples=\"replace\")",
+        "{}: {}; to go on without damaged samples, have them replaced, or their rows masked (feed: --bad-samples "
+        "replace or mask, Python: bad_samples=\"replace\" or \"mask\")",
         NameOf(source_, to.draw.item), ToStd(damage.message())));
   }
+  if (plan_.options.bad_samples == BadSamples::kMask) return Masked(to, damage);
   if (to.replacement != nullptr && to.replacement->attempt + 1 == kMaxReplacements) {
     return Annotate(damage,
                     fmt::format("{} samples in a row were damaged, replacements included; is {} an image data set?",
@@ -87,11 +88,28 @@ absl::StatusOr<DecodedRow> SampleDecoder::Damaged(const BatchRow& to, const absl
 }
 
 absl::StatusOr<DecodedRow> SampleDecoder::Replaced(const BatchRow& to, const Uint128& digest) const {
+  ASSIGN_OR_RETURN(QuarantinedSample damaged, Quarantine(to, to.replacement->damage));
+  damaged.replacement = entry_.key;
+  return DecodedRow{.digest = digest, .quarantined = {std::move(damaged)}};
+}
+
+// What was decoded before the damage was found is padding, too.
+absl::StatusOr<DecodedRow> SampleDecoder::Masked(const BatchRow& to, const absl::Status& damage) const {
+  to.layout->PadRow(to.slot, to.row);
+  for (const PlannedField& field : plan_.fields) {
+    if (field.wanted.is_value()) to.values[field.column].rows[to.row].clear();
+  }
+  to.key->clear();
+  if (!to.counts) return DecodedRow{};
+  ASSIGN_OR_RETURN(QuarantinedSample damaged, Quarantine(to, damage));
+  return DecodedRow{.quarantined = {std::move(damaged)}};
+}
+
+absl::StatusOr<QuarantinedSample> SampleDecoder::Quarantine(const BatchRow& to, const absl::Status& damage) const {
   ASSIGN_OR_RETURN(const Located damaged, Locate(source_, to.draw.item));
-  std::string reason(ToStd(to.replacement->damage.message()));
+  std::string reason(ToStd(damage.message()));
   if (reason.starts_with(damaged.uri + ": ")) reason.erase(0, damaged.uri.size() + 2);  // as a store's do
-  return DecodedRow{.digest = digest,
-                    .quarantined = {{NameOf(source_, to.draw.item), std::move(reason), entry_.key, to.epoch}}};
+  return QuarantinedSample{NameOf(source_, to.draw.item), std::move(reason), "", to.epoch};
 }
 
 absl::StatusOr<const IndexedField*> SampleDecoder::Find(const PlannedField& field) const {

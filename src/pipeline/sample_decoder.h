@@ -27,6 +27,8 @@ class SampleDecoder final : public RowDecoder {
 
  private:
   absl::StatusOr<DecodedRow> Damaged(const BatchRow& to, const absl::Status& damage) const;
+  absl::StatusOr<DecodedRow> Masked(const BatchRow& to, const absl::Status& damage) const;
+  absl::StatusOr<QuarantinedSample> Quarantine(const BatchRow& to, const absl::Status& damage) const;
   absl::StatusOr<DecodedRow> Replaced(const BatchRow& to, const Uint128& digest) const;
   absl::StatusOr<Uint128> DecodeInto(const BatchRow& to, uint64_t item, ByteSpan bytes);
   absl::StatusOr<const IndexedField*> Find(const PlannedField& field) const;

@@ -6,8 +6,9 @@
 namespace millrace {
 
 std::string_view StallCauseName(StallCause cause) {
-  constexpr std::array<std::string_view, kStallCauses> kNames{
-      "queue", "credentials", "connect", "first_byte", "body", "throttling", "outage", "budget", "decode", "consumer", "worker"};
+  constexpr std::array<std::string_view, kStallCauses> kNames{"queue",  "credentials", "connect", "first_byte",
+                                                              "body",   "throttling",  "outage",  "budget",
+                                                              "decode", "consumer",    "worker"};
   return kNames[static_cast<size_t>(cause)];
 }
 

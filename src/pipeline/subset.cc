@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "pipeline/distinct_keys.h"
 
 namespace millrace {
 
@@ -294,6 +295,8 @@ absl::StatusOr<std::vector<Subset>> GroupBy(Runtime& runtime, const Subset& of, 
 
 absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& filter) {
   RETURN_IF_ERROR(CheckFields(of, filter.has));
+  RETURN_IF_ERROR(CheckFields(of, filter.has_any));
+  if (filter.keys && !filter.key_groups) RETURN_IF_ERROR(CheckKeysDiffer(of.index(), of.dataset->uri()));
   std::vector<bool> classes;
   if (filter.classes) {
     ASSIGN_OR_RETURN(classes, WantedClasses(of, *filter.classes));
@@ -308,6 +311,11 @@ absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& f
     if (filter.classes && (!entry.label || !classes[*entry.label])) return std::nullopt;
     for (const std::string& field : filter.has) {
       if (!HasField(entry, field)) return std::nullopt;
+    }
+    if (!filter.has_any.empty() &&
+        std::none_of(filter.has_any.begin(), filter.has_any.end(),
+                     [&entry](const std::string& field) { return HasField(entry, field); })) {
+      return std::nullopt;
     }
     if (filter.samples && !filter.samples->Contains(of.SampleAt(rank))) return std::nullopt;
     return 0;

@@ -36,15 +36,18 @@ struct Subset {
 /// Conditions, all of which a sample has to meet.
 struct Filter {
   std::optional<KeyRange> keys;                     // of its key's hash
+  bool key_groups = false;                          // it is meant that many keys are equal (CheckKeysDiffer)
   std::optional<std::vector<std::string>> classes;  // its class is one of these (Index::class_counts())
   uint64_t min_bytes = 0;                           // of its span
   uint64_t max_bytes = UINT64_MAX;                  // likewise
   std::vector<std::string> has;                     // fields, all of them
+  std::vector<std::string> has_any;                 // fields, one of them at least; empty: any sample
   std::shared_ptr<const Selection> samples;         // its number in the index is one of these; null: any
 };
 
 /// The samples of `of` that meet the filter; there may be none. Goes through the index once, on the CPU pool. Errors:
-/// InvalidArgument (no such class or field in the data set, a selection of another universe), FailedPrecondition
+/// InvalidArgument (no such class or field in the data set, a selection of another universe, a range of keys many of
+/// which are equal), FailedPrecondition
 /// (classes, where the index holds none: Index::has_labels()), DataLoss (the index).
 absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& filter);
 

@@ -82,6 +82,28 @@ TEST_F(SubsetTest, EachConditionTakesThoseThatMeetIt) {
             Those([](uint64_t sample, const IndexedSample&) { return sample % 11 == 7; }));
 }
 
+TEST_F(SubsetTest, ASplitOfEqualKeysMustBeMeant) {
+  const Location data = *stores_.Open("mem://patients");
+  for (int shard = 0; shard < 5; ++shard) {
+    std::string tar;
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_TRUE(AppendTarHeader(tar, fmt::format("{:03}.txt", i), 1).ok());
+      tar += "x";
+      AppendTarPadding(tar, 1);
+    }
+    AppendTarEnd(tar);
+    EXPECT_TRUE(PutBlocking(*data.store, fmt::format("{}.tar", shard), AsBytes(tar)).ok());
+  }
+  const auto patients = *Dataset::Open(runtime_, stores_, "mem://patients");
+  const KeyRange keys = SplitKeys(std::vector{0.5, 0.5}, 5)->front();
+  const absl::Status refused = Where(runtime_, *patients, {.keys = keys}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.ToString(), HasSubstr("only about 20 of 100 samples"));
+  const auto half = Where(runtime_, *patients, {.keys = keys, .key_groups = true});
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_EQ(half->size() % 5, 0u);
+}
+
 TEST_F(SubsetTest, ConditionsOfASubsetAreConditionsTogether) {
   Filter cats;
   cats.classes = {"cat"};

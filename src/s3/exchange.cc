@@ -283,6 +283,11 @@ S3Step S3Exchange::OnTransportError(const HttpResult& result, absl::Time now) {
   int attempts = context_.config.max_attempts;
   if (!context_.reached()) {
     if (kind == HttpErrorKind::kConnect) attempts = std::min(attempts, kMaxFirstConnects);
+    if (kind == HttpErrorKind::kTimeout && !head_) {
+      attempts = std::min(attempts, kMaxFirstTimeouts);
+      what.append(
+          "; nothing was ever answered there: check the endpoint (AWS_ENDPOINT_URL, --endpoint-url) and the way to it");
+    }
     // As a server does that waits for a TLS handshake; to wait longer would not help.
     if (context_.plain() && (kind == HttpErrorKind::kReset || kind == HttpErrorKind::kClosedEarly)) {
       attempts = std::min(attempts, kMaxFirstAnswers);

@@ -131,6 +131,7 @@ class S3Exchange {
   // While the endpoint has never been reached, and cannot be connected to; or ends connections over plain HTTP.
   static constexpr int kMaxFirstConnects = 4;
   static constexpr int kMaxFirstAnswers = 5;
+  static constexpr int kMaxFirstTimeouts = 3;
 
   S3Step Judge(HttpResult result, absl::Time now);
   /// Nullopt: the store is not away.

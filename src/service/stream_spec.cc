@@ -42,6 +42,7 @@ void AppendImage(std::string& out, const ImageSpec& image) {
   }
   AppendEnum(out, image.interpolation);
   AppendNumber(out, image.numbers ? 1 : 0);
+  AppendNumber(out, image.exif_orientation ? 1 : 0);
   AppendNumber(out, image.augment ? 1 : 0);
   AppendEnum(out, image.dtype);
   AppendEnum(out, image.layout);
@@ -136,6 +137,7 @@ class SpecReader {
     image.channels = Int();
     image.interpolation = Enum(Interpolation::kNearest);
     image.numbers = Flag();
+    image.exif_orientation = Flag();
     image.augment = Flag();
     image.dtype = Enum(DType::kF32);
     image.layout = Enum(Layout::kNchw);
@@ -248,7 +250,7 @@ absl::Status ReadOptions(SpecReader& reader, LoaderOptions* options) {
     options->label->field = reader.Text();
     options->label->spec = reader.ReadLabel();
   }
-  options->bad_samples = reader.Enum(BadSamples::kReplace);
+  options->bad_samples = reader.Enum(BadSamples::kMask);
   options->token_type = reader.Enum(TokenType::kInt64);
   options->pad_token = static_cast<int64_t>(reader.Number());
   options->batch = reader.Number();

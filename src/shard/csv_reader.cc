@@ -6,7 +6,22 @@
 
 namespace millrace {
 
-CsvReader::CsvReader(std::string_view text) : rest_(text) {
+char CsvDelimiterOf(std::string_view text) {
+  std::string_view line = text.substr(0, text.find('\n'));
+  std::string plain;
+  bool quoted = false;
+  for (const char c : line) {
+    quoted = quoted != (c == '"');
+    if (!quoted) plain += c;
+  }
+  for (const char delimiter : {',', ';', '\t'}) {
+    if (plain.find(delimiter) != std::string::npos) return delimiter;
+  }
+  return ',';
+}
+
+CsvReader::CsvReader(std::string_view text, char delimiter)
+    : delimiter_(delimiter), plain_ends_{delimiter, '\n', '\0'}, rest_(text) {
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
 }
@@ -34,12 +49,12 @@ absl::Status CsvReader::TakeQuoted(std::string* cell) {
     cell->push_back('"');
     rest_.remove_prefix(1);
   }
-  if (rest_.empty() || rest_.front() == ',' || AtLineEnd()) return absl::OkStatus();
+  if (rest_.empty() || rest_.front() == delimiter_ || AtLineEnd()) return absl::OkStatus();
   return Wrong("text behind the quote that ends a cell; a quote within a quoted cell is doubled");
 }
 
 absl::Status CsvReader::TakePlain(std::string* cell) {
-  const size_t end = std::min(rest_.find_first_of(",\n"), rest_.size());
+  const size_t end = std::min(rest_.find_first_of(plain_ends_), rest_.size());
   std::string_view part = rest_.substr(0, end);
   rest_.remove_prefix(end);
   if (rest_.starts_with('\n') && part.ends_with('\r')) {
@@ -68,7 +83,7 @@ absl::StatusOr<bool> CsvReader::Next(std::vector<std::string>* cells) {
       TakeLineEnd();
       return true;
     }
-    rest_.remove_prefix(1);  // the comma
+    rest_.remove_prefix(1);  // the delimiter
   }
 }
 

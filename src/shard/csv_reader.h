@@ -13,12 +13,16 @@ namespace millrace {
 inline constexpr size_t kMaxCsvCells = 1000;            // of a record
 inline constexpr size_t kMaxCsvCellBytes = 128 * 1024;  // of a cell, without its quotes
 
-/// Takes the records of a text in CSV (RFC 4180): cells between commas; quoted ones may hold commas, line ends and
-/// doubled quotes; lines end with LF or CRLF. A byte order mark and empty lines are passed over. Pure.
+/// What lies between the cells of a text in CSV, by its first line: a comma if there is one outside of quotes, else a
+/// semicolon, else a tab, else a comma.
+char CsvDelimiterOf(std::string_view text);
+
+/// Takes the records of a text in CSV (RFC 4180): cells between delimiters; quoted ones may hold delimiters, line ends
+/// and doubled quotes; lines end with LF or CRLF. A byte order mark and empty lines are passed over. Pure.
 class CsvReader {
  public:
   /// `text` must live as long.
-  explicit CsvReader(std::string_view text);
+  explicit CsvReader(std::string_view text, char delimiter = ',');
 
   /// Puts the cells of the next record into `cells`; false after the last. InvalidArgument, with line and column: a
   /// quoted cell that does not end, or goes on behind its quote, a quote within a cell that is not quoted, too many
@@ -35,6 +39,8 @@ class CsvReader {
   bool AtLineEnd() const { return rest_.starts_with('\n') || rest_.starts_with("\r\n"); }
   void TakeLineEnd();
 
+  const char delimiter_;
+  const char plain_ends_[3];  // a plain cell: the delimiter, the line's end, NUL
   std::string_view rest_;
   uint64_t next_line_ = 1;  // of rest_
   uint64_t line_ = 0;

@@ -126,6 +126,12 @@ bool IsDocument(std::string_view key) {
   return std::find(std::begin(kStems), std::end(kStems), name) != std::end(kStems);
 }
 
+bool IsDesktopFile(std::string_view key) {
+  std::string name(Basename(key));
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return name == "thumbs.db" || name == "ehthumbs.db" || name == "desktop.ini";
+}
+
 std::string_view ForeignFileAdvice(std::string_view key) {
   if (key.ends_with(kParquetSuffix)) {
     return "a Parquet file; its rows cannot be read singly: let `millrace pack` make shards of all of them";

@@ -36,8 +36,11 @@ std::string_view CompressedShard(std::string_view key);
 inline constexpr std::string_view kParquetSuffix = ".parquet";
 
 /// Whether it is text about a data set, by its name: README*, LICENSE* and the like, and dataset_infos.json. Passed
-/// over beside compressed shards and Parquet files.
+/// over where there is anything else.
 bool IsDocument(std::string_view key);
+
+/// Whether a desktop has put it there: Thumbs.db, desktop.ini and the like. It is no sample anywhere.
+bool IsDesktopFile(std::string_view key);
 
 /// The advice for a file of many samples that cannot be read singly, by its name: Parquet and HDF5; "" for
 /// others. Completes "FILE: ...".

@@ -53,6 +53,17 @@ std::optional<size_t> FirstOf(const std::string_view (&wanted)[N], const std::ve
   return std::nullopt;
 }
 
+// The place of the column of that name, or of the first of `usual`. nullopt if there is none of these; what is named
+// must be there.
+template <size_t N>
+absl::StatusOr<std::optional<size_t>> FindColumn(const std::string& named, const std::string_view (&usual)[N],
+                                                 const std::vector<std::string>& names) {
+  if (named.empty()) return FirstOf(usual, names);
+  const auto found = std::find(names.begin(), names.end(), named);
+  if (found != names.end()) return static_cast<size_t>(found - names.begin());
+  return absl::InvalidArgumentError(fmt::format("there is no '{}' among {}", named, fmt::join(names, ", ")));
+}
+
 // A whole number as it is printed: "007" is a text.
 bool IsInt(std::string_view text) {
   constexpr size_t kDigits = 18;  // fit into 64 bits
@@ -127,7 +138,8 @@ class LabelKinds {
 
 class CsvManifest {
  public:
-  CsvManifest(std::string_view text, ManifestSink each) : reader_(text), each_(each) {}
+  CsvManifest(std::string_view text, char delimiter, const ManifestColumns& columns, ManifestSink each)
+      : reader_(text, delimiter), columns_(columns), each_(each) {}
 
   absl::StatusOr<Manifest> Read();
 
@@ -145,6 +157,7 @@ class CsvManifest {
   absl::Status CheckText(size_t place, std::string_view cell) const;
 
   CsvReader reader_;
+  const ManifestColumns& columns_;
   const ManifestSink each_;
   std::vector<std::string> names_;
   size_t path_ = 0;
@@ -178,15 +191,19 @@ absl::Status CsvManifest::ReadHeader() {
   if (!any) return absl::InvalidArgumentError("it is empty; a header with the names of the columns comes first");
   for (std::string& name : names_) name = std::string(Trim(name));
   RETURN_IF_ERROR(CheckNames());
-  const std::optional<size_t> path = FirstOf(kPathNames, names_);
+  ASSIGN_OR_RETURN(const std::optional<size_t> path, FindColumn(columns_.path, kPathNames, names_));
   if (!path) {
-    return WrongLine(reader_.line(), fmt::format("none of the columns ({}) names the objects; call that one 'path'",
-                                                 fmt::join(names_, ", ")));
+    return WrongLine(
+        reader_.line(),
+        fmt::format("none of the columns ({}) names the objects; call that one 'path', or say which one it "
+                    "is: `millrace index --path-column X`, in Python Dataset(uri, path_column=\"X\")",
+                    fmt::join(names_, ", ")));
   }
   path_ = *path;
-  label_ = FirstOf(kLabelNames, names_);
+  ASSIGN_OR_RETURN(label_, FindColumn(columns_.label, kLabelNames, names_));
+  if (label_ == path_) return absl::InvalidArgumentError("one column cannot be both the path and the label");
   manifest_.has_labels = label_.has_value();
-  if (label_) RETURN_IF_ERROR(CheckLabelName(names_, *label_, reader_.line()));
+  if (label_ && columns_.label.empty()) RETURN_IF_ERROR(CheckLabelName(names_, *label_, reader_.line()));
   NumberColumns();
   return absl::OkStatus();
 }
@@ -284,7 +301,7 @@ std::vector<std::string> ClassAttributes(const Json& row) {
 
 class JsonLinesManifest {
  public:
-  explicit JsonLinesManifest(ManifestSink each) : each_(each) {}
+  JsonLinesManifest(const ManifestColumns& columns, ManifestSink each) : columns_(columns), each_(each) {}
 
   absl::StatusOr<Manifest> Read(std::string_view text);
 
@@ -295,6 +312,7 @@ class JsonLinesManifest {
   absl::Status TakeValue(const std::string& name, const Json& value, uint64_t line);
   absl::StatusOr<uint32_t> ColumnId(const std::string& name, std::string_view encoding, uint64_t line);
 
+  const ManifestColumns& columns_;
   const ManifestSink each_;
   std::map<std::pair<std::string, std::string_view>, uint32_t> column_ids_;
   std::string label_;                                     // of the row in hand
@@ -373,14 +391,21 @@ absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   const Json& json = *parsed;
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
-  const std::optional<size_t> path = FirstOf(kPathNames, names);
+  const absl::StatusOr<std::optional<size_t>> found = FindColumn(columns_.path, kPathNames, names);
+  if (!found.ok()) return WrongLine(line, ToStd(found.status().message()));
+  const std::optional<size_t> path = *found;
   if (!path || !json[names[*path]].is_string()) {
     return WrongLine(line,
                      fmt::format("none of its members ({}) names an object; call that one 'path', or 'source-ref'",
                                  fmt::join(names, ", ")));
   }
-  const std::optional<size_t> label = FirstOf(kLabelNames, names);
-  if (label) RETURN_IF_ERROR(CheckLabelName(names, *label, line));
+  std::optional<size_t> label;
+  if (columns_.label.empty()) {
+    label = FirstOf(kLabelNames, names);
+    if (label) RETURN_IF_ERROR(CheckLabelName(names, *label, line));
+  } else if (const auto named = std::find(names.begin(), names.end(), columns_.label); named != names.end()) {
+    label = static_cast<size_t>(named - names.begin());  // rows may lack it
+  }
   label_.clear();
   values_.clear();
   for (size_t i = 0; i < names.size(); ++i) {
@@ -390,7 +415,7 @@ absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
     const Json& value = json[names[i]];
     RETURN_IF_ERROR(i == label ? TakeLabel(names[i], value, line) : TakeValue(names[i], value, line));
   }
-  if (!label) RETURN_IF_ERROR(TakeAttribute(json, line));
+  if (!label && columns_.label.empty()) RETURN_IF_ERROR(TakeAttribute(json, line));
   row_.clear();
   for (const auto& [column, value] : values_) row_.push_back({.column = column, .text = value});
   const std::string& name = json[names[*path]].get_ref<const std::string&>();
@@ -406,6 +431,8 @@ absl::StatusOr<Manifest> JsonLinesManifest::Read(std::string_view text) {
     if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     RETURN_IF_ERROR(TakeRow(row, line));
   }
+  if (!columns_.label.empty() && !manifest_.has_labels)
+    return absl::InvalidArgumentError(fmt::format("no line has a member '{}'", columns_.label));
   RETURN_IF_ERROR(labels_.Check());
   manifest_.numeric_labels = labels_.AllWhole();
   return std::move(manifest_);
@@ -427,17 +454,22 @@ std::string ManifestValueText(const ManifestColumn& column, std::string_view tex
 std::optional<ManifestFormat> ManifestFormatOf(std::string_view name) {
   const std::string lower = Lower(name);
   if (lower.ends_with(".csv")) return ManifestFormat::kCsv;
+  if (lower.ends_with(".tsv")) return ManifestFormat::kTsv;
   for (const std::string_view ending : {".jsonl", ".ndjson", ".manifest", ".json"}) {
     if (lower.ends_with(ending)) return ManifestFormat::kJson;
   }
   return std::nullopt;
 }
 
-absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view text, ManifestSink each) {
-  if (format == ManifestFormat::kCsv) return CsvManifest(text, each).Read();
+absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view text, const ManifestColumns& columns,
+                                       ManifestSink each) {
+  if (format != ManifestFormat::kJson)
+    return CsvManifest(text, format == ManifestFormat::kTsv ? '\t' : CsvDelimiterOf(text), columns, each).Read();
   const size_t start = text.find_first_not_of(" \t\r\n");
   const bool array = start != std::string_view::npos && text[start] == '[';
-  return array ? ParseJsonArrayManifest(text, each) : JsonLinesManifest(each).Read(text);
+  if (!array) return JsonLinesManifest(columns, each).Read(text);
+  if (columns.path.empty() && columns.label.empty()) return ParseJsonArrayManifest(text, each);
+  return absl::InvalidArgumentError("it is an array of names, which has no columns to choose from");
 }
 
 }  // namespace millrace

@@ -14,11 +14,12 @@ namespace millrace {
 
 /// How a manifest is written: a list of objects, one sample each, with their labels and further values.
 enum class ManifestFormat : uint8_t {
-  kCsv,   // a header, then a record for each object
+  kCsv,   // a header, then a record for each object; cells between commas, semicolons or tabs (CsvDelimiterOf)
+  kTsv,   // the same, always between tabs
   kJson,  // a JSON object for each, one a line; or a JSON array {"prefix": "..."}, "name", "name" (SageMaker)
 };
 
-/// By the end of its name: .csv; .jsonl, .ndjson, .manifest, .json.
+/// By the end of its name: .csv; .tsv; .jsonl, .ndjson, .manifest, .json.
 std::optional<ManifestFormat> ManifestFormatOf(std::string_view name);
 
 /// A column, or the members of one name and type: kept once for all its values.
@@ -52,6 +53,12 @@ struct Manifest {
 /// A cell of that column as the field's value.
 std::string ManifestValueText(const ManifestColumn& column, std::string_view text);
 
+/// The columns (or members) of the path and of the label; "": by their usual names.
+struct ManifestColumns {
+  std::string path;
+  std::string label;
+};
+
 /// Whether the label is a whole number as it is usually written.
 bool IsWholeNumber(std::string_view label);
 
@@ -59,15 +66,16 @@ using ManifestSink = absl::FunctionRef<absl::Status(const Manifest&, const Manif
 
 /// Reads a manifest, and hands each row to the sink, whose error ends it. The column (or member) of the path is the
 /// first that there is of: path, file, filename, file_name, filepath, file_path, key, image, image_path, uri, url,
-/// source-ref, s3_uri; that of the label of: cls, label, class (whatever the case of letters). If JSON has no such
-/// member, it is SageMaker's label attribute: the one member X beside an object X-metadata that is a class; it is a
-/// value, too. The values of a column are int if all of them are whole numbers as they are usually written, float if
-/// all are numbers, else text; JSON has types of its own, and what is neither number nor text is JSON. Empty cells (of
-/// CSV: those of blanks, too) and null are no values.
+/// source-ref, s3_uri; that of the label of: cls, label, class (whatever the case of letters); unless `columns` names
+/// them. If JSON has no such member, it is SageMaker's label attribute: the one member X beside an object X-metadata
+/// that is a class; it is a value, too. The values of a column are int if all of them are whole numbers as they are
+/// usually written, float if all are numbers, else text; JSON has types of its own, and what is neither number nor text
+/// is JSON. Empty cells (of CSV: those of blanks, too) and null are no values.
 ///
 /// InvalidArgument, with line and column: what is malformed or no UTF-8 (but paths), and what has no path; labels that
 /// are neither whole numbers nor texts (1.5, 007), and columns that differ from the label's in the case of letters
-/// only, and rows whose label attributes are not the same ones.
-absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view text, ManifestSink each);
+/// only, rows whose label attributes are not the same ones, and `columns` that there are not.
+absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view text, const ManifestColumns& columns,
+                                       ManifestSink each);
 
 }  // namespace millrace

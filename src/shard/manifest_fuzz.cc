@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const auto format = data[0] % 2 == 0 ? ManifestFormat::kCsv : ManifestFormat::kJson;
   std::vector<std::pair<uint32_t, std::string>> cells;
-  const auto manifest = ParseManifest(format, {reinterpret_cast<const char*>(data) + 1, size - 1},
+  const auto manifest = ParseManifest(format, {reinterpret_cast<const char*>(data) + 1, size - 1}, {},
                                       [&](const Manifest& known, const ManifestRow& row) {
                                         if (row.path.empty() || row.line == 0) std::abort();
                                         for (size_t i = 0; i < row.cells.size(); ++i) {

@@ -16,13 +16,13 @@ struct Parsed {
   std::vector<std::string> rows;
 };
 
-Parsed Parse(ManifestFormat format, std::string_view text) {
+Parsed Parse(ManifestFormat format, std::string_view text, const ManifestColumns& columns = {}) {
   struct Row {
     std::string text;
     std::vector<std::pair<uint32_t, std::string>> cells;
   };
   std::vector<Row> rows;
-  Parsed parsed{.manifest = ParseManifest(format, text,
+  Parsed parsed{.manifest = ParseManifest(format, text, columns,
                                           [&rows](const Manifest&, const ManifestRow& row) {
                                             Row& kept = rows.emplace_back();
                                             kept.text = fmt::format("{} {}", row.line, row.path);
@@ -52,7 +52,32 @@ std::vector<std::string> JsonOf(std::string_view text) {
   return Describe(Parse(ManifestFormat::kJson, text));
 }
 
+TEST(Manifest, CellsBetweenSemicolonsOrTabs) {
+  EXPECT_EQ(Csv("path;label;note\na.jpg;1;\"x;y\"\n"), Csv("path,label,note\na.jpg,1,x;y\n"));
+  EXPECT_EQ(Csv("path\tlabel\na.jpg\t1\n"), Csv("path,label\na.jpg,1\n"));
+  EXPECT_EQ(Csv("\"path;x\",file\nq,a.jpg\n").front(), "2 a.jpg path;x=q:text") << "a comma outside of quotes decides";
+  EXPECT_EQ(Describe(Parse(ManifestFormat::kTsv, "path\ta,b\n1;2.jpg\tc,d\n")).front(), "2 1;2.jpg a,b=c,d:text");
+}
+
+TEST(Manifest, ColumnsMayBeNamed) {
+  const std::string_view csv = "img,target,label\na.jpg,3,x\n";
+  EXPECT_EQ(Describe(Parse(ManifestFormat::kCsv, csv, {.path = "img", .label = "target"})).front(),
+            "2 a.jpg is 3 label=x:text");
+  EXPECT_THAT(Csv(csv).front(), HasSubstr("--path-column"));
+  EXPECT_THAT(Describe(Parse(ManifestFormat::kCsv, csv, {.path = "image"})).front(),
+              HasSubstr("there is no 'image' among img, target, label"));
+  EXPECT_THAT(Describe(Parse(ManifestFormat::kCsv, csv, {.path = "img", .label = "img"})).front(),
+              HasSubstr("both the path and the label"));
+  const std::string_view json = "{\"img\": \"a.jpg\", \"target\": 3}\n{\"img\": \"b.jpg\"}\n";
+  EXPECT_EQ(Describe(Parse(ManifestFormat::kJson, json, {.path = "img", .label = "target"})),
+            (std::vector<std::string>{"1 a.jpg is 3", "2 b.jpg"}));
+  EXPECT_THAT(Describe(Parse(ManifestFormat::kJson, json, {.path = "img", .label = "targets"})).front(),
+              HasSubstr("no line has a member 'targets'"));
+  EXPECT_THAT(Describe(Parse(ManifestFormat::kJson, "[\"a.jpg\"]", {.path = "img"})).front(), HasSubstr("an array"));
+}
+
 TEST(Manifest, FormatsByName) {
+  EXPECT_EQ(ManifestFormatOf("train.tsv"), ManifestFormat::kTsv);
   EXPECT_EQ(ManifestFormatOf("s3://b/train.CSV"), ManifestFormat::kCsv);
   for (const char* name : {"a.jsonl", "a.ndjson", "output.manifest", "a.json"})
     EXPECT_EQ(ManifestFormatOf(name), ManifestFormat::kJson) << name;

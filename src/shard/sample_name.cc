@@ -11,20 +11,42 @@ bool IsMetaName(std::string_view name) {
   return first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
 }
 
-}  // namespace
+size_t BaseOf(std::string_view name) {
+  const size_t slash = name.rfind('/');
+  return slash == std::string_view::npos ? 0 : slash + 1;
+}
 
-std::optional<SampleName> SplitSampleName(std::string_view name) {
+std::optional<SampleName> Split(std::string_view name, bool at_last) {
   while (name.starts_with("./")) name.remove_prefix(2);
   if (IsMetaName(name)) return std::nullopt;
-  const size_t slash = name.rfind('/');
-  const size_t base = slash == std::string_view::npos ? 0 : slash + 1;
-  const size_t dot = name.find('.', base);
-  if (dot == std::string_view::npos || dot == base) return std::nullopt;
+  const size_t base = BaseOf(name);
+  const size_t first = name.find('.', base);
+  if (first == std::string_view::npos || first == base) return std::nullopt;
+  const size_t dot = at_last ? name.rfind('.') : first;
   SampleName split{.key = name.substr(0, dot), .field = std::string(name.substr(dot + 1))};
   for (char& c : split.field) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
   return split;
+}
+
+}  // namespace
+
+std::optional<SampleName> SplitSampleName(std::string_view name) {
+  return Split(name, /*at_last=*/false);
+}
+
+std::optional<SampleName> SplitObjectName(std::string_view name) {
+  return Split(name, /*at_last=*/true);
+}
+
+std::string_view OwnerOfKey(std::string_view key) {
+  const size_t base = BaseOf(key);
+  const size_t dot = key.rfind('.');
+  if (dot == std::string_view::npos || dot <= base) return {};
+  const std::string_view word = key.substr(dot + 1);
+  const bool number = word.find_first_not_of("0123456789") == std::string_view::npos;  // or nothing
+  return number ? std::string_view() : key.substr(0, dot);
 }
 
 std::string_view ClassFolder(std::string_view sample_key) {

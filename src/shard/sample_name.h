@@ -6,8 +6,9 @@
 #include <string>
 #include <string_view>
 
-/// How names become samples: one rule for the members of a tar shard and for raw objects, so that raw data and the
-/// shards packed from them hold the same keys and fields. Names are bytes; nothing is decoded.
+/// How names become samples. Members of a tar shard are split at the first dot, as WebDataset does; raw objects at the
+/// last, since their names are anyone's (dataset/sample_groups.h says which of them are one sample). Names are bytes;
+/// nothing is decoded.
 
 namespace millrace {
 
@@ -26,6 +27,14 @@ struct SampleName {
 /// the key ends at the first dot of the basename. Nothing for names that hold no sample: a basename without a dot or
 /// starting with one, and whatever lies in a folder (or is a file) called __like_this__ at the top.
 std::optional<SampleName> SplitSampleName(std::string_view name);
+
+/// Splits the name of a raw object, whose key ends at the *last* dot: "dir/scan.2024.1.JPG" into "dir/scan.2024.1" and
+/// "jpg". Nothing for the same names as above.
+std::optional<SampleName> SplitObjectName(std::string_view name);
+
+/// The key whose sample a raw object of that key belongs to, if there is an object of that key itself: "dir/7" for
+/// "dir/7.mask", whose field is "mask.png" then. "" if the last word is a number (frames, dates) or there is none.
+std::string_view OwnerOfKey(std::string_view key);
 
 /// The folder that is the class of a raw object: the first path component of its key; "" when it lies in no folder.
 std::string_view ClassFolder(std::string_view sample_key);

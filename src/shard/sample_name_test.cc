@@ -24,6 +24,24 @@ TEST(SampleName, FieldIsLowerCaseKeyIsNot) {
   EXPECT_EQ(Split("\xc3\x84.\xc3\x84X"), "\xc3\x84|\xc3\x84x") << "only ASCII letters change";
 }
 
+TEST(SampleName, KeysOfRawObjectsEndAtTheLastDot) {
+  const auto split = [](std::string_view name) {
+    const std::optional<SampleName> found = SplitObjectName(name);
+    return found ? std::string(found->key) + "|" + found->field : "none";
+  };
+  EXPECT_EQ(split("scan.2024.1.JPG"), "scan.2024.1|jpg");
+  EXPECT_EQ(split("a.b/0001.png"), "a.b/0001|png");
+  EXPECT_EQ(split("./a/x.y.png"), "a/x.y|png");
+  EXPECT_EQ(split("x."), "x|");
+  for (const char* name : {"", "README", "a.b/README", ".hidden.jpg", "__meta__", "a/"}) EXPECT_EQ(split(name), "none");
+}
+
+TEST(SampleName, OwnersHaveAWordLess) {
+  EXPECT_EQ(OwnerOfKey("d/7.mask"), "d/7");
+  EXPECT_EQ(OwnerOfKey("d/7.a.b"), "d/7.a");
+  for (const char* key : {"d/7", "d/7.12", "d.x/7", "7.", "", "d/.x"}) EXPECT_EQ(OwnerOfKey(key), "") << key;
+}
+
 TEST(SampleName, LeadingDotSlashIsDropped) {
   EXPECT_EQ(Split("./a/x.jpg"), "a/x|jpg");
   EXPECT_EQ(Split("././x.jpg"), "x|jpg");

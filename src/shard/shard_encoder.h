@@ -56,6 +56,8 @@ class ShardEncoder {
   virtual bool IsExact() const = 0;
   /// Whether readers find samples and fields under the names that they had.
   virtual bool KeepsNames() const = 0;
+  /// The key under which they find a sample, if so.
+  virtual std::string KeyAsRead(std::string_view key) const { return std::string(key); }
   /// Whether readers would take two samples with one key, one behind the other, for one.
   virtual bool KeysTellSamplesApart() const = 0;
   /// No shard can be larger, or hold more samples.

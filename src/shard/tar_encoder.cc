@@ -12,21 +12,39 @@ namespace millrace {
 
 namespace {
 
+// What is %2E, %252E ... already gets a 25 more, so that two keys never become one.
+std::string TarKey(std::string_view key) {
+  const size_t base = key.rfind('/') + 1;
+  std::string escaped(key.substr(0, base));
+  for (size_t i = base; i < key.size(); ++i) {
+    if (key[i] == '.') {
+      escaped += "%2E";
+      continue;
+    }
+    escaped += key[i];
+    if (key[i] != '%') continue;
+    std::string_view rest = key.substr(i + 1);
+    while (rest.starts_with("25")) rest.remove_prefix(2);
+    if (rest.starts_with("2E")) escaped += "25";
+  }
+  return escaped;
+}
+
 std::string MemberName(const SampleShape& sample, const FieldShape& field) {
-  return fmt::format("{}.{}", sample.key, field.name);
+  return fmt::format("{}.{}", TarKey(sample.key), field.name);
 }
 
 // Readers split the member's name again: they must find the same sample and field.
 absl::Status CheckName(const SampleShape& sample, const FieldShape& field, std::string_view member) {
+  const std::string key = TarKey(sample.key);
   const std::optional<SampleName> read = SplitSampleName(member);
-  if (read && read->key == sample.key && read->field == field.name) return absl::OkStatus();
-  const bool key = !read || read->key != sample.key;
-  const std::string plain = sample.key + ".x";
+  if (read && read->key == key && read->field == field.name) return absl::OkStatus();
+  const std::string plain = key + ".x";
   const std::optional<SampleName> with_plain_field = SplitSampleName(plain);
-  if (key && (!with_plain_field || with_plain_field->key != sample.key)) {
+  if ((!read || read->key != key) && (!with_plain_field || with_plain_field->key != key)) {
     return absl::InvalidArgumentError(
-        fmt::format("sample '{}': a tar shard cannot hold that key (it must have no dot in its last component, not "
-                    "end with '/', and not begin with './' or '__name__'); rename it at the source",
+        fmt::format("sample '{}': a tar shard cannot hold that key (it must not end with '/', and not begin with "
+                    "'./' or '__name__'); rename it at the source",
                     sample.key));
   }
   return absl::InvalidArgumentError(
@@ -37,6 +55,10 @@ absl::Status CheckName(const SampleShape& sample, const FieldShape& field, std::
 }
 
 }  // namespace
+
+std::string TarEncoder::KeyAsRead(std::string_view key) const {
+  return TarKey(key);
+}
 
 absl::StatusOr<uint64_t> TarEncoder::SampleBytes(const SampleShape& sample) const {
   uint64_t bytes = 0;

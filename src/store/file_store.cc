@@ -138,7 +138,7 @@ absl::StatusOr<ObjectInfo> FileStore::Store(const std::string& key, ByteSpan bod
   ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(Uri(key), Uri(key), Durability::kSynced));
   RETURN_IF_ERROR(file->KeepMode());
   RETURN_IF_ERROR(file->Append(body));
-  ASSIGN_OR_RETURN(const struct stat info, file->Commit(options.only_if_absent));
+  ASSIGN_OR_RETURN(const struct stat info, file->Commit(options.only_if_absent, options.modified_ms));
   return FileInfo(key, info);
 }
 
@@ -264,7 +264,7 @@ class FileStore::Writer final : public PieceWriter {
   absl::StatusOr<ObjectInfo> CommitNow(uint64_t object_bytes) {
     RETURN_IF_ERROR(ledger_.CheckAll(object_bytes));
     ++store_.counters_.put;
-    ASSIGN_OR_RETURN(const struct stat info, file_->Commit(options_.only_if_absent));
+    ASSIGN_OR_RETURN(const struct stat info, file_->Commit(options_.only_if_absent, options_.modified_ms));
     return FileInfo(key_, info);
   }
 

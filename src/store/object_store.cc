@@ -3,11 +3,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "store/joined_objects.h"
 #include "store/stream_writer.h"
 
 namespace millrace {
 
 std::string ObjectStore::Uri(std::string_view key) const {
+  if (IsJoinedKey(key)) return absl::StrCat(traits_.root, JoinedName(key));
   return absl::StrCat(traits_.root, ToAbsl(key));
 }
 

@@ -111,4 +111,24 @@ absl::StatusOr<Location> Stores::OpenObject(std::string_view uri) {
   return location;
 }
 
+absl::StatusOr<Location> Stores::OpenInTree(std::string_view uri) {
+  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
+  if (parsed.scheme != ParsedUri::Scheme::kFile) return Open(uri);
+  ASSIGN_OR_RETURN(const std::string folder, CanonicalFolder(parsed.path));
+  Location location;
+  ASSIGN_OR_RETURN(location.store, FindFolder("/"));
+  location.prefix = folder.substr(1);
+  if (!location.prefix.empty()) location.prefix += '/';
+  return location;
+}
+
+absl::StatusOr<Location> Stores::OpenObjectInTree(std::string_view uri) {
+  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseObjectUri(uri));
+  if (parsed.scheme != ParsedUri::Scheme::kFile) return Open(uri);
+  const std::filesystem::path path(parsed.path);
+  ASSIGN_OR_RETURN(Location location, OpenInTree(path.has_parent_path() ? path.parent_path().string() : "."));
+  location.prefix += path.filename().string();
+  return location;
+}
+
 }  // namespace millrace

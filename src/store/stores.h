@@ -40,8 +40,8 @@ class Stores {
   explicit Stores(Runtime& runtime, Wrap wrap = {});
   ~Stores();
 
-  /// How long requests to S3 wait for a store that has served some and is away; zero, as it is at first: they fail after
-  /// some attempts. Of all stores of this Stores, also those open already.
+  /// How long requests to S3 wait for a store that has served some and is away; zero, as it is at first: they fail
+  /// after some attempts. Of all stores of this Stores, also those open already.
   void SetOutageLimit(std::chrono::nanoseconds limit);
 
   /// A place that holds objects: a bucket with a prefix, a folder (need not exist yet), a memory store.
@@ -49,6 +49,11 @@ class Stores {
 
   /// One object: Location.prefix is its key. A plain path is split into its folder and name.
   absl::StatusOr<Location> OpenObject(std::string_view uri);
+
+  /// The same two, but all files and folders are of one store, that of "/", for callers that name things in any number
+  /// of folders: a store keeps threads for as long as this lives. A folder's prefix ends with '/'.
+  absl::StatusOr<Location> OpenInTree(std::string_view uri);
+  absl::StatusOr<Location> OpenObjectInTree(std::string_view uri);
 
  private:
   absl::StatusOr<ObjectStore*> Find(const std::string& name,

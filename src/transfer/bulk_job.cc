@@ -132,6 +132,7 @@ absl::StatusOr<CopiedObject> BulkJob::CopyOne(ObjectStore& from, const ObjectInf
   };
   options.through = refused_;
   options.read_twice = options_.read_twice;
+  options.content_type = options_.content_type;
   options.stop = options_.stop;
   absl::StatusOr<CopiedObject> copied = CopyObject(from, source, to, key, options);
   if (entered) Leave(room, amount);

@@ -53,7 +53,8 @@ class BulkJob {
     std::function<void(const BulkProgress&)> progress;  // on any thread, one call at a time; must not block
     /// Told of each copy that is done; on any thread, one call at a time; must not block.
     std::function<void(const ObjectInfo& source, const std::string& key, const ObjectInfo& copy)> copied;
-    bool read_twice = false;  // CopyObjectOptions::read_twice
+    bool read_twice = false;   // CopyObjectOptions::read_twice
+    std::string content_type;  // CopyObjectOptions::content_type
     std::stop_token stop;
   };
   explicit BulkJob(Options options) : options_(std::move(options)) {}

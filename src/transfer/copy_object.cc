@@ -18,6 +18,7 @@
 #include "store/blocking.h"
 #include "store/completion.h"
 #include "store/whole_check.h"
+#include "transfer/content_type.h"
 
 namespace millrace {
 
@@ -39,6 +40,14 @@ absl::StatusOr<ObjectInfo> CopyWithinStore(ObjectStore& from, const ObjectInfo& 
 // Files and memory keep no checksums, and what is read from them has not travelled.
 bool Travels(const ObjectStore& from) {
   return from.traits().medium == StoreTraits::Medium::kS3;
+}
+
+PutOptions PutOptionsFor(const ObjectInfo& source, const std::string& key, const CopyObjectOptions& options) {
+  PutOptions put;
+  put.content_type = options.content_type.empty() ? std::string(ContentTypeOf(key)) : options.content_type;
+  put.modified_ms = source.modified_ms;
+  put.only_if_absent = options.only_if_absent;
+  return put;
 }
 
 absl::Status CameDifferently(const ObjectStore& from, const ObjectInfo& source) {
@@ -65,7 +74,7 @@ absl::StatusOr<CopiedObject> CopyAtOnce(ObjectStore& from, const ObjectInfo& sou
     if (Xxh3(buffer.span()) != first) return CameDifferently(from, source);
     copied.check = CopyCheck::kReadTwice;
   }
-  PutOptions put;
+  PutOptions put = PutOptionsFor(source, key, options);
   put.stop = options.stop;
   ASSIGN_OR_RETURN(copied.info, PutBlocking(to, key, buffer.span(), std::move(put)));
   Tell(options, source.size);
@@ -83,8 +92,9 @@ class CopyInPieces {
         on_stop_(options.stop, [this] { stop_.request_stop(); }) {}
 
   absl::StatusOr<CopiedObject> Run(ObjectStore& to, const std::string& key) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<PieceWriter> writer,
-                     to.WritePieces(key, {.content_type = {}, .stop = stop_.get_token()}));
+    PutOptions put = PutOptionsFor(source_, key, options_);
+    put.stop = stop_.get_token();
+    ASSIGN_OR_RETURN(const std::unique_ptr<PieceWriter> writer, to.WritePieces(key, std::move(put)));
     writer_ = writer.get();
     slots_.resize(std::min(PiecesInFlight(pieces_), pieces_.count()));
     RETURN_IF_ERROR(MoveAll());
@@ -270,7 +280,7 @@ absl::StatusOr<CopiedObject> CopyThrough(ObjectStore& from, const ObjectInfo& so
 
 absl::StatusOr<CopiedObject> CopyObject(ObjectStore& from, const ObjectInfo& source, ObjectStore& to,
                                         const std::string& key, const CopyObjectOptions& options) {
-  if (to.CopiesFrom(from) && !options.through) {
+  if (to.CopiesFrom(from) && !options.through && !options.only_if_absent) {
     absl::StatusOr<ObjectInfo> copied = CopyWithinStore(from, source, to, key, options);
     if (copied.ok()) return CopiedObject{.info = *std::move(copied)};
     if (!absl::IsUnimplemented(copied.status())) return copied.status();

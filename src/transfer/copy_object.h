@@ -31,11 +31,16 @@ struct CopyObjectOptions {
   bool through = false;
   /// Whether bytes that would be copied unverified (CopyCheck::kNone) are read twice: DataLoss if they differ.
   bool read_twice = false;
+  /// AlreadyExists if there is an object in its place. The bytes come through this machine then.
+  bool only_if_absent = false;
+  /// What S3 is to call the type of the bytes; "": by the name of the copy (content_type.h). Not if the store copies.
+  std::string content_type;
   std::stop_token stop;
 };
 
-/// Copies an object between stores, or within one, in place of an older one; it appears whole or not at all. `source`
-/// comes from Head or List and is pinned by its ETag: FailedPrecondition if the store has another version by now.
+/// Copies an object between stores, or within one, in place of an older one; it appears whole or not at all. A file
+/// gets the time of its source's last change, so that a comparison of the two finds no news. `source` comes from Head
+/// or List and is pinned by its ETag: FailedPrecondition if the store has another version by now.
 ///
 /// If the store copies by itself (ObjectStore::CopiesFrom), it does, with type and metadata. Otherwise, or if it turns
 /// out that it does not, the bytes come through this machine and are checked against the checksum that the source's

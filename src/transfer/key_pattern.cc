@@ -138,6 +138,10 @@ std::string AsFolder(std::string prefix) {
   return prefix;
 }
 
+bool IsFolderMarker(const ObjectInfo& object) {
+  return object.size == 0 && object.key.ends_with('/');
+}
+
 absl::StatusOr<std::optional<Pattern>> OpenPattern(Stores& stores, const std::string& uri, Named named,
                                                    const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));

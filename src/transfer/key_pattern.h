@@ -13,6 +13,10 @@ namespace millrace {
 /// A prefix that names a folder: "" or ending with '/'.
 std::string AsFolder(std::string prefix);
 
+/// Whether it is what tools write to show an empty folder: a name that ends with '/', and no bytes. One with bytes is
+/// an object like others.
+bool IsFolderMarker(const ObjectInfo& object);
+
 /// A URI with wildcards (store/glob.h), opened.
 struct Pattern {
   std::string uri;  // as given

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "store/lister.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace {
 
@@ -26,7 +27,7 @@ class KeyStream {
   /// order: a comparison of two listings would draw wrong conclusions.
   absl::StatusOr<const ObjectInfo*> Peek() {
     for (;;) {
-      while (next_ < objects_.size() && objects_[next_].key.ends_with('/')) ++next_;
+      while (next_ < objects_.size() && IsFolderMarker(objects_[next_])) ++next_;
       if (next_ < objects_.size()) return &objects_[next_];
       if (at_end_) return nullptr;
       RETURN_IF_ERROR(NextObjects());

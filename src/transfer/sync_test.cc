@@ -45,11 +45,12 @@ TEST_F(SyncTest, TellsWhatMakesOneLikeTheOther) {
   Put(to_, "b/surplus", "1");
   Put(to_, "b/zz", "1");
   Put(to_, "outside", "1");
-  for (const char* key : {"a/folder/deep", "a/marker/", "a/same", "a/size"}) Put(from_, key, "1");
+  for (const char* key : {"a/folder/deep", "a/payload/", "a/same", "a/size"}) Put(from_, key, "1");
+  Put(from_, "a/marker/", "");
   Put(from_, "a/size", "22");
   Put(to_, "b/same", "1");  // as a copy it is the newer one
-  EXPECT_THAT(Compare(), ElementsAre("copy b/folder/deep missing", "keep b/same ", "copy b/size size differs",
-                                     "remove b/surplus ", "remove b/zz "));
+  EXPECT_THAT(Compare(), ElementsAre("copy b/folder/deep missing", "copy b/payload/ missing", "keep b/same ",
+                                     "copy b/size size differs", "remove b/surplus ", "remove b/zz "));
   EXPECT_TRUE(status_.ok()) << status_;
 }
 

@@ -145,3 +145,30 @@ def test_filters_and_dry_runs(millrace: Millrace, bucket: Bucket, shards: Path, 
     report = told(millrace, bucket, "sync", shards, "s3://bkt/b", "--exclude", "large.tar")
     assert (report["copied"], report["unchanged"], report["indexes"]) == (0, 4, 1)
     assert index(millrace, bucket, "s3://bkt/b")["reused_objects"] == 4
+
+
+def test_an_index_that_knows_better_stays(millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path) -> None:
+    """A shard of the target was mended in place: its size and name are those of the source, its samples are not."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    millrace("cp", "-r", shards, source, env=bucket.env)
+    index(millrace, bucket, str(source))
+    millrace("sync", source, target, env=bucket.env)
+    (target / "1.tar").write_bytes(tar(*(f"9-{i}" for i in range(20))))
+    assert (target / "1.tar").stat().st_size == (source / "1.tar").stat().st_size
+    index(millrace, bucket, str(target))
+    before = index_bytes(bucket, str(target))
+    synced = millrace("sync", source, target, "--json", env=bucket.env)
+    assert json.loads(synced.stdout)["copied"] == 0 and json.loads(synced.stdout)["indexes"] == 0
+    assert b"'1.tar' has the size of the source's" in synced.stderr
+    assert index_bytes(bucket, str(target)) == before
+    millrace("feed", target, "--epochs", "1", "--image-field", "png", "--size", "1", env=bucket.env)
+
+
+@pytest.mark.parametrize("kind", ["path", "s3"])
+def test_delete_removes_an_index_that_the_source_does_not_have(millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path, kind: str) -> None:
+    target = place(kind, tmp_path, "target")
+    millrace("sync", shards, target, env=bucket.env)
+    index(millrace, bucket, target)
+    assert told(millrace, bucket, "sync", "--delete", shards, target)["removed"] == 1
+    with pytest.raises((KeyError, FileNotFoundError)):
+        index_bytes(bucket, target)

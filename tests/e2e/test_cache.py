@@ -26,7 +26,8 @@ def test_the_second_epoch_and_run_come_from_disk(
     plain = sandbox.feed(f"s3://b/{place}", env=server.env(), shuffle=shuffle)
     assert "cache" not in plain
     first = sandbox.feed(f"s3://b/{place}", env=server.env(), **options)
-    assert first["cache"]["requests"] == first["requests"]["GET"] > 0
+    again = first["retries"] + first["hedges"]  # on a busy machine
+    assert first["cache"]["requests"] == first["requests"]["GET"] - again > 0
     second = sandbox.feed(f"s3://b/{place}", env=server.env(), **options)
     assert (second["cache"]["miss_bytes"], second["cache"]["requests"]) == (0, 0)
     assert second["requests"]["GET"] == 0 and second["cache"]["hit_bytes"] > 0

@@ -123,7 +123,7 @@ class TestStatus:
             sandbox.run(*command).failed(1, "compressed|both tar shards")
 
     def test_samples_that_cannot_be_packed(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        for name in ("x.jpg", "x.png"):
+        for name in ("x.JPG", "x.jpg"):
             corpus.write(tmp_path / "d" / name, b"x")
         sandbox.run("pack", tmp_path / "d", tmp_path / "out").failed(1, "key 'x'")
 

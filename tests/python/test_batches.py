@@ -10,13 +10,27 @@ import millrace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from support import AT_SIZE, CLASSES, HEIGHT, WIDTH, Samples, make_pixels, png
 
 
 def load(samples: Samples, **options: object) -> list[millrace.Batch]:
     options = {"batch_size": 16, "output": "numpy", "epochs": 1, **AT_SIZE, **options}
     return list(millrace.Loader(samples.uri, **options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation(tmp_path: pathlib.Path, orientation: int) -> None:
+    """Against Pillow's exif_transpose."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(make_pixels(5, 20, 36)).save(tmp_path / "1.jpg", exif=exif, quality=95, subsampling=0)
+    with Image.open(tmp_path / "1.jpg") as stored:
+        plain = np.asarray(stored.convert("RGB"))
+        seen = np.asarray(ImageOps.exif_transpose(stored).convert("RGB"))
+    for wanted, options in ((seen, {"exif_orientation": True}), (plain, {})):
+        batch = next(iter(millrace.Loader(str(tmp_path), batch_size=1, epochs=1, output="numpy", size=wanted.shape[:2], **options)))  # type: ignore[arg-type]
+        np.testing.assert_array_equal(batch["image"][0], wanted)
 
 
 def test_pixels_labels_keys_and_padding(raw: Samples) -> None:

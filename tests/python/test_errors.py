@@ -122,6 +122,42 @@ def test_damaged_sample_is_replaced_and_reported(tmp_path: pathlib.Path) -> None
     assert "cat/0003" in bad["sample"] and "cat/0003" not in bad["reason"] and bad["replacement"] in keys and bad["epoch"] == 0
 
 
+@pytest.mark.parametrize("way", ["plain", "transform", "collate", "torch"])
+def test_damaged_sample_is_masked(tmp_path: pathlib.Path, way: str) -> None:
+    samples = damaged(tmp_path)
+    options: dict[str, object] = {}
+    if way == "transform":
+        options["transform"] = lambda sample: {"image": sample["image"], "sum": int(sample["image"].sum())}
+    if way == "collate":
+        options["collate"] = lambda rows: {"key": [row["__key__"] for row in rows]}
+    output = "torch" if way == "torch" else "numpy"
+    loader = millrace.Loader(
+        samples.uri, batch_size=4, epochs=1, shuffle="none", bad_samples="mask", output=output, **AT_SIZE, **options  # type: ignore[arg-type]
+    )
+    batches = list(loader)
+    assert len(batches) == 5, "ranks keep in step"
+    keys = [key for batch in batches for key in batch["key"]]
+    report = loader.report()
+    assert report["quarantined"] == 1 and "cat/0003" in report["quarantine"][0]["sample"] and report["quarantine"][0]["replacement"] == ""
+    if way == "collate":
+        assert len(keys) == 19 and "cat/0003" not in keys
+        return
+    assert len(keys) == 20 and keys.count("") == 1
+    for batch in batches:
+        for row, key in enumerate(batch["key"]):
+            assert bool(batch["valid"][row]) == (key != "")
+            if not key:
+                assert not batch["image"][row].any()
+            elif way == "transform":
+                assert batch["sum"][row] == batch["image"][row].sum()
+            else:
+                assert batch["image"][row].any()
+    again = millrace.Loader(samples.uri, batch_size=3, epochs=1, shuffle="none", bad_samples="mask", **AT_SIZE)
+    for _ in again:
+        pass
+    assert again.report()["digest"] == report["digest"]
+
+
 def test_objects_that_changed_after_indexing(tmp_path: pathlib.Path) -> None:
     samples = write_raw(tmp_path, 6)
     millrace.Dataset(samples.uri)

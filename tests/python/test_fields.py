@@ -199,6 +199,31 @@ def test_a_mask_of_another_shape_is_damage(tmp_path: pathlib.Path) -> None:
     assert [batch["key"] for batch in loader] == [["0000", "0000"]] and loader.report()["quarantined"] == 1
 
 
+def test_objects_of_one_sample(tmp_path: pathlib.Path) -> None:
+    """Image, mask, JSON and text of a sample as files of one folder."""
+    for number in range(5):
+        (tmp_path / f"{number:03}.png").write_bytes(png(picture(number)))
+        (tmp_path / f"{number:03}.mask.png").write_bytes(palette_png(index_map(number)))
+        (tmp_path / f"{number:03}.json").write_text(json.dumps({"id": number}))
+        (tmp_path / f"{number:03}.txt").write_text(f"picture {number}")
+    (tmp_path / "scan.2024.1.png").write_bytes(png(picture(7)))
+    data = millrace.Dataset(tmp_path)
+    assert [sample["__key__"] for sample in data] == ["000", "001", "002", "003", "004", "scan.2024.1"]
+    fields = {
+        "image": millrace.Image("png"),
+        "mask": millrace.Image("mask.png", like="image", interpolation="nearest"),
+        "meta": millrace.Json("json"),
+        "text": millrace.Text("txt"),
+    }
+    rows = 0
+    for batch in millrace.Loader(data[:5], fields=fields, batch_size=2, epochs=1, size=24, augment="train", dtype="uint8", output="numpy"):
+        for row in np.flatnonzero(batch["valid"]):
+            assert batch["meta"][row] == {"id": int(batch["key"][row])} and batch["text"][row] == f"picture {int(batch['key'][row])}"
+            assert set(np.unique(batch["mask"][row])) <= {*range(21), 255}
+            rows += 1
+    assert rows == 5
+
+
 @pytest.mark.parametrize(
     ("name", "field", "bytes_", "reason"),
     [

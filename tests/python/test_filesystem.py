@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import boto3
 import fsspec
 import numpy as np
 import pytest
@@ -138,3 +139,81 @@ def test_a_folder_may_be_the_root(tmp_path: Path) -> None:
 def test_the_entry_point_names_the_class() -> None:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert '[project.entry-points."fsspec.specs"]\nmillrace = "millrace.filesystem.FileSystem"' in text
+
+
+@pytest.mark.parametrize("kind", ["plain", "uri", "relative", "link", "below a link"])
+def test_folders_by_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Names are those below the root, whatever the root is called: rm removes just what it is told."""
+    real = tmp_path / "disk-with-a-long-name" / "sets"
+    for name in ("run-old/LATEST", "run-old/a/b", "LATEST", "keep"):
+        (real / name).parent.mkdir(parents=True, exist_ok=True)
+        (real / name).write_bytes(name.encode())
+    (tmp_path / "ln").symlink_to(real)
+    (tmp_path / "up").symlink_to(real.parent)
+    monkeypatch.chdir(tmp_path)
+    root = {
+        "plain": str(real),
+        "uri": real.as_uri(),
+        "relative": "disk-with-a-long-name/sets",
+        "link": str(tmp_path / "ln"),
+        "below a link": str(tmp_path / "up" / "sets"),
+    }[kind]
+    files = FileSystem(root)
+    (real / "inner").symlink_to(real / "run-old")
+    assert files.find("run-old") == ["run-old/LATEST", "run-old/a/b"] and files.ls("run-old", detail=False) == ["run-old/LATEST", "run-old/a"]
+    assert files.find("inner") == ["inner/LATEST", "inner/a/b"] and files.info("inner/LATEST")["name"] == "inner/LATEST"
+    assert files.cat("run-old/a/b") == b"run-old/a/b"
+    files.rm("run-old", recursive=True)
+    left = {str(path.relative_to(real)) for path in real.rglob("*") if path.is_file()}
+    assert left == {"LATEST", "keep"}
+
+
+def test_many_folders_take_few_threads(tmp_path: Path) -> None:
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    files = FileSystem(str(tmp_path))
+    files.pipe("first/x", b"x")
+    before = threads()
+    for number in range(50):
+        files.pipe(f"{number}/x", b"x")
+        assert files.cat(f"{number}/x") == b"x" and files.exists(f"{number}/x") and files.ls(f"{number}", detail=False) == [f"{number}/x"]
+        files.copy(f"{number}/x", f"copy/{number}/x")
+    assert threads() <= before + 16
+
+
+def test_what_is_removed_must_exist(files: FileSystem, tmp_path: Path) -> None:
+    files.pipe("bucket/rm/a", b"a")
+    with pytest.raises(FileNotFoundError):
+        files.rm("bucket/rm/none")
+    with pytest.raises(FileNotFoundError):
+        files.rm("bucket/none", recursive=True)
+    with pytest.raises(IsADirectoryError, match="recursive"):
+        files.rm("bucket/rm")
+    files.rm("bucket/rm/a")
+    assert not files.exists("bucket/rm")
+
+
+def test_marks_of_folders_go_with_them(files: FileSystem) -> None:
+    s3 = boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"])
+    for key in ("marked/", "marked/a", "marked/deep/"):
+        s3.put_object(Bucket="bucket", Key=key, Body=b"")
+    assert files.find("bucket/marked") == ["bucket/marked/a"] and files.ls("bucket/marked", detail=False) == ["bucket/marked/a", "bucket/marked/deep"]
+    files.rm("bucket/marked", recursive=True)
+    assert not files.exists("bucket/marked")
+
+
+def test_options_of_other_file_systems(files: FileSystem) -> None:
+    with pytest.raises(ValueError, match="AWS_ENDPOINT_URL"):
+        FileSystem(key="me", client_kwargs={"endpoint_url": "http://other"})
+    with pytest.raises(NotImplementedError, match="give a bucket"):
+        files.ls("")
+
+
+def test_put_only_what_is_not_there(files: FileSystem, tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"one")
+    files.put_file(str(tmp_path / "one"), "bucket/created", mode="create")
+    (tmp_path / "one").write_bytes(b"two")
+    with pytest.raises(FileExistsError):
+        files.put_file(str(tmp_path / "one"), "bucket/created", mode="create")
+    assert files.cat("bucket/created") == b"one"

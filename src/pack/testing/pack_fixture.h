@@ -122,7 +122,10 @@ class PackTest : public ::testing::Test {
       for (char& c : data) c = static_cast<char>(rng.Next());
       const char* const folders[] = {"", "a-b/", "a/", "a.b/x/", "Z/"};
       const std::string name = i == 40 ? std::string(120, 'n') + "/" + std::string(180, 'm') : fmt::format("{:03}", i);
-      Put(uri, fmt::format("{}{}.{}", folders[i % 5], name, i % 7 == 0 ? "JPG" : i % 3 == 0 ? "seg.png" : "jpg"), data);
+      const std::string key = folders[i % 5] + name;
+      const bool masked = i % 7 != 0 && i % 3 == 0;  // then the sample has two objects
+      Put(uri, fmt::format("{}.{}", key, i % 7 == 0 ? "JPG" : masked ? "seg.png" : "jpg"), data);
+      if (masked) Put(uri, key + ".txt", key);
     }
   }
 

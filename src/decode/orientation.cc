@@ -1,0 +1,122 @@
+#include "decode/orientation.h"
+
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "decode/jpeg_segments.h"
+
+namespace millrace {
+
+namespace {
+
+using std::string_view_literals::operator""sv;
+
+// Numbers of a TIFF file in either order of bytes; 0 beyond its end.
+class TiffReader {
+ public:
+  explicit TiffReader(ByteSpan tiff) : tiff_(tiff), big_(AsText(tiff).starts_with("MM")) {}
+
+  uint32_t Get(uint64_t at, int bytes) const {
+    if (at + static_cast<uint64_t>(bytes) > tiff_.size()) return 0;
+    uint32_t value = 0;
+    for (int i = 0; i < bytes; ++i) {
+      const auto byte = static_cast<uint32_t>(tiff_[at + static_cast<uint64_t>(big_ ? i : bytes - 1 - i)]);
+      value = value << 8 | byte;
+    }
+    return value;
+  }
+
+ private:
+  const ByteSpan tiff_;
+  const bool big_;
+};
+
+// The tag Orientation of the first directory; 0 if there is none.
+uint32_t OrientationTag(ByteSpan tiff) {
+  constexpr uint32_t kOrientationTag = 0x0112;
+  constexpr uint32_t kShort = 3;
+  const TiffReader reader(tiff);
+  if (reader.Get(2, 2) != 42) return 0;
+  const uint64_t directory = reader.Get(4, 4);
+  const uint32_t entries = reader.Get(directory, 2);
+  for (uint64_t i = 0; i < entries; ++i) {
+    const uint64_t entry = directory + 2 + 12 * i;
+    if (reader.Get(entry, 2) == kOrientationTag && reader.Get(entry + 2, 2) == kShort) return reader.Get(entry + 8, 2);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Orientation OrientationOf(ByteSpan jpeg) {
+  constexpr std::string_view kExif = "Exif\0\0"sv;
+  JpegSegments segments(jpeg);
+  while (const std::optional<JpegSegment> segment = segments.Next()) {
+    if (segment->marker != jpeg_marker::kApp1 || !AsText(segment->payload).starts_with(kExif)) continue;
+    const uint32_t tag = OrientationTag(segment->payload.subspan(kExif.size()));
+    if (tag < 2 || tag > 8) return {};
+    return {.transposed = tag >= 5,
+            .mirrored_x = tag == 2 || tag == 3 || tag == 7 || tag == 8,
+            .mirrored_y = tag == 3 || tag == 4 || tag == 6 || tag == 7};
+  }
+  return {};
+}
+
+ImageSize Turned(ImageSize size, const Orientation& orientation) {
+  if (orientation.transposed) std::swap(size.width, size.height);
+  return size;
+}
+
+SourceCrop StoredCrop(const SourceCrop& seen, ImageSize size, const Orientation& orientation) {
+  SourceCrop crop = seen;
+  crop.flip = false;
+  if (orientation.transposed) {
+    std::swap(crop.x, crop.y);
+    std::swap(crop.width, crop.height);
+    std::swap(crop.left, crop.top);
+    std::swap(crop.right, crop.bottom);
+  }
+  if (orientation.mirrored_x) {
+    crop.x = size.width - (crop.x + crop.width);
+    crop.left = size.width - std::exchange(crop.right, size.width - crop.left);
+  }
+  if (orientation.mirrored_y) {
+    crop.y = size.height - (crop.y + crop.height);
+    crop.top = size.height - std::exchange(crop.bottom, size.height - crop.top);
+  }
+  return crop;
+}
+
+void RowTurner::Start(ImageSize stored, int pixel_bytes, const Orientation& orientation) {
+  stored_ = stored;
+  pixel_bytes_ = static_cast<size_t>(pixel_bytes);
+  orientation_ = orientation;
+  pixels_.resize(static_cast<size_t>(stored.width) * static_cast<size_t>(stored.height) * pixel_bytes_);
+}
+
+void RowTurner::Put(int y, const uint8_t* row) {
+  const size_t bytes = static_cast<size_t>(stored_.width) * pixel_bytes_;
+  std::memcpy(pixels_.data() + static_cast<size_t>(y) * bytes, row, bytes);
+}
+
+void RowTurner::Finish(bool flip, size_t slack, absl::FunctionRef<void(int y, const uint8_t* row)> each) {
+  const ImageSize seen = Turned(stored_, orientation_);
+  row_.resize(static_cast<size_t>(seen.width) * pixel_bytes_ + slack);
+  for (int v = 0; v < seen.height; ++v) {
+    for (int u = 0; u < seen.width; ++u) {
+      const int from_u = flip ? seen.width - 1 - u : u;
+      int x = orientation_.transposed ? v : from_u;
+      int y = orientation_.transposed ? from_u : v;
+      if (orientation_.mirrored_x) x = stored_.width - 1 - x;
+      if (orientation_.mirrored_y) y = stored_.height - 1 - y;
+      const size_t at = static_cast<size_t>(y) * static_cast<size_t>(stored_.width) + static_cast<size_t>(x);
+      std::memcpy(row_.data() + static_cast<size_t>(u) * pixel_bytes_, pixels_.data() + at * pixel_bytes_,
+                  pixel_bytes_);
+    }
+    each(v, row_.data());
+  }
+}
+
+}  // namespace millrace

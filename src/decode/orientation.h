@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/bytes.h"
+#include "decode/image.h"
+
+namespace millrace {
+
+/// How the stored pixels of a photograph become what its camera saw. Pure.
+struct Orientation {
+  bool transposed = false;  // columns are stored as rows
+  bool mirrored_x = false;  // of the stored image: the first column shows what lies at its right end
+  bool mirrored_y = false;  // likewise
+  bool turns() const { return transposed || mirrored_x || mirrored_y; }
+};
+
+/// By the EXIF data of a JPEG; as it is stored if they say nothing, or nothing sensible.
+Orientation OrientationOf(ByteSpan jpeg);
+
+/// The size of the image as it is seen; and the other way round.
+ImageSize Turned(ImageSize size, const Orientation& orientation);
+
+/// What of the stored image (`size`) holds a part of the image as it is seen. Without its flip.
+SourceCrop StoredCrop(const SourceCrop& seen, ImageSize size, const Orientation& orientation);
+
+/// Takes the rows of a small stored image and gives those of the image as it is seen.
+class RowTurner {
+ public:
+  /// `stored` rows and columns of `pixel_bytes` each will come.
+  void Start(ImageSize stored, int pixel_bytes, const Orientation& orientation);
+  void Put(int y, const uint8_t* row);
+  /// All rows have come. `flip`: each is mirrored besides. A row is readable for `slack` bytes beyond its end.
+  void Finish(bool flip, size_t slack, absl::FunctionRef<void(int y, const uint8_t* row)> each);
+
+ private:
+  ImageSize stored_;
+  size_t pixel_bytes_ = 0;
+  Orientation orientation_;
+  std::vector<uint8_t> pixels_;
+  std::vector<uint8_t> row_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <string_view>
+
+namespace millrace {
+
+/// The media type of a file by its name's last extension, as web servers tell it: "image/jpeg"; "" if it is not known.
+std::string_view ContentTypeOf(std::string_view name);
+
+}  // namespace millrace
