@@ -87,8 +87,8 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = self._strip_protocol(path)
         if "/" in path or not self._root.endswith("://"):
             try:
-                _, *known = _core.stat_object(self._uri(path))
-                return self._entry(path, ("", *known))
+                _, size, etag, modified = _core.stat_object(self._uri(path))
+                return self._entry(path, ("", size, etag, modified))
             except NotFoundError:
                 pass
         objects, _ = self._list(path, True, 1) if path or not self._root.endswith("://") else ([], [])

@@ -235,14 +235,6 @@ absl::Status AtomicFile::PlaceIfAbsent() const {
   return ErrnoStatus(errno, name_, "renaming");
 }
 
-absl::Status AtomicFile::Place() const {
-  if (rename(temporary_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
-  const int error = errno;
-  const bool was_empty_folder = error == EISDIR && rmdir(path_.c_str()) == 0;
-  if (was_empty_folder && rename(temporary_.c_str(), path_.c_str()) == 0) return absl::OkStatus();
-  return ErrnoStatus(was_empty_folder ? errno : error, name_, "renaming");
-}
-
 absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent, int64_t modified_ms) {
   RETURN_IF_ERROR(failed_);
   struct stat info {};
@@ -256,8 +248,8 @@ absl::StatusOr<struct stat> AtomicFile::Commit(bool only_if_absent, int64_t modi
   if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, name_, "reading its state");
   if (only_if_absent) {
     RETURN_IF_ERROR(PlaceIfAbsent());
-  } else {
-    RETURN_IF_ERROR(Place());
+  } else if (rename(temporary_.c_str(), path_.c_str()) != 0) {
+    return ErrnoStatus(errno, name_, "renaming");
   }
   exists_ = false;
   if (synced) RETURN_IF_ERROR(SyncFolder(ParentOf(path_), name_));

@@ -59,7 +59,7 @@ class AtomicFile {
   absl::Status KeepMode() const;
 
   /// Moves the file to its place and returns what it is now. AlreadyExists if `only_if_absent` and something
-  /// exists there. An empty folder in its place is replaced. `modified_ms`, since 1970, becomes the time of its last
+  /// exists there. `modified_ms`, since 1970, becomes the time of its last
   /// change, unless it is 0. Call it once; do not call Append after it.
   absl::StatusOr<struct stat> Commit(bool only_if_absent, int64_t modified_ms = 0);
 
@@ -73,7 +73,6 @@ class AtomicFile {
 
   absl::Status LinkError(int error) const;
   absl::Status PlaceIfAbsent() const;
-  absl::Status Place() const;
 
   const std::string path_;
   const std::string name_;

@@ -207,7 +207,7 @@ absl::StatusOr<PlannedField> PlanField(const Source& source, const LoaderOptions
 }
 
 // What the index knows is said before the first batch, and not in the middle of an epoch.
-absl::Status CheckPresence(const Subset& part, const PlannedField& field) {
+absl::Status CheckPresence(const Subset& part, bool mixed, const PlannedField& field) {
   if (!part.index().SomeLack(field.fields)) return absl::OkStatus();
   uint64_t lacking = 0;
   std::string first;
@@ -222,14 +222,15 @@ absl::Status CheckPresence(const Subset& part, const PlannedField& field) {
     first = fmt::format("'{}' ({})", entry.key, fmt::join(names, ", "));
   }));
   if (lacking == 0) return absl::OkStatus();
-  const std::string wanted = fmt::format("{}", fmt::join(field.fields, ", "));
+  const std::string names = fmt::format("{}", fmt::join(field.fields, ","));
+  const bool any_image = field.wanted.kind == Kind::kImage && field.wanted.field.empty();
+  const bool several = field.fields.size() > 1;
   return absl::InvalidArgumentError(fmt::format(
-      "{}: {} of {} have no {}{}, the first of them {}; leave them out (feed --where {}={}, in Python "
+      "{}{} of {} have no {}, the first of them {}; leave them out (feed --where {}={}, in Python "
       "dataset.where({}=[...])), or let others take their places, or padding (bad_samples \"replace\" or \"mask\")",
-      part.dataset->uri(), lacking, Counted(part.size(), "sample"),
-      field.wanted.kind == Kind::kImage && field.wanted.field.empty() ? "image: " : "", wanted, first,
-      field.fields.size() > 1 ? "has-any" : "has", fmt::join(field.fields, ","),
-      field.fields.size() > 1 ? "has_any" : "has"));
+      mixed ? part.dataset->uri() + ": " : "", lacking, Counted(part.size(), "sample"),
+      any_image ? fmt::format("image ({})", names) : names, first, several ? "has-any" : "has", names,
+      several ? "has_any" : "has"));
 }
 
 }  // namespace
@@ -268,7 +269,8 @@ absl::StatusOr<std::vector<PlannedField>> PlanFields(const Source& source, const
     }
     if (field.is_value()) planned.column = columns++;
     for (const Subset& part : source.parts()) {
-      if (options.bad_samples == BadSamples::kFail) RETURN_IF_ERROR(CheckPresence(part, planned));
+      if (options.bad_samples == BadSamples::kFail)
+        RETURN_IF_ERROR(CheckPresence(part, source.parts().size() > 1, planned));
     }
     fields.push_back(std::move(planned));
   }

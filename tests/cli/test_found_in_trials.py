@@ -55,18 +55,6 @@ def test_types_of_uploads(millrace: Millrace, bucket: Bucket, tmp_path: Path) ->
     }
 
 
-def test_an_empty_folder_gives_way_to_a_file(millrace: Millrace, tmp_path: Path) -> None:
-    (tmp_path / "from").mkdir()
-    (tmp_path / "from" / "f").write_bytes(b"file")
-    (tmp_path / "to" / "f").mkdir(parents=True)
-    (tmp_path / "to" / "f" / "x").write_bytes(b"goes")
-    millrace("sync", "--delete", tmp_path / "from", tmp_path / "to")
-    assert (tmp_path / "to" / "f").read_bytes() == b"file"
-    (tmp_path / "full" / "f").mkdir(parents=True)
-    (tmp_path / "full" / "f" / "x").write_bytes(b"stays")
-    assert b"Is a directory" in millrace("sync", tmp_path / "from", tmp_path / "full", code=1).stderr
-
-
 @pytest.mark.parametrize("missing", ["full", "closed", "gone"])
 def test_messages_that_cannot_be_written(millrace_bin: Path, tmp_path: Path, missing: str) -> None:
     command = [str(millrace_bin), "cp", str(tmp_path / "none"), str(tmp_path / "x")]

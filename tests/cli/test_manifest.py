@@ -62,7 +62,7 @@ def test_a_manifest_without_a_label_says_so(millrace: Millrace, tmp_path: Path) 
         (tmp_path / "a" / name).write_bytes(b"x")
     (tmp_path / "t.csv").write_text("path,target,width\na/1.jpg,3,100\na/2.jpg,5,100\n")
     said = millrace("index", tmp_path / "t.csv").stderr.decode()
-    assert "t.csv: none of 'target', 'width' is a label" in said and "--label-field X" in said, said
+    assert "t.csv: none of 'target', 'width' is a label" in said and "--label-column X" in said, said
     (tmp_path / "u.csv").write_text("path,label,width\na/1.jpg,3,100\na/2.jpg,5,100\n")
     (tmp_path / "v.csv").write_text("path\na/1.jpg\na/2.jpg\n")
     for quiet in ("u.csv", "v.csv"):

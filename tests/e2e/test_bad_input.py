@@ -236,7 +236,7 @@ class TestImages:
             corpus.write(root / name, b"no image")
         said = sandbox.ok("pack", root, tmp_path / "tar").err
         assert "2 of 10 samples have no image" in said and "'x/notes'" in said
-        sandbox.run(*feed_args(root)).failed(1, "x/notes", "no image", "remove", "index again", "replace")
+        sandbox.run(*feed_args(root)).failed(1, "x/notes", "2 of 10 samples have no image", "--where has=jpg", "replace")
         for name in ("x/notes.txt", "y/notes.txt"):
             (root / name).unlink()
         sandbox.ok("index", root)

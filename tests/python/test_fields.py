@@ -216,7 +216,7 @@ def test_objects_of_one_sample(tmp_path: pathlib.Path) -> None:
         "text": millrace.Text("txt"),
     }
     rows = 0
-    for batch in millrace.Loader(data[:5], fields=fields, batch_size=2, epochs=1, size=24, augment="train", dtype="uint8", output="numpy"):
+    for batch in millrace.Loader(data[:5], fields=fields, batch_size=2, epochs=1, size=24, augment=True, dtype="u8", output="numpy"):
         for row in np.flatnonzero(batch["valid"]):
             assert batch["meta"][row] == {"id": int(batch["key"][row])} and batch["text"][row] == f"picture {int(batch['key'][row])}"
             assert set(np.unique(batch["mask"][row])) <= {*range(21), 255}

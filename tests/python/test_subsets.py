@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import collections
+import io
 import pathlib
 import pickle
 import shutil
+import tarfile
 from typing import Any
 
 import millrace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support import AT_SIZE, CLASSES, Samples
+from support import AT_SIZE, CLASSES, Samples, make_pixels, png
 
 
 def fed(data: Any, **options: Any) -> list[tuple[int, int, str]]:
@@ -310,3 +312,40 @@ def test_many_positions_at_once_are_those_one_by_one(tmp_path: Any, shuffle: str
         assert sorted(one_by_one) == data.samples.tolist()
         for positions in (np.arange(len(data)), np.arange(50, len(data)), np.arange(len(data))[::-1], np.repeat(np.arange(150), 3)):
             assert plan[positions].tolist() == [one_by_one[position] for position in positions.tolist()]
+
+
+def test_a_split_of_equal_keys_must_be_meant(tmp_path: pathlib.Path) -> None:
+    for shard in range(4):
+        with tarfile.open(tmp_path / f"{shard}.tar", "w") as archive:
+            for number in range(10):
+                member = tarfile.TarInfo(f"patient{number}.txt")
+                member.size = 1
+                archive.addfile(member, io.BytesIO(b"x"))
+    data = millrace.Dataset(tmp_path)
+    with pytest.raises(millrace.InvalidArgumentError, match="only about 10 of 40 samples.*groups=True"):
+        data.split(train=0.5, valid=0.5)
+    parts = data.split(groups=True, train=0.5, valid=0.5)
+    train, valid = ({sample["__key__"] for sample in part} for part in parts.values())
+    assert not train & valid and len(train | valid) == 10
+
+
+def test_what_lies_beside_the_images_is_said_before_the_first_batch(tmp_path: pathlib.Path) -> None:
+    for name in ("a/1.png", "a/2.png", "b/3.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(png(make_pixels(1)))
+    for name in ("README.md", "a/Thumbs.db", "b/desktop.ini", "LICENSE.txt"):
+        (tmp_path / name).write_bytes(b"not an image")
+    assert [sample["__key__"] for sample in millrace.Dataset(tmp_path)] == ["a/1", "a/2", "b/3"], "these are no samples"
+    other = tmp_path.with_name(tmp_path.name + "-other")
+    shutil.copytree(tmp_path, other, ignore=shutil.ignore_patterns(".millrace"))
+    (other / "a" / "notes.txt").write_bytes(b"a text")
+    data = millrace.Dataset(other)
+    with pytest.raises(millrace.InvalidArgumentError, match=r"1 of 4 samples have no image \(png\), the first of them 'a/notes' \(cls, txt\).*has="):
+        millrace.Loader(data, batch_size=2, **AT_SIZE)
+    for left in (data.where(has="png"), data.where(has_any=["png"])):
+        keys = [key for batch in millrace.Loader(left, batch_size=3, epochs=1, shuffle="none", **AT_SIZE) for key in batch["key"]]
+        assert keys == ["a/1", "a/2", "b/3"]
+    masked = next(iter(millrace.Loader(data, batch_size=4, epochs=1, shuffle="none", bad_samples="mask", **AT_SIZE)))
+    assert masked["valid"].tolist() == [True, True, False, True]
+    with pytest.raises(millrace.InvalidArgumentError, match="no field 'jpg'"):
+        data.where(has_any=["png", "jpg"])

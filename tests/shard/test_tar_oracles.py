@@ -244,8 +244,8 @@ def test_any_names_that_we_write_are_read_by_others(tmp_path: Path) -> None:
         data = name * (n % 9)
         with open(os.path.join(root, name), "wb") as file:
             file.write(data)
-        stem, _, field = base.partition(b".")
-        wanted[folder + b"/" + stem + b"." + field.lower()] = data
+        stem, _, field = base.rpartition(b".")
+        wanted[folder + b"/" + stem.replace(b".", b"%2E") + b"." + field.lower()] = data
     assert len(wanted) == 150
     for size in ("1GiB", "16KiB"):
         out = tmp_path / size

@@ -1,0 +1,101 @@
+"""examples/: each runs on a little data, and does what it is there to show."""
+
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from token_corpus import write_corpus
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(name: str, *arguments: str | pathlib.Path, ranks: int = 0) -> str:
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"] if ranks else []
+    command = [sys.executable, *launcher, str(EXAMPLES / name), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def losses(output: str) -> list[float]:
+    return [float(found) for found in re.findall(r"loss (\S+)", output)]
+
+
+def photo(seed: int, size: int = 40) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size, size, 3), dtype=np.uint8)).save(out, "jpeg")
+    return out.getvalue()
+
+
+def kill_all(argument: str) -> None:
+    """All processes with that argument: torchrun gives each rank a session of its own."""
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and argument in (entry / "cmdline").read_text().split("\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+        except OSError:  # it has ended
+            pass
+
+
+@pytest.fixture
+def photos(tmp_path: pathlib.Path) -> pathlib.Path:
+    folder = tmp_path / "photos"
+    for number in range(64):
+        (folder / ("cat", "dog")[number % 2]).mkdir(parents=True, exist_ok=True)
+        (folder / ("cat", "dog")[number % 2] / f"{number:03}.jpg").write_bytes(photo(number))
+    return folder
+
+
+def test_classify_on_two_ranks_goes_on_where_it_was(photos: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    arguments = [photos, "--save", tmp_path / "run", "--epochs", "40", "--batch", "8", "--size", "16", "--every", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(EXAMPLES / "classify.py")]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen([*command, *map(str, arguments)], stdout=log, stderr=log)
+    try:
+        while len(list((tmp_path / "run").glob("*/*/MANIFEST.json"))) < 2:  # then the first is committed
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.02)
+    finally:
+        kill_all(str(tmp_path / "run"))
+        process.wait()
+    output = run("classify.py", *arguments, ranks=1)
+    resumed = re.search(r"resumed after step (\d+)", output)
+    assert resumed and int(resumed[1]) % 2 == 0
+    assert "done after 320 steps" in output, "64 samples 40 times, in eights"
+
+
+def test_image_text(photos: pathlib.Path) -> None:
+    for image in photos.rglob("*.jpg"):
+        image.with_suffix(".txt").write_text(f"A {image.parent.name}, number {image.stem}.")
+    found = losses(run("image_text.py", photos, "--epochs", "8", "--batch", "16", "--size", "32"))
+    assert len(found) == 8 and found[-1] < found[0]
+
+
+def test_segment(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "scenes"
+    folder.mkdir()
+    for number in range(40):
+        (folder / f"{number}.jpg").write_bytes(photo(number))
+        Image.fromarray(np.repeat(np.arange(40, dtype=np.uint8)[:, None] // 20, 40, axis=1)).save(folder / f"{number}.mask.png")
+    output = run("segment.py", folder, "--classes", "2", "--batch", "4", "--size", "32", "--epochs", "2")
+    assert losses(output)[-1] < losses(output)[0] and "of the pixels are right" in output
+
+
+def test_two_views(photos: pathlib.Path) -> None:
+    assert len(losses(run("two_views.py", photos, "--batch", "16", "--size", "32", "--epochs", "2"))) == 2
+
+
+def test_language_model(tmp_path: pathlib.Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [5, 30, 17, 9, 28, 12] * 5)
+    output = run("language_model.py", corpus.uri, "--vocabulary", "150000", "--length", "32", "--batch", "4", "--epochs", "2")
+    assert len(losses(output)) == 2 and re.search(r"tokens in", output)
