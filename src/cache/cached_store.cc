@@ -18,8 +18,7 @@ struct CachedStore::Read {
 };
 
 CachedStore::CachedStore(ObjectStore& below, DiskCache& cache, Wanted wanted)
-    : ObjectStore(below.traits()),
-      below_(below),
+    : StoreAround(below),
       cache_(cache),
       wanted_(wanted),
       store_name_(below.traits().identity + " " + below.traits().root) {

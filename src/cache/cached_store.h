@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cache/disk_cache.h"
-#include "store/object_store.h"
+#include "store/store_around.h"
 
 namespace millrace {
 
@@ -24,7 +24,7 @@ struct CacheReport {
 /// version (GetOptions::if_match) are: for all others the store must be asked which one it has. Everything else goes to
 /// the store. Whatever comes from the cache is checked; what is damaged there is read from the store. A version that is
 /// in the cache can be read after it was replaced in the store.
-class CachedStore final : public ObjectStore {
+class CachedStore final : public StoreAround {
  public:
   /// What callers of Get want of a range: all of it, or only the spans that have checksums, if there are any. Then the
   /// bytes between them may be missing in the cache, as other orders read over other gaps, and `into` keeps its own.
@@ -36,26 +36,6 @@ class CachedStore final : public ObjectStore {
   ~CachedStore() override;
 
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
-  void Head(std::string key, HeadOptions options, HeadCallback done) override {
-    below_.Head(std::move(key), options, std::move(done));
-  }
-  void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override {
-    below_.Put(std::move(key), body, std::move(options), std::move(done));
-  }
-  void Copy(const ObjectStore& from, ObjectInfo source, std::string key, CopyOptions options,
-            PutCallback done) override {
-    below_.Copy(from, std::move(source), std::move(key), std::move(options), std::move(done));
-  }
-  void Delete(std::vector<std::string> keys, DeleteCallback done) override {
-    below_.Delete(std::move(keys), std::move(done));
-  }
-  void List(ListOptions options, ListCallback done) override { below_.List(std::move(options), std::move(done)); }
-  absl::StatusOr<std::unique_ptr<PieceWriter>> WritePieces(std::string key, PutOptions options) override {
-    return below_.WritePieces(std::move(key), std::move(options));
-  }
-  absl::Status RemoveTemporary(const std::string& prefix) override { return below_.RemoveTemporary(prefix); }
-  /// Of the store below: what was left of the requests.
-  const RequestCounters& counters() const override { return below_.counters(); }
 
   CacheReport report() const;
 
@@ -69,7 +49,6 @@ class CachedStore final : public ObjectStore {
   void Leave();
   void End(Read& read, absl::StatusOr<GetResult> result);
 
-  ObjectStore& below_;
   DiskCache& cache_;
   const Wanted wanted_;
   const std::string store_name_;
