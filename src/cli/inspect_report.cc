@@ -12,6 +12,7 @@
 #include "base/size.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
+#include "store/joined_objects.h"
 
 namespace millrace::cli {
 
@@ -27,7 +28,7 @@ class ObjectNames {
   std::string Of(const SamplePlace& place) {
     IndexedObject object;
     if (status_.ok()) status_ = index_.LookupObject(place.object, &object);
-    return object.key;
+    return JoinedName(object.key);
   }
   const absl::Status& status() const { return status_; }
 

@@ -81,11 +81,13 @@ class TestSuspicious:
         assert "with the key of a sample before them: 3" in said and "'s0000': a.tar (sample 0) and b.tar (sample 21)" in said
 
     def test_raw_objects_whose_endings_differ_in_case_have_one_key(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        for name in ("a/0.jpg", "a/1.JPG", "a/1.jpg", "a/2.png"):
+        for name in ("a/0.jpg", "a/1.JPG", "a/1.jpg", "a/1.txt", "a/2.png"):
             corpus.write(tmp_path / "d" / name, b"x")
         found = inspect(sandbox, tmp_path / "d")["suspicious"]
         assert found["duplicate_keys"]["samples"] == 1
-        assert found["duplicate_keys"]["examples"][0]["again"]["object"] == "a/1.jpg"
+        example = found["duplicate_keys"]["examples"][0]
+        assert example["first"]["object"] == "a/1.{JPG,txt}", "its two objects, by names that exist"
+        assert example["again"]["object"] == "a/1.jpg"
         assert found["lacking_fields"] == [], "a PNG stands in for a JPEG"
 
     def test_empty(self, sandbox: Sandbox, tmp_path: Path) -> None:
