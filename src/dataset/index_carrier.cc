@@ -208,7 +208,8 @@ void IndexCarrier::CarryNamed(const std::string& name, bool changed, const std::
   const absl::StatusOr<bool> carried = carry();
   if (absl::IsCancelled(carried.status())) return;
   report->carried += carried.ok() && *carried ? 1 : 0;
-  if (carried.ok()) return;
+  // Nothing is lost if only the target has one, of data that the source may not even have.
+  if (carried.ok() || (!indexes_.at(name) && !SourceHas(name))) return;
   const std::optional<IndexName> parts = Split(name);
   const std::string uri = to_.store->Uri(to_.Key(parts->folder + parts->object));
   report->failures.push_back(absl::Status(

@@ -62,6 +62,7 @@ class IndexCarrier {
  private:
   using Hashes = absl::flat_hash_set<std::pair<uint64_t, uint64_t>>;  // of names and both ETags
   static bool AreIn(const Hashes& pairs, const std::string& below, const IndexedObject& then, const IndexedObject& now);
+  absl::Status CheckKept(const std::string& below, const Index& source, const Index& target) const;
   absl::StatusOr<bool> CarryOne(const std::string& name, const DatasetPlace& source, const DatasetPlace& target,
                                 bool changed, const std::stop_token& stop);
   absl::StatusOr<DatasetPlace> PlaceOf(const Location& folder, std::string_view index_name,
@@ -72,8 +73,6 @@ class IndexCarrier {
   Stores& stores_;
   const Location from_;
   const Location to_;
-  absl::Status CheckKept(const std::string& below, const Index& source, const Index& target) const;
-
   std::map<std::string, bool, std::less<>> indexes_;  // by name: whether it was listed
   uint64_t too_many_ = 0;                             // indexes
   std::set<std::string, std::less<>> found_;          // of indexes_

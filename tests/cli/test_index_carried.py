@@ -172,3 +172,14 @@ def test_delete_removes_an_index_that_the_source_does_not_have(millrace: Millrac
     assert told(millrace, bucket, "sync", "--delete", shards, target)["removed"] == 1
     with pytest.raises((KeyError, FileNotFoundError)):
         index_bytes(bucket, target)
+
+
+def test_nothing_is_said_of_an_index_whose_data_are_gone(millrace: Millrace, bucket: Bucket, shards: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    millrace("sync", shards, target, env=bucket.env)
+    index(millrace, bucket, str(target / "1.tar"))
+    assert (target / ".millrace" / "1.tar.index").exists()
+    (shards / "1.tar").unlink()
+    synced = millrace("sync", "--delete", shards, target, "--json", env=bucket.env)
+    assert json.loads(synced.stdout)["removed"] == 2 and synced.stderr == b""
+    assert not (target / "1.tar").exists() and not (target / ".millrace" / "1.tar.index").exists()

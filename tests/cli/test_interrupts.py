@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end a command also while a store does not answer, or answers without an end."""
+"""SIGINT, SIGTERM and SIGHUP end a command also while a store does not answer, or answers without an end."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def waster() -> Iterator[Callable[..., Waster]]:
         one.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
     ("answered", "command"),
     [
