@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from . import _core
 from ._runtime import configure
+from .batch import Batch, State
 from .checkpoints import Checkpoints
 from .dataset import Dataset
 from .errors import (
@@ -36,9 +37,10 @@ from .errors import (
 )
 from .fields import Array, Bytes, Image, Json, Label, Text
 from .files import open as open  # not in __all__: `import *` leaves Python's own alone
-from .loader import Batch, Loader, Report, State
+from .loader import Loader
 from .mix import Mix
 from .plan import Plan
+from .report import Report
 from .tokens import Rows, Shape, Tokens
 
 __version__: str = _core.__version__

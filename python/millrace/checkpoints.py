@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _arguments, _core, _state
 from .errors import InvalidArgumentError
-from .loader import _rank_and_world
+from .ranks import rank_and_world
 
 __all__ = ["Checkpoints"]
 
@@ -65,7 +65,7 @@ class Checkpoints:
             raise InvalidArgumentError("uri is None and MILLRACE_CHECKPOINT is not set; give a URI, or start the program by `millrace run`")
         given = _arguments.uri("uri", job_uri if uri is None else uri)
         self._keep = 0 if keep is None else _arguments.integer("keep", keep, least=1)
-        self._rank = _rank_and_world(None, None)[0] if rank is None else _arguments.integer("rank", rank, least=0)
+        self._rank = rank_and_world(None, None)[0] if rank is None else _arguments.integer("rank", rank, least=0)
         self._core = _core.Checkpoints(given)
         self._claims_at_once = bool(job_uri) and self._rank == 0 and _core.Checkpoints(str(job_uri)).uri == self._core.uri
         self._lock = threading.Lock()  # of what follows

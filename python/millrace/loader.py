@@ -7,119 +7,23 @@ import os
 import sys
 import weakref
 from types import TracebackType
-from typing import Any, Dict, Iterator, Mapping, NoReturn, Sequence, TypedDict, cast
+from typing import Any, Iterator, Mapping, NoReturn, Sequence, cast
 
 import numpy as np
 
 from . import _arguments, _core
+from .batch import Batch, State
 from .dataset import Dataset
 from .errors import InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, padding_of_values, to_native
 from .mix import Mix
+from .ranks import rank_and_world
+from .report import Report, Table
 from .stream import Stream
 from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work
 
 _STATE_VERSION = 1
-
-
-class _Label(TypedDict, total=False):
-    image: Any
-    label: Any
-    part: Any
-    tokens: Any
-    token_mask: Any
-    position_ids: Any
-    segment_ids: Any
-    row: Any
-
-
-class Batch(_Label):
-    """What a Loader yields: a dict of arrays (numpy, or torch tensors) of one batch of this rank, B = ``batch_size`` rows always.
-
-    ``image``: ``[B, H, W, C]`` or ``[B, C, H, W]``, uint8 or float32. ``label``: int64 ``[B]``, or a list of B strings; absent when
-    the data set has no labels. Or, in their place, what ``fields`` says.
-    ``valid``: bool ``[B]``, False for padding, whose image is zeros, label -1 and key ``""``. ``mask`` is another name of it, unless a field
-    is called so.
-    ``sample``: int64 ``[B]``, the sample's ordinal in the index. ``part``: int64 ``[B]``, only of a Mix or buckets of tokens: the part it is of. ``key``: list of B strings, the sample's name.
-
-    Of rows of tokens, :class:`Tokens` says what there is in place of ``image`` and ``label``.
-    """
-
-    valid: Any
-    mask: Any
-    sample: Any
-    key: list[str]
-
-
-class State(TypedDict):
-    """What :meth:`Loader.state_dict` returns. Plain values: fit for ``torch.save``, JSON or pickle."""
-
-    version: int
-    position: str
-    samples: int
-    digest: str | None
-
-
-class QuarantinedSample(TypedDict):
-    """A damaged sample that was replaced, or masked: then ``replacement`` is ``""`` (``bad_samples``)."""
-
-    sample: str
-    reason: str
-    replacement: str
-    epoch: int
-
-
-class CacheReport(TypedDict):
-    """What a Loader's cache did: bytes that came from it (``hit_bytes``) and from the store (``miss_bytes``), in so many GET ``requests``."""
-
-    hit_bytes: int
-    miss_bytes: int
-    requests: int
-
-
-class WorkerReport(TypedDict):
-    """What a worker did for a Loader; of the last one, this process, ``worker`` is ``"local"``.
-
-    ``rows``: of the batches that were received, padding included. ``failures``: how often one of its streams had to go on elsewhere, or
-    could not be opened; ``last_failure``: why, ``""`` without any.
-    """
-
-    worker: str
-    rows: int
-    failures: int
-    last_failure: str
-
-
-class Report(TypedDict):
-    """What :meth:`Loader.report` returns; it begins with the loader or its last ``load_state_dict``.
-
-    ``samples``: received, without padding and repeats. ``tokens``: in these, where they are rows of tokens, and ``token_places``: in all rows of
-    the batches; the difference is padding. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
-    ``parts``: ``samples`` by the part of the Mix that they are of.
-    ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
-    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, outage, budget, decode, consumer, worker; with a
-    transform also transform).
-    ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
-    ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
-    ``cache``: what came from it and what did not; None without one.
-    ``workers``: what each of the ``workers`` did, and this process; empty without workers.
-    """
-
-    samples: int
-    tokens: int
-    token_places: int
-    digest: str | None
-    position: str
-    parts: list[int]
-    seconds: float
-    waited: float
-    stalls: dict[str, float]
-    bottleneck: str
-    quarantined: int
-    quarantine: list[QuarantinedSample]
-    cache: CacheReport | None
-    workers: list[WorkerReport]
 
 
 class Loader:
@@ -171,7 +75,7 @@ class Loader:
         seed: Of order and augmentation, 0 to 2^64 - 1.
         epochs: None: without end.
         rank: This consumer's number. With None for both, rank and world are those of ``torch.distributed`` when it is initialised, else
-            of the environment (``RANK`` and ``WORLD_SIZE``), else 0 of 1.
+            of the environment (of torchrun, MPI or ``srun``), else 0 of 1.
         world: How many consumers share the data. All get equally many batches.
         last: The last, short batch of an epoch: ``"pad"`` (see ``valid``), ``"drop"``, or ``"wrap"`` (filled from the epoch's start).
         memory: Budget for fetched bytes and batches together, in bytes or as ``"512MiB"``.
@@ -278,7 +182,7 @@ class Loader:
         self._torch = _torch_for(output)
         self._pad = tokens.pad if isinstance(tokens, Tokens) else 0
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
-        rank, world = _rank_and_world(rank, world)
+        rank, world = rank_and_world(rank, world)
         shuffle = _arguments.shuffle(shuffle)
         checked: dict[str, Any] = {
             "batch": batch_size,
@@ -486,7 +390,7 @@ class Loader:
 
         ``print(loader.report())`` shows it as a table.
         """
-        return cast(Report, _Table(self._source.report()))
+        return cast(Report, Table(self._source.report()))
 
     def close(self) -> None:
         """Stops prefetching and gives its memory back. Batches stay valid; a loop raises UsageError. May be called twice."""
@@ -507,39 +411,6 @@ class Loader:
         )
 
 
-class _Table(Dict[str, Any]):
-    """A report, which prints as a table."""
-
-    def __str__(self) -> str:
-        seconds, waited = self["seconds"], self["waited"]
-        rate = f"{self['samples'] / seconds:,.0f} a second" if seconds else "in no time"
-        lines = [("samples", f"{self['samples']:,} in {seconds:.1f} s ({rate})")]
-        if self["token_places"]:
-            padding = 1 - self["tokens"] / self["token_places"]
-            lines.append(("tokens", f"{self['tokens']:,}, and {100 * padding:.1f} % padding"))
-        if len(self["parts"]) > 1:
-            lines.append(("of the parts", ", ".join(f"{samples:,}" for samples in self["parts"])))
-        lines.append(("waited", f"{waited:.1f} s ({100 * waited / seconds if seconds else 0:.0f} %)"))
-        causes = sorted(self["stalls"].items(), key=lambda cause: -cause[1])
-        lines += [(f"  for {name.replace('_', ' ')}", f"{spent:.1f} s") for name, spent in causes if spent >= 0.05]
-        lines.append(("limited by", self["bottleneck"].replace("_", " ")))
-        if self["cache"]:
-            cached, read = self["cache"]["hit_bytes"], self["cache"]["miss_bytes"]
-            lines.append(("cache", f"{cached / 2**20:,.1f} MiB came from it, {read / 2**20:,.1f} MiB from the store"))
-        for worker in self["workers"]:
-            failures = f", {worker['failures']} failures, the last: {worker['last_failure']}" if worker["failures"] else ""
-            lines.append((f"worker {worker['worker']}", f"{worker['rows']:,} rows{failures}"))
-        if self["quarantined"]:
-            shown = self["quarantine"][:3]
-            lines.append(("replaced", f"{self['quarantined']:,} damaged samples, such as"))
-            lines += [("", f"{entry['sample']}: {entry['reason']}") for entry in shown]
-        lines.append(("position", self["position"]))
-        if self["digest"]:
-            lines.append(("digest", self["digest"]))
-        width = max(len(name) for name, _ in lines)
-        return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines)
-
-
 def _shown_keys(state: Mapping[str, Any]) -> str:
     shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
     return f"the keys {', '.join(shown)}" if shown else "no keys"
@@ -551,23 +422,3 @@ def _torch_for(output: str | None) -> Any:
         return sys.modules.get("torch")
     wanted = _arguments.choice("output", output, ("torch", "numpy"))
     return importlib.import_module("torch") if wanted == "torch" else None
-
-
-def _rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
-    if rank is not None and world is not None:
-        return _arguments.integer("rank", rank, least=0), _arguments.integer("world", world, least=1)
-    if rank is not None or world is not None:
-        raise InvalidArgumentError("rank and world belong together: give both, or neither to have them found")
-    # Not yet imported means not initialised.
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank()), int(distributed.get_world_size())
-    found = (os.environ.get("RANK"), os.environ.get("WORLD_SIZE"))
-    if found == (None, None):
-        return 0, 1
-    try:
-        return int(found[0] or ""), int(found[1] or "")
-    except ValueError:
-        raise InvalidArgumentError(
-            f"the environment says RANK={found[0]!r} and WORLD_SIZE={found[1]!r}; set both to numbers, or give rank and world"
-        ) from None

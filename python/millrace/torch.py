@@ -16,8 +16,8 @@ from . import _arguments, _core
 from .dataset import Dataset
 from .errors import InvalidArgumentError, MismatchError, UnsupportedError
 from .files import RawReader
-from .loader import _rank_and_world
 from .plan import Plan
+from .ranks import rank_and_world
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -206,7 +206,7 @@ class IterableDataset(_IterableBase):
         self._transform = transform
         self._shuffle = _arguments.shuffle(shuffle)
         self._seed = _arguments.integer("seed", seed)
-        self._rank, self._world = _rank_and_world(rank, world)
+        self._rank, self._world = rank_and_world(rank, world)
         # Shared with forked and spawned workers, also persistent ones.
         self._epoch = _shared(torch.zeros(1, dtype=torch.int64))
 
@@ -291,7 +291,7 @@ class Sampler(_SamplerBase):
             raise UnsupportedError("a Sampler needs the plan of a Dataset; what a Mix draws is delivered by millrace.Loader(mix)")
         self._plan = plan
         self._data = plan.data
-        self._rank, self._world = _rank_and_world(rank, world)
+        self._rank, self._world = rank_and_world(rank, world)
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration, from 0."""

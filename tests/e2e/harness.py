@@ -275,6 +275,17 @@ def devstore(sandbox: Sandbox, root: object, *args: object, faults: tuple[str, .
         assert SECRET_KEY not in said, "devstore prints the secret key"
 
 
+def freeze(process: subprocess.Popen) -> None:
+    """Stops a process, and returns when all of its threads stand still: one that runs may go on for a while after the signal was sent."""
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + 30
+    states = [""]
+    while any(state != "T" for state in states):
+        assert time.monotonic() < deadline, f"process {process.pid} does not stop: {states}"
+        stats = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/stat")]
+        states = [stat.rpartition(")")[2].split()[0] for stat in stats]
+
+
 def as_root(*command: object) -> None:
     """Where the tests run as somebody else, by sudo, as scripts/setup does it."""
     prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]

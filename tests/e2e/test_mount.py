@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Photos
-from .harness import MIB, REPOSITORY, Sandbox, Server, devstore
+from .harness import MIB, REPOSITORY, Sandbox, Server, devstore, freeze
 
 CAP_SYS_ADMIN = 1 << 21
 
@@ -268,7 +268,7 @@ def test_a_store_that_is_away_gives_eio(sandbox: Sandbox, files: Path, tmp_path:
     with devstore(sandbox, files) as store, mounted(sandbox, "s3://b", folder, "--timeout", "1s", env=store.env()):
         fd = os.open(folder / "large", os.O_RDONLY)
         os.pread(fd, 10, 0)
-        store.process.send_signal(signal.SIGSTOP)  # takes connections, and answers nothing
+        freeze(store.process)  # takes connections, and answers nothing
         try:
             with pytest.raises(OSError) as away:
                 os.pread(fd, 10, 35_000_000)

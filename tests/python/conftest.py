@@ -29,6 +29,7 @@ def _package_folder() -> pathlib.Path:
 sys.path.insert(0, str(_package_folder()))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(_package_folder()), str(pathlib.Path(__file__).parent)])
 
+from millrace import ranks  # noqa: E402
 from support import Samples, devstore, write_raw, write_tar  # noqa: E402
 
 
@@ -37,7 +38,7 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No index of a test goes to the user's cache folder, and no rank of a job reaches a test."""
     patch = pytest.MonkeyPatch()
     patch.setenv("MILLRACE_CACHE", str(tmp_path_factory.mktemp("cache")))
-    for name in ("RANK", "WORLD_SIZE"):
+    for name in (name for pair in ranks._VARIABLES for name in pair):
         patch.delenv(name, raising=False)
     yield
     patch.undo()

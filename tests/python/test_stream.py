@@ -242,11 +242,28 @@ def test_ranks_share_the_epoch(tar: Samples, world: int) -> None:
     assert len(set(states)) == 1
 
 
-def test_rank_and_world_of_the_environment(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "3")
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"RANK": "1", "WORLD_SIZE": "3", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"},  # torchrun, which srun started
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"},
+        {"PMI_RANK": "1", "PMI_SIZE": "3"},
+        {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3"},
+    ],
+)
+def test_rank_and_world_of_the_environment(
+    tar: Samples, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     assert drain(loader_of(tar, epochs=1)) == drain(loader_of(tar, epochs=1, rank=1, world=3))
     assert len(drain(loader_of(tar, epochs=1, rank=0, world=1))) == 50
+
+
+def test_a_batch_script_of_slurm_is_no_rank(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    assert len(drain(loader_of(tar, epochs=1))) == 50
 
 
 @pytest.mark.parametrize("environment", [{"RANK": "0"}, {"WORLD_SIZE": "2"}, {"RANK": "one", "WORLD_SIZE": "2"}])

@@ -1,0 +1,45 @@
+"""Which of the processes that share the data this one is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from . import _arguments
+from .errors import InvalidArgumentError
+
+
+# The first pair that is set counts: torchrun under srun knows better than Slurm.
+_VARIABLES = (
+    ("RANK", "WORLD_SIZE"),  # torchrun, Kubernetes' PyTorchJob
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+def rank_and_world(rank: int | None, world: int | None) -> tuple[int, int]:
+    """``rank`` and ``world``, else those of torch.distributed if it is initialised, else of the environment, else 0 of 1."""
+    if rank is not None and world is not None:
+        return _arguments.integer("rank", rank, least=0), _arguments.integer("world", world, least=1)
+    if rank is not None or world is not None:
+        raise InvalidArgumentError("rank and world belong together: give both, or neither to have them found")
+    # Not yet imported means not initialised.
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank()), int(distributed.get_world_size())
+    for variables in _VARIABLES:
+        found = [os.environ.get(name) for name in variables]
+        # Half of the first pair is a mistake; Slurm's batch scripts, which are no ranks, have half of theirs.
+        if None not in found or (variables == _VARIABLES[0] and found != [None, None]):
+            return _numbers(variables, found)
+    return 0, 1
+
+
+def _numbers(variables: tuple[str, str], found: list[str | None]) -> tuple[int, int]:
+    try:
+        return int(found[0] or ""), int(found[1] or "")
+    except ValueError:
+        said = " and ".join(f"{name}={value!r}" for name, value in zip(variables, found))
+        raise InvalidArgumentError(f"the environment says {said}; set both to numbers, or give rank and world") from None

@@ -1,0 +1,99 @@
+"""What a Loader did, and what its program waited for."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, TypedDict
+
+
+class QuarantinedSample(TypedDict):
+    """A damaged sample that was replaced, or masked: then ``replacement`` is ``""`` (``bad_samples``)."""
+
+    sample: str
+    reason: str
+    replacement: str
+    epoch: int
+
+
+class CacheReport(TypedDict):
+    """What a Loader's cache did: bytes that came from it (``hit_bytes``) and from the store (``miss_bytes``), in so many GET ``requests``."""
+
+    hit_bytes: int
+    miss_bytes: int
+    requests: int
+
+
+class WorkerReport(TypedDict):
+    """What a worker did for a Loader; of the last one, this process, ``worker`` is ``"local"``.
+
+    ``rows``: of the batches that were received, padding included. ``failures``: how often one of its streams had to go on elsewhere, or
+    could not be opened; ``last_failure``: why, ``""`` without any.
+    """
+
+    worker: str
+    rows: int
+    failures: int
+    last_failure: str
+
+
+class Report(TypedDict):
+    """What :meth:`Loader.report` returns; it begins with the loader or its last ``load_state_dict``.
+
+    ``samples``: received, without padding and repeats. ``tokens``: in these, where they are rows of tokens, and ``token_places``: in all rows of
+    the batches; the difference is padding. ``digest``: of those, 32 hex digits, or None. ``position``: after them.
+    ``parts``: ``samples`` by the part of the Mix that they are of.
+    ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
+    ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, outage, budget, decode, consumer, worker; with a
+    transform also transform).
+    ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
+    ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
+    ``cache``: what came from it and what did not; None without one.
+    ``workers``: what each of the ``workers`` did, and this process; empty without workers.
+    """
+
+    samples: int
+    tokens: int
+    token_places: int
+    digest: str | None
+    position: str
+    parts: list[int]
+    seconds: float
+    waited: float
+    stalls: dict[str, float]
+    bottleneck: str
+    quarantined: int
+    quarantine: list[QuarantinedSample]
+    cache: CacheReport | None
+    workers: list[WorkerReport]
+
+
+class Table(Dict[str, Any]):
+    """A report, which prints as a table."""
+
+    def __str__(self) -> str:
+        seconds, waited = self["seconds"], self["waited"]
+        rate = f"{self['samples'] / seconds:,.0f} a second" if seconds else "in no time"
+        lines = [("samples", f"{self['samples']:,} in {seconds:.1f} s ({rate})")]
+        if self["token_places"]:
+            padding = 1 - self["tokens"] / self["token_places"]
+            lines.append(("tokens", f"{self['tokens']:,}, and {100 * padding:.1f} % padding"))
+        if len(self["parts"]) > 1:
+            lines.append(("of the parts", ", ".join(f"{samples:,}" for samples in self["parts"])))
+        lines.append(("waited", f"{waited:.1f} s ({100 * waited / seconds if seconds else 0:.0f} %)"))
+        causes = sorted(self["stalls"].items(), key=lambda cause: -cause[1])
+        lines += [(f"  for {name.replace('_', ' ')}", f"{spent:.1f} s") for name, spent in causes if spent >= 0.05]
+        lines.append(("limited by", self["bottleneck"].replace("_", " ")))
+        if self["cache"]:
+            cached, read = self["cache"]["hit_bytes"], self["cache"]["miss_bytes"]
+            lines.append(("cache", f"{cached / 2**20:,.1f} MiB came from it, {read / 2**20:,.1f} MiB from the store"))
+        for worker in self["workers"]:
+            failures = f", {worker['failures']} failures, the last: {worker['last_failure']}" if worker["failures"] else ""
+            lines.append((f"worker {worker['worker']}", f"{worker['rows']:,} rows{failures}"))
+        if self["quarantined"]:
+            shown = self["quarantine"][:3]
+            lines.append(("replaced", f"{self['quarantined']:,} damaged samples, such as"))
+            lines += [("", f"{entry['sample']}: {entry['reason']}") for entry in shown]
+        lines.append(("position", self["position"]))
+        if self["digest"]:
+            lines.append(("digest", self["digest"]))
+        width = max(len(name) for name, _ in lines)
+        return "\n".join(f"{name.ljust(width)}  {value}" for name, value in lines)
