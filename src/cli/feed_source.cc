@@ -170,8 +170,8 @@ absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const So
 
 void AddSourceOptions(Command feed, SourceFlags* flags) {
   feed.Add("uri", &flags->uris,
-           "Data sets: prefixes with shards (tar, TFRecord, RecordIO, MDS) or raw objects; "
-           "several are mixed")
+           "Data sets: prefixes with shards (tar, TFRecord, RecordIO, MDS) or raw objects, or what matches a URI with "
+           "* ** ? [a-z] {a,b} {000..123} (in quotes); several are mixed")
       .Required();
   Option split = feed.Add("--split", &flags->split,
                           "Split into parts by a stable hash of the key, for example train=0.9,valid=0.1; see --take");

@@ -164,7 +164,7 @@ void AddIndex(Command app) {
       .Add("uri", &flags->uri,
            "A folder or prefix with shards (*.tar, *.tfrecord, *.rec, *.mds), Megatron's .bin and .idx, or raw objects "
            "(class/name.jpg), a single one of these, or a manifest that lists objects (*.csv, *.tsv, *.jsonl, "
-           "*.manifest)")
+           "*.manifest); with * ** ? [a-z] {a,b} {000..123} (in quotes) what matches")
       .Required();
   index.Add("--output", &flags->output,
             "Write the index to this object instead of the place where Millrace looks for it");

@@ -65,7 +65,10 @@ absl::StatusOr<Location> PreviewPlace(Stores& stores, const InspectFlags& flags)
   ASSIGN_OR_RETURN(const DatasetPlace data, FindObjects(stores, flags.uri));
   ASSIGN_OR_RETURN(Location place, stores.OpenObject(flags.preview));
   const std::string uri = place.store->Uri(place.prefix);
-  if (!data.names.empty() || !uri.starts_with(data.uri)) return place;
+  const std::string folder = data.store->Uri(data.Key(""));
+  const bool within =
+      uri.starts_with(folder) && !(data.selection && !data.selection->Contains(uri.substr(folder.size())));
+  if (!data.names.empty() || !within) return place;
   return AsUsage(absl::InvalidArgumentError(
       fmt::format("--preview: {} lies within the data set, and would be taken for a part of it; choose a place "
                   "outside of {}",
@@ -166,7 +169,7 @@ void AddInspect(Command app) {
   inspect
       .Add("uri", &flags->uri,
            "A folder or prefix with shards (tar, TFRecord, RecordIO, MDS) or raw objects, a single one of these, or a "
-           "manifest that lists objects")
+           "manifest that lists objects; with * ** ? [a-z] {a,b} {000..123} (in quotes) what matches")
       .Required();
   inspect
       .Add("--decode", &flags->decode,

@@ -374,7 +374,8 @@ void AddPack(Command app) {
   auto flags = std::make_shared<PackFlags>();
   pack.Add("source", &flags->source,
            "A folder or prefix with raw objects (class/name.jpg), shards (*.tar, *.tfrecord, *.rec, *.mds, compressed "
-           "or not) or Parquet files, or a single one of these")
+           "or not) or Parquet files, a single one of these, or what matches a URI with * ** ? [a-z] {a,b} {000..123} "
+           "(in quotes)")
       .Required();
   pack.Add("destination", &flags->destination, "An empty folder or prefix, for shard-000000.tar and so on").Required();
   std::vector<std::string> formats;

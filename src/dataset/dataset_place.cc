@@ -49,6 +49,29 @@ absl::StatusOr<std::vector<std::string>> NamesWith(const Location& folder, const
                                                 store.Uri(folder.Key(idx)), store.Uri(folder.Key(bin))));
 }
 
+// Whether something lies below exactly that name, wildcards and all.
+absl::StatusOr<bool> IsFolder(Stores& stores, std::string_view uri, const std::stop_token& stop) {
+  const absl::StatusOr<Location> folder = stores.Open(uri);
+  if (!folder.ok()) return false;  // as of a list of URIs
+  ListOptions options;
+  options.prefix = folder->Key("");
+  options.max_keys = 1;
+  const absl::StatusOr<ListPage> page = ListBlocking(*folder->store, std::move(options), stop);
+  if (absl::IsNotFound(page.status()) || absl::IsInvalidArgument(page.status())) return false;
+  RETURN_IF_ERROR(page.status());
+  return !page->objects.empty();
+}
+
+absl::StatusOr<DatasetPlace> SelectedPlace(Stores& stores, std::string_view uri, ObjectSelection selection) {
+  ASSIGN_OR_RETURN(const Location folder, stores.Open(selection.folder()));
+  DatasetPlace place(folder);
+  place.uri = std::string(uri);
+  place.index_key =
+      place.Key(fmt::format("{}{}{}.selection", selection.first_folder(), kDatasetFolder, selection.Id()));
+  place.selection = std::make_shared<const ObjectSelection>(std::move(selection));
+  return place;
+}
+
 }  // namespace
 
 DatasetPlace::DatasetPlace(const Location& folder)
@@ -90,25 +113,78 @@ absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std
 absl::StatusOr<DatasetPlace> FindObjects(Stores& stores, std::string_view uri, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(std::optional<DatasetPlace> single, FindSingleObject(stores, uri, stop));
   if (single) return *std::move(single);
+  ASSIGN_OR_RETURN(std::optional<ObjectSelection> selection, ObjectSelection::Parse(uri));
+  if (selection) {
+    ASSIGN_OR_RETURN(const bool folder, IsFolder(stores, uri, stop));
+    if (!folder) return SelectedPlace(stores, uri, *std::move(selection));
+  }
   ASSIGN_OR_RETURN(const Location folder, stores.Open(uri));
   return DatasetPlace(folder);
 }
 
-PlaceLister::PlaceLister(const DatasetPlace& place, std::stop_token stop)
-    : data_(place), names_(place.names), stop_(stop) {
-  if (names_.empty()) lister_.emplace(*data_.store, data_.Key(""), std::move(stop));
+std::string DatasetPlace::UriInShell() const {
+  if (uri.find_first_of("*?[]{}()&;|<>$`\"'\\ \t\n!#~") == std::string::npos) return uri;
+  std::string quoted = "'";
+  for (const char c : uri) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+PlaceLister::PlaceLister(const DatasetPlace& place, std::stop_token stop) : data_(place), stop_(std::move(stop)) {
+  if (data_.selection) {
+    const std::vector<std::string> names = data_.selection->Names();
+    not_seen_ = {names.begin(), names.end()};
+  } else if (data_.names.empty()) {
+    lister_.emplace(*data_.store, data_.Key(""), stop_);
+  }
 }
 
 absl::StatusOr<std::vector<ObjectInfo>> PlaceLister::Next() {
-  if (lister_) return lister_->Next();
+  if (data_.selection) return NextSelected();
+  return lister_ ? lister_->Next() : HeadNames();
+}
+
+absl::StatusOr<std::vector<ObjectInfo>> PlaceLister::HeadNames() {
   std::vector<ObjectInfo> objects;
-  for (const std::string& name : std::exchange(names_, {})) {
+  if (std::exchange(asked_, true)) return objects;
+  for (const std::string& name : data_.names) {
     absl::StatusOr<ObjectInfo> info = HeadBlocking(*data_.store, data_.Key(name), stop_);
     if (absl::IsNotFound(info.status())) continue;
     RETURN_IF_ERROR(info.status());
     objects.push_back(*std::move(info));
   }
   return objects;
+}
+
+absl::StatusOr<std::vector<ObjectInfo>> PlaceLister::NextSelected() {
+  const std::vector<std::string>& prefixes = data_.selection->prefixes();
+  const size_t below = data_.Key("").size();
+  while (prefix_ < prefixes.size()) {
+    if (!lister_) lister_.emplace(*data_.store, data_.Key(prefixes[prefix_]), stop_);
+    ASSIGN_OR_RETURN(std::vector<ObjectInfo> objects, lister_->Next());
+    if (objects.empty()) {
+      lister_.reset();
+      ++prefix_;
+      continue;
+    }
+    std::erase_if(objects, [&](const ObjectInfo& object) {
+      return !data_.selection->Contains(std::string_view(object.key).substr(below));
+    });
+    for (const ObjectInfo& object : objects) TickOff(std::string_view(object.key).substr(below));
+    if (!objects.empty()) return objects;
+  }
+  if (not_seen_.empty()) return std::vector<ObjectInfo>();
+  const std::string others = not_seen_.size() > 1 ? fmt::format(" (nor at {} more)", not_seen_.size() - 1) : "";
+  return absl::NotFoundError(
+      fmt::format("{}: there is nothing at {}{}", data_.uri, data_.store->Uri(data_.Key(*not_seen_.begin())), others));
+}
+
+// The object has been listed, and so have the folders it lies in.
+void PlaceLister::TickOff(std::string_view key) {
+  if (not_seen_.empty()) return;
+  for (size_t end = key.find('/'); end != key.npos; end = key.find('/', end + 1)) {
+    if (const auto folder = not_seen_.find(key.substr(0, end)); folder != not_seen_.end()) not_seen_.erase(folder);
+  }
+  if (const auto object = not_seen_.find(key); object != not_seen_.end()) not_seen_.erase(object);
 }
 
 }  // namespace millrace

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "dataset/object_selection.h"
 #include "store/lister.h"
 #include "store/stores.h"
 
@@ -17,14 +20,18 @@ inline constexpr std::string_view kDatasetFolder = ".millrace/";
 inline constexpr std::string_view kIndexName = ".millrace/index";
 
 /// What the URI of a data set names. The keys of its index are below the Location. A Location by itself stands for all
-/// that lies there.
+/// that lies there, unless `names` or a `selection` says which of it.
 struct DatasetPlace : Location {
   DatasetPlace() = default;
   DatasetPlace(const Location& folder);  // NOLINT(google-explicit-constructor)
 
   std::string uri;                 // as the store gives it: for messages, and for commands that name the data set
   std::vector<std::string> names;  // of its objects, below the Location, ascending; empty: whatever lies there
-  std::string index_key;           // the store's, of the index beside the data
+  std::shared_ptr<const ObjectSelection> selection;  // of its objects; null: there is none
+  std::string index_key;                             // the store's, of the index beside the data
+
+  /// The URI as an argument in a shell.
+  std::string UriInShell() const;
 };
 
 /// The place of a data set that is a single object, which may be of any kind; or a pair of Megatron's token files, if
@@ -38,15 +45,17 @@ absl::StatusOr<std::optional<DatasetPlace>> FindSingleObject(Stores& stores, std
 absl::StatusOr<DatasetPlace> PlaceOfObject(const Location& folder, const std::string& name, const ObjectInfo& object,
                                            const std::stop_token& stop = {});
 
-/// As FindSingleObject, or else the folder or prefix that the URI names, which need not exist. Manifests are objects to
+/// As FindSingleObject, or else the objects that a URI with wildcards or braces selects (object_selection.h) if nothing
+/// has this very name, or else the folder or prefix that the URI names, which need not exist. Manifests are objects to
 /// it.
 absl::StatusOr<DatasetPlace> FindObjects(Stores& stores, std::string_view uri, const std::stop_token& stop = {});
 
 /// Whether an object begins as an .idx of Megatron does.
 absl::StatusOr<bool> BeginsAsMegatron(ObjectStore& store, const ObjectInfo& object, const std::stop_token& stop);
 
-/// Lists the objects of a place as Lister does; those of `names` that do not exist are left out. Blocking; not
-/// thread-safe. The store must outlive it.
+/// Lists the objects of a place as Lister does; those of `names` that do not exist are left out. NotFound at the end of
+/// a selection if something that it names without a wildcard was not there. Blocking; not thread-safe. The store must
+/// outlive it.
 class PlaceLister {
  public:
   explicit PlaceLister(const DatasetPlace& place, std::stop_token stop = {});
@@ -55,9 +64,15 @@ class PlaceLister {
   absl::StatusOr<std::vector<ObjectInfo>> Next();
 
  private:
-  const Location data_;
-  std::vector<std::string> names_;  // to be asked for
+  absl::StatusOr<std::vector<ObjectInfo>> HeadNames();
+  absl::StatusOr<std::vector<ObjectInfo>> NextSelected();
+  void TickOff(std::string_view key);
+
+  const DatasetPlace data_;
   const std::stop_token stop_;
+  bool asked_ = false;                           // for `names`
+  size_t prefix_ = 0;                            // of the selection, that lister_ is at
+  std::set<std::string, std::less<>> not_seen_;  // of the selection's names
   std::optional<Lister> lister_;
 };
 

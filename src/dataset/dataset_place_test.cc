@@ -138,6 +138,44 @@ TEST_P(SingleObjectTest, WhatIsNoDataSetIsRefusedByName) {
   ExpectError("set/missing.tar", absl::StatusCode::kNotFound, {"set/missing.tar"});
 }
 
+TEST_P(SingleObjectTest, WildcardsAndBracesSelectObjects) {
+  for (const std::string name : {"a-0", "a-1", "a-2", "b-0"})
+    PutAt("set/" + name + ".tar", TarOf({{name + ".txt", "x"}}));
+  PutAt("set/a-9.txt", "no shard");
+  const auto keys = [&](std::string_view name) {
+    std::vector<std::string> found = OpenAndRead(name);
+    for (std::string& text : found) text = text.substr(0, text.find(": txt=x"));
+    return found;
+  };
+  EXPECT_THAT(keys("set/a-*.tar"), ElementsAre("a-0", "a-1", "a-2"));
+  EXPECT_THAT(keys("set/{a-{1..2},b-0}.tar"), ElementsAre("a-1", "a-2", "b-0"));
+  EXPECT_THAT(keys("s?t/[b]-*.tar"), ElementsAre("b-0"));
+  EXPECT_TRUE(ExistsAt("set/.millrace/index") == false);
+  // The index of a selection notices what comes and goes.
+  PutAt("set/a-3.tar", TarOf({{"a-3.txt", "x"}}));
+  ExpectError("set/a-*.tar", absl::StatusCode::kFailedPrecondition, {"it was added", "millrace index '"});
+  EXPECT_THAT(keys("set/{a-{1..2},b-0}.tar"), ElementsAre("a-1", "a-2", "b-0"));
+  ExpectError("set/*.tar.gz", absl::StatusCode::kNotFound, {"no samples under", "*.tar.gz"});
+  ExpectError("set/{a-0,a-7,a-8}.tar", absl::StatusCode::kNotFound, {"there is nothing at", "a-7.tar (nor at 1 more)"});
+}
+
+TEST_P(SingleObjectTest, WhatIsThereByItsVeryNameIsMeant) {
+  PutAt("se[t]/a.tar", TarOf({{"1.txt", "in brackets"}}));
+  PutAt("set/a*.tar", TarOf({{"2.txt", "a star"}}));
+  PutAt("set/ab.tar", TarOf({{"3.txt", "another"}}));
+  EXPECT_THAT(OpenAndRead("se[t]"), ElementsAre("1: txt=in brackets"));
+  EXPECT_THAT(OpenAndRead("set/a*.tar"), ElementsAre("2: txt=a star"));
+}
+
+TEST_P(SingleObjectTest, SelectedFoldersKeepTheirClasses) {
+  for (const std::string folder : {"cat", "cow", "dog"}) PutAt("set/" + folder + "/1.jpg", folder);
+  EXPECT_THAT(OpenAndRead("set/{cat,dog}"), ElementsAre("cat/1: cls=0 jpg=cat", "dog/1: cls=1 jpg=dog"));
+  EXPECT_THAT(OpenAndRead("set/c*/"), ElementsAre("cat/1: cls=0 jpg=cat", "cow/1: cls=1 jpg=cow"));
+  const auto dataset = OpenAt("set/{cat,dog}");
+  ASSERT_TRUE(dataset.ok());
+  EXPECT_THAT((*dataset)->index().class_names(), ElementsAre("cat", "dog"));
+}
+
 // Memory can always be written to.
 class SingleFileTest : public SingleObjectTest {};
 INSTANTIATE_TEST_SUITE_P(Stores, SingleFileTest, ::testing::Values("file"),

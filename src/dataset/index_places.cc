@@ -50,7 +50,7 @@ absl::StatusOr<PlacedIndex> IndexPlaces::Open(Place place) {
   };
   const auto verify = [&placed](const SharedArtifact&) { return placed.index->Verify(); };
   const absl::StatusOr<SharedArtifact> found = places_.Open(place, open, verify);
-  if (!found.ok()) return BuildAnew(found.status(), data_.uri);
+  if (!found.ok()) return BuildAnew(found.status(), data_.UriInShell());
   placed.uri = place == Place::kBeside ? places_.BesideUri() : (*found)->uri();
   return placed;
 }

@@ -40,7 +40,7 @@ std::string TokensOption(const Index& index, const std::optional<TokenArrays>& a
 absl::Status Changed(const DatasetPlace& data, const std::string& tokens, std::string_view key, std::string_view how) {
   return absl::FailedPreconditionError(
       fmt::format("{}: {}, so the index does not match the data any more; build it again: millrace index {}{}",
-                  data.store->Uri(data.Key(key)), how, tokens, data.uri));
+                  data.store->Uri(data.Key(key)), how, tokens, data.UriInShell()));
 }
 
 }  // namespace
@@ -62,10 +62,10 @@ absl::Status SampleObjects::CheckListed(const ObjectInfo& object, std::string_vi
                     data_.store->Uri(object.key), last_key_));
   }
   if (key == kIncompleteName) {
-    return absl::FailedPreconditionError(
-        fmt::format("{}: this data set is being packed, or packing it was interrupted; run the same `millrace pack` "
-                    "again to complete it",
-                    data_.uri));
+    return absl::FailedPreconditionError(fmt::format(
+        "{}: this data set is being written, or writing it was interrupted; run the same `millrace pack`, or "
+        "the program with the ShardWriter, again to complete it",
+        data_.uri));
   }
   return absl::OkStatus();
 }
@@ -83,7 +83,7 @@ absl::Status SampleObjects::Take(ObjectInfo object) {
     return absl::InvalidArgumentError(fmt::format(
         "{}: a compressed shard, of which samples cannot be read singly; decompress it, or make plain shards of all "
         "with `millrace pack {} DST` (`--scratch DIR` if the cache folder has too little room for them decompressed)",
-        data_.store->Uri(object.key), data_.uri));
+        data_.store->Uri(object.key), data_.UriInShell()));
   }
   if (key.ends_with(kParquetSuffix) && !raw_sample_.empty()) return Mixed(data_, raw_sample_, object.key, false);
   if (const std::string_view advice = ForeignFileAdvice(key); !advice.empty())

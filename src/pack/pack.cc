@@ -259,7 +259,9 @@ absl::Status CheckApart(const DatasetPlace& source, const Location& destination)
     if (!uri.starts_with(to)) continue;
     return absl::InvalidArgumentError(fmt::format("cannot pack {} into {}: it lies within the destination", uri, to));
   }
-  if (!source.names.empty() || (!to.starts_with(source.uri) && !source.uri.starts_with(to))) return absl::OkStatus();
+  const std::string from = source.store->Uri(source.Key(""));
+  const bool into = to.starts_with(from) && !(source.selection && !source.selection->Contains(to.substr(from.size())));
+  if (!source.names.empty() || (!into && !from.starts_with(to))) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format("cannot pack {} into {}: one lies within the other", source.uri, to));
 }
 

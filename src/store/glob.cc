@@ -142,8 +142,9 @@ bool GlobMatches(std::string_view pattern, std::string_view text, Slash slash) {
     }
   };
   skip(places);
+  std::vector<char> next(places.size());
   for (const uint32_t character : Characters(text)) {
-    std::vector<char> next(places.size(), 0);
+    std::fill(next.begin(), next.end(), 0);
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (places[i] == 0) continue;
       switch (tokens[i].kind) {
@@ -161,7 +162,7 @@ bool GlobMatches(std::string_view pattern, std::string_view text, Slash slash) {
       }
     }
     skip(next);
-    places = std::move(next);
+    places.swap(next);
   }
   return places.back() != 0;
 }

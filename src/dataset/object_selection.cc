@@ -1,0 +1,290 @@
+#include "dataset/object_selection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "base/crypto.h"
+#include "store/glob.h"
+#include "store/uri.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kMostTexts = 100'000;
+constexpr int kMostNested = 100;
+// So many names of one folder are listed by themselves; of more, the folder is listed.
+constexpr size_t kMostPrefixesOfFolder = 16;
+
+// The parts of a text between commas that no inner braces hold.
+std::vector<std::string_view> SplitAtCommas(std::string_view text) {
+  std::vector<std::string_view> parts;
+  size_t begin = 0;
+  int depth = 0;
+  for (size_t i = 0; i <= text.size(); ++i) {
+    if (i == text.size() || (text[i] == ',' && depth == 0)) {
+      parts.push_back(text.substr(begin, i - begin));
+      begin = i + 1;
+    } else if (text[i] == '\\' && i + 1 < text.size()) {
+      ++i;
+    } else if (text[i] == '{') {
+      ++depth;
+    } else if (text[i] == '}') {
+      --depth;
+    }
+  }
+  return parts;
+}
+
+// Of the '{' at the beginning, that of its '}'; npos if there is none.
+size_t EndOfBrace(std::string_view text) {
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '{') {
+      ++depth;
+    } else if (text[i] == '}' && --depth == 0) {
+      return i;
+    }
+  }
+  return std::string_view::npos;
+}
+
+std::optional<uint64_t> NumberIn(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+absl::Status TooMany(std::string_view text) {
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: the braces stand for more than {} names; give their folder, or a pattern with '*'", text, kMostTexts));
+}
+
+// "000..123" in full; none if it is no such range.
+absl::StatusOr<std::vector<std::string>> ExpandRange(std::string_view text) {
+  std::vector<std::string> numbers;
+  const size_t dots = text.find("..");
+  if (dots == std::string_view::npos) return numbers;
+  const std::string_view low = text.substr(0, dots);
+  const std::string_view high = text.substr(dots + 2);
+  const std::optional<uint64_t> from = NumberIn(low);
+  const std::optional<uint64_t> to = NumberIn(high);
+  if (!from || !to) return numbers;
+  const bool padded = (low.size() > 1 && low.front() == '0') || (high.size() > 1 && high.front() == '0');
+  const size_t width = padded ? std::max(low.size(), high.size()) : 1;
+  const uint64_t steps = std::max(*from, *to) - std::min(*from, *to);
+  if (steps >= kMostTexts) return TooMany(fmt::format("{{{}}}", text));
+  for (uint64_t i = 0; i <= steps; ++i)
+    numbers.push_back(fmt::format("{:0{}}", *from <= *to ? *from + i : *from - i, width));
+  return numbers;
+}
+
+absl::StatusOr<std::vector<std::string>> Expand(std::string_view text, int nested);
+
+// What the inside of braces stands for; nothing if they are no alternatives.
+absl::StatusOr<std::vector<std::string>> ExpandInside(std::string_view inside, int nested) {
+  const std::vector<std::string_view> parts = SplitAtCommas(inside);
+  if (parts.size() == 1) return ExpandRange(inside);
+  std::vector<std::string> alternatives;
+  for (const std::string_view part : parts) {
+    ASSIGN_OR_RETURN(std::vector<std::string> texts, Expand(part, nested + 1));
+    std::move(texts.begin(), texts.end(), std::back_inserter(alternatives));
+    if (alternatives.size() > kMostTexts) return TooMany(inside);
+  }
+  return alternatives;
+}
+
+absl::StatusOr<std::vector<std::string>> Expand(std::string_view text, int nested) {
+  if (nested > kMostNested)
+    return absl::InvalidArgumentError(fmt::format("braces are nested more than {} deep; write fewer", kMostNested));
+  std::vector<std::string> texts = {""};
+  const auto append = [&texts](std::string_view piece) {
+    for (std::string& done : texts) done += piece;
+  };
+  while (!text.empty()) {
+    size_t plain = 0;
+    while (plain < text.size() && text[plain] != '{') plain += text[plain] == '\\' ? 2 : 1;
+    plain = std::min(plain, text.size());
+    append(text.substr(0, plain));
+    text.remove_prefix(plain);
+    if (text.empty()) break;
+    const size_t end = EndOfBrace(text);
+    std::vector<std::string> alternatives;
+    if (end != std::string_view::npos) {
+      ASSIGN_OR_RETURN(alternatives, ExpandInside(text.substr(1, end - 1), nested));
+    }
+    if (alternatives.empty()) {
+      append("{");
+      text.remove_prefix(1);
+      continue;
+    }
+    if (texts.size() * alternatives.size() > kMostTexts) return TooMany(text);
+    std::vector<std::string> longer;
+    longer.reserve(texts.size() * alternatives.size());
+    for (const std::string& done : texts) {
+      for (const std::string& alternative : alternatives) longer.push_back(done + alternative);
+    }
+    texts = std::move(longer);
+    text.remove_prefix(end + 1);
+  }
+  return texts;
+}
+
+bool IsLiteral(std::string_view pattern) {
+  return !HasWildcard(pattern);
+}
+
+// The folder of a pattern's literal beginning: "" or ending with '/'.
+std::string FolderOf(std::string_view pattern) {
+  const std::string literal = GlobLiteralPrefix(pattern);
+  return literal.substr(0, literal.rfind('/') + 1);
+}
+
+std::string CommonBeginning(const std::string& a, const std::string& b) {
+  return a.substr(0, static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin()));
+}
+
+// Where the keys of a URI begin: "s3://bucket/", or "/" of files.
+struct Rooted {
+  std::string root;
+  std::string pattern;
+};
+
+absl::StatusOr<Rooted> SplitAtRoot(const std::string& uri) {
+  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
+  if (parsed.scheme != ParsedUri::Scheme::kFile) {
+    const std::string_view scheme = std::string_view(uri).substr(0, uri.find("://") + 3);
+    return Rooted{.root = fmt::format("{}{}/", scheme, parsed.store), .pattern = parsed.path};
+  }
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(parsed.path, error);
+  if (error) return absl::UnavailableError(fmt::format("{}: the working directory: {}", uri, error.message()));
+  return Rooted{.root = "/", .pattern = path.lexically_normal().string().substr(1)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ExpandBraces(std::string_view text) {
+  return Expand(text, 0);
+}
+
+absl::StatusOr<std::optional<ObjectSelection>> ObjectSelection::Parse(std::string_view uri) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> uris, ExpandBraces(uri));
+  const bool wildcard = std::any_of(uris.begin(), uris.end(), [](const std::string& one) { return HasWildcard(one); });
+  if (uris.size() == 1 && !wildcard) return std::nullopt;
+  std::string root;
+  std::vector<std::string> patterns;
+  for (const std::string& one : uris) {
+    ASSIGN_OR_RETURN(Rooted rooted, SplitAtRoot(one));
+    if (root.empty()) root = rooted.root;
+    if (rooted.root != root) {
+      return absl::InvalidArgumentError(fmt::format(
+          "{}: {} and {} are different stores, and a data set lies in one; mix data sets (several URIs for `feed`, "
+          "in Python millrace.Mix)",
+          uri, root, rooted.root));
+    }
+    patterns.push_back(std::move(rooted.pattern));
+  }
+  std::string common = FolderOf(patterns.front());
+  for (const std::string& pattern : patterns) {
+    common = CommonBeginning(common, FolderOf(pattern));
+    common.resize(common.rfind('/') + 1);
+  }
+  ObjectSelection selection;
+  selection.folder_ = root + common;
+  // What `common` takes of a pattern has no wildcards; backslashes there are rare enough to be passed over one by one.
+  for (std::string& pattern : patterns) {
+    for (size_t left = common.size(); left > 0; --left) pattern.erase(0, pattern.front() == '\\' ? 2 : 1);
+    selection.Add(pattern);
+  }
+  selection.first_folder_ = FolderOf(patterns.front());
+  selection.FindPrefixes(patterns);
+  return selection;
+}
+
+void ObjectSelection::Add(const std::string& pattern) {
+  const bool of_folders = pattern.ends_with('/');
+  const std::string name = pattern.substr(0, pattern.size() - (of_folders ? 1 : 0));
+  if (name.empty()) {
+    all_ = true;
+  } else if (IsLiteral(name)) {
+    (of_folders ? folders_ : names_).insert(GlobLiteralPrefix(name));
+  } else {
+    Glob glob{.pattern = name, .of_folders = of_folders, .slashes = std::nullopt};
+    if (name.find("**") == std::string::npos)
+      glob.slashes = static_cast<size_t>(std::count(name.begin(), name.end(), '/'));
+    globs_.push_back(std::move(glob));
+  }
+}
+
+void ObjectSelection::FindPrefixes(const std::vector<std::string>& patterns) {
+  std::map<std::string, std::vector<std::string>> by_folder;
+  for (const std::string& pattern : patterns) {
+    const std::string literal = GlobLiteralPrefix(pattern);
+    by_folder[literal.substr(0, literal.rfind('/') + 1)].push_back(literal);
+  }
+  std::vector<std::string> all;
+  for (auto& [folder, literals] : by_folder) {
+    if (literals.size() > kMostPrefixesOfFolder) {
+      std::string common = literals.front();
+      for (const std::string& literal : literals) common = CommonBeginning(common, literal);
+      literals = {common};
+    }
+    std::move(literals.begin(), literals.end(), std::back_inserter(all));
+  }
+  std::sort(all.begin(), all.end());
+  for (std::string& prefix : all) {
+    if (prefixes_.empty() || !prefix.starts_with(prefixes_.back())) prefixes_.push_back(std::move(prefix));
+  }
+}
+
+bool ObjectSelection::Contains(std::string_view key) const {
+  if (all_ || names_.contains(key)) return true;
+  size_t slashes = 0;
+  const auto matches = [&](std::string_view name, bool is_folder) {
+    return std::any_of(globs_.begin(), globs_.end(), [&](const Glob& glob) {
+      return (is_folder || !glob.of_folders) && (!glob.slashes || *glob.slashes == slashes) &&
+             GlobMatches(glob.pattern, name);
+    });
+  };
+  for (size_t slash = key.find('/'); slash != key.npos; slash = key.find('/', slash + 1), ++slashes) {
+    const std::string_view folder = key.substr(0, slash);
+    if (names_.contains(folder) || folders_.contains(folder) || matches(folder, true)) return true;
+  }
+  return matches(key, false);
+}
+
+std::vector<std::string> ObjectSelection::Names() const {
+  std::vector<std::string> names(names_.begin(), names_.end());
+  names.insert(names.end(), folders_.begin(), folders_.end());
+  return names;
+}
+
+std::string ObjectSelection::Id() const {
+  Xxh3Stream stream;
+  const auto add = [&stream](std::string_view text) {
+    stream.UpdateLe64(text.size());
+    stream.Update(AsBytes(text));
+  };
+  std::vector<std::string> globs;
+  for (const Glob& glob : globs_) globs.push_back(glob.pattern + (glob.of_folders ? "/" : ""));
+  std::sort(globs.begin(), globs.end());
+  add(all_ ? "all" : "");
+  for (const NameSet* names : {&names_, &folders_}) {
+    stream.UpdateLe64(names->size());
+    for (const std::string& name : *names) add(name);
+  }
+  for (const std::string& glob : globs) add(glob);
+  return stream.Digest().Hex().substr(0, 16);
+}
+
+}  // namespace millrace

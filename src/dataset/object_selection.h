@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace millrace {
+
+/// `{a,b}` and `{000..123}` written out, as a shell does it, nested ones too: "x{1,2}" gives "x1" and "x2". Numbers are
+/// padded with zeros if an end is. Other braces, and those after a backslash, stay. InvalidArgument for more than
+/// 100,000 texts.
+absl::StatusOr<std::vector<std::string>> ExpandBraces(std::string_view text);
+
+/// The objects that a URI with wildcards (store/glob.h) or braces names, such as s3://bucket/train-{000..123}.tar or
+/// /data/*/*.jpg: those with such names, and all that lie below folders with such names. A list of URIs is one of
+/// these, too: {s3://bucket/a,s3://bucket/b}. Immutable.
+class ObjectSelection {
+ public:
+  /// None for a URI without wildcards and braces. InvalidArgument if what it names lies in several stores, for which
+  /// there is no one index. Asks for the working directory where paths are relative, and for nothing else.
+  static absl::StatusOr<std::optional<ObjectSelection>> Parse(std::string_view uri);
+
+  /// URI of a folder that has all of them below it; what follows is relative to it.
+  const std::string& folder() const { return folder_; }
+  /// What their keys begin with: ascending, and none begins with another.
+  const std::vector<std::string>& prefixes() const { return prefixes_; }
+  /// The folder in which the first of them lies: "" or ending with '/'.
+  const std::string& first_folder() const { return first_folder_; }
+  bool Contains(std::string_view key) const;
+  /// Those that are named without wildcards, of objects or folders: each is to be there.
+  std::vector<std::string> Names() const;
+  /// The same for the same names, and for no others: 16 hexadecimal digits.
+  std::string Id() const;
+
+ private:
+  struct Glob {
+    std::string pattern;
+    bool of_folders = false;        // it ended with '/'
+    std::optional<size_t> slashes;  // of what matches; none with "**"
+  };
+  using NameSet = std::set<std::string, std::less<>>;
+
+  ObjectSelection() = default;
+  void Add(const std::string& pattern);
+  void FindPrefixes(const std::vector<std::string>& patterns);
+
+  std::string folder_;
+  std::string first_folder_;
+  std::vector<std::string> prefixes_;
+  NameSet names_;    // of objects or folders
+  NameSet folders_;  // without the '/' at the end
+  std::vector<Glob> globs_;
+  bool all_ = false;
+};
+
+}  // namespace millrace
