@@ -18,6 +18,7 @@ from . import _core
 from ._runtime import configure
 from .batch import Batch, State
 from .checkpoints import Checkpoints
+from .contact_sheet import ContactSheet
 from .dataset import Dataset
 from .errors import (
     AccessDeniedError,
@@ -41,6 +42,7 @@ from .loader import Loader
 from .mix import Mix
 from .plan import Plan
 from .report import Report
+from .shard_writer import ShardWriter
 from .tokens import Rows, Shape, Tokens
 
 __version__: str = _core.__version__
@@ -53,6 +55,7 @@ __all__ = [
     "Bytes",
     "CancelledError",
     "Checkpoints",
+    "ContactSheet",
     "DamagedDataError",
     "Dataset",
     "Error",
@@ -70,6 +73,7 @@ __all__ = [
     "Report",
     "Rows",
     "Shape",
+    "ShardWriter",
     "State",
     "Text",
     "Tokens",

@@ -102,7 +102,6 @@ _DATALOADER = {
     "drop_last": "write last='drop' (True) or last='pad' (False)",
     "generator": "write seed=",
     "in_order": "batches always come in order",
-    "multiprocessing_context": "it needs no worker processes",
     "num_workers": "it needs no worker processes: leave it out",
     "persistent_workers": "it needs no worker processes: leave it out",
     "pin_memory": "leave it out, and send batches with tensor.to(device)",
@@ -151,6 +150,16 @@ def uri(name: str, value: Any, wanted: str = "a URI or a path") -> str:
     if not isinstance(value, (str, bytes, os.PathLike)):
         refuse(name, wanted, value)
     return cast(str, os.fspath(value))  # bytes, too, are taken where they come
+
+
+def uri_of_data(name: str, value: Any, wanted: str) -> str:
+    """Of a data set: a list of URIs is one in braces."""
+    if not isinstance(value, (list, tuple)):
+        return uri(name, value, wanted)
+    uris = [uri(name, one, wanted) for one in value]
+    if not uris:
+        refuse(name, wanted, value)
+    return uris[0] if len(uris) == 1 else "{" + ",".join(one.replace(",", "\\,") for one in uris) + "}"
 
 
 def texts(name: str, value: Any, wanted: str) -> list[str]:

@@ -6,19 +6,21 @@ import io
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _arguments, _core
-from .errors import DamagedDataError, InvalidArgumentError, MismatchError
+from .errors import DamagedDataError, Error, InvalidArgumentError, MismatchError
 
 if TYPE_CHECKING:
     from .mix import Mix
 
 _MOST_BYTES = 2**64 - 1
 _READ_TOGETHER = 64  # samples
+_SHOWN = 12  # images, in notebooks
+_IMAGES = {"jpg", "jpeg", "png", "webp"}
 
 
 class Dataset:
@@ -33,7 +35,8 @@ class Dataset:
     a data set of the parent opens itself again when it is first used.
 
     Args:
-        uri: ``s3://bucket/prefix``, ``file:///folder`` or a plain path: of a folder, of a single shard or other object, or of a manifest.
+        uri: ``s3://bucket/prefix``, ``file:///folder`` or a plain path: of a folder, of a single shard or other object, or of a manifest;
+            with ``*``, ``**``, ``?``, ``[a-c]``, ``{a,b}`` or ``{000..123}``, the objects and folders that match; a list of these.
         progress: Whether to show progress on stderr while an index is built. ``None``: when stderr is a terminal.
         path_column, label_column: The columns of a manifest that name the objects and their classes, if they are not called as usual
             (docs/formats/manifests.md). An index that was built with others is built again.
@@ -46,9 +49,14 @@ class Dataset:
     """
 
     def __init__(
-        self, uri: str | os.PathLike[str], *, progress: bool | None = None, path_column: str | None = None, label_column: str | None = None
+        self,
+        uri: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        progress: bool | None = None,
+        path_column: str | None = None,
+        label_column: str | None = None,
     ) -> None:
-        uri = _arguments.uri("uri", uri)
+        uri = _arguments.uri_of_data("uri", uri, "a URI, a path, or a list of them")
         self._progress = progress
         show = sys.stderr.isatty() if progress is None else progress
         line = _ProgressLine(uri) if show else None
@@ -103,6 +111,28 @@ class Dataset:
     def __repr__(self) -> str:
         part = f" of {self._native.indexed:,}" if len(self) < self._native.indexed else ""
         return f"<millrace.Dataset {self.uri}: {len(self):,}{part} samples, fields {', '.join(self.fields)}>"
+
+    def _repr_html_(self) -> str:
+        from .contact_sheet import page_of_text
+
+        counts = self.class_counts
+        classes = ", ".join(f"{name}: {count:,}" for name, count in list(counts.items())[:10]) + (", ..." if len(counts) > 10 else "")
+        lines = [("kind", self.kind), ("fields", ", ".join(self.fields)), ("bytes", f"{self.total_bytes:,}"), ("classes", classes or "none")]
+        try:
+            return page_of_text(repr(self), lines, self._first_images())
+        except Error as error:
+            return page_of_text(repr(self), [*lines, ("first samples", str(error))])
+
+    def _first_images(self) -> Mapping[str, Any] | None:
+        from .loader import Loader
+
+        images = [field for field in self.fields if field.rpartition(".")[2].lower() in _IMAGES]
+        if not images or not len(self):
+            return None
+        first = self[: min(len(self), _SHOWN)]
+        options: dict[str, Any] = {"image_field": images[0], "bad_samples": "mask", "memory": "64MiB", "rank": 0, "world": 1}
+        with Loader(first, batch_size=len(first), size=80, shuffle="none", epochs=1, output="numpy", **options) as loader:
+            return next(iter(loader))
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[Any, ...]]:
         native = self._handle  # works in a fork, as far as this goes
@@ -221,7 +251,8 @@ class Dataset:
         """One sample, by itself: ``{"__key__": ..., field: value, ...}``.
 
         Values are by the types of fields: numpy arrays (``tokens`` of token files, arrays of MDS, lists of numbers of TFRecord), ``int``,
-        ``float``, ``str``, what JSON holds, and ``bytes`` for all else, images included. One request to the store, verified by the
+        ``float``, ``str``, what JSON holds, and ``bytes`` for all else, images included. Members of tar shards and raw objects have no type
+        but their extension: ``txt``, ``cls`` (a whole number), ``json`` and ``npy`` are read as such where they can be. One request to the store, verified by the
         checksum in the index. For looking at samples and for random access: a :class:`Loader` knows the order ahead, and is faster.
 
         Args:
@@ -252,7 +283,7 @@ class Dataset:
         sample: dict[str, Any] = {"__key__": key}
         for name, kind, value in fields:
             try:
-                sample[name] = _to_python(kind, value)
+                sample[name] = _to_python(name, kind, value)
             except ValueError as error:  # of json and text, whose bytes are taken as they are
                 raise DamagedDataError(f"{self.uri}: sample '{key}', field '{name}' is no {kind}: {error}") from None
         sample["__key__"] = key  # the sample's, also where a field is called so
@@ -323,7 +354,7 @@ class Dataset:
         return f"{self._native.fingerprint:016x}"
 
 
-def _to_python(kind: str, value: bytes) -> Any:
+def _to_python(name: str, kind: str, value: bytes) -> Any:
     if kind == "ndarray":
         return np.load(io.BytesIO(value), allow_pickle=False)
     if kind == "int":
@@ -332,7 +363,25 @@ def _to_python(kind: str, value: bytes) -> Any:
         return float(value)
     if kind == "text":
         return value.decode()
-    return json.loads(value) if kind == "json" else value
+    if kind == "json":
+        return json.loads(value)
+    return _by_name(name.rpartition(".")[2].lower(), value)
+
+
+def _by_name(extension: str, value: bytes) -> Any:
+    """Of a file, which has no type but its name; what is not as its name says stays what it is."""
+    try:
+        if extension in ("txt", "text"):
+            return value.decode()
+        if extension == "cls":
+            return int(value)
+        if extension == "json":
+            return json.loads(value)
+        if extension == "npy":
+            return np.load(io.BytesIO(value), allow_pickle=False)
+    except ValueError:
+        pass
+    return value
 
 
 def _open(uri: str, progress: bool | None) -> Dataset:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import fsspec  # type: ignore[import-untyped]
+from fsspec.asyn import AbstractAsyncStreamedFile, AsyncFileSystem, get_loop  # type: ignore[import-untyped]
 from fsspec.callbacks import DEFAULT_CALLBACK  # type: ignore[import-untyped]
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from . import _core
+from .daemon_threads import DaemonThreads
 from .errors import NotFoundError
 from .files import open as open_file
 
-_READERS = 16  # ranges in flight, of cat_ranges
+_readers = DaemonThreads(16)  # of cat_ranges
+_callers = DaemonThreads(64)  # of coroutines
 # What fsspec itself takes, or passes on.
 _OF_FSSPEC = {"asynchronous", "batch_size", "dircache", "listings_expiry_time", "loop", "max_paths", "skip_instance_cache", "use_listings_cache"}
 
@@ -35,12 +37,15 @@ def _joined(path: str, name: str) -> str:
     return "/".join(part for part in (path.rstrip("/"), name.rstrip("/")) if part)
 
 
-class FileSystem(AbstractFileSystem):  # type: ignore[misc]
+class FileSystem(AsyncFileSystem):  # type: ignore[misc]
     """Buckets and their objects as fsspec's files and folders.
 
     A path is ``bucket/key``. Folders are what keys have before a slash: they appear with the first object below them and go with the
     last one. Nothing is kept of listings. Objects appear whole, when they are closed; appending, and transactions, are not
     possible. Endpoint, region and credentials come from the usual AWS settings.
+
+    Methods block, and work after a fork. Their coroutines (``_cat_file``, ``_info``, ``_glob`` and so on), which fsspec's users call with
+    ``asynchronous=True``, do the same in up to 64 threads.
 
     Args:
         root: What stands before a path. ``"s3://"``; or the URI of a folder or prefix, for a file system that ends there.
@@ -51,6 +56,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     protocol = ("millrace", "s3", "s3a")
     root_marker = ""
+    mirror_sync_methods = False  # those that block are no detour through a loop
 
     def __init__(self, root: str = "s3://", **storage_options: Any) -> None:
         foreign = set(storage_options) - _OF_FSSPEC
@@ -59,8 +65,15 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
                 f"{', '.join(sorted(foreign))}: not known here; endpoint, region and keys come from AWS_ENDPOINT_URL, AWS_REGION, "
                 "AWS_ACCESS_KEY_ID and the other usual AWS settings"
             )
-        super().__init__(root=root, **storage_options)
+        AbstractFileSystem.__init__(self, root=root, **storage_options)
+        self.asynchronous = storage_options.get("asynchronous", False)
+        self.batch_size = storage_options.get("batch_size")
         self._root = root if root.endswith("/") else root + "/"
+
+    @property
+    def loop(self) -> Any:
+        """fsspec's own, where programs that are not asynchronous run coroutines."""
+        return None if self.asynchronous else get_loop()
 
     # ---- Names
 
@@ -157,8 +170,7 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         file = _core.ReadFile(self._uri(path))
         try:
-            first, last, _ = slice(start, end).indices(file.size)
-            return file.read(first, max(0, last - first))
+            return _range_of(file, start, end)
         finally:
             file.close()
 
@@ -188,16 +200,23 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
         if len(starts) != len(paths) or len(ends) != len(paths):
             raise ValueError("paths, starts and ends differ in length")
 
-        def read(at: int) -> bytes | Exception:
-            try:
-                return self.cat_file(paths[at], starts[at], ends[at])
-            except Exception as error:
-                if on_error == "return":
-                    return error
-                raise
+        names = list(dict.fromkeys(paths))
+        files = dict(zip(names, _readers.map(lambda path: _core.ReadFile(self._uri(path)), names)))
 
-        with ThreadPoolExecutor(_READERS) as pool:
-            return list(pool.map(read, range(len(paths))))
+        def read(at: int) -> bytes:
+            file = files[paths[at]]
+            if isinstance(file, BaseException):
+                raise file
+            return _range_of(file, starts[at], ends[at])
+
+        found = _readers.map(read, list(range(len(paths))))
+        for file in files.values():
+            if not isinstance(file, BaseException):
+                file.close()
+        for each in found:
+            if isinstance(each, BaseException) and (on_error != "return" or not isinstance(each, Exception)):
+                raise each
+        return found
 
     # ---- Writing
 
@@ -230,9 +249,6 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
     def rm_file(self, path: str) -> None:
         self._remove([self._strip_protocol(path)])
 
-    def _rm(self, path: str) -> None:
-        self.rm_file(path)
-
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Removes objects, by requests for many at a time. What does not exist is an error, as for files."""
         names = self.expand_path(path, recursive=recursive and maxdepth is not None, maxdepth=maxdepth)
@@ -264,3 +280,84 @@ class FileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def rmdir(self, path: str) -> None:
         """Does nothing: a folder goes with the last object in it."""
+
+    # ---- For loops
+
+    async def _info(self, path: str, **kwargs: Any) -> Any:
+        return await _callers.call(self.info, path, **kwargs)
+
+    async def _ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+        return await _callers.call(self.ls, path, detail, **kwargs)
+
+    async def _find(self, path: str, maxdepth: int | None = None, withdirs: bool = False, **kwargs: Any) -> Any:
+        return await _callers.call(self.find, path, maxdepth, withdirs, **kwargs)
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> Any:
+        return await _callers.call(self.cat_file, path, start, end, **kwargs)
+
+    async def _cat(self, path: Any, recursive: bool = False, on_error: str = "raise", batch_size: int | None = None, **kwargs: Any) -> Any:
+        return await _callers.call(self.cat, path, recursive, on_error, **kwargs)
+
+    async def _pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:
+        await _callers.call(self.pipe_file, path, value, mode, **kwargs)
+
+    async def _cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        await _callers.call(self.cp_file, path1, path2, **kwargs)
+
+    async def _get_file(self, rpath: str, lpath: Any, **kwargs: Any) -> None:
+        await _callers.call(self.get_file, rpath, lpath, **kwargs)
+
+    async def _put_file(self, lpath: str, rpath: str, **kwargs: Any) -> None:
+        await _callers.call(self.put_file, lpath, rpath, **kwargs)
+
+    async def _rm_file(self, path: str, **kwargs: Any) -> None:
+        await _callers.call(self.rm_file, path)
+
+    async def _rm(self, path: Any, recursive: bool = False, batch_size: int | None = None, maxdepth: int | None = None, **kwargs: Any) -> None:
+        await _callers.call(self.rm, path, recursive, maxdepth)
+
+    async def open_async(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        """A file whose ``read``, ``write`` and ``close`` are coroutines. What is written appears when it is closed."""
+        if mode not in ("rb", "wb"):
+            raise ValueError(f"mode {mode!r}: objects are read, or written whole; use 'rb' or 'wb'")
+        path = self._strip_protocol(path)
+        make = _core.ReadFile if mode == "rb" else _write_file
+        return _StreamedFile(self, path, mode, await _callers.call(make, self._uri(path)))
+
+
+class _StreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
+    closed: bool
+
+    def __init__(self, fs: FileSystem, path: str, mode: str, native: Any) -> None:
+        super().__init__(fs, path, mode, size=native.size if mode == "rb" else None)
+        self._native = native
+
+    async def _fetch_range(self, start: int, end: int) -> Any:
+        return await _callers.call(self._native.read, start, max(0, min(end, self.size) - start))
+
+    async def write(self, data: Any) -> int:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+        written = await _callers.call(self._native.write, data)
+        self.loc += written
+        return int(written)
+
+    async def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            await _callers.call(self._native.close if self.mode == "rb" else self._native.commit)
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if kind is not None and self.mode == "wb":
+            self.closed = True
+            await _callers.call(self._native.discard)
+        await self.close()
+
+
+def _write_file(uri: str) -> _core.WriteFile:
+    return _core.WriteFile(uri, False)
+
+
+def _range_of(file: _core.ReadFile, start: int | None, end: int | None) -> bytes:
+    first, last, _ = slice(start, end).indices(file.size)
+    return file.read(first, max(0, last - first))

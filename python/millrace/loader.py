@@ -14,7 +14,7 @@ import numpy as np
 from . import _arguments, _core
 from .batch import Batch, State
 from .dataset import Dataset
-from .errors import InvalidArgumentError, UnsupportedError
+from .errors import Error, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, padding_of_values, to_native
 from .mix import Mix
 from .ranks import rank_and_world
@@ -47,7 +47,7 @@ class Loader:
     :class:`UsageError` in the child, which can make its own. A Loader cannot be pickled; a Dataset can.
 
     Args:
-        data: A :class:`Dataset` (or the URI of one), also a subset; or a :class:`Mix` of several.
+        data: A :class:`Dataset` (or the URI, or a list of URIs, of one), also a subset; or a :class:`Mix` of several.
         batch_size: Samples of a batch, per rank.
         size: Of the images: ``s`` for s x s, or ``(height, width)``.
         channels: 3 (RGB) or 1 (grey).
@@ -107,6 +107,10 @@ class Loader:
             the last batch of an epoch is shorter.
         batch_transform: A function of a whole batch, after that, likewise; whatever it returns is what the loop gets.
         transform_threads: Threads for these three. None: one for each CPU that the process may use.
+        transform_processes: Processes for ``transform``, in place of threads, where it does not release the GIL: the same results. The
+            function must be fit for pickle, and the program have its ``if __name__ == "__main__":``. ``collate`` and ``batch_transform``
+            run in threads of this process, one for each of those.
+        multiprocessing_context: How these are started: ``"spawn"`` (None), ``"forkserver"``, ``"fork"``, or a context of multiprocessing.
 
     Raises:
         InvalidArgumentError: An option makes no sense; the message says which.
@@ -117,13 +121,17 @@ class Loader:
         MismatchError, with the object's name, and TransformError, with the sample's. Such errors are final: make a new loader to go on.
     """
 
+    _given: dict[str, Any]  # options
+
     def __new__(cls, *args: Any, **options: Any) -> Loader:
         _arguments.refuse_dataloader_options(options)
-        return super().__new__(cls)
+        made = super().__new__(cls)
+        made._given = options
+        return made
 
     def __init__(
         self,
-        data: Dataset | Mix | str | os.PathLike[str],
+        data: Dataset | Mix | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         batch_size: int = 128,
         size: int | tuple[int, int] = 224,
@@ -164,6 +172,8 @@ class Loader:
         collate: Transform | None = None,
         batch_transform: Transform | None = None,
         transform_threads: int | None = None,
+        transform_processes: int | None = None,
+        multiprocessing_context: Any = None,
     ) -> None:
         crops = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
         kind = _arguments.dtype(dtype)
@@ -215,7 +225,7 @@ class Loader:
         checked["token_type"] = tokens.dtype if tokens else "int64"
         checked["pad_token"] = tokens.pad if tokens else 0
         wanted = "a Dataset, a Mix or a URI"
-        self._dataset = data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri("data", data, wanted))
+        self._dataset = data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
@@ -224,22 +234,30 @@ class Loader:
         self._values = {} if tokens else padding_of_values(entries)
         seeds = Seeds(checked["seed"], rank, world, mix is not None)
         self._batch_size = batch_size
-        self._stream = self._make_stream(transform, collate, batch_transform, transform_threads, seeds)
+        self._rank, self._world = rank, world
+        to_torch = self._torch is not None
+        work = _work_of(transform, collate, batch_transform, to_torch, self._dataset.uri, seeds)
+        self._stream = self._make_stream(work, transform_threads, transform_processes, multiprocessing_context)
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
-    def _make_stream(
-        self, transform: Transform | None, collate: Transform | None, batch_transform: Transform | None, threads: int | None, seeds: Seeds
-    ) -> Stream | None:
-        functions = {"transform": transform, "collate": collate, "batch_transform": batch_transform}
-        for name, function in functions.items():
-            if function is not None and not callable(function):
-                _arguments.refuse(name, "a function", function)
-        count = len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
-        if not any(functions.values()):
+    def _make_stream(self, work: Work | None, threads: int | None, processes: int | None, context: Any) -> Stream | None:
+        workers = len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
+        started: list[Any] = []
+        if processes is None and context is not None:
+            raise InvalidArgumentError("multiprocessing_context says how processes are started; say how many with transform_processes")
+        if processes is not None:
+            workers = _arguments.integer("transform_processes", processes, least=1, most=1024)
+            if threads is not None:
+                raise InvalidArgumentError("transform_threads and transform_processes: the transform runs in the ones or the others; leave one out")
+            if work is None or work.transform is None:
+                raise InvalidArgumentError("transform_processes are for a transform; give transform=, or leave them out")
+            from .processes import Launcher, TransformProcess
+
+            launcher = Launcher(work.transform, context)
+            started = [TransformProcess(launcher) for _ in range(workers)]
+        if work is None:
             return None
-        from_numpy = self._torch.from_numpy if self._torch else None
-        work = Work(transform, collate, batch_transform, from_numpy, self._dataset.uri, seeds)
-        stream = Stream(self._native, work, count, self._batch_size)
+        stream = Stream(self._native, work, workers, self._batch_size, started)
         weakref.finalize(self, stream.abandon)
         return stream
 
@@ -261,6 +279,29 @@ class Loader:
             "a Loader has no items: it is a stream of whole batches. If a torch DataLoader asked for this one, leave the DataLoader out "
             "and write `for batch in loader:`; batch_size, shuffle, seed and the like are options of millrace.Loader, and it needs no workers"
         )
+
+    def peek(self) -> Batch | None:
+        """The next batch, without taking it: what this loader will deliver, and what it reports, stay as they are. None after the last one.
+
+        It is read and decoded by a loader of its own, which is closed again: for looking at data, not for a loop of training.
+        """
+        given: dict[str, Any] = {"digest": None, "output": "torch" if self._torch else "numpy", "rank": self._rank, "world": self._world}
+        with Loader(self._dataset, **{**self._given, **given}) as other:
+            other.load_state_dict(self.state_dict())
+            for _ in range(2):  # nothing may be left of this epoch
+                for batch in other:
+                    return batch
+        return None
+
+    def _repr_html_(self) -> str:
+        from .contact_sheet import ContactSheet, page_of_text
+
+        title = repr(self)
+        try:
+            batch = self.peek()
+        except Error as error:
+            return page_of_text(title, [("next batch", str(error))])
+        return ContactSheet(batch, title).html if isinstance(batch, Mapping) else page_of_text(title, [])
 
     def shapes(self) -> list[dict[str, Shape]]:
         """All shapes that batches have, by the names of their arrays: one, or one for each bucket of tokens.
@@ -414,6 +455,16 @@ class Loader:
 def _shown_keys(state: Mapping[str, Any]) -> str:
     shown = [repr(key) for key in list(state)[:5]] + ["..."] * (len(state) > 5)
     return f"the keys {', '.join(shown)}" if shown else "no keys"
+
+
+def _work_of(transform: Any, collate: Any, batch_transform: Any, to_torch: bool, uri: str, seeds: Seeds) -> Work | None:
+    functions = {"transform": transform, "collate": collate, "batch_transform": batch_transform}
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            _arguments.refuse(name, "a function", function)
+    if all(function is None for function in functions.values()):
+        return None
+    return Work(transform, collate, batch_transform, to_torch, uri, seeds)
 
 
 def _torch_for(output: str | None) -> Any:

@@ -53,6 +53,7 @@ class Plan:
     ) -> None:
         shuffle = _arguments.shuffle(shuffle)
         self._data = data
+        self._epoch = _arguments.integer("epoch", epoch)
         self._options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "extent": extent, "window": window, "lanes": lanes}
         natives = data._natives if isinstance(data, Mix) else [data._native] if isinstance(data, Dataset) else []
         usual = [native.policy(shuffle) for native in natives] or [(16, 192, 64)]
@@ -66,7 +67,7 @@ class Plan:
             mix=data._mix if isinstance(data, Mix) else None,
             shuffle=shuffle,
             seed=_arguments.integer("seed", seed),
-            epoch=_arguments.integer("epoch", epoch),
+            epoch=self._epoch,
             policies=[_replaced(policy, given) for policy in usual],
         )
 
@@ -77,6 +78,16 @@ class Plan:
     def data(self) -> Dataset | Mix | int:
         """What it is the order of."""
         return self._data
+
+    @property
+    def epoch(self) -> int:
+        """Which one it is the order of."""
+        return self._epoch
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those that it was made with, but the epoch."""
+        return dict(self._options)
 
     def of_epoch(self, epoch: int) -> Plan:
         """The same plan for another epoch."""

@@ -7,14 +7,19 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from queue import Empty, SimpleQueue
-from typing import Any, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 from . import _core
 from .errors import ExhaustedError, UsageError
 from .transform import Work
 
+if TYPE_CHECKING:
+    from .processes import TransformProcess
+
 _LEAST_AHEAD = 2
+_TASKS_OF_PROCESS = 2  # one that it is at, and one that it finds when it is done
 
 
 class _Entry:
@@ -37,14 +42,14 @@ class _Entry:
 
 
 class Stream:
-    """The batches of a native loader after Python has worked on them, in threads that begin at once.
+    """The batches of a native loader after Python has worked on them, in threads that begin at once, or processes with a thread each.
 
     What has been received is one attribute, ``_received``: whatever interrupts the program comes before or after a batch was delivered.
     The program's thread waits by SimpleQueue and plain locks alone, since a signal handler that raises within a threading.Condition leaves
     it broken. Thread-safe.
     """
 
-    def __init__(self, native: _core.Loader, work: Work, threads: int, batch_size: int) -> None:
+    def __init__(self, native: _core.Loader, work: Work, threads: int, batch_size: int, processes: Sequence[TransformProcess] = ()) -> None:
         self._native = native
         self._work = work
         self._ahead = max(_LEAST_AHEAD, -(-2 * threads // batch_size))
@@ -63,9 +68,11 @@ class Stream:
         self._restarting = False
         self._process = os.getpid()
         self._workers = threads
+        self._transform_processes = processes  # none, or one for each thread
         self._begin()
         _streams.add(self)
-        runs = [("pull", self._pull)] + [(f"transform-{n}", self._work_on) for n in range(threads)]
+        works: list[Callable[[], None]] = [lambda process=process: self._work_with(process) for process in processes]  # type: ignore[misc]
+        runs = [("pull", self._pull)] + [(f"transform-{n}", work) for n, work in enumerate(works or [self._work_on] * threads)]
         self._threads = [threading.Thread(target=run, name=f"millrace-{name}", daemon=True) for name, run in runs]
         try:
             for thread in self._threads:
@@ -128,6 +135,8 @@ class Stream:
         self._news.put(None)
         for _ in range(self._workers):
             self._tasks.put(None)
+        for process in self._transform_processes:
+            process.abandon()
         self._native.close()
 
     def receive(self, epoch: int | None) -> tuple[int, bool, Any]:
@@ -311,6 +320,43 @@ class Stream:
                 entry.rows[row] = self._work.row(raw, row, *entry.start)
         except BaseException as raised:
             error = raised
+        self._complete(entry, row, error)
+
+    def _work_with(self, process: TransformProcess) -> None:
+        tasks: deque[tuple[_Entry, list[int]]] = deque()
+        try:
+            while not self._stopping:
+                task = None
+                if len(tasks) < _TASKS_OF_PROCESS:
+                    try:
+                        task = self._tasks.get(block=not tasks)
+                    except Empty:
+                        pass
+                if task is not None:
+                    tasks.append(task)
+                    self._send(process, *task)
+                elif tasks and not self._stopping:
+                    self._receive(process, *tasks.popleft())
+                del task
+        finally:
+            process.end()
+
+    def _send(self, process: TransformProcess, entry: _Entry, rows: list[int]) -> None:
+        raw = entry.raw
+        assert raw is not None
+        process.send([self._work.arguments(raw, row, *entry.start) for row in rows])
+
+    def _receive(self, process: TransformProcess, entry: _Entry, rows: list[int]) -> None:
+        outcome = process.receive()
+        for row, result in zip(rows, outcome.results):
+            entry.rows[row] = result
+        failed = rows[min(len(outcome.results), len(rows) - 1)] if rows else 0
+        self._complete(entry, failed, outcome.error)
+
+    def _complete(self, entry: _Entry, row: int, error: BaseException | None) -> None:
+        """After a task: ``row`` is the one that failed, if there is an error. The last task of a batch makes the batch."""
+        raw = entry.raw
+        assert raw is not None
         with self._counting:
             if error is not None and (entry.failed_row is None or row < entry.failed_row):
                 entry.error, entry.failed_row = error, row  # of the first row, whichever thread was faster
@@ -362,6 +408,6 @@ _streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
 @atexit.register
-def _close_all() -> None:
+def close_all() -> None:
     for stream in list(_streams):
         stream.close()

@@ -6,8 +6,8 @@ A :class:`millrace.Loader` does more with less CPU: it needs no workers, decodes
 from __future__ import annotations
 
 import io
+import itertools
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
 
 import torch.utils.data
@@ -16,8 +16,11 @@ from . import _arguments, _core
 from .dataset import Dataset
 from .errors import InvalidArgumentError, MismatchError, UnsupportedError
 from .files import RawReader
+from .loader_benchmark import Diagnosis, benchmark
+from .mix import Mix
 from .plan import Plan
 from .ranks import rank_and_world
+from .read_ahead import Course, Place, ReadAhead, one_ahead
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -30,7 +33,7 @@ else:
     _IterableBase = torch.utils.data.IterableDataset
     _SamplerBase = torch.utils.data.Sampler
 
-__all__ = ["IterableDataset", "MapDataset", "Object", "Sampler"]
+__all__ = ["Diagnosis", "IterableDataset", "MapDataset", "Object", "Sampler", "benchmark"]
 
 _LARGE_BYTES = 8 << 20  # objects above this are read when somebody reads them
 _HELD_BYTES = 256 << 20  # of the others, how many bytes are fetched together
@@ -121,7 +124,7 @@ class MapDataset(_MapBase):
     Args:
         data: A :class:`millrace.Dataset` or its URI.
         fields: Which fields, by their names in the samples: None for all, a list, or a dict from the name that the sample gets to a field, or to a
-            pair of a field and a function of its value: ``{"image": ("jpg", decode), "label": ("cls", int)}``.
+            pair of a field and a function of its value: ``{"image": ("jpg", decode), "label": "cls"}``.
         transform: A function of the sample (or object), whose result takes its place. With ``spawn`` it must be possible to pickle it.
 
     Raises:
@@ -130,10 +133,13 @@ class MapDataset(_MapBase):
         The errors of :class:`millrace.Dataset`.
     """
 
-    def __init__(self, data: Dataset | str | os.PathLike[str], *, fields: Fields = None, transform: Transform = None) -> None:
-        dataset = data if isinstance(data, Dataset) else Dataset(_arguments.uri("data", data, "a Dataset or a URI"))
+    def __init__(
+        self, data: Dataset | str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, fields: Fields = None, transform: Transform = None
+    ) -> None:
+        dataset = data if isinstance(data, Dataset) else Dataset(_arguments.uri_of_data("data", data, "a Dataset or a URI"))
         self._source: _Samples | _Objects = _Samples(dataset, fields)
         self._transform = transform
+        self._ahead: ReadAhead | None = None
 
     @classmethod
     def from_prefix(
@@ -158,6 +164,7 @@ class MapDataset(_MapBase):
         made = cls.__new__(cls)
         made._source = source
         made._transform = transform
+        made._ahead = None
         return made
 
     def __len__(self) -> int:
@@ -169,8 +176,21 @@ class MapDataset(_MapBase):
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Several at once, which is what ``DataLoader`` asks for."""
-        items = self._source.read(numbers)
-        return items if self._transform is None else [self._transform(item) for item in items]
+        is_course = len(numbers) > 0 and isinstance(numbers[0], Place)
+        fetched = self._reader().take(numbers) if is_course else self._source.fetch(numbers)
+        items = map(self._source.finish, fetched)
+        return list(items) if self._transform is None else [self._transform(item) for item in items]
+
+    def _reader(self) -> ReadAhead:
+        """This process's."""
+        ahead = self._ahead
+        if ahead is None or ahead.process != os.getpid():
+            worker = torch.utils.data.get_worker_info()
+            self._ahead = ahead = self._source.read_ahead(1 if worker is None else worker.num_workers)
+        return ahead
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_ahead": None}
 
     def __repr__(self) -> str:
         return f"<millrace.torch.MapDataset {self._source.uri}: {len(self):,} {self._source.what}>"
@@ -192,7 +212,7 @@ class IterableDataset(_IterableBase):
 
     def __init__(
         self,
-        data: Dataset | str | os.PathLike[str],
+        data: Dataset | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         fields: Fields = None,
         transform: Transform = None,
@@ -201,7 +221,7 @@ class IterableDataset(_IterableBase):
         rank: int | None = None,
         world: int | None = None,
     ) -> None:
-        self._dataset = data if isinstance(data, Dataset) else Dataset(_arguments.uri("data", data, "a Dataset or a URI"))
+        self._dataset = data if isinstance(data, Dataset) else Dataset(_arguments.uri_of_data("data", data, "a Dataset or a URI"))
         self._source = _Samples(self._dataset, fields)
         self._transform = transform
         self._shuffle = _arguments.shuffle(shuffle)
@@ -249,14 +269,20 @@ class _Iteration:
         positions = range(self._first + self._step * taken, len(plan), self._step)
         rank_of = _ranks(self._dataset._dataset)
         chunks = (rank_of(plan[positions[at : at + _CHUNK]]) for at in range(0, len(positions), _CHUNK))
-        for items in _one_ahead(self._dataset._source.read, chunks):
-            yield from items
+        for samples in one_ahead(self._dataset._source.fetch, chunks):
+            yield from map(self._dataset._source.finish, samples)
 
     def __iter__(self) -> _Iteration:
         return self
 
     def __next__(self) -> Any:
-        item = next(self._samples)
+        try:
+            item = next(self._samples)
+        except StopIteration:
+            raise
+        except BaseException:
+            self._begin(self._epoch, self._taken)  # a generator that has raised would tell of an end
+            raise
         self._taken += 1
         transform = self._dataset._transform
         return item if transform is None else transform(item)
@@ -275,23 +301,43 @@ class _Iteration:
 class Sampler(_SamplerBase):
     """The order of a :class:`millrace.Plan` for a map-style data set: ``DataLoader(MapDataset(data), sampler=Sampler(plan), batch_size=256)``.
 
-    Yields the numbers within ``plan.data`` of this rank's samples: positions r, r + W, r + 2 W and so on. Ranks get equally many,
-    so that up to W - 1 samples of an epoch are left out. An iteration is of the epoch of the plan, or the one that :meth:`set_epoch` has set.
+    Yields the numbers within the plan's data of this rank's samples: positions r, r + W, r + 2 W and so on. Ranks get equally many. An
+    iteration is of the epoch of the plan, or the one that :meth:`set_epoch` has set. The numbers know which order they are of and where in it they
+    stand: a :class:`MapDataset` that gets them, in this process or in a worker, knows what it will be asked for next, and reads it ahead.
     torchdata's ``StatefulDataLoader`` goes on with the next sample: it skips what it has seen, without reading it.
 
     Args:
-        plan: The order; of a data set, not of a mix.
+        plan: The order, of a data set or a number of items, not of a mix; or the data set or its URI, in the order that these say:
+        shuffle, seed, epoch: As of :class:`millrace.Plan`.
         rank, world: As of :class:`millrace.Loader`.
+        last: If ranks do not divide the samples: ``"drop"`` leaves out up to W - 1 of them, ``"wrap"`` takes as many again from the beginning.
     """
 
-    def __init__(self, plan: Plan, *, rank: int | None = None, world: int | None = None) -> None:
-        if not isinstance(plan, Plan):
-            _arguments.refuse("plan", "a millrace.Plan", plan)
-        if not isinstance(plan.data, Dataset):
+    def __init__(
+        self,
+        plan: Plan | Dataset | str | os.PathLike[str],
+        *,
+        shuffle: str | bool | None = "window",
+        seed: int = 0,
+        epoch: int = 0,
+        rank: int | None = None,
+        world: int | None = None,
+        last: str = "drop",
+    ) -> None:
+        if isinstance(plan, Plan):
+            if (shuffle, seed, epoch) != ("window", 0, 0):
+                raise InvalidArgumentError("the plan says shuffle, seed and epoch: give these to the Plan, or its data to the Sampler")
+        elif isinstance(plan, (Dataset, str, os.PathLike)):
+            data = plan if isinstance(plan, Dataset) else Dataset(_arguments.uri("plan", plan))
+            plan = Plan(data, shuffle=shuffle, seed=seed, epoch=epoch)
+        else:
+            _arguments.refuse("plan", "a millrace.Plan, a Dataset or a URI", plan)
+        if isinstance(plan.data, Mix):
             raise UnsupportedError("a Sampler needs the plan of a Dataset; what a Mix draws is delivered by millrace.Loader(mix)")
         self._plan = plan
-        self._data = plan.data
+        self._data: Dataset | int = plan.data
         self._rank, self._world = rank_and_world(rank, world)
+        self._last = _arguments.choice("last", last, ("drop", "wrap"))
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch of the next iteration, from 0."""
@@ -299,13 +345,16 @@ class Sampler(_SamplerBase):
 
     def __len__(self) -> int:
         """Samples of this rank."""
-        return len(self._plan) // self._world
+        samples = len(self._plan)
+        return samples // self._world if self._last == "drop" else -(-samples // self._world)
 
     def __iter__(self) -> Iterator[int]:
-        rank_of = _ranks(self._data)
-        positions = range(self._rank, self._world * len(self), self._world)
-        for at in range(0, len(positions), _CHUNK):
-            yield from rank_of(self._plan[positions[at : at + _CHUNK]])
+        plan, rank_of = self._plan, _ranks(self._data)
+        name = self._data if isinstance(self._data, int) else self._data.fingerprint
+        course = Course(name, plan.options, plan.epoch, self._rank, self._world, len(self))
+        for at in range(0, course.length, _CHUNK):
+            places = range(at, min(at + _CHUNK, course.length))
+            yield from map(Place, course.numbers(plan, rank_of, places), itertools.repeat(course), places)
 
 
 class _Samples:
@@ -322,9 +371,16 @@ class _Samples:
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def read(self, numbers: Iterable[int]) -> list[Any]:
-        samples = self._dataset.read_many(numbers)
-        return samples if self._fields is None else [self._choose(sample, self._fields) for sample in samples]
+    def read_ahead(self, workers: int) -> ReadAhead:
+        size = self._dataset.total_bytes // max(1, len(self._dataset))
+        return ReadAhead(self.fetch, self._dataset, _ranks(self._dataset), size, workers)
+
+    def fetch(self, numbers: Iterable[int]) -> list[Any]:
+        return self._dataset.read_many(numbers)
+
+    def finish(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """With functions of the program, which therefore run in its own thread."""
+        return sample if self._fields is None else self._choose(sample, self._fields)
 
     def _choose(self, sample: dict[str, Any], fields: dict[str, tuple[str, Transform]]) -> dict[str, Any]:
         chosen = {"__key__": sample["__key__"]}
@@ -348,7 +404,14 @@ class _Objects:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def read(self, numbers: Sequence[int]) -> list[Any]:
+    def read_ahead(self, workers: int) -> ReadAhead:
+        sizes = [size for _, size, _ in self._objects if 0 <= size <= _LARGE_BYTES]
+        return ReadAhead(self.fetch, len(self), _ranks(len(self)), sum(sizes) // max(1, len(sizes)), workers)
+
+    def finish(self, item: Object) -> Object:
+        return item
+
+    def fetch(self, numbers: Iterable[int]) -> list[Any]:
         chosen = [self._objects[_arguments.integer("number", number)] for number in numbers]
         # A size that is not known yet costs as much to ask for as a small object costs to read.
         small = [n for n, (_, size, _) in enumerate(chosen) if 0 <= size <= _LARGE_BYTES]
@@ -390,21 +453,9 @@ def _chosen(fields: Any, dataset: Dataset) -> dict[str, tuple[str, Transform]]:
     return chosen
 
 
-def _ranks(dataset: Dataset) -> Callable[[Any], Any]:
+def _ranks(dataset: Dataset | int) -> Callable[[Any], Any]:
     """From numbers of the index to those within the data set, which may be a subset."""
-    if len(dataset) == dataset._native.indexed:
+    if isinstance(dataset, int) or len(dataset) == dataset._native.indexed:
         return lambda numbers: numbers.tolist()
     samples = dataset.samples
     return lambda numbers: samples.searchsorted(numbers).tolist()
-
-
-def _one_ahead(read: Callable[[Any], list[Any]], chunks: Iterator[Any]) -> Iterator[list[Any]]:
-    with ThreadPoolExecutor(1, "millrace-ahead") as pool:
-        coming: Future[list[Any]] | None = None
-        for chunk in chunks:
-            following = pool.submit(read, chunk)
-            if coming is not None:
-                yield coming.result()
-            coming = following
-        if coming is not None:
-            yield coming.result()

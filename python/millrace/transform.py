@@ -38,6 +38,43 @@ def _takes_rng(function: Transform) -> bool:
         return False
 
 
+class SampleTransform:
+    """The transform as it is called: with its random numbers, and with what it returns checked. Fit for other processes."""
+
+    def __init__(self, function: Transform, to_torch: bool) -> None:
+        self._function = function
+        self._takes_rng = _takes_rng(function)
+        self._to_torch = to_torch
+
+    def __call__(self, sample: dict[str, Any], seeds: list[int], name: str) -> dict[str, Any]:
+        """``sample`` has numpy's arrays. ``name`` is that of errors."""
+        if self._to_torch:
+            sample = {key: to_tensor(value) for key, value in sample.items()}
+        try:
+            result = self._function(sample, rng=np.random.default_rng(seeds)) if self._takes_rng else self._function(sample)
+        except Exception as error:
+            raise TransformError(f"{name}: the transform raised {type(error).__name__}: {error}") from error
+        if not isinstance(result, dict):
+            raise TransformError(f"{name}: the transform returned {type(result).__name__}; it must return a dict")
+        result = {key: value for key, value in result.items() if key != "__key__"}
+        taken = [key for key in result if key in _OF_BATCH and key != "mask"]
+        if taken:
+            raise TransformError(f"{name}: the transform returned {taken[0]!r}, which every batch has itself")
+        return result
+
+
+def to_tensor(value: Any) -> Any:
+    """An array as a tensor over the same memory; anything else, and types that torch does not have, as they are."""
+    if not isinstance(value, np.ndarray):
+        return value
+    import torch
+
+    try:
+        return torch.from_numpy(value)
+    except TypeError:
+        return value
+
+
 class Work:
     """What is done to the batches of a loader. Called by several threads."""
 
@@ -46,56 +83,45 @@ class Work:
         transform: Transform | None,
         collate: Transform | None,
         batch_transform: Transform | None,
-        from_numpy: Callable[[Any], Any] | None,
+        to_torch: bool,
         uri: str,
         seeds: Seeds,
     ) -> None:
-        self._transform = transform
+        self.transform = None if transform is None else SampleTransform(transform, to_torch)
         self._join = collate
         self._batch_transform = batch_transform
-        self._from_numpy = from_numpy
+        self._to_torch = to_torch
         self._uri = uri
         self._seeds = seeds
-        self._sample_rng = transform is not None and _takes_rng(transform)
         self._batch_rng = batch_transform is not None and _takes_rng(batch_transform)
         self._padding: dict[str, Callable[[int], Any]] = {}  # columns of a batch without samples, as the others have them
 
     @property
     def by_row(self) -> bool:
         """Whether rows are worked on one by one, by several threads."""
-        return self._transform is not None or self._join is not None
+        return self.transform is not None or self._join is not None
 
     def row(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> Any:
         """What becomes of one sample."""
+        sample, seeds, name = self.arguments(batch, row, epoch, consumed)
+        if self.transform is not None:
+            return self.transform(sample, seeds, name)
+        return {key: self._to_output(value) for key, value in sample.items()}
+
+    def arguments(self, batch: Mapping[str, Any], row: int, epoch: int, consumed: int) -> tuple[dict[str, Any], list[int], str]:
+        """With which the transform is called for one sample."""
         sample: dict[str, Any] = {"__key__": batch["key"][row]}
         for name, column in batch.items():
             if name not in _OF_BATCH or (name == "mask" and column is not batch["valid"]):
-                value = column[row]
-                sample[name] = self._to_output(value) if isinstance(value, np.ndarray) else _plain(value)
-        function = self._transform
-        if function is None:
-            return sample
-        try:
-            if self._sample_rng:
-                result = function(sample, rng=np.random.default_rng(self._seeds.of(batch, row, epoch, consumed)))
-            else:
-                result = function(sample)
-        except Exception as error:
-            raise TransformError(f"{self._name(batch, row)}: the transform raised {type(error).__name__}: {error}") from error
-        if not isinstance(result, dict):
-            raise TransformError(f"{self._name(batch, row)}: the transform returned {type(result).__name__}; it must return a dict")
-        result = {name: value for name, value in result.items() if name != "__key__"}
-        taken = [name for name in result if name in _OF_BATCH and name != "mask"]
-        if taken:
-            raise TransformError(f"{self._name(batch, row)}: the transform returned {taken[0]!r}, which every batch has itself")
-        return result
+                sample[name] = _plain(column[row])
+        return sample, self._seeds.of(batch, row, epoch, consumed), self._name(batch, row)
 
     def batch(self, batch: dict[str, Any], rows: list[Any], epoch: int, consumed: int) -> Any:
         """What the program gets. ``rows``: what became of the samples, those that are not padding; empty without a transform."""
         if self._join is not None:
             return self._transform_batch(self._joined(self._join, batch, rows), batch, epoch, consumed)
         made = batch
-        if self._transform is not None:
+        if self.transform is not None:
             made = self._collate(batch, rows) if rows else {name: padding(len(batch["valid"])) for name, padding in self._padding.items()}
             made.setdefault("mask", batch["valid"])
             # Copies, so that the memory of the untransformed batch is free at once.
@@ -147,12 +173,7 @@ class Work:
         return columns
 
     def _to_output(self, column: Any) -> Any:
-        if self._from_numpy is None or not isinstance(column, np.ndarray):
-            return column
-        try:
-            return self._from_numpy(column)
-        except TypeError:  # a type that torch does not have
-            return column
+        return to_tensor(column) if self._to_torch else column
 
 
 def _plain(value: Any) -> Any:

@@ -8,31 +8,13 @@
 #include <string>
 
 #include "arguments.h"
+#include "buffer_view.h"
 #include "errors.h"
 #include "interruptible.h"
 
 namespace millrace::python {
 
 namespace {
-
-/// The bytes of a Python object, which stay where they are while this lives. Used with the GIL held.
-class BytesView {
- public:
-  BytesView(const py::buffer& object, bool writable) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) != 0)
-      throw py::error_already_set();
-  }
-  ~BytesView() {
-    if (view_.obj != nullptr) PyBuffer_Release(&view_);
-  }
-  BytesView(BytesView&& other) noexcept : view_(std::exchange(other.view_, {})) {}
-  BytesView& operator=(BytesView&&) = delete;
-
-  MutableByteSpan span() const { return {static_cast<std::byte*>(view_.buf), static_cast<size_t>(view_.len)}; }
-
- private:
-  Py_buffer view_{};
-};
 
 // Runs `work` on another thread while this one looks after Python's signals.
 absl::Status RunWithStop(const std::function<absl::Status(const std::stop_token&)>& work) {
@@ -66,12 +48,12 @@ void CheckpointsHandle::Save(const py::int_& step,
   CheckOwnProcess();
   const uint64_t step_number = ToNatural("step", step);
   Checkpoints::SaveOptions options{.keep = ToNatural("keep", keep), .stop = {}};
-  std::vector<BytesView> views;
+  std::vector<BufferView> views;
   std::vector<ShardBytes> sources;
   for (const auto& [name, objects] : shards) {
     ShardBytes& source = sources.emplace_back();
     source.name = name;
-    for (const py::buffer& object : objects) source.spans.push_back(views.emplace_back(object, false).span());
+    for (const py::buffer& object : objects) source.spans.push_back(views.emplace_back(object, PyBUF_SIMPLE).span());
   }
   ThrowIfError(RunWithStop([&](const std::stop_token& stop) {
     const std::lock_guard lock(writing_);
@@ -113,10 +95,10 @@ std::vector<std::pair<std::string, uint64_t>> CheckpointHandle::Shards() const {
 void CheckpointHandle::Read(const std::vector<py::buffer>& into) const {
   CheckOwnProcess(maker_, "Checkpoints");
   if (into.size() != manifest_.shards.size()) throw py::value_error("one buffer a shard is needed");
-  std::vector<BytesView> views;
+  std::vector<BufferView> views;
   std::vector<MutableByteSpan> spans;
   for (size_t i = 0; i < into.size(); ++i) {
-    spans.push_back(views.emplace_back(into[i], true).span());
+    spans.push_back(views.emplace_back(into[i], PyBUF_WRITABLE).span());
     if (spans.back().size() != manifest_.shards[i].bytes) throw py::value_error("a buffer has not the shard's size");
   }
   ThrowIfError(RunWithStop([&](const std::stop_token& stop) { return checkpoints_->Read(manifest_, spans, stop); }));

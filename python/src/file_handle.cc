@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "buffer_view.h"
 #include "gil_release.h"
 #include "interruptible.h"
 #include "store/blocking.h"
@@ -12,21 +13,6 @@ namespace millrace::python {
 namespace {
 
 constexpr std::string_view kEnded = "I/O operation on a closed file";
-
-/// Contiguous memory of a Python object, which stays where it is meanwhile.
-class Memory {
- public:
-  Memory(const py::buffer& object, int flags) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw py::error_already_set();
-  }
-  ~Memory() { PyBuffer_Release(&view_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  MutableByteSpan span() const { return {static_cast<std::byte*>(view_.buf), static_cast<size_t>(view_.len)}; }
-
- private:
-  Py_buffer view_{};
-};
 
 [[noreturn]] void ThrowEnded() {
   throw py::value_error(std::string(kEnded));
@@ -81,7 +67,7 @@ size_t ReadFileHandle::Fill(uint64_t offset, MutableByteSpan into) {
 }
 
 size_t ReadFileHandle::ReadInto(uint64_t offset, const py::buffer& into) {
-  const Memory memory(into, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS);
+  const BufferView memory(into, PyBUF_WRITABLE);
   return Fill(offset, memory.span());
 }
 
@@ -123,7 +109,7 @@ WriteFileHandle::~WriteFileHandle() {
 
 size_t WriteFileHandle::Write(const py::buffer& bytes) {
   CheckOwnProcess(maker_, "file");
-  const Memory memory(bytes, PyBUF_C_CONTIGUOUS);
+  const BufferView memory(bytes, PyBUF_SIMPLE);
   bool ended = false;
   absl::Status status;
   RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) {

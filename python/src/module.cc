@@ -12,6 +12,7 @@
 #include "places.h"
 #include "plan_array.h"
 #include "process.h"
+#include "tar_sample.h"
 
 namespace millrace::python {
 
@@ -58,6 +59,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("STATUS_CODES") = StatusCodeNames();
   module.def("configure", &ConfigureFromPython, py::arg("io_threads"), py::arg("cpu_threads"), py::arg("memory"),
              py::arg("outage_limit"));
+  module.def("to_bytes", &ToBytes, py::arg("name"), py::arg("size"));
   BindDataset(module);
   BindFiles(module);
   BindLoader(module);
@@ -65,5 +67,6 @@ PYBIND11_MODULE(_core, module) {
   BindPlaces(module);
   BindPlan(module);
   BindCheckpoints(module);
+  BindTarSample(module);
   py::module_::import("atexit").attr("register")(py::cpp_function(&Shutdown));
 }

@@ -259,7 +259,7 @@ def test_arguments_that_are_as_good(tar: Samples) -> None:
 def test_data_of_the_wrong_type(tar: Samples) -> None:
     with pytest.raises(TypeError, match="data must be a Dataset, a Mix or a URI, not 5"):
         millrace.Loader(5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="uri must be a URI or a path, not None"):
+    with pytest.raises(TypeError, match="uri must be a URI, a path, or a list of them, not None"):
         millrace.Dataset(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="data must be a Dataset, a Mix or a number of samples, not 1.5"):
         millrace.Plan(1.5)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import millrace
 import numpy as np
 import pytest
 from PIL import Image
@@ -93,6 +94,15 @@ def test_segment(tmp_path: pathlib.Path) -> None:
 
 def test_two_views(photos: pathlib.Path) -> None:
     assert len(losses(run("two_views.py", photos, "--batch", "16", "--size", "32", "--epochs", "2"))) == 2
+
+
+def test_embed_on_two_ranks_leaves_one_data_set(photos: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    output = run("embed.py", photos, tmp_path / "vectors", "--batch", "8", "--size", "16", "--shard-size", "4KiB", ranks=2)
+    assert sum(int(count) for count in re.findall(r"(\d+) vectors", output)) == 64
+    vectors = millrace.Dataset(tmp_path / "vectors")
+    assert sorted(sample["__key__"] for sample in vectors) == sorted(sample["__key__"] for sample in millrace.Dataset(photos))
+    assert all(sample["npy"].shape == (48,) for sample in vectors)
+    assert "complete already" in run("embed.py", photos, tmp_path / "vectors", ranks=2)
 
 
 def test_language_model(tmp_path: pathlib.Path) -> None:

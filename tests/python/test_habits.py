@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import pathlib
+import re
+import xml.etree.ElementTree
+from typing import Any
+
 import millrace
 import numpy as np
+import PIL.Image
 import pytest
 from support import HEIGHT, WIDTH, Samples, png
 
@@ -67,3 +75,64 @@ def test_words_of_torch_and_numpy(tar: Samples) -> None:
         assert batch["image"].dtype == np.float32 and batch["image"].shape[1:] == (3, 32, 32)
     with pytest.raises(TypeError, match="dtype must be one of 'u8', 'f32'"):
         millrace.Loader(tar.uri, dtype=torch.float16)
+
+
+def check_html(page: str) -> list[np.ndarray]:
+    """The page is well-formed and refers to nothing outside itself; gives its pictures."""
+    root = xml.etree.ElementTree.fromstring(re.sub(r"<(img [^>]*|br)>", r"<\1/>", page))
+    assert "<script" not in page and not re.search(r"(src|href)=\"(?!data:image/png;base64,)", page)
+    sources = [image.attrib["src"].partition(",")[2] for image in root.iter("img")]
+    return [np.array(PIL.Image.open(io.BytesIO(base64.b64decode(source)))) for source in sources]
+
+
+@pytest.mark.parametrize("options", [{}, {"transform": lambda sample: sample}, {"dtype": "f32", "layout": "nchw", "output": "torch"}])
+def test_peek_moves_nothing(tar: Samples, options: dict[str, Any]) -> None:
+    def make() -> millrace.Loader:
+        return millrace.Loader(tar.uri, batch_size=8, size=(HEIGHT, WIDTH), epochs=2, digest="raw", seed=7, augment=True, **options)
+
+    expected = [batch["key"] for loader in [make()] for _ in range(2) for batch in loader]
+    loader, seen = make(), []
+    for _ in range(2):
+        for batch in loader:
+            seen.append(batch["key"])
+            report, position = loader.report(), loader.state_dict()
+            following = loader.peek()
+            if len(seen) < len(expected):
+                assert following is not None and following["key"] == expected[len(seen)]
+            else:
+                assert following is None
+            assert loader.state_dict() == position and loader.report()["samples"] == report["samples"]
+    assert seen == expected
+    loader.reset()
+    first = loader.peek()
+    assert first is not None and np.array_equal(first["image"], next(iter(loader))["image"]), "crops and all"
+
+
+def test_notebooks_show_contact_sheets(raw: Samples, tar: Samples, tmp_path: pathlib.Path) -> None:
+    loader = millrace.Loader(tar.uri, batch_size=5, size=(HEIGHT, WIDTH), shuffle="none", epochs=1, output="numpy")
+    pictures = check_html(loader._repr_html_())
+    assert len(pictures) == 5 and all(np.array_equal(pictures[n], tar.pixels[f"{n:04}"]) for n in range(5))
+    batches = list(loader)
+    assert np.array_equal(check_html(millrace.ContactSheet(batches[1])._repr_html_())[0], tar.pixels["0005"])
+    assert check_html(loader._repr_html_()) == []  # there is no next batch
+    assert len(check_html(millrace.Dataset(raw.uri)._repr_html_())) == 12
+    page = millrace.Dataset(tar.uri)[:3]._repr_html_()
+    assert len(check_html(page)) == 3 and "3 of 50 samples, fields cls, json, png, txt" in page and len(page) < 300_000
+    # Whatever a batch holds: names and texts are text, and what is no image is told by its shape.
+    strange = {
+        "key": ["<b>&\"'"], "caption": ["<script>alert(1)</script>" * 9], "label": np.array([3]), "emb": np.zeros((1, 4)), "meta": [{"<i>": 1}],
+        "image": np.full((1, 3, 900, 300), np.nan, np.float32), "mask": np.ones((1, 9, 7), np.uint8), "valid": np.ones(1, np.bool_),
+    }
+    assert [picture.shape for picture in check_html(millrace.ContactSheet(strange, "<title>").html)] == [(75, 25, 3), (9, 7)]
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_text("<text>")
+    assert check_html(millrace.Dataset(tmp_path)._repr_html_()) == []
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "1.png").write_bytes(png(raw.pixels["cat/0000"])[:-100])
+    assert check_html(millrace.Dataset(tmp_path / "damaged")._repr_html_()) == []
+
+
+def test_tqdm_knows_the_length(tar: Samples) -> None:
+    tqdm = pytest.importorskip("tqdm")
+    bar = tqdm.tqdm(millrace.Loader(tar.uri, batch_size=8, size=8, epochs=1), file=io.StringIO())
+    assert bar.total == 7 and sum(1 for _ in bar) == 7

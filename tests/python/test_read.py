@@ -21,7 +21,21 @@ def test_the_fields_of_a_sample(raw: Samples, tar: Samples) -> None:
             assert sample["png"] == png(samples.pixels[key])
             assert int(sample["cls"]) == samples.labels[key]
     assert millrace.Dataset(raw.uri).read(0)["cls"] == 0, "the class of a raw object is an int"
-    assert millrace.Dataset(tar.uri).read(0)["cls"] == b"0", "a member of a tar has no type"
+    assert millrace.Dataset(tar.uri).read(0)["cls"] == 0, "a member of a tar has the type that its name says"
+
+
+def test_files_are_what_their_names_say(tmp_path: pathlib.Path) -> None:
+    """Where they can be: nobody has promised it."""
+    array = np.arange(3)
+    np.save(tmp_path / "a.npy", array)
+    for name, value in {"a.cls": b"12", "a.txt": "größe".encode(), "a.meta.json": b"[1]", "a.bin": b"1"}.items():
+        (tmp_path / name).write_bytes(value)
+    for name, value in {"b.npy": b"x", "b.txt": b"\xff", "b.meta.json": b"{", "b.bin": b""}.items():
+        (tmp_path / name).write_bytes(value)
+    a, b = millrace.Dataset(tmp_path)
+    assert (a["npy"] == array).all()
+    assert {**a, "npy": None} == {"__key__": "a", "npy": None, "cls": 12, "txt": "größe", "meta.json": [1], "bin": b"1"}
+    assert b == {"__key__": "b", "npy": b"x", "txt": b"\xff", "meta.json": b"{", "bin": b""}
 
 
 def test_numbers(raw: Samples) -> None:
@@ -45,7 +59,7 @@ def test_values_that_the_index_holds(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one")
     (tmp_path / "t.jsonl").write_text('{"path": "a.txt", "label": 7, "width": 1.5, "note": "hi", "box": [1, 2]}\n')
     sample = millrace.Dataset(tmp_path / "t.jsonl").read(0)
-    assert sample == {"__key__": "a", "txt": b"one", "cls": 7, "width": 1.5, "note": "hi", "box": [1, 2]}
+    assert sample == {"__key__": "a", "txt": "one", "cls": 7, "width": 1.5, "note": "hi", "box": [1, 2]}
 
 
 def test_values_that_mean_nothing(tmp_path: pathlib.Path) -> None:
@@ -74,7 +88,7 @@ def test_values_that_mean_nothing(tmp_path: pathlib.Path) -> None:
 def test_what_was_changed_is_noticed(tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one")
     dataset = millrace.Dataset(tmp_path)
-    assert dataset.read(0) == {"__key__": "a", "txt": b"one"}
+    assert dataset.read(0) == {"__key__": "a", "txt": "one"}
     (tmp_path / "a.txt").write_bytes(b"other")
     with pytest.raises(millrace.MismatchError, match="a.txt"):
         dataset.read(0)

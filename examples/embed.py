@@ -1,0 +1,53 @@
+"""Batch inference: a vector for each image, as shards that Millrace and others read. After a kill, the same command goes on.
+
+    python examples/embed.py s3://bucket/images s3://bucket/vectors
+    torchrun --nproc-per-node 4 examples/embed.py s3://bucket/images s3://bucket/vectors
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import millrace
+import torch
+from torch import nn
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="images")
+    parser.add_argument("results", help="an empty place for the shards, or one where the same command has begun")
+    parser.add_argument("--model", help="a file of torch.jit.save(); without it, the vectors are means of colours")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--shard-size", default="256MiB")
+    options = parser.parse_args()
+
+    model = torch.jit.load(options.model) if options.model else nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())
+    model.eval()
+    with millrace.ShardWriter(options.results, shard_size=options.shard_size) as writer, torch.inference_mode():
+        if writer.complete:
+            print(f"{options.results} is complete already")
+            return
+        loader = millrace.Loader(
+            options.data,
+            batch_size=options.batch,
+            size=options.size,
+            dtype="f32",
+            layout="nchw",
+            shuffle=False,
+            epochs=1,
+            output="torch",
+        )
+        if writer.state is not None:
+            loader.load_state_dict(writer.state)
+        for batch in loader:
+            for key, valid, vector in zip(batch["key"], batch["valid"], model(batch["image"])):
+                if valid:  # the last batch is padded
+                    writer.write({"__key__": key, "npy": vector})
+            writer.advance(loader.state_dict())
+        print(f"rank {writer.rank}: {writer.samples} vectors")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Memory that a transform process and its parent share, and objects written into it: arrays as they are, the rest by pickle."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import pickle
+import struct
+import sys
+import weakref
+from typing import Any, Callable, List, Tuple
+
+import numpy as np
+
+_ALIGN = 64
+_PROGRESS = struct.Struct("<q")
+_LEAST_BYTES = 1 << 20
+
+Place = Tuple[int, int]
+"""Offset and size within a block."""
+Written = Tuple[Place, List[Place]]
+"""An object: the place of its pickle, and those of its arrays."""
+
+
+class Block:
+    """Anonymous memory of a file descriptor (memfd), which has no name that could outlive its processes. It grows, and never moves.
+
+    Objects follow each other from ``begin`` on. The first bytes say how far the other process is.
+    """
+
+    begin = _ALIGN
+
+    def __init__(self, number: int, file: int) -> None:
+        self.number = number
+        self.file = file
+        self.end = self.begin
+        self._bytes = 0
+        self._map: mmap.mmap
+        self.remap()
+
+    @classmethod
+    def make(cls, number: int) -> Block:
+        file = os.memfd_create("millrace-transform")
+        try:
+            os.ftruncate(file, _LEAST_BYTES)
+            return cls(number, file)
+        except BaseException:
+            os.close(file)
+            raise
+
+    def __del__(self) -> None:
+        os.close(self.file)  # views keep the mapping, not the descriptor
+
+    def remap(self) -> None:
+        """After either process has made it larger. Views of the memory as it was mapped before are views of the same bytes."""
+        size = os.fstat(self.file).st_size
+        if size > self._bytes:
+            self._map = mmap.mmap(self.file, size)
+            self._bytes = size
+
+    def lease(self, released: Callable[[Block], None] | None = None) -> tuple[memoryview, weakref.ref[Any]]:
+        """The memory, and a reference that is dead when no view of this one lives any more; then ``released`` is called, by any thread."""
+        whole: Any = np.frombuffer(self._map, np.uint8)
+        if released is not None:
+            weakref.finalize(whole, released, self).atexit = False
+        return whole.data, weakref.ref(whole)
+
+    @property
+    def progress(self) -> int:
+        return int(_PROGRESS.unpack_from(self._map)[0])
+
+    @progress.setter
+    def progress(self, value: int) -> None:
+        _PROGRESS.pack_into(self._map, 0, value)
+
+    def reserve(self, size: int) -> int:
+        """The offset of ``size`` bytes behind all that was written."""
+        offset = -(-self.end // _ALIGN) * _ALIGN
+        self.end = offset + size
+        if self.end > self._bytes:
+            os.ftruncate(self.file, max(2 * self._bytes, -(-self.end // mmap.PAGESIZE) * mmap.PAGESIZE))
+            self.remap()
+        return offset
+
+    def put(self, data: Any) -> Place:
+        """Copies a flat buffer of bytes."""
+        size = len(data)
+        offset = self.reserve(size)
+        self._map[offset : offset + size] = data
+        return offset, size
+
+    def array(self, offset: int, dtype: Any, shape: tuple[int, ...]) -> Any:
+        return np.ndarray(shape, dtype, self._map, offset)
+
+    def write(self, value: Any) -> Written:
+        stream = io.BytesIO()
+        pickler = _Pickler(stream, self)
+        pickler.dump(value)
+        return self.put(stream.getbuffer()), pickler.places
+
+    def offset_of(self, address: int, size: int) -> int | None:
+        """Of bytes that lie in this block already."""
+        if not size:
+            return None
+        offset = address - int(np.frombuffer(self._map, np.uint8).__array_interface__["data"][0])
+        return offset if 0 <= offset and offset + size <= self._bytes else None
+
+
+def read(memory: memoryview, written: Written) -> Any:
+    """What was written, its arrays views of ``memory``."""
+    (offset, size), places = written
+    return pickle.loads(memory[offset : offset + size], buffers=[memory[at : at + length] for at, length in places])
+
+
+class _Pickler(pickle.Pickler):
+    """Arrays and tensors are copied into the block once, or not at all if they lie there, and the pickle says where."""
+
+    def __init__(self, stream: io.BytesIO, block: Block) -> None:
+        super().__init__(stream, protocol=5, buffer_callback=self._out_of_band)
+        self.places: list[Place] = []
+        self._block = block
+        self._placed: Place | None = None  # of the buffer that comes next, which is an empty one in its place; not of bytes: those are read-only
+
+    def _out_of_band(self, buffer: pickle.PickleBuffer) -> None:
+        self.places.append(self._block.put(buffer.raw()) if self._placed is None else self._placed)
+        self._placed = None
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is np.ndarray and not value.dtype.hasobject and value.nbytes:
+            offset = self._block.offset_of(value.__array_interface__["data"][0], value.nbytes) if value.flags.c_contiguous else None
+            if offset is None:
+                offset = self._block.reserve(value.nbytes)
+                np.copyto(self._block.array(offset, value.dtype, value.shape), value)
+            self._placed = offset, value.nbytes
+            return _to_array, (pickle.PickleBuffer(bytearray()), value.dtype, value.shape)
+        torch = sys.modules.get("torch")
+        if torch is not None and type(value) is torch.Tensor and _is_plain(value, torch):
+            size = value.numel() * value.element_size()
+            offset = self._block.offset_of(value.data_ptr(), size) if value.is_contiguous() else None
+            if offset is None:
+                offset = self._block.reserve(size)
+                _to_tensor(self._block.array(offset, np.uint8, (size,)), value.dtype, tuple(value.shape)).copy_(value)
+            self._placed = offset, size
+            return _to_tensor, (pickle.PickleBuffer(bytearray()), value.dtype, tuple(value.shape))
+        return NotImplemented
+
+
+def _is_plain(tensor: Any, torch: Any) -> bool:
+    is_dense = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    return bool(is_dense and tensor.numel() and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg())
+
+
+def _to_array(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    return np.frombuffer(buffer, np.uint8).view(dtype).reshape(shape)
+
+
+def _to_tensor(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    import torch
+
+    return torch.frombuffer(buffer, dtype=dtype).reshape(shape)

@@ -1,0 +1,321 @@
+"""transform_processes= of a Loader: the same results as threads give, what travels, errors, deaths, and nothing left behind."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Callable
+
+import millrace
+import numpy as np
+import pytest
+import transforms_of_processes as functions
+from millrace.processes import RemoteTraceback
+from support import HEIGHT, WIDTH, Samples, add_digests, check_script, keys_of, run_script
+
+
+def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
+    usual = {"batch_size": 8, "output": "numpy", "epochs": 1, "seed": 2, "size": (HEIGHT, WIDTH), "multiprocessing_context": "fork"}
+    usual = {**usual, "transform_processes": 2, **options}
+    return millrace.Loader(samples.uri, **{name: value for name, value in usual.items() if value is not None})
+
+
+def in_threads(samples: Samples, **options: Any) -> millrace.Loader:
+    return loader_of(samples, transform_processes=None, multiprocessing_context=None, **options)
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert_equal(one[name], other[name])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other) and type(one) is type(other)
+        for each, that in zip(one, other):
+            assert_equal(each, that)
+    elif isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes() or one.dtype == object
+    else:
+        assert type(one) is type(other) and (one == other or one is None)
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert condition()
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def children(pid: int) -> set[int]:
+    """Of all its threads."""
+    tasks = pathlib.Path(f"/proc/{pid}/task")
+    return {int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()}
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_processes_give_what_threads_give(tar: Samples, context: str) -> None:
+    plain = in_threads(tar, transform=functions.shifted, epochs=2, digest="raw")
+    loader = loader_of(tar, transform=functions.shifted, epochs=2, digest="raw", multiprocessing_context=None if context == "spawn" else context)
+    for _ in range(2):
+        for before, batch in zip(plain, loader, strict=True):
+            assert_equal(dict(before), dict(batch))
+            assert plain.state_dict() == loader.state_dict() and plain.epoch == loader.epoch
+    assert loader.report()["digest"] == plain.report()["digest"]
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_random_numbers_do_not_depend_on_processes(tar: Samples, processes: int) -> None:
+    def draws(loader: millrace.Loader) -> list[Any]:
+        return [(key, draw, *wait) for batch in loader for key, draw, wait in zip(batch["key"], batch["draw"], batch["wait"])]
+
+    loader = loader_of(tar, transform=functions.drawing, transform_processes=processes)
+    assert draws(loader) == draws(in_threads(tar, transform=functions.drawing))
+    loader = loader_of(tar, transform=functions.drawing, transform_processes=processes)
+    assert {int(pid) for batch in loader for pid in batch["pid"]}.isdisjoint({os.getpid()})
+
+
+def test_everything_travels(tar: Samples) -> None:
+    options = {"transform": functions.of_many_kinds, "batch_size": 6}
+    for before, batch in zip(in_threads(tar, **options), loader_of(tar, **options), strict=True):
+        assert_equal(dict(before), dict(batch))
+    images = [image for batch in loader_of(tar, transform=functions.of_pillow) for image in batch["image"] if image]
+    for image, before in zip(images, [pixels for batch in in_threads(tar) for pixels in batch["image"]]):
+        assert np.array_equal(np.asarray(image), np.rot90(before))
+
+
+def test_tensors_and_global_generators(tar: Samples) -> None:
+    torch = pytest.importorskip("torch")
+    options = {"transform": functions.of_tensors, "output": "torch"}
+    for before, batch in zip(in_threads(tar, **options), loader_of(tar, **options), strict=True):
+        assert batch["half"].dtype == torch.bfloat16 and batch["image"].dtype == torch.uint8
+        for name in ("half", "image", "turned", "label"):
+            assert torch.equal(before[name], batch[name])
+
+    def draws(processes: int) -> dict[str, Any]:
+        loader = loader_of(tar, transform=functions.drawing_from_globals, transform_processes=processes)
+        return {key: tuple(row) for batch in loader for key, row in zip(batch["key"], batch["draws"]) if key}
+
+    found = draws(3)
+    assert found == draws(1) and len({draw for row in found.values() for draw in row}) == 3 * len(tar)
+
+
+def test_results_that_are_kept_are_not_written_over(tar: Samples) -> None:
+    loader = loader_of(tar, transform=functions.shifted, collate=list, epochs=4, batch_size=5)
+    kept = [(sample["image"], sample["image"].copy()) for _ in range(4) for batch in loader for sample in batch]  # type: ignore[call-overload]
+    assert len(kept) == 200 and all(np.array_equal(view, copy) for view, copy in kept)
+    loader = loader_of(tar, transform=functions.Keeping(), transform_processes=1)
+    batches = [batch for batch in loader]
+    assert all(batch["intact"][batch["valid"]].all() for batch in batches) and max(batch["kept"].max() for batch in batches) == 50
+
+
+def test_memory_is_used_again(tar: Samples) -> None:
+    loader = loader_of(tar, transform=functions.shifted, epochs=20, batch_size=4)
+    assert sum(1 for _ in range(20) for batch in loader) == 260
+    counts = [process._blocks for process in loader._stream._transform_processes]  # type: ignore[union-attr]
+    assert max(counts) <= 30, "of 260 tasks each"
+
+
+def test_resuming(tar: Samples) -> None:
+    options = {"transform": functions.shifted, "digest": "raw", "epochs": 2}
+    whole = in_threads(tar, **options)
+    keys = [key for _ in range(2) for batch in whole for key in keys_of(batch)]
+    first = loader_of(tar, **options)
+    got = [key for _ in range(3) for key in keys_of(next(iter(first)))]
+    second = loader_of(tar, **options, batch_size=4)
+    next(iter(second))
+    second.load_state_dict(first.state_dict())
+    got += [key for _ in range(2) for batch in second for key in keys_of(batch)]
+    assert got == keys
+    assert add_digests(first.report()["digest"], second.report()["digest"]) == whole.report()["digest"]
+
+
+def test_an_exception_names_the_sample_and_keeps_its_causes(tar: Samples) -> None:
+    order = [key for batch in in_threads(tar) for key in batch["key"]]
+    loader = loader_of(tar, transform=functions.Failing([order[19], order[22]], "raises"))
+    batches = iter(loader)
+    assert [next(batches)["key"], next(batches)["key"]] == [order[:8], order[8:16]]
+    for _ in range(2):
+        with pytest.raises(millrace.TransformError, match=f"sample '{order[19]}' .*OSError: .*wrong") as caught:
+            next(batches)
+        cause = caught.value.__cause__
+        assert isinstance(cause, OSError) and cause.errno == 5 and isinstance(cause.__cause__, KeyError)
+        text = cause.__cause__.__cause__
+        assert isinstance(text, RemoteTraceback) and "in raises" in str(text) and "KeyError: 'no such thing'" in str(text)
+    with pytest.raises(millrace.TransformError, match=f"sample '{order[3]}' .*Odd: 1 and 2") as caught:
+        next(iter(loader_of(tar, transform=functions.Failing([order[3]], "raises_odd"))))
+    with pytest.raises(SystemExit) as ended:
+        next(iter(loader_of(tar, transform=functions.Failing([order[0]], "quits"))))
+    assert ended.value.code == 4
+    with pytest.raises(millrace.TransformError, match="sample '.*' .*returned what its process cannot send: .*lambda"):
+        next(iter(loader_of(tar, transform=functions.unsendable)))
+    with pytest.raises(millrace.TransformError, match="returned NoneType; it must return a dict"):
+        next(iter(loader_of(tar, transform=print)))
+
+
+@pytest.mark.parametrize("how, ending", [("killed", "signal SIGKILL. If memory was short"), ("exits", "exit status 3")])
+def test_a_process_that_dies_names_the_sample(tar: Samples, how: str, ending: str) -> None:
+    order = [key for batch in in_threads(tar) for key in batch["key"]]
+    loader = loader_of(tar, transform=functions.Failing([order[19]], how))
+    batches = iter(loader)
+    assert [next(batches)["key"], next(batches)["key"]] == [order[:8], order[8:16]]
+    with pytest.raises(millrace.TransformError, match=f"sample '{order[19]}' .*the process \\d+ that transformed it ended with {ending}"):
+        next(batches)
+    loader.load_state_dict(in_threads(tar).state_dict())  # a new process takes its place
+    assert next(iter(loader))["key"] == order[:8]
+
+
+def test_a_process_that_is_killed_from_outside(tar: Samples) -> None:
+    first = next(iter(in_threads(tar)))["key"][0]
+    loader = loader_of(tar, transform=functions.Failing([first], "sleeps"), transform_processes=1)
+    process = loader._stream._transform_processes[0]  # type: ignore[union-attr]
+    until(lambda: process._is_ready)
+    os.kill(process._process.pid, signal.SIGTERM)
+    with pytest.raises(millrace.TransformError, match=f"sample '{first}' .*the process \\d+ that transformed it ended with signal SIGTERM"):
+        next(iter(loader))
+
+
+def test_what_cannot_be_sent_says_what_to_write(tar: Samples) -> None:
+    for context in ("spawn", None):
+        with pytest.raises(millrace.InvalidArgumentError, match="at the top level of a module, not as a lambda .*multiprocessing_context='fork'"):
+            loader_of(tar, transform=lambda sample: sample, multiprocessing_context=context)
+    loader = loader_of(tar, transform=lambda sample: {"one": 1})
+    assert next(iter(loader))["one"].tolist() == [1] * 8
+    bound = functools.partial(functions.shifted)
+    assert next(iter(loader_of(tar, transform=bound)))["image"].dtype == np.int16
+    with pytest.raises(millrace.TransformError, match="cannot be loaded in a process: ValueError: .*Write it in a module"):
+        next(iter(loader_of(tar, transform=functions.Unloadable(), multiprocessing_context="spawn")))
+    for wrong, message in [
+        ({"transform": functions.slow, "transform_threads": 2}, "leave one out"),
+        ({"batch_transform": functions.slow}, "give transform="),
+        ({"transform": functions.slow, "transform_processes": None}, "say how many with transform_processes"),
+        ({"transform": functions.slow, "transform_processes": 0}, "transform_processes is 0"),
+        ({"transform": functions.slow, "multiprocessing_context": "thread"}, "choose one of 'spawn'"),
+    ]:
+        with pytest.raises(millrace.InvalidArgumentError, match=message):
+            loader_of(tar, **wrong)
+    with pytest.raises(TypeError, match="multiprocessing_context must be"):
+        loader_of(tar, transform=functions.slow, multiprocessing_context=3)
+
+
+def test_a_program_without_a_guard_is_told(tar: Samples, tmp_path: pathlib.Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import sys, millrace, transforms_of_processes as functions\n"
+        "for batch in millrace.Loader(sys.argv[1], size=8, transform=functions.slow, transform_processes=1): pass\n"
+    )
+    result = subprocess.run([sys.executable, str(program), tar.uri], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert "UsageError: a Loader with transform_processes= was made while" in result.stderr
+    assert "TransformError" in result.stderr and "before it was ready" in result.stderr
+
+
+@pytest.mark.parametrize("end", ["close", "drop", "exhaust", "busy"])
+def test_closing_leaves_nothing(tar: Samples, end: str) -> None:
+    before = children(os.getpid())
+    files = len(os.listdir("/proc/self/fd"))
+    transform = functions.endless if end == "busy" else functions.slow
+    loader: Any = loader_of(tar, transform=transform, epochs=1 if end == "exhaust" else None)
+    batches: Any = iter(loader)
+    if end == "busy":
+        until(lambda: len(children(os.getpid()) - before) == 2)
+    else:
+        next(batches)
+    ours = children(os.getpid()) - before
+    assert len(ours) == 2
+    if end == "exhaust":
+        assert sum(1 for _ in batches) == 6
+    if end in ("close", "busy"):
+        loader.close()
+        assert not any(map(is_alive, ours))
+        with pytest.raises(millrace.UsageError, match="closed"):
+            next(batches)
+    del loader, batches
+    gc.collect()
+    until(lambda: not any(map(is_alive, ours)))
+    until(lambda: len(os.listdir("/proc/self/fd")) <= files)
+
+
+TRAINER = """
+import os, sys, time, millrace, transforms_of_processes as functions
+if __name__ == "__main__":
+    context, transform = sys.argv[2:]
+    loader = millrace.Loader(sys.argv[1], batch_size=8, size=8, transform=getattr(functions, transform), transform_processes=2,
+                             multiprocessing_context=context, output="numpy")
+    while not all(process._is_ready for process in loader._stream._transform_processes):
+        time.sleep(0.01)
+    pids = [process._process.pid for process in loader._stream._transform_processes]
+    if transform == "slow":
+        next(iter(loader))
+    print(*pids, flush=True)
+    for batch in loader:
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(
+    "context, transform, number",
+    [("spawn", "endless", signal.SIGINT), ("fork", "slow", signal.SIGINT), ("spawn", "endless", signal.SIGKILL), ("forkserver", "slow", signal.SIGKILL)],
+)
+def test_the_end_of_the_trainer_is_that_of_its_processes(
+    tar: Samples, tmp_path: pathlib.Path, context: str, transform: str, number: signal.Signals
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(TRAINER)
+    command = [sys.executable, str(program), tar.uri, context, transform]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as trainer:
+        assert trainer.stdout is not None and trainer.stderr is not None
+        line = trainer.stdout.readline()
+        pids = [int(pid) for pid in line.split()]
+        assert len(pids) == 2, trainer.stderr.read()
+        everything = {*pids, *children(trainer.pid)}
+        maps = "".join(pathlib.Path(f"/proc/{pid}/maps").read_text() for pid in (trainer.pid, *pids))
+        assert "memfd:millrace-transform" in maps and "/dev/shm/" not in maps, "what is shared has no name that could stay"
+        if number == signal.SIGINT:
+            os.killpg(trainer.pid, number)  # as a terminal does
+        else:
+            trainer.kill()
+        trainer.wait(timeout=60)
+        errors = trainer.stderr.read()
+    until(lambda: not any(map(is_alive, everything)))
+    if number == signal.SIGINT:
+        assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt"), errors
+
+
+def test_an_exception_in_the_loop_and_the_end_of_the_interpreter(tar: Samples) -> None:
+    script = """
+import sys, millrace, transforms_of_processes as functions
+loader = millrace.Loader(sys.argv[1], size=8, batch_size=8, transform=functions.slow, transform_processes=2, multiprocessing_context="fork")
+for batch in loader:
+    raise ArithmeticError("diverged")
+"""
+    result = run_script(script, tar.uri, timeout=60)
+    assert result.returncode == 1 and result.stderr.rstrip().endswith("ArithmeticError: diverged") and result.stderr.count("Traceback") == 1
+
+
+def test_a_process_that_may_not_have_children_is_told(tar: Samples) -> None:
+    script = """
+import multiprocessing, sys, millrace, transforms_of_processes as functions
+def make():
+    try:
+        millrace.Loader(sys.argv[1], transform=functions.slow, transform_processes=2)
+    except millrace.UsageError as error:
+        print(error, flush=True)
+process = multiprocessing.get_context("fork").Process(target=make, daemon=True)
+process.start()
+process.join()
+"""
+    assert "write transform_threads= in place of transform_processes=" in check_script(script, tar.uri)
