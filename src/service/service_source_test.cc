@@ -62,10 +62,11 @@ struct Place {
 
 class ServiceSourceTest : public ::testing::Test {
  protected:
-  // A worker beside this process, which sees the same data.
-  std::string StartWorker() { return StartWorker(place_); }
-  std::string StartWorker(Place& place) {
-    absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(place.runtime, place.stores, {.port = 0});
+  // A worker beside this process, which sees the same data. It has a budget of its own, as another process would: it may
+  // hear late that a stream was closed.
+  std::string StartWorker() { return StartWorker(place_.stores); }
+  std::string StartWorker(Stores& stores) {
+    absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(worker_runtime_, stores, {.port = 0});
     EXPECT_TRUE(worker.ok()) << worker.status();
     workers_.push_back(*std::move(worker));
     return fmt::format("127.0.0.1:{}", workers_.back()->port());
@@ -120,6 +121,7 @@ class ServiceSourceTest : public ::testing::Test {
   }
 
   Place place_;
+  Runtime worker_runtime_{{.io_threads = 1, .cpu_threads = 2, .memory_bytes = uint64_t{16} << 30}};
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
@@ -216,7 +218,7 @@ TEST_F(ServiceSourceTest, AWorkerOfAnotherDataSetIsRefused) {
   place_.Fill(61);
   Place other;
   other.Fill(61, 1);
-  const std::unique_ptr<BatchSource> source = Feed(Options(8), {.workers = {StartWorker(other)}});
+  const std::unique_ptr<BatchSource> source = Feed(Options(8), {.workers = {StartWorker(other.stores)}});
   EXPECT_EQ(Drain(*source), Local(Options(8)));
   const std::vector<WorkerReport> workers = source->report().workers;
   EXPECT_EQ(workers[0].rows, 0u);
