@@ -336,6 +336,7 @@ class Batches {
       std::optional<std::optional<Batch>> polled = loader_->Poll();
       if (!polled) return py::none();
       if (*polled) {
+        slot_ = (*polled)->slot;
         const BatchShape& shape = loader_->shapes()[(*polled)->shape];
         return converter_.ToDict(shape, loader_->process(), **std::move(polled));
       }
@@ -343,6 +344,9 @@ class Batches {
     ended_ = true;
     throw py::stop_iteration();
   }
+
+  // Address and size of the slot of the batch that Poll has given last.
+  std::pair<uintptr_t, size_t> slot() const { return {reinterpret_cast<uintptr_t>(slot_.data()), slot_.size()}; }
 
   py::dict Next() {
     if (!epoch_) epoch_ = loader_->epoch();
@@ -360,6 +364,7 @@ class Batches {
   std::shared_ptr<LoaderHandle> loader_;
   BatchConverter converter_;
   std::optional<uint64_t> epoch_;
+  MutableByteSpan slot_;
   bool ended_ = false;
 };
 
@@ -420,7 +425,8 @@ void BindLoader(py::module_& module) {
   py::class_<Batches>(module, "Batches")
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", &Batches::Next)
-      .def("poll", &Batches::Poll);
+      .def("poll", &Batches::Poll)
+      .def_property_readonly("slot", &Batches::slot);
   using Handle = LoaderHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Loader")
       .def(py::init(&MakeLoaderHandle), py::arg("datasets"), py::kw_only(), py::arg("mix"), py::arg("batch"),

@@ -2,7 +2,31 @@
 
 #include <utility>
 
+#include "base/buffer.h"
+
 namespace millrace {
+
+namespace {
+
+constexpr size_t kPage = 4096;
+
+/// Whole pages.
+struct Slot {
+  Buffer block;
+  MutableByteSpan bytes;  // of the block
+
+  Slot() = default;
+  explicit Slot(uint64_t size) : Slot(Buffer(RoundedUp(size) + kPage), RoundedUp(size)) {}
+
+ private:
+  Slot(Buffer memory, uint64_t size) : block(std::move(memory)) {
+    const auto address = reinterpret_cast<uintptr_t>(block.data());
+    bytes = block.span().subspan(RoundedUp(address) - address, size);
+  }
+  static uint64_t RoundedUp(uint64_t number) { return (number + kPage - 1) / kPage * kPage; }
+};
+
+}  // namespace
 
 struct BatchRing::State {
   State(uint64_t bytes, uint64_t slots, Reservation reserved, std::function<void()> callback)
@@ -14,18 +38,18 @@ struct BatchRing::State {
 
   std::mutex mutex;
   std::condition_variable idle;
-  std::vector<Buffer> free;
+  std::vector<Slot> free;
   uint64_t out = 0;
   bool ring_alive = true;
   int notifying = 0;  // calls of `returned` in flight
   const std::function<void()> returned;
 
-  void Return(Buffer buffer) {
+  void Return(Slot slot) {
     {
       std::lock_guard lock(mutex);
       --out;
-      if (!ring_alive) return;  // the buffer dies with this call
-      free.push_back(std::move(buffer));
+      if (!ring_alive) return;  // the slot dies with this call
+      free.push_back(std::move(slot));
       ++notifying;
     }
     returned();
@@ -44,22 +68,23 @@ BatchRing::~BatchRing() {
   state_->idle.wait(lock, [this] { return state_->notifying == 0; });
 }
 
-std::shared_ptr<Buffer> BatchRing::TryAcquire() {
-  Buffer buffer;
+std::shared_ptr<MutableByteSpan> BatchRing::TryAcquire() {
+  Slot slot;
   {
     std::lock_guard lock(state_->mutex);
     if (state_->out == state_->max_slots) return nullptr;
     ++state_->out;
     if (!state_->free.empty()) {
-      buffer = std::move(state_->free.back());
+      slot = std::move(state_->free.back());
       state_->free.pop_back();
     }
   }
-  if (buffer.size() == 0) buffer = Buffer(state_->slot_bytes);
-  return {new Buffer(std::move(buffer)), [state = state_](Buffer* slot) {
-            state->Return(std::move(*slot));
-            delete slot;
-          }};
+  if (slot.bytes.empty()) slot = Slot(state_->slot_bytes);
+  const std::shared_ptr<Slot> owner(new Slot(std::move(slot)), [state = state_](Slot* returned) {
+    state->Return(std::move(*returned));
+    delete returned;
+  });
+  return {owner, &owner->bytes};
 }
 
 }  // namespace millrace

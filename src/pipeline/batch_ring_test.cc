@@ -25,14 +25,25 @@ TEST(BatchRing, GivesFreshSlotsUpToItsBoundAndUsesThemAgain) {
   EXPECT_EQ(ring.TryAcquire()->data(), memory);
 }
 
+TEST(BatchRing, NoTwoSlotsShareAPage) {
+  BatchRing ring(5000, 8, Reservation(), [] {});
+  std::vector<std::shared_ptr<MutableByteSpan>> slots;
+  for (int i = 0; i < 8; ++i) {
+    slots.push_back(ring.TryAcquire());
+    ASSERT_NE(slots.back(), nullptr);
+    EXPECT_EQ(slots.back()->size(), 8192u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(slots.back()->data()) % 4096, 0u);
+  }
+}
+
 TEST(BatchRing, SlotsOutliveTheRingAndKeepTheBudget) {
   MemoryBudget budget(8192);
-  std::shared_ptr<Buffer> kept;
+  std::shared_ptr<MutableByteSpan> kept;
   {
     BatchRing ring(4096, 2, budget.TryReserve(8192), [] { FAIL() << "the ring is gone when the slot returns"; });
     kept = ring.TryAcquire();
   }
-  kept->data()[4095] = std::byte{1};
+  (*kept)[4095] = std::byte{1};
   EXPECT_EQ(budget.used(), 8192u);
   kept = nullptr;
   EXPECT_EQ(budget.used(), 0u);

@@ -64,6 +64,7 @@ struct Batch {
   uint64_t size = 0;               // rows: `batch` below
   uint64_t length = 0;             // of a row of tokens; 0: there are none
   std::shared_ptr<void> memory;    // keeps the arrays alive
+  MutableByteSpan slot;            // whole pages that they are parts of; later batches come in the same slots
   std::vector<BatchArray> arrays;  // those of its shape, in its order
   std::vector<BatchValues> values;
   uint64_t value_bytes = 0;       // of them

@@ -56,7 +56,7 @@ struct Walker::Step {
   std::vector<uint32_t> fetched;  // units to hand out
   size_t done = 0;                // units decoded, or failed
   size_t first_open = 0;          // all units before it are done
-  std::shared_ptr<Buffer> slot;
+  std::shared_ptr<MutableByteSpan> slot;
   std::vector<BatchValues> values;
   uint64_t value_bytes = 0;  // that are counted for its units
   std::vector<std::string> keys;
@@ -382,6 +382,7 @@ Batch Walker::Deliver(Step& step) const {
   batch.values = std::move(step.values);
   batch.value_bytes = step.value_bytes;
   batch.keys = std::move(step.keys);
+  batch.slot = *step.slot;
   batch.memory = std::move(step.slot);
   batch.valid = static_cast<uint64_t>(
       std::count_if(step.units.begin(), step.units.end(), [](const Unit& unit) { return unit.row.counts; }));

@@ -38,7 +38,7 @@ StepBoard::~StepBoard() {
 
 StepBoard::Step* StepBoard::Open(uint64_t number) {
   if (number < first_ + open_.size()) return open_[number - first_].get();
-  std::shared_ptr<Buffer> slot = ring_->TryAcquire();
+  std::shared_ptr<MutableByteSpan> slot = ring_->TryAcquire();
   if (slot == nullptr) return nullptr;
   auto step = std::make_unique<Step>();
   step->place = steps_.PlaceOf(number).value_or(StreamSteps::Place{});
@@ -126,6 +126,7 @@ void StepBoard::Finish(Step& step) const {
   for (std::vector<QuarantinedSample>& samples : step.quarantined) {
     for (QuarantinedSample& sample : samples) step.batch.quarantined.push_back(std::move(sample));
   }
+  step.batch.slot = *step.slot;
   step.batch.memory = std::move(step.slot);
 }
 

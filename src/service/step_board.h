@@ -44,7 +44,7 @@ class StepBoard {
   using Lock = std::unique_lock<std::mutex>;
   struct Step {
     StreamSteps::Place place;
-    std::shared_ptr<Buffer> slot;
+    std::shared_ptr<MutableByteSpan> slot;
     Batch batch;
     std::vector<std::optional<size_t>> sources;               // of each stream; absent: its rows have not come
     std::vector<std::vector<QuarantinedSample>> quarantined;  // likewise
