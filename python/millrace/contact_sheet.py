@@ -58,7 +58,7 @@ def _shapes(batch: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _pictures(batch: Mapping[str, Any]) -> str:
     images = {name: array for name, array in ((name, _as_images(values)) for name, values in batch.items()) if array is not None}
-    valid = np.asarray(batch.get("valid", ()), dtype=np.bool_)
+    valid = np.asarray(_on_host(batch.get("valid", ())), dtype=np.bool_)
     figures = []
     for row in range(min([_PICTURES, *(len(array) for array in images.values())]) if images else 0):
         if row < len(valid) and not valid[row]:
@@ -80,7 +80,7 @@ def _as_images(values: Any) -> npt.NDArray[np.uint8] | None:
     """``[B, H, W, 1 or 3]`` of numbers from 0 to 255, small; None if these are no images."""
     if not hasattr(values, "shape") or len(values.shape) not in (3, 4) or not len(values):
         return None
-    array = np.asarray(values[:_PICTURES])
+    array = np.asarray(_on_host(values[:_PICTURES]))
     if array.dtype not in (np.uint8, np.float32):
         return None
     if array.ndim == 3:
@@ -92,6 +92,10 @@ def _as_images(values: Any) -> npt.NDArray[np.uint8] | None:
     step = max(1, -(-max(array.shape[1:3]) // _EDGE))
     array = array[:, ::step, ::step]
     return array if array.dtype == np.uint8 else np.stack([_stretched(image) for image in array])
+
+
+def _on_host(values: Any) -> Any:
+    return values.cpu() if hasattr(values, "cpu") else values
 
 
 def _stretched(image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Union
 
 from . import _arguments
+from .device import Affine
 from .errors import InvalidArgumentError
 
 _CROPS = ("augment", "crop_scale", "crop_ratio", "flip")
@@ -182,6 +183,23 @@ def padding_of_values(native: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     usual: dict[str, Any] = {"text": "", "json": None, "array": None, "bytes": b""}
     texts = {name: "" for name, _, kind, *_, label in native if kind == "label" and (label == "text" or label.startswith("json-text:"))}
     return {name: usual[kind] for name, _, kind, *_ in native if kind in usual} | texts
+
+
+def sent_as_bytes(
+    image: tuple[Any, ...], native: Sequence[tuple[Any, ...]]
+) -> tuple[tuple[Any, ...], list[tuple[Any, ...]], dict[str, Affine]]:
+    """The one image, or the fields, with u8 in the place of f32; and what is left to do, by the names of the images."""
+    left: dict[str, Affine] = {}
+
+    def as_bytes(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
+        height, width, channels, crop, dtype, layout, mean, std, *rest = image
+        if dtype != "f32":
+            return image
+        left[name] = Affine.of(mean[:channels], std[:channels], layout == "nchw")
+        return (height, width, channels, crop, "u8", layout, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), *rest)
+
+    fields = [(name, field, kind, image and as_bytes(name, image), *rest) for name, field, kind, image, *rest in native]
+    return (image if native else as_bytes("image", image)), fields, left
 
 
 def _image(field: Image, fields: Mapping[str, Field], usual: Image) -> tuple[tuple[Any, ...], str]:

@@ -7,19 +7,20 @@ import os
 import sys
 import weakref
 from types import TracebackType
-from typing import Any, Iterator, Mapping, NoReturn, Sequence, cast
+from typing import Any, Callable, Iterator, Mapping, NoReturn, Sequence, cast
 
 import numpy as np
 
 from . import _arguments, _core
 from .batch import Batch, State
 from .dataset import Dataset
+from .device import Affine, Device, Payload, device_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
-from .fields import Field, Image, padding_of_values, to_native
+from .fields import Field, Image, padding_of_values, sent_as_bytes, to_native
 from .mix import Mix
 from .ranks import rank_and_world
 from .report import Report, Table
-from .stream import Stream
+from .stream import Destination, Stream
 from .tokens import Rows, Shape, Tokens
 from .transform import Seeds, Transform, Work
 
@@ -92,7 +93,15 @@ class Loader:
             ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
             came exactly once. Digests of parts and of ranks add up (modulo 2^128).
-        output: ``"torch"`` or ``"numpy"``. None: torch when the program has imported it.
+        output: ``"torch"`` or ``"numpy"``. None: torch when the program has imported it, or a ``device`` of torch is given.
+        device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"``, a ``torch.device``, ``"xla"``,
+            ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
+            texts and other objects stay on the host. ``transform``, ``collate`` and ``batch_transform`` run before, on the host. Without
+            them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device (with ``digest="decoded"``, on the host).
+        prefetch_batches: Batches that are made and sent before the loop asks for them. None: 2, or as many as keep the threads of a
+            transform busy.
+        on_batch: A function without arguments, called in the program's thread after each batch: when the loop asks for the next one. None:
+            for ``"xla"`` torch-xla's ``sync`` (its ``mark_step``), else none.
         tokens: Deliver rows of tokens, as this :class:`Tokens` says, in place of images; what is said above about "samples" holds for rows
             then, and of the options for images none counts. Where the rows are not kept with the index yet, they are made first.
         fields: What batches hold beside ``valid``, ``sample`` and ``key``, by name: an :class:`Image`, :class:`Label`, :class:`Text`,
@@ -166,6 +175,9 @@ class Loader:
         bad_samples: str = "fail",
         digest: str | None = None,
         output: str | None = None,
+        device: Any = None,
+        prefetch_batches: int | None = None,
+        on_batch: Callable[[], object] | None = None,
         tokens: Tokens | None = None,
         fields: Mapping[str, Field] | None = None,
         transform: Transform | None = None,
@@ -189,7 +201,8 @@ class Loader:
             raise InvalidArgumentError("local_streams and worker_token_file are for workers; name these with workers=['HOST:PORT']")
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
-        self._torch = _torch_for(output)
+        self._device = None if device is None else device_of(device)
+        self._torch = _torch_for(output, self._device)
         self._pad = tokens.pad if isinstance(tokens, Tokens) else 0
         batch_size = _arguments.integer("batch_size", batch_size, least=1)
         rank, world = rank_and_world(rank, world)
@@ -221,6 +234,11 @@ class Loader:
         }
         if tokens is not None and not isinstance(tokens, Tokens):
             _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
+        functions = _checked_functions(transform, collate, batch_transform)
+        normalised: dict[str, Affine] = {}
+        if self._device and self._device.normalises and not functions and checked["digest"] != "decoded":
+            checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"])
+        self._payload = Payload(normalised, deep=collate is not None)
         checked["tokens"] = tokens._native() if tokens else None
         checked["token_type"] = tokens.dtype if tokens else "int64"
         checked["pad_token"] = tokens.pad if tokens else 0
@@ -236,12 +254,29 @@ class Loader:
         self._batch_size = batch_size
         self._rank, self._world = rank, world
         to_torch = self._torch is not None
-        work = _work_of(transform, collate, batch_transform, to_torch, self._dataset.uri, seeds)
-        self._stream = self._make_stream(work, transform_threads, transform_processes, multiprocessing_context)
+        self._has_functions = functions
+        work = None
+        if functions or self._device:
+            work = Work(transform, collate, batch_transform, to_torch, self._dataset.uri, seeds)
+        destination = self._destination(work, on_batch, prefetch_batches)
+        self._stream = self._make_stream(work, transform_threads, transform_processes, multiprocessing_context, destination)
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"
 
-    def _make_stream(self, work: Work | None, threads: int | None, processes: int | None, context: Any) -> Stream | None:
-        workers = len(os.sched_getaffinity(0)) if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
+    def _destination(self, work: Work | None, on_batch: Any, prefetch_batches: Any) -> Destination:
+        if on_batch is not None and not callable(on_batch):
+            _arguments.refuse("on_batch", "a function without arguments", on_batch)
+        ahead = None if prefetch_batches is None else _arguments.integer("prefetch_batches", prefetch_batches, least=1, most=1024)
+        for name, value in (("on_batch", on_batch), ("prefetch_batches", prefetch_batches)):
+            if work is None and value is not None:
+                raise InvalidArgumentError(f"{name} goes with a device or a transform; give device=, be it 'cpu', or leave {name} out")
+        device = self._device or Device()
+        return Destination(device, self._payload, on_batch or device.after_batch(), ahead)
+
+    def _make_stream(
+        self, work: Work | None, threads: int | None, processes: int | None, context: Any, destination: Destination
+    ) -> Stream | None:
+        usual = len(os.sched_getaffinity(0)) if work is not None and work.has_functions else 1
+        workers = usual if threads is None else _arguments.integer("transform_threads", threads, least=1, most=1024)
         started: list[Any] = []
         if processes is None and context is not None:
             raise InvalidArgumentError("multiprocessing_context says how processes are started; say how many with transform_processes")
@@ -257,7 +292,7 @@ class Loader:
             started = [TransformProcess(launcher) for _ in range(workers)]
         if work is None:
             return None
-        stream = Stream(self._native, work, workers, self._batch_size, started)
+        stream = Stream(self._native, work, workers, self._batch_size, started, destination)
         weakref.finalize(self, stream.abandon)
         return stream
 
@@ -285,8 +320,11 @@ class Loader:
 
         It is read and decoded by a loader of its own, which is closed again: for looking at data, not for a loop of training.
         """
+        return self._peek()
+
+    def _peek(self, **changes: Any) -> Batch | None:
         given: dict[str, Any] = {"digest": None, "output": "torch" if self._torch else "numpy", "rank": self._rank, "world": self._world}
-        with Loader(self._dataset, **{**self._given, **given}) as other:
+        with Loader(self._dataset, **{**self._given, **given, **changes}) as other:
             other.load_state_dict(self.state_dict())
             for _ in range(2):  # nothing may be left of this epoch
                 for batch in other:
@@ -298,7 +336,7 @@ class Loader:
 
         title = repr(self)
         try:
-            batch = self.peek()
+            batch = self._peek(device=None, on_batch=None, prefetch_batches=None)
         except Error as error:
             return page_of_text(title, [("next batch", str(error))])
         return ContactSheet(batch, title).html if isinstance(batch, Mapping) else page_of_text(title, [])
@@ -310,7 +348,11 @@ class Loader:
         :class:`Tokens` says, and images are resized.
         """
         self._check_shapes_are_known()
-        shapes = [{name: Shape(dims, dtype) for name, dtype, dims in arrays} for arrays in self._native.shapes()]
+        normalised = self._payload.normalised
+        shapes = [
+            {name: Shape(dims, "float32" if name in normalised else dtype) for name, dtype, dims in arrays}
+            for arrays in self._native.shapes()
+        ]
         return [{**arrays, "mask": arrays.get("mask", arrays["valid"])} for arrays in shapes]
 
     def rehearse(self) -> Iterator[Batch]:
@@ -329,10 +371,12 @@ class Loader:
             rows = len(batch["valid"])
             batch.update({name: [empty] * rows for name, empty in self._values.items()})
             batch["key"] = [""] * rows
+            if self._device is not None:
+                batch = self._device.receive(self._device.send(batch, self._payload, None, self._device.ring()))
             yield cast(Batch, batch)
 
     def _check_shapes_are_known(self) -> None:
-        if self._stream is not None:
+        if self._has_functions:
             raise UnsupportedError("what a transform makes of batches is not known ahead; take the shapes of a Loader without it")
 
     @property
@@ -457,18 +501,22 @@ def _shown_keys(state: Mapping[str, Any]) -> str:
     return f"the keys {', '.join(shown)}" if shown else "no keys"
 
 
-def _work_of(transform: Any, collate: Any, batch_transform: Any, to_torch: bool, uri: str, seeds: Seeds) -> Work | None:
+def _checked_functions(transform: Any, collate: Any, batch_transform: Any) -> bool:
+    """Whether there are any."""
     functions = {"transform": transform, "collate": collate, "batch_transform": batch_transform}
     for name, function in functions.items():
         if function is not None and not callable(function):
             _arguments.refuse(name, "a function", function)
-    if all(function is None for function in functions.values()):
-        return None
-    return Work(transform, collate, batch_transform, to_torch, uri, seeds)
+    return any(function is not None for function in functions.values())
 
 
-def _torch_for(output: str | None) -> Any:
+def _torch_for(output: str | None, device: Device | None) -> Any:
     """The module torch when batches shall be tensors, else None."""
+    if device is not None and type(device) is not Device:
+        wanted = "torch" if device.uses_torch else "numpy"
+        if output not in (None, wanted):
+            raise InvalidArgumentError(f"output is {output!r}, and the device takes what output={wanted!r} delivers; leave output out")
+        output = wanted
     if output is None:
         return sys.modules.get("torch")
     wanted = _arguments.choice("output", output, ("torch", "numpy"))

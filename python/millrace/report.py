@@ -43,7 +43,7 @@ class Report(TypedDict):
     ``parts``: ``samples`` by the part of the Mix that they are of.
     ``seconds``: from the first to the last request for a batch. ``waited``: seconds of those that the program waited.
     ``stalls``: ``waited`` by cause (queue, credentials, connect, first_byte, body, throttling, outage, budget, decode, consumer, worker; with a
-    transform also transform).
+    transform also transform, else with a device also device: the copy).
     ``bottleneck``: the largest cause, or ``consumer`` when the program waited less than 5 % of the time.
     ``quarantined``: damaged samples that were replaced. ``quarantine``: the first 1,000 of them.
     ``cache``: what came from it and what did not; None without one.

@@ -1,4 +1,4 @@
-"""Batches on their way through Python: transformed in threads, in order, a few ahead of the program."""
+"""Batches on their way through Python: transformed in threads, sent to a device, in order, a few ahead of the program."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import time
 import weakref
 from collections import deque
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from . import _core
+from .device import Device, Payload, Ring, Sent, Slot
 from .errors import ExhaustedError, UsageError
 from .transform import Work
 
@@ -25,20 +26,31 @@ _TASKS_OF_PROCESS = 2  # one that it is at, and one that it finds when it is don
 class _Entry:
     """A batch on its way. The program has received all entries up to one of them, which is all that there is to a position."""
 
-    __slots__ = ("batch", "done", "epoch", "error", "failed_row", "left", "next", "raw", "report", "rows", "start")
+    __slots__ = ("batch", "done", "epoch", "error", "failed_row", "left", "next", "raw", "report", "ring", "rows", "slot", "start")
 
-    def __init__(self, raw: dict[str, Any] | None, report: Mapping[str, Any], epoch: int) -> None:
+    def __init__(self, raw: dict[str, Any] | None, report: Mapping[str, Any], epoch: int, ring: Ring) -> None:
         self.raw = raw
         self.report = report  # after it
         self.epoch = epoch  # of the batch after it
         self.start = (0, 0)  # its epoch, and what was consumed of that before it
         self.rows: list[Any] = []
         self.left = 0  # tasks
-        self.batch: Any = None
+        self.slot: Slot | None = None  # where its arrays lie
+        self.ring = ring
+        self.batch: Sent | None = None
         self.error: BaseException | None = None
         self.failed_row: int | None = None
         self.done = False
         self.next: _Entry | None = None
+
+
+class Destination(NamedTuple):
+    """Where batches go."""
+
+    device: Device
+    payload: Payload
+    on_batch: Callable[[], object] | None  # after each batch that the program has received, when it asks for the next one
+    ahead: int | None  # batches that are made and sent before the program asks; None: as many as keep the threads busy
 
 
 class Stream:
@@ -49,10 +61,22 @@ class Stream:
     it broken. Thread-safe.
     """
 
-    def __init__(self, native: _core.Loader, work: Work, threads: int, batch_size: int, processes: Sequence[TransformProcess] = ()) -> None:
+    def __init__(
+        self,
+        native: _core.Loader,
+        work: Work,
+        threads: int,
+        batch_size: int,
+        processes: Sequence[TransformProcess],
+        destination: Destination,
+    ) -> None:
         self._native = native
         self._work = work
-        self._ahead = max(_LEAST_AHEAD, -(-2 * threads // batch_size))
+        self._device = destination.device
+        self._payload = destination.payload
+        self._on_batch = destination.on_batch
+        self._ring = self._device.ring()
+        self._ahead = destination.ahead or max(_LEAST_AHEAD, -(-2 * threads // batch_size))
         self._consumer = threading.Lock()  # of the program's threads, one receives at a time
         self._news: SimpleQueue[None] = SimpleQueue()  # for it: something has changed
         self._wake: SimpleQueue[None] = SimpleQueue()  # likewise for the thread that pulls
@@ -79,13 +103,14 @@ class Stream:
                 thread.start()
         except BaseException:
             self.abandon()
+            self._native.close()
             raise
 
     # ---- The program
 
     def batches(self, keep: Any) -> Iterator[Any]:
         """The rest of one epoch. ``keep`` lives as long as the iterator."""
-        return _Batches(self, keep)
+        return _Batches(self, keep, self._on_batch)
 
     @property
     def epoch(self) -> int:
@@ -99,7 +124,7 @@ class Stream:
         stalls = {cause: self._waited_data * seconds / data if data else 0.0 for cause, seconds in report["stalls"].items()}
         if not data:
             stalls["decode"] = self._waited_data
-        stalls["transform"] = self._waited_work
+        stalls["transform" if self._work.has_functions else "device"] = self._waited_work
         waited = self._waited_data + self._waited_work
         report.update(seconds=self._last_asked - self._first_asked, waited=waited, stalls=stalls)
         is_busy = waited < 0.05 * report["seconds"] or not waited
@@ -112,6 +137,8 @@ class Stream:
         self._wake.put(None)
         try:
             with self._native_lock:
+                self._ring.close()
+                self._ring = self._device.ring()
                 self._native.restart(position)
                 self._begin()
         finally:
@@ -137,7 +164,8 @@ class Stream:
             self._tasks.put(None)
         for process in self._transform_processes:
             process.abandon()
-        self._native.close()
+        if not self._device.pins:  # else the thread that pulls lets go of the slots first, which may take a while
+            self._native.close()
 
     def receive(self, epoch: int | None) -> tuple[int, bool, Any]:
         """The next batch of that epoch (None: of the one that is next): which epoch it is, whether there was one, and the batch."""
@@ -152,6 +180,8 @@ class Stream:
                     if isinstance(entry.error, ExhaustedError):  # the program may let go of batches and go on
                         self._forget_failure(entry)
                     raise entry.error
+                assert entry.batch is not None
+                batch = self._device.receive(entry.batch)
                 previous, self._received = self._received, entry
                 self._wake.put(None)
         except BaseException:
@@ -159,7 +189,7 @@ class Stream:
                 self._received = previous
             raise
         previous.batch = None
-        return epoch, True, entry.batch
+        return epoch, True, batch
 
     def _await(self, epoch: int | None) -> tuple[_Entry | None, int]:
         asked = time.monotonic()
@@ -211,7 +241,7 @@ class Stream:
     def _begin(self) -> None:
         """At the position of the native loader, which nobody uses meanwhile."""
         _drain(self._tasks)
-        start = _Entry(None, self._native.report(), self._native.epoch)
+        start = _Entry(None, self._native.report(), self._native.epoch, self._ring)
         start.done = True
         self._batches: _core.Batches | None = None
         self._ended = False
@@ -233,6 +263,14 @@ class Stream:
         return self._on_their_way() < self._ahead and not self._restarting and not self._ended and not has_failed
 
     def _pull(self) -> None:
+        try:
+            self._pull_until_stopped()
+        finally:
+            if self._device.pins:
+                self._ring.close()
+                self._native.close()
+
+    def _pull_until_stopped(self) -> None:
         while not self._stopping:
             _drain(self._wake)
             if self._stopping:
@@ -262,7 +300,9 @@ class Stream:
             return self._fail(error, waiting != 0 and waiting == self._waiting)
         if raw is None:
             return
-        entry = _Entry(raw, self._native.report(), self._native.epoch)
+        entry = _Entry(raw, self._native.report(), self._native.epoch, self._ring)
+        if self._device.pins:
+            entry.slot = self._batches.slot
         entry.start = (self._last.epoch, int(self._last.report["position"].split("-")[2]))
         self._append(entry, raw)
 
@@ -274,7 +314,7 @@ class Stream:
         if isinstance(error, ExhaustedError) and not was_awaited:
             self._pause(0.02)
             return
-        entry = _Entry(None, self._last.report, self._last.epoch)
+        entry = _Entry(None, self._last.report, self._last.epoch, self._ring)
         entry.error = error
         entry.done = True
         self._last.next = self._last = entry
@@ -357,6 +397,7 @@ class Stream:
         """After a task: ``row`` is the one that failed, if there is an error. The last task of a batch makes the batch."""
         raw = entry.raw
         assert raw is not None
+        batch: Any = None
         with self._counting:
             if error is not None and (entry.failed_row is None or row < entry.failed_row):
                 entry.error, entry.failed_row = error, row  # of the first row, whichever thread was faster
@@ -366,10 +407,12 @@ class Stream:
         if entry.error is None:
             try:
                 made = [row for row, is_real in zip(entry.rows, raw["valid"]) if is_real] if self._work.by_row else []
-                entry.batch = self._work.batch(raw, made, *entry.start)
+                batch = self._work.batch(raw, made, *entry.start)
+                entry.batch = self._device.send(batch, self._payload, entry.slot, entry.ring)
             except BaseException as raised:
                 entry.error = raised
         del raw
+        batch = None
         entry.raw, entry.rows = None, []
         entry.done = True
         self._news.put(None)
@@ -386,9 +429,11 @@ def _drain(queue: SimpleQueue[Any]) -> None:
 
 
 class _Batches:
-    def __init__(self, stream: Stream, keep: Any) -> None:
+    def __init__(self, stream: Stream, keep: Any, on_batch: Callable[[], object] | None) -> None:
         self._stream = stream
         self._keep = keep
+        self._on_batch = on_batch
+        self._is_owed = False  # a call of that
         self._epoch: int | None = None
         self._ended = False
 
@@ -396,9 +441,13 @@ class _Batches:
         return self
 
     def __next__(self) -> Any:
+        if self._is_owed and self._on_batch is not None:
+            self._is_owed = False
+            self._on_batch()
         if not self._ended:
             self._epoch, there, batch = self._stream.receive(self._epoch)
             if there:
+                self._is_owed = True
                 return batch
         self._ended = True
         raise StopIteration

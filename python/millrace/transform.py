@@ -97,6 +97,10 @@ class Work:
         self._padding: dict[str, Callable[[int], Any]] = {}  # columns of a batch without samples, as the others have them
 
     @property
+    def has_functions(self) -> bool:
+        return self.by_row or self._batch_transform is not None
+
+    @property
     def by_row(self) -> bool:
         """Whether rows are worked on one by one, by several threads."""
         return self.transform is not None or self._join is not None
@@ -130,6 +134,12 @@ class Work:
             if made.get("mask") is batch["valid"]:
                 made["mask"] = made["valid"]
         result = {name: self._to_output(column) for name, column in made.items()}
+        if self._to_torch and not self.has_functions:  # lists of arrays, which no function has made
+            for name, column in result.items():
+                if isinstance(column, list) and any(isinstance(value, np.ndarray) for value in column):
+                    result[name] = [to_tensor(value) for value in column]
+        if made.get("mask") is made["valid"]:
+            result["mask"] = result["valid"]
         return self._transform_batch(result, batch, epoch, consumed)
 
     def _joined(self, collate: Transform, batch: Mapping[str, Any], rows: list[Any]) -> Any:

@@ -1,0 +1,429 @@
+"""Batches on their way to the device that trains."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from typing import Any, Callable, ContextManager, Dict, Iterator, Mapping, NamedTuple, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from . import _arguments
+from .errors import InvalidArgumentError, UnsupportedError
+
+Copy = Callable[[Any], Any]
+"""Of a tensor on the host one on the device."""
+
+Slot = Tuple[int, int]
+"""Address and size of the memory in which the arrays of a batch lie."""
+
+
+class Affine(NamedTuple):
+    """What becomes of the pixels of an image on the device: ``pixel * scale + shift`` in each channel."""
+
+    scale: Sequence[float]
+    shift: Sequence[float]
+    channels_first: bool
+
+    @classmethod
+    def of(cls, mean: Sequence[float], std: Sequence[float], channels_first: bool) -> Affine:
+        """``(pixel / 255 - mean) / std``."""
+        return cls([1 / (255 * s) for s in std], [-m / s for m, s in zip(mean, std)], channels_first)
+
+
+Constants = Dict[str, Tuple[Any, Any]]  # of the images that are normalised: scale, and the shift of each row
+
+
+class Payload:
+    """What of a batch goes to the device, and what becomes of it there.
+
+    Of a batch that is a dict, the arrays move, and lists, texts and other objects stay. What ``collate`` has made (``deep``) is searched
+    for arrays: dicts, lists, tuples. Images of ``normalised`` are sent as bytes, and are normalised by :meth:`finish`.
+    """
+
+    def __init__(self, normalised: Mapping[str, Affine] | None = None, deep: bool = False) -> None:
+        self._normalised = dict(normalised or {})
+        self._deep = deep
+
+    @property
+    def normalised(self) -> list[str]:
+        """Names of the images that arrive as float32 and are sent as bytes."""
+        return list(self._normalised)
+
+    def move(self, batch: Any, copy: Copy, is_array: Callable[[Any], bool], constant: Copy | None = None) -> tuple[Any, Constants]:
+        """The batch on the device, with what :meth:`finish` needs there. ``constant``: of an array that is no column of a batch; as ``copy``."""
+        moved: dict[Any, Any] = {}  # by their memory: `mask` is `valid` there, too
+
+        def once(array: Any) -> Any:
+            place = _place_of(array)
+            if place not in moved:
+                moved[place] = copy(array)
+            return moved[place]
+
+        if self._deep:
+            return _deeply(batch, once, is_array), {}
+        if not isinstance(batch, dict):
+            return (once(batch) if is_array(batch) else batch), {}
+        constants: Constants = {}
+        for name, affine in self._normalised.items():
+            if name in batch:
+                scale, shift = _constants(batch[name], batch["key"], affine)
+                constants[name] = (constant or copy)(scale), copy(shift)
+        return {name: once(value) if is_array(value) else value for name, value in batch.items()}, constants
+
+    def finish(self, batch: Any, constants: Constants, apply: Callable[[Any, Any, Any], Any] | None = None) -> Any:
+        """With its images normalised, by operations of the device. Shapes and operations are the same for all batches."""
+        if not constants:
+            return batch
+        apply = apply or normalised
+        return {name: apply(value, *constants[name]) if name in constants else value for name, value in batch.items()}
+
+
+def _place_of(array: Any) -> Any:
+    if isinstance(array, np.ndarray):
+        return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
+    return array.data_ptr(), tuple(array.shape), array.stride(), array.dtype
+
+
+def _deeply(value: Any, move: Copy, is_array: Callable[[Any], bool]) -> Any:
+    if is_array(value):
+        return move(value)
+    if isinstance(value, dict):
+        return {key: _deeply(item, move, is_array) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [_deeply(item, move, is_array) for item in value]
+        if isinstance(value, list):
+            return items
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+def _constants(image: Any, keys: Sequence[str], affine: Affine) -> tuple[Any, Any]:
+    """Of the kind that the image is of. Padding, which has no key, is not shifted: it stays zero."""
+    scale = np.asarray(affine.scale, np.float32)
+    shift = np.outer(np.array([bool(key) for key in keys]), np.asarray(affine.shift)).astype(np.float32)
+    shape = (-1, 1, 1) if affine.channels_first else (1, 1, -1)
+    scale, shift = scale.reshape(shape), shift.reshape(len(keys), *shape)
+    if isinstance(image, np.ndarray):
+        return scale, shift
+    import torch
+
+    return torch.from_numpy(scale), torch.from_numpy(shift)
+
+
+def normalised(image: Any, scale: Any, shift: Any) -> Any:
+    return image * scale + shift
+
+
+class Sent(NamedTuple):
+    """A batch whose bytes have left the host."""
+
+    batch: Any
+    payload: Payload
+    constants: Constants = {}
+    landed: Any = None  # what the program's stream has to wait for
+
+
+class Ring:
+    """The slots of a loader as a device sees them. When it is closed, none of them may be freed before."""
+
+    def sending(self, slot: Slot | None) -> ContextManager[None]:
+        """For as long as the device reads the slot."""
+        return contextlib.nullcontext()
+
+    def close(self) -> None:
+        """The slots are about to be freed."""
+
+
+class Device:
+    """Where batches go; of this class: nowhere, they stay on the host.
+
+    ``send`` is called by the threads of a Stream, and returns when the memory of the host is free; ``receive`` by the program's thread, for
+    each batch that it gets. ``receive`` may be called again with the same batch, if a signal has interrupted it.
+    """
+
+    normalises = False  # images are sent as bytes and normalised there
+    pins = False  # slots are pinned: the Ring has to be closed before they are freed
+    uses_torch = True  # else the device takes numpy's arrays
+
+    def ring(self) -> Ring:
+        return Ring()
+
+    def send(self, batch: Any, payload: Payload, slot: Slot | None, ring: Ring) -> Sent:
+        return Sent(batch, payload)
+
+    def receive(self, sent: Sent) -> Any:
+        return sent.batch
+
+    def after_batch(self) -> Callable[[], object] | None:
+        """What is called after each batch, if the program names nothing else."""
+        return None
+
+
+class TorchDevice(Device):
+    """Any device of torch whose copies end before ``Tensor.to`` returns."""
+
+    normalises = True
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def send(self, batch: Any, payload: Payload, slot: Slot | None, ring: Ring) -> Sent:
+        moved, constants = payload.move(batch, lambda tensor: tensor.to(self._device), _is_tensor)
+        return Sent(payload.finish(moved, constants), payload)
+
+
+class XlaDevice(Device):
+    """A device of torch-xla. Normalising is part of the program's step, so that every step is the same graph."""
+
+    normalises = True
+
+    def __init__(self, name: str) -> None:
+        try:
+            import torch_xla  # type: ignore[import-not-found,unused-ignore]
+            import torch_xla.core.xla_model as xm  # type: ignore[import-not-found,unused-ignore]
+        except ImportError as error:
+            raise UnsupportedError(f"device={name!r} needs torch-xla, which cannot be imported: {error}") from error
+        self._torch_xla, self._xm = torch_xla, xm
+        if name == "xla":
+            self._device = xm.xla_device()
+        else:
+            import torch
+
+            self._device = torch.device(name)
+
+    def send(self, batch: Any, payload: Payload, slot: Slot | None, ring: Ring) -> Sent:
+        # A transfer keeps its tensor, and with it the slot, until it is done.
+        send = self._xm.send_cpu_data_to_device
+        moved, constants = payload.move(batch, lambda tensor: send([tensor], self._device)[0], _is_tensor)
+        return Sent(moved, payload, constants)
+
+    def receive(self, sent: Sent) -> Any:
+        return sent.payload.finish(sent.batch, sent.constants)
+
+    def after_batch(self) -> Callable[[], object] | None:
+        sync: Callable[[], object] = getattr(self._torch_xla, "sync", None) or self._xm.mark_step
+        return sync
+
+
+class CudaApi(Protocol):
+    """What of ``torch.cuda`` a CudaDevice needs."""
+
+    def stream(self) -> Any:
+        """A new stream of the device."""
+
+    def current_stream(self) -> Any:
+        """Of the calling thread; has ``wait_event``."""
+
+    def use(self, stream: Any) -> ContextManager[Any]:
+        """In which operations go to that stream."""
+
+    def event(self, stream: Any) -> Any:
+        """Recorded there; has ``synchronize``, which sleeps."""
+
+    def copy(self, tensor: Any) -> Any:
+        """To the device, in the stream in use; may return before the bytes are read."""
+
+    def record_stream(self, tensor: Any, stream: Any) -> None:
+        """Its memory is not used again before what that stream has been given is done."""
+
+    def register(self, address: int, size: int) -> str:
+        """Pins memory. ``""``, or what went wrong."""
+
+    def unregister(self, address: int) -> None: ...
+
+
+class TorchCuda:
+    """The CudaApi of torch."""
+
+    def __init__(self, device: Any) -> None:
+        import torch
+
+        self._torch: Any = torch
+        self._cuda: Any = torch.cuda
+        self._device = device
+
+    def stream(self) -> Any:
+        return self._cuda.Stream(self._device)
+
+    def current_stream(self) -> Any:
+        return self._cuda.current_stream(self._device)
+
+    def use(self, stream: Any) -> ContextManager[Any]:
+        context: ContextManager[Any] = self._cuda.stream(stream)
+        return context
+
+    def event(self, stream: Any) -> Any:
+        event = self._cuda.Event(blocking=True)
+        event.record(stream)
+        return event
+
+    def copy(self, tensor: Any) -> Any:
+        return tensor.to(self._device, non_blocking=True)
+
+    def record_stream(self, tensor: Any, stream: Any) -> None:
+        tensor.record_stream(stream)
+
+    def register(self, address: int, size: int) -> str:
+        with self._cuda.device(self._device):
+            runtime = self._cuda.cudart()
+            status = runtime.cudaHostRegister(address, size, 1)  # portable: for all contexts of the process
+            if int(status) == 0:
+                return ""
+            with contextlib.suppress(RuntimeError):  # takes the error off this thread, which the next kernel would be blamed for
+                self._torch.zeros(1, device=self._device)
+            return f"{runtime.cudaGetErrorString(status)} (cudaError {int(status)})"
+
+    def unregister(self, address: int) -> None:
+        with self._cuda.device(self._device):
+            self._cuda.cudart().cudaHostUnregister(address)
+
+
+class PinnedRing(Ring):
+    """Pins each slot when it is first sent, and all are let go of together. Thread-safe; sends one slot at a time."""
+
+    def __init__(self, api: CudaApi, refused: Callable[[str], None]) -> None:
+        self._api = api
+        self._refused = refused
+        self._lock = threading.Lock()
+        self._pinned: dict[int, bool] = {}  # by address: whether that was possible
+        self._is_open = True
+
+    @contextlib.contextmanager
+    def _sending(self, slot: Slot | None) -> Iterator[None]:
+        with self._lock:
+            if slot is not None and self._is_open and slot[0] not in self._pinned:
+                trouble = self._api.register(*slot)
+                self._pinned[slot[0]] = not trouble
+                if trouble:
+                    self._refused(trouble)
+            yield
+
+    def sending(self, slot: Slot | None) -> ContextManager[None]:
+        return self._sending(slot)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_open = False
+            for address, is_pinned in self._pinned.items():
+                if is_pinned:
+                    self._api.unregister(address)
+            self._pinned.clear()
+
+
+class CudaDevice(Device):
+    """A GPU. Copies, and what normalises images, run in a stream of their own beside the program's; slots are pinned.
+
+    A slot is free when the event after its copies has come. The program's stream waits for the event after normalising, without the
+    program; the memory on the device is not used again before that stream is done with it.
+    """
+
+    normalises = True
+    pins = True
+
+    def __init__(self, device: Any, api: CudaApi | None = None) -> None:
+        self._api: CudaApi = TorchCuda(device) if api is None else api
+        self._stream = self._api.stream()
+        self._has_warned = False
+
+    def ring(self) -> Ring:
+        return PinnedRing(self._api, self._warn)
+
+    def send(self, batch: Any, payload: Payload, slot: Slot | None, ring: Ring) -> Sent:
+        sources: list[Any] = []  # stay until they are read
+
+        def copy(tensor: Any) -> Any:
+            sources.append(tensor)
+            return self._api.copy(tensor)
+
+        with ring.sending(slot), self._api.use(self._stream):
+            moved, constants = payload.move(batch, copy, _is_tensor)
+            copied = self._api.event(self._stream)
+            finished = payload.finish(moved, constants)
+            landed = self._api.event(self._stream)
+            copied.synchronize()
+        return Sent(finished, payload, {}, landed)
+
+    def receive(self, sent: Sent) -> Any:
+        stream = self._api.current_stream()
+        stream.wait_event(sent.landed)
+        for tensor in _tensors(sent.batch):
+            self._api.record_stream(tensor, stream)
+        return sent.batch
+
+    def _warn(self, trouble: str) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        warnings.warn(
+            f"memory of the loader cannot be pinned: cudaHostRegister says {trouble}; batches are copied through the driver's own buffers, "
+            "which is slower. Raise the limit of locked memory (ulimit -l), or give the loader less memory=",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """All of them, at whatever depth."""
+    if _is_tensor(value):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def device_of(value: Any) -> Device:
+    """What the option ``device`` of a Loader means.
+
+    Raises:
+        InvalidArgumentError: There is no such device.
+        UnsupportedError: What it takes is not installed.
+    """
+    if isinstance(value, Device):
+        return value
+    if type(value).__module__.partition(".")[0] in ("jax", "jaxlib") or value == "jax":
+        try:
+            from .jax import JaxDevice
+        except ImportError as error:
+            raise UnsupportedError(f"device={value!r} needs jax, which cannot be imported: {error}") from error
+        return JaxDevice(None if isinstance(value, str) else value)
+    if value == "cpu":
+        return Device()
+    if isinstance(value, str) and value.partition(":")[0] == "xla":
+        return XlaDevice(value)
+    wanted = "'cuda', 'cuda:1', 'cpu', 'xla', 'jax', a torch.device, or a device or sharding of JAX"
+    if not isinstance(value, str) and type(value).__name__ != "device":
+        _arguments.refuse("device", wanted, value)
+    return _of_torch(value, wanted)
+
+
+def _of_torch(value: Any, wanted: str) -> Device:
+    try:
+        import torch
+    except ImportError as error:
+        raise UnsupportedError(f"device={str(value)!r} needs torch, which cannot be imported: {error}") from error
+    try:
+        device = torch.device(value)
+    except RuntimeError as error:
+        raise InvalidArgumentError(f"device is {value!r}; it must be {wanted}. torch says: {str(error).splitlines()[0]}") from None
+    if device.type == "cpu":
+        return Device()
+    if device.type == "xla":
+        return XlaDevice(str(device))
+    if device.type != "cuda":
+        return TorchDevice(device)
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (device.index or 0) >= count:
+        raise InvalidArgumentError(f"device is {str(value)!r}, and torch finds {count} CUDA devices here; choose one of them, or device='cpu'")
+    # The one that is current now, whichever thread asks later.
+    return CudaDevice(torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index))

@@ -1,0 +1,59 @@
+"""Batches as arrays of JAX: what ``millrace.Loader(device="jax")``, or a device or sharding of JAX in its place, delivers.
+
+    loader = millrace.Loader(uri, device="jax")                                       # on the first device of this process
+    loader = millrace.Loader(uri, device=jax.devices()[1])
+    loader = millrace.Loader(uri, device=NamedSharding(mesh, PartitionSpec("data")),  # global arrays, over all devices of all processes
+                             rank=jax.process_index(), world=jax.process_count())
+
+With a sharding, each array is the global one, of ``batch_size`` x world rows, those of process 0 first; its first axis is what a
+``PartitionSpec`` of one name divides. Lists, as ``key``, are those of this process. Integers of 64 bits have 32 on the device, unless JAX is
+told otherwise (``jax_enable_x64``). On a CPU, an array may be a view of the loader's memory, which it then keeps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax  # type: ignore[import-not-found,unused-ignore]
+import numpy as np
+
+from .device import Device, Payload, Ring, Sent, Slot, normalised
+from .errors import InvalidArgumentError
+
+_normalise: Any = jax.jit(normalised)
+
+
+class JaxDevice(Device):
+    """A device, or the devices of a sharding. Normalising is a computation of the program's thread, so that all processes of a job give
+    their devices the same work in the same order."""
+
+    normalises = True
+    uses_torch = False
+
+    def __init__(self, target: Any) -> None:
+        """``target``: a ``jax.Device``, a ``jax.sharding.Sharding``, or None: the first device of this process."""
+        self._target = jax.local_devices()[0] if target is None else target
+        if not isinstance(self._target, (jax.Device, jax.sharding.Sharding)):
+            raise InvalidArgumentError(f"device is {target!r}; of JAX it must be a device or a sharding")
+
+    def send(self, batch: Any, payload: Payload, slot: Slot | None, ring: Ring) -> Sent:
+        moved, constants = payload.move(batch, self._put, _is_array, constant=lambda array: array)
+        jax.block_until_ready([leaf for leaf in jax.tree.leaves((moved, constants)) if isinstance(leaf, jax.Array)])
+        return Sent(moved, payload, constants)
+
+    def receive(self, sent: Sent) -> Any:
+        return sent.payload.finish(sent.batch, sent.constants, _normalise)
+
+    def _put(self, array: Any) -> Any:
+        if isinstance(self._target, jax.Device):
+            return jax.device_put(array, self._target)
+        try:
+            return jax.make_array_from_process_local_data(self._target, array)
+        except ValueError as error:
+            raise InvalidArgumentError(
+                f"an array of {list(array.shape)} does not divide as {self._target} says; choose another batch_size or sharding. JAX says: {error}"
+            ) from error
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"

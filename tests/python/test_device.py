@@ -1,0 +1,506 @@
+"""device= of a Loader: what arrives there, in which order memory is used, and what becomes of slots, positions and errors."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import threading
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import millrace
+import numpy as np
+import pytest
+import torch
+from fake_cuda import FakeCuda
+from millrace.device import CudaDevice, Device, Payload, Ring, Sent, TorchDevice
+from support import HEIGHT, WIDTH, Samples
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+NORMALISED = {"dtype": "f32", "mean": MEAN, "std": STD}
+
+
+def loader_of(samples: Samples, **options: Any) -> millrace.Loader:
+    usual: dict[str, Any] = {"batch_size": 8, "size": (HEIGHT, WIDTH), "output": "torch", "epochs": 1, "seed": 2}
+    return millrace.Loader(samples.uri, **{**usual, **options})
+
+
+def here() -> TorchDevice:
+    """A device to which batches are sent as to any other, and which is the CPU."""
+    return TorchDevice(torch.device("cpu"))
+
+
+def check_equal(got: Any, wanted: Any, exact: bool = True) -> None:
+    assert list(got) == list(wanted)
+    for name, value in wanted.items():
+        if not isinstance(value, torch.Tensor):
+            assert got[name] == value
+            continue
+        assert got[name].dtype == value.dtype and got[name].shape == value.shape, name
+        # What docs/devices.md promises.
+        tolerance = 0.0 if exact or value.dtype != torch.float32 else 1e-6 / min(STD)
+        assert torch.allclose(got[name], value, rtol=0, atol=tolerance), name
+
+
+@pytest.fixture
+def cuda() -> Iterator[FakeCuda]:
+    """Without a fault at the end, whatever the test did."""
+    fake = FakeCuda()
+    yield fake
+    gc.collect()
+    fake.read(list(fake.copying))
+    assert fake.faults == []
+    assert fake.registered == {}, "a slot stays pinned"
+
+
+# ---- What arrives
+
+
+@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+@pytest.mark.parametrize("last", ["pad", "wrap", "drop"])
+def test_normalised_on_the_device_as_on_the_host(tar: Samples, layout: str, last: str) -> None:
+    options: dict[str, Any] = {**NORMALISED, "layout": layout, "augment": True, "last": last, "digest": "raw"}
+    plain, loader = loader_of(tar, **options), loader_of(tar, device=here(), **options)
+    assert loader.shapes() == plain.shapes() and len(loader) == len(plain)
+    for wanted, batch in zip(plain, loader, strict=True):
+        check_equal(batch, wanted, exact=False)
+        assert batch["mask"] is batch["valid"]
+        assert loader.state_dict() == plain.state_dict()
+    assert last != "pad" or not batch["image"][-1].any(), "padding is zeros"
+    for wanted, batch in zip(plain.rehearse(), loader.rehearse(), strict=True):
+        check_equal(batch, wanted)
+
+
+def test_pixels_of_the_host_are_those_of_the_device(tar: Samples) -> None:
+    every = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 256, 1)
+    for mean, std in [(0.0, 1.0), (0.485, 0.229), (0.5, 0.1), (100.0, 0.01)]:
+        from millrace.device import Affine
+
+        payload = Payload({"image": Affine.of([mean], [std], channels_first=False)})
+        moved, constants = payload.move({"image": every, "key": ["a"]}, lambda tensor: tensor, torch.is_tensor)
+        wanted = ((np.arange(256) / 255 - mean) / std).astype(np.float32)
+        got = payload.finish(moved, constants)["image"].flatten().numpy()
+        assert np.abs(got - wanted).max() <= 1e-6 * (1 + abs(mean)) / std
+
+
+def test_images_that_are_damaged_are_zeros_there_too(tmp_path: Any, tar: Samples) -> None:
+    from support import write_raw
+
+    samples = write_raw(tmp_path, count=10)
+    (tmp_path / "cat" / "0003.png").write_bytes(b"\x89PNG\r\n\x1a\nno image")
+    options: dict[str, Any] = {**NORMALISED, "bad_samples": "mask", "batch_size": 10, "shuffle": "none"}
+    for wanted, batch in zip(loader_of(samples, **options), loader_of(samples, device=here(), **options), strict=True):
+        assert list(batch["valid"]).count(False) == 1 and batch["valid"][-1]
+        check_equal(batch, wanted, exact=False)
+
+
+def test_what_is_no_array_stays(tar: Samples, cuda: FakeCuda) -> None:
+    fields = {
+        "image": millrace.Image("png", dtype="f32", mean=MEAN, std=STD),
+        "grey": millrace.Image("png", channels=1, dtype="f32", mean=0.25, std=0.5, layout="nchw"),
+        "bytes": millrace.Image("png"),
+        "label": millrace.Label("cls"),
+        "caption": millrace.Text("txt"),
+        "meta": millrace.Json("json"),
+        "file": millrace.Bytes("txt"),
+    }
+    plain, loader = loader_of(tar, fields=fields), loader_of(tar, fields=fields, device=CudaDevice(None, cuda))
+    assert loader.shapes() == plain.shapes()
+    for wanted, batch in zip(plain, loader, strict=True):
+        check_equal(batch, wanted, exact=False)
+        assert isinstance(batch["caption"], list) and isinstance(batch["key"], list)
+    pixels = HEIGHT * WIDTH * 8
+    assert cuda.copied_bytes.count(3 * pixels) == 2 * len(loader), "images travel as bytes"
+    assert cuda.copied_bytes.count(pixels) == len(loader) and max(cuda.copied_bytes) == 3 * pixels
+    loader.close()
+
+
+def test_arrays_of_different_shapes_are_a_list_on_the_host(tmp_path: Any) -> None:
+    for number in range(4):
+        np.save(tmp_path / f"{number}.npy", np.arange(number + 1))
+        (tmp_path / f"{number}.cls").write_text(str(number))
+    options: dict[str, Any] = {"fields": {"x": millrace.Array("npy")}, "batch_size": 4, "shuffle": "none", "output": "torch"}
+    for wanted, batch in zip(millrace.Loader(tmp_path, epochs=1, **options), millrace.Loader(tmp_path, epochs=1, device=here(), **options)):
+        assert [x.tolist() for x in batch["x"]] == [x.tolist() for x in wanted["x"]] == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]]
+        assert all(isinstance(x, torch.Tensor) for x in batch["x"])
+
+
+def test_functions_run_before_on_the_host(tar: Samples, cuda: FakeCuda) -> None:
+    seen: list[Any] = []
+
+    def look(batch: dict[str, Any]) -> dict[str, Any]:
+        seen.append(batch["image"].dtype)
+        return {**batch, "twice": 2 * batch["label"]}
+
+    plain = loader_of(tar, batch_transform=look, **NORMALISED)
+    loader = loader_of(tar, batch_transform=look, device=CudaDevice(None, cuda), **NORMALISED)
+    for wanted, batch in zip(plain, loader, strict=True):
+        check_equal(batch, wanted)
+        assert cuda.used_by[batch["twice"].data_ptr()], "what it has made moves, too"
+    assert set(seen) == {torch.float32}, "functions get what they get without a device"
+    loader.close()
+    plain.close()
+
+
+def test_what_collate_makes_is_searched(tar: Samples, cuda: FakeCuda) -> None:
+    def collate(samples: list[dict[str, Any]]) -> Any:
+        return [{"x": (torch.stack([sample["image"] for sample in samples]), "text")}, [sample["label"] for sample in samples]]
+
+    with loader_of(tar, collate=collate, device=CudaDevice(None, cuda)) as loader:
+        for batch in loader:
+            assert batch[0]["x"][1] == "text" and cuda.used_by[batch[0]["x"][0].data_ptr()] == [cuda.program]
+
+
+# ---- Memory, streams and events
+
+
+def test_copies_slots_and_streams(tar: Samples, cuda: FakeCuda) -> None:
+    plain, loader = loader_of(tar, epochs=3, **NORMALISED), loader_of(tar, epochs=3, device=CudaDevice(None, cuda), **NORMALISED)
+    batches = 0
+    for _ in range(3):
+        for wanted, batch in zip(plain, loader, strict=True):
+            batches += 1
+            check_equal(batch, wanted, exact=False)
+            assert len(cuda.program.waited_for) == batches, "the program's stream waits for the batch"
+            assert cuda.program.waited_for[-1].stream is cuda.streams[0]
+            for name in ("image", "label", "valid", "sample"):
+                assert set(cuda.used_by[batch[name].data_ptr()]) == {cuda.program}, name
+            cuda.used_by.clear()
+    assert batches == 21 and len(cuda.streams) == 1
+    slots = cuda.log.count("register")
+    assert 1 <= slots < batches and len(cuda.registered) == slots, "each slot is pinned once"
+    # image, label, valid, sample; and two constants of each batch, which lie elsewhere.
+    assert cuda.copies == 6 * batches and cuda.pinned_copies == 4 * batches
+    assert cuda.copying == []
+    loader.close()
+    assert cuda.log.count("unregister") == slots
+
+
+def test_the_fake_sees_memory_that_is_used_too_early(tar: Samples) -> None:
+    class Careless(CudaDevice):
+        def send(self, batch: Any, payload: Payload, slot: Any, ring: Ring) -> Sent:
+            with ring.sending(slot), self._api.use(self._stream):
+                moved, _ = payload.move(batch, self._api.copy, torch.is_tensor)
+                return Sent(moved, payload, {}, self._api.event(self._stream))
+
+    cuda = FakeCuda()
+    with loader_of(tar, device=Careless(None, cuda)) as loader:
+        for _ in loader:
+            pass
+        cuda.read(list(cuda.copying))
+    assert any("before it was read" in fault for fault in cuda.faults)
+
+
+def test_slots_are_unpinned_before_they_are_freed(tar: Samples, cuda: FakeCuda) -> None:
+    loader = loader_of(tar, device=CudaDevice(None, cuda))
+    stream: Any = loader._stream
+
+    class Spy:
+        def __init__(self, native: Any) -> None:
+            self.native = native
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("close", "restart"):
+                cuda.log.append(name)
+            return getattr(self.native, name)
+
+    stream._native = Spy(stream._native)
+    iterator = iter(loader)
+    first, state = next(iterator), loader.state_dict()
+    wanted = next(iterator)
+    loader.load_state_dict(state)
+    again = next(iter(loader))
+    check_equal(again, wanted)
+    loader.close()
+    log = [event for event, before in zip(cuda.log, [None, *cuda.log]) if event != before]
+    assert log == ["register", "unregister", "restart", "register", "unregister", "close"]
+    assert first["image"].shape == (8, HEIGHT, WIDTH, 3), "and batches stay"
+
+
+def test_a_position_that_is_refused_changes_nothing(tar: Samples, raw: Samples, cuda: FakeCuda) -> None:
+    with loader_of(tar, device=CudaDevice(None, cuda)) as loader:
+        plain = iter(loader_of(tar))
+        batches = iter(loader)
+        check_equal(next(batches), next(plain))
+        before = loader.state_dict()
+        with pytest.raises(millrace.MismatchError):
+            loader.load_state_dict(loader_of(raw).state_dict())
+        assert loader.state_dict() == before
+        for wanted, batch in zip(plain, batches, strict=True):
+            check_equal(batch, wanted)
+
+
+def test_a_loader_that_nobody_holds_unpins_its_slots(tar: Samples, cuda: FakeCuda) -> None:
+    loader = loader_of(tar, device=CudaDevice(None, cuda))
+    next(iter(loader))
+    threads = loader._stream._threads if loader._stream else []
+    assert cuda.registered
+    del loader
+    gc.collect()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert cuda.registered == {}
+
+
+def test_memory_that_cannot_be_pinned_is_copied_all_the_same(tar: Samples) -> None:
+    cuda = FakeCuda(trouble="out of memory")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with loader_of(tar, device=CudaDevice(None, cuda)) as loader:
+            for wanted, batch in zip(loader_of(tar), loader, strict=True):
+                check_equal(batch, wanted)
+    told = [str(warning.message) for warning in said if "pinned" in str(warning.message)]
+    assert len(told) == 1 and "out of memory" in told[0] and "ulimit -l" in told[0]
+    assert cuda.faults == [] and cuda.pinned_copies == 0 and cuda.log == []
+
+
+def test_two_slots_are_enough(tar: Samples, cuda: FakeCuda) -> None:
+    options: dict[str, Any] = {"batch_size": 25, "size": 224}
+    least = None
+    for mebibytes in range(2, 64):
+        try:
+            with loader_of(tar, memory=f"{mebibytes}MiB", **options):
+                least = f"{mebibytes}MiB"
+                break
+        except millrace.ExhaustedError:
+            pass
+    assert least is not None
+    kept = []
+    with loader_of(tar, memory=least, epochs=4, prefetch_batches=3, device=CudaDevice(None, cuda), **options) as loader:
+        for _ in range(4):
+            kept += list(loader)  # on the device, where they take none of the loader's memory
+    assert len(kept) == 8
+
+
+def test_the_host_holds_what_the_program_keeps(tar: Samples) -> None:
+    with loader_of(tar, device="cpu", batch_size=2, epochs=None, memory="2MiB") as loader:
+        kept = []
+        with pytest.raises(millrace.ExhaustedError, match="holds all"):
+            while True:
+                kept += list(loader)
+        del kept[1:]
+        assert next(iter(loader))["image"].shape == (2, HEIGHT, WIDTH, 3)
+
+
+# ---- Positions, errors, hooks
+
+
+def test_what_is_sent_ahead_is_not_received(tar: Samples) -> None:
+    sent: list[int] = []
+    asked = threading.Event()
+
+    class Counting(TorchDevice):
+        def send(self, batch: Any, payload: Payload, slot: Any, ring: Ring) -> Sent:
+            sent.append(len(sent))
+            if len(sent) == 4:
+                asked.set()
+            return super().send(batch, payload, slot, ring)
+
+    with loader_of(tar, device=Counting(torch.device("cpu")), prefetch_batches=3, digest="raw") as loader:
+        plain = loader_of(tar, digest="raw")
+        batches = iter(loader)
+        next(batches)
+        next(iter(plain))
+        assert asked.wait(20), "three batches come ahead of the program"
+        assert len(sent) == 4 and loader.state_dict() == plain.state_dict() and loader.report()["samples"] == 8
+        state = loader.state_dict()
+        assert set(loader.report()["stalls"]) >= {"device"}
+        with loader_of(tar, device="cpu") as resumed:
+            resumed.load_state_dict(state)
+            assert [batch["key"] for batch in resumed] == [batch["key"] for batch in batches]
+
+
+def test_an_exception_of_the_source_is_not_the_end(tmp_path: Any, cuda: FakeCuda) -> None:
+    from support import write_raw
+
+    samples = write_raw(tmp_path, count=12)
+    (tmp_path / "eel" / "0008.png").write_bytes(b"\x89PNG\r\n\x1a\nno image")
+    with loader_of(samples, batch_size=2, shuffle="none", device=CudaDevice(None, cuda)) as loader:
+        keys = []
+        with pytest.raises(millrace.DamagedDataError, match="eel/0008"):
+            for batch in loader:
+                keys += batch["key"]
+        assert keys and len(keys) == loader.report()["samples"] < 12
+        with pytest.raises(millrace.DamagedDataError, match="eel/0008"):
+            next(iter(loader))
+
+
+def test_an_exception_of_the_device_is_raised(tar: Samples) -> None:
+    class Lost(RuntimeError):
+        pass
+
+    cuda = FakeCuda()
+    with loader_of(tar, device=CudaDevice(None, cuda), prefetch_batches=1) as loader:
+        batches = iter(loader)
+        next(batches)
+        cuda.copy_error = Lost("the device is gone")
+        with pytest.raises(Lost, match="is gone"):
+            for _ in batches:
+                pass
+        assert loader.report()["samples"] < len(tar)
+    assert cuda.faults == []
+
+
+def test_a_signal_while_a_batch_is_handed_over_loses_nothing(tar: Samples) -> None:
+    class Interrupted(TorchDevice):
+        times = 3
+
+        def receive(self, sent: Sent) -> Any:
+            if self.times:
+                self.times -= 1
+                raise KeyboardInterrupt
+            return super().receive(sent)
+
+    with loader_of(tar, device=Interrupted(torch.device("cpu"))) as loader:
+        keys: list[str] = []
+        interrupts = 0
+        batches = iter(loader)
+        while True:
+            try:
+                keys += next(batches)["key"]
+            except KeyboardInterrupt:
+                interrupts += 1
+                assert loader.report()["samples"] == len(keys)
+            except StopIteration:
+                break
+    assert interrupts == 3 and keys == [key for batch in loader_of(tar) for key in batch["key"]]
+
+
+def test_the_hook_is_called_after_each_batch(tar: Samples) -> None:
+    calls: list[tuple[threading.Thread, int]] = []
+    received = 0
+
+    def hook() -> None:
+        calls.append((threading.current_thread(), received))
+        if len(calls) == 3:
+            raise ValueError("of the hook")
+
+    with loader_of(tar, device="cpu", on_batch=hook) as loader:
+        batches = iter(loader)
+        while True:
+            try:
+                next(batches)
+            except ValueError:
+                assert received == 3
+                continue
+            except StopIteration:
+                break
+            received += 1
+    assert received == len(loader) == 7
+    assert calls == [(threading.main_thread(), number) for number in range(1, 8)], "once for each, also the last, and after an error"
+
+
+def test_looking_ahead(tar: Samples, cuda: FakeCuda) -> None:
+    calls: list[None] = []
+    with loader_of(tar, device=CudaDevice(None, cuda), on_batch=lambda: calls.append(None)) as loader:
+        peeked = loader.peek()
+        assert peeked is not None and cuda.copies
+        copies = cuda.copies
+        assert "<img" in loader._repr_html_()
+        assert cuda.copies <= copies + 4 * 3, "what a notebook shows is not sent"
+        check_equal(next(iter(loader)), peeked)
+        assert calls == []
+
+
+# ---- Other devices and arguments
+
+
+class FakeXla:
+    """torch_xla and its core.xla_model."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, with_sync: bool) -> None:
+        self.steps: list[tuple[str, threading.Thread]] = []
+        self.transfers: list[tuple[torch.Tensor, str]] = []
+        package, core, model = (types.ModuleType(name) for name in ("torch_xla", "torch_xla.core", "torch_xla.core.xla_model"))
+        package.core, core.xla_model = core, model  # type: ignore[attr-defined]
+        model.xla_device = lambda: "xla:0"  # type: ignore[attr-defined]
+        model.mark_step = lambda: self.steps.append(("mark_step", threading.current_thread()))  # type: ignore[attr-defined]
+        model.send_cpu_data_to_device = self.send  # type: ignore[attr-defined]
+        if with_sync:
+            package.sync = lambda: self.steps.append(("sync", threading.current_thread()))  # type: ignore[attr-defined]
+        for module in (package, core, model):
+            monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def send(self, data: list[torch.Tensor], device: Any) -> list[torch.Tensor]:
+        assert all(isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" for tensor in data)
+        self.transfers += [(tensor, str(device)) for tensor in data]
+        return [tensor.clone() for tensor in data]
+
+
+@pytest.mark.parametrize("with_sync", [False, True])
+def test_xla(tar: Samples, monkeypatch: pytest.MonkeyPatch, with_sync: bool) -> None:
+    xla = FakeXla(monkeypatch, with_sync)
+    options: dict[str, Any] = {**NORMALISED, "layout": "nchw"}
+    with loader_of(tar, device="xla", **options) as loader:
+        shapes = loader.shapes()
+        received = 0
+        for wanted, batch in zip(loader_of(tar, **options), loader, strict=True):
+            assert len(xla.steps) == received
+            received += 1
+            check_equal(batch, wanted, exact=False)
+            assert {name: tuple(batch[name].shape) for name in shapes[0]} == {name: shape.shape for name, shape in shapes[0].items()}
+    assert xla.steps == [("sync" if with_sync else "mark_step", threading.main_thread())] * 7, "a step after each batch"
+    assert {device for _, device in xla.transfers} == {"xla:0"}
+    images = [tensor for tensor, _ in xla.transfers if tensor.ndim == 4 and tensor.shape[1:] == (3, HEIGHT, WIDTH)]
+    assert len(images) == 7 and all(image.dtype == torch.uint8 for image in images)
+
+
+def test_xla_normalises_as_part_of_the_step(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Operations on tensors of batches that nobody has received yet would become part of another step's graph.
+    FakeXla(monkeypatch, with_sync=True)
+    threads: list[threading.Thread] = []
+    finish = Payload.finish
+
+    def spied(self: Payload, *arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return finish(self, *arguments)
+
+    monkeypatch.setattr(Payload, "finish", spied)
+    with loader_of(tar, device="xla:1", on_batch=lambda: None, **NORMALISED) as loader:
+        assert len(list(loader)) == 7
+    assert threads == [threading.main_thread()] * 7
+
+
+def test_without_torch_xla(tar: Samples) -> None:
+    with pytest.raises(millrace.UnsupportedError, match="needs torch-xla"):
+        loader_of(tar, device="xla")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda:0")])
+def test_without_a_gpu(tar: Samples, device: Any) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match="torch finds 0 CUDA devices"):
+        loader_of(tar, device=device)
+
+
+def test_arguments(tar: Samples) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match="device is 'gpu'"):
+        loader_of(tar, device="gpu")
+    with pytest.raises(TypeError, match="device must be 'cuda'"):
+        loader_of(tar, device=1.5)
+    with pytest.raises(millrace.InvalidArgumentError, match="leave output out"):
+        loader_of(tar, device=here(), output="numpy")
+    with pytest.raises(millrace.InvalidArgumentError, match="prefetch_batches goes with a device"):
+        loader_of(tar, prefetch_batches=2)
+    with pytest.raises(millrace.InvalidArgumentError, match="on_batch goes with a device"):
+        loader_of(tar, on_batch=print)
+    with pytest.raises(millrace.InvalidArgumentError, match="prefetch_batches is 0"):
+        loader_of(tar, device="cpu", prefetch_batches=0)
+    with pytest.raises(TypeError, match="on_batch must be a function"):
+        loader_of(tar, device="cpu", on_batch=3)
+    with loader_of(tar, device=torch.device("cpu"), output="numpy") as loader:
+        assert isinstance(next(iter(loader))["image"], np.ndarray)
+
+
+def test_the_digest_of_pixels_is_that_of_the_host(tar: Samples) -> None:
+    options: dict[str, Any] = {**NORMALISED, "digest": "decoded"}
+    digests = []
+    for device in (None, here()):
+        loader = loader_of(tar, device=device, **options)
+        list(loader)
+        digests.append(loader.report()["digest"])
+    assert digests[0] == digests[1]
