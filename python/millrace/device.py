@@ -126,7 +126,7 @@ class Sent(NamedTuple):
 
 
 class Ring:
-    """The slots of a loader as a device sees them. When it is closed, none of them may be freed before."""
+    """The slots of a loader as a device sees them. It is closed before the first of them is freed."""
 
     def sending(self, slot: Slot | None) -> ContextManager[None]:
         """For as long as the device reads the slot."""
@@ -338,10 +338,14 @@ class CudaDevice(Device):
             return self._api.copy(tensor)
 
         with ring.sending(slot), self._api.use(self._stream):
-            moved, constants = payload.move(batch, copy, _is_tensor)
-            copied = self._api.event(self._stream)
-            finished = payload.finish(moved, constants)
-            landed = self._api.event(self._stream)
+            try:
+                moved, constants = payload.move(batch, copy, _is_tensor)
+                copied = self._api.event(self._stream)
+                finished = payload.finish(moved, constants)
+                landed = self._api.event(self._stream)
+            except BaseException:
+                self._api.event(self._stream).synchronize()  # of the copies that have begun
+                raise
             copied.synchronize()
         return Sent(finished, payload, {}, landed)
 
@@ -401,7 +405,9 @@ def device_of(value: Any) -> Device:
         return Device()
     if isinstance(value, str) and value.partition(":")[0] == "xla":
         return XlaDevice(value)
-    wanted = "'cuda', 'cuda:1', 'cpu', 'xla', 'jax', a torch.device, or a device or sharding of JAX"
+    if isinstance(value, int) and not isinstance(value, bool):  # as in `model.to(local_rank)`
+        value = f"cuda:{value}"
+    wanted = "'cuda', 'cuda:1', the number of a GPU, 'cpu', 'xla', 'jax', a torch.device, or a device or sharding of JAX"
     if not isinstance(value, str) and type(value).__name__ != "device":
         _arguments.refuse("device", wanted, value)
     return _of_torch(value, wanted)

@@ -94,7 +94,7 @@ class Loader:
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
             came exactly once. Digests of parts and of ranks add up (modulo 2^128).
         output: ``"torch"`` or ``"numpy"``. None: torch when the program has imported it, or a ``device`` of torch is given.
-        device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"``, a ``torch.device``, ``"xla"``,
+        device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"`` or 1, a ``torch.device``, ``"xla"``,
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
             texts and other objects stay on the host. ``transform``, ``collate`` and ``batch_transform`` run before, on the host. Without
             them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device (with ``digest="decoded"``, on the host).

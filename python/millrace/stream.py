@@ -75,6 +75,7 @@ class Stream:
         self._device = destination.device
         self._payload = destination.payload
         self._on_batch = destination.on_batch
+        self._hook_is_due = False
         self._ring = self._device.ring()
         self._ahead = destination.ahead or max(_LEAST_AHEAD, -(-2 * threads // batch_size))
         self._consumer = threading.Lock()  # of the program's threads, one receives at a time
@@ -110,7 +111,13 @@ class Stream:
 
     def batches(self, keep: Any) -> Iterator[Any]:
         """The rest of one epoch. ``keep`` lives as long as the iterator."""
-        return _Batches(self, keep, self._on_batch)
+        return _Batches(self, keep)
+
+    def call_hook(self) -> None:
+        """After the batch that was received last, once."""
+        if self._hook_is_due and self._on_batch is not None:
+            self._hook_is_due = False
+            self._on_batch()
 
     @property
     def epoch(self) -> int:
@@ -189,6 +196,7 @@ class Stream:
                 self._received = previous
             raise
         previous.batch = None
+        self._hook_is_due = True
         return epoch, True, batch
 
     def _await(self, epoch: int | None) -> tuple[_Entry | None, int]:
@@ -301,7 +309,7 @@ class Stream:
         if raw is None:
             return
         entry = _Entry(raw, self._native.report(), self._native.epoch, self._ring)
-        if self._device.pins:
+        if self._device.pins and not self._work.by_row:  # rows make arrays of their own
             entry.slot = self._batches.slot
         entry.start = (self._last.epoch, int(self._last.report["position"].split("-")[2]))
         self._append(entry, raw)
@@ -429,11 +437,9 @@ def _drain(queue: SimpleQueue[Any]) -> None:
 
 
 class _Batches:
-    def __init__(self, stream: Stream, keep: Any, on_batch: Callable[[], object] | None) -> None:
+    def __init__(self, stream: Stream, keep: Any) -> None:
         self._stream = stream
         self._keep = keep
-        self._on_batch = on_batch
-        self._is_owed = False  # a call of that
         self._epoch: int | None = None
         self._ended = False
 
@@ -441,13 +447,10 @@ class _Batches:
         return self
 
     def __next__(self) -> Any:
-        if self._is_owed and self._on_batch is not None:
-            self._is_owed = False
-            self._on_batch()
+        self._stream.call_hook()
         if not self._ended:
             self._epoch, there, batch = self._stream.receive(self._epoch)
             if there:
-                self._is_owed = True
                 return batch
         self._ended = True
         raise StopIteration

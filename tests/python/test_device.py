@@ -145,6 +145,20 @@ def test_functions_run_before_on_the_host(tar: Samples, cuda: FakeCuda) -> None:
     plain.close()
 
 
+def test_what_a_transform_makes_moves(tar: Samples, cuda: FakeCuda) -> None:
+    def shifted(sample: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {**sample, "image": sample["image"] + 1, "draw": rng.random()}
+
+    plain = loader_of(tar, transform=shifted, transform_threads=3, **NORMALISED)
+    with loader_of(tar, transform=shifted, transform_threads=3, device=CudaDevice(None, cuda), **NORMALISED) as loader:
+        for wanted, batch in zip(plain, loader, strict=True):
+            check_equal(batch, wanted)
+            assert cuda.used_by[batch["image"].data_ptr()] and cuda.used_by[batch["valid"].data_ptr()]
+            assert loader.state_dict() == plain.state_dict()
+    assert cuda.log == [], "no slot is sent"
+    plain.close()
+
+
 def test_what_collate_makes_is_searched(tar: Samples, cuda: FakeCuda) -> None:
     def collate(samples: list[dict[str, Any]]) -> Any:
         return [{"x": (torch.stack([sample["image"] for sample in samples]), "text")}, [sample["label"] for sample in samples]]
@@ -337,12 +351,13 @@ def test_an_exception_of_the_device_is_raised(tar: Samples) -> None:
     with loader_of(tar, device=CudaDevice(None, cuda), prefetch_batches=1) as loader:
         batches = iter(loader)
         next(batches)
-        cuda.copy_error = Lost("the device is gone")
+        cuda.copy_error, cuda.good_copies = Lost("the device is gone"), 2
         with pytest.raises(Lost, match="is gone"):
             for _ in batches:
                 pass
         assert loader.report()["samples"] < len(tar)
-    assert cuda.faults == []
+    cuda.read(list(cuda.copying))
+    assert cuda.faults == [], "copies that had begun were waited for"
 
 
 def test_a_signal_while_a_batch_is_handed_over_loses_nothing(tar: Samples) -> None:
@@ -392,6 +407,17 @@ def test_the_hook_is_called_after_each_batch(tar: Samples) -> None:
             received += 1
     assert received == len(loader) == 7
     assert calls == [(threading.main_thread(), number) for number in range(1, 8)], "once for each, also the last, and after an error"
+
+
+def test_the_hook_is_called_after_a_loop_that_was_left(tar: Samples) -> None:
+    calls: list[None] = []
+    with loader_of(tar, device="cpu", on_batch=lambda: calls.append(None)) as loader:
+        for _ in loader:
+            break
+        assert len(calls) == 0
+        for batch in loader:
+            assert len(calls) == 1, "when the next batch is asked for"
+            break
 
 
 def test_looking_ahead(tar: Samples, cuda: FakeCuda) -> None:
