@@ -10,25 +10,25 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-/// Whole pages.
-struct Slot {
-  Buffer block;
-  MutableByteSpan bytes;  // of the block
-
-  Slot() = default;
-  explicit Slot(uint64_t size) : Slot(Buffer(RoundedUp(size) + kPage), RoundedUp(size)) {}
-
- private:
-  Slot(Buffer memory, uint64_t size) : block(std::move(memory)) {
-    const auto address = reinterpret_cast<uintptr_t>(block.data());
-    bytes = block.span().subspan(RoundedUp(address) - address, size);
-  }
-  static uint64_t RoundedUp(uint64_t number) { return (number + kPage - 1) / kPage * kPage; }
-};
-
 }  // namespace
 
 struct BatchRing::State {
+  /// Whole pages.
+  struct SlotMemory {
+    Buffer block;
+    MutableByteSpan bytes;  // of the block
+
+    SlotMemory() = default;
+    explicit SlotMemory(uint64_t size) : SlotMemory(Buffer(RoundedUp(size) + kPage), RoundedUp(size)) {}
+
+   private:
+    SlotMemory(Buffer memory, uint64_t size) : block(std::move(memory)) {
+      const auto address = reinterpret_cast<uintptr_t>(block.data());
+      bytes = block.span().subspan(RoundedUp(address) - address, size);
+    }
+    static uint64_t RoundedUp(uint64_t number) { return (number + kPage - 1) / kPage * kPage; }
+  };
+
   State(uint64_t bytes, uint64_t slots, Reservation reserved, std::function<void()> callback)
       : slot_bytes(bytes), max_slots(slots), budget(std::move(reserved)), returned(std::move(callback)) {}
 
@@ -38,13 +38,13 @@ struct BatchRing::State {
 
   std::mutex mutex;
   std::condition_variable idle;
-  std::vector<Slot> free;
+  std::vector<SlotMemory> free;
   uint64_t out = 0;
   bool ring_alive = true;
   int notifying = 0;  // calls of `returned` in flight
   const std::function<void()> returned;
 
-  void Return(Slot slot) {
+  void Return(SlotMemory slot) {
     {
       std::lock_guard lock(mutex);
       --out;
@@ -69,7 +69,7 @@ BatchRing::~BatchRing() {
 }
 
 std::shared_ptr<MutableByteSpan> BatchRing::TryAcquire() {
-  Slot slot;
+  State::SlotMemory slot;
   {
     std::lock_guard lock(state_->mutex);
     if (state_->out == state_->max_slots) return nullptr;
@@ -79,11 +79,12 @@ std::shared_ptr<MutableByteSpan> BatchRing::TryAcquire() {
       state_->free.pop_back();
     }
   }
-  if (slot.bytes.empty()) slot = Slot(state_->slot_bytes);
-  const std::shared_ptr<Slot> owner(new Slot(std::move(slot)), [state = state_](Slot* returned) {
-    state->Return(std::move(*returned));
-    delete returned;
-  });
+  if (slot.bytes.empty()) slot = State::SlotMemory(state_->slot_bytes);
+  const std::shared_ptr<State::SlotMemory> owner(new State::SlotMemory(std::move(slot)),
+                                                 [state = state_](State::SlotMemory* returned) {
+                                                   state->Return(std::move(*returned));
+                                                   delete returned;
+                                                 });
   return {owner, &owner->bytes};
 }
 

@@ -92,7 +92,12 @@ class ServiceSourceTest : public ::testing::Test {
       EXPECT_TRUE(batch.ok()) << batch.status();
       if (!batch.ok() || !*batch) break;
       Received& received = all.emplace_back();
-      for (const BatchArray& array : (*batch)->arrays) received.arrays.emplace_back(AsText(array.bytes));
+      const MutableByteSpan slot = (*batch)->slot;
+      for (const BatchArray& array : (*batch)->arrays) {
+        received.arrays.emplace_back(AsText(array.bytes));
+        EXPECT_GE(array.bytes.data(), slot.data());
+        EXPECT_LE(array.bytes.data() + array.bytes.size(), slot.data() + slot.size());
+      }
       received.keys = (*batch)->keys;
       received.position = (*batch)->position.ToString();
       received.valid = (*batch)->valid;
