@@ -7,27 +7,12 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
+import built_package
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def _package_folder() -> pathlib.Path:
-    """MILLRACE_BINARY_DIR's, else the developer's build, else the newest build there is."""
-    if "MILLRACE_BINARY_DIR" in os.environ:
-        return pathlib.Path(os.environ["MILLRACE_BINARY_DIR"]) / "python"
-    preferred = ROOT / "build/dev/python"
-    if list(preferred.glob("millrace/_core*.so")):
-        return preferred
-    built = sorted(ROOT.glob("build/*/python/millrace/_core*.so"), key=lambda path: path.stat().st_mtime)
-    if not built:
-        raise FileNotFoundError("no Python module: build the target `millrace_python`, or set MILLRACE_BINARY_DIR")
-    return built[-1].parents[1]
-
-
 # Programs that the tests start find the same package.
-sys.path.insert(0, str(_package_folder()))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(_package_folder()), str(pathlib.Path(__file__).parent)])
+sys.path.insert(0, str(built_package.folder()))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(built_package.folder()), str(pathlib.Path(__file__).parent)])
 
 from millrace import ranks  # noqa: E402
 from support import Samples, devstore, write_raw, write_tar  # noqa: E402
