@@ -1,0 +1,203 @@
+"""millrace.lightning: a Trainer gets the batches of a plain Loader, and goes on exactly where a checkpoint says."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import lightning
+import lightning.pytorch
+import millrace
+import millrace.lightning
+import pytest
+import torch
+from support import AT_SIZE, Samples, add_digests, check_script, keys_of
+
+OPTIONS: dict[str, Any] = {"batch_size": 4, "dtype": "f32", "seed": 3, "window": 128, "extent": 2, "digest": "raw", **AT_SIZE}
+
+
+class Killed(Exception):
+    pass
+
+
+class Model(lightning.pytorch.LightningModule):
+    """Notes what it gets."""
+
+    def __init__(self, kill_at: int = 0) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        self.kill_at = kill_at
+        self.trained: list[list[str]] = []
+        self.validated: list[list[str]] = []
+
+    def training_step(self, batch: Any, number: int) -> torch.Tensor:
+        if self.kill_at and self.global_step + 1 >= self.kill_at:
+            raise Killed
+        self.trained.append(keys_of(batch))
+        return torch.nn.functional.cross_entropy(self.layer(batch["image"].mean((1, 2))), batch["label"], ignore_index=-1)
+
+    def validation_step(self, batch: Any, number: int) -> None:
+        self.validated.append(keys_of(batch))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def trainer(folder: pathlib.Path, epochs: int = 3, **options: Any) -> lightning.pytorch.Trainer:
+    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "devices": 1}
+    keep = lightning.pytorch.callbacks.ModelCheckpoint(folder, filename="{step}", every_n_train_steps=1, save_top_k=-1)
+    return lightning.pytorch.Trainer(max_epochs=epochs, callbacks=[keep], default_root_dir=folder, **quiet, **options)
+
+
+def plain(data: str, epochs: int = 3) -> tuple[list[list[str]], str]:
+    with millrace.Loader(data, **OPTIONS, epochs=epochs) as loader:
+        batches = [keys_of(batch) for _ in range(epochs) for batch in loader]
+        return batches, str(loader.report()["digest"])
+
+
+def data_module(raw: Samples, **options: Any) -> millrace.lightning.DataModule:
+    return millrace.lightning.DataModule(train=raw.uri, val=raw.uri, **{**OPTIONS, **options})
+
+
+def test_a_trainer_gets_what_a_plain_loader_yields(raw: Samples, tmp_path: pathlib.Path) -> None:
+    model, data = Model(), data_module(raw)
+    assert isinstance(data, lightning.pytorch.LightningDataModule)
+    trainer(tmp_path, num_sanity_val_steps=2).fit(model, datamodule=data)
+    batches, digest = plain(raw.uri)
+    assert model.trained == batches
+    assert data.state_dict()["train"]["digest"] == digest
+    in_order = sorted(raw.pixels)
+    validated = sum(model.validated, [])
+    assert validated == in_order[:8] + 3 * in_order, "two batches before training, and all after each epoch"
+
+
+@pytest.mark.parametrize("kill_at", [2, 7, 12, 13, 14, 25])  # 12 batches an epoch
+def test_a_trainer_goes_on_with_the_next_sample(kill_at: int, raw: Samples, tmp_path: pathlib.Path) -> None:
+    model, data = Model(kill_at), data_module(raw)
+    with pytest.raises(Killed):
+        trainer(tmp_path).fit(model, datamodule=data)
+    before = model.trained
+    newest = max(tmp_path.glob("*.ckpt"), key=lambda path: int(path.stem.partition("=")[2].partition("-")[0]))
+    digest_before = torch.load(newest, weights_only=False)["DataModule"]["train"]["digest"]
+    model, data = Model(), data_module(raw)
+    trainer(tmp_path).fit(model, datamodule=data, ckpt_path=newest)
+    batches, digest = plain(raw.uri)
+    assert len(before) == kill_at - 1 and before + model.trained == batches
+    assert add_digests(digest_before, data.state_dict()["train"]["digest"]) == digest
+
+
+def test_a_checkpoint_after_an_epoch_goes_on_with_the_next_one(raw: Samples, tmp_path: pathlib.Path) -> None:
+    first, model = trainer(tmp_path / "a", epochs=1), Model()
+    first.fit(model, datamodule=data_module(raw))
+    first.save_checkpoint(tmp_path / "end.ckpt")
+    resumed = Model()
+    trainer(tmp_path / "b").fit(resumed, datamodule=data_module(raw, batch_size=8), ckpt_path=tmp_path / "end.ckpt")
+    assert sum(model.trained + resumed.trained, []) == sum(plain(raw.uri)[0], []), "with another batch size"
+
+
+def test_epochs_that_the_trainer_limits_go_on_with_what_is_left(raw: Samples, tmp_path: pathlib.Path) -> None:
+    model = Model()
+    trainer(tmp_path, epochs=3, limit_train_batches=5).fit(model, datamodule=data_module(raw))
+    batches, _ = plain(raw.uri)
+    assert model.trained == batches[:12]
+
+
+def test_training_validation_test_and_prediction(raw: Samples, tmp_path: pathlib.Path) -> None:
+    class Predicting(Model):
+        def test_step(self, batch: Any, number: int) -> None:
+            self.trained.append(keys_of(batch))
+
+        def predict_step(self, batch: Any, number: int) -> list[str]:
+            return keys_of(batch)
+
+    data = millrace.lightning.DataModule(raw.uri, raw.uri, raw.uri, raw.uri, **OPTIONS, evaluation={"batch_size": 10})
+    model, once = Predicting(), trainer(tmp_path, epochs=1)
+    once.fit(model, datamodule=data)
+    model.trained, state = [], data.state_dict()
+    once.test(model, datamodule=data, ckpt_path=tmp_path / "step=12.ckpt", verbose=False)
+    assert sum(model.trained, []) == sorted(raw.pixels) and len(model.trained) == 5
+    assert data.state_dict() == state, "the position of training stays"
+    once.validate(model, datamodule=data, verbose=False)
+    assert sum(once.predict(model, datamodule=data) or [], []) == sorted(raw.pixels)
+
+
+def test_what_is_missing_is_said(raw: Samples, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match="train=URI"):
+        trainer(tmp_path).fit(Model(), datamodule=millrace.lightning.DataModule(val=raw.uri))
+    with pytest.raises(millrace.InvalidArgumentError, match="DataModule.state_dict"):
+        data_module(raw).load_state_dict({})
+    with pytest.raises(TypeError, match="evaluation"):
+        data_module(raw, evaluation=3)
+
+
+WITH_TWO_DEVICES = """
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[4])
+from cases_lightning import *
+
+folder, data, resume = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+model = Model(0 if resume else 4)
+module = millrace.lightning.DataModule(train=data, **{**OPTIONS, "batch_size": 2})
+keep = lightning.pytorch.callbacks.ModelCheckpoint(folder, filename="{step}", every_n_train_steps=1, save_top_k=-1)
+options = dict(logger=False, enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", devices=2, strategy="ddp")
+run = lightning.pytorch.Trainer(max_epochs=2, callbacks=[keep], default_root_dir=folder, **options)
+try:
+    run.fit(model, datamodule=module, ckpt_path=resume or None)
+finally:
+    (folder / f"{'resumed' if resume else 'killed'}-{run.global_rank}.json").write_text(json.dumps(model.trained))
+"""
+
+
+def test_two_devices(raw: Samples, tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(WITH_TWO_DEVICES)
+
+    def run(resume: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(script), str(tmp_path), raw.uri, resume, str(pathlib.Path(__file__).parent)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    assert "Killed" in run("").stderr
+    done = run(str(tmp_path / "step=3.ckpt"))
+    assert done.returncode == 0, done.stderr
+    assert "DistributedSampler" not in done.stderr
+    seen = [[json.loads((tmp_path / f"{part}-{rank}.json").read_text()) for part in ("killed", "resumed")] for rank in range(2)]
+    assert [len(killed) for killed, _ in seen] == [3, 3]
+    for rank in range(2):
+        with millrace.Loader(raw.uri, **{**OPTIONS, "batch_size": 2}, rank=rank, world=2) as loader:
+            assert sum(seen[rank], []) == [keys_of(batch) for _ in range(2) for batch in loader]
+
+
+def test_pytorch_lightning(raw: Samples, tmp_path: pathlib.Path) -> None:
+    check_script(
+        """
+import sys
+import pytorch_lightning, torch
+import millrace.lightning
+assert issubclass(millrace.lightning.DataModule, pytorch_lightning.LightningDataModule)
+
+class Model(pytorch_lightning.LightningModule):
+    seen = []
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+    def training_step(self, batch, number):
+        self.seen += [key for key in batch["key"] if key]
+        return self.layer(batch["image"].float().mean((1, 2))).sum()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+data = millrace.lightning.DataModule(train=sys.argv[1], batch_size=8, size=16)
+keep = pytorch_lightning.callbacks.ModelCheckpoint(sys.argv[2], filename="four", every_n_train_steps=4)
+options = dict(logger=False, enable_progress_bar=False, accelerator="cpu", devices=1, default_root_dir=sys.argv[2])
+pytorch_lightning.Trainer(**options, callbacks=[keep], max_steps=4).fit(Model(), datamodule=data)
+assert len(Model.seen) == 32
+pytorch_lightning.Trainer(**options, max_epochs=1).fit(Model(), datamodule=data, ckpt_path=sys.argv[2] + "/four.ckpt")
+assert len(Model.seen) == len(set(Model.seen)) == 45, Model.seen
+""",
+        raw.uri,
+        str(tmp_path),
+    )
