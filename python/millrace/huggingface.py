@@ -1,0 +1,88 @@
+"""For Hugging Face: a ``transformers.Trainer`` that is fed by a :class:`millrace.Loader`, and data sets as ``datasets.IterableDataset``.
+
+    import millrace.huggingface
+
+    train = millrace.Loader("s3://bucket/train", batch_size=64, dtype="f32", layout="nchw", last="drop", seed=1,
+                            fields={"pixel_values": millrace.Image("jpg", 224, augment=True), "labels": millrace.Label("cls")})
+    trainer = millrace.huggingface.Trainer(model=model, args=TrainingArguments("out"), train_dataset=train)
+    trainer.train(resume_from_checkpoint=True)
+
+The Trainer needs the packages ``transformers`` and ``accelerate``, :func:`to_datasets` the package ``datasets``; each is imported when it is first
+needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any, Iterator, Sequence
+
+from . import _arguments
+from .dataset import Dataset
+from .plan import Plan
+from .read_ahead import one_ahead
+
+if TYPE_CHECKING:
+    from .huggingface_trainer import PositionCallback, Trainer, TrainerMixin
+
+__all__ = ["PositionCallback", "Trainer", "TrainerMixin", "to_datasets"]
+
+_CHUNK = 64  # samples that are read together
+_MOST_SHARDS = 1024
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("PositionCallback", "Trainer", "TrainerMixin"):
+        return getattr(importlib.import_module(".huggingface_trainer", __package__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def to_datasets(
+    data: Dataset | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    features: Any = None,
+    shuffle: str | bool | None = "none",
+    seed: int = 0,
+    epoch: int = 0,
+    num_shards: int | None = None,
+) -> Any:
+    """The samples of a data set as a ``datasets.IterableDataset``, which reads them through Millrace.
+
+    An example is a dict of the sample's fields, as :meth:`millrace.Dataset.read` types them (images are bytes), and of its key, ``"__key__"``. All that
+    such a data set can do works: ``map``, ``shuffle``, ``with_format``, ``split_dataset_by_node``, workers of a ``DataLoader``, ``state_dict()`` and
+    ``load_state_dict()``. After a resume up to one shard of samples is read again.
+
+    Args:
+        data: A :class:`millrace.Dataset`, a URI, or several.
+        features: ``datasets.Features`` of the examples, such as ``Features({"jpg": Image(), "cls": Value("int64"), "__key__": Value("string")})``, with
+            which images are decoded. None: as their values are.
+        shuffle, seed, epoch: The order, as of a :class:`millrace.Plan`. To shuffle by ``datasets``' own means, leave ``"none"``.
+        num_shards: Pieces of that order, which nodes and workers share: a multiple of their number gives each equally many. None: of about
+            64 samples each, but at most 1,024.
+    """
+    datasets: Any = importlib.import_module("datasets")
+    dataset = data if isinstance(data, Dataset) else Dataset(_arguments.uri_of_data("data", data, "a Dataset or a URI"))
+    count = len(dataset)
+    if num_shards is None:
+        num_shards = min(_MOST_SHARDS, -(-count // _CHUNK))
+    num_shards = _arguments.integer("num_shards", num_shards, least=1, most=max(1, count))
+    ends = [count * number // num_shards for number in range(num_shards + 1)]
+    examples = _Examples(dataset, _arguments.shuffle(shuffle), _arguments.integer("seed", seed), _arguments.integer("epoch", epoch, least=0))
+    return datasets.IterableDataset.from_generator(examples, features=features, gen_kwargs={"pieces": list(zip(ends, ends[1:]))})
+
+
+class _Examples:
+    """The samples at some positions of an order. It is pickled to workers, which open the data set again."""
+
+    def __init__(self, dataset: Dataset, shuffle: str, seed: int, epoch: int) -> None:
+        self._dataset = dataset
+        self._order: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "epoch": epoch}
+
+    def __call__(self, pieces: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+        plan, samples = Plan(self._dataset, **self._order), self._dataset.samples
+        for begin, end in pieces:
+            positions = (range(at, min(at + _CHUNK, end)) for at in range(begin, end, _CHUNK))
+            # Samples of a subset have the numbers of the index in its plan, and numbers within it when they are read.
+            chunks = (samples.searchsorted(plan[chunk]) for chunk in positions)
+            for read in one_ahead(self._dataset.read_many, chunks):
+                yield from read

@@ -1,0 +1,195 @@
+"""The part of millrace.huggingface that needs the package ``transformers``."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
+
+import torch.utils.data
+
+from .errors import InvalidArgumentError
+from .loader import Loader
+
+if TYPE_CHECKING:
+    # What is used of transformers' classes: the package need not be there to check this one.
+    class _Callback: ...
+
+    class _State: ...
+
+    class _Trainer:
+        args: Any
+        model: Any
+        train_dataset: Any
+        eval_dataset: Any
+        callback_handler: Any
+        label_names: Any
+
+        def __init__(self, *arguments: Any, **options: Any) -> None: ...
+        def add_callback(self, callback: Any) -> None: ...
+        def get_train_dataloader(self) -> Any: ...
+        def get_eval_dataloader(self, eval_dataset: Any = None) -> Any: ...
+        def get_test_dataloader(self, test_dataset: Any) -> Any: ...
+
+    _MixinBase = _Trainer
+    _Iterable = torch.utils.data.IterableDataset[Any]
+    _DataLoader = torch.utils.data.DataLoader[Any]
+else:
+    from transformers import Trainer as _Trainer
+    from transformers import TrainerCallback as _Callback
+    from transformers.trainer_callback import ExportableState as _State
+
+    _MixinBase = object
+    _Iterable = torch.utils.data.IterableDataset
+    _DataLoader = torch.utils.data.DataLoader
+
+_IGNORED = -100  # the label of what has no label, in Hugging Face's losses and metrics
+_OF_MILLRACE = ("valid", "mask", "sample", "part", "row", "key")
+
+
+class TrainerMixin(_MixinBase):
+    """Lets any class of Trainer train and evaluate on :class:`millrace.Loader`: ``class MyTrainer(TrainerMixin, Seq2SeqTrainer)``.
+
+    ``train_dataset`` and ``eval_dataset`` may be a Loader (the latter a dict of them, too); other data sets go the Trainer's usual way.
+
+    **Batches** are those of the Loader: its ``batch_size`` counts, and ``per_device_train_batch_size`` is only what logs say, so let them be
+    equal. Name the fields as the model does (``pixel_values``, ``labels``), or return what the model takes from the Loader's ``batch_transform``.
+    With ``remove_unused_columns``, which is usual, the columns that the model does not take are left out; without it, those that every batch of
+    Millrace has beside its fields. Labels of padding (:attr:`millrace.Batch.valid` is false) become -100.
+
+    **Ranks** are those of the Loader. accelerate neither splits batches nor sends them from one rank to the others.
+
+    **Resuming.** Checkpoints hold the position (see :class:`PositionCallback`); ``train(resume_from_checkpoint=...)`` goes on with the next sample, also in the
+    middle of an epoch. The batches before it are not read again.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if not any(isinstance(callback, PositionCallback) for callback in self.callback_handler.callbacks):
+            self.add_callback(PositionCallback())
+
+    def get_train_dataloader(self) -> Any:
+        if isinstance(self.train_dataset, Loader):
+            return _Batches(_Stream(self.train_dataset, self._columns()))
+        return super().get_train_dataloader()
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        chosen = self.eval_dataset[eval_dataset] if isinstance(eval_dataset, str) else eval_dataset
+        chosen = self.eval_dataset if chosen is None else chosen
+        return _Batches(_Whole(chosen, self._columns())) if isinstance(chosen, Loader) else super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset: Any) -> Any:
+        return _Batches(_Whole(test_dataset, self._columns())) if isinstance(test_dataset, Loader) else super().get_test_dataloader(test_dataset)
+
+    def _columns(self) -> set[str] | None:
+        """Those that the model takes; None for all."""
+        if not self.args.remove_unused_columns:
+            return None
+        model = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model  # of PEFT
+        return {*inspect.signature(model.forward).parameters, *self.label_names}
+
+
+class Trainer(TrainerMixin, _Trainer):
+    """``transformers.Trainer``, whose data sets may be Loaders: see :class:`TrainerMixin`."""
+
+
+class PositionCallback(_Callback, _State):
+    """Keeps the position of the Loader in the checkpoints of a Trainer (in ``trainer_state.json``), and takes it from there.
+
+    :class:`TrainerMixin` adds it by itself.
+    """
+
+    def __init__(self) -> None:
+        self._loader: Loader | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Called by the Trainer when it saves."""
+        return {"args": {}, "attributes": {} if self._loader is None else {"position": self._loader.state_dict()}}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **options: Any) -> None:
+        stream = getattr(options.get("train_dataloader"), "dataset", None)
+        if not isinstance(stream, _Stream):
+            return
+        # The checkpoint may be of a Trainer without this callback; when it saves, the Trainer counts on an entry.
+        saved = state.stateful_callbacks.setdefault(type(self).__name__, {"args": {}, "attributes": {}})
+        self._loader = loader = stream.loader
+        if state.global_step == 0:
+            return
+        updates = -(-len(loader) // args.gradient_accumulation_steps)
+        skipped = 0 if args.ignore_data_skip else state.global_step % updates * args.gradient_accumulation_steps
+        position = _position(saved)
+        if position is None:
+            loader.set_epoch(state.global_step // updates)
+        else:
+            loader.load_state_dict(position)
+            stream.received = skipped
+
+
+def _position(saved: Any) -> Any:
+    last = saved[-1] if isinstance(saved, list) and saved else saved
+    return last.get("attributes", {}).get("position") if isinstance(last, dict) else None
+
+
+class _Stream(_Iterable):
+    """The rest of one epoch of a Loader in each iteration.
+
+    ``received``: the batches of the epoch that were received before a checkpoint that training goes on from. They come as None, since the Trainer skips
+    as many: so its own count of steps in the epoch is right, and nothing is read twice.
+    """
+
+    def __init__(self, loader: Loader, columns: set[str] | None) -> None:
+        self.loader = loader
+        self.received = 0
+        self._columns = columns
+
+    def __iter__(self) -> Iterator[Any]:
+        received, self.received = self.received, 0
+        for _ in range(received):
+            yield None
+        for batch in self.loader:
+            yield _fitted(batch, self._columns)
+
+    def __len__(self) -> int:
+        """Samples, which the Trainer reports."""
+        return len(self.loader.dataset)
+
+
+class _Whole(_Stream):
+    """All batches of an epoch in each iteration."""
+
+    def __iter__(self) -> Iterator[Any]:
+        self.loader.reset()
+        return super().__iter__()
+
+
+class _Batches(_DataLoader):
+    """What the Trainer takes for its data loader: it has no workers and passes batches on as they are."""
+
+    def __init__(self, stream: _Stream) -> None:
+        super().__init__(stream, batch_size=None, collate_fn=_unchanged, pin_memory=torch.cuda.is_available())
+        self._batches = len(stream.loader)
+
+    def __len__(self) -> int:
+        return self._batches
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def _fitted(batch: Any, columns: set[str] | None) -> Any:
+    """A batch for the model: without what it does not take, and with Hugging Face's label of padding."""
+    if not isinstance(batch, Mapping):
+        return batch
+    chosen = {name: value for name, value in batch.items() if (name in columns if columns is not None else name not in _OF_MILLRACE)}
+    if not chosen:
+        raise InvalidArgumentError(
+            f"the model takes {', '.join(sorted(columns or ()))}, and batches of the Loader have none of these but {', '.join(batch)}; "
+            "name its fields so (fields={'pixel_values': millrace.Image('jpg')}), or return what the model takes from its batch_transform"
+        )
+    valid = batch.get("valid")
+    if isinstance(valid, torch.Tensor) and not bool(valid.all()):
+        for name in ("labels", "label", "label_ids"):
+            labels = chosen.get(name)
+            if isinstance(labels, torch.Tensor) and not labels.is_floating_point() and len(labels) == len(valid):
+                labels[~valid] = _IGNORED
+    return chosen

@@ -1,0 +1,256 @@
+"""millrace.huggingface: transformers' Trainer and datasets' IterableDataset get the samples of a plain Loader, and go on exactly where they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("HF_HOME", "/nonexistent")
+
+import datasets
+import datasets.distributed
+import millrace
+import millrace.huggingface
+import numpy as np
+import pytest
+import torch
+import transformers
+from support import AT_SIZE, Samples, add_digests, keys_of
+
+OPTIONS: dict[str, Any] = {"batch_size": 4, "dtype": "f32", "seed": 3, "window": 128, "extent": 2, "digest": "raw", **AT_SIZE}
+
+
+class Killed(Exception):
+    pass
+
+
+class Model(torch.nn.Module):
+    """Notes the keys that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 10)
+        self.trained: list[list[str]] = []
+        self.evaluated: list[list[str]] = []
+        self.columns: set[str] = set()
+        self.labels: list[int] = []
+
+    def forward(self, image: Any, label: Any = None, key: Any = None) -> dict[str, torch.Tensor]:
+        (self.trained if self.training else self.evaluated).append([name for name in key if name])
+        self.labels += label.tolist()
+        logits = self.layer(image.mean((1, 2)))
+        return {"loss": torch.nn.functional.cross_entropy(logits, label), "logits": logits}
+
+
+class Kill(transformers.TrainerCallback):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **options: Any) -> None:
+        if state.global_step + 1 >= self.step:
+            raise Killed
+
+
+def arguments(folder: pathlib.Path, **options: Any) -> transformers.TrainingArguments:
+    usual: dict[str, Any] = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "num_train_epochs": 3, "per_device_train_batch_size": 4}
+    usual.update(save_strategy="steps", save_steps=1, logging_steps=1000, label_names=["label"])
+    return transformers.TrainingArguments(output_dir=str(folder), **{**usual, **options})
+
+
+def trainer(model: Model, loader: Any, options: transformers.TrainingArguments, **more: Any) -> millrace.huggingface.Trainer:
+    return millrace.huggingface.Trainer(model=model, args=options, train_dataset=loader, **more)
+
+
+def plain(data: str, epochs: int = 3, **options: Any) -> tuple[list[list[str]], str]:
+    with millrace.Loader(data, **{**OPTIONS, **options}) as loader:
+        batches = [keys_of(batch) for _ in range(epochs) for batch in loader]
+        return batches, str(loader.report()["digest"])
+
+
+def test_a_trainer_gets_what_a_plain_loader_yields(raw: Samples, tmp_path: pathlib.Path) -> None:
+    model, loader = Model(), millrace.Loader(raw.uri, **OPTIONS)
+    run = trainer(model, loader, arguments(tmp_path, save_strategy="no"))
+    done = run.train()
+    batches, digest = plain(raw.uri)
+    assert model.trained == batches and done.global_step == len(batches)
+    assert loader.report()["digest"] == digest
+    assert set(model.labels) == {0, 1, 2, -100}, "padding has Hugging Face's label"
+
+
+@pytest.mark.parametrize("accumulate", [1, 5])  # 12 batches an epoch: 12 updates, or 2 of five and one of two
+@pytest.mark.parametrize("kill_at", [2, 3, 6, 7])
+def test_a_trainer_goes_on_with_the_next_sample(kill_at: int, accumulate: int, raw: Samples, tmp_path: pathlib.Path) -> None:
+    model = Model()
+    options = arguments(tmp_path, gradient_accumulation_steps=accumulate)
+    with pytest.raises(Killed):
+        trainer(model, millrace.Loader(raw.uri, **OPTIONS), options, callbacks=[Kill(kill_at)]).train()
+    newest = tmp_path / f"checkpoint-{kill_at - 1}"
+    saved = json.loads((newest / "trainer_state.json").read_text())["stateful_callbacks"]["PositionCallback"]["attributes"]["position"]
+    resumed, loader = Model(), millrace.Loader(raw.uri, **OPTIONS)
+    run = trainer(resumed, loader, options)
+    done = run.train(resume_from_checkpoint=True)
+    batches, digest = plain(raw.uri)
+    before = sum(model.trained, [])
+    assert len(before) == saved["samples"]
+    assert before + sum(resumed.trained, []) == sum(batches, [])
+    assert add_digests(saved["digest"], loader.report()["digest"]) == digest
+    assert done.global_step == 3 * -(-12 // accumulate) and run.state.epoch == 3
+
+
+def test_callbacks_that_the_trainer_restores(raw: Samples, tmp_path: pathlib.Path) -> None:
+    options = arguments(tmp_path, restore_callback_states_from_checkpoint=True, num_train_epochs=1)
+    model = Model()
+    with pytest.raises(Killed):
+        trainer(model, millrace.Loader(raw.uri, **OPTIONS), options, callbacks=[Kill(4)]).train()
+    resumed = Model()
+    trainer(resumed, millrace.Loader(raw.uri, **OPTIONS), options).train(resume_from_checkpoint=True)
+    assert model.trained + resumed.trained == plain(raw.uri, 1)[0]
+
+
+def test_data_are_not_skipped_if_the_program_says_so(raw: Samples, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(Killed):
+        trainer(Model(), millrace.Loader(raw.uri, **OPTIONS), arguments(tmp_path), callbacks=[Kill(4)]).train()
+    resumed = Model()
+    trainer(resumed, millrace.Loader(raw.uri, **OPTIONS), arguments(tmp_path, ignore_data_skip=True)).train(resume_from_checkpoint=True)
+    assert resumed.trained == plain(raw.uri)[0][3:]
+
+
+def test_checkpoints_of_a_trainer_without_positions(raw: Samples, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(Killed):
+        trainer(Model(), millrace.Loader(raw.uri, **OPTIONS), arguments(tmp_path), callbacks=[Kill(16)]).train()
+    state = tmp_path / "checkpoint-15" / "trainer_state.json"
+    saved = json.loads(state.read_text())
+    del saved["stateful_callbacks"]["PositionCallback"]
+    state.write_text(json.dumps(saved))
+    resumed = Model()
+    trainer(resumed, millrace.Loader(raw.uri, **OPTIONS), arguments(tmp_path)).train(resume_from_checkpoint=True)
+    assert resumed.trained == plain(raw.uri)[0][15:]
+
+
+def test_evaluation_begins_at_the_first_sample(raw: Samples, tmp_path: pathlib.Path) -> None:
+    model = Model()
+    evaluated = millrace.Loader(raw.uri, batch_size=10, dtype="f32", shuffle=False, epochs=1, **AT_SIZE)
+    options = arguments(tmp_path, eval_strategy="steps", eval_steps=6, per_device_eval_batch_size=10)
+    run = trainer(model, millrace.Loader(raw.uri, **OPTIONS), options, eval_dataset={"a": evaluated})
+    run.train()
+    assert sum(model.evaluated, []) == 6 * sorted(raw.pixels)
+    assert model.trained == plain(raw.uri)[0]
+    predictions = run.predict(evaluated)
+    assert predictions.predictions.shape == (50, 10), "with the rows of padding, whose label is -100"
+    assert predictions.label_ids.tolist()[45:] == [-100] * 5 and min(predictions.label_ids[:45]) >= 0
+
+
+def test_columns(raw: Samples, tmp_path: pathlib.Path) -> None:
+    class Other(Model):
+        def forward(self, pixels: Any) -> Any:
+            raise AssertionError
+
+    with pytest.raises(millrace.InvalidArgumentError, match="takes label, pixels.*none of these but image"):
+        run = trainer(Other(), millrace.Loader(raw.uri, batch_size=4, label_field=None, fields={"image": millrace.Image()}), arguments(tmp_path))
+        run.train()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'image'"):
+        trainer(Other(), millrace.Loader(raw.uri, batch_size=4), arguments(tmp_path, remove_unused_columns=False)).train()
+
+
+def test_other_data_go_the_usual_way(tmp_path: pathlib.Path) -> None:
+    rows = [{"image": np.zeros((2, 2, 3), np.float32), "label": n % 3} for n in range(8)]
+
+    class Plain(Model):
+        def forward(self, image: Any, labels: Any = None) -> dict[str, torch.Tensor]:
+            self.labels += labels.tolist()
+            return {"loss": torch.nn.functional.cross_entropy(self.layer(image.mean((1, 2))), labels)}
+
+    model = Plain()
+    trainer(model, rows, arguments(tmp_path, num_train_epochs=1, save_strategy="no", label_names=None)).train()
+    assert sorted(model.labels) == [0, 0, 0, 1, 1, 1, 2, 2]
+
+
+ON_TWO_RANKS = """
+import json, pathlib, sys
+sys.path.insert(0, sys.argv[4])
+from cases_huggingface import *
+
+folder, data, resume = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+options = arguments(folder, num_train_epochs=2, per_device_train_batch_size=2)
+loader = millrace.Loader(data, **{**OPTIONS, "batch_size": 2})
+model = Model()
+try:
+    trainer(model, loader, options, callbacks=[] if resume else [Kill(5)]).train(resume_from_checkpoint=bool(resume))
+except Killed:
+    pass
+(folder / f"{'resumed' if resume else 'killed'}-{options.process_index}.json").write_text(json.dumps(model.trained))
+"""
+
+
+def test_two_ranks(raw: Samples, tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ON_TWO_RANKS)
+    for resume in ("", "resume"):
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+        command = [*launcher, str(script), str(tmp_path), raw.uri, resume, str(pathlib.Path(__file__).parent)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        killed, resumed = (json.loads((tmp_path / f"{part}-{rank}.json").read_text()) for part in ("killed", "resumed"))
+        assert len(killed) == 4
+        assert killed + resumed == plain(raw.uri, 2, batch_size=2, rank=rank, world=2)[0]
+
+
+@pytest.fixture
+def numbers(tar: Samples) -> millrace.Dataset:
+    return millrace.Dataset(tar.uri)
+
+
+def keys(examples: Any) -> list[str]:
+    return [example["__key__"] for example in examples]
+
+
+def test_examples_are_the_samples(numbers: millrace.Dataset, tar: Samples) -> None:
+    made = millrace.huggingface.to_datasets(numbers, num_shards=5)
+    assert isinstance(made, datasets.IterableDataset) and made.num_shards == 5
+    examples = list(made)
+    assert examples == list(numbers) and keys(examples) == sorted(tar.pixels)
+    in_order = millrace.huggingface.to_datasets(tar.uri, shuffle="window", seed=7, epoch=2)
+    plan = millrace.Plan(numbers, seed=7, epoch=2)
+    assert keys(in_order) == [numbers[int(at)]["__key__"] for at in plan[range(len(plan))]]
+    part = numbers.split(a=0.5, b=0.5)["a"]
+    assert 0 < len(part) < 50 and keys(millrace.huggingface.to_datasets(part, num_shards=3)) == keys(part)
+
+
+def test_features_decode_images(numbers: millrace.Dataset, tar: Samples) -> None:
+    features = datasets.Features({"png": datasets.Image(), "cls": datasets.Value("int64"), "__key__": datasets.Value("string")})
+    for example in millrace.huggingface.to_datasets(numbers, features=features).take(3):
+        assert np.array_equal(np.asarray(example["png"]), tar.pixels[example["__key__"]]) and example["cls"] == tar.labels[example["__key__"]]
+
+
+@pytest.mark.parametrize("taken", [0, 1, 9, 10, 11, 49, 50])
+def test_examples_resume(taken: int, numbers: millrace.Dataset) -> None:
+    made = millrace.huggingface.to_datasets(numbers, num_shards=5)
+    iterator = iter(made)
+    before = [next(iterator)["__key__"] for _ in range(taken)]
+    state = json.loads(json.dumps(made.state_dict()))
+    other = millrace.huggingface.to_datasets(numbers, num_shards=5)
+    other.load_state_dict(state)
+    assert before + keys(other) == keys(numbers)
+
+
+def test_nodes_and_workers_share_the_shards(numbers: millrace.Dataset) -> None:
+    made = millrace.huggingface.to_datasets(numbers, num_shards=4)
+    nodes = [datasets.distributed.split_dataset_by_node(made, rank=rank, world_size=2) for rank in range(2)]
+    shares = []
+    for node in nodes:
+        columns = node.select_columns(["__key__"])
+        shares.append([key for batch in torch.utils.data.DataLoader(columns, batch_size=5, num_workers=2) for key in batch["__key__"]])
+    assert sorted(shares[0] + shares[1]) == sorted(keys(numbers)) and [len(share) for share in shares] == [25, 25]
+    assert keys(pickle.loads(pickle.dumps(made))) == keys(numbers)
+
+
+def test_impossible_numbers_of_shards_are_refused(numbers: millrace.Dataset) -> None:
+    with pytest.raises(millrace.InvalidArgumentError, match="num_shards"):
+        millrace.huggingface.to_datasets(numbers, num_shards=51)
