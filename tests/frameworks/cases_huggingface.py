@@ -247,7 +247,7 @@ def test_nodes_and_workers_share_the_shards(numbers: millrace.Dataset) -> None:
     for node in nodes:
         columns = node.select_columns(["__key__"])
         shares.append([key for batch in torch.utils.data.DataLoader(columns, batch_size=5, num_workers=2) for key in batch["__key__"]])
-    assert sorted(shares[0] + shares[1]) == sorted(keys(numbers)) and [len(share) for share in shares] == [25, 25]
+    assert sorted(shares[0] + shares[1]) == sorted(keys(numbers)) and [len(share) for share in shares] == [24, 26]
     assert keys(pickle.loads(pickle.dumps(made))) == keys(numbers)
 
 

@@ -1,0 +1,274 @@
+"""For TensorFlow and Keras: a Loader as a ``tf.data.Dataset``, and a Keras callback that keeps its position.
+
+    import keras, millrace.tf
+
+    loader = millrace.Loader("s3://bucket/train", batch_size=256, size=224, augment=True, seed=1, output="numpy")
+    dataset = millrace.tf.dataset(loader).map(lambda batch: (batch["image"], batch["label"], batch["valid"]))
+    positions = millrace.tf.PositionCallback(loader, "s3://bucket/run-7/positions.json", save_freq=500)
+    backup = keras.callbacks.BackupAndRestore("/nvme/run-7", save_freq=500)
+    model.fit(dataset, epochs=90, callbacks=[positions, backup])        # start it again after a kill: it goes on with the next sample
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
+
+from . import _arguments
+from .batch import State
+from .errors import InvalidArgumentError, MismatchError, NotFoundError, UnsupportedError, UsageError
+from .files import open as open_file
+from .loader import Loader
+
+if TYPE_CHECKING:
+    tf: Any
+    keras: Any
+
+    class _Callback:  # what is used of Keras: neither package needs to be there to check this one
+        model: Any
+        params: dict[str, Any]
+
+        def __init__(self) -> None: ...
+
+else:
+    import keras
+    import tensorflow as tf
+    from keras.callbacks import Callback as _Callback
+
+__all__ = ["PositionCallback", "dataset"]
+
+_STATES_KEPT = 1024  # of batches that were delivered; tf.data may prefetch fewer than that
+_ENTRIES_KEPT = 100  # of a file of positions
+
+
+def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, restart: bool = False) -> Any:
+    """The batches of a Loader as a ``tf.data.Dataset`` of dicts of tensors, whose shapes are static.
+
+    An iteration over it is one epoch of the Loader, or what is left of it, and its cardinality is ``len(loader)``. Arrays are not copied: tensors are views of the
+    Loader's memory, which counts what ``shuffle``, ``cache`` or a long ``prefetch`` hold. Nothing is prefetched here, since the Loader does that; so
+    ``loader.state_dict()`` is the position of what was received, unless the program adds ``prefetch``; :class:`PositionCallback` is exact with that, too.
+
+    Elements have all that batches have whose shape and type are known: images, labels, ``valid``, ``sample``, tokens, and texts and keys as ``tf.string``. Of token
+    buckets, sides that differ are None. The last batch of an epoch is padded: weigh samples by ``valid``, or make the Loader with ``last="drop"``.
+
+    Args:
+        loader: Made with ``output="numpy"`` or torch tensors.
+        signature: ``tf.TensorSpec`` by name, for a Loader with a transform, of which shapes are not known; or for some of the columns.
+        restart: Whether each iteration begins at the first sample of the first epoch, as validation should.
+
+    Raises:
+        UnsupportedError: The Loader has a transform, and there is no ``signature``.
+    """
+    if not isinstance(loader, Loader):
+        _arguments.refuse("loader", "a millrace.Loader", loader)
+    if signature is not None and not isinstance(signature, Mapping):
+        _arguments.refuse("signature", "a dict of tf.TensorSpec", signature)
+    specs = _signature(loader) if signature is None else dict(signature)
+    feed = _Feed() if restart else _feeds.setdefault(loader, _Feed())
+    found = weakref.ref(loader)  # TensorFlow never lets go of the function that it gets
+
+    def batches() -> Iterator[dict[str, Any]]:
+        alive = found()
+        if alive is None:
+            raise UsageError("the tf.data.Dataset of this iterator is gone, and with it the Loader; keep the one or the other")
+        return feed.batches(alive, specs, restart)
+
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    # take() gives the cardinality; an epoch that is shorter, since it was resumed, ends as _Feed.batches says.
+    made = tf.data.Dataset.from_generator(batches, output_signature=specs).repeat().take(len(loader)).with_options(options)
+    made._millrace_loader = loader  # which thus lives as long as it, and as data sets and iterators that are made of it
+    return made
+
+
+class _Feed:
+    """What was delivered to tf.data, which may be ahead of what the program has received from it: the states after the last batches."""
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.received = 0  # of these, as far as a callback has said
+        self._states: deque[State] = deque(maxlen=_STATES_KEPT)  # the last is that after the last batch that was delivered
+        self.is_over = False  # the epoch: what is asked for next is empty
+
+    def batches(self, loader: Loader, specs: Mapping[str, Any], restart: bool) -> Iterator[dict[str, Any]]:
+        """The rest of an epoch. ``repeat()`` asks for another one in the same iteration, and ends if that is empty."""
+        if self.is_over:
+            self.is_over = False
+            return
+        if restart:
+            loader.reset()
+        state = loader.state_dict()
+        if not self._states or self._states[-1]["position"] != state["position"]:
+            self.begin(state)
+        before = self.delivered
+        iterator = iter(loader)
+        while element := [{name: _array(batch, name) for name in specs} for batch in itertools.islice(iterator, 1)]:
+            self.delivered += 1
+            self._states.append(loader.state_dict())
+            yield element.pop()  # this frame holds no batch while tf.data has it
+        self.is_over = self.delivered > before
+
+    def begin(self, state: State) -> None:
+        """The Loader was set to another position."""
+        self.delivered = self.received = 0
+        self._states.clear()
+        self._states.append(state)
+
+    def state(self, loader: Loader) -> State:
+        """After the last batch that was received."""
+        ahead = self.delivered - self.received
+        if ahead == 0:
+            return loader.state_dict()
+        if ahead >= len(self._states):
+            raise UsageError(f"tf.data has prefetched {ahead} batches, and positions are kept of {_STATES_KEPT}; let prefetch() hold fewer")
+        return self._states[-1 - ahead]
+
+    def rewind(self, loader: Loader) -> None:
+        """What was prefetched and never received comes again."""
+        if self.delivered != self.received:
+            state = self.state(loader)
+            loader.load_state_dict(state)
+            self.begin(state)
+
+
+_feeds: weakref.WeakKeyDictionary[Loader, _Feed] = weakref.WeakKeyDictionary()
+
+
+def _signature(loader: Loader) -> dict[str, Any]:
+    if loader._stream is not None:
+        raise UnsupportedError(
+            "what a transform makes of batches is not known ahead; name it: signature={'image': tf.TensorSpec((32, 224, 224, 3), tf.float32)}"
+        )
+    specs: dict[str, Any] = {}
+    for batch in loader.rehearse():
+        columns: dict[str, Any] = {**batch}
+        for name, column in columns.items():
+            if name == "mask" and column is columns["valid"]:
+                continue
+            if isinstance(column, list):
+                if not all(isinstance(value, (str, bytes)) for value in column):
+                    continue  # JSON, or arrays of many shapes
+                shape, kind = (len(column),), tf.string
+            else:
+                shape, kind = tuple(column.shape), tf.as_dtype(str(column.dtype).removeprefix("torch."))
+            known = specs.get(name)
+            specs[name] = tf.TensorSpec(shape, kind) if known is None else known.most_specific_common_supertype([tf.TensorSpec(shape, kind)])
+    return specs
+
+
+def _array(batch: Any, name: str) -> Any:
+    if not isinstance(batch, Mapping) or name not in batch:
+        has = ", ".join(map(str, batch)) if isinstance(batch, Mapping) else f"a {type(batch).__name__}"
+        raise InvalidArgumentError(f"signature names {name!r}, and the Loader's batch has {has}")
+    column = batch[name]
+    return column.numpy() if type(column).__module__.partition(".")[0] == "torch" else column
+
+
+class PositionCallback(_Callback):
+    """A Keras callback that keeps the position of a Loader beside the checkpoints that another callback writes, and finds it again.
+
+    Give it **before** ``BackupAndRestore`` or ``ModelCheckpoint`` and with the same ``save_freq``. Positions are kept by the number of steps of the optimizer, which
+    these save with the model: when training goes on, the position is that of the model that was loaded, whichever of the two files a kill left behind.
+
+    With ``BackupAndRestore`` nothing else is needed. After ``keras.models.load_model()``, call ``fit(..., initial_epoch=callback.restore(model))``. A model
+    that has not been trained begins at the Loader's own position.
+
+    Keras says once "Your input ran out of data" when an epoch ends that was resumed in its middle: it is shorter, and the next one is whole.
+
+    Args:
+        loader: That of the :func:`dataset` that ``fit`` gets.
+        path: The URI or path of the file of positions, a few KiB of JSON. The rank 0 writes it.
+        save_freq: ``"epoch"``, or after how many batches, as of ``keras.callbacks.ModelCheckpoint``.
+    """
+
+    def __init__(self, loader: Loader, path: str | os.PathLike[str], save_freq: str | int = "epoch") -> None:
+        super().__init__()
+        if not isinstance(loader, Loader):
+            _arguments.refuse("loader", "the millrace.Loader that millrace.tf.dataset() got", loader)
+        self._loader = loader
+        self._path = _arguments.uri("path", path)
+        self._every = 0 if save_freq == "epoch" else _arguments.integer("save_freq", save_freq, least=1)
+        self._feed = _feeds.setdefault(loader, _Feed())
+        self._entries: list[dict[str, Any]] = []
+        self._is_restored = False
+        self._epoch_began = 0
+        self._batch = -1  # the last one of this epoch, in Keras's count
+        self._unsaved = 0  # batches
+
+    def state_dict(self) -> State:
+        """The position after the last batch that the model was trained on."""
+        return self._feed.state(self._loader)
+
+    def restore(self, model: Any) -> int:
+        """Sets the Loader to where it was when ``model`` was saved; returns the epoch to go on with, for ``fit(initial_epoch=)``.
+
+        Raises:
+            MismatchError: The file has no position for this model.
+        """
+        self._is_restored = True
+        steps = _steps(model)
+        if steps == 0:
+            return self._loader.epoch
+        entries = self._read()
+        self._entries = [entry for entry in entries if entry["steps"] <= steps]
+        if not self._entries or self._entries[-1]["steps"] != steps:
+            known = ", ".join(str(entry["steps"]) for entry in entries[-5:]) or "none"
+            raise MismatchError(
+                f"{self._path} has no position for this model, which was trained for {steps} steps (the last that it has: {known}); give PositionCallback "
+                "before the callback that saves the model, with the same save_freq"
+            )
+        state = self._entries[-1]["state"]
+        self._loader.load_state_dict(state)
+        self._feed.begin(state)
+        return self._loader.epoch
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._feed.rewind(self._loader)  # Keras takes a batch to build a model from its shapes
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if not self._is_restored:
+            at = self.restore(self.model)  # which BackupAndRestore has loaded by now
+            # Saved after the last batch of an epoch that Keras did not see the end of: nothing is left of it.
+            self._feed.is_over = at == epoch + 1 and self.params.get("steps") == len(self._loader)
+        self._epoch_began, self._batch = self._feed.received, -1
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._unsaved += batch - self._batch
+        self._batch = batch
+        # The last of several steps of one execution may lie beyond the end of the epoch.
+        self._feed.received = min(self._epoch_began + batch + 1, self._feed.delivered)
+        if self._every and self._unsaved >= self._every:
+            self._unsaved = 0
+            self._save()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if not self._every:
+            self._save()
+
+    def _save(self) -> None:
+        steps = _steps(self.model)
+        self._entries = [entry for entry in self._entries if entry["steps"] < steps][1 - _ENTRIES_KEPT :]
+        self._entries.append({"steps": steps, "state": self.state_dict()})
+        if self._loader._rank == 0:
+            with open_file(self._path, "w") as file:
+                json.dump(self._entries, file)
+
+    def _read(self) -> list[dict[str, Any]]:
+        try:
+            with open_file(self._path, "r") as file:
+                entries: list[dict[str, Any]] = json.load(file)
+        except NotFoundError:
+            return []
+        except (ValueError, TypeError) as error:
+            raise InvalidArgumentError(f"{self._path} is no file of positions: {error}; name another, or remove it") from None
+        return entries
+
+
+def _steps(model: Any) -> int:
+    """That the optimizer has made."""
+    optimizer = getattr(model, "optimizer", None)
+    return 0 if optimizer is None else int(keras.ops.convert_to_numpy(optimizer.iterations))
