@@ -42,7 +42,15 @@ def main() -> None:
 
     dataset = millrace.Dataset(options.data)
     loader = millrace.Loader(  # rank and world are those of torch.distributed
-        dataset, batch_size=options.batch // world, size=options.size, augment=True, dtype="f32", layout="nchw", epochs=options.epochs, seed=1
+        dataset,
+        batch_size=options.batch // world,
+        size=options.size,
+        augment=True,
+        dtype="f32",
+        layout="nchw",
+        epochs=options.epochs,
+        seed=1,
+        device=device,
     )
     model = DistributedDataParallel(make_model(len(dataset.class_counts)).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -63,11 +71,11 @@ def main() -> None:
 
     for epoch in range(loader.epoch, options.epochs):
         for batch in loader:
-            logits = model(batch["image"].to(device, non_blocking=True))
-            loss = criterion(logits, batch["label"].to(device))
+            logits = model(batch["image"])
+            loss = criterion(logits, batch["label"])
             optimizer.zero_grad()
             # A rank whose last batch is all padding has no loss, and still takes part in the step.
-            (loss if batch["valid"].any() else logits.sum() * 0).backward()
+            (loss if any(batch["key"]) else logits.sum() * 0).backward()
             optimizer.step()
             step += 1
             if rank == 0 and step % 10 == 0:
