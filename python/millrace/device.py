@@ -362,7 +362,7 @@ class CudaDevice(Device):
         self._has_warned = True
         warnings.warn(
             f"memory of the loader cannot be pinned: cudaHostRegister says {trouble}; batches are copied through the driver's own buffers, "
-            "which is slower. Raise the limit of locked memory (ulimit -l), or give the loader less memory=",
+            "which is slower. Give the loader less memory=, so that there is less to pin",
             RuntimeWarning,
             stacklevel=2,
         )
