@@ -97,7 +97,7 @@ class Loader:
         device: Where the arrays of batches go, ahead of the loop and beside its work: ``"cuda"``, ``"cuda:1"`` or 1, a ``torch.device``, ``"xla"``,
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
             texts and other objects stay on the host. ``transform``, ``collate`` and ``batch_transform`` run before, on the host. Without
-            them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device (with ``digest="decoded"``, on the host).
+            them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device.
         prefetch_batches: Batches that are made and sent before the loop asks for them. None: 2, or as many as keep the threads of a
             transform busy.
         on_batch: A function without arguments, called in the program's thread after each batch: when the loop asks for the next one. None:
@@ -236,7 +236,7 @@ class Loader:
             _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
         functions = _checked_functions(transform, collate, batch_transform)
         normalised: dict[str, Affine] = {}
-        if self._device and self._device.normalises and not functions and checked["digest"] != "decoded":
+        if self._device and self._device.normalises and not functions:
             checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"])
         self._payload = Payload(normalised, deep=collate is not None)
         checked["tokens"] = tokens._native() if tokens else None
