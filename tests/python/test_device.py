@@ -503,6 +503,26 @@ def test_without_a_gpu(tar: Samples, device: Any) -> None:
         loader_of(tar, device=device)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_on_a_gpu(tar: Samples) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # slots are pinned
+        plain, loader = loader_of(tar, epochs=3, **NORMALISED), loader_of(tar, epochs=3, device="cuda", **NORMALISED)
+        kept = []
+        for _ in range(3):
+            for wanted, batch in zip(plain, loader, strict=True):
+                assert batch["image"].device.type == "cuda"
+                kept.append((wanted, batch))
+        loader.close()
+        for wanted, batch in kept:
+            check_equal({name: value.cpu() if isinstance(value, torch.Tensor) else value for name, value in batch.items()}, wanted, exact=False)
+        with loader_of(tar, device=0) as again:
+            state = again.state_dict()
+            first = next(iter(again))["key"]
+            again.load_state_dict(state)
+            assert next(iter(again))["key"] == first
+
+
 def test_arguments(tar: Samples) -> None:
     with pytest.raises(millrace.InvalidArgumentError, match="device is 'gpu'"):
         loader_of(tar, device="gpu")
