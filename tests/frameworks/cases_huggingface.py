@@ -18,6 +18,7 @@ import datasets.distributed
 import millrace
 import millrace.huggingface
 import numpy as np
+import page
 import pytest
 import torch
 import transformers
@@ -254,3 +255,26 @@ def test_nodes_and_workers_share_the_shards(numbers: millrace.Dataset) -> None:
 def test_impossible_numbers_of_shards_are_refused(numbers: millrace.Dataset) -> None:
     with pytest.raises(millrace.InvalidArgumentError, match="num_shards"):
         millrace.huggingface.to_datasets(numbers, num_shards=51)
+
+
+def test_the_page(tmp_path: pathlib.Path) -> None:
+    page.make_bucket(tmp_path)
+
+    class Classifier(torch.nn.Module):
+        rows = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 3)
+
+        def forward(self, pixel_values: Any, labels: Any = None) -> dict[str, torch.Tensor]:
+            self.rows += len(labels)
+            return {"loss": torch.nn.functional.cross_entropy(self.layer(pixel_values.mean((2, 3))), labels)}
+
+    of_trainer, of_datasets = page.pieces("huggingface")
+    model = Classifier()
+    page.run(of_trainer, tmp_path, model=model)
+    assert model.rows == 2 * 256, "batches of 64; the second train() finds nothing left"
+    seen = []
+    page.run(of_datasets, tmp_path, train=lambda image, label: seen.append((image.size, label)))
+    assert len(seen) == 60 and {label for _, label in seen} == {0, 1, 2} and seen[0][0] == (40, 32)

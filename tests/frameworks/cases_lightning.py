@@ -13,6 +13,7 @@ import lightning
 import lightning.pytorch
 import millrace
 import millrace.lightning
+import page
 import pytest
 import torch
 from support import AT_SIZE, Samples, add_digests, check_script, keys_of
@@ -201,3 +202,17 @@ assert len(Model.seen) == len(set(Model.seen)) == 45, Model.seen
         raw.uri,
         str(tmp_path),
     )
+
+
+def test_the_page(tmp_path: pathlib.Path) -> None:
+    page.make_bucket(tmp_path)
+
+    class Classifier(Model):
+        def training_step(self, batch: Any, number: int) -> torch.Tensor:
+            self.trained.append(keys_of(batch))
+            return torch.nn.functional.cross_entropy(self.layer(batch["image"].mean((2, 3))), batch["label"], ignore_index=-1)
+
+    model = Classifier()
+    (piece,) = page.pieces("lightning")
+    page.run(piece, tmp_path, model=model)
+    assert len(sum(model.trained, [])) == 600 and len(sum(model.validated, [])) >= 120

@@ -16,6 +16,7 @@ import keras
 import millrace
 import millrace.tf
 import numpy as np
+import page
 import pytest
 import tensorflow as tf
 from support import AT_SIZE, Samples, add_digests, keys_of
@@ -289,3 +290,13 @@ def test_loaders_end_with_their_data_sets(raw: Samples) -> None:
         seen += len(next(iter(pairs)))
         gc.collect()
     assert seen == 160
+
+
+def test_the_page(tmp_path: pathlib.Path) -> None:
+    page.make_bucket(tmp_path)
+    layers = [keras.Input((32, 32, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3)]
+    classifier = keras.Sequential(layers)
+    classifier.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1))
+    (piece,) = page.pieces("tensorflow")
+    names = page.run(piece, tmp_path, model=classifier)
+    assert int(classifier.optimizer.iterations) == 4 and names["loader"].epoch == 2, "two epochs of two batches"

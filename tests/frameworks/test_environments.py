@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pathlib
 import subprocess
@@ -14,6 +15,12 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 
 def test_each_environment_has_cases_and_each_cases_have_an_environment() -> None:
     assert environments.NAMES == sorted(path.stem.removeprefix("cases_") for path in FOLDER.glob("cases_*.py"))
+
+
+def test_a_framework_that_is_missing_is_named() -> None:
+    for module, missing in (("lightning", "'lightning' and 'pytorch_lightning'"), ("tf", "'(keras|tensorflow)'"), ("huggingface_trainer", "'transformers'")):
+        with pytest.raises(ModuleNotFoundError, match=missing):
+            importlib.import_module(f"millrace.{module}")
 
 
 @pytest.mark.all
