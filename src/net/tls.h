@@ -2,6 +2,7 @@
 
 #include <boost/asio/ssl/context.hpp>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/status.h"
@@ -9,6 +10,12 @@
 // Private to src/net.
 
 namespace millrace {
+
+/// Where authorities are, if this OpenSSL was built for a distribution that keeps them elsewhere, as in a wheel: the
+/// first of `files` (PEM) that exists. "" if SSL_CERT_FILE or SSL_CERT_DIR is set, if the file `own_file` exists, or if
+/// the folder `own_folder` has something in it, where OpenSSL looks by itself; "" also if none of `files` exists.
+std::string AuthoritiesElsewhere(const std::string& own_file, const std::string& own_folder,
+                                 std::span<const char* const> files);
 
 /// A client's TLS settings: TLS 1.2 or later, the server's chain verified against the system's authorities and those in
 /// `ca_file` (PEM; "": no further ones). InvalidArgument when the file cannot be used.

@@ -102,7 +102,9 @@ S3Verdict ClassifyTransportError(HttpErrorKind kind) {
       return {Code::kUnavailable, S3Action::kRetry, "check AWS_ENDPOINT_URL, AWS_REGION and the network"};
     case HttpErrorKind::kTls:
       return {Code::kUnavailable, S3Action::kFail,
-              "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file"};
+              "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file; if no "
+              "server "
+              "is trusted, install the package ca-certificates or set SSL_CERT_FILE"};
     case HttpErrorKind::kStale:
     case HttpErrorKind::kReset:
     case HttpErrorKind::kClosedEarly:
