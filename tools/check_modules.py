@@ -71,6 +71,7 @@ OWNERS: dict[str, set[str]] = {
     "hwy/": {"decode"},
     "CLI/": {"cli"},
     "cairo": {"inspect"},
+    "ft2build.h": {"inspect"},
     "fuse3/": {"mount"},
     "sanitizer/": {"cli"},  # a fuzzer
     "pybind11/": {"python"},

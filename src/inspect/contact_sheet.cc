@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 
+#include "inspect/sheet_font.h"
 #include "inspect/shown_text.h"
 
 namespace millrace {
@@ -20,7 +21,6 @@ constexpr int kCaptionHeight = 2 * kLineHeight + 4;
 constexpr int kFewestColumns = 6;
 constexpr int kInset = 6;  // of text from its box
 constexpr double kFontSize = 11;
-constexpr const char* kFont = "DejaVu Sans";
 constexpr size_t kMaxCaptionBytes = 512;
 constexpr size_t kMaxTextBytes = 2048;
 
@@ -48,17 +48,14 @@ absl::Status CheckCairo(cairo_status_t status) {
   if (status == CAIRO_STATUS_SUCCESS) return absl::OkStatus();
   if (status == CAIRO_STATUS_NO_MEMORY)
     return absl::ResourceExhaustedError("drawing the contact sheet needs more memory than there is");
-  return absl::InternalError(
-      fmt::format("drawing the contact sheet failed: {}; are there fonts (Debian: "
-                  "fonts-dejavu-core)?",
-                  cairo_status_to_string(status)));
+  return absl::InternalError(fmt::format("drawing the contact sheet failed: {}", cairo_status_to_string(status)));
 }
 
 // Draws on one surface. Errors stick to the context, and are looked at in the end.
 class Pen {
  public:
-  explicit Pen(cairo_surface_t* sheet) : cairo_(cairo_create(sheet)) {
-    cairo_select_font_face(cairo_.get(), kFont, CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
+  Pen(cairo_surface_t* sheet, cairo_font_face_t* font) : cairo_(cairo_create(sheet)) {
+    cairo_set_font_face(cairo_.get(), font);
     cairo_set_font_size(cairo_.get(), kFontSize);
     cairo_set_line_width(cairo_.get(), 1);
     SetColour(kWhite);
@@ -214,7 +211,9 @@ absl::StatusOr<ContactSheet> DrawContactSheet(std::span<const SheetTile> tiles) 
   sheet.height = kGap + rows * down;
   const Surface surface(cairo_image_surface_create(CAIRO_FORMAT_RGB24, sheet.width, sheet.height));
   RETURN_IF_ERROR(CheckCairo(cairo_surface_status(surface.get())));
-  Pen pen(surface.get());
+  const FontFace font = MakeSheetFont();
+  if (font == nullptr) return CheckCairo(CAIRO_STATUS_NO_MEMORY);
+  Pen pen(surface.get(), font.get());
   for (size_t i = 0; i < tiles.size(); ++i) {
     const int column = static_cast<int>(i) % columns;
     const int row = static_cast<int>(i) / columns;

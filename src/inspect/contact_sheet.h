@@ -7,8 +7,7 @@
 
 #include "base/status.h"
 
-/// Draws samples side by side, as photographers lay out their negatives. The only user of cairo. Pure except for the
-/// fonts of the machine.
+/// Draws samples side by side, as photographers lay out their negatives. Pure. With sheet_font.h the only user of cairo.
 
 namespace millrace {
 
@@ -48,7 +47,7 @@ struct ContactSheet {
 /// An upper bound of the memory for this many tiles and their sheet, without long texts.
 uint64_t ContactSheetBytes(uint64_t tiles);
 
-/// 1 to kMaxTiles tiles. The same tiles make the same sheet on a machine. ResourceExhausted without memory, Internal
+/// 1 to kMaxTiles tiles. The same tiles make the same sheet. ResourceExhausted without memory, Internal
 /// if cairo fails otherwise.
 absl::StatusOr<ContactSheet> DrawContactSheet(std::span<const SheetTile> tiles);
 
