@@ -3,6 +3,24 @@
 #include <cairo-ft.h>
 #include <ft2build.h>
 #include FT_FREETYPE_H
+#ifdef MILLRACE_WHEEL
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+// With cairo's archive come fontconfig and its parser of XML, expat. They never run, but expat calls this function of
+// glibc 2.36. With this one in its place, the wheel runs with glibc 2.35 (Ubuntu 22.04).
+extern "C" void arc4random_buf(void* out, size_t length) noexcept {
+  constexpr size_t kMost = 256;  // of getentropy
+  for (auto* at = static_cast<unsigned char*>(out); length > 0;) {
+    const size_t part = std::min(length, kMost);
+    if (getentropy(at, part) != 0) std::abort();
+    at += part;
+    length -= part;
+  }
+}
+#endif
 
 // The file as it is, between two symbols.
 asm(".section .rodata\n"
