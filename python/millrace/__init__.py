@@ -42,6 +42,7 @@ from .loader import Loader
 from .mix import Mix
 from .plan import Plan
 from .report import Report
+from .rng import rng_state, set_rng_state
 from .shard_writer import ShardWriter
 from .tokens import Rows, Shape, Tokens
 
@@ -83,4 +84,6 @@ __all__ = [
     "UsageError",
     "__version__",
     "configure",
+    "rng_state",
+    "set_rng_state",
 ]

@@ -2,39 +2,161 @@
 
 What JSON has is written as such: strings, integers, finite floats, True, False, None, lists, dicts with strings for keys. The rest
 becomes an object with the key "$", which says what it is: {"$": "tuple", "of": [...]}, {"$": "dict", "of": [[key, value], ...]}, and so
-on. Tensors go to a safetensors file for each item at the top: {"$": "tensor", "shard": "model.safetensors", "name": "0.weight"}.
+on. Tensors go to safetensors files, at least one for each item at the top: {"$": "tensor", "dtype": "F32", "shape": [4, 2], "chunks": [{"shard":
+"model.safetensors", "name": "0.weight", "offset": 128}]}. The offset is that in the shard. If several ranks have saved, a chunk may be a
+part of the tensor: "begin" and "shape" then say which.
+
+Here it is written; _restore.py reads it.
 """
 
 from __future__ import annotations
 
 import base64
 import collections
+import dataclasses
+import hashlib
 import json
 import math
 import pickle
 import re
-from typing import Any, Callable, Iterable
+from typing import Any, Iterable
 
 import numpy as np
 
 from . import _tensors
-from .errors import DamagedDataError, Error, InvalidArgumentError
+from ._boxes import Box
+from .errors import InvalidArgumentError, MismatchError
 
 Shards = list[tuple[str, list[_tensors.Bytes]]]
+Chunks = list[list[dict[str, Any]]]  # of each tensor of a state: those that one rank has written
 
 STATE_NAME = "state.json"
-_TAG = "$"
+TAG = "$"
 _WHOLE = "state"  # how the state itself is called in messages and names
+_SPLIT_BYTES = 4 << 20  # tensors below this are not split between ranks
+
+
+@dataclasses.dataclass
+class Tensor:
+    """A tensor of a state: its object in the JSON, which gets its chunks at the end, and what this rank has of it."""
+
+    group: str  # the item at the top of the state, as a part of a name of a file
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    of_torch: bool
+    value: Any
+    node: dict[str, Any]
+    parts: list[Box] | None = None  # what this rank is to write of a tensor that is spread over ranks; None: all ranks have all of it
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * _tensors.item_bytes(self.type)
+
+    def stored(self, box: Box) -> _tensors.Stored:
+        whole = box == Box.whole(self.shape)
+        name = self.name if whole else f"{self.name}@{','.join(map(str, box.begin))}"
+        value = self.value.to_local() if self.parts is not None else self.value if whole else self.value[box.begin[0] : box.begin[0] + box.shape[0]]
+        return _tensors.Stored(name, self.type, box.shape, _tensors.torch_bytes(value) if self.of_torch else _tensors.numpy_bytes(value))
+
+
+class Encoded:
+    """A state as JSON and tensors. The tensors are those of the caller: they must not change until their files are written."""
+
+    def __init__(self, state: Any, *, allow_pickle: bool, group: str | None = None) -> None:
+        """``group``: begins the names of all files, for a state of one rank alone."""
+        encoder = _Encoder(allow_pickle, group)
+        self._name = STATE_NAME if group is None else f"{group}.json"
+        self._json = encoder.run(state)
+        self.tensors = encoder.tensors
+
+    def fingerprint(self) -> str:
+        """Of the tensors, not of what they hold: equal on all ranks that save together."""
+        said = [[tensor.group, tensor.name, tensor.type, tensor.shape, tensor.parts is None] for tensor in self.tensors]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+
+    def files(self, rank: int = 0, world: int = 1) -> tuple[Shards, Chunks]:
+        """The files of tensors that a rank is to write, and the chunks that lie in them."""
+        ending = ".safetensors" if world == 1 else f"-{rank + 1:05}-of-{world:05}.safetensors"
+        shares = _shares(self.tensors, rank, world)
+        names: dict[str, set[str]] = {}
+        by_group: dict[str, list[tuple[int, Box, _tensors.Stored]]] = {}
+        for number, (tensor, boxes) in enumerate(zip(self.tensors, shares)):
+            for box in boxes:
+                members = by_group.setdefault(tensor.group, [])
+                stored = tensor.stored(box)
+                while stored.name in names.setdefault(tensor.group, {"__metadata__"}):
+                    stored.name += "'"
+                names[tensor.group].add(stored.name)
+                members.append((number, box, stored))
+        shards: Shards = []
+        chunks: Chunks = [[] for _ in self.tensors]
+        for group, members in by_group.items():
+            of_torch = any(self.tensors[number].of_torch for number, _, _ in members)
+            pieces, places = _tensors.encode([stored for _, _, stored in members], of_torch)
+            shards.append((group + ending, pieces))
+            for number, box, stored in members:
+                chunk: dict[str, Any] = {"shard": group + ending, "name": stored.name, "offset": places[stored.name]}
+                if box != Box.whole(self.tensors[number].shape):
+                    chunk.update(begin=box.begin, shape=box.shape)
+                chunks[number].append(chunk)
+        return shards, chunks
+
+    def state_file(self, chunks: Iterable[Chunks]) -> tuple[str, list[_tensors.Bytes]]:
+        """The JSON, once it is known where all ranks have written the tensors."""
+        for tensor in self.tensors:
+            tensor.node["chunks"] = []
+        for of_rank in chunks:
+            for tensor, some in zip(self.tensors, of_rank):
+                tensor.node["chunks"] += some
+        for tensor in self.tensors:
+            _check_covered(tensor)
+        text = json.dumps(self._json, allow_nan=False, separators=(",", ":")).encode()
+        return self._name, [np.frombuffer(text, np.uint8)]
 
 
 def encode(state: Any, *, allow_pickle: bool) -> Shards:
-    """The files of a state. Their pieces are the memory of its tensors where that is possible: it must not change meanwhile."""
-    return _Encoder(allow_pickle).run(state)
+    """All files of a state that one process saves."""
+    encoded = Encoded(state, allow_pickle=allow_pickle)
+    shards, chunks = encoded.files()
+    return [*shards, encoded.state_file([chunks])]
 
 
-def decode(shards: dict[str, _tensors.Bytes], *, allow_pickle: bool) -> Any:
-    """The state of files that :func:`encode` has made. Tensors are views of them."""
-    return _Decoder(shards, allow_pickle).run()
+def _shares(tensors: list[Tensor], rank: int, world: int) -> list[list[Box]]:
+    """What a rank is to write of each tensor. Of those that all ranks have it is the rows that begin in its part of all bytes."""
+    total = sum(tensor.bytes for tensor in tensors if tensor.parts is None)
+    low, high = total * rank // world, total * (rank + 1) // world
+    begin = 0
+    shares = []
+    for tensor in tensors:
+        if tensor.parts is not None:
+            shares.append(tensor.parts)
+            continue
+        whole = Box.whole(tensor.shape)
+        if tensor.bytes == 0:
+            shares.append([whole] if rank == 0 else [])
+            continue
+        rows = tensor.shape[0] if world > 1 and tensor.bytes >= _SPLIT_BYTES else 1
+        row_bytes = tensor.bytes // rows
+        first, last = (min(rows, max(0, -((begin - edge) // row_bytes))) for edge in (low, high))
+        begin += tensor.bytes
+        if first >= last:
+            shares.append([])
+        elif rows == 1:
+            shares.append([whole])
+        else:
+            shares.append([Box((first, *whole.begin[1:]), (last - first, *whole.shape[1:]))])
+    return shares
+
+
+def _check_covered(tensor: Tensor) -> None:
+    written = sum(math.prod(chunk.get("shape", tensor.shape)) for chunk in tensor.node["chunks"])
+    if written == math.prod(tensor.shape):
+        return
+    raise MismatchError(
+        f"{tensor.group}: of the {math.prod(tensor.shape)} elements of {tensor.name} the ranks have {written}; a tensor that is spread over "
+        "ranks (DTensor) is saved by all of them: call save on every rank of millrace.Checkpoints(uri, all_ranks=True)"
+    )
 
 
 def _text(data: bytes) -> str:
@@ -42,51 +164,47 @@ def _text(data: bytes) -> str:
 
 
 class _Encoder:
-    def __init__(self, allow_pickle: bool) -> None:
+    def __init__(self, allow_pickle: bool, group: str | None) -> None:
         self._allow_pickle = allow_pickle
         self._torch = _tensors.torch_if_imported()
-        self._shard = ""
-        self._shards: dict[str, dict[str, _tensors.Stored]] = {}  # by name: their tensors by name
-        self._of_torch: set[str] = set()  # shards
-        self._places: dict[Any, dict[str, str]] = {}  # of tensors, by their memory: what is there twice is written once
-        self._kept: list[Any] = []  # so that no memory is used again while its address is in _places
+        self._fixed = group is not None
+        self._group = group or ""
+        self._names: dict[str, set[str]] = {}  # of tensors, by group
+        self._nodes: dict[Any, dict[str, Any]] = {}  # of tensors, by their memory: what is there twice is written once
+        self.tensors: list[Tensor] = []  # which also keeps their memory, so that its addresses in _nodes stay theirs
 
-    def run(self, state: Any) -> Shards:
+    def run(self, state: Any) -> Any:
         try:
-            json_state = self._top(state)
+            return self._top(state)
         except RecursionError:
             raise InvalidArgumentError("the state is nested too deeply, or contains itself") from None
-        text = json.dumps(json_state, allow_nan=False, separators=(",", ":")).encode()
-        files: Shards = [
-            (name, _tensors.encode(list(tensors.values()), name in self._of_torch)) for name, tensors in self._shards.items()
-        ]
-        return [*files, (STATE_NAME, [np.frombuffer(text, np.uint8)])]
 
     def _top(self, state: Any) -> Any:
         if type(state) not in (dict, collections.OrderedDict):
-            self._shard = f"{_WHOLE}.safetensors"
+            if not self._fixed:
+                self._group = _WHOLE
             return self._value(state, (_WHOLE,))
-        return self._mapping(state, (), at_top=True)
+        return self._mapping(state, (), at_top=not self._fixed)
 
-    def _enter_shard(self, key: Any) -> None:
-        plain = isinstance(key, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}", key)
-        name = f"{key}.safetensors" if plain else f"tensors-{len(self._shards)}.safetensors"
-        while name.lower() in {other.lower() for other in self._shards}:
-            name = f"{name.removesuffix('.safetensors')}-.safetensors"
-        self._shard = name
+    def _enter_group(self, key: Any) -> None:
+        plain = isinstance(key, str) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}", key) and not key.startswith("rank-")
+        name = str(key) if plain else f"tensors-{len(self._names)}"
+        while name.lower() in {other.lower() for other in self._names}:
+            name += "-"
+        self._group = name
 
     def _mapping(self, value: Any, path: tuple[Any, ...], at_top: bool = False) -> Any:
         items = []
         for key, item in value.items():
             if at_top:
-                self._enter_shard(key)
+                self._enter_group(key)
             items.append((key, self._value(item, (*path, key))))
-        if type(value) is dict and all(type(key) is str and key != _TAG for key in value):
+        if type(value) is dict and all(type(key) is str and key != TAG for key in value):
             return dict(items)
         pairs = [[self._value(key, (*path, "a key")), item] for key, item in items]
         if type(value) is dict:
-            return {_TAG: "dict", "of": pairs}
-        made = {_TAG: "OrderedDict", "of": pairs}
+            return {TAG: "dict", "of": pairs}
+        made = {TAG: "OrderedDict", "of": pairs}
         metadata = getattr(value, "_metadata", None)  # of a torch module's state: the versions of its layers
         return made if metadata is None else {**made, "metadata": self._value(metadata, (*path, "_metadata"))}
 
@@ -95,19 +213,19 @@ class _Encoder:
         if value is None or kind in (bool, int, str):
             return value
         if kind is float:
-            return value if math.isfinite(value) else {_TAG: "float", "of": repr(value)}
+            return value if math.isfinite(value) else {TAG: "float", "of": repr(value)}
         if kind in (dict, collections.OrderedDict):
             return self._mapping(value, path)
         if kind in (list, tuple, set, frozenset):
             items = [self._value(item, (*path, number)) for number, item in enumerate(value)]
-            return items if kind is list else {_TAG: kind.__name__, "of": items}
+            return items if kind is list else {TAG: kind.__name__, "of": items}
         if kind is bytes:
-            return {_TAG: "bytes", "of": _text(value)}
+            return {TAG: "bytes", "of": _text(value)}
         made = self._array(value, path) if isinstance(value, (np.ndarray, np.generic)) else self._torch_value(value, path)
         if made is not None:
             return made
         if self._allow_pickle:
-            return {_TAG: "pickle", "of": _text(pickle.dumps(value))}
+            return {TAG: "pickle", "of": _text(pickle.dumps(value))}
         raise InvalidArgumentError(
             f"{_shown(path)} is a {kind.__module__}.{kind.__qualname__}, which is neither plain data nor a tensor that safetensors holds; "
             "convert it, leave it out, or save with allow_pickle=True"
@@ -118,137 +236,72 @@ class _Encoder:
         if name is None or isinstance(value, np.ma.MaskedArray):
             return None
         if isinstance(value, np.generic):
-            return {_TAG: "scalar", "dtype": value.dtype.name, "of": _text(value.tobytes())}
+            return {TAG: "scalar", "dtype": value.dtype.name, "of": _text(value.tobytes())}
         address = (value.__array_interface__["data"][0], value.strides, value.shape, name, "numpy")
-        return self._tensor("array", value, address, name, value.shape, _tensors.numpy_bytes, path)
+        return self._tensor("array", value, address, name, path)
 
     def _torch_value(self, value: Any, path: tuple[Any, ...]) -> Any:
         torch = self._torch
         if torch is None:
             return None
         if isinstance(value, torch.Size):
-            return {_TAG: "torch.Size", "of": list(value)}
+            return {TAG: "torch.Size", "of": list(value)}
         if isinstance(value, torch.dtype):
-            return {_TAG: "torch.dtype", "of": str(value).removeprefix("torch.")}
+            return {TAG: "torch.dtype", "of": str(value).removeprefix("torch.")}
         if isinstance(value, torch.device):
-            return {_TAG: "torch.device", "of": str(value)}
+            return {TAG: "torch.device", "of": str(value)}
+        if is_spread(value):
+            return self._spread(value, path)
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided or value.is_meta:
             return None
         name = _tensors.torch_type(value)
         if name is None or value.is_quantized:
             return None
         address = (str(value.device), value.data_ptr(), value.stride(), tuple(value.shape), name, value.is_conj(), value.is_neg())
-        made = self._tensor("tensor", value, address, name, tuple(value.shape), _tensors.torch_bytes, path)
-        self._of_torch.add(made["shard"])
-        return made
+        return self._tensor("tensor", value, address, name, path)
 
-    def _tensor(
-        self,
-        tag: str,
-        value: Any,
-        address: Any,
-        kind: str,
-        shape: tuple[int, ...],
-        to_bytes: Callable[[Any], _tensors.Bytes],
-        path: tuple[Any, ...],
-    ) -> dict[str, str]:
-        empty = 0 in shape
-        place = None if empty else self._places.get(address)
-        if place is None:
-            tensors = self._shards.setdefault(self._shard, {})
+    def _spread(self, value: Any, path: tuple[Any, ...]) -> Any:
+        """A DTensor. Of those ranks that have the same part one writes it, another one for each tensor."""
+        name = _tensors.torch_type(value)
+        if name is None:
+            return None
+        if any(placement.is_partial() for placement in value.placements):
+            raise InvalidArgumentError(f"{_shown(path)} is a DTensor of partial sums; redistribute it before it is saved")
+        mesh, coordinate = value.device_mesh, value.device_mesh.get_coordinate()
+        replica, replicas = 0, 1
+        for dimension, placement in enumerate(value.placements):
+            if coordinate is not None and placement.is_replicate():
+                replica = replica * mesh.size(dimension) + coordinate[dimension]
+                replicas *= mesh.size(dimension)
+        mine = coordinate is not None and replica == len(self.tensors) % replicas
+        parts = [box for box in boxes_of(value) if box.size] if mine else []
+        return self._tensor("tensor", value, None, name, path, parts)
+
+    def _tensor(self, tag: str, value: Any, address: Any, kind: str, path: tuple[Any, ...], parts: list[Box] | None = None) -> dict[str, Any]:
+        shape = tuple(value.shape)
+        node = None if address is None or 0 in shape else self._nodes.get(address)
+        if node is None:
+            names = self._names.setdefault(self._group, {"__metadata__"})
             name = ".".join(map(str, path[1:] or path)) or _WHOLE
-            while name in tensors or name == "__metadata__":
+            while name in names:
                 name += "'"
-            tensors[name] = _tensors.Stored(name, kind, shape, to_bytes(value))
-            place = self._places[address] = {"shard": self._shard, "name": name}
-            self._kept.append(value)
-        return {_TAG: tag, **place}
+            names.add(name)
+            node = {TAG: tag, "dtype": kind, "shape": list(shape)}
+            self.tensors.append(Tensor(self._group, name, kind, shape, tag == "tensor", value, node, parts))
+            if address is not None:
+                self._nodes[address] = node
+        return node
+
+
+def is_spread(value: Any) -> bool:
+    """Whether it is a DTensor."""
+    return hasattr(value, "device_mesh") and hasattr(value, "placements") and hasattr(value, "to_local")
+
+
+def boxes_of(value: Any) -> list[Box]:
+    """Which parts of a DTensor this rank has: one, as a rule."""
+    return [Box(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in value.__create_chunk_list__()]
 
 
 def _shown(path: Iterable[Any]) -> str:
     return _WHOLE + "".join(f"[{key!r}]" for key in path)
-
-
-class _Decoder:
-    def __init__(self, shards: dict[str, _tensors.Bytes], allow_pickle: bool) -> None:
-        self._shards = shards
-        self._allow_pickle = allow_pickle
-        self._files: dict[str, _tensors.File] = {}
-        self._made: dict[tuple[str, str, str], Any] = {}  # what was there twice is one object again
-
-    def run(self) -> Any:
-        if STATE_NAME not in self._shards:
-            raise DamagedDataError(f"the checkpoint has no {STATE_NAME}; millrace.Checkpoints did not save it")
-        try:
-            return self._value(json.loads(self._shards[STATE_NAME].tobytes()))
-        except Error:
-            raise
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise DamagedDataError(f"{STATE_NAME} does not say what the state is: {error!r}") from error
-
-    def _value(self, value: Any) -> Any:
-        if type(value) is list:
-            return [self._value(item) for item in value]
-        if type(value) is not dict:
-            return value
-        if _TAG not in value:
-            return {key: self._value(item) for key, item in value.items()}
-        return self._tagged(value[_TAG], value)
-
-    def _tagged(self, tag: str, value: dict[str, Any]) -> Any:
-        if tag in ("tensor", "array"):
-            return self._tensor(tag, value["shard"], value["name"])
-        if tag in ("dict", "OrderedDict"):
-            pairs = [(self._value(key), self._value(item)) for key, item in value["of"]]
-            if tag == "dict":
-                return dict(pairs)
-            ordered = collections.OrderedDict(pairs)
-            if "metadata" in value:
-                ordered._metadata = self._value(value["metadata"])  # type: ignore[attr-defined]
-            return ordered
-        if tag in ("tuple", "set", "frozenset"):
-            return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](self._value(item) for item in value["of"])
-        if tag == "float":
-            return float(value["of"])
-        if tag == "bytes":
-            return base64.b64decode(value["of"])
-        if tag == "scalar":
-            return np.frombuffer(base64.b64decode(value["of"]), np.dtype(value["dtype"]))[0]
-        if tag == "pickle":
-            return self._unpickled(value["of"])
-        return self._torch_value(tag, value["of"])
-
-    def _unpickled(self, text: str) -> Any:
-        if not self._allow_pickle:
-            raise InvalidArgumentError(
-                "the checkpoint holds pickles, which can run any code when they are read; load it with allow_pickle=True if you trust it"
-            )
-        return pickle.loads(base64.b64decode(text))
-
-    def _tensor(self, tag: str, shard: str, name: str) -> Any:
-        key = (tag, shard, name)
-        if key not in self._made:
-            if shard not in self._files:
-                self._files[shard] = _tensors.File(shard, self._shards[shard])
-            file = self._files[shard]
-            torch = _torch_or_none() if tag == "tensor" else None
-            self._made[key] = file.array(name) if torch is None else file.tensor(name, torch)
-        return self._made[key]
-
-    def _torch_value(self, tag: str, of: Any) -> Any:
-        torch = _torch_or_none()
-        if tag == "torch.Size":
-            return tuple(of) if torch is None else torch.Size(of)
-        if tag in ("torch.dtype", "torch.device"):
-            if torch is None:
-                return of
-            return getattr(torch, of) if tag == "torch.dtype" else torch.device(of)
-        raise DamagedDataError(f"{STATE_NAME} has a value of the kind {tag!r}, which this Millrace does not know; use a newer one")
-
-
-def _torch_or_none() -> Any:
-    try:
-        import torch
-    except ImportError:
-        return None
-    return torch

@@ -49,6 +49,13 @@ class Stored:
     data: Bytes
 
 
+def item_bytes(kind: str) -> int:
+    """Of one element of the type."""
+    if kind not in _ITEM_BYTES:
+        raise DamagedDataError(f"there is a tensor of the type {kind!r}, which this Millrace does not know; use a newer one")
+    return _ITEM_BYTES[kind]
+
+
 def numpy_type(array: npt.NDArray[Any]) -> str | None:
     """The name of its type; None if safetensors has none."""
     return _FROM_NUMPY.get(array.dtype.name) if array.dtype.isnative else None
@@ -56,6 +63,18 @@ def numpy_type(array: npt.NDArray[Any]) -> str | None:
 
 def torch_type(tensor: Any) -> str | None:
     return _FROM_TORCH.get(str(tensor.dtype).removeprefix("torch."))
+
+
+def torch_dtype(kind: str, torch: Any) -> Any:
+    item_bytes(kind)
+    return getattr(torch, _TYPES[kind][0])
+
+
+def numpy_dtype(kind: str, where: str) -> str:
+    item_bytes(kind)
+    if not _TYPES[kind][1]:
+        raise UnsupportedError(f"{where} is {_TYPES[kind][0]}, which numpy does not have; import torch first")
+    return _TYPES[kind][1]
 
 
 def numpy_bytes(array: npt.NDArray[Any]) -> Bytes:
@@ -72,8 +91,8 @@ def torch_bytes(tensor: Any) -> Bytes:
     return data
 
 
-def encode(tensors: list[Stored], of_torch: bool) -> list[Bytes]:
-    """The file, as pieces that follow each other; those of the tensors are their own memory."""
+def encode(tensors: list[Stored], of_torch: bool) -> tuple[list[Bytes], dict[str, int]]:
+    """The file, as pieces that follow each other, those of the tensors being their own memory; and where in it they begin."""
     # The widest first: each begins at a multiple of its width then.
     ordered = sorted(tensors, key=lambda tensor: -_ITEM_BYTES[tensor.type])
     header: dict[str, Any] = {_METADATA: {"format": "pt" if of_torch else "np"}}
@@ -84,44 +103,19 @@ def encode(tensors: list[Stored], of_torch: bool) -> list[Bytes]:
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % _ALIGN)
-    return [np.frombuffer(struct.pack("<Q", len(text)) + text, np.uint8), *(tensor.data for tensor in ordered if tensor.data.size)]
+    head = np.frombuffer(struct.pack("<Q", len(text)) + text, np.uint8)
+    places = {tensor.name: head.size + header[tensor.name]["data_offsets"][0] for tensor in ordered}
+    return [head, *(tensor.data for tensor in ordered if tensor.data.size)], places
 
 
-class File:
-    """The tensors of a file that was read. They are views of its memory, which lives as long as one of them."""
+def array_of(data: Bytes, kind: str, shape: tuple[int, ...], where: str) -> npt.NDArray[Any]:
+    """The array whose memory ``data`` is."""
+    return data.view(numpy_dtype(kind, where)).reshape(shape)
 
-    def __init__(self, name: str, data: Bytes) -> None:
-        self._name = name
-        try:
-            (length,) = struct.unpack("<Q", data[:8].tobytes())
-            if length > data.size - 8:
-                raise ValueError("the header is longer than the file")
-            self._header: dict[str, Any] = json.loads(data[8 : 8 + length].tobytes())
-            self._body = data[8 + length :]
-        except (struct.error, ValueError) as error:
-            raise DamagedDataError(f"{name} is no safetensors file: {error}") from None
 
-    def _find(self, name: str) -> tuple[str, tuple[int, ...], Bytes]:
-        try:
-            entry = self._header[name]
-            kind, shape = str(entry["dtype"]), tuple(int(side) for side in entry["shape"])
-            begin, end = (int(offset) for offset in entry["data_offsets"])
-            count = int(np.prod(shape, dtype=np.int64))
-            if min(shape, default=0) < 0 or not 0 <= begin <= end <= self._body.size or count * _ITEM_BYTES[kind] != end - begin:
-                raise ValueError("its place and its shape do not fit")
-        except (KeyError, TypeError, ValueError) as error:
-            raise DamagedDataError(f"{self._name} has no sound tensor {name!r}: {error!r}") from None
-        return kind, shape, self._body[begin:end]
-
-    def array(self, name: str) -> npt.NDArray[Any]:
-        kind, shape, data = self._find(name)
-        if not _TYPES[kind][1]:
-            raise UnsupportedError(f"{self._name}: the tensor {name!r} is {_TYPES[kind][0]}, which numpy does not have; import torch first")
-        return data.view(_TYPES[kind][1]).reshape(shape)
-
-    def tensor(self, name: str, torch: Any) -> Any:
-        kind, shape, data = self._find(name)
-        dtype = getattr(torch, _TYPES[kind][0])
-        if data.size == 0:
-            return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(data, dtype=dtype).reshape(shape)
+def tensor_of(data: Bytes, kind: str, shape: tuple[int, ...], torch: Any) -> Any:
+    """The tensor whose memory ``data`` is."""
+    dtype = torch_dtype(kind, torch)
+    if data.size == 0:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(data, dtype=dtype).reshape(shape)

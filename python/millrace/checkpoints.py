@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from . import _arguments, _core, _state
+from . import _arguments, _code_version, _core, _state, _tensors
+from ._meeting import Meeting, TorchBoard, save_together
+from ._restore import Restore
 from .errors import InvalidArgumentError
 from .ranks import rank_and_world
 
@@ -43,6 +47,9 @@ class Checkpoints:
         if chosen[0] is not None:
             state = ckpt.load(chosen[0])
 
+    With ``all_ranks=True`` each rank writes a part of that, and what it alone has: shards of FSDP2 (DTensors), and ``per_rank=`` state. All
+    ranks then call :meth:`save`, :meth:`latest` and :meth:`load` in the same order, and rank 0 chooses the step by itself.
+
     Only one process commits at a time: the one that claimed last. Rank 0 claims with its first :meth:`save`; with its first call of any
     kind if ``millrace run --checkpoint`` has started it with this URI; or by :meth:`claim`.
 
@@ -52,22 +59,46 @@ class Checkpoints:
         uri: Where they are: ``s3://bucket/prefix`` or a folder. None: what ``millrace run --checkpoint`` was given, which is the
             environment variable ``MILLRACE_CHECKPOINT``.
         keep: How many of the newest remain; older ones are removed once a newer one is committed. None: all (10,000 at most).
+        keep_every: Besides these, all remain whose step is a multiple of it.
         rank: This process's number. None: that of ``torch.distributed`` when it is initialised, else of the environment (``RANK``),
             else 0.
+        all_ranks: Whether all ranks save. ``torch.distributed`` must be initialised, with any backend, if there are several.
+        patience: For how many seconds a rank waits for another one in a save of all ranks, before it gives up with an error that names it.
+        code: Whether to keep beside each checkpoint which code was run: ``code.json`` with the commit of the git repository of the
+            program's main file, and the first 256 KiB of ``git diff``, which shows only files that git tracks.
 
     Raises:
         InvalidArgumentError: An argument makes no sense.
     """
 
-    def __init__(self, uri: str | os.PathLike[str] | None = None, *, keep: int | None = None, rank: int | None = None) -> None:
+    def __init__(
+        self,
+        uri: str | os.PathLike[str] | None = None,
+        *,
+        keep: int | None = None,
+        keep_every: int | None = None,
+        rank: int | None = None,
+        all_ranks: bool = False,
+        patience: float = 1800.0,
+        code: bool = False,
+    ) -> None:
         job_uri = os.environ.get("MILLRACE_CHECKPOINT")
         if uri is None and not job_uri:
             raise InvalidArgumentError("uri is None and MILLRACE_CHECKPOINT is not set; give a URI, or start the program by `millrace run`")
         given = _arguments.uri("uri", job_uri if uri is None else uri)
         self._keep = 0 if keep is None else _arguments.integer("keep", keep, least=1)
-        self._rank = rank_and_world(None, None)[0] if rank is None else _arguments.integer("rank", rank, least=0)
+        self._keep_every = 0 if keep_every is None else _arguments.integer("keep_every", keep_every, least=1)
+        if self._keep_every and not self._keep:
+            raise InvalidArgumentError("keep_every says what remains besides the newest: give keep, too, or neither")
+        self._rank, world = rank_and_world(None, None)
+        if rank is not None:
+            self._rank = _arguments.integer("rank", rank, least=0)
         self._core = _core.Checkpoints(given)
+        patience = _arguments.number("patience", patience)
+        self._meeting = _meeting(self._core.uri, self._rank, world, patience) if _arguments.flag("all_ranks", all_ranks) and world > 1 else None
+        self._code = _code_version.code_version() if _arguments.flag("code", code) and self._rank == 0 else None
         self._claims_at_once = bool(job_uri) and self._rank == 0 and _core.Checkpoints(str(job_uri)).uri == self._core.uri
+        self._snapshot = _Snapshot()
         self._lock = threading.Lock()  # of what follows
         self._background: _Background | None = None
 
@@ -77,38 +108,85 @@ class Checkpoints:
         return self._core.uri
 
     def latest(self) -> int | None:
-        """The step of the newest checkpoint; None if there is none."""
+        """The step of the newest checkpoint; None if there is none. With ``all_ranks`` that which rank 0 sees, on all ranks."""
         self._begin()
-        steps = self._core.steps()
-        return steps[-1] if steps else None
+
+        def newest() -> int | None:
+            steps = self._core.steps()
+            return steps[-1] if steps else None
+
+        step: int | None = self._as_rank_0_says(newest)
+        return step
 
     def steps(self) -> list[int]:
         """The steps of all checkpoints, in the order in which they were saved."""
         self._begin()
         return self._core.steps()
 
-    def load(self, step: int | None = None, *, allow_pickle: bool = False) -> Any:
-        """The state of a checkpoint, the newest unless ``step`` is given. All bytes are verified.
+    def load(
+        self,
+        step: int | None = None,
+        *,
+        into: Any = None,
+        only: list[str] | None = None,
+        map_location: Any = None,
+        allow_pickle: bool = False,
+    ) -> Any:
+        """The state of a checkpoint, the newest unless ``step`` is given. All bytes that are read are verified, and no others are read.
 
-        Tensors of torch come back as such, on the CPU (as arrays if torch is not installed); those of one file share its memory.
+        Tensors of torch come back as such, on the CPU unless ``map_location`` says otherwise (as arrays if torch is not installed).
+        With ``into`` they are read straight into tensors that exist::
+
+            ckpt.load(into={"model": model.state_dict()}, only=["model"])
 
         Args:
             step: Which one. None: the newest.
+            into: A state like the one that was saved, or items of its top. Its tensors and arrays are filled and returned; of DTensors each rank
+                reads its own part, whatever world has saved them. Names, types and shapes must be those of the checkpoint. What is
+                not in it at the top, and what is no tensor in it, is returned as without ``into``.
+            only: The names of the items of the top that are wanted, such as ``["model"]``.
+            map_location: A device of torch, such as ``"cuda"``: where tensors come that are not in ``into``.
             allow_pickle: Whether to read what was saved with ``allow_pickle=True``. Whoever can write the checkpoint can then run any
                 code in this process.
 
         Raises:
             NotFoundError: There is no checkpoint (of this step).
             DamagedDataError: Bytes are not those that were saved; another step may be whole.
-            InvalidArgumentError: The checkpoint holds pickles.
+            InvalidArgumentError: The checkpoint holds pickles; ``into`` does not fit; or there is no item that ``only`` names. If an error
+                comes, tensors of ``into`` may have been filled.
         """
-        self._begin()
-        found = self._core.find(None if step is None else _arguments.integer("step", step, least=0))
-        shards = {name: np.empty(size, np.uint8) for name, size in found.shards}
-        found.read(list(shards.values()))
-        return _state.decode(shards, allow_pickle=_arguments.flag("allow_pickle", allow_pickle))
+        allow_pickle = _arguments.flag("allow_pickle", allow_pickle)
+        wanted = None if only is None else _arguments.texts("only", only, "a list of names")
+        restore = Restore(self._found(step), allow_pickle=allow_pickle, map_location=map_location)
+        return restore.run(restore.json(), only=wanted, into=into)
 
-    def save(self, step: int, state: Any, *, asynchronous: bool = False, allow_pickle: bool = False) -> None:
+    def describe(self, step: int | None = None) -> Any:
+        """The state of a checkpoint with the type (as safetensors names it) and shape of each tensor in its place: ``("F32", (4, 2))``. Nothing else
+        is read, and nothing is unpickled.
+
+        Args:
+            step: Which checkpoint. None: the newest.
+        """
+        return Restore(self._found(step), allow_pickle=False).describe()
+
+    def load_per_rank(self, step: int | None = None, *, rank: int | None = None, allow_pickle: bool = False) -> Any:
+        """What a rank has given as ``per_rank=`` of :meth:`save`; None if there is nothing, as if the world was smaller then.
+
+        Args:
+            step: Which checkpoint. None: the newest.
+            rank: Which rank. None: this one.
+            allow_pickle: As of :meth:`load`.
+        """
+        allow_pickle = _arguments.flag("allow_pickle", allow_pickle)
+        number = self._rank if rank is None else _arguments.integer("rank", rank, least=0)
+        found = self._found(step)
+        name = f"{_rank_group(number)}.json"
+        if all(shard != name for shard, _ in found.shards):
+            return None
+        restore = Restore(found, allow_pickle=allow_pickle)
+        return restore.run(restore.json(name))
+
+    def save(self, step: int, state: Any, *, per_rank: Any = None, asynchronous: bool = False, allow_pickle: bool = False) -> None:
         """Saves a state, which is then the newest checkpoint, in place of an earlier one of the same step.
 
         Tensors that lie in the memory of the host are written from there, without a copy; those on devices are copied to the host first.
@@ -116,28 +194,54 @@ class Checkpoints:
         Args:
             step: 0 to 999,999,999,999; usually the steps done so far. It may be less than that of the newest.
             state: Dicts, lists, tuples, sets, strings, bytes, numbers, None, tensors of torch and arrays of numpy; usually a dict of
-                what ``state_dict()`` returns.
+                what ``state_dict()`` returns. With ``all_ranks`` it has the same tensors on all ranks, which write a part each; DTensors are
+                stored whole, each rank writing what it has. Of the rest, that of rank 0 is stored.
+            per_rank: Another state, of this rank alone, such as ``{"rng": millrace.rng_state()}``. :meth:`load_per_rank` returns it. Without
+                ``all_ranks`` only that of rank 0 is stored.
             asynchronous: Copies all tensors, returns, and writes the copy while the training goes on. The next call of any method, or
-                :meth:`wait`, raises what went wrong. A save waits for the one before, so that there is one copy at most.
+                :meth:`wait`, raises what went wrong. A save waits for the one before, so that there is one copy at most; its memory is kept
+                for the next one.
             allow_pickle: Whether to pickle what is neither plain data nor a tensor.
 
         Raises:
             InvalidArgumentError: Something in the state cannot be stored; the message says where it is. Nothing was written.
-            MismatchError: Another process has claimed the checkpoints: this one must stop.
-            UnavailableError: The store kept failing. The checkpoints are what they were, unless the message says that it is not known.
+            MismatchError: Another process has claimed the checkpoints: this one must stop. Or the tensors differ between ranks.
+            UnavailableError: The store kept failing, or a rank did not come. The checkpoints are what they were, unless the message says that it
+                is not known.
         """
         step = _arguments.integer("step", step, least=0)
         asynchronous = _arguments.flag("asynchronous", asynchronous)
+        allow_pickle = _arguments.flag("allow_pickle", allow_pickle)
         self.wait()
+        if self._meeting is not None:
+            self._save_together(self._meeting, step, state, per_rank, asynchronous, allow_pickle)
+            return
         if self._rank != 0:
             return
-        shards = _state.encode(state, allow_pickle=_arguments.flag("allow_pickle", allow_pickle))
+        work = _Work(state, per_rank, 0, 1, self._code, allow_pickle)
         if not asynchronous:
-            self._core.save(step, shards, self._keep)
+            self._core.save(step, work.all_shards(), self._keep, self._keep_every)
             return
-        copies = [(name, [piece.copy() for piece in pieces]) for name, pieces in shards]
+        work.copy(self._snapshot)
+        self._in_background(lambda: self._core.save(step, work.all_shards(), self._keep, self._keep_every))
+
+    def _save_together(self, meeting: Meeting, step: int, state: Any, per_rank: Any, asynchronous: bool, allow_pickle: bool) -> None:
+        saving = meeting.begin()
+        work: _Work | BaseException
+        try:
+            work = _Work(state, per_rank, meeting.rank, meeting.world, self._code, allow_pickle)
+        except Exception as error:  # which all ranks must hear of
+            work = error
+        if not asynchronous:
+            save_together(self._core, saving, step, work, self._keep, self._keep_every)
+            return
+        if isinstance(work, _Work):
+            work.copy(self._snapshot)
+        self._in_background(lambda: save_together(self._core, saving, step, work, self._keep, self._keep_every))
+
+    def _in_background(self, call: Callable[[], None]) -> None:
         with self._lock:
-            self._background = _Background(lambda: self._core.save(step, copies, self._keep))
+            self._background = _Background(call)
 
     def wait(self) -> None:
         """Returns when the last save is committed; raises what went wrong with it. Call it at the end of a training."""
@@ -164,8 +268,104 @@ class Checkpoints:
         if self._claims_at_once:
             self.claim()
 
+    def _found(self, step: int | None) -> _core.Checkpoint:
+        self._begin()
+        if step is None:
+            step = self._as_rank_0_says(lambda: self._core.find(None).step)
+        return self._core.find(_arguments.integer("step", step, least=0))
+
+    def _as_rank_0_says(self, ask: Callable[[], Any]) -> Any:
+        """What rank 0 is told; without a meeting each rank asks for itself."""
+        if self._meeting is None:
+            return ask()
+        asking = self._meeting.begin()
+        if self._rank != 0:
+            return asking.hear("plan")
+        try:
+            told = ask()
+        except BaseException as error:
+            asking.say_failed("plan", error)
+            raise
+        asking.say("plan", told)
+        return told
+
     def __repr__(self) -> str:
         return f"millrace.Checkpoints({self.uri!r}, keep={self._keep or None})"
+
+
+class _Work:
+    """The files of one rank, of the state of all and of its own."""
+
+    def __init__(self, state: Any, per_rank: Any, rank: int, world: int, code: bytes | None, allow_pickle: bool) -> None:
+        self._state = _state.Encoded(state, allow_pickle=allow_pickle)
+        self._shards, self._chunks = self._state.files(rank, world)
+        if per_rank is not None:
+            own = _state.Encoded(per_rank, allow_pickle=allow_pickle, group=_rank_group(rank))
+            shards, chunks = own.files()
+            self._shards += [*shards, own.state_file([chunks])]
+        self._code = code
+        self.fingerprint = self._state.fingerprint()
+
+    def copy(self, snapshot: _Snapshot) -> None:
+        """From then on the tensors of the caller may change."""
+        self._shards = snapshot.copy(self._shards)
+
+    def shards(self) -> _state.Shards:
+        return self._shards
+
+    def chunks(self) -> _state.Chunks:
+        return self._chunks
+
+    def last_shards(self, chunks: list[_state.Chunks]) -> _state.Shards:
+        code: _state.Shards = [] if self._code is None else [(_code_version.NAME, [np.frombuffer(self._code, np.uint8)])]
+        return [*code, self._state.state_file(chunks)]
+
+    def all_shards(self) -> _state.Shards:
+        """If there is one rank only."""
+        return [*self._shards, *self.last_shards([self._chunks])]
+
+
+class _Snapshot:
+    """A copy of shards, in memory that is kept from save to save: memory that is new costs more time than the copy."""
+
+    _ALIGN = 64
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def copy(self, shards: _state.Shards) -> _state.Shards:
+        needed = sum(piece.size + self._ALIGN for _, pieces in shards for piece in pieces)
+        if self._memory.size < needed:
+            self._memory = np.empty(0, np.uint8)  # the old one goes before the new one comes
+            self._memory = np.empty(needed, np.uint8)
+        end = 0
+        copies: _state.Shards = []
+        for name, pieces in shards:
+            copied: list[_tensors.Bytes] = []
+            for piece in pieces:
+                copied.append(self._memory[end : end + piece.size])
+                np.copyto(copied[-1], piece)
+                end += piece.size + -piece.size % self._ALIGN
+            copies.append((name, copied))
+        return copies
+
+
+def _rank_group(rank: int) -> str:
+    return f"rank-{rank:05}"
+
+
+_opened: dict[str, int] = {}  # how many Checkpoints with a meeting there were of a URI: their messages are apart
+
+
+def _meeting(uri: str, rank: int, world: int, patience: float) -> Meeting:
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        raise InvalidArgumentError(
+            f"all_ranks=True, and this is rank {rank} of {world}: the ranks find each other by torch.distributed; call "
+            "torch.distributed.init_process_group first"
+        )
+    _opened[uri] = _opened.get(uri, 0) + 1
+    return Meeting(TorchBoard(), f"{uri}#{_opened[uri]}", rank, world, patience)
 
 
 class _Background:

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <functional>
+#include <iterator>
 #include <stop_token>
 #include <string>
 
@@ -22,6 +23,23 @@ absl::Status RunWithStop(const std::function<absl::Status(const std::stop_token&
   RunInterruptibly(py::none(), [&](const std::stop_token& stop, const ProgressFn&) { status = work(stop); });
   return status;
 }
+
+Retention ToRetention(const py::int_& keep, const py::int_& keep_every) {
+  return {.keep = ToNatural("keep", keep), .keep_every = ToNatural("keep_every", keep_every)};
+}
+
+/// The memory of shards, which stays where it is while this lives.
+struct ShardViews {
+  explicit ShardViews(const CheckpointsHandle::Shards& shards) {
+    for (const auto& [name, objects] : shards) {
+      ShardBytes& source = sources.emplace_back();
+      source.name = name;
+      for (const py::buffer& object : objects) source.spans.push_back(views.emplace_back(object, PyBUF_SIMPLE).span());
+    }
+  }
+  std::vector<BufferView> views;
+  std::vector<ShardBytes> sources;
+};
 
 std::shared_ptr<Checkpoints> OpenCheckpoints(Process& process, const std::string& uri) {
   const Location location = ValueOrThrow(process.stores.Open(uri));
@@ -42,24 +60,84 @@ uint64_t CheckpointsHandle::Claim() {
   return checkpoints_->epoch();
 }
 
-void CheckpointsHandle::Save(const py::int_& step,
-                             const std::vector<std::pair<std::string, std::vector<py::buffer>>>& shards,
-                             const py::int_& keep) {
+void CheckpointsHandle::Save(const py::int_& step, const Shards& shards, const py::int_& keep,
+                             const py::int_& keep_every) {
   CheckOwnProcess();
   const uint64_t step_number = ToNatural("step", step);
-  Checkpoints::SaveOptions options{.keep = ToNatural("keep", keep), .stop = {}};
-  std::vector<BufferView> views;
-  std::vector<ShardBytes> sources;
-  for (const auto& [name, objects] : shards) {
-    ShardBytes& source = sources.emplace_back();
-    source.name = name;
-    for (const py::buffer& object : objects) source.spans.push_back(views.emplace_back(object, PyBUF_SIMPLE).span());
-  }
+  Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every), .stop = {}};
+  const ShardViews views(shards);
   ThrowIfError(RunWithStop([&](const std::stop_token& stop) {
     const std::lock_guard lock(writing_);
     options.stop = stop;
-    return checkpoints_->Save(step_number, sources, options).status();
+    return checkpoints_->Save(step_number, views.sources, options).status();
   }));
+}
+
+std::shared_ptr<CheckpointSaveHandle> CheckpointsHandle::Begin(const py::int_& step, const py::int_& keep,
+                                                               const py::int_& keep_every) {
+  CheckOwnProcess();
+  const uint64_t step_number = ToNatural("step", step);
+  Checkpoints::SaveOptions options{.retention = ToRetention(keep, keep_every), .stop = {}};
+  std::shared_ptr<CheckpointSaveHandle> begun;
+  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
+    const std::lock_guard lock(writing_);
+    options.stop = stop;
+    ASSIGN_OR_RETURN(SaveProtocol save, checkpoints_->Begin(step_number, options));
+    begun = std::make_shared<CheckpointSaveHandle>(std::move(save));
+    return absl::OkStatus();
+  }));
+  return begun;
+}
+
+std::string CheckpointsHandle::Upload(const py::int_& step, const std::string& attempt, const Shards& shards) const {
+  CheckOwnProcess();
+  const uint64_t step_number = ToNatural("step", step);
+  if (EpochOfAttempt(attempt) == 0) throw py::value_error("no name of an attempt");
+  const ShardViews views(shards);
+  std::string uploaded;
+  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto written, checkpoints_->Upload(step_number, attempt, views.sources, stop));
+    uploaded = ShardsToJson(written);
+    return absl::OkStatus();
+  }));
+  return uploaded;
+}
+
+void CheckpointsHandle::Finish(const std::shared_ptr<CheckpointSaveHandle>& save,
+                               const std::vector<std::string>& uploaded) {
+  CheckOwnProcess();
+  SaveProtocol protocol = save->Take();
+  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
+    const std::lock_guard lock(writing_);
+    absl::StatusOr<std::vector<CheckpointShard>> all = std::vector<CheckpointShard>();
+    for (const std::string& text : uploaded) {
+      absl::StatusOr<std::vector<CheckpointShard>> some = ShardsFromJson(text);
+      if (!some.ok()) {
+        all = some.status();
+        break;
+      }
+      all->insert(all->end(), std::make_move_iterator(some->begin()), std::make_move_iterator(some->end()));
+    }
+    return checkpoints_->Finish(std::move(protocol), std::move(all), stop).status();
+  }));
+}
+
+void CheckpointsHandle::Abandon(const std::shared_ptr<CheckpointSaveHandle>& save) {
+  CheckOwnProcess();
+  SaveProtocol protocol = save->Take();
+  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
+    const std::lock_guard lock(writing_);
+    const absl::Status ended =
+        checkpoints_->Finish(std::move(protocol), absl::AbortedError("abandoned"), stop).status();
+    return absl::IsFailedPrecondition(ended) ? ended : absl::OkStatus();
+  }));
+}
+
+SaveProtocol CheckpointSaveHandle::Take() {
+  if (!save_) throw py::value_error("the save was finished already");
+  SaveProtocol taken = *std::move(save_);
+  save_.reset();
+  return taken;
 }
 
 std::vector<uint64_t> CheckpointsHandle::Steps() const {
@@ -104,17 +182,41 @@ void CheckpointHandle::Read(const std::vector<py::buffer>& into) const {
   ThrowIfError(RunWithStop([&](const std::stop_token& stop) { return checkpoints_->Read(manifest_, spans, stop); }));
 }
 
+uint64_t CheckpointHandle::ReadRanges(const std::vector<std::tuple<size_t, uint64_t, py::buffer>>& ranges) const {
+  CheckOwnProcess(maker_, "Checkpoints");
+  std::vector<BufferView> views;
+  std::vector<ShardRange> wanted;
+  for (const auto& [shard, offset, object] : ranges) {
+    if (shard >= manifest_.shards.size()) throw py::value_error("there is no such shard");
+    wanted.push_back({shard, offset, views.emplace_back(object, PyBUF_WRITABLE).span()});
+  }
+  uint64_t bytes = 0;
+  ThrowIfError(RunWithStop([&](const std::stop_token& stop) -> absl::Status {
+    ASSIGN_OR_RETURN(bytes, checkpoints_->ReadRangesOf(manifest_, std::move(wanted), stop));
+    return absl::OkStatus();
+  }));
+  return bytes;
+}
+
 void BindCheckpoints(py::module_& module) {
   py::class_<CheckpointHandle, std::shared_ptr<CheckpointHandle>>(module, "Checkpoint")
       .def_property_readonly("step", &CheckpointHandle::step)
       .def_property_readonly("shards", &CheckpointHandle::Shards)
-      .def("read", &CheckpointHandle::Read, py::arg("into"));
+      .def_property_readonly("attempt", &CheckpointHandle::attempt)
+      .def("read", &CheckpointHandle::Read, py::arg("into"))
+      .def("read_ranges", &CheckpointHandle::ReadRanges, py::arg("ranges"));
+  py::class_<CheckpointSaveHandle, std::shared_ptr<CheckpointSaveHandle>>(module, "CheckpointSave")
+      .def_property_readonly("attempt", &CheckpointSaveHandle::attempt);
   using Handle = CheckpointsHandle;
   py::class_<Handle>(module, "Checkpoints")
       .def(py::init<const std::string&>(), py::arg("uri"))
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })
       .def("claim", &Handle::Claim)
-      .def("save", &Handle::Save, py::arg("step"), py::arg("shards"), py::arg("keep"))
+      .def("save", &Handle::Save, py::arg("step"), py::arg("shards"), py::arg("keep"), py::arg("keep_every"))
+      .def("begin", &Handle::Begin, py::arg("step"), py::arg("keep"), py::arg("keep_every"))
+      .def("upload", &Handle::Upload, py::arg("step"), py::arg("attempt"), py::arg("shards"))
+      .def("finish", &Handle::Finish, py::arg("save"), py::arg("uploaded"))
+      .def("abandon", &Handle::Abandon, py::arg("save"))
       .def("steps", &Handle::Steps)
       .def("find", &Handle::Find, py::arg("step"));
 }

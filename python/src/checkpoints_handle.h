@@ -21,6 +21,20 @@ namespace py = pybind11;
 /// _core.Checkpoint: one that was found, to be read. Its members are called with the GIL held.
 class CheckpointHandle;
 
+/// _core.CheckpointSave: one that was begun, and is to be finished once.
+class CheckpointSaveHandle {
+ public:
+  explicit CheckpointSaveHandle(SaveProtocol save) : save_(std::move(save)) {}
+
+  std::string attempt() const { return attempt_; }
+  /// Throws if it was taken already.
+  SaveProtocol Take();
+
+ private:
+  std::optional<SaveProtocol> save_;
+  const std::string attempt_ = save_->entry().attempt;
+};
+
 /// _core.Checkpoints: those below one URI, fit for Python's threads, signals and forks. Members are called with the GIL
 /// held, from any thread, and release it while they wait; Python's signal handlers run meanwhile.
 class CheckpointsHandle {
@@ -31,8 +45,15 @@ class CheckpointsHandle {
 
   uint64_t Claim();
   /// `shards`: (name, bytes-like objects, which must not change meanwhile).
-  void Save(const py::int_& step, const std::vector<std::pair<std::string, std::vector<py::buffer>>>& shards,
-            const py::int_& keep);
+  using Shards = std::vector<std::pair<std::string, std::vector<py::buffer>>>;
+  void Save(const py::int_& step, const Shards& shards, const py::int_& keep, const py::int_& keep_every);
+  /// A save whose shards several processes write: Begin, then Upload in all of them, then Finish or Abandon here.
+  std::shared_ptr<CheckpointSaveHandle> Begin(const py::int_& step, const py::int_& keep, const py::int_& keep_every);
+  /// Returns what Finish needs.
+  std::string Upload(const py::int_& step, const std::string& attempt, const Shards& shards) const;
+  void Finish(const std::shared_ptr<CheckpointSaveHandle>& save, const std::vector<std::string>& uploaded);
+  /// Removes what was uploaded. Throws only if another process has claimed the checkpoints.
+  void Abandon(const std::shared_ptr<CheckpointSaveHandle>& save);
   /// The steps of all that are committed, in that order.
   std::vector<uint64_t> Steps() const;
   /// That of `step`, or the newest.
@@ -58,10 +79,14 @@ class CheckpointHandle {
         manifest_(std::move(manifest)) {}
 
   uint64_t step() const { return manifest_.step; }
+  std::string attempt() const { return manifest_.attempt; }
   /// (name, bytes)
   std::vector<std::pair<std::string, uint64_t>> Shards() const;
   /// Reads all shards, verified. `into`: one writable bytes-like object a shard, of just its size.
   void Read(const std::vector<py::buffer>& into) const;
+  /// Reads ranges, verified: (number of the shard, offset, writable bytes-like object of the range's size). Returns how
+  /// many bytes were read for that.
+  uint64_t ReadRanges(const std::vector<std::tuple<size_t, uint64_t, py::buffer>>& ranges) const;
 
  private:
   const pid_t maker_;

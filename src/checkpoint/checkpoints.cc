@@ -20,7 +20,7 @@ namespace millrace {
 
 namespace {
 
-using Attempt = SaveProtocol::Attempt;
+using Attempt = CheckpointAttempt;
 
 uint64_t NowMs() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -67,6 +67,18 @@ absl::StatusOr<std::vector<Attempt>> AttemptFolders(const std::string& root) {
   return found;
 }
 
+/// Of ShardBytes or CheckpointShards.
+template <typename Shard>
+absl::Status CheckNames(const std::vector<Shard>& shards) {
+  std::set<std::string_view> names;
+  for (const Shard& shard : shards) {
+    RETURN_IF_ERROR(CheckShardName(shard.name));
+    if (!names.insert(shard.name).second)
+      return absl::InvalidArgumentError(fmt::format("two shards have the name '{}'", shard.name));
+  }
+  return absl::OkStatus();
+}
+
 // An object that this process alone writes: if it exists, an earlier request of this call has made it.
 absl::Status WriteOnce(ObjectStore& store, const std::string& key, const std::string& text) {
   const absl::Status put =
@@ -93,12 +105,17 @@ absl::Status Checkpoints::Claim(const std::stop_token& stop) {
                     Uri()));
     return absl::OkStatus();
   }
-  const absl::Status swept = Sweep(stop);
+  const absl::Status swept = RemoveLeft(stop).status();
   if (absl::IsCancelled(swept)) return swept;
   if (!swept.ok()) {
     Warn(fmt::format("{}: what killed writers have left was not removed: {}", Uri(), ToStd(swept.message())));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> Checkpoints::ClaimWithoutRemoving(const std::stop_token& stop) {
+  RETURN_IF_ERROR(RunClaim(stop));
+  return writer_.epoch;
 }
 
 absl::Status Checkpoints::RunClaim(const std::stop_token& stop) {
@@ -142,19 +159,31 @@ absl::StatusOr<std::vector<Attempt>> Checkpoints::ListAttempts(const std::stop_t
   return found;
 }
 
-// What an older epoch has not committed it never will. Nothing here depends on clocks.
-absl::Status Checkpoints::Sweep(const std::stop_token& stop) {
+// What an older epoch has not committed it never will. Nothing here depends on clocks. LATEST is read after the
+// listing: what it does not name then was not committed later, either, if its epoch is older.
+absl::StatusOr<std::vector<Attempt>> Checkpoints::FindLeft(const std::stop_token& stop) const {
   ASSIGN_OR_RETURN(const std::vector<Attempt> attempts, ListAttempts(stop));
   ASSIGN_OR_RETURN(const LatestRecord latest, latest_.Read(stop));
-  if (!latest.catalog || latest.catalog->writer.id != writer_.id) return absl::OkStatus();  // it is the next one's turn
+  std::vector<Attempt> left;
+  if (!latest.catalog || !latest.catalog->conditional_writes) return left;
   std::set<std::string> committed;
   for (const CheckpointEntry& entry : latest.catalog->entries) committed.insert(entry.attempt);
   for (const Attempt& attempt : attempts) {
+    if (EpochOfAttempt(attempt.attempt) >= latest.catalog->writer.epoch || committed.contains(attempt.attempt))
+      continue;
+    left.push_back(attempt);
+  }
+  return left;
+}
+
+absl::StatusOr<std::vector<Attempt>> Checkpoints::RemoveLeft(const std::stop_token& stop) const {
+  ASSIGN_OR_RETURN(std::vector<Attempt> left, FindLeft(stop));
+  for (const Attempt& attempt : left) {
     if (stop.stop_requested()) return absl::CancelledError(fmt::format("{}: interrupted", Uri()));
-    if (EpochOfAttempt(attempt.attempt) >= writer_.epoch || committed.contains(attempt.attempt)) continue;
     RETURN_IF_ERROR(RemoveAttempt(attempt));
   }
-  return store_.RemoveTemporary(folder_);
+  RETURN_IF_ERROR(store_.RemoveTemporary(folder_));
+  return left;
 }
 
 // The manifest first: what is half removed is not taken for a checkpoint by whoever finds it.
@@ -194,52 +223,104 @@ absl::StatusOr<CheckpointEntry> Checkpoints::WriteManifest(const CheckpointEntry
   return full;
 }
 
-absl::StatusOr<CheckpointEntry> Checkpoints::Save(uint64_t step, const std::vector<ShardBytes>& shards,
-                                                  const SaveOptions& options) {
+void Checkpoints::RemoveSuperseded(const std::vector<Attempt>& attempts) const {
+  for (const Attempt& old : attempts) {
+    const absl::Status removed = RemoveAttempt(old);
+    if (!removed.ok()) Warn(fmt::format("an old checkpoint was not removed: {}", ToStd(removed.message())));
+  }
+}
+
+absl::StatusOr<SaveProtocol> Checkpoints::Begin(uint64_t step, const SaveOptions& options) {
   if (step > kMaxCheckpointStep) {
     return absl::InvalidArgumentError(fmt::format("step is {}; it must be 0 to {}", step, kMaxCheckpointStep));
   }
-  std::set<std::string_view> names;
-  for (const ShardBytes& shard : shards) {
-    RETURN_IF_ERROR(CheckShardName(shard.name));
-    if (!names.insert(shard.name).second)
-      return absl::InvalidArgumentError(fmt::format("two shards have the name '{}'", shard.name));
-  }
   if (writer_.epoch == 0) RETURN_IF_ERROR(Claim(options.stop));
-  const std::string attempt = NewAttempt(writer_.epoch);
-  SaveProtocol save({.writer = writer_, .entry = {.step = step, .attempt = attempt}, .keep = options.keep});
-  std::vector<CheckpointShard> written;
+  SaveProtocol save({.writer = writer_,
+                     .entry = {.step = step, .attempt = NewAttempt(writer_.epoch)},
+                     .retention = options.retention});
+  save.OnLatest(latest_.Read(options.stop));
+  if (save.next() == SaveProtocol::Step::kUpload) return save;
+  return Annotate(save.status(), fmt::format("{}: saving step {}", Uri(), step));
+}
+
+absl::StatusOr<std::vector<CheckpointShard>> Checkpoints::Upload(uint64_t step, const std::string& attempt,
+                                                                 const std::vector<ShardBytes>& shards,
+                                                                 const std::stop_token& stop) const {
+  RETURN_IF_ERROR(CheckNames(shards));
+  return WriteShards(store_, Folder(step, attempt), shards, stop);
+}
+
+absl::StatusOr<CheckpointEntry> Checkpoints::Finish(SaveProtocol save,
+                                                    absl::StatusOr<std::vector<CheckpointShard>> uploaded,
+                                                    const std::stop_token& stop) {
+  const uint64_t step = save.entry().step;
+  if (uploaded.ok()) {
+    if (absl::Status named = CheckNames(*uploaded); !named.ok()) uploaded = std::move(named);
+  }
+  save.OnUploaded(uploaded.status());
   while (save.next() != SaveProtocol::Step::kDone) {
     switch (save.next()) {
       case SaveProtocol::Step::kReadLatest:
-        save.OnLatest(latest_.Read(options.stop));
+        save.OnLatest(latest_.Read(stop));
         break;
-      case SaveProtocol::Step::kUpload: {
-        absl::StatusOr<std::vector<CheckpointShard>> uploaded =
-            WriteShards(store_, Folder(step, attempt), shards, options.stop);
-        save.OnUploaded(uploaded.status());
-        if (uploaded.ok()) written = *std::move(uploaded);
-        break;
-      }
       case SaveProtocol::Step::kWriteManifest:
-        save.OnManifest(WriteManifest(save.entry(), std::move(written)));
+        save.OnManifest(WriteManifest(save.entry(), *std::move(uploaded)));
         break;
       case SaveProtocol::Step::kWriteLatest:
         save.OnWritten(latest_.Replace(save.to_write(), save.version()));
         break;
       case SaveProtocol::Step::kRemove:
-        for (const Attempt& old : save.to_remove()) {
-          const absl::Status removed = RemoveAttempt(old);
-          if (!removed.ok()) Warn(fmt::format("an old checkpoint was not removed: {}", ToStd(removed.message())));
-        }
+        RemoveSuperseded(save.to_remove());
         save.OnRemoved();
         break;
+      case SaveProtocol::Step::kUpload:  // was done before
       case SaveProtocol::Step::kDone:
         break;
     }
   }
   if (!save.status().ok()) return Annotate(save.status(), fmt::format("{}: saving step {}", Uri(), step));
   return save.entry();
+}
+
+absl::StatusOr<CheckpointEntry> Checkpoints::Save(uint64_t step, const std::vector<ShardBytes>& shards,
+                                                  const SaveOptions& options) {
+  RETURN_IF_ERROR(CheckNames(shards));
+  ASSIGN_OR_RETURN(SaveProtocol save, Begin(step, options));
+  absl::StatusOr<std::vector<CheckpointShard>> written = Upload(step, save.entry().attempt, shards, options.stop);
+  return Finish(std::move(save), std::move(written), options.stop);
+}
+
+absl::StatusOr<CheckpointEntry> Checkpoints::Copy(const Checkpoints& from, const CheckpointEntry& entry,
+                                                  const SaveOptions& options) {
+  ASSIGN_OR_RETURN(const CheckpointManifest manifest, from.ReadManifest(entry));
+  ASSIGN_OR_RETURN(SaveProtocol save, Begin(entry.step, options));
+  absl::StatusOr<std::vector<CheckpointShard>> written =
+      CopyShards(from.store_, from.Folder(entry.step, entry.attempt), manifest.shards, store_,
+                 Folder(entry.step, save.entry().attempt), memory_, options.stop);
+  return Finish(std::move(save), std::move(written), options.stop);
+}
+
+absl::StatusOr<std::vector<Attempt>> Checkpoints::Retain(const Retention& retention, const std::stop_token& stop) {
+  RetainProtocol retain(retention);
+  while (retain.next() != RetainProtocol::Step::kDone) {
+    if (stop.stop_requested()) return absl::CancelledError(fmt::format("{}: interrupted", Uri()));
+    switch (retain.next()) {
+      case RetainProtocol::Step::kReadLatest:
+        retain.OnLatest(latest_.Read(stop));
+        break;
+      case RetainProtocol::Step::kWriteLatest:
+        retain.OnWritten(latest_.Replace(retain.to_write(), retain.version()));
+        break;
+      case RetainProtocol::Step::kRemove:
+        RemoveSuperseded(retain.to_remove());
+        retain.OnRemoved();
+        break;
+      case RetainProtocol::Step::kDone:
+        break;
+    }
+  }
+  if (!retain.status().ok()) return Annotate(retain.status(), Uri());
+  return retain.to_remove();
 }
 
 absl::StatusOr<std::optional<CheckpointCatalog>> Checkpoints::ReadCatalog(const std::stop_token& stop) const {
@@ -276,6 +357,12 @@ absl::StatusOr<CheckpointManifest> Checkpoints::ReadManifest(const CheckpointEnt
 absl::Status Checkpoints::Read(const CheckpointManifest& manifest, const std::vector<MutableByteSpan>& into,
                                const std::stop_token& stop) const {
   return ReadShards(store_, memory_, Folder(manifest.step, manifest.attempt), manifest.shards, into, stop);
+}
+
+absl::StatusOr<uint64_t> Checkpoints::ReadRangesOf(const CheckpointManifest& manifest, std::vector<ShardRange> ranges,
+                                                   const std::stop_token& stop) const {
+  const std::string folder = Folder(manifest.step, manifest.attempt);
+  return ReadRanges(store_, memory_, folder, manifest.shards, std::move(ranges), stop);
 }
 
 absl::Status Checkpoints::Verify(const CheckpointEntry& entry, const std::stop_token& stop) const {

@@ -31,11 +31,13 @@ class Checkpoints {
   /// they have left, if the store holds the conditions of writes, so that it is certain that they will not commit it.
   /// Logs a warning if the store does not hold them.
   absl::Status Claim(const std::stop_token& stop);
+  /// The same without the sweep. Returns the epoch.
+  absl::StatusOr<uint64_t> ClaimWithoutRemoving(const std::stop_token& stop);
   /// 0 before Claim.
   uint64_t epoch() const { return writer_.epoch; }
 
   struct SaveOptions {
-    uint64_t keep = 0;  // how many checkpoints remain, this one among them; 0: all
+    Retention retention;  // this checkpoint among those that remain
     std::stop_token stop;
   };
   /// Saves a checkpoint, which is then the newest, in place of one of the same step. It is durable, and LATEST names
@@ -44,6 +46,31 @@ class Checkpoints {
   /// before, unless the message says that it is not known.
   absl::StatusOr<CheckpointEntry> Save(uint64_t step, const std::vector<ShardBytes>& shards,
                                        const SaveOptions& options);
+
+  /// A save whose shards several processes write: one of them begins it and tells the others the step and the attempt;
+  /// all upload; the first one finishes with the shards of all, or with the error of one. What Save promises holds,
+  /// whichever of them dies. Begin claims first if that has not been done, and finds out whether this process may
+  /// commit.
+  absl::StatusOr<SaveProtocol> Begin(uint64_t step, const SaveOptions& options);
+  /// Writes shards of an attempt. Needs no claim.
+  absl::StatusOr<std::vector<CheckpointShard>> Upload(uint64_t step, const std::string& attempt,
+                                                      const std::vector<ShardBytes>& shards,
+                                                      const std::stop_token& stop) const;
+  /// Commits, or removes what was uploaded and returns the error.
+  absl::StatusOr<CheckpointEntry> Finish(SaveProtocol save, absl::StatusOr<std::vector<CheckpointShard>> uploaded,
+                                         const std::stop_token& stop);
+
+  /// Saves a copy of a checkpoint of others, verified. As Save.
+  absl::StatusOr<CheckpointEntry> Copy(const Checkpoints& from, const CheckpointEntry& entry,
+                                       const SaveOptions& options);
+
+  /// Removes the checkpoints that do not remain. It does not claim: a training goes on. Returns what was removed.
+  absl::StatusOr<std::vector<CheckpointAttempt>> Retain(const Retention& retention, const std::stop_token& stop);
+  /// What killed writers have left and nobody can commit any more: of epochs before that of LATEST, and not committed.
+  /// None if the store does not hold the conditions of writes.
+  absl::StatusOr<std::vector<CheckpointAttempt>> FindLeft(const std::stop_token& stop) const;
+  /// Removes that. Returns what was removed.
+  absl::StatusOr<std::vector<CheckpointAttempt>> RemoveLeft(const std::stop_token& stop) const;
 
   /// What LATEST says; nullopt if there is none.
   absl::StatusOr<std::optional<CheckpointCatalog>> ReadCatalog(const std::stop_token& stop = {}) const;
@@ -58,16 +85,20 @@ class Checkpoints {
   absl::Status Read(const CheckpointManifest& manifest, const std::vector<MutableByteSpan>& into,
                     const std::stop_token& stop) const;
 
+  /// Reads ranges of the shards of a manifest, verified. Returns how many bytes were read (shard_io.h).
+  absl::StatusOr<uint64_t> ReadRangesOf(const CheckpointManifest& manifest, std::vector<ShardRange> ranges,
+                                        const std::stop_token& stop) const;
+
   /// Reads a checkpoint and compares every byte with its checksums.
   absl::Status Verify(const CheckpointEntry& entry, const std::stop_token& stop) const;
 
  private:
   absl::Status RunClaim(const std::stop_token& stop);
   absl::Status FindOutConditions(CheckpointCatalog catalog, const std::stop_token& stop);
-  absl::Status Sweep(const std::stop_token& stop);
-  absl::StatusOr<std::vector<SaveProtocol::Attempt>> ListAttempts(const std::stop_token& stop) const;
+  absl::StatusOr<std::vector<CheckpointAttempt>> ListAttempts(const std::stop_token& stop) const;
   absl::StatusOr<CheckpointEntry> WriteManifest(const CheckpointEntry& entry, std::vector<CheckpointShard> shards);
-  absl::Status RemoveAttempt(const SaveProtocol::Attempt& attempt) const;
+  absl::Status RemoveAttempt(const CheckpointAttempt& attempt) const;
+  void RemoveSuperseded(const std::vector<CheckpointAttempt>& attempts) const;
   std::string Folder(uint64_t step, const std::string& attempt) const { return folder_ + AttemptFolder(step, attempt); }
 
   ObjectStore& store_;

@@ -131,7 +131,8 @@ class CheckpointsTest : public ::testing::TestWithParam<const char*> {
   static absl::Status Save(Checkpoints& checkpoints, uint64_t step, uint64_t keep = 0) {
     const std::string text = TextOf(step);
     return checkpoints
-        .Save(step, {{"model", {AsBytes(text)}}, {"state", {AsBytes("{"), AsBytes("}")}}}, {.keep = keep, .stop = {}})
+        .Save(step, {{"model", {AsBytes(text)}}, {"state", {AsBytes("{"), AsBytes("}")}}},
+              {.retention = {.keep = keep}, .stop = {}})
         .status();
   }
 
@@ -317,6 +318,85 @@ TEST_P(CheckpointsTest, SweepLeavesOthersAlone) {
   Checkpoints second = Open();
   ASSERT_TRUE(second.Claim({}).ok());
   EXPECT_EQ(Objects(), 3u);
+}
+
+// Several processes write one checkpoint; only one of them commits.
+TEST_P(CheckpointsTest, SeveralProcessesSaveOne) {
+  Checkpoints leader = Open();
+  const Checkpoints other = Open();
+  const std::string state = "{}";
+  const std::string text = TextOf(7);
+  for (const bool fails : {true, false}) {
+    absl::StatusOr<SaveProtocol> save = leader.Begin(7, {});
+    ASSERT_TRUE(save.ok()) << save.status();
+    const std::string attempt = save->entry().attempt;
+    auto all = other.Upload(7, attempt, {{"model", {AsBytes(text)}}}, {});
+    ASSERT_TRUE(all.ok()) << all.status();
+    const auto passed = ShardsFromJson(ShardsToJson(*all));
+    ASSERT_TRUE(passed.ok()) << passed.status();
+    all = *passed;
+    const auto mine = leader.Upload(7, attempt, {{"state", {AsBytes(state)}}}, {});
+    ASSERT_TRUE(mine.ok()) << mine.status();
+    all->push_back((*mine)[0]);
+    EXPECT_THAT(Steps(), IsEmpty());
+    if (fails) {
+      const auto ended = leader.Finish(*std::move(save), absl::AbortedError("rank 3 died"), {});
+      EXPECT_TRUE(absl::IsAborted(ended.status())) << ended.status();
+      EXPECT_THAT(Steps(), IsEmpty());
+      EXPECT_EQ(Objects(), 0u);
+    } else {
+      const auto ended = leader.Finish(*std::move(save), *std::move(all), {});
+      ASSERT_TRUE(ended.ok()) << ended.status();
+      EXPECT_THAT(Steps(), ElementsAre(7));
+    }
+  }
+  // Two shards of one name are two ranks that believe to be the same.
+  absl::StatusOr<SaveProtocol> save = leader.Begin(8, {});
+  const auto twice = other.Upload(8, save->entry().attempt, {{"model", {AsBytes(text)}}}, {});
+  std::vector<CheckpointShard> all = {(*twice)[0], (*twice)[0]};
+  EXPECT_TRUE(absl::IsInvalidArgument(leader.Finish(*std::move(save), std::move(all), {}).status()));
+  EXPECT_THAT(Steps(), ElementsAre(7));
+}
+
+TEST_P(CheckpointsTest, ACopyIsACheckpoint) {
+  Checkpoints checkpoints = Open();
+  ASSERT_TRUE(Save(checkpoints, 1).ok());
+  ASSERT_TRUE(Save(checkpoints, 2).ok());
+  MemoryStore elsewhere("elsewhere");
+  Checkpoints copies({&elsewhere, "copies"}, memory_);
+  for (const uint64_t step : {1, 2}) {
+    const auto copied = copies.Copy(checkpoints, *checkpoints.Find(step), {.retention = {.keep = 1}, .stop = {}});
+    ASSERT_TRUE(copied.ok()) << copied.status();
+    EXPECT_TRUE(copies.Verify(*copies.Find(step), {}).ok());
+    EXPECT_EQ(copies.ReadCatalog().value()->entries.size(), 1u);
+  }
+  // A damaged one is not copied.
+  const CheckpointEntry newest = *checkpoints.Find(std::nullopt);
+  ASSERT_TRUE(PutBlocking(store(), "run/" + AttemptFolder(2, newest.attempt) + "model", AsBytes(TextOf(3))).ok());
+  EXPECT_TRUE(absl::IsDataLoss(copies.Copy(checkpoints, newest, {}).status()));
+  EXPECT_EQ(copies.Find(std::nullopt)->step, 2u);
+  EXPECT_TRUE(copies.Verify(*copies.Find(std::nullopt), {}).ok());
+}
+
+TEST_P(CheckpointsTest, RetainingDisturbsNoTraining) {
+  Checkpoints training = Open();
+  for (const uint64_t step : {10, 15, 20, 25}) ASSERT_TRUE(Save(training, step).ok());
+  Checkpoints gc = Open();
+  const auto removed = gc.Retain({.keep = 1, .keep_every = 20}, {});
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_EQ(removed->size(), 2u);
+  EXPECT_THAT(Steps(), ElementsAre(20, 25));
+  EXPECT_EQ(Objects(), 6u);
+  ASSERT_TRUE(Save(training, 30).ok());
+  EXPECT_THAT(Steps(), ElementsAre(20, 25, 30));
+  // In the midst of a save, at any of its calls.
+  for (int call = 1; call < 12; ++call) {
+    store().Before(call, [&] { ASSERT_TRUE(gc.Retain({.keep = 1}, {}).ok()); });
+    ASSERT_TRUE(Save(training, 40 + call).ok()) << call;
+    store().Before(0, {});  // if the save had fewer calls
+    EXPECT_THAT(Steps(), ::testing::Contains(40u + call));
+  }
+  EXPECT_EQ(Objects(), 3 * Steps().size());
 }
 
 TEST_P(CheckpointsTest, DamageIsFound) {

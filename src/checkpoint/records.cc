@@ -120,7 +120,33 @@ bool TakeShard(const Json& json, CheckpointShard* shard) {
   return pieces == shard->piece_crc32c.size();
 }
 
+Json JsonOf(const std::vector<CheckpointShard>& shards) {
+  Json list = Json::array();
+  for (const CheckpointShard& shard : shards) {
+    Json crcs = Json::array();
+    for (const uint32_t crc : shard.piece_crc32c) crcs.push_back(CrcText(crc));
+    list.push_back({{"name", shard.name},
+                    {"bytes", shard.bytes},
+                    {"crc32c", CrcText(shard.crc32c)},
+                    {"piece_bytes", shard.piece_bytes},
+                    {"piece_crc32c", std::move(crcs)}});
+  }
+  return list;
+}
+
 }  // namespace
+
+std::string ShardsToJson(const std::vector<CheckpointShard>& shards) {
+  return JsonOf(shards).dump();
+}
+
+absl::StatusOr<std::vector<CheckpointShard>> ShardsFromJson(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::vector<CheckpointShard> shards;
+  const auto take_shard = [&shards](const Json& shard) { return TakeShard(shard, &shards.emplace_back()); };
+  if (json.is_array() && std::all_of(json.begin(), json.end(), take_shard)) return shards;
+  return absl::DataLossError("the shards of another process are damaged");
+}
 
 const CheckpointEntry* CheckpointCatalog::Find(uint64_t step) const {
   const auto found =
@@ -167,16 +193,6 @@ uint64_t CheckpointManifest::Bytes() const {
 }
 
 std::string CheckpointManifest::ToJson() const {
-  Json list = Json::array();
-  for (const CheckpointShard& shard : shards) {
-    Json crcs = Json::array();
-    for (const uint32_t crc : shard.piece_crc32c) crcs.push_back(CrcText(crc));
-    list.push_back({{"name", shard.name},
-                    {"bytes", shard.bytes},
-                    {"crc32c", CrcText(shard.crc32c)},
-                    {"piece_bytes", shard.piece_bytes},
-                    {"piece_crc32c", std::move(crcs)}});
-  }
   return Dump({{"format", "millrace-checkpoint"},
                {"version", kRecordsVersion},
                {"step", step},
@@ -184,7 +200,7 @@ std::string CheckpointManifest::ToJson() const {
                {"epoch", epoch},
                {"saved_ms", saved_ms},
                {"host", host},
-               {"shards", std::move(list)}});
+               {"shards", JsonOf(shards)}});
 }
 
 absl::StatusOr<CheckpointManifest> CheckpointManifest::FromJson(std::string_view text) {

@@ -51,9 +51,14 @@ struct CheckpointShard {
   std::string name;  // below STEP/ATTEMPT/
   uint64_t bytes = 0;
   uint32_t crc32c = 0;                 // of all of it
-  uint64_t piece_bytes = 0;            // of each piece but the last, which may be shorter
+  uint64_t piece_bytes = 0;            // that have a checksum together; the last piece may be shorter
   std::vector<uint32_t> piece_crc32c;  // none if it is empty
 };
+
+/// Shards as one line of JSON, for another process that puts them into a manifest.
+std::string ShardsToJson(const std::vector<CheckpointShard>& shards);
+/// DataLoss if it is not what ShardsToJson made.
+absl::StatusOr<std::vector<CheckpointShard>> ShardsFromJson(std::string_view text);
 
 /// MANIFEST.json: what a checkpoint consists of.
 struct CheckpointManifest {

@@ -23,6 +23,23 @@ bool Names(const CheckpointCatalog& catalog, const CheckpointEntry& entry) {
 
 }  // namespace
 
+std::vector<CheckpointAttempt> Supersede(CheckpointCatalog& catalog, const Retention& retention) {
+  std::vector<CheckpointAttempt> superseded;
+  if (retention.keep == 0 || catalog.entries.size() <= retention.keep) return superseded;
+  const size_t newest = catalog.entries.size() - retention.keep;
+  std::vector<CheckpointEntry> remain;
+  for (size_t i = 0; i < catalog.entries.size(); ++i) {
+    CheckpointEntry& entry = catalog.entries[i];
+    if (i >= newest || (retention.keep_every != 0 && entry.step % retention.keep_every == 0)) {
+      remain.push_back(std::move(entry));
+    } else {
+      superseded.push_back({entry.step, entry.attempt});
+    }
+  }
+  catalog.entries = std::move(remain);
+  return superseded;
+}
+
 void ClaimProtocol::End(absl::Status status) {
   status_ = std::move(status);
   step_ = Step::kDone;
@@ -63,9 +80,10 @@ absl::Status SaveProtocol::CheckWriter(const LatestRecord& latest) const {
 }
 
 absl::Status SaveProtocol::CheckRoom(const CheckpointCatalog& catalog) const {
-  if (job_.keep != 0 || catalog.entries.size() < kMaxCheckpoints) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      fmt::format("there are {} checkpoints already; set keep, so that the oldest ones go", kMaxCheckpoints));
+  const bool all_remain = job_.retention.keep == 0 || job_.retention.keep_every != 0;
+  if (!all_remain || catalog.entries.size() < kMaxCheckpoints) return absl::OkStatus();
+  return absl::ResourceExhaustedError(fmt::format(
+      "there are {} checkpoints already; set keep without keep_every, so that the oldest ones go", kMaxCheckpoints));
 }
 
 void SaveProtocol::OnLatest(absl::StatusOr<LatestRecord> latest) {
@@ -116,10 +134,7 @@ void SaveProtocol::Commit(CheckpointCatalog catalog) {
     entry = entries.erase(entry);
   }
   entries.push_back(job_.entry);
-  while (job_.keep != 0 && entries.size() > job_.keep) {
-    supersede(entries.front());
-    entries.erase(entries.begin());
-  }
+  for (CheckpointAttempt& old : Supersede(catalog, job_.retention)) superseded_.push_back(std::move(old));
   catalog_ = std::move(catalog);
   step_ = Step::kWriteLatest;
 }
@@ -169,6 +184,41 @@ void SaveProtocol::Leave(absl::Status status) {
 }
 
 void SaveProtocol::OnRemoved() {
+  step_ = Step::kDone;
+}
+
+void RetainProtocol::End(absl::Status status) {
+  status_ = std::move(status);
+  step_ = Step::kDone;
+}
+
+void RetainProtocol::OnLatest(absl::StatusOr<LatestRecord> latest) {
+  superseded_.clear();
+  if (!latest.ok()) return End(latest.status());
+  if (!latest->catalog) return End(absl::NotFoundError("there is no checkpoint"));
+  catalog_ = *std::move(latest->catalog);
+  version_ = std::move(latest->version);
+  if (!catalog_.conditional_writes) {
+    return End(absl::FailedPreconditionError(
+        "this store ignores the conditions of writes, so that a commit within the same moment would be lost; let the "
+        "training remove old checkpoints (keep=)"));
+  }
+  superseded_ = Supersede(catalog_, retention_);
+  step_ = superseded_.empty() ? Step::kDone : Step::kWriteLatest;
+}
+
+void RetainProtocol::OnWritten(absl::Status status) {
+  if (status.ok()) {
+    step_ = Step::kRemove;
+  } else if (absl::IsFailedPrecondition(status) && ++tries_ <= kMaxTries) {
+    step_ = Step::kReadLatest;
+  } else {  // LATEST may have been replaced, or be replaced later: what it names or named stays
+    superseded_.clear();
+    End(absl::IsFailedPrecondition(status) ? std::move(status) : Unsure(status));
+  }
+}
+
+void RetainProtocol::OnRemoved() {
   step_ = Step::kDone;
 }
 

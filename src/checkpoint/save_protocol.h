@@ -53,6 +53,22 @@ class ClaimProtocol {
   absl::Status status_;
 };
 
+/// Which checkpoints remain once a newer one is committed.
+struct Retention {
+  uint64_t keep = 0;        // the newest ones, so many; 0: all of them
+  uint64_t keep_every = 0;  // besides these, all whose step is a multiple of it; 0: none
+};
+
+/// A folder of an attempt that nobody needs any more.
+struct CheckpointAttempt {
+  uint64_t step = 0;
+  std::string attempt;
+  friend bool operator==(const CheckpointAttempt&, const CheckpointAttempt&) = default;
+};
+
+/// Takes out of the catalog what does not remain, and returns it.
+std::vector<CheckpointAttempt> Supersede(CheckpointCatalog& catalog, const Retention& retention);
+
 /// Saves one checkpoint: checks that this writer is the one that LATEST names, uploads the shards, writes the manifest,
 /// replaces LATEST, and then removes what LATEST no longer names. A failure before LATEST is replaced removes what was
 /// uploaded; a failure of which nobody can tell whether LATEST was replaced leaves it, since it may be needed. (A later
@@ -64,13 +80,7 @@ class SaveProtocol {
   struct Job {
     CheckpointWriter writer;
     CheckpointEntry entry;  // step and attempt
-    uint64_t keep = 0;      // how many of the newest remain; 0: all of them
-  };
-  /// A folder of an attempt that nobody needs any more.
-  struct Attempt {
-    uint64_t step = 0;
-    std::string attempt;
-    friend bool operator==(const Attempt&, const Attempt&) = default;
+    Retention retention;
   };
 
   explicit SaveProtocol(Job job) : job_(std::move(job)) {}
@@ -87,7 +97,7 @@ class SaveProtocol {
   const CheckpointCatalog& to_write() const { return catalog_; }
   const std::string& version() const { return version_; }
   /// For kRemove. Failures there are nobody's loss: a later claim sweeps what is left.
-  const std::vector<Attempt>& to_remove() const { return to_remove_; }
+  const std::vector<CheckpointAttempt>& to_remove() const { return to_remove_; }
   /// In kDone: OK if the checkpoint is committed. FailedPrecondition if another writer has claimed the checkpoints;
   /// Unavailable, or another error of the store, if it failed.
   const absl::Status& status() const { return status_; }
@@ -112,8 +122,41 @@ class SaveProtocol {
   absl::Status unsure_;  // the error after which LATEST may have been replaced
   CheckpointCatalog catalog_;
   std::string version_;
-  std::vector<Attempt> superseded_;  // by catalog_
-  std::vector<Attempt> to_remove_;
+  std::vector<CheckpointAttempt> superseded_;  // by catalog_
+  std::vector<CheckpointAttempt> to_remove_;
+  absl::Status status_;
+};
+
+/// Removes checkpoints that a retention does not keep: LATEST first, then what it no longer names. It does not claim:
+/// the process that may commit goes on, since it builds upon what it reads.
+class RetainProtocol {
+ public:
+  enum class Step { kReadLatest, kWriteLatest, kRemove, kDone };
+
+  explicit RetainProtocol(const Retention& retention) : retention_(retention) {}
+
+  Step next() const { return step_; }
+  void OnLatest(absl::StatusOr<LatestRecord> latest);
+  void OnWritten(absl::Status status);
+  void OnRemoved();
+
+  /// For kWriteLatest.
+  const CheckpointCatalog& to_write() const { return catalog_; }
+  const std::string& version() const { return version_; }
+  /// For kRemove; in kDone: what was removed.
+  const std::vector<CheckpointAttempt>& to_remove() const { return superseded_; }
+  /// In kDone.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void End(absl::Status status);
+
+  const Retention retention_;
+  Step step_ = Step::kReadLatest;
+  int tries_ = 0;
+  CheckpointCatalog catalog_;
+  std::string version_;
+  std::vector<CheckpointAttempt> superseded_;
   absl::Status status_;
 };
 

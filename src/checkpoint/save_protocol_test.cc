@@ -28,7 +28,7 @@ CheckpointCatalog OwnCatalog() {
 }
 
 SaveProtocol NewSave(uint64_t keep = 0) {
-  return SaveProtocol({.writer = {1, "me"}, .entry = {.step = 3, .attempt = kAttempt}, .keep = keep});
+  return SaveProtocol({.writer = {1, "me"}, .entry = {.step = 3, .attempt = kAttempt}, .retention = {.keep = keep}});
 }
 
 LatestRecord Own(const std::string& version = "v1") {
@@ -58,7 +58,7 @@ SaveProtocol AtCommit(uint64_t keep = 0) {
   return save;
 }
 
-std::vector<std::string> Attempts(const std::vector<SaveProtocol::Attempt>& attempts) {
+std::vector<std::string> Attempts(const std::vector<CheckpointAttempt>& attempts) {
   std::vector<std::string> names;
   for (const auto& attempt : attempts) names.push_back(attempt.attempt);
   return names;
@@ -233,6 +233,84 @@ TEST(SaveProtocol, CatalogHasABound) {
   EXPECT_TRUE(absl::IsResourceExhausted(save.status()));
 }
 
+TEST(Retention, NewestAndEveryNth) {
+  const auto remain = [](std::vector<uint64_t> steps, const Retention& retention) {
+    CheckpointCatalog catalog;
+    for (const uint64_t step : steps) catalog.entries.push_back({.step = step, .attempt = std::to_string(step)});
+    const size_t gone = Supersede(catalog, retention).size();
+    EXPECT_EQ(gone + catalog.entries.size(), steps.size());
+    std::vector<uint64_t> left;
+    for (const CheckpointEntry& entry : catalog.entries) left.push_back(entry.step);
+    return left;
+  };
+  EXPECT_THAT(remain({1, 2, 3}, {}), ElementsAre(1, 2, 3));
+  EXPECT_THAT(remain({1, 2, 3}, {.keep = 2}), ElementsAre(2, 3));
+  EXPECT_THAT(remain({1, 2, 3}, {.keep = 5}), ElementsAre(1, 2, 3));
+  EXPECT_THAT(remain({10, 15, 20, 25, 30}, {.keep = 1, .keep_every = 10}), ElementsAre(10, 20, 30));
+  EXPECT_THAT(remain({10, 15, 20, 25, 35}, {.keep = 2, .keep_every = 20}), ElementsAre(20, 25, 35));
+  EXPECT_THAT(remain({30, 20, 7}, {.keep = 1, .keep_every = 0}), ElementsAre(7));  // in the order of the commits
+}
+
+TEST(RetainProtocol, RemovesWhatLatestNoLongerNames) {
+  RetainProtocol retain({.keep = 1});
+  retain.OnLatest(Own());
+  ASSERT_EQ(retain.next(), RetainProtocol::Step::kWriteLatest);
+  EXPECT_EQ(retain.version(), "v1");
+  EXPECT_EQ(retain.to_write().writer.id, "me");  // it claims nothing
+  EXPECT_EQ(retain.to_write().entries.size(), 1u);
+  retain.OnWritten(Lost());  // somebody has committed
+  EXPECT_EQ(retain.next(), RetainProtocol::Step::kReadLatest);
+  LatestRecord newer = Own("v2");
+  newer.catalog->entries.push_back({.step = 9, .attempt = "e1-0000000000000009"});
+  retain.OnLatest(newer);
+  EXPECT_EQ(retain.to_write().Newest()->step, 9u);
+  retain.OnWritten(absl::OkStatus());
+  EXPECT_EQ(retain.next(), RetainProtocol::Step::kRemove);
+  EXPECT_THAT(Attempts(retain.to_remove()), ElementsAre("e1-0000000000000001", "e1-0000000000000002"));
+  retain.OnRemoved();
+  EXPECT_EQ(retain.next(), RetainProtocol::Step::kDone);
+  EXPECT_TRUE(retain.status().ok());
+}
+
+TEST(RetainProtocol, EveryStepMayFail) {
+  {
+    RetainProtocol retain({.keep = 1});
+    retain.OnLatest(Down());
+    EXPECT_TRUE(absl::IsUnavailable(retain.status()));
+  }
+  {
+    RetainProtocol retain({.keep = 1});
+    retain.OnLatest(Own());
+    retain.OnWritten(Down());  // it may have been written
+    EXPECT_EQ(retain.next(), RetainProtocol::Step::kDone);
+    EXPECT_TRUE(absl::IsUnavailable(retain.status()));
+    EXPECT_THAT(retain.to_remove(), IsEmpty());
+  }
+  {
+    RetainProtocol retain({.keep = 2});
+    retain.OnLatest(Own());  // there is nothing to do
+    EXPECT_EQ(retain.next(), RetainProtocol::Step::kDone);
+    EXPECT_TRUE(retain.status().ok());
+  }
+  {
+    RetainProtocol retain({.keep = 1});
+    LatestRecord weak = Own();
+    weak.catalog->conditional_writes = false;
+    retain.OnLatest(weak);
+    EXPECT_TRUE(absl::IsFailedPrecondition(retain.status()));
+    RetainProtocol empty({.keep = 1});
+    empty.OnLatest(LatestRecord());
+    EXPECT_TRUE(absl::IsNotFound(empty.status()));
+  }
+  RetainProtocol retain({.keep = 1});
+  for (int i = 0; retain.next() != RetainProtocol::Step::kDone && i < 1000; ++i) {
+    retain.OnLatest(Own());
+    retain.OnWritten(Lost());
+  }
+  EXPECT_TRUE(absl::IsFailedPrecondition(retain.status()));
+  EXPECT_THAT(retain.to_remove(), IsEmpty());
+}
+
 TEST(ClaimProtocol, TakesTheNextEpochAndLeavesTheCheckpoints) {
   ClaimProtocol claim("new");
   claim.OnLatest(OfAnother());
@@ -392,7 +470,7 @@ class Process {
   void NextSave() {
     save_.emplace(SaveProtocol::Job{.writer = {epoch_, id_},
                                     .entry = {.step = world_.rng().Below(6), .attempt = NewAttempt(epoch_)},
-                                    .keep = world_.rng().Below(4)});
+                                    .retention = {.keep = world_.rng().Below(4)}});
   }
 
   void SaveStep() {

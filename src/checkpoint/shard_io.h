@@ -6,11 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/memory_budget.h"
 #include "checkpoint/records.h"
 #include "store/object_store.h"
 
-/// The bytes of checkpoints, in and out of a store, in pieces of 8 MiB, many at a time. Blocking.
+/// The bytes of checkpoints, in and out of a store, in pieces of some MiB, many at a time. Blocking.
 
 namespace millrace {
 
@@ -29,11 +30,31 @@ absl::StatusOr<std::vector<CheckpointShard>> WriteShards(ObjectStore& store, con
                                                          const std::vector<ShardBytes>& shards,
                                                          const std::stop_token& stop);
 
-/// Reads shards of `folder` and compares all bytes with their checksums: DataLoss if the store keeps delivering others,
-/// OutOfRange or NotFound if some are missing. `into` has memory for each shard, of just its size; or it is empty: then
-/// the bytes are only verified. Cancelled soon after a stop.
+/// Some bytes of a shard, and memory for them.
+struct ShardRange {
+  size_t shard = 0;  // its place in the list of shards
+  uint64_t offset = 0;
+  MutableByteSpan into;  // its size is that of the range
+};
+
+/// Reads ranges of shards of `folder`, which may overlap, in any order, and verifies them: whole pieces that have a
+/// checksum are read, so that each run of neighbouring ranges costs up to two pieces more than it needs. Returns how
+/// many bytes were read. DataLoss if the store keeps delivering other bytes, OutOfRange or NotFound if some are
+/// missing. OutOfRange for a range that is not within its shard. Cancelled soon after a stop.
+absl::StatusOr<uint64_t> ReadRanges(ObjectStore& store, MemoryBudget& memory, const std::string& folder,
+                                    const std::vector<CheckpointShard>& shards, std::vector<ShardRange> ranges,
+                                    const std::stop_token& stop);
+
+/// Reads whole shards and verifies them, as ReadRanges does. `into` has memory for each shard, of just its size; or it
+/// is empty: then the bytes are only verified.
 absl::Status ReadShards(ObjectStore& store, MemoryBudget& memory, const std::string& folder,
                         const std::vector<CheckpointShard>& shards, const std::vector<MutableByteSpan>& into,
                         const std::stop_token& stop);
+
+/// Copies shards, through this process, and verifies what is copied. Errors are those of reading and of writing.
+absl::StatusOr<std::vector<CheckpointShard>> CopyShards(ObjectStore& from, const std::string& from_folder,
+                                                        const std::vector<CheckpointShard>& shards, ObjectStore& to,
+                                                        const std::string& to_folder, MemoryBudget& memory,
+                                                        const std::stop_token& stop);
 
 }  // namespace millrace

@@ -83,6 +83,97 @@ TEST(ShardIo, RoundTripInAFolder) {
   RoundTrip(store);
 }
 
+// Ranges of any kind, some of them overlapping or empty, against the bytes that were written.
+TEST(ShardIo, RangesAreThoseOfTheShards) {
+  MemoryStore store("shards");
+  const std::vector<std::string> texts = {Noise(9 << 20, 1), Noise(100, 2), Noise((64 << 10) * 3, 3)};
+  std::vector<ShardBytes> sources;
+  for (size_t i = 0; i < texts.size(); ++i) sources.push_back(Cut("s" + std::to_string(i), texts[i], i));
+  const auto written = WriteShards(store, "a/", sources, {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  MemoryBudget memory(64 << 20);
+  Rng rng(HashKey(0x7a, {1}));
+  for (int round = 0; round < 30; ++round) {
+    std::vector<ShardRange> ranges;
+    std::vector<std::string> into(1 + rng.Below(40));
+    std::vector<std::string> expected;
+    for (std::string& text : into) {
+      const size_t shard = rng.Below(texts.size());
+      const uint64_t offset = rng.Below(texts[shard].size() + 1);
+      const uint64_t most = std::min<uint64_t>(texts[shard].size() - offset, rng.Below(3) == 0 ? 5 << 20 : 2000);
+      text.resize(rng.Below(most + 1));
+      expected.push_back(texts[shard].substr(offset, text.size()));
+      ranges.push_back({shard, offset, AsWritableBytes(text)});
+    }
+    const absl::StatusOr<uint64_t> read = ReadRanges(store, memory, "a/", *written, ranges, {});
+    ASSERT_TRUE(read.ok()) << read.status();
+    ASSERT_TRUE(into == expected) << round;
+  }
+}
+
+TEST(ShardIo, RangesCostWhatTheyNeed) {
+  MemoryStore store("shards");
+  const std::string text = Noise(20 << 20, 1);
+  const auto written = WriteShards(store, "", {Cut("x", text, 1)}, {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  const uint64_t piece = (*written)[0].piece_bytes;
+  EXPECT_EQ(piece, 64u << 10);
+  MemoryBudget memory(64 << 20);
+  std::string into(3 << 20, '\0');
+  const auto read = [&](std::vector<std::pair<uint64_t, uint64_t>> places) {
+    std::vector<ShardRange> ranges;
+    for (const auto& [offset, size] : places) ranges.push_back({0, offset, AsWritableBytes(into).first(size)});
+    return ReadRanges(store, memory, "", *written, ranges, {});
+  };
+  EXPECT_EQ(*read({}), 0u);
+  EXPECT_EQ(*read({{7, 0}}), 0u);
+  EXPECT_EQ(*read({{0, 1}}), piece);
+  EXPECT_EQ(*read({{piece - 1, 2}}), 2 * piece);
+  EXPECT_EQ(*read({{5 * piece, 1}, {5 * piece + 9, 1}, {6 * piece, 1}}), 2 * piece);
+  EXPECT_EQ(*read({{(20 << 20) - 1, 1}}), piece);
+  EXPECT_LE(*read({{piece + 1, 3 << 20}}), (3u << 20) + piece);
+  EXPECT_TRUE(absl::IsOutOfRange(read({{20 << 20, 1}}).status()));
+  EXPECT_TRUE(absl::IsOutOfRange(read({{uint64_t{0} - 1, 2}}).status()));
+}
+
+TEST(ShardIo, RangesAreVerified) {
+  MemoryStore store("shards");
+  const std::string text = Noise(3 << 20, 7);
+  const auto written = WriteShards(store, "", {Cut("x", text, 1)}, {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  std::string bad = text;
+  bad[1 << 20] = static_cast<char>(bad[1 << 20] ^ 1);
+  ASSERT_TRUE(PutBlocking(store, "x", AsBytes(bad)).ok());
+  MemoryBudget memory(64 << 20);
+  std::string into(1, '\0');
+  EXPECT_TRUE(ReadRanges(store, memory, "", *written, {{0, 5, AsWritableBytes(into)}}, {}).ok());
+  // Not the byte itself: one that is verified together with it.
+  EXPECT_TRUE(absl::IsDataLoss(
+      ReadRanges(store, memory, "", *written, {{0, (1 << 20) + 999, AsWritableBytes(into)}}, {}).status()));
+}
+
+TEST(ShardIo, CopiesAreVerified) {
+  MemoryStore from("from");
+  MemoryStore to("to");
+  MemoryBudget memory(64 << 20);
+  const std::vector<std::string> texts = {Noise(20 << 20, 1), "", Noise(5, 2)};
+  std::vector<ShardBytes> sources;
+  for (size_t i = 0; i < texts.size(); ++i) sources.push_back(Cut("s" + std::to_string(i), texts[i], i));
+  const auto written = WriteShards(from, "a/", sources, {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  const auto copied = CopyShards(from, "a/", *written, to, "b/", memory, {});
+  ASSERT_TRUE(copied.ok()) << copied.status();
+  EXPECT_EQ(ReadBack(to, "b/", *copied), texts);
+  for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ((*copied)[i].crc32c, (*written)[i].crc32c);
+  std::string bad = texts[0];
+  bad[12 << 20] = static_cast<char>(bad[12 << 20] ^ 1);
+  ASSERT_TRUE(PutBlocking(from, "a/s0", AsBytes(bad)).ok());
+  EXPECT_TRUE(absl::IsDataLoss(CopyShards(from, "a/", *written, to, "c/", memory, {}).status()));
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_TRUE(absl::IsCancelled(CopyShards(from, "a/", *written, to, "d/", memory, stop.get_token()).status()));
+}
+
 TEST(ShardIo, DamageIsFound) {
   MemoryStore store("shards");
   const std::string text = Noise(20 << 20, 7);

@@ -6,7 +6,9 @@ import collections
 import json
 import math
 import pathlib
+import random
 import subprocess
+import sys
 from typing import Any
 
 import hypothesis
@@ -17,7 +19,9 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
-from millrace import _state
+from millrace import _boxes, _state
+from millrace._boxes import Box
+from millrace._restore import Restore
 from support import binary, check_script
 
 
@@ -39,10 +43,27 @@ def folder(tmp_path: pathlib.Path) -> str:
     return str(tmp_path / "run")
 
 
-def round_trip(state: Any, **options: bool) -> Any:
+class Files:
+    """A checkpoint in memory."""
+
+    def __init__(self, shards: _state.Shards) -> None:
+        self.shards = [(name, sum(piece.size for piece in pieces)) for name, pieces in shards]
+        self._data = [np.concatenate(pieces) if pieces else np.empty(0, np.uint8) for _, pieces in shards]
+
+    def read_ranges(self, ranges: list[tuple[int, int, Any]]) -> int:
+        for shard, offset, into in ranges:
+            into[:] = self._data[shard][offset : offset + into.size]
+        return sum(into.size for _, _, into in ranges)
+
+
+def restored(shards: _state.Shards, **options: Any) -> Any:
+    restore = Restore(Files(shards), allow_pickle=False)
+    return restore.run(restore.json(), **options)
+
+
+def round_trip(state: Any) -> Any:
     """Through the files, without a store."""
-    shards = {name: np.concatenate(pieces) if pieces else np.empty(0, np.uint8) for name, pieces in _state.encode(state, allow_pickle=False, **options)}
-    return _state.decode(shards, allow_pickle=False)
+    return restored(_state.encode(state, allow_pickle=False))
 
 
 def same(a: Any, b: Any) -> bool:
@@ -188,6 +209,144 @@ def test_any_tool_reads_the_tensors(folder: str) -> None:
     assert safetensors.numpy.load_file(attempt / "numbers.safetensors")["a"].tolist() == [0, 1, 2, 3, 4]
     assert safetensors.torch.load_file(attempt / "bf16.safetensors")["bf16"].dtype == torch.bfloat16
     assert json.loads((attempt / "state.json").read_bytes())["model"]["$"] == "OrderedDict"
+
+
+@hypothesis.given(st.data())
+@hypothesis.settings(deadline=None)
+def test_strips_of_boxes(data: st.DataObject) -> None:
+    """Where the bytes of a region lie, against numpy."""
+    shape = tuple(data.draw(st.lists(st.integers(1, 4), max_size=4)))
+    begin = tuple(data.draw(st.integers(0, side - 1)) for side in shape)
+    box = Box(begin, tuple(data.draw(st.integers(1, side - first)) for side, first in zip(shape, begin)))
+    places = np.arange(math.prod(shape)).reshape(shape)
+    wanted = places[tuple(slice(first, first + side) for first, side in zip(begin, box.shape))].reshape(-1).tolist()
+    length = _boxes.strip_size(box, shape)
+    assert [place + more for place in _boxes.strips(box, shape) for more in range(length)] == wanted
+    around = _boxes.widened(box, shape)
+    assert len(list(_boxes.strips(around, shape))) == 1 and around & box == box
+
+
+def test_load_into(uri: str) -> None:
+    torch.manual_seed(4)
+    big = torch.randn(3000, 1000)
+    state: dict[str, Any] = {
+        "model": {"w": big, "half": torch.randn(5).half(), "scalar": torch.tensor(2.5), "turned": torch.randn(40, 30).t(), "none": torch.empty(0, 2)},
+        "arrays": [np.arange(1000.0).reshape(10, 100), np.float32(1)],
+        "step": 7,
+    }
+    ckpt = millrace.Checkpoints(uri)
+    ckpt.save(1, state)
+    into: dict[str, Any] = {
+        "model": {name: torch.zeros_like(tensor) for name, tensor in state["model"].items()},
+        "arrays": [np.zeros((100, 10)).T, None],
+    }
+    into["model"]["half"] = torch.zeros(10).half()[::2]
+    found = ckpt.load(into=into)
+    for name, tensor in state["model"].items():
+        assert found["model"][name] is into["model"][name] and torch.equal(found["model"][name], tensor), name
+    assert found["arrays"][0] is into["arrays"][0] and same(found["arrays"][1], np.float32(1)) and found["step"] == 7
+    assert np.array_equal(found["arrays"][0], state["arrays"][0])
+
+
+def test_load_into_a_model_that_does_not_fit(folder: str) -> None:
+    ckpt = millrace.Checkpoints(folder)
+    ckpt.save(1, {"model": {"w": torch.zeros(2, 3), "b": torch.zeros(3)}})
+    for into, said in (
+        ({"w": torch.zeros(3, 2), "b": torch.zeros(3)}, r"state\['model'\]\['w'\] of the checkpoint is F32 of the shape \(2, 3\); .* \(3, 2\)"),
+        ({"w": torch.zeros(2, 3).double(), "b": torch.zeros(3)}, "that of `into` is F64"),
+        ({"w": torch.zeros(2, 3)}, r"\['b'\] is in the checkpoint and not in `into`"),
+        ({"w": torch.zeros(2, 3), "b": torch.zeros(3), "c": 1}, r"\['c'\] is in `into` and not in the checkpoint"),
+    ):
+        with pytest.raises(millrace.InvalidArgumentError, match=said):
+            ckpt.load(into={"model": into})
+    frozen = np.zeros((2, 3), np.float32)
+    frozen.flags.writeable = False
+    with pytest.raises(millrace.InvalidArgumentError, match="read-only"):
+        ckpt.load(into={"model": {"w": frozen, "b": torch.zeros(3)}})
+
+
+def test_load_only_what_is_wanted(place: tuple[str, pathlib.Path]) -> None:
+    uri, folder = place
+    ckpt = millrace.Checkpoints(uri)
+    ckpt.save(1, {"model": {"w": torch.arange(5)}, "optimizer": {0: torch.zeros(100)}, "step": 3, 4: "five"})
+    (large,) = folder.glob("000000000001/*/optimizer.safetensors")
+    large.unlink()  # which is not even looked at
+    assert same(ckpt.load(only=["step", "model"]), {"model": {"w": torch.arange(5)}, "step": 3})
+    with pytest.raises(millrace.InvalidArgumentError, match="only names 'modle', which the checkpoint has not; it has 'model', 'optimizer', 'step'"):
+        ckpt.load(only=["modle"])
+    with pytest.raises(TypeError, match="only must be a list"):
+        ckpt.load(only="model")  # type: ignore[arg-type]
+    with pytest.raises(millrace.NotFoundError):
+        ckpt.load()
+
+
+def test_map_location(folder: str) -> None:
+    tensor = torch.arange(3)
+    millrace.Checkpoints(folder).save(1, {"a": tensor, "b": [tensor]})
+    state = millrace.Checkpoints(folder).load(map_location="meta")
+    assert state["a"].is_meta and state["a"] is state["b"][0]
+    assert not millrace.Checkpoints(folder).load(map_location=torch.device("cpu"))["a"].is_meta
+
+
+def test_keep_every(folder: str) -> None:
+    ckpt = millrace.Checkpoints(folder, keep=1, keep_every=10)
+    for step in (5, 10, 15, 20, 25):
+        ckpt.save(step, {"step": step})
+    assert ckpt.steps() == [10, 20, 25]
+    with pytest.raises(millrace.InvalidArgumentError, match="give keep, too"):
+        millrace.Checkpoints(folder, keep_every=10)
+
+
+def test_random_number_generators(folder: str) -> None:
+    def draw() -> tuple[float, float, float]:
+        return random.random(), np.random.rand(), torch.rand(1).item()
+
+    ckpt = millrace.Checkpoints(folder)
+    ckpt.save(1, {}, per_rank={"rng": millrace.rng_state()})
+    drawn = draw()
+    millrace.set_rng_state(ckpt.load_per_rank()["rng"])
+    assert draw() == drawn
+    assert ckpt.load_per_rank(rank=1) is None
+    with pytest.raises(millrace.InvalidArgumentError, match="rng_state"):
+        millrace.set_rng_state({})
+
+
+def test_code_is_kept_beside(tmp_path: pathlib.Path) -> None:
+    """The commit, and what git tracks and was changed; nothing else, and not without bound."""
+    repository = tmp_path / "code"
+    repository.mkdir()
+
+    def git(*arguments: str) -> str:
+        named = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+        return subprocess.run(["git", "-C", str(repository), *named, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+    (repository / "train.py").write_text(
+        "import sys, millrace\nmillrace.Checkpoints(sys.argv[1], code=True).save(int(sys.argv[2]), {'x': 1})\n"
+    )
+    (repository / ".gitignore").write_text("ignored\n")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "one")
+
+    def saved(step: int) -> Any:
+        command = [sys.executable, str(repository / "train.py"), str(tmp_path / "run"), str(step)]
+        subprocess.run(command, check=True, cwd=tmp_path)
+        (file,) = (tmp_path / "run").glob(f"{step:012}/*/code.json")
+        return json.loads(file.read_bytes())
+
+    assert saved(1)["commit"] == git("rev-parse", "HEAD") and saved(1)["diff"] == ""
+    for name in ("secret", "ignored"):
+        (repository / name).write_text("hidden key")
+    with (repository / "train.py").open("a") as file:
+        file.write("# " + "y" * 500_000 + "\n")
+    code = saved(2)
+    assert code["truncated"] and len(code["diff"]) == 256 << 10 and "+# yyy" in code["diff"] and "hidden key" not in code["diff"]
+    # Where there is no repository there is no commit.
+    script = "import sys, millrace\nmillrace.Checkpoints(sys.argv[1], code=True).save(1, {'x': 1})\n"
+    check_script(script, str(tmp_path / "other"), GIT_DIR=str(tmp_path / "none"))
+    (file,) = (tmp_path / "other").glob("*/*/code.json")  # type: ignore[assignment]
+    assert json.loads(file.read_bytes())["commit"] is None  # type: ignore[attr-defined]
+    assert millrace.Checkpoints(tmp_path / "run").load() == {"x": 1}
 
 
 class Odd:
@@ -388,3 +547,105 @@ def test_the_command_lists_and_shows(folder: str) -> None:
     assert [(entry["step"], entry["whole"]) for entry in run("verify", folder, "--all")] == [(100, True), (200, True)]
     assert run("verify", folder, "--all", "--step", "100", code=2) == []
     run("show", folder, "--step", "7", code=1)
+
+
+def run_json(*arguments: str, code: int = 0) -> list[Any]:
+    result = subprocess.run([str(binary()), "checkpoint", *arguments, "--json"], capture_output=True, text=True)
+    assert result.returncode == code, (result.stderr, result.stdout)
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_the_command_compares(place: tuple[str, pathlib.Path]) -> None:
+    uri, _ = place
+    torch.manual_seed(5)
+    state: dict[Any, Any] = {
+        "model": {"w": torch.randn(500, 1000), "b": torch.zeros(7), "n": np.arange(9)},
+        "lr": 0.1,
+        "steps": (1, 2),
+        0: {"x": None},
+    }
+    ckpt = millrace.Checkpoints(uri)
+    ckpt.save(1, state)
+    ckpt.save(2, state)
+    assert run_json("diff", uri, "--step", "1") == []
+    state["model"]["w"][3, 5:7] += 1
+    state["model"]["w"][499, 999] += 1
+    state["model"] = {**state["model"], "b": torch.zeros(8), "new": torch.zeros(2)}
+    del state["model"]["n"]
+    state["lr"] = 0.2
+    ckpt.save(3, state)
+    found = {entry["name"]: entry for entry in run_json("diff", uri, "--step", "1", code=1)}
+    assert {name: entry["kind"] for name, entry in found.items()} == {
+        "model.w": "elements",
+        "model.b": "type",
+        "model.n": "only-first",
+        "model.new": "only-second",
+        "lr": "value",
+    }
+    assert found["model.w"]["elements"] == 3 and found["model.w"]["first"] == "F32 [500, 1000]"
+    assert (found["model.b"]["first"], found["model.b"]["second"]) == ("F32 [7]", "F32 [8]")
+    assert (found["lr"]["first"], found["lr"]["second"]) == ("0.1", "0.2")
+    said = subprocess.run([str(binary()), "checkpoint", "diff", uri, "--step", "1"], capture_output=True, text=True).stdout
+    assert "model.w: 3 elements differ of F32 [500, 1000]\n" in said
+    assert run_json("diff", uri, code=2) == []
+
+
+def test_the_command_compares_what_other_worlds_have_saved(folder: str) -> None:
+    """Parts of tensors that are stored in other ways are compared as one sequence."""
+    state = {"w": torch.arange(3_000_000.0).reshape(3000, 1000), "b": torch.zeros(7)}
+
+    def save(step: int, world: int) -> None:
+        core = millrace._core.Checkpoints(folder)
+        encoded = _state.Encoded(state, allow_pickle=False)
+        files = [encoded.files(rank, world) for rank in range(world)]
+        shards = [shard for some, _ in files for shard in some]
+        core.save(step, [*shards, encoded.state_file([chunks for _, chunks in files])], 0, 0)
+
+    save(1, 1)
+    save(2, 3)
+    assert run_json("diff", folder, "--step", "1") == []
+    state["w"][2999, 999] = -1
+    save(3, 2)
+    (entry,) = run_json("diff", folder, "--step", "2", code=1)
+    assert entry["name"] == "w" and entry["elements"] == 1
+    assert torch.equal(millrace.Checkpoints(folder).load(3)["w"], state["w"])
+
+
+def test_the_command_copies(place: tuple[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
+    uri, folder = place
+    ckpt = millrace.Checkpoints(uri)
+    for step in (1, 2):
+        ckpt.save(step, {"w": torch.full((3_000_000,), step), "step": step})
+    copies = str(tmp_path / "copies")
+    (told,) = run_json("cp", uri, copies)
+    assert told["step"] == 2 and told["uri"].startswith(f"{copies}/000000000002/")
+    run_json("cp", uri, copies, "--step", "1", "--keep", "1")
+    assert millrace.Checkpoints(copies).steps() == [1] and same(millrace.Checkpoints(copies).load(), ckpt.load(1))
+    assert run_json("diff", uri, copies, "--step", "1") == []
+    (damaged,) = folder.glob("000000000002/*/w.safetensors")
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    assert run_json("cp", uri, copies, code=1) == []
+    assert millrace.Checkpoints(copies).steps() == [1]
+    assert [path.name for path in pathlib.Path(copies).glob("0*")] == ["000000000001"]
+
+
+def test_the_command_removes(folder: str) -> None:
+    ckpt = millrace.Checkpoints(folder)
+    for step in (5, 10, 15, 20):
+        ckpt.save(step, {"step": step})
+    assert [entry["step"] for entry in run_json("gc", folder, "--keep", "1", "--keep-every", "10", "--dry-run")] == [5, 15]
+    assert ckpt.steps() == [5, 10, 15, 20]
+    removed = run_json("gc", folder, "--keep", "1", "--keep-every", "10")
+    assert [(entry["step"], entry["removed"]) for entry in removed] == [(5, True), (15, True)] and ckpt.steps() == [10, 20]
+    ckpt.save(25, {"step": 25})  # the training goes on
+    left = pathlib.Path(folder) / "000000000030" / "e1-0123456789abcdef"
+    left.mkdir(parents=True)
+    (left / "x").write_bytes(b"half")
+    assert run_json("gc", folder) == []  # perhaps it is being written
+    (gone,) = run_json("gc", folder, "--claim")
+    assert gone["step"] == 30 and gone["why"] == "left by a killed writer" and not left.exists()
+    with pytest.raises(millrace.MismatchError):
+        ckpt.save(30, {})
+    assert millrace.Checkpoints(folder).steps() == [10, 20, 25]
+    assert run_json("gc", folder, "--keep-every", "10", code=2) == []
+    assert run_json("gc", str(pathlib.Path(folder).parent / "none"), code=1) == []

@@ -1,0 +1,364 @@
+"""The state of a checkpoint from its JSON and tensors (_state.py): whole, or of some items only, or into tensors that exist already.
+
+Only those bytes are read that are needed for it, in large requests, and all of them are verified.
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import json
+import math
+import pickle
+from collections.abc import Iterable, Mapping
+from typing import Any, Callable, Protocol
+
+import numpy as np
+
+from . import _tensors
+from ._boxes import Box, first_element, strip_size, strips, widened
+from ._state import STATE_NAME, TAG, boxes_of, is_spread
+from .errors import DamagedDataError, Error, InvalidArgumentError
+
+_STAGED_BYTES = 256 << 20  # of what cannot be read straight to its place, so much at a time
+_STRIP_BYTES = 256 << 10  # strips of a region that are shorter are read together with what lies between them
+
+Range = tuple[int, int, _tensors.Bytes]  # number of the shard, offset, memory
+
+
+class Found(Protocol):
+    """A checkpoint that is to be read."""
+
+    @property
+    def shards(self) -> list[tuple[str, int]]: ...
+    def read_ranges(self, ranges: list[Range]) -> int: ...
+
+
+class Restore:
+    """One restore. ``bytes_read`` counts the bytes that were read, ``bytes_needed`` those of the tensors among them."""
+
+    def __init__(self, found: Found, *, allow_pickle: bool, map_location: Any = None) -> None:
+        self._found = found
+        self._allow_pickle = allow_pickle
+        self._map_location = map_location
+        self._shards = {name: (number, size) for number, (name, size) in enumerate(found.shards)}
+        self._made: dict[tuple[str, str, str], _Made] = {}  # what was there twice is one object again
+        self._reads = Reads(found)
+        self._describes = False
+        self.bytes_needed = 0
+
+    @property
+    def bytes_read(self) -> int:
+        return self._reads.bytes_read
+
+    def json(self, name: str = STATE_NAME) -> Any:
+        """A file of the checkpoint, parsed."""
+        number, size = self.shard(name)
+        data = np.empty(size, np.uint8)
+        self._found.read_ranges([(number, 0, data)])
+        try:
+            return json.loads(data.tobytes())
+        except ValueError as error:
+            raise DamagedDataError(f"{name} is no JSON: {error}") from None
+
+    def shard(self, name: str) -> tuple[int, int]:
+        """Its number and size."""
+        if name in self._shards:
+            return self._shards[name]
+        if name == STATE_NAME and "dcp.json" in self._shards:
+            raise InvalidArgumentError(
+                "torch.distributed.checkpoint has saved this checkpoint; load it by "
+                "torch.distributed.checkpoint.load(state, storage_reader=millrace.torch.StorageReader(uri))"
+            )
+        raise DamagedDataError(f"the checkpoint has no {name}; millrace.Checkpoints did not save it")
+
+    def run(self, tree: Any, *, only: list[str] | None = None, into: Any = None) -> Any:
+        """The state that ``tree`` describes."""
+        try:
+            if only is not None:
+                tree = _only(tree, only)
+            made = self._value(tree, into, ())
+            self._reads.flush()
+            return self._finished(made)
+        except Error:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise DamagedDataError(f"{STATE_NAME} does not say what the state is: {error!r}") from error
+
+    def _read_into(self, target: Target, chunks: Iterable[tuple[int, int, Box]], kind: str) -> None:
+        """Reads what a target needs of the chunks of a tensor: (number of the shard, offset, box). For that it is flushed later."""
+        for shard, offset, box in chunks:
+            wanted = target.box & box
+            if wanted.size:
+                self.bytes_needed += wanted.size * _tensors.item_bytes(kind)
+                self._reads.add(shard, offset, box, wanted, target, kind)
+
+    def describe(self) -> Any:
+        """The state with (type, shape) in place of tensors."""
+        self._describes = True
+        return self.run(self.json())
+
+    # ---- values
+
+    def _value(self, value: Any, into: Any, path: tuple[Any, ...]) -> Any:
+        if type(value) is list:
+            return [self._value(item, _item(into, number), (*path, number)) for number, item in enumerate(value)]
+        if type(value) is not dict:
+            return value
+        if TAG not in value:
+            _check_keys(value, into, path)
+            return {key: self._value(item, _item(into, key), (*path, key)) for key, item in value.items()}
+        return self._tagged(value[TAG], value, into, path)
+
+    def _tagged(self, tag: str, value: dict[str, Any], into: Any, path: tuple[Any, ...]) -> Any:
+        if tag in ("tensor", "array"):
+            return self._tensor(tag, value, into, path)
+        if tag in ("dict", "OrderedDict"):
+            keys = [self._value(key, None, path) for key, _ in value["of"]]
+            _check_keys(keys, into, path)
+            pairs = [(key, self._value(item, _item(into, key), (*path, key))) for key, (_, item) in zip(keys, value["of"])]
+            if tag == "dict":
+                return dict(pairs)
+            ordered = collections.OrderedDict(pairs)
+            if "metadata" in value:
+                ordered._metadata = self._value(value["metadata"], None, path)  # type: ignore[attr-defined]
+            return ordered
+        if tag in ("tuple", "set", "frozenset"):
+            items = [self._value(item, _item(into, number), (*path, number)) for number, item in enumerate(value["of"])]
+            return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](items)
+        if tag == "float":
+            return float(value["of"])
+        if tag == "bytes":
+            return base64.b64decode(value["of"])
+        if tag == "scalar":
+            return np.frombuffer(base64.b64decode(value["of"]), np.dtype(value["dtype"]))[0]
+        if tag == "pickle":
+            return self._unpickled(value["of"])
+        return _torch_value(tag, value["of"])
+
+    def _unpickled(self, text: str) -> Any:
+        if self._describes:
+            return "a pickle"
+        if not self._allow_pickle:
+            raise InvalidArgumentError(
+                "the checkpoint holds pickles, which can run any code when they are read; load it with allow_pickle=True if you trust it"
+            )
+        return pickle.loads(base64.b64decode(text))
+
+    # ---- tensors
+
+    def _tensor(self, tag: str, node: dict[str, Any], into: Any, path: tuple[Any, ...]) -> Any:
+        kind, shape = str(node["dtype"]), tuple(int(side) for side in node["shape"])
+        if self._describes:
+            return kind, shape
+        chunks = [self._chunk(chunk, kind, shape) for chunk in node["chunks"]]
+        target = target_of(into, _shown(path), kind, shape) if into is not None else None
+        if target is not None:
+            self._read_into(target, chunks, kind)
+            return into
+        first = node["chunks"][0]
+        key = (tag, str(first["shard"]), str(first["name"]))
+        if key not in self._made:
+            torch = _torch_or_none() if tag == "tensor" else None
+            data = np.empty(math.prod(shape) * _tensors.item_bytes(kind), np.uint8)
+            if torch is None:
+                array = _tensors.array_of(data, kind, shape, f"the tensor {_shown(path)}")
+                self._made[key] = _Made(array, None)
+            else:
+                tensor = _tensors.tensor_of(data, kind, shape, torch)
+                self._made[key] = _Made(tensor, self._map_location)
+            self._read_into(Target(self._made[key].value, Box.whole(shape)), chunks, kind)
+        return self._made[key]
+
+    def _chunk(self, chunk: dict[str, Any], kind: str, shape: tuple[int, ...]) -> tuple[int, int, Box]:
+        box = Box.whole(shape)
+        if "begin" in chunk:
+            box = Box(tuple(int(side) for side in chunk["begin"]), tuple(int(side) for side in chunk["shape"]))
+        number, size = self.shard(str(chunk["shard"]))
+        offset = int(chunk["offset"])
+        if not box.fits(shape) or not 0 <= offset <= size - box.size * _tensors.item_bytes(kind):
+            raise DamagedDataError(f"{STATE_NAME}: a chunk of {chunk['name']} does not lie in its tensor, or not in {chunk['shard']}")
+        return number, offset, box
+
+    def _finished(self, value: Any) -> Any:
+        """The same with tensors in place of what stood for them."""
+        if isinstance(value, _Made):
+            return value.get()
+        kind = type(value)
+        if kind in (dict, collections.OrderedDict):
+            for key in value:
+                value[key] = self._finished(value[key])
+            return value
+        if kind is list:
+            value[:] = map(self._finished, value)
+            return value
+        return kind(map(self._finished, value)) if kind in (tuple, set, frozenset) else value
+
+
+class _Made:
+    """A tensor that this restore has made, and where it belongs."""
+
+    def __init__(self, value: Any, location: Any) -> None:
+        self.value = value
+        self._location = location
+
+    def get(self) -> Any:
+        if self._location is not None:
+            self.value, self._location = self.value.to(self._location), None
+        return self.value
+
+
+class Target:
+    """Memory of a region of a tensor: a tensor or array, and which part of the whole it is."""
+
+    def __init__(self, value: Any, box: Box) -> None:
+        self.value = value
+        self.box = box
+
+    def part(self, box: Box) -> Any:
+        """A view of some of it."""
+        inner = box.within(self.box)
+        return self.value[tuple(slice(begin, begin + side) for begin, side in zip(inner.begin, inner.shape))] if inner.shape else self.value
+
+
+def target_of(into: Any, where: str, kind: str, shape: tuple[int, ...]) -> Target | None:
+    """The memory of what the user gave, which must be just such a tensor. None if it is no tensor at all."""
+    torch = _tensors.torch_if_imported()
+    if isinstance(into, np.ndarray):
+        found: tuple[Any, ...] = (_tensors.numpy_type(into), into.shape)
+        target = Target(into, Box.whole(into.shape))
+        if not into.flags.writeable:
+            raise InvalidArgumentError(f"{where}: the array of `into` is read-only")
+    elif torch is not None and isinstance(into, torch.Tensor):
+        found = (_tensors.torch_type(into), tuple(into.shape))
+        if is_spread(into):
+            boxes = [box for box in boxes_of(into) if box.size]
+            target = Target(into.to_local().detach(), boxes[0] if boxes else Box((0,) * len(shape), (0,) * len(shape)))
+        else:
+            target = Target(into.detach(), Box.whole(tuple(into.shape)))
+    else:
+        return None
+    if found == (kind, shape):
+        return target
+    raise InvalidArgumentError(f"{where} of the checkpoint is {kind} of the shape {shape}; that of `into` is {found[0]} of the shape {found[1]}")
+
+
+class Reads:
+    """Reads that are gathered and made together."""
+
+    def __init__(self, found: Found) -> None:
+        self._found = found
+        self._ranges: list[Range] = []
+        self._copies: list[Callable[[], None]] = []  # from staging memory to its place, once it is read
+        self._staged = 0
+        self.bytes_read = 0
+
+    def add(self, shard: int, offset: int, box: Box, wanted: Box, target: Target, kind: str) -> None:
+        """``wanted``, a part of the chunk ``box`` at ``offset``, is to come to its place in the target."""
+        width = _tensors.item_bytes(kind)
+        inner = wanted.within(box)
+        place = target.part(wanted)
+        strip = strip_size(inner, box.shape)
+        if strip != wanted.size and strip * width < _STRIP_BYTES:
+            inner = widened(inner, box.shape)
+        taken = inner.size * width
+        direct = memory_of(place) if inner.shape == wanted.shape else None
+        data = np.empty(taken, np.uint8) if direct is None else direct
+        done = 0
+        run = min(strip_size(inner, box.shape) * width, taken)
+        for begin in strips(inner, box.shape):
+            self._ranges.append((shard, offset + begin * width, data[done : done + run]))
+            done += run
+        if direct is None:
+            within = Box(wanted.begin, wanted.shape).within(Box(tuple(a + b for a, b in zip(inner.begin, box.begin)), inner.shape))
+            self._copies.append(lambda: _put(place, data, kind, inner.shape, within))
+            self._staged += taken
+            if self._staged >= _STAGED_BYTES:
+                self.flush()
+
+    def add_bytes(self, shard: int, offset: int, data: _tensors.Bytes) -> None:
+        """Bytes of a shard as they are."""
+        self._ranges.append((shard, offset, data))
+
+    def flush(self) -> None:
+        """Makes the reads; then all that was asked for is in its place."""
+        if self._ranges:
+            self.bytes_read += self._found.read_ranges(self._ranges)
+        for copy in self._copies:
+            copy()
+        self._ranges, self._copies, self._staged = [], [], 0
+
+
+def memory_of(place: Any) -> _tensors.Bytes | None:
+    """The bytes of a tensor or array that lie in the memory of the host one behind the other; None if they do not."""
+    if isinstance(place, np.ndarray):
+        return _tensors.numpy_bytes(place) if place.flags.c_contiguous and place.ndim else None
+    if place.device.type != "cpu" or not place.is_contiguous() or place.is_conj() or place.is_neg():
+        return None
+    return _tensors.torch_bytes(place)
+
+
+def _put(place: Any, data: _tensors.Bytes, kind: str, shape: tuple[int, ...], within: Box) -> None:
+    torch = None if isinstance(place, np.ndarray) else _tensors.torch_if_imported()
+    region = tuple(slice(begin, begin + side) for begin, side in zip(within.begin, within.shape))
+    if torch is None:
+        np.copyto(place, _tensors.array_of(data, kind, shape, "a tensor")[region])
+        return
+    tensor = _tensors.tensor_of(data, kind, shape, torch)
+    with torch.no_grad():
+        place.copy_(tensor[region] if shape else tensor)
+
+
+def _only(tree: Any, only: list[str]) -> Any:
+    mapping = isinstance(tree, dict) and (TAG not in tree or tree[TAG] in ("dict", "OrderedDict"))
+    pairs = [] if not mapping else tree["of"] if TAG in tree else list(tree.items())
+    names = [key for key, _ in pairs if isinstance(key, str)]
+    lacking = [name for name in only if name not in names]
+    if lacking:
+        raise InvalidArgumentError(f"only names {lacking[0]!r}, which the checkpoint has not; it has {', '.join(map(repr, names)) or 'no items'}")
+    chosen = [[key, item] for key, item in pairs if isinstance(key, str) and key in only]
+    return {**tree, "of": chosen} if TAG in tree else dict(chosen)
+
+
+def _item(into: Any, key: Any) -> Any:
+    if isinstance(into, Mapping):
+        return into.get(key)
+    if isinstance(into, (list, tuple)) and isinstance(key, int) and key < len(into):
+        return into[key]
+    return None
+
+
+def _check_keys(found: Iterable[Any], into: Any, path: tuple[Any, ...]) -> None:
+    """Below the top, `into` has the same keys as the checkpoint, or the model is not the one that was saved."""
+    if not path or not isinstance(into, Mapping) or not into:
+        return
+    keys = list(found)
+    for lacking, whose, other in (
+        ([key for key in keys if key not in into], "the checkpoint", "`into`"),
+        ([key for key in into if key not in keys], "`into`", "the checkpoint"),
+    ):
+        if lacking:
+            raise InvalidArgumentError(f"{_shown((*path, lacking[0]))} is in {whose} and not in {other} ({len(lacking)} such keys)")
+
+
+def _shown(path: Iterable[Any]) -> str:
+    return "state" + "".join(f"[{key!r}]" for key in path)
+
+
+def _torch_value(tag: str, of: Any) -> Any:
+    torch = _torch_or_none()
+    if tag == "torch.Size":
+        return tuple(of) if torch is None else torch.Size(of)
+    if tag in ("torch.dtype", "torch.device"):
+        if torch is None:
+            return of
+        return getattr(torch, of) if tag == "torch.dtype" else torch.device(of)
+    raise DamagedDataError(f"{STATE_NAME} has a value of the kind {tag!r}, which this Millrace does not know; use a newer one")
+
+
+def _torch_or_none() -> Any:
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch
