@@ -9,6 +9,7 @@
 #include "base/counted.h"
 #include "base/size.h"
 #include "checkpoint/checkpoints.h"
+#include "cli/checkpoint_commands.h"
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
@@ -115,24 +116,9 @@ absl::StatusOr<bool> VerifyCheckpoints(const CheckpointFlags& flags, const Check
   return whole;
 }
 
-// Opens what the flags name, and does `act` with it.
-template <typename Act>
-int WithCheckpoints(const CheckpointFlags& flags, Act act) {
-  if (const absl::Status usage = CheckUri(flags.uri); !usage.ok()) return Fail("checkpoint", usage);
-  const InterruptStop interrupt;
-  Runtime runtime;
-  Stores stores(runtime);
-  const absl::StatusOr<Location> location = stores.Open(flags.uri);
-  if (!location.ok()) return Fail("checkpoint", location.status());
-  const Checkpoints checkpoints(*location, runtime.memory());
-  const absl::StatusOr<bool> done = act(checkpoints, interrupt.token());
-  if (!done.ok()) return Fail("checkpoint", HintAtS3(done.status(), {flags.uri}));
-  return *done ? 0 : 1;
-}
-
 std::shared_ptr<CheckpointFlags> AddUri(const Command& command) {
   auto flags = std::make_shared<CheckpointFlags>();
-  command.Add("uri", &flags->uri, "Where millrace.Checkpoints saves: s3://bucket/prefix or a folder").Required();
+  command.Add("uri", &flags->uri, kCheckpointsHelp).Required();
   return flags;
 }
 
@@ -143,11 +129,11 @@ void AddCheckpointLs(const Command& checkpoint) {
              R"(One JSON object a checkpoint: {"step", "attempt", "bytes", "saved", "newest"})");
   ls.Footer("Examples:\n  millrace checkpoint ls s3://bucket/run-7");
   ls.Run([flags] {
-    return WithCheckpoints(*flags,
-                           [&](const Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {
-                             RETURN_IF_ERROR(ListCheckpoints(*flags, checkpoints, stop));
-                             return true;
-                           });
+    return WithOneCheckpoints(flags->uri,
+                              [&](const Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {
+                                RETURN_IF_ERROR(ListCheckpoints(*flags, checkpoints, stop));
+                                return true;
+                              });
   });
 }
 
@@ -160,11 +146,11 @@ void AddCheckpointShow(const Command& checkpoint) {
                R"("crc32c"}]})");
   show.Footer("Examples:\n  millrace checkpoint show s3://bucket/run-7 --step 1200");
   show.Run([flags] {
-    return WithCheckpoints(*flags,
-                           [&](const Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {
-                             RETURN_IF_ERROR(ShowCheckpoint(*flags, checkpoints, stop));
-                             return true;
-                           });
+    return WithOneCheckpoints(flags->uri,
+                              [&](const Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {
+                                RETURN_IF_ERROR(ShowCheckpoint(*flags, checkpoints, stop));
+                                return true;
+                              });
   });
 }
 
@@ -184,7 +170,7 @@ void AddCheckpointVerify(const Command& checkpoint) {
     if (flags->all && flags->step) {
       return Fail("checkpoint", AsUsage(absl::InvalidArgumentError("--all and --step contradict each other")));
     }
-    return WithCheckpoints(*flags, [&](const Checkpoints& checkpoints, const std::stop_token& stop) {
+    return WithOneCheckpoints(flags->uri, [&](const Checkpoints& checkpoints, const std::stop_token& stop) {
       return VerifyCheckpoints(*flags, checkpoints, stop);
     });
   });
@@ -192,13 +178,48 @@ void AddCheckpointVerify(const Command& checkpoint) {
 
 }  // namespace
 
+int WithOneCheckpoints(const std::string& uri, const CheckpointAction& act) {
+  if (const absl::Status usage = CheckUri(uri); !usage.ok()) return Fail("checkpoint", usage);
+  const InterruptStop interrupt;
+  Runtime runtime;
+  Stores stores(runtime);
+  const absl::StatusOr<Location> location = stores.Open(uri);
+  if (!location.ok()) return Fail("checkpoint", location.status());
+  Checkpoints checkpoints(*location, runtime.memory());
+  const absl::StatusOr<bool> done = act(checkpoints, interrupt.token());
+  if (!done.ok()) return Fail("checkpoint", HintAtS3(done.status(), {uri}));
+  return *done ? 0 : 1;
+}
+
+int WithTwoCheckpoints(const std::string& uri, const std::string& other_uri, const TwoCheckpointsAction& act) {
+  for (const std::string& each : {uri, other_uri}) {
+    if (const absl::Status usage = CheckUri(each); !usage.ok()) return Fail("checkpoint", usage);
+  }
+  const InterruptStop interrupt;
+  Runtime runtime;
+  Stores stores(runtime);
+  const absl::StatusOr<Location> location = stores.Open(uri);
+  if (!location.ok()) return Fail("checkpoint", location.status());
+  const absl::StatusOr<Location> other_location = stores.Open(other_uri);
+  if (!other_location.ok()) return Fail("checkpoint", other_location.status());
+  Checkpoints checkpoints(*location, runtime.memory());
+  Checkpoints other(*other_location, runtime.memory());
+  const absl::StatusOr<bool> done = act(checkpoints, other, interrupt.token());
+  if (!done.ok()) return Fail("checkpoint", HintAtS3(done.status(), {uri, other_uri}));
+  return *done ? 0 : 1;
+}
+
 void AddCheckpoint(Command app) {
-  const Command checkpoint = app.AddCommand("checkpoint", "List, show and verify checkpoints of millrace.Checkpoints");
+  const Command checkpoint =
+      app.AddCommand("checkpoint", "List, show, verify, compare, copy and remove checkpoints of millrace.Checkpoints");
   checkpoint.Footer(
       "Examples:\n  millrace checkpoint ls s3://bucket/run-7\n  millrace checkpoint verify s3://bucket/run-7");
   AddCheckpointLs(checkpoint);
   AddCheckpointShow(checkpoint);
   AddCheckpointVerify(checkpoint);
+  AddCheckpointDiff(checkpoint);
+  AddCheckpointCp(checkpoint);
+  AddCheckpointGc(checkpoint);
 }
 
 }  // namespace millrace::cli

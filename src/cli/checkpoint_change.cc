@@ -1,0 +1,247 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/size.h"
+#include "checkpoint/difference.h"
+#include "cli/checkpoint_commands.h"
+#include "cli/console.h"
+#include "cli/json_text.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct CheckpointDiffFlags {
+  std::string uri;
+  std::string other_uri;
+  std::optional<uint64_t> step;
+  std::optional<uint64_t> other_step;
+  bool json = false;
+};
+
+struct CopyCheckpointFlags {
+  std::string from;
+  std::string to;
+  std::optional<uint64_t> step;
+  uint64_t keep = 0;
+  bool json = false;
+};
+
+struct CheckpointGcFlags {
+  std::string uri;
+  uint64_t keep = 0;
+  uint64_t keep_every = 0;
+  bool claim = false;
+  bool dry_run = false;
+  bool json = false;
+};
+
+constexpr size_t kMaxShownValue = 60;
+
+std::string_view KindText(CheckpointDifference::Kind kind) {
+  using Kind = CheckpointDifference::Kind;
+  switch (kind) {
+    case Kind::kOnlyFirst:
+      return "only-first";
+    case Kind::kOnlySecond:
+      return "only-second";
+    case Kind::kType:
+      return "type";
+    case Kind::kElements:
+      return "elements";
+    case Kind::kLayout:
+      return "layout";
+    case Kind::kValue:
+      return "value";
+  }
+  return "";
+}
+
+std::string ShortenedValue(const std::string& text) {
+  return Printable(text.size() <= kMaxShownValue ? text : text.substr(0, kMaxShownValue) + "...");
+}
+
+std::string DifferenceText(const CheckpointDifference& difference) {
+  using Kind = CheckpointDifference::Kind;
+  const std::string name = Printable(difference.name);
+  switch (difference.kind) {
+    case Kind::kOnlyFirst:
+      return fmt::format("{}: only the first has it: {}\n", name, ShortenedValue(difference.first));
+    case Kind::kOnlySecond:
+      return fmt::format("{}: only the second has it: {}\n", name, ShortenedValue(difference.second));
+    case Kind::kElements:
+      return fmt::format("{}: {} elements differ of {}\n", name, difference.elements, difference.first);
+    case Kind::kLayout:
+      return fmt::format("{}: not compared, since its parts are stored in other ways: {}\n", name, difference.first);
+    case Kind::kType:
+    case Kind::kValue:
+      break;
+  }
+  return fmt::format("{}: {} and {}\n", name, ShortenedValue(difference.first), ShortenedValue(difference.second));
+}
+
+// Whether they are equal.
+absl::StatusOr<bool> DiffCheckpoints(const CheckpointDiffFlags& flags, const Checkpoints& first,
+                                     const Checkpoints& second, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const CheckpointEntry entry, first.Find(flags.step, stop));
+  ASSIGN_OR_RETURN(const CheckpointEntry other, second.Find(flags.other_step, stop));
+  ASSIGN_OR_RETURN(const CheckpointManifest manifest, first.ReadManifest(entry));
+  ASSIGN_OR_RETURN(const CheckpointManifest other_manifest, second.ReadManifest(other));
+  ASSIGN_OR_RETURN(const std::vector<CheckpointDifference> differences,
+                   CompareCheckpoints(first, manifest, second, other_manifest, stop));
+  for (const CheckpointDifference& difference : differences) {
+    RETURN_IF_ERROR(WriteStdout(flags.json ? JsonObject{{"name", difference.name},
+                                                        {"kind", KindText(difference.kind)},
+                                                        {"first", difference.first},
+                                                        {"second", difference.second},
+                                                        {"elements", difference.elements}}
+                                                 .Line()
+                                           : DifferenceText(difference)));
+  }
+  return differences.empty();
+}
+
+absl::StatusOr<bool> CopyCheckpoint(const CopyCheckpointFlags& flags, const Checkpoints& from, Checkpoints& to,
+                                    const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const CheckpointEntry entry, from.Find(flags.step, stop));
+  ASSIGN_OR_RETURN(const CheckpointEntry copied,
+                   to.Copy(from, entry, {.retention = {.keep = flags.keep}, .stop = stop}));
+  const std::string uri = to.Uri() + AttemptFolder(copied.step, copied.attempt);
+  RETURN_IF_ERROR(WriteStdout(
+      flags.json
+          ? JsonObject{{"step", copied.step}, {"bytes", copied.bytes}, {"uri", uri}}.Line()
+          : fmt::format("step {} is copied: {} to {}\n", copied.step, FormatSize(copied.bytes), Printable(uri))));
+  return true;
+}
+
+absl::Status TellRemoved(const CheckpointGcFlags& flags, const std::vector<CheckpointAttempt>& attempts,
+                         std::string_view why) {
+  std::string text;
+  for (const CheckpointAttempt& attempt : attempts) {
+    text += flags.json ? JsonObject{{"step", attempt.step},
+                                    {"attempt", attempt.attempt},
+                                    {"why", why},
+                                    {"removed", !flags.dry_run}}
+                             .Line()
+                       : fmt::format("{} {}: {}\n", flags.dry_run ? "would remove" : "removed",
+                                     AttemptFolder(attempt.step, attempt.attempt), why);
+  }
+  return WriteStdout(text);
+}
+
+absl::StatusOr<bool> CollectGarbage(const CheckpointGcFlags& flags, Checkpoints& checkpoints,
+                                    const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(std::optional<CheckpointCatalog> catalog, checkpoints.ReadCatalog(stop));
+  if (!catalog) return absl::NotFoundError(fmt::format("{}: there is no checkpoint", checkpoints.Uri()));
+  const Retention retention{.keep = flags.keep, .keep_every = flags.keep_every};
+  if (flags.dry_run) {
+    RETURN_IF_ERROR(TellRemoved(flags, Supersede(*catalog, retention), "superseded"));
+    ASSIGN_OR_RETURN(const std::vector<CheckpointAttempt> left, checkpoints.FindLeft(stop));
+    RETURN_IF_ERROR(TellRemoved(flags, left, "left by a killed writer"));
+    return true;
+  }
+  if (flags.keep != 0) {
+    ASSIGN_OR_RETURN(const std::vector<CheckpointAttempt> superseded, checkpoints.Retain(retention, stop));
+    RETURN_IF_ERROR(TellRemoved(flags, superseded, "superseded"));
+  }
+  if (flags.claim) {
+    ASSIGN_OR_RETURN(const uint64_t epoch, checkpoints.ClaimWithoutRemoving(stop));
+    if (!flags.json) RETURN_IF_ERROR(WriteStdout(fmt::format("claimed (epoch {})\n", epoch)));
+  }
+  ASSIGN_OR_RETURN(const std::vector<CheckpointAttempt> left, checkpoints.RemoveLeft(stop));
+  RETURN_IF_ERROR(TellRemoved(flags, left, "left by a killed writer"));
+  return true;
+}
+
+}  // namespace
+
+void AddCheckpointDiff(const Command& checkpoint) {
+  const Command diff = checkpoint.AddCommand("diff", "Say which tensors and values of two checkpoints differ");
+  auto flags = std::make_shared<CheckpointDiffFlags>();
+  diff.Add("uri", &flags->uri, kCheckpointsHelp).Required();
+  diff.Add("other", &flags->other_uri, "The same of the second checkpoint; without it, it is one of the first URI");
+  diff.Add("--step", &flags->step, "The step of the first checkpoint, instead of the newest");
+  diff.Add("--other-step", &flags->other_step, "The step of the second checkpoint, instead of the newest");
+  diff.AddFlag("--json", &flags->json,
+               R"(One JSON object a difference: {"name", "kind": "only-first", "only-second", "type", "elements", )"
+               R"("layout" or "value", "first", "second", "elements"})");
+  diff.Footer(
+      "Tensors are compared bit by bit, by their names, whatever numbers of ranks have saved them. Exit status 0 if "
+      "nothing differs, 1 if something does.\n\n"
+      "Examples:\n"
+      "  millrace checkpoint diff s3://bucket/run-7 --step 100 --other-step 200\n"
+      "  millrace checkpoint diff s3://bucket/run-7 s3://bucket/run-8");
+  diff.Run([flags] {
+    if (flags->other_uri.empty()) {
+      if (flags->step == flags->other_step) {
+        return Fail("checkpoint",
+                    AsUsage(absl::InvalidArgumentError("with one URI, give two steps: --step 100 --other-step 200")));
+      }
+      flags->other_uri = flags->uri;
+    }
+    return WithTwoCheckpoints(
+        flags->uri, flags->other_uri,
+        [&](Checkpoints& first, Checkpoints& second, const std::stop_token& stop) -> absl::StatusOr<bool> {
+          return DiffCheckpoints(*flags, first, second, stop);
+        });
+  });
+}
+
+void AddCheckpointCp(const Command& checkpoint) {
+  const Command cp = checkpoint.AddCommand("cp", "Copy a checkpoint, verified, to another URI");
+  auto flags = std::make_shared<CopyCheckpointFlags>();
+  cp.Add("from", &flags->from, kCheckpointsHelp).Required();
+  cp.Add("to", &flags->to, "Where the copy is saved, as one more checkpoint").Required();
+  cp.Add("--step", &flags->step, "The checkpoint of this step, instead of the newest");
+  cp.Add("--keep", &flags->keep, "How many checkpoints remain at the destination; 0: all");
+  cp.AddFlag("--json", &flags->json, R"(One JSON object: {"step", "bytes", "uri"})");
+  cp.Footer(
+      "The copy is whole or not there, as if a training had saved it. The destination is claimed: a training that "
+      "saves "
+      "there commits no more.\n\n"
+      "Examples:\n"
+      "  millrace checkpoint cp s3://bucket/run-7 /mnt/models/run-7\n"
+      "  millrace checkpoint cp s3://bucket/run-7 s3://other/best --step 1200 --keep 1");
+  cp.Run([flags] {
+    return WithTwoCheckpoints(
+        flags->from, flags->to,
+        [&](Checkpoints& from, Checkpoints& to, const std::stop_token& stop) -> absl::StatusOr<bool> {
+          return CopyCheckpoint(*flags, from, to, stop);
+        });
+  });
+}
+
+void AddCheckpointGc(const Command& checkpoint) {
+  const Command gc = checkpoint.AddCommand("gc", "Remove old checkpoints, and what killed writers have left");
+  auto flags = std::make_shared<CheckpointGcFlags>();
+  gc.Add("uri", &flags->uri, kCheckpointsHelp).Required();
+  gc.Add("--keep", &flags->keep, "How many of the newest checkpoints remain; 0: all");
+  gc.Add("--keep-every", &flags->keep_every, "With --keep: besides these, all remain whose step is a multiple of this");
+  gc.AddFlag("--claim", &flags->claim,
+             "Also what the last writer has left. It can commit no more: make sure that it has ended");
+  gc.AddFlag("--dry-run", &flags->dry_run, "Only say what would be removed");
+  gc.AddFlag("--json", &flags->json, R"(One JSON object an attempt: {"step", "attempt", "why", "removed"})");
+  gc.Footer(
+      "Without --claim, a training that saves there is not disturbed. The newest checkpoint always remains.\n\n"
+      "Examples:\n"
+      "  millrace checkpoint gc s3://bucket/run-7 --keep 3 --keep-every 10000 --dry-run\n"
+      "  millrace checkpoint gc /data/run-7 --claim");
+  gc.Run([flags] {
+    if (flags->keep_every != 0 && flags->keep == 0) {
+      return Fail("checkpoint", AsUsage(absl::InvalidArgumentError("--keep-every needs --keep")));
+    }
+    if (flags->claim && flags->dry_run) {
+      return Fail("checkpoint", AsUsage(absl::InvalidArgumentError("--claim and --dry-run contradict each other")));
+    }
+    return WithOneCheckpoints(flags->uri,
+                              [&](Checkpoints& checkpoints, const std::stop_token& stop) -> absl::StatusOr<bool> {
+                                return CollectGarbage(*flags, checkpoints, stop);
+                              });
+  });
+}
+
+}  // namespace millrace::cli
