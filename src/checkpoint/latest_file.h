@@ -6,19 +6,15 @@
 
 #include "checkpoint/save_protocol.h"
 #include "store/object_store.h"
+#include "transfer/versioned_document.h"
 
 namespace millrace {
 
-/// LATEST, which is read whole and replaced as the version that was read, or not at all. Blocking; not thread-safe; the
-/// store must outlive it.
+/// LATEST, which is read whole and replaced as the version that was read, or not at all
+/// (transfer/versioned_document.h). Blocking; not thread-safe; the store must outlive it.
 ///
-/// - A store that holds If-Match: the object `LATEST`; its version is its ETag.
-/// - A folder: files `LATEST.000000000001`, `LATEST.000000000002`, ..., of which the highest counts. The next one is
-///   made only if it does not exist (link(2)), which no lock has to guard and which network file systems hold too. It
-///   counts only if no higher one exists after that: lower ones are removed, so that a process that was asleep for long
-///   could make one of them again.
-/// - A store that ignores conditions (FindOutConditions): `LATEST` is compared, written, and compared once more. Of two
-///   processes that do that within the same moment both may believe that they have succeeded.
+/// A store that ignores conditions (FindOutConditions): `LATEST` is compared, written, and compared once more. Of two
+/// processes that do that within the same moment both may believe that they have succeeded.
 class LatestFile {
  public:
   /// `folder` is "" or ends with '/'.
@@ -36,22 +32,14 @@ class LatestFile {
   void SetConditional(bool conditional) { conditional_ = conditional; }
 
   /// Of LATEST, for messages.
-  std::string Uri() const { return store_.Uri(key_); }
+  std::string Uri() const { return document_.Uri(); }
 
  private:
-  struct Numbered {
-    uint64_t number = 0;
-    ObjectInfo object;
-  };
-  absl::StatusOr<std::vector<Numbered>> ListNumbered(const std::stop_token& stop) const;
-  absl::StatusOr<LatestRecord> ReadOnce(const std::stop_token& stop) const;
-  absl::Status ReplaceNumbered(const std::string& text, const std::string& version) const;
-  absl::Status ReplaceObject(const std::string& text, const std::string& version) const;
   absl::Status ReplaceUnguarded(const std::string& text, const std::string& version) const;
 
   ObjectStore& store_;
   const std::string key_;
-  const bool numbered_;
+  const VersionedDocument document_;
   bool conditional_ = true;
 };
 
