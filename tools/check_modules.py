@@ -30,6 +30,7 @@ TABLE: dict[str, set[str]] = {
     "pipeline": {"dataset", "cache", "plan", "decode"},
     "checkpoint": {"transfer"},
     "channel": {"transfer"},
+    "compile_cache": {"transfer"},
     "mount": {"cache", "transfer"},
     "service": {"pipeline"},
     "supervisor": {"checkpoint", "mount"},

@@ -10,6 +10,7 @@ void AddAdvise(Command app);
 void AddBench(Command app);
 void AddCat(Command app);
 void AddCheckpoint(Command app);
+void AddCompileCache(Command app);
 void AddCp(Command app);
 void AddDevstore(Command app);
 void AddDoctor(Command app);

@@ -44,6 +44,7 @@ void AddCommands(Command app) {
   AddWorker(app);
   AddRun(app);
   AddCheckpoint(app);
+  AddCompileCache(app);
   AddDoctor(app);
   AddBench(app);
   AddAdvise(app);

@@ -43,22 +43,6 @@ struct MountFlags {
 
 constexpr std::chrono::hours kForever{24 * 365};
 
-// "30s", "500ms", "2m" or seconds.
-absl::StatusOr<std::chrono::nanoseconds> TakeDuration(std::string_view option, const std::string& text) {
-  absl::Duration duration;
-  double seconds = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error == std::errc() && end == text.data() + text.size()) {
-    duration = absl::Seconds(seconds);
-  } else if (!absl::ParseDuration(text, &duration)) {
-    duration = -absl::InfiniteDuration();
-  }
-  if (duration >= absl::ZeroDuration() && duration <= absl::FromChrono(kForever))
-    return absl::ToChronoNanoseconds(duration);
-  return AsUsage(absl::InvalidArgumentError(
-      fmt::format("{}: '{}' is not a time; write 30s, 500ms, 2m or a number of seconds", option, text)));
-}
-
 absl::StatusOr<uint32_t> TakeNumber(std::string_view name, std::string_view text, int base) {
   uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <system_error>
 
+#include "absl/time/time.h"
 #include "base/size.h"
 #include "cli/console.h"
 #include "s3/endpoint.h"
@@ -14,6 +16,8 @@
 namespace millrace::cli {
 
 namespace {
+
+constexpr std::chrono::hours kMaxDuration{24 * 365};
 
 // A relative path of which not even the first part is there, and which a bucket may be called. A name with an ending
 // and no folder is more likely that of a file.
@@ -33,6 +37,21 @@ absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text
   absl::StatusOr<uint64_t> bytes = ParseSize(text);
   if (bytes.ok() && *bytes == 0) bytes = absl::InvalidArgumentError("it must be positive");
   return bytes.ok() ? bytes : AsUsage(Annotate(bytes.status(), option));
+}
+
+absl::StatusOr<std::chrono::nanoseconds> TakeDuration(std::string_view option, const std::string& text) {
+  absl::Duration duration;
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error == std::errc() && end == text.data() + text.size()) {
+    duration = absl::Seconds(seconds);
+  } else if (!absl::ParseDuration(text, &duration)) {
+    duration = -absl::InfiniteDuration();
+  }
+  if (duration >= absl::ZeroDuration() && duration <= absl::FromChrono(kMaxDuration))
+    return absl::ToChronoNanoseconds(duration);
+  return AsUsage(absl::InvalidArgumentError(
+      fmt::format("{}: '{}' is not a time; write 30s, 500ms, 2m or a number of seconds", option, text)));
 }
 
 absl::StatusOr<std::chrono::nanoseconds> TakeOutageLimit(double seconds) {

@@ -15,6 +15,10 @@ namespace millrace::cli {
 /// The size in bytes that `option` was given ("64MiB"), greater than 0; a usage error names the option.
 absl::StatusOr<uint64_t> TakeSize(std::string_view option, std::string_view text);
 
+/// The time that `option` was given ("30s", "500ms", "2m", or a number of seconds), up to a year; a usage error names
+/// the option.
+absl::StatusOr<std::chrono::nanoseconds> TakeDuration(std::string_view option, const std::string& text);
+
 /// What `--outage-limit SECONDS` was given, for Stores; a usage error if it is not 0 to a week.
 constexpr double kOutageLimitSeconds = 600;
 constexpr const char* kOutageLimitHelp =

@@ -31,7 +31,7 @@ class JobSupervisor {
     BecomeSupervisor();
     for (const auto& [name, value] : options_.variables) setenv(name.c_str(), value.c_str(), 1);
     if (!options_.checkpoint.empty()) setenv("MILLRACE_CHECKPOINT", options_.checkpoint.c_str(), 1);
-    setenv("MILLRACE_ATTEMPTS", std::to_string(options_.retries + 1).c_str(), 1);
+    if (options_.tells_attempts) setenv("MILLRACE_ATTEMPTS", std::to_string(options_.retries + 1).c_str(), 1);
     for (uint64_t attempt = 1;; ++attempt) {
       const AttemptEnd end = RunOnce(attempt);
       const RestartPolicy::Decision decision = policy_.OnEnd(end);
@@ -63,7 +63,7 @@ std::string Seconds(Milliseconds time) {
 }
 
 AttemptEnd JobSupervisor::RunOnce(uint64_t attempt) {
-  setenv("MILLRACE_ATTEMPT", std::to_string(attempt).c_str(), 1);
+  if (options_.tells_attempts) setenv("MILLRACE_ATTEMPT", std::to_string(attempt).c_str(), 1);
   const Clock::time_point start = Clock::now();
   absl::StatusOr<std::unique_ptr<JobProcess>> job = JobProcess::Start(options_.command);
   started_ = job.ok();

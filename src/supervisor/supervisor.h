@@ -15,6 +15,7 @@ struct SupervisorOptions {
   std::vector<std::string> command;              // the program, looked for in PATH, and its arguments
   std::string checkpoint;                        // URI of its checkpoints; "": not told
   std::map<std::string, std::string> variables;  // of its environment, in place of inherited ones
+  bool tells_attempts = true;                    // false: MILLRACE_ATTEMPT and MILLRACE_ATTEMPTS stay as they are
   uint64_t retries = 0;
   std::chrono::milliseconds delay{1000};        // before the first restart (restart_policy.h)
   std::chrono::milliseconds grace{120 * 1000};  // from the signal that asks to end to SIGKILL

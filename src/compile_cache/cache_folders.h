@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+/// The folders in which compilers keep what they have made, and which files in them are worth sharing.
+
+namespace millrace {
+
+/// The folder of one compiler.
+struct CacheFolder {
+  std::string name;  // "inductor", "triton", "jax", "neuron"
+  std::string path;  // absolute
+};
+
+struct CacheFolders {
+  std::vector<CacheFolder> folders;
+  std::map<std::string, std::string> variables;  // that tell compilers of them
+  std::vector<std::string> left_alone;           // clauses: caches that are not brought, and why
+};
+
+/// Looks a variable up; "" if it is not set.
+using LookUpVariable = std::function<std::string(const std::string& name)>;
+
+/// A folder below `root` for each compiler: TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR, JAX_COMPILATION_CACHE_DIR,
+/// NEURON_COMPILE_CACHE_URL. What the user has set stays (for Neuron, `--cache_dir` in NEURON_CC_FLAGS comes before the
+/// variable); a cache that he keeps elsewhere than in a folder is left alone.
+CacheFolders ChooseCacheFolders(const std::string& root, const LookUpVariable& variable);
+
+/// A file in a folder of a compiler.
+struct FoundFile {
+  std::string path;  // as CachedFile has it
+  std::string file;  // where it lies
+  uint64_t bytes = 0;
+  int64_t modified_ns = 0;  // since 1970
+
+  friend bool operator==(const FoundFile&, const FoundFile&) = default;
+};
+
+struct FoundFiles {
+  std::vector<FoundFile> files;  // in ascending order of their paths
+  bool compiling = false;        // a compiler is known to be at work: a Neuron module is not done
+};
+
+/// The files of all folders that may be shared. Not: locks and temporary files; the times of use that JAX keeps;
+/// modules of Neuron that are not done or failed, so that failures stay on the machine where they happened; symbolic
+/// links; names that JSON cannot hold. Folders that do not exist are empty. Errors of the file system leave out what
+/// they hit, since compilers remove files at any time.
+FoundFiles FindCacheFiles(const std::vector<CacheFolder>& folders);
+
+/// Where the file of a CachedFile belongs; "" if none of the folders has its cache.
+std::string PlaceOfCachedFile(const std::vector<CacheFolder>& folders, const std::string& path);
+
+}  // namespace millrace
