@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/doctor_host.h"
 #include "cli/json_text.h"
 #include "store/uri.h"
 
@@ -21,6 +22,8 @@ struct DoctorFlags {
   bool json = false;
 };
 
+}  // namespace
+
 std::string CheckText(const HealthCheck& check) {
   constexpr const char* kWords[] = {"ok", "FAILED", "-"};
   std::string line = fmt::format("{:<6} {}: {}", kWords[static_cast<int>(check.result)], check.name, check.text);
@@ -28,16 +31,22 @@ std::string CheckText(const HealthCheck& check) {
   return Printable(line) + '\n';
 }
 
-std::string ToJson(const Diagnosis& found) {
+JsonArray ChecksToJson(const std::vector<HealthCheck>& found) {
   JsonArray checks;
-  for (const HealthCheck& check : found.checks) {
+  for (const HealthCheck& check : found) {
     constexpr const char* kWords[] = {"ok", "failed", "skipped"};
     checks.Add(JsonObject{{"name", check.name},
                           {"result", kWords[static_cast<int>(check.result)]},
                           {"text", check.text},
                           {"remedy", check.remedy}});
   }
-  JsonObject json{{"ok", found.healthy()}, {"checks", checks}};
+  return checks;
+}
+
+namespace {
+
+std::string ToJson(const Diagnosis& found) {
+  JsonObject json{{"ok", found.healthy()}, {"checks", ChecksToJson(found.checks)}};
   if (found.speed) {
     json.Add("first_byte_ms", JsonObject{{"median", found.speed->first_byte_median_ms},
                                          {"p99", found.speed->first_byte_p99_ms},
@@ -86,7 +95,8 @@ constexpr const char* kDoctorHelp =
     "Exit status 1 when something fails.\n\n"
     "Examples:\n"
     "  millrace doctor s3://bucket/train/\n"
-    "  millrace doctor s3://bucket/train/shard-000000.tar --profile lab --json | jq .checks";
+    "  millrace doctor s3://bucket/train/shard-000000.tar --profile lab --json | jq .checks\n"
+    "  millrace doctor host s3://bucket/train";
 
 void RunDoctor(Command command, const std::shared_ptr<DoctorFlags>& flags) {
   command.Run([flags] {
@@ -108,9 +118,11 @@ void RunDoctor(Command command, const std::shared_ptr<DoctorFlags>& flags) {
 }  // namespace
 
 void AddDoctor(Command app) {
-  const Command doctor = app.AddCommand("doctor", "Say why a store cannot be read, and how fast it is");
+  const Command doctor = app.AddCommand(
+      "doctor", "Say why a store cannot be read and how fast it is, or whether a machine is fit to train");
   // The longer form came first; scripts use it.
   const Command s3 = doctor.AddOptionalCommand("s3", "The same: `millrace doctor s3 s3://bucket`");
+  AddDoctorHost(doctor);
   auto flags = std::make_shared<DoctorFlags>();
   for (const Command& command : {doctor, s3}) {
     AddOptions(command, flags.get());

@@ -1,0 +1,150 @@
+#include "cli/doctor_host.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cli/console.h"
+#include "cli/usage.h"
+#include "diagnose/host_doctor.h"
+#include "store/uri.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct HostFlags {
+  std::string uri;
+  std::string disk = ".";
+  std::string node;
+  std::string python = "python3";
+  std::string min_free = "1GiB";
+  double min_memory = 0;
+  double min_disk = 0;
+  double min_store = 0;
+  double min_bus = 0;
+  bool json = false;
+};
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+// Of torchrun, MPI or Slurm; nullopt if this is no rank of several.
+std::optional<int> LocalRank() {
+  for (const char* name : {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    const char* const value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return std::atoi(value);
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<HostDoctorOptions> TakeHostOptions(const HostFlags& flags) {
+  HostDoctorOptions options;
+  if (!flags.uri.empty()) {
+    ASSIGN_OR_RETURN(const ParsedUri uri, AsUsage(ParseUri(flags.uri)));
+    if (uri.scheme != ParsedUri::Scheme::kS3) {
+      return AsUsage(absl::InvalidArgumentError(
+          fmt::format("'{}' is not on S3; write s3://bucket/prefix, or --disk for a folder", flags.uri)));
+    }
+    options.bucket = uri.store;
+    options.key = uri.path;
+  }
+  for (const auto& [name, value] : {std::pair("--min-memory-gbps", flags.min_memory),
+                                    {"--min-disk-mbps", flags.min_disk},
+                                    {"--min-store-mbps", flags.min_store},
+                                    {"--min-bus-gbps", flags.min_bus}}) {
+    if (!(value >= 0)) return AsUsage(absl::InvalidArgumentError(fmt::format("{} must not be negative", name)));
+  }
+  ASSIGN_OR_RETURN(options.min_free_bytes, TakeSize("--min-free", flags.min_free));
+  options.folder = flags.disk;
+  options.node = flags.node.empty() ? HostName() : flags.node;
+  options.python = flags.python;
+  options.min_memory_gbps = flags.min_memory;
+  options.min_disk_mbps = flags.min_disk;
+  options.min_store_mbps = flags.min_store;
+  options.min_bus_gbps = flags.min_bus;
+  return options;
+}
+
+std::string ToJson(const HostDoctor& doctor, const std::string& node) {
+  JsonObject figures;
+  for (const auto& [name, value] : doctor.figures()) figures.Add(name, value);
+  return JsonObject{
+      {"ok", doctor.healthy()}, {"node", node}, {"checks", ChecksToJson(doctor.checks())}, {"figures", figures}}
+      .Line();
+}
+
+// Whether this machine, and the others, are fit.
+absl::StatusOr<bool> ExamineHost(const HostFlags& flags) {
+  ASSIGN_OR_RETURN(HostDoctorOptions options, TakeHostOptions(flags));
+  const std::optional<int> local_rank = LocalRank();
+  // The default is a guess; a job of several ranks cannot do without.
+  options.needs_python = flags.python != HostFlags().python || local_rank.has_value();
+  const std::string node = options.node;
+  const InterruptStop interrupt;
+  // Of several ranks one tells all that was found; which one is known only at the end.
+  absl::Status printed;
+  const auto print = [&](const HealthCheck& check) {
+    if (!flags.json && !local_rank) printed.Update(WriteStdout(CheckText(check)));
+  };
+  HostDoctor doctor(std::move(options), local_rank.value_or(0), print);
+  RETURN_IF_ERROR(doctor.Examine(interrupt.token()));
+  if (flags.json && !doctor.silent()) printed = WriteStdout(ToJson(doctor, node));
+  if (!flags.json && local_rank && !doctor.silent()) {
+    for (const HealthCheck& check : doctor.checks()) printed.Update(WriteStdout(CheckText(check)));
+  }
+  RETURN_IF_ERROR(printed);
+  return doctor.healthy();
+}
+
+constexpr const char* kHostFooter =
+    R"(One line for each step: memory, disk, store (settings, name, connection, TLS, clock, permissions, speed), devices. Started once
+a rank by torchrun, srun or mpirun, rank 0 tells of all nodes: which one is slow or at fault, which pairs of nodes cannot talk to each
+other or do so slowly, and the bus bandwidth of an all-reduce over gloo and NCCL. Takes less than a minute. Exit status 1 if
+something fails, on all ranks.
+
+Faults are: bytes or products of matrices that are wrong, a store or node that cannot be reached, a clock that S3 refuses or that is a
+minute off those of the other nodes, too little free space, what is below a --min-..., and, of three nodes or more, what has less than
+a third of the median. All else is told as a figure.
+
+Examples:
+  millrace doctor host
+  millrace doctor host s3://bucket/train --disk /mnt/nvme --min-memory-gbps 50 --json
+  srun --ntasks-per-node 1 millrace doctor host s3://bucket/train
+  torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node-0:29500 --no-python millrace doctor host)";
+
+}  // namespace
+
+void AddDoctorHost(Command doctor) {
+  const Command host =
+      doctor.AddOptionalCommand("host", "Say whether this machine, and those of its job, are fit to train");
+  auto flags = std::make_shared<HostFlags>();
+  host.Add("uri", &flags->uri, "s3://bucket, a prefix or an object: the store that is going to be read");
+  host.Add("--disk", &flags->disk, "A folder on the disk that is measured").ShowDefault().Called("DIR");
+  host.Add("--node", &flags->node, "What reports call this machine, instead of its host name").Called("NAME");
+  host.Add("--python", &flags->python, "The Python that trains, with torch and millrace; '': leaves the devices out")
+      .ShowDefault();
+  host.Add("--min-free", &flags->min_free, "Space on the disk that must be free").ShowDefault();
+  host.Add("--min-memory-gbps", &flags->min_memory, "GB/s that copies in memory must reach");
+  host.Add("--min-disk-mbps", &flags->min_disk, "MB/s that the disk must write and read");
+  host.Add("--min-store-mbps", &flags->min_store, "MB/s that the store must deliver");
+  host.Add("--min-bus-gbps", &flags->min_bus, "GB/s that collectives must reach (bus bandwidth)");
+  host.AddFlag("--json", &flags->json,
+               R"(One JSON object: {"ok", "node", "checks": [{"name", "result", "text", "remedy"}], "figures"})");
+  host.Footer(kHostFooter);
+  host.Run([flags] {
+    const absl::StatusOr<bool> fit = ExamineHost(*flags);
+    if (!fit.ok()) return Fail("doctor", fit.status());
+    return *fit ? 0 : 1;
+  });
+}
+
+}  // namespace millrace::cli

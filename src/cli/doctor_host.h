@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/json_text.h"
+#include "diagnose/doctor.h"
+
+namespace millrace::cli {
+
+/// `millrace doctor host`, below `doctor`.
+void AddDoctorHost(Command doctor);
+
+/// "FAILED disk: ... Remedy: ...", with its end.
+std::string CheckText(const HealthCheck& check);
+JsonArray ChecksToJson(const std::vector<HealthCheck>& found);
+
+}  // namespace millrace::cli
