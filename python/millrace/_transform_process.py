@@ -30,7 +30,7 @@ def serve(connection: socket.socket, transform: SampleTransform | bytes, parent:
     """The main function. ``transform``: pickled, but in a process that was forked."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which ends this process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     try:
         function: SampleTransform = pickle.loads(transform) if isinstance(transform, bytes) else transform
     except BaseException as error:
@@ -45,8 +45,8 @@ def serve(connection: socket.socket, transform: SampleTransform | bytes, parent:
         pass  # the parent has closed the loader
 
 
-def _end_with(parent: int) -> None:
-    """The process ends at once when its parent has, even if it was killed, and whatever the transform is at."""
+def end_with(parent: int) -> None:
+    """The process ends at once when its parent has, even if it was killed, and whatever the process is at."""
     poll = select.poll()
     own = parent_process()
     if own is not None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import threading
+from multiprocessing import parent_process
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, Union
 
 import torch.utils.data
 
 from . import _arguments, _core
+from ._transform_process import end_with
 from .dataset import Dataset
 from .errors import InvalidArgumentError, MismatchError, UnsupportedError
 from .files import RawReader
@@ -38,6 +41,8 @@ __all__ = ["Diagnosis", "IterableDataset", "MapDataset", "Object", "Sampler", "b
 _LARGE_BYTES = 8 << 20  # objects above this are read when somebody reads them
 _HELD_BYTES = 256 << 20  # of the others, how many bytes are fetched together
 _CHUNK = 64  # samples that an IterableDataset reads at a time
+
+_ends_with_trainer = 0  # the process that does
 
 Fields = Union[Sequence[str], Mapping[str, Any], None]
 Transform = Union[Callable[[Any], Any], None]
@@ -113,6 +118,22 @@ class Object(io.RawIOBase):
         return f"<millrace.torch.Object {self.uri}>"
 
 
+def _worker() -> Any:
+    """Torch's ``WorkerInfo`` in a worker of a DataLoader, which from now on ends when its trainer has; else None.
+
+    Torch's own watch asks whether the trainer is there, and then waits at the worker's end for its last batches to go through a pipe. If the
+    trainer was killed, nobody empties that, and batches of bytes that fill it keep the worker for good.
+    """
+    global _ends_with_trainer
+    worker = torch.utils.data.get_worker_info()
+    if worker is not None and _ends_with_trainer != os.getpid():
+        _ends_with_trainer = os.getpid()
+        trainer = parent_process()
+        if trainer is not None and trainer.pid is not None:
+            threading.Thread(target=end_with, args=(trainer.pid,), daemon=True).start()
+    return worker
+
+
 class MapDataset(_MapBase):
     """Samples, or whole objects, by number, for torch's ``DataLoader``.
 
@@ -176,6 +197,7 @@ class MapDataset(_MapBase):
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Several at once, which is what ``DataLoader`` asks for."""
+        _worker()
         is_course = len(numbers) > 0 and isinstance(numbers[0], Place)
         fetched = self._reader().take(numbers) if is_course else self._source.fetch(numbers)
         items = map(self._source.finish, fetched)
@@ -185,7 +207,7 @@ class MapDataset(_MapBase):
         """This process's."""
         ahead = self._ahead
         if ahead is None or ahead.process != os.getpid():
-            worker = torch.utils.data.get_worker_info()
+            worker = _worker()
             self._ahead = ahead = self._source.read_ahead(1 if worker is None else worker.num_workers)
         return ahead
 
@@ -254,7 +276,7 @@ class _Iteration:
 
     def __init__(self, dataset: IterableDataset) -> None:
         self._dataset = dataset
-        worker = torch.utils.data.get_worker_info()
+        worker = _worker()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         self._first = dataset._rank + dataset._world * number
         self._step = dataset._world * workers
