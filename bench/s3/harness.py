@@ -109,11 +109,26 @@ def connections(port: int) -> int:
     return count
 
 
+def proportional_bytes(pid: int) -> int:
+    """Of a process and of all below it: pages that several share count once in all (PSS)."""
+    kilobytes = 0
+    pids = [str(pid)]
+    for each in pids:
+        with contextlib.suppress(OSError, IndexError):  # it has just ended
+            for task in Path(f"/proc/{each}/task").iterdir():
+                pids += (task / "children").read_text().split()
+            rollup = Path(f"/proc/{each}/smaps_rollup").read_text()
+            kilobytes += int(rollup.partition("\nPss:")[2].split()[0])
+    return kilobytes * 1024
+
+
 class Watch:
-    """The most connections at a time, looked at four times a second."""
+    """The most connections at a time, looked at four times a second; with `pid` also the most memory of that process and those below it."""
 
     def __init__(self, port: int) -> None:
         self.most = 0
+        self.most_bytes = 0
+        self.pid = 0
         self._port = port
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -121,6 +136,8 @@ class Watch:
     def _run(self) -> None:
         while not self._stop.wait(0.25):
             self.most = max(self.most, connections(self._port))
+            if self.pid:
+                self.most_bytes = max(self.most_bytes, proportional_bytes(self.pid))
 
     def __enter__(self) -> Watch:
         self._thread.start()
@@ -131,14 +148,15 @@ class Watch:
         self._thread.join()
 
 
-def run_client(options: argparse.Namespace, command: list[str], environment: dict[str, str], limit: float) -> Result | str:
-    """What it measured, or why there is nothing."""
+def run_client(options: argparse.Namespace, command: list[str], environment: dict[str, str], limit: float, memory: bool = False) -> Result | str:
+    """What it measured, or why there is nothing; with `memory` also its `pss_bytes`, at most, watched from outside."""
     port = int(environment["AWS_ENDPOINT_URL"].rpartition(":")[2])
     full = ["taskset", "-c", options.client_cores, *command]
     with Watch(port) as watch:
         process = subprocess.Popen(
             full, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
+        watch.pid = process.pid if memory else 0
         try:
             output, errors = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -150,6 +168,8 @@ def run_client(options: argparse.Namespace, command: list[str], environment: dic
         return (errors.strip().splitlines() or [f"ended with {process.returncode}"])[-1][:200]
     result: Result = json.loads(lines[-1])
     result["connections"] = result.get("connections") or watch.most or None
+    if memory:
+        result["pss_bytes"] = watch.most_bytes
     return result
 
 

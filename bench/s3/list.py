@@ -6,7 +6,7 @@
     bench/s3/list.py --shape flat --only millrace,boto3
 
 Shapes: flat (00000000.jpg, ...), hashed (16 hex digits), deep (date and host folders), hot (95 % below one prefix), classes (1,000
-folders of very different size). Server and client are pinned to one core each. The rivals are those of bench/s3/setup_rivals; they list
+folders of very different size). Server and client are pinned to one core each. The rivals are those of bench/setup_rivals s3; they list
 page by page, so that 20,000 keys/s is the most that the latency leaves them. `ls` is `millrace ls --recursive` with its output dropped.
 The ceiling is 32 requests at once: 640,000 keys/s, or what one core of devstore can write. Exits 1 when a target is missed.
 """

@@ -112,22 +112,24 @@ class Record:
 
 
 def processes() -> list[str]:
-    """This one and its children, while they live."""
+    """This one, its children and theirs, while they live."""
     pids = ["self"]
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # the thread has just ended
-            pids += (task / "children").read_text().split()
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has just ended
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with contextlib.suppress(OSError):
+                    pids += (task / "children").read_text().split()
     return pids
 
 
 def cpu_seconds() -> float:
-    """Of this process, of its children, and of those that have ended."""
+    """Of this process and of all below it, also of those that have ended and were waited for."""
     ticks = 0
     for pid in processes():
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += sum(int(value) for value in fields[11:13])
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return ticks / os.sysconf("SC_CLK_TCK") + ended.ru_utime + ended.ru_stime
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(int(value) for value in fields[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def peak_rss() -> int:

@@ -11,7 +11,7 @@ Scenarios:
 @SCENARIOS@
 
 Server and client are pinned to one core each, in a network namespace of their own whose loopback uses reno. The rivals are those of
-bench/s3/setup_rivals (run it first); what is not installed is reported as missing. Exits 1 when a target is missed (never with --quick).
+bench/setup_rivals s3 (run it first); what is not installed is reported as missing. Exits 1 when a target is missed (never with --quick).
 See bench/README.md for columns and traps.
 """
 
