@@ -97,7 +97,7 @@ class Block:
         stream = io.BytesIO()
         pickler = _Pickler(stream, self)
         pickler.dump(value)
-        return self.put(stream.getbuffer()), pickler.places
+        return self.put(stream.getbuffer()), pickler.out_of_band.places
 
     def offset_of(self, address: int, size: int) -> int | None:
         """Of bytes that lie in this block already."""
@@ -113,18 +113,27 @@ def read(memory: memoryview, written: Written) -> Any:
     return pickle.loads(memory[offset : offset + size], buffers=[memory[at : at + length] for at, length in places])
 
 
+class _OutOfBand:
+    """The places of buffers. A pickler must not call a method of its own: that cycle, with all that was pickled, would live until Python looks for
+    garbage, and what was pickled are views of the batches of a Loader, whose memory counts."""
+
+    def __init__(self, block: Block) -> None:
+        self.places: list[Place] = []
+        self.placed: Place | None = None  # of the buffer that comes next, which is an empty one in its place; not of bytes: those are read-only
+        self._block = block
+
+    def __call__(self, buffer: pickle.PickleBuffer) -> None:
+        self.places.append(self._block.put(buffer.raw()) if self.placed is None else self.placed)
+        self.placed = None
+
+
 class _Pickler(pickle.Pickler):
     """Arrays and tensors are copied into the block once, or not at all if they lie there, and the pickle says where."""
 
     def __init__(self, stream: io.BytesIO, block: Block) -> None:
-        super().__init__(stream, protocol=5, buffer_callback=self._out_of_band)
-        self.places: list[Place] = []
+        self.out_of_band = _OutOfBand(block)
+        super().__init__(stream, protocol=5, buffer_callback=self.out_of_band)
         self._block = block
-        self._placed: Place | None = None  # of the buffer that comes next, which is an empty one in its place; not of bytes: those are read-only
-
-    def _out_of_band(self, buffer: pickle.PickleBuffer) -> None:
-        self.places.append(self._block.put(buffer.raw()) if self._placed is None else self._placed)
-        self._placed = None
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is np.ndarray and not value.dtype.hasobject and value.nbytes:
@@ -132,7 +141,7 @@ class _Pickler(pickle.Pickler):
             if offset is None:
                 offset = self._block.reserve(value.nbytes)
                 np.copyto(self._block.array(offset, value.dtype, value.shape), value)
-            self._placed = offset, value.nbytes
+            self.out_of_band.placed = offset, value.nbytes
             return _to_array, (pickle.PickleBuffer(bytearray()), value.dtype, value.shape)
         torch = sys.modules.get("torch")
         if torch is not None and type(value) is torch.Tensor and _is_plain(value, torch):
@@ -141,7 +150,7 @@ class _Pickler(pickle.Pickler):
             if offset is None:
                 offset = self._block.reserve(size)
                 _to_tensor(self._block.array(offset, np.uint8, (size,)), value.dtype, tuple(value.shape)).copy_(value)
-            self._placed = offset, size
+            self.out_of_band.placed = offset, size
             return _to_tensor, (pickle.PickleBuffer(bytearray()), value.dtype, tuple(value.shape))
         return NotImplemented
 

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from typing import Any, Callable
 
 import millrace
 import numpy as np
 import pytest
 import transforms_of_processes as functions
+from millrace._blocks import Block
 from millrace.processes import RemoteTraceback
 from support import HEIGHT, WIDTH, Samples, add_digests, check_script, keys_of, run_script
 
@@ -127,6 +129,20 @@ def test_memory_is_used_again(tar: Samples) -> None:
     assert sum(1 for _ in range(20) for batch in loader) == 260
     counts = [process._blocks for process in loader._stream._transform_processes]  # type: ignore[union-attr]
     assert max(counts) <= 30, "of 260 tasks each"
+
+
+def test_what_was_sent_is_free_at_once() -> None:
+    """It is a view of a batch of the native loader, which has few of them and cannot wait for a garbage collection."""
+    block, sent = Block.make(1), [np.arange(100)]
+    reference = weakref.ref(sent[0])
+    gc.collect()
+    gc.disable()
+    try:
+        block.write({"image": sent[0]})
+        sent.clear()
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 def test_resuming(tar: Samples) -> None:
