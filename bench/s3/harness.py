@@ -192,4 +192,4 @@ def print_targets(targets: list[Target]) -> None:
         unknown = target.value != target.value
         verdict = "not measured" if unknown else "met" if target.met else "MISSED"
         value = "-" if unknown else f"{target.value:.3f}"
-        say(f"  {target.scenario:14}{target.what:50}{value:>9}   {bound:17}{verdict}")
+        say(f"  {target.scenario:14}{target.what:56}{value:>9}   {bound:17}{verdict}")

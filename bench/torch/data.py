@@ -58,6 +58,7 @@ def write_litdata(raw: Path, into: Path, shard_size: int) -> None:
 def write_parquet(raw: Path, into: Path, shard_size: int) -> None:
     import datasets
 
+    datasets.disable_progress_bars()
     features = datasets.Features({"image": datasets.Image()})
     into.mkdir()
     rows: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Batches for training from S3 at 30 ms: Millrace beside the loaders that PyTorch users have, from one devstore, in one run.
 
-    bench/torch/run.py                       5,700 JPEGs of 640 x 480 and 115 KB, three interleaved runs (half an hour on two cores)
+    bench/torch/run.py                       3,600 JPEGs of 640 x 480 and 115 KB, three interleaved runs (a quarter of an hour on two cores)
     bench/torch/run.py --quick               2,400 JPEGs, one run: some minutes; shows that everything works
     bench/torch/run.py --only millrace,spdl  these; targets that lack one of their two are not measured
     bench/torch/run.py --json result.json
@@ -72,7 +72,7 @@ class Size:
     batch: int = 128
 
 
-FULL = Size(images=5700, skip=8, batches=32)
+FULL = Size(images=3600, skip=8, batches=16)
 QUICK = Size(images=2400, skip=4, batches=10)
 
 
@@ -93,7 +93,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer images and one run, unless told otherwise")
     parser.add_argument("--only", metavar="NAME,...", help="only these contestants")
     parser.add_argument("--runs", type=int, help="interleaved runs of which the median counts (default 3)")
-    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data/torch", help="where the data are kept (3.5 GB)")
+    parser.add_argument("--cache", type=Path, default=REPOSITORY / "build/bench-data/torch", help="where the data are kept (3 GB)")
     parser.add_argument("--python-path", type=Path, help="with the package millrace (default: build/release/python)")
     add_arguments(parser)
     options = parser.parse_args()
