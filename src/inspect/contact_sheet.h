@@ -7,7 +7,8 @@
 
 #include "base/status.h"
 
-/// Draws samples side by side, as photographers lay out their negatives. Pure. With sheet_font.h the only user of cairo.
+/// Draws samples side by side, as photographers lay out their negatives. Pure. With sheet_font.h the only user of
+/// cairo.
 
 namespace millrace {
 

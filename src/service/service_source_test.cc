@@ -62,8 +62,8 @@ struct Place {
 
 class ServiceSourceTest : public ::testing::Test {
  protected:
-  // A worker beside this process, which sees the same data. It has a budget of its own, as another process would: it may
-  // hear late that a stream was closed.
+  // A worker beside this process, which sees the same data. It has a budget of its own, as another process would: it
+  // may hear late that a stream was closed.
   std::string StartWorker() { return StartWorker(place_.stores); }
   std::string StartWorker(Stores& stores) {
     absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(worker_runtime_, stores, {.port = 0});
