@@ -119,7 +119,7 @@ def test_training_validation_test_and_prediction(raw: Samples, tmp_path: pathlib
     model, once = Predicting(), trainer(tmp_path, epochs=1)
     once.fit(model, datamodule=data)
     model.trained, state = [], data.state_dict()
-    once.test(model, datamodule=data, ckpt_path=tmp_path / "step=12.ckpt", verbose=False)
+    once.test(model, datamodule=data, ckpt_path=tmp_path / "step=6.ckpt", verbose=False)
     assert sum(model.trained, []) == sorted(raw.pixels) and len(model.trained) == 5
     assert data.state_dict() == state, "the position of training stays"
     once.validate(model, datamodule=data, verbose=False)

@@ -6,6 +6,9 @@ import gc
 import json
 import os
 import pathlib
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -300,3 +303,50 @@ def test_the_page(tmp_path: pathlib.Path) -> None:
     (piece,) = page.pieces("tensorflow")
     names = page.run(piece, tmp_path, model=classifier)
     assert int(classifier.optimizer.iterations) == 4 and names["loader"].epoch == 2, "two epochs of two batches"
+
+
+TO_BE_KILLED = """
+import sys
+sys.path.insert(0, sys.argv[3])
+from cases_tensorflow import *
+
+folder, data = pathlib.Path(sys.argv[1]), sys.argv[2]
+log = open(folder / "log", "a", buffering=1)
+
+class Logging(Model):
+    def note(self, sample, valid):
+        # TensorFlow runs a step after the one before has changed the optimizer.
+        log.write(json.dumps([int(self.optimizer.iterations.numpy()), sample[valid].tolist()]) + "\\n")
+
+made = Logging()
+made.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1), run_eagerly=True)
+made(np.zeros((1, 24, 32, 3), np.float32))
+loader = millrace.Loader(data, **OPTIONS)
+positions = millrace.tf.PositionCallback(loader, folder / "positions.json", save_freq=1)
+backup = keras.callbacks.BackupAndRestore(folder / "backup", save_freq=1, double_checkpoint=True)
+made.fit(millrace.tf.dataset(loader).prefetch(2), epochs=3, callbacks=[positions, backup], verbose=0)
+"""
+
+
+def test_kills_at_any_moment(raw: Samples, tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, "-c", TO_BE_KILLED, str(tmp_path), raw.uri, str(pathlib.Path(__file__).parent)]
+    log, errors = tmp_path / "log", tmp_path / "errors"
+    random = np.random.default_rng(5)
+    for lines in (4, 15, 24, 33):
+        with open(errors, "wb") as out:
+            process = subprocess.Popen(command, stdout=out, stderr=out)
+        try:
+            while not log.exists() or log.read_text().count("\n") < lines:
+                assert process.poll() is None, errors.read_text()
+                time.sleep(0.001)
+            time.sleep(random.uniform(0, 0.05))  # somewhere in a step, or between the two files that are written
+        finally:
+            process.kill()
+            process.wait()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    steps: dict[int, list[int]] = {}
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    for step, samples in entries:  # what was done after the last save is done again
+        steps[step] = samples
+    assert [steps[step] for step in range(36)] == plain(raw.uri, 3)[0] and len(steps) == 36 and len(entries) < 60
