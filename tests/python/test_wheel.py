@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -117,10 +118,11 @@ class BareSystem:
 
 
 @pytest.fixture
-def bare(tmp_path: pathlib.Path) -> BareSystem:
+def bare(tmp_path: pathlib.Path) -> Iterator[BareSystem]:
     if reason := why_no_root():
         pytest.skip(reason)
-    return BareSystem(tmp_path / "root")
+    yield BareSystem(tmp_path / "root")
+    shutil.rmtree(tmp_path / "root")  # pytest keeps folders of earlier runs; this one is large
 
 
 def test_a_bare_system(wheel: pathlib.Path, bare: BareSystem, millrace_bin: pathlib.Path, tmp_path: pathlib.Path) -> None:
