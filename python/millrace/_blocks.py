@@ -144,7 +144,7 @@ class _Pickler(pickle.Pickler):
             self.out_of_band.placed = offset, value.nbytes
             return _to_array, (pickle.PickleBuffer(bytearray()), value.dtype, value.shape)
         torch = sys.modules.get("torch")
-        if torch is not None and type(value) is torch.Tensor and _is_plain(value, torch):
+        if torch is not None and type(value) is torch.Tensor and is_plain(value, torch):
             size = value.numel() * value.element_size()
             offset = self._block.offset_of(value.data_ptr(), size) if value.is_contiguous() else None
             if offset is None:
@@ -155,7 +155,8 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-def _is_plain(tensor: Any, torch: Any) -> bool:
+def is_plain(tensor: Any, torch: Any) -> bool:
+    """Whether it is no more than its numbers in the memory of the CPU."""
     is_dense = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
     return bool(is_dense and tensor.numel() and not tensor.requires_grad and not tensor.is_conj() and not tensor.is_neg())
 

@@ -8,6 +8,7 @@ from typing import Any, Callable, Mapping
 
 import numpy as np
 
+from ._stacks import Stacks
 from .errors import TransformError
 
 _OF_BATCH = ("valid", "mask", "sample", "part", "row", "key")
@@ -93,6 +94,7 @@ class Work:
         self._to_torch = to_torch
         self._uri = uri
         self._seeds = seeds
+        self._stacks = Stacks()
         self._batch_rng = batch_transform is not None and _takes_rng(batch_transform)
         self._padding: dict[str, Callable[[int], Any]] = {}  # columns of a batch without samples, as the others have them
 
@@ -177,7 +179,7 @@ class Work:
         at_places: list[Any] = [None] * len(valid)
         for place, row in zip(np.flatnonzero(valid), rows):
             at_places[place] = row
-        columns = {name: _stacked(name, [row and row[name] for row in at_places], valid) for name in names}
+        columns = {name: self._stacks.stacked(name, [row and row[name] for row in at_places], valid) for name in names}
         if not self._padding:
             self._padding = {name: _padding_like(name, column) for name, column in columns.items()}
         return columns
@@ -188,34 +190,6 @@ class Work:
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _stacked(name: str, rows: list[Any], valid: Any) -> Any:
-    """One array if all rows are arrays or numbers of one shape and type, else the list. Padding becomes zeros, of labels -1."""
-    real = [row for row, is_real in zip(rows, valid) if is_real]
-    first: Any = real[0] if real else None
-    if type(first).__module__.partition(".")[0] == "torch":
-        import torch
-
-        if any(not isinstance(row, torch.Tensor) or row.shape != first.shape or row.dtype != first.dtype for row in real):
-            return rows
-        zeros = torch.zeros_like(first)
-        return torch.stack([row if is_real else zeros for row, is_real in zip(rows, valid)])
-    if not isinstance(first, (np.ndarray, np.generic, bool, int, float)):
-        padding: Any = "" if isinstance(first, str) else b"" if isinstance(first, bytes) else None
-        return [row if is_real else padding for row, is_real in zip(rows, valid)]
-    if any(not isinstance(row, (np.ndarray, np.generic, bool, int, float)) for row in real):
-        return rows
-    arrays = [np.asarray(row) for row in real]
-    kind = arrays[0].dtype if all(array.dtype == arrays[0].dtype for array in arrays) else None
-    if not isinstance(first, (np.ndarray, np.generic)):  # Python's numbers: 1 and 2.5 are both float
-        kind = np.result_type(*arrays)
-    if kind is None or any(array.shape != arrays[0].shape for array in arrays):
-        return [row if is_real else np.empty(0, arrays[0].dtype) for row, is_real in zip(rows, valid)]
-    stacked = np.full((len(rows), *arrays[0].shape), -1 if name == "label" and kind.kind == "i" else 0, dtype=kind)
-    for place, array in zip(np.flatnonzero(valid), arrays):
-        stacked[place] = array
-    return stacked
 
 
 def _padding_like(name: str, column: Any) -> Callable[[int], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
@@ -64,8 +65,11 @@ def is_alive(pid: int) -> bool:
 
 def children(pid: int) -> set[int]:
     """Of all its threads."""
-    tasks = pathlib.Path(f"/proc/{pid}/task")
-    return {int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()}
+    found: set[int] = set()
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
+            found.update(map(int, (task / "children").read_text().split()))
+    return found
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])

@@ -1,0 +1,83 @@
+"""Rows that become one array, in memory that is used again: fresh pages for each batch would cost more than the copy."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from ._blocks import is_plain
+
+_LEAST_BYTES = 1 << 20  # of smaller arrays an allocator keeps the pages itself
+_MOST_FREE = 4
+
+
+class Stacks:
+    """Makes arrays and tensors of a batch. The memory of one is used again when nothing refers to it any more. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._free: deque[mmap.mmap] = deque(maxlen=_MOST_FREE)
+
+    def stacked(self, name: str, rows: list[Any], valid: Any) -> Any:
+        """One array if all rows are arrays or numbers of one shape and type, else the list. Padding becomes zeros, of labels -1."""
+        real = [row for row, is_real in zip(rows, valid) if is_real]
+        first: Any = real[0] if real else None
+        if type(first).__module__.partition(".")[0] == "torch":
+            return self._stacked_tensors(rows, valid, real)
+        if not isinstance(first, (np.ndarray, np.generic, bool, int, float)):
+            padding: Any = "" if isinstance(first, str) else b"" if isinstance(first, bytes) else None
+            return [row if is_real else padding for row, is_real in zip(rows, valid)]
+        if any(not isinstance(row, (np.ndarray, np.generic, bool, int, float)) for row in real):
+            return rows
+        arrays = [np.asarray(row) for row in real]
+        kind = arrays[0].dtype if all(array.dtype == arrays[0].dtype for array in arrays) else None
+        if not isinstance(first, (np.ndarray, np.generic)):  # Python's numbers: 1 and 2.5 are both float
+            kind = np.result_type(*arrays)
+        if kind is None or any(array.shape != arrays[0].shape for array in arrays):
+            return [row if is_real else np.empty(0, arrays[0].dtype) for row, is_real in zip(rows, valid)]
+        stacked = self._array((len(rows), *arrays[0].shape), kind)
+        for place in np.flatnonzero(~np.asarray(valid, bool)):
+            np.copyto(stacked[place : place + 1], -1 if name == "label" and kind.kind == "i" else 0, casting="unsafe")
+        for place, array in zip(np.flatnonzero(valid), arrays):
+            stacked[place] = array
+        return stacked
+
+    def _stacked_tensors(self, rows: list[Any], valid: Any, real: list[Any]) -> Any:
+        import torch
+
+        first = real[0]
+        if any(not isinstance(row, torch.Tensor) or row.shape != first.shape or row.dtype != first.dtype for row in real):
+            return rows
+        zeros = torch.zeros_like(first)
+        parts = [row if is_real else zeros for row, is_real in zip(rows, valid)]
+        size = len(rows) * first.numel() * first.element_size()
+        if size < _LEAST_BYTES or not all(type(row) is torch.Tensor and is_plain(row, torch) for row in real):
+            return torch.stack(parts)
+        into = torch.frombuffer(self._take(size), dtype=first.dtype).view(len(rows), *first.shape)
+        return torch.stack(parts, out=into)
+
+    def _array(self, shape: tuple[int, ...], kind: Any) -> Any:
+        size = math.prod(shape) * kind.itemsize
+        return np.empty(shape, kind) if size < _LEAST_BYTES or kind.hasobject else np.ndarray(shape, kind, self._take(size))
+
+    def _take(self, size: int) -> Any:
+        """Bytes that were used before, whatever is in them. No lock: the finalizer may run within any line of any thread."""
+        memory: mmap.mmap | None = None
+        for _ in range(len(self._free)):
+            try:
+                memory = self._free.popleft()
+            except IndexError:
+                break
+            if len(memory) == size:
+                break
+            self._free.append(memory)
+            memory = None
+        if memory is None:
+            memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        whole: Any = np.frombuffer(memory, np.uint8)
+        weakref.finalize(whole, self._free.append, memory).atexit = False
+        return whole
