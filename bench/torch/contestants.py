@@ -92,7 +92,7 @@ def map_dataset_raw(task: Task) -> Batches:
     import millrace.torch
 
     task.begin()
-    dataset = millrace.torch.MapDataset.from_prefix(f"s3://{BUCKET}/raw/", objects=True, transform=load_object)
+    dataset = millrace.torch.MapDataset.from_prefix(f"s3://{BUCKET}/objects/", objects=True, transform=load_object)
     yield from data_loader(dataset, task, shuffle=True)
 
 
@@ -110,7 +110,7 @@ def s3torchconnector(task: Task) -> Batches:
 
     task.begin()
     dataset = S3MapDataset.from_prefix(
-        f"s3://{BUCKET}/raw/",
+        f"s3://{BUCKET}/objects/",
         region=os.environ["AWS_REGION"],
         endpoint=task.endpoint,
         transform=load_object,

@@ -123,6 +123,10 @@ def make_data(options: argparse.Namespace, count: int) -> Path:
         making = root / f".raw.{os.getpid()}"
         run("synth", making, "--count", count, "--kb", 115, "--seed", 1)
         making.rename(served / "raw")
+    if not (served / "objects").exists():  # for those that list a prefix, which must not find an index there
+        making = root / f".objects.{os.getpid()}"
+        shutil.copytree(served / "raw", making, copy_function=os.link, ignore=shutil.ignore_patterns(".millrace"))
+        making.rename(served / "objects")
     if not (served / "tar").exists():
         making = root / f".tar.{os.getpid()}"
         run("pack", served / "raw", making, "--shard-size", SHARD_BYTES)
