@@ -1,6 +1,8 @@
 """For programs that keep torch's ``DataLoader``: its workers read samples, or whole objects, through Millrace.
 
 A :class:`millrace.Loader` does more with less CPU: it needs no workers, decodes natively and knows the order ahead.
+
+``StorageWriter`` and ``StorageReader`` are for programs that save by ``torch.distributed.checkpoint``.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from .read_ahead import Course, Place, ReadAhead, one_ahead
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+    from ._dcp import StorageReader, StorageWriter
+
     _MapBase = torch.utils.data.Dataset[Any]
     _IterableBase = torch.utils.data.IterableDataset[Any]
     _SamplerBase = torch.utils.data.Sampler[int]
@@ -36,13 +40,21 @@ else:
     _IterableBase = torch.utils.data.IterableDataset
     _SamplerBase = torch.utils.data.Sampler
 
-__all__ = ["Diagnosis", "IterableDataset", "MapDataset", "Object", "Sampler", "benchmark"]
+__all__ = ["Diagnosis", "IterableDataset", "MapDataset", "Object", "Sampler", "StorageReader", "StorageWriter", "benchmark"]
 
 _LARGE_BYTES = 8 << 20  # objects above this are read when somebody reads them
 _HELD_BYTES = 256 << 20  # of the others, how many bytes are fetched together
 _CHUNK = 64  # samples that an IterableDataset reads at a time
 
 _ends_with_trainer = 0  # the process that does
+
+def __getattr__(name: str) -> Any:
+    if name not in ("StorageReader", "StorageWriter"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _dcp  # here, since torch.distributed.checkpoint takes long to import
+
+    return getattr(_dcp, name)
+
 
 Fields = Union[Sequence[str], Mapping[str, Any], None]
 Transform = Union[Callable[[Any], Any], None]

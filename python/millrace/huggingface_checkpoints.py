@@ -1,0 +1,117 @@
+"""The checkpoints of Hugging Face's Trainer, kept on S3 or a shared folder as those of :class:`millrace.Checkpoints`."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _arguments, _tensors
+from .checkpoints import Checkpoints
+from .errors import DamagedDataError, InvalidArgumentError
+from .ranks import rank_and_world
+
+if TYPE_CHECKING:
+    # What is used of transformers' class: the package need not be there to check this one.
+    class _Base: ...
+else:
+    from transformers import TrainerCallback as _Base
+
+__all__ = ["CheckpointCallback"]
+
+
+class CheckpointCallback(_Base):
+    """Takes each checkpoint that a Trainer has written to its local ``output_dir`` to S3 or a shared folder, and brings it back::
+
+        saver = millrace.huggingface_checkpoints.CheckpointCallback("s3://bucket/run-7", keep=3)
+        trainer = Trainer(model, arguments, train_dataset=data, callbacks=[saver])
+        trainer.train(resume_from_checkpoint=saver.restore(arguments.output_dir))
+
+    There, a checkpoint is whole or not there, verified, and a process that is believed dead cannot commit one (docs/checkpoints.md). The files
+    are kept as they are, in ``files.safetensors``. Rank 0 saves, when all ranks have written theirs; the folder must be one for all ranks.
+
+    Args:
+        uri, keep, keep_every: As of :class:`millrace.Checkpoints`.
+    """
+
+    def __init__(self, uri: str | os.PathLike[str] | None = None, *, keep: int | None = None, keep_every: int | None = None) -> None:
+        self._checkpoints = Checkpoints(uri, keep=keep, keep_every=keep_every, rank=0)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The Trainer calls it on all ranks, when it has written a checkpoint."""
+        _barrier()
+        if rank_and_world(None, None)[0] == 0:
+            self._checkpoints.save(state.global_step, {"files": _mapped(pathlib.Path(args.output_dir) / f"checkpoint-{state.global_step}")})
+
+    def restore(self, output_dir: str | os.PathLike[str], step: int | None = None) -> str | None:
+        """Brings a checkpoint into ``output_dir``, whole or not at all. One rank of each machine is to call it, before ``train``.
+
+        Args:
+            output_dir: That of the TrainingArguments.
+            step: Which one. None: the newest.
+
+        Returns:
+            Its folder, for ``train(resume_from_checkpoint=...)``; None if there is no checkpoint.
+        """
+        step = self._checkpoints.latest() if step is None else _arguments.integer("step", step, least=0)
+        if step is None:
+            return None
+        target = pathlib.Path(output_dir) / f"checkpoint-{step}"
+        partial = target.with_name(f".{target.name}.part")
+        shutil.rmtree(partial, ignore_errors=True)
+        # With the room that each file takes, so that it is read straight to its place.
+        sizes = _sizes(self._checkpoints, step)
+        files = {name: _new_file(partial / _checked(name), size) for name, size in sizes.items()}
+        self._checkpoints.load(step, into={"files": files})
+        for made in files.values():
+            if isinstance(made, np.memmap):
+                made.flush()
+        shutil.rmtree(target, ignore_errors=True)
+        partial.rename(target)
+        return str(target)
+
+
+def _barrier() -> None:
+    torch = _tensors.torch_if_imported()
+    if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+
+
+def _files(folder: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            yield path.relative_to(folder).as_posix(), path
+
+
+def _mapped(folder: pathlib.Path) -> dict[str, Any]:
+    """The contents of its files, which are not read before they are sent."""
+    if not folder.is_dir():
+        raise InvalidArgumentError(f"{folder} is not there, although the Trainer has saved it; give all ranks one output_dir")
+    return {name: np.asarray(np.memmap(path, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8) for name, path in _files(folder)}
+
+
+def _sizes(checkpoints: Checkpoints, step: int) -> dict[str, int]:
+    """Of the files of a checkpoint, by name."""
+    found = checkpoints.describe(step)
+    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+        raise InvalidArgumentError(f"{checkpoints.uri}: step {step} was not saved by a CheckpointCallback")
+    return {name: shape[0] for name, (_, shape) in found["files"].items()}
+
+
+def _checked(name: str) -> str:
+    parts = pathlib.PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts:
+        raise DamagedDataError(f"the checkpoint names a file {name!r}, which would lie elsewhere")
+    return name
+
+
+def _new_file(path: pathlib.Path, size: int) -> Any:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if size == 0:
+        path.touch()
+        return np.empty(0, np.uint8)
+    return np.memmap(path, np.uint8, "w+", shape=(size,))

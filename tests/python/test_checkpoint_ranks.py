@@ -1,0 +1,534 @@
+"""Checkpoints that all ranks save: each writes its part, any world loads them, and whatever fails on a rank leaves what there was."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import millrace
+import numpy as np
+import pytest
+import torch
+from millrace import _meeting, _state
+from millrace._meeting import Meeting, save_together
+from support import binary, check_script, devstore
+from thoroughness import repeats
+
+
+class Notes:
+    """A board in memory."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, bytes] = {}
+        self.lock = threading.Lock()
+
+    def post(self, key: str, message: bytes) -> None:
+        with self.lock:
+            assert key not in self.notes
+            self.notes[key] = message
+
+    def read(self, key: str) -> bytes | None:
+        with self.lock:
+            return self.notes.get(key)
+
+    def remove(self, key: str) -> None:
+        with self.lock:
+            self.notes.pop(key, None)
+
+
+class Died(BaseException):
+    """The rank says nothing any more."""
+
+
+class Store:
+    """What save_together does to a store, noted; the calls that `faults` names fail, or never return."""
+
+    def __init__(self, faults: dict[str, BaseException] | None = None) -> None:
+        self.faults = faults or {}
+        self.uploaded: list[str] = []
+        self.ended = ""
+
+    def of(self, rank: int) -> OfRank:
+        return OfRank(self, rank)
+
+
+class OfRank:
+    def __init__(self, store: Store, rank: int) -> None:
+        self._store = store
+        self._rank = rank
+        self._uploads = 0
+
+    def _call(self, name: str) -> None:
+        fault = self._store.faults.get(f"{name}-{self._rank}")
+        if fault is not None:
+            raise fault
+
+    def begin(self, step: int, keep: int, keep_every: int) -> Any:
+        self._call("begin")
+        return collections.namedtuple("Save", "attempt")("e1-a")
+
+    def upload(self, step: int, attempt: str, shards: list[tuple[str, list[Any]]]) -> str:
+        self._uploads += 1
+        self._call(f"upload{self._uploads}")
+        assert (step, attempt) == (7, "e1-a")
+        self._store.uploaded += [name for name, _ in shards]
+        return json.dumps([name for name, _ in shards])
+
+    def finish(self, save: Any, uploaded: list[str]) -> None:
+        assert not self._store.ended
+        self._call("finish")
+        self._store.ended = "committed"
+        self.parts = uploaded
+        assert sorted(name for part in uploaded for name in json.loads(part)) == sorted(self._store.uploaded)
+
+    def abandon(self, save: Any) -> None:
+        assert not self._store.ended
+        self._store.ended = "abandoned"
+        self._call("abandon")
+
+
+class Part:
+    fingerprint = "of the tensors"
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def shards(self) -> list[tuple[str, list[Any]]]:
+        return [(f"shard-{self._rank}", [])]
+
+    def chunks(self) -> Any:
+        return self._rank
+
+    def last_shards(self, chunks: list[Any]) -> list[tuple[str, list[Any]]]:
+        assert chunks == list(range(len(chunks)))
+        return [("state.json", [])]
+
+
+class Clock:
+    """Time that passes while somebody waits, and only then."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def pause(self, seconds: float) -> None:
+        threading.Event().wait(0.0005)
+        self.seconds += 0.1
+
+
+def run_ranks(store: Store, world: int, works: dict[int, Any] | None = None, steps: dict[int, int] | None = None) -> list[BaseException | None]:
+    """What save raised on each rank."""
+    notes = Notes()
+    raised: list[BaseException | None] = [None] * world
+
+    def run(rank: int) -> None:
+        clock = Clock()
+        meeting = Meeting(notes, "x", rank, world, 60, now=clock.now, pause=clock.pause)
+        try:
+            save_together(store.of(rank), meeting.begin(), (steps or {}).get(rank, 7), (works or {}).get(rank, Part(rank)), 0, 0)
+        except BaseException as error:
+            raised[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+def test_all_ranks_commit_one_checkpoint() -> None:
+    for world in (2, 5):
+        store = Store()
+        assert run_ranks(store, world) == [None] * world
+        assert store.ended == "committed"
+        assert sorted(store.uploaded) == [*(f"shard-{rank}" for rank in range(world)), "state.json"]
+
+
+DOWN = millrace.UnavailableError("the store is down")
+
+
+@pytest.mark.parametrize("call", ["begin-0", "upload1-0", "upload1-1", "upload1-2", "upload2-0", "finish-0"])
+def test_a_step_that_fails_on_one_rank_fails_on_all(call: str) -> None:
+    store = Store({call: DOWN})
+    raised = run_ranks(store, 3)
+    assert all(isinstance(error, millrace.UnavailableError) and "the store is down" in str(error) for error in raised), raised
+    assert store.ended == ("" if call in ("begin-0", "finish-0") else "abandoned")
+    if call == "upload1-2":
+        assert "rank 2" in str(raised[0]) and "rank 2" in str(raised[1])
+
+
+@pytest.mark.parametrize("call", ["upload1-1", "upload1-2"])
+def test_a_claim_explains_a_failed_upload(call: str) -> None:
+    """A successor has swept what was being written: all ranks are told of it, but the one that saw a folder disappear."""
+    store = Store({call: millrace.NotFoundError("the folder is gone"), "abandon-0": millrace.MismatchError("another process has taken over")})
+    raised = run_ranks(store, 3)
+    assert [type(error).__name__ for error in raised].count("MismatchError") == 2
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_rank_that_dies_is_named(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says nothing, not even that it failed."""
+    monkeypatch.setattr(_meeting.Round, "answer_failed", lambda self, error: None)
+    store = Store({f"upload1-{rank}": Died()})
+    raised = run_ranks(store, 3)
+    assert isinstance(raised[0], millrace.UnavailableError) and f"missing: rank {rank}. " in str(raised[0])
+    assert isinstance(raised[3 - rank], millrace.UnavailableError)
+    assert store.ended == "abandoned"
+
+
+def test_rank_0_that_dies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_meeting.Round, "say_failed", lambda self, what, error: None)
+    raised = run_ranks(Store({"begin-0": Died()}), 2)
+    assert isinstance(raised[1], millrace.UnavailableError) and "rank 0 has not said its plan within 60 s" in str(raised[1])
+
+
+def test_ranks_that_do_not_fit_together() -> None:
+    store = Store()
+    raised = run_ranks(store, 2, steps={1: 8})
+    assert all(isinstance(error, millrace.InvalidArgumentError) and "rank 0 saves step 7, and this rank saves step 8" in str(error) for error in raised)
+    other = Part(1)
+    other.fingerprint = "of others"
+    raised = run_ranks(store := Store(), 2, works={1: other})
+    assert all(isinstance(error, millrace.MismatchError) and "per_rank=" in str(error) for error in raised) and store.ended == "abandoned"
+    for rank in (0, 1):
+        raised = run_ranks(Store(), 2, works={rank: millrace.InvalidArgumentError("state['x'] is a lambda")})
+        assert all(isinstance(error, millrace.InvalidArgumentError) and "lambda" in str(error) for error in raised)
+
+
+def test_messages_do_not_pile_up() -> None:
+    notes, world = Notes(), 3
+    meetings = [Meeting(notes, "x", rank, world, 60) for rank in range(world)]
+    for _ in range(5):
+        threads = []
+        store = Store()
+        for rank, meeting in enumerate(meetings):
+            arguments = (store.of(rank), meeting.begin(), 7, Part(rank), 0, 0)
+            threads.append(threading.Thread(target=save_together, args=arguments))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
+    assert len(notes.notes) == world + 1  # of the last round
+
+
+def test_each_rank_writes_its_share() -> None:
+    """Of what all have: about equally many bytes, each once, large tensors split by rows."""
+    torch.manual_seed(1)
+    state = {
+        "model": {"large": torch.randn(4000, 700), "one": torch.randn(3, 1000), "scalar": torch.tensor(1.0), "empty": torch.empty(0, 2)},
+        "optimizer": {number: np.full(300_000, number, np.float32) for number in range(20)},
+    }
+    whole = sum(piece.size for _, pieces in _state.encode(state, allow_pickle=False) for piece in pieces)
+    for world in (1, 2, 3, 8):
+        encoded = _state.Encoded(state, allow_pickle=False)
+        written = [encoded.files(rank, world) for rank in range(world)]
+        encoded.state_file([chunks for _, chunks in written])  # raises unless each element is there once
+        sizes = [sum(piece.size for _, pieces in shards for piece in pieces) for shards, _ in written]
+        assert abs(sum(sizes) - whole) < 4000 * (world + 1)
+        assert max(sizes) - min(sizes) < 2 * (2 << 20), sizes  # no tensor that is not split has more
+    with pytest.raises(millrace.MismatchError, match="all_ranks=True"):
+        encoded.state_file([encoded.files(0, 2)[1]])
+
+
+RANKS = """
+import hashlib, os, random, sys, torch, torch.distributed as dist, numpy as np, millrace
+import torch.distributed.checkpoint as dcp
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh, zeros
+
+uri, rank, world, file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+dist.init_process_group("gloo", init_method="file://" + file, rank=rank, world_size=world)
+
+def whole(rows, columns, seed):
+    return torch.arange(rows * columns, dtype=torch.float32).reshape(rows, columns) * seed
+
+def spread(rows, columns, seed, dimension=0):
+    mesh = init_device_mesh("cpu", (world,))
+    full = whole(rows, columns, seed)
+    return distribute_tensor(full, mesh, [Shard(dimension)])
+
+def state(fill=True):
+    made = {"model": {"rows": spread(1001, 700, 1), "columns": spread(300, 500, 2, 1), "tiny": spread(3, 2, 3), "plain": whole(2000, 700, 4)}}
+    if world % 2 == 0:  # as HSDP has it
+        mesh = init_device_mesh("cpu", (2, world // 2))
+        made["model"]["twice"] = distribute_tensor(whole(64, 50, 5), mesh, [Replicate(), Shard(0)])
+    else:
+        made["model"]["twice"] = spread(64, 50, 5)
+    made["step"] = 12
+    if not fill:
+        for tensor in made["model"].values():
+            (tensor.to_local() if isinstance(tensor, DTensor) else tensor).zero_()
+    return made
+
+def check(found):
+    for name, expected in state()["model"].items():
+        tensor = found["model"][name]
+        if isinstance(tensor, DTensor):
+            tensor, expected = tensor.to_local(), expected.to_local()
+        elif isinstance(expected, DTensor):
+            expected = expected.full_tensor()
+        assert torch.equal(tensor, expected), (name, rank)
+    assert found["step"] == 12
+"""
+
+
+def run_world(tmp_path: pathlib.Path, uri: str, world: int, script: str, code: int | Callable[[int], bool] = 0, **environment: str) -> list[str]:
+    """Runs the script as `world` processes; returns what they print."""
+    file = tmp_path / f"meeting-{len(list(tmp_path.glob('meeting-*')))}"
+    text = RANKS + textwrap.dedent(script) + "\ndist.destroy_process_group()\n"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", text, uri, str(rank), str(world), str(file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        )
+        for rank in range(world)
+    ]
+    said = []
+    try:
+        for process in processes:
+            output, errors = process.communicate(timeout=300)
+            assert (process.returncode == code) if isinstance(code, int) else code(process.returncode), errors[-3000:]
+            said.append(output)
+    finally:
+        for process in processes:
+            process.kill()
+    return said
+
+
+@pytest.fixture(params=["folder", "s3"])
+def uri(request: pytest.FixtureRequest, tmp_path: pathlib.Path, bucket: str) -> str:
+    return str(tmp_path / "run") if request.param == "folder" else f"{bucket}/{request.node.name}"
+
+
+SAVE = """
+ckpt = millrace.Checkpoints(uri, all_ranks=True, patience=120)
+assert ckpt.latest() is None
+random.seed(rank); torch.manual_seed(rank)
+ckpt.save(1, {"step": 0})
+ckpt.save(2, state(), per_rank={"rng": millrace.rng_state(), "rank": rank, "own": torch.full((3,), rank)}, asynchronous=True)
+drawn = random.random(), torch.rand(1).item()
+ckpt.wait()
+assert ckpt.latest() == 2
+own = ckpt.load_per_rank()
+assert own["rank"] == rank and own["own"].tolist() == [rank] * 3
+millrace.set_rng_state(own["rng"])
+assert drawn == (random.random(), torch.rand(1).item())
+assert ckpt.load_per_rank(rank=world) is None
+"""
+
+LOAD = """
+ckpt = millrace.Checkpoints(uri, all_ranks=True, patience=120)
+assert ckpt.latest() == 2
+into = state(fill=False)
+found = ckpt.load(into={"model": into["model"]})
+assert all(found["model"][name] is tensor for name, tensor in into["model"].items())
+check(found)
+check(ckpt.load(2))  # whole tensors
+assert ckpt.load(2, only=["step"]) == {"step": 12}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("saved", "loaded"), [(1, 2), (2, 4), (4, 2), (4, 1)])
+def test_any_world_loads_what_another_has_saved(uri: str, tmp_path: pathlib.Path, saved: int, loaded: int) -> None:
+    run_world(tmp_path, uri, saved, SAVE)
+    run_world(tmp_path, uri, loaded, LOAD)
+    alone = millrace.Checkpoints(uri)
+    assert torch.equal(alone.load(only=["model"])["model"]["rows"], torch.arange(1001 * 700, dtype=torch.float32).reshape(1001, 700))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("saved", "loaded"), [(1, 2), (2, 4), (4, 2), (4, 1)])
+def test_distributed_checkpoint(uri: str, tmp_path: pathlib.Path, saved: int, loaded: int) -> None:
+    save = """
+    dcp.save({**state(), "odd": {"x": [1, (2, 3)]}}, storage_writer=millrace.torch.StorageWriter(uri, step=1))
+    writer = millrace.torch.StorageWriter(uri, keep=1)
+    dcp.async_save({**state(), "odd": {"x": [1, (2, 3)]}}, checkpoint_id="2", storage_writer=writer).result()
+    """
+    load = """
+    made = {**state(fill=False), "odd": {"x": None}}
+    made["step"] = 0
+    reader = millrace.torch.StorageReader(uri)
+    dcp.load(made, storage_reader=reader)
+    check(made)
+    assert made["odd"] == {"x": [1, (2, 3)]}
+    """
+    run_world(tmp_path, uri, saved, "import millrace.torch\n" + textwrap.dedent(save))
+    run_world(tmp_path, uri, loaded, "import millrace.torch\n" + textwrap.dedent(load))
+    assert millrace.Checkpoints(uri).steps() == [2]
+    with pytest.raises(millrace.InvalidArgumentError, match="StorageReader"):
+        millrace.Checkpoints(uri).load()
+
+
+FULLY_SHARDED = """
+import torch.distributed.checkpoint.state_dict as states
+from torch.distributed.fsdp import fully_shard
+from millrace._restore import Restore
+import millrace.torch
+
+def made(seed):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 1024, bias=False))
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=init_device_mesh("cpu", (world,)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    return model, optimizer
+
+def step(model, optimizer):
+    optimizer.zero_grad()
+    model(torch.ones(4, 1024)).square().mean().backward()  # the same on all ranks, so that the world does not matter
+    optimizer.step()
+
+def state_of(model, optimizer):
+    model_state, optimizer_state = states.get_state_dict(model, optimizer)
+    return {"model": model_state, "optimizer": optimizer_state}
+
+def digest(model):
+    sums = [parameter.full_tensor().double().sum().item() for parameter in model.parameters()]
+    return " ".join(f"{value:.4f}" for value in sums)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("saved", "loaded"), [(1, 2), (4, 3), (3, 4)])
+def test_fully_sharded_training_goes_on_in_another_world(bucket: str, tmp_path: pathlib.Path, saved: int, loaded: int) -> None:
+    """By both ways of saving. Each rank reads at most 1.05 times what it needs."""
+    uri = f"{bucket}/sharded-{saved}-{loaded}"
+    save = """
+    model, optimizer = made(1)
+    step(model, optimizer)
+    state = state_of(model, optimizer)
+    millrace.Checkpoints(uri, all_ranks=True, patience=120).save(1, state)
+    dcp.save(state, storage_writer=millrace.torch.StorageWriter(uri + "-dcp", step=1))
+    step(model, optimizer)
+    print(digest(model))
+    """
+    load = """
+    for way in ("millrace", "dcp"):
+        model, optimizer = made(2)
+        into = state_of(model, optimizer)
+        if way == "dcp":
+            reader = millrace.torch.StorageReader(uri + "-dcp")
+            dcp.load(into, storage_reader=reader)
+            read, needed = reader.bytes_read, reader.bytes_needed
+        else:
+            restore = Restore(millrace.Checkpoints(uri, all_ranks=True, patience=120)._found(None), allow_pickle=False)
+            into = restore.run(restore.json(), into=into)
+            read, needed = restore.bytes_read, restore.bytes_needed
+        assert 40_000_000 / world < needed <= read <= 1.05 * needed, (way, read, needed)
+        states.set_state_dict(model, optimizer, model_state_dict=into["model"], optim_state_dict=into["optimizer"])
+        step(model, optimizer)
+        print(digest(model))
+    """
+    expected = run_world(tmp_path, uri, saved, FULLY_SHARDED + textwrap.dedent(save))[0]
+    for said in run_world(tmp_path, uri, loaded, FULLY_SHARDED + textwrap.dedent(load)):
+        assert said.splitlines() == [expected.strip()] * 2
+
+
+# Forks the ranks of a job for each kill. One of them, or all, are killed at a random moment of a save; those that are left must give up. Then this
+# process, which has no part in the writing, loads the newest checkpoint.
+KILLER = """
+import os, random, signal, sys, time
+import numpy as np, torch, torch.distributed as dist, millrace
+
+uri, kills, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+WORLD = 3
+
+def state_of(step):
+    return {"model": {"w": torch.full((1200, 1000), step), "b": np.arange(step, step + 1000)}, "step": step}
+
+def write(rank, number, begun):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}/{number}", WORLD), rank=rank, world_size=WORLD)
+    ckpt = millrace.Checkpoints(uri, keep=2, all_ranks=True, patience=1.0)
+    step = ckpt.latest() or 0
+    os.write(begun, b"x")
+    while True:
+        step += 1
+        try:
+            ckpt.save(step, state_of(step), per_rank={"rank": rank}, asynchronous=number % 2 == 0)
+        except millrace.UnavailableError as error:
+            assert "missing: rank" in str(error) or "rank" in str(error), error
+            os._exit(7)
+
+def check(least):
+    found = reader.latest()
+    assert found is not None or least == 0, "all checkpoints are gone"
+    if found is None: return 0
+    assert found >= least, (found, least)
+    for step in reader.steps():
+        state, expected = reader.load(step), state_of(step)
+        assert state["step"] == step and torch.equal(state["model"]["w"], expected["model"]["w"])
+        assert np.array_equal(state["model"]["b"], expected["model"]["b"])
+        assert [reader.load_per_rank(step, rank=rank)["rank"] for rank in range(WORLD)] == [0, 1, 2]
+    return found
+
+draw = random.Random(1)
+reader = millrace.Checkpoints(uri)
+newest = moved = gave_up = 0
+for number in range(kills):
+    told, begun = os.pipe()
+    ranks = []
+    for rank in range(WORLD):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                write(rank, number, begun)
+            finally:
+                os._exit(1)
+        ranks.append(pid)
+    os.close(begun)
+    got = b""
+    while len(got) < WORLD:
+        more = os.read(told, WORLD)
+        assert more, "a writer failed"
+        got += more
+    os.close(told)
+    time.sleep(draw.choice([0.02, 0.1, 0.4]) * draw.random())
+    killed = ranks if draw.random() < 0.4 else [draw.choice(ranks)]
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    for pid in ranks:
+        _, status = os.waitpid(pid, 0)
+        assert os.WIFSIGNALED(status) if pid in killed else os.WEXITSTATUS(status) == 7, status
+        gave_up += pid not in killed
+    before, newest = newest, check(newest)
+    moved += newest > before
+assert moved > 0 and gave_up > 0, (moved, gave_up)
+final = millrace.Checkpoints(uri, keep=2)
+final.claim()
+final.save(newest + 1, {"x": 1})
+print(newest)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["folder", "s3"])
+def test_ranks_killed_at_any_moment(place: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "meetings").mkdir()
+    with contextlib.ExitStack() as stack:
+        uri, environment = str(tmp_path / "run"), {}
+        if place == "s3":
+            (tmp_path / "store" / "bkt").mkdir(parents=True)
+            uri, environment = "s3://bkt/run", stack.enter_context(devstore(tmp_path / "store"))
+        check_script(KILLER, uri, str(repeats(200)), str(tmp_path / "meetings"), timeout=850, OMP_NUM_THREADS="1", **environment)
+        listed = subprocess.run(
+            [str(binary()), "ls", "--recursive", "--json", uri + "/"], env={**os.environ, **environment}, capture_output=True, text=True
+        )
+    names = [json.loads(line)["key"].rsplit("/", 1)[-1] for line in listed.stdout.splitlines()]
+    # What killed ranks have left is gone: one job's checkpoint is there, and the last one.
+    assert sorted(name for name in names if name.startswith("MANIFEST")) == ["MANIFEST.json"] * 2
+    assert len(names) <= 1 + 2 * 16, names
