@@ -48,6 +48,7 @@ _CHUNK = 64  # samples that an IterableDataset reads at a time
 
 _ends_with_trainer = 0  # the process that does
 
+
 def __getattr__(name: str) -> Any:
     if name not in ("StorageReader", "StorageWriter"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
