@@ -54,17 +54,10 @@ absl::StatusOr<Source> ContainerOf(const AwsSettings& settings) {
 }
 
 absl::StatusOr<Source> InstanceOf(const AwsSettings& settings) {
-  if (absl::AsciiStrToLower(settings.Variable("AWS_EC2_METADATA_DISABLED")) == "true")
-    return absl::UnauthenticatedError(kNoCredentials.data());
-  std::string url = settings.First({"AWS_EC2_METADATA_SERVICE_ENDPOINT"}, "ec2_metadata_service_endpoint");
-  if (url.empty()) {
-    const std::string mode =
-        settings.First({"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"}, "ec2_metadata_service_endpoint_mode");
-    url = absl::AsciiStrToLower(mode) == "ipv6" ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
-  }
-  absl::StatusOr<EndpointUrl> endpoint = ParseEndpointUrl(url);
-  if (!endpoint.ok()) return Annotate(endpoint.status(), "AWS_EC2_METADATA_SERVICE_ENDPOINT");
-  return InstanceSource(*std::move(endpoint));
+  absl::StatusOr<std::optional<EndpointUrl>> service = InstanceMetadataService(settings);
+  if (!service.ok()) return std::move(service).status();
+  if (!*service) return absl::UnauthenticatedError(kNoCredentials.data());
+  return InstanceSource(**std::move(service));
 }
 
 absl::StatusOr<Source> WebIdentityOf(const AwsSettings& settings) {
@@ -202,6 +195,19 @@ class ProfileChain {
 absl::StatusOr<std::optional<Credentials>> EnvironmentKeys(const AwsSettings& settings) {
   return WholeKeys({settings.Variable("AWS_ACCESS_KEY_ID"), settings.Variable("AWS_SECRET_ACCESS_KEY"),
                     settings.Variable("AWS_SESSION_TOKEN")});
+}
+
+absl::StatusOr<std::optional<EndpointUrl>> InstanceMetadataService(const AwsSettings& settings) {
+  if (absl::AsciiStrToLower(settings.Variable("AWS_EC2_METADATA_DISABLED")) == "true") return std::nullopt;
+  std::string url = settings.First({"AWS_EC2_METADATA_SERVICE_ENDPOINT"}, "ec2_metadata_service_endpoint");
+  if (url.empty()) {
+    const std::string mode =
+        settings.First({"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE"}, "ec2_metadata_service_endpoint_mode");
+    url = absl::AsciiStrToLower(mode) == "ipv6" ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
+  }
+  absl::StatusOr<EndpointUrl> endpoint = ParseEndpointUrl(url);
+  if (!endpoint.ok()) return Annotate(endpoint.status(), "AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  return *std::move(endpoint);
 }
 
 absl::StatusOr<std::unique_ptr<CredentialSource>> FindCredentialSource(const AwsSettings& settings) {

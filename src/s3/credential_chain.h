@@ -6,6 +6,7 @@
 
 #include "s3/aws_settings.h"
 #include "s3/credential_source.h"
+#include "s3/endpoint.h"
 
 namespace millrace {
 
@@ -15,6 +16,10 @@ inline constexpr std::string_view kNoCredentials =
 
 /// AWS_ACCESS_KEY_ID and its companions; nullopt when they are not set, InvalidArgument when only one is.
 absl::StatusOr<std::optional<Credentials>> EnvironmentKeys(const AwsSettings& settings);
+
+/// Where the metadata service of an EC2 instance would be; nullopt if AWS_EC2_METADATA_DISABLED says not to ask it.
+/// InvalidArgument if AWS_EC2_METADATA_SERVICE_ENDPOINT is no URL. Pure.
+absl::StatusOr<std::optional<EndpointUrl>> InstanceMetadataService(const AwsSettings& settings);
 
 /// Where credentials come from, in the order of the AWS SDKs: the first of these that is configured.
 ///   1. AWS_ACCESS_KEY_ID
