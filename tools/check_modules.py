@@ -33,7 +33,7 @@ TABLE: dict[str, set[str]] = {
     "compile_cache": {"transfer"},
     "mount": {"cache", "transfer"},
     "service": {"pipeline"},
-    "supervisor": {"checkpoint", "mount"},
+    "supervisor": {"s3"},
     "inspect": {"pack"},
     "diagnose": {"inspect", "pipeline"},
     "devstore": {"s3"},

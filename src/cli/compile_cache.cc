@@ -135,11 +135,14 @@ absl::StatusOr<int> RunWithCache(const CompileCacheFlags& flags) {
   const SupervisorOptions supervisor{.command = flags.command,
                                      .checkpoint = {},
                                      .variables = std::move(folders.variables),
-                                     .tells_attempts = false,
-                                     .grace = grace,
-                                     .journal = Tell};
-  ASSIGN_OR_RETURN(const std::unique_ptr<GuardedCommand> command,
-                   GuardedCommand::Prepare([&supervisor] { return RunSupervised(supervisor); }));
+                                     .inner = true,
+                                     .limits = {.grace = grace},
+                                     .say = Tell};
+  ASSIGN_OR_RETURN(const std::unique_ptr<GuardedCommand> command, GuardedCommand::Prepare([&supervisor] {
+                     const absl::StatusOr<int> status = RunSupervised(supervisor);
+                     if (!status.ok()) Tell(std::string(status.status().message()));
+                     return status.value_or(1);
+                   }));
   Runtime runtime;
   Stores stores(runtime);
   ASSIGN_OR_RETURN(const Location location, stores.Open(flags.uri));

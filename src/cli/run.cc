@@ -1,25 +1,25 @@
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
-#include <system_error>
-#include <thread>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "base/counted.h"
-#include "base/size.h"
-#include "channel/file_mode.h"
-#include "channel/training_job.h"
+#include "base/errno_status.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/run_job.h"
 #include "cli/usage.h"
-#include "net/runtime.h"
-#include "store/stores.h"
+#include "s3/credential_chain.h"
+#include "supervisor/notice_watcher.h"
 #include "supervisor/supervisor.h"
 
 namespace millrace::cli {
@@ -29,98 +29,106 @@ namespace {
 struct RunFlags {
   std::vector<std::string> command;
   std::string checkpoint;
-  uint64_t retries = 0;
-  double delay = 1;
-  double grace = 120;
-  std::vector<std::string> channels;
-  std::vector<std::string> hyperparameters;
-  std::string root = "/opt/ml";
-  std::string hosts = "algo-1";
-  std::string current_host;
+  std::optional<uint64_t> retries;
+  std::string delay = "1s";
+  std::string grace = "120s";
+  uint64_t fast_failures = 4;
+  std::vector<std::string> on_exit;
+  std::string rules;
+  std::optional<std::string> hang_after;
+  std::optional<std::string> on_notice;
+  uint64_t requeue_exit = 75;
+  std::string journal;
+  std::string log_dir;
+  std::string log_size = "256MiB";
+  std::string failure_file;
+  std::string on_success;
+  std::string on_end;
+  std::string hook_limit = "60s";
+  JobFlags job;
 };
 
-absl::StatusOr<std::chrono::milliseconds> TakeSeconds(std::string_view option, double seconds) {
-  constexpr double kMaxSeconds = 7 * 24 * 3600;
-  if (seconds >= 0 && seconds <= kMaxSeconds) return std::chrono::milliseconds(std::llround(seconds * 1000));
-  return AsUsage(absl::InvalidArgumentError(fmt::format("{} must be 0 to {} seconds", option, kMaxSeconds)));
+absl::StatusOr<std::chrono::milliseconds> TakeMilliseconds(std::string_view option, const std::string& text) {
+  ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration(option, text));
+  return std::chrono::ceil<std::chrono::milliseconds>(time);
 }
 
-void Journal(const std::string& text) {
+void Say(const std::string& text) {
   PrintError("millrace run: {}\n", Printable(text));
 }
 
-int CountGpus() {
-  std::error_code error;
-  int count = 0;
-  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count), error)) ++count;
-  return count;
+// "SIGUSR1", "USR1" or "none", which is 0.
+absl::StatusOr<int> TakeSignal(std::string_view text) {
+  if (text == "none") return 0;
+  const std::string name(text.starts_with("SIG") ? text.substr(3) : text);
+  for (int signal = 1; signal < SIGRTMIN; ++signal) {
+    const char* const known = sigabbrev_np(signal);
+    if (known != nullptr && name == known && signal != SIGKILL && signal != SIGSTOP) return signal;
+  }
+  return AsUsage(absl::InvalidArgumentError(fmt::format(
+      "--on-notice: '{}' is no signal that a program can take; give SIGTERM, SIGUSR1 or none, for instance", text)));
 }
 
-// The comma-separated names, sorted, each once.
-std::vector<std::string> HostNames(std::string_view text) {
-  std::vector<std::string> names;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    if (end > begin) names.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  std::ranges::sort(names);
-  names.erase(std::ranges::unique(names).begin(), names.end());
-  return names;
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) return absl::NotFoundError(fmt::format("{}: there is no such file, or it cannot be read", path));
+  return std::move(text).str();
 }
 
-absl::StatusOr<TrainingJob> TakeJob(const RunFlags& flags) {
-  TrainingJob job;
-  job.root = std::filesystem::absolute(flags.root).lexically_normal();
-  if (job.root.size() > 1 && job.root.ends_with('/')) job.root.pop_back();
-  for (const std::string& text : flags.channels) {
-    ASSIGN_OR_RETURN(Channel channel, ParseChannel(text));
-    job.channels.push_back(std::move(channel));
+absl::StatusOr<RestartOptions> TakeRestart(const RunFlags& flags) {
+  RestartOptions restart;
+  for (const std::string& text : flags.on_exit) {
+    absl::StatusOr<ExitRule> rule = ParseExitRule(text);
+    if (!rule.ok()) return AsUsage(Annotate(rule.status(), "--on-exit"));
+    restart.rules.push_back(*std::move(rule));
   }
-  for (const std::string& text : flags.hyperparameters) {
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos ||
-        !job.hyperparameters.emplace(text.substr(0, equals), text.substr(equals + 1)).second) {
-      return absl::InvalidArgumentError(
-          fmt::format("--hyperparameter takes NAME=VALUE, each name once, not '{}'", text));
-    }
+  std::optional<uint64_t> retries = flags.retries;
+  if (!flags.rules.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(flags.rules));
+    absl::StatusOr<RetryStrategy> strategy = ParseRetryStrategy(text);
+    if (!strategy.ok()) return AsUsage(Annotate(strategy.status(), fmt::format("--rules {}", flags.rules)));
+    if (!retries && strategy->attempts) retries = static_cast<uint64_t>(*strategy->attempts) - 1;
+    for (ExitRule& rule : strategy->rules) restart.rules.push_back(std::move(rule));
   }
-  job.hosts = HostNames(flags.hosts);
-  if (job.hosts.empty()) return absl::InvalidArgumentError("--hosts names no host");
-  if (flags.current_host.empty() && job.hosts.size() > 1) {
-    return absl::InvalidArgumentError("--hosts names several hosts; --current-host says which of them this is");
-  }
-  job.current_host = flags.current_host.empty() ? job.hosts.front() : flags.current_host;
-  job.cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  job.gpus = CountGpus();
-  RETURN_IF_ERROR(CheckTrainingJob(job));
-  return job;
+  restart.retries = retries.value_or(0);
+  ASSIGN_OR_RETURN(restart.delay, TakeMilliseconds("--delay", flags.delay));
+  restart.fast_failures = flags.fast_failures;
+  restart.requeue_exit = static_cast<int>(flags.requeue_exit);
+  return restart;
 }
 
-// Ends without a thread, as RunSupervised wants it.
-absl::Status PrepareJob(const TrainingJob& job) {
-  RETURN_IF_ERROR(MakeJobTree(job));
-  if (job.channels.empty()) return absl::OkStatus();
-  const InterruptStop interrupt;
-  Runtime runtime;
-  Stores stores(runtime);
-  for (const Channel& channel : job.channels) {
-    ProgressLine progress("channel " + channel.name, ProgressLine::Unit::kBytes);
-    const FileModeOptions options{
-        .progress = [&](const BulkProgress& now) { progress.Update(now.copied_bytes, now.total_bytes); },
-        .stop = interrupt.token()};
-    absl::StatusOr<FileModeReport> report = FillChannel(stores, job, channel, options);
-    progress.Clear();
-    if (!report.ok()) return HintAtS3(report.status(), {channel.uri});
-    Journal(fmt::format("channel {}: {} in {}, of which {} copied now ({})", channel.name,
-                        Counted(report->objects, "object"), job.ChannelFolder(channel), report->copied,
-                        FormatSize(report->bytes)));
+absl::StatusOr<AttemptLimits> TakeLimits(const RunFlags& flags) {
+  AttemptLimits limits;
+  ASSIGN_OR_RETURN(limits.grace, TakeMilliseconds("--grace", flags.grace));
+  if (flags.hang_after) {
+    ASSIGN_OR_RETURN(limits.hang_after, TakeMilliseconds("--hang-after", *flags.hang_after));
+    if (limits.hang_after->count() == 0) return AsUsage(absl::InvalidArgumentError("--hang-after must be more than 0"));
   }
-  return absl::OkStatus();
+  if (flags.on_notice) {
+    ASSIGN_OR_RETURN(limits.notice_signal, TakeSignal(*flags.on_notice));
+  }
+  return limits;
 }
 
-bool DescribesJob(const RunFlags& flags) {
-  return !flags.channels.empty() || !flags.hyperparameters.empty();
+// nullopt: there is nobody to ask. Elsewhere than on EC2 it is asked only if the user expects it to be there.
+absl::StatusOr<std::optional<EndpointUrl>> FindMetadataService(bool expected) {
+  const S3Environment environment = ProcessEnvironment();
+  const bool named = !environment.variable("AWS_EC2_METADATA_SERVICE_ENDPOINT").value_or("").empty();
+  if (!expected && !named && !IsEc2Instance()) return std::nullopt;
+  absl::StatusOr<AwsSettings> settings = AwsSettings::Load(environment);
+  if (!settings.ok()) {
+    // Whether the profile of the command is right is its own business: only variables are looked at.
+    const S3Environment variables{
+        [&environment](const std::string& name) {
+          return name == "AWS_PROFILE" || name == "AWS_DEFAULT_PROFILE" ? std::nullopt : environment.variable(name);
+        },
+        [](const std::string& path) -> absl::StatusOr<std::string> { return absl::NotFoundError(path); }};
+    settings = AwsSettings::Load(variables);
+  }
+  if (!settings.ok()) return std::move(settings).status();
+  return AsUsage(InstanceMetadataService(*settings));
 }
 
 absl::StatusOr<int> RunCommand(const RunFlags& flags) {
@@ -128,14 +136,29 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   SupervisorOptions options;
   options.command = flags.command;
   options.checkpoint = flags.checkpoint;
-  options.retries = flags.retries;
-  ASSIGN_OR_RETURN(options.delay, TakeSeconds("--delay", flags.delay));
-  ASSIGN_OR_RETURN(options.grace, TakeSeconds("--grace", flags.grace));
-  options.journal = Journal;
-  if (DescribesJob(flags)) {
-    ASSIGN_OR_RETURN(const TrainingJob job, AsUsage(TakeJob(flags)));
-    RETURN_IF_ERROR(PrepareJob(job));
+  ASSIGN_OR_RETURN(options.restart, TakeRestart(flags));
+  ASSIGN_OR_RETURN(options.limits, TakeLimits(flags));
+  ASSIGN_OR_RETURN(options.metadata_service, FindMetadataService(flags.on_notice.has_value()));
+  options.log_folder = flags.log_dir;
+  ASSIGN_OR_RETURN(options.log_bytes, TakeSize("--log-size", flags.log_size));
+  options.failure_file = flags.failure_file;
+  options.on_success = flags.on_success;
+  options.on_end = flags.on_end;
+  ASSIGN_OR_RETURN(options.hook_limit, TakeMilliseconds("--hook-limit", flags.hook_limit));
+  options.say = Say;
+  std::unique_ptr<RunJournal> journal;
+  if (!flags.journal.empty()) {
+    ASSIGN_OR_RETURN(journal, RunJournal::Open(flags.journal));
+    options.journal = journal.get();
+  }
+  if (flags.job.DescribeJob()) {
+    ASSIGN_OR_RETURN(const TrainingJob job, AsUsage(TakeJob(flags.job)));
     options.variables = JobVariables(job);
+    if (options.failure_file.empty()) options.failure_file = job.root + "/output/failure";
+    if (absl::Status prepared = PrepareJob(job, Say); !prepared.ok()) {
+      EndBeforeBegin(options, std::string(ToStd(prepared.message())));
+      return prepared;
+    }
   }
   return RunSupervised(options);
 }
@@ -145,43 +168,103 @@ constexpr const char* kRunFooter =
 millrace.Checkpoints() in a Python program uses the last one. SIGTERM, SIGINT and SIGHUP are passed on to the process group
 of the command, which is then not started again. What a failed attempt leaves running is killed.
 
+On EC2 the metadata service (IMDSv2) is asked every two seconds whether the instance will be interrupted, stopped for
+maintenance, or ended by its Auto Scaling group; SIGUSR1 or SIGUSR2 to `millrace run` says the same. The command then gets
+a signal (--on-notice) and has until five seconds before the announced time to save and to end; if nothing was announced,
+--grace. A Python program that calls millrace.notice() gets no signal, unless --on-notice asks for one. It is not started
+again here: the exit status is then 75 (--requeue-exit), on which a scheduler can start the job on another machine.
+
 With --channel or --hyperparameter the command finds what SageMaker gives to a training program: the data of each channel
 in /opt/ml/input/data/NAME, the configuration files in /opt/ml/input/config, and the variables SM_CHANNEL_NAME, SM_HPS,
 SM_MODEL_DIR and so on. The data are copied before the first attempt (File mode); a second run copies what is missing or has
 changed.
 
-The exit status is that of the last attempt: 128 + N if signal N ended it, 127 if there is no such program.
+The exit status is that of the last attempt: 128 + N if signal N ended it, 127 if there is no such program, 124 if it hung
+and then exited with 0; 75 if it has to go on elsewhere.
 
 Examples:
   millrace run --retries 3 -- python train.py
   millrace run --retries 20 --checkpoint s3://bucket/run-7 -- torchrun --nproc-per-node 8 train.py
+  millrace run --retries 20 --hang-after 10m --log-dir logs --journal run.jsonl -- python train.py
+  millrace run --retries 20 --on-exit code=2:exit --on-exit 'reason=OutOfMemory*:exit' -- python train.py
+  millrace run --retries 20 --on-notice SIGUSR1 --on-end ./cancel-fleet.sh -- python train.py
   millrace run --channel train=s3://bucket/train --channel eval=/data/eval --hyperparameter lr=0.1 -- python train.py
   millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py)";
+
+void AddRestartOptions(const Command& run, RunFlags* flags) {
+  run.Add("--retries", &flags->retries, "How often it is started again: N retries are N + 1 attempts (default: 0)")
+      .Number(0, 1'000'000);
+  run.Add("--delay", &flags->delay, "Time before the first restart; doubles with each failure in a row, to a minute")
+      .ShowDefault();
+  run.Add("--fast-failures", &flags->fast_failures,
+          "So many failures in a row, each within 10 seconds, end the job; 0: any number may be")
+      .ShowDefault()
+      .Number(0, 1'000'000);
+  run.Add("--on-exit", &flags->on_exit,
+          "Whether it is started again after some exits: code=2:exit, code=64..78:exit, reason=Hang*:retry; "
+          "repeatable, the "
+          "first that matches counts")
+      .OneValueEach()
+      .Called("CONDITION[,CONDITION]:ACTION");
+  run.Add("--rules", &flags->rules,
+          "The same, as the retryStrategy of an AWS Batch job definition in JSON; its attempts "
+          "count unless there is --retries")
+      .Called("FILE");
+  run.Add("--hang-after", &flags->hang_after,
+          "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for so long (10m, 90s)")
+      .Called("TIME");
+  run.Add("--grace", &flags->grace, "Time that it has to end after SIGTERM or Ctrl-C").ShowDefault();
+}
+
+void AddNoticeOptions(const Command& run, RunFlags* flags) {
+  run.Add("--on-notice", &flags->on_notice,
+          "The signal that it gets when this machine will go away, and on the advice to leave it; none: no signal "
+          "(default: "
+          "SIGTERM, and nothing on advice)")
+      .Called("SIGNAL");
+  run.Add("--requeue-exit", &flags->requeue_exit, "The exit status that asks for another machine")
+      .ShowDefault()
+      .Number(1, 255);
+}
+
+void AddRecordOptions(const Command& run, RunFlags* flags) {
+  run.Add("--journal", &flags->journal, "Add what happens to FILE, as lines of JSON").Called("FILE");
+  run.Add("--log-dir", &flags->log_dir, "Keep the output of each attempt in a file of this folder, too").Called("DIR");
+  run.Add("--log-size", &flags->log_size, "Of each attempt, keep the newest output, so much at most").ShowDefault();
+  run.Add(
+         "--failure-file", &flags->failure_file,
+         "Where the command says why it failed; else `millrace run` does (default with --channel: ROOT/output/failure)")
+      .Called("FILE");
+  run.Add("--on-success", &flags->on_success, "A shell command that runs once after success").Called("COMMAND");
+  run.Add("--on-end", &flags->on_end,
+          "A shell command that runs once after any end, told in MILLRACE_OUTCOME and MILLRACE_STATUS")
+      .Called("COMMAND");
+  run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
+}
 
 }  // namespace
 
 void AddRun(Command app) {
   const Command run = app.AddCommand("run", "Run a command, and start it again when it fails or is killed");
   auto flags = std::make_shared<RunFlags>();
-  run.Add("command", &flags->command, "The program and its arguments, behind '--'").Required();
-  run.Add("--retries", &flags->retries, "How often it is started again: N retries are N + 1 attempts")
-      .ShowDefault()
-      .Number(0, 1'000'000);
+  run.Add("command", &flags->command, "The program and its arguments, behind '--'")
+      .OneValueEach()  // "[a, b]" is one word, not a list
+      .Required();
   run.Add("--checkpoint", &flags->checkpoint, "URI of its checkpoints, told in MILLRACE_CHECKPOINT").Called("URI");
-  run.Add("--delay", &flags->delay, "Seconds before the first restart; doubles with each failure in a row, to a minute")
-      .ShowDefault();
-  run.Add("--grace", &flags->grace, "Seconds that the command has to end after SIGTERM or Ctrl-C").ShowDefault();
-  run.Add("--channel", &flags->channels,
+  AddRestartOptions(run, flags.get());
+  AddNoticeOptions(run, flags.get());
+  AddRecordOptions(run, flags.get());
+  run.Add("--channel", &flags->job.channels,
           "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. After the URI may follow what "
           "SageMaker's channels have: mode=File, content-type=TYPE")
       .OneValueEach()
       .Called("NAME=URI[,KEY=VALUE]");
-  run.Add("--hyperparameter", &flags->hyperparameters, "Told in SM_HPS and SM_HP_NAME; repeatable")
+  run.Add("--hyperparameter", &flags->job.hyperparameters, "Told in SM_HPS and SM_HP_NAME; repeatable")
       .OneValueEach()
       .Called("NAME=VALUE");
-  run.Add("--root", &flags->root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
-  run.Add("--hosts", &flags->hosts, "The names of all hosts of the job, with commas between them").ShowDefault();
-  run.Add("--current-host", &flags->current_host, "Which of them this is").Called("NAME");
+  run.Add("--root", &flags->job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
+  run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them").ShowDefault();
+  run.Add("--current-host", &flags->job.current_host, "Which of them this is").Called("NAME");
   run.Footer(kRunFooter);
   run.Run([flags] {
     const absl::StatusOr<int> status = RunCommand(*flags);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -25,11 +26,42 @@ namespace {
 constexpr std::chrono::seconds kKillLimit{10};
 constexpr std::chrono::milliseconds kKillAgain{20};
 
+int WakeSignal() {
+  return SIGRTMIN;
+}
+
+// Of the command; -1: as this program has it.
+struct JobStreams {
+  int input = -1;
+  int output = -1;
+  int errors = -1;
+  const std::vector<int>* given = nullptr;
+};
+
+std::vector<char*> Pointers(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// That of this program, with these in place of those of their names.
+std::vector<std::string> Environment(const std::map<std::string, std::string>& variables) {
+  std::vector<std::string> settings;
+  for (char** setting = environ; *setting != nullptr; ++setting) {
+    const std::string_view text = *setting;
+    if (!variables.contains(std::string(text.substr(0, text.find('='))))) settings.emplace_back(text);
+  }
+  for (const auto& [name, value] : variables) settings.push_back(name + '=' + value);
+  return settings;
+}
+
 sigset_t SupervisorSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGCHLD);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+  sigaddset(&signals, WakeSignal());
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
     struct sigaction now {};
     // What is blocked would be taken though it is ignored, as `nohup` has it with SIGHUP.
     if (sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&signals, signal);
@@ -37,8 +69,33 @@ sigset_t SupervisorSignals() {
   return signals;
 }
 
+// Open when this program began, and so meant for the command; sorted.
+std::vector<int> GivenFds() {
+  std::vector<int> fds;
+  std::error_code error;
+  for (std::filesystem::directory_iterator list("/proc/self/fd", error);
+       !error && list != std::filesystem::directory_iterator(); list.increment(error)) {
+    const int fd = std::atoi(list->path().filename().c_str());
+    if (fd > STDERR_FILENO && (fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) fds.push_back(fd);
+  }
+  std::ranges::sort(fds);
+  return fds;
+}
+
+// Libraries open sockets that a command would inherit.
+void CloseOthersOnExec(const std::vector<int>& given) {
+  unsigned int first = STDERR_FILENO + 1;
+  for (const int fd : given) {
+    if (static_cast<unsigned int>(fd) > first)
+      close_range(first, static_cast<unsigned int>(fd) - 1, CLOSE_RANGE_CLOEXEC);
+    first = static_cast<unsigned int>(fd) + 1;
+  }
+  close_range(first, ~0U, CLOSE_RANGE_CLOEXEC);
+}
+
 // Between fork and exec: calls that are safe there, and nothing else.
-[[noreturn]] void Become(char* const* arguments, pid_t parent, int input, int failed) {
+[[noreturn]] void Become(char* const* arguments, char** environment, pid_t parent, const JobStreams& streams,
+                         int failed) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);                                      // it died before that was set
@@ -46,7 +103,11 @@ sigset_t SupervisorSignals() {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (input >= 0) dup2(input, STDIN_FILENO);
+  if (streams.input >= 0) dup2(streams.input, STDIN_FILENO);
+  if (streams.output >= 0) dup2(streams.output, STDOUT_FILENO);
+  if (streams.errors >= 0) dup2(streams.errors, STDERR_FILENO);
+  CloseOthersOnExec(*streams.given);
+  environ = environment;
   execvp(arguments[0], arguments);
   const int error = errno;
   [[maybe_unused]] const ssize_t told = write(failed, &error, sizeof error);
@@ -67,14 +128,18 @@ std::vector<pid_t> Children() {
 
 }  // namespace
 
-void BecomeSupervisor() {
+SupervisorProcess::SupervisorProcess() : given_fds_(GivenFds()) {
   const sigset_t signals = SupervisorSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGCHLD, SIG_DFL);  // whoever started this may have ignored it, which would lose the status of children
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-SupervisorEvent WaitForEvent(std::optional<std::chrono::milliseconds> limit, int* signal) {
+void SupervisorProcess::Wake() {
+  kill(getpid(), WakeSignal());
+}
+
+SupervisorEvent SupervisorProcess::Wait(std::optional<std::chrono::milliseconds> limit, int* signal) const {
   using Clock = std::chrono::steady_clock;
   const sigset_t signals = SupervisorSignals();
   const Clock::time_point end = Clock::now() + limit.value_or(std::chrono::milliseconds(0));
@@ -91,19 +156,22 @@ SupervisorEvent WaitForEvent(std::optional<std::chrono::milliseconds> limit, int
       got = sigwaitinfo(&signals, nullptr);
     }
     if (got == SIGCHLD) return SupervisorEvent::kChild;
+    if (got == WakeSignal()) return SupervisorEvent::kWake;
     if (got > 0) {
       *signal = got;
-      return SupervisorEvent::kStop;
+      return got == SIGUSR1 || got == SIGUSR2 ? SupervisorEvent::kNotice : SupervisorEvent::kStop;
     }
     if (errno == EAGAIN) return SupervisorEvent::kTime;
   }
 }
 
-absl::StatusOr<std::unique_ptr<JobProcess>> JobProcess::Start(const std::vector<std::string>& words) {
+absl::StatusOr<std::unique_ptr<JobProcess>> JobProcess::Start(const SupervisorProcess& supervisor,
+                                                              const JobCommand& command) {
+  const std::vector<std::string>& words = command.words;
   std::vector<std::string> copies = words;
-  std::vector<char*> arguments;
-  for (std::string& word : copies) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  std::vector<char*> arguments = Pointers(copies);
+  std::vector<std::string> settings = Environment(command.variables);
+  std::vector<char*> environment = Pointers(settings);
   const UniqueFd nothing(isatty(STDIN_FILENO) == 1 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0)
@@ -112,7 +180,10 @@ absl::StatusOr<std::unique_ptr<JobProcess>> JobProcess::Start(const std::vector<
   UniqueFd write_end(ends[1]);
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) Become(arguments.data(), parent, nothing ? nothing.get() : -1, write_end.get());
+  if (pid == 0) {
+    const JobStreams streams{nothing ? nothing.get() : -1, command.output, command.errors, &supervisor.given_fds()};
+    Become(arguments.data(), environment.data(), parent, streams, write_end.get());
+  }
   if (pid < 0)
     return absl::UnavailableError(fmt::format("{}: cannot be started: {}", words.front(), std::strerror(errno)));
   setpgid(pid, pid);  // the child does the same: whoever comes first

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,24 +13,44 @@
 
 namespace millrace {
 
-/// Blocks the signals that a supervisor waits for, for the rest of the program, and makes it the one to which orphans
-/// of its descendants fall. Before there are other threads.
-void BecomeSupervisor();
+/// What a supervisor waits for: the end of a child, a signal that asks it to end, SIGUSR1 or SIGUSR2, Wake, or a
+/// moment.
+enum class SupervisorEvent { kChild, kStop, kNotice, kWake, kTime };
 
-/// What a supervisor waits for: the end of a child, a signal that asks it to end, or a moment.
-enum class SupervisorEvent { kChild, kStop, kTime };
-/// Returns when one comes; `limit` nullopt: waits for as long as it takes. The signal that asks to end goes to
-/// `signal`.
-SupervisorEvent WaitForEvent(std::optional<std::chrono::milliseconds> limit, int* signal);
+/// This process as a supervisor. Blocks the signals that it waits for, for the rest of the program and all threads that
+/// it starts, and makes it the one to which orphans of its descendants fall. Made before there are other threads.
+class SupervisorProcess {
+ public:
+  SupervisorProcess();
 
-/// A command and all that it starts. One at a time, in a process that has called BecomeSupervisor and has no other
+  /// Returns when an event comes; `limit` nullopt: waits for as long as it takes. A signal that came goes to `signal`.
+  SupervisorEvent Wait(std::optional<std::chrono::milliseconds> limit, int* signal) const;
+  /// Makes Wait return kWake soon. Thread-safe.
+  static void Wake();
+  /// The descriptors beyond standard error that this program was given for its commands.
+  const std::vector<int>& given_fds() const { return given_fds_; }
+
+ private:
+  const std::vector<int> given_fds_;
+};
+
+/// What JobProcess executes.
+struct JobCommand {
+  std::vector<std::string> words;                // the program, looked for in PATH, and its arguments
+  std::map<std::string, std::string> variables;  // of its environment, in place of inherited ones
+  int output = -1;                               // its standard output; -1: that of this process
+  int errors = -1;                               // its standard error, likewise
+};
+
+/// A command and all that it starts. One at a time, in a process that is a SupervisorProcess and has no other
 /// children. Not thread-safe.
 class JobProcess {
  public:
   /// Starts it in a process group of its own, with signals as this program was given them. Its standard input is this
   /// process's, or /dev/null if that is a terminal: a group in the background may not read from one. If this process
   /// dies, the command gets SIGTERM. NotFound or PermissionDenied if the program cannot be executed.
-  static absl::StatusOr<std::unique_ptr<JobProcess>> Start(const std::vector<std::string>& words);
+  static absl::StatusOr<std::unique_ptr<JobProcess>> Start(const SupervisorProcess& supervisor,
+                                                           const JobCommand& command);
   /// Kills what is left.
   ~JobProcess();
   JobProcess(const JobProcess&) = delete;

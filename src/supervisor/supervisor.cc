@@ -4,16 +4,21 @@
 #include <fmt/ranges.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "supervisor/attempt_output.h"
+#include "supervisor/failure_file.h"
 #include "supervisor/job_process.h"
-#include "supervisor/restart_policy.h"
+#include "supervisor/memory_kills.h"
+#include "supervisor/notice_queue.h"
+#include "supervisor/notice_watcher.h"
+#include "supervisor/run_folder.h"
 
 namespace millrace {
 
@@ -22,129 +27,374 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::milliseconds;
 
+constexpr Milliseconds kLeastTick{10};
+constexpr Milliseconds kMostTick{1'000};
+
+Milliseconds Until(Clock::time_point time) {
+  return std::max(Milliseconds(0), std::chrono::ceil<Milliseconds>(time - Clock::now()));
+}
+
+double InSeconds(Milliseconds time) {
+  return static_cast<double>(time.count()) / 1000;
+}
+
 class JobSupervisor {
  public:
-  explicit JobSupervisor(const SupervisorOptions& options)
-      : options_(options), policy_(options.retries, options.delay) {}
+  explicit JobSupervisor(const SupervisorOptions& options) : options_(options), policy_(options.restart) {}
 
-  int Run() {
-    BecomeSupervisor();
-    for (const auto& [name, value] : options_.variables) setenv(name.c_str(), value.c_str(), 1);
-    if (!options_.checkpoint.empty()) setenv("MILLRACE_CHECKPOINT", options_.checkpoint.c_str(), 1);
-    if (options_.tells_attempts) setenv("MILLRACE_ATTEMPTS", std::to_string(options_.retries + 1).c_str(), 1);
-    for (uint64_t attempt = 1;; ++attempt) {
-      const AttemptEnd end = RunOnce(attempt);
-      const RestartPolicy::Decision decision = policy_.OnEnd(end);
-      Tell(attempt, end, decision);
-      if (!decision.restart) return end.status;
-      if (!Pause(decision.delay)) return end.status;
-    }
-  }
+  absl::StatusOr<int> Run();
+  void EndBeforeBegin(const std::string& why);
 
  private:
-  AttemptEnd RunOnce(uint64_t attempt);
-  AttemptEnd WaitFor(JobProcess& job);
-  void Tell(uint64_t attempt, const AttemptEnd& end, const RestartPolicy::Decision& decision) const;
-  bool Pause(Milliseconds delay) const;
-  void Journal(const std::string& text) const { options_.journal(text); }
+  using Fields = std::vector<RunJournal::Field>;
+
+  absl::StatusOr<AttemptEnd> RunOnce();
+  absl::StatusOr<std::unique_ptr<AttemptOutput>> MakeOutput() const;
+  AttemptEnd StartAndWait(AttemptOutput* output);
+  AttemptEnd WaitFor(JobProcess& job, AttemptOutput* output);
+  void OnEvent(SupervisorEvent event, int signal, AttemptWatch& watch, JobProcess& job);
+  void Stop(int signal, AttemptWatch& watch, JobProcess& job);
+  void TakeNotice(const Notice& notice, AttemptWatch& watch, JobProcess& job);
+  void TakeIdleNotice(const Notice& notice);
+  void Announce(const Notice& notice, std::optional<Milliseconds> left, std::optional<Milliseconds> end);
+  void TellProgram(const Notice& notice, std::optional<Milliseconds> end);
+  void Carry(const AttemptWatch::Action& action, JobProcess& job);
+  void Tell(const AttemptEnd& end, const RestartPolicy::Decision& decision);
+  bool Pause(Milliseconds delay);
+  void WriteStart();
+  void End(const std::string& failure, const RestartPolicy::Decision& decision);
+  void RunHook(const char* name, const std::string& command, const RestartPolicy::Decision& decision);
+
+  void Say(const std::string& text) const { options_.say(text); }
+  void Write(std::string_view event, const Fields& fields) {
+    if (options_.journal == nullptr) return;
+    if (const absl::Status wrote = options_.journal->Write(event, fields); !wrote.ok())
+      Say(std::string(ToStd(wrote.message())));
+  }
 
   const SupervisorOptions& options_;
+  const SupervisorProcess process_;
   RestartPolicy policy_;
-  bool started_ = false;  // the attempt was; else why not was said
+  NoticeQueue queue_;
+  std::unique_ptr<NoticeWatcher> watcher_;
+  std::unique_ptr<RunFolder> folder_;
+  uint64_t attempt_ = 0;
+  bool started_ = false;     // the attempt was; else why not was said
+  bool leaves_ = false;      // a final notice came
+  std::string log_path_;     // of this attempt; "": there is no log
+  std::string output_tail_;  // of this attempt
 };
 
-std::string SignalName(int signal) {
-  const char* const name = sigabbrev_np(signal);
-  return name == nullptr ? std::to_string(signal) : fmt::format("SIG{}", name);
+absl::StatusOr<int> JobSupervisor::Run() {
+  ASSIGN_OR_RETURN(folder_, RunFolder::Make());
+  if (options_.metadata_service) {
+    watcher_ = std::make_unique<NoticeWatcher>(*options_.metadata_service,
+                                               NoticeWatcher::Callbacks{[this](const Notice& notice) {
+                                                                          queue_.Add(notice);
+                                                                          SupervisorProcess::Wake();
+                                                                        },
+                                                                        [this](const std::string& problem) {
+                                                                          queue_.AddProblem(problem);
+                                                                          SupervisorProcess::Wake();
+                                                                        }});
+  }
+  WriteStart();
+  for (attempt_ = 1;; ++attempt_) {
+    ASSIGN_OR_RETURN(const AttemptEnd end, RunOnce());
+    RestartPolicy::Decision decision = policy_.OnEnd(end);
+    Tell(end, decision);
+    if (decision.restart && !Pause(decision.delay)) {
+      decision.restart = false;
+      decision.outcome = leaves_ ? JobOutcome::kElsewhere : JobOutcome::kStopped;
+      if (leaves_) decision.status = options_.restart.requeue_exit;
+    }
+    if (decision.restart) continue;
+    End(fmt::format("attempt {} {} after {}; {}", attempt_, EndText(end), SecondsText(end.ran), decision.why),
+        decision);
+    return decision.status;
+  }
 }
 
-std::string Seconds(Milliseconds time) {
-  return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000);
+void JobSupervisor::WriteStart() {
+  Write("start", {{"pid", int64_t{getpid()}},
+                  {"command", options_.command},
+                  {"attempts", static_cast<int64_t>(options_.restart.retries + 1)},
+                  {"checkpoint", options_.checkpoint}});
 }
 
-AttemptEnd JobSupervisor::RunOnce(uint64_t attempt) {
-  if (options_.tells_attempts) setenv("MILLRACE_ATTEMPT", std::to_string(attempt).c_str(), 1);
+void JobSupervisor::EndBeforeBegin(const std::string& why) {
+  WriteStart();
+  if (!options_.failure_file.empty()) ClearFailure(options_.failure_file);
+  End(why, {.why = why, .outcome = JobOutcome::kFailure, .status = 1});
+}
+
+absl::StatusOr<AttemptEnd> JobSupervisor::RunOnce() {
+  if (!options_.failure_file.empty()) ClearFailure(options_.failure_file);
+  RETURN_IF_ERROR(folder_->Begin());
+  if (!options_.log_folder.empty()) {
+    log_path_ =
+        fmt::format("{}/attempt-{}-{}-{}.log", options_.log_folder,
+                    absl::FormatTime("%Y%m%dT%H%M%E3SZ", absl::Now(), absl::UTCTimeZone()), HostName(), attempt_);
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<AttemptOutput> output, MakeOutput());
   const Clock::time_point start = Clock::now();
-  absl::StatusOr<std::unique_ptr<JobProcess>> job = JobProcess::Start(options_.command);
+  const MemoryKills kills;
+  AttemptEnd end = StartAndWait(output.get());
+  end.ran = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
+  if (output) {
+    if (const absl::Status copied = output->Finish(); !copied.ok()) Say(std::string(ToStd(copied.message())));
+    output_tail_ = output->tail();
+  }
+  end.out_of_memory = end.status != 0 && kills.Happened(end.signal == SIGKILL);
+  if (!started_) return end;
+  Fields fields{{"attempt", static_cast<int64_t>(attempt_)},
+                {"status", int64_t{end.status}},
+                {"reason", ReasonText(end)},
+                {"seconds", InSeconds(end.ran)}};
+  if (end.signal != 0) fields.emplace_back("signal", SignalName(end.signal));
+  for (const auto& [name, is] : {std::pair{"stopped", end.stopped}, {"hang", end.hang}, {"leaves", end.leaves}})
+    if (is) fields.emplace_back(name, true);
+  if (end.status != 0 && !options_.failure_file.empty())
+    fields.emplace_back("failure", ReadFailure(options_.failure_file));
+  Write("attempt-end", fields);
+  return end;
+}
+
+// nullptr: the command writes to what this program writes to.
+absl::StatusOr<std::unique_ptr<AttemptOutput>> JobSupervisor::MakeOutput() const {
+  if (options_.log_folder.empty() && !options_.limits.hang_after) return nullptr;
+  if (log_path_.empty()) return AttemptOutput::Make(nullptr);
+  absl::StatusOr<std::unique_ptr<BoundedLog>> log = BoundedLog::Make(log_path_, options_.log_bytes);
+  // A disk that has become full does not end a job that has got so far.
+  if (!log.ok() && attempt_ == 1) return std::move(log).status();
+  if (!log.ok()) Say(std::string(ToStd(log.status().message())));
+  return AttemptOutput::Make(log.ok() ? *std::move(log) : nullptr);
+}
+
+AttemptEnd JobSupervisor::StartAndWait(AttemptOutput* output) {
+  JobCommand command{.words = options_.command, .variables = options_.variables};
+  if (!options_.inner) {
+    command.variables["MILLRACE_ATTEMPT"] = std::to_string(attempt_);
+    command.variables["MILLRACE_ATTEMPTS"] = std::to_string(options_.restart.retries + 1);
+    command.variables["MILLRACE_HEARTBEAT"] = folder_->heartbeat_file();
+    command.variables["MILLRACE_NOTICE"] = folder_->notice_file();
+  }
+  if (!options_.checkpoint.empty()) command.variables["MILLRACE_CHECKPOINT"] = options_.checkpoint;
+  if (output != nullptr) {
+    command.output = output->output();
+    command.errors = output->errors();
+    // What waits in the buffer of a program is no sign of life, and is lost with it.
+    if (getenv("PYTHONUNBUFFERED") == nullptr) command.variables.emplace("PYTHONUNBUFFERED", "1");
+  }
+  absl::StatusOr<std::unique_ptr<JobProcess>> job = JobProcess::Start(process_, command);
   started_ = job.ok();
   if (!started_) {
-    Journal(std::string(ToStd(job.status().message())));
+    Say(std::string(ToStd(job.status().message())));
     const bool missing = absl::IsNotFound(job.status());
     return {.status = missing ? 127 : absl::IsPermissionDenied(job.status()) ? 126 : 1};
   }
-  Journal(fmt::format("attempt {} of {}, process {}: {}", attempt, options_.retries + 1, (*job)->pid(),
-                      fmt::join(options_.command, " ")));
-  AttemptEnd end = WaitFor(**job);
-  end.ran = std::chrono::duration_cast<Milliseconds>(Clock::now() - start);
+  if (output != nullptr) output->Begin();
+  Say(fmt::format("attempt {} of {}, process {}: {}", attempt_, options_.restart.retries + 1, (*job)->pid(),
+                  fmt::join(options_.command, " ")));
+  Fields fields{{"attempt", static_cast<int64_t>(attempt_)}, {"pid", int64_t{(*job)->pid()}}};
+  if (!log_path_.empty()) fields.emplace_back("log", log_path_);
+  Write("attempt-start", fields);
+  AttemptEnd end = WaitFor(**job, output);
   // What a program that succeeded leaves behind on purpose is its own business.
-  if (end.status == 0) {
+  if (end.status == 0 && !end.hang) {
     (*job)->Release();
   } else if (!(*job)->KillAll()) {
-    Journal("processes of this attempt cannot be killed; they hang within the kernel");
+    Say("processes of this attempt cannot be killed; they hang within the kernel");
   }
   return end;
 }
 
-AttemptEnd JobSupervisor::WaitFor(JobProcess& job) {
-  AttemptEnd end;
-  std::optional<Clock::time_point> kill_at;  // once it was asked to end
+AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output) {
+  AttemptWatch watch(options_.limits, Clock::now());
   for (;;) {
     const std::optional<int> status = job.Ended();
     // Others of the group may be saving still: a shell, for one, ends before what it has started.
-    if (status && !(end.stopped && job.HasGroup())) {
-      end.signal = WIFSIGNALED(*status) ? WTERMSIG(*status) : 0;
+    if (status && !(watch.ending() && job.HasGroup())) {
+      AttemptEnd end{.signal = WIFSIGNALED(*status) ? WTERMSIG(*status) : 0};
       end.status = end.signal != 0 ? 128 + end.signal : WEXITSTATUS(*status);
+      end.stopped = watch.stopped();
+      end.hang = watch.hang();
+      end.leaves = watch.leaves();
+      end.advised = watch.advised(Clock::now());
       return end;
     }
     std::optional<Milliseconds> limit;
-    if (kill_at) limit = std::max(Milliseconds(0), std::chrono::duration_cast<Milliseconds>(*kill_at - Clock::now()));
+    if (const auto next = watch.Next()) limit = Until(*next);
+    if (options_.limits.hang_after)
+      limit = std::min(*limit, std::clamp(*options_.limits.hang_after / 20, kLeastTick, kMostTick));
     int signal = 0;
-    const SupervisorEvent event = WaitForEvent(limit, &signal);
-    if (event == SupervisorEvent::kChild) continue;
-    if (event == SupervisorEvent::kStop && !kill_at) {
-      Journal(fmt::format("{} is passed on to the command, which has {} to end", SignalName(signal),
-                          Seconds(options_.grace)));
-      job.Signal(signal);
-      kill_at = Clock::now() + options_.grace;
-      end.stopped = true;
-      continue;
-    }
-    Journal(event == SupervisorEvent::kStop ? "a second signal: the command is killed"
-                                            : "the command has not ended in time and is killed");
-    job.Signal(SIGKILL);
-    kill_at = Clock::now() + options_.grace;
+    const SupervisorEvent event = process_.Wait(limit, &signal);
+    if (folder_->TakeHeartbeat()) watch.OnAlive(Clock::now());
+    if (output != nullptr) watch.OnAlive(output->last());
+    OnEvent(event, signal, watch, job);
+    if (const AttemptWatch::Action due = watch.OnTime(Clock::now()); due.signal != 0) Carry(due, job);
   }
 }
 
-void JobSupervisor::Tell(uint64_t attempt, const AttemptEnd& end, const RestartPolicy::Decision& decision) const {
-  if (!started_ || (attempt == 1 && end.status == 0)) return;
-  std::string text = fmt::format("attempt {} {} after {}", attempt, EndText(end), Seconds(end.ran));
+void JobSupervisor::OnEvent(SupervisorEvent event, int signal, AttemptWatch& watch, JobProcess& job) {
+  switch (event) {
+    case SupervisorEvent::kChild:
+    case SupervisorEvent::kTime:
+      return;
+    case SupervisorEvent::kStop:
+      return Stop(signal, watch, job);
+    case SupervisorEvent::kNotice:
+      if (options_.inner) return Carry({.signal = signal, .text = {}}, job);
+      return TakeNotice({.kind = NoticeKind::kSignal, .detail = SignalName(signal)}, watch, job);
+    case SupervisorEvent::kWake:
+      const NoticeQueue::Content content = queue_.Take();
+      for (const std::string& problem : content.problems) Say(problem);
+      for (const Notice& notice : content.notices) TakeNotice(notice, watch, job);
+  }
+}
+
+void JobSupervisor::Carry(const AttemptWatch::Action& action, JobProcess& job) {
+  if (!action.text.empty()) Say(action.text);
+  if (action.signal == 0) return;
+  job.Signal(action.signal);
+  Write("signal",
+        {{"attempt", static_cast<int64_t>(attempt_)}, {"signal", SignalName(action.signal)}, {"why", action.text}});
+}
+
+void JobSupervisor::Stop(int signal, AttemptWatch& watch, JobProcess& job) {
+  const AttemptWatch::Action action = watch.OnStop(signal, folder_->ProgramWatches(), Clock::now());
+  if (signal == SIGTERM) TellProgram({.kind = NoticeKind::kSignal, .detail = "SIGTERM"}, Until(*watch.kill_at()));
+  Carry(action, job);
+}
+
+std::optional<Milliseconds> LeftUntil(const Notice& notice) {
+  if (!notice.at) return std::nullopt;
+  return absl::ToChronoMilliseconds(*notice.at - absl::Now());
+}
+
+void JobSupervisor::TakeNotice(const Notice& notice, AttemptWatch& watch, JobProcess& job) {
+  const std::optional<Milliseconds> left = LeftUntil(notice);
+  const AttemptWatch::Action action = watch.OnNotice(notice, left, folder_->ProgramWatches(), Clock::now());
+  std::optional<Milliseconds> end;
+  if (watch.kill_at()) end = Until(*watch.kill_at());
+  // A program that is signalled may look for the notice at once.
+  Announce(notice, left, end);
+  Carry(action, job);
+}
+
+// While no command runs.
+void JobSupervisor::TakeIdleNotice(const Notice& notice) {
+  Say(NoticeText(notice));
+  Announce(notice, LeftUntil(notice), std::nullopt);
+}
+
+void JobSupervisor::Announce(const Notice& notice, std::optional<Milliseconds> left, std::optional<Milliseconds> end) {
+  Fields fields{{"kind", std::string(NoticeWord(notice.kind))}, {"detail", notice.detail}, {"final", notice.final}};
+  if (notice.at) fields.emplace_back("at", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", *notice.at, absl::UTCTimeZone()));
+  if (left) fields.emplace_back("seconds_left", InSeconds(*left));
+  Write("notice", fields);
+  if (leaves_ && !notice.final) return;  // the program knows worse already
+  leaves_ = leaves_ || notice.final;
+  TellProgram(notice, end);
+}
+
+void JobSupervisor::TellProgram(const Notice& notice, std::optional<Milliseconds> end) {
+  std::optional<absl::Time> deadline;
+  if (end) deadline = absl::Now() + absl::FromChrono(*end);
+  if (const absl::Status told = folder_->Tell(notice, deadline); !told.ok()) Say(std::string(ToStd(told.message())));
+}
+
+void JobSupervisor::Tell(const AttemptEnd& end, const RestartPolicy::Decision& decision) {
   if (decision.restart) {
-    text += fmt::format("; attempt {} of {} follows in {}", attempt + 1, options_.retries + 1, Seconds(decision.delay));
+    Write("restart", {{"attempt", static_cast<int64_t>(attempt_ + 1)}, {"delay_seconds", InSeconds(decision.delay)}});
+  }
+  if (!started_ || (attempt_ == 1 && decision.outcome == JobOutcome::kSuccess)) return;
+  std::string text = fmt::format("attempt {} {} after {}", attempt_, EndText(end), SecondsText(end.ran));
+  if (decision.restart) {
+    text += fmt::format("; attempt {} of {} follows in {}", attempt_ + 1, options_.restart.retries + 1,
+                        SecondsText(decision.delay));
   } else if (!decision.why.empty()) {
     text += fmt::format("; {}", decision.why);
   }
-  Journal(text);
+  Say(text);
 }
 
-// False if a signal asked to end meanwhile.
-bool JobSupervisor::Pause(Milliseconds delay) const {
+// False if the command must not be started again.
+bool JobSupervisor::Pause(Milliseconds delay) {
   const Clock::time_point until = Clock::now() + delay;
   for (;;) {
-    const auto left = std::chrono::duration_cast<Milliseconds>(until - Clock::now());
     int signal = 0;
-    const SupervisorEvent event = WaitForEvent(std::max(Milliseconds(0), left), &signal);
+    const SupervisorEvent event = process_.Wait(Until(until), &signal);
     if (event == SupervisorEvent::kTime) return true;
-    if (event == SupervisorEvent::kChild) continue;
-    Journal(fmt::format("{} came while the command was not running; it is not started again", SignalName(signal)));
-    return false;
+    if (event == SupervisorEvent::kStop) {
+      Say(fmt::format("{} came while the command was not running; it is not started again", SignalName(signal)));
+      Write("signal", {{"signal", SignalName(signal)}, {"why", std::string("the command was not running")}});
+      return false;
+    }
+    if (event == SupervisorEvent::kNotice) TakeIdleNotice({.kind = NoticeKind::kSignal, .detail = SignalName(signal)});
+    if (event == SupervisorEvent::kWake) {
+      const NoticeQueue::Content content = queue_.Take();
+      for (const std::string& problem : content.problems) Say(problem);
+      for (const Notice& notice : content.notices) TakeIdleNotice(notice);
+    }
+    if (leaves_) {
+      Say("the command is not started again on this machine");
+      return false;
+    }
   }
+}
+
+void JobSupervisor::End(const std::string& failure, const RestartPolicy::Decision& decision) {
+  if (!options_.failure_file.empty() && decision.outcome == JobOutcome::kFailure) {
+    if (const absl::Status wrote = WriteFailure(options_.failure_file, failure, output_tail_); !wrote.ok())
+      Say(std::string(ToStd(wrote.message())));
+  }
+  if (decision.outcome == JobOutcome::kSuccess) RunHook("on-success", options_.on_success, decision);
+  RunHook("on-end", options_.on_end, decision);
+  Write("end", {{"outcome", std::string(OutcomeWord(decision.outcome))},
+                {"status", int64_t{decision.status}},
+                {"attempts", static_cast<int64_t>(attempt_)},
+                {"why", decision.why}});
+}
+
+void JobSupervisor::RunHook(const char* name, const std::string& command, const RestartPolicy::Decision& decision) {
+  if (command.empty()) return;
+  JobCommand hook{.words = {"sh", "-c", command}, .variables = options_.variables};
+  hook.variables["MILLRACE_OUTCOME"] = OutcomeWord(decision.outcome);
+  hook.variables["MILLRACE_STATUS"] = std::to_string(decision.status);
+  hook.variables["MILLRACE_ATTEMPT"] = std::to_string(attempt_);
+  if (!options_.checkpoint.empty()) hook.variables["MILLRACE_CHECKPOINT"] = options_.checkpoint;
+  const absl::StatusOr<std::unique_ptr<JobProcess>> job = JobProcess::Start(process_, hook);
+  if (!job.ok()) return Say(fmt::format("--{}: {}", name, ToStd(job.status().message())));
+  const Clock::time_point until = Clock::now() + options_.hook_limit;
+  std::string why;
+  std::optional<int> status;
+  while (!(status = (*job)->Ended())) {
+    int signal = 0;
+    const SupervisorEvent event = process_.Wait(Until(until), &signal);
+    if (event == SupervisorEvent::kStop) why = fmt::format("{} came", SignalName(signal));
+    if (event == SupervisorEvent::kTime)
+      why = fmt::format("it did not end within {}", SecondsText(options_.hook_limit));
+    if (!why.empty()) (*job)->Signal(SIGKILL);
+  }
+  (*job)->Release();
+  const int code = WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
+  if (!why.empty()) {
+    Say(fmt::format("--{} was killed, since {}", name, why));
+  } else if (code != 0) {
+    Say(fmt::format("--{} exited with status {}", name, code));
+  }
+  Write("hook", {{"name", std::string(name)}, {"status", int64_t{code}}, {"why", why}});
 }
 
 }  // namespace
 
-int RunSupervised(const SupervisorOptions& options) {
+absl::StatusOr<int> RunSupervised(const SupervisorOptions& options) {
   return JobSupervisor(options).Run();
+}
+
+void EndBeforeBegin(const SupervisorOptions& options, const std::string& why) {
+  JobSupervisor(options).EndBeforeBegin(why);
 }
 
 }  // namespace millrace

@@ -4,10 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "s3/endpoint.h"
+#include "supervisor/attempt_watch.h"
+#include "supervisor/restart_policy.h"
+#include "supervisor/run_journal.h"
 
 namespace millrace {
 
@@ -15,25 +20,41 @@ struct SupervisorOptions {
   std::vector<std::string> command;              // the program, looked for in PATH, and its arguments
   std::string checkpoint;                        // URI of its checkpoints; "": not told
   std::map<std::string, std::string> variables;  // of its environment, in place of inherited ones
-  bool tells_attempts = true;                    // false: MILLRACE_ATTEMPT and MILLRACE_ATTEMPTS stay as they are
-  uint64_t retries = 0;
-  std::chrono::milliseconds delay{1000};        // before the first restart (restart_policy.h)
-  std::chrono::milliseconds grace{120 * 1000};  // from the signal that asks to end to SIGKILL
+  /// The command may have another supervisor above this one: MILLRACE_ATTEMPT and the like stay as they are, and SIGUSR1
+  /// and SIGUSR2 are passed on and not notices.
+  bool inner = false;
+  RestartOptions restart;
+  AttemptLimits limits;
+  std::optional<EndpointUrl> metadata_service;  // asked for notices
+  std::string log_folder;                       // of the output of each attempt; "": it is not kept
+  uint64_t log_bytes = 256 << 20;               // of each attempt, at most
+  RunJournal* journal = nullptr;
+  std::string failure_file;  // where the command says why it failed (failure_file.h); "": nowhere
+  std::string on_success;    // shell commands, run once: after success,
+  std::string on_end;        // and after any end
+  std::chrono::milliseconds hook_limit{60 * 1000};
   /// Told what happens, one sentence each, without its end.
-  std::function<void(const std::string&)> journal;
+  std::function<void(const std::string&)> say;
 };
 
-/// Runs a command until it succeeds, must not be restarted, or its retries are used up. Returns the status of the last
-/// attempt, as shells say it: 128 + signal if a signal ended it, 127 and 126 if it cannot be executed.
+/// Runs a command until it succeeds, must not be restarted (restart_policy.h), or its retries are used up. Returns the
+/// status of the last attempt, as shells say it: 128 + signal if a signal ended it, 127 and 126 if it cannot be
+/// executed, 124 if it hung and then exited with 0; or `requeue_exit` if this machine goes away. An error if this
+/// process cannot supervise it.
 ///
 /// SIGTERM, SIGINT and SIGHUP, if they are not ignored (nohup), are passed on to the process group of the command,
-/// which is then not restarted; a second one, or the end of `grace`, kills it. What a failed attempt leaves running is
-/// killed before the next one starts.
+/// which is then not restarted. SIGUSR1 and SIGUSR2 are final notices (attempt_watch.h). What a failed attempt leaves
+/// running is killed before the next one starts.
 ///
 /// The command finds in its environment: MILLRACE_ATTEMPT, 1 for the first; MILLRACE_ATTEMPTS, how many there may be;
-/// MILLRACE_CHECKPOINT, the URI of its checkpoints, if there is one.
+/// MILLRACE_CHECKPOINT, the URI of its checkpoints, if there is one; MILLRACE_HEARTBEAT and MILLRACE_NOTICE
+/// (run_folder.h). If its output is logged or watched, it goes through this process.
 ///
-/// Call it once, in a program without threads or children; it changes the program's signals and environment.
-int RunSupervised(const SupervisorOptions& options);
+/// Call it once, in a program without threads or children; it changes the program's signals.
+absl::StatusOr<int> RunSupervised(const SupervisorOptions& options);
+
+/// In place of RunSupervised for a job that fails before its first attempt, with status 1: writes the failure file and
+/// the journal, and runs `on_end`.
+void EndBeforeBegin(const SupervisorOptions& options, const std::string& why);
 
 }  // namespace millrace

@@ -84,6 +84,11 @@ def test_the_command_is_told(millrace: Millrace) -> None:
     ]
 
 
+def test_words_reach_the_command_as_they_are(millrace: Millrace) -> None:
+    words = ["[1,2]", "[ a ]", "[]", "a,b", "", "--", "-x", "'", "a b", "{}", "%s"]
+    assert lines(millrace("run", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])", *words)) == [str(words)]
+
+
 def test_signals_are_as_programs_expect_them(millrace: Millrace) -> None:
     """A pipe whose reader is gone ends a program, and nothing is blocked."""
     script = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM).name)"

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "supervisor/notice.h"
+
+namespace millrace {
+
+struct AttemptLimits {
+  std::chrono::milliseconds grace{120 * 1000};          // from a signal that asks to end to SIGKILL
+  std::optional<std::chrono::milliseconds> hang_after;  // without a sign of life
+  std::optional<int> notice_signal;                     // that the user chose; 0: none
+};
+
+/// When one execution of a command is signalled and killed: a state machine without I/O, clock or threads. The caller
+/// tells what happens and when, carries out the actions, and calls OnTime at Next().
+///
+/// - A signal that asks the supervisor to end is passed on; SIGTERM not if the program watches for notices itself, of
+///   which this is one then. After a second signal, or `grace`, the command is killed.
+/// - After `hang_after` without a sign of life it gets SIGTERM, and after `grace` SIGKILL.
+/// - If a final notice comes, it gets `notice_signal`, or SIGTERM unless the program watches for notices itself. It is
+///   killed five seconds before the announced time, or after `grace` if none was announced. A notice that is not final
+///   leads to `notice_signal` only, and to no end.
+class AttemptWatch {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  using Milliseconds = std::chrono::milliseconds;
+
+  struct Action {
+    int signal = 0;    // to the process group; 0: none
+    std::string text;  // a sentence for the user; "" if there is nothing to say
+  };
+
+  AttemptWatch(AttemptLimits limits, Time start) : limits_(limits), alive_(start) {}
+
+  /// `program_watches`: the program looks for notices by itself.
+  Action OnStop(int signal, bool program_watches, Time now);
+  /// `left`: until the announced time.
+  Action OnNotice(const Notice& notice, std::optional<Milliseconds> left, bool program_watches, Time now);
+  /// A sign of life: output or a heartbeat.
+  void OnAlive(Time when) { alive_ = std::max(alive_, when); }
+  Action OnTime(Time now);
+  /// When something is due; nullopt: nothing is.
+  std::optional<Time> Next() const;
+
+  /// The command was asked to end: other processes of its group may be saving when it has ended.
+  bool ending() const { return kill_at_.has_value(); }
+  /// When the command will be killed.
+  std::optional<Time> kill_at() const { return kill_at_; }
+  bool stopped() const { return stopped_; }
+  bool hang() const { return hang_; }
+  bool leaves() const { return leaves_; }
+  /// It was signalled because of advice to leave, less than `grace` ago.
+  bool advised(Time now) const { return advised_ && now - *advised_ < limits_.grace; }
+
+ private:
+  void KillBy(Time time) { kill_at_ = kill_at_ ? std::min(*kill_at_, time) : time; }
+
+  const AttemptLimits limits_;
+  Time alive_;
+  std::optional<Time> kill_at_;
+  std::optional<Time> advised_;
+  bool stopped_ = false;
+  bool hang_ = false;
+  bool leaves_ = false;
+};
+
+/// "1.5 s"
+std::string SecondsText(std::chrono::milliseconds time);
+
+}  // namespace millrace

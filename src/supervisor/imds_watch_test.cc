@@ -1,0 +1,238 @@
+// The protocol of the instance metadata service against a strict model of it, which fails as it is told.
+#include "supervisor/imds_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const absl::Time kBoot = absl::FromUnixSeconds(1'767'225'600);  // 2026-01-01
+constexpr char kSpot[] = "/latest/meta-data/spot/instance-action";
+constexpr char kRebalance[] = "/latest/meta-data/events/recommendations/rebalance";
+constexpr char kMaintenance[] = "/latest/meta-data/events/maintenance/scheduled";
+constexpr char kTarget[] = "/latest/meta-data/autoscaling/target-lifecycle-state";
+
+/// Knows the documents of an instance, demands a token that has not expired, and counts.
+class FakeImds {
+ public:
+  ImdsAnswer Answer(const ImdsRequest& request) {
+    ++requests;
+    if (request.path == "/latest/api/token") {
+      EXPECT_EQ(request.method, "PUT");
+      EXPECT_EQ(request.header, "X-aws-ec2-metadata-token-ttl-seconds");
+      const int asked = std::stoi(request.value);
+      EXPECT_TRUE(asked >= 1 && asked <= 21600) << request.value;
+      ++tokens;
+      if (token_fault) return *token_fault;
+      token = "token-" + std::to_string(tokens);
+      expires = now + ttl;
+      return {.status = 200, .body = token, .token_ttl = ttl, .date = now + skew};
+    }
+    EXPECT_EQ(request.method, "GET");
+    EXPECT_EQ(request.header, "X-aws-ec2-metadata-token");
+    if (fault) return *fault;
+    if (request.value != token || now >= expires) {
+      ++refused;
+      return {.status = 401};
+    }
+    ++reads[request.path];
+    const auto at = documents.find(request.path);
+    if (at == documents.end()) return {.status = 404, .date = now + skew};
+    return {.status = 200, .body = at->second, .date = now + skew};
+  }
+
+  absl::Time now = kBoot;
+  absl::Duration skew;
+  absl::Duration ttl = absl::Hours(6);
+  std::map<std::string, std::string> documents;
+  std::optional<ImdsAnswer> token_fault;
+  std::optional<ImdsAnswer> fault;
+  std::string token;
+  absl::Time expires = absl::InfinitePast();
+  int requests = 0;
+  int tokens = 0;
+  int refused = 0;
+  std::map<std::string, int> reads;
+};
+
+class ImdsWatchTest : public ::testing::Test {
+ protected:
+  /// Lets time pass, and returns how long the last wait was.
+  void Run(absl::Duration time) {
+    const absl::Time end = imds_.now + time;
+    if (!begun_) step_ = watch_.Begin(imds_.now);
+    begun_ = true;
+    for (int calls = 0; imds_.now < end; ++calls) {
+      ASSERT_LT(calls, 1'000'000) << "it does not wait";
+      for (const Notice& notice : step_.notices) notices_.push_back(notice);
+      if (!step_.problem.empty()) problems_.push_back(step_.problem);
+      if (step_.call) {
+        const ImdsAnswer answer = imds_.Answer(*step_.call);
+        if (answer.status == 0) imds_.now += absl::Seconds(2);
+        step_ = watch_.OnAnswer(answer, imds_.now);
+      } else {
+        ASSERT_GT(step_.wait, absl::ZeroDuration());
+        waits_.push_back(step_.wait);
+        imds_.now += step_.wait;
+        step_ = watch_.AfterWait(imds_.now);
+      }
+    }
+  }
+
+  FakeImds imds_;
+  ImdsWatch watch_;
+  ImdsWatch::Step step_;
+  bool begun_ = false;
+  std::vector<Notice> notices_;
+  std::vector<std::string> problems_;
+  std::vector<absl::Duration> waits_;
+};
+
+TEST_F(ImdsWatchTest, ReadsAllFourEveryTwoSecondsWithOneToken) {
+  Run(absl::Minutes(10));
+  EXPECT_EQ(imds_.tokens, 1);
+  for (const char* path : {kSpot, kRebalance, kMaintenance, kTarget}) EXPECT_EQ(imds_.reads[path], 300) << path;
+  EXPECT_THAT(notices_, IsEmpty());
+  EXPECT_THAT(problems_, IsEmpty());
+}
+
+TEST_F(ImdsWatchTest, TheTokenIsRenewedBeforeItExpires) {
+  Run(absl::Hours(25));
+  EXPECT_EQ(imds_.refused, 0);
+  EXPECT_EQ(imds_.tokens, 5);
+  imds_ = FakeImds();
+  imds_.ttl = absl::Seconds(5);
+  begun_ = false;
+  watch_ = ImdsWatch();
+  Run(absl::Minutes(1));
+  EXPECT_EQ(imds_.refused, 0);
+  EXPECT_THAT(problems_, IsEmpty());
+}
+
+TEST_F(ImdsWatchTest, ATokenThatTheServiceForgotIsRenewedAtOnce) {
+  Run(absl::Seconds(5));
+  imds_.expires = absl::InfinitePast();
+  Run(absl::Seconds(10));
+  EXPECT_EQ(imds_.refused, 1);
+  EXPECT_EQ(imds_.tokens, 2);
+  EXPECT_THAT(problems_, IsEmpty());
+}
+
+TEST_F(ImdsWatchTest, AnInterruptionIsToldOnce) {
+  Run(absl::Seconds(5));
+  imds_.documents[kSpot] = R"({"action":"terminate","time":"2026-01-01T00:02:05Z"})";
+  Run(absl::Seconds(30));
+  ASSERT_THAT(notices_, SizeIs(1));
+  EXPECT_EQ(notices_[0].kind, NoticeKind::kInterruption);
+  EXPECT_EQ(notices_[0].detail, "terminate");
+  EXPECT_EQ(notices_[0].at, kBoot + absl::Seconds(125));
+  EXPECT_TRUE(notices_[0].final);
+  EXPECT_EQ(NoticeText(notices_[0]), "EC2 will terminate this spot instance at 2026-01-01T00:02:05Z");
+}
+
+TEST_F(ImdsWatchTest, AMachineThatHibernatesComesBack) {
+  imds_.documents[kSpot] = R"({"action":"hibernate","time":"2026-01-01T00:00:05Z"})";
+  Run(absl::Seconds(4));
+  ASSERT_THAT(notices_, SizeIs(1));
+  EXPECT_FALSE(notices_[0].final);
+}
+
+TEST_F(ImdsWatchTest, TimesAreThoseOfThisMachine) {
+  imds_.skew = absl::Minutes(10);  // our clock is late
+  imds_.documents[kSpot] = R"({"action":"stop","time":"2026-01-01T00:12:00Z"})";
+  Run(absl::Seconds(5));
+  ASSERT_THAT(notices_, SizeIs(1));
+  EXPECT_EQ(notices_[0].at, kBoot + absl::Minutes(2));
+}
+
+TEST_F(ImdsWatchTest, OtherNotices) {
+  imds_.documents[kRebalance] = R"({"noticeTime":"2026-01-01T00:00:00Z"})";
+  imds_.documents[kMaintenance] =
+      R"([{"NotBefore":"1 Jan 2026 00:02:00 GMT","NotAfter":"","Code":"instance-stop","State":"canceled"},
+          {"NotBefore":"1 Jan 2026 02:00:00 GMT","NotAfter":"","Code":"system-reboot","State":"active"}])";
+  imds_.documents[kTarget] = "InService";
+  Run(absl::Seconds(10));
+  ASSERT_THAT(notices_, SizeIs(2));
+  EXPECT_EQ(notices_[0].kind, NoticeKind::kRebalance);
+  EXPECT_FALSE(notices_[0].final);
+  EXPECT_EQ(notices_[1].kind, NoticeKind::kMaintenance);
+  EXPECT_EQ(notices_[1].at, kBoot + absl::Hours(2));
+  EXPECT_FALSE(notices_[1].final);
+  imds_.documents[kTarget] = "Terminated\n";
+  Run(absl::Minutes(116));
+  ASSERT_THAT(notices_, SizeIs(4));
+  EXPECT_EQ(notices_[2].kind, NoticeKind::kScaleIn);
+  EXPECT_EQ(notices_[3].detail, "system-reboot");
+  EXPECT_TRUE(notices_[3].final);
+}
+
+TEST_F(ImdsWatchTest, NoTokenNeverMeansAskingWithoutOne) {
+  // A hop limit that is too small, a service that is switched off, version 1 alone, a captive portal.
+  for (const ImdsAnswer& answer : {ImdsAnswer{}, ImdsAnswer{.status = 403}, ImdsAnswer{.status = 404},
+                                   ImdsAnswer{.status = 200, .body = "<html>\nlog in</html>"}}) {
+    imds_ = FakeImds();
+    watch_ = ImdsWatch();
+    begun_ = false;
+    waits_.clear();
+    problems_.clear();
+    imds_.token_fault = answer;
+    imds_.documents[kSpot] = R"({"action":"terminate","time":"2026-01-01T00:02:05Z"})";
+    Run(absl::Hours(1));
+    EXPECT_THAT(imds_.reads, IsEmpty());
+    EXPECT_EQ(imds_.requests, imds_.tokens);
+    EXPECT_THAT(notices_, IsEmpty());
+    EXPECT_THAT(problems_, ElementsAre(HasSubstr("hop limit")));
+    EXPECT_LT(imds_.tokens, 70);
+    EXPECT_EQ(waits_.front(), absl::Seconds(2));
+    EXPECT_EQ(waits_.back(), absl::Minutes(1));
+    imds_.token_fault.reset();
+    Run(absl::Minutes(2));
+    EXPECT_THAT(notices_, SizeIs(1));
+    notices_.clear();
+  }
+}
+
+TEST_F(ImdsWatchTest, ATokenThatCannotBeRenewedServesUntilItsEnd) {
+  imds_.ttl = absl::Minutes(10);
+  Run(absl::Minutes(1));
+  imds_.token_fault = ImdsAnswer{.status = 500};
+  Run(absl::Minutes(8) + absl::Seconds(50));
+  imds_.documents[kSpot] = R"({"action":"terminate","time":"2026-01-01T00:12:05Z"})";
+  Run(absl::Seconds(8));
+  EXPECT_THAT(notices_, SizeIs(1));
+}
+
+TEST_F(ImdsWatchTest, FailuresAreNoNotices) {
+  for (const ImdsAnswer& answer :
+       {ImdsAnswer{}, ImdsAnswer{.status = 500}, ImdsAnswer{.status = 401}, ImdsAnswer{.status = 200, .body = "<html>"},
+        ImdsAnswer{.status = 200, .body = "{}"}, ImdsAnswer{.status = 200, .body = R"({"action":"a b","time":""})"}}) {
+    imds_ = FakeImds();
+    watch_ = ImdsWatch();
+    begun_ = false;
+    problems_.clear();
+    imds_.fault = answer;
+    Run(absl::Minutes(5));
+    EXPECT_THAT(notices_, IsEmpty()) << answer.status << answer.body;
+    EXPECT_THAT(problems_, SizeIs(1)) << answer.status << answer.body;
+    EXPECT_LT(imds_.requests, 1200);
+  }
+}
+
+TEST_F(ImdsWatchTest, OneRefusedDocumentHidesNoOther) {
+  imds_.documents[kTarget] = "Terminated";
+  imds_.documents[kSpot] = "?";
+  Run(absl::Seconds(4));
+  EXPECT_THAT(notices_, SizeIs(1));
+}
+
+}  // namespace
+}  // namespace millrace

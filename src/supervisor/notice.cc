@@ -1,0 +1,121 @@
+#include "supervisor/notice.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace millrace {
+
+namespace {
+
+using nlohmann::json;
+
+// How long before a scheduled event the program is asked to save and to end. EC2 announces such events days ahead.
+constexpr absl::Duration kMaintenanceLead = absl::Minutes(5);
+constexpr size_t kMaxWord = 64;
+
+std::string TextOf(const json& object, const char* name) {
+  const auto at = object.find(name);
+  return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
+}
+
+// Of one word, as it is printed and told to programs.
+bool IsWord(std::string_view text) {
+  if (text.empty() || text.size() > kMaxWord) return false;
+  for (const char c : text)
+    if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '-') return false;
+  return true;
+}
+
+std::optional<absl::Time> TimeOf(const std::string& format, const std::string& text) {
+  absl::Time time;
+  if (!absl::ParseTime(format, text, &time, nullptr)) return std::nullopt;
+  return time;
+}
+
+absl::StatusOr<json> ParseObject(std::string_view text) {
+  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_object()) return parsed;
+  return absl::InvalidArgumentError("it is not a JSON object");
+}
+
+std::string At(const Notice& notice) {
+  return notice.at ? fmt::format(" at {}", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", *notice.at, absl::UTCTimeZone()))
+                   : "";
+}
+
+}  // namespace
+
+std::string_view NoticeWord(NoticeKind kind) {
+  switch (kind) {
+    case NoticeKind::kInterruption:
+      return "interruption";
+    case NoticeKind::kMaintenance:
+      return "maintenance";
+    case NoticeKind::kScaleIn:
+      return "scale-in";
+    case NoticeKind::kRebalance:
+      return "rebalance";
+    case NoticeKind::kSignal:
+      return "signal";
+  }
+  return "";
+}
+
+absl::StatusOr<Notice> ParseInstanceAction(std::string_view text) {
+  ASSIGN_OR_RETURN(const json object, ParseObject(text));
+  Notice notice{.kind = NoticeKind::kInterruption, .detail = TextOf(object, "action")};
+  if (!IsWord(notice.detail)) return absl::InvalidArgumentError("it has no action");
+  // A machine that hibernates goes on where it was, and the program with it.
+  notice.final = notice.detail != "hibernate";
+  // Without a time the interruption is announced all the same.
+  notice.at = TimeOf("%Y-%m-%dT%H:%M:%E*SZ", TextOf(object, "time"));
+  return notice;
+}
+
+absl::StatusOr<Notice> ParseRebalance(std::string_view text) {
+  ASSIGN_OR_RETURN(const json object, ParseObject(text));
+  if (TextOf(object, "noticeTime").empty()) return absl::InvalidArgumentError("it has no noticeTime");
+  return Notice{.kind = NoticeKind::kRebalance, .final = false};
+}
+
+absl::StatusOr<std::optional<Notice>> ParseMaintenance(std::string_view text, absl::Time now) {
+  const json list = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!list.is_array()) return absl::InvalidArgumentError("it is not a JSON list");
+  std::optional<Notice> first;
+  for (const json& event : list) {
+    if (!event.is_object()) return absl::InvalidArgumentError("an event is not a JSON object");
+    if (TextOf(event, "State") != "active") continue;
+    Notice notice{.kind = NoticeKind::kMaintenance, .detail = TextOf(event, "Code")};
+    notice.at = TimeOf("%d %b %Y %H:%M:%S GMT", TextOf(event, "NotBefore"));
+    if (!IsWord(notice.detail) || !notice.at) return absl::InvalidArgumentError("an event has no Code or NotBefore");
+    notice.final = *notice.at - now <= kMaintenanceLead;
+    if (!first || *notice.at < *first->at) first = std::move(notice);
+  }
+  return first;
+}
+
+std::optional<Notice> ParseTargetState(std::string_view text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.remove_suffix(1);
+  if (text != "Terminated") return std::nullopt;
+  return Notice{.kind = NoticeKind::kScaleIn};
+}
+
+std::string NoticeText(const Notice& notice) {
+  switch (notice.kind) {
+    case NoticeKind::kInterruption:
+      return fmt::format("EC2 will {} this spot instance{}", notice.detail, At(notice));
+    case NoticeKind::kMaintenance:
+      return fmt::format("EC2 has scheduled {} of this instance{}", notice.detail, At(notice));
+    case NoticeKind::kScaleIn:
+      return "the Auto Scaling group will terminate this instance";
+    case NoticeKind::kRebalance:
+      return "EC2 recommends to leave this spot instance (rebalance recommendation)";
+    case NoticeKind::kSignal:
+      return fmt::format("{} announces that this job must leave", notice.detail);
+  }
+  return "";
+}
+
+}  // namespace millrace

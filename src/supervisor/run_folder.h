@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "supervisor/notice.h"
+
+namespace millrace {
+
+/// A folder of this user alone, in TMPDIR, else in memory, through which a supervisor and the programs below it talk,
+/// whatever processes lie between them: millrace.heartbeat() and millrace.notice() in Python. Removed with its owner.
+class RunFolder {
+ public:
+  static absl::StatusOr<std::unique_ptr<RunFolder>> Make();
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  /// The file whose time of change is that of the last heartbeat (MILLRACE_HEARTBEAT).
+  std::string heartbeat_file() const { return folder_ + "/heartbeat"; }
+  /// The file that holds the newest notice as JSON, once there is one (MILLRACE_NOTICE).
+  std::string notice_file() const { return folder_ + "/notice"; }
+
+  /// Before an attempt: nothing is known of its program.
+  absl::Status Begin();
+  /// Whether there was a heartbeat since the last call.
+  bool TakeHeartbeat();
+  /// Whether the program looks for notices by itself: it has looked once.
+  bool ProgramWatches() const;
+  /// `end`: when the program will be killed; nullopt: it will not.
+  absl::Status Tell(const Notice& notice, std::optional<absl::Time> end) const;
+
+ private:
+  explicit RunFolder(std::string folder) : folder_(std::move(folder)) {}
+  std::string watched_file() const { return notice_file() + ".watched"; }
+
+  const std::string folder_;
+  timespec last_{};
+};
+
+}  // namespace millrace
