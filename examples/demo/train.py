@@ -90,8 +90,11 @@ def main() -> None:
             step += 1
             if step % 50 == 0:
                 print(f"step {step}, epoch {epoch}, loss {loss.item():.3f}", flush=True)
-            if step % args.every == 0:
+            leaves = millrace.notice()  # this machine will go away: a spot interruption, for instance
+            if step % args.every == 0 or leaves:
                 checkpoint()
+            if leaves:
+                raise SystemExit(75)  # go on on another machine
     checkpoint()
 
     report = loader.report()

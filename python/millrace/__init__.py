@@ -38,6 +38,7 @@ from .errors import (
 )
 from .fields import Array, Bytes, Image, Json, Label, Text
 from .files import open as open  # not in __all__: `import *` leaves Python's own alone
+from .job import Notice, heartbeat, notice
 from .loader import Loader
 from .mix import Mix
 from .plan import Plan
@@ -70,6 +71,7 @@ __all__ = [
     "MismatchError",
     "Mix",
     "NotFoundError",
+    "Notice",
     "Plan",
     "Report",
     "Rows",
@@ -84,6 +86,8 @@ __all__ = [
     "UsageError",
     "__version__",
     "configure",
+    "heartbeat",
+    "notice",
     "rng_state",
     "set_rng_state",
 ]
