@@ -165,7 +165,7 @@ class _Batches(_DataLoader):
     """What the Trainer takes for its data loader: it has no workers and passes batches on as they are."""
 
     def __init__(self, stream: _Stream) -> None:
-        super().__init__(stream, batch_size=None, collate_fn=_unchanged, pin_memory=torch.cuda.is_available())
+        super().__init__(stream, batch_size=None, collate_fn=_unchanged)
         self._batches = len(stream.loader)
 
     def __len__(self) -> int:

@@ -87,8 +87,9 @@ def plain(data: str, epochs: int, **options: Any) -> tuple[list[list[int]], str]
         return samples, str(loader.report()["digest"])
 
 
-def test_elements_are_batches(tar: Samples) -> None:
-    loader = millrace.Loader(tar.uri, **OPTIONS)
+@pytest.mark.parametrize("output", ["numpy", "torch"])
+def test_elements_are_batches(output: str, tar: Samples) -> None:
+    loader = millrace.Loader(tar.uri, **{**OPTIONS, "output": output})
     dataset = millrace.tf.dataset(loader)
     assert int(dataset.cardinality()) == 13
     shapes = loader.shapes()[0]
@@ -275,6 +276,24 @@ def test_steps_per_epoch(raw: Samples, tmp_path: pathlib.Path) -> None:
         for _ in other:
             pass
         assert positions.state_dict() == other.state_dict()
+
+
+def test_validation_begins_at_the_first_sample(raw: Samples, tmp_path: pathlib.Path) -> None:
+    loader, valid = millrace.Loader(raw.uri, **OPTIONS), millrace.Loader(raw.uri, **{**OPTIONS, "batch_size": 10}, shuffle=False)
+    seen: list[int] = []
+
+    def test_step(batch: Any) -> Any:
+        tf.numpy_function(lambda sample: seen.append(int(sample[0])), [batch["sample"]], [])
+        return keras.Model.test_step(made, (batch["image"], batch["label"]))
+
+    made = model()
+    made.test_step = test_step
+    positions = millrace.tf.PositionCallback(loader, tmp_path / "positions.json")
+    validation = millrace.tf.dataset(valid, restart=True)
+    made.fit(millrace.tf.dataset(loader), epochs=2, validation_data=validation, validation_steps=3, callbacks=[positions], verbose=0)
+    assert seen == 2 * [0, 10, 20] and made.trained == plain(raw.uri, 2)[0]
+    made.evaluate(validation, verbose=0)
+    assert seen[6:] == [0, 10, 20, 30, 40]
 
 
 def test_arguments(raw: Samples) -> None:

@@ -7,6 +7,7 @@ that torch is never fetched again. It is made when a test first asks for it, and
 from __future__ import annotations
 
 import fcntl
+import importlib.metadata
 import os
 import pathlib
 import shutil
@@ -38,8 +39,10 @@ def _install(folder: pathlib.Path, requirements: pathlib.Path) -> None:
     outer = sysconfig.get_paths()["purelib"]
     inner = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     (inner / "packages_of_the_tests.pth").write_text(f"{outer}\n")
+    constraints = folder / "constraints.txt"  # the torch that is there: another one would be a build for CUDA, of several GB
+    constraints.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}\n")
     pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, "--constraint", FOLDER / "constraints.txt", "--requirement", requirements])
+    _run([*pip, "--constraint", constraints, "--requirement", requirements])
 
 
 def _run(command: list[str | pathlib.Path]) -> None:
