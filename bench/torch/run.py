@@ -152,17 +152,19 @@ def measure(options: argparse.Namespace, size: Size, root: Path) -> Outcome:
         for number in range(options.runs):
             say(f"Run {number + 1} of {options.runs}, load {os.getloadavg()[0]:.1f} ...")
             for name in options.only:
-                if name in outcome.missing:
+                if name in outcome.missing and name not in outcome.runs:
                     continue
                 with tempfile.TemporaryDirectory(dir=options.cache, prefix=".scratch-") as scratch:
                     command = [str(PYTHON), script, name, *map(str, shape), "--scratch", scratch]
                     result = run_client(options, command, environment, 600, memory=True)
                 if isinstance(result, str):
                     outcome.missing[name] = result
-                    say(f"  {name} is left out: {result}")
+                    say(f"  {name} fails: {result}")
                 else:
                     result["load"] = os.getloadavg()[0]
                     outcome.runs.setdefault(name, []).append(result)
+                    rate, cpu, first = (result[key] for key in ("samples_per_second", "cpu_per_1000", "first_batch_seconds"))
+                    say(f"  {name}: {rate:.0f} samples/s, {cpu:.2f} CPU-s/1000, first batch {first:.2f} s, load {result['load']:.1f}")
     check_pixels(outcome)
     return outcome
 
@@ -192,7 +194,7 @@ def print_outcome(outcome: Outcome) -> None:
         text += f"{max(run['pss_bytes'] for run in runs) / 2**20:9.0f}{outcome.median(name, 'first_batch_seconds'):11.2f} s{conns:7}"
         say(f"{text}  {CONTESTANTS[name]}")
     for name, why in outcome.missing.items():
-        say(f"{name:20}left out: {why}")
+        say(f"{name:20}{'failed in a run' if name in outcome.runs else 'left out'}: {why}")
 
 
 def targets_of(outcome: Outcome) -> list[Target]:
