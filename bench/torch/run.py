@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Batches for training from S3 at 30 ms: Millrace beside the loaders that PyTorch users have, from one devstore, in one run.
 
-    bench/torch/run.py                       3,600 JPEGs of 640 x 480 and 115 KB, three interleaved runs (a quarter of an hour on two cores)
+    bench/torch/run.py                       3,600 JPEGs of 640 x 480 and 115 KB, three interleaved runs (a quarter of an hour on two quiet cores)
     bench/torch/run.py --quick               2,400 JPEGs, one run: some minutes; shows that everything works
     bench/torch/run.py --only millrace,spdl  these; targets that lack one of their two are not measured
     bench/torch/run.py --json result.json
