@@ -8,10 +8,8 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import textwrap
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import millrace
@@ -241,13 +239,11 @@ def test_each_rank_writes_its_share() -> None:
         encoded.state_file([encoded.files(0, 2)[1]])
 
 
+# Forks the ranks of one job after the other, since importing torch takes longer than what is tested.
 RANKS = """
-import hashlib, os, random, sys, torch, torch.distributed as dist, numpy as np, millrace
+import hashlib, json, os, random, sys, traceback, torch, torch.distributed as dist, numpy as np, millrace, millrace.torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh, zeros
-
-uri, rank, world, file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-dist.init_process_group("gloo", init_method="file://" + file, rank=rank, world_size=world)
 
 def whole(rows, columns, seed):
     return torch.arange(rows * columns, dtype=torch.float32).reshape(rows, columns) * seed
@@ -282,30 +278,41 @@ def check(found):
 """
 
 
-def run_world(tmp_path: pathlib.Path, uri: str, world: int, script: str, code: int | Callable[[int], bool] = 0, **environment: str) -> list[str]:
-    """Runs the script as `world` processes; returns what they print."""
-    file = tmp_path / f"meeting-{len(list(tmp_path.glob('meeting-*')))}"
-    text = RANKS + textwrap.dedent(script) + "\ndist.destroy_process_group()\n"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", text, uri, str(rank), str(world), str(file)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        )
-        for rank in range(world)
-    ]
-    said = []
-    try:
-        for process in processes:
-            output, errors = process.communicate(timeout=300)
-            assert (process.returncode == code) if isinstance(code, int) else code(process.returncode), errors[-3000:]
-            said.append(output)
-    finally:
-        for process in processes:
-            process.kill()
-    return said
+FORKS = """
+uri, folder = sys.argv[1:3]
+
+def run(number, rank):
+    os.dup2(os.open(f"{folder}/said-{number}-{rank}", os.O_WRONLY | os.O_CREAT), 1)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting-{number}", rank=rank, world_size=world)
+    exec(script, globals())
+    dist.destroy_process_group()
+
+for number, (world, script) in enumerate(json.loads(sys.argv[3])):
+    pids = []
+    for rank in range(world):
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            code = 1
+            try:
+                run(number, rank)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * world
+"""
+
+
+def run_jobs(folder: pathlib.Path, uri: str, *jobs: tuple[int, str], prelude: str = "") -> list[list[str]]:
+    """Runs each script as that many ranks, one job after the other; returns what each rank has printed."""
+    folder.mkdir(exist_ok=True)
+    given = json.dumps([[world, prelude + textwrap.dedent(script)] for world, script in jobs])
+    check_script(RANKS + FORKS, uri, str(folder), given, timeout=600, OMP_NUM_THREADS="1")
+    return [[(folder / f"said-{number}-{rank}").read_text() for rank in range(world)] for number, (world, _) in enumerate(jobs)]
 
 
 def uri_of(place: str, name: str, tmp_path: pathlib.Path, bucket: str) -> str:
@@ -348,8 +355,7 @@ assert ckpt.load(2, only=["step"]) == {"step": 12}
 @pytest.mark.parametrize(("place", "saved", "loaded"), WORLDS)
 def test_any_world_loads_what_another_has_saved(place: str, saved: int, loaded: int, tmp_path: pathlib.Path, bucket: str) -> None:
     uri = uri_of(place, f"ranks-{saved}-{loaded}", tmp_path, bucket)
-    run_world(tmp_path, uri, saved, SAVE)
-    run_world(tmp_path, uri, loaded, LOAD)
+    run_jobs(tmp_path / "job", uri, (saved, SAVE), (loaded, LOAD))
     alone = millrace.Checkpoints(uri)
     assert torch.equal(alone.load(only=["model"])["model"]["rows"], torch.arange(1001 * 700, dtype=torch.float32).reshape(1001, 700))
 
@@ -371,8 +377,7 @@ def test_distributed_checkpoint(place: str, saved: int, loaded: int, tmp_path: p
     check(made)
     assert made["odd"] == {"x": [1, (2, 3)]}
     """
-    run_world(tmp_path, uri, saved, "import millrace.torch\n" + textwrap.dedent(save))
-    run_world(tmp_path, uri, loaded, "import millrace.torch\n" + textwrap.dedent(load))
+    run_jobs(tmp_path / "job", uri, (saved, save), (loaded, load))
     assert millrace.Checkpoints(uri).steps() == [2]
     with pytest.raises(millrace.InvalidArgumentError, match="StorageReader"):
         millrace.Checkpoints(uri).load()
@@ -438,9 +443,9 @@ def test_fully_sharded_training_goes_on_in_another_world(bucket: str, tmp_path: 
         step(model, optimizer)
         print(digest(model))
     """
-    expected = run_world(tmp_path, uri, saved, FULLY_SHARDED + textwrap.dedent(save))[0]
-    for said in run_world(tmp_path, uri, loaded, FULLY_SHARDED + textwrap.dedent(load)):
-        assert said.splitlines() == [expected.strip()] * 2
+    expected, found = run_jobs(tmp_path / "job", uri, (saved, save), (loaded, load), prelude=FULLY_SHARDED)
+    for said in found:
+        assert said.splitlines() == [expected[0].strip()] * 2
 
 
 # Forks the ranks of a job for each kill. One of them, or all, are killed at a random moment of a save; those that are left must give up. Then this
