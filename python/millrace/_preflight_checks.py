@@ -1,7 +1,8 @@
-"""What ``millrace doctor host`` finds, and which nodes and pairs of nodes that makes faulty. Pure."""
+"""What ``millrace doctor host`` finds, and which nodes and pairs of nodes that makes faulty."""
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Dict, Tuple, Union
@@ -22,6 +23,14 @@ FIGURES = {  # that nodes are compared by: what they are called, and their unit
     "cuda_memory_gbps": ("memory of the device", "GB/s"),
 }
 MOST_TOLD = 20
+
+
+def local_rank() -> int | None:
+    """Among the ranks of this machine; None if this process is no rank."""
+    for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
+        if os.environ.get(name, "").isdecimal():
+            return int(os.environ[name])
+    return None
 
 
 def ok(name: str, text: str) -> Check:

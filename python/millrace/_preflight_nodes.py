@@ -17,7 +17,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, Callable
 
-from ._preflight_checks import Check, Measured, Pair, at_most, compare_figures, failed, judge_pairs, ok, pair_rounds, skipped, slow_pairs
+from ._preflight_checks import Check, Measured, Pair, at_most, compare_figures, failed, judge_pairs, local_rank, ok, pair_rounds, skipped, slow_pairs
 
 ROLL_SECONDS = 15.0  # from the start until all ranks have come
 PAIR_SECONDS = 3.0  # of one pair of nodes: to connect, and to send
@@ -229,9 +229,8 @@ def all_reduce(torch: Any, meeting: Meeting, backend: str, device: Any) -> dict[
     dist = torch.distributed
     limit = datetime.timedelta(seconds=COLLECTIVE_SECONDS)
     try:
-        options = {"device_id": device} if backend == "nccl" else {}
         store = dist.PrefixStore(backend, meeting.store)
-        dist.init_process_group(backend, store=store, rank=meeting.rank, world_size=meeting.world, timeout=limit, **options)
+        dist.init_process_group(backend, store=store, rank=meeting.rank, world_size=meeting.world, timeout=limit)
         numbers = torch.empty(REDUCED, dtype=torch.float32, device=device)
         best = float("inf")
         for _ in range(4):  # the first one connects
@@ -255,13 +254,13 @@ def collectives(torch: Any, meeting: Meeting) -> dict[str, dict[str, Any]]:
     if dist.is_gloo_available():
         results["gloo"] = all_reduce(torch, meeting, "gloo", torch.device("cpu"))
     # All ranks have to agree that there is a device for each.
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    has_device = dist.is_nccl_available() and torch.cuda.is_available() and local < torch.cuda.device_count()
+    local, count = local_rank() or 0, torch.cuda.device_count()
+    has_device = dist.is_nccl_available() and (local < count or count == 1)  # Slurm may show each rank its own alone
     meeting.store.add("devices", 1 if has_device else 0)
     met = meeting.meet("devices/told", meeting.world, meeting.now() + COLLECTIVE_SECONDS)
     if met and int(meeting.store.add("devices", 0)) == meeting.world and "problem" not in results.get("gloo", {}):
-        torch.cuda.set_device(local)
-        results["nccl"] = all_reduce(torch, meeting, "nccl", torch.device("cuda", local))
+        torch.cuda.set_device(local % count)
+        results["nccl"] = all_reduce(torch, meeting, "nccl", torch.device("cuda", local % count))
     return results
 
 

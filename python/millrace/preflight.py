@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from . import ranks
-from ._preflight_checks import Check, failed, ok, skipped
+from ._preflight_checks import Check, failed, local_rank, ok, skipped
 
 SIZE = 1024  # of the square matrices
 LARGEST = 8  # of their elements: sums of products stay below 2**24, so that float32 and TF32 hold them exactly
@@ -32,17 +32,15 @@ def devices(torch: Any) -> list[Any]:
     if accelerator is None:
         return found
     count = torch.accelerator.device_count() if hasattr(torch, "accelerator") else torch.cuda.device_count()
-    local = os.environ.get("LOCAL_RANK", "")
-    indexes = [int(local) % count] if local.isdecimal() and count else range(count)
+    local = local_rank()
+    indexes = range(count) if local is None or not count else [local % count]
     return found + [torch.device(accelerator.type, index) for index in indexes]
 
 
 def synchronise(torch: Any, device: Any) -> None:
     if device.type == "cpu":
         return
-    module = getattr(torch, device.type, None)
-    if module is not None and hasattr(module, "synchronize"):
-        module.synchronize(device)
+    (torch.accelerator if hasattr(torch, "accelerator") else torch.cuda).synchronize(device)
 
 
 def check_device(torch: Any, device: Any) -> tuple[Check, dict[str, float]]:
