@@ -121,8 +121,9 @@ def test_the_key_is_told(millrace: Millrace, tmp_path: Path) -> None:
 
 def test_news_are_stored_while_the_command_runs(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
     """So that others need not wait for the end of a training, and nothing is lost if it is killed."""
-    trains = compiler(then="sys.stdin.read()\n")
+    trains = compiler(then="import signal\nsignal.pause()\n")
     with running(millrace_bin, bucket.env, CACHE, "--settle", "0.3", "--dir", tmp_path / "a", *trains) as first:
+        assert first.stdout is not None and first.stdout.readline() == "miss\n"
         with running(millrace_bin, bucket.env, CACHE, "--dir", tmp_path / "b", *compiler()) as second:
             out, err = second.communicate(timeout=60)
         assert out == "hit\n", err
@@ -130,9 +131,9 @@ def test_news_are_stored_while_the_command_runs(millrace: Millrace, millrace_bin
 
 
 def test_a_host_that_dies_is_replaced(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
-    with running(millrace_bin, bucket.env, CACHE, "--lease", "2", "--dir", tmp_path / "a", "--", "sh", "-c", "echo compiles; sleep 600") as first:
+    with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--lease", "2", "--dir", tmp_path / "a", "--", "sh", "-c", "echo compiles; sleep 600") as first:
         assert first.stdout is not None and first.stdout.readline() == "compiles\n"
-        with running(millrace_bin, bucket.env, CACHE, "--lease", "2", "--dir", tmp_path / "b", *compiler()) as second:
+        with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--lease", "2", "--dir", tmp_path / "b", *compiler()) as second:
             assert second.stderr is not None
             while "waiting for it" not in (line := second.stderr.readline()):
                 assert line
@@ -155,9 +156,9 @@ def test_signals_are_passed_on(millrace: Millrace, millrace_bin: Path, bucket: B
 
 
 def test_a_signal_while_it_waits_ends_it(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
-    with running(millrace_bin, bucket.env, CACHE, "--dir", tmp_path / "a", "--", "sh", "-c", "echo compiles; sleep 600") as first:
+    with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--dir", tmp_path / "a", "--", "sh", "-c", "echo compiles; sleep 600") as first:
         assert first.stdout is not None and first.stdout.readline() == "compiles\n"
-        with running(millrace_bin, bucket.env, CACHE, "--dir", tmp_path / "b", *compiler()) as second:
+        with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--dir", tmp_path / "b", *compiler()) as second:
             assert second.stderr is not None
             while "waiting for it" not in (line := second.stderr.readline()):
                 assert line
