@@ -5,7 +5,9 @@ from __future__ import annotations
 from . import _arguments, _core
 
 
-def configure(*, io_threads: int = 1, cpu_threads: int | None = None, memory: int | str | None = None, outage_limit: float = 600) -> None:
+def configure(
+    *, io_threads: int = 1, cpu_threads: int | None = None, cpu_nice: int = 10, memory: int | str | None = None, outage_limit: float = 600
+) -> None:
     """Sets what this process gives to Millrace. Call it before the first :class:`Dataset` or :class:`Loader`.
 
     Threads are made when first needed; a child made by ``fork`` gets threads of its own, with the same settings.
@@ -13,6 +15,9 @@ def configure(*, io_threads: int = 1, cpu_threads: int | None = None, memory: in
     Args:
         io_threads: Network threads. One moves several gigabytes a second.
         cpu_threads: Threads that decode. ``None``: one for each CPU that the process may use.
+        cpu_nice: How far these give way to the program's own threads, which train on the same cores: 0 (not at all) to 19. They decode ahead
+            in the time that the training leaves, and while it waits for a batch they have all of it. With 0 they take as large a share of
+            busy cores as the training's threads do.
         memory: Bound on the buffers of all loaders together, in bytes or as ``"4GiB"``. ``None``: half of the memory that
             the process may use (its cgroup's or the machine's).
         outage_limit: Seconds to wait for S3 if it was there and is away, with a warning when the wait begins. Beyond it, and with 0
@@ -25,6 +30,7 @@ def configure(*, io_threads: int = 1, cpu_threads: int | None = None, memory: in
     _core.configure(
         _arguments.integer("io_threads", io_threads, least=1, most=64),
         0 if cpu_threads is None else _arguments.integer("cpu_threads", cpu_threads, least=1, most=1024),
+        _arguments.integer("cpu_nice", cpu_nice, least=0, most=19),
         "" if memory is None else _arguments.memory(memory),
         _arguments.number("outage_limit", outage_limit, "a number of seconds"),
     )

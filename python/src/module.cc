@@ -18,10 +18,12 @@ namespace millrace::python {
 
 namespace {
 
-void ConfigureFromPython(int io_threads, int cpu_threads, const std::string& memory, double outage_limit) {
+void ConfigureFromPython(int io_threads, int cpu_threads, int cpu_nice, const std::string& memory,
+                         double outage_limit) {
   if (io_threads < 1 || io_threads > 64 || cpu_threads < 0 || cpu_threads > 1024) {
     Throw(absl::InvalidArgumentError("io_threads must be 1 to 64, cpu_threads 1 to 1024 or None for all CPUs"));
   }
+  if (cpu_nice < 0 || cpu_nice > 19) Throw(absl::InvalidArgumentError("cpu_nice must be 0 to 19"));
   RuntimeOptions options{.io_threads = io_threads, .cpu_threads = cpu_threads};
   if (!memory.empty()) {
     options.memory_bytes = ToBytes("memory", memory);
@@ -36,7 +38,7 @@ void ConfigureFromPython(int io_threads, int cpu_threads, const std::string& mem
     Throw(absl::InvalidArgumentError(fmt::format("outage_limit must be 0 to {} seconds", kMaxOutageSeconds)));
   }
   const std::chrono::duration<double> seconds(outage_limit);
-  Configure(options, std::chrono::duration_cast<std::chrono::nanoseconds>(seconds));
+  Configure(options, cpu_nice, std::chrono::duration_cast<std::chrono::nanoseconds>(seconds));
 }
 
 // Runs by atexit, while the interpreter is whole: work ends here, so that no thread of ours is busy while the process
@@ -57,8 +59,8 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "The native part of millrace. Use the package; this module has no stable interface.";
   module.attr("__version__") = MILLRACE_VERSION;
   module.attr("STATUS_CODES") = StatusCodeNames();
-  module.def("configure", &ConfigureFromPython, py::arg("io_threads"), py::arg("cpu_threads"), py::arg("memory"),
-             py::arg("outage_limit"));
+  module.def("configure", &ConfigureFromPython, py::arg("io_threads"), py::arg("cpu_threads"), py::arg("cpu_nice"),
+             py::arg("memory"), py::arg("outage_limit"));
   module.def("to_bytes", &ToBytes, py::arg("name"), py::arg("size"));
   BindDataset(module);
   BindFiles(module);

@@ -32,9 +32,8 @@ using ProcessLocal = std::unique_ptr<T, DeleteInOwnProcess<T>>;
 
 /// The threads, budget and stores of one process. Alive while anything uses it, arrays of batches included.
 struct Process {
-  Process(const RuntimeOptions& options, std::chrono::nanoseconds outage_limit) : runtime(options), stores(runtime) {
-    stores.SetOutageLimit(outage_limit);
-  }
+  /// `cpu_nice` is added to the nice of the threads of the CPU pool: how far they give way to those of the program.
+  Process(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit);
   Runtime runtime;
   Stores stores;
 };
@@ -43,7 +42,7 @@ struct Process {
 std::shared_ptr<Process> CurrentProcess();
 
 /// What the Runtime and the Stores will be made with. UsageError when this process has them already.
-void Configure(const RuntimeOptions& options, std::chrono::nanoseconds outage_limit);
+void Configure(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit);
 
 /// Lets go of the Runtime, which ends when nothing uses it any more. For the end of the interpreter.
 void ReleaseProcess();

@@ -1,4 +1,4 @@
-"""Long calls let other Python threads run."""
+"""Long calls let other Python threads run, and decoding gives way to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import millrace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from support import binary
+from support import Samples, binary, check_script
 
 COUNT = 2_000_000
 
@@ -102,3 +102,20 @@ def test_others_run_meanwhile(dataset: millrace.Dataset, what: str) -> None:
     calls[what](expected)
     assert what == "part" or expected[-1] != len(expected) - 1, "what is asked stands for no answer"
     assert ends_without_the_interpreter(calls[what], expected)
+
+
+@pytest.mark.parametrize("nice", [None, 0, 19])
+def test_decode_threads_give_way_and_no_others(tar: Samples, nice: int | None) -> None:
+    script = """
+import os, pathlib, sys, millrace
+if sys.argv[2] != "None":
+    millrace.configure(cpu_nice=int(sys.argv[2]), cpu_threads=3)
+loader = millrace.Loader(sys.argv[1], size=8, output="numpy", epochs=1)
+next(iter(loader))
+found = {}
+for task in pathlib.Path("/proc/self/task").iterdir():
+    found.setdefault((task / "comm").read_text().strip() == "cpu", set()).add(os.getpriority(os.PRIO_PROCESS, int(task.name)))
+print(found, os.nice(0))
+"""
+    found, own = eval(check_script(script, tar.uri, str(nice)).replace("} ", "}, "))
+    assert found == {True: {min(19, own + (10 if nice is None else nice))}, False: {own}}
