@@ -36,9 +36,10 @@ from .errors import (
     UnsupportedError,
     UsageError,
 )
-from .fields import Array, Bytes, Image, Json, Label, Text
+from .fields import Array, Boxes, Bytes, Image, Json, Label, Text
 from .files import open as open  # not in __all__: `import *` leaves Python's own alone
 from .job import Notice, heartbeat, notice
+from .labels import Labels
 from .loader import Loader
 from .mix import Mix
 from .plan import Plan
@@ -54,6 +55,7 @@ __all__ = [
     "AlreadyExistsError",
     "Array",
     "Batch",
+    "Boxes",
     "Bytes",
     "CancelledError",
     "Checkpoints",
@@ -67,6 +69,7 @@ __all__ = [
     "InvalidArgumentError",
     "Json",
     "Label",
+    "Labels",
     "Loader",
     "MismatchError",
     "Mix",

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Union
 
+import numpy as np
+
 from . import _arguments
 from .device import Affine
 from .errors import InvalidArgumentError
@@ -148,7 +150,37 @@ class Bytes:
     kind: ClassVar[str] = "bytes"
 
 
-Field = Union[Image, Label, Text, Json, Array, Bytes]
+@dataclasses.dataclass(frozen=True)
+class Boxes:
+    """Boxes that follow an image: a list of B float32 arrays ``[n, 4]``, left, top, right and bottom in pixels of the batch's image.
+
+    All boxes of the sample stay, in their order, so that their labels need not change. They are cropped, flipped and resized as the image is;
+    a box of which nothing is left is four zeros: ``boxes[:, 2] > boxes[:, 0]`` are the others. Padding is an array without boxes.
+
+    Args:
+        field: The field of the sample: an ``.npy`` file ``[n, 4]``, or JSON, a list of lists of four numbers.
+        like: The name of the image of the batch that they belong to, which has a crop of its own.
+        format: ``"xyxy"``: left, top, right, bottom; ``"xywh"``: left, top, width, height (COCO's); ``"cxcywh"``: the centre, width, height.
+        normalized: They are parts of the image's width and height, 0 to 1 (with ``"cxcywh"``: YOLO's); else pixels of the image as it is stored,
+            or, with ``exif_orientation``, as it is seen.
+        path: Names of members of the JSON, with dots between them, that lead to the boxes; of a list, each element is gone through:
+            ``"annotations.bbox"``.
+    """
+
+    field: str
+    like: str = "image"
+    format: str = "xyxy"
+    normalized: bool = False
+    path: str | None = None
+    kind: ClassVar[str] = "boxes"
+
+    def _form(self) -> str:
+        form = _arguments.choice("format", self.format, ("xyxy", "xywh", "cxcywh"))
+        path = _arguments.text("path", self.path)
+        return form + (",normalized" if _arguments.flag("normalized", self.normalized) else "") + (f":{path}" if path else "")
+
+
+Field = Union[Image, Label, Text, Json, Array, Bytes, Boxes]
 """One entry of a batch."""
 
 
@@ -163,24 +195,27 @@ def to_native(fields: Mapping[str, Field], usual: Image) -> list[tuple[Any, ...]
     for name, field in fields.items():
         if not isinstance(name, str):
             _arguments.refuse("a name in fields", "a string", name)
-        if not isinstance(field, (Image, Label, Text, Json, Array, Bytes)):
-            _arguments.refuse(f"fields[{name!r}]", "a millrace.Image, Label, Text, Json, Array or Bytes", field)
+        if not isinstance(field, (Image, Label, Text, Json, Array, Bytes, Boxes)):
+            _arguments.refuse(f"fields[{name!r}]", "a millrace.Image, Label, Text, Json, Array, Bytes or Boxes", field)
         source = _arguments.text(f"the field of fields[{name!r}]", field.field)
         if source is None and not isinstance(field, Image):
             _arguments.refuse(f"the field of fields[{name!r}]", "the name of a field of the samples", source)
         try:
             image, like = _image(field, fields, usual) if isinstance(field, Image) else (None, "")
+            form = field.as_ if isinstance(field, Label) else ""
+            if isinstance(field, Boxes):
+                like, form = _arguments.text("like", field.like) or "", field._form()
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"fields[{name!r}]: {error}") from None
         except TypeError as error:
             raise TypeError(f"fields[{name!r}]: {error}") from None
-        native.append((name, source or "", field.kind, image, like, field.as_ if isinstance(field, Label) else ""))
+        native.append((name, source or "", field.kind, image, like, form))
     return native
 
 
 def padding_of_values(native: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
     """What rows without a sample have in the entries that are lists, by name."""
-    usual: dict[str, Any] = {"text": "", "json": None, "array": None, "bytes": b""}
+    usual: dict[str, Any] = {"text": "", "json": None, "array": None, "bytes": b"", "boxes": np.zeros((0, 4), np.float32)}
     texts = {name: "" for name, _, kind, *_, label in native if kind == "label" and (label == "text" or label.startswith("json-text:"))}
     return {name: usual[kind] for name, _, kind, *_ in native if kind in usual} | texts
 

@@ -17,6 +17,7 @@ from .dataset import Dataset
 from .device import Affine, Device, Payload, device_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, padding_of_values, sent_as_bytes, to_native
+from .labels import LabelsLike
 from .mix import Mix
 from .ranks import rank_and_world
 from .report import Report, Table
@@ -65,6 +66,7 @@ class Loader:
         std: Likewise (1).
         image_field: The field to decode; only needed when several are images.
         label_field: The field of the label. None: ``cls`` as an integer, if there is one.
+        labels: A file with the labels of the samples, in place of what they have: as ``data.with_labels(labels)``.
         label_kind: How ``label_field`` is written: ``"int"`` (ASCII decimal), ``"float"`` (a number, delivered as float32), ``"text"``
             (UTF-8), ``"json:PATH"``, a whole number at PATH of a JSON field, such as ``json:annotation.label``, ``"json-float:PATH"``, any
             number there, or ``"json-text:PATH"``, a string.
@@ -105,7 +107,7 @@ class Loader:
         tokens: Deliver rows of tokens, as this :class:`Tokens` says, in place of images; what is said above about "samples" holds for rows
             then, and of the options for images none counts. Where the rows are not kept with the index yet, they are made first.
         fields: What batches hold beside ``valid``, ``sample`` and ``key``, by name: an :class:`Image`, :class:`Label`, :class:`Text`,
-            :class:`Json`, :class:`Array` or :class:`Bytes` each. None: ``image`` and ``label``. Options for images, above, are then those of
+            :class:`Json`, :class:`Array`, :class:`Bytes` or :class:`Boxes` each. None: ``image`` and ``label``. Options for images, above, are then those of
             images that do not say otherwise.
         transform: A function of a sample, called in threads for each row that is not padding. It gets a dict of the row's values (arrays or
             tensors as ``output`` says, which it may change, and ``"__key__"``) and returns a dict of what takes their place. Results are
@@ -157,6 +159,7 @@ class Loader:
         image_field: str | None = None,
         label_field: str | None = None,
         label_kind: str | None = None,
+        labels: LabelsLike | None = None,
         shuffle: str | bool | None = "window",
         extent: int | None = None,
         window: int | None = None,
@@ -244,6 +247,10 @@ class Loader:
         checked["pad_token"] = tokens.pad if tokens else 0
         wanted = "a Dataset, a Mix or a URI"
         self._dataset = data if isinstance(data, (Dataset, Mix)) else Dataset(_arguments.uri_of_data("data", data, wanted))
+        if labels is not None:
+            if isinstance(self._dataset, Mix):
+                raise InvalidArgumentError("labels are those of one data set; give each of the mix its own: dataset.with_labels(uri)")
+            self._dataset = self._dataset.with_labels(labels)
         mix = self._dataset if isinstance(self._dataset, Mix) else None
         natives = [self._dataset._native] if isinstance(self._dataset, Dataset) else self._dataset._natives
         self._native = _core.Loader(natives, mix=mix._mix if mix else None, **checked)
@@ -323,7 +330,7 @@ class Loader:
         return self._peek()
 
     def _peek(self, **changes: Any) -> Batch | None:
-        given: dict[str, Any] = {"digest": None, "output": "torch" if self._torch else "numpy", "rank": self._rank, "world": self._world}
+        given: dict[str, Any] = {"digest": None, "labels": None, "output": "torch" if self._torch else "numpy", "rank": self._rank, "world": self._world}
         with Loader(self._dataset, **{**self._given, **given, **changes}) as other:
             other.load_state_dict(self.state_dict())
             for _ in range(2):  # nothing may be left of this epoch
@@ -369,7 +376,9 @@ class Loader:
                 batch[name] = self._torch.from_numpy(array) if self._torch else array
             batch.setdefault("mask", batch["valid"])
             rows = len(batch["valid"])
-            batch.update({name: [empty] * rows for name, empty in self._values.items()})
+            convert = self._torch.from_numpy if self._torch else np.asarray
+            values = {name: convert(empty) if isinstance(empty, np.ndarray) else empty for name, empty in self._values.items()}
+            batch.update({name: [empty] * rows for name, empty in values.items()})
             batch["key"] = [""] * rows
             if self._device is not None:
                 batch = self._device.receive(self._device.send(batch, self._payload, None, self._device.ring()))

@@ -57,6 +57,20 @@ py::object BatchConverter::ToJson(const std::string& text) const {
   return scan_json_(ToPyText(plain), 0).cast<py::tuple>()[0];
 }
 
+// A list of arrays [n, 4], empty for padding.
+py::object BatchConverter::ToBoxes(const Batch& batch, const BatchValues& values) const {
+  py::list list(values.rows.size());
+  for (size_t row = 0; row < values.rows.size(); ++row) {
+    const std::string& file = values.rows[row];
+    const std::optional<NpyArray> boxes = ParseNpy(AsBytes(file));
+    if (!file.empty() && !boxes) ThrowDamaged(batch, row, values, "no boxes");
+    py::array_t<float> array({boxes ? static_cast<py::ssize_t>(boxes->shape.front()) : 0, py::ssize_t{4}});
+    if (boxes && !boxes->values.empty()) std::memcpy(array.mutable_data(), boxes->values.data(), boxes->values.size());
+    list[row] = Converted(array);
+  }
+  return list;
+}
+
 // One array where all rows have one type and shape, with zeros for padding; else a list, with None for padding.
 py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& values) const {
   std::vector<std::optional<NpyArray>> rows;
@@ -99,6 +113,7 @@ py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& value
 py::object BatchConverter::ToValues(const Batch& batch, const BatchValues& values) const {
   if (values.kind == Kind::kText || values.kind == Kind::kLabel) return ToTexts(values.rows);
   if (values.kind == Kind::kArray) return ToArrays(batch, values);
+  if (values.kind == Kind::kBoxes) return ToBoxes(batch, values);
   py::list list(values.rows.size());
   for (size_t row = 0; row < values.rows.size(); ++row) {
     if (values.kind == Kind::kBytes) {

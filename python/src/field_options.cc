@@ -26,7 +26,7 @@ ImageSpec ToImageSpec(const ImageTuple& image) {
 std::vector<BatchField> ToFields(const std::vector<FieldTuple>& fields) {
   using Kind = BatchField::Kind;
   std::vector<BatchField> result;
-  for (const auto& [name, field, kind, image, like, label_kind] : fields) {
+  for (const auto& [name, field, kind, image, like, form] : fields) {
     BatchField& entry = result.emplace_back();
     entry.name = name;
     entry.field = field;
@@ -36,10 +36,12 @@ std::vector<BatchField> ToFields(const std::vector<FieldTuple>& fields) {
                                {"text", Kind::kText},
                                {"json", Kind::kJson},
                                {"array", Kind::kArray},
-                               {"bytes", Kind::kBytes}});
+                               {"bytes", Kind::kBytes},
+                               {"boxes", Kind::kBoxes}});
     if (image) entry.image = ToImageSpec(*image);
     entry.like = like;
-    if (entry.kind == Kind::kLabel) entry.label = ValueOrThrow(LabelSpec::Parse(label_kind));
+    if (entry.kind == Kind::kLabel) entry.label = ValueOrThrow(LabelSpec::Parse(form));
+    if (entry.kind == Kind::kBoxes) entry.boxes = ValueOrThrow(BoxSpec::Parse(form));
   }
   return result;
 }

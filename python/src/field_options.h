@@ -21,7 +21,7 @@ using ImageTuple = std::tuple<int, int, int, std::tuple<bool, std::array<double,
                               std::string, std::string, PerChannel, PerChannel, std::string, bool, bool>;
 ImageSpec ToImageSpec(const ImageTuple& image);
 
-/// (name, field, kind, image or None, the image that it follows, kind of label), as Python gives them.
+/// (name, field, kind, image or None, the image that it follows, kind of label or form of boxes), as Python gives them.
 using FieldTuple =
     std::tuple<std::string, std::string, std::string, std::optional<ImageTuple>, std::string, std::string>;
 std::vector<BatchField> ToFields(const std::vector<FieldTuple>& fields);

@@ -6,6 +6,7 @@
 
 #include "decode/image.h"
 #include "decode/label.h"
+#include "pipeline/boxes.h"
 
 namespace millrace {
 
@@ -19,13 +20,15 @@ struct BatchField {
     kJson,   // JSON, or what Python's json module takes for it (NaN, Infinity)
     kArray,  // an .npy file
     kBytes,  // as they are
+    kBoxes,  // of the image `like`: an .npy file, float32 [n, 4], in pixels of the batch
   };
   std::string name;   // of the entry
   std::string field;  // of the sample; "" of an image: its one field that is a jpg, jpeg or png
   Kind kind = Kind::kBytes;
   ImageSpec image;   // kImage
-  std::string like;  // kImage: the entry, an image, whose part of the scene it shows; "": a part of its own
+  std::string like;  // kImage: the entry, an image, whose part of the scene it shows; "": a part of its own. kBoxes
   LabelSpec label;   // kLabel
+  BoxSpec boxes;     // kBoxes
 
   /// Whether its rows are values and not an array.
   bool is_value() const { return kind == Kind::kLabel ? label.kind == LabelSpec::Kind::kText : kind != Kind::kImage; }

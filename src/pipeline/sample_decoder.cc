@@ -176,6 +176,15 @@ absl::Status SampleDecoder::DecodeImage(const BatchRow& to, uint64_t item, size_
   return absl::OkStatus();
 }
 
+absl::Status SampleDecoder::DecodeBoxes(const BatchRow& to, const PlannedField& field, ByteSpan value) {
+  const Frame& frame = frames_[field.leader];
+  const ImageSpec& image = plan_.fields[field.leader].wanted.image;
+  ASSIGN_OR_RETURN(std::vector<Box> boxes, ParseBoxes(value, field.wanted.boxes, frame.image));
+  for (Box& box : boxes) box = ShownBox(box, frame, image.width, image.height);
+  to.values[field.column].rows[to.row] = BoxesToNpy(boxes);
+  return absl::OkStatus();
+}
+
 absl::Status SampleDecoder::DecodeValue(const BatchRow& to, uint64_t item, size_t number, ByteSpan value) {
   const PlannedField& field = plan_.fields[number];
   switch (field.wanted.kind) {
@@ -195,6 +204,8 @@ absl::Status SampleDecoder::DecodeValue(const BatchRow& to, uint64_t item, size_
           "no array as NumPy saves it: numbers of one type, little-endian, in C order, as an .npy file");
     case Kind::kBytes:
       break;
+    case Kind::kBoxes:
+      return DecodeBoxes(to, field, value);
   }
   to.values[field.column].rows[to.row] = AsText(value);
   return absl::OkStatus();

@@ -34,6 +34,7 @@ class SampleDecoder final : public RowDecoder {
   absl::StatusOr<const IndexedField*> Find(const PlannedField& field) const;
   absl::Status DecodeValue(const BatchRow& to, uint64_t item, size_t number, ByteSpan value);
   absl::Status DecodeImage(const BatchRow& to, uint64_t item, size_t number, ByteSpan file);
+  absl::Status DecodeBoxes(const BatchRow& to, const PlannedField& field, ByteSpan value);
   absl::Status DecodeLabel(const BatchRow& to, uint64_t item, const PlannedField& field, ByteSpan stored);
   absl::StatusOr<int64_t> ClassOf(const PlannedField& field, uint64_t item, int64_t label) const;
 

@@ -86,7 +86,7 @@ bool ReadFacts(ByteSpan bytes, FrameFacts* facts) {
     BatchValues& entry = facts->values.emplace_back();
     entry.name = ReadText(reader);
     const uint64_t kind = reader.Varint();
-    if (kind > static_cast<uint64_t>(BatchField::Kind::kBytes)) return false;
+    if (kind > static_cast<uint64_t>(BatchField::Kind::kBoxes)) return false;
     entry.kind = static_cast<BatchField::Kind>(kind);
     entry.rows = ReadTexts(reader);
   }

@@ -336,3 +336,97 @@ def test_fields_of_a_wrong_type(data: str) -> None:
             millrace.Loader(data, fields=fields)  # type: ignore[arg-type]
     with pytest.raises(millrace.InvalidArgumentError, match="fields says what batches hold"):
         millrace.Loader(data, fields=FIELDS, label_field="cls")
+
+
+def boxes_of(number: int) -> np.ndarray:
+    """Left, top, right, bottom of some boxes within the picture, and of one outside of it."""
+    rng = np.random.default_rng(number)
+    corners = rng.uniform(0, [WIDTH - 12, HEIGHT - 12], (number % 6, 2))
+    return np.concatenate([np.hstack([corners, corners + rng.uniform(4, 12, corners.shape)]), [[WIDTH + 1, 0, WIDTH + 9, 9]]])
+
+
+def painted(boxes: np.ndarray) -> np.ndarray:
+    """A map, eight times as large, of the pixels within boxes: 1, 2 and so on."""
+    image = np.zeros((HEIGHT * 8, WIDTH * 8), np.uint8)
+    for i, (left, top, right, bottom) in enumerate(boxes * 8):
+        image[round(top) : round(bottom), round(left) : round(right)] = i + 1
+    return image
+
+
+@pytest.fixture(scope="module")
+def boxed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Pictures, the boxes of each in all forms, and a map of the first one."""
+    samples = []
+    for number in range(24):
+        boxes = boxes_of(number)
+        centred = np.hstack([(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]])
+        coco = {"annotations": [{"bbox": [*box[:2], *(box[2:] - box[:2])], "id": i} for i, box in enumerate(boxes)]}
+        fields = {"png": png(picture(number)), "npy": npy(boxes), "coco.json": json.dumps(coco, default=float).encode()}
+        fields["yolo.npy"] = npy((centred / [WIDTH, HEIGHT, WIDTH, HEIGHT]).astype(np.float32))
+        samples.append({**fields, "json": json.dumps(boxes.tolist()).encode(), "map.png": png_of_map(painted(boxes[:1]))})
+    return write(tmp_path_factory.mktemp("boxed"), samples)
+
+
+def png_of_map(pixels: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(pixels, "L").save(out, "png")
+    return out.getvalue()
+
+
+BOXES = {
+    "image": millrace.Image("png"),
+    "boxes": millrace.Boxes("npy"),
+    "of_json": millrace.Boxes("json", like="image"),
+    "coco": millrace.Boxes("coco.json", format="xywh", path="annotations.bbox"),
+    "yolo": millrace.Boxes("yolo.npy", format="cxcywh", normalized=True),
+    "first": millrace.Image("map.png", like="image", interpolation="nearest"),
+}
+
+
+def test_boxes_without_a_crop_stay(boxed: str) -> None:
+    for batch in load(boxed, BOXES, batch_size=7):
+        for row, key in enumerate(batch["key"]):
+            assert batch["boxes"][row].dtype == np.float32 and batch["boxes"][row].shape[1:] == (4,)
+            expected = boxes_of(int(key)).astype(np.float32) if batch["valid"][row] else np.zeros((0, 4), np.float32)
+            expected[-1:] = 0
+            assert np.array_equal(batch["boxes"][row], expected), "all are there; the one outside is zeros"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_boxes_follow_crop_flip_and_size(boxed: str, seed: int) -> None:
+    """Against a map of the first box, which is cropped as the image is: the pixels whose centres lie within."""
+    seen = 0
+    for batch in load(boxed, BOXES, augment=True, size=(64, 48), seed=seed, epochs=2):
+        for row in np.flatnonzero(batch["valid"]):
+            for name in ("of_json", "coco", "yolo"):
+                assert np.allclose(batch[name][row], batch["boxes"][row], atol=1e-3), name
+            boxes = batch["boxes"][row]
+            assert (boxes >= 0).all() and (boxes <= [48, 64, 48, 64]).all() and not boxes[-1].any()
+            if len(boxes) == 1:
+                continue
+            left, top, right, bottom = boxes[0]
+            rows, columns = np.mgrid[0:64, 0:48] + 0.5
+            inside = (columns > left) & (columns < right) & (rows > top) & (rows < bottom)
+            near = (np.minimum(abs(columns - left), abs(columns - right)) < 0.7) | (np.minimum(abs(rows - top), abs(rows - bottom)) < 0.7)
+            assert np.array_equal(inside[~near], batch["first"][row][~near] == 1)
+            seen += int(inside.sum() > 20)
+    assert seen > 5
+
+
+def test_boxes_that_are_none(boxed: str, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(millrace.DamagedDataError, match=r"field 'txt': no boxes.*it is neither"):
+        load(write(tmp_path, [{"png": png(picture(1)), "txt": b"x"}]), {"image": millrace.Image("png"), "b": millrace.Boxes("txt")})
+    for fields, error, message in [
+        ({"b": millrace.Boxes("npy")}, millrace.InvalidArgumentError, "no image with a crop of its own"),
+        ({"image": millrace.Image("png"), "b": millrace.Boxes("npy", format="yxyx")}, millrace.InvalidArgumentError, "format"),
+        ({"image": millrace.Image("png"), "b": millrace.Boxes("npy", like="")}, millrace.InvalidArgumentError, "name no image"),
+    ]:
+        with pytest.raises(error, match=message):
+            load(boxed, fields)
+
+
+def test_boxes_of_padding_and_rehearsal(boxed: str) -> None:
+    loader = millrace.Loader(boxed, fields=BOXES, batch_size=5, size=32, output="torch")
+    (batch,) = loader.rehearse()
+    assert [tuple(boxes.shape) for boxes in batch["boxes"]] == [(0, 4)] * 5
+    assert all(boxes.dtype == torch.float32 for boxes in next(iter(loader))["boxes"])
