@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from . import _arguments, _core
 from .errors import DamagedDataError, Error, InvalidArgumentError, MismatchError
+from .labels import Labels, LabelsLike, Native, to_labels
 
 if TYPE_CHECKING:
     from .mix import Mix
@@ -40,6 +41,7 @@ class Dataset:
         progress: Whether to show progress on stderr while an index is built. ``None``: when stderr is a terminal.
         path_column, label_column: The columns of a manifest that name the objects and their classes, if they are not called as usual
             (docs/formats/manifests.md). An index that was built with others is built again.
+        labels: A file with the labels of the samples, as :class:`Labels` says; or its URI. See :meth:`with_labels`.
 
     Raises:
         NotFoundError: No such bucket, folder or file, or no samples in it.
@@ -55,6 +57,7 @@ class Dataset:
         progress: bool | None = None,
         path_column: str | None = None,
         label_column: str | None = None,
+        labels: LabelsLike | None = None,
     ) -> None:
         uri = _arguments.uri_of_data("uri", uri, "a URI, a path, or a list of them")
         self._progress = progress
@@ -62,7 +65,9 @@ class Dataset:
         line = _ProgressLine(uri) if show else None
         try:
             columns = {"path_column": path_column or "", "label_column": label_column or ""}
-            self._adopt(_core.Dataset(uri, line.update if line else None, **columns))
+            given = None if labels is None else to_labels(labels)
+            native = _core.Dataset(uri, line.update if line else None, **columns, labels=given._native() if given else None)
+            self._adopt(native.in_labels_file(given.missing == "drop") if given else native)
         finally:
             if line:
                 line.clear()
@@ -137,12 +142,12 @@ class Dataset:
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[Any, ...]]:
         native = self._handle  # works in a fork, as far as this goes
         if len(native) == native.indexed:
-            return _open, (native.uri, self._progress)
+            return _open, (native.uri, self._progress, native.labels)
         numbers = np.empty(len(native), np.int64)
         native.samples(numbers)
         mask = np.zeros(native.indexed, dtype=np.bool_)
         mask[numbers] = True
-        return _open_subset, (native.uri, self._progress, np.packbits(mask), native.indexed, native.fingerprint)
+        return _open_subset, (native.uri, self._progress, np.packbits(mask), native.indexed, native.fingerprint, native.labels)
 
     def split(self, *, seed: int = 0, groups: bool = False, **fractions: float) -> dict[str, Dataset]:
         """Parts by a stable hash of the samples' keys: ``train, valid = dataset.split(train=0.9, valid=0.1).values()``.
@@ -200,6 +205,22 @@ class Dataset:
             has_any=[] if has_any is None else _arguments.texts("has_any", has_any, "a list of fields"),
             samples=None if samples is None else _sample_numbers(samples, self._native.indexed),
         )
+
+    def with_labels(self, labels: LabelsLike) -> Dataset:
+        """The same samples with labels of a file, in place of what they have: ``dataset.with_labels("s3://bucket/labels.csv")``.
+
+        Numbers, bytes and order are those of this data set, and a position fits both, since they do not depend on labels (a digest does).
+        Of a subset, only its own samples need a label. What is made of file and index is kept beside the data, or in the cache folder, for
+        each version of the file; a file that is replaced takes effect when the data set is opened again.
+
+        Raises:
+            InvalidArgumentError: Samples have no label, a key is there twice, or the file is malformed; with its lines.
+            NotFoundError: There is no such file.
+        """
+        given = to_labels(labels)
+        whole = _open(self.uri, self._progress, given._native())
+        same = whole if len(self) == self._native.indexed else whole.where(samples=self.samples)
+        return same._subset(same._native.in_labels_file(given.missing == "drop"))
 
     def balanced(
         self,
@@ -384,12 +405,20 @@ def _by_name(extension: str, value: bytes) -> Any:
     return value
 
 
-def _open(uri: str, progress: bool | None) -> Dataset:
-    return Dataset(uri, progress=progress)
+def _open(uri: str, progress: bool | None, labels: Native | None = None) -> Dataset:
+    """With the labels of all samples, whether these have some or not: the caller has looked."""
+    if labels is None:
+        return Dataset(uri, progress=progress)
+    dataset = Dataset.__new__(Dataset)
+    dataset._progress = progress
+    dataset._adopt(_core.Dataset(uri, None, labels=labels))
+    return dataset
 
 
-def _open_subset(uri: str, progress: bool | None, mask: npt.NDArray[np.uint8], indexed: int, fingerprint: int) -> Dataset:
-    dataset = Dataset(uri, progress=progress)
+def _open_subset(
+    uri: str, progress: bool | None, mask: npt.NDArray[np.uint8], indexed: int, fingerprint: int, labels: Native | None = None
+) -> Dataset:
+    dataset = _open(uri, progress, labels)
     if dataset._native.indexed == indexed:
         subset = dataset.where(samples=np.flatnonzero(np.unpackbits(mask)))
         if subset._native.fingerprint == fingerprint:

@@ -23,13 +23,14 @@ namespace {
 using Opened = absl::StatusOr<std::unique_ptr<Dataset>>;
 
 Opened OpenWithProgress(Process& process, const std::string& uri, const py::object& progress,
-                        const ManifestColumns& columns) {
+                        const ManifestColumns& columns, const std::optional<LabelsFile>& labels) {
   Opened opened;
   RunInterruptibly(progress, [&](const std::stop_token& stop, const ProgressFn& report) {
     OpenOptions options;
     options.stop = stop;
     options.progress = report;
     options.columns = columns;
+    options.labels = labels;
     opened = Dataset::Open(process.runtime, process.stores, uri, options);
   });
   return opened;
@@ -106,6 +107,30 @@ std::shared_ptr<DatasetHandle> WhereHandle(const std::shared_ptr<DatasetHandle>&
   {
     GilRelease release;
     found = Where(self->runtime(), self->subset(), filter);
+  }
+  return std::make_shared<DatasetHandle>(self, ValueOrThrow(std::move(found)));
+}
+
+using LabelsTuple = std::tuple<std::string, std::string, std::string>;
+
+std::optional<LabelsFile> ToLabelsFile(const std::optional<LabelsTuple>& labels) {
+  if (!labels) return std::nullopt;
+  return LabelsFile{
+      .uri = std::get<0>(*labels), .key_column = std::get<1>(*labels), .label_column = std::get<2>(*labels)};
+}
+
+std::optional<LabelsTuple> LabelsOf(const DatasetHandle& self) {
+  const LabelsFile* const labels = self.subset().dataset->labels();  // memory only: works in a fork
+  if (labels == nullptr) return std::nullopt;
+  return LabelsTuple(labels->uri, labels->key_column, labels->label_column);
+}
+
+std::shared_ptr<DatasetHandle> InLabelsFileHandle(const std::shared_ptr<DatasetHandle>& self, bool drop) {
+  self->CheckOwnProcess();
+  absl::StatusOr<Subset> found = self->subset();
+  {
+    GilRelease release;
+    found = InLabelsFile(self->runtime(), self->subset(), drop ? MissingLabels::kDrop : MissingLabels::kRefuse);
   }
   return std::make_shared<DatasetHandle>(self, ValueOrThrow(std::move(found)));
 }
@@ -198,9 +223,10 @@ std::vector<KeyTuple> SplitTuples(const std::vector<double>& fractions, const py
 
 }  // namespace
 
-DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress, const ManifestColumns& columns)
+DatasetHandle::DatasetHandle(const std::string& uri, const py::object& progress, const ManifestColumns& columns,
+                             const std::optional<LabelsFile>& labels)
     : uri_(uri), process_(CurrentProcess()) {
-  dataset_.reset(ValueOrThrow(OpenWithProgress(*process_, uri, progress, columns)).release());
+  dataset_.reset(ValueOrThrow(OpenWithProgress(*process_, uri, progress, columns, labels)).release());
   subset_.emplace(*dataset_);
 }
 
@@ -216,11 +242,13 @@ std::tuple<uint64_t, uint64_t, uint64_t> DatasetHandle::Policy(const std::string
 void BindDataset(py::module_& module) {
   using Handle = DatasetHandle;
   py::class_<Handle, std::shared_ptr<Handle>>(module, "Dataset")
-      .def(py::init([](const std::string& uri, const py::object& progress, std::string path, std::string label) {
-             return std::make_shared<Handle>(uri, progress, ManifestColumns{std::move(path), std::move(label)});
+      .def(py::init([](const std::string& uri, const py::object& progress, std::string path, std::string label,
+                       const std::optional<LabelsTuple>& labels) {
+             return std::make_shared<Handle>(uri, progress, ManifestColumns{std::move(path), std::move(label)},
+                                             ToLabelsFile(labels));
            }),
            py::arg("uri"), py::arg("progress"), py::kw_only(), py::arg("path_column") = "",
-           py::arg("label_column") = "")
+           py::arg("label_column") = "", py::arg("labels") = py::none())
       .def("policy", &Handle::Policy, py::arg("shuffle"))
       .def("__len__", [](const Handle& self) { return self.subset().size(); })
       .def_property_readonly("uri", [](const Handle& self) { return ToPyText(self.uri()); })
@@ -237,6 +265,8 @@ void BindDataset(py::module_& module) {
       .def("read", &ReadRanks, py::arg("ranks"))
       .def("where", &WhereHandle, py::kw_only(), py::arg("keys"), py::arg("key_groups"), py::arg("classes"),
            py::arg("min_bytes"), py::arg("max_bytes"), py::arg("has"), py::arg("has_any"), py::arg("samples"))
+      .def_property_readonly("labels", &LabelsOf)
+      .def("in_labels_file", &InLabelsFileHandle, py::arg("drop"))
       .def("by_class", &ClassHandles)
       .def("group_by", &GroupHandles, py::arg("groups"), py::arg("count"));
   module.def("split_keys", &SplitTuples, py::arg("fractions"), py::arg("seed"));

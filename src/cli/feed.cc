@@ -384,12 +384,14 @@ absl::Status Drain(BatchSource& loader, const FeedFlags& flags, uint64_t expecte
   return status.ok() ? kept : status;
 }
 
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& stores, const std::string& uri) {
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(Runtime& runtime, Stores& stores, const std::string& uri,
+                                                     std::optional<LabelsFile> labels) {
   InterruptStop interrupt;
   ProgressLine progress("indexing " + uri, ProgressLine::Unit::kBytes);
   OpenOptions open;
   open.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
   open.stop = interrupt.token();
+  open.labels = std::move(labels);
   return Dataset::Open(runtime, stores, uri, open);
 }
 
@@ -432,7 +434,7 @@ absl::Status Feed(const FeedFlags& flags) {
   const SteadyClock::time_point opening = SteadyClock::now();
   std::vector<std::unique_ptr<Dataset>> datasets;
   for (const std::string& uri : flags.source.uris) {
-    ASSIGN_OR_RETURN(datasets.emplace_back(), OpenDataset(runtime, stores, uri));
+    ASSIGN_OR_RETURN(datasets.emplace_back(), OpenDataset(runtime, stores, uri, flags.source.labels.file()));
   }
   ASSIGN_OR_RETURN(const FeedSource feed, MakeSource(runtime, datasets, request));
   options.mix = feed.mix;
@@ -546,6 +548,7 @@ void AddFeed(Command app) {
       "  millrace feed s3://bucket/train --explain --rank 0 --world 8\n"
       "  millrace feed s3://bucket/all --split train=0.9,valid=0.1 --take valid --shuffle none\n"
       "  millrace feed s3://bucket/photos s3://bucket/drawings --weights 3,1 --epoch-samples 1000000 --explain\n"
+      "  millrace feed s3://bucket/train --labels s3://bucket/labels.csv --missing-labels drop\n"
       "  millrace feed s3://bucket/corpus --tokens 2048:pack --batch 8\n"
       "  millrace feed s3://bucket/train --epochs 3 --cache /nvme/millrace --cache-size 50GiB\n"
       "  millrace feed s3://bucket/train --workers 10.0.0.1:7070,10.0.0.2:7070 --local-streams 1\n"

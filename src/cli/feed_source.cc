@@ -163,7 +163,7 @@ absl::StatusOr<Subset> Narrow(Runtime& runtime, const Dataset& dataset, const So
     return absl::FailedPreconditionError(
         fmt::format("no sample of {} meets the conditions of {}", dataset.uri(), given));
   }
-  return subset;
+  return InLabelsFile(runtime, subset, request.missing_labels);
 }
 
 }  // namespace
@@ -187,6 +187,7 @@ void AddSourceOptions(Command feed, SourceFlags* flags) {
            "bytes=LEAST-MOST, has=FIELD,... (all of these), has-any=FIELD,... or samples=A-B,...; may be repeated: all "
            "conditions hold")
       .OneValueEach();
+  AddLabelsOptions(feed, &flags->labels, /*with_missing=*/true);
   feed.AddFlag("--balance", &flags->balance,
                "Draw equally many samples of each class (raw objects: the folder; shards: the number in 'cls')");
   feed.Add("--weights", &flags->weights,
@@ -214,6 +215,9 @@ absl::StatusOr<SourceRequest> ParseSource(const SourceFlags& flags) {
     const absl::Status status = ParseCondition(condition, &request);
     if (!status.ok()) return Annotate(status, fmt::format("--where {}", condition));
   }
+  request.missing_labels = flags.labels.missing_labels();
+  if (!flags.labels.uri.empty() && flags.uris.size() > 1)
+    return absl::InvalidArgumentError("--labels are those of one data set; give one URI");
   request.balance = flags.balance;
   if (flags.balance && flags.uris.size() > 1) {
     return absl::InvalidArgumentError("--balance balances the classes of one data set; give one URI");

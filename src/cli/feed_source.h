@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/command_line.h"
+#include "cli/labels_options.h"
 #include "net/runtime.h"
 #include "pipeline/loader.h"
 #include "store/stores.h"
@@ -21,6 +22,7 @@ struct SourceFlags {
   uint64_t split_seed = 0;
   bool split_groups = false;
   std::vector<std::string> where;
+  LabelsFlags labels;
   bool balance = false;
   std::vector<std::string> weights;  // "3,1" or "100000:1,1"
   uint64_t epoch_samples = 0;
@@ -33,6 +35,7 @@ void AddSourceOptions(Command feed, SourceFlags* flags);
 struct SourceRequest {
   std::optional<KeyRange> keys;
   bool key_groups = false;
+  MissingLabels missing_labels = MissingLabels::kRefuse;
   std::vector<Filter> filters;
   struct Range {
     uint64_t first = 0;

@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
+#include "cli/labels_options.h"
 #include "cli/usage.h"
 #include "dataset/dataset.h"
 #include "dataset/sample_objects.h"
@@ -45,6 +46,7 @@ struct PackFlags {
   std::string scratch;
   std::string part;
   std::string class_map;
+  LabelsFlags labels;
   std::vector<std::string> fields;
   std::optional<uint64_t> resize;
   std::optional<uint64_t> quality;
@@ -228,12 +230,14 @@ absl::StatusOr<PackReport> PackAll(const PackFlags& flags, PackOptions options, 
   OpenOptions open;
   open.stop = interrupt.token();
   open.skip_bad = options.skip_bad;
-  open.list_raw = true;  // what is read once needs no index that is read for first
+  open.labels = flags.labels.file();
+  open.list_raw = !open.labels;  // what is read once needs no index that is read for first
   ProgressLine indexing("indexing", ProgressLine::Unit::kBytes);
   open.progress = [&indexing](uint64_t done, uint64_t total) { indexing.Update(done, total); };
   ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> source,
                    Dataset::Open(runtime, stores, unpacked->scratch ? unpacked->scratch->path() : flags.source, open));
   indexing.Clear();
+  RETURN_IF_ERROR(InLabelsFile(runtime, *source, MissingLabels::kRefuse).status());
   if (source->index().kind() == DataKind::kTokens) {
     PrintError(
         "millrace pack: warning: {}: rows of tokens (`feed --tokens`, `Loader(tokens=...)`) are made of token "
@@ -391,6 +395,7 @@ void AddPack(Command app) {
   pack.Add("--class-map", &flags->class_map,
            "The numbers of the class folders, for the field 'cls': JSON such as {\"cat\": 3}, or the names, one "
            "a line, numbered from 0 [their places in bytewise order]");
+  AddLabelsOptions(pack, &flags->labels, /*with_missing=*/false);
   pack.Add(
       "--field", &flags->fields,
       "NAME or NAME=NEW: pack this field, and call it NEW; repeatable; fields that are not named are left out [all "
@@ -429,6 +434,7 @@ void AddPack(Command app) {
       "Examples:\n"
       "  millrace pack /data/images s3://bucket/train --shard-size 256MiB\n"
       "  millrace pack /data/images s3://bucket/train --shuffle --seed 7 --class-map classes.txt\n"
+      "  millrace pack s3://bucket/train s3://bucket/cleaned --labels s3://bucket/labels.csv\n"
       "  millrace pack s3://bucket/small-shards s3://bucket/large-shards --shard-size 1GiB\n"
       "  millrace pack s3://bucket/tfrecords /data/tar --field image/encoded=jpg --field image/class/label=cls\n"
       "  millrace pack s3://bucket/parquet s3://bucket/train --field image=jpg --field label=cls\n"

@@ -154,6 +154,13 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(Runtime& runtime, Stores&
   dataset->index_uri_ = std::move(placed->uri);
   if (built) dataset->built_ = placed->report;
   dataset->has_checksums_ = !listed;
+  if (options.labels) {
+    ASSIGN_OR_RETURN(LabelledIndex labelled, OpenLabelledIndex(runtime, stores, dataset->place_, *dataset->index_,
+                                                               *options.labels, dataset->cache_folder_, options.stop));
+    dataset->index_ = std::move(labelled.index);
+    dataset->labels_ = options.labels;
+    dataset->labels_id_ = labelled.id;
+  }
   return dataset;
 }
 

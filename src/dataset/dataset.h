@@ -10,6 +10,7 @@
 #include "dataset/build_report.h"
 #include "dataset/dataset_place.h"
 #include "dataset/index.h"
+#include "dataset/labels_file.h"
 #include "net/runtime.h"
 #include "shard/manifest.h"
 #include "shard/token_format.h"
@@ -28,6 +29,7 @@ struct OpenOptions {
   bool reuse = true;      // in building, take the samples of unchanged objects from the index that is there
   std::optional<TokenArrays> tokens;  // an index that is built now is of plain arrays, which are cut so
   ManifestColumns columns;            // of a manifest; an index that was built with others is built again
+  std::optional<LabelsFile> labels;   // which samples have in place of what they have themselves
   bool list_raw = false;     // raw objects that have no index are only listed, and get none: has_checksums() is false
   ProgressFn progress;       // of building
   std::string cache_folder;  // where an index is kept that cannot be stored beside the data; "" = $MILLRACE_CACHE,
@@ -55,7 +57,7 @@ class Dataset {
   /// NotFound (bucket, folder or no samples under the prefix), PermissionDenied, DataLoss (truncated shard: object,
   /// offset, reason), FailedPrecondition (an index that does not match its objects any more: says which object, and to
   /// run `millrace index`), and DataLoss if an index is damaged. An index in the cache folder that matches is
-  /// preferred to one beside the data that does not.
+  /// preferred to one beside the data that does not. Those of OpenLabelledIndex, if there are labels.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(Runtime& runtime, Stores& stores, std::string_view uri,
                                                        const OpenOptions& options = {});
 
@@ -69,6 +71,9 @@ class Dataset {
   /// The report of building the index; nullopt if it existed.
   const std::optional<BuildReport>& built() const { return built_; }
   const Index& index() const { return *index_; }
+  /// OpenOptions::labels, and LabelledIndex::id; null and 0 if there are none.
+  const LabelsFile* labels() const { return labels_ ? &*labels_ : nullptr; }
+  uint64_t labels_id() const { return labels_id_; }
   /// Whether the index tells the CRC32C of samples; else samples can only be verified by the store's own checksums.
   bool has_checksums() const { return has_checksums_; }
   ObjectStore& store() const { return *place_.store; }
@@ -86,6 +91,8 @@ class Dataset {
   DatasetPlace place_;
   std::string cache_folder_;
   std::unique_ptr<Index> index_;
+  std::optional<LabelsFile> labels_;
+  uint64_t labels_id_ = 0;
   bool is_manifest_ = false;
   bool has_checksums_ = true;
 };

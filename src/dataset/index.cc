@@ -52,7 +52,7 @@ inline bool Index::Impl::DecodeStored(Decoder* block, SampleCursor* cursor, bool
     first = false;
     cursor->end = offset + length;
     if (cursor->end > kMaxOffset) return false;
-    if (out == nullptr) continue;
+    if (out == nullptr || field.hidden()) continue;
     out->fields[field.place] = {.name = stored_names[field.name],
                                 .offset = offset - begin,
                                 .length = length,
@@ -71,7 +71,7 @@ inline bool Index::Impl::DecodeValues(Decoder* block, const FieldLayout& layout,
     if (length > kMaxValueBytes) return false;
     const std::string_view text = block->Text(length);
     if (!block->ok()) return false;
-    if (out == nullptr) continue;
+    if (out == nullptr || field.hidden()) continue;
     out->fields[field.place] = {.name = stored_names[field.name],
                                 .offset = 0,
                                 .length = length,
@@ -122,7 +122,8 @@ bool Index::Impl::DecodeSample(Decoder* block, SampleCursor* cursor, bool wanted
   IndexedSample* const to = wanted ? out : nullptr;
   if (wanted) {
     out->object = static_cast<uint32_t>(cursor->object);
-    out->fields.resize(layout.fields.size());
+    out->fields.resize(layout.visible);
+    out->in_labels_file = layout.in_labels_file;
     out->label.reset();
   }
   if (!DecodeStored(block, cursor, (head & kSampleIrregular) != 0, to)) return false;
@@ -142,6 +143,7 @@ void Index::Impl::Tell(const IndexedSample& sample, const FieldLayout& layout, s
   fields->clear();
   values->clear();
   for (const LayoutField& as_stored : layout.fields) {
+    if (as_stored.hidden()) continue;
     const IndexedField& field = sample.fields[as_stored.place];
     if (as_stored.kind == FieldKind::kStored) {
       fields->push_back({.name = field.name,
@@ -313,6 +315,23 @@ bool Index::SomeLack(const std::vector<std::string>& fields) const {
   return std::any_of(impl_->layouts.begin(), impl_->layouts.end(), [&](const FieldLayout& layout) {
     return std::none_of(layout.fields.begin(), layout.fields.end(), is_one);
   });
+}
+
+bool Index::SomeLackLabels() const {
+  return std::any_of(impl_->layouts.begin(), impl_->layouts.end(),
+                     [](const FieldLayout& layout) { return !layout.in_labels_file; });
+}
+
+// Each block has its checksum in front.
+uint64_t Index::ObjectsChecksum() const {
+  Xxh3Stream checksums;
+  checksums.UpdateLe64(impl_->objects);
+  for (uint64_t number = 0; number * kBlockItems < impl_->objects; ++number) {
+    const auto offset = LoadLe<uint64_t>(impl_->data.data() + impl_->object_table + number * kTableEntryBytes);
+    if (offset <= impl_->object_table - kBlockHeaderBytes)  // else it is damaged, which look-ups say
+      checksums.Update(impl_->data.subspan(offset, kBlockHeaderBytes));
+  }
+  return checksums.Digest().low;
 }
 
 absl::StatusOr<std::optional<uint32_t>> Index::FindObject(std::string_view key) const {

@@ -46,6 +46,8 @@ struct IndexedSample {
   std::vector<IndexedField> fields;  // in bytewise order of names
   /// Its class: the place in Index::class_counts(). nullopt if it has none, or if the index keeps none (has_labels()).
   std::optional<uint32_t> label;
+  /// In the index of a data set with a file of labels (labels_file.h): whether that says what it should of the sample.
+  bool in_labels_file = false;
 };
 
 /// How many samples carry a class.
@@ -71,6 +73,8 @@ class Index {
   /// Identifies contents and order: keys, fields, lengths, encodings and CRCs, not names of objects' folders, ETags or
   /// times.
   uint64_t fingerprint() const;
+  /// Identifies its objects: their keys, sizes and ETags. Reads a little of each block of objects.
+  uint64_t ObjectsChecksum() const;
   uint64_t total_bytes() const;  // of all spans
   uint64_t max_span_bytes() const;
   double mean_span_bytes() const;
@@ -79,6 +83,8 @@ class Index {
   const std::vector<std::string>& image_fields() const;
   /// Whether there are samples that have none of these fields.
   bool SomeLack(const std::vector<std::string>& fields) const;
+  /// Likewise, that are not in the file of labels.
+  bool SomeLackLabels() const;
   /// Folders of raw objects, or the labels of a manifest that are texts; in bytewise order. Empty if classes are
   /// numbers, as those of shards are.
   const std::vector<std::string>& class_names() const;
@@ -106,7 +112,8 @@ class Index {
 
   /// Calls `each` with the samples of that object, in order, as the index was told of them; ends with its first error.
   /// A caller that visits objects in ascending order passes the same `*block` each time, which is 0 at first; that
-  /// costs one walk through the index, however many objects are passed over. object < objects().
+  /// costs one walk through the index, however many objects are passed over. object < objects(). Not of an index with a
+  /// file of labels, which hides fields.
   absl::Status ScanObject(uint32_t object, uint64_t* block,
                           absl::FunctionRef<absl::Status(const NewSample&)> each) const;
 

@@ -62,6 +62,10 @@ enum class FieldKind : uint64_t {
 };
 inline constexpr int kFieldKindBits = 2;
 
+/// The name of what is not to be seen, in the index of a data set with a file of labels. A stored field: a column of
+/// the file takes its place. A value (an empty text): the file says what it should of the sample.
+inline constexpr std::string_view kHiddenField{"\0", 1};
+
 /// Bounds that writer and reader enforce.
 inline constexpr uint64_t kMaxFieldNames = 1 << 16;
 inline constexpr uint64_t kMaxLayouts = 1 << 16;

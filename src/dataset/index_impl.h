@@ -24,9 +24,12 @@ inline absl::Status Damaged(std::string_view what) {
 
 struct LayoutField {
   uint32_t name = 0;
-  uint32_t place = 0;  // among the sample's fields by bytewise order of names
+  uint32_t place = kHidden;  // among the sample's fields by bytewise order of names
   FieldKind kind = FieldKind::kStored;
   uint32_t encoding = 0;
+
+  static constexpr uint32_t kHidden = UINT32_MAX;  // a place: it is none of the fields
+  bool hidden() const { return place == kHidden; }
 };
 
 struct FieldLayout {
@@ -34,6 +37,8 @@ struct FieldLayout {
   std::vector<LayoutField> fields;  // as stored
   bool labelled = false;            // by a class, whether that is a field or not
   bool has_values = false;
+  bool in_labels_file = false;
+  uint32_t visible = 0;  // fields
 };
 
 // What decoding walks along a block.

@@ -91,11 +91,12 @@ absl::Status Index::Impl::ReadNames() {
 
 void Index::Impl::ListFields() {
   field_names = stored_names;
+  std::erase(field_names, kHiddenField);
   std::sort(field_names.begin(), field_names.end());
   std::set<std::string_view> images;
   for (const FieldLayout& layout : layouts) {
     for (const LayoutField& field : layout.fields) {
-      if (field.kind != FieldKind::kStored) continue;
+      if (field.kind != FieldKind::kStored || field.hidden()) continue;
       const std::string& name = stored_names[field.name];
       if (IsImageEncoding(encodings[field.encoding]) || IsImageField(name)) images.insert(name);
     }
@@ -128,16 +129,21 @@ bool Index::Impl::ReadLayout(Decoder* names) {
     if (!ReadLayoutField(names, &field)) return false;
     stored += field.kind == FieldKind::kStored ? 1 : 0;
     layout.has_values = layout.has_values || field.kind == FieldKind::kValue;
+    layout.in_labels_file =
+        layout.in_labels_file || (field.kind == FieldKind::kValue && stored_names[field.name] == kHiddenField);
     if (field.kind != FieldKind::kClass) continue;
-    // One class, of raw objects; it is a field or it is not.
-    if (layout.labelled || kind != DataKind::kRawObjects) return false;
+    // One class; it is a field or it is not.
+    if (layout.labelled) return false;
     layout.labelled = true;
     has_class_field = true;
   }
   if (stored == 0) return false;
   labelled = labelled || layout.labelled;
-  std::vector<uint32_t> sorted(layout.fields.size());
-  std::iota(sorted.begin(), sorted.end(), 0);
+  std::vector<uint32_t> sorted;
+  for (uint32_t i = 0; i < layout.fields.size(); ++i) {
+    if (stored_names[layout.fields[i].name] != kHiddenField) sorted.push_back(i);
+  }
+  layout.visible = static_cast<uint32_t>(sorted.size());
   std::sort(sorted.begin(), sorted.end(), [&](uint32_t a, uint32_t b) {
     return stored_names[layout.fields[a].name] < stored_names[layout.fields[b].name];
   });

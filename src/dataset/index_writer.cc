@@ -81,7 +81,7 @@ void AppendEtag(std::string& out, std::string_view etag, bool incomplete) {
 }  // namespace
 
 IndexWriter::IndexWriter(DataKind kind, std::unique_ptr<ObjectWriter> out)
-    : kind_(kind), unit_(OffsetUnit(kind)), out_(std::move(out)) {
+    : kind_(kind), unit_(OffsetUnit(kind)), class_fields_(kind == DataKind::kRawObjects), out_(std::move(out)) {
   buffer_.append(kHeadMagic);
   AppendLe(buffer_, kVersion);
   AppendLe(buffer_, Crc32c(AsBytes(buffer_)));
@@ -113,9 +113,9 @@ absl::Status IndexWriter::CheckSample(const NewSample& sample) const {
   return sample.values.empty() ? absl::OkStatus() : CheckValues(sample);
 }
 
-// Whether its class becomes a field: of raw objects, unless they have one.
+// Whether its class becomes a field: of raw objects and names, unless they have one.
 bool IndexWriter::HasClassField(const NewSample& sample) const {
-  if (kind_ != DataKind::kRawObjects || sample.label.empty()) return false;
+  if (!class_fields_ || sample.label.empty()) return false;
   return std::none_of(sample.values.begin(), sample.values.end(),
                       [](const NewSampleValue& value) { return value.name == kClassField; });
 }
@@ -135,7 +135,7 @@ absl::Status IndexWriter::CheckValues(const NewSample& sample) const {
     }
     const bool is_field = std::any_of(sample.fields.begin(), sample.fields.end(),
                                       [name](const NewSampleField& field) { return field.name == name; });
-    if (is_field)
+    if (is_field && name != kHiddenField)
       return Refused(sample.key, fmt::format("it has the field '{}' twice: as a value, too; rename one", name));
   }
   if (bytes <= kMaxValueBytes) return absl::OkStatus();
@@ -399,7 +399,7 @@ std::string IndexWriter::Foot(uint64_t object_table, uint64_t sample_table, uint
   AppendLe(foot, objects_);
   AppendLe(foot, span_bytes_);
   AppendLe(foot, max_span_);
-  AppendLe(foot, fingerprint_.Digest().low);
+  AppendLe(foot, given_fingerprint_.value_or(fingerprint_.Digest().low));
   AppendLe(foot, classes_.empty() ? uint64_t{0} : label_runs_);
   AppendLe(foot, object_table);
   AppendLe(foot, sample_table);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +44,14 @@ class IndexWriter {
 
   uint64_t samples() const { return samples_; }
 
+  /// Before the first sample: the index is that of a data set with a file of labels. Its fingerprint is this one, that
+  /// of the index without the file, since the order of samples does not depend on labels. If classes are names, those
+  /// of shards become fields `cls`, as those of raw objects do.
+  void SetLabelled(uint64_t fingerprint, bool class_names) {
+    given_fingerprint_ = fingerprint;
+    class_fields_ = class_fields_ || class_names;
+  }
+
   absl::StatusOr<IndexSummary> Finish();
 
  private:
@@ -76,6 +85,8 @@ class IndexWriter {
 
   const DataKind kind_;
   const uint64_t unit_;
+  bool class_fields_;  // classes become fields
+  std::optional<uint64_t> given_fingerprint_;
   std::unique_ptr<ObjectWriter> out_;
   std::string buffer_;
   uint64_t written_ = 0;  // with what is still in buffer_

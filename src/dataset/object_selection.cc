@@ -144,7 +144,7 @@ bool IsLiteral(std::string_view pattern) {
 }
 
 // The folder of a pattern's literal beginning: "" or ending with '/'.
-std::string FolderOf(std::string_view pattern) {
+std::string PatternFolder(std::string_view pattern) {
   const std::string literal = GlobLiteralPrefix(pattern);
   return literal.substr(0, literal.rfind('/') + 1);
 }
@@ -194,9 +194,9 @@ absl::StatusOr<std::optional<ObjectSelection>> ObjectSelection::Parse(std::strin
     }
     patterns.push_back(std::move(rooted.pattern));
   }
-  std::string common = FolderOf(patterns.front());
+  std::string common = PatternFolder(patterns.front());
   for (const std::string& pattern : patterns) {
-    common = CommonBeginning(common, FolderOf(pattern));
+    common = CommonBeginning(common, PatternFolder(pattern));
     common.resize(common.rfind('/') + 1);
   }
   ObjectSelection selection;
@@ -206,7 +206,7 @@ absl::StatusOr<std::optional<ObjectSelection>> ObjectSelection::Parse(std::strin
     for (size_t left = common.size(); left > 0; --left) pattern.erase(0, pattern.front() == '\\' ? 2 : 1);
     selection.Add(pattern);
   }
-  selection.first_folder_ = FolderOf(patterns.front());
+  selection.first_folder_ = PatternFolder(patterns.front());
   selection.FindPrefixes(patterns);
   return selection;
 }

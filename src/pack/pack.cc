@@ -130,6 +130,7 @@ absl::StatusOr<PackJob> JobOf(const Dataset& source, const PackPlan& plan, const
   } else {
     job.source_uri = source.place().uri;
     ASSIGN_OR_RETURN(job.source, HashSource(source.index()));
+    if (source.labels_id() != 0) job.source += fmt::format("-{:016x}", source.labels_id());
   }
   job.samples = source.index().size();
   job.format = KindName(options.format);

@@ -144,6 +144,20 @@ bool AllHave(const Source& source, std::string_view field) {
   });
 }
 
+// Whether the label is a float by itself: that of a file of labels is.
+absl::StatusOr<bool> HasFloatLabels(const Source& source, std::string_view label) {
+  for (const Subset& part : source.parts()) {
+    if (part.size() == 0 || part.dataset->labels() == nullptr) return false;
+    IndexedSample first;
+    RETURN_IF_ERROR(part.index().Lookup(part.SampleAt(0), &first));
+    const bool is_float = std::any_of(first.fields.begin(), first.fields.end(), [&](const IndexedField& field) {
+      return field.name == label && field.is_inline && field.encoding == encoding::kFloat;
+    });
+    if (!is_float) return false;
+  }
+  return true;
+}
+
 // "image" and "label", if there are any.
 absl::StatusOr<std::vector<BatchField>> UsualFields(const Source& source, const LoaderOptions& options) {
   std::vector<BatchField> fields;
@@ -157,7 +171,11 @@ absl::StatusOr<std::vector<BatchField>> UsualFields(const Source& source, const 
                       .like = "",
                       .label = {}});
   }
-  const LabelOptions label = options.label.value_or(LabelOptions{});
+  LabelOptions label = options.label.value_or(LabelOptions{});
+  if (!options.label) {
+    ASSIGN_OR_RETURN(const bool is_float, HasFloatLabels(source, label.field));
+    if (is_float) label.spec.kind = LabelSpec::Kind::kFloat;
+  }
   if (options.label || AllHave(source, label.field)) {
     fields.push_back(
         {.name = "label", .field = label.field, .kind = Kind::kLabel, .image = {}, .like = "", .label = label.spec});
@@ -197,6 +215,8 @@ absl::StatusOr<PlannedField> PlanField(const Source& source, const LoaderOptions
     ASSIGN_OR_RETURN(field.fields, FindImages(source, wanted.field, options.allow_arrays));
     return field;
   }
+  if (wanted.kind == Kind::kBoxes && wanted.like.empty())
+    return absl::InvalidArgumentError(fmt::format("the boxes '{}' name no image that they follow", wanted.name));
   RETURN_IF_ERROR(CheckField(source, wanted));
   field.fields = {wanted.field};
   if (wanted.kind == Kind::kLabel) {
@@ -249,6 +269,8 @@ std::string_view KindNameOf(const BatchField& field) {
       return "array";
     case Kind::kBytes:
       return "bytes";
+    case Kind::kBoxes:
+      return "boxes";
   }
   return "";
 }
@@ -306,7 +328,9 @@ absl::StatusOr<uint64_t> ValueBytesOf(const std::vector<PlannedField>& fields, c
     if (!field.wanted.is_value()) continue;
     for (const IndexedField& stored : entry->fields) {
       if (stored.name != field.fields.front()) continue;
-      bytes += stored.is_inline ? stored.inline_text.size() : ValueBytesAtMost(stored.encoding, stored.length);
+      const uint64_t value =
+          stored.is_inline ? stored.inline_text.size() : ValueBytesAtMost(stored.encoding, stored.length);
+      bytes += field.wanted.kind == Kind::kBoxes ? BoxBytesAtMost(value) : value;
     }
   }
   return bytes;

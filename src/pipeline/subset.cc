@@ -324,6 +324,27 @@ absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& f
   return std::move(found.front());
 }
 
+absl::StatusOr<Subset> InLabelsFile(Runtime& runtime, const Subset& of, MissingLabels missing) {
+  if (of.dataset->labels() == nullptr || !of.index().SomeLackLabels()) return of;
+  ASSIGN_OR_RETURN(std::vector<Subset> found, GroupBy(runtime, of, 2, [](uint64_t, const IndexedSample& entry) {
+                     return entry.in_labels_file ? 0 : 1;
+                   }));
+  const Subset& lacking = found.back();
+  if (lacking.size() == 0 || (missing == MissingLabels::kDrop && found.front().size() > 0)) return found.front();
+  constexpr uint64_t kShown = 5;
+  std::vector<std::string> keys;
+  IndexedSample entry;
+  for (uint64_t rank = 0; rank < std::min(kShown, lacking.size()); ++rank) {
+    RETURN_IF_ERROR(of.index().Lookup(lacking.SampleAt(rank), &entry));
+    keys.push_back(fmt::format("'{}'", entry.key));
+  }
+  return absl::InvalidArgumentError(fmt::format(
+      "{} has no label for {} of the {} samples of {}: {}{}; add them, or leave these samples out (--missing-labels "
+      "drop, in Python Labels(uri, missing=\"drop\"))",
+      of.dataset->labels()->uri, lacking.size(), of.size(), of.dataset->uri(), fmt::join(keys, ", "),
+      lacking.size() > kShown ? ", ..." : ""));
+}
+
 absl::StatusOr<std::vector<Subset>> ByClass(Runtime& runtime, const Subset& of) {
   RETURN_IF_ERROR(CheckHasClasses(of));
   const std::vector<ClassCount>& classes = of.index().class_counts();

@@ -51,6 +51,13 @@ struct Filter {
 /// (classes, where the index holds none: Index::has_labels()), DataLoss (the index).
 absl::StatusOr<Subset> Where(Runtime& runtime, const Subset& of, const Filter& filter);
 
+/// What becomes of samples that the data set's file of labels does not name (IndexedSample::in_labels_file).
+enum class MissingLabels : uint8_t { kRefuse, kDrop };
+
+/// The samples of `of` that are in the file of labels. InvalidArgument if there are others and these are refused, with
+/// their number and the first of them, or if none is left.
+absl::StatusOr<Subset> InLabelsFile(Runtime& runtime, const Subset& of, MissingLabels missing);
+
 /// The group of a sample: below the number of groups, or none at all. `rank` is its number in the subset. Called on
 /// several threads at once, and maybe twice for a sample: it has to say the same.
 using GroupOf = absl::FunctionRef<std::optional<uint32_t>(uint64_t rank, const IndexedSample& entry)>;

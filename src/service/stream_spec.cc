@@ -158,10 +158,13 @@ class SpecReader {
     BatchField field;
     field.name = Text();
     field.field = Text();
-    field.kind = Enum(BatchField::Kind::kBytes);
+    field.kind = Enum(BatchField::Kind::kBoxes);
     field.image = ReadImage();
     field.like = Text();
     field.label = ReadLabel();
+    field.boxes.form = Enum(BoxSpec::Form::kCxcywh);
+    field.boxes.normalized = Flag();
+    field.boxes.json_path = Text();
     return field;
   }
   StreamSpec::Part ReadPart() {
@@ -170,6 +173,10 @@ class SpecReader {
     part.fingerprint = Number();
     part.samples = Number();
     if (Flag()) part.members = Text();
+    if (!Flag()) return part;
+    part.labels.emplace();
+    for (std::string* text : {&part.labels->uri, &part.labels->key_column, &part.labels->label_column}) *text = Text();
+    part.labels_id = Number();
     return part;
   }
   std::optional<TokenOptions> ReadTokens() {
@@ -211,6 +218,9 @@ void AppendOptions(std::string& out, const LoaderOptions& options) {
     AppendImage(out, field.image);
     AppendText(out, field.like);
     AppendLabel(out, field.label);
+    AppendEnum(out, field.boxes.form);
+    AppendNumber(out, field.boxes.normalized ? 1 : 0);
+    AppendText(out, field.boxes.json_path);
   }
   AppendImage(out, options.image);
   AppendText(out, options.image_field);
@@ -274,6 +284,19 @@ absl::Status ReadOptions(SpecReader& reader, LoaderOptions* options) {
 
 }  // namespace
 
+namespace {
+
+// A worker has another working folder.
+absl::StatusOr<std::string> AbsoluteUri(const std::string& uri) {
+  ASSIGN_OR_RETURN(const ParsedUri parsed, ParseUri(uri));
+  if (parsed.scheme != ParsedUri::Scheme::kFile) return uri;
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(parsed.path, error);
+  return error ? uri : path.lexically_normal().string();
+}
+
+}  // namespace
+
 absl::StatusOr<StreamSpec> SpecOf(const Source& source, const LoaderOptions& options) {
   StreamSpec spec;
   spec.options = options;
@@ -290,11 +313,11 @@ absl::StatusOr<StreamSpec> SpecOf(const Source& source, const LoaderOptions& opt
     StreamSpec::Part part{
         .uri = dataset.uri(), .fingerprint = dataset.index().fingerprint(), .samples = dataset.index().size()};
     if (subset.selection) part.members = EncodeMembers(*subset.selection);
-    ASSIGN_OR_RETURN(const ParsedUri uri, ParseUri(part.uri));
-    if (uri.scheme == ParsedUri::Scheme::kFile) {
-      std::error_code error;
-      const std::filesystem::path path = std::filesystem::absolute(uri.path, error);
-      if (!error) part.uri = path.lexically_normal().string();
+    ASSIGN_OR_RETURN(part.uri, AbsoluteUri(part.uri));
+    if (dataset.labels() != nullptr) {
+      part.labels = *dataset.labels();
+      part.labels_id = dataset.labels_id();
+      ASSIGN_OR_RETURN(part.labels->uri, AbsoluteUri(part.labels->uri));
     }
     spec.parts.push_back(std::move(part));
   }
@@ -330,6 +353,11 @@ std::string EncodeStreamSpec(const StreamSpec& spec) {
     AppendNumber(out, part.samples);
     AppendNumber(out, part.members ? 1 : 0);
     if (part.members) AppendText(out, *part.members);
+    AppendNumber(out, part.labels ? 1 : 0);
+    if (!part.labels) continue;
+    for (const std::string* text : {&part.labels->uri, &part.labels->key_column, &part.labels->label_column})
+      AppendText(out, *text);
+    AppendNumber(out, part.labels_id);
   }
   AppendTokens(out, spec.tokens);
   AppendOptions(out, spec.options);

@@ -12,10 +12,14 @@ StreamSpec Everything() {
   StreamSpec spec;
   spec.parts = {{.uri = "s3://bucket/train", .fingerprint = 77, .samples = 10}, {.uri = "/data", .samples = 3}};
   spec.parts[0].members = std::string("\3\1\4\4", 4);  // 1, 5, 9
+  spec.parts[1].labels = LabelsFile{.uri = "/labels.csv", .key_column = "id", .label_column = "y"};
+  spec.parts[1].labels_id = 99;
   spec.tokens = TokenOptions{.layout = RowLayout::kStream, .length = 128, .documents = false};
   LoaderOptions& options = spec.options;
   options.fields = {{.name = "mask", .field = "png", .kind = BatchField::Kind::kImage, .like = "image"},
-                    {.name = "text", .field = "txt", .kind = BatchField::Kind::kText}};
+                    {.name = "text", .field = "txt", .kind = BatchField::Kind::kText},
+                    {.name = "boxes", .field = "json", .kind = BatchField::Kind::kBoxes, .like = "image"}};
+  options.fields[2].boxes = {.form = BoxSpec::Form::kXywh, .normalized = true, .json_path = "a.bbox"};
   options.fields[0].image.numbers = true;
   options.image.height = 17;
   options.image.mean = {0.5F, 0.25F, 0.125F};
@@ -47,11 +51,19 @@ TEST(StreamSpecTest, ComesBackAsItWas) {
   EXPECT_EQ(parsed->parts[0].fingerprint, 77u);
   EXPECT_EQ(parsed->parts[0].members, spec.parts[0].members);
   EXPECT_FALSE(parsed->parts[1].members);
+  EXPECT_FALSE(parsed->parts[0].labels);
+  ASSERT_TRUE(parsed->parts[1].labels);
+  EXPECT_EQ(parsed->parts[1].labels->uri, "/labels.csv");
+  EXPECT_EQ(parsed->parts[1].labels->key_column, "id");
+  EXPECT_EQ(parsed->parts[1].labels->label_column, "y");
+  EXPECT_EQ(parsed->parts[1].labels_id, 99u);
   EXPECT_EQ(parsed->tokens->layout, RowLayout::kStream);
   EXPECT_EQ(parsed->tokens->length, 128u);
   EXPECT_FALSE(parsed->tokens->documents);
   const LoaderOptions& options = parsed->options;
-  ASSERT_EQ(options.fields.size(), 2u);
+  ASSERT_EQ(options.fields.size(), 3u);
+  EXPECT_EQ(options.fields[2].boxes, spec.options.fields[2].boxes);
+  EXPECT_EQ(options.fields[2].like, "image");
   EXPECT_EQ(options.fields[0].like, "image");
   EXPECT_TRUE(options.fields[0].image.numbers);
   EXPECT_EQ(options.fields[1].kind, BatchField::Kind::kText);

@@ -42,25 +42,35 @@ HttpReply WorkerReply(const absl::Status& status) {
 
 absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSpec::Part& part, std::stop_token stop) {
   RETURN_IF_ERROR(allowed_.Check(part.uri));
+  if (part.labels) RETURN_IF_ERROR(allowed_.Check(part.labels->uri));
   std::shared_ptr<Entry> entry;
   {
     const std::lock_guard lock(mutex_);
     if (entries_.size() > kMaxUnused) {
       std::erase_if(entries_, [](const auto& each) { return each.second.use_count() == 1; });
     }
-    std::shared_ptr<Entry>& found = entries_[part.uri];
+    const std::string labels = part.labels ? "\n" + part.labels->uri : "";
+    std::shared_ptr<Entry>& found = entries_[part.uri + labels];
     if (found == nullptr) found = std::make_shared<Entry>();
     entry = found;
   }
   const std::lock_guard opening(entry->opening);
   const auto is_that = [&part](const Dataset& dataset) {
-    return dataset.index().fingerprint() == part.fingerprint && dataset.index().size() == part.samples;
+    return dataset.index().fingerprint() == part.fingerprint && dataset.index().size() == part.samples &&
+           dataset.labels_id() == part.labels_id;
   };
   if (entry->dataset != nullptr && is_that(*entry->dataset)) return entry->dataset;
   // It was not opened yet, or has changed since.
   OpenOptions options;
   options.stop = std::move(stop);
+  options.labels = part.labels;
   ASSIGN_OR_RETURN(std::unique_ptr<Dataset> dataset, Dataset::Open(runtime_, stores_, part.uri, options));
+  if (dataset->labels_id() != part.labels_id) {
+    return absl::FailedPreconditionError(fmt::format(
+        "{}: the labels {} are others for the worker than for the trainer; start the trainer again if they were "
+        "replaced, and let both see the same ones",
+        part.uri, part.labels->uri));
+  }
   if (!is_that(*dataset)) {
     return absl::FailedPreconditionError(fmt::format(
         "{} is another data set for the worker than for the trainer: {} samples and fingerprint {:016x}, there {} and "

@@ -48,7 +48,7 @@ class OpenDatasets {
   Stores& stores_;
   const AllowedPlaces allowed_;
   std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<Entry>> entries_;  // by URI
+  std::map<std::string, std::shared_ptr<Entry>> entries_;  // by URI, and that of the labels
 };
 
 /// A stream that a worker delivers: a loader, and the requests that wait for its batches. A batch is taken from the

@@ -25,6 +25,7 @@ using Json = nlohmann::json;
 constexpr std::string_view kPathNames[] = {"path",      "file",       "filename", "file_name",  "filepath",
                                            "file_path", "key",        "image",    "image_path", "uri",
                                            "url",       "source-ref", "s3_uri"};
+constexpr std::string_view kKeyNames[] = {"key", "__key__", "id", "image_id", "sample"};
 constexpr std::string_view kLabelNames[] = {"cls", "label", "class"};
 constexpr size_t kMaxLineBytes = 1 << 20;
 constexpr size_t kMaxColumns = 1 << 16;
@@ -62,6 +63,28 @@ absl::StatusOr<std::optional<size_t>> FindColumn(const std::string& named, const
   const auto found = std::find(names.begin(), names.end(), named);
   if (found != names.end()) return static_cast<size_t>(found - names.begin());
   return absl::InvalidArgumentError(fmt::format("there is no '{}' among {}", named, fmt::join(names, ", ")));
+}
+
+// The column that names the object, or the sample.
+absl::StatusOr<std::optional<size_t>> FindName(const ManifestColumns& columns, const std::vector<std::string>& names) {
+  if (columns.rows == RowsName::kKeys && columns.path.empty()) {
+    if (const std::optional<size_t> key = FirstOf(kKeyNames, names)) return key;
+  }
+  return FindColumn(columns.path, kPathNames, names);
+}
+
+// What is missing, and how to say which one it is.
+std::string NoName(const ManifestColumns& columns, std::string_view of, const std::vector<std::string>& names) {
+  if (columns.rows == RowsName::kObjects) {
+    return fmt::format(
+        "none of the {} ({}) names the objects; call that one 'path', or say which one it is: `millrace "
+        "index --path-column X`, in Python Dataset(uri, path_column=\"X\")",
+        of, fmt::join(names, ", "));
+  }
+  return fmt::format(
+      "none of the {} ({}) is the key of the samples; call that one 'key', or say which one it is: "
+      "--key-column X, in Python Labels(uri, key_column=\"X\")",
+      of, fmt::join(names, ", "));
 }
 
 // A whole number as it is printed: "007" is a text.
@@ -111,6 +134,7 @@ class LabelKinds {
     any_ = true;
     if (any_text_ || IsWholeNumber(label)) return;
     any_text_ = !ParseNumber<double>(label.starts_with('+') ? label.substr(1) : label);
+    all_float_ = all_float_ && IsFloat(label);
     if (any_text_ || line_ != 0) return;
     line_ = line;
     odd_ = label.substr(0, kMaxShown);
@@ -125,14 +149,23 @@ class LabelKinds {
                                  odd_));
   }
   bool AllWhole() const { return any_ && !any_text_ && line_ == 0; }
+  // Numbers, of which one is not whole.
+  bool AreFloats() const { return !any_text_ && line_ != 0 && all_float_; }
 
  private:
   static constexpr size_t kMaxShown = 40;
   bool any_ = false;
   bool any_text_ = false;
-  uint64_t line_ = 0;  // of the first that is a number but not a whole one; 0: none
+  bool all_float_ = true;  // those that are not whole
+  uint64_t line_ = 0;      // of the first that is a number but not a whole one; 0: none
   std::string odd_;
 };
+
+absl::Status FinishLabels(const LabelKinds& labels, const ManifestColumns& columns, Manifest* manifest) {
+  manifest->float_labels = columns.rows == RowsName::kKeys && labels.AreFloats();
+  manifest->numeric_labels = labels.AllWhole();
+  return manifest->float_labels ? absl::OkStatus() : labels.Check();
+}
 
 // ---- CSV
 
@@ -191,14 +224,8 @@ absl::Status CsvManifest::ReadHeader() {
   if (!any) return absl::InvalidArgumentError("it is empty; a header with the names of the columns comes first");
   for (std::string& name : names_) name = std::string(Trim(name));
   RETURN_IF_ERROR(CheckNames());
-  ASSIGN_OR_RETURN(const std::optional<size_t> path, FindColumn(columns_.path, kPathNames, names_));
-  if (!path) {
-    return WrongLine(
-        reader_.line(),
-        fmt::format("none of the columns ({}) names the objects; call that one 'path', or say which one it "
-                    "is: `millrace index --path-column X`, in Python Dataset(uri, path_column=\"X\")",
-                    fmt::join(names_, ", ")));
-  }
+  ASSIGN_OR_RETURN(const std::optional<size_t> path, FindName(columns_, names_));
+  if (!path) return WrongLine(reader_.line(), NoName(columns_, "columns", names_));
   path_ = *path;
   ASSIGN_OR_RETURN(label_, FindColumn(columns_.label, kLabelNames, names_));
   if (label_ == path_) return absl::InvalidArgumentError("one column cannot be both the path and the label");
@@ -252,8 +279,7 @@ absl::StatusOr<Manifest> CsvManifest::Read() {
     if (!more) break;
     RETURN_IF_ERROR(TakeRow(cells));
   }
-  RETURN_IF_ERROR(labels_.Check());
-  manifest_.numeric_labels = labels_.AllWhole();
+  RETURN_IF_ERROR(FinishLabels(labels_, columns_, &manifest_));
   for (size_t i = 0; i < types_.size(); ++i) {  // now that all cells of a column are known
     if (types_[i].all_int || types_[i].all_float)
       manifest_.columns[i].encoding = types_[i].all_int ? encoding::kInt : encoding::kFloat;
@@ -359,7 +385,8 @@ absl::Status JsonLinesManifest::TakeValue(const std::string& name, const Json& v
 absl::Status JsonLinesManifest::TakeLabel(const std::string& name, const Json& value, uint64_t line) {
   manifest_.has_labels = true;
   if (value.is_null()) return absl::OkStatus();
-  if (!value.is_string() && !value.is_number_integer()) {
+  const bool may_be_float = columns_.rows == RowsName::kKeys;
+  if (!value.is_string() && !value.is_number_integer() && !(may_be_float && value.is_number())) {
     return WrongLine(line,
                      fmt::format("the label '{}' is neither text nor a whole number; if it is no class, rename it: "
                                  "it is a field then",
@@ -391,10 +418,12 @@ absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   const Json& json = *parsed;
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
-  const absl::StatusOr<std::optional<size_t>> found = FindColumn(columns_.path, kPathNames, names);
+  const absl::StatusOr<std::optional<size_t>> found = FindName(columns_, names);
   if (!found.ok()) return WrongLine(line, ToStd(found.status().message()));
   const std::optional<size_t> path = *found;
-  if (!path || !json[names[*path]].is_string()) {
+  if (columns_.rows == RowsName::kKeys && !path) return WrongLine(line, NoName(columns_, "members", names));
+  const bool is_number = columns_.rows == RowsName::kKeys && path && json[names[*path]].is_number_integer();
+  if (!path || (!json[names[*path]].is_string() && !is_number)) {
     return WrongLine(line,
                      fmt::format("none of its members ({}) names an object; call that one 'path', or 'source-ref'",
                                  fmt::join(names, ", ")));
@@ -418,7 +447,8 @@ absl::Status JsonLinesManifest::TakeRow(std::string_view text, uint64_t line) {
   if (!label && columns_.label.empty()) RETURN_IF_ERROR(TakeAttribute(json, line));
   row_.clear();
   for (const auto& [column, value] : values_) row_.push_back({.column = column, .text = value});
-  const std::string& name = json[names[*path]].get_ref<const std::string&>();
+  const Json& named = json[names[*path]];
+  const std::string name = named.is_string() ? named.get<std::string>() : named.dump();
   if (name.empty()) return WrongLine(line, "an empty path");
   return each_(manifest_, {.path = name, .line = line, .label = label_, .cells = row_});
 }
@@ -433,8 +463,7 @@ absl::StatusOr<Manifest> JsonLinesManifest::Read(std::string_view text) {
   }
   if (!columns_.label.empty() && !manifest_.has_labels)
     return absl::InvalidArgumentError(fmt::format("no line has a member '{}'", columns_.label));
-  RETURN_IF_ERROR(labels_.Check());
-  manifest_.numeric_labels = labels_.AllWhole();
+  RETURN_IF_ERROR(FinishLabels(labels_, columns_, &manifest_));
   return std::move(manifest_);
 }
 
@@ -468,6 +497,7 @@ absl::StatusOr<Manifest> ParseManifest(ManifestFormat format, std::string_view t
   const size_t start = text.find_first_not_of(" \t\r\n");
   const bool array = start != std::string_view::npos && text[start] == '[';
   if (!array) return JsonLinesManifest(columns, each).Read(text);
+  if (columns.rows == RowsName::kKeys) return absl::InvalidArgumentError("it is an array of names, without labels");
   if (columns.path.empty() && columns.label.empty()) return ParseJsonArrayManifest(text, each);
   return absl::InvalidArgumentError("it is an array of names, which has no columns to choose from");
 }

@@ -48,15 +48,23 @@ struct Manifest {
   std::vector<ManifestColumn> columns;  // those of a cell are there with it, but not their encodings
   bool has_labels = false;              // there is a column, or a member, for them
   bool numeric_labels = false;          // there are some, and all are whole numbers
+  bool float_labels = false;            // there are some, all are numbers, and not all are whole (RowsName::kKeys)
 };
 
 /// A cell of that column as the field's value.
 std::string ManifestValueText(const ManifestColumn& column, std::string_view text);
 
+/// What the rows of a manifest name.
+enum class RowsName : uint8_t {
+  kObjects,  // each is a sample
+  kKeys,     // of samples of a data set that is there already: a file of labels
+};
+
 /// The columns (or members) of the path and of the label; "": by their usual names.
 struct ManifestColumns {
-  std::string path;
+  std::string path;  // or of the key
   std::string label;
+  RowsName rows = RowsName::kObjects;
 };
 
 /// Whether the label is a whole number as it is usually written.
@@ -71,6 +79,8 @@ using ManifestSink = absl::FunctionRef<absl::Status(const Manifest&, const Manif
 /// that is a class; it is a value, too. The values of a column are int if all of them are whole numbers as they are
 /// usually written, float if all are numbers, else text; JSON has types of its own, and what is neither number nor text
 /// is JSON. Empty cells (of CSV: those of blanks, too) and null are no values.
+/// If rows name keys, the column of the key is the first that there is of: key, __key__, id, image_id, sample, and then
+/// those above; and labels may be floats.
 ///
 /// InvalidArgument, with line and column: what is malformed or no UTF-8 (but paths), and what has no path; labels that
 /// are neither whole numbers nor texts (1.5, 007), and columns that differ from the label's in the case of letters

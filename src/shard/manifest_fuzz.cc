@@ -6,13 +6,14 @@
 
 #include "shard/manifest.h"
 
-// The first byte chooses the format, the rest is the manifest.
+// The first byte chooses the format and what the rows name, the rest is the manifest.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;  // NOLINT
   if (size == 0) return 0;
   const auto format = data[0] % 2 == 0 ? ManifestFormat::kCsv : ManifestFormat::kJson;
+  const ManifestColumns columns{.rows = data[0] / 2 % 2 == 0 ? RowsName::kObjects : RowsName::kKeys};
   std::vector<std::pair<uint32_t, std::string>> cells;
-  const auto manifest = ParseManifest(format, {reinterpret_cast<const char*>(data) + 1, size - 1}, {},
+  const auto manifest = ParseManifest(format, {reinterpret_cast<const char*>(data) + 1, size - 1}, columns,
                                       [&](const Manifest& known, const ManifestRow& row) {
                                         if (row.path.empty() || row.line == 0) std::abort();
                                         for (size_t i = 0; i < row.cells.size(); ++i) {

@@ -1,0 +1,26 @@
+#include "cli/labels_options.h"
+
+namespace millrace::cli {
+
+std::optional<LabelsFile> LabelsFlags::file() const {
+  if (uri.empty()) return std::nullopt;
+  return LabelsFile{.uri = uri, .key_column = key_column, .label_column = label_column};
+}
+
+void AddLabelsOptions(Command command, LabelsFlags* flags, bool with_missing) {
+  Option labels = command.Add("--labels", &flags->uri,
+                              "CSV, TSV or JSON lines with the labels of samples, by their keys: the label becomes the "
+                              "field 'cls', other columns become fields");
+  command.Add("--key-column", &flags->key_column, "The column of --labels with the keys [key, id, path, ...]")
+      .Needs(labels);
+  command.Add("--label-column", &flags->label_column, "The column of --labels with the label [cls, label, class]")
+      .Needs(labels);
+  if (!with_missing) return;
+  command
+      .Add("--missing-labels", &flags->missing,
+           "Samples that --labels does not name: end with an error, or leave them out [error]")
+      .Needs(labels)
+      .Words({"error", "drop"});
+}
+
+}  // namespace millrace::cli
