@@ -16,6 +16,7 @@
 #include "base/errno_status.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/run_code.h"
 #include "cli/run_job.h"
 #include "cli/usage.h"
 #include "s3/credential_chain.h"
@@ -45,6 +46,8 @@ struct RunFlags {
   std::string on_success;
   std::string on_end;
   std::string hook_limit = "60s";
+  std::string code;
+  std::string code_dir = "code";
   JobFlags job;
 };
 
@@ -53,7 +56,7 @@ absl::StatusOr<std::chrono::milliseconds> TakeMilliseconds(std::string_view opti
   return std::chrono::ceil<std::chrono::milliseconds>(time);
 }
 
-void Say(const std::string& text) {
+void SayLine(const std::string& text) {
   PrintError("millrace run: {}\n", Printable(text));
 }
 
@@ -131,6 +134,29 @@ absl::StatusOr<std::optional<EndpointUrl>> FindMetadataService(bool expected) {
   return AsUsage(InstanceMetadataService(*settings));
 }
 
+// The command runs in the folder of its code.
+absl::Status TakeCode(const RunFlags& flags, SupervisorOptions& options) {
+  ASSIGN_OR_RETURN(const CodeSource code, AsUsage(ParseCodeSource(flags.code)));
+  options.folder = std::filesystem::absolute(flags.code_dir).lexically_normal();
+  if (!options.checkpoint.empty() && options.checkpoint.find("://") == std::string::npos)
+    options.checkpoint = std::filesystem::absolute(options.checkpoint).lexically_normal();
+  ASSIGN_OR_RETURN(options.code, CheckOutCode(code, options.folder, options.checkpoint));
+  options.variables["MILLRACE_CODE_COMMIT"] = options.code;
+  SayLine(fmt::format("the code is commit {} of {}", options.code, WithoutUser(code.url)));
+  return absl::OkStatus();
+}
+
+// What has to be there before the first attempt.
+absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options) {
+  if (flags.job.DescribeJob()) {
+    ASSIGN_OR_RETURN(const TrainingJob job, AsUsage(TakeJob(flags.job)));
+    options.variables = JobVariables(job);
+    if (options.failure_file.empty()) options.failure_file = job.root + "/output/failure";
+    RETURN_IF_ERROR(PrepareJob(job, SayLine));
+  }
+  return flags.code.empty() ? absl::OkStatus() : TakeCode(flags, options);
+}
+
 absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   if (!flags.checkpoint.empty()) RETURN_IF_ERROR(CheckUri(flags.checkpoint));
   SupervisorOptions options;
@@ -145,20 +171,15 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.on_success = flags.on_success;
   options.on_end = flags.on_end;
   ASSIGN_OR_RETURN(options.hook_limit, TakeMilliseconds("--hook-limit", flags.hook_limit));
-  options.say = Say;
+  options.say = SayLine;
   std::unique_ptr<RunJournal> journal;
   if (!flags.journal.empty()) {
     ASSIGN_OR_RETURN(journal, RunJournal::Open(flags.journal));
     options.journal = journal.get();
   }
-  if (flags.job.DescribeJob()) {
-    ASSIGN_OR_RETURN(const TrainingJob job, AsUsage(TakeJob(flags.job)));
-    options.variables = JobVariables(job);
-    if (options.failure_file.empty()) options.failure_file = job.root + "/output/failure";
-    if (absl::Status prepared = PrepareJob(job, Say); !prepared.ok()) {
-      EndBeforeBegin(options, std::string(ToStd(prepared.message())));
-      return prepared;
-    }
+  if (absl::Status prepared = Prepare(flags, options); !prepared.ok()) {
+    EndBeforeBegin(options, std::string(ToStd(prepared.message())));
+    return prepared;
   }
   return RunSupervised(options);
 }
@@ -188,6 +209,7 @@ Examples:
   millrace run --retries 20 --hang-after 10m --log-dir logs --journal run.jsonl -- python train.py
   millrace run --retries 20 --on-exit code=2:exit --on-exit 'reason=OutOfMemory*:exit' -- python train.py
   millrace run --retries 20 --on-notice SIGUSR1 --on-end ./cancel-fleet.sh -- python train.py
+  millrace run --code https://github.com/me/train@v1.2 --checkpoint s3://bucket/run-7 -- python train.py
   millrace run --channel train=s3://bucket/train --channel eval=/data/eval --hyperparameter lr=0.1 -- python train.py
   millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py)";
 
@@ -247,13 +269,17 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
 void AddRun(Command app) {
   const Command run = app.AddCommand("run", "Run a command, and start it again when it fails or is killed");
   auto flags = std::make_shared<RunFlags>();
-  run.Add("command", &flags->command, "The program and its arguments, behind '--'")
-      .OneValueEach()  // "[a, b]" is one word, not a list
-      .Required();
+  run.Add("command", &flags->command, "The program and its arguments, behind '--'").Required();
   run.Add("--checkpoint", &flags->checkpoint, "URI of its checkpoints, told in MILLRACE_CHECKPOINT").Called("URI");
   AddRestartOptions(run, flags.get());
   AddNoticeOptions(run, flags.get());
   AddRecordOptions(run, flags.get());
+  run.Add("--code", &flags->code,
+          "A git repository, cloned before the first attempt; the command runs in it. With --checkpoint, later runs "
+          "take the "
+          "same commit")
+      .Called("URL[@REF]");
+  run.Add("--code-dir", &flags->code_dir, "The folder of the clone").ShowDefault().Called("DIR");
   run.Add("--channel", &flags->job.channels,
           "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. After the URI may follow what "
           "SageMaker's channels have: mode=File, content-type=TYPE")

@@ -30,11 +30,12 @@ int WakeSignal() {
   return SIGRTMIN;
 }
 
-// Of the command; -1: as this program has it.
-struct JobStreams {
+// What the command gets; -1: as this program has it.
+struct JobSettings {
   int input = -1;
   int output = -1;
   int errors = -1;
+  const char* folder = nullptr;  // in which it runs
   const std::vector<int>* given = nullptr;
 };
 
@@ -94,7 +95,7 @@ void CloseOthersOnExec(const std::vector<int>& given) {
 }
 
 // Between fork and exec: calls that are safe there, and nothing else.
-[[noreturn]] void Become(char* const* arguments, char** environment, pid_t parent, const JobStreams& streams,
+[[noreturn]] void Become(char* const* arguments, char** environment, pid_t parent, const JobSettings& settings,
                          int failed) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -103,12 +104,12 @@ void CloseOthersOnExec(const std::vector<int>& given) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (streams.input >= 0) dup2(streams.input, STDIN_FILENO);
-  if (streams.output >= 0) dup2(streams.output, STDOUT_FILENO);
-  if (streams.errors >= 0) dup2(streams.errors, STDERR_FILENO);
-  CloseOthersOnExec(*streams.given);
+  if (settings.input >= 0) dup2(settings.input, STDIN_FILENO);
+  if (settings.output >= 0) dup2(settings.output, STDOUT_FILENO);
+  if (settings.errors >= 0) dup2(settings.errors, STDERR_FILENO);
+  CloseOthersOnExec(*settings.given);
   environ = environment;
-  execvp(arguments[0], arguments);
+  if (settings.folder == nullptr || chdir(settings.folder) == 0) execvp(arguments[0], arguments);
   const int error = errno;
   [[maybe_unused]] const ssize_t told = write(failed, &error, sizeof error);
   _exit(127);
@@ -181,8 +182,9 @@ absl::StatusOr<std::unique_ptr<JobProcess>> JobProcess::Start(const SupervisorPr
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    const JobStreams streams{nothing ? nothing.get() : -1, command.output, command.errors, &supervisor.given_fds()};
-    Become(arguments.data(), environment.data(), parent, streams, write_end.get());
+    const JobSettings job{nothing ? nothing.get() : -1, command.output, command.errors,
+                          command.folder.empty() ? nullptr : command.folder.c_str(), &supervisor.given_fds()};
+    Become(arguments.data(), environment.data(), parent, job, write_end.get());
   }
   if (pid < 0)
     return absl::UnavailableError(fmt::format("{}: cannot be started: {}", words.front(), std::strerror(errno)));

@@ -37,6 +37,7 @@ class SupervisorProcess {
 /// What JobProcess executes.
 struct JobCommand {
   std::vector<std::string> words;                // the program, looked for in PATH, and its arguments
+  std::string folder;                            // in which it runs; "": that of this process
   std::map<std::string, std::string> variables;  // of its environment, in place of inherited ones
   int output = -1;                               // its standard output; -1: that of this process
   int errors = -1;                               // its standard error, likewise

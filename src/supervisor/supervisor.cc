@@ -119,7 +119,8 @@ void JobSupervisor::WriteStart() {
   Write("start", {{"pid", int64_t{getpid()}},
                   {"command", options_.command},
                   {"attempts", static_cast<int64_t>(options_.restart.retries + 1)},
-                  {"checkpoint", options_.checkpoint}});
+                  {"checkpoint", options_.checkpoint},
+                  {"code", options_.code}});
 }
 
 void JobSupervisor::EndBeforeBegin(const std::string& why) {
@@ -172,7 +173,7 @@ absl::StatusOr<std::unique_ptr<AttemptOutput>> JobSupervisor::MakeOutput() const
 }
 
 AttemptEnd JobSupervisor::StartAndWait(AttemptOutput* output) {
-  JobCommand command{.words = options_.command, .variables = options_.variables};
+  JobCommand command{.words = options_.command, .folder = options_.folder, .variables = options_.variables};
   if (!options_.inner) {
     command.variables["MILLRACE_ATTEMPT"] = std::to_string(attempt_);
     command.variables["MILLRACE_ATTEMPTS"] = std::to_string(options_.restart.retries + 1);

