@@ -23,6 +23,7 @@ import millrace
 uri, journal, epochs = sys.argv[1], sys.argv[2], int(sys.argv[3])
 loader = millrace.Loader(uri, batch_size=5, size=8, seed=3, epochs=epochs, memory="64MiB")
 ckpt = millrace.Checkpoints(keep=2)
+millrace.notice()  # from now on no signal is needed
 done = []
 if ckpt.latest() is not None:
     state = ckpt.load()
