@@ -22,8 +22,8 @@ struct SupervisorOptions {
   std::string code;                              // the commit of its code, for the journal; "": not known
   std::string checkpoint;                        // URI of its checkpoints; "": not told
   std::map<std::string, std::string> variables;  // of its environment, in place of inherited ones
-  /// The command may have another supervisor above this one: MILLRACE_ATTEMPT and the like stay as they are, and SIGUSR1
-  /// and SIGUSR2 are passed on and not notices.
+  /// The command may have another supervisor above this one: MILLRACE_ATTEMPT and the like stay as they are, and
+  /// SIGUSR1 and SIGUSR2 are passed on and not notices.
   bool inner = false;
   RestartOptions restart;
   AttemptLimits limits;
