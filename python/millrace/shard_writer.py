@@ -78,6 +78,7 @@ class ShardWriter:
             self._check(done, _DONE)
             self._state = done["states"][self.rank]
             self._ended = True
+            self._clear()  # the rank that made it complete may have been killed before it did
             return
         self._begin()
         there = self._list("")
@@ -258,8 +259,13 @@ class ShardWriter:
                 self._record(journals, there)
         if self._read(_DONE) is None:  # the other ranks are at it
             return
-        self._remove([name for name in self._list("") if name == _MARK or name.startswith(_JOURNAL)])
+        self._clear()
         self._complete = True
+
+    def _clear(self) -> None:
+        """Removes what refuses the place to readers, and what is not needed any more."""
+        names = [f".millrace/{name}" for name in self._list(".millrace/")]
+        self._remove([name for name in names if name == _MARK or name.startswith(_JOURNAL)])
 
     def _record(self, journals: list[list[_Json]], there: Mapping[str, tuple[int, str]]) -> None:
         counted = {entry["shard"] for entries in journals for entry in entries}
@@ -286,14 +292,16 @@ class ShardWriter:
     def _read(self, name: str) -> _Json | None:
         try:
             file = _core.ReadFile(self.uri + name)
-        except NotFoundError:
+            try:
+                text = file.read(0, file.size)
+            finally:
+                file.close()
+        except NotFoundError:  # also while it is read: another rank, which has made the place complete, removes journals
             return None
         try:
-            value = json.loads(file.read(0, file.size))
+            value = json.loads(text)
         except ValueError:
             value = None
-        finally:
-            file.close()
         if not isinstance(value, dict):
             raise MismatchError(f"{self.uri}{name} is not what a ShardWriter writes; choose an empty place")
         return value

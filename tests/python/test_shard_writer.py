@@ -259,6 +259,38 @@ def test_each_sample_once_whatever_is_killed(tmp_path: pathlib.Path, bucket: str
     assert not [name for name in names(place) if name.startswith(".millrace/writer") or name == ".millrace/incomplete"]
 
 
+def test_a_kill_before_the_mark_is_removed(tmp_path: pathlib.Path) -> None:
+    with millrace.ShardWriter(tmp_path) as writer:
+        writer.write({"__key__": "a", "txt": "x"})
+    (tmp_path / ".millrace/incomplete").write_text('{"kind": "millrace.ShardWriter 1", "world": 1}')
+    (tmp_path / ".millrace/writer-00000-last").write_text("{}")
+    assert millrace.ShardWriter(tmp_path).complete
+    assert keys(str(tmp_path)) == ["a"] and os.listdir(tmp_path / ".millrace") != []
+    assert not [name for name in names(str(tmp_path)) if name.startswith(".millrace/writer")]
+
+
+def test_ranks_that_end_at_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one reads the journals, the other makes the place complete, which removes them."""
+    core = millrace.shard_writer._core
+    opens, raced = core.ReadFile, []
+
+    def open_late(uri: str) -> Any:
+        file = opens(uri)
+        if "/writer-" in uri and not raced:
+            raced.append(uri)
+            millrace.ShardWriter(tmp_path, rank=0, world=2).close()
+        return file
+
+    for rank in range(2):
+        writer = millrace.ShardWriter(tmp_path, rank=rank, world=2)
+        writer.write({"__key__": f"{rank}", "txt": "x"})
+        if rank == 1:
+            monkeypatch.setattr(core, "ReadFile", open_late)
+        writer.close()
+    assert raced and writer.complete
+    assert keys(str(tmp_path)) == ["0", "1"]
+
+
 def test_the_programs_in_the_documentation(tmp_path: pathlib.Path, tar: Samples) -> None:
     """The docstring's example, with a model that makes vectors of images."""
     example = (millrace.ShardWriter.__doc__ or "").split("\n\n")[1]
