@@ -118,8 +118,8 @@ void RunDoctor(Command command, const std::shared_ptr<DoctorFlags>& flags) {
 }  // namespace
 
 void AddDoctor(Command app) {
-  const Command doctor = app.AddCommand(
-      "doctor", "Say why a store cannot be read and how fast it is, or whether a machine is fit to train");
+  const Command doctor =
+      app.AddCommand("doctor", "Say why a store cannot be read, or whether a machine is fit to train");
   // The longer form came first; scripts use it.
   const Command s3 = doctor.AddOptionalCommand("s3", "The same: `millrace doctor s3 s3://bucket`");
   AddDoctorHost(doctor);
