@@ -34,7 +34,8 @@ absl::Status RunJournal::Write(std::string_view event, const std::vector<Field>&
                                  {"run", run_},
                                  {"host", host_},
                                  {"event", event}};
-  for (const auto& [name, value] : fields) std::visit([&](const auto& one) { json[std::string(name)] = one; }, value);
+  for (const Field& field : fields)
+    std::visit([&](const auto& one) { json[std::string(field.first)] = one; }, field.second);
   const std::string line = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
   // In one call, so that lines of several runs do not mix.
   const ssize_t wrote = write(fd_.get(), line.data(), line.size());
