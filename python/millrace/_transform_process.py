@@ -77,6 +77,8 @@ def _answer(connection: socket.socket, function: SampleTransform) -> None:
         block.remap()
         block.end = offset + size
         is_kept, place = _transform(block, offset, size, function)
+        if is_kept:
+            del blocks[number]  # the parent sends no other task in it
         connection.send(MESSAGE.pack(DONE_AND_KEPT if is_kept else DONE, number, *place))
 
 

@@ -248,6 +248,8 @@ class TransformProcess:
     def _outcome(self, task: _Task, offset: int, size: int, is_kept: bool) -> Outcome:
         block = task.block
         assert block is not None
+        if is_kept:
+            self._known.discard(block.number)  # it has let go of it
         block.remap()
         memory, _ = block.lease(None if is_kept else self._free.append)
         written: list[Written]

@@ -128,6 +128,16 @@ def test_results_that_are_kept_are_not_written_over(tar: Samples) -> None:
     assert all(batch["intact"][batch["valid"]].all() for batch in batches) and max(batch["kept"].max() for batch in batches) == 50
 
 
+def test_memory_of_which_something_is_kept_is_let_go_of(tar: Samples) -> None:
+    loader = loader_of(tar, transform=functions.KeepingTheLast(), transform_processes=1, epochs=3, multiprocessing_context="forkserver")
+    assert sum(1 for _ in range(3) for batch in loader) == 21
+    process = loader._stream._transform_processes[0]  # type: ignore[union-attr]
+    files = [os.readlink(file) for file in pathlib.Path(f"/proc/{process._process.pid}/fd").iterdir()]
+    assert process._blocks >= 21, "none is used again"
+    assert sum("millrace-transform" in file for file in files) <= 6, "each block has two"
+    assert len(process._known) <= 3
+
+
 def test_memory_is_used_again(tar: Samples) -> None:
     loader = loader_of(tar, transform=functions.shifted, epochs=20, batch_size=4)
     assert sum(1 for _ in range(20) for batch in loader) == 260

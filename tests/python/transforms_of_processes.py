@@ -72,6 +72,14 @@ class Keeping:
         return {"intact": all(np.array_equal(view, copy) for view, copy in self.kept), "kept": len(self.kept)}
 
 
+class KeepingTheLast:
+    """Keeps what it was given until it is called again."""
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        self.last = sample
+        return {"n": 1}
+
+
 class Failing:
     def __init__(self, keys: list[str], how: str) -> None:
         self.keys = keys
