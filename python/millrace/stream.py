@@ -381,25 +381,39 @@ class Stream:
                     except Empty:
                         pass
                 if task is not None:
-                    tasks.append(task)
-                    self._send(process, *task)
+                    if self._send(process, *task):
+                        tasks.append(task)
                 elif tasks and not self._stopping:
                     self._receive(process, *tasks.popleft())
                 del task
         finally:
             process.end()
 
-    def _send(self, process: TransformProcess, entry: _Entry, rows: list[int]) -> None:
+    def _send(self, process: TransformProcess, entry: _Entry, rows: list[int]) -> bool:
+        """Whether there will be something to receive."""
         raw = entry.raw
         assert raw is not None
-        process.send([self._work.arguments(raw, row, *entry.start) for row in rows])
+        error: BaseException | None = None
+        try:
+            if rows:
+                process.send([self._work.arguments(raw, row, *entry.start) for row in rows])
+                return True
+        except BaseException as raised:  # else the loop would wait for ever
+            error = raised
+        self._complete(entry, rows[0] if rows else 0, error)
+        return False
 
     def _receive(self, process: TransformProcess, entry: _Entry, rows: list[int]) -> None:
-        outcome = process.receive()
-        for row, result in zip(rows, outcome.results):
+        results: list[Any] = []
+        error: BaseException | None
+        try:
+            outcome = process.receive()
+            results, error = outcome.results, outcome.error
+        except BaseException as raised:
+            error = raised
+        for row, result in zip(rows, results):
             entry.rows[row] = result
-        failed = rows[min(len(outcome.results), len(rows) - 1)] if rows else 0
-        self._complete(entry, failed, outcome.error)
+        self._complete(entry, rows[min(len(results), len(rows) - 1)], error)
 
     def _complete(self, entry: _Entry, row: int, error: BaseException | None) -> None:
         """After a task: ``row`` is the one that failed, if there is an error. The last task of a batch makes the batch."""

@@ -10,6 +10,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from typing import Any, Callable
@@ -19,7 +20,7 @@ import numpy as np
 import pytest
 import transforms_of_processes as functions
 from millrace._blocks import Block
-from millrace.processes import RemoteTraceback
+from millrace.processes import RemoteTraceback, TransformProcess
 from support import HEIGHT, WIDTH, Samples, add_digests, check_script, keys_of, run_script
 
 
@@ -334,6 +335,41 @@ for batch in loader:
 """
     result = run_script(script, tar.uri, timeout=60)
     assert result.returncode == 1 and result.stderr.rstrip().endswith("ArithmeticError: diverged") and result.stderr.count("Traceback") == 1
+
+
+def first_batch(loader: millrace.Loader) -> Any:
+    """Or the error; fails if there is neither."""
+    got: list[Any] = []
+
+    def receive() -> None:
+        try:
+            got.append(next(iter(loader)))
+        except BaseException as error:
+            got.append(error)
+
+    thread = threading.Thread(target=receive, daemon=True)
+    thread.start()
+    thread.join(20)
+    loader.close()
+    assert got, "the loop hangs"
+    return got[0]
+
+
+def test_a_batch_of_padding_needs_no_process(tar: Samples) -> None:
+    one = millrace.Dataset(tar.uri)[:1]
+    loader = millrace.Loader(one, batch_size=4, epochs=1, output="numpy", rank=1, world=2, transform=functions.Unloadable(), transform_processes=1)
+    assert first_batch(loader)["valid"].tolist() == [False] * 4
+    assert loader._stream._transform_processes[0]._process is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("where", ["send", "receive"])
+def test_an_unforeseen_error_is_raised_by_the_loop(tar: Samples, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def fails(*arguments: Any) -> Any:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(TransformProcess, where, fails)
+    error = first_batch(loader_of(tar, transform=functions.slow))
+    assert isinstance(error, RuntimeError) and str(error) == "unforeseen"
 
 
 def test_a_process_that_may_not_have_children_is_told(tar: Samples) -> None:
