@@ -38,8 +38,8 @@ Constants = Dict[str, Tuple[Any, Any]]  # of the images that are normalised: sca
 class Payload:
     """What of a batch goes to the device, and what becomes of it there.
 
-    Of a batch that is a dict, the arrays move, and lists, texts and other objects stay. What ``collate`` has made (``deep``) is searched
-    for arrays: dicts, lists, tuples. Images of ``normalised`` are sent as bytes, and are normalised by :meth:`finish`.
+    Of a batch that is a dict, the arrays move, and lists, texts and other objects stay. What ``collate`` or ``batch_transform`` has made
+    (``deep``) is searched for arrays: dicts, lists, tuples. Images of ``normalised`` are sent as bytes, and are normalised by :meth:`finish`.
     """
 
     def __init__(self, normalised: Mapping[str, Affine] | None = None, deep: bool = False) -> None:

@@ -241,7 +241,7 @@ class Loader:
         normalised: dict[str, Affine] = {}
         if self._device and self._device.normalises and not functions:
             checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"])
-        self._payload = Payload(normalised, deep=collate is not None)
+        self._payload = Payload(normalised, deep=collate is not None or batch_transform is not None)
         checked["tokens"] = tokens._native() if tokens else None
         checked["token_type"] = tokens.dtype if tokens else "int64"
         checked["pad_token"] = tokens.pad if tokens else 0

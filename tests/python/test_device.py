@@ -550,3 +550,11 @@ def test_the_digest_of_pixels_is_that_of_the_host(tar: Samples) -> None:
         list(loader)
         digests.append(loader.report()["digest"])
     assert digests[0] == digests[1]
+
+
+def test_what_batch_transform_makes_moves_at_any_depth(tar: Samples) -> None:
+    def split(batch: Any) -> Any:
+        return batch["image"], {"targets": [batch["label"], batch["key"]]}
+
+    image, rest = next(iter(loader_of(tar, batch_transform=split, device=TorchDevice(torch.device("meta")))))  # type: ignore[misc]
+    assert image.device.type == "meta" and rest["targets"][0].device.type == "meta" and len(rest["targets"][1]) == 8
