@@ -137,7 +137,7 @@ class Loader:
     def __new__(cls, *args: Any, **options: Any) -> Loader:
         _arguments.refuse_dataloader_options(options)
         made = super().__new__(cls)
-        made._given = options
+        made._given = {name: value for name, value in options.items() if name != "data"}
         return made
 
     def __init__(

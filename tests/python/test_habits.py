@@ -136,3 +136,9 @@ def test_tqdm_knows_the_length(tar: Samples) -> None:
     tqdm = pytest.importorskip("tqdm")
     bar = tqdm.tqdm(millrace.Loader(tar.uri, batch_size=8, size=8, epochs=1), file=io.StringIO())
     assert bar.total == 7 and sum(1 for _ in bar) == 7
+
+
+def test_data_may_be_given_by_name(tar: Samples) -> None:
+    loader = millrace.Loader(data=tar.uri, batch_size=8, size=8, output="numpy")
+    assert loader.peek()["key"] == next(iter(millrace.Loader(tar.uri, batch_size=8, size=8, output="numpy")))["key"]  # type: ignore[index]
+    assert "<svg" in loader._repr_html_() or "<img" in loader._repr_html_()
