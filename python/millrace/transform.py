@@ -136,7 +136,7 @@ class Work:
             if made.get("mask") is batch["valid"]:
                 made["mask"] = made["valid"]
         result = {name: self._to_output(column) for name, column in made.items()}
-        if self._to_torch and not self.has_functions:  # lists of arrays, which no function has made
+        if self._to_torch and not self.by_row:  # lists of arrays, which no function has made
             for name, column in result.items():
                 if isinstance(column, list) and any(isinstance(value, np.ndarray) for value in column):
                     result[name] = [to_tensor(value) for value in column]
