@@ -6,7 +6,7 @@ import math
 import mmap
 import weakref
 from collections import deque
-from typing import Any
+from typing import Any, Container
 
 import numpy as np
 
@@ -19,7 +19,9 @@ _MOST_FREE = 4
 class Stacks:
     """Makes arrays and tensors of a batch. The memory of one is used again when nothing refers to it any more. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, labels: Container[str] = ("label",)) -> None:
+        """``labels``: names of the columns that are labels."""
+        self._labels = labels
         self._free: deque[mmap.mmap] = deque(maxlen=_MOST_FREE)
 
     def stacked(self, name: str, rows: list[Any], valid: Any) -> Any:
@@ -41,7 +43,7 @@ class Stacks:
             return [row if is_real else np.empty(0, arrays[0].dtype) for row, is_real in zip(rows, valid)]
         stacked = self._array((len(rows), *arrays[0].shape), kind)
         for place in np.flatnonzero(~np.asarray(valid, bool)):
-            np.copyto(stacked[place : place + 1], -1 if name == "label" and kind.kind == "i" else 0, casting="unsafe")
+            np.copyto(stacked[place : place + 1], -1 if name in self._labels and kind.kind == "i" else 0, casting="unsafe")
         for place, array in zip(np.flatnonzero(valid), arrays):
             stacked[place] = array
         return stacked

@@ -264,7 +264,7 @@ class Loader:
         self._has_functions = functions
         work = None
         if functions or self._device:
-            work = Work(transform, collate, batch_transform, to_torch, self._dataset.uri, seeds)
+            work = Work(transform, collate, batch_transform, to_torch, self._dataset.uri, seeds, {"label", *self._labels})
         destination = self._destination(work, on_batch, prefetch_batches)
         self._stream = self._make_stream(work, transform_threads, transform_processes, multiprocessing_context, destination)
         self._options = f"{tokens or f'{batch_size=}'}, {shuffle=}, seed={checked['seed']}, rank {rank} of {world}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Container, Mapping
 
 import numpy as np
 
@@ -87,6 +87,7 @@ class Work:
         to_torch: bool,
         uri: str,
         seeds: Seeds,
+        labels: Container[str] = ("label",),
     ) -> None:
         self.transform = None if transform is None else SampleTransform(transform, to_torch)
         self._join = collate
@@ -94,7 +95,8 @@ class Work:
         self._to_torch = to_torch
         self._uri = uri
         self._seeds = seeds
-        self._stacks = Stacks()
+        self._labels = labels
+        self._stacks = Stacks(labels)
         self._batch_rng = batch_transform is not None and _takes_rng(batch_transform)
         self._padding: dict[str, Callable[[int], Any]] = {}  # columns of a batch without samples, as the others have them
 
@@ -181,7 +183,7 @@ class Work:
             at_places[place] = row
         columns = {name: self._stacks.stacked(name, [row and row[name] for row in at_places], valid) for name in names}
         if not self._padding:
-            self._padding = {name: _padding_like(name, column) for name, column in columns.items()}
+            self._padding = {name: _padding_like(column, -1 if name in self._labels else 0) for name, column in columns.items()}
         return columns
 
     def _to_output(self, column: Any) -> Any:
@@ -192,12 +194,12 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _padding_like(name: str, column: Any) -> Callable[[int], Any]:
+def _padding_like(column: Any, number: int) -> Callable[[int], Any]:
     if isinstance(column, list):
         padding: Any = "" if isinstance(column[0], str) else b"" if isinstance(column[0], bytes) else None
         return lambda rows: [padding] * rows
     if isinstance(column, np.ndarray):
         shape, kind = column.shape[1:], column.dtype
-        return lambda rows: np.full((rows, *shape), -1 if name == "label" and kind.kind == "i" else 0, dtype=kind)
+        return lambda rows: np.full((rows, *shape), number if kind.kind == "i" else 0, dtype=kind)
     zeros = column[:1] * 0
     return lambda rows: zeros.expand(rows, *zeros.shape[1:]).clone()

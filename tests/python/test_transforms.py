@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pathlib
 import threading
 import time
 from typing import Any
@@ -336,3 +337,26 @@ def test_resuming_with_collate(tar: Samples) -> None:
     second = loader_of(tar, collate=collate)
     second.load_state_dict(first.state_dict())
     assert received + keys(second) == expected
+
+
+def test_lists_of_arrays_are_tensors_for_a_function_of_batches_too(tmp_path: pathlib.Path) -> None:
+    torch = pytest.importorskip("torch")
+    with millrace.ShardWriter(str(tmp_path / "data"), rank=0, world=1) as writer:
+        for number in range(4):
+            writer.write({"__key__": f"{number}", "vector.npy": np.arange(number + 1)})
+    seen: list[Any] = []
+    fields = {"vector": millrace.Array("vector.npy")}
+    options: dict[str, Any] = {"batch_size": 4, "epochs": 1, "fields": fields, "output": "torch", "shuffle": False, "rank": 0, "world": 1}
+    batch = next(iter(millrace.Loader(str(tmp_path / "data"), batch_transform=lambda batch: seen.append(batch) or batch, **options)))
+    assert all(isinstance(vector, torch.Tensor) for vector in seen[0]["vector"]), "as without it"
+    assert [vector.tolist() for vector in batch["vector"]] == [list(range(n + 1)) for n in range(4)]  # type: ignore[index]
+
+
+def test_padding_of_a_label_of_any_name_is_no_class(tar: Samples) -> None:
+    fields = {"kind": millrace.Label("cls"), "text": millrace.Text("txt")}
+    options: dict[str, Any] = {"batch_size": 4, "epochs": 1, "output": "numpy", "fields": fields, "transform": lambda sample: {**sample, "n": 1}}
+    one = millrace.Dataset(tar.uri)[:1]
+    batch = next(iter(millrace.Loader(one, rank=0, world=1, **options)))
+    assert batch["kind"].tolist() == [0, -1, -1, -1] and batch["n"].tolist() == [1, 0, 0, 0]  # type: ignore[index]
+    loader = millrace.Loader(millrace.Dataset(tar.uri)[:9], rank=1, world=2, **options)
+    assert [batch["kind"].tolist() for batch in loader][1:] == [[-1] * 4], "all of it padding"  # type: ignore[index]
