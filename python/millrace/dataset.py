@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence, SupportsIndex, Tuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from .labels import Labels, LabelsLike, Native, to_labels
 
 if TYPE_CHECKING:
     from .mix import Mix
+
+Columns = Tuple[str, str]
+"""Of a manifest: those of paths and of labels, or "": those that are called as usual."""
 
 _MOST_BYTES = 2**64 - 1
 _READ_TOGETHER = 64  # samples
@@ -64,9 +67,9 @@ class Dataset:
         show = sys.stderr.isatty() if progress is None else progress
         line = _ProgressLine(uri) if show else None
         try:
-            columns = {"path_column": path_column or "", "label_column": label_column or ""}
+            self._columns: Columns = (path_column or "", label_column or "")
             given = None if labels is None else to_labels(labels)
-            native = _core.Dataset(uri, line.update if line else None, **columns, labels=given._native() if given else None)
+            native = _native_of(uri, self._columns, given._native() if given else None, line.update if line else None)
             self._adopt(native.in_labels_file(given.missing == "drop") if given else native)
         finally:
             if line:
@@ -142,12 +145,13 @@ class Dataset:
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[Any, ...]]:
         native = self._handle  # works in a fork, as far as this goes
         if len(native) == native.indexed:
-            return _open, (native.uri, self._progress, native.labels)
+            return _open, (native.uri, self._progress, self._columns, native.labels)
         numbers = np.empty(len(native), np.int64)
         native.samples(numbers)
         mask = np.zeros(native.indexed, dtype=np.bool_)
         mask[numbers] = True
-        return _open_subset, (native.uri, self._progress, np.packbits(mask), native.indexed, native.fingerprint, native.labels)
+        known = (np.packbits(mask), native.indexed, native.fingerprint)
+        return _open_subset, (native.uri, self._progress, self._columns, *known, native.labels)
 
     def split(self, *, seed: int = 0, groups: bool = False, **fractions: float) -> dict[str, Dataset]:
         """Parts by a stable hash of the samples' keys: ``train, valid = dataset.split(train=0.9, valid=0.1).values()``.
@@ -218,7 +222,7 @@ class Dataset:
             NotFoundError: There is no such file.
         """
         given = to_labels(labels)
-        whole = _open(self.uri, self._progress, given._native())
+        whole = _open(self.uri, self._progress, self._columns, given._native())
         same = whole if len(self) == self._native.indexed else whole.where(samples=self.samples)
         return same._subset(same._native.in_labels_file(given.missing == "drop"))
 
@@ -330,7 +334,7 @@ class Dataset:
 
     def _subset(self, native: _core.Dataset) -> Dataset:
         subset = Dataset.__new__(Dataset)
-        subset._progress = self._progress
+        subset._progress, subset._columns = self._progress, self._columns
         subset._adopt(native)
         return subset
 
@@ -405,20 +409,30 @@ def _by_name(extension: str, value: bytes) -> Any:
     return value
 
 
-def _open(uri: str, progress: bool | None, labels: Native | None = None) -> Dataset:
+def _open(uri: str, progress: bool | None, columns: Columns, labels: Native | None = None) -> Dataset:
     """With the labels of all samples, whether these have some or not: the caller has looked."""
     if labels is None:
-        return Dataset(uri, progress=progress)
+        return Dataset(uri, progress=progress, path_column=columns[0], label_column=columns[1])
     dataset = Dataset.__new__(Dataset)
-    dataset._progress = progress
-    dataset._adopt(_core.Dataset(uri, None, labels=labels))
+    dataset._progress, dataset._columns = progress, columns
+    dataset._adopt(_native_of(uri, columns, labels))
     return dataset
 
 
+def _native_of(uri: str, columns: Columns, labels: Native | None, progress: Callable[[int, int], object] | None = None) -> _core.Dataset:
+    return _core.Dataset(uri, progress, path_column=columns[0], label_column=columns[1], labels=labels)
+
+
 def _open_subset(
-    uri: str, progress: bool | None, mask: npt.NDArray[np.uint8], indexed: int, fingerprint: int, labels: Native | None = None
+    uri: str,
+    progress: bool | None,
+    columns: Columns,
+    mask: npt.NDArray[np.uint8],
+    indexed: int,
+    fingerprint: int,
+    labels: Native | None = None,
 ) -> Dataset:
-    dataset = _open(uri, progress, labels)
+    dataset = _open(uri, progress, columns, labels)
     if dataset._native.indexed == indexed:
         subset = dataset.where(samples=np.flatnonzero(np.unpackbits(mask)))
         if subset._native.fingerprint == fingerprint:

@@ -6,6 +6,7 @@ import collections
 import json
 import pathlib
 import pickle
+import shutil
 import subprocess
 from typing import Any
 
@@ -185,3 +186,22 @@ def test_workers_read_the_same_labels(tmp_path: pathlib.Path, shards: Samples) -
         finally:
             worker.terminate()
     assert address in str(sources)
+
+
+def test_columns_of_a_manifest_stay_with_its_data_set(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "raw").mkdir()
+    samples = write_raw(tmp_path / "raw", 6)
+    manifest = tmp_path / "raw" / "list.csv"
+    lines = [f"{key}.png,{number},elsewhere,9" for number, key in enumerate(samples.pixels)]
+    manifest.write_text("\n".join(["which,what,path,label", *lines]) + "\n")
+    dataset = millrace.Dataset(str(manifest), path_column="which", label_column="what")
+    assert sorted(each["cls"] for each in dataset) == list(range(6))
+    keys = [each["__key__"] for each in dataset]
+    subset = dataset.where(samples=[1, 2])
+    file = csv_of(tmp_path, {key: 40 for key in keys})
+    for made in (lambda: pickle.loads(pickle.dumps(dataset)), lambda: pickle.loads(pickle.dumps(subset)), lambda: subset.with_labels(file)):
+        for index in tmp_path.glob("raw/**/.millrace*"):  # as on another machine: it is made again
+            shutil.rmtree(index)
+        copy = made()
+        assert [each["__key__"] for each in copy] == (keys if len(copy) == 6 else keys[1:3])
+        assert {each["cls"] for each in pickle.loads(pickle.dumps(copy.with_labels(file)))} == {40}
