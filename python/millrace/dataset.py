@@ -220,10 +220,12 @@ class Dataset:
         Raises:
             InvalidArgumentError: Samples have no label, a key is there twice, or the file is malformed; with its lines.
             NotFoundError: There is no such file.
+            MismatchError: Of a subset: the data set was replaced.
         """
         given = to_labels(labels)
         whole = _open(self.uri, self._progress, self._columns, given._native())
-        same = whole if len(self) == self._native.indexed else whole.where(samples=self.samples)
+        is_whole = len(self) == self._native.indexed
+        same = whole if is_whole else _subset_of(whole, self.samples, self._native.indexed, self._native.fingerprint)
         return same._subset(same._native.in_labels_file(given.missing == "drop"))
 
     def balanced(
@@ -433,12 +435,17 @@ def _open_subset(
     labels: Native | None = None,
 ) -> Dataset:
     dataset = _open(uri, progress, columns, labels)
+    return _subset_of(dataset, np.flatnonzero(np.unpackbits(mask)), indexed, fingerprint)
+
+
+def _subset_of(dataset: Dataset, samples: npt.NDArray[np.int64], indexed: int, fingerprint: int) -> Dataset:
+    """Those samples of a data set that was opened again, if they are what they were."""
     if dataset._native.indexed == indexed:
-        subset = dataset.where(samples=np.flatnonzero(np.unpackbits(mask)))
+        subset = dataset.where(samples=samples)
         if subset._native.fingerprint == fingerprint:
             return subset
     # Its samples have other numbers now: those of the subset would be others.
-    raise MismatchError(f"{uri}: the data set is not the one of which a subset was pickled; make the subset again")
+    raise MismatchError(f"{dataset.uri}: the data set is not the one of which a subset was made; make the subset again")
 
 
 def _sample_numbers(samples: Any, indexed: int) -> npt.NDArray[np.int64]:

@@ -205,3 +205,15 @@ def test_columns_of_a_manifest_stay_with_its_data_set(tmp_path: pathlib.Path) ->
         copy = made()
         assert [each["__key__"] for each in copy] == (keys if len(copy) == 6 else keys[1:3])
         assert {each["cls"] for each in pickle.loads(pickle.dumps(copy.with_labels(file)))} == {40}
+
+
+def test_a_subset_of_data_that_were_replaced_gets_no_labels(tmp_path: pathlib.Path, shards: Samples) -> None:
+    subset = millrace.Dataset(shards.uri)[10:20]
+    file = csv_of(tmp_path, {f"{number:04}": 1 for number in range(80)})
+    assert len(subset.with_labels(file)) == 10
+    for shard in pathlib.Path(shards.uri).glob("*.tar"):
+        shard.unlink()
+    write_tar(pathlib.Path(shards.uri), 80)
+    subprocess.run([str(binary()), "index", shards.uri], check=True, capture_output=True, timeout=60)
+    with pytest.raises(millrace.MismatchError, match="make the subset again"):
+        subset.with_labels(file)
