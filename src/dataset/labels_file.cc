@@ -264,26 +264,27 @@ class LabelJoin {
       RETURN_IF_ERROR(GetBlocking(*place.store, place.prefix, AsWritableBytes(text), std::move(options)).status());
     KeyForm form(data_, base_.kind());
     std::string first_key;
-    for (const bool of_files : {false, true}) {
-      form.of_files = of_files;
-      absl::StatusOr<Labels> labels = ParseLabels(file_, text, &form, memory_, stop_);
-      // Names of files may say less than they seem to: what is wrong then is that none is a key.
-      if (!labels.ok() && !of_files) return labels.status();
-      if (!labels.ok()) break;
-      first_key = labels->first_key;
-      ASSIGN_OR_RETURN(const bool fits, NameSamples(*labels, base_));
-      if (fits) return labels;
+    uint64_t rows = 0;
+    // Some samples tell as a rule; all are looked for if few of them have a row.
+    for (const bool of_all : {false, true}) {
+      for (const bool of_files : {false, true}) {
+        form.of_files = of_files;
+        absl::StatusOr<Labels> labels = ParseLabels(file_, text, &form, memory_, stop_);
+        // Names of files may say less than they seem to: what is wrong then is that none is a key.
+        if (!labels.ok() && !of_files) return labels.status();
+        if (!labels.ok()) break;
+        first_key = labels->first_key;
+        rows = labels->rows.size();
+        ASSIGN_OR_RETURN(const bool fits, of_all ? AnyFits(*labels) : NameSamples(*labels, base_));
+        if (fits) return labels;
+      }
     }
-    form.of_files = false;
-    ASSIGN_OR_RETURN(Labels labels, ParseLabels(file_, text, &form, memory_, stop_));
-    ASSIGN_OR_RETURN(const bool fits, AnyFits(labels));
-    if (fits) return labels;
     IndexedSample first;
     if (base_.size() > 0) RETURN_IF_ERROR(base_.Lookup(0, &first));
     return absl::InvalidArgumentError(fmt::format(
         "none of its {} has the key of a sample of {}: the first key is '{}', and the first sample is called '{}'; say "
         "which column holds the keys: --key-column X, in Python Labels(uri, key_column=\"X\")",
-        Counted(labels.rows.size(), "row"), data_.uri, first_key, first.key));
+        Counted(rows, "row"), data_.uri, first_key, first.key));
   }
 
   absl::StatusOr<bool> AnyFits(const Labels& labels) const {

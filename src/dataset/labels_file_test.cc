@@ -97,6 +97,18 @@ TEST_P(LabelsFileTest, NamesOfFilesAreKeysIfNoKeyFits) {
       << "some keys fit as they are written";
 }
 
+TEST_P(LabelsFileTest, FewRowsOfManySamplesAreFoundInEitherForm) {
+  std::string tar;
+  for (int number = 0; number < 3000; ++number) tar += testing::Member(fmt::format("{:04}.jpg", number), "x");
+  PutAt("tar/shard.tar", tar + testing::End());
+  for (const char* text : {"filename,label\n0001.jpg,7\n", "key,label\n0001,7\n"}) {
+    const std::vector<std::string> read = ReadLabelled("tar", text);
+    ASSERT_EQ(read.size(), 3000) << read.front();
+    EXPECT_EQ(read[1], "0001: cls=7 jpg=x of 7");
+    EXPECT_THAT(read[2], HasSubstr("(missing)"));
+  }
+}
+
 TEST_P(LabelsFileTest, OrderAndPlacesStayAsTheyAre) {
   const auto plain = OpenAt("tar");
   const auto labelled = Open("tar", "key,label\na/1,7\n2,8\n3,9\n");
