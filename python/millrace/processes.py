@@ -107,7 +107,7 @@ class _Task:
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
         self.block: Block | None = None
-        self.message = b""
+        self.unsent: TransformError | None = None  # what was wrong with sending it
 
 
 class TransformProcess:
@@ -143,6 +143,8 @@ class TransformProcess:
     def receive(self) -> Outcome:
         """The outcome of the first of the tasks."""
         task = self._tasks.popleft()
+        if task.unsent is not None:
+            return Outcome([], task.unsent)
         if self._failed is not None:
             return Outcome([], TransformError(f"{task.rows[0][2]}: {self._failed}"))
         try:
@@ -190,22 +192,30 @@ class TransformProcess:
     # ---- The way there
 
     def _post(self, task: _Task) -> None:
+        task.unsent = None
         if self._failed is not None or self._abandoned:
             return
         try:
             if self._process is None:
-                self._start()
+                try:
+                    self._start()
+                except Exception as error:
+                    self._failed = f"a transform process cannot be started: {type(error).__name__}: {error}"
+                    return
             block = task.block = self._free.popleft() if self._free else self._make_block()
             block.end = block.begin
             block.progress = 0
             where = block.put(pickle.dumps([block.write(row) for row in task.rows]))
-            self._say(block, TASK, *where)
             while len(self._free) > _MOST_FREE:
                 self._forget(self._free.popleft())
+            self._say(block, TASK, *where)  # last, since what was said will be answered
         except (BrokenPipeError, ConnectionResetError):
             pass  # receive() finds out what became of the process
-        except Exception as error:
-            self._failed = f"a transform process cannot be started: {type(error).__name__}: {error}"
+        except Exception as error:  # of this task alone
+            task.unsent = TransformError(f"{task.rows[0][2]}: it cannot be sent to a transform process: {type(error).__name__}: {error}")
+            task.unsent.__cause__ = error
+            if task.block is not None:
+                self._free.append(task.block)
 
     def _start(self) -> None:
         self._process, self._socket = self._launcher.start()

@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import pathlib
+import pickle
 import signal
 import subprocess
 import sys
@@ -370,6 +371,18 @@ def test_an_unforeseen_error_is_raised_by_the_loop(tar: Samples, monkeypatch: py
     monkeypatch.setattr(TransformProcess, where, fails)
     error = first_batch(loader_of(tar, transform=functions.slow))
     assert isinstance(error, RuntimeError) and str(error) == "unforeseen"
+
+
+def test_a_task_that_cannot_be_sent_is_no_end_of_the_process(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = loader_of(tar, transform=functions.slow, transform_processes=1)
+    start = loader.state_dict()
+    assert next(iter(loader))["n"].tolist() == [1] * 8
+    with monkeypatch.context() as patch:
+        patch.setattr(pickle, "dumps", lambda rows: 1 / 0)
+        with pytest.raises(millrace.TransformError, match="sample '.*it cannot be sent to a transform process: ZeroDivisionError"):
+            list(loader)
+    loader.load_state_dict(start)
+    assert [batch["n"].sum() for batch in loader] == [8] * 6 + [2]
 
 
 def test_a_process_that_may_not_have_children_is_told(tar: Samples) -> None:
