@@ -249,6 +249,9 @@ class Stream:
     def _begin(self) -> None:
         """At the position of the native loader, which nobody uses meanwhile."""
         _drain(self._tasks)
+        if self._stopping:  # what tells the threads was perhaps among them
+            for _ in range(self._workers):
+                self._tasks.put(None)
         start = _Entry(None, self._native.report(), self._native.epoch, self._ring)
         start.done = True
         self._batches: _core.Batches | None = None

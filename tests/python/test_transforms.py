@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pathlib
+import queue
 import threading
 import time
 from typing import Any
@@ -360,3 +361,15 @@ def test_padding_of_a_label_of_any_name_is_no_class(tar: Samples) -> None:
     assert batch["kind"].tolist() == [0, -1, -1, -1] and batch["n"].tolist() == [1, 0, 0, 0]  # type: ignore[index]
     loader = millrace.Loader(millrace.Dataset(tar.uri)[:9], rank=1, world=2, **options)
     assert [batch["kind"].tolist() for batch in loader][1:] == [[-1] * 4], "all of it padding"  # type: ignore[index]
+
+
+def test_threads_that_were_told_to_end_do_so_whatever_restarts(tar: Samples) -> None:
+    stream = loader_of(tar, transform=shifted, transform_threads=2)._stream
+    assert stream is not None
+    waiting, stream._tasks = stream._tasks, queue.SimpleQueue()
+    stream.abandon()
+    stream._begin()  # a restart that was under way; no thread has taken its token yet
+    assert stream._tasks.qsize() >= 2
+    for _ in stream._threads:
+        waiting.put(None)
+    stream.close()
