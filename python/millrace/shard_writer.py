@@ -69,6 +69,7 @@ class ShardWriter:
         self._shard: _core.WriteFile | None = None
         self._name = ""
         self._bytes = self._samples = 0  # of the open shard
+        self._samples_before = 0  # of a complete place, which has no journal
         self._last_key: str | None = None
         self._advances = self._closed = False
         self._journal: list[_Json] = []
@@ -77,6 +78,7 @@ class ShardWriter:
         if done is not None:
             self._check(done, _DONE)
             self._state = done["states"][self.rank]
+            self._samples_before = int(done.get("samples_of_ranks", [0] * self.world)[self.rank])
             self._ended = True
             self._clear()  # the rank that made it complete may have been killed before it did
             return
@@ -101,7 +103,7 @@ class ShardWriter:
     @property
     def samples(self) -> int:
         """That this rank has written, in earlier runs too."""
-        return sum(int(entry["samples"]) for entry in self._journal) + self._samples
+        return self._samples_before + sum(int(entry["samples"]) for entry in self._journal) + self._samples
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Adds a sample: ``"__key__"``, and its fields by their names, which are extensions, such as ``jpg``, ``cls`` or ``embedding.npy``.
@@ -270,9 +272,10 @@ class ShardWriter:
     def _record(self, journals: list[list[_Json]], there: Mapping[str, tuple[int, str]]) -> None:
         counted = {entry["shard"] for entries in journals for entry in entries}
         self._remove([name for name in there if name.startswith("shard-") and name not in counted])
-        samples = sum(entry["samples"] for entries in journals for entry in entries)
+        of_ranks = [sum(entry["samples"] for entry in entries) for entries in journals]
         states = [entries[-1]["state"] for entries in journals]
-        self._write_once(_DONE, {"kind": _KIND, "world": self.world, "samples": samples, "states": states})
+        done = {"kind": _KIND, "world": self.world, "samples": sum(of_ranks), "samples_of_ranks": of_ranks, "states": states}
+        self._write_once(_DONE, done)
 
     # ---- The store
 

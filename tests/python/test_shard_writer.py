@@ -303,3 +303,13 @@ def test_the_programs_in_the_documentation(tmp_path: pathlib.Path, tar: Samples)
     assert keys(str(tmp_path / "r")) == sorted(tar.pixels)
     assert json.loads((tmp_path / "r/.millrace/written").read_text())["samples"] == len(tar.pixels)
     assert set(os.listdir(tmp_path / "r/.millrace")) == {"index", "written"}
+
+
+def test_a_complete_place_knows_what_each_rank_has_written(tmp_path: pathlib.Path) -> None:
+    for rank in range(2):
+        with millrace.ShardWriter(str(tmp_path / "r"), rank=rank, world=2) as writer:
+            for number in range(3 + rank):
+                writer.write({"__key__": f"{rank}/{number}", "cls": number})
+    assert writer.samples == 4
+    again = [millrace.ShardWriter(str(tmp_path / "r"), rank=rank, world=2) for rank in range(2)]
+    assert [each.samples for each in again] == [3, 4] and again[0].complete
