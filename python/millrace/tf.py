@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 from . import _arguments
 from .batch import State
+from .device import Device
 from .errors import InvalidArgumentError, MismatchError, NotFoundError, UnsupportedError, UsageError
 from .files import open as open_file
 from .loader import Loader
@@ -61,12 +62,14 @@ def dataset(loader: Loader, *, signature: Mapping[str, Any] | None = None, resta
         restart: Whether each iteration begins at the first sample of the first epoch, as validation should.
 
     Raises:
-        UnsupportedError: The Loader has a transform, and there is no ``signature``.
+        UnsupportedError: The Loader has a transform, and there is no ``signature``; or it has a ``device`` other than ``"cpu"``.
     """
     if not isinstance(loader, Loader):
         _arguments.refuse("loader", "a millrace.Loader", loader)
     if signature is not None and not isinstance(signature, Mapping):
         _arguments.refuse("signature", "a dict of tf.TensorSpec", signature)
+    if loader._device is not None and type(loader._device) is not Device:
+        raise UnsupportedError("the Loader sends its batches to a device, and tf.data takes them from the host; make it without device=")
     specs = _signature(loader) if signature is None else dict(signature)
     feed = _Feed() if restart else _feeds.setdefault(loader, _Feed())
     found = weakref.ref(loader)  # TensorFlow never lets go of the function that it gets
@@ -139,7 +142,7 @@ _feeds: weakref.WeakKeyDictionary[Loader, _Feed] = weakref.WeakKeyDictionary()
 
 
 def _signature(loader: Loader) -> dict[str, Any]:
-    if loader._stream is not None:
+    if loader._has_functions:
         raise UnsupportedError(
             "what a transform makes of batches is not known ahead; name it: signature={'image': tf.TensorSpec((32, 224, 224, 3), tf.float32)}"
         )

@@ -163,6 +163,8 @@ def test_texts_and_signatures(tar: Samples) -> None:
     def halve(sample: dict[str, Any]) -> dict[str, Any]:
         return {"image": sample["image"][::2], "label": sample["label"]}
 
+    ahead = millrace.Loader(tar.uri, batch_size=5, epochs=1, device="cpu", prefetch_batches=3, output="numpy", **AT_SIZE)
+    assert sum(int(element["valid"].numpy().sum()) for element in millrace.tf.dataset(ahead)) == 50
     transformed = millrace.Loader(tar.uri, batch_size=5, transform=halve, output="numpy", **AT_SIZE)
     with pytest.raises(millrace.UnsupportedError, match="signature="):
         millrace.tf.dataset(transformed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import sys
 import threading
@@ -558,3 +559,26 @@ def test_what_batch_transform_makes_moves_at_any_depth(tar: Samples) -> None:
 
     image, rest = next(iter(loader_of(tar, batch_transform=split, device=TorchDevice(torch.device("meta")))))  # type: ignore[misc]
     assert image.device.type == "meta" and rest["targets"][0].device.type == "meta" and len(rest["targets"][1]) == 8
+
+
+def test_tensorflow_takes_batches_from_the_host(tar: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without TensorFlow, of which no more is needed here than names; tests/frameworks has the rest."""
+    for name in ("tensorflow", "keras", "keras.callbacks"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["keras.callbacks"].Callback = object  # type: ignore[attr-defined]
+    sys.modules["tensorflow"].TensorSpec = lambda shape, kind: (shape, kind)  # type: ignore[attr-defined]
+    sys.modules["tensorflow"].as_dtype = str  # type: ignore[attr-defined]
+    sys.modules["tensorflow"].string = "string"  # type: ignore[attr-defined]
+    monkeypatch.delitem(sys.modules, "millrace.tf", raising=False)
+    made = importlib.import_module("millrace.tf")
+    try:
+        ahead = loader_of(tar, device="cpu", prefetch_batches=3)
+        assert made._signature(ahead)["image"] == ((8, HEIGHT, WIDTH, 3), "uint8")
+        with pytest.raises(millrace.UnsupportedError, match="make it without device="):
+            made.dataset(loader_of(tar, device=here()))
+        with pytest.raises(millrace.UnsupportedError, match="signature="):
+            made.dataset(loader_of(tar, transform=dict))
+    finally:
+        del sys.modules["millrace.tf"]
+        if hasattr(millrace, "tf"):
+            del millrace.tf
