@@ -57,7 +57,8 @@ class StorageWriter(DcpStorageWriter):
     on whatever rank, leaves the checkpoints that there were. ``dcp.async_save`` works alike. The coordinator claims the
     checkpoints with the first save of its process (docs/checkpoints.md); later writers of the same URI in this process keep that claim.
 
-    What is no tensor is pickled by DCP itself, and unpickled by ``dcp.load``.
+    What is no tensor is pickled by DCP itself, and unpickled by ``dcp.load``. Planners that keep plans from save to save
+    (``enable_plan_caching=True``) are refused with the second save.
 
     Args:
         uri: Where they are: ``s3://bucket/prefix`` or a folder.
@@ -93,6 +94,12 @@ class StorageWriter(DcpStorageWriter):
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         assert self._step is not None
         self._abandon()
+        if not all(getattr(plan, "usable", True) for plan in plans):
+            # The ranks would take plans of an earlier save, which name the folder of its attempt, and overwrite what lies there.
+            raise UnsupportedError(
+                f"{self._core.uri}: the SavePlanner keeps plans from save to save, which StorageWriter does not support; give a "
+                "DefaultSavePlanner with enable_plan_caching=False, which is the default"
+            )
         self._save = self._core.begin(self._step, self._keep, self._keep_every)
         attempt = {"step": self._step, "attempt": self._save.attempt}
         return [dataclasses.replace(plan, storage_data={**attempt, "shard": f"rank-{rank:05}.safetensors"}) for rank, plan in enumerate(plans)]

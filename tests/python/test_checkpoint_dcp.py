@@ -103,3 +103,16 @@ def test_what_does_not_fit_is_said(uri: str) -> None:
         load(uri)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         millrace.torch.Nothing  # noqa: B018
+
+
+def test_cached_plans_are_refused(uri: str) -> None:
+    """They name the folder of the attempt for which they were made."""
+    planner = DefaultSavePlanner(enable_plan_caching=True)
+    planner._cached_plans_key = uri  # which is kept by class: other tests have none of it
+    writer = millrace.torch.StorageWriter(uri)
+    dcp.save(state_of(1), checkpoint_id="1", storage_writer=writer, planner=planner, no_dist=True)
+    with pytest.raises(CheckpointException, match="enable_plan_caching=False"):
+        dcp.save(state_of(2), checkpoint_id="2", storage_writer=writer, planner=planner, no_dist=True)
+    assert millrace.Checkpoints(uri).steps() == [1] and load(uri)["step"] == 1
+    dcp.save(state_of(2), checkpoint_id="2", storage_writer=writer, no_dist=True)
+    assert load(uri)["step"] == 2
