@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import filecmp
 import os
 import pathlib
 import shutil
+import time
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +27,8 @@ else:
     from transformers import TrainerCallback as _Base
 
 __all__ = ["CheckpointCallback"]
+
+_ABANDONED_SECONDS = 24 * 3600  # no restore takes that long
 
 
 class CheckpointCallback(_Base):
@@ -48,7 +55,11 @@ class CheckpointCallback(_Base):
             self._checkpoints.save(state.global_step, {"files": _mapped(pathlib.Path(args.output_dir) / f"checkpoint-{state.global_step}")})
 
     def restore(self, output_dir: str | os.PathLike[str], step: int | None = None) -> str | None:
-        """Brings a checkpoint into ``output_dir``, whole or not at all. One rank of each machine is to call it, before ``train``.
+        """Brings a checkpoint into ``output_dir``, whole or not at all. With several ranks, rank 0 of those that share the folder restores, all
+        meet at a barrier, and rank 0 broadcasts the path to them (docs/checkpoints.md).
+
+        A folder of that checkpoint that is there already stays if its files are the same, and else is replaced. Restores that run at the same
+        time do not disturb each other.
 
         Args:
             output_dir: That of the TrainingArguments.
@@ -61,18 +72,53 @@ class CheckpointCallback(_Base):
         if step is None:
             return None
         target = pathlib.Path(output_dir) / f"checkpoint-{step}"
-        partial = target.with_name(f".{target.name}.part")
-        shutil.rmtree(partial, ignore_errors=True)
-        # With the room that each file takes, so that it is read straight to its place.
-        sizes = _sizes(self._checkpoints, step)
-        files = {name: _new_file(partial / _checked(name), size) for name, size in sizes.items()}
-        self._checkpoints.load(step, into={"files": files})
-        for made in files.values():
-            if isinstance(made, np.memmap):
-                made.flush()
-        shutil.rmtree(target, ignore_errors=True)
-        partial.rename(target)
+        _remove_abandoned(target.parent)
+        partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+        try:
+            # With the room that each file takes, so that it is read straight to its place.
+            sizes = _sizes(self._checkpoints, step)
+            files = {name: _new_file(partial / _checked(name), size) for name, size in sizes.items()}
+            self._checkpoints.load(step, into={"files": files})
+            for made in files.values():
+                if isinstance(made, np.memmap):
+                    made.flush()
+            _put_in_place(partial, target)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
         return str(target)
+
+
+def _remove_abandoned(folder: pathlib.Path) -> None:
+    """What killed restores have left."""
+    for partial in folder.glob(".checkpoint-*.part"):
+        with contextlib.suppress(FileNotFoundError):  # another process removes it
+            if time.time() - partial.stat().st_mtime > _ABANDONED_SECONDS:
+                shutil.rmtree(partial, ignore_errors=True)
+
+
+def _put_in_place(partial: pathlib.Path, target: pathlib.Path) -> None:
+    """Others may do the same at the same time."""
+    replaced = partial.with_name(f".replaced{partial.name}")
+    while True:
+        try:
+            partial.rename(target)
+            break
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+        if _same_files(partial, target):
+            break
+        with contextlib.suppress(FileNotFoundError):
+            target.rename(replaced)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _same_files(one: pathlib.Path, other: pathlib.Path) -> bool:
+    try:
+        names = [name for name, _ in _files(one)]
+        return names == [name for name, _ in _files(other)] and all(filecmp.cmp(one / name, other / name, shallow=False) for name in names)
+    except OSError:  # it is being replaced
+        return False
 
 
 def _barrier() -> None:
