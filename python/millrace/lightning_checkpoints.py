@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import pathlib
 import shutil
 import sys
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,10 @@ class CheckpointIO(_Base):
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         name = os.fspath(path)
         if "://" not in name:
-            shutil.rmtree(name, ignore_errors=True)
+            if os.path.isdir(name) and not os.path.islink(name):
+                shutil.rmtree(name, ignore_errors=True)
+            else:  # a file that another plugin has saved, or the link of save_last="link"
+                pathlib.Path(name).unlink(missing_ok=True)
             return
         from .filesystem import FileSystem
 

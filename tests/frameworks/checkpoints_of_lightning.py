@@ -73,3 +73,14 @@ def test_hyperparameters_and_objects(tmp_path: pathlib.Path) -> None:
         trusting.load_checkpoint(tmp_path / "b.ckpt", weights_only=True)
     plugin.remove_checkpoint(tmp_path / "b.ckpt")
     assert not (tmp_path / "b.ckpt").exists()
+
+
+def test_removes_what_other_plugins_have_saved(tmp_path: pathlib.Path) -> None:
+    """Files, and the links that save_last="link" makes."""
+    plugin = millrace.lightning_checkpoints.CheckpointIO()
+    plugin.save_checkpoint({"global_step": 3}, tmp_path / "a.ckpt")
+    (tmp_path / "old.ckpt").write_bytes(b"of torch.save")
+    (tmp_path / "last.ckpt").symlink_to("a.ckpt")
+    for name in ("old.ckpt", "last.ckpt", "never-there.ckpt"):
+        plugin.remove_checkpoint(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]
