@@ -61,7 +61,7 @@ class Checkpoints:
         keep: How many of the newest remain; older ones are removed once a newer one is committed. None: all (10,000 at most).
         keep_every: Besides these, all remain whose step is a multiple of it.
         rank: This process's number. None: that of ``torch.distributed`` when it is initialised, else of the environment (``RANK``),
-            else 0.
+            else 0. A process that is said to be rank 0 and is not, by these, claims only with its first :meth:`save`.
         all_ranks: Whether all ranks save. ``torch.distributed`` must be initialised, with any backend, if there are several.
         patience: For how many seconds a rank waits for another one in a save of all ranks, before it gives up with an error that names it.
         code: Whether to keep beside each checkpoint which code was run: ``code.json`` with the commit of the git repository of the
@@ -265,7 +265,8 @@ class Checkpoints:
 
     def _begin(self) -> None:
         self.wait()
-        if self._claims_at_once:
+        # `rank` may say 0 on each rank, for a caller that saves on one alone: a peer that only loads must not fence that one off.
+        if self._claims_at_once and rank_and_world(None, None)[0] == 0:
             self.claim()
 
     def _found(self, step: int | None) -> _core.Checkpoint:

@@ -450,6 +450,10 @@ def test_a_job_claims_at_its_first_call(folder: str, monkeypatch: pytest.MonkeyP
     elsewhere.latest()
     assert not pathlib.Path(f"{folder}-of-another").exists()  # it is only read
     assert millrace.Checkpoints(rank=1).latest() == 1
+    with monkeypatch.context() as rank_1:  # which is said to be rank 0, as each is by those for whom one rank alone saves
+        rank_1.setenv("RANK", "1")
+        rank_1.setenv("WORLD_SIZE", "2")
+        assert millrace.Checkpoints(rank=0).latest() == 1
     zombie.save(2, {"x": 2})
     assert millrace.Checkpoints().latest() == 2
     with pytest.raises(millrace.MismatchError):
