@@ -109,7 +109,6 @@ class Checkpoints:
 
     def latest(self) -> int | None:
         """The step of the newest checkpoint; None if there is none. With ``all_ranks`` that which rank 0 sees, on all ranks."""
-        self._begin()
 
         def newest() -> int | None:
             steps = self._core.steps()
@@ -230,13 +229,13 @@ class Checkpoints:
         work: _Work | BaseException
         try:
             work = _Work(state, per_rank, meeting.rank, meeting.world, self._code, allow_pickle)
+            if asynchronous:
+                work.copy(self._snapshot)
         except Exception as error:  # which all ranks must hear of
             work = error
         if not asynchronous:
             save_together(self._core, saving, step, work, self._keep, self._keep_every)
             return
-        if isinstance(work, _Work):
-            work.copy(self._snapshot)
         self._in_background(lambda: save_together(self._core, saving, step, work, self._keep, self._keep_every))
 
     def _in_background(self, call: Callable[[], None]) -> None:
@@ -270,19 +269,23 @@ class Checkpoints:
             self.claim()
 
     def _found(self, step: int | None) -> _core.Checkpoint:
-        self._begin()
         if step is None:
             step = self._as_rank_0_says(lambda: self._core.find(None).step)
+        else:
+            self._begin()
         return self._core.find(_arguments.integer("step", step, least=0))
 
     def _as_rank_0_says(self, ask: Callable[[], Any]) -> Any:
         """What rank 0 is told; without a meeting each rank asks for itself."""
         if self._meeting is None:
+            self._begin()
             return ask()
+        self.wait()
         asking = self._meeting.begin()
         if self._rank != 0:
             return asking.hear("plan")
         try:
+            self._begin()
             told = ask()
         except BaseException as error:
             asking.say_failed("plan", error)

@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import textwrap
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import millrace
@@ -18,6 +19,7 @@ import pytest
 import torch
 from millrace import _meeting, _state
 from millrace._meeting import Meeting, save_together
+from millrace.checkpoints import _Snapshot
 from support import binary, check_script, devstore
 from thoroughness import ALL, repeats
 
@@ -218,6 +220,53 @@ def test_messages_do_not_pile_up() -> None:
         for thread in threads:
             thread.join()
     assert len(notes.notes) == world + 1  # of the last round
+
+
+def on_two_ranks(uri: str, call: Callable[[millrace.Checkpoints, int], Any], *, patience: float = 20.0) -> list[BaseException | None]:
+    """What it raised on each of two ranks, which are threads."""
+    notes = Notes()
+    raised: list[BaseException | None] = [None] * 2
+
+    def run(rank: int) -> None:
+        ckpt = millrace.Checkpoints(uri, rank=rank)
+        ckpt._meeting = Meeting(notes, "x", rank, 2, patience)
+        try:
+            call(ckpt, rank)
+        except BaseException as error:
+            raised[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+@pytest.mark.parametrize("poor", [0, 1])
+def test_a_copy_that_fails_on_one_rank_fails_on_all(poor: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(ckpt: millrace.Checkpoints, rank: int) -> None:
+        if rank == poor:
+            ckpt._snapshot = Poor()
+        ckpt.save(1, {"x": np.zeros(3)}, asynchronous=True)
+        ckpt.wait()
+
+    class Poor(_Snapshot):
+        def copy(self, shards: Any) -> Any:
+            raise MemoryError("no room for the copy")
+
+    raised = on_two_ranks(str(tmp_path / "run"), save)
+    assert isinstance(raised[poor], MemoryError)
+    assert isinstance(raised[1 - poor], millrace.Error) and f"rank {poor}: MemoryError: no room" in str(raised[1 - poor]), raised
+    assert millrace.Checkpoints(str(tmp_path / "run")).latest() is None
+
+
+@pytest.mark.parametrize("call", ["latest", "load"])
+def test_a_claim_that_fails_is_said_to_all(call: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_CHECKPOINT", str(tmp_path / "run"))
+    monkeypatch.setattr(millrace.Checkpoints, "claim", lambda self: (_ for _ in ()).throw(DOWN))
+    raised = on_two_ranks(str(tmp_path / "run"), lambda ckpt, rank: getattr(ckpt, call)())
+    assert all(isinstance(error, millrace.UnavailableError) and "the store is down" in str(error) for error in raised), raised
 
 
 def test_each_rank_writes_its_share() -> None:
