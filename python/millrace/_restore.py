@@ -156,8 +156,12 @@ class Restore:
         if target is not None:
             self._read_into(target, chunks, kind)
             return into
-        first = node["chunks"][0]
-        key = (tag, str(first["shard"]), str(first["name"]))
+        if chunks:
+            key = (tag, str(node["chunks"][0]["shard"]), str(node["chunks"][0]["name"]))
+        else:  # an empty DTensor, of which no rank has written anything
+            key = (tag, "", _shown(path))
+            if math.prod(shape):
+                raise DamagedDataError(f"{STATE_NAME} does not say where {_shown(path)} of the shape {shape} is")
         if key not in self._made:
             torch = _torch_or_none() if tag == "tensor" else None
             data = np.empty(math.prod(shape) * _tensors.item_bytes(kind), np.uint8)

@@ -514,6 +514,21 @@ ckpt.save(3, state)
     assert millrace.Checkpoints(folder).load(3)["dtype"] == "float32"
 
 
+def test_an_empty_tensor_of_no_rank() -> None:
+    """Of an empty DTensor no rank writes anything."""
+    encoded = _state.Encoded({"w": torch.empty(0, 3), "a": np.empty((2, 0), np.int16), "x": torch.ones(2)}, allow_pickle=False)
+    for tensor in encoded.tensors[:2]:
+        tensor.parts = []
+    shards, chunks = encoded.files()
+    name, pieces = encoded.state_file([chunks])
+    found = restored([*shards, (name, pieces)])
+    assert found["w"].shape == (0, 3) and found["w"].dtype == torch.float32 and found["x"].tolist() == [1, 1]
+    assert found["a"].shape == (2, 0) and found["a"].dtype == np.int16
+    text = pieces[0].tobytes().replace(b'"shape":[0,3]', b'"shape":[1,3]')
+    with pytest.raises(millrace.DamagedDataError, match=r"state\['w'\]"):
+        restored([*shards, (name, [np.frombuffer(text, np.uint8)])])
+
+
 def test_damage_is_found(place: tuple[str, pathlib.Path]) -> None:
     """One bit of any file of a checkpoint: nothing wrong is ever returned, and `verify` says so."""
     uri, folder = place
