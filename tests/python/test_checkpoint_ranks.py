@@ -244,7 +244,7 @@ def on_two_ranks(uri: str, call: Callable[[millrace.Checkpoints, int], Any], *, 
 
 
 @pytest.mark.parametrize("poor", [0, 1])
-def test_a_copy_that_fails_on_one_rank_fails_on_all(poor: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_fails_on_one_rank_fails_on_all(poor: int, tmp_path: pathlib.Path) -> None:
     def save(ckpt: millrace.Checkpoints, rank: int) -> None:
         if rank == poor:
             ckpt._snapshot = Poor()
