@@ -37,7 +37,7 @@ struct CompileCacheFlags {
   std::string wait = "10m";
   std::string settle = "60s";
   std::string lease = "60s";
-  std::string grace = "120s";
+  std::optional<std::string> grace;
   bool print_key = false;
 };
 
@@ -115,7 +115,10 @@ absl::StatusOr<CompileCacheOptions> TakeCacheOptions(const CompileCacheFlags& fl
 absl::StatusOr<int> RunWithCache(const CompileCacheFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
   ASSIGN_OR_RETURN(const auto settle, TakeTime("--settle", flags.settle));
-  ASSIGN_OR_RETURN(const auto grace, TakeTime("--grace", flags.grace));
+  std::chrono::milliseconds grace = AttemptLimits::kNoGraceLimit;
+  if (flags.grace) {
+    ASSIGN_OR_RETURN(grace, TakeTime("--grace", *flags.grace));
+  }
   if (flags.command.empty() && !flags.print_key)
     return AsUsage(absl::InvalidArgumentError("the command is missing; write it behind '--'"));
   ASSIGN_OR_RETURN(CompileCacheOptions options, TakeCacheOptions(flags));
@@ -194,7 +197,11 @@ void AddCompileCache(Command app) {
   compile_cache
       .Add("--settle", &flags->settle, "Store news when the folders have not changed for so long; 0: at the end only")
       .ShowDefault();
-  compile_cache.Add("--grace", &flags->grace, "Time that the command has to end after SIGTERM or Ctrl-C").ShowDefault();
+  compile_cache
+      .Add("--grace", &flags->grace,
+           "Kill the command if it has not ended so long after SIGTERM or Ctrl-C (default: never; whoever sent "
+           "the signal may)")
+      .Called("TIME");
   compile_cache.AddFlag("--print-key", &flags->print_key, "Print the key and what it stands for, and run nothing");
   compile_cache.Footer(kCompileCacheFooter);
   compile_cache.Run([flags] {

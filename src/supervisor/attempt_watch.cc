@@ -28,6 +28,8 @@ AttemptWatch::Action AttemptWatch::OnStop(int signal, bool program_watches, Time
   }
   stopped_ = true;
   KillBy(now + limits_.grace);
+  if (limits_.grace == AttemptLimits::kNoGraceLimit)
+    return {signal, fmt::format("{} is passed on to the command", SignalName(signal))};
   const std::string time = SecondsText(std::chrono::duration_cast<Milliseconds>(*kill_at_ - now));
   if (signal == SIGTERM && program_watches)
     return {0, fmt::format("SIGTERM came: the command, which looks for notices, has {} to save and to end", time)};

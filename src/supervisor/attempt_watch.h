@@ -9,6 +9,7 @@
 namespace millrace {
 
 struct AttemptLimits {
+  static constexpr std::chrono::milliseconds kNoGraceLimit = std::chrono::hours(10 * 365 * 24);  // others kill it
   std::chrono::milliseconds grace{120 * 1000};          // from a signal that asks to end to SIGKILL
   std::optional<std::chrono::milliseconds> hang_after;  // without a sign of life
   std::optional<int> notice_signal;                     // that the user chose; 0: none

@@ -36,6 +36,14 @@ TEST(AttemptWatch, ASignalIsPassedOnThenItIsKilled) {
   EXPECT_EQ(twice.OnStop(SIGTERM, false, kStart + seconds(1)).signal, SIGKILL);
 }
 
+TEST(AttemptWatch, WithoutALimitItHasAllTheTime) {
+  AttemptWatch watch({.grace = AttemptLimits::kNoGraceLimit}, kStart);
+  const AttemptWatch::Action action = watch.OnStop(SIGTERM, false, kStart);
+  EXPECT_EQ(action.signal, SIGTERM);
+  EXPECT_EQ(action.text, "SIGTERM is passed on to the command");
+  EXPECT_EQ(watch.OnTime(kStart + std::chrono::hours(24 * 365)).signal, 0);
+}
+
 TEST(AttemptWatch, AProgramThatLooksForNoticesIsNotTerminated) {
   AttemptWatch watch({.grace = seconds(120)}, kStart);
   EXPECT_EQ(watch.OnStop(SIGTERM, true, kStart).signal, 0);

@@ -151,8 +151,16 @@ def test_signals_are_passed_on(millrace: Millrace, millrace_bin: Path, bucket: B
         assert [process.stdout.readline(), process.stdout.readline()] == ["miss\n", "ready\n"]
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 0 and f"{number.name} is passed on" in err and "1 new file stored" in err
+    assert process.returncode == 0 and f"{number.name} is passed on to the command\n" in err and "1 new file stored" in err
     assert lines(millrace("compile-cache", CACHE, "--dir", tmp_path / "b", *compiler(), env=bucket.env)) == ["hit"]
+
+
+def test_a_limit_that_was_asked_for_ends_it(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
+    with running(millrace_bin, bucket.env, CACHE, "--grace", "0.1", "--dir", tmp_path, "--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done") as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGKILL and "has not ended in time" in err
 
 
 def test_a_signal_while_it_waits_ends_it(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
