@@ -156,9 +156,9 @@ absl::Status CompileCache::RunStart(const std::stop_token& stop) {
         break;
     }
   }
+  holds_lease_ = start.outcome() == StartProtocol::Outcome::kCompile;  // also after a stop: it is to be given back
   if (stop.stop_requested()) return absl::CancelledError("interrupted");
   RETURN_IF_ERROR(start.status());
-  holds_lease_ = start.outcome() == StartProtocol::Outcome::kCompile;
   record_ = start.record();
   if (holds_lease_) Journal("nothing is cached yet: this host compiles, others wait for it");
   if (start.outcome() == StartProtocol::Outcome::kTimedOut) {

@@ -5,10 +5,12 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -68,6 +70,22 @@ class FailingStore final : public ForwardingStore {
 
   std::atomic<int> calls_{0};
   std::atomic<int> fails_at_{0};
+};
+
+/// Calls `on_put` with the key before each Put.
+class WatchedStore final : public ForwardingStore {
+ public:
+  explicit WatchedStore(std::function<void(const std::string&)> on_put)
+      : ForwardingStore(std::make_unique<MemoryStore>("watched")), on_put_(std::move(on_put)) {}
+  ~WatchedStore() override { Close(); }
+
+  void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override {
+    on_put_(key);
+    ForwardingStore::Put(std::move(key), body, std::move(options), std::move(done));
+  }
+
+ private:
+  const std::function<void(const std::string&)> on_put_;
 };
 
 /// A machine with folders of its own.
@@ -308,6 +326,18 @@ TEST(CompileCache, AWaitIsInterrupted) {
   std::thread starts([&] { EXPECT_TRUE(absl::IsCancelled(second.cache.Start(stop.get_token()))); });
   stop.request_stop();
   starts.join();
+}
+
+TEST(CompileCache, AStopAfterTheLeaseWasWrittenLeavesItToBeGivenBack) {
+  std::stop_source stop;
+  WatchedStore store([&](const std::string&) { stop.request_stop(); });
+  Machine first(store);
+  EXPECT_TRUE(absl::IsCancelled(first.cache.Start(stop.get_token())));
+  ASSERT_TRUE(first.cache.holds_lease());
+  ASSERT_TRUE(first.cache.GiveBack({}).ok());
+  Machine second(store);
+  ASSERT_TRUE(second.cache.Start({}).ok());
+  EXPECT_TRUE(second.cache.holds_lease());
 }
 
 TEST(CompileCache, ALostLeaseIsNotRenewed) {
