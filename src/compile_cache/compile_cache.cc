@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/atomic_file.h"
@@ -264,13 +265,18 @@ absl::Status CompileCache::Fetch(const std::stop_token& stop) {
 }
 
 absl::Status CompileCache::Renew(const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const bool held, RenewIfHeld(stop));
+  if (held) return absl::OkStatus();
+  holds_lease_ = false;
+  return absl::FailedPreconditionError("another host has taken the lease");
+}
+
+absl::StatusOr<bool> CompileCache::RenewIfHeld(const std::stop_token& stop) const {
   ASSIGN_OR_RETURN(CacheVersion now, Read(stop));
-  if (!now.record.lease || now.record.lease->holder != holder_) {
-    holds_lease_ = false;
-    return absl::FailedPreconditionError("another host has taken the lease");
-  }
+  if (!now.record.lease || now.record.lease->holder != holder_) return false;
   ++now.record.lease->renewals;
-  return document_.Replace(now.record.ToJson(), now.version);
+  RETURN_IF_ERROR(document_.Replace(now.record.ToJson(), now.version));
+  return true;
 }
 
 FoundFiles CompileCache::FindNew() const {
@@ -325,8 +331,17 @@ absl::StatusOr<std::vector<CachedFile>> CompileCache::HashNew(const FoundFiles& 
 absl::Status CompileCache::Publish(const FoundFiles& found, int64_t latest_ns, bool sweeps,
                                    const std::stop_token& stop) {
   PublishProtocol::Job job{.holder = holder_, .about = options_.about, .max_bytes = options_.max_bytes};
+  // Hashing and uploading may take longer than the term. If this and the publication write at once, one of the two
+  // fails on the version and tries again.
+  std::jthread renews;
+  if (holds_lease_) {
+    renews = std::jthread([this](const std::stop_token& published) {
+      while (SleepFor(options_.term / 3, published)) RenewIfHeld(published).IgnoreError();
+    });
+  }
   ASSIGN_OR_RETURN(job.files, HashNew(found, latest_ns, stop));
   RETURN_IF_ERROR(RunPublish(std::move(job), stop));
+  renews.request_stop();
   return sweeps ? Sweep(stop) : absl::OkStatus();
 }
 

@@ -47,8 +47,8 @@ class CompileCache {
   /// The files of the folders that are new since Start (if nothing was cached then: all), as of now.
   FoundFiles FindNew() const;
   /// Stores new files that did not change after `latest_ns` (since 1970), gives the lease back, evicts what is above
-  /// the bound. With `sweeps` also removes objects that killed hosts have left. Files that change while they are read
-  /// are left for the next time.
+  /// the bound. Renews the lease meanwhile. With `sweeps` also removes objects that killed hosts have left. Files that
+  /// change while they are read are left for the next time.
   absl::Status Publish(const FoundFiles& found, int64_t latest_ns, bool sweeps, const std::stop_token& stop);
   /// Gives the lease back without telling that anything was compiled: the next host is to try.
   absl::Status GiveBack(const std::stop_token& stop);
@@ -70,6 +70,7 @@ class CompileCache {
   absl::StatusOr<Hashed> Hash(const FoundFile& found, const std::stop_token& stop);
   absl::StatusOr<std::vector<CachedFile>> HashNew(const FoundFiles& found, int64_t latest_ns,
                                                   const std::stop_token& stop);
+  absl::StatusOr<bool> RenewIfHeld(const std::stop_token& stop) const;  // thread-safe
   absl::Status RunPublish(PublishProtocol::Job job, const std::stop_token& stop);
   std::set<std::string> Upload(const std::vector<CachedFile>& files, const std::stop_token& stop);
   void Remove(const std::set<std::string>& objects, const std::stop_token& stop);

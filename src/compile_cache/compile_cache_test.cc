@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -338,6 +340,29 @@ TEST(CompileCache, AStopAfterTheLeaseWasWrittenLeavesItToBeGivenBack) {
   Machine second(store);
   ASSERT_TRUE(second.cache.Start({}).ok());
   EXPECT_TRUE(second.cache.holds_lease());
+}
+
+TEST(CompileCache, TheLeaseIsRenewedDuringALongUpload) {
+  std::mutex mutex;
+  std::condition_variable renewed;
+  int records = 0;
+  bool in_time = false;
+  WatchedStore store([&](const std::string& key) {
+    std::unique_lock lock(mutex);
+    if (key.ends_with("RECORD")) {
+      ++records;
+      renewed.notify_all();
+    } else {
+      // The first is that of Start. The limit is for a build that does not renew.
+      in_time = renewed.wait_for(lock, std::chrono::seconds(20), [&] { return records >= 3; });
+    }
+  });
+  Machine machine(store, std::chrono::milliseconds(30));
+  ASSERT_TRUE(machine.cache.Start({}).ok());
+  machine.Compile({{"jax/a-cache", "a"}});
+  ASSERT_TRUE(machine.Publish().ok()) << machine.journal;
+  EXPECT_TRUE(in_time);
+  EXPECT_FALSE(machine.cache.holds_lease());
 }
 
 TEST(CompileCache, ALostLeaseIsNotRenewed) {
