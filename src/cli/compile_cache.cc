@@ -56,25 +56,27 @@ std::string FromEnvironment(const std::string& name) {
 }
 
 /// Starts the command when the cache is there, passes signals on, publishes at the end. Returns the exit status.
+/// Without a session (nullptr) there is no cache.
 class CompileCacheRun {
  public:
-  CompileCacheRun(GuardedCommand& command, CacheSession& session) : command_(command), session_(session) {}
+  CompileCacheRun(GuardedCommand& command, CacheSession* session) : command_(command), session_(session) {}
 
   int Wait() {
+    if (session_ == nullptr) GuardedCommand::Wake();
     for (;;) {
       if (const std::optional<int> signal = GuardedCommand::WaitForSignal()) {
         OnSignal(*signal);
         continue;
       }
-      if (session_.prepared() && !begun_ && !stopped_) {
+      if ((session_ == nullptr || session_->prepared()) && !begun_ && !stopped_) {
         begun_ = true;
         command_.Begin();
       }
       if (begun_ && !status_) {
         status_ = command_.Ended();
-        if (status_) session_.Finish(*status_ == 0);
+        if (status_ && session_ != nullptr) session_->Finish(*status_ == 0);
       }
-      if (session_.done()) return status_ ? *status_ : 128 + *stopped_;
+      if (session_ == nullptr ? status_ || stopped_ : session_->done()) return status_ ? *status_ : 128 + *stopped_;
     }
   }
 
@@ -83,11 +85,11 @@ class CompileCacheRun {
   void OnSignal(int signal) {
     if (begun_ && !status_) return command_.Signal(signal);
     stopped_ = signal;
-    session_.Stop();
+    if (session_ != nullptr) session_->Stop();
   }
 
   GuardedCommand& command_;
-  CacheSession& session_;
+  CacheSession* const session_;
   bool begun_ = false;
   std::optional<int> status_;
   std::optional<int> stopped_;
@@ -148,11 +150,16 @@ absl::StatusOr<int> RunWithCache(const CompileCacheFlags& flags) {
                    }));
   Runtime runtime;
   Stores stores(runtime);
-  ASSIGN_OR_RETURN(const Location location, stores.Open(flags.uri));
+  const absl::StatusOr<Location> location = stores.Open(flags.uri);
+  if (!location.ok()) {
+    Tell(fmt::format("the compile cache cannot be used, the command runs without it: {}",
+                     ToStd(location.status().message())));
+    return CompileCacheRun(*command, nullptr).Wait();
+  }
   const std::chrono::milliseconds term = options.term;
-  CompileCache cache(location, stores, runtime.memory(), std::move(options));
+  CompileCache cache(*location, stores, runtime.memory(), std::move(options));
   CacheSession session(cache, {.settle = settle, .term = term, .changed = GuardedCommand::Wake, .journal = Tell});
-  return CompileCacheRun(*command, session).Wait();
+  return CompileCacheRun(*command, &session).Wait();
 }
 
 constexpr const char* kCompileCacheFooter =

@@ -77,7 +77,7 @@ class JobSupervisor {
   RestartPolicy policy_;
   NoticeQueue queue_;
   std::unique_ptr<NoticeWatcher> watcher_;
-  std::unique_ptr<RunFolder> folder_;
+  std::unique_ptr<RunFolder> folder_;  // nullptr: the one of the supervisor above counts
   uint64_t attempt_ = 0;
   bool started_ = false;     // the attempt was; else why not was said
   bool leaves_ = false;      // a final notice came
@@ -86,7 +86,9 @@ class JobSupervisor {
 };
 
 absl::StatusOr<int> JobSupervisor::Run() {
-  ASSIGN_OR_RETURN(folder_, RunFolder::Make());
+  if (!options_.inner) {
+    ASSIGN_OR_RETURN(folder_, RunFolder::Make());
+  }
   if (options_.metadata_service) {
     watcher_ = std::make_unique<NoticeWatcher>(*options_.metadata_service,
                                                NoticeWatcher::Callbacks{[this](const Notice& notice) {
@@ -131,7 +133,7 @@ void JobSupervisor::EndBeforeBegin(const std::string& why) {
 
 absl::StatusOr<AttemptEnd> JobSupervisor::RunOnce() {
   if (!options_.failure_file.empty()) ClearFailure(options_.failure_file);
-  RETURN_IF_ERROR(folder_->Begin());
+  if (folder_) RETURN_IF_ERROR(folder_->Begin());
   if (!options_.log_folder.empty()) {
     log_path_ =
         fmt::format("{}/attempt-{}-{}-{}.log", options_.log_folder,
@@ -230,7 +232,7 @@ AttemptEnd JobSupervisor::WaitFor(JobProcess& job, AttemptOutput* output) {
       limit = std::min(*limit, std::clamp(*options_.limits.hang_after / 20, kLeastTick, kMostTick));
     int signal = 0;
     const SupervisorEvent event = process_.Wait(limit, &signal);
-    if (folder_->TakeHeartbeat()) watch.OnAlive(Clock::now());
+    if (folder_ && folder_->TakeHeartbeat()) watch.OnAlive(Clock::now());
     if (output != nullptr) watch.OnAlive(output->last());
     OnEvent(event, signal, watch, job);
     if (const AttemptWatch::Action due = watch.OnTime(Clock::now()); due.signal != 0) Carry(due, job);
@@ -263,7 +265,7 @@ void JobSupervisor::Carry(const AttemptWatch::Action& action, JobProcess& job) {
 }
 
 void JobSupervisor::Stop(int signal, AttemptWatch& watch, JobProcess& job) {
-  const AttemptWatch::Action action = watch.OnStop(signal, folder_->ProgramWatches(), Clock::now());
+  const AttemptWatch::Action action = watch.OnStop(signal, folder_ && folder_->ProgramWatches(), Clock::now());
   if (signal == SIGTERM) TellProgram({.kind = NoticeKind::kSignal, .detail = "SIGTERM"}, Until(*watch.kill_at()));
   Carry(action, job);
 }
@@ -275,7 +277,7 @@ std::optional<Milliseconds> LeftUntil(const Notice& notice) {
 
 void JobSupervisor::TakeNotice(const Notice& notice, AttemptWatch& watch, JobProcess& job) {
   const std::optional<Milliseconds> left = LeftUntil(notice);
-  const AttemptWatch::Action action = watch.OnNotice(notice, left, folder_->ProgramWatches(), Clock::now());
+  const AttemptWatch::Action action = watch.OnNotice(notice, left, folder_ && folder_->ProgramWatches(), Clock::now());
   std::optional<Milliseconds> end;
   if (watch.kill_at()) end = Until(*watch.kill_at());
   // A program that is signalled may look for the notice at once.
@@ -300,6 +302,7 @@ void JobSupervisor::Announce(const Notice& notice, std::optional<Milliseconds> l
 }
 
 void JobSupervisor::TellProgram(const Notice& notice, std::optional<Milliseconds> end) {
+  if (!folder_) return;
   std::optional<absl::Time> deadline;
   if (end) deadline = absl::Now() + absl::FromChrono(*end);
   if (const absl::Status told = folder_->Tell(notice, deadline); !told.ok()) Say(std::string(ToStd(told.message())));

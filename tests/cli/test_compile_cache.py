@@ -99,6 +99,13 @@ def test_a_command_runs_without_its_store(millrace: Millrace, bucket: Bucket, tm
     assert lines(done) == ["miss"] and b"the command runs without it" in done.stderr
 
 
+def test_a_command_runs_without_credentials(millrace: Millrace, tmp_path: Path) -> None:
+    """If not even the settings of the store are right."""
+    env = {"AWS_PROFILE": "missing", "AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    done = millrace("compile-cache", CACHE, "--dir", tmp_path, *compiler(then="sys.exit(3)\n"), code=3, env=env)
+    assert lines(done) == ["miss"] and b"the command runs without it" in done.stderr
+
+
 def test_usage(millrace: Millrace, tmp_path: Path) -> None:
     for arguments in (
         [],
