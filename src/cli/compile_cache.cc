@@ -1,6 +1,7 @@
 #include "compile_cache/compile_cache.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +73,7 @@ class CompileCacheRun {
       if ((session_ == nullptr || session_->prepared()) && !begun_ && !stopped_) {
         begun_ = true;
         command_.Begin();
+        for (const int signal : notices_) command_.Signal(signal);
       }
       if (begun_ && !status_) {
         status_ = command_.Ended();
@@ -82,7 +85,13 @@ class CompileCacheRun {
 
  private:
   // Before the command: there will be none. While it runs: it is the one to end. After it: nothing more is published.
+  // SIGUSR1 and SIGUSR2 mean something to the command only: it gets them late, or not any more.
   void OnSignal(int signal) {
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+      if (!begun_) notices_.insert(signal);
+      if (begun_ && !status_) command_.Signal(signal);
+      return;
+    }
     if (begun_ && !status_) return command_.Signal(signal);
     stopped_ = signal;
     if (session_ != nullptr) session_->Stop();
@@ -93,6 +102,7 @@ class CompileCacheRun {
   bool begun_ = false;
   std::optional<int> status_;
   std::optional<int> stopped_;
+  std::set<int> notices_;  // that came before the command began
 };
 
 absl::StatusOr<CompileCacheOptions> TakeCacheOptions(const CompileCacheFlags& flags) {

@@ -34,7 +34,7 @@ def compiler(variable: str = "TORCHINDUCTOR_CACHE_DIR", then: str = "") -> list[
 @contextlib.contextmanager
 def running(binary: Path, env: dict[str, str], *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
     command = [str(binary), "compile-cache", *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | env)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | env)
     try:
         yield process
     finally:
@@ -180,6 +180,20 @@ def test_a_signal_while_it_waits_ends_it(millrace_bin: Path, bucket: Bucket, tmp
             second.send_signal(signal.SIGTERM)
             out, _ = second.communicate(timeout=60)
     assert second.returncode == 128 + signal.SIGTERM and out == ""
+
+
+def test_a_notice_while_it_waits_reaches_the_command(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
+    """It is not the end of the command, which may be `millrace run`, before it has begun."""
+    with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--dir", tmp_path / "a", *compiler(then="input()\n")) as first:
+        assert first.stdout is not None and first.stdout.readline() == "miss\n"
+        with running(millrace_bin, bucket.env, CACHE, "--key", "k", "--dir", tmp_path / "b", "--", "sleep", "600") as second:
+            assert second.stderr is not None
+            while "waiting for it" not in (line := second.stderr.readline()):
+                assert line
+            second.send_signal(signal.SIGUSR1)
+            first.communicate("\n", timeout=60)
+            _, err = second.communicate(timeout=60)
+    assert second.returncode == 128 + signal.SIGUSR1 and "attempt 1 of 1" in err
 
 
 def test_a_killed_program_takes_the_command_with_it(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
