@@ -20,6 +20,7 @@
 #include "cli/run_job.h"
 #include "cli/usage.h"
 #include "s3/credential_chain.h"
+#include "supervisor/job_process.h"
 #include "supervisor/notice_watcher.h"
 #include "supervisor/supervisor.h"
 
@@ -158,6 +159,7 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options) {
 }
 
 absl::StatusOr<int> RunCommand(const RunFlags& flags) {
+  HoldNotices();  // Prepare may take long
   if (!flags.checkpoint.empty()) RETURN_IF_ERROR(CheckUri(flags.checkpoint));
   SupervisorOptions options;
   options.command = flags.command;
@@ -167,6 +169,7 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   ASSIGN_OR_RETURN(options.metadata_service, FindMetadataService(flags.on_notice.has_value()));
   options.log_folder = flags.log_dir;
   ASSIGN_OR_RETURN(options.log_bytes, TakeSize("--log-size", flags.log_size));
+  if (options.log_bytes < 1024) return AsUsage(absl::InvalidArgumentError("--log-size must be 1 KiB at least"));
   options.failure_file = flags.failure_file;
   options.on_success = flags.on_success;
   options.on_end = flags.on_end;

@@ -129,6 +129,16 @@ std::vector<pid_t> Children() {
 
 }  // namespace
 
+void HoldNotices() {
+  sigset_t notices;
+  sigemptyset(&notices);
+  const sigset_t all = SupervisorSignals();
+  for (const int signal : {SIGUSR1, SIGUSR2}) {
+    if (sigismember(&all, signal) == 1) sigaddset(&notices, signal);
+  }
+  pthread_sigmask(SIG_BLOCK, &notices, nullptr);
+}
+
 SupervisorProcess::SupervisorProcess() : given_fds_(GivenFds()) {
   const sigset_t signals = SupervisorSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);

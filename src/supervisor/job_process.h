@@ -17,6 +17,10 @@ namespace millrace {
 /// moment.
 enum class SupervisorEvent { kChild, kStop, kNotice, kWake, kTime };
 
+/// Blocks SIGUSR1 and SIGUSR2, unless they are ignored, so that a SupervisorProcess that is made later gets those that
+/// come meanwhile. Before there are other threads.
+void HoldNotices();
+
 /// This process as a supervisor. Blocks the signals that it waits for, for the rest of the program and all threads that
 /// it starts, and makes it the one to which orphans of its descendants fall. Made before there are other threads.
 class SupervisorProcess {

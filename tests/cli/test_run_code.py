@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -36,6 +38,22 @@ def repository(tmp_path: Path) -> Repository:
 
 
 TRAIN = ["--", "sh", "train.sh"]
+
+
+def test_a_notice_while_the_code_is_cloned_is_not_lost(
+    millrace: Millrace, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is for the job, which ends as if the notice had come in its first attempt."""
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(f'#!/bin/sh\nkill -USR1 $PPID\nexec {shutil.which("git")} "$@"\n')
+    git.chmod(0o755)
+    (repository.folder / "train.sh").write_text("echo begun\nsleep 600\n")
+    repository.git("commit", "--quiet", "-am", "sleeps")
+    monkeypatch.setenv("PATH", str(git.parent), prepend=os.pathsep)
+    run = ["run", "--code", repository.folder, "--on-end", "echo $MILLRACE_OUTCOME $MILLRACE_STATUS"]
+    done = millrace(*run, *TRAIN, cwd=tmp_path, code=75)
+    assert lines(done)[-1] == "elsewhere 75"
 
 
 def test_a_job_keeps_its_commit(millrace: Millrace, repository: Repository, tmp_path: Path) -> None:
