@@ -375,9 +375,9 @@ void JobSupervisor::RunHook(const char* name, const std::string& command, const 
   std::optional<int> status;
   while (!(status = (*job)->Ended())) {
     int signal = 0;
-    const SupervisorEvent event = process_.Wait(Until(until), &signal);
+    const SupervisorEvent event = process_.Wait(why.empty() ? Until(until) : kMostTick, &signal);
     if (event == SupervisorEvent::kStop) why = fmt::format("{} came", SignalName(signal));
-    if (event == SupervisorEvent::kTime)
+    if (event == SupervisorEvent::kTime && why.empty())
       why = fmt::format("it did not end within {}", SecondsText(options_.hook_limit));
     if (!why.empty()) (*job)->Signal(SIGKILL);
   }

@@ -75,6 +75,11 @@ def test_logs_are_bounded(millrace: Millrace, tmp_path: Path) -> None:
     assert done.stdout.endswith(older.read_bytes() + newer.read_bytes())
 
 
+def test_a_log_without_room_is_wrong_usage(millrace: Millrace, tmp_path: Path) -> None:
+    done = millrace("run", "--log-dir", tmp_path, "--log-size", "1023", *shell("echo begun"), code=2)
+    assert b"--log-size must be 1 KiB at least" in done.stderr and done.stdout == b""
+
+
 def test_what_a_finished_program_leaves_behind_does_not_keep_it(millrace: Millrace, tmp_path: Path) -> None:
     """It may hold its end of the output for as long as it likes."""
     pid = tmp_path / "pid"
