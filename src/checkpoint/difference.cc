@@ -77,9 +77,12 @@ std::string TypeOfTorch(const std::string& name) {
   return found == kNames.end() ? name : found->second;
 }
 
+/// Throws if it is too large.
 uint64_t Product(const Sides& sides) {
   uint64_t product = 1;
-  for (const uint64_t side : sides) product *= side;
+  for (const uint64_t side : sides) {
+    if (__builtin_mul_overflow(product, side, &product)) throw std::invalid_argument("a shape is too large");
+  }
   return product;
 }
 
@@ -164,7 +167,9 @@ class StateReader {
                          .shape = chunk.value("shape", tensor.shape)};
       if (stored.begin.size() != tensor.shape.size() || stored.shape.size() != tensor.shape.size())
         throw std::invalid_argument(fmt::format("a chunk of {} has other dimensions", name));
-      stored.bytes = Product(stored.shape) * tensor.item_bytes;
+      Sides sides = stored.shape;
+      sides.push_back(tensor.item_bytes);
+      stored.bytes = Product(sides);
       const uint64_t shard_bytes = manifest_.shards[stored.shard].bytes;
       if (stored.offset > shard_bytes || stored.bytes > shard_bytes - stored.offset)
         throw std::invalid_argument(fmt::format("a chunk of {} does not lie in its shard", name));
@@ -193,16 +198,17 @@ class StateReader {
 
 /// Whether its bytes are those of its chunks, one behind the other.
 bool IsSequence(const StoredTensor& tensor) {
+  if (tensor.shape.empty()) return tensor.chunks.size() == 1;
+  if (std::ranges::find(tensor.shape, 0) != tensor.shape.end()) return true;  // there are none
   uint64_t rows = 0;
   for (const StoredChunk& chunk : tensor.chunks) {
-    if (tensor.shape.empty()) break;
     if (chunk.begin[0] != rows) return false;
     rows += chunk.shape[0];
     for (size_t i = 1; i < tensor.shape.size(); ++i) {
       if (chunk.begin[i] != 0 || chunk.shape[i] != tensor.shape[i]) return false;
     }
   }
-  return true;
+  return rows == tensor.shape[0];  // else a part of it is not there
 }
 
 bool SameChunks(const StoredTensor& a, const StoredTensor& b) {

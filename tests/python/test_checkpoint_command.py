@@ -109,6 +109,21 @@ def test_the_command_compares_what_other_worlds_have_saved(folder: str) -> None:
     assert torch.equal(millrace.Checkpoints(folder).load(3)["w"], state["w"])
 
 
+def test_a_tensor_that_is_not_whole_is_not_equal(folder: str) -> None:
+    core = millrace._core.Checkpoints(folder)
+
+    def save(step: int, shape: list[int], chunks: list[dict[str, Any]]) -> None:
+        state = json.dumps({"w": {"$": "tensor", "dtype": "U8", "shape": shape, "chunks": chunks}}).encode()
+        core.save(step, [("w", [np.zeros(4, np.uint8)]), ("state.json", [np.frombuffer(state, np.uint8)])], 0, 0)
+
+    save(1, [4], [{"shard": "w", "offset": 0}])
+    save(2, [4], [{"shard": "w", "offset": 0, "begin": [0], "shape": [2]}])
+    (entry,) = run_json("diff", folder, "--step", "1", code=1)
+    assert entry["name"] == "w" and entry["kind"] == "layout"
+    save(3, [2**32, 2**32], [{"shard": "w", "offset": 0}])  # 0 bytes, if the product may overflow
+    assert run_json("diff", folder, "--step", "3", code=1) == []
+
+
 def test_the_command_copies(place: tuple[str, pathlib.Path], tmp_path: pathlib.Path) -> None:
     uri, folder = place
     ckpt = millrace.Checkpoints(uri)
