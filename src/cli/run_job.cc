@@ -36,7 +36,7 @@ std::vector<std::string> HostNames(std::string_view text) {
     begin = end + 1;
   }
   std::ranges::sort(names);
-  names.erase(std::ranges::unique(names).begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
 }
 
