@@ -293,8 +293,11 @@ absl::StatusOr<bool> Cp(const CpFlags& flags) {
   if (listed.ok() || report.objects + report.failed > 0)
     RETURN_IF_ERROR(PrintReport(flags, report, skipped, carried, seconds));
   RETURN_IF_ERROR(listed);
-  if (Interrupted())
-    return absl::CancelledError(fmt::format("interrupted; copied {} until then", Counted(report.objects, "object")));
+  if (Interrupted()) {
+    return absl::CancelledError(
+        flags.dry_run ? "interrupted; nothing was copied (--dry-run)"
+                      : fmt::format("interrupted; copied {} until then", Counted(report.objects, "object")));
+  }
   return report.failed == 0;
 }
 

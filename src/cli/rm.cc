@@ -208,8 +208,11 @@ absl::StatusOr<bool> Rm(const RmFlags& flags) {
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   RETURN_IF_ERROR(PrintRemoval(flags, report, failed, seconds));
-  if (Interrupted())
-    return absl::CancelledError(fmt::format("interrupted; removed {} until then", Counted(report.objects, "object")));
+  if (Interrupted()) {
+    return absl::CancelledError(
+        flags.dry_run ? "interrupted; nothing was removed (--dry-run)"
+                      : fmt::format("interrupted; removed {} until then", Counted(report.objects, "object")));
+  }
   return failed + report.failed == 0;
 }
 

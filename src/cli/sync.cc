@@ -181,6 +181,7 @@ absl::StatusOr<bool> Sync(const SyncFlags& flags) {
   RETURN_IF_ERROR(PrintSyncReport(flags, done, seconds));
   if (!absl::IsCancelled(status)) RETURN_IF_ERROR(status);  // else the report says why
   if (Interrupted()) {
+    if (flags.dry_run) return absl::CancelledError("interrupted; nothing was copied or removed (--dry-run)");
     return absl::CancelledError(fmt::format("interrupted; copied {} until then; the same command goes on with the rest",
                                             Counted(done.copied.objects, "object")));
   }

@@ -102,6 +102,7 @@ def waster() -> Iterator[Callable[..., Waster]]:
         ("LIST", "ls --recursive s3://b/k/"),
         ("LIST", "sync --dry-run s3://b/k/ OUT"),
         ("LIST", "cp --recursive s3://b/k/ OUT"),
+        ("LIST", "cp --recursive --dry-run s3://b/k/ OUT"),
         # No answer to the first request, or to a later one.
         ("", "rm s3://b/k/*"),
         ("", "rm --recursive s3://b/k/"),
@@ -133,4 +134,5 @@ def test_an_interrupt_ends_it(
     # Those that have nothing to clean up end as the signal ends programs.
     assert process.returncode == -number or (process.returncode == 1 and b"interrupted" in said), said
     assert b"cancel" not in said and said.count(b"\n") <= 1, said
+    assert "--dry-run" not in command or not said or b"interrupted; nothing was" in said, said
     assert not [path for path in tmp_path.rglob(".millrace-tmp-*")]
