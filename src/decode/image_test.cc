@@ -530,5 +530,19 @@ TEST(ImageTest, OptionsAreChecked) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ReadFrameTest, IsWhatTheDecoderShows) {
+  const std::string jpeg = MakeJpeg(61, 47);
+  ImageDecoder decoder;
+  for (const bool augment : {false, true}) {
+    ImageSpec spec{.height = 24, .width = 32, .augment = augment};
+    std::vector<std::byte> out(spec.bytes());
+    ASSERT_TRUE(decoder.Decode(AsBytes(jpeg), spec, 7, out).ok());
+    const absl::StatusOr<Frame> frame = ReadFrame(AsBytes(jpeg), spec, 7);
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    EXPECT_EQ(std::memcmp(&*frame, &decoder.frame(), sizeof(Frame)), 0);
+  }
+  EXPECT_TRUE(absl::IsDataLoss(ReadFrame(AsBytes(std::string_view("\xff\xd8\xff")), ImageSpec(), 7).status()));
+}
+
 }  // namespace
 }  // namespace millrace
