@@ -16,8 +16,10 @@
 #include "base/errno_status.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
 #include "cli/run_code.h"
 #include "cli/run_job.h"
+#include "cli/run_metrics.h"
 #include "cli/usage.h"
 #include "s3/credential_chain.h"
 #include "supervisor/job_process.h"
@@ -49,6 +51,7 @@ struct RunFlags {
   std::string hook_limit = "60s";
   std::string code;
   std::string code_dir = "code";
+  std::string metrics_port;
   JobFlags job;
 };
 
@@ -166,6 +169,7 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.checkpoint = flags.checkpoint;
   ASSIGN_OR_RETURN(options.restart, TakeRestart(flags));
   ASSIGN_OR_RETURN(options.limits, TakeLimits(flags));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   ASSIGN_OR_RETURN(options.metadata_service, FindMetadataService(flags.on_notice.has_value()));
   options.log_folder = flags.log_dir;
   ASSIGN_OR_RETURN(options.log_bytes, TakeSize("--log-size", flags.log_size));
@@ -175,6 +179,18 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.on_end = flags.on_end;
   ASSIGN_OR_RETURN(options.hook_limit, TakeMilliseconds("--hook-limit", flags.hook_limit));
   options.say = SayLine;
+  RunMetrics counts;
+  std::unique_ptr<MetricsServer> metrics;
+  options.on_event = [&counts](std::string_view event, const RunJournal::Fields& fields) {
+    counts.OnEvent(event, fields);
+  };
+  options.begin = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(metrics, ServeMetrics(metrics_address, [&counts](MetricsText* text) {
+                       CollectProcess(text);
+                       counts.Collect(text);
+                     }));
+    return absl::OkStatus();
+  };
   std::unique_ptr<RunJournal> journal;
   if (!flags.journal.empty()) {
     ASSIGN_OR_RETURN(journal, RunJournal::Open(flags.journal));
@@ -264,6 +280,7 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
   run.Add("--on-end", &flags->on_end,
           "A shell command that runs once after any end, told in MILLRACE_OUTCOME and MILLRACE_STATUS")
       .Called("COMMAND");
+  AddMetricsPort(run, &flags->metrics_port);
   run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
 }
 
