@@ -9,7 +9,8 @@ from typing_extensions import Buffer
 __version__: str
 STATUS_CODES: tuple[str, ...]
 
-def configure(io_threads: int, cpu_threads: int, cpu_nice: int, memory: str, outage_limit: float) -> None: ...
+def configure(io_threads: int, cpu_threads: int, cpu_nice: int, memory: str, outage_limit: float, metrics: str) -> None: ...
+def metrics_url() -> str | None: ...
 @final
 class Dataset:
     def __init__(

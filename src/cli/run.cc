@@ -16,9 +16,11 @@
 #include "base/errno_status.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
 #include "cli/run_code.h"
 #include "cli/run_flags.h"
 #include "cli/run_job.h"
+#include "cli/run_metrics.h"
 #include "cli/run_print.h"
 #include "cli/usage.h"
 #include "cli/volume_commands.h"
@@ -156,6 +158,7 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.checkpoint = flags.checkpoint;
   ASSIGN_OR_RETURN(options.restart, TakeRestart(flags));
   ASSIGN_OR_RETURN(options.limits, TakeLimits(flags));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   ASSIGN_OR_RETURN(options.metadata_service, FindMetadataService(flags.on_notice.has_value()));
   options.log_folder = flags.log_dir;
   ASSIGN_OR_RETURN(options.log_bytes, TakeSize("--log-size", flags.log_size));
@@ -165,6 +168,18 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.on_end = flags.on_end;
   ASSIGN_OR_RETURN(options.hook_limit, TakeMilliseconds("--hook-limit", flags.hook_limit));
   options.say = SayLine;
+  RunMetrics counts;
+  std::unique_ptr<MetricsServer> metrics;
+  options.on_event = [&counts](std::string_view event, const RunJournal::Fields& fields) {
+    counts.OnEvent(event, fields);
+  };
+  options.begin = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(metrics, ServeMetrics(metrics_address, [&counts](MetricsText* text) {
+                       CollectProcess(text);
+                       counts.Collect(text);
+                     }));
+    return absl::OkStatus();
+  };
   std::unique_ptr<RunJournal> journal;
   if (!flags.journal.empty()) {
     ASSIGN_OR_RETURN(journal, RunJournal::Open(flags.journal));
@@ -255,6 +270,7 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
   run.Add("--on-end", &flags->on_end,
           "A shell command that runs once after any end, told in MILLRACE_OUTCOME and MILLRACE_STATUS")
       .Called("COMMAND");
+  AddMetricsPort(run, &flags->metrics_port);
   run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
 }
 
