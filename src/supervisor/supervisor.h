@@ -35,6 +35,8 @@ struct SupervisorOptions {
   std::string on_success;    // shell commands, run once: after success,
   std::string on_end;        // and after any end
   std::chrono::milliseconds hook_limit{60 * 1000};
+  /// Called before each attempt, which is 1 for the first; may block. Its error is that of RunSupervised.
+  std::function<absl::Status(uint64_t attempt)> before_attempt;
   /// Told what happens, one sentence each, without its end.
   std::function<void(const std::string&)> say;
 };
