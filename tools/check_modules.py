@@ -29,7 +29,7 @@ TABLE: dict[str, set[str]] = {
     "cache": {"store"},
     "pipeline": {"dataset", "cache", "plan", "decode"},
     "checkpoint": {"transfer"},
-    "channel": {"transfer"},
+    "channel": {"transfer", "shard", "plan"},
     "compile_cache": {"transfer"},
     "mount": {"cache", "transfer"},
     "service": {"pipeline"},

@@ -134,6 +134,7 @@ void JobSupervisor::EndBeforeBegin(const std::string& why) {
 }
 
 absl::StatusOr<AttemptEnd> JobSupervisor::RunOnce() {
+  if (options_.before_attempt) RETURN_IF_ERROR(options_.before_attempt(attempt_));
   if (!options_.failure_file.empty()) ClearFailure(options_.failure_file);
   if (folder_) RETURN_IF_ERROR(folder_->Begin());
   if (!options_.log_folder.empty()) {
