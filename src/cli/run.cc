@@ -142,6 +142,15 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options) {
   return flags.code.empty() ? absl::OkStatus() : TakeCode(flags, options);
 }
 
+// The job goes on on another machine, which need not wait for the end of this one.
+void ReleaseVolumes(const RunFlags& flags) {
+  for (const std::string& text : flags.volumes) {
+    const absl::StatusOr<VolumeFlags> volume = ParseVolumeOption(text);
+    const absl::Status released = volume.ok() ? ReleaseVolume(*volume, SayLine) : volume.status();
+    if (!released.ok()) SayLine(std::string(ToStd(released.message())));
+  }
+}
+
 absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   for (const std::string& text : flags.volumes) RETURN_IF_ERROR(ParseVolumeOption(text).status());
   if (!flags.print.empty()) {
@@ -174,7 +183,9 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
     EndBeforeBegin(options, std::string(ToStd(prepared.message())));
     return prepared;
   }
-  return RunSupervised(options);
+  absl::StatusOr<int> status = RunSupervised(options);
+  if (status.ok() && *status == options.restart.requeue_exit) ReleaseVolumes(flags);
+  return status;
 }
 
 constexpr const char* kRunFooter =
@@ -301,7 +312,8 @@ void AddRun(Command app) {
   run.Add("--current-host", &flags->job.current_host, "Which of them this is").Called("NAME");
   run.Add("--volume", &flags->volumes,
           "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "
-          "does it; also ,type=, ,wait= and ,dev= as its options; repeatable")
+          "does it, and is detached if the job has to go on elsewhere; also ,type=, ,wait= and ,dev= as its options; "
+          "repeatable")
       .OneValueEach()
       .Called("NAME=PATH[,create=SIZE]");
   AddPrintOptions(run, flags.get());
