@@ -222,10 +222,10 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
     ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration("--max-runtime", *flags.max_runtime));
     prepared.max_seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
   }
-  if (prepared.channels.any() || prepared.max_seconds) {
-    return RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.max_seconds, options);
-  }
-  absl::StatusOr<int> status = RunSupervised(options);
+  const bool served = prepared.channels.any() || prepared.max_seconds;
+  absl::StatusOr<int> status =
+      served ? RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.max_seconds, options)
+             : RunSupervised(options);
   if (status.ok() && *status == options.restart.requeue_exit) ReleaseVolumes(flags);
   return status;
 }

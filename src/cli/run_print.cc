@@ -66,7 +66,12 @@ std::string RunWords(const RunFlags& flags) {
   for (const std::string& channel : flags.job.channels) add("--channel", channel);
   for (const std::string& parameter : flags.job.hyperparameters) add("--hyperparameter", parameter);
   add_if("--root", flags.job.root, defaults.job.root);
-  add_if("--hosts", flags.job.hosts, defaults.job.hosts);
+  if (flags.job.hosts) add("--hosts", *flags.job.hosts);
+  for (const std::string& group : flags.job.groups) add("--instance-group", group);
+  add_if("--job", flags.job.request, "");
+  for (const std::string& system : flags.job.file_systems) add("--file-system", system);
+  if (flags.max_runtime) add("--max-runtime", *flags.max_runtime);
+  add_if("--metrics-port", flags.metrics_port, "");
   add_if("--current-host", flags.job.current_host, "");
   return out;
 }
