@@ -46,7 +46,6 @@ LARGEST = 2**64 - 1
         ("feed x --frobnicate", "there is no option --frobnicate\n"),
         ("ls x y", "'y' is one argument too many"),
         ("run --retries x -- true", "millrace run: --retries: must be a whole number from 0 to 1000000, not x"),
-        ("run --retrys 3 -- true", "millrace run: there is no option --retrys; did you mean --retries?"),
         ("fed x", "there is no command 'fed'; did you mean feed?"),
         ("frobnicate x", "there is no command 'frobnicate'\n"),
     ],
