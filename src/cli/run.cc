@@ -163,6 +163,15 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, Prepared
   return absl::OkStatus();
 }
 
+// The job goes on on another machine, which need not wait for the end of this one.
+void ReleaseVolumes(const RunFlags& flags) {
+  for (const std::string& text : flags.volumes) {
+    const absl::StatusOr<VolumeFlags> volume = ParseVolumeOption(text);
+    const absl::Status released = volume.ok() ? ReleaseVolume(*volume, SayLine) : volume.status();
+    if (!released.ok()) SayLine(std::string(ToStd(released.message())));
+  }
+}
+
 absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   for (const std::string& text : flags.volumes) RETURN_IF_ERROR(ParseVolumeOption(text).status());
   if (!flags.print.empty()) {
@@ -213,10 +222,12 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
     ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration("--max-runtime", *flags.max_runtime));
     prepared.max_seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
   }
-  if (prepared.channels.any() || prepared.max_seconds) {
-    return RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.max_seconds, options);
-  }
-  return RunSupervised(options);
+  const bool served = prepared.channels.any() || prepared.max_seconds;
+  absl::StatusOr<int> status =
+      served ? RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.max_seconds, options)
+             : RunSupervised(options);
+  if (status.ok() && *status == options.restart.requeue_exit) ReleaseVolumes(flags);
+  return status;
 }
 
 constexpr const char* kRunFooter =
@@ -362,7 +373,8 @@ void AddRun(Command app) {
   run.Add("--current-host", &flags->job.current_host, "Which of them this is").Called("NAME");
   run.Add("--volume", &flags->volumes,
           "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "
-          "does it; also ,type=, ,wait= and ,dev= as its options; repeatable")
+          "does it, and is detached if the job has to go on elsewhere; also ,type=, ,wait= and ,dev= as its options; "
+          "repeatable")
       .OneValueEach()
       .Called("NAME=PATH[,create=SIZE]");
   AddPrintOptions(run, flags.get());

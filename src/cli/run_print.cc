@@ -66,7 +66,12 @@ std::string RunWords(const RunFlags& flags) {
   for (const std::string& channel : flags.job.channels) add("--channel", channel);
   for (const std::string& parameter : flags.job.hyperparameters) add("--hyperparameter", parameter);
   add_if("--root", flags.job.root, defaults.job.root);
-  add_if("--hosts", flags.job.hosts, defaults.job.hosts);
+  if (flags.job.hosts) add("--hosts", *flags.job.hosts);
+  for (const std::string& group : flags.job.groups) add("--instance-group", group);
+  add_if("--job", flags.job.request, "");
+  for (const std::string& system : flags.job.file_systems) add("--file-system", system);
+  if (flags.max_runtime) add("--max-runtime", *flags.max_runtime);
+  add_if("--metrics-port", flags.metrics_port, "");
   add_if("--current-host", flags.job.current_host, "");
   return out;
 }
@@ -102,7 +107,7 @@ END_OF_HOOK
 
 )";
 
-absl::StatusOr<std::string> UserData(const RunFlags& flags) {
+std::string UserData(const RunFlags& flags) {
   std::string out(kUserDataHead);
   out += fmt::format("CHECKPOINT={}\nWORK=${{WORK:-/var/lib/millrace-run}}\n", Quoted(flags.checkpoint));
   out += "COMMAND=(";
@@ -110,12 +115,6 @@ absl::StatusOr<std::string> UserData(const RunFlags& flags) {
   out += ")\n";
   out += kUserDataBody;
   if (!flags.on_end.empty()) out += flags.on_end + "\n";
-  for (const std::string& text : flags.volumes) {
-    ASSIGN_OR_RETURN(const VolumeFlags volume, ParseVolumeOption(text));
-    const std::string dev = volume.dev == VolumeFlags().dev ? "" : " --dev " + Quoted(volume.dev);
-    out += fmt::format("millrace volume detach {}{} || true  # else the next instance waits for the end of this one\n",
-                       Quoted(volume.name), dev);
-  }
   out += kUserDataHook;
   const std::string journal = flags.journal.empty() ? "\"$WORK/logs/run.jsonl\"" : Quoted(flags.journal);
   const std::string logs = flags.log_dir.empty() ? "\"$WORK/logs\"" : Quoted(flags.log_dir);
@@ -171,7 +170,7 @@ absl::StatusOr<std::string> SpotFleet(const RunFlags& flags) {
     if (!values.contains(name))
       return PrintUsage(fmt::format("--print spot-fleet also needs --ec2 {}=...; see `millrace run --help`", name));
   }
-  ASSIGN_OR_RETURN(const std::string user_data, UserData(flags));
+  const std::string user_data = UserData(flags);
   const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(user_data.data()), user_data.size());
   OrderedJson launches = OrderedJson::array();
   for (const std::string& type : AtCommas(values["type"])) {

@@ -82,11 +82,7 @@ absl::Status Move(const VolumeCommandFlags& flags) {
 }
 
 absl::Status DetachHere(const VolumeCommandFlags& flags) {
-  RETURN_IF_ERROR(CheckVolumeName(flags.volume.name));
-  VolumeSession session;
-  RETURN_IF_ERROR(session.Open(flags.volume, /*here=*/true));
-  const auto decide = [&](const VolumeSight& sight) { return DecideDetach(session.goal(), sight); };
-  return RunVolumeJob(session.world(), decide, SayVolume).status();
+  return ReleaseVolume(flags.volume, SayVolume);
 }
 
 absl::Status RemoveAll(const VolumeCommandFlags& flags) {
@@ -199,6 +195,14 @@ absl::StatusOr<VolumeHere> BringVolume(const VolumeFlags& flags, const std::func
   const auto decide = [&](const VolumeSight& sight) { return DecideMove(goal, sight); };
   ASSIGN_OR_RETURN(const VolumeAction done, RunVolumeJob(session.world(), decide, say));
   return VolumeHere{done.volume, goal.zone, done.device};
+}
+
+absl::Status ReleaseVolume(const VolumeFlags& flags, const std::function<void(const std::string&)>& say) {
+  RETURN_IF_ERROR(CheckVolumeName(flags.name));
+  VolumeSession session;
+  RETURN_IF_ERROR(session.Open(flags, /*here=*/true));
+  const auto decide = [&](const VolumeSight& sight) { return DecideDetach(session.goal(), sight); };
+  return RunVolumeJob(session.world(), decide, say).status();
 }
 
 absl::StatusOr<VolumeFlags> ParseVolumeOption(const std::string& text) {

@@ -27,6 +27,9 @@ struct VolumeHere {
 /// no threads.
 absl::StatusOr<VolumeHere> BringVolume(const VolumeFlags& flags, const std::function<void(const std::string&)>& say);
 
+/// Unmounts it and detaches it from this instance, so that the next one need not wait for the end of this one.
+absl::Status ReleaseVolume(const VolumeFlags& flags, const std::function<void(const std::string&)>& say);
+
 /// "NAME=PATH[,create=SIZE][,type=TYPE][,wait=TIME][,dev=DIR]" as `millrace run --volume` takes it. A usage error if it
 /// is something else.
 absl::StatusOr<VolumeFlags> ParseVolumeOption(const std::string& text);

@@ -15,7 +15,7 @@ class HostDisks {
   explicit HostDisks(std::string dev) : dev_(std::move(dev)) {}
 
   /// The device of a volume that is attached as `name` ("/dev/sdf"), in its present form: by the volume's id, as udev
-  /// links NVMe devices; else /dev/xvdf or the name itself. "" if it has not appeared.
+  /// links NVMe devices; else /dev/xvdf. "" if it has not appeared.
   std::string FindDevice(const std::string& volume, const std::string& name) const;
   absl::StatusOr<DeviceContent> ContentOf(const std::string& device) const;
   /// The device that is mounted at a path; "" if there is none.

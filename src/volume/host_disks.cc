@@ -57,12 +57,8 @@ std::string HostDisks::FindDevice(const std::string& volume, const std::string& 
   std::erase(compact, '-');
   const std::string by_id = RealPath(fmt::format("{}/disk/by-id/nvme-Amazon_Elastic_Block_Store_{}", dev_, compact));
   if (!by_id.empty()) return by_id;
-  const std::string letter = name.empty() ? "" : name.substr(name.size() - 1);
-  for (const std::string& old : {fmt::format("{}/xvd{}", dev_, letter), fmt::format("{}/sd{}", dev_, letter)}) {
-    // Others than EBS may be called sdf; a disk of that name is this volume only where EC2 gave it the name.
-    if (const std::string found = RealPath(old); !letter.empty() && !found.empty()) return found;
-  }
-  return "";
+  // On Xen instances. Any other name could be that of another disk.
+  return name.empty() ? "" : RealPath(fmt::format("{}/xvd{}", dev_, name.back()));
 }
 
 absl::StatusOr<DeviceContent> HostDisks::ContentOf(const std::string& device) const {

@@ -228,6 +228,21 @@ def test_run_brings_the_volume(cloud: Callable[..., Cloud]) -> None:
     assert (done.returncode, done.stdout) == (0, FILES["checkpoint"]), done.stderr
 
 
+def test_run_lets_go_of_the_volume_if_the_job_leaves(cloud: Callable[..., Cloud]) -> None:
+    ec2 = cloud()
+    ec2.add_volume("us-east-1a", "run-7", FILES)
+    host = ec2.launch("us-east-1a")
+    volume = f"run-7={host.data},dev={host.env['MILLRACE_TEST_DEV']}"
+    script = f"echo saved > {host.data}/log; exit 75"
+    command = [str(host.binary), "run", "--volume", volume, "--", "sh", "-c", script]
+    done = subprocess.run(command, env=os.environ | host.env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 75, done.stderr
+    assert ec2.volumes("run-7")[0]["State"] == "available" and not (host.folder / "mounts").read_text()
+    other = ec2.launch("us-east-1b")
+    other.move("run-7", "--wait", "0s")
+    ec2.check_served("run-7", other, "us-east-1b", FILES | {"log": "saved\n"})
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
