@@ -37,6 +37,8 @@ struct SupervisorOptions {
   std::chrono::milliseconds hook_limit{60 * 1000};
   /// Called before each attempt, which is 1 for the first; may block. Its error is that of RunSupervised.
   std::function<absl::Status(uint64_t attempt)> before_attempt;
+  /// Called after the last attempt, before the hooks; may block. Not if RunSupervised fails.
+  std::function<void(JobOutcome)> before_end;
   /// Told what happens, one sentence each, without its end.
   std::function<void(const std::string&)> say;
 };
