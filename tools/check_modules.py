@@ -33,9 +33,11 @@ TABLE: dict[str, set[str]] = {
     "compile_cache": {"transfer"},
     "mount": {"cache", "transfer"},
     "service": {"pipeline"},
+    "metrics": {"service"},
     "supervisor": {"s3"},
     "inspect": {"pack"},
     "diagnose": {"inspect", "pipeline"},
+    "volume": {"s3"},
     "devstore": {"s3"},
 }
 TABLE["cli"] = TABLE["python"] = set(TABLE)
@@ -63,7 +65,6 @@ OWNERS: dict[str, set[str]] = {
     "isa-l": {"base"},
     "zstd": {"base"},
     "spdlog/": {"base"},
-    "prometheus/": {"base"},
     "pugi": {"s3"},
     "jpeglib.h": {"decode"},
     "jerror.h": {"decode"},

@@ -17,9 +17,14 @@
 #include "base/errno_status.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
 #include "cli/run_code.h"
+#include "cli/run_flags.h"
 #include "cli/run_job.h"
+#include "cli/run_metrics.h"
+#include "cli/run_print.h"
 #include "cli/usage.h"
+#include "cli/volume_commands.h"
 #include "s3/credential_chain.h"
 #include "supervisor/job_process.h"
 #include "supervisor/notice_watcher.h"
@@ -28,30 +33,6 @@
 namespace millrace::cli {
 
 namespace {
-
-struct RunFlags {
-  std::vector<std::string> command;
-  std::string checkpoint;
-  std::optional<uint64_t> retries;
-  std::string delay = "1s";
-  std::string grace = "120s";
-  uint64_t fast_failures = 4;
-  std::vector<std::string> on_exit;
-  std::string rules;
-  std::optional<std::string> hang_after;
-  std::optional<std::string> on_notice;
-  uint64_t requeue_exit = 75;
-  std::string journal;
-  std::string log_dir;
-  std::string log_size = "256MiB";
-  std::string failure_file;
-  std::string on_success;
-  std::string on_end;
-  std::string hook_limit = "60s";
-  std::string code;
-  std::string code_dir = "code";
-  JobFlags job;
-};
 
 absl::StatusOr<std::chrono::milliseconds> TakeMilliseconds(std::string_view option, const std::string& text) {
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration(option, text));
@@ -158,6 +139,11 @@ struct PreparedJob {
 
 // What has to be there before the first attempt.
 absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, PreparedJob& prepared) {
+  for (const std::string& text : flags.volumes) {
+    ASSIGN_OR_RETURN(const VolumeFlags volume, ParseVolumeOption(text));
+    absl::StatusOr<VolumeHere> here = BringVolume(volume, SayLine);
+    if (!here.ok()) return Annotate(here.status(), fmt::format("--volume {}", volume.name));
+  }
   if (flags.job.DescribeJob()) {
     ASSIGN_OR_RETURN(DescribedJob described, AsUsage(TakeJob(flags.job)));
     prepared.job = std::move(described.job);
@@ -178,6 +164,12 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, Prepared
 }
 
 absl::StatusOr<int> RunCommand(const RunFlags& flags) {
+  for (const std::string& text : flags.volumes) RETURN_IF_ERROR(ParseVolumeOption(text).status());
+  if (!flags.print.empty()) {
+    ASSIGN_OR_RETURN(const std::string file, PrintRunFile(flags));
+    RETURN_IF_ERROR(WriteStdout(file));
+    return 0;
+  }
   HoldNotices();  // Prepare may take long
   if (!flags.checkpoint.empty()) RETURN_IF_ERROR(CheckUri(flags.checkpoint));
   SupervisorOptions options;
@@ -185,6 +177,7 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.checkpoint = flags.checkpoint;
   ASSIGN_OR_RETURN(options.restart, TakeRestart(flags));
   ASSIGN_OR_RETURN(options.limits, TakeLimits(flags));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   ASSIGN_OR_RETURN(options.metadata_service, FindMetadataService(flags.on_notice.has_value()));
   options.log_folder = flags.log_dir;
   ASSIGN_OR_RETURN(options.log_bytes, TakeSize("--log-size", flags.log_size));
@@ -194,6 +187,18 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.on_end = flags.on_end;
   ASSIGN_OR_RETURN(options.hook_limit, TakeMilliseconds("--hook-limit", flags.hook_limit));
   options.say = SayLine;
+  RunMetrics counts;
+  std::unique_ptr<MetricsServer> metrics;
+  options.on_event = [&counts](std::string_view event, const RunJournal::Fields& fields) {
+    counts.OnEvent(event, fields);
+  };
+  options.begin = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(metrics, ServeMetrics(metrics_address, [&counts](MetricsText* text) {
+                       CollectProcess(text);
+                       counts.Collect(text);
+                     }));
+    return absl::OkStatus();
+  };
   std::unique_ptr<RunJournal> journal;
   if (!flags.journal.empty()) {
     ASSIGN_OR_RETURN(journal, RunJournal::Open(flags.journal));
@@ -239,7 +244,8 @@ Examples:
   millrace run --channel train=s3://bucket/train --channel eval=/data/eval --hyperparameter lr=0.1 -- python train.py
   millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py
   millrace run --channel train=s3://bucket/train,mode=FastFile -- python train.py
-  millrace run --channel train=s3://bucket/train,mode=Pipe,wrapper=RecordIO,shuffle-seed=7 -- python train.py)";
+  millrace run --channel train=s3://bucket/train,mode=Pipe,wrapper=RecordIO,shuffle-seed=7 -- python train.py
+  millrace run --print user-data --retries 20 --checkpoint s3://bucket/run-7 -- python train.py)";
 
 void AddRestartOptions(const Command& run, RunFlags* flags) {
   run.Add("--retries", &flags->retries, "How often it is started again: N retries are N + 1 attempts (default: 0)")
@@ -291,7 +297,22 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
   run.Add("--on-end", &flags->on_end,
           "A shell command that runs once after any end, told in MILLRACE_OUTCOME and MILLRACE_STATUS")
       .Called("COMMAND");
+  AddMetricsPort(run, &flags->metrics_port);
   run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
+}
+
+void AddPrintOptions(const Command& run, RunFlags* flags) {
+  const std::string heading = "For EC2 spot instances";
+  run.Add("--print", &flags->print, "Run nothing: print the file that makes this run a job of spot instances")
+      .Words({"user-data", "spot-fleet", "iam-policy"})
+      .Below(heading);
+  run.Add(
+         "--ec2", &flags->ec2,
+         "What the spot fleet needs besides, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
+         "profile, fleet-role=ARN; and if wanted disk=GiB, security-group=, key-name=")
+      .OneValueEach()
+      .Called("KEY=VALUE")
+      .Below(heading);
 }
 
 }  // namespace
@@ -342,6 +363,12 @@ void AddRun(Command app) {
       .OneValueEach()
       .Called("GROUP=HOST[+HOST]");
   run.Add("--current-host", &flags->job.current_host, "Which of them this is").Called("NAME");
+  run.Add("--volume", &flags->volumes,
+          "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "
+          "does it; also ,type=, ,wait= and ,dev= as its options; repeatable")
+      .OneValueEach()
+      .Called("NAME=PATH[,create=SIZE]");
+  AddPrintOptions(run, flags.get());
   run.Footer(kRunFooter);
   run.Run([flags] {
     const absl::StatusOr<int> status = RunCommand(*flags);

@@ -5,11 +5,14 @@
 #include <signal.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
 #include "service/worker_calls.h"
 #include "service/worker_token.h"
 #include "store/stores.h"
@@ -38,6 +41,7 @@ struct WorkerFlags {
   int threads = 0;
   int io_threads = 2;
   std::string memory;
+  std::string metrics_port;
 };
 
 absl::Status Serve(const WorkerFlags& flags) {
@@ -53,6 +57,7 @@ absl::Status Serve(const WorkerFlags& flags) {
     if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
     runtime_options.memory_bytes = *memory;
   }
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   // Blocked before there are threads, so that only the wait below takes them.
   sigset_t signals;
   sigemptyset(&signals);
@@ -60,10 +65,17 @@ absl::Status Serve(const WorkerFlags& flags) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   Runtime runtime(runtime_options);
-  Stores stores(runtime);
+  StoreCounts requests;
+  Stores stores(runtime, requests.Watch());
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(runtime, stores, options);
   if (absl::IsInvalidArgument(worker.status())) return AsUsage(worker.status());  // there are only options
   RETURN_IF_ERROR(worker.status());
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics, ServeMetrics(metrics_address, [&](MetricsText* text) {
+                     CollectProcess(text);
+                     CollectMemory(runtime.memory(), text);
+                     requests.Collect(text);
+                     CollectWorker((*worker)->counts(), text);
+                   }));
   const bool is_v6 = address->host.find(':') != std::string::npos;
   RETURN_IF_ERROR(WriteStdout(
       fmt::format("listening on {}{}{}:{}\n", is_v6 ? "[" : "", address->host, is_v6 ? "]" : "", (*worker)->port())));
@@ -86,6 +98,7 @@ void AddWorker(Command app) {
   command.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
   command.Add("--io-threads", &flags->io_threads, "Network threads").ShowDefault().Number(1, 64);
   command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");
+  AddMetricsPort(command, &flags->metrics_port);
   command.Footer(kWorkerFooter);
   command.Run([flags] {
     const absl::Status status = Serve(*flags);

@@ -113,6 +113,7 @@ struct HttpServerOptions {
   uint16_t port = 0;               // 0: any free one
   std::optional<TlsIdentity> tls;
   std::chrono::milliseconds idle_timeout = std::chrono::minutes(2);  // of a connection on which no byte moves
+  size_t max_connections = SIZE_MAX;  // on each loop; one more is closed when it is accepted
 };
 
 /// Listens from Start to its destructor, which closes every connection and waits until no callback runs and no

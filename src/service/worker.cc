@@ -114,6 +114,7 @@ class Worker::Impl final : public HttpHandler {
     const std::lock_guard lock(mutex_);
     return sessions_.size();
   }
+  const WorkerCounts& counts() const { return counts_; }
 
   std::unique_ptr<HttpExchange> OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
                                           HttpResponder responder) override;
@@ -130,6 +131,7 @@ class Worker::Impl final : public HttpHandler {
 
   Runtime& runtime_;
   const std::string token_;
+  WorkerCounts counts_;
   OpenDatasets datasets_;
 
   mutable std::mutex mutex_;
@@ -202,7 +204,10 @@ std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, cons
                                                  StreamSpec::kMaxBytes)));
     }
     Reservation memory = runtime_.memory().TryReserve(*facts.content_length);
-    if (!memory) return answer(WorkerReply(503, "the worker's memory is in use; give it more (--memory)"));
+    if (!memory) {
+      ++counts_.refused;
+      return answer(WorkerReply(503, "the worker's memory is in use; give it more (--memory)"));
+    }
     return std::make_unique<Opening>(*this, *facts.content_length, std::move(memory), std::move(responder));
   }
   if (target->path == "/millrace/close" && is_post) return answer(Close(target->session));
@@ -226,13 +231,16 @@ void Worker::Impl::Open(std::string spec, Reservation memory, HttpResponder resp
       reply = WorkerReply(503, fmt::format("the worker has {} streams already; start more workers", kMaxSessions));
     } else {
       try {
-        sessions_.emplace(std::move(name), std::make_shared<WorkerSession>(datasets_, std::move(spec),
+        sessions_.emplace(std::move(name), std::make_shared<WorkerSession>(datasets_, counts_, std::move(spec),
                                                                            std::move(memory), WorkerClock::now()));
+        ++counts_.opened;
+        counts_.open = sessions_.size();
       } catch (const std::exception& error) {  // no thread
         reply = WorkerReply(503, fmt::format("the worker cannot serve more streams ({})", error.what()));
       }
     }
   }
+  if (reply.status != 201) ++counts_.refused;
   responder.Send(std::move(reply));
 }
 
@@ -243,6 +251,7 @@ HttpReply Worker::Impl::Close(const std::string& name) {
   session->second->Stop();
   ended_.push_back(std::move(session->second));
   sessions_.erase(session);
+  counts_.open = sessions_.size();
   return WorkerReply(200, "");
 }
 
@@ -267,6 +276,7 @@ void Worker::Impl::Tick() {
       at->second->Stop();
       ended_.push_back(std::move(at->second));
       at = sessions_.erase(at);
+      counts_.open = sessions_.size();
     }
     const auto stopped = [](const auto& session) { return session->stopped(); };
     std::vector<std::shared_ptr<WorkerSession>> done;
@@ -303,6 +313,10 @@ uint16_t Worker::port() const {
 
 size_t Worker::sessions() const {
   return impl_->sessions();
+}
+
+const WorkerCounts& Worker::counts() const {
+  return impl_->counts();
 }
 
 }  // namespace millrace

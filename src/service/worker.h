@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "net/http_server.h"
 #include "net/runtime.h"
+#include "service/worker_counts.h"
 #include "store/stores.h"
 
 namespace millrace {
@@ -36,6 +37,8 @@ class Worker {
   uint16_t port() const;
   /// Streams that are open now.
   size_t sessions() const;
+  /// What it has done so far. Lives as long as the worker.
+  const WorkerCounts& counts() const;
 
  private:
   class Impl;
