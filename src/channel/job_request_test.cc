@@ -65,7 +65,7 @@ TEST(JobRequest, TakesWhatHasAMeaning) {
   EXPECT_EQ(request->max_seconds, 3600u);
   EXPECT_EQ(request->retries, 3u);
   EXPECT_THAT(request->no_effect,
-              ElementsAre("CheckpointConfig", "OutputDataConfig", "RoleArn", "AlgorithmSpecification.TrainingImage",
+              ElementsAre("RoleArn", "AlgorithmSpecification.TrainingImage",
                           "InputDataConfig[2].DataSource.FileSystemDataSource.FileSystemAccessMode",
                           "InputDataConfig[2].DataSource.FileSystemDataSource.FileSystemType",
                           "ResourceConfig.VolumeSizeInGB", "StoppingCondition.MaxWaitTimeInSeconds"));

@@ -134,7 +134,7 @@ struct PreparedJob {
   TrainingJob job;
   ServedChannels channels;
   std::unique_ptr<ChannelMounts> mounts;
-  std::optional<uint64_t> max_seconds;  // that it may run
+  JobPlaces places;
 };
 
 // What has to be there before the first attempt.
@@ -147,7 +147,7 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, Prepared
   if (flags.job.DescribeJob()) {
     ASSIGN_OR_RETURN(DescribedJob described, AsUsage(TakeJob(flags.job)));
     prepared.job = std::move(described.job);
-    prepared.max_seconds = described.request.max_seconds;
+    prepared.places = std::move(described.places);
     options.variables = JobVariables(prepared.job);
     options.variables.merge(described.request.environment);
     if (!described.request.name.empty()) options.variables.emplace("TRAINING_JOB_NAME", described.request.name);
@@ -156,7 +156,7 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, Prepared
       SayLine(
           fmt::format("{}: without effect here: {}", flags.job.request, fmt::join(described.request.no_effect, ", ")));
     if (options.failure_file.empty()) options.failure_file = prepared.job.root + "/output/failure";
-    ASSIGN_OR_RETURN(prepared.channels, PrepareJob(prepared.job, SayLine));
+    ASSIGN_OR_RETURN(prepared.channels, PrepareJob(prepared.job, prepared.places, SayLine));
   }
   if (!flags.code.empty()) RETURN_IF_ERROR(TakeCode(flags, options));
   ASSIGN_OR_RETURN(prepared.mounts, ChannelMounts::Make(prepared.job, prepared.channels.mounts, SayLine));
@@ -218,13 +218,9 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
     EndBeforeBegin(options, std::string(ToStd(status.message())));
     return status;
   }
-  if (flags.max_runtime) {
-    ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration("--max-runtime", *flags.max_runtime));
-    prepared.max_seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
-  }
-  const bool served = prepared.channels.any() || prepared.max_seconds;
+  const bool served = prepared.channels.any() || prepared.places.any();
   absl::StatusOr<int> status =
-      served ? RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.max_seconds, options)
+      served ? RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.places, options)
              : RunSupervised(options);
   if (status.ok() && *status == options.restart.requeue_exit) ReleaseVolumes(flags);
   return status;
@@ -285,7 +281,7 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
   run.Add("--hang-after", &flags->hang_after,
           "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for so long (10m, 90s)")
       .Called("TIME");
-  run.Add("--max-runtime", &flags->max_runtime, "End it with SIGTERM after so long, all attempts together")
+  run.Add("--max-runtime", &flags->job.max_runtime, "End it with SIGTERM after so long, all attempts together")
       .Called("TIME");
   run.Add("--grace", &flags->grace, "Time that it has to end after SIGTERM or Ctrl-C").ShowDefault();
 }
@@ -364,6 +360,14 @@ void AddRun(Command app) {
           "Where this machine has an EFS or FSx file system that the request of --job names; repeatable")
       .OneValueEach()
       .Called("ID=DIR");
+  run.Add("--output", &flags->job.output,
+          "At the end, save what is in ROOT/model and ROOT/output/data as model.tar.gz and output.tar.gz there")
+      .Called("URI");
+  run.Add(
+         "--sync-checkpoints", &flags->job.checkpoints,
+         "Keep what is in ROOT/checkpoints there, too: brought before the first attempt, sent while it runs and at the "
+         "end")
+      .Called("URI");
   run.Add("--root", &flags->job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
   run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");
   run.Add("--instance-group", &flags->job.groups,

@@ -35,7 +35,6 @@ struct RunFlags {
   std::string print;             // what is printed in place of a run; "": nothing
   std::vector<std::string> ec2;  // what the printed files need besides
   JobFlags job;
-  std::optional<std::string> max_runtime;
 };
 
 }  // namespace millrace::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,13 +13,17 @@
 #include <thread>
 #include <utility>
 
+#include "base/atomic_file.h"
 #include "base/counted.h"
 #include "base/size.h"
+#include "channel/checkpoint_mirror.h"
 #include "channel/file_mode.h"
 #include "cli/console.h"
 #include "cli/usage.h"
 #include "net/runtime.h"
 #include "store/stores.h"
+#include "store/uri.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace::cli {
 
@@ -112,6 +117,47 @@ absl::Status CopyChannel(Stores& stores, const TrainingJob& job, const Channel& 
   return absl::OkStatus();
 }
 
+absl::Status BringCheckpoints(Stores& stores, const JobPlaces& places, const std::stop_token& stop,
+                              const std::function<void(const std::string&)>& say) {
+  RETURN_IF_ERROR(MakeFolder(places.checkpoint_folder, places.checkpoint_folder, Durability::kUnsynced));
+  ASSIGN_OR_RETURN(Location from, stores.Open(places.checkpoints));
+  ASSIGN_OR_RETURN(Location to, stores.Open(places.checkpoint_folder));
+  from.prefix = AsFolder(from.prefix);
+  to.prefix = AsFolder(to.prefix);
+  const absl::StatusOr<BulkReport> brought = RestoreCheckpoints(from, to, stop);
+  if (!brought.ok()) return HintAtS3(brought.status(), {places.checkpoints});
+  if (brought->objects > 0) {
+    say(fmt::format("checkpoints: {} from {} ({})", Counted(brought->objects, "file"), places.checkpoints,
+                    FormatSize(brought->bytes)));
+  }
+  return absl::OkStatus();
+}
+
+// Where the output of a request's job goes, as on SageMaker.
+std::string RequestedOutput(const JobRequest& request) {
+  if (request.output_uri.empty()) return "";
+  std::string uri = request.output_uri;
+  while (uri.ends_with('/')) uri.pop_back();
+  return request.name.empty() ? uri + "/output" : fmt::format("{}/{}/output", uri, request.name);
+}
+
+absl::StatusOr<JobPlaces> TakePlaces(const JobFlags& flags, const JobRequest& request, const TrainingJob& job) {
+  JobPlaces places;
+  places.max_seconds = request.max_seconds;
+  if (flags.max_runtime) {
+    ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration("--max-runtime", *flags.max_runtime));
+    places.max_seconds = static_cast<uint64_t>(std::chrono::ceil<std::chrono::seconds>(time).count());
+  }
+  places.output = flags.output.empty() ? RequestedOutput(request) : flags.output;
+  places.archives = request.output_compressed || !flags.output.empty();
+  places.checkpoints = flags.checkpoints.empty() ? request.checkpoint_uri : flags.checkpoints;
+  places.checkpoint_folder = request.checkpoint_folder.empty() ? job.root + "/checkpoints" : request.checkpoint_folder;
+  for (const std::string& uri : {places.output, places.checkpoints}) {
+    if (!uri.empty()) RETURN_IF_ERROR(ParseUri(uri).status());
+  }
+  return places;
+}
+
 }  // namespace
 
 absl::StatusOr<DescribedJob> TakeJob(const JobFlags& flags) {
@@ -140,20 +186,23 @@ absl::StatusOr<DescribedJob> TakeJob(const JobFlags& flags) {
   job.cpus = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   job.gpus = CountGpus();
   RETURN_IF_ERROR(CheckTrainingJob(job));
+  ASSIGN_OR_RETURN(described.places, TakePlaces(flags, request, job));
   // What other groups get is none of this host's business.
   std::erase_if(job.channels,
                 [&](const Channel& channel) { return job.RankIn(channel) == job.HostsOf(channel).size(); });
   return described;
 }
 
-absl::StatusOr<ServedChannels> PrepareJob(const TrainingJob& job, const std::function<void(const std::string&)>& say) {
+absl::StatusOr<ServedChannels> PrepareJob(const TrainingJob& job, const JobPlaces& places,
+                                          const std::function<void(const std::string&)>& say) {
   for (const Channel& channel : job.channels) RETURN_IF_ERROR(RemoveDeadMount(job.ChannelFolder(channel)));
   RETURN_IF_ERROR(MakeJobTree(job));
   ServedChannels served;
-  if (job.channels.empty()) return served;
+  if (job.channels.empty() && places.checkpoints.empty()) return served;
   const InterruptStop interrupt;
   Runtime runtime;
   Stores stores(runtime);
+  if (!places.checkpoints.empty()) RETURN_IF_ERROR(BringCheckpoints(stores, places, interrupt.token(), say));
   for (const Channel& channel : job.channels) {
     if (channel.mode == ChannelMode::kFile) {
       RETURN_IF_ERROR(CopyChannel(stores, job, channel, interrupt.token(), say));

@@ -23,13 +23,20 @@ struct JobFlags {
   std::string current_host;
   std::string request;  // a file with a CreateTrainingJob request
   std::vector<std::string> file_systems;
+  std::string output;
+  std::string checkpoints;
+  std::optional<std::string> max_runtime;
 
-  bool DescribeJob() const { return !channels.empty() || !hyperparameters.empty() || !request.empty(); }
+  bool DescribeJob() const {
+    return !channels.empty() || !hyperparameters.empty() || !request.empty() || !output.empty() ||
+           !checkpoints.empty() || max_runtime;
+  }
 };
 
 /// A job, and what a request says beside it.
 struct DescribedJob {
   TrainingJob job;
+  JobPlaces places;
   JobRequest request;  // without its channels, hyperparameters and groups
 };
 
@@ -44,8 +51,9 @@ struct ServedChannels {
   bool any() const { return !pipes.empty() || !mounts.empty(); }
 };
 
-/// Makes the tree of the job and copies the data of its channels in File mode there. Returns the others. `say` is told
-/// what was done. Leaves no threads.
-absl::StatusOr<ServedChannels> PrepareJob(const TrainingJob& job, const std::function<void(const std::string&)>& say);
+/// Makes the tree of the job and copies the data of its channels in File mode, and its checkpoints, there. Returns the
+/// other channels. `say` is told what was done. Leaves no threads.
+absl::StatusOr<ServedChannels> PrepareJob(const TrainingJob& job, const JobPlaces& places,
+                                          const std::function<void(const std::string&)>& say);
 
 }  // namespace millrace::cli

@@ -70,7 +70,9 @@ std::string RunWords(const RunFlags& flags) {
   for (const std::string& group : flags.job.groups) add("--instance-group", group);
   add_if("--job", flags.job.request, "");
   for (const std::string& system : flags.job.file_systems) add("--file-system", system);
-  if (flags.max_runtime) add("--max-runtime", *flags.max_runtime);
+  add_if("--output", flags.job.output, "");
+  add_if("--sync-checkpoints", flags.job.checkpoints, "");
+  if (flags.job.max_runtime) add("--max-runtime", *flags.job.max_runtime);
   add_if("--metrics-port", flags.metrics_port, "");
   add_if("--current-host", flags.job.current_host, "");
   return out;
@@ -230,6 +232,8 @@ std::set<S3Place> PlacesRead(const RunFlags& flags) {
   for (const std::string& word : flags.command) take(word);
   for (const std::string& channel : flags.job.channels) take(channel);
   for (const std::string& parameter : flags.job.hyperparameters) take(parameter);
+  take(flags.job.output);  // is listed before it is written
+  take(flags.job.checkpoints);
   places.erase(S3Place{});
   return places;
 }
@@ -270,11 +274,22 @@ absl::StatusOr<std::string> IamPolicy(const RunFlags& flags) {
   OrderedJson statements = OrderedJson::array();
   statements.push_back(Allow("List", {"s3:ListBucket", "s3:ListBucketMultipartUploads"}, buckets));
   if (!read.empty()) statements.push_back(Allow("ReadData", {"s3:GetObject"}, read));
-  const std::string below = fmt::format("arn:aws:s3:::{}/{}", kept.bucket, kept.key.empty() ? "*" : kept.key + "/*");
+  const auto below = [](const S3Place& place) {
+    return fmt::format("arn:aws:s3:::{}/{}", place.bucket, place.key.empty() ? "*" : place.key + "/*");
+  };
   statements.push_back(Allow(
       "KeepCheckpointsAndLogs",
       {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"},
-      below));
+      below(kept)));
+  std::vector<std::string> written;
+  for (const std::string& uri : {flags.job.output, flags.job.checkpoints}) {
+    if (uri.starts_with(kS3)) written.push_back(below(PlaceAt(uri, 0)));
+  }
+  if (!written.empty()) {
+    statements.push_back(
+        Allow("KeepOutput", {"s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"},
+              written));
+  }
   AllowVolumes(names, statements);
   statements.push_back(Allow("EndTheFleet", {"ec2:DescribeSpotInstanceRequests", "ec2:CancelSpotFleetRequests"}, "*"));
   const OrderedJson policy = {{"Version", "2012-10-17"}, {"Statement", statements}};
@@ -288,6 +303,8 @@ absl::StatusOr<std::string> PrintRunFile(const RunFlags& flags) {
     return PrintUsage(
         "--print needs --checkpoint s3://BUCKET/JOB, where the next instance finds what this one has done");
   }
+  if (!flags.job.request.empty())
+    return PrintUsage("--print knows nothing of what the file of --job names; give its channels as --channel");
   RunFlags plain = flags;
   while (plain.checkpoint.ends_with('/')) plain.checkpoint.pop_back();
   if (flags.print == "user-data") return UserData(plain);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,11 +23,14 @@
 #include "base/counted.h"
 #include "base/errno_status.h"
 #include "base/size.h"
+#include "channel/checkpoint_mirror.h"
+#include "channel/job_archive.h"
 #include "channel/pipe_feeder.h"
 #include "net/runtime.h"
 #include "store/stores.h"
 #include "supervisor/failure_file.h"
 #include "supervisor/guarded_command.h"
+#include "transfer/key_pattern.h"
 
 namespace millrace::cli {
 
@@ -58,12 +63,16 @@ ssize_t Receive(int fd, void* into, size_t bytes) {
   return got;
 }
 
-absl::Status Ask(int gate, uint64_t attempt) {
+/// What the supervisor asks.
+struct GateQuestion {
+  uint64_t attempt = 0;  // that is going to begin; 0: the job has ended
+  JobOutcome outcome = JobOutcome::kFailure;
+};
+
+bool Ask(int gate, GateQuestion question) {
   char answer = 0;
-  if (send(gate, &attempt, sizeof attempt, MSG_NOSIGNAL) == sizeof attempt && Receive(gate, &answer, 1) == 1 &&
-      answer == 1)
-    return absl::OkStatus();
-  return absl::UnavailableError("the channels of this job cannot be fed");
+  return send(gate, &question, sizeof question, MSG_NOSIGNAL) == sizeof question && Receive(gate, &answer, 1) == 1 &&
+         answer == 1;
 }
 
 /// How many epochs of a channel programs have read, kept with the job, so that one that resumes finds the pipe of the
@@ -99,19 +108,26 @@ std::string EpochText(const Channel& channel, const FedEpoch& fed) {
 
 class PipeJob {
  public:
-  PipeJob(const TrainingJob& job, const std::vector<PipeInput>& pipes, const SupervisorOptions& options)
-      : job_(job), pipes_(pipes), options_(options), stores_(runtime_) {
+  PipeJob(const TrainingJob& job, const std::vector<PipeInput>& pipes, const JobPlaces& places,
+          const SupervisorOptions& options)
+      : job_(job), pipes_(pipes), places_(places), options_(options), stores_(runtime_) {
     for (const PipeInput& pipe : pipes) reached_.emplace_back(job, pipe.channel);
   }
 
   /// Answers the supervisor until that has ended. In a thread.
   void Serve(int gate) {
-    for (uint64_t attempt = 0; Receive(gate, &attempt, sizeof attempt) == sizeof attempt;) {
-      const absl::Status begun = BeginAttempt();
-      if (!begun.ok()) Fail(begun);
-      const char answer = begun.ok() ? 1 : 0;
+    for (GateQuestion question; Receive(gate, &question, sizeof question) == sizeof question;) {
+      const absl::Status done = question.attempt > 0 ? BeginAttempt() : EndJob(question.outcome);
+      if (!done.ok()) Fail(done);
+      const char answer = done.ok() ? 1 : 0;
       if (send(gate, &answer, 1, MSG_NOSIGNAL) != 1) return;
     }
+  }
+  bool ending() const { return ending_; }
+  /// Whether the job has ended, so that a signal is for what is done then; tells that to stop.
+  bool StopEnding() {
+    if (!ending_) return false;
+    return stop_.request_stop();
   }
   /// Stops feeding.
   void End() { feeders_.clear(); }
@@ -123,6 +139,13 @@ class PipeJob {
 
  private:
   absl::Status BeginAttempt() {
+    if (!places_.checkpoints.empty() && !mirror_) {
+      ASSIGN_OR_RETURN(Location folder, stores_.Open(places_.checkpoint_folder));
+      ASSIGN_OR_RETURN(Location place, stores_.Open(places_.checkpoints));
+      folder.prefix = AsFolder(folder.prefix);
+      place.prefix = AsFolder(place.prefix);
+      mirror_.emplace(folder, place, CheckpointMirrorOptions{.say = options_.say});
+    }
     feeders_.clear();
     for (size_t i = 0; i < pipes_.size(); ++i) {
       const auto& [channel, items] = pipes_[i];
@@ -143,6 +166,37 @@ class PipeJob {
     return absl::OkStatus();
   }
 
+  absl::Status EndJob(JobOutcome outcome) {
+    feeders_.clear();
+    ending_ = true;
+    absl::Status status;
+    if (mirror_) status = mirror_->Finish(stop_.get_token());
+    if (places_.output.empty() || outcome == JobOutcome::kElsewhere) return status;
+    if (outcome != JobOutcome::kFailure) status.Update(SaveOutput("model", job_.root + "/model"));
+    status.Update(SaveOutput("output", job_.root + "/output/data"));
+    return status;
+  }
+
+  absl::Status SaveOutput(const std::string& name, const std::string& folder) {
+    // Two hosts must not write one object.
+    const std::string own = job_.current_host == job_.hosts.front() ? name : name + "-" + job_.current_host;
+    ASSIGN_OR_RETURN(Location to, stores_.Open(places_.output));
+    if (!places_.archives) {
+      ASSIGN_OR_RETURN(Location from, stores_.Open(folder));
+      from.prefix = AsFolder(from.prefix);
+      to.prefix = to.Key(own) + "/";
+      ASSIGN_OR_RETURN(const BulkReport sent, RestoreCheckpoints(from, to, stop_.get_token()));
+      if (sent.objects > 0)
+        options_.say(fmt::format("{} to {}", Counted(sent.objects, "file"), to.store->Uri(to.prefix)));
+      return absl::OkStatus();
+    }
+    const std::string key = to.Key(own + ".tar.gz");
+    const absl::StatusOr<std::optional<uint64_t>> bytes = SaveArchive(folder, *to.store, key, stop_.get_token());
+    if (!bytes.ok()) return Annotate(bytes.status(), fmt::format("{} is not saved", folder));
+    if (*bytes) options_.say(fmt::format("{} is in {} ({})", folder, to.store->Uri(key), FormatSize(**bytes)));
+    return absl::OkStatus();
+  }
+
   void Fail(const absl::Status& status) {
     std::lock_guard lock(mutex_);
     if (!failed_) failure_ = status;
@@ -152,11 +206,15 @@ class PipeJob {
 
   const TrainingJob& job_;
   const std::vector<PipeInput>& pipes_;
+  const JobPlaces& places_;
   const SupervisorOptions& options_;
   Runtime runtime_;
   Stores stores_;
   std::vector<EpochsReached> reached_;
   std::vector<std::unique_ptr<PipeFeeder>> feeders_;  // of the attempt; the thread's, and after it the owner's
+  std::optional<CheckpointMirror> mirror_;            // likewise
+  std::stop_source stop_;                             // of what is done at the end
+  std::atomic<bool> ending_{false};
   std::mutex mutex_;
   bool failed_ = false;
   std::optional<absl::Status> failure_;
@@ -202,10 +260,16 @@ class TimeLimit {
 }  // namespace
 
 absl::StatusOr<int> RunServed(const TrainingJob& job, const std::vector<PipeInput>& pipes, ChannelMounts& mounts,
-                              std::optional<uint64_t> max_seconds, const SupervisorOptions& options) {
+                              const JobPlaces& places, const SupervisorOptions& options) {
   ASSIGN_OR_RETURN(AttemptGate gate, AttemptGate::Make());
   SupervisorOptions supervisor = options;
-  supervisor.before_attempt = [&gate](uint64_t attempt) { return Ask(gate.supervisor.get(), attempt); };
+  supervisor.before_attempt = [&gate](uint64_t attempt) {
+    if (Ask(gate.supervisor.get(), {.attempt = attempt})) return absl::OkStatus();
+    return absl::UnavailableError("the channels of this job cannot be served");
+  };
+  supervisor.before_end = [&gate](JobOutcome outcome) {
+    (void)Ask(gate.supervisor.get(), {.attempt = 0, .outcome = outcome});
+  };
   ASSIGN_OR_RETURN(const std::unique_ptr<GuardedCommand> command, GuardedCommand::Prepare([&] {
                      gate.feeder = UniqueFd(-1);
                      const absl::StatusOr<int> status = RunSupervised(supervisor);
@@ -213,9 +277,9 @@ absl::StatusOr<int> RunServed(const TrainingJob& job, const std::vector<PipeInpu
                      return status.value_or(1);
                    }));
   gate.supervisor = UniqueFd(-1);
-  PipeJob feeding(job, pipes, options);
+  PipeJob feeding(job, pipes, places, options);
   std::thread serving([&] { feeding.Serve(gate.feeder.get()); });
-  TimeLimit limit(max_seconds);
+  TimeLimit limit(places.max_seconds);
   command->Begin();
   std::optional<int> status;
   bool failed = false;
@@ -225,15 +289,17 @@ absl::StatusOr<int> RunServed(const TrainingJob& job, const std::vector<PipeInpu
     if (!failure) return;
     failed = true;
     options.say(std::string(ToStd(failure->message())));
-    command->Signal(SIGTERM);
+    if (!feeding.ending()) command->Signal(SIGTERM);
     if (const absl::Status wrote = WriteFailure(options.failure_file, ToStd(failure->message()), ""); !wrote.ok())
       options.say(std::string(ToStd(wrote.message())));
   };
   while (!(status = command->Ended())) {
-    if (const std::optional<int> signal = GuardedCommand::WaitForSignal()) command->Signal(*signal);
+    const std::optional<int> signal = GuardedCommand::WaitForSignal();
+    const bool notice = signal == SIGUSR1 || signal == SIGUSR2;
+    if (signal && (notice || !feeding.StopEnding())) command->Signal(*signal);
     tell();
-    if (limit.TakeReached()) {
-      options.say(fmt::format("the job has run for {} seconds, as long as it may, and is ended", *max_seconds));
+    if (limit.TakeReached() && !feeding.ending()) {
+      options.say(fmt::format("the job has run for {} seconds, as long as it may, and is ended", *places.max_seconds));
       command->Signal(SIGTERM);
     }
   }

@@ -367,6 +367,7 @@ void JobSupervisor::End(const std::string& failure, const RestartPolicy::Decisio
     if (const absl::Status wrote = WriteFailure(options_.failure_file, failure, output_tail_); !wrote.ok())
       Say(std::string(ToStd(wrote.message())));
   }
+  if (options_.before_end) options_.before_end(decision.outcome);
   if (decision.outcome == JobOutcome::kSuccess) RunHook("on-success", options_.on_success, decision);
   RunHook("on-end", options_.on_end, decision);
   Write("end", {{"outcome", std::string(OutcomeWord(decision.outcome))},

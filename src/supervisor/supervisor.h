@@ -43,6 +43,8 @@ struct SupervisorOptions {
   std::function<void(std::string_view event, const RunJournal::Fields& fields)> on_event;
   /// Called before each attempt, which is 1 for the first; may block. Its error is that of RunSupervised.
   std::function<absl::Status(uint64_t attempt)> before_attempt;
+  /// Called after the last attempt, before the hooks; may block. Not if RunSupervised fails.
+  std::function<void(JobOutcome)> before_end;
   /// Told what happens, one sentence each, without its end.
   std::function<void(const std::string&)> say;
 };

@@ -176,9 +176,9 @@ def test_a_dead_mount_is_removed_and_a_dying_one_ends_the_job(
     command = job(tmp_path / "ml", "s3://bkt/p,mode=FastFile")
     # The program kills the process of its mount, which is a child of `millrace run`, as its supervisor is.
     kill = (
-        "stat = lambda pid: open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()\n"
-        "main = stat(os.getppid())[1]\n"
-        "mates = [pid for pid in os.listdir('/proc') if pid.isdigit() and stat(pid)[1] == main and int(pid) != os.getppid()]\n"
+        "main = open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()[1]\n"
+        "mates = open(f'/proc/{main}/task/{main}/children').read().split()\n"
+        "mates.remove(str(os.getppid()))\n"
         "assert len(read()) == 12 and len(mates) == 1\n"
         "os.kill(int(mates[0]), 9)\n"
         "time.sleep(600)\n"

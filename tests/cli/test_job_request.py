@@ -78,7 +78,7 @@ def test_a_request_describes_a_job(millrace: Millrace, bucket: Bucket, tmp_path:
             "MILLRACE_ATTEMPTS": "3",
         },
     }
-    assert b"without effect here: OutputDataConfig, RoleArn, AlgorithmSpecification.TrainingImage, ResourceConfig.VolumeSizeInGB" in done.stderr
+    assert b"without effect here: RoleArn, AlgorithmSpecification.TrainingImage, ResourceConfig.VolumeSizeInGB" in done.stderr
     # A flag replaces a channel of the request.
     other = millrace(*job, "--channel", "eval=s3://bkt/p/4", "--retries", "0", "--", sys.executable, "-c", SHOW, env=bucket.env)
     assert json.loads(other.stdout)["data"]["eval"] == {"4": "4"} and json.loads(other.stdout)["env"]["MILLRACE_ATTEMPTS"] == "1"
