@@ -17,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/run_code.h"
+#include "cli/run_group.h"
 #include "cli/run_job.h"
 #include "cli/usage.h"
 #include "s3/credential_chain.h"
@@ -50,6 +51,7 @@ struct RunFlags {
   std::string code;
   std::string code_dir = "code";
   JobFlags job;
+  GroupFlags group;
 };
 
 absl::StatusOr<std::chrono::milliseconds> TakeMilliseconds(std::string_view option, const std::string& text) {
@@ -187,6 +189,23 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   return RunSupervised(options);
 }
 
+absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
+  if (flags.group.groups.empty()) {
+    if (flags.command.empty()) return AsUsage(absl::InvalidArgumentError("name the command, behind '--'"));
+    return RunCommand(flags);
+  }
+  if (!flags.command.empty()) {
+    return AsUsage(absl::InvalidArgumentError("with --group there is no command behind '--'; each group has its own"));
+  }
+  const auto supervise = [&flags](const std::vector<std::string>& command) {
+    RunFlags own = flags;
+    own.command = command;
+    const absl::StatusOr<int> status = RunCommand(own);
+    return status.ok() ? *status : Fail("run", status.status());
+  };
+  return RunInGroup(flags.group, static_cast<int>(flags.requeue_exit), supervise, SayLine);
+}
+
 constexpr const char* kRunFooter =
     R"(The command finds MILLRACE_ATTEMPT (1 for the first), MILLRACE_ATTEMPTS and MILLRACE_CHECKPOINT in its environment;
 millrace.Checkpoints() in a Python program uses the last one. SIGTERM, SIGINT and SIGHUP are passed on to the process group
@@ -203,6 +222,8 @@ in /opt/ml/input/data/NAME, the configuration files in /opt/ml/input/config, and
 SM_MODEL_DIR and so on. The data are copied before the first attempt (File mode); a second run copies what is missing or has
 changed.
 
+With --group each host of a job runs the command of its own group, and all hosts end together (docs/groups.md).
+
 The exit status is that of the last attempt: 128 + N if signal N ended it, 127 if there is no such program, 124 if it hung
 and then exited with 0; 75 if it has to go on elsewhere.
 
@@ -214,6 +235,7 @@ Examples:
   millrace run --retries 20 --on-notice SIGUSR1 --on-end ./cancel-fleet.sh -- python train.py
   millrace run --code https://github.com/me/train@v1.2 --checkpoint s3://bucket/run-7 -- python train.py
   millrace run --channel train=s3://bucket/train --channel eval=/data/eval --hyperparameter lr=0.1 -- python train.py
+  millrace run --group data='millrace worker --listen 0.0.0.0:7070 --token-file t --allow s3://b/train' --group train='torchrun train.py'
   millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py)";
 
 void AddRestartOptions(const Command& run, RunFlags* flags) {
@@ -272,11 +294,12 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
 void AddRun(Command app) {
   const Command run = app.AddCommand("run", "Run a command, and start it again when it fails or is killed");
   auto flags = std::make_shared<RunFlags>();
-  run.Add("command", &flags->command, "The program and its arguments, behind '--'").Required();
+  run.Add("command", &flags->command, "The program and its arguments, behind '--'");
   run.Add("--checkpoint", &flags->checkpoint, "URI of its checkpoints, told in MILLRACE_CHECKPOINT").Called("URI");
   AddRestartOptions(run, flags.get());
   AddNoticeOptions(run, flags.get());
   AddRecordOptions(run, flags.get());
+  AddGroupOptions(run, &flags->group);
   run.Add("--code", &flags->code,
           "A git repository, cloned before the first attempt; the command runs in it. With --checkpoint, later runs "
           "take the "
@@ -296,7 +319,7 @@ void AddRun(Command app) {
   run.Add("--current-host", &flags->job.current_host, "Which of them this is").Called("NAME");
   run.Footer(kRunFooter);
   run.Run([flags] {
-    const absl::StatusOr<int> status = RunCommand(*flags);
+    const absl::StatusOr<int> status = RunCommandOrGroup(*flags);
     return status.ok() ? *status : Fail("run", status.status());
   });
 }
