@@ -36,6 +36,7 @@ TABLE: dict[str, set[str]] = {
     "supervisor": {"s3"},
     "inspect": {"pack"},
     "diagnose": {"inspect", "pipeline"},
+    "volume": {"s3"},
     "devstore": {"s3"},
 }
 TABLE["cli"] = TABLE["python"] = set(TABLE)

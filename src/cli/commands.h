@@ -25,6 +25,7 @@ void AddRun(Command app);
 void AddSync(Command app);
 void AddSynth(Command app);
 void AddUploads(Command app);
+void AddVolume(Command app);
 void AddWorker(Command app);
 
 }  // namespace millrace::cli

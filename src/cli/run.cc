@@ -17,9 +17,13 @@
 #include "cli/commands.h"
 #include "cli/console.h"
 #include "cli/run_code.h"
+#include "cli/run_flags.h"
 #include "cli/run_group.h"
 #include "cli/run_job.h"
+#include "cli/run_manifest.h"
+#include "cli/run_print.h"
 #include "cli/usage.h"
+#include "cli/volume_commands.h"
 #include "s3/credential_chain.h"
 #include "supervisor/job_process.h"
 #include "supervisor/notice_watcher.h"
@@ -28,31 +32,6 @@
 namespace millrace::cli {
 
 namespace {
-
-struct RunFlags {
-  std::vector<std::string> command;
-  std::string checkpoint;
-  std::optional<uint64_t> retries;
-  std::string delay = "1s";
-  std::string grace = "120s";
-  uint64_t fast_failures = 4;
-  std::vector<std::string> on_exit;
-  std::string rules;
-  std::optional<std::string> hang_after;
-  std::optional<std::string> on_notice;
-  uint64_t requeue_exit = 75;
-  std::string journal;
-  std::string log_dir;
-  std::string log_size = "256MiB";
-  std::string failure_file;
-  std::string on_success;
-  std::string on_end;
-  std::string hook_limit = "60s";
-  std::string code;
-  std::string code_dir = "code";
-  JobFlags job;
-  GroupFlags group;
-};
 
 absl::StatusOr<std::chrono::milliseconds> TakeMilliseconds(std::string_view option, const std::string& text) {
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration(option, text));
@@ -151,6 +130,11 @@ absl::Status TakeCode(const RunFlags& flags, SupervisorOptions& options) {
 
 // What has to be there before the first attempt.
 absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options) {
+  for (const std::string& text : flags.volumes) {
+    ASSIGN_OR_RETURN(const VolumeFlags volume, ParseVolumeOption(text));
+    absl::StatusOr<VolumeHere> here = BringVolume(volume, SayLine);
+    if (!here.ok()) return Annotate(here.status(), fmt::format("--volume {}", volume.name));
+  }
   if (flags.job.DescribeJob()) {
     ASSIGN_OR_RETURN(const TrainingJob job, AsUsage(TakeJob(flags.job)));
     options.variables = JobVariables(job);
@@ -161,6 +145,12 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options) {
 }
 
 absl::StatusOr<int> RunCommand(const RunFlags& flags) {
+  for (const std::string& text : flags.volumes) RETURN_IF_ERROR(ParseVolumeOption(text).status());
+  if (!flags.print.empty()) {
+    ASSIGN_OR_RETURN(const std::string file, PrintRunFile(flags));
+    RETURN_IF_ERROR(WriteStdout(file));
+    return 0;
+  }
   HoldNotices();  // Prepare may take long
   if (!flags.checkpoint.empty()) RETURN_IF_ERROR(CheckUri(flags.checkpoint));
   SupervisorOptions options;
@@ -190,7 +180,11 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
 }
 
 absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
+  const bool prints_groups = flags.print == "slurm-script" || flags.print == "jobset";
   if (flags.group.groups.empty()) {
+    if (prints_groups)
+      return AsUsage(
+          absl::InvalidArgumentError(fmt::format("--print {} is for groups; name them with --group", flags.print)));
     if (flags.command.empty()) return AsUsage(absl::InvalidArgumentError("name the command, behind '--'"));
     return RunCommand(flags);
   }
@@ -203,6 +197,15 @@ absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
     const absl::StatusOr<int> status = RunCommand(own);
     return status.ok() ? *status : Fail("run", status.status());
   };
+  if (prints_groups) {
+    ASSIGN_OR_RETURN(const std::string text, AsUsage(Manifest(flags.group, flags.print == "jobset")));
+    RETURN_IF_ERROR(WriteStdout(text));
+    return 0;
+  }
+  if (!flags.print.empty()) {
+    return AsUsage(
+        absl::InvalidArgumentError(fmt::format("--print {} is for one command, not for --group", flags.print)));
+  }
   return RunInGroup(flags.group, static_cast<int>(flags.requeue_exit), supervise, SayLine);
 }
 
@@ -236,7 +239,8 @@ Examples:
   millrace run --code https://github.com/me/train@v1.2 --checkpoint s3://bucket/run-7 -- python train.py
   millrace run --channel train=s3://bucket/train --channel eval=/data/eval --hyperparameter lr=0.1 -- python train.py
   millrace run --group data='millrace worker --listen 0.0.0.0:7070 --token-file t --allow s3://b/train' --group train='torchrun train.py'
-  millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py)";
+  millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py
+  millrace run --print user-data --retries 20 --checkpoint s3://bucket/run-7 -- python train.py)";
 
 void AddRestartOptions(const Command& run, RunFlags* flags) {
   run.Add("--retries", &flags->retries, "How often it is started again: N retries are N + 1 attempts (default: 0)")
@@ -289,6 +293,20 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
   run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
 }
 
+void AddPrintOptions(const Command& run, RunFlags* flags) {
+  run.Add("--print", &flags->print,
+          "Run nothing: print the file that makes this run a job of spot instances, or of groups a job of Slurm or "
+          "Kubernetes")
+      .Words({"user-data", "spot-fleet", "iam-policy", "slurm-script", "jobset"});
+  run.Add(
+         "--ec2", &flags->ec2,
+         "What the spot fleet needs besides, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
+         "profile, fleet-role=ARN; and if wanted disk=GiB, security-group=, key-name=")
+      .OneValueEach()
+      .Called("KEY=VALUE")
+      .Below("For EC2 spot instances");
+}
+
 }  // namespace
 
 void AddRun(Command app) {
@@ -317,6 +335,12 @@ void AddRun(Command app) {
   run.Add("--root", &flags->job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
   run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them").ShowDefault();
   run.Add("--current-host", &flags->job.current_host, "Which of them this is").Called("NAME");
+  run.Add("--volume", &flags->volumes,
+          "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "
+          "does it; also ,type=, ,wait= and ,dev= as its options; repeatable")
+      .OneValueEach()
+      .Called("NAME=PATH[,create=SIZE]");
+  AddPrintOptions(run, flags.get());
   run.Footer(kRunFooter);
   run.Run([flags] {
     const absl::StatusOr<int> status = RunCommandOrGroup(*flags);

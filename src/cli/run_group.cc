@@ -142,13 +142,11 @@ void AddGroupOptions(const Command& run, GroupFlags* flags) {
   run.Add("--group-token-file", &flags->token_file, "A file with a secret that all hosts have").Called("FILE");
   run.Add("--group-grace", &flags->grace, "Time that commands have to end after the job has ended elsewhere")
       .ShowDefault();
-  run.Add("--print", &flags->print,
-          "Print what starts the groups, and run nothing: slurm-script or jobset (Kubernetes)")
-      .Words({"slurm-script", "jobset"});
-  run.Add("--group-size", &flags->sizes, "With --print: how many hosts a group has; repeatable [1]")
+  run.Add("--group-size", &flags->sizes,
+          "With --print slurm-script or jobset: how many hosts a group has; repeatable [1]")
       .OneValueEach()
       .Called("NAME=HOSTS");
-  run.Add("--job-name", &flags->name, "With --print: the name of the job").ShowDefault();
+  run.Add("--job-name", &flags->name, "With --print slurm-script or jobset: the name of the job").ShowDefault();
   run.Add("--image", &flags->image, "With --print jobset: the container image").Called("IMAGE");
 }
 
@@ -156,11 +154,6 @@ absl::StatusOr<int> RunInGroup(const GroupFlags& flags, int requeue_exit,
                                const std::function<int(const std::vector<std::string>& command)>& supervise,
                                const std::function<void(const std::string&)>& say) {
   ASSIGN_OR_RETURN(const std::vector<JobGroup> groups, AsUsage(TakeGroups(flags.groups, flags.sizes)));
-  if (!flags.print.empty()) {
-    ASSIGN_OR_RETURN(const std::string text, AsUsage(Manifest(flags, groups)));
-    RETURN_IF_ERROR(WriteStdout(text));
-    return 0;
-  }
   std::vector<std::string> names;
   for (const JobGroup& group : groups) names.push_back(group.name);
   ASSIGN_OR_RETURN(const std::optional<std::string> resources, ReadResources());

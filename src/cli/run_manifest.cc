@@ -11,7 +11,7 @@ namespace millrace::cli {
 namespace {
 
 // A word of a POSIX shell.
-std::string Quoted(const std::string& text) {
+std::string ShellWord(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) {
     if (c == '\'') {
@@ -55,7 +55,7 @@ std::string SlurmScript(const GroupFlags& flags, const std::vector<JobGroup>& gr
       "(umask 077 && openssl rand -hex 32 >\"$token\")\n"
       "trap 'rm -f \"$token\"' EXIT\n";
   std::string run = fmt::format("millrace run --group-token-file \"$token\" --group-port {}", flags.port);
-  for (const JobGroup& group : groups) run += fmt::format(" \\\n  --group {}={}", group.name, Quoted(group.command));
+  for (const JobGroup& group : groups) run += fmt::format(" \\\n  --group {}={}", group.name, ShellWord(group.command));
   text += fmt::format("run() {{\n  {} \"$@\"\n}}\nexport -f run\nexport token\n", run);
   // The end of a part must not end the others: they hear by themselves how the job ends.
   text += "srun --kill-on-bad-exit=0";
@@ -149,12 +149,13 @@ absl::StatusOr<std::vector<JobGroup>> TakeGroups(const std::vector<std::string>&
   return taken;
 }
 
-absl::StatusOr<std::string> Manifest(const GroupFlags& flags, const std::vector<JobGroup>& groups) {
+absl::StatusOr<std::string> Manifest(const GroupFlags& flags, bool for_kubernetes) {
+  ASSIGN_OR_RETURN(const std::vector<JobGroup> groups, TakeGroups(flags.groups, flags.sizes));
   if (!IsLabel(flags.name)) {
     return absl::InvalidArgumentError(
         fmt::format("--job-name {}: write small letters, digits and '-', 40 at most", flags.name));
   }
-  if (flags.print == "slurm-script") return SlurmScript(flags, groups);
+  if (!for_kubernetes) return SlurmScript(flags, groups);
   for (const JobGroup& group : groups) {
     if (!IsLabel(group.name)) {
       return absl::InvalidArgumentError(

@@ -20,7 +20,7 @@ struct JobGroup {
 absl::StatusOr<std::vector<JobGroup>> TakeGroups(const std::vector<std::string>& groups,
                                                  const std::vector<std::string>& sizes);
 
-/// What starts the groups: a batch script of Slurm, or a JobSet of Kubernetes, as flags.print says.
-absl::StatusOr<std::string> Manifest(const GroupFlags& flags, const std::vector<JobGroup>& groups);
+/// What starts the groups: a batch script of Slurm, or a JobSet of Kubernetes.
+absl::StatusOr<std::string> Manifest(const GroupFlags& flags, bool for_kubernetes);
 
 }  // namespace millrace::cli

@@ -266,7 +266,18 @@ void JobSupervisor::Carry(const AttemptWatch::Action& action, JobProcess& job) {
 
 void JobSupervisor::Stop(int signal, AttemptWatch& watch, JobProcess& job) {
   const AttemptWatch::Action action = watch.OnStop(signal, folder_ && folder_->ProgramWatches(), Clock::now());
-  if (signal == SIGTERM) TellProgram({.kind = NoticeKind::kSignal, .detail = "SIGTERM"}, Until(*watch.kill_at()));
+  if (signal == SIGTERM) {
+    const Notice notice{.kind = NoticeKind::kSignal, .detail = "SIGTERM"};
+    const Milliseconds left = Until(*watch.kill_at());
+    TellProgram(notice, left);
+    // The program gets no signal, so no other event says that it was told.
+    if (action.signal == 0) {
+      Write("notice", {{"kind", std::string(NoticeWord(notice.kind))},
+                       {"detail", notice.detail},
+                       {"final", notice.final},
+                       {"seconds_left", InSeconds(left)}});
+    }
+  }
   Carry(action, job);
 }
 
