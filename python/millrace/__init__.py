@@ -15,7 +15,7 @@ S3 settings come from the usual AWS variables and profile files; ``AWS_ENDPOINT_
 from __future__ import annotations
 
 from . import _core
-from ._runtime import configure
+from ._runtime import configure, metrics_url
 from .batch import Batch, State
 from .checkpoints import Checkpoints
 from .contact_sheet import ContactSheet
@@ -90,6 +90,7 @@ __all__ = [
     "__version__",
     "configure",
     "heartbeat",
+    "metrics_url",
     "notice",
     "rng_state",
     "set_rng_state",

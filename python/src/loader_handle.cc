@@ -98,6 +98,7 @@ LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets,
     made = MakeLoader(options_);
   }
   loader_.reset(ValueOrThrow(std::move(made)).release());
+  Count();
   steps_per_epoch_ = loader_->steps_per_epoch();
   shapes_ = loader_->shapes();
   epoch_ = loader_->report().position.epoch;
@@ -113,6 +114,10 @@ absl::StatusOr<std::unique_ptr<BatchSource>> LoaderHandle::MakeLoader(const Load
   Runtime& runtime = datasets_.front()->runtime();
   if (workers_) return FeedFromWorkers(runtime, source_, options, *workers_);
   return Loader::Create(runtime, source_, options);
+}
+
+void LoaderHandle::Count() {
+  counted_.reset(process()->loaders.Count(source_.uri(), *loader_).release());
 }
 
 LoaderHandle::Look LoaderHandle::LookForNext() {
@@ -188,10 +193,12 @@ absl::Status LoaderHandle::RestartLocked(const LoaderOptions& options) {
   RETURN_IF_ERROR(Loader::Check(source_, options));
   // Then the old one ends first: there may be no room for two.
   last_report_ = loader_->report();
+  counted_.reset();
   loader_.reset();
   absl::StatusOr<std::unique_ptr<BatchSource>> made = MakeLoader(options);
   RETURN_IF_ERROR(made.status());
   loader_.reset(made->release());
+  Count();
   epoch_ = loader_->report().position.epoch;  // the next one, where what is left of that of `options` is dropped
   return absl::OkStatus();
 }
@@ -202,6 +209,7 @@ void LoaderHandle::Close() {
   const std::unique_lock lock = LockUnused();
   if (loader_ == nullptr) return;
   last_report_ = loader_->report();
+  counted_.reset();
   loader_.reset();
   if (options_.cache != nullptr) options_.cache->Flush();  // the end of the interpreter waits for nothing else
 }

@@ -13,6 +13,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
 #include "cli/usage.h"
 
 namespace millrace::cli {
@@ -59,6 +60,7 @@ struct DevstoreFlags {
   std::optional<std::string> secret_key_file;
   std::string bandwidth;
   bool access_log = false;
+  std::string metrics_port;
 };
 
 constexpr const char* kSecretVariable = "MILLRACE_DEVSTORE_SECRET_KEY";
@@ -121,6 +123,18 @@ sigset_t StopSignals() {
   return signals;
 }
 
+void CollectDevstore(const Devstore& devstore, const std::vector<std::string>& faults, MetricsText* text) {
+  for (const auto& [answer, count] : devstore.counters()) {
+    text->Counter("millrace_devstore_answers_total", "Answers by method and HTTP status; 0: cut before the status.",
+                  {{"method", answer.first}, {"status", std::to_string(answer.second)}}, static_cast<double>(count));
+  }
+  const std::vector<uint64_t> fired = devstore.fault_firings();
+  for (size_t i = 0; i < fired.size() && i < faults.size(); ++i) {
+    text->Counter("millrace_devstore_faults_total", "How often each fault was injected.", {{"fault", faults[i]}},
+                  static_cast<double>(fired[i]));
+  }
+}
+
 absl::Status Serve(const DevstoreFlags& flags) {
   DevstoreOptions options = flags.options;
   if (!flags.bandwidth.empty()) {
@@ -132,6 +146,7 @@ absl::Status Serve(const DevstoreFlags& flags) {
     options.access_log = [](std::string_view line) { WriteStdout(fmt::format("{}\n", line)).IgnoreError(); };
   }
   RETURN_IF_ERROR(TakeSecret(flags, &options));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   WarnIfOpen(options);
   // Blocked before there are threads, so that only the wait below takes them.
   const sigset_t signals = StopSignals();
@@ -139,6 +154,10 @@ absl::Status Serve(const DevstoreFlags& flags) {
   absl::StatusOr<std::unique_ptr<Devstore>> started = Devstore::Start(std::move(options));
   if (absl::IsInvalidArgument(started.status())) return AsUsage(started.status());  // there are only options
   ASSIGN_OR_RETURN(const std::unique_ptr<Devstore> devstore, std::move(started));
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics, ServeMetrics(metrics_address, [&](MetricsText* text) {
+                     CollectProcess(text);
+                     CollectDevstore(*devstore, flags.options.faults, text);
+                   }));
   if (!devstore->ca_file().empty()) RETURN_IF_ERROR(WriteStdout(fmt::format("CA file: {}\n", devstore->ca_file())));
   RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n", devstore->url())));
   int received = 0;
@@ -191,6 +210,7 @@ void AddOptions(Command command, DevstoreFlags* flags) {
            "How many descriptions of EC2 still show a state that passes (pending, attaching)")
       .ShowDefault()
       .Number(0, 1000);
+  AddMetricsPort(command, &flags->metrics_port);
   command.AddFlag("--access-log", &flags->access_log, "Print a line for each request");
   command.Footer(kDevstoreFooter);
 }

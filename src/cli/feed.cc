@@ -18,6 +18,7 @@
 #include "cli/feed_source.h"
 #include "cli/feed_tokens.h"
 #include "cli/json_text.h"
+#include "cli/metrics_option.h"
 #include "cli/usage.h"
 #include "cli/workers_options.h"
 #include "pipeline/loader.h"
@@ -34,6 +35,7 @@ constexpr std::chrono::milliseconds kFeedSlice{50};
 
 struct FeedFlags {
   double outage_limit = kOutageLimitSeconds;
+  std::string metrics_port;
   SourceFlags source;
   std::string tokens;
   uint64_t batch = 128;
@@ -406,11 +408,20 @@ absl::Status Feed(const FeedFlags& flags) {
   ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, AsUsage(ParseCache(flags)));
   ASSIGN_OR_RETURN(const std::optional<ServiceOptions> workers, AsUsage(TakeWorkers(flags.workers)));
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   runtime_options.memory_bytes = options.memory_bytes;
   Runtime runtime(runtime_options);
-  Stores stores(runtime);
+  StoreCounts requests;
+  Stores stores(runtime, requests.Watch());
+  LoaderTotals totals;
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics, ServeMetrics(metrics_address, [&](MetricsText* text) {
+                     CollectProcess(text);
+                     CollectMemory(runtime.memory(), text);
+                     requests.Collect(text);
+                     CollectLoaders(totals, text);
+                   }));
   stores.SetOutageLimit(outage_limit);
   FeedResult result;
   const SteadyClock::time_point opening = SteadyClock::now();
@@ -430,6 +441,7 @@ absl::Status Feed(const FeedFlags& flags) {
   const double cpu_before = CpuSeconds();
   result.open_seconds = Seconds(opening, begin);
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchSource> loader, MakeBatchSource(runtime, source, options, workers));
+  const std::unique_ptr<LoaderTotals::Entry> counted = totals.Count(source.uri(), *loader);
   const uint64_t expected = ExpectedSamples(options, *loader, flags.stop_after);
   RETURN_IF_ERROR(Drain(*loader, flags, expected, begin, &result));
   result.seconds = Seconds(begin, SteadyClock::now());
@@ -511,6 +523,7 @@ void AddFeed(Command app) {
   feed.AddFlag("--explain", &flags->explain,
                "Feed nothing, but show the order, the memory, the expected requests and the first samples");
   feed.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  AddMetricsPort(feed, &flags->metrics_port);
   feed.AddFlag("--json", &flags->json, "One JSON object on stdout");
   feed.Footer(
       "An interrupt (Ctrl-C, SIGTERM) ends the run after the current batch: the result so far is printed as usual, "

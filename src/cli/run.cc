@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,11 +17,13 @@
 #include "base/errno_status.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
 #include "cli/run_code.h"
 #include "cli/run_flags.h"
 #include "cli/run_group.h"
 #include "cli/run_job.h"
 #include "cli/run_manifest.h"
+#include "cli/run_metrics.h"
 #include "cli/run_print.h"
 #include "cli/usage.h"
 #include "cli/volume_commands.h"
@@ -128,20 +131,38 @@ absl::Status TakeCode(const RunFlags& flags, SupervisorOptions& options) {
   return absl::OkStatus();
 }
 
+// The job that the flags describe, and those of its channels that are served while it runs.
+struct PreparedJob {
+  TrainingJob job;
+  ServedChannels channels;
+  std::unique_ptr<ChannelMounts> mounts;
+  std::optional<uint64_t> max_seconds;  // that it may run
+};
+
 // What has to be there before the first attempt.
-absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options) {
+absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, PreparedJob& prepared) {
   for (const std::string& text : flags.volumes) {
     ASSIGN_OR_RETURN(const VolumeFlags volume, ParseVolumeOption(text));
     absl::StatusOr<VolumeHere> here = BringVolume(volume, SayLine);
     if (!here.ok()) return Annotate(here.status(), fmt::format("--volume {}", volume.name));
   }
   if (flags.job.DescribeJob()) {
-    ASSIGN_OR_RETURN(const TrainingJob job, AsUsage(TakeJob(flags.job)));
-    options.variables = JobVariables(job);
-    if (options.failure_file.empty()) options.failure_file = job.root + "/output/failure";
-    RETURN_IF_ERROR(PrepareJob(job, SayLine));
+    ASSIGN_OR_RETURN(DescribedJob described, AsUsage(TakeJob(flags.job)));
+    prepared.job = std::move(described.job);
+    prepared.max_seconds = described.request.max_seconds;
+    options.variables = JobVariables(prepared.job);
+    options.variables.merge(described.request.environment);
+    if (!described.request.name.empty()) options.variables.emplace("TRAINING_JOB_NAME", described.request.name);
+    if (!flags.retries && described.request.retries) options.restart.retries = *described.request.retries;
+    if (!described.request.no_effect.empty())
+      SayLine(
+          fmt::format("{}: without effect here: {}", flags.job.request, fmt::join(described.request.no_effect, ", ")));
+    if (options.failure_file.empty()) options.failure_file = prepared.job.root + "/output/failure";
+    ASSIGN_OR_RETURN(prepared.channels, PrepareJob(prepared.job, SayLine));
   }
-  return flags.code.empty() ? absl::OkStatus() : TakeCode(flags, options);
+  if (!flags.code.empty()) RETURN_IF_ERROR(TakeCode(flags, options));
+  ASSIGN_OR_RETURN(prepared.mounts, ChannelMounts::Make(prepared.job, prepared.channels.mounts, SayLine));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int> RunCommand(const RunFlags& flags) {
@@ -158,6 +179,7 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.checkpoint = flags.checkpoint;
   ASSIGN_OR_RETURN(options.restart, TakeRestart(flags));
   ASSIGN_OR_RETURN(options.limits, TakeLimits(flags));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   ASSIGN_OR_RETURN(options.metadata_service, FindMetadataService(flags.on_notice.has_value()));
   options.log_folder = flags.log_dir;
   ASSIGN_OR_RETURN(options.log_bytes, TakeSize("--log-size", flags.log_size));
@@ -167,14 +189,34 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.on_end = flags.on_end;
   ASSIGN_OR_RETURN(options.hook_limit, TakeMilliseconds("--hook-limit", flags.hook_limit));
   options.say = SayLine;
+  RunMetrics counts;
+  std::unique_ptr<MetricsServer> metrics;
+  options.on_event = [&counts](std::string_view event, const RunJournal::Fields& fields) {
+    counts.OnEvent(event, fields);
+  };
+  options.begin = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(metrics, ServeMetrics(metrics_address, [&counts](MetricsText* text) {
+                       CollectProcess(text);
+                       counts.Collect(text);
+                     }));
+    return absl::OkStatus();
+  };
   std::unique_ptr<RunJournal> journal;
   if (!flags.journal.empty()) {
     ASSIGN_OR_RETURN(journal, RunJournal::Open(flags.journal));
     options.journal = journal.get();
   }
-  if (absl::Status prepared = Prepare(flags, options); !prepared.ok()) {
-    EndBeforeBegin(options, std::string(ToStd(prepared.message())));
-    return prepared;
+  PreparedJob prepared;
+  if (absl::Status status = Prepare(flags, options, prepared); !status.ok()) {
+    EndBeforeBegin(options, std::string(ToStd(status.message())));
+    return status;
+  }
+  if (flags.max_runtime) {
+    ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration("--max-runtime", *flags.max_runtime));
+    prepared.max_seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
+  }
+  if (prepared.channels.any() || prepared.max_seconds) {
+    return RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.max_seconds, options);
   }
   return RunSupervised(options);
 }
@@ -223,7 +265,8 @@ again here: the exit status is then 75 (--requeue-exit), on which a scheduler ca
 With --channel or --hyperparameter the command finds what SageMaker gives to a training program: the data of each channel
 in /opt/ml/input/data/NAME, the configuration files in /opt/ml/input/config, and the variables SM_CHANNEL_NAME, SM_HPS,
 SM_MODEL_DIR and so on. The data are copied before the first attempt (File mode); a second run copies what is missing or has
-changed.
+changed. With mode=FastFile nothing is copied: the folder is a file system that reads what the command reads. With mode=Pipe
+the command reads each epoch from a pipe, NAME_0, NAME_1 and so on (docs/channels.md).
 
 With --group each host of a job runs the command of its own group, and all hosts end together (docs/groups.md).
 
@@ -240,6 +283,8 @@ Examples:
   millrace run --channel train=s3://bucket/train --channel eval=/data/eval --hyperparameter lr=0.1 -- python train.py
   millrace run --group data='millrace worker --listen 0.0.0.0:7070 --token-file t --allow s3://b/train' --group train='torchrun train.py'
   millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py
+  millrace run --channel train=s3://bucket/train,mode=FastFile -- python train.py
+  millrace run --channel train=s3://bucket/train,mode=Pipe,wrapper=RecordIO,shuffle-seed=7 -- python train.py
   millrace run --print user-data --retries 20 --checkpoint s3://bucket/run-7 -- python train.py)";
 
 void AddRestartOptions(const Command& run, RunFlags* flags) {
@@ -263,6 +308,8 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
       .Called("FILE");
   run.Add("--hang-after", &flags->hang_after,
           "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for so long (10m, 90s)")
+      .Called("TIME");
+  run.Add("--max-runtime", &flags->max_runtime, "End it with SIGTERM after so long, all attempts together")
       .Called("TIME");
   run.Add("--grace", &flags->grace, "Time that it has to end after SIGTERM or Ctrl-C").ShowDefault();
 }
@@ -290,6 +337,7 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
   run.Add("--on-end", &flags->on_end,
           "A shell command that runs once after any end, told in MILLRACE_OUTCOME and MILLRACE_STATUS")
       .Called("COMMAND");
+  AddMetricsPort(run, &flags->metrics_port);
   run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
 }
 
@@ -326,14 +374,27 @@ void AddRun(Command app) {
   run.Add("--code-dir", &flags->code_dir, "The folder of the clone").ShowDefault().Called("DIR");
   run.Add("--channel", &flags->job.channels,
           "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. After the URI may follow what "
-          "SageMaker's channels have: mode=File, content-type=TYPE")
+          "SageMaker's channels have: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on")
       .OneValueEach()
       .Called("NAME=URI[,KEY=VALUE]");
   run.Add("--hyperparameter", &flags->job.hyperparameters, "Told in SM_HPS and SM_HP_NAME; repeatable")
       .OneValueEach()
       .Called("NAME=VALUE");
+  run.Add(
+         "--job", &flags->job.request,
+         "A CreateTrainingJob request of SageMaker in JSON: channels, hyperparameters, hosts, limits; other flags come "
+         "before it")
+      .Called("FILE");
+  run.Add("--file-system", &flags->job.file_systems,
+          "Where this machine has an EFS or FSx file system that the request of --job names; repeatable")
+      .OneValueEach()
+      .Called("ID=DIR");
   run.Add("--root", &flags->job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
-  run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them").ShowDefault();
+  run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");
+  run.Add("--instance-group", &flags->job.groups,
+          "Hosts of one kind, which channels may name (groups=GROUP); repeatable, up to 5")
+      .OneValueEach()
+      .Called("GROUP=HOST[+HOST]");
   run.Add("--current-host", &flags->job.current_host, "Which of them this is").Called("NAME");
   run.Add("--volume", &flags->volumes,
           "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "

@@ -31,11 +31,13 @@ struct RunFlags {
   std::string hook_limit = "60s";
   std::string code;
   std::string code_dir = "code";
+  std::string metrics_port;
   std::vector<std::string> volumes;
   std::string print;             // what is printed in place of a run; "": nothing
   std::vector<std::string> ec2;  // what the printed files need besides
   JobFlags job;
   GroupFlags group;
+  std::optional<std::string> max_runtime;
 };
 
 }  // namespace millrace::cli

@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
 #include "service/membership.h"
 #include "service/worker_calls.h"
 #include "service/worker_places.h"
@@ -49,6 +51,7 @@ struct WorkerFlags {
   std::string memory;
   std::string cache;
   std::string cache_size;
+  std::string metrics_port;
 };
 
 absl::StatusOr<std::optional<DiskCacheOptions>> ParseCache(const WorkerFlags& flags) {
@@ -113,6 +116,7 @@ absl::Status Serve(const WorkerFlags& flags) {
     runtime_options.memory_bytes = *memory;
   }
   ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, AsUsage(ParseCache(flags)));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   // Blocked before there are threads, so that only the wait below takes them.
   sigset_t signals;
   sigemptyset(&signals);
@@ -120,11 +124,18 @@ absl::Status Serve(const WorkerFlags& flags) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   Runtime runtime(runtime_options);
-  Stores stores(runtime);
+  StoreCounts requests;
+  Stores stores(runtime, requests.Watch());
   if (cache) options.cache = DiskCache::OpenOrWarn(*cache);
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(runtime, stores, options);
   if (absl::IsInvalidArgument(worker.status())) return AsUsage(worker.status());  // there are only options
   RETURN_IF_ERROR(worker.status());
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics, ServeMetrics(metrics_address, [&](MetricsText* text) {
+                     CollectProcess(text);
+                     CollectMemory(runtime.memory(), text);
+                     requests.Collect(text);
+                     CollectWorker((*worker)->counts(), text);
+                   }));
   const std::string listening = AddressText(address->host, (*worker)->port());
   std::unique_ptr<Registration> registration;
   if (place) {
@@ -165,6 +176,7 @@ void AddWorker(Command app) {
       command.Add("--cache", &flags->cache, "Keep what is read in this folder, for later epochs and other trainers")
           .Called("DIR");
   command.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
+  AddMetricsPort(command, &flags->metrics_port);
   command.Footer(kWorkerFooter);
   command.Run([flags] {
     const absl::Status status = Serve(*flags);

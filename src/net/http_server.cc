@@ -113,6 +113,10 @@ void Sweep(ServerLoop& home) {
 }
 
 void Adopt(ServerLoop& home, int fd) {
+  if (home.connections.size() >= home.max_connections) {
+    close(fd);
+    return;
+  }
   std::shared_ptr<ServerConnection> connection;
   try {
     connection = std::make_shared<ServerConnection>(home, fd);
@@ -249,6 +253,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoops& loops,
                                                                      .handler = handler,
                                                                      .tls = impl->tls.get(),
                                                                      .idle_timeout = options.idle_timeout,
+                                                                     .max_connections = options.max_connections,
                                                                      .live = impl->live}));
     ServerLoop& home = *impl->homes.back();
     homes.push_back(&home);

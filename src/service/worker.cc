@@ -139,6 +139,7 @@ class Worker::Impl final : public HttpHandler {
     const std::lock_guard lock(mutex_);
     return sessions_.size();
   }
+  const WorkerCounts& counts() const { return counts_; }
 
   std::unique_ptr<HttpExchange> OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
                                           HttpResponder responder) override;
@@ -156,6 +157,7 @@ class Worker::Impl final : public HttpHandler {
 
   Runtime& runtime_;
   const std::string token_;
+  WorkerCounts counts_;
   OpenDatasets datasets_;
 
   mutable std::mutex mutex_;
@@ -234,7 +236,10 @@ std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, cons
                                                  StreamSpec::kMaxBytes)));
     }
     Reservation memory = runtime_.memory().TryReserve(*facts.content_length);
-    if (!memory) return answer(WorkerReply(503, "the worker's memory is in use; give it more (--memory)"));
+    if (!memory) {
+      ++counts_.refused;
+      return answer(WorkerReply(503, "the worker's memory is in use; give it more (--memory)"));
+    }
     return std::make_unique<Opening>(*this, ClaimOf(head), *facts.content_length, std::move(memory),
                                      std::move(responder));
   }
@@ -253,6 +258,7 @@ void Worker::Impl::EndLocked(std::map<std::string, std::shared_ptr<WorkerSession
   ended_.push_back(std::move(session->second));
   shares_.Release(session->first);
   sessions_.erase(session);
+  counts_.open = sessions_.size();
 }
 
 void Worker::Impl::Open(const Claim& claim, std::string spec, Reservation memory, HttpResponder responder) {
@@ -277,14 +283,17 @@ void Worker::Impl::Open(const Claim& claim, std::string spec, Reservation memory
       }
       try {
         const std::chrono::milliseconds patience = ended_.empty() ? std::chrono::milliseconds(0) : kMakeRoom;
-        sessions_.emplace(name, std::make_shared<WorkerSession>(datasets_, std::move(spec), std::move(memory), patience,
-                                                                WorkerClock::now()));
+        sessions_.emplace(name, std::make_shared<WorkerSession>(datasets_, counts_, std::move(spec), std::move(memory),
+                                                                patience, WorkerClock::now()));
+        ++counts_.opened;
+        counts_.open = sessions_.size();
       } catch (const std::exception& error) {  // no thread
         shares_.Release(name);
         reply = WorkerReply(503, fmt::format("the worker cannot serve more streams ({})", error.what()));
       }
     }
   }
+  if (reply.status != 201) ++counts_.refused;
   responder.Send(std::move(reply));
 }
 
@@ -349,6 +358,10 @@ uint16_t Worker::port() const {
 
 size_t Worker::sessions() const {
   return impl_->sessions();
+}
+
+const WorkerCounts& Worker::counts() const {
+  return impl_->counts();
 }
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #include "cache/disk_cache.h"
 #include "net/http_server.h"
 #include "net/runtime.h"
+#include "service/worker_counts.h"
 #include "service/worker_tls.h"
 #include "store/stores.h"
 
@@ -42,6 +43,8 @@ class Worker {
   uint16_t port() const;
   /// Streams that are open now.
   size_t sessions() const;
+  /// What it has done so far. Lives as long as the worker.
+  const WorkerCounts& counts() const;
 
  private:
   class Impl;

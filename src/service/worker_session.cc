@@ -83,9 +83,10 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
 
 // ---- A session
 
-WorkerSession::WorkerSession(OpenDatasets& datasets, std::string spec, Reservation memory,
+WorkerSession::WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,
                              std::chrono::milliseconds patience, Time now)
     : datasets_(datasets),
+      counts_(counts),
       spec_(std::move(spec)),
       spec_memory_(std::move(memory)),
       patience_(patience),
@@ -175,16 +176,18 @@ absl::Status WorkerSession::Serve() {
   ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, MakeLoader(source, spec->options));
   spec->parts.clear();
   spec_memory_ = Reservation();
+  const std::unique_ptr<LoaderTotals::Entry> counted = counts_.loaders.Count(source.uri(), *loader);
   while (AwaitRequest()) {
     ASSIGN_OR_RETURN(std::optional<Batch> batch, NextBatch(*loader));
     if (!batch) return absl::OkStatus();
     HttpReply reply = WorkerReply(200, EncodeFrame(next_, *batch));
     const std::shared_ptr<void> memory = batch->memory;
     for (const BatchArray& array : batch->arrays) reply.body.emplace_back(SendBytes{array.bytes, memory});
+    const uint64_t rows = batch->size;
     std::erase_if(sent_, [](const std::weak_ptr<void>& each) { return each.expired(); });
     sent_.push_back(memory);
     batch.reset();
-    Answer(std::move(reply));
+    Answer(std::move(reply), rows);
   }
   return absl::CancelledError("the session has ended");
 }
@@ -239,14 +242,18 @@ absl::StatusOr<std::optional<Batch>> WorkerSession::NextBatch(Loader& loader) {
   }
 }
 
-// The next batch. Its request may have been told "not yet" meanwhile, and comes again.
-void WorkerSession::Answer(HttpReply reply) {
+// The next batch, of so many rows. Its request may have been told "not yet" meanwhile, and comes again.
+void WorkerSession::Answer(HttpReply reply, uint64_t rows) {
   Lock lock(mutex_);
   asked_.wait(lock, [this] { return stop_.stop_requested() || waiting_.contains(next_); });
   if (stop_.stop_requested()) return;
   auto asked = waiting_.extract(next_);
   ++next_;
   lock.unlock();
+  // Before the trainer has it, so that it never knows more than the counts.
+  ++counts_.batches;
+  counts_.rows += rows;
+  counts_.bytes += BodySize(reply.body);
   asked.mapped().responder.Send(std::move(reply));
 }
 

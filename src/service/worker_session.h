@@ -15,6 +15,7 @@
 #include "pipeline/loader.h"
 #include "service/allowed_places.h"
 #include "service/stream_spec.h"
+#include "service/worker_counts.h"
 #include "store/stores.h"
 
 namespace millrace {
@@ -63,8 +64,8 @@ class WorkerSession {
 
   /// `spec`: an encoded StreamSpec, whose memory is `memory`. `patience`: how long it waits for memory of sessions that
   /// end.
-  WorkerSession(OpenDatasets& datasets, std::string spec, Reservation memory, std::chrono::milliseconds patience,
-                Time now);
+  WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,
+                std::chrono::milliseconds patience, Time now);
   /// Waits for what is in flight, unless Join did: that must not happen on an event loop.
   ~WorkerSession();
 
@@ -94,10 +95,11 @@ class WorkerSession {
   absl::StatusOr<Source> OpenSource(const StreamSpec& spec);
   absl::StatusOr<std::optional<Batch>> NextBatch(Loader& loader);
   bool AwaitRequest();
-  void Answer(HttpReply reply);
+  void Answer(HttpReply reply, uint64_t rows);
   void AnswerAll(const absl::Status& status);
 
   OpenDatasets& datasets_;
+  WorkerCounts& counts_;
   std::string spec_;
   Reservation spec_memory_;
   const std::chrono::milliseconds patience_;

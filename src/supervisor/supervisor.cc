@@ -46,7 +46,7 @@ class JobSupervisor {
   void EndBeforeBegin(const std::string& why);
 
  private:
-  using Fields = std::vector<RunJournal::Field>;
+  using Fields = RunJournal::Fields;
 
   absl::StatusOr<AttemptEnd> RunOnce();
   absl::StatusOr<std::unique_ptr<AttemptOutput>> MakeOutput() const;
@@ -67,6 +67,7 @@ class JobSupervisor {
 
   void Say(const std::string& text) const { options_.say(text); }
   void Write(std::string_view event, const Fields& fields) {
+    if (options_.on_event) options_.on_event(event, fields);
     if (options_.journal == nullptr) return;
     if (const absl::Status wrote = options_.journal->Write(event, fields); !wrote.ok())
       Say(std::string(ToStd(wrote.message())));
@@ -86,6 +87,7 @@ class JobSupervisor {
 };
 
 absl::StatusOr<int> JobSupervisor::Run() {
+  if (options_.begin) RETURN_IF_ERROR(options_.begin());
   if (!options_.inner) {
     ASSIGN_OR_RETURN(folder_, RunFolder::Make());
   }
@@ -132,6 +134,7 @@ void JobSupervisor::EndBeforeBegin(const std::string& why) {
 }
 
 absl::StatusOr<AttemptEnd> JobSupervisor::RunOnce() {
+  if (options_.before_attempt) RETURN_IF_ERROR(options_.before_attempt(attempt_));
   if (!options_.failure_file.empty()) ClearFailure(options_.failure_file);
   if (folder_) RETURN_IF_ERROR(folder_->Begin());
   if (!options_.log_folder.empty()) {
