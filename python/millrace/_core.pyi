@@ -136,9 +136,7 @@ class Loader:
         pad_token: int,
         cache: str,
         cache_size: str,
-        workers: list[str],
-        local_streams: int,
-        worker_token_file: str,
+        workers: tuple[list[str], int, int, str, str, str] | None,
     ) -> None: ...
     def batches(self, convert: Callable[[Any], Any] | None) -> Batches: ...
     def restart(self, position: str) -> None: ...

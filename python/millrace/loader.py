@@ -88,10 +88,15 @@ class Loader:
         cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free.
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
-            :meth:`report` tells.
+            :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
+            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``.
         local_streams: Of the parts of each batch (as many as there are workers and these together, rounded up to a power of two, at most
             what divides ``batch_size``), so many are decoded by this process from the start.
+        streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and
+            ``local_streams``; 16, where workers come and go (``dns:`` and ``etcd:``).
         worker_token_file: A file with the secret of the workers, if they ask for one.
+        worker_tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, a certificate of the workers' authority, if they ask for one.
+        worker_tls_name: The name in the workers' certificates. None: that of the address.
         bad_samples: ``"fail"``; ``"replace"``: another sample takes the place of a damaged one; or ``"mask"``: its row stays, with zeros and
             ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
@@ -178,7 +183,10 @@ class Loader:
         cache_size: int | str | None = None,
         workers: Sequence[str] | None = None,
         local_streams: int = 0,
+        streams: int | None = None,
         worker_token_file: str | os.PathLike[str] | None = None,
+        worker_tls: str | os.PathLike[str] | None = None,
+        worker_tls_name: str | None = None,
         bad_samples: str = "fail",
         digest: str | None = None,
         output: str | None = None,
@@ -205,8 +213,12 @@ class Loader:
             )
         if cache_size is not None and cache is None:
             raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
-        if workers is None and (local_streams or worker_token_file is not None):
-            raise InvalidArgumentError("local_streams and worker_token_file are for workers; name these with workers=['HOST:PORT']")
+        if workers is None and (local_streams, streams, worker_token_file, worker_tls, worker_tls_name) != (0, None, None, None, None):
+            raise InvalidArgumentError(
+                "streams, local_streams, worker_token_file and worker_tls are for workers; name these with workers=['HOST:PORT']"
+            )
+        if worker_tls is None and worker_tls_name is not None:
+            raise InvalidArgumentError("worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls")
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         self._device = None if device is None else device_of(device)
@@ -233,11 +245,16 @@ class Loader:
             "memory": _arguments.memory(memory),
             "cache": "" if cache is None else os.fsdecode(_arguments.uri("cache", cache, "a path")),
             "cache_size": "" if cache_size is None else _arguments.memory(cache_size, "cache_size"),
-            "workers": [] if workers is None else _arguments.texts("workers", workers, "a list of HOST:PORT"),
-            "local_streams": _arguments.integer("local_streams", local_streams),
-            "worker_token_file": ""
-            if worker_token_file is None
-            else os.fsdecode(_arguments.uri("worker_token_file", worker_token_file, "a path")),
+            "workers": None
+            if workers is None
+            else (
+                _arguments.texts("workers", workers, "a list of HOST:PORT"),
+                0 if streams is None else _arguments.integer("streams", streams, least=1, most=64),
+                _arguments.integer("local_streams", local_streams),
+                "" if worker_token_file is None else os.fsdecode(_arguments.uri("worker_token_file", worker_token_file, "a path")),
+                "" if worker_tls is None else os.fsdecode(_arguments.uri("worker_tls", worker_tls, "a path")),
+                _arguments.text("worker_tls_name", worker_tls_name) or "",
+            ),
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
         if tokens is not None and not isinstance(tokens, Tokens):

@@ -20,10 +20,9 @@
 #include "cli/json_text.h"
 #include "cli/metrics_option.h"
 #include "cli/usage.h"
+#include "cli/workers_options.h"
 #include "pipeline/loader.h"
 #include "service/service_source.h"
-#include "service/worker_calls.h"
-#include "service/worker_token.h"
 
 namespace millrace::cli {
 
@@ -68,9 +67,7 @@ struct FeedFlags {
   std::string bad_samples = "fail";
   std::string cache;
   std::string cache_size;
-  std::string workers;
-  std::string worker_token_file;
-  uint64_t local_streams = 0;
+  WorkersFlags workers;
   bool explain = false;
   bool json = false;
 };
@@ -147,21 +144,6 @@ absl::StatusOr<std::optional<DiskCacheOptions>> ParseCache(const FeedFlags& flag
     if (*size == 0) return absl::InvalidArgumentError("--cache-size 0 keeps nothing; leave --cache out");
     options.size_bytes = *size;
   }
-  return options;
-}
-
-// Absent without --workers.
-absl::StatusOr<std::optional<ServiceOptions>> ParseWorkers(const FeedFlags& flags) {
-  if (flags.workers.empty()) return std::nullopt;
-  ServiceOptions options;
-  for (std::string_view rest = flags.workers;; rest.remove_prefix(rest.find(',') + 1)) {
-    options.workers.emplace_back(rest.substr(0, rest.find(',')));
-    const absl::Status is_address = ParseWorkerAddress(options.workers.back()).status();
-    if (!is_address.ok()) return Annotate(is_address, "--workers");
-    if (rest.find(',') == rest.npos) break;
-  }
-  options.local_streams = flags.local_streams;
-  ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.worker_token_file));
   return options;
 }
 
@@ -424,7 +406,7 @@ absl::Status Feed(const FeedFlags& flags) {
   }
   ASSIGN_OR_RETURN(const SourceRequest request, AsUsage(ParseSource(flags.source)));
   ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, AsUsage(ParseCache(flags)));
-  ASSIGN_OR_RETURN(const std::optional<ServiceOptions> workers, AsUsage(ParseWorkers(flags)));
+  ASSIGN_OR_RETURN(const std::optional<ServiceOptions> workers, AsUsage(TakeWorkers(flags.workers)));
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
   ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
@@ -483,14 +465,7 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   const Option cache =
       feed.Add("--cache", &flags->cache, "Keep what is read in this folder, for later epochs and runs");
   feed.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
-  const Option workers = feed.Add("--workers", &flags->workers,
-                                  "Workers that decode, HOST:PORT,HOST:PORT... (millrace worker); without one, this "
-                                  "process goes on");
-  feed.Add("--worker-token-file", &flags->worker_token_file, "A file with the secret of the workers").Needs(workers);
-  feed.Add("--local-streams", &flags->local_streams,
-           "Parts of each batch that this process decodes beside the workers [0]")
-      .Needs(workers)
-      .Number(0, ServiceOptions::kMaxStreams);
+  AddWorkersOptions(feed, &flags->workers);
   add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
   feed.Add("--extent", &flags->extent, "Consecutive samples fetched together, by --shuffle window [1.5 MiB]").Number(1);
   feed.Add("--window", &flags->window, "Extents shuffled together; a multiple of --lanes [256 MiB]").Number(1);

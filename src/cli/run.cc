@@ -20,7 +20,9 @@
 #include "cli/metrics_option.h"
 #include "cli/run_code.h"
 #include "cli/run_flags.h"
+#include "cli/run_group.h"
 #include "cli/run_job.h"
+#include "cli/run_manifest.h"
 #include "cli/run_metrics.h"
 #include "cli/run_print.h"
 #include "cli/usage.h"
@@ -226,6 +228,36 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   return status;
 }
 
+absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
+  const bool prints_groups = flags.print == "slurm-script" || flags.print == "jobset";
+  if (flags.group.groups.empty()) {
+    if (prints_groups)
+      return AsUsage(
+          absl::InvalidArgumentError(fmt::format("--print {} is for groups; name them with --group", flags.print)));
+    if (flags.command.empty()) return AsUsage(absl::InvalidArgumentError("name the command, behind '--'"));
+    return RunCommand(flags);
+  }
+  if (!flags.command.empty()) {
+    return AsUsage(absl::InvalidArgumentError("with --group there is no command behind '--'; each group has its own"));
+  }
+  const auto supervise = [&flags](const std::vector<std::string>& command) {
+    RunFlags own = flags;
+    own.command = command;
+    const absl::StatusOr<int> status = RunCommand(own);
+    return status.ok() ? *status : Fail("run", status.status());
+  };
+  if (prints_groups) {
+    ASSIGN_OR_RETURN(const std::string text, AsUsage(Manifest(flags.group, flags.print == "jobset")));
+    RETURN_IF_ERROR(WriteStdout(text));
+    return 0;
+  }
+  if (!flags.print.empty()) {
+    return AsUsage(
+        absl::InvalidArgumentError(fmt::format("--print {} is for one command, not for --group", flags.print)));
+  }
+  return RunInGroup(flags.group, static_cast<int>(flags.requeue_exit), supervise, SayLine);
+}
+
 constexpr const char* kRunFooter =
     R"(The command finds MILLRACE_ATTEMPT (1 for the first), MILLRACE_ATTEMPTS and MILLRACE_CHECKPOINT in its environment;
 millrace.Checkpoints() in a Python program uses the last one. SIGTERM, SIGINT and SIGHUP are passed on to the process group
@@ -243,6 +275,8 @@ SM_MODEL_DIR and so on. The data are copied before the first attempt (File mode)
 changed. With mode=FastFile nothing is copied: the folder is a file system that reads what the command reads. With mode=Pipe
 the command reads each epoch from a pipe, NAME_0, NAME_1 and so on (docs/channels.md).
 
+With --group each host of a job runs the command of its own group, and all hosts end together (docs/groups.md).
+
 The exit status is that of the last attempt: 128 + N if signal N ended it, 127 if there is no such program, 124 if it hung
 and then exited with 0; 75 if it has to go on elsewhere.
 
@@ -254,6 +288,7 @@ Examples:
   millrace run --retries 20 --on-notice SIGUSR1 --on-end ./cancel-fleet.sh -- python train.py
   millrace run --code https://github.com/me/train@v1.2 --checkpoint s3://bucket/run-7 -- python train.py
   millrace run --channel train=s3://bucket/train --channel eval=/data/eval --hyperparameter lr=0.1 -- python train.py
+  millrace run --group data='millrace worker --listen 0.0.0.0:7070 --token-file t --allow s3://b/train' --group train='torchrun train.py'
   millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py
   millrace run --channel train=s3://bucket/train,mode=FastFile -- python train.py
   millrace run --channel train=s3://bucket/train,mode=Pipe,wrapper=RecordIO,shuffle-seed=7 -- python train.py
@@ -314,17 +349,17 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
 }
 
 void AddPrintOptions(const Command& run, RunFlags* flags) {
-  const std::string heading = "For EC2 spot instances";
-  run.Add("--print", &flags->print, "Run nothing: print the file that makes this run a job of spot instances")
-      .Words({"user-data", "spot-fleet", "iam-policy"})
-      .Below(heading);
+  run.Add("--print", &flags->print,
+          "Run nothing: print the file that makes this run a job of spot instances, or of groups a job of Slurm or "
+          "Kubernetes")
+      .Words({"user-data", "spot-fleet", "iam-policy", "slurm-script", "jobset"});
   run.Add(
          "--ec2", &flags->ec2,
          "What the spot fleet needs besides, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
          "profile, fleet-role=ARN; and if wanted disk=GiB, security-group=, key-name=")
       .OneValueEach()
       .Called("KEY=VALUE")
-      .Below(heading);
+      .Below("For EC2 spot instances");
 }
 
 }  // namespace
@@ -332,11 +367,12 @@ void AddPrintOptions(const Command& run, RunFlags* flags) {
 void AddRun(Command app) {
   const Command run = app.AddCommand("run", "Run a command, and start it again when it fails or is killed");
   auto flags = std::make_shared<RunFlags>();
-  run.Add("command", &flags->command, "The program and its arguments, behind '--'").Required();
+  run.Add("command", &flags->command, "The program and its arguments, behind '--'");
   run.Add("--checkpoint", &flags->checkpoint, "URI of its checkpoints, told in MILLRACE_CHECKPOINT").Called("URI");
   AddRestartOptions(run, flags.get());
   AddNoticeOptions(run, flags.get());
   AddRecordOptions(run, flags.get());
+  AddGroupOptions(run, &flags->group);
   run.Add("--code", &flags->code,
           "A git repository, cloned before the first attempt; the command runs in it. With --checkpoint, later runs "
           "take the "
@@ -384,7 +420,7 @@ void AddRun(Command app) {
   AddPrintOptions(run, flags.get());
   run.Footer(kRunFooter);
   run.Run([flags] {
-    const absl::StatusOr<int> status = RunCommand(*flags);
+    const absl::StatusOr<int> status = RunCommandOrGroup(*flags);
     return status.ok() ? *status : Fail("run", status.status());
   });
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/run_group.h"
 #include "cli/run_job.h"
 
 namespace millrace::cli {
@@ -35,6 +36,7 @@ struct RunFlags {
   std::string print;             // what is printed in place of a run; "": nothing
   std::vector<std::string> ec2;  // what the printed files need besides
   JobFlags job;
+  GroupFlags group;
 };
 
 }  // namespace millrace::cli

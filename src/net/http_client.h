@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/bytes.h"
 #include "net/event_loop.h"
 #include "net/http_message.h"
+#include "net/tls_identity.h"
 
 /// An HTTP/1.1 client on event loops. It makes one attempt at a request and says precisely how it ended; retrying is
 /// the caller's.
@@ -104,6 +106,9 @@ struct HttpClientOptions {
   std::chrono::milliseconds stall_timeout{10'000};       // without a byte of either body
   std::chrono::milliseconds keep_idle{30'000};           // connections without work are closed after this
   std::string ca_file;                                   // PEM of authorities that are trusted besides the system's
+  bool only_ca_file = false;                             // the system's are not trusted
+  std::optional<TlsIdentity> identity;                   // for servers that ask who calls
+  std::string tls_name;  // what servers' certificates must name; "" = the endpoint's host
 };
 
 /// Pools of keep-alive connections, one for each endpoint and loop. `loops` must outlive it. The destructor cancels all

@@ -102,11 +102,16 @@ void HttpConnection::ConnectNext(const Error& last_error) {
   }
 }
 
+const std::string& HttpConnection::tls_name() const {
+  const std::string& name = owner_.options().tls_name;
+  return name.empty() ? owner_.endpoint().host : name;
+}
+
 void HttpConnection::OnConnected() {
   Error ignored;  // a socket without the option still works
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (!tls_) return SendRequest();
-  tls_stream_.emplace(std::move(socket_), tls_->native_handle(), owner_.endpoint().host);
+  tls_stream_.emplace(std::move(socket_), tls_->native_handle(), tls_name());
   SetDeadline(Stage::kHandshake, owner_.options().connect_timeout);
   ++operations_;
   tls_stream_->async_handshake([self = shared_from_this()](const Error& error, size_t) { self->OnHandshake(error); });
@@ -120,9 +125,9 @@ void HttpConnection::OnHandshake(const Error& error) {
     return Fail(HttpErrorKind::kConnect, fmt::format("the TLS handshake was cut off: {}", error.message()));
   }
   const std::string problem = CertificateProblem(tls_stream_->native_handle());
-  Fail(HttpErrorKind::kTls, problem.empty() ? fmt::format("TLS handshake failed: {}", error.message())
-                                            : fmt::format("the server's certificate is not trusted for {}: {}",
-                                                          owner_.endpoint().host, problem));
+  Fail(HttpErrorKind::kTls,
+       problem.empty() ? fmt::format("TLS handshake failed: {}", error.message())
+                       : fmt::format("the server's certificate is not trusted for {}: {}", tls_name(), problem));
 }
 
 // ---- Request
@@ -379,6 +384,10 @@ void HttpConnection::OnStreamEnd(const Error& error) {
   const std::string_view where = head_done_      ? "within the response's body"
                                  : received_any_ ? "within the response's head"
                                                  : "before the response";
+  // With TLS 1.3 a server looks at the client's certificate when the client believes the handshake over.
+  if (!head_done_ && error.category() == asio::error::get_ssl_category() && !received_any_) {
+    return Fail(HttpErrorKind::kTls, fmt::format("the server ended TLS: {}", error.message()));
+  }
   if (IsEnd(error)) return Fail(HttpErrorKind::kClosedEarly, fmt::format("the server closed the connection {}", where));
   Fail(HttpErrorKind::kReset, fmt::format("the connection broke {}: {}", where, error.message()));
 }

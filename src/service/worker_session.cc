@@ -84,8 +84,13 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
 // ---- A session
 
 WorkerSession::WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,
-                             Time now)
-    : datasets_(datasets), counts_(counts), spec_(std::move(spec)), spec_memory_(std::move(memory)), last_used_(now) {
+                             std::chrono::milliseconds patience, Time now)
+    : datasets_(datasets),
+      counts_(counts),
+      spec_(std::move(spec)),
+      spec_memory_(std::move(memory)),
+      patience_(patience),
+      last_used_(now) {
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "session");
 }
@@ -167,8 +172,8 @@ absl::Status WorkerSession::Serve() {
   RETURN_IF_ERROR(spec.status());
   std::string().swap(spec_);
   ASSIGN_OR_RETURN(const Source source, OpenSource(*spec));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader,
-                   Loader::Create(datasets_.runtime(), source, std::move(spec->options)));
+  spec->options.cache = datasets_.cache();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, MakeLoader(source, spec->options));
   spec->parts.clear();
   spec_memory_ = Reservation();
   const std::unique_ptr<LoaderTotals::Entry> counted = counts_.loaders.Count(source.uri(), *loader);
@@ -185,6 +190,15 @@ absl::Status WorkerSession::Serve() {
     Answer(std::move(reply), rows);
   }
   return absl::CancelledError("the session has ended");
+}
+
+absl::StatusOr<std::unique_ptr<Loader>> WorkerSession::MakeLoader(const Source& source,
+                                                                  const LoaderOptions& options) const {
+  for (Time::duration waited{};; waited += kSessionSlice) {
+    absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(datasets_.runtime(), source, options);
+    if (!absl::IsResourceExhausted(made.status()) || waited >= patience_ || stop_.stop_requested()) return made;
+    std::this_thread::sleep_for(kSessionSlice);
+  }
 }
 
 absl::StatusOr<Source> WorkerSession::OpenSource(const StreamSpec& spec) {

@@ -28,8 +28,8 @@ HttpReply WorkerReply(const absl::Status& status);
 /// The data sets that a worker has open, for all its sessions. Thread-safe.
 class OpenDatasets {
  public:
-  OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed)
-      : runtime_(runtime), stores_(stores), allowed_(std::move(allowed)) {}
+  OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed, std::shared_ptr<DiskCache> cache)
+      : runtime_(runtime), stores_(stores), allowed_(std::move(allowed)), cache_(std::move(cache)) {}
 
   /// The data set that the trainer sees; may take long, and index it. PermissionDenied (not below an allowed place),
   /// FailedPrecondition (the worker finds another index at this URI), and the errors of Dataset::Open.
@@ -37,6 +37,8 @@ class OpenDatasets {
 
   Runtime& runtime() const { return runtime_; }
   Stores& stores() const { return stores_; }
+  /// That streams read through; null: there is none.
+  const std::shared_ptr<DiskCache>& cache() const { return cache_; }
 
  private:
   static constexpr size_t kMaxUnused = 16;
@@ -48,6 +50,7 @@ class OpenDatasets {
   Runtime& runtime_;
   Stores& stores_;
   const AllowedPlaces allowed_;
+  const std::shared_ptr<DiskCache> cache_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Entry>> entries_;  // by URI, and that of the labels
 };
@@ -59,8 +62,10 @@ class WorkerSession {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// `spec`: an encoded StreamSpec, whose memory is `memory`.
-  WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory, Time now);
+  /// `spec`: an encoded StreamSpec, whose memory is `memory`. `patience`: how long it waits for memory of sessions that
+  /// end.
+  WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,
+                std::chrono::milliseconds patience, Time now);
   /// Waits for what is in flight, unless Join did: that must not happen on an event loop.
   ~WorkerSession();
 
@@ -86,6 +91,7 @@ class WorkerSession {
 
   void Run();
   absl::Status Serve();
+  absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const Source& source, const LoaderOptions& options) const;
   absl::StatusOr<Source> OpenSource(const StreamSpec& spec);
   absl::StatusOr<std::optional<Batch>> NextBatch(Loader& loader);
   bool AwaitRequest();
@@ -96,6 +102,7 @@ class WorkerSession {
   WorkerCounts& counts_;
   std::string spec_;
   Reservation spec_memory_;
+  const std::chrono::milliseconds patience_;
   std::vector<std::shared_ptr<const Dataset>> opened_;
   std::vector<std::weak_ptr<void>> sent_;  // memory of batches that were sent
 

@@ -73,7 +73,7 @@ TEST_F(WorkerTest, RefusesWhatNoTrainerAsksFor) {
 
 TEST_F(WorkerTest, SaysWhatIsWrongWithAStreamWhenItIsAskedForABatch) {
   Start();
-  WorkerCalls calls(runtime_, "");
+  WorkerCalls calls(runtime_, {});
   const HttpEndpoint endpoint{.host = "127.0.0.1", .port = worker_->port()};
   std::string session = Raw(Request("POST", "/millrace/open", "Millrace-Service: 2\r\nContent-Length: 0\r\n"));
   session = session.substr(session.find("\r\n\r\n") + 4);
