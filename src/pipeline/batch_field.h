@@ -23,7 +23,7 @@ struct BatchField {
     kBoxes,  // of the image `like`: an .npy file, float32 [n, 4], in pixels of the batch
   };
   std::string name;   // of the entry
-  std::string field;  // of the sample; "" of an image: its one field that is a jpg, jpeg or png
+  std::string field;  // of the sample; "" of an image: its one field that is an image (IsImageField)
   Kind kind = Kind::kBytes;
   ImageSpec image;   // kImage
   std::string like;  // kImage: the entry, an image, whose part of the scene it shows; "": a part of its own. kBoxes

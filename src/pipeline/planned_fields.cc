@@ -41,7 +41,9 @@ absl::StatusOr<bool> HoldsArrays(const Subset& part) {
 }
 
 std::string NoImages(const std::vector<std::string>& names) {
-  return fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", "));
+  return fmt::format(
+      "no field of the data set is an image (jpg, jpeg, png, webp, tif, tiff, bmp, gif); its fields are: {}",
+      fmt::join(names, ", "));
 }
 
 // A data set of arrays is delivered as it is only where nothing else is: images beside it have another shape.
