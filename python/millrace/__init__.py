@@ -36,6 +36,7 @@ from .errors import (
     UnsupportedError,
     UsageError,
 )
+from . import transforms
 from .fields import Array, Boxes, Bytes, Image, Json, Label, Text
 from .files import open as open  # not in __all__: `import *` leaves Python's own alone
 from .job import Notice, heartbeat, notice
@@ -94,4 +95,5 @@ __all__ = [
     "notice",
     "rng_state",
     "set_rng_state",
+    "transforms",
 ]

@@ -43,9 +43,11 @@ def left_encoded(
     shapes: dict[str, ImageShape] = {}
 
     def left(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
-        height, width, channels, _, _, layout, *_, interpolation, is_map, exif_orientation, _ = image
+        height, width, channels, _, _, layout, *_, interpolation, is_map, exif_orientation, _, transforms, _ = image
         if is_map or interpolation != "bilinear":
             return image
+        if transforms:
+            raise InvalidArgumentError("decode='device' crops, resizes and flips; decode on the host for other transforms")
         if exif_orientation:
             raise InvalidArgumentError("decode='device' takes images as they are stored; leave exif_orientation out, or decode on the host")
         shapes[name] = ImageShape(height, width, channels, layout == "nchw")

@@ -60,6 +60,8 @@ class Loader:
         crop_ratio: Width over height of a random crop, from and to.
         flip: Probability of a horizontal flip.
         exif_orientation: Whether a JPEG is turned and mirrored as its EXIF data say, which most cameras need and most data sets are without.
+        exact: Whether images are decoded in full size before they are cropped and resized, and so bit for bit what that yields. Without, a JPEG
+            that is at least four times as large as needed is shrunk by its codec first, which is faster.
         dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``); also ``torch.uint8``, ``numpy.float32``
             and the like.
         layout: ``"nhwc"`` or ``"nchw"``.
@@ -161,6 +163,7 @@ class Loader:
         crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float = 0.5,
         exif_orientation: bool = False,
+        exact: bool = False,
         dtype: Any = "u8",
         layout: str = "nhwc",
         mean: float | Sequence[float] | None = None,
@@ -205,7 +208,7 @@ class Loader:
     ) -> None:
         crops = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
         kind = _arguments.dtype(dtype)
-        usual = Image(None, size, channels, dtype=kind, layout=layout, mean=mean, std=std, exif_orientation=exif_orientation, **crops)  # type: ignore[arg-type]
+        usual = Image(None, size, channels, dtype=kind, layout=layout, mean=mean, std=std, exif_orientation=exif_orientation, exact=exact, **crops)  # type: ignore[arg-type]
         if fields is not None and (image_field, label_field, label_kind) != (None, None, None):
             raise InvalidArgumentError(
                 "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "

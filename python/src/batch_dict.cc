@@ -48,12 +48,11 @@ py::list ToEncodedImages(const BatchValues& values) {
     list[row] = py::none();
     if (values.rows[row].empty()) continue;
     const EncodedImage image = EncodedImage::OfValue(values.rows[row]);
-    const ImageSize& size = image.frame.image;
-    const SourceCrop& crop = image.frame.crop;
-    list[row] =
-        py::make_tuple(py::bytes(reinterpret_cast<const char*>(image.file.data()), image.file.size()),
-                       py::make_tuple(size.width, size.height), py::make_tuple(crop.x, crop.y, crop.width, crop.height),
-                       py::make_tuple(crop.left, crop.top, crop.right, crop.bottom), crop.flip);
+    const SourceCrop& crop = image.crop;
+    list[row] = py::make_tuple(py::bytes(reinterpret_cast<const char*>(image.file.data()), image.file.size()),
+                               py::make_tuple(image.size.width, image.size.height),
+                               py::make_tuple(crop.x, crop.y, crop.width, crop.height),
+                               py::make_tuple(crop.left, crop.top, crop.right, crop.bottom), crop.flip);
   }
   return list;
 }

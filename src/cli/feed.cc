@@ -43,6 +43,7 @@ struct FeedFlags {
   int channels = 3;
   bool augment = false;
   bool exif_orientation = false;
+  bool exact = false;
   std::string dtype = "u8";
   std::string layout = "nhwc";
   std::string image_field;
@@ -92,6 +93,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   options.image.channels = flags.channels;
   options.image.augment = flags.augment;
   options.image.exif_orientation = flags.exif_orientation;
+  options.image.exact = flags.exact;
   options.image.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kU8;
   options.image.layout = flags.layout == "nchw" ? Layout::kNchw : Layout::kNhwc;
   options.image_field = flags.image_field;
@@ -495,6 +497,8 @@ void AddDecodingOptions(Command feed, FeedFlags* flags) {
            "LENGTHxBATCH,...:bucket; :split, :truncate or :refuse for long documents");
   feed.AddFlag("--augment", &flags->augment,
                "Random resized crop and flip, instead of resizing and cropping the centre");
+  feed.AddFlag("--exact", &flags->exact,
+               "Decode in full size, then crop and resize: slower, nothing is shrunk by the codec");
   feed.AddFlag("--exif-orientation", &flags->exif_orientation, "Turn and mirror JPEGs as their EXIF data say");
   add("--dtype", &flags->dtype, "Type of the pixels").Words({"u8", "f32"});
   add("--layout", &flags->layout, "Order of the axes: batch, height, width, channels").Words({"nhwc", "nchw"});

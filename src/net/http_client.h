@@ -53,8 +53,8 @@ class HttpBodySink {
   static HttpBodySink Text(size_t limit) { return {Kind::kText, {}, 0, limit, {}}; }
   /// After the first `skip` bytes, straight into `buffer`, which must live until OnDone. When it is full and the body
   /// has more, the rest is not received: the call succeeds with `more`, and the connection is closed.
-  /// `came` is told, on the call's loop, how many bytes are in the buffer whenever more have come: some hundred KiB at a
-  /// time, so that they are still in the caches of the CPU.
+  /// `came` is told, on the call's loop, how many bytes are in the buffer whenever more have come: some hundred KiB at
+  /// a time, so that they are still in the caches of the CPU.
   static HttpBodySink Into(MutableByteSpan buffer, uint64_t skip = 0, std::function<void(uint64_t)> came = {}) {
     return {Kind::kBuffer, buffer, skip, 0, std::move(came)};
   }

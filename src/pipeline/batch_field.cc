@@ -5,19 +5,21 @@
 
 namespace millrace {
 
-static_assert(std::is_trivially_copyable_v<Frame>);
+static_assert(std::is_trivially_copyable_v<ImageSize> && std::is_trivially_copyable_v<SourceCrop>);
 
 std::string EncodedImage::ToValue() const {
-  std::string value(sizeof(Frame) + file.size(), '\0');
-  std::memcpy(value.data(), &frame, sizeof(Frame));
-  if (!file.empty()) std::memcpy(value.data() + sizeof(Frame), file.data(), file.size());
+  std::string value(kHeadBytes + file.size(), '\0');
+  std::memcpy(value.data(), &size, sizeof(size));
+  std::memcpy(value.data() + sizeof(size), &crop, sizeof(crop));
+  if (!file.empty()) std::memcpy(value.data() + kHeadBytes, file.data(), file.size());
   return value;
 }
 
 EncodedImage EncodedImage::OfValue(std::string_view value) {
   EncodedImage image;
-  std::memcpy(&image.frame, value.data(), sizeof(Frame));
-  image.file = AsBytes(value.substr(sizeof(Frame)));
+  std::memcpy(&image.size, value.data(), sizeof(image.size));
+  std::memcpy(&image.crop, value.data() + sizeof(image.size), sizeof(image.crop));
+  image.file = AsBytes(value.substr(kHeadBytes));
   return image;
 }
 

@@ -23,7 +23,7 @@ struct BatchField {
     kBoxes,  // of the image `like`: an .npy file, float32 [n, 4], in pixels of the batch
   };
   std::string name;   // of the entry
-  std::string field;  // of the sample; "" of an image: its one field that is a jpg, jpeg or png
+  std::string field;  // of the sample; "" of an image: its one field that is an image (IsImageField)
   Kind kind = Kind::kBytes;
   ImageSpec image;   // kImage
   std::string like;  // kImage: the entry, an image, whose part of the scene it shows; "": a part of its own. kBoxes
@@ -39,12 +39,15 @@ struct BatchField {
 
 /// An image that is encoded (ImageSpec::encoded). As a value of a batch it stays in the process.
 struct EncodedImage {
-  Frame frame;
+  ImageSize size;
+  SourceCrop crop;
   ByteSpan file;
 
   std::string ToValue() const;
   /// Of what ToValue has made, which stays.
   static EncodedImage OfValue(std::string_view value);
+
+  static constexpr size_t kHeadBytes = sizeof(ImageSize) + sizeof(SourceCrop);
 };
 
 /// "image", "label", "text" ...: as batches and messages name them.

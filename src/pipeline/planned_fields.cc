@@ -41,7 +41,9 @@ absl::StatusOr<bool> HoldsArrays(const Subset& part) {
 }
 
 std::string NoImages(const std::vector<std::string>& names) {
-  return fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", "));
+  return fmt::format(
+      "no field of the data set is an image (jpg, jpeg, png, webp, tif, tiff, bmp, gif); its fields are: {}",
+      fmt::join(names, ", "));
 }
 
 // A data set of arrays is delivered as it is only where nothing else is: images beside it have another shape.
@@ -336,7 +338,7 @@ absl::StatusOr<uint64_t> ValueBytesOf(const std::vector<PlannedField>& fields, c
       const uint64_t value =
           stored.is_inline ? stored.inline_text.size() : ValueBytesAtMost(stored.encoding, stored.length);
       bytes += field.wanted.kind == Kind::kBoxes ? BoxBytesAtMost(value) : value;
-      if (field.wanted.kind == Kind::kImage) bytes += sizeof(Frame);
+      if (field.wanted.kind == Kind::kImage) bytes += EncodedImage::kHeadBytes;
     }
   }
   return bytes;

@@ -165,7 +165,7 @@ absl::Status SampleDecoder::DecodeImage(const BatchRow& to, uint64_t item, size_
   const ImageSpec& spec = field.wanted.image;
   if (spec.encoded) {
     ASSIGN_OR_RETURN(frames_[number], ReadFrame(file, spec, AugmentKey(to, item, field.wanted.name)));
-    to.values[field.column].rows[to.row] = EncodedImage{frames_[number], file}.ToValue();
+    to.values[field.column].rows[to.row] = EncodedImage{frames_[number].image, frames_[number].crop, file}.ToValue();
     return absl::OkStatus();
   }
   MutableByteSpan pixels;
@@ -175,6 +175,8 @@ absl::Status SampleDecoder::DecodeImage(const BatchRow& to, uint64_t item, size_
     pixels = pixels_[number].span();
   }
   const MutableByteSpan out = to.At(field.wanted.name);
+  const bool verified = source_.parts()[source_.Find(item).part].dataset->has_checksums();
+  decoder_.set_trust(verified ? Trust::kVerified : Trust::kNone);
   if (field.leader != PlannedField::kNone) return decoder_.DecodeLike(file, spec, frames_[field.leader], out, pixels);
   RETURN_IF_ERROR(decoder_.Decode(file, spec, AugmentKey(to, item, field.wanted.name), out, pixels));
   frames_[number] = decoder_.frame();
