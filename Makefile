@@ -1,7 +1,7 @@
 # The front door: `make` says what there is. The work is done by scripts/ and CMakePresets.json.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel deb docs demo test test-all check bench format clean
+.PHONY: help setup build wheel deb docs demo demo-spot test test-all check bench format clean
 
 help: ## show this help
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -26,6 +26,9 @@ docs: build ## make the site of the documentation in build/site, and man pages i
 
 demo: build ## train a model from S3, kill it, resume it, and prove that no sample was lost or repeated
 	examples/demo/run
+
+demo-spot: build ## train on spot instances of a fake EC2: interrupted twice, in three zones, and prove the same
+	examples/demo-spot/run
 
 test: ## run the tests: C++ and Python, sanitizers, fuzzers (under 50 minutes on 2 cores)
 	@scripts/test

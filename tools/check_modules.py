@@ -29,7 +29,7 @@ TABLE: dict[str, set[str]] = {
     "cache": {"store"},
     "pipeline": {"dataset", "cache", "plan", "decode"},
     "checkpoint": {"transfer"},
-    "channel": {"transfer"},
+    "channel": {"transfer", "shard", "plan"},
     "compile_cache": {"transfer"},
     "mount": {"cache", "transfer"},
     "service": {"pipeline"},
@@ -37,6 +37,7 @@ TABLE: dict[str, set[str]] = {
     "supervisor": {"s3"},
     "inspect": {"pack"},
     "diagnose": {"inspect", "pipeline"},
+    "volume": {"s3"},
     "devstore": {"s3"},
 }
 TABLE["cli"] = TABLE["python"] = set(TABLE)

@@ -98,6 +98,7 @@ class Image:
             interpolation,
             is_map,
             _arguments.flag("exif_orientation", self.exif_orientation),
+            False,  # whether it stays encoded: device_decode.left_encoded
         )
 
 

@@ -15,6 +15,7 @@ from . import _arguments, _core
 from .batch import Batch, State
 from .dataset import Dataset
 from .device import Affine, Device, Payload, device_of
+from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, padding_of_values, sent_as_bytes, to_native
 from .labels import LabelsLike
@@ -100,6 +101,9 @@ class Loader:
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
             texts and other objects stay on the host. ``transform``, ``collate`` and ``batch_transform`` run before, on the host. Without
             them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device.
+        decode: ``"host"``, or ``"device"``: JPEGs travel as they are stored, and are decoded, cropped and resized by the GPU (nvJPEG, by way of
+            torchvision, which must be installed); what else is in a file of an image is decoded by torchvision on the host. Crops and flips are
+            the same; pixels differ a little, as those of two decoders do. For a ``device`` of torch, without functions.
         prefetch_batches: Batches that are made and sent before the loop asks for them. None: 2, or as many as keep the threads of a
             transform busy.
         on_batch: A function without arguments, called in the program's thread after each batch: when the loop asks for the next one. None:
@@ -179,6 +183,7 @@ class Loader:
         digest: str | None = None,
         output: str | None = None,
         device: Any = None,
+        decode: str = "host",
         prefetch_batches: int | None = None,
         on_batch: Callable[[], object] | None = None,
         tokens: Tokens | None = None,
@@ -238,10 +243,11 @@ class Loader:
         if tokens is not None and not isinstance(tokens, Tokens):
             _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
         functions = _checked_functions(transform, collate, batch_transform)
+        decoder = decoder_of(decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None)
         normalised: dict[str, Affine] = {}
         if self._device and self._device.normalises and not functions:
             checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"])
-        self._payload = Payload(normalised, deep=collate is not None or batch_transform is not None)
+        self._payload = Payload(normalised, collate is not None or batch_transform is not None, decoder)
         checked["tokens"] = tokens._native() if tokens else None
         checked["token_type"] = tokens.dtype if tokens else "int64"
         checked["pad_token"] = tokens.pad if tokens else 0
@@ -343,7 +349,7 @@ class Loader:
 
         title = repr(self)
         try:
-            batch = self._peek(device=None, on_batch=None, prefetch_batches=None)
+            batch = self._peek(device=None, decode="host", on_batch=None, prefetch_batches=None)
         except Error as error:
             return page_of_text(title, [("next batch", str(error))])
         return ContactSheet(batch, title).html if isinstance(batch, Mapping) else page_of_text(title, [])
@@ -357,7 +363,7 @@ class Loader:
         self._check_shapes_are_known()
         normalised = self._payload.normalised
         shapes = [
-            {name: Shape(dims, "float32" if name in normalised else dtype) for name, dtype, dims in arrays}
+            {name: Shape(dims, "float32" if name in normalised else dtype) for name, dtype, dims in self._with_decoded(arrays)}
             for arrays in self._native.shapes()
         ]
         return [{**arrays, "mask": arrays.get("mask", arrays["valid"])} for arrays in shapes]
@@ -370,7 +376,7 @@ class Loader:
         self._check_shapes_are_known()
         for arrays in self._native.shapes():
             batch: dict[str, Any] = {}
-            for name, dtype, dims in arrays:
+            for name, dtype, dims in self._with_decoded(arrays):
                 padding = self._pad if name == "tokens" else -1 if name in self._labels and dtype == "int64" else 0
                 array = np.full(dims, padding, dtype=dtype)
                 batch[name] = self._torch.from_numpy(array) if self._torch else array
@@ -383,6 +389,11 @@ class Loader:
             if self._device is not None:
                 batch = self._device.receive(self._device.send(batch, self._payload, None, self._device.ring()))
             yield cast(Batch, batch)
+
+    def _with_decoded(self, arrays: list[Any]) -> list[Any]:
+        """With those of the images that the device decodes."""
+        shapes = {} if self._payload.decoder is None else self._payload.decoder.shapes
+        return arrays + [(name, "uint8", (self._batch_size, *shape.dims)) for name, shape in shapes.items()]
 
     def _check_shapes_are_known(self) -> None:
         if self._has_functions:

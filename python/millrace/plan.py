@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 from typing import Any, Callable, Union, overload
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy.typing as npt
 
 from . import _arguments, _core
 from .dataset import Dataset
+from .errors import UnsupportedError
 from .mix import Mix
 
 _Integers = Union[npt.NDArray[np.integer[Any]], "list[int]", range]
@@ -139,6 +142,45 @@ class Plan:
         Draws with replacement are found by going through the epoch, which Ctrl-C may end.
         """
         return self._native.positions(_arguments.integer("sample", sample), _part(part))
+
+    def write_order(self, path: str | os.PathLike[str], epoch: int | None = None) -> int:
+        """Writes the objects in the order in which this epoch reads them, for ``millrace mount --order``; returns how many lines.
+
+        A line is the key of an object below the data set's URI, which is the one to mount. Samples that follow one another in one
+        object make one line. The file appears whole, in place of an older one: a mount that uses it goes on with the new one, so
+        that a training program can write that of the next epoch.
+
+        Args:
+            path: The file.
+            epoch: Another one than that of the plan.
+
+        Raises:
+            UnsupportedError: It is the plan of a Mix or of a number of samples.
+        """
+        if not isinstance(self._data, Dataset):
+            raise UnsupportedError("write_order() is for the plan of one data set: only that has objects in one place")
+        plan = self if epoch is None else self.of_epoch(epoch)
+        native = self._data._native
+        place = Path(path)
+        lines, last = 0, b""
+        handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+        try:
+            with open(handle, "wb") as file:
+                for first in range(0, len(plan), _ORDER_STEP):
+                    for line in native.object_lines(plan[range(first, min(first + _ORDER_STEP, len(plan)))]):
+                        if line == last:
+                            continue
+                        lines, last = lines + line.count(b"\n"), line
+                        file.write(line)
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, place)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        return lines
+
+
+_ORDER_STEP = 65_536  # samples at a time
 
 
 def _part(part: int | None) -> int:

@@ -15,6 +15,7 @@
 #include "interruptible.h"
 #include "pipeline/sample_read.h"
 #include "plan/plan.h"
+#include "store/joined_objects.h"
 
 namespace millrace::python {
 
@@ -84,6 +85,37 @@ std::shared_ptr<const Selection> ToSelection(const Index& index, const Numbers& 
     builder.Add(static_cast<uint64_t>(numbers[i]));
   }
   return std::make_shared<const Selection>(std::move(builder).Finish());
+}
+
+// The keys of the objects that hold each of the samples, a line each, below the data set's URI.
+py::list ObjectLines(const DatasetHandle& self, const Numbers& samples) {
+  const Index& index = self.index();
+  std::vector<std::string> lines;
+  absl::Status status;
+  {
+    GilRelease release;
+    IndexedSample sample;
+    IndexedObject object;
+    for (const int64_t number : std::span(samples.data(), static_cast<size_t>(samples.size()))) {
+      status = index.Lookup(static_cast<uint64_t>(number), &sample);
+      if (status.ok()) status = index.LookupObject(sample.object, &object);
+      if (!status.ok()) break;
+      std::string line;
+      if (!IsJoinedKey(object.key)) {
+        line = object.key + "\n";
+      } else {
+        absl::StatusOr<std::vector<ObjectInfo>> parts = SplitJoined(object.key, "");
+        status = parts.status();
+        if (!status.ok()) break;
+        for (const ObjectInfo& part : *parts) line += part.key + "\n";
+      }
+      lines.push_back(std::move(line));
+    }
+  }
+  ThrowIfError(status);
+  py::list list;
+  for (const std::string& line : lines) list.append(py::bytes(line));
+  return list;
 }
 
 using KeyTuple = std::tuple<uint64_t, uint64_t, uint64_t>;
@@ -263,6 +295,7 @@ void BindDataset(py::module_& module) {
       .def_property_readonly("indexed", [](const Handle& self) { return self.subset().index().size(); })
       .def("samples", &SampleNumbers, py::arg("into").noconvert())
       .def("read", &ReadRanks, py::arg("ranks"))
+      .def("object_lines", &ObjectLines, py::arg("samples"))
       .def("where", &WhereHandle, py::kw_only(), py::arg("keys"), py::arg("key_groups"), py::arg("classes"),
            py::arg("min_bytes"), py::arg("max_bytes"), py::arg("has"), py::arg("has_any"), py::arg("samples"))
       .def_property_readonly("labels", &LabelsOf)

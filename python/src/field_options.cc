@@ -5,8 +5,8 @@
 namespace millrace::python {
 
 ImageSpec ToImageSpec(const ImageTuple& image) {
-  const auto& [height, width, channels, crop, dtype, layout, mean, std, interpolation, numbers, exif_orientation] =
-      image;
+  const auto& [height, width, channels, crop, dtype, layout, mean, std, interpolation, numbers, exif_orientation,
+               encoded] = image;
   ImageSpec spec;
   spec.height = height;
   spec.width = width;
@@ -20,6 +20,7 @@ ImageSpec ToImageSpec(const ImageTuple& image) {
       "interpolation", interpolation, {{"bilinear", Interpolation::kBilinear}, {"nearest", Interpolation::kNearest}});
   spec.numbers = numbers;
   spec.exif_orientation = exif_orientation;
+  spec.encoded = encoded;
   return spec;
 }
 

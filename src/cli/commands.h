@@ -26,6 +26,7 @@ void AddSync(Command app);
 void AddSynth(Command app);
 void AddTop(Command app);
 void AddUploads(Command app);
+void AddVolume(Command app);
 void AddWorker(Command app);
 
 }  // namespace millrace::cli

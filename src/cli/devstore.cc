@@ -42,10 +42,16 @@ Draws and delays are hashes of (seed, method, key, range, attempt): the same run
 probability of each draw; after and count are numbers of matches and of firings of the rule; from and until are seconds
 since its first match.
 
+With --ec2 this server is also the endpoint of EC2 (AWS_ENDPOINT_URL_EC2), strict about states, zones, ClientToken and
+signatures, and at /imds/INSTANCE the metadata service of each instance that RunInstances made
+(AWS_EC2_METADATA_SERVICE_ENDPOINT). POST /imds/INSTANCE/interrupt?seconds=120 announces a spot interruption. What is attached to
+an instance is below DIR/instances/INSTANCE (`millrace volume --dev`). Faults see calls as 'POST ec2/ACTION'.
+
 Examples:
   millrace devstore data --port 9000
   millrace devstore mem: --bucket demo --first-byte-ms 30 --first-byte-tail-ms 300 --tail-fraction 0.01
   millrace devstore data --fault 'GET demo/* status=503 p=0.3 until=30' --fault 'GET demo/*.tar reset=100000 count=2'
+  millrace devstore mem: --ec2 cloud --fault 'POST ec2/CreateVolume error=503:RequestLimitExceeded count=2'
   millrace devstore data --tls   # then: export AWS_CA_BUNDLE=<the CA file that it prints>)";
 
 struct DevstoreFlags {
@@ -195,6 +201,15 @@ void AddOptions(Command command, DevstoreFlags* flags) {
   command.Add("--seed", &options.seed, "Seed of delays and faults").ShowDefault().Number(0);
   command.Add("--clock-offset", &options.clock_offset_s, "Seconds by which its clock is ahead, or behind (-)")
       .ShowDefault();
+  command
+      .Add("--ec2", &options.ec2_folder,
+           "Also be EC2, for volumes, snapshots and instances, which are folders in DIR; see below")
+      .Called("DIR");
+  command
+      .Add("--ec2-looks", &options.ec2_looks,
+           "How many descriptions of EC2 still show a state that passes (pending, attaching)")
+      .ShowDefault()
+      .Number(0, 1000);
   AddMetricsPort(command, &flags->metrics_port);
   command.AddFlag("--access-log", &flags->access_log, "Print a line for each request");
   command.Footer(kDevstoreFooter);

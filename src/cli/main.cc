@@ -43,6 +43,7 @@ void AddCommands(Command app) {
   AddFeed(app);
   AddWorker(app);
   AddRun(app);
+  AddVolume(app);
   AddCheckpoint(app);
   AddCompileCache(app);
   AddDoctor(app);

@@ -5,9 +5,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,8 +40,11 @@ struct MountFlags {
   std::string cache_size;
   std::string memory;
   std::string log;
+  std::string order;
   std::vector<std::string> options;
   bool foreground = false;
+  bool writable = false;
+  bool allow_overwrite = false;
   std::string metrics_port;
 };
 
@@ -52,36 +57,75 @@ absl::StatusOr<uint32_t> TakeNumber(std::string_view name, std::string_view text
   return AsUsage(absl::InvalidArgumentError(fmt::format("-o {}: '{}' is not a number", name, text)));
 }
 
-// One word of -o, as mount(8) and /etc/fstab have them.
-absl::Status TakeMountOption(std::string_view word, MountOptions& options) {
+// Words of mount(8) that say nothing to this file system. (It writes "rw" itself where nothing was said.)
+bool IsWordOfMount(std::string_view word) {
+  constexpr std::string_view kWords[] = {"rw",       "_netdev", "nofail", "suid",    "nosuid",   "dev",  "nodev",
+                                         "exec",     "noexec",  "atime",  "noatime", "relatime", "auto", "noauto",
+                                         "defaults", "user",    "nouser", "users",   "sync",     "async"};
+  return std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords) || word.starts_with("x-") ||
+         word.starts_with("comment=");
+}
+
+// One word of -o, as mount(8) and /etc/fstab have them: it may also be one of the options of the command, as
+// `cache=DIR`.
+absl::Status TakeMountOption(std::string_view word, MountFlags& flags, MountOptions& options) {
   const size_t equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
   const std::string_view value = equals == word.npos ? std::string_view() : word.substr(equals + 1);
+  const std::pair<std::string_view, std::string*> texts[] = {
+      {"timeout", &flags.timeout}, {"metadata-ttl", &flags.metadata_ttl},
+      {"cache", &flags.cache},     {"cache-size", &flags.cache_size},
+      {"memory", &flags.memory},   {"log", &flags.log},
+      {"order", &flags.order}};
+  for (const auto& [option, text] : texts) {
+    if (name != option || value.empty()) continue;
+    *text = std::string(value);
+    return absl::OkStatus();
+  }
   if (word == "allow_other") {
     options.allow_other = true;
+  } else if (word == "writable") {
+    flags.writable = true;
+  } else if (word == "allow-overwrite") {
+    flags.writable = flags.allow_overwrite = true;
+  } else if (word == "ro") {
+    flags.writable = flags.allow_overwrite = false;
   } else if (name == "uid") {
     ASSIGN_OR_RETURN(options.uid, TakeNumber(name, value, 10));
   } else if (name == "gid") {
     ASSIGN_OR_RETURN(options.gid, TakeNumber(name, value, 10));
   } else if (name == "umask") {
     ASSIGN_OR_RETURN(options.umask, TakeNumber(name, value, 8));
-  } else if (word == "rw") {
-    return AsUsage(absl::UnimplementedError("-o rw: mounts are read-only so far"));
-  } else if (word != "ro" && word != "_netdev" && word != "nofail" && word != "nosuid" && word != "nodev" &&
-             word != "noatime" && word != "auto" && word != "noauto" && word != "defaults" && word != "user") {
+  } else if (!IsWordOfMount(word)) {
     return AsUsage(absl::InvalidArgumentError(
-        fmt::format("-o {}: there is no such option; known are allow_other, uid=N, gid=N, umask=OCTAL and ro", word)));
+        fmt::format("-o {}: there is no such option; known are allow_other, uid=N, gid=N, umask=OCTAL, ro, writable, "
+                    "and the other options of the command, as in cache=DIR",
+                    word)));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<MountOptions> TakeOptions(const MountFlags& flags) {
+// Puts what -o says in its place among the flags.
+absl::StatusOr<MountOptions> TakeOptions(MountFlags& flags) {
   RETURN_IF_ERROR(CheckUri(flags.uri));
   MountOptions options;
-  options.source = flags.uri;
-  options.folder = std::filesystem::absolute(flags.folder);
   options.uid = getuid();
   options.gid = getgid();
+  for (std::string_view list : flags.options) {
+    while (!list.empty()) {
+      const std::string_view word = list.substr(0, list.find(','));
+      list.remove_prefix(std::min(list.size(), word.size() + 1));
+      if (!word.empty()) RETURN_IF_ERROR(TakeMountOption(word, flags, options));
+    }
+  }
+  options.source = flags.uri;
+  options.folder = std::filesystem::absolute(flags.folder);
+  if (!flags.order.empty()) {
+    options.order_file = std::filesystem::absolute(flags.order);
+    if (access(options.order_file.c_str(), R_OK) != 0) return ErrnoStatus(errno, flags.order, "reading --order");
+  }
+  options.writable = flags.writable;
+  options.allow_overwrite = flags.allow_overwrite;
   ASSIGN_OR_RETURN(options.timeout, TakeDuration("--timeout", flags.timeout));
   if (flags.metadata_ttl == "minimal") {
     options.metadata_ttl = std::chrono::nanoseconds(0);
@@ -89,13 +133,6 @@ absl::StatusOr<MountOptions> TakeOptions(const MountFlags& flags) {
     options.metadata_ttl = kForever;
   } else {
     ASSIGN_OR_RETURN(options.metadata_ttl, TakeDuration("--metadata-ttl", flags.metadata_ttl));
-  }
-  for (std::string_view list : flags.options) {
-    while (!list.empty()) {
-      const std::string_view word = list.substr(0, list.find(','));
-      list.remove_prefix(std::min(list.size(), word.size() + 1));
-      if (!word.empty()) RETURN_IF_ERROR(TakeMountOption(word, options));
-    }
   }
   return options;
 }
@@ -221,8 +258,10 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
 }
 
 constexpr const char* kMountFooter =
-    R"(Any program reads the objects below URI as files in DIR; nothing can be written. Files that are read from the beginning
-are read ahead. A file that is open stays the version that was opened: if the object is replaced, reads fail with ESTALE.
+    R"(Any program reads the objects below URI as files in DIR. With --writable, programs write new files from their beginning to
+their end, which become objects when they are closed; they make, remove and rename files. Files that are read from their
+beginning are read ahead, and so are files that are opened in the order of their names, or in that of --order. A file that
+is open stays the version that was opened: if the object is replaced, reads fail with ESTALE.
 docs/mount.md says what holds, and what programs are told of errors.
 
 The command returns when DIR is mounted. `umount DIR`, `fusermount3 -u DIR` and SIGTERM end it.
@@ -230,17 +269,24 @@ The command returns when DIR is mounted. `umount DIR`, `fusermount3 -u DIR` and 
 Examples:
   millrace mount s3://bucket/train /mnt/train
   millrace mount s3://bucket/train /mnt/train --cache /nvme/cache --cache-size 500GiB --metadata-ttl indefinite
+  millrace mount s3://bucket/results /mnt/results --writable
   millrace mount s3://bucket/train /mnt/train --foreground -o allow_other,uid=1000
   umount /mnt/train)";
 
 }  // namespace
 
 void AddMount(Command app) {
-  const Command mount = app.AddCommand("mount", "Make objects files: a read-only file system");
+  const Command mount = app.AddCommand("mount", "Make objects files: a file system");
   auto flags = std::make_shared<MountFlags>();
   mount.Add("uri", &flags->uri, "A bucket, prefix or folder").Required();
   mount.Add("dir", &flags->folder, "The folder to mount on").Required();
   mount.AddFlag("--foreground", &flags->foreground, "Do not return before it is unmounted; for systemd and containers");
+  const Option writable =
+      mount.AddFlag("--writable", &flags->writable, "Let programs write new files, and remove and rename");
+  mount
+      .AddFlag("--allow-overwrite", &flags->allow_overwrite,
+               "Let them also write files in place of objects that are there")
+      .Needs(writable);
   mount.Add("--timeout", &flags->timeout, "How long a program is kept waiting for the store before it gets EIO")
       .ShowDefault()
       .Called("TIME");
@@ -251,10 +297,16 @@ void AddMount(Command app) {
       .Called("TIME");
   const Option cache = mount.Add("--cache", &flags->cache, "Keep what is read in this folder").Called("DIR");
   mount.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
+  mount
+      .Add("--order", &flags->order,
+           "Files will be opened in the order of this file, one key below URI a line; millrace.Plan writes it")
+      .Called("FILE");
   mount.Add("--memory", &flags->memory, "Budget for what is read ahead [half of the memory]");
   mount.Add("--log", &flags->log, "Append warnings to this file, in the background [nowhere]").Called("FILE");
   AddMetricsPort(mount, &flags->metrics_port);
-  mount.Add("-o", &flags->options, "As mount(8): allow_other, uid=N, gid=N, umask=OCTAL, ro")
+  mount
+      .Add("-o", &flags->options,
+           "As mount(8): allow_other, uid=N, gid=N, umask=OCTAL, ro; also the options above, as in cache=DIR")
       .OneValueEach()
       .Called("OPTIONS");
   mount.Footer(kMountFooter);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -18,9 +19,12 @@
 #include "cli/console.h"
 #include "cli/metrics_option.h"
 #include "cli/run_code.h"
+#include "cli/run_flags.h"
 #include "cli/run_job.h"
 #include "cli/run_metrics.h"
+#include "cli/run_print.h"
 #include "cli/usage.h"
+#include "cli/volume_commands.h"
 #include "s3/credential_chain.h"
 #include "supervisor/job_process.h"
 #include "supervisor/notice_watcher.h"
@@ -29,31 +33,6 @@
 namespace millrace::cli {
 
 namespace {
-
-struct RunFlags {
-  std::vector<std::string> command;
-  std::string checkpoint;
-  std::optional<uint64_t> retries;
-  std::string delay = "1s";
-  std::string grace = "120s";
-  uint64_t fast_failures = 4;
-  std::vector<std::string> on_exit;
-  std::string rules;
-  std::optional<std::string> hang_after;
-  std::optional<std::string> on_notice;
-  uint64_t requeue_exit = 75;
-  std::string journal;
-  std::string log_dir;
-  std::string log_size = "256MiB";
-  std::string failure_file;
-  std::string on_success;
-  std::string on_end;
-  std::string hook_limit = "60s";
-  std::string code;
-  std::string code_dir = "code";
-  std::string metrics_port;
-  JobFlags job;
-};
 
 absl::StatusOr<std::chrono::milliseconds> TakeMilliseconds(std::string_view option, const std::string& text) {
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration(option, text));
@@ -150,18 +129,47 @@ absl::Status TakeCode(const RunFlags& flags, SupervisorOptions& options) {
   return absl::OkStatus();
 }
 
+// The job that the flags describe, and those of its channels that are served while it runs.
+struct PreparedJob {
+  TrainingJob job;
+  ServedChannels channels;
+  std::unique_ptr<ChannelMounts> mounts;
+  std::optional<uint64_t> max_seconds;  // that it may run
+};
+
 // What has to be there before the first attempt.
-absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options) {
-  if (flags.job.DescribeJob()) {
-    ASSIGN_OR_RETURN(const TrainingJob job, AsUsage(TakeJob(flags.job)));
-    options.variables = JobVariables(job);
-    if (options.failure_file.empty()) options.failure_file = job.root + "/output/failure";
-    RETURN_IF_ERROR(PrepareJob(job, SayLine));
+absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, PreparedJob& prepared) {
+  for (const std::string& text : flags.volumes) {
+    ASSIGN_OR_RETURN(const VolumeFlags volume, ParseVolumeOption(text));
+    absl::StatusOr<VolumeHere> here = BringVolume(volume, SayLine);
+    if (!here.ok()) return Annotate(here.status(), fmt::format("--volume {}", volume.name));
   }
-  return flags.code.empty() ? absl::OkStatus() : TakeCode(flags, options);
+  if (flags.job.DescribeJob()) {
+    ASSIGN_OR_RETURN(DescribedJob described, AsUsage(TakeJob(flags.job)));
+    prepared.job = std::move(described.job);
+    prepared.max_seconds = described.request.max_seconds;
+    options.variables = JobVariables(prepared.job);
+    options.variables.merge(described.request.environment);
+    if (!described.request.name.empty()) options.variables.emplace("TRAINING_JOB_NAME", described.request.name);
+    if (!flags.retries && described.request.retries) options.restart.retries = *described.request.retries;
+    if (!described.request.no_effect.empty())
+      SayLine(
+          fmt::format("{}: without effect here: {}", flags.job.request, fmt::join(described.request.no_effect, ", ")));
+    if (options.failure_file.empty()) options.failure_file = prepared.job.root + "/output/failure";
+    ASSIGN_OR_RETURN(prepared.channels, PrepareJob(prepared.job, SayLine));
+  }
+  if (!flags.code.empty()) RETURN_IF_ERROR(TakeCode(flags, options));
+  ASSIGN_OR_RETURN(prepared.mounts, ChannelMounts::Make(prepared.job, prepared.channels.mounts, SayLine));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int> RunCommand(const RunFlags& flags) {
+  for (const std::string& text : flags.volumes) RETURN_IF_ERROR(ParseVolumeOption(text).status());
+  if (!flags.print.empty()) {
+    ASSIGN_OR_RETURN(const std::string file, PrintRunFile(flags));
+    RETURN_IF_ERROR(WriteStdout(file));
+    return 0;
+  }
   HoldNotices();  // Prepare may take long
   if (!flags.checkpoint.empty()) RETURN_IF_ERROR(CheckUri(flags.checkpoint));
   SupervisorOptions options;
@@ -196,9 +204,17 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
     ASSIGN_OR_RETURN(journal, RunJournal::Open(flags.journal));
     options.journal = journal.get();
   }
-  if (absl::Status prepared = Prepare(flags, options); !prepared.ok()) {
-    EndBeforeBegin(options, std::string(ToStd(prepared.message())));
-    return prepared;
+  PreparedJob prepared;
+  if (absl::Status status = Prepare(flags, options, prepared); !status.ok()) {
+    EndBeforeBegin(options, std::string(ToStd(status.message())));
+    return status;
+  }
+  if (flags.max_runtime) {
+    ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration("--max-runtime", *flags.max_runtime));
+    prepared.max_seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
+  }
+  if (prepared.channels.any() || prepared.max_seconds) {
+    return RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.max_seconds, options);
   }
   return RunSupervised(options);
 }
@@ -217,7 +233,8 @@ again here: the exit status is then 75 (--requeue-exit), on which a scheduler ca
 With --channel or --hyperparameter the command finds what SageMaker gives to a training program: the data of each channel
 in /opt/ml/input/data/NAME, the configuration files in /opt/ml/input/config, and the variables SM_CHANNEL_NAME, SM_HPS,
 SM_MODEL_DIR and so on. The data are copied before the first attempt (File mode); a second run copies what is missing or has
-changed.
+changed. With mode=FastFile nothing is copied: the folder is a file system that reads what the command reads. With mode=Pipe
+the command reads each epoch from a pipe, NAME_0, NAME_1 and so on (docs/channels.md).
 
 The exit status is that of the last attempt: 128 + N if signal N ended it, 127 if there is no such program, 124 if it hung
 and then exited with 0; 75 if it has to go on elsewhere.
@@ -230,7 +247,10 @@ Examples:
   millrace run --retries 20 --on-notice SIGUSR1 --on-end ./cancel-fleet.sh -- python train.py
   millrace run --code https://github.com/me/train@v1.2 --checkpoint s3://bucket/run-7 -- python train.py
   millrace run --channel train=s3://bucket/train --channel eval=/data/eval --hyperparameter lr=0.1 -- python train.py
-  millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py)";
+  millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py
+  millrace run --channel train=s3://bucket/train,mode=FastFile -- python train.py
+  millrace run --channel train=s3://bucket/train,mode=Pipe,wrapper=RecordIO,shuffle-seed=7 -- python train.py
+  millrace run --print user-data --retries 20 --checkpoint s3://bucket/run-7 -- python train.py)";
 
 void AddRestartOptions(const Command& run, RunFlags* flags) {
   run.Add("--retries", &flags->retries, "How often it is started again: N retries are N + 1 attempts (default: 0)")
@@ -253,6 +273,8 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
       .Called("FILE");
   run.Add("--hang-after", &flags->hang_after,
           "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for so long (10m, 90s)")
+      .Called("TIME");
+  run.Add("--max-runtime", &flags->max_runtime, "End it with SIGTERM after so long, all attempts together")
       .Called("TIME");
   run.Add("--grace", &flags->grace, "Time that it has to end after SIGTERM or Ctrl-C").ShowDefault();
 }
@@ -284,6 +306,20 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
   run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
 }
 
+void AddPrintOptions(const Command& run, RunFlags* flags) {
+  const std::string heading = "For EC2 spot instances";
+  run.Add("--print", &flags->print, "Run nothing: print the file that makes this run a job of spot instances")
+      .Words({"user-data", "spot-fleet", "iam-policy"})
+      .Below(heading);
+  run.Add(
+         "--ec2", &flags->ec2,
+         "What the spot fleet needs besides, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
+         "profile, fleet-role=ARN; and if wanted disk=GiB, security-group=, key-name=")
+      .OneValueEach()
+      .Called("KEY=VALUE")
+      .Below(heading);
+}
+
 }  // namespace
 
 void AddRun(Command app) {
@@ -302,15 +338,34 @@ void AddRun(Command app) {
   run.Add("--code-dir", &flags->code_dir, "The folder of the clone").ShowDefault().Called("DIR");
   run.Add("--channel", &flags->job.channels,
           "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. After the URI may follow what "
-          "SageMaker's channels have: mode=File, content-type=TYPE")
+          "SageMaker's channels have: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on")
       .OneValueEach()
       .Called("NAME=URI[,KEY=VALUE]");
   run.Add("--hyperparameter", &flags->job.hyperparameters, "Told in SM_HPS and SM_HP_NAME; repeatable")
       .OneValueEach()
       .Called("NAME=VALUE");
+  run.Add(
+         "--job", &flags->job.request,
+         "A CreateTrainingJob request of SageMaker in JSON: channels, hyperparameters, hosts, limits; other flags come "
+         "before it")
+      .Called("FILE");
+  run.Add("--file-system", &flags->job.file_systems,
+          "Where this machine has an EFS or FSx file system that the request of --job names; repeatable")
+      .OneValueEach()
+      .Called("ID=DIR");
   run.Add("--root", &flags->job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
-  run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them").ShowDefault();
+  run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");
+  run.Add("--instance-group", &flags->job.groups,
+          "Hosts of one kind, which channels may name (groups=GROUP); repeatable, up to 5")
+      .OneValueEach()
+      .Called("GROUP=HOST[+HOST]");
   run.Add("--current-host", &flags->job.current_host, "Which of them this is").Called("NAME");
+  run.Add("--volume", &flags->volumes,
+          "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "
+          "does it; also ,type=, ,wait= and ,dev= as its options; repeatable")
+      .OneValueEach()
+      .Called("NAME=PATH[,create=SIZE]");
+  AddPrintOptions(run, flags.get());
   run.Footer(kRunFooter);
   run.Run([flags] {
     const absl::StatusOr<int> status = RunCommand(*flags);

@@ -182,6 +182,14 @@ absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded) {
   return (format == Format::kJpeg ? MakeJpegReader() : MakePngReader())->Open(encoded);
 }
 
+absl::StatusOr<Frame> ReadFrame(ByteSpan encoded, const ImageSpec& spec, uint64_t key) {
+  RETURN_IF_ERROR(spec.Check());
+  ASSIGN_OR_RETURN(ImageSize size, ReadImageSize(encoded));
+  if (spec.exif_orientation && AsText(encoded).starts_with("\xff\xd8\xff"sv))
+    size = Turned(size, OrientationOf(encoded));
+  return Frame{size, spec.augment ? RandomCrop(size, spec, key) : CenterCrop(size, spec)};
+}
+
 namespace {
 
 PixelForm FormOf(const ImageSpec& spec) {

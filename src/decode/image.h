@@ -25,6 +25,8 @@ struct ImageSpec {
   bool numbers = false;
   /// A JPEG is turned and mirrored as its EXIF data say, before all else; else it is taken as it is stored.
   bool exif_orientation = false;
+  /// Batches hold the file as it is stored, and what of it to show, in place of pixels: whoever gets them decodes it.
+  bool encoded = false;
   bool augment = false;  // false: resize the shorter side and crop the centre; true: random resized crop and flip
   DType dtype = DType::kU8;
   Layout layout = Layout::kNhwc;
@@ -50,16 +52,6 @@ struct ImageSize {
 };
 absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded);
 
-/// Grants the memory of images that cannot be decoded row by row: progressive JPEGs, interlaced PNGs, extreme
-/// reductions.
-class ImageMemory {
- public:
-  virtual ~ImageMemory() = default;
-  /// `bytes` are taken, to be given back by Return; may wait for other decoders. Or an error, and nothing is taken.
-  virtual absl::Status Take(uint64_t bytes) = 0;
-  virtual void Return(uint64_t bytes) = 0;
-};
-
 /// A rectangle of the source, in pixels of the full-size image; (0, 0) is the top left corner of the first pixel.
 struct SourceCrop {
   double x = 0;
@@ -78,6 +70,20 @@ struct SourceCrop {
 struct Frame {
   ImageSize image;  // as it is seen, if it was turned
   SourceCrop crop;
+};
+
+/// What ImageDecoder::Decode would show of an image with this spec and key, from its header alone. DataLoss and
+/// InvalidArgument as there.
+absl::StatusOr<Frame> ReadFrame(ByteSpan encoded, const ImageSpec& spec, uint64_t key);
+
+/// Grants the memory of images that cannot be decoded row by row: progressive JPEGs, interlaced PNGs, extreme
+/// reductions.
+class ImageMemory {
+ public:
+  virtual ~ImageMemory() = default;
+  /// `bytes` are taken, to be given back by Return; may wait for other decoders. Or an error, and nothing is taken.
+  virtual absl::Status Take(uint64_t bytes) = 0;
+  virtual void Return(uint64_t bytes) = 0;
 };
 
 enum class JpegReading : uint8_t {

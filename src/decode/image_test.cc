@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 #include <vector>
 
 #include "decode/geometry.h"
@@ -528,6 +529,26 @@ TEST(ImageTest, OptionsAreChecked) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(decoder.Decode(AsBytes(jpeg), spec, 0, out, MutableByteSpan(out).first(1)).code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ReadFrameTest, IsWhatTheDecoderShows) {
+  const std::string jpeg = MakeJpeg(61, 47);
+  ImageDecoder decoder;
+  for (const bool augment : {false, true}) {
+    ImageSpec spec{.height = 24, .width = 32, .augment = augment};
+    std::vector<std::byte> out(spec.bytes());
+    ASSERT_TRUE(decoder.Decode(AsBytes(jpeg), spec, 7, out).ok());
+    const absl::StatusOr<Frame> frame = ReadFrame(AsBytes(jpeg), spec, 7);
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    const Frame& shown = decoder.frame();
+    EXPECT_EQ(std::tie(frame->image.width, frame->image.height, frame->crop.flip),
+              std::tie(shown.image.width, shown.image.height, shown.crop.flip));
+    EXPECT_EQ(std::tie(frame->crop.x, frame->crop.y, frame->crop.width, frame->crop.height),
+              std::tie(shown.crop.x, shown.crop.y, shown.crop.width, shown.crop.height));
+    EXPECT_EQ(std::tie(frame->crop.left, frame->crop.top, frame->crop.right, frame->crop.bottom),
+              std::tie(shown.crop.left, shown.crop.top, shown.crop.right, shown.crop.bottom));
+  }
+  EXPECT_TRUE(absl::IsDataLoss(ReadFrame(AsBytes(std::string_view("\xff\xd8\xff")), ImageSpec(), 7).status()));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ namespace millrace {
 
 bool IsSameVersion(const Node& one, const Node& other) {
   return one.key == other.key && one.etag == other.etag && one.size == other.size &&
-         one.modified_ms == other.modified_ms;
+         (!one.etag.empty() || one.modified_ms == other.modified_ms);
 }
 
 InodeTable::InodeTable(std::string root_key) {
@@ -50,6 +50,36 @@ bool InodeTable::Renew(uint64_t inode, const Node& node) {
   if (found == entries_.end() || !IsSameVersion(found->second.node, node)) return false;
   found->second.node.fresh_until = node.fresh_until;
   return true;
+}
+
+bool InodeTable::TellAgain(uint64_t inode) {
+  std::lock_guard lock(mutex_);
+  const auto found = entries_.find(inode);
+  if (found == entries_.end()) return false;
+  ++found->second.told;
+  return true;
+}
+
+void InodeTable::Assign(uint64_t inode, Node node) {
+  std::lock_guard lock(mutex_);
+  const auto found = entries_.find(inode);
+  if (inode == kRoot || found == entries_.end()) return;
+  const auto before = by_key_.find(found->second.node.key);
+  if (before != by_key_.end() && before->second == inode) by_key_.erase(before);
+  by_key_[node.key] = inode;
+  found->second.node = std::move(node);
+}
+
+uint64_t InodeTable::NumberOf(const std::string& key) const {
+  std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  return found == by_key_.end() ? 0 : found->second;
+}
+
+void InodeTable::Outdate(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found != by_key_.end()) entries_[found->second].node.fresh_until = {};
 }
 
 size_t InodeTable::size() const {

@@ -23,7 +23,8 @@ struct Node {
   friend bool operator==(const Node&, const Node&) = default;
 };
 
-/// Whether a program that has the one open may be given bytes of the other.
+/// Whether a program that has the one open may be given bytes of the other: their ETags, or without ETags their times,
+/// are the same. (A listing and a HEAD of one version tell times of different precision.)
 bool IsSameVersion(const Node& one, const Node& other);
 
 /// The inode numbers that the kernel knows, and what they stand for. A number stands for one version of one key as long
@@ -45,6 +46,15 @@ class InodeTable {
   std::optional<Node> Find(uint64_t inode) const;
   /// The number stands for `node` for longer. False if it stands for another version, or for nothing any more.
   bool Renew(uint64_t inode, const Node& node);
+  /// The kernel is told once more of a number that it knows. False if it stands for nothing any more.
+  bool TellAgain(uint64_t inode);
+  /// The number stands for `node` from now on, whatever it was: a file that was written or renamed by way of the
+  /// kernel, which has kept no bytes of it that are others.
+  void Assign(uint64_t inode, Node node);
+  /// The number of this key's newest version; 0 if there is none.
+  uint64_t NumberOf(const std::string& key) const;
+  /// The store is asked again before this key's version is told to anybody.
+  void Outdate(const std::string& key);
 
   size_t size() const;
 

@@ -54,6 +54,44 @@ TEST(InodeTable, WhatWasForgottenIsNotRenewed) {
   EXPECT_EQ(table.size(), 1u);
 }
 
+TEST(InodeTable, AVersionIsItsEtagNotTheTimeThatIsToldOfIt) {
+  InodeTable table("");
+  const uint64_t inode = table.Remember({.key = "a", .size = 1, .modified_ms = 1234, .etag = "1"});
+  EXPECT_TRUE(table.Renew(inode, {.key = "a", .size = 1, .modified_ms = 1000, .etag = "1"}));
+  EXPECT_EQ(table.Remember({.key = "a", .size = 1, .modified_ms = 1000, .etag = "1"}), inode);
+  // Without an ETag there is nothing else.
+  const uint64_t plain = table.Remember({.key = "b", .size = 1, .modified_ms = 1234});
+  EXPECT_NE(table.Remember({.key = "b", .size = 1, .modified_ms = 1000}), plain);
+}
+
+TEST(InodeTable, ANumberFollowsTheFileThatWasWrittenOrRenamed) {
+  InodeTable table("");
+  const uint64_t inode = table.Remember({.key = "a"});
+  table.Assign(inode, {.key = "a", .size = 5, .etag = "1"});
+  EXPECT_EQ(table.Remember({.key = "a", .size = 5, .etag = "1"}), inode);
+  const uint64_t replaced = table.Remember({.key = "b", .size = 1, .etag = "2"});
+  table.Assign(inode, {.key = "b", .size = 5, .etag = "1"});
+  EXPECT_EQ(table.NumberOf("a"), 0u);
+  EXPECT_EQ(table.NumberOf("b"), inode);
+  EXPECT_EQ(table.Find(replaced)->etag, "2");
+  table.Forget(replaced, 1);
+  EXPECT_EQ(table.NumberOf("b"), inode);
+  table.Assign(999, {.key = "c"});
+  EXPECT_EQ(table.NumberOf("c"), 0u);
+  EXPECT_TRUE(table.TellAgain(inode));
+  EXPECT_FALSE(table.TellAgain(replaced));
+}
+
+TEST(InodeTable, WhatIsOutdatedIsAskedAgain) {
+  InodeTable table("");
+  const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  const uint64_t inode = table.Remember({.key = "a", .etag = "1", .fresh_until = later});
+  table.Outdate("b");
+  EXPECT_EQ(table.Find(inode)->fresh_until, later);
+  table.Outdate("a");
+  EXPECT_LT(table.Find(inode)->fresh_until, later);
+}
+
 // Against a model: what the kernel was told, and how often.
 TEST(InodeTable, FollowsTheKernelInAnyOrder) {
   Rng rng(7);

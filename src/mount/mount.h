@@ -20,12 +20,15 @@ struct MountOptions {
   bool allow_other = false;  // users other than the one who mounts
   uid_t uid = 0;             // the owner of all files
   gid_t gid = 0;
-  mode_t umask = 0222;  // taken from 0777 (folders) and 0666 (files); without write bits anyway
-  int threads = 64;     // calls that are served at a time
+  mode_t umask = 0022;           // taken from 0777 (folders) and 0666 (files); of a read-only mount the write bits, too
+  bool writable = false;         // new files, and what else a store can do (docs/mount.md)
+  bool allow_overwrite = false;  // also files in place of objects that are there
+  std::string order_file;        // "": none; keys, relative to the prefix, in the order in which files will be opened
+  int threads = 64;              // calls that are served at a time
 };
 
-/// A part of a store as a read-only file system in a folder. The store must outlive it; the budget bounds what is read
-/// ahead.
+/// A part of a store as a file system in a folder. The store must outlive it; the budget bounds what is read
+/// ahead and what is written.
 class Mount {
  public:
   /// Mounts it. Programs that use it wait until Serve is called. `prefix` is "" or ends with '/'.

@@ -1,16 +1,32 @@
 #include "mount/mount_errno.h"
 
 #include <cerrno>
+#include <optional>
 #include <string>
 
 #include "s3/error.h"
 
 namespace millrace {
 
+namespace {
+
+constexpr const char* kErrnoPayload = "millrace.mount/errno";
+
+}  // namespace
+
+absl::Status RefusedWith(int error, const std::string& message) {
+  absl::Status status = absl::AbortedError(message);
+  status.SetPayload(kErrnoPayload, absl::Cord(std::to_string(error)));
+  return status;
+}
+
 int ErrnoOf(const absl::Status& status) {
+  if (const auto own = status.GetPayload(kErrnoPayload)) return std::stoi(std::string(*own));
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
       return ENOENT;
+    case absl::StatusCode::kAlreadyExists:
+      return EEXIST;
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnauthenticated:
       return EACCES;

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 
 namespace millrace {
 
-/// What a program is told of a read that failed with `status`, which is not OK (the table is in docs/mount.md). ESTALE:
-/// the object is no longer the one that was opened.
+/// What a program is told of a call that failed with `status`, which is not OK (the table is in docs/mount.md). ESTALE:
+/// the object is no longer the one that was opened. What RefusedWith made has the errno that it was made with.
 int ErrnoOf(const absl::Status& status);
+
+/// A call that the mount itself refuses, with this errno.
+absl::Status RefusedWith(int error, const std::string& message);
 
 }  // namespace millrace

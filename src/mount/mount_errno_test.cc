@@ -23,12 +23,17 @@ TEST(ErrnoOf, SaysWhatProgramsExpect) {
                                        {Code::kUnavailable, EIO},
                                        {Code::kDataLoss, EIO},
                                        {Code::kAborted, EIO},
-                                       {Code::kAlreadyExists, EIO},
+                                       {Code::kAlreadyExists, EEXIST},
                                        {Code::kUnimplemented, EIO},
                                        {Code::kInternal, EIO},
                                        {Code::kUnknown, EIO}}) {
     EXPECT_EQ(ErrnoOf(absl::Status(code, "x")), expected) << code;
   }
+}
+
+TEST(ErrnoOf, WhatTheMountRefusesHasItsErrno) {
+  EXPECT_EQ(ErrnoOf(RefusedWith(EXDEV, "x")), EXDEV);
+  EXPECT_EQ(ErrnoOf(RefusedWith(ENOTEMPTY, "x")), ENOTEMPTY);
 }
 
 TEST(ErrnoOf, WhatIsArchivedHasNotChanged) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 namespace millrace {
@@ -11,49 +10,38 @@ namespace {
 
 // Reads that are so far from the last one still follow it: the kernel sends several at a time, in any order.
 constexpr uint64_t kNear = uint64_t{2} << 20;
+constexpr uint64_t kBlock = BlockTier::kBlock;
 // A program that has read so much in a row will go on.
 constexpr uint64_t kStreak = uint64_t{256} << 10;
 constexpr uint64_t kMaxAhead = uint64_t{32} << 20;
 
 }  // namespace
 
-struct ReadWindow::Shared {
-  std::mutex mutex;
-  std::condition_variable changed;
-};
-
-struct ReadWindow::Block {
-  Reservation reservation;
-  Buffer bytes{0};
-  std::optional<absl::Status> ended;
-};
-
-ReadWindow::ReadWindow(ObjectStore& store, MemoryBudget& memory, Node node)
-    : store_(store),
-      memory_(memory),
-      node_(std::move(node)),
-      uri_(store.Uri(node_.key)),
-      shared_(std::make_shared<Shared>()) {}
-
-ReadWindow::~ReadWindow() {
-  stop_.request_stop();
-}
+ReadWindow::ReadWindow(ObjectStore& store, MemoryBudget& memory, BlockTier& tier, Node node)
+    : store_(store), memory_(memory), tier_(tier), node_(std::move(node)), uri_(store.Uri(node_.key)) {}
 
 absl::StatusOr<size_t> ReadWindow::Read(uint64_t offset, MutableByteSpan into, const Patience& patience) {
   if (offset >= node_.size || into.empty()) return 0;
   into = into.first(std::min<uint64_t>(into.size(), node_.size - offset));
   const uint64_t end = offset + into.size();
+  Holds holds;
   {
-    Lock lock(shared_->mutex);
+    std::lock_guard lock(mutex_);
     Follow(offset, end);
     if (streak_ >= kStreak || node_.size <= kBlock) FetchAhead(offset, end);
-    if (NeedsBlocks(offset, end)) {
-      RETURN_IF_ERROR(CopyFromBlocks(offset, into, patience, lock));
-      DropBehind(offset);
-      return into.size();
-    }
+    holds = HoldsOf(offset, end);
+    if (!holds.empty()) DropBehind(offset);
   }
-  RETURN_IF_ERROR(ReadAlone(offset, into, patience));
+  if (holds.empty()) {
+    RETURN_IF_ERROR(ReadAlone(offset, into, patience));
+    return into.size();
+  }
+  const absl::Status copied = CopyFromBlocks(holds, offset, into, patience);
+  if (!copied.ok()) {
+    std::lock_guard lock(mutex_);
+    for (uint64_t number = offset / kBlock; number * kBlock < end; ++number) blocks_.erase(number);
+    return copied;  // the next read asks again
+  }
   return into.size();
 }
 
@@ -62,7 +50,7 @@ void ReadWindow::Follow(uint64_t offset, uint64_t end) {
   if (!near) {
     streak_ = 0;
     farthest_ = 0;
-    blocks_.clear();  // those in flight are let go of when they end
+    blocks_.clear();
   }
   if (end > farthest_) {
     // Of the very first read at the beginning of a file all counts: most programs read it to its end.
@@ -71,11 +59,17 @@ void ReadWindow::Follow(uint64_t offset, uint64_t end) {
   }
 }
 
-bool ReadWindow::NeedsBlocks(uint64_t offset, uint64_t end) const {
+// The blocks of the range, if all of them are held, or one read before; none if the bytes have to be asked for.
+ReadWindow::Holds ReadWindow::HoldsOf(uint64_t offset, uint64_t end) {
+  Holds holds;
   for (uint64_t number = offset / kBlock; number * kBlock < end; ++number) {
-    if (!blocks_.contains(number)) return false;
+    const auto found = blocks_.find(number);
+    std::shared_ptr<BlockTier::Hold> hold = found != blocks_.end() ? found->second : nullptr;
+    if (hold == nullptr && tier_.Has(node_, number)) hold = tier_.Fetch(node_, number);
+    if (hold == nullptr) return {};
+    holds.push_back(std::move(hold));
   }
-  return true;
+  return holds;
 }
 
 void ReadWindow::FetchAhead(uint64_t offset, uint64_t end) {
@@ -84,30 +78,10 @@ void ReadWindow::FetchAhead(uint64_t offset, uint64_t end) {
   const uint64_t until = std::min(node_.size, end + (streak_ > kStreak ? ahead : 0));
   for (uint64_t number = offset / kBlock; number * kBlock < until; ++number) {
     if (blocks_.contains(number)) continue;
-    std::shared_ptr<Block> block = FetchBlock(number);
-    if (block == nullptr) return;  // no memory for more; what is there has to do
-    blocks_.emplace(number, std::move(block));
+    std::shared_ptr<BlockTier::Hold> hold = tier_.Fetch(node_, number);
+    if (hold == nullptr) return;  // no memory for more; what is there has to do
+    blocks_.emplace(number, std::move(hold));
   }
-}
-
-std::shared_ptr<ReadWindow::Block> ReadWindow::FetchBlock(uint64_t number) {
-  const uint64_t offset = number * kBlock;
-  const uint64_t length = std::min(kBlock, node_.size - offset);
-  auto block = std::make_shared<Block>();
-  block->reservation = memory_.TryReserve(length);
-  if (!block->reservation) return nullptr;
-  block->bytes = Buffer(length);
-  GetOptions get;
-  get.range = {offset, length};
-  get.if_match = node_.etag;
-  get.stop = stop_.get_token();
-  store_.Get(node_.key, block->bytes.span(), std::move(get),
-             [block, shared = shared_](const absl::StatusOr<GetResult>& result) {
-               std::lock_guard lock(shared->mutex);
-               block->ended = result.status();
-               shared->changed.notify_all();
-             });
-  return block;
 }
 
 void ReadWindow::DropBehind(uint64_t offset) {
@@ -115,19 +89,12 @@ void ReadWindow::DropBehind(uint64_t offset) {
   blocks_.erase(blocks_.begin(), blocks_.lower_bound((offset - kNear) / kBlock));
 }
 
-absl::Status ReadWindow::CopyFromBlocks(uint64_t offset, MutableByteSpan into, const Patience& patience, Lock& lock) {
-  for (size_t done = 0; done < into.size();) {
-    const uint64_t at = offset + done;
-    const auto found = blocks_.find(at / kBlock);
-    // Another thread may have jumped elsewhere, and let go of the block while this one waited for the one before.
-    const std::shared_ptr<Block> block = found != blocks_.end() ? found->second : FetchBlock(at / kBlock);
-    if (block == nullptr) return absl::ResourceExhaustedError(uri_ + ": there is no memory to read it; raise --memory");
-    RETURN_IF_ERROR(patience.Wait(lock, shared_->changed, uri_, [&] { return block->ended.has_value(); }));
-    if (!block->ended->ok()) {
-      blocks_.erase(at / kBlock);  // the next read asks again
-      return *block->ended;
-    }
-    const ByteSpan bytes = ByteSpan(block->bytes.span()).subspan(at % kBlock);
+absl::Status ReadWindow::CopyFromBlocks(const Holds& holds, uint64_t offset, MutableByteSpan into,
+                                        const Patience& patience) {
+  size_t done = 0;
+  for (const std::shared_ptr<BlockTier::Hold>& hold : holds) {
+    ASSIGN_OR_RETURN(const ByteSpan block, hold->Wait(patience));
+    const ByteSpan bytes = block.subspan((offset + done) % kBlock);
     const size_t count = std::min(bytes.size(), into.size() - done);
     std::memcpy(into.data() + done, bytes.data(), count);
     done += count;
@@ -136,33 +103,33 @@ absl::Status ReadWindow::CopyFromBlocks(uint64_t offset, MutableByteSpan into, c
 }
 
 absl::Status ReadWindow::ReadAlone(uint64_t offset, MutableByteSpan into, const Patience& patience) {
-  auto block = std::make_shared<Block>();
-  block->reservation = memory_.TryReserve(into.size());
-  if (!block->reservation) {
+  // Memory of its own, since the answer may come after this call has ended.
+  struct Alone {
+    Reservation reservation;
+    Buffer bytes;
+  };
+  auto alone = std::make_shared<Alone>();
+  alone->reservation = memory_.TryReserve(into.size());
+  if (!alone->reservation) {
     return absl::ResourceExhaustedError(uri_ + ": there is no memory to read it; raise --memory");
   }
-  // Memory of its own, since the answer may come after this call has ended.
-  block->bytes = Buffer(into.size());
+  alone->bytes = Buffer(into.size());
   std::stop_source stop;
   GetOptions get;
   get.range = {offset, into.size()};
   get.if_match = node_.etag;
   get.stop = stop.get_token();
-  store_.Get(node_.key, block->bytes.span(), std::move(get),
-             [block, shared = shared_](const absl::StatusOr<GetResult>& result) {
-               std::lock_guard lock(shared->mutex);
-               block->ended = result.status();
-               shared->changed.notify_all();
+  auto expected = std::make_shared<Expected<GetResult>>();
+  store_.Get(node_.key, alone->bytes.span(), std::move(get),
+             [alone, done = Expected<GetResult>::Callback(expected)](absl::StatusOr<GetResult> result) mutable {
+               done(std::move(result));
              });
-  Lock lock(shared_->mutex);
-  absl::Status waited = patience.Wait(lock, shared_->changed, uri_, [&] { return block->ended.has_value(); });
-  lock.unlock();
+  const absl::Status waited = expected->Wait(patience, uri_).status();
   if (!waited.ok()) {
     stop.request_stop();
     return waited;
   }
-  RETURN_IF_ERROR(*block->ended);
-  std::memcpy(into.data(), block->bytes.span().data(), into.size());
+  std::memcpy(into.data(), alone->bytes.span().data(), into.size());
   return absl::OkStatus();
 }
 

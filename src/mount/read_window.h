@@ -1,15 +1,14 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <stop_token>
 #include <string>
+#include <vector>
 
-#include "base/buffer.h"
 #include "base/memory_budget.h"
+#include "mount/block_tier.h"
 #include "mount/inode_table.h"
 #include "mount/patience.h"
 #include "store/object_store.h"
@@ -19,17 +18,13 @@ namespace millrace {
 /// An open file: one version of an object, which any number of threads read at any places.
 ///
 /// Reads that follow one another, also in a somewhat other order, as the kernel sends them, are read ahead in blocks of
-/// 1 MiB, the further the longer it lasts, up to 32 MiB. Several reads of one block share its request. Other reads ask
-/// for just their bytes. Blocks are reserved in the budget; if it has no room, nothing is read ahead.
+/// the tier, the further the longer it lasts, up to 32 MiB. Other reads ask for just their bytes, unless their block is
+/// there. If the budget has no room for blocks, nothing is read ahead.
 ///
-/// The store and the budget must outlive it and its requests, which the store waits for.
+/// The store, the budget and the tier must outlive it and its requests, which the store waits for.
 class ReadWindow {
  public:
-  static constexpr uint64_t kBlock = uint64_t{1} << 20;
-
-  ReadWindow(ObjectStore& store, MemoryBudget& memory, Node node);
-  /// Lets requests in flight end by themselves, soon.
-  ~ReadWindow();
+  ReadWindow(ObjectStore& store, MemoryBudget& memory, BlockTier& tier, Node node);
   ReadWindow(const ReadWindow&) = delete;
   ReadWindow& operator=(const ReadWindow&) = delete;
 
@@ -39,27 +34,23 @@ class ReadWindow {
   absl::StatusOr<size_t> Read(uint64_t offset, MutableByteSpan into, const Patience& patience);
 
  private:
-  struct Block;
-  struct Shared;
-  using Lock = std::unique_lock<std::mutex>;
+  using Holds = std::vector<std::shared_ptr<BlockTier::Hold>>;
 
   void Follow(uint64_t offset, uint64_t end);
-  bool NeedsBlocks(uint64_t offset, uint64_t end) const;
   void FetchAhead(uint64_t offset, uint64_t end);
-  std::shared_ptr<Block> FetchBlock(uint64_t number);
+  Holds HoldsOf(uint64_t offset, uint64_t end);
   void DropBehind(uint64_t offset);
-  absl::Status CopyFromBlocks(uint64_t offset, MutableByteSpan into, const Patience& patience, Lock& lock);
+  absl::Status CopyFromBlocks(const Holds& holds, uint64_t offset, MutableByteSpan into, const Patience& patience);
   absl::Status ReadAlone(uint64_t offset, MutableByteSpan into, const Patience& patience);
 
   ObjectStore& store_;
   MemoryBudget& memory_;
+  BlockTier& tier_;
   const Node node_;
   const std::string uri_;
-  std::stop_source stop_;
-  const std::shared_ptr<Shared> shared_;  // with the callbacks of requests: the mutex
 
-  // Under the mutex.
-  std::map<uint64_t, std::shared_ptr<Block>> blocks_;
+  std::mutex mutex_;
+  std::map<uint64_t, std::shared_ptr<BlockTier::Hold>> blocks_;
   uint64_t farthest_ = 0;  // the end of the reads so far
   uint64_t streak_ = 0;    // bytes that were read one after the other up to there
 };

@@ -44,11 +44,12 @@ class ReadWindowTest : public ::testing::Test {
   std::string text_;
   MemoryStore below_{"data"};
   MemoryBudget memory_{256 << 20};
+  BlockTier tier_{below_, memory_, 32 << 20};
   Node node_;
 };
 
 TEST_F(ReadWindowTest, ReadsFromBeginningToEndAreReadAheadInBlocks) {
-  ReadWindow window(below_, memory_, node_);
+  ReadWindow window(below_, memory_, tier_, node_);
   for (uint64_t offset = 0; offset < text_.size(); offset += 128 << 10) ASSERT_TRUE(Same(window, offset, 128 << 10));
   EXPECT_EQ(below_.counters().get, 10u);  // a block each, and not one for each read
   EXPECT_TRUE(Same(window, text_.size(), 10));
@@ -56,7 +57,7 @@ TEST_F(ReadWindowTest, ReadsFromBeginningToEndAreReadAheadInBlocks) {
 }
 
 TEST_F(ReadWindowTest, TheKernelsOrderIsStillSequential) {
-  ReadWindow window(below_, memory_, node_);
+  ReadWindow window(below_, memory_, tier_, node_);
   for (uint64_t offset = 0; offset + (256 << 10) < text_.size(); offset += 256 << 10) {
     ASSERT_TRUE(Same(window, offset + (128 << 10), 128 << 10));
     ASSERT_TRUE(Same(window, offset, 128 << 10));
@@ -65,7 +66,7 @@ TEST_F(ReadWindowTest, TheKernelsOrderIsStillSequential) {
 }
 
 TEST_F(ReadWindowTest, ReadsHereAndThereAskForTheirBytesOnly) {
-  ReadWindow window(below_, memory_, node_);
+  ReadWindow window(below_, memory_, tier_, node_);
   Rng rng(5);
   uint64_t last = 0;
   int reads = 0;
@@ -81,7 +82,7 @@ TEST_F(ReadWindowTest, ReadsHereAndThereAskForTheirBytesOnly) {
 }
 
 TEST_F(ReadWindowTest, ThreadsMayReadAnywhereAtOnce) {
-  ReadWindow window(below_, memory_, node_);
+  ReadWindow window(below_, memory_, tier_, node_);
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 16; ++thread) {
@@ -98,7 +99,7 @@ TEST_F(ReadWindowTest, ThreadsMayReadAnywhereAtOnce) {
 }
 
 TEST_F(ReadWindowTest, WhatWasReplacedIsNotRead) {
-  ReadWindow window(below_, memory_, node_);
+  ReadWindow window(below_, memory_, tier_, node_);
   ASSERT_TRUE(Same(window, 0, 4096));
   ASSERT_TRUE(PutBlocking(below_, "k", AsBytes(std::string(text_.size(), 'n'))).ok());
   std::string into(4096, '?');
@@ -108,15 +109,32 @@ TEST_F(ReadWindowTest, WhatWasReplacedIsNotRead) {
 
 TEST_F(ReadWindowTest, WithoutMemoryNothingIsReadAhead) {
   MemoryBudget little(300 << 10);
-  ReadWindow window(below_, little, node_);
+  BlockTier tier(below_, little, 0);
+  ReadWindow window(below_, little, tier, node_);
   for (uint64_t offset = 0; offset < (2 << 20); offset += 128 << 10) ASSERT_TRUE(Same(window, offset, 128 << 10));
   std::string into(1 << 20, '?');
   EXPECT_TRUE(absl::IsResourceExhausted(window.Read(5 << 20, AsWritableBytes(into), NoHurry()).status()));
 }
 
+TEST_F(ReadWindowTest, ProgramsThatReadTheSameShareTheRequests) {
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      ReadWindow window(below_, memory_, tier_, node_);
+      for (uint64_t offset = 0; offset < text_.size(); offset += 128 << 10) {
+        wrong += Same(window, offset, 128 << 10) ? 0 : 1;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(below_.counters().get, 10u);
+}
+
 TEST_F(ReadWindowTest, ItEndsWhileItReadsAhead) {
   for (int i = 0; i < 20; ++i) {
-    ReadWindow window(below_, memory_, node_);
+    ReadWindow window(below_, memory_, tier_, node_);
     ASSERT_TRUE(Same(window, 0, 600 << 10));
     ASSERT_TRUE(Same(window, 600 << 10, 600 << 10));
   }

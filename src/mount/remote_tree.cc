@@ -9,8 +9,6 @@ namespace millrace {
 
 namespace {
 
-constexpr size_t kMaxFileName = 255;
-
 auto SendList(ObjectStore& store, ListOptions options) {
   auto expected = std::make_shared<Expected<ListPage>>();
   store.List(std::move(options), Expected<ListPage>::Callback(expected));
@@ -71,9 +69,19 @@ absl::StatusOr<Node> RemoteTree::Look(const std::string& key, const Patience& pa
   return FileNode(info, key);
 }
 
-absl::StatusOr<bool> RemoteTree::HasBelow(const std::string& folder, const Patience& patience) const {
+absl::StatusOr<bool> RemoteTree::Exists(const std::string& folder, const Patience& patience) const {
   ASSIGN_OR_RETURN(const ListPage page, SendList(store_, AnyBelow(folder))->Wait(patience, store_.Uri(folder)));
   return !IsEmptyPage(page);
+}
+
+absl::StatusOr<bool> RemoteTree::HasBelow(const std::string& folder, const Patience& patience) const {
+  ListOptions options = AnyBelow(folder);
+  options.max_keys = 2;
+  const absl::StatusOr<ListPage> page = SendList(store_, std::move(options))->Wait(patience, store_.Uri(folder));
+  if (absl::IsNotFound(page.status())) return false;  // a folder of files without that folder
+  RETURN_IF_ERROR(page.status());
+  return !page->common_prefixes.empty() ||
+         std::any_of(page->objects.begin(), page->objects.end(), [&](const auto& info) { return info.key != folder; });
 }
 
 absl::StatusOr<RemoteTree::Page> RemoteTree::List(const std::string& folder, std::string continuation,
@@ -102,7 +110,7 @@ absl::StatusOr<RemoteTree::Page> RemoteTree::List(const std::string& folder, std
     if (same != end && same->name == name) continue;
     // Between a key and the folder of its name others may come: "a", "a-1", "a/x". So that may be on another page.
     if (!page.continuation.empty() && last.starts_with(object.key)) {
-      ASSIGN_OR_RETURN(const bool is_folder, HasBelow(object.key + "/", patience));
+      ASSIGN_OR_RETURN(const bool is_folder, Exists(object.key + "/", patience));
       if (is_folder) continue;
     }
     files.push_back({std::move(name), FileNode(object, object.key)});

@@ -12,6 +12,8 @@
 
 namespace millrace {
 
+inline constexpr size_t kMaxFileName = 255;
+
 /// Whether a file can have such a name: 1 to 255 bytes, no '/', not "." and not "..".
 bool IsFileName(std::string_view name);
 
@@ -27,6 +29,13 @@ class RemoteTree {
   /// What the file is now. NotFound if it is gone.
   absl::StatusOr<Node> Look(const std::string& key, const Patience& patience) const;
 
+  /// The file of that key, of which the store tells this.
+  Node FileNode(const ObjectInfo& info, const std::string& key) const;
+  /// The folder of that key, which exists.
+  Node FolderNode(std::string key) const;
+  /// Whether anything lies in the folder, other than an object of the folder's own key.
+  absl::StatusOr<bool> HasBelow(const std::string& folder, const Patience& patience) const;
+
   /// An entry of a folder.
   struct Entry {
     std::string name;
@@ -40,9 +49,7 @@ class RemoteTree {
   absl::StatusOr<Page> List(const std::string& folder, std::string continuation, const Patience& patience) const;
 
  private:
-  Node FileNode(const ObjectInfo& info, const std::string& key) const;
-  Node FolderNode(std::string key) const;
-  absl::StatusOr<bool> HasBelow(const std::string& folder, const Patience& patience) const;
+  absl::StatusOr<bool> Exists(const std::string& folder, const Patience& patience) const;
 
   ObjectStore& store_;
   const std::chrono::nanoseconds ttl_;

@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kHeadBufferBytes = 4 * 1024;
 constexpr size_t kTextBufferBytes = 32 * 1024;
 constexpr int kMaxInterimResponses = 8;
+// Of bytes that are looked at as they come: several such reads fit into the second-level cache of a core.
+constexpr size_t kWatchedReadBytes = 256 * 1024;
 
 bool IsEnd(const boost::system::error_code& error) {
   return error == asio::error::eof || error == asio::ssl::error::stream_truncated;
@@ -232,6 +234,7 @@ void HttpConnection::OnSinkRead(const Error& error, size_t bytes) {
   if (!OnReadDone(error)) return;
   result_.body_bytes += bytes;
   job_->received = result_.wire_bytes += bytes;
+  if (sink_.came) sink_.came(result_.body_bytes);
   if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;
   SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
   ContinueBody();
@@ -329,6 +332,7 @@ bool HttpConnection::Deliver(std::string_view data) {
   const size_t take = std::min(space.size(), data.size());
   if (take > 0) std::memcpy(space.data(), data.data(), take);
   result_.body_bytes += take;
+  if (take > 0 && sink_.came) sink_.came(result_.body_bytes);
   if (take == data.size()) return true;
   result_.more = true;
   Complete();
@@ -363,6 +367,7 @@ void HttpConnection::ContinueBody() {
   }
   // Beyond a full buffer only the end of the stream is expected; a byte too many ends up in our own buffer.
   if (space.empty()) return ReadIntoBuffer();
+  if (sink_.came) space = space.first(std::min(space.size(), kWatchedReadBytes));
   ReadIntoSink(space);
 }
 

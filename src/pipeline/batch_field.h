@@ -13,7 +13,7 @@ namespace millrace {
 /// An entry of every batch, made of one field of each sample.
 struct BatchField {
   enum class Kind : uint8_t {
-    kImage,  // pixels: an array of the batch
+    kImage,  // pixels, an array of the batch; or, if it is encoded, a value
     kLabel,  // an integer (an array, -1 in padding), a number (a float32 array, 0 in padding) or a text (a value)
     // Values: bytes of any length, one for each row (Batch::values).
     kText,   // UTF-8
@@ -31,7 +31,20 @@ struct BatchField {
   BoxSpec boxes;     // kBoxes
 
   /// Whether its rows are values and not an array.
-  bool is_value() const { return kind == Kind::kLabel ? label.kind == LabelSpec::Kind::kText : kind != Kind::kImage; }
+  bool is_value() const {
+    if (kind == Kind::kImage) return image.encoded;
+    return kind != Kind::kLabel || label.kind == LabelSpec::Kind::kText;
+  }
+};
+
+/// An image that is encoded (ImageSpec::encoded). As a value of a batch it stays in the process.
+struct EncodedImage {
+  Frame frame;
+  ByteSpan file;
+
+  std::string ToValue() const;
+  /// Of what ToValue has made, which stays.
+  static EncodedImage OfValue(std::string_view value);
 };
 
 /// "image", "label", "text" ...: as batches and messages name them.

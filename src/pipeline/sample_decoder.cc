@@ -163,6 +163,11 @@ uint64_t SampleDecoder::AugmentKey(const BatchRow& to, uint64_t item, std::strin
 absl::Status SampleDecoder::DecodeImage(const BatchRow& to, uint64_t item, size_t number, ByteSpan file) {
   const PlannedField& field = plan_.fields[number];
   const ImageSpec& spec = field.wanted.image;
+  if (spec.encoded) {
+    ASSIGN_OR_RETURN(frames_[number], ReadFrame(file, spec, AugmentKey(to, item, field.wanted.name)));
+    to.values[field.column].rows[to.row] = EncodedImage{frames_[number], file}.ToValue();
+    return absl::OkStatus();
+  }
   MutableByteSpan pixels;
   if (plan_.options.digest == DigestOf::kDecoded && to.counts) {
     if (pixels_.size() < plan_.fields.size()) pixels_.resize(plan_.fields.size());

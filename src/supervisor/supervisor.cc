@@ -134,6 +134,7 @@ void JobSupervisor::EndBeforeBegin(const std::string& why) {
 }
 
 absl::StatusOr<AttemptEnd> JobSupervisor::RunOnce() {
+  if (options_.before_attempt) RETURN_IF_ERROR(options_.before_attempt(attempt_));
   if (!options_.failure_file.empty()) ClearFailure(options_.failure_file);
   if (folder_) RETURN_IF_ERROR(folder_->Begin());
   if (!options_.log_folder.empty()) {
@@ -268,7 +269,18 @@ void JobSupervisor::Carry(const AttemptWatch::Action& action, JobProcess& job) {
 
 void JobSupervisor::Stop(int signal, AttemptWatch& watch, JobProcess& job) {
   const AttemptWatch::Action action = watch.OnStop(signal, folder_ && folder_->ProgramWatches(), Clock::now());
-  if (signal == SIGTERM) TellProgram({.kind = NoticeKind::kSignal, .detail = "SIGTERM"}, Until(*watch.kill_at()));
+  if (signal == SIGTERM) {
+    const Notice notice{.kind = NoticeKind::kSignal, .detail = "SIGTERM"};
+    const Milliseconds left = Until(*watch.kill_at());
+    TellProgram(notice, left);
+    // The program gets no signal, so no other event says that it was told.
+    if (action.signal == 0) {
+      Write("notice", {{"kind", std::string(NoticeWord(notice.kind))},
+                       {"detail", notice.detail},
+                       {"final", notice.final},
+                       {"seconds_left", InSeconds(left)}});
+    }
+  }
   Carry(action, job);
 }
 

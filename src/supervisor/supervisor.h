@@ -41,6 +41,8 @@ struct SupervisorOptions {
   std::function<absl::Status()> begin;
   /// Told the events of the journal, whether there is one or not. May be empty.
   std::function<void(std::string_view event, const RunJournal::Fields& fields)> on_event;
+  /// Called before each attempt, which is 1 for the first; may block. Its error is that of RunSupervised.
+  std::function<absl::Status(uint64_t attempt)> before_attempt;
   /// Told what happens, one sentence each, without its end.
   std::function<void(const std::string&)> say;
 };

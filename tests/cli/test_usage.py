@@ -65,7 +65,7 @@ def test_help_shows_choices(millrace: Millrace) -> None:
 
 
 COMMANDS = ["", "devstore", "synth", "ls", "cat", "cp", "sync", "rm", "pack", "index", "inspect", "feed", "doctor", "doctor s3"]
-COMMANDS += ["bench", "bench compare", "advise", "top", "worker", "run", "uploads", "uploads ls", "uploads abort", "checkpoint", "checkpoint ls", "checkpoint show", "checkpoint verify"]
+COMMANDS += ["bench", "bench compare", "advise", "top", "worker", "run", "uploads", "uploads ls", "uploads abort", "checkpoint", "checkpoint ls", "checkpoint show", "checkpoint verify", "volume", "volume move", "volume ls", "volume rm", "volume detach"]
 
 
 def at_terminal(arguments: list[str], columns: int) -> str:

@@ -22,54 +22,9 @@ import pytest
 
 from .conftest import Photos
 from .harness import MIB, REPOSITORY, Sandbox, Server, devstore, freeze
+from .mounting import is_mounted, mounted, needs_fuse, wait_until
 
-CAP_SYS_ADMIN = 1 << 21
-
-
-def can_mount() -> bool:
-    """Containers often have no /dev/fuse, or root may not mount there."""
-    try:
-        os.close(os.open("/dev/fuse", os.O_RDWR))
-    except OSError:
-        return False
-    held = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    may_mount = os.geteuid() != 0 or (held is not None and int(held[1], 16) & CAP_SYS_ADMIN != 0)
-    return may_mount and shutil.which("fusermount3") is not None
-
-
-pytestmark = pytest.mark.skipif(not can_mount(), reason="file systems in user space need /dev/fuse, fusermount3 and CAP_SYS_ADMIN")
-
-
-def is_mounted(folder: Path) -> bool:
-    # Not os.path.ismount: it would ask a file system that may be stuck.
-    return any(line.split(" ")[4] == str(folder) for line in Path("/proc/self/mountinfo").read_text().splitlines())
-
-
-def wait_until(done: Callable[[], bool], what: str, limit: float = 30) -> None:
-    deadline = time.monotonic() + limit
-    while not done():
-        assert time.monotonic() < deadline, f"{what}: not within {limit} s"
-        time.sleep(0.01)
-
-
-@contextlib.contextmanager
-def mounted(sandbox: Sandbox, uri: object, folder: Path, *args: object, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen]:
-    """`millrace mount --foreground`, until the end of the block; the process may end earlier."""
-    folder.mkdir(exist_ok=True)
-    process = sandbox.start("mount", uri, folder, "--foreground", *args, env=env, err=subprocess.PIPE)
-    try:
-        wait_until(lambda: is_mounted(folder) or process.poll() is not None, "mounting")
-        assert process.poll() is None, process.communicate()[1]
-        yield process
-    finally:
-        process.terminate()
-        try:
-            _, err = process.communicate(timeout=20)
-            assert process.returncode == 0, err
-        finally:
-            process.kill()
-            subprocess.run(["umount", "-l", folder], stderr=subprocess.DEVNULL)
-    assert not is_mounted(folder)
+pytestmark = needs_fuse
 
 
 @pytest.fixture
@@ -228,7 +183,8 @@ def test_what_cannot_be_mounted_is_said(sandbox: Sandbox, server: Server, tmp_pa
     sandbox.run("mount", "s3://b/tar", folder, env=server.env()).failed(1, str(folder), "No such file")
     folder.mkdir()
     sandbox.run("mount", "s3://no-such-bucket/x", folder, env=server.env()).failed(1, "no-such-bucket")
-    sandbox.run("mount", "s3://b", folder, "-o", "rw", env=server.env()).failed(2, "read-only")
+    sandbox.run("mount", "s3://b", folder, "--allow-overwrite", env=server.env()).failed(2, "--writable")
+    sandbox.run("mount", "s3://b", folder, "-o", "wr", env=server.env()).failed(2, "wr", "writable")
     sandbox.run("mount", "s3://b", folder, "-o", "uid=x", env=server.env()).failed(2, "uid")
     sandbox.run("mount", "s3://b", folder, "--timeout", "soon", env=server.env()).failed(2, "--timeout", "30s")
     assert not is_mounted(folder)
@@ -305,7 +261,7 @@ def test_a_folder_of_more_than_one_page(sandbox: Sandbox, tmp_path: Path) -> Non
 
 def test_the_example_of_the_documents_runs() -> None:
     text = (REPOSITORY / "docs" / "mount.md").read_text()
-    for option in ("--foreground", "--timeout", "--metadata-ttl", "--cache", "--cache-size", "--memory", "--log", "-o"):
+    for option in ("--foreground", "--writable", "--allow-overwrite", "--timeout", "--metadata-ttl", "--cache", "--cache-size", "--memory", "--log", "-o"):
         assert f"`{option}" in text, option
 
 

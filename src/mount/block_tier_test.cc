@@ -1,0 +1,112 @@
+#include "mount/block_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/rng.h"
+#include "store/blocking.h"
+#include "store/testing/scripted_store.h"
+
+namespace millrace {
+namespace {
+
+class BlockTierTest : public ::testing::Test {
+ protected:
+  static Patience NoHurry() { return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}}; }
+  Node Put(const std::string& key, const std::string& text) {
+    return {.key = key, .size = text.size(), .etag = PutBlocking(store_, key, AsBytes(text))->etag};
+  }
+  std::string Text(BlockTier::Hold& hold) {
+    const absl::StatusOr<ByteSpan> bytes = hold.Wait(NoHurry());
+    return bytes.ok() ? std::string(AsText(*bytes)) : std::string(ToStd(bytes.status().message()));
+  }
+
+  ScriptedStore store_;
+  MemoryBudget memory_{8 << 20};
+};
+
+TEST_F(BlockTierTest, AVersionsBlockIsAskedForOnce) {
+  BlockTier tier(store_, memory_, 4 << 20);
+  const Node old = Put("k", "old");
+  {
+    const auto one = tier.Fetch(old, 0);
+    const auto two = tier.Fetch(old, 0);
+    EXPECT_EQ(Text(*one), "old");
+    EXPECT_EQ(Text(*two), "old");
+  }
+  const Node now = Put("k", "new");
+  EXPECT_EQ(Text(*tier.Fetch(now, 0)), "new");
+  EXPECT_EQ(Text(*tier.Fetch(old, 0)), "old");  // still there, and it is that version
+  EXPECT_EQ(store_.gets().size(), 2u);
+}
+
+TEST_F(BlockTierTest, WhatWasUsedLongestAgoGoesFirst) {
+  BlockTier tier(store_, memory_, 3 << 20);
+  std::vector<Node> nodes;
+  for (int i = 0; i < 5; ++i) nodes.push_back(Put(std::to_string(i), std::string(1 << 20, static_cast<char>('a' + i))));
+  for (const int i : {0, 1, 2, 0, 3}) EXPECT_EQ(Text(*tier.Fetch(nodes[i], 0))[0], 'a' + i);
+  EXPECT_TRUE(tier.Has(nodes[0], 0));
+  EXPECT_FALSE(tier.Has(nodes[1], 0));
+  EXPECT_EQ(tier.bytes(), 3u << 20);
+  // What is held stays.
+  const auto held = tier.Fetch(nodes[2], 0);
+  for (const int i : {0, 1, 3, 4}) EXPECT_EQ(Text(*tier.Fetch(nodes[i], 0))[0], 'a' + i);
+  EXPECT_TRUE(tier.Has(nodes[2], 0));
+}
+
+TEST_F(BlockTierTest, TheBudgetIsTheBound) {
+  BlockTier tier(store_, memory_, 100 << 20);
+  std::vector<std::shared_ptr<BlockTier::Hold>> holds;
+  for (int i = 0; i < 8; ++i) {
+    holds.push_back(tier.Fetch(Put(std::to_string(i), std::string(1 << 20, 'x')), 0));
+    ASSERT_NE(holds.back(), nullptr);
+  }
+  const Node more = Put("more", std::string(1 << 20, 'y'));
+  EXPECT_EQ(tier.Fetch(more, 0), nullptr);
+  for (const auto& hold : holds) EXPECT_EQ(Text(*hold)[0], 'x');
+  holds.clear();
+  EXPECT_NE(tier.Fetch(more, 0), nullptr);
+}
+
+TEST_F(BlockTierTest, AfterAnErrorItIsAskedAgain) {
+  BlockTier tier(store_, memory_, 4 << 20);
+  const Node node = Put("k", "text");
+  store_.on_get = [](const GetOptions&, int times, absl::AnyInvocable<void()> read, GetCallback& done) {
+    if (times == 0) return std::move(done)(absl::UnavailableError("away"));
+    read();
+  };
+  {
+    const auto hold = tier.Fetch(node, 0);
+    EXPECT_EQ(Text(*hold), "away");
+  }
+  EXPECT_EQ(Text(*tier.Fetch(node, 0)), "text");
+}
+
+TEST_F(BlockTierTest, WhatNobodyWaitsForIsCancelled) {
+  std::mutex mutex;
+  std::vector<std::function<void()>> answers;
+  std::stop_token token;
+  store_.on_get = [&](const GetOptions& options, int, absl::AnyInvocable<void()>, GetCallback& done) {
+    std::lock_guard lock(mutex);
+    token = options.stop;
+    auto kept = std::make_shared<GetCallback>(std::move(done));
+    answers.push_back([kept] { std::move (*kept)(absl::CancelledError("stopped")); });
+  };
+  BlockTier tier(store_, memory_, 4 << 20);
+  const Node node = Put("k", "text");
+  auto one = tier.Fetch(node, 0);
+  auto two = tier.Fetch(node, 0);
+  one.reset();
+  EXPECT_FALSE(token.stop_requested());
+  two.reset();
+  EXPECT_TRUE(token.stop_requested());
+  EXPECT_FALSE(tier.Has(node, 0));
+  for (const auto& answer : answers) answer();
+}
+
+}  // namespace
+}  // namespace millrace

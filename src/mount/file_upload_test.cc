@@ -1,0 +1,168 @@
+#include "mount/file_upload.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/rng.h"
+#include "mount/mount_errno.h"
+#include "store/blocking.h"
+#include "store/testing/scripted_store.h"
+
+namespace millrace {
+namespace {
+
+Patience Long() {
+  return {std::chrono::steady_clock::now() + std::chrono::minutes(1), {}};
+}
+
+std::string RandomText(size_t size) {
+  Rng rng(size);
+  std::string text(size, '\0');
+  for (char& c : text) c = static_cast<char>(rng.Below(256));
+  return text;
+}
+
+class FileUploadTest : public ::testing::Test {
+ protected:
+  // In writes of up to 300,000 bytes.
+  static absl::Status WriteAll(FileUpload& upload, const std::string& text) {
+    for (size_t at = 0; at < text.size();) {
+      const std::string piece = text.substr(at, 1 + at % 300'000);
+      ASSIGN_OR_RETURN(const size_t taken, upload.Write(at, AsBytes(piece), Long()));
+      at += taken;
+    }
+    return absl::OkStatus();
+  }
+  std::string Stored() { return ReadAll(store_, "k", 1 << 30).value_or("(nothing)"); }
+
+  ScriptedStore store_;
+  MemoryBudget memory_{64 << 20};
+};
+
+TEST_F(FileUploadTest, FilesOfAnySizeAppearWholeAndAtTheEnd) {
+  for (const size_t size : {0, 1, 64 << 10, (64 << 10) + 1, 200'000, 5'000'000}) {
+    const std::string text = RandomText(size);
+    {
+      FileUpload upload(store_, memory_, "k", {});
+      ASSERT_TRUE(WriteAll(upload, text).ok());
+      EXPECT_EQ(upload.size(), size);
+      EXPECT_EQ(Stored(), "(nothing)");
+      const absl::StatusOr<ObjectInfo> info = upload.Finish(Long());
+      ASSERT_TRUE(info.ok()) << info.status();
+      EXPECT_EQ(info->etag, HeadBlocking(store_, "k")->etag);
+      EXPECT_EQ(upload.Finish(Long())->etag, info->etag);
+    }
+    EXPECT_EQ(Stored(), text);
+    EXPECT_EQ(memory_.used(), 0u);
+    ASSERT_TRUE(DeleteBlocking(store_, "k").ok());
+  }
+}
+
+TEST_F(FileUploadTest, AFileOfOnePartIsOnePut) {
+  FileUpload upload(store_, memory_, "k", {});
+  ASSERT_TRUE(WriteAll(upload, RandomText(64 << 10)).ok());
+  ASSERT_TRUE(upload.Finish(Long()).ok());
+  EXPECT_TRUE(store_.written().empty());
+  EXPECT_EQ(store_.counters().put, 1u);
+}
+
+TEST_F(FileUploadTest, WhatIsOutOfOrderIsRefusedAndNothingAppears) {
+  FileUpload upload(store_, memory_, "k", {});
+  ASSERT_TRUE(WriteAll(upload, "0123456789").ok());
+  EXPECT_EQ(ErrnoOf(upload.Write(4, AsBytes(std::string("x")), Long()).status()), EINVAL);
+  // A program that does not look at the error closes the file all the same.
+  EXPECT_EQ(ErrnoOf(upload.Finish(Long()).status()), EINVAL);
+  EXPECT_EQ(Stored(), "(nothing)");
+}
+
+TEST_F(FileUploadTest, NothingIsWrittenAfterTheEnd) {
+  FileUpload upload(store_, memory_, "k", {});
+  ASSERT_TRUE(WriteAll(upload, "0123456789").ok());
+  EXPECT_FALSE(upload.finishing());
+  ASSERT_TRUE(upload.Finish(Long()).ok());
+  EXPECT_TRUE(upload.finishing());
+  EXPECT_EQ(ErrnoOf(upload.Write(10, AsBytes(std::string("x")), Long()).status()), EIO);
+  EXPECT_EQ(Stored(), "0123456789");
+}
+
+TEST_F(FileUploadTest, APartThatFailsIsToldByLaterCallsAndNothingAppears) {
+  store_.on_write = [](size_t index) { return index == 1 ? absl::PermissionDeniedError("no more") : absl::OkStatus(); };
+  FileUpload upload(store_, memory_, "k", {});
+  const absl::Status written = WriteAll(upload, RandomText(5'000'000));
+  if (!written.ok()) {
+    EXPECT_EQ(ErrnoOf(written), EACCES);
+  }
+  EXPECT_EQ(ErrnoOf(upload.Finish(Long()).status()), EACCES);
+  EXPECT_EQ(Stored(), "(nothing)");
+}
+
+TEST_F(FileUploadTest, ANewFileReplacesNothing) {
+  ASSERT_TRUE(PutBlocking(store_, "k", AsBytes(std::string("there"))).ok());
+  PutOptions options;
+  options.only_if_absent = true;
+  FileUpload upload(store_, memory_, "k", options);
+  ASSERT_TRUE(WriteAll(upload, "new").ok());
+  EXPECT_EQ(ErrnoOf(upload.Finish(Long()).status()), EEXIST);
+  EXPECT_EQ(Stored(), "there");
+}
+
+TEST_F(FileUploadTest, AnInterruptedWaitHasNoConsequence) {
+  const std::string text = RandomText(300'000);
+  FileUpload upload(store_, memory_, "k", {});
+  ASSERT_TRUE(WriteAll(upload, text).ok());
+  // Whichever wait it is that is interrupted: the next call goes on.
+  std::atomic<bool> interrupted{true};
+  const Patience none{std::chrono::steady_clock::now() + std::chrono::minutes(1), [&] { return interrupted.load(); }};
+  const absl::StatusOr<ObjectInfo> first = upload.Finish(none);
+  if (!first.ok()) {
+    EXPECT_EQ(ErrnoOf(first.status()), EINTR);
+  }
+  ASSERT_TRUE(upload.Finish(Long()).ok());
+  EXPECT_EQ(Stored(), text);
+}
+
+TEST_F(FileUploadTest, WithoutMemoryThereIsAnError) {
+  MemoryBudget small(100'000);
+  FileUpload upload(store_, small, "k", {});
+  // The parts of this store grow from 64 KiB, one of which fits at a time: all of them go out one after the other.
+  ASSERT_TRUE(WriteAll(upload, RandomText(1'000'000)).ok());
+  ASSERT_TRUE(upload.Finish(Long()).ok());
+  MemoryBudget none(1000);
+  FileUpload refused(store_, none, "k2", {});
+  EXPECT_EQ(ErrnoOf(refused.Write(0, AsBytes(std::string("x")), Long()).status()), ENOMEM);
+  EXPECT_EQ(ErrnoOf(refused.Finish(Long()).status()), ENOMEM);
+}
+
+TEST_F(FileUploadTest, AStoreThatIsAwayIsAnErrorAfterTheDeadline) {
+  class Away final : public ForwardingStore {
+   public:
+    ~Away() override { Close(); }
+    void Put(std::string key, ByteSpan body, PutOptions options, PutCallback done) override {
+      if (key != "away") return below().Put(std::move(key), body, std::move(options), std::move(done));
+      // Answers when it is stopped, and not before.
+      auto shared = std::make_shared<PutCallback>(std::move(done));
+      answering_ = std::jthread([stop = options.stop, shared] {
+        while (!stop.stop_requested()) std::this_thread::yield();
+        (*shared)(absl::CancelledError("stopped"));
+      });
+    }
+
+   private:
+    std::jthread answering_;
+  };
+  Away away;
+  FileUpload upload(away, memory_, "away", {});
+  ASSERT_TRUE(WriteAll(upload, "text").ok());
+  const absl::StatusOr<ObjectInfo> info =
+      upload.Finish({std::chrono::steady_clock::now() + std::chrono::milliseconds(50), {}});
+  EXPECT_EQ(ErrnoOf(info.status()), EIO);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,229 @@
+#include "mount/look_ahead.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/errno_status.h"
+#include "base/log.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kMaxPasses = 8;
+constexpr size_t kMaxFolders = 64;  // whose last file is remembered
+constexpr size_t kMaxNeeded = 512;  // files in ascending order before a listing is asked for once more
+constexpr size_t kWorthIt = 8;      // files of a pass that make it one
+constexpr size_t kMaxMisses = 64;   // until a pass is over
+constexpr std::chrono::seconds kLookAtOrder{1};
+
+std::string FolderOf(const std::string& key) {
+  const size_t slash = key.rfind('/');
+  return slash == key.npos ? "" : key.substr(0, slash + 1);
+}
+
+}  // namespace
+
+LookAhead::LookAhead(ObjectStore& store, BlockTier& tier, const RemoteTree& tree, std::string prefix,
+                     AheadLimits limits, std::string order_path)
+    : store_(store),
+      tier_(tier),
+      tree_(tree),
+      prefix_(std::move(prefix)),
+      limits_(limits),
+      order_path_(std::move(order_path)),
+      thread_([this] { Run(); }) {}
+
+LookAhead::~LookAhead() {
+  {
+    std::lock_guard lock(answers_->mutex);
+    answers_->stop = true;
+    answers_->changed.notify_all();
+  }
+  thread_.join();
+}
+
+void LookAhead::Wake() {
+  std::lock_guard lock(answers_->mutex);
+  answers_->wake = true;
+  answers_->changed.notify_all();
+}
+
+void LookAhead::Run() {
+  Wake();  // the first files of an order are read before any is opened
+  Lock lock(answers_->mutex);
+  while (true) {
+    answers_->changed.wait(lock, [this] { return answers_->stop || answers_->wake || !answers_->came.empty(); });
+    if (answers_->stop) return;
+    answers_->wake = false;
+    std::vector<Answer> came = std::exchange(answers_->came, {});
+    lock.unlock();
+    {
+      std::lock_guard state(mutex_);
+      for (Answer& answer : came) Take(std::move(answer));
+      Go();
+    }
+    lock.lock();
+  }
+}
+
+void LookAhead::OnOpen(const std::string& key) {
+  {
+    std::lock_guard lock(mutex_);
+    ++opens_;
+    bool followed = order_ && order_->OnOpen(key);
+    for (const auto& pass : passes_) {
+      if (!pass->order.OnOpen(key)) continue;
+      pass->used = opens_;
+      followed = true;
+      if (pass->order.hits() >= kWorthIt) needed_ = 1;
+    }
+    if (!followed) Begin(key);
+    if (!followed && passes_.empty() && !order_) return;
+  }
+  Wake();
+}
+
+// Whether a pass over files begins here: they come in the order of their keys, which by chance is true of every other
+// one. So a pass that comes to nothing makes the next one wait longer.
+void LookAhead::Begin(const std::string& key) {
+  const std::string folder = FolderOf(key);
+  const auto last = std::find_if(last_.begin(), last_.end(), [&](const auto& entry) { return entry.first == folder; });
+  const bool ascends = last != last_.end() ? last->second < key : !last_.empty() && last_.back().second < key;
+  if (last != last_.end()) last_.erase(last);
+  last_.emplace_back(folder, key);
+  if (last_.size() > kMaxFolders) last_.pop_front();
+  if (!ascends || ++evidence_ < needed_) return;
+  evidence_ = 0;
+  std::erase_if(passes_, [this](const auto& pass) {
+    const bool over = pass->order.misses() >= kMaxMisses;
+    if (over && pass->order.hits() < kWorthIt) needed_ = std::min(kMaxNeeded, needed_ * 2);
+    return over;
+  });
+  if (passes_.size() >= kMaxPasses) {
+    const auto oldest = std::min_element(passes_.begin(), passes_.end(),
+                                         [](const auto& a, const auto& b) { return a->used < b->used; });
+    if ((*oldest)->order.hits() < kWorthIt) needed_ = std::min(kMaxNeeded, needed_ * 2);
+    passes_.erase(oldest);
+  }
+  passes_.push_back(std::make_unique<Pass>(Pass{next_id_++, KeyOrder(key, limits_), opens_}));
+}
+
+std::optional<Node> LookAhead::FindLocked(const std::string& key) const {
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& pass : passes_) {
+    if (std::optional<Node> node = pass->order.Find(key, now)) return node;
+  }
+  const auto named = named_.find(key);
+  if (named == named_.end() || named->second.fresh_until <= now) return std::nullopt;
+  return named->second;
+}
+
+std::optional<Node> LookAhead::Find(const std::string& key) const {
+  std::lock_guard lock(mutex_);
+  return FindLocked(key);
+}
+
+void LookAhead::Forget(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  ++generation_;
+  for (const auto& pass : passes_) pass->order.Forget(key);
+  named_.erase(key);
+}
+
+void LookAhead::Take(Answer answer) {
+  const auto now = std::chrono::steady_clock::now();
+  if (answer.pass == 0) {
+    if (!answer.info.ok() || answer.generation != generation_) return;
+    const Node node = tree_.FileNode(*answer.info, answer.key);
+    if (named_.insert_or_assign(answer.key, node).second) named_turns_.push_back(answer.key);
+    if (named_turns_.size() > 4 * limits_.files) {
+      named_.erase(named_turns_.front());
+      named_turns_.pop_front();
+    }
+    Read(node);
+    return;
+  }
+  const auto pass =
+      std::find_if(passes_.begin(), passes_.end(), [&](const auto& one) { return one->id == answer.pass; });
+  if (pass == passes_.end()) return;
+  if (!answer.page.ok() || answer.generation != generation_) return (*pass)->order.OnFailure(now);
+  std::vector<Node> files;
+  for (const ObjectInfo& info : answer.page->objects) {
+    if (info.key.back() != '/') files.push_back(tree_.FileNode(info, info.key));
+  }
+  (*pass)->order.OnPage(files, answer.page->continuation.empty(), now);
+}
+
+// Begins what is to be done now.
+void LookAhead::Go() {
+  const auto now = std::chrono::steady_clock::now();
+  for (const auto& pass : passes_) {
+    if (const std::optional<std::string> after = pass->order.NextPage(now)) AskPage(*pass, *after);
+    for (const Node& node : pass->order.TakeWanted()) Read(node);
+  }
+  if (!order_path_.empty() && now - order_looked_ >= kLookAtOrder) {
+    order_looked_ = now;
+    OpenOrder();
+  }
+  if (!order_) return;
+  for (const std::string& key : order_->TakeWanted()) {
+    if (const std::optional<Node> node = FindLocked(key)) {
+      Read(*node);
+    } else {
+      AskNode(key);
+    }
+  }
+}
+
+void LookAhead::OpenOrder() {
+  struct stat info {};
+  if (stat(order_path_.c_str(), &info) != 0) return;  // it was there: the one that was read goes on
+  std::string version =
+      fmt::format("{} {} {}.{}", info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+  if (version == order_version_) return;
+  order_version_ = std::move(version);
+  if (static_cast<uint64_t>(info.st_size) > kMaxOrderBytes) {
+    Log(LogLevel::kWarning, "mount", fmt::format("{}: is larger than 1 GiB, and not read", order_path_));
+    return;
+  }
+  std::ifstream file(order_path_, std::ios::binary);
+  auto text = std::make_unique<std::string>(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  order_.reset();
+  order_text_ = std::move(text);
+  order_.emplace(*order_text_, prefix_, limits_.files);
+}
+
+void LookAhead::AskPage(Pass& pass, const std::string& after) {
+  ListOptions options;
+  options.prefix = prefix_;
+  options.start_after = after;
+  store_.List(std::move(options),
+              [answers = answers_, id = pass.id, generation = generation_](absl::StatusOr<ListPage> page) {
+                std::lock_guard lock(answers->mutex);
+                answers->came.push_back({id, generation, {}, std::move(page), absl::UnknownError("")});
+                answers->changed.notify_all();
+              });
+}
+
+void LookAhead::AskNode(const std::string& key) {
+  store_.Head(key, {}, [answers = answers_, key, generation = generation_](absl::StatusOr<ObjectInfo> info) {
+    std::lock_guard lock(answers->mutex);
+    answers->came.push_back({0, generation, key, absl::UnknownError(""), std::move(info)});
+    answers->changed.notify_all();
+  });
+}
+
+void LookAhead::Read(const Node& node) {
+  if (node.size == 0) return;
+  if (std::shared_ptr<BlockTier::Hold> hold = tier_.Fetch(node, 0)) holds_.push_back(std::move(hold));
+  if (holds_.size() > 2 * limits_.files) holds_.pop_front();
+}
+
+}  // namespace millrace

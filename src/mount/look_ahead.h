@@ -1,0 +1,104 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "mount/block_tier.h"
+#include "mount/key_order.h"
+#include "mount/order_file.h"
+#include "mount/remote_tree.h"
+
+namespace millrace {
+
+/// Reads files before they are opened: those that follow in the order of keys once a program goes through them in that
+/// order (key_order.h), at several places at a time, and those that a file of the order names (order_file.h). What it
+/// reads goes to the tier. Thread-safe; a thread of its own makes the requests, and nobody waits for it.
+class LookAhead {
+ public:
+  /// Files of the order that are larger are not read.
+  static constexpr uint64_t kMaxOrderBytes = uint64_t{1} << 30;
+
+  /// `order_path`: "" for none; if the file is replaced, it is read again. All others must outlive it.
+  LookAhead(ObjectStore& store, BlockTier& tier, const RemoteTree& tree, std::string prefix, AheadLimits limits,
+            std::string order_path);
+  ~LookAhead();
+  LookAhead(const LookAhead&) = delete;
+  LookAhead& operator=(const LookAhead&) = delete;
+
+  /// A program opened the file.
+  void OnOpen(const std::string& key);
+  /// What is known of a file without asking the store, as long as that is fresh.
+  std::optional<Node> Find(const std::string& key) const;
+  /// The file is another one now, or gone.
+  void Forget(const std::string& key);
+
+ private:
+  struct Pass {  // of a program over files in the order of keys
+    uint64_t id = 0;
+    KeyOrder order;
+    uint64_t used = 0;
+  };
+  struct Answer {  // of a listing, or of a HEAD
+    uint64_t pass = 0;
+    uint64_t generation = 0;
+    std::string key;
+    absl::StatusOr<ListPage> page;
+    absl::StatusOr<ObjectInfo> info;
+  };
+  struct Answers {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<Answer> came;
+    bool wake = false;
+    bool stop = false;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  void Run();
+  void Wake();
+  void Take(Answer answer);
+  void Go();
+  void Begin(const std::string& key);
+  void AskPage(Pass& pass, const std::string& after);
+  void AskNode(const std::string& key);
+  void Read(const Node& node);
+  void OpenOrder();
+  std::optional<Node> FindLocked(const std::string& key) const;
+
+  ObjectStore& store_;
+  BlockTier& tier_;
+  const RemoteTree& tree_;
+  const std::string prefix_;
+  const AheadLimits limits_;
+  const std::string order_path_;
+
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<Pass>> passes_;
+  std::deque<std::pair<std::string, std::string>> last_;  // folders, and the file that was opened last in each
+  size_t evidence_ = 0;                                   // pairs of files in ascending order since the last pass began
+  size_t needed_ = 1;                                     // more each time that a pass came to nothing
+  uint64_t opens_ = 0;
+  uint64_t next_id_ = 1;
+  uint64_t generation_ = 0;  // of Forget: listings from before are not believed
+  std::unique_ptr<std::string> order_text_;
+  std::optional<OrderFile> order_;
+  std::string order_version_;
+  std::chrono::steady_clock::time_point order_looked_{};
+  std::map<std::string, Node> named_;  // by the file of the order, and looked at
+  std::deque<std::string> named_turns_;
+  std::deque<std::shared_ptr<BlockTier::Hold>> holds_;
+
+  const std::shared_ptr<Answers> answers_ = std::make_shared<Answers>();
+  std::thread thread_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,112 @@
+#include "mount/look_ahead.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "base/rng.h"
+#include "store/blocking.h"
+#include "store/testing/scripted_store.h"
+#include "store/testing/temp_folder.h"
+
+namespace millrace {
+namespace {
+
+class LookAheadTest : public ::testing::Test {
+ protected:
+  LookAheadTest() {
+    for (int i = 0; i < 300; ++i) {
+      EXPECT_TRUE(PutBlocking(store_, Key(i), AsBytes(fmt::format("text {}", i))).ok());
+    }
+  }
+  static std::string Key(int i) { return fmt::format("p/{}/{:04}", i / 50, i); }
+
+  bool Eventually(const std::function<bool()>& done) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!done() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    return done();
+  }
+  Node NodeOf(int i) {
+    const ObjectInfo info = *HeadBlocking(store_, Key(i));
+    return {.key = Key(i), .size = info.size, .etag = info.etag};
+  }
+
+  ScriptedStore store_;
+  MemoryBudget memory_{64 << 20};
+  BlockTier tier_{store_, memory_, 16 << 20};
+  RemoteTree tree_{store_, std::chrono::hours(1)};
+  AheadLimits limits_{.files = 16, .ttl = std::chrono::hours(1)};
+};
+
+TEST_F(LookAheadTest, FilesInOrderAreReadBeforeTheyAreOpenedAcrossFolders) {
+  LookAhead ahead(store_, tier_, tree_, "p/", limits_, "");
+  for (int i = 0; i < 300; ++i) {
+    if (i == 3) ASSERT_TRUE(Eventually([&] { return ahead.Find(Key(20)).has_value(); }));
+    if (i > 8) {
+      ASSERT_TRUE(Eventually([&] { return tier_.Has(NodeOf(i), 0); })) << i;
+      EXPECT_TRUE(ahead.Find(Key(i)).has_value()) << i;
+    }
+    ahead.OnOpen(Key(i));
+  }
+  // One listing for each thousand keys or so, and each file once.
+  EXPECT_LE(store_.counters().list, 5u);
+  EXPECT_LE(store_.gets().size(), 300u);
+}
+
+TEST_F(LookAheadTest, FilesAtRandomCostFewListings) {
+  LookAhead ahead(store_, tier_, tree_, "p/", limits_, "");
+  Rng rng(2);
+  for (int i = 0; i < 2000; ++i) ahead.OnOpen(fmt::format("q/{}", rng.Below(1 << 30)));
+  EXPECT_LE(store_.counters().list, 60u);
+  EXPECT_TRUE(store_.gets().empty());
+}
+
+TEST_F(LookAheadTest, AFileOfTheOrderIsFollowedAndReadAgainWhenItIsReplaced) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/order";
+  const auto write = [&](const std::vector<int>& order) {
+    std::ofstream file(path + ".new");
+    for (const int i : order) file << Key(i).substr(2) << "\n";
+    file.close();
+    ASSERT_EQ(std::rename((path + ".new").c_str(), path.c_str()), 0);
+  };
+  std::vector<int> order;
+  for (int i = 0; i < 150; ++i) order.push_back(i * 7 % 150);
+  write(order);
+  LookAhead ahead(store_, tier_, tree_, "p/", limits_, path);
+  for (const int i : order) {
+    ASSERT_TRUE(Eventually([&] { return tier_.Has(NodeOf(i), 0); })) << i;
+    EXPECT_TRUE(ahead.Find(Key(i)).has_value());
+    ahead.OnOpen(Key(i));
+  }
+  EXPECT_FALSE(tier_.Has(NodeOf(205), 0));
+  write({200, 201, 202, 203, 204, 205});
+  // Whatever is opened next makes it look, some time later.
+  ASSERT_TRUE(Eventually([&] {
+    ahead.OnOpen("p/none");
+    return tier_.Has(NodeOf(205), 0);
+  }));
+}
+
+TEST_F(LookAheadTest, WhatIsForgottenIsAskedAgain) {
+  LookAhead ahead(store_, tier_, tree_, "p/", limits_, "");
+  for (int i = 0; i < 10; ++i) ahead.OnOpen(Key(i));
+  ASSERT_TRUE(Eventually([&] { return ahead.Find(Key(12)).has_value(); }));
+  ahead.Forget(Key(12));
+  EXPECT_FALSE(ahead.Find(Key(12)).has_value());
+  EXPECT_TRUE(ahead.Find(Key(13)).has_value());
+}
+
+TEST_F(LookAheadTest, AFullBudgetHoldsUpNothing) {
+  MemoryBudget little(20);
+  BlockTier tier(store_, little, 20);
+  LookAhead ahead(store_, tier, tree_, "p/", limits_, "");
+  for (int i = 0; i < 300; ++i) ahead.OnOpen(Key(i));
+  EXPECT_LE(little.used(), 20u);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,350 @@
+#include "mount/mount_server.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "store/checks.h"
+
+namespace millrace {
+
+namespace {
+
+// Listing a folder makes the kernel hold its entries, and this process what they stand for: a few hundred bytes each,
+// until the kernel needs its memory. So many at most come from listings.
+constexpr size_t kMaxListedInodes = 500'000;
+// What was read stays in the kernel's page cache: this is for what is read ahead, and for what several programs read.
+constexpr uint64_t kMaxTierBytes = uint64_t{256} << 20;
+constexpr uint64_t kShareOfTier = 4;
+AheadLimits LimitsOf(const MountOptions& options, const MemoryBudget& memory) {
+  AheadLimits limits;
+  limits.bytes = std::min(limits.bytes, memory.limit() / kShareOfTier / 2);
+  limits.file_bytes = BlockTier::kBlock;
+  limits.ttl = options.metadata_ttl;
+  return limits;
+}
+
+// What an entry has that the kernel looks up before it uses it. (Programs pass over 0.)
+constexpr uint64_t kNoNumber = std::numeric_limits<uint32_t>::max();
+
+}  // namespace
+
+Mount::Server::Server(ObjectStore& store, MemoryBudget& memory, std::string prefix, MountOptions options)
+    : store_(store),
+      memory_(memory),
+      prefix_(std::move(prefix)),
+      options_(std::move(options)),
+      tree_(store, options_.metadata_ttl),
+      tier_(store, memory, std::min(memory.limit() / kShareOfTier, kMaxTierBytes)),
+      inodes_(prefix_),
+      ahead_(store, tier_, tree_, prefix_, LimitsOf(options_, memory), options_.order_file),
+      mounted_at_(std::chrono::system_clock::now()) {}
+
+Mount::Server::~Server() {
+  if (session_ == nullptr) return;
+  fuse_session_unmount(session_);
+  fuse_session_destroy(session_);
+}
+
+bool Mount::Server::IsNews(int error) {
+  switch (error) {
+    case ENOENT:
+    case ESTALE:
+    case EINTR:
+    case EEXIST:
+    case ENOTEMPTY:
+    case EXDEV:
+    case EROFS:
+      return false;
+    default:
+      return true;
+  }
+}
+
+Patience Mount::Server::PatienceOf(Request request) const {
+  return {std::chrono::steady_clock::now() + options_.timeout,
+          [request, this] { return fuse_req_interrupted(request) != 0 || fuse_session_exited(session_) != 0; }};
+}
+
+void Mount::Server::Warn(const absl::Status& status) {
+  // One a second: a store that is away fails every call.
+  const int64_t now = absl::ToUnixMillis(absl::Now());
+  int64_t last = warned_ms_.load(std::memory_order_relaxed);
+  if (now - last < 1000 || !warned_ms_.compare_exchange_strong(last, now)) return;
+  Log(LogLevel::kWarning, "mount", std::string(ToStd(status.message())));
+}
+
+// ---- What files and folders are
+
+struct stat Mount::Server::StatOf(const Node& node, uint64_t inode) const {
+  struct stat info {};
+  info.st_ino = inode;
+  info.st_uid = options_.uid;
+  info.st_gid = options_.gid;
+  info.st_nlink = 1;  // also of folders: programs take more for the number of folders in them
+  info.st_blksize = static_cast<blksize_t>(kMaxFuseRead);
+  const mode_t write = options_.writable ? 0222 : 0;
+  int64_t modified_ms = node.modified_ms;
+  if (node.is_folder()) {
+    info.st_mode = S_IFDIR | ((0555 | write) & ~options_.umask);
+    modified_ms = std::chrono::duration_cast<std::chrono::milliseconds>(mounted_at_.time_since_epoch()).count();
+  } else {
+    info.st_mode = S_IFREG | ((0444 | write) & ~options_.umask);
+    info.st_size = static_cast<off_t>(node.size);
+    info.st_blocks = static_cast<blkcnt_t>((node.size + 511) / 512);
+  }
+  info.st_mtim = {.tv_sec = modified_ms / 1000, .tv_nsec = modified_ms % 1000 * 1'000'000};
+  info.st_ctim = info.st_atim = info.st_mtim;
+  return info;
+}
+
+absl::StatusOr<Node> Mount::Server::Known(uint64_t inode) const {
+  std::optional<Node> node = inodes_.Find(inode);
+  if (!node) return absl::FailedPreconditionError(fmt::format("inode {} is not known any more", inode));
+  return *std::move(node);
+}
+
+Node Mount::Server::NodeOf(const WrittenFile& file) {
+  return {.key = file.key, .size = file.upload.size(), .modified_ms = file.modified_ms.load(), .etag = {}};
+}
+
+// What a file is, as far as that may be told without asking the store again. After ESTALE the kernel looks its path up
+// again, and so gets to the new version.
+absl::StatusOr<Node> Mount::Server::Fresh(uint64_t inode, const Patience& patience) {
+  ASSIGN_OR_RETURN(Node node, Known(inode));
+  if (node.is_folder() || std::chrono::steady_clock::now() < node.fresh_until) return node;
+  if (const std::optional<Node> listed = ahead_.Find(node.key); listed && inodes_.Renew(inode, *listed)) return *listed;
+  absl::StatusOr<Node> now = tree_.Look(node.key, patience);
+  if (absl::IsNotFound(now.status())) return absl::FailedPreconditionError(fmt::format("{}: was removed", node.key));
+  RETURN_IF_ERROR(now.status());
+  if (!inodes_.Renew(inode, *now)) return absl::FailedPreconditionError(fmt::format("{}: was replaced", node.key));
+  return *std::move(now);
+}
+
+absl::StatusOr<std::string> Mount::Server::KeyOf(uint64_t parent, const char* name) const {
+  ASSIGN_OR_RETURN(const Node folder, Known(parent));
+  std::string key = folder.key + name;
+  if (std::strlen(name) > kMaxFileName || key.size() >= kMaxKeyBytes) {
+    return RefusedWith(ENAMETOOLONG, fmt::format("{}: the name or the key is too long", name));
+  }
+  return key;
+}
+
+// What the name is, unless it is a file that is being written. NotFound if it is nothing.
+absl::StatusOr<Node> Mount::Server::Find(uint64_t parent, const char* name, const Patience& patience) const {
+  ASSIGN_OR_RETURN(const Node folder, Known(parent));
+  const std::string key = folder.key + name;
+  if (options_.writable && local_.HasFolder(key + "/")) return tree_.FolderNode(key + "/");
+  if (std::optional<Node> listed = ahead_.Find(key)) return *std::move(listed);
+  return tree_.Lookup(folder.key, name, patience);
+}
+
+absl::Status Mount::Server::Lookup(Request request, uint64_t parent, const char* name) {
+  fuse_entry_param entry{};
+  entry.entry_timeout = entry.attr_timeout = Validity();
+  // A file that is being written keeps the number that it has, and changes all the time.
+  ASSIGN_OR_RETURN(const Node folder, Known(parent));
+  const std::shared_ptr<WrittenFile> written = local_.Find(folder.key + name);
+  if (written != nullptr && !written->replaces && inodes_.TellAgain(written->inode)) {
+    entry.ino = written->inode;
+    entry.attr = StatOf(NodeOf(*written), entry.ino);
+    entry.attr_timeout = 0;
+  } else {
+    absl::StatusOr<Node> node = Find(parent, name, PatienceOf(request));
+    if (absl::IsNotFound(node.status())) {
+      fuse_reply_entry(request, &entry);  // inode 0: the kernel remembers that there is none
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(node.status());
+    entry.ino = inodes_.Remember(*node);
+    entry.attr = StatOf(*node, entry.ino);
+  }
+  if (fuse_reply_entry(request, &entry) != 0) inodes_.Forget(entry.ino, 1);
+  return absl::OkStatus();
+}
+
+absl::Status Mount::Server::GetAttributes(Request request, uint64_t inode) {
+  ASSIGN_OR_RETURN(Node node, Known(inode));
+  const std::shared_ptr<WrittenFile> written = local_.Find(node.key);
+  if (written != nullptr && written->inode == inode && !written->replaces) {
+    const struct stat info = StatOf(NodeOf(*written), inode);
+    fuse_reply_attr(request, &info, 0);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(node, Fresh(inode, PatienceOf(request)));
+  const struct stat info = StatOf(node, inode);
+  fuse_reply_attr(request, &info, Validity());
+  return absl::OkStatus();
+}
+
+// ---- Files that are read
+
+void Mount::Server::ReplyOpen(Request request, std::unique_ptr<OpenFile> open, fuse_file_info& file) {
+  file.fh = reinterpret_cast<uint64_t>(open.get());
+  if (fuse_reply_open(request, &file) == 0) (void)open.release();  // ReleaseFile's
+}
+
+absl::Status Mount::Server::OpenToRead(Request request, uint64_t inode, fuse_file_info& file) {
+  const Patience patience = PatienceOf(request);
+  ASSIGN_OR_RETURN(Node node, Known(inode));
+  const std::shared_ptr<WrittenFile> written = local_.Find(node.key);
+  if (written != nullptr && !written->replaces) {
+    RETURN_IF_ERROR(Settle(node.key, patience));
+    ASSIGN_OR_RETURN(node, Known(inode));
+  }
+  ASSIGN_OR_RETURN(node, Fresh(inode, patience));
+  ahead_.OnOpen(node.key);
+  file.keep_cache = 1;  // the bytes of an inode never change
+  auto open = std::make_unique<OpenFile>();
+  open->read = std::make_unique<ReadWindow>(store_, memory_, tier_, std::move(node));
+  ReplyOpen(request, std::move(open), file);
+  return absl::OkStatus();
+}
+
+absl::Status Mount::Server::ReadFile(Request request, size_t size, off_t offset, const fuse_file_info& file) {
+  const OpenFile& open = FileOf(file);
+  if (open.read == nullptr) {
+    return RefusedWith(EBADF, fmt::format("{}: is being written, and cannot be read before it is closed",
+                                          store_.Uri(open.written->key)));
+  }
+  Buffer bytes(std::min(size, kMaxFuseRead));
+  const absl::StatusOr<size_t> count =
+      open.read->Read(static_cast<uint64_t>(offset), bytes.span(), PatienceOf(request));
+  if (absl::IsNotFound(count.status())) return RefusedWith(ESTALE, std::string(count.status().message()));
+  RETURN_IF_ERROR(count.status());
+  fuse_reply_buf(request, reinterpret_cast<const char*>(bytes.data()), *count);
+  return absl::OkStatus();
+}
+
+// ---- Folders
+
+absl::Status Mount::Server::OpenDirectory(Request request, uint64_t inode, fuse_file_info& file) {
+  ASSIGN_OR_RETURN(const Node node, Known(inode));
+  auto folder = std::make_unique<OpenFolder>();
+  folder->key = node.key;
+  file.fh = reinterpret_cast<uint64_t>(folder.get());
+  if (fuse_reply_open(request, &file) == 0) (void)folder.release();  // ReleaseDirectory's
+  return absl::OkStatus();
+}
+
+// The page that follows. What programs here have begun comes last, unless the store has shown it.
+absl::Status Mount::Server::NextPage(OpenFolder& folder, std::string continuation, const Patience& patience) {
+  const uint64_t next = continuation.empty() ? 0 : folder.first + folder.page.entries.size();
+  ASSIGN_OR_RETURN(RemoteTree::Page page, tree_.List(folder.key, std::move(continuation), patience));
+  if (next == 0) folder.local = local_.NamesIn(folder.key);
+  folder.page = std::move(page);
+  folder.first = next;
+  for (const RemoteTree::Entry& entry : folder.page.entries) {
+    folder.local.erase(entry.name);
+    folder.local.erase(entry.name + "/");
+  }
+  if (!folder.page.continuation.empty()) return absl::OkStatus();
+  for (const std::string& name : std::exchange(folder.local, {})) {
+    const std::string key = folder.key + name;
+    if (name.back() == '/') {
+      folder.page.entries.push_back({name.substr(0, name.size() - 1), tree_.FolderNode(key)});
+    } else if (const auto written = local_.Find(key)) {
+      folder.page.entries.push_back({name, NodeOf(*written)});
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Entry `number` of the folder, counted from 0; null behind the last one. Going back begins the listing again.
+absl::StatusOr<const RemoteTree::Entry*> Mount::Server::EntryAt(OpenFolder& folder, uint64_t number,
+                                                                const Patience& patience) {
+  if (!folder.begun || number < folder.first) {
+    RETURN_IF_ERROR(NextPage(folder, "", patience));
+    folder.begun = true;
+  }
+  while (number - folder.first >= folder.page.entries.size()) {
+    if (folder.page.continuation.empty()) return nullptr;
+    RETURN_IF_ERROR(NextPage(folder, folder.page.continuation, patience));
+  }
+  return &folder.page.entries[number - folder.first];
+}
+
+namespace {
+
+bool Append(std::vector<char>& out, size_t size, size_t needed) {
+  if (out.size() + needed > size) return false;
+  out.resize(out.size() + needed);
+  return true;
+}
+
+}  // namespace
+
+bool Mount::Server::AddDot(Request request, std::vector<char>& out, size_t size, const char* name, uint64_t inode,
+                           uint64_t next, bool plus) const {
+  const size_t at = out.size();
+  fuse_entry_param entry{};  // inode 0: these are not told to the kernel as entries
+  entry.attr.st_ino = inode;
+  entry.attr.st_mode = S_IFDIR;
+  const size_t needed = plus ? fuse_add_direntry_plus(request, nullptr, 0, name, &entry, 0)
+                             : fuse_add_direntry(request, nullptr, 0, name, &entry.attr, 0);
+  if (!Append(out, size, needed)) return false;
+  if (plus) {
+    fuse_add_direntry_plus(request, out.data() + at, needed, name, &entry, static_cast<off_t>(next));
+  } else {
+    fuse_add_direntry(request, out.data() + at, needed, name, &entry.attr, static_cast<off_t>(next));
+  }
+  return true;
+}
+
+bool Mount::Server::AddEntry(Request request, std::vector<char>& out, size_t size, const RemoteTree::Entry& found,
+                             uint64_t next, bool plus) {
+  const size_t at = out.size();
+  const char* const name = found.name.c_str();
+  fuse_entry_param entry{};
+  if (!plus) {
+    // The kernel looks it up before it uses it; until then it has no number of ours.
+    entry.attr.st_ino = kNoNumber;
+    entry.attr.st_mode = found.node.is_folder() ? S_IFDIR : S_IFREG;
+    const size_t needed = fuse_add_direntry(request, nullptr, 0, name, nullptr, 0);
+    if (!Append(out, size, needed)) return false;
+    fuse_add_direntry(request, out.data() + at, needed, name, &entry.attr, static_cast<off_t>(next));
+    return true;
+  }
+  const size_t needed = fuse_add_direntry_plus(request, nullptr, 0, name, nullptr, 0);
+  if (!Append(out, size, needed)) return false;
+  // One that is being written is looked up by itself: its number is not that of any version. And if the kernel holds
+  // very many already, it is only told of more when it uses them.
+  const bool known = !options_.writable || local_.Find(found.node.key) == nullptr;
+  if (known && inodes_.size() < kMaxListedInodes) {
+    entry.entry_timeout = entry.attr_timeout = Validity();
+    entry.ino = inodes_.Remember(found.node);
+  }
+  entry.attr = StatOf(found.node, entry.ino != 0 ? entry.ino : kNoNumber);
+  fuse_add_direntry_plus(request, out.data() + at, needed, name, &entry, static_cast<off_t>(next));
+  return true;
+}
+
+absl::Status Mount::Server::ReadDirectory(Request request, uint64_t inode, size_t size, off_t offset,
+                                          const fuse_file_info& file, bool plus) {
+  auto& folder = *reinterpret_cast<OpenFolder*>(file.fh);
+  const Patience patience = PatienceOf(request);
+  std::unique_lock lock(folder.mutex);
+  std::vector<char> out;
+  out.reserve(size);
+  auto number = static_cast<uint64_t>(offset);
+  constexpr uint64_t kDots = 2;
+  for (; number < kDots; ++number) {
+    if (!AddDot(request, out, size, number == 0 ? "." : "..", inode, number + 1, plus)) break;
+  }
+  for (; number >= kDots; ++number) {
+    const absl::StatusOr<const RemoteTree::Entry*> entry = EntryAt(folder, number - kDots, patience);
+    // What was put together goes out first: its inodes are counted.
+    if (!entry.ok() && out.empty()) return entry.status();  // unlocks before Answer replies
+    if (!entry.ok() || *entry == nullptr) break;
+    if (!AddEntry(request, out, size, **entry, number + 1, plus)) break;
+  }
+  lock.unlock();  // after the reply the folder may be closed, by another thread
+  fuse_reply_buf(request, out.data(), out.size());
+  return absl::OkStatus();
+}
+
+}  // namespace millrace

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <sys/types.h>
+
+namespace millrace {
+
+/// The process that the thread belongs to, as /proc tells it; the thread's own number if it does not.
+pid_t ProcessOfThread(pid_t thread);
+
+/// Whether the thread's process is ending because a signal has killed it. False if /proc does not tell.
+bool WasKilled(pid_t thread);
+
+}  // namespace millrace
