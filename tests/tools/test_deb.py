@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.all
 def test_it_is_built_with_what_setup_installs() -> None:
     setup = (ROOT / "scripts/setup").read_text()
     libraries = re.search(r"# libraries\n((?:  .*\n)+?)  #", setup)
