@@ -1,7 +1,7 @@
 # The front door: `make` says what there is. The work is done by scripts/ and CMakePresets.json.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build wheel demo test test-all check bench format clean
+.PHONY: help setup build wheel deb docs demo demo-spot test test-all check bench format clean
 
 help: ## show this help
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -17,8 +17,18 @@ build: ## build the release: build/release/bin/millrace and the Python package i
 wheel: ## make a Python wheel with all libraries inside, in dist/
 	@scripts/wheel
 
+deb: ## make a Debian package of command, man pages and Python package, in dist/
+	@scripts/setup demo
+	@scripts/deb
+
+docs: build ## make the site of the documentation in build/site, and man pages in build/man
+	@scripts/docs
+
 demo: build ## train a model from S3, kill it, resume it, and prove that no sample was lost or repeated
 	examples/demo/run
+
+demo-spot: build ## train on spot instances of a fake EC2: interrupted twice, in three zones, and prove the same
+	examples/demo-spot/run
 
 test: ## run the tests: C++ and Python, sanitizers, fuzzers (under 50 minutes on 2 cores)
 	@scripts/test

@@ -9,6 +9,7 @@ Kill it at any moment, and start the same command again, perhaps with another nu
 from __future__ import annotations
 
 import argparse
+import time
 
 import millrace
 import torch
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="samples of all ranks together")
     parser.add_argument("--size", type=int, default=64)
     parser.add_argument("--every", type=int, default=20, help="steps between checkpoints")
+    parser.add_argument("--log-every", type=int, default=10, help="steps between losses that are told and kept")
     options = parser.parse_args()
 
     cuda = torch.cuda.is_available()
@@ -60,15 +62,17 @@ def main() -> None:
     chosen = [checkpoints.latest()]  # of rank 0, so that all load the same
     dist.broadcast_object_list(chosen)
     step = 0
+    history: list[tuple[int, float, float]] = []  # (step, seconds of training, loss), for compare_runs.py
     if chosen[0] is not None:
         state = checkpoints.load(chosen[0])
         model.module.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         loader.load_state_dict(state["loader"])
-        step = state["step"]
+        step, history = state["step"], state["history"]
         if rank == 0:
             print(f"resumed after step {step}", flush=True)
 
+    began = time.monotonic() - (history[-1][1] if history else 0)
     for epoch in range(loader.epoch, options.epochs):
         for batch in loader:
             logits = model(batch["image"])
@@ -78,11 +82,12 @@ def main() -> None:
             (loss if any(batch["key"]) else logits.sum() * 0).backward()
             optimizer.step()
             step += 1
-            if rank == 0 and step % 10 == 0:
+            if rank == 0 and step % options.log_every == 0:
+                history.append((step, time.monotonic() - began, loss.item()))
                 print(f"epoch {epoch} step {step} loss {loss.item():.3f}", flush=True)
             if step % options.every == 0 or loader.epoch >= options.epochs:
-                state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict(), "step": step}
-                checkpoints.save(step, state)  # does something on rank 0 only
+                state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
+                checkpoints.save(step, {**state, "step": step, "history": history})  # does something on rank 0 only
     if rank == 0:
         print(f"done after {step} steps; waited most for: {loader.report()['bottleneck']}", flush=True)
     dist.destroy_process_group()

@@ -6,14 +6,15 @@
     bench/gpu/run.py                                      4,000 synthetic images of 115 KB, made once
     bench/gpu/run.py --device cpu --quick                 a few steps of a small size, to see that it runs; measures nothing
 
-Three runs with the same model: batches that lie on the device already (the ceiling), Millrace's Loader(device=...), and torch's DataLoader with
-pin_memory. Exits 1 if Millrace misses a target (only on a GPU). See bench/README.md.
+Runs with the same model: batches that lie on the device already (the ceiling), Millrace's Loader(device=...), the same with decode="device" if
+torchvision is there, and torch's DataLoader with pin_memory. Exits 1 if Millrace misses a target (only on a GPU). See bench/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import resource
@@ -45,12 +46,11 @@ def still(device: torch.device, batch: int, size: int, classes: int) -> Batches:
         yield images, labels
 
 
-def millrace_batches(url: str, device: torch.device, batch: int, size: int) -> Batches:
+def millrace_batches(url: str, device: torch.device, batch: int, size: int, decode: str = "host") -> Batches:
     import millrace
 
-    with millrace.Loader(
-        url, batch_size=batch, size=size, augment=True, dtype="f32", layout="nhwc", mean=MEAN, std=STD, last="drop", device=device, output="torch"
-    ) as loader:
+    options = {"augment": True, "dtype": "f32", "layout": "nhwc", "mean": MEAN, "std": STD, "last": "drop", "memory": "2GiB", "output": "torch"}
+    with millrace.Loader(url, batch_size=batch, size=size, device=device, decode=decode, **options) as loader:
         while True:
             for each in loader:
                 yield each["image"].permute(0, 3, 1, 2), each["label"]  # channels last: no copy
@@ -208,9 +208,11 @@ def main() -> int:
         return 2
     folder = options.data or make_images(*((64, 20) if options.quick else (4000, 115)))
     url = options.url or str(folder)
+    decodes = device.type == "cuda" and importlib.util.find_spec("torchvision") is not None
     sources: dict[str, Callable[[], Batches]] = {
         "ceiling": lambda: still(device, options.batch, options.size, options.classes),
         "millrace": lambda: millrace_batches(url, device, options.batch, options.size),
+        **({"nvJPEG": lambda: millrace_batches(url, device, batch=options.batch, size=options.size, decode="device")} if decodes else {}),
         "DataLoader": lambda: rival_batches(folder, device, options.batch, options.size, options.workers),
     }
     results = []

@@ -15,7 +15,7 @@ S3 settings come from the usual AWS variables and profile files; ``AWS_ENDPOINT_
 from __future__ import annotations
 
 from . import _core
-from ._runtime import configure
+from ._runtime import configure, metrics_url
 from .batch import Batch, State
 from .checkpoints import Checkpoints
 from .contact_sheet import ContactSheet
@@ -36,6 +36,7 @@ from .errors import (
     UnsupportedError,
     UsageError,
 )
+from . import transforms
 from .fields import Array, Boxes, Bytes, Image, Json, Label, Text
 from .files import open as open  # not in __all__: `import *` leaves Python's own alone
 from .job import Notice, heartbeat, notice
@@ -90,7 +91,9 @@ __all__ = [
     "__version__",
     "configure",
     "heartbeat",
+    "metrics_url",
     "notice",
     "rng_state",
     "set_rng_state",
+    "transforms",
 ]

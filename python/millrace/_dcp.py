@@ -110,6 +110,7 @@ class StorageWriter(DcpStorageWriter):
             where = plan.storage_data
             stored = _unique([_stored(item, planner) for item in plan.items])
             pieces, places = _tensors.encode(stored, of_torch=True)
+            _tensors.finish_devices(pieces)
             uploaded = self._core.upload(where["step"], where["attempt"], [(where["shard"], pieces)])
             for item, one in zip(plan.items, stored):
                 place = {"shard": where["shard"], "offset": places[one.name], "bytes": one.data.size}
@@ -270,7 +271,7 @@ def _stored(item: WriteItem, planner: SavePlanner) -> _tensors.Stored:
     offset = tuple(item.index.offset or ())
     whole = item.tensor_data is None or tuple(item.tensor_data.size) == tuple(data.shape)
     name = item.index.fqn if whole else f"{item.index.fqn}@{','.join(map(str, offset))}"
-    return _tensors.Stored(name, kind, tuple(data.shape), _tensors.torch_bytes(data))
+    return _tensors.Stored(name, kind, tuple(data.shape), _tensors.torch_piece(data))
 
 
 def _unique(stored: list[_tensors.Stored]) -> list[_tensors.Stored]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from . import _tensors
 from ._boxes import Box, first_element, strip_size, strips, widened
+from ._memory import NewMemory
 from ._state import STATE_NAME, TAG, boxes_of, is_spread
 from .errors import DamagedDataError, Error, InvalidArgumentError
 
@@ -43,6 +44,7 @@ class Restore:
         self._map_location = map_location
         self._shards = {name: (number, size) for number, (name, size) in enumerate(found.shards)}
         self._made: dict[tuple[str, str, str], _Made] = {}  # what was there twice is one object again
+        self._memory = NewMemory()
         self._reads = Reads(found)
         self._describes = False
         self.bytes_needed = 0
@@ -164,7 +166,7 @@ class Restore:
                 raise DamagedDataError(f"{STATE_NAME} does not say where {_shown(path)} of the shape {shape} is")
         if key not in self._made:
             torch = _torch_or_none() if tag == "tensor" else None
-            data = np.empty(math.prod(shape) * _tensors.item_bytes(kind), np.uint8)
+            data = self._memory.take(math.prod(shape) * _tensors.item_bytes(kind))
             if torch is None:
                 array = _tensors.array_of(data, kind, shape, f"the tensor {_shown(path)}")
                 self._made[key] = _Made(array, None)

@@ -27,7 +27,7 @@ from . import _tensors
 from ._boxes import Box
 from .errors import InvalidArgumentError, MismatchError
 
-Shards = list[tuple[str, list[_tensors.Bytes]]]
+Shards = list[tuple[str, list[_tensors.Piece]]]
 Chunks = list[list[dict[str, Any]]]  # of each tensor of a state: those that one rank has written
 
 STATE_NAME = "state.json"
@@ -54,10 +54,12 @@ class Tensor:
         return math.prod(self.shape) * _tensors.item_bytes(self.type)
 
     def stored(self, box: Box) -> _tensors.Stored:
+        if isinstance(self.value, _tensors.Later):
+            return _tensors.Stored(self.name, self.type, self.shape, self.value.data)
         whole = box == Box.whole(self.shape)
         name = self.name if whole else f"{self.name}@{','.join(map(str, box.begin))}"
         value = self.value.to_local() if self.parts is not None else self.value if whole else self.value[box.begin[0] : box.begin[0] + box.shape[0]]
-        return _tensors.Stored(name, self.type, box.shape, _tensors.torch_bytes(value) if self.of_torch else _tensors.numpy_bytes(value))
+        return _tensors.Stored(name, self.type, box.shape, _tensors.torch_piece(value) if self.of_torch else _tensors.numpy_bytes(value))
 
 
 class Encoded:
@@ -102,7 +104,7 @@ class Encoded:
                 chunks[number].append(chunk)
         return shards, chunks
 
-    def state_file(self, chunks: Iterable[Chunks]) -> tuple[str, list[_tensors.Bytes]]:
+    def state_file(self, chunks: Iterable[Chunks]) -> tuple[str, list[_tensors.Piece]]:
         """The JSON, once it is known where all ranks have written the tensors."""
         for tensor in self.tensors:
             tensor.node["chunks"] = []
@@ -221,6 +223,8 @@ class _Encoder:
             return items if kind is list else {TAG: kind.__name__, "of": items}
         if kind is bytes:
             return {TAG: "bytes", "of": _text(value)}
+        if isinstance(value, _tensors.Later):
+            return self._tensor("tensor", value, None, value.type, path)
         made = self._array(value, path) if isinstance(value, (np.ndarray, np.generic)) else self._torch_value(value, path)
         if made is not None:
             return made

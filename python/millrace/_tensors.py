@@ -9,7 +9,8 @@ import dataclasses
 import json
 import struct
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ import numpy.typing as npt
 from .errors import DamagedDataError, UnsupportedError
 
 Bytes = npt.NDArray[np.uint8]
+Piece = Union[Bytes, "Deferred"]
+"""Bytes of a file that is to be written: in memory, or copied there when their turn has come."""
 
 _ALIGN = 64  # of the first tensor, so that views of it suit every type
 _METADATA = "__metadata__"
@@ -46,7 +49,7 @@ class Stored:
     name: str
     type: str
     shape: tuple[int, ...]
-    data: Bytes
+    data: Piece
 
 
 def item_bytes(kind: str) -> int:
@@ -91,7 +94,65 @@ def torch_bytes(tensor: Any) -> Bytes:
     return data
 
 
-def encode(tensors: list[Stored], of_torch: bool) -> tuple[list[Bytes], dict[str, int]]:
+class Deferred:
+    """The bytes, in C order, of a tensor on a device, of one whose elements do not lie one behind the other, or of one that is made only when its turn
+    has come. They are copied a part at a time, in order, by one thread at a time, so that there is no copy of all of it; only one that is not
+    contiguous is copied whole, and for as long as its turn lasts.
+    """
+
+    def __init__(self, make: Callable[[], Any], size: int, device: Any = None) -> None:
+        """``device``: on which the tensor lies, if that is not the host."""
+        self._make = make
+        self._flat: Any = None
+        self.size = size
+        self.device = device
+
+    def copy_to(self, offset: int, memory: Any) -> None:
+        """Writes those bytes that begin at ``offset`` into memory."""
+        torch = torch_if_imported()
+        into = torch.frombuffer(memory, dtype=torch.uint8)
+        if self._flat is None:
+            tensor = self._make().detach()
+            if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
+                tensor = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+            self._flat = tensor.reshape(-1).view(torch.uint8)
+        end = offset + into.numel()
+        with torch.no_grad():
+            into.copy_(self._flat[offset:end])
+        if end == self.size:
+            self._flat = None
+
+
+@dataclasses.dataclass
+class Later:
+    """Stands for a tensor in a state that is to be saved: its bytes lie in a file, or come when their turn has come."""
+
+    type: str
+    shape: tuple[int, ...]
+    data: Piece
+
+
+def torch_piece(tensor: Any) -> Piece:
+    """Its bytes in C order: a view of them, or, if there is none in the memory of the host, something that copies them."""
+    if tensor.numel() == 0:
+        return np.empty(0, np.uint8)
+    in_place = tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    if in_place:
+        return torch_bytes(tensor)
+    return Deferred(lambda: tensor, tensor.numel() * tensor.element_size(), None if tensor.device.type == "cpu" else tensor.device)
+
+
+def finish_devices(pieces: Iterable[Piece]) -> None:
+    """Waits until what this thread has asked the devices for is done: another thread, with other streams, will copy the tensors."""
+    for device in {piece.device for piece in pieces if isinstance(piece, Deferred) and piece.device is not None}:
+        module: Any = getattr(torch_if_imported(), device.type, None)  # none of XLA, which computes what is copied when it is copied
+        if hasattr(module, "current_stream"):
+            module.current_stream(device).synchronize()
+        elif hasattr(module, "synchronize"):
+            module.synchronize()
+
+
+def encode(tensors: list[Stored], of_torch: bool) -> tuple[list[Piece], dict[str, int]]:
     """The file, as pieces that follow each other, those of the tensors being their own memory; and where in it they begin."""
     # The widest first: each begins at a multiple of its width then.
     ordered = sorted(tensors, key=lambda tensor: -_ITEM_BYTES[tensor.type])

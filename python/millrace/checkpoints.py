@@ -64,6 +64,8 @@ class Checkpoints:
             else 0. A process that is said to be rank 0 and is not, by these, claims only with its first :meth:`save`.
         all_ranks: Whether all ranks save. ``torch.distributed`` must be initialised, with any backend, if there are several.
         patience: For how many seconds a rank waits for another one in a save of all ranks, before it gives up with an error that names it.
+        snapshot_memory: At most so many bytes of the host's memory for the copy that ``asynchronous=True`` makes. None: as many as the tensors have.
+            Files of a state that has more are written before :meth:`save` returns; of ``all_ranks``, all that this rank writes.
         code: Whether to keep beside each checkpoint which code was run: ``code.json`` with the commit of the git repository of the
             program's main file, and the first 256 KiB of ``git diff``, which shows only files that git tracks.
 
@@ -80,6 +82,7 @@ class Checkpoints:
         rank: int | None = None,
         all_ranks: bool = False,
         patience: float = 1800.0,
+        snapshot_memory: int | None = None,
         code: bool = False,
     ) -> None:
         job_uri = os.environ.get("MILLRACE_CHECKPOINT")
@@ -98,7 +101,7 @@ class Checkpoints:
         self._meeting = _meeting(self._core.uri, self._rank, world, patience) if _arguments.flag("all_ranks", all_ranks) and world > 1 else None
         self._code = _code_version.code_version() if _arguments.flag("code", code) and self._rank == 0 else None
         self._claims_at_once = bool(job_uri) and self._rank == 0 and _core.Checkpoints(str(job_uri)).uri == self._core.uri
-        self._snapshot = _Snapshot()
+        self._snapshot = _Snapshot(None if snapshot_memory is None else _arguments.integer("snapshot_memory", snapshot_memory, least=1))
         self._lock = threading.Lock()  # of what follows
         self._background: _Background | None = None
 
@@ -188,7 +191,8 @@ class Checkpoints:
     def save(self, step: int, state: Any, *, per_rank: Any = None, asynchronous: bool = False, allow_pickle: bool = False) -> None:
         """Saves a state, which is then the newest checkpoint, in place of an earlier one of the same step.
 
-        Tensors that lie in the memory of the host are written from there, without a copy; those on devices are copied to the host first.
+        Tensors that lie in the memory of the host are written from there, without a copy. Those on devices, and small ones, are copied a piece of 8 MiB at
+        a time: 64 MiB at most, or a whole tensor of the host that is not contiguous.
 
         Args:
             step: 0 to 999,999,999,999; usually the steps done so far. It may be less than that of the newest.
@@ -198,8 +202,8 @@ class Checkpoints:
             per_rank: Another state, of this rank alone, such as ``{"rng": millrace.rng_state()}``. :meth:`load_per_rank` returns it. Without
                 ``all_ranks`` only that of rank 0 is stored.
             asynchronous: Copies all tensors, returns, and writes the copy while the training goes on. The next call of any method, or
-                :meth:`wait`, raises what went wrong. A save waits for the one before, so that there is one copy at most; its memory is kept
-                for the next one.
+                :meth:`wait`, raises what went wrong. A save waits for the one before, so that there is one copy at most, of at most ``snapshot_memory``
+                bytes; its memory is kept for the next one.
             allow_pickle: Whether to pickle what is neither plain data nor a tensor.
 
         Raises:
@@ -221,14 +225,32 @@ class Checkpoints:
         if not asynchronous:
             self._core.save(step, work.all_shards(), self._keep, self._keep_every)
             return
-        work.copy(self._snapshot)
-        self._in_background(lambda: self._core.save(step, work.all_shards(), self._keep, self._keep_every))
+        rest = work.copy(self._snapshot)
+        if not rest:
+            self._in_background(lambda: self._core.save(step, work.all_shards(), self._keep, self._keep_every))
+            return
+        begun = self._core.begin(step, self._keep, self._keep_every)
+        uploaded = [self._upload(step, begun, rest)]
+
+        def finish() -> None:
+            uploaded.append(self._upload(step, begun, work.all_shards()))
+            self._core.finish(begun, uploaded)
+
+        self._in_background(finish)
+
+    def _upload(self, step: int, begun: _core.CheckpointSave, shards: _state.Shards) -> str:
+        try:
+            return self._core.upload(step, begun.attempt, shards)
+        except BaseException:
+            self._core.abandon(begun)
+            raise
 
     def _save_together(self, meeting: Meeting, step: int, state: Any, per_rank: Any, asynchronous: bool, allow_pickle: bool) -> None:
         saving = meeting.begin()
         work: _Work | BaseException
         try:
             work = _Work(state, per_rank, meeting.rank, meeting.world, self._code, allow_pickle)
+            asynchronous = asynchronous and self._snapshot.holds(work.shards())
             if asynchronous:
                 work.copy(self._snapshot)
         except Exception as error:  # which all ranks must hear of
@@ -309,10 +331,13 @@ class _Work:
             self._shards += [*shards, own.state_file([chunks])]
         self._code = code
         self.fingerprint = self._state.fingerprint()
+        _tensors.finish_devices(piece for _, pieces in self._shards for piece in pieces)
 
-    def copy(self, snapshot: _Snapshot) -> None:
-        """From then on the tensors of the caller may change."""
-        self._shards = snapshot.copy(self._shards)
+    def copy(self, snapshot: _Snapshot) -> _state.Shards:
+        """From then on the tensors of the caller may change, but for those of the files returned, which must be written before, and are no longer
+        among the others."""
+        self._shards, rest = snapshot.copy(self._shards)
+        return rest
 
     def shards(self) -> _state.Shards:
         return self._shards
@@ -330,28 +355,46 @@ class _Work:
 
 
 class _Snapshot:
-    """A copy of shards, in memory that is kept from save to save: memory that is new costs more time than the copy."""
+    """A copy of files, in memory that is kept from save to save: memory that is new costs more time than the copy."""
 
     _ALIGN = 64
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
         self._memory = np.empty(0, np.uint8)
 
-    def copy(self, shards: _state.Shards) -> _state.Shards:
-        needed = sum(piece.size + self._ALIGN for _, pieces in shards for piece in pieces)
+    def holds(self, shards: _state.Shards) -> bool:
+        """Whether all of them fit."""
+        return self._limit is None or sum(map(self._needed, shards)) <= self._limit
+
+    def copy(self, shards: _state.Shards) -> tuple[_state.Shards, _state.Shards]:
+        """Copies of some files, and the others, for which there is no room."""
+        chosen: list[int] = []
+        needed = 0
+        for number in sorted(range(len(shards)), key=lambda number: -self._needed(shards[number])):
+            if self._limit is None or needed + self._needed(shards[number]) <= self._limit:
+                needed += self._needed(shards[number])
+                chosen.append(number)
         if self._memory.size < needed:
             self._memory = np.empty(0, np.uint8)  # the old one goes before the new one comes
             self._memory = np.empty(needed, np.uint8)
         end = 0
         copies: _state.Shards = []
-        for name, pieces in shards:
-            copied: list[_tensors.Bytes] = []
+        for name, pieces in (shards[number] for number in chosen):
+            copied: list[_tensors.Piece] = []
             for piece in pieces:
-                copied.append(self._memory[end : end + piece.size])
-                np.copyto(copied[-1], piece)
+                memory = self._memory[end : end + piece.size]
+                if isinstance(piece, _tensors.Deferred):
+                    piece.copy_to(0, memory)
+                else:
+                    np.copyto(memory, piece)
+                copied.append(memory)
                 end += piece.size + -piece.size % self._ALIGN
             copies.append((name, copied))
-        return copies
+        return copies, [shard for number, shard in enumerate(shards) if number not in chosen]
+
+    def _needed(self, shard: tuple[str, list[_tensors.Piece]]) -> int:
+        return sum(piece.size + -piece.size % self._ALIGN for piece in shard[1])
 
 
 def _rank_group(rank: int) -> str:

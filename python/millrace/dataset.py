@@ -24,7 +24,7 @@ Columns = Tuple[str, str]
 _MOST_BYTES = 2**64 - 1
 _READ_TOGETHER = 64  # samples
 _SHOWN = 12  # images, in notebooks
-_IMAGES = {"jpg", "jpeg", "png", "webp"}
+_IMAGES = {"jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif"}
 
 
 class Dataset:

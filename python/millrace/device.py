@@ -10,6 +10,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, Mapping, Named
 import numpy as np
 
 from . import _arguments
+from .device_decode import DeviceDecoder
 from .errors import InvalidArgumentError, UnsupportedError
 
 Copy = Callable[[Any], Any]
@@ -40,11 +41,13 @@ class Payload:
 
     Of a batch that is a dict, the arrays move, and lists, texts and other objects stay. What ``collate`` or ``batch_transform`` has made
     (``deep``) is searched for arrays: dicts, lists, tuples. Images of ``normalised`` are sent as bytes, and are normalised by :meth:`finish`.
+    Those of ``decoder`` are files until :meth:`decode`.
     """
 
-    def __init__(self, normalised: Mapping[str, Affine] | None = None, deep: bool = False) -> None:
+    def __init__(self, normalised: Mapping[str, Affine] | None = None, deep: bool = False, decoder: DeviceDecoder | None = None) -> None:
         self._normalised = dict(normalised or {})
         self._deep = deep
+        self.decoder = decoder
 
     @property
     def normalised(self) -> list[str]:
@@ -71,6 +74,10 @@ class Payload:
                 scale, shift = _constants(batch[name], batch["key"], affine)
                 constants[name] = (constant or copy)(scale), copy(shift)
         return {name: once(value) if is_array(value) else value for name, value in batch.items()}, constants
+
+    def decode(self, batch: Any, device: Any) -> Any:
+        """With pixels in place of files. ``device``: a torch.device."""
+        return batch if self.decoder is None else self.decoder(batch, device)
 
     def finish(self, batch: Any, constants: Constants, apply: Callable[[Any, Any, Any], Any] | None = None) -> Any:
         """With its images normalised, by operations of the device. Shapes and operations are the same for all batches."""
@@ -144,6 +151,7 @@ class Device:
     """
 
     normalises = False  # images are sent as bytes and normalised there
+    decodes = False  # or as files
     pins = False  # slots are pinned: the Ring has to be closed before they are freed
     uses_torch = True  # else the device takes numpy's arrays
 
@@ -165,13 +173,14 @@ class TorchDevice(Device):
     """Any device of torch whose copies end before ``Tensor.to`` returns."""
 
     normalises = True
+    decodes = True
 
     def __init__(self, device: Any) -> None:
         self._device = device
 
     def send(self, batch: Any, payload: Payload, slot: Slot | None, ring: Ring) -> Sent:
         moved, constants = payload.move(batch, lambda tensor: tensor.to(self._device), _is_tensor)
-        return Sent(payload.finish(moved, constants), payload)
+        return Sent(payload.finish(payload.decode(moved, self._device), constants), payload)
 
 
 class XlaDevice(Device):
@@ -320,9 +329,11 @@ class CudaDevice(Device):
     """
 
     normalises = True
+    decodes = True
     pins = True
 
     def __init__(self, device: Any, api: CudaApi | None = None) -> None:
+        self._device = device
         self._api: CudaApi = TorchCuda(device) if api is None else api
         self._stream = self._api.stream()
         self._has_warned = False
@@ -341,7 +352,7 @@ class CudaDevice(Device):
             try:
                 moved, constants = payload.move(batch, copy, _is_tensor)
                 copied = self._api.event(self._stream)
-                finished = payload.finish(moved, constants)
+                finished = payload.finish(payload.decode(moved, self._device), constants)
                 landed = self._api.event(self._stream)
             except BaseException:
                 self._api.event(self._stream).synchronize()  # of the copies that have begun

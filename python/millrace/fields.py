@@ -11,18 +11,19 @@ import numpy as np
 from . import _arguments
 from .device import Affine
 from .errors import InvalidArgumentError
+from .transforms import Entry, Transform, compiled
 
 _CROPS = ("augment", "crop_scale", "crop_ratio", "flip")
 
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """Pixels of a JPEG or PNG: uint8 or float32, ``[B, H, W, C]`` or ``[B, C, H, W]``, zeros for padding.
+    """Pixels of a JPEG, PNG, WebP, TIFF, BMP or GIF: uint8 or float32, ``[B, H, W, C]`` or ``[B, C, H, W]``, zeros for padding.
 
     What is None is as the :class:`Loader` says, whose arguments of these names are explained there.
 
     Args:
-        field: The field of the sample. None: its one field that is a jpg, jpeg or png.
+        field: The field of the sample. None: its one field that is an image: jpg, jpeg, png, webp, tif, tiff, bmp or gif.
         size: Of the output; None with ``like``: that of the other image.
         channels: 3 or 1. None with ``interpolation="nearest"``: a map of numbers, ``[B, H, W]`` uint8, such as the classes of pixels:
             the indices of a palette, or the samples of a grey image as they are stored.
@@ -39,7 +40,12 @@ class Image:
             shape: a sample in which they do is damaged.
         exif_orientation: Whether a JPEG is turned and mirrored as its EXIF data say. Without, pixels lie as they are stored, as Pillow's
             ``Image.open`` and torchvision read them.
-        interpolation: ``"bilinear"`` (antialiased) or ``"nearest"``: each pixel is one of the source, never a mean of several.
+        interpolation: ``"bilinear"``, ``"bicubic"`` or ``"box"``, all antialiased, or ``"nearest"``: each pixel is one of the source, never a mean of
+            several.
+        exact: Whether the whole image is decoded in full size before it is cropped and resized. Without, a JPEG that is much larger than needed
+            is shrunk by its codec first.
+        transforms: Of :mod:`millrace.transforms`, such as ``[RandomResizedCrop(224), RandomHorizontalFlip(), Normalize(mean, std)]``, in place of ``size``,
+            ``augment``, ``crop_scale``, ``crop_ratio``, ``flip``, ``interpolation``, ``mean`` and ``std``. With Normalize, ``dtype`` is ``"f32"``.
     """
 
     field: str | None = None
@@ -56,12 +62,17 @@ class Image:
     like: str | None = None
     interpolation: str = "bilinear"
     exif_orientation: bool | None = None
+    exact: bool | None = None
+    transforms: Sequence[Transform] | None = None
     kind: ClassVar[str] = "image"
 
     def _over(self, usual: Image) -> Image:
         """With what this one leaves open taken from ``usual``."""
-        is_map = self.interpolation == "nearest" and self.channels is None
-        changes: dict[str, Any] = {name: getattr(usual, name) for name in ("size", "layout", "exif_orientation", *_CROPS) if getattr(self, name) is None}
+        if self.transforms is not None:
+            return self._transformed()._over(usual)
+        is_map = self.interpolation == "nearest" and self.channels is None and not self._entries()
+        open_ones = ("size", "layout", "exif_orientation", "exact", *_CROPS)
+        changes: dict[str, Any] = {name: getattr(usual, name) for name in open_ones if getattr(self, name) is None}
         dtype = ("u8" if is_map else usual.dtype) if self.dtype is None else _arguments.dtype(self.dtype)
         if dtype == usual.dtype and not is_map:
             changes.update({name: getattr(usual, name) for name in ("mean", "std") if getattr(self, name) is None})
@@ -69,9 +80,31 @@ class Image:
             changes["channels"] = usual.channels
         return dataclasses.replace(self, dtype=dtype, **changes)
 
+    def _transformed(self) -> _Transformed:
+        """With what the transforms say in the other arguments."""
+        if self.like is not None:
+            raise InvalidArgumentError(f"transforms say how to crop, and so does like={self.like!r}, which gives an image those of the other one; leave one out")
+        for name in ("size", *_CROPS, "mean", "std"):
+            if getattr(self, name) is not None:
+                raise InvalidArgumentError(f"{name} is said by transforms; leave it out")
+        if self.interpolation != "bilinear":
+            raise InvalidArgumentError("interpolation is that of RandomResizedCrop or Resize in transforms; give it there")
+        made = compiled(self.transforms or ())
+        dtype, mean, std = self.dtype, None, None
+        if made.normalize is not None:
+            if dtype is not None and _arguments.dtype(dtype) != "f32":
+                raise InvalidArgumentError("Normalize makes f32 pixels; leave dtype out")
+            dtype, mean, std = "f32", made.normalize.mean, made.normalize.std
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values.update(transforms=None, size=made.size, augment=False, interpolation=made.interpolation, dtype=dtype, mean=mean, std=std)
+        return _Transformed(**values, entries=tuple(made.entries))
+
+    def _entries(self) -> tuple[Entry, ...]:
+        return ()
+
     def _native(self) -> tuple[Any, ...]:
         """Of one that leaves nothing open; its values are checked here."""
-        interpolation = _arguments.choice("interpolation", self.interpolation, ("bilinear", "nearest"))
+        interpolation = _arguments.choice("interpolation", self.interpolation, ("bilinear", "nearest", "bicubic", "box"))
         is_map = self.channels is None
         dtype = _arguments.dtype(self.dtype)
         channels = 1 if is_map else _arguments.integer("channels", self.channels)
@@ -98,7 +131,20 @@ class Image:
             interpolation,
             is_map,
             _arguments.flag("exif_orientation", self.exif_orientation),
+            _arguments.flag("exact", self.exact),
+            list(self._entries()),
+            False,  # whether it stays encoded: device_decode.left_encoded
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Transformed(Image):
+    """An image with transforms that were checked."""
+
+    entries: tuple[Entry, ...] = ()
+
+    def _entries(self) -> tuple[Entry, ...]:
+        return self.entries
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,7 +274,8 @@ def sent_as_bytes(
 
     def as_bytes(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
         height, width, channels, crop, dtype, layout, mean, std, *rest = image
-        if dtype != "f32":
+        erases = any(transform == "RandomErasing" for transform, *_ in rest[-1])  # of normalised pixels, perhaps
+        if dtype != "f32" or erases:
             return image
         left[name] = Affine.of(mean[:channels], std[:channels], layout == "nchw")
         return (height, width, channels, crop, "u8", layout, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0), *rest)
@@ -246,5 +293,6 @@ def _image(field: Image, fields: Mapping[str, Field], usual: Image) -> tuple[tup
             raise InvalidArgumentError(f"{name} says how to crop, and so does like={like!r}; leave one out")
     leader = fields.get(like)
     if isinstance(leader, Image) and field.size is None:
-        field = dataclasses.replace(field, size=leader.size)
+        size = leader.size if leader.transforms is None else compiled(leader.transforms).size
+        field = dataclasses.replace(field, size=size)
     return field._over(usual)._native(), like

@@ -15,6 +15,7 @@ from . import _arguments, _core
 from .batch import Batch, State
 from .dataset import Dataset
 from .device import Affine, Device, Payload, device_of
+from .device_decode import decoder_of
 from .errors import Error, InvalidArgumentError, UnsupportedError
 from .fields import Field, Image, padding_of_values, sent_as_bytes, to_native
 from .labels import LabelsLike
@@ -59,6 +60,8 @@ class Loader:
         crop_ratio: Width over height of a random crop, from and to.
         flip: Probability of a horizontal flip.
         exif_orientation: Whether a JPEG is turned and mirrored as its EXIF data say, which most cameras need and most data sets are without.
+        exact: Whether images are decoded in full size before they are cropped and resized, and so bit for bit what that yields. Without, a JPEG
+            that is at least four times as large as needed is shrunk by its codec first, which is faster.
         dtype: ``"u8"`` (0 to 255) or ``"f32"`` (0 to 1, then minus ``mean``, divided by ``std``); also ``torch.uint8``, ``numpy.float32``
             and the like.
         layout: ``"nhwc"`` or ``"nchw"``.
@@ -87,10 +90,15 @@ class Loader:
         cache_size: What the cache may take of the disk, in bytes or as ``"50GiB"``. None: as much as leaves 5 % of it free.
         workers: Addresses ``"HOST:PORT"`` of workers (``millrace worker``), which decode in place of this process: the same batches in the
             same order. What a worker does not deliver another one does, or this process, which therefore must be able to read the data too;
-            :meth:`report` tells.
+            :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
+            ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``.
         local_streams: Of the parts of each batch (as many as there are workers and these together, rounded up to a power of two, at most
             what divides ``batch_size``), so many are decoded by this process from the start.
+        streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and
+            ``local_streams``; 16, where workers come and go (``dns:`` and ``etcd:``).
         worker_token_file: A file with the secret of the workers, if they ask for one.
+        worker_tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, a certificate of the workers' authority, if they ask for one.
+        worker_tls_name: The name in the workers' certificates. None: that of the address.
         bad_samples: ``"fail"``; ``"replace"``: another sample takes the place of a damaged one; or ``"mask"``: its row stays, with zeros and
             ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
@@ -100,6 +108,9 @@ class Loader:
             ``"jax"``, a device or a sharding of JAX; or ``"cpu"``: nowhere. None: nowhere, and nothing is made ahead in Python. Lists,
             texts and other objects stay on the host. ``transform``, ``collate`` and ``batch_transform`` run before, on the host. Without
             them, images of ``dtype="f32"`` travel as bytes, and are normalised on the device.
+        decode: ``"host"``, or ``"device"``: JPEGs travel as they are stored, and are decoded, cropped and resized by the GPU (nvJPEG, by way of
+            torchvision, which must be installed); what else is in a file of an image is decoded by torchvision on the host. Crops and flips are
+            the same; pixels differ a little, as those of two decoders do. For a ``device`` of torch, without functions.
         prefetch_batches: Batches that are made and sent before the loop asks for them. None: 2, or as many as keep the threads of a
             transform busy.
         on_batch: A function without arguments, called in the program's thread after each batch: when the loop asks for the next one. None:
@@ -152,6 +163,7 @@ class Loader:
         crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float = 0.5,
         exif_orientation: bool = False,
+        exact: bool = False,
         dtype: Any = "u8",
         layout: str = "nhwc",
         mean: float | Sequence[float] | None = None,
@@ -174,11 +186,15 @@ class Loader:
         cache_size: int | str | None = None,
         workers: Sequence[str] | None = None,
         local_streams: int = 0,
+        streams: int | None = None,
         worker_token_file: str | os.PathLike[str] | None = None,
+        worker_tls: str | os.PathLike[str] | None = None,
+        worker_tls_name: str | None = None,
         bad_samples: str = "fail",
         digest: str | None = None,
         output: str | None = None,
         device: Any = None,
+        decode: str = "host",
         prefetch_batches: int | None = None,
         on_batch: Callable[[], object] | None = None,
         tokens: Tokens | None = None,
@@ -192,7 +208,7 @@ class Loader:
     ) -> None:
         crops = {"augment": augment, "crop_scale": crop_scale, "crop_ratio": crop_ratio, "flip": flip}
         kind = _arguments.dtype(dtype)
-        usual = Image(None, size, channels, dtype=kind, layout=layout, mean=mean, std=std, exif_orientation=exif_orientation, **crops)  # type: ignore[arg-type]
+        usual = Image(None, size, channels, dtype=kind, layout=layout, mean=mean, std=std, exif_orientation=exif_orientation, exact=exact, **crops)  # type: ignore[arg-type]
         if fields is not None and (image_field, label_field, label_kind) != (None, None, None):
             raise InvalidArgumentError(
                 "fields says what batches hold; name the fields of image and label there: fields={'image': millrace.Image('jpg'), "
@@ -200,8 +216,12 @@ class Loader:
             )
         if cache_size is not None and cache is None:
             raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
-        if workers is None and (local_streams or worker_token_file is not None):
-            raise InvalidArgumentError("local_streams and worker_token_file are for workers; name these with workers=['HOST:PORT']")
+        if workers is None and (local_streams, streams, worker_token_file, worker_tls, worker_tls_name) != (0, None, None, None, None):
+            raise InvalidArgumentError(
+                "streams, local_streams, worker_token_file and worker_tls are for workers; name these with workers=['HOST:PORT']"
+            )
+        if worker_tls is None and worker_tls_name is not None:
+            raise InvalidArgumentError("worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls")
         if label_kind is not None and label_field is None:
             raise InvalidArgumentError("label_kind says how a field is written; name the field with label_field")
         self._device = None if device is None else device_of(device)
@@ -228,20 +248,26 @@ class Loader:
             "memory": _arguments.memory(memory),
             "cache": "" if cache is None else os.fsdecode(_arguments.uri("cache", cache, "a path")),
             "cache_size": "" if cache_size is None else _arguments.memory(cache_size, "cache_size"),
-            "workers": [] if workers is None else _arguments.texts("workers", workers, "a list of HOST:PORT"),
-            "local_streams": _arguments.integer("local_streams", local_streams),
-            "worker_token_file": ""
-            if worker_token_file is None
-            else os.fsdecode(_arguments.uri("worker_token_file", worker_token_file, "a path")),
+            "workers": None
+            if workers is None
+            else (
+                _arguments.texts("workers", workers, "a list of HOST:PORT"),
+                0 if streams is None else _arguments.integer("streams", streams, least=1, most=64),
+                _arguments.integer("local_streams", local_streams),
+                "" if worker_token_file is None else os.fsdecode(_arguments.uri("worker_token_file", worker_token_file, "a path")),
+                "" if worker_tls is None else os.fsdecode(_arguments.uri("worker_tls", worker_tls, "a path")),
+                _arguments.text("worker_tls_name", worker_tls_name) or "",
+            ),
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }
         if tokens is not None and not isinstance(tokens, Tokens):
             _arguments.refuse("tokens", "a millrace.Tokens, such as Tokens(2048, 'pack')", tokens)
         functions = _checked_functions(transform, collate, batch_transform)
+        decoder = decoder_of(decode, self._device is not None and self._device.decodes, checked, functions, tokens is not None)
         normalised: dict[str, Affine] = {}
         if self._device and self._device.normalises and not functions:
             checked["image"], checked["fields"], normalised = sent_as_bytes(checked["image"], checked["fields"])
-        self._payload = Payload(normalised, deep=collate is not None or batch_transform is not None)
+        self._payload = Payload(normalised, collate is not None or batch_transform is not None, decoder)
         checked["tokens"] = tokens._native() if tokens else None
         checked["token_type"] = tokens.dtype if tokens else "int64"
         checked["pad_token"] = tokens.pad if tokens else 0
@@ -343,7 +369,7 @@ class Loader:
 
         title = repr(self)
         try:
-            batch = self._peek(device=None, on_batch=None, prefetch_batches=None)
+            batch = self._peek(device=None, decode="host", on_batch=None, prefetch_batches=None)
         except Error as error:
             return page_of_text(title, [("next batch", str(error))])
         return ContactSheet(batch, title).html if isinstance(batch, Mapping) else page_of_text(title, [])
@@ -357,7 +383,7 @@ class Loader:
         self._check_shapes_are_known()
         normalised = self._payload.normalised
         shapes = [
-            {name: Shape(dims, "float32" if name in normalised else dtype) for name, dtype, dims in arrays}
+            {name: Shape(dims, "float32" if name in normalised else dtype) for name, dtype, dims in self._with_decoded(arrays)}
             for arrays in self._native.shapes()
         ]
         return [{**arrays, "mask": arrays.get("mask", arrays["valid"])} for arrays in shapes]
@@ -370,7 +396,7 @@ class Loader:
         self._check_shapes_are_known()
         for arrays in self._native.shapes():
             batch: dict[str, Any] = {}
-            for name, dtype, dims in arrays:
+            for name, dtype, dims in self._with_decoded(arrays):
                 padding = self._pad if name == "tokens" else -1 if name in self._labels and dtype == "int64" else 0
                 array = np.full(dims, padding, dtype=dtype)
                 batch[name] = self._torch.from_numpy(array) if self._torch else array
@@ -383,6 +409,11 @@ class Loader:
             if self._device is not None:
                 batch = self._device.receive(self._device.send(batch, self._payload, None, self._device.ring()))
             yield cast(Batch, batch)
+
+    def _with_decoded(self, arrays: list[Any]) -> list[Any]:
+        """With those of the images that the device decodes."""
+        shapes = {} if self._payload.decoder is None else self._payload.decoder.shapes
+        return arrays + [(name, "uint8", (self._batch_size, *shape.dims)) for name, shape in shapes.items()]
 
     def _check_shapes_are_known(self) -> None:
         if self._has_functions:

@@ -40,6 +40,23 @@ py::dtype ToDtype(NumberType type) {
   return py::dtype(NpyDescr(type));
 }
 
+// (file, (width, height), (x, y, width, height), (left, top, right, bottom), flip), or None for padding: what
+// ImageSpec::encoded leaves to others.
+py::list ToEncodedImages(const BatchValues& values) {
+  py::list list(values.rows.size());
+  for (size_t row = 0; row < values.rows.size(); ++row) {
+    list[row] = py::none();
+    if (values.rows[row].empty()) continue;
+    const EncodedImage image = EncodedImage::OfValue(values.rows[row]);
+    const SourceCrop& crop = image.crop;
+    list[row] = py::make_tuple(py::bytes(reinterpret_cast<const char*>(image.file.data()), image.file.size()),
+                               py::make_tuple(image.size.width, image.size.height),
+                               py::make_tuple(crop.x, crop.y, crop.width, crop.height),
+                               py::make_tuple(crop.left, crop.top, crop.right, crop.bottom), crop.flip);
+  }
+  return list;
+}
+
 }  // namespace
 
 BatchConverter::BatchConverter(py::object convert)
@@ -111,6 +128,7 @@ py::object BatchConverter::ToArrays(const Batch& batch, const BatchValues& value
 }
 
 py::object BatchConverter::ToValues(const Batch& batch, const BatchValues& values) const {
+  if (values.kind == Kind::kImage) return ToEncodedImages(values);
   if (values.kind == Kind::kText || values.kind == Kind::kLabel) return ToTexts(values.rows);
   if (values.kind == Kind::kArray) return ToArrays(batch, values);
   if (values.kind == Kind::kBoxes) return ToBoxes(batch, values);

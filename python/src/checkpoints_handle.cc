@@ -28,13 +28,36 @@ Retention ToRetention(const py::int_& keep, const py::int_& keep_every) {
   return {.keep = ToNatural("keep", keep), .keep_every = ToNatural("keep_every", keep_every)};
 }
 
+/// Has a Python object copy some of its bytes. The error is that of Python, as text.
+absl::Status CopyFromPython(PyObject* piece, uint64_t offset, MutableByteSpan into) {
+  const py::gil_scoped_acquire gil;
+  try {
+    const auto memory = py::memoryview::from_memory(into.data(), static_cast<ssize_t>(into.size()));
+    py::reinterpret_borrow<py::object>(piece).attr("copy_to")(offset, memory);
+    return absl::OkStatus();
+  } catch (const py::error_already_set& error) {
+    return absl::InternalError(fmt::format("a tensor cannot be copied to the memory of the host: {}", error.what()));
+  }
+}
+
 /// The memory of shards, which stays where it is while this lives.
 struct ShardViews {
   explicit ShardViews(const CheckpointsHandle::Shards& shards) {
     for (const auto& [name, objects] : shards) {
       ShardBytes& source = sources.emplace_back();
       source.name = name;
-      for (const py::buffer& object : objects) source.spans.push_back(views.emplace_back(object, PyBUF_SIMPLE).span());
+      for (const py::object& object : objects) {
+        if (PyObject_CheckBuffer(object.ptr()) != 0) {
+          const auto buffer = py::reinterpret_borrow<py::buffer>(object);
+          source.spans.emplace_back(views.emplace_back(buffer, PyBUF_SIMPLE).span());
+          continue;
+        }
+        const auto size = object.attr("size").cast<uint64_t>();
+        // The caller's `shards` keep it.
+        source.spans.emplace_back(size, [piece = object.ptr()](uint64_t offset, MutableByteSpan into) {
+          return CopyFromPython(piece, offset, into);
+        });
+      }
     }
   }
   std::vector<BufferView> views;

@@ -44,8 +44,9 @@ class CheckpointsHandle {
   std::string uri() const { return checkpoints_->Uri(); }
 
   uint64_t Claim();
-  /// `shards`: (name, bytes-like objects, which must not change meanwhile).
-  using Shards = std::vector<std::pair<std::string, std::vector<py::buffer>>>;
+  /// `shards`: (name, pieces). A piece is a bytes-like object, which must not change meanwhile, or has `size` and
+  /// `copy_to(offset, memory)`, which is called in order, from another thread, when its turn has come.
+  using Shards = std::vector<std::pair<std::string, std::vector<py::object>>>;
   void Save(const py::int_& step, const Shards& shards, const py::int_& keep, const py::int_& keep_every);
   /// A save whose shards several processes write: Begin, then Upload in all of them, then Finish or Abandon here.
   std::shared_ptr<CheckpointSaveHandle> Begin(const py::int_& step, const py::int_& keep, const py::int_& keep_every);

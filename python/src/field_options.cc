@@ -5,8 +5,8 @@
 namespace millrace::python {
 
 ImageSpec ToImageSpec(const ImageTuple& image) {
-  const auto& [height, width, channels, crop, dtype, layout, mean, std, interpolation, numbers, exif_orientation] =
-      image;
+  const auto& [height, width, channels, crop, dtype, layout, mean, std, interpolation, numbers, exif_orientation, exact,
+               transforms, encoded] = image;
   ImageSpec spec;
   spec.height = height;
   spec.width = width;
@@ -16,10 +16,18 @@ ImageSpec ToImageSpec(const ImageTuple& image) {
   spec.layout = Choose<Layout>("layout", layout, {{"nhwc", Layout::kNhwc}, {"nchw", Layout::kNchw}});
   spec.mean = mean;
   spec.std = std;
-  spec.interpolation = Choose<Interpolation>(
-      "interpolation", interpolation, {{"bilinear", Interpolation::kBilinear}, {"nearest", Interpolation::kNearest}});
+  spec.interpolation = Choose<Interpolation>("interpolation", interpolation,
+                                             {{"bilinear", Interpolation::kBilinear},
+                                              {"nearest", Interpolation::kNearest},
+                                              {"bicubic", Interpolation::kBicubic},
+                                              {"box", Interpolation::kBox}});
   spec.numbers = numbers;
   spec.exif_orientation = exif_orientation;
+  spec.exact = exact;
+  for (const auto& [name, probability, values] : transforms) {
+    spec.transforms.push_back({ValueOrThrow(ImageTransformKind(name)), probability, values});
+  }
+  spec.encoded = encoded;
   return spec;
 }
 

@@ -14,6 +14,7 @@
 #include "gil_release.h"
 #include "interruptible.h"
 #include "pipeline/explain.h"
+#include "service/worker_tls.h"
 #include "service/worker_token.h"
 
 namespace millrace::python {
@@ -97,6 +98,7 @@ LoaderHandle::LoaderHandle(std::vector<std::shared_ptr<DatasetHandle>> datasets,
     made = MakeLoader(options_);
   }
   loader_.reset(ValueOrThrow(std::move(made)).release());
+  Count();
   steps_per_epoch_ = loader_->steps_per_epoch();
   shapes_ = loader_->shapes();
   epoch_ = loader_->report().position.epoch;
@@ -112,6 +114,10 @@ absl::StatusOr<std::unique_ptr<BatchSource>> LoaderHandle::MakeLoader(const Load
   Runtime& runtime = datasets_.front()->runtime();
   if (workers_) return FeedFromWorkers(runtime, source_, options, *workers_);
   return Loader::Create(runtime, source_, options);
+}
+
+void LoaderHandle::Count() {
+  counted_.reset(process()->loaders.Count(source_.uri(), *loader_).release());
 }
 
 LoaderHandle::Look LoaderHandle::LookForNext() {
@@ -187,10 +193,12 @@ absl::Status LoaderHandle::RestartLocked(const LoaderOptions& options) {
   RETURN_IF_ERROR(Loader::Check(source_, options));
   // Then the old one ends first: there may be no room for two.
   last_report_ = loader_->report();
+  counted_.reset();
   loader_.reset();
   absl::StatusOr<std::unique_ptr<BatchSource>> made = MakeLoader(options);
   RETURN_IF_ERROR(made.status());
   loader_.reset(made->release());
+  Count();
   epoch_ = loader_->report().position.epoch;  // the next one, where what is left of that of `options` is dropped
   return absl::OkStatus();
 }
@@ -201,6 +209,7 @@ void LoaderHandle::Close() {
   const std::unique_lock lock = LockUnused();
   if (loader_ == nullptr) return;
   last_report_ = loader_->report();
+  counted_.reset();
   loader_.reset();
   if (options_.cache != nullptr) options_.cache->Flush();  // the end of the interpreter waits for nothing else
 }
@@ -240,6 +249,23 @@ std::shared_ptr<DiskCache> OpenCache(const std::string& folder, const std::strin
   return {DiskCache::OpenOrWarn(std::move(options)).release(), DeleteInOwnProcess<DiskCache>()};
 }
 
+// (workers, streams, local streams, token file, folder of TLS, name of TLS)
+using WorkersTuple = std::tuple<std::vector<std::string>, py::int_, py::int_, std::string, std::string, std::string>;
+
+ServiceOptions ToServiceOptions(const WorkersTuple& workers) {
+  const auto& [places, streams, local_streams, token_file, tls, tls_name] = workers;
+  ServiceOptions service;
+  service.workers = places;
+  service.streams = ToNatural("streams", streams);
+  service.local_streams = ToNatural("local_streams", local_streams);
+  service.token = ValueOrThrow(ReadWorkerToken(token_file));
+  if (!tls.empty()) {
+    service.tls = ValueOrThrow(ReadWorkerTls(tls));
+    service.tls->name = tls_name;
+  }
+  return service;
+}
+
 std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     std::vector<std::shared_ptr<DatasetHandle>> datasets, const std::optional<MixTuple>& mix, const py::int_& batch,
     const ImageTuple& image, const std::vector<FieldTuple>& fields, const std::string& image_field,
@@ -248,7 +274,7 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
     const py::int_& epochs, const py::int_& rank, const py::int_& world, const std::string& last,
     const std::string& memory, const std::string& digest, const std::optional<TokensTuple>& tokens,
     const std::string& token_type, int64_t pad_token, const std::string& cache, const std::string& cache_size,
-    const std::vector<std::string>& workers, const py::int_& local_streams, const std::string& worker_token_file) {
+    const std::optional<WorkersTuple>& workers) {
   LoaderOptions options;
   options.image = ToImageSpec(image);
   options.fields = ToFields(fields);
@@ -281,12 +307,7 @@ std::shared_ptr<LoaderHandle> MakeLoaderHandle(
   std::optional<TokenOptions> rows;
   if (tokens) rows = ToTokenOptions(*tokens);
   std::optional<ServiceOptions> service;
-  if (!workers.empty()) {
-    service.emplace();
-    service->workers = workers;
-    service->local_streams = ToNatural("local_streams", local_streams);
-    service->token = ValueOrThrow(ReadWorkerToken(worker_token_file));
-  }
+  if (workers) service = ToServiceOptions(*workers);
   return std::make_shared<LoaderHandle>(std::move(datasets), std::move(options), rows, std::move(service));
 }
 
@@ -433,8 +454,7 @@ void BindLoader(py::module_& module) {
            py::arg("image"), py::arg("fields"), py::arg("image_field"), py::arg("label_field"), py::arg("label_kind"),
            py::arg("bad_samples"), py::arg("shuffle"), py::arg("order"), py::arg("seed"), py::arg("epochs"),
            py::arg("rank"), py::arg("world"), py::arg("last"), py::arg("memory"), py::arg("digest"), py::arg("tokens"),
-           py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"), py::arg("workers"),
-           py::arg("local_streams"), py::arg("worker_token_file"))
+           py::arg("token_type"), py::arg("pad_token"), py::arg("cache"), py::arg("cache_size"), py::arg("workers"))
       .def(
           "batches",
           [](std::shared_ptr<LoaderHandle> self, py::object convert) {

@@ -81,6 +81,7 @@ class LoaderHandle {
   Look LookForNext();
   std::unique_lock<std::mutex> LockUnused();
   absl::Status RestartLocked(const LoaderOptions& options);  // mutex_ held
+  void Count();                                              // what loader_ does from now on
 
   const pid_t maker_ = getpid();
   const std::vector<std::shared_ptr<DatasetHandle>> datasets_;
@@ -92,11 +93,12 @@ class LoaderHandle {
 
   std::mutex mutex_;  // never locked with the GIL held, nor while waiting for a batch
   std::condition_variable unused_;
-  bool in_use_ = false;               // by a thread that waits for a batch: the loader stays
-  int changing_ = 0;                  // threads that are about to close or restart the loader: they go first
-  ProcessLocal<BatchSource> loader_;  // null once closed
-  uint64_t epoch_ = 0;                // of the next batch
-  LoaderReport last_report_;          // of a loader that was closed
+  bool in_use_ = false;                        // by a thread that waits for a batch: the loader stays
+  int changing_ = 0;                           // threads that are about to close or restart the loader: they go first
+  ProcessLocal<BatchSource> loader_;           // null once closed
+  ProcessLocal<LoaderTotals::Entry> counted_;  // of loader_, and gone before it
+  uint64_t epoch_ = 0;                         // of the next batch
+  LoaderReport last_report_;                   // of a loader that was closed
 };
 
 void BindLoader(py::module_& module);

@@ -18,8 +18,8 @@ namespace millrace::python {
 
 namespace {
 
-void ConfigureFromPython(int io_threads, int cpu_threads, int cpu_nice, const std::string& memory,
-                         double outage_limit) {
+void ConfigureFromPython(int io_threads, int cpu_threads, int cpu_nice, const std::string& memory, double outage_limit,
+                         const std::string& metrics) {
   if (io_threads < 1 || io_threads > 64 || cpu_threads < 0 || cpu_threads > 1024) {
     Throw(absl::InvalidArgumentError("io_threads must be 1 to 64, cpu_threads 1 to 1024 or None for all CPUs"));
   }
@@ -38,7 +38,13 @@ void ConfigureFromPython(int io_threads, int cpu_threads, int cpu_nice, const st
     Throw(absl::InvalidArgumentError(fmt::format("outage_limit must be 0 to {} seconds", kMaxOutageSeconds)));
   }
   const std::chrono::duration<double> seconds(outage_limit);
-  Configure(options, cpu_nice, std::chrono::duration_cast<std::chrono::nanoseconds>(seconds));
+  std::optional<MetricsAddress> address;
+  if (!metrics.empty()) {
+    absl::StatusOr<MetricsAddress> parsed = ParseMetricsAddress(metrics);
+    if (!parsed.ok()) Throw(Annotate(parsed.status(), "metrics_port"));
+    address = *std::move(parsed);
+  }
+  Configure(options, cpu_nice, std::chrono::duration_cast<std::chrono::nanoseconds>(seconds), address);
 }
 
 // Runs by atexit, while the interpreter is whole: work ends here, so that no thread of ours is busy while the process
@@ -60,7 +66,8 @@ PYBIND11_MODULE(_core, module) {
   module.attr("__version__") = MILLRACE_VERSION;
   module.attr("STATUS_CODES") = StatusCodeNames();
   module.def("configure", &ConfigureFromPython, py::arg("io_threads"), py::arg("cpu_threads"), py::arg("cpu_nice"),
-             py::arg("memory"), py::arg("outage_limit"));
+             py::arg("memory"), py::arg("outage_limit"), py::arg("metrics"));
+  module.def("metrics_url", &MetricsUrl);
   module.def("to_bytes", &ToBytes, py::arg("name"), py::arg("size"));
   BindDataset(module);
   BindFiles(module);

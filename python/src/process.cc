@@ -41,9 +41,19 @@ void MakeNice(ThreadPool& pool, int nice) {
 }  // namespace
 
 Process::Process(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit)
-    : runtime(options), stores(runtime) {
+    : runtime(options), stores(runtime, requests.Watch()) {
   stores.SetOutageLimit(outage_limit);
   MakeNice(runtime.cpu(), cpu_nice);
+}
+
+absl::Status Process::ServeMetrics(const MetricsAddress& address) {
+  ASSIGN_OR_RETURN(metrics, MetricsServer::Start(address, [this](MetricsText* text) {
+                     CollectProcess(text);
+                     CollectMemory(runtime.memory(), text);
+                     requests.Collect(text);
+                     CollectLoaders(loaders, text);
+                   }));
+  return absl::OkStatus();
 }
 
 std::shared_ptr<Process> CurrentProcess() {
@@ -55,7 +65,8 @@ std::shared_ptr<Process> CurrentProcess() {
   return *current;
 }
 
-void Configure(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit) {
+void Configure(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit,
+               const std::optional<MetricsAddress>& metrics) {
   if (HaveProcess()) {
     ThrowUsage(
         "millrace.configure() comes too late: this process already uses Millrace; call it before the first Dataset");
@@ -63,6 +74,16 @@ void Configure(const RuntimeOptions& options, int cpu_nice, std::chrono::nanosec
   options_for_runtime = options;
   nice_for_runtime = cpu_nice;
   outage_limit_for_stores = outage_limit;
+  if (!metrics) return;
+  const absl::Status served = CurrentProcess()->ServeMetrics(*metrics);
+  if (served.ok()) return;
+  ReleaseProcess();
+  Throw(served);
+}
+
+std::optional<std::string> MetricsUrl() {
+  if (!HaveProcess() || (*current)->metrics == nullptr) return std::nullopt;
+  return (*current)->metrics->url();
 }
 
 void ReleaseProcess() {

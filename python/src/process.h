@@ -4,9 +4,13 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
+#include "metrics/collectors.h"
+#include "metrics/metrics_server.h"
 #include "net/runtime.h"
 #include "store/stores.h"
 
@@ -34,15 +38,26 @@ using ProcessLocal = std::unique_ptr<T, DeleteInOwnProcess<T>>;
 struct Process {
   /// `cpu_nice` is added to the nice of the threads of the CPU pool: how far they give way to those of the program.
   Process(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit);
+  /// Serves what it does as metrics from now on.
+  absl::Status ServeMetrics(const MetricsAddress& address);
+
   Runtime runtime;
+  StoreCounts requests;
   Stores stores;
+  LoaderTotals loaders;
+  std::unique_ptr<MetricsServer> metrics;  // null: not served
 };
 
 /// That of this process; made when first needed.
 std::shared_ptr<Process> CurrentProcess();
 
-/// What the Runtime and the Stores will be made with. UsageError when this process has them already.
-void Configure(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit);
+/// What the Runtime and the Stores will be made with. With `metrics` they are made now, and metrics are served: in this
+/// process, not in its forks. UsageError when this process has them already, and the errors of MetricsServer::Start.
+void Configure(const RuntimeOptions& options, int cpu_nice, std::chrono::nanoseconds outage_limit,
+               const std::optional<MetricsAddress>& metrics);
+
+/// Where the metrics of this process are; nullopt if they are not served.
+std::optional<std::string> MetricsUrl();
 
 /// Lets go of the Runtime, which ends when nothing uses it any more. For the end of the interpreter.
 void ReleaseProcess();

@@ -45,12 +45,29 @@ TEST(ParseChannel, RefusesWhatIsNone) {
   EXPECT_THAT(ParseChannel("train=s3://b/p,colour=red").status().message(), HasSubstr("distribution"));
 }
 
-TEST(ParseChannel, SaysWhatIsNotSupportedYet) {
-  for (const char* option : {"mode=Pipe", "mode=FastFile", "type=ManifestFile", "distribution=ShardedByS3Key",
-                             "compression=Gzip", "wrapper=RecordIO"}) {
-    const absl::Status status = ParseChannel(std::string("train=s3://b/p,") + option).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << option;
-    EXPECT_THAT(status.message(), HasSubstr(option));
+TEST(ParseChannel, TakesPipes) {
+  const absl::StatusOr<Channel> channel = ParseChannel(
+      "train=s3://b/m,mode=Pipe,type=AugmentedManifestFile,attributes=source-ref+label/x,wrapper=RecordIO,"
+      "compression=Gzip,distribution=ShardedByS3Key,shuffle-seed=7,epochs=3");
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  EXPECT_EQ(channel->uri, "s3://b/m");
+  EXPECT_EQ(channel->mode, ChannelMode::kPipe);
+  EXPECT_EQ(channel->type, ChannelType::kAugmentedManifest);
+  EXPECT_EQ(channel->attributes, (std::vector<std::string>{"source-ref", "label/x"}));
+  EXPECT_TRUE(channel->recordio && channel->gzip && channel->sharded);
+  EXPECT_EQ(channel->shuffle_seed, 7u);
+  EXPECT_EQ(channel->epochs, 3u);
+}
+
+TEST(ParseChannel, RefusesWhatDoesNotGoTogether) {
+  for (const char* options :
+       {"compression=Gzip", "wrapper=RecordIO", "epochs=2", "type=AugmentedManifestFile,attributes=a",
+        "mode=Pipe,attributes=a", "mode=Pipe,type=AugmentedManifestFile", "mode=Pipe,shuffle-seed=x",
+        "mode=Pipe,type=AugmentedManifestFile,attributes=a++b", "mode=Pipe,epochs=0", "mode=Pipe,epochs=65",
+        "mode=Pipe,type=AugmentedManifestFile,attributes=1+2+3+4+5+6+7+8+9+10+11+12+13+14+15+16+17"}) {
+    const absl::Status status = ParseChannel(std::string("train=s3://b/p,") + options).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << options;
+    EXPECT_THAT(status.message(), HasSubstr("channel train")) << options;
   }
 }
 

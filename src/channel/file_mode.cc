@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +17,7 @@
 #include "base/counted.h"
 #include "base/errno_status.h"
 #include "base/size.h"
+#include "channel/channel_items.h"
 #include "store/blocking.h"
 #include "transfer/key_pattern.h"
 #include "transfer/sync.h"
@@ -46,65 +49,68 @@ absl::Status Empty(const std::string& folder) {
   return error ? ErrnoStatus(error.value(), folder, "empty") : absl::OkStatus();
 }
 
-/// FailedPrecondition unless the folder is empty or was filled by FillChannel: files of somebody else are not to be
-/// removed, nor to be mixed with the data.
-absl::Status CheckIsOurs(const TrainingJob& job, const Channel& channel) {
-  const std::string folder = job.ChannelFolder(channel);
-  std::error_code error;
-  const fs::directory_iterator entries(folder, error);
-  if (error && error != std::errc::no_such_file_or_directory) return ErrnoStatus(error.value(), folder, "open");
-  if (error || entries == fs::directory_iterator() || !Origin(job, channel).empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      fmt::format("channel {}: {} has files that Millrace did not copy there; remove them, or choose another --root",
-                  channel.name, folder));
+/// What the folder is filled from. The names in a manifest mean other objects if its prefix changes.
+std::string OriginText(const Channel& channel, const ChannelItems* items) {
+  if (channel.type == ChannelType::kS3Prefix) return channel.uri;
+  return fmt::format("{} {}{}", channel.uri, items->root, items->prefix);
 }
 
 /// What a channel's URI names.
 struct ChannelSource {
-  Location from;                     // a folder; or of `object`, its store
-  std::optional<ObjectInfo> object;  // the only one
+  Location from;                      // a folder; or the store of `items`
+  std::optional<ChannelItems> items;  // if they are not all objects of a folder
 };
 
-absl::StatusOr<ChannelSource> OpenSource(Stores& stores, const Channel& channel, std::stop_token stop) {
+absl::StatusOr<ChannelSource> OpenSource(Stores& stores, const TrainingJob& job, const Channel& channel,
+                                         std::stop_token stop) {
   ChannelSource source;
-  // SageMaker takes an object of this name first, too.
-  if (!channel.uri.ends_with('/')) {
-    absl::StatusOr<Location> object = stores.OpenObject(channel.uri);
-    if (object.ok() && !object->prefix.empty()) {
-      absl::StatusOr<ObjectInfo> info = HeadBlocking(*object->store, object->prefix, stop);
-      if (info.ok()) {
-        source.from = *object;
-        source.object = *std::move(info);
-        return source;
-      }
-      if (absl::IsCancelled(info.status())) return info.status();
-      // A folder, or something that cannot be read: listing says which.
-    }
+  bool listed = channel.type != ChannelType::kS3Prefix || channel.sharded;
+  if (!listed) {
+    ASSIGN_OR_RETURN(listed, NamesObject(stores, channel.uri, stop));
+  }
+  if (listed) {
+    ASSIGN_OR_RETURN(source.items, FindChannelItems(stores, channel, stop));
+    if (channel.sharded) KeepShare(*source.items, job.RankIn(channel), job.HostsOf(channel).size());
+    ASSIGN_OR_RETURN(source.from, stores.Open(source.items->root));
+    return source;
   }
   ASSIGN_OR_RETURN(source.from, stores.Open(channel.uri));
   source.from.prefix = AsFolder(source.from.prefix);
   return source;
 }
 
+bool IsLike(const ObjectInfo& copy, const ObjectInfo& object) {
+  constexpr int64_t kSecond = 1000;  // S3 tells whole ones
+  return copy.size == object.size && copy.modified_ms / kSecond >= object.modified_ms / kSecond;
+}
+
+/// Calls `each` with what is to be done for the folder to have these items, and nothing else.
+absl::Status CompareItems(const ChannelItems& items, const Location& to,
+                          absl::FunctionRef<absl::Status(const SyncStep&)> each) {
+  std::map<std::string, ObjectInfo> wanted;  // by key in the folder
+  for (const ChannelPart& part : items.parts)
+    wanted.emplace(to.Key(std::string_view(part.text).substr(items.prefix.size())), part.Object());
+  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> present, ListAll(*to.store, to.prefix));
+  for (const ObjectInfo& copy : present) {
+    const auto object = wanted.find(copy.key);
+    if (object == wanted.end()) {
+      RETURN_IF_ERROR(each({.kind = SyncStep::Kind::kRemove, .object = &copy, .key = copy.key, .why = {}}));
+    } else if (IsLike(copy, object->second)) {
+      RETURN_IF_ERROR(
+          each({.kind = SyncStep::Kind::kKeep, .object = &object->second, .kept = &copy, .key = copy.key, .why = {}}));
+      wanted.erase(object);
+    }
+  }
+  for (const auto& [key, object] : wanted)
+    RETURN_IF_ERROR(each({.kind = SyncStep::Kind::kCopy, .object = &object, .key = key, .why = {}}));
+  return absl::OkStatus();
+}
+
 /// Calls `each` with what is to be done for the folder to be like the source.
 absl::Status Compare(const ChannelSource& source, const Location& to, std::stop_token stop,
                      absl::FunctionRef<absl::Status(const SyncStep&)> each) {
-  if (!source.object) {
-    // An empty source is an error of ours, with a message that fits.
-    return CompareFolders(source.from, to, {.stop = stop}, each);
-  }
-  const std::string& key = source.object->key;
-  const std::string name = key.substr(key.rfind('/') + 1);
-  SyncStep step{.kind = SyncStep::Kind::kCopy, .object = &*source.object, .key = to.Key(name), .why = "missing"};
-  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> present, ListAll(*to.store, to.prefix));
-  for (const ObjectInfo& object : present) {
-    if (object.key != step.key) {
-      RETURN_IF_ERROR(each({.kind = SyncStep::Kind::kRemove, .object = &object, .key = object.key, .why = {}}));
-    } else if (object.size == source.object->size && object.modified_ms >= source.object->modified_ms) {
-      step.kind = SyncStep::Kind::kKeep;
-    }
-  }
-  return each(step);
+  // An empty source is an error of ours, with a message that fits.
+  return source.items ? CompareItems(*source.items, to, each) : CompareFolders(source.from, to, {.stop = stop}, each);
 }
 
 absl::Status CheckFreeSpace(const Channel& channel, const std::string& folder, uint64_t bytes) {
@@ -126,6 +132,17 @@ absl::Status FirstFailure(const Channel& channel, const BulkReport& report) {
 
 }  // namespace
 
+absl::Status CheckFolderIsOurs(const TrainingJob& job, const Channel& channel) {
+  const std::string folder = job.ChannelFolder(channel);
+  std::error_code error;
+  const fs::directory_iterator entries(folder, error);
+  if (error && error != std::errc::no_such_file_or_directory) return ErrnoStatus(error.value(), folder, "open");
+  if (error || entries == fs::directory_iterator() || !Origin(job, channel).empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("channel {}: {} has files that Millrace did not copy there; remove them, or choose another --root",
+                  channel.name, folder));
+}
+
 absl::Status MakeJobTree(const TrainingJob& job) {
   for (const char* folder : {"input/config", "input/data", "model", "output/data", "checkpoints", "code"}) {
     const std::string path = fmt::format("{}/{}", job.root, folder);
@@ -140,8 +157,9 @@ absl::Status MakeJobTree(const TrainingJob& job) {
 absl::StatusOr<FileModeReport> FillChannel(Stores& stores, const TrainingJob& job, const Channel& channel,
                                            const FileModeOptions& options) {
   const std::string folder = job.ChannelFolder(channel);
-  RETURN_IF_ERROR(CheckIsOurs(job, channel));
-  ASSIGN_OR_RETURN(const ChannelSource source, OpenSource(stores, channel, options.stop));
+  RETURN_IF_ERROR(CheckFolderIsOurs(job, channel));
+  ASSIGN_OR_RETURN(const ChannelSource source, OpenSource(stores, job, channel, options.stop));
+  const std::string origin_text = OriginText(channel, source.items ? &*source.items : nullptr);
   RETURN_IF_ERROR(MakeFolder(folder, folder, Durability::kUnsynced));
   ASSIGN_OR_RETURN(Location to, stores.Open(folder));
   to.prefix = AsFolder(to.prefix);
@@ -157,16 +175,16 @@ absl::StatusOr<FileModeReport> FillChannel(Stores& stores, const TrainingJob& jo
     if (step.kind == SyncStep::Kind::kCopy) wanted_bytes += step.object->size;
     return absl::OkStatus();
   }));
-  if (report.objects == 0) {
+  if (report.objects == 0 && !channel.sharded) {
     return absl::NotFoundError(fmt::format("channel {}: {} has no objects; check the URI", channel.name, channel.uri));
   }
-  if (const std::string origin = Origin(job, channel); !origin.empty() && origin != channel.uri) {
+  if (const std::string origin = Origin(job, channel); !origin.empty() && origin != origin_text) {
     // Files of one name and size may be in both, and of other contents.
     RETURN_IF_ERROR(Empty(folder));
     wanted_bytes = all_bytes;
   }
   RETURN_IF_ERROR(CheckFreeSpace(channel, folder, wanted_bytes));
-  RETURN_IF_ERROR(WriteFileAtomically(OriginFile(job, channel), channel.uri + "\n"));
+  RETURN_IF_ERROR(WriteFileAtomically(OriginFile(job, channel), origin_text + "\n"));
 
   BulkJob copies({.progress = options.progress, .stop = options.stop});
   const absl::Status compared = Compare(source, to, options.stop, [&](const SyncStep& step) {

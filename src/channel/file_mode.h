@@ -15,6 +15,9 @@ namespace millrace {
 /// writes its configuration files, in place of older ones. The job must have been checked.
 absl::Status MakeJobTree(const TrainingJob& job);
 
+/// FailedPrecondition if the folder of the channel holds files that FillChannel did not copy there.
+absl::Status CheckFolderIsOurs(const TrainingJob& job, const Channel& channel);
+
 struct FileModeOptions {
   std::function<void(const BulkProgress&)> progress;  // on any thread, one call at a time; must not block
   std::stop_token stop;
@@ -26,7 +29,8 @@ struct FileModeReport {
   uint64_t bytes = 0;    // of what was copied
 };
 
-/// Makes the folder of a channel like what its URI names: the objects below it, by their names there, or one object.
+/// Makes the folder of a channel like what its URI names: the objects below it, by their names there, or one object, or
+/// those of a manifest, by their names behind its prefix; and of a sharded channel only the part of this host.
 /// Copies what the folder lacks and what has changed (transfer/sync.h), so a second call on the same machine copies
 /// little or nothing. Removes what is not there any more, but only from a folder that this function made: which ones it
 /// did, it remembers in input/config/channel-NAME.uri. MakeJobTree comes first.

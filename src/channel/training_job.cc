@@ -37,22 +37,34 @@ Json InputDataConfig(const TrainingJob& job) {
   Json config = Json::object();
   for (const Channel& channel : job.channels) {
     Json& entry = config[channel.name];
-    entry = {{"TrainingInputMode", "File"}, {"S3DistributionType", "FullyReplicated"}, {"RecordWrapperType", "None"}};
+    entry = {{"TrainingInputMode", ChannelModeName(channel.mode)},
+             {"S3DistributionType", channel.sharded ? "ShardedByS3Key" : "FullyReplicated"},
+             {"RecordWrapperType", channel.recordio ? "RecordIO" : "None"}};
     if (!channel.content_type.empty()) entry["ContentType"] = channel.content_type;
   }
   return config;
 }
 
-Json InstanceGroup(const TrainingJob& job) {
-  return {{"hosts", job.hosts}, {"instance_group_name", kGroup}, {"instance_type", kInstanceType}};
+Json GroupJson(const InstanceGroup& group) {
+  return {{"hosts", group.hosts}, {"instance_group_name", group.name}, {"instance_type", group.type}};
+}
+
+InstanceGroup CurrentGroup(const TrainingJob& job) {
+  for (InstanceGroup& group : job.AllGroups()) {
+    if (std::ranges::binary_search(group.hosts, job.current_host)) return std::move(group);
+  }
+  return {};
 }
 
 Json ResourceConfig(const TrainingJob& job) {
-  return {{"current_group_name", kGroup},
+  const InstanceGroup current = CurrentGroup(job);
+  Json groups = Json::array();
+  for (const InstanceGroup& group : job.AllGroups()) groups.push_back(GroupJson(group));
+  return {{"current_group_name", current.name},
           {"current_host", job.current_host},
-          {"current_instance_type", kInstanceType},
+          {"current_instance_type", current.type},
           {"hosts", job.hosts},
-          {"instance_groups", Json::array({InstanceGroup(job)})},
+          {"instance_groups", groups},
           {"network_interface_name", kNetworkInterface}};
 }
 
@@ -117,13 +129,20 @@ Json Environment(const TrainingJob& job) {
     if (!key.starts_with(kToolkitPrefix)) hyperparameters[key] = Meaning(value);
     if (const Json program = Meaning(value); key == "sagemaker_program" && program.is_string()) entry_point = program;
   }
+  const InstanceGroup current = CurrentGroup(job);
+  Json groups = Json::array();
+  Json groups_by_name = Json::object();
+  for (const InstanceGroup& group : job.AllGroups()) {
+    groups.push_back(group.name);
+    groups_by_name[group.name] = GroupJson(group);
+  }
   const std::string module = entry_point.ends_with(".py") ? entry_point.substr(0, entry_point.size() - 3) : entry_point;
   return {{"additional_framework_parameters", Json::object()},
           {"channel_input_dirs", channels},
           {"current_host", job.current_host},
-          {"current_instance_group", kGroup},
-          {"current_instance_group_hosts", job.hosts},
-          {"current_instance_type", kInstanceType},
+          {"current_instance_group", current.name},
+          {"current_instance_group_hosts", current.hosts},
+          {"current_instance_type", current.type},
           {"distribution_hosts", Json::array()},
           {"distribution_instance_groups", Json::array()},
           {"framework_module", nullptr},
@@ -132,9 +151,9 @@ Json Environment(const TrainingJob& job) {
           {"input_config_dir", job.root + "/input/config"},
           {"input_data_config", InputDataConfig(job)},
           {"input_dir", job.root + "/input"},
-          {"instance_groups", Json::array({kGroup})},
-          {"instance_groups_dict", {{kGroup, InstanceGroup(job)}}},
-          {"is_hetero", false},
+          {"instance_groups", groups},
+          {"instance_groups_dict", groups_by_name},
+          {"is_hetero", groups.size() > 1},
           {"is_master", job.current_host == job.hosts.front()},
           {"job_name", nullptr},
           {"log_level", 20},
@@ -166,12 +185,72 @@ std::string VariableName(std::string_view name) {
   return upper;
 }
 
+/// InvalidArgument if a pipe of one channel has the name of another channel.
+absl::Status CheckPipeNames(const TrainingJob& job) {
+  for (const Channel& pipe : job.channels) {
+    if (pipe.mode != ChannelMode::kPipe) continue;
+    for (const Channel& other : job.channels) {
+      const std::string_view name = other.name;
+      if (!name.starts_with(pipe.name + "_")) continue;
+      if (name.find_first_not_of("0123456789", pipe.name.size() + 1) != std::string_view::npos) continue;
+      if (name.size() == pipe.name.size() + 1) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("channel {} has the name of a pipe of channel {}; rename one", name, pipe.name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGroups(const TrainingJob& job) {
+  std::vector<std::string> grouped;
+  std::set<std::string> names;
+  for (const InstanceGroup& group : job.AllGroups()) {
+    if (group.name.empty() || !names.insert(group.name).second)
+      return absl::InvalidArgumentError(
+          fmt::format("two instance groups are called '{}', or one has no name", group.name));
+    grouped.insert(grouped.end(), group.hosts.begin(), group.hosts.end());
+  }
+  std::ranges::sort(grouped);
+  if (grouped != job.hosts) return absl::InvalidArgumentError("each host must be in one instance group");
+  if (job.groups.size() > Channel::kMaxGroups)
+    return absl::InvalidArgumentError(fmt::format("a job has at most {} instance groups", Channel::kMaxGroups));
+  for (const Channel& channel : job.channels) {
+    for (const std::string& group : channel.groups) {
+      if (names.contains(group)) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("channel {}: there is no instance group '{}'", channel.name, group));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckText(std::string_view what, std::string_view text) {
   if (FirstNotUtf8(text) == text.size() && text.find('\0') == std::string_view::npos) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format("{} is not UTF-8 text", what));
 }
 
 }  // namespace
+
+std::vector<InstanceGroup> TrainingJob::AllGroups() const {
+  if (!groups.empty()) return groups;
+  return {{.name = std::string(kGroup), .type = std::string(kInstanceType), .hosts = hosts}};
+}
+
+std::vector<std::string> TrainingJob::HostsOf(const Channel& channel) const {
+  if (channel.groups.empty()) return hosts;
+  std::vector<std::string> some;
+  for (const InstanceGroup& group : AllGroups()) {
+    if (std::ranges::find(channel.groups, group.name) != channel.groups.end())
+      some.insert(some.end(), group.hosts.begin(), group.hosts.end());
+  }
+  std::ranges::sort(some);
+  return some;
+}
+
+uint64_t TrainingJob::RankIn(const Channel& channel) const {
+  const std::vector<std::string> some = HostsOf(channel);
+  return static_cast<uint64_t>(std::ranges::find(some, current_host) - some.begin());
+}
 
 absl::Status CheckTrainingJob(const TrainingJob& job) {
   if (job.channels.size() > kMaxChannels) {
@@ -185,6 +264,7 @@ absl::Status CheckTrainingJob(const TrainingJob& job) {
       return absl::InvalidArgumentError(fmt::format("two channels are called {}", channel.name));
     }
   }
+  RETURN_IF_ERROR(CheckPipeNames(job));
   if (job.hyperparameters.size() > kMaxHyperparameters) {
     return absl::InvalidArgumentError(
         fmt::format("a job has at most {} hyperparameters, not {}", kMaxHyperparameters, job.hyperparameters.size()));
@@ -199,7 +279,7 @@ absl::Status CheckTrainingJob(const TrainingJob& job) {
   if (!std::ranges::binary_search(job.hosts, job.current_host)) {
     return absl::InvalidArgumentError(fmt::format("the current host {} is not among the hosts", job.current_host));
   }
-  return absl::OkStatus();
+  return CheckGroups(job);
 }
 
 std::map<std::string, std::string> ConfigFiles(const TrainingJob& job) {

@@ -13,21 +13,36 @@ namespace millrace {
 inline constexpr size_t kMaxChannels = 20;
 inline constexpr size_t kMaxHyperparameters = 100;
 
+/// Hosts of one kind.
+struct InstanceGroup {
+  std::string name;
+  std::string type = "local";      // of the instances
+  std::vector<std::string> hosts;  // sorted
+};
+
 /// A job as SageMaker describes it to the program that it runs.
 struct TrainingJob {
   std::string root = "/opt/ml";  // an absolute path without '/' at its end
   std::vector<Channel> channels;
   std::map<std::string, std::string> hyperparameters;
-  std::vector<std::string> hosts = {"algo-1"};  // sorted; all in one instance group
+  std::vector<std::string> hosts = {"algo-1"};  // sorted
+  std::vector<InstanceGroup> groups;            // each host is in one; empty: all are in one, of the usual name
   std::string current_host = "algo-1";          // one of them
   int cpus = 1;
   int gpus = 0;
 
+  std::vector<InstanceGroup> AllGroups() const;
+  /// The hosts that get the data of a channel, sorted; and the place of the current one among them, their number if it
+  /// gets none.
+  std::vector<std::string> HostsOf(const Channel& channel) const;
+  uint64_t RankIn(const Channel& channel) const;
+  /// In Pipe mode the pipes are beside it, and there is no such folder.
   std::string ChannelFolder(const Channel& channel) const { return root + "/input/data/" + channel.name; }
 };
 
 /// InvalidArgument for what SageMaker refuses, too: too many channels or hyperparameters, two channels of a name, text
-/// that is not UTF-8, a current host that is not among the hosts.
+/// that is not UTF-8, a current host that is not among the hosts; and for a channel called like a pipe of another one;
+/// groups that do not hold each host once, and channels of groups that there are not.
 absl::Status CheckTrainingJob(const TrainingJob& job);
 
 /// The configuration files below the root, by path from there: input/config/inputdataconfig.json, resourceconfig.json

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -15,17 +17,31 @@
 
 namespace millrace {
 
+/// Some bytes of a shard that is to be written.
+struct ShardSpan {
+  ShardSpan(ByteSpan in_memory) : bytes(in_memory), size(in_memory.size()) {}  // NOLINT: a span is one
+  /// Bytes that come into memory only when their turn has come, as those of tensors on a device.
+  ShardSpan(uint64_t length, std::function<absl::Status(uint64_t offset, MutableByteSpan into)> copy_out)
+      : size(length), copy(std::move(copy_out)) {}
+
+  ByteSpan bytes;
+  uint64_t size;
+  /// Null if `bytes` are they. Else it writes some of them, from `offset` of the span on, and is called in order.
+  std::function<absl::Status(uint64_t offset, MutableByteSpan into)> copy;
+};
+
 /// A shard that is to be written: its bytes are those of the spans, one behind the other.
 struct ShardBytes {
   std::string name;
-  std::vector<ByteSpan> spans;
+  std::vector<ShardSpan> spans;
 
   uint64_t Size() const;
 };
 
-/// Writes shards below `folder` ("" or ending with '/'), eight pieces at a time. A piece that lies in one span is sent
-/// straight from there; what lies in several is copied together first: at most eight pieces at once. Returns when no
-/// piece is in flight any more; after an error some shards may have been written. Cancelled soon after a stop.
+/// Writes shards below `folder` ("" or ending with '/'), 16 pieces at a time. A piece that lies in one span is sent
+/// straight from there. What lies in several, or comes into memory only now, is copied together first: 64 MiB at most,
+/// or one piece if that is larger (of shards above 640 GB on S3, where objects have 10,000 parts at most). Returns when
+/// no piece is in flight any more; after an error some shards may have been written. Cancelled soon after a stop.
 absl::StatusOr<std::vector<CheckpointShard>> WriteShards(ObjectStore& store, const std::string& folder,
                                                          const std::vector<ShardBytes>& shards,
                                                          const std::stop_token& stop);

@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/crypto.h"
 #include "base/rng.h"
@@ -134,6 +138,97 @@ TEST(ShardIo, RangesCostWhatTheyNeed) {
   EXPECT_LE(*read({{piece + 1, 3 << 20}}), (3u << 20) + piece);
   EXPECT_TRUE(absl::IsOutOfRange(read({{20 << 20, 1}}).status()));
   EXPECT_TRUE(absl::IsOutOfRange(read({{uint64_t{0} - 1, 2}}).status()));
+}
+
+// Keeps where the bytes of reads went.
+class PlacesStore final : public ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override {
+    {
+      std::lock_guard lock(mutex_);
+      reads_.push_back(into);
+    }
+    ForwardingStore::Get(std::move(key), into, std::move(options), std::move(done));
+  }
+  // (bytes that went into `memory`, bytes that went elsewhere)
+  std::pair<uint64_t, uint64_t> Split(const std::string& memory) {
+    std::lock_guard lock(mutex_);
+    std::pair<uint64_t, uint64_t> split;
+    for (const MutableByteSpan read : reads_) {
+      const auto* const at = reinterpret_cast<const char*>(read.data());
+      const bool within = at >= memory.data() && at < memory.data() + memory.size();
+      (within ? split.first : split.second) += read.size();
+    }
+    return split;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<MutableByteSpan> reads_;
+};
+
+TEST(ShardIo, LargeRangesAreReadInPlace) {
+  PlacesStore places;
+  const std::string text = Noise(40 << 20, 1);
+  const auto written = WriteShards(places, "", {Cut("x", text, 1)}, {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  MemoryBudget memory(512 << 20);
+  // As tensors lie: one behind the other, none at the beginning of a piece; a small one among large ones.
+  const std::vector<size_t> sizes = {8 << 20, 12'345'678, 100, (9 << 20) + 1,
+                                     (40 << 20) - (17 << 20) - 12'345'779 - 999};
+  std::string into(text.size(), '\0');
+  std::vector<ShardRange> ranges;
+  size_t at = 999;
+  for (const size_t size : sizes) {
+    ranges.push_back({0, at, AsWritableBytes(into).subspan(at, size)});
+    at += size;
+  }
+  ASSERT_EQ(at, text.size());
+  const auto read = ReadRanges(places, memory, "", *written, ranges, {});
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, text.size());
+  EXPECT_EQ(into.substr(999), text.substr(999));
+  const auto [in_place, staged] = places.Split(into);
+  EXPECT_EQ(in_place + staged, text.size());
+  EXPECT_LE(staged, sizes.size() * 2 * (64 << 10));  // where one ends and the next begins
+}
+
+TEST(ShardIo, BytesThatComeLater) {
+  MemoryStore store("shards");
+  const std::string text = Noise(30 << 20, 1);
+  // Every second span, of sizes around those of pieces, is copied when its turn has come.
+  std::vector<std::pair<size_t, size_t>> asked;  // place in the text, and length
+  std::vector<ShardSpan> spans;
+  size_t at = 0;
+  for (const size_t size : {size_t{1000}, size_t{8} << 20, size_t{3} << 20, size_t{12'345'678}}) {
+    spans.push_back(AsBytes(text).subspan(at, size / 2));
+    const size_t begin = at + size / 2;
+    spans.emplace_back(size - size / 2, [&text, &asked, begin](uint64_t offset, MutableByteSpan into) {
+      std::memcpy(into.data(), text.data() + begin + offset, into.size());
+      asked.emplace_back(begin + offset, into.size());
+      return absl::OkStatus();
+    });
+    at += size;
+  }
+  const std::string expected = text.substr(0, at);
+  const auto written = WriteShards(store, "", {{.name = "x", .spans = spans}}, {});
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_EQ(ReadBack(store, "", *written), std::vector<std::string>{expected});
+  EXPECT_EQ((*written)[0].crc32c, Crc32c(AsBytes(expected)));
+  for (size_t i = 1; i < asked.size(); ++i) EXPECT_GE(asked[i].first, asked[i - 1].first + asked[i - 1].second);
+  for (const auto& [place, length] : asked) EXPECT_LE(length, 8u << 20);  // no more than a piece at a time
+}
+
+TEST(ShardIo, BytesThatDoNotCome) {
+  MemoryStore store("shards");
+  int calls = 0;
+  const ShardSpan failing(20 << 20, [&calls](uint64_t, MutableByteSpan) {
+    return ++calls < 2 ? absl::OkStatus() : absl::InternalError("no such tensor");
+  });
+  const auto written = WriteShards(store, "", {{.name = "x", .spans = {failing}}}, {});
+  EXPECT_THAT(std::string(written.status().message()), HasSubstr("no such tensor"));
+  EXPECT_EQ(calls, 2);
 }
 
 TEST(ShardIo, RangesAreVerified) {

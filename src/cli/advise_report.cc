@@ -25,6 +25,7 @@ std::string FoundText(const Advice& advice) {
                                  KindName(data.kind), FormatSize(data.object_bytes),
                                  FormatSize(data.median_sample_bytes), FormatSize(data.p99_sample_bytes),
                                  SizeText(objects > 0 ? static_cast<double>(data.object_bytes) / objects : 0));
+  text += fmt::format("Compressibility: zstd leaves {:.0f} % of the bytes\n", 100 * data.compressed_share);
   text += fmt::format(
       "Store: first byte after {:.1f} ms, then {}/s; {} reads at a time {}/s, {} as the plan asks {}/s; listing {:.0f} "
       "objects/s\n",
@@ -49,7 +50,7 @@ std::string TableText(const Advice& advice, const AdviseSettings& settings) {
                         ShortNumber(one.later_epoch_seconds), ShortNumber(one.total_seconds(settings.epochs)),
                         one.requests, DollarText(one.dollars()));
   }
-  return text + "  FSx: a file system has to be created first, which takes minutes that are not counted.\n";
+  return text + "  FSx and EFS: a file system has to be created first, which takes minutes that are not counted.\n";
 }
 
 std::string ArithmeticText(const Advice& advice) {
@@ -89,6 +90,14 @@ Json PredictionJson(const CostPrediction& one) {
                     {"arithmetic", lines}};
 }
 
+JsonObject RecommendationJson(const Recommendation& what) {
+  return {{"mode", what.mode},
+          {"source_without_millrace", what.source},
+          {"format", what.format},
+          {"shard_bytes", what.shard_bytes > 0 ? Json(what.shard_bytes) : Json(nullptr)},
+          {"data_workers", what.data_workers}};
+}
+
 JsonObject StoreJson(const StoreFacts& store) {
   return {{"first_byte_seconds", store.first_byte_seconds},
           {"one_bytes_per_second", store.one_bytes_per_second},
@@ -101,7 +110,11 @@ JsonObject StoreJson(const StoreFacts& store) {
 }  // namespace
 
 std::string AdviceText(const Advice& advice, const AdviseSettings& settings) {
+  const Recommendation what = RecommendedBy(advice);
   std::string text = FoundText(advice) + TableText(advice, settings) + "\nAdvice\n";
+  text += fmt::format(
+      "  Mode {}, format {}{}; {} data workers for readers that wait for each file.\n", what.mode, what.format,
+      what.shard_bytes > 0 ? fmt::format(", shards of {} MB", what.shard_bytes / 1'000'000) : "", what.data_workers);
   for (const std::string& sentence : advice.recommendations) text += fmt::format("  {}\n", Printable(sentence));
   text += fmt::format("\nDecision flow without Millrace: {}\n", DataSourceName(advice.choice.source));
   for (const std::string& step : advice.choice.steps) text += fmt::format("  {}\n", step);
@@ -127,7 +140,8 @@ std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
                           {"object_bytes", data.object_bytes},
                           {"index_bytes", data.index_bytes},
                           {"median_sample_bytes", data.median_sample_bytes},
-                          {"p99_sample_bytes", data.p99_sample_bytes}}},
+                          {"p99_sample_bytes", data.p99_sample_bytes},
+                          {"compressed_share", data.compressed_share}}},
       {"store", StoreJson(advice.store)},
       {"cpu_seconds_per_sample",
        advice.no_cpu_reason.empty() ? Json(advice.inputs.cpu_seconds_per_sample) : Json(nullptr)},
@@ -136,7 +150,9 @@ std::string AdviceJson(const Advice& advice, const AdviseSettings& settings) {
       {"prices", JsonObject{{"date", settings.prices.date}, {"from", settings.prices.from}}},
       {"machine", settings.machine ? Json(settings.machine->name) : Json(nullptr)},
       {"storage_dollars_per_month", StorageDollarsPerMonth(static_cast<double>(data.object_bytes), settings.prices)},
+      {"plan", JsonObject{{"requests", advice.inputs.stream_requests}, {"bytes", advice.inputs.stream_bytes}}},
       {"predictions", predictions},
+      {"recommendation", RecommendationJson(RecommendedBy(advice))},
       {"flow", FlowJson(advice)},
       {"advice", advice.recommendations}};
   if (advice.accelerator) {

@@ -12,6 +12,7 @@
 
 #include "base/atomic_file.h"
 #include "base/size.h"
+#include "cli/bench_compare_command.h"
 #include "cli/bench_home.h"
 #include "cli/bench_page.h"
 #include "cli/bench_report.h"
@@ -19,7 +20,6 @@
 #include "cli/console.h"
 #include "cli/json_text.h"
 #include "cli/usage.h"
-#include "diagnose/bench_compare.h"
 #include "diagnose/synthetic_shards.h"
 #include "net/runtime.h"
 
@@ -28,7 +28,6 @@ namespace millrace::cli {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr size_t kMaxReportBytes = 64 << 20;
 constexpr uint64_t kSyntheticShardBytes = 64 * kMiB;
 
 struct BenchFlags {
@@ -49,6 +48,8 @@ struct BenchFlags {
   std::string prices;
   uint64_t samples = 0;
   uint64_t first_byte_ms = 30;
+  double step_ms = 0;
+  std::string cache;
   std::string store = "devstore";
 };
 
@@ -109,8 +110,10 @@ absl::StatusOr<BenchRequest> ToRequest(const BenchFlags& flags) {
   BenchRequest request;
   for (const std::string& scenario : flags.scenarios) {
     if (scenario == "all") {
-      request.scenarios.insert({"a", "d", "e"});
-      if (flags.synthetic) request.scenarios.insert({"b", "c"});
+      request.scenarios.insert({"a", "d", "e", "f"});
+      if (flags.synthetic || !flags.cache.empty()) request.scenarios.insert("b");
+      if (flags.synthetic) request.scenarios.insert("c");
+      if (flags.synthetic && flags.store == "devstore") request.scenarios.insert("g");
     } else {
       request.scenarios.insert(scenario);
     }
@@ -118,8 +121,11 @@ absl::StatusOr<BenchRequest> ToRequest(const BenchFlags& flags) {
   if (request.scenarios.contains("c") && !flags.synthetic) {
     return Usage("--scenario c compares data sets that differ in the size of their shards: it needs --synthetic");
   }
-  if (request.scenarios.contains("b") && !flags.synthetic) {
-    return Usage("--scenario b keeps all data on the local disk for a while: it needs --synthetic");
+  if (request.scenarios.contains("b") && !flags.synthetic && flags.cache.empty()) {
+    return Usage("--scenario b keeps what it reads on the local disk: say where by --cache, or use --synthetic");
+  }
+  if (request.scenarios.contains("g") && (!flags.synthetic || flags.store != "devstore")) {
+    return Usage("--scenario g needs a store that fails on purpose: --synthetic with --store devstore");
   }
   ASSIGN_OR_RETURN(request.threads, ParseThreads(flags.threads, flags.quick));
   ASSIGN_OR_RETURN(request.prices, AsUsage(ReadPrices(flags.prices)));
@@ -129,6 +135,10 @@ absl::StatusOr<BenchRequest> ToRequest(const BenchFlags& flags) {
   settings.window_seconds = flags.seconds > 0 ? flags.seconds : (flags.quick ? 2 : 6);
   settings.windows = static_cast<int>(flags.repeats.value_or(flags.quick ? 3 : 5));
   if (flags.seconds > 0) settings.warm_up_seconds = std::min(settings.warm_up_seconds, flags.seconds);
+  if (!(flags.step_ms >= 0 && flags.step_ms <= 600'000)) {
+    return Usage("--step-ms takes a time in milliseconds, 0 to 600,000");
+  }
+  settings.step_seconds = flags.step_ms / 1000;
   settings.loader.batch = flags.batch;
   settings.loader.image.height = settings.loader.image.width = flags.size;
   settings.loader.image.augment = true;
@@ -144,15 +154,27 @@ absl::StatusOr<BenchRequest> ToRequest(const BenchFlags& flags) {
 /// Where the data are, for the length of a run.
 struct BenchPlace {
   std::unique_ptr<LocalServer> server;
+  std::unique_ptr<LocalServer> stormy;  // for scenario g
   std::unique_ptr<TemporaryFolder> folder;
   std::string root;  // of synthetic data sets: a URI
 };
 
-absl::StatusOr<BenchPlace> MakePlace(const BenchFlags& flags) {
+// What a store does on a bad day, all at once.
+const std::vector<std::string>& StormFaults() {
+  static const auto* const faults = new std::vector<std::string>{
+      "GET bench/* status=503 p=0.2", "GET bench/* reset=20000 p=0.03", "GET bench/* cut=20000 p=0.03",
+      "GET bench/* flip=20000 p=0.01", "GET bench/* delay-ms=1000 p=0.02"};
+  return *faults;
+}
+
+absl::StatusOr<BenchPlace> MakePlace(const BenchFlags& flags, const BenchRequest& request) {
   BenchPlace place;
   if (!flags.synthetic) return place;
   if (flags.store == "devstore") {
     ASSIGN_OR_RETURN(place.server, LocalServer::Start(flags.first_byte_ms));
+    if (request.scenarios.contains("g")) {
+      ASSIGN_OR_RETURN(place.stormy, LocalServer::Start(flags.first_byte_ms, StormFaults()));
+    }
     place.server->UseForAllStores();
     place.root = "s3://bench";
   }
@@ -190,6 +212,8 @@ class BenchRun {
     if (request_.scenarios.contains("b")) RETURN_IF_ERROR(RunEpochs());
     if (request_.scenarios.contains("c")) RETURN_IF_ERROR(RunShards());
     if (request_.scenarios.contains("e")) RETURN_IF_ERROR(RunFirstBatch());
+    if (request_.scenarios.contains("f")) RETURN_IF_ERROR(RunResume());
+    if (request_.scenarios.contains("g")) RETURN_IF_ERROR(RunStorm());
     return absl::OkStatus();
   }
 
@@ -255,7 +279,7 @@ class BenchRun {
   absl::Status RunEpochs() {
     constexpr uint64_t kEpochs = 3;
     ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, kSyntheticShardBytes));
-    const std::string cache = place_.folder->path() + "/disk";
+    const std::string cache = flags_.cache.empty() ? place_.folder->path() + "/disk" : flags_.cache;
     ASSIGN_OR_RETURN(report_.epochs, Measured("b, without a cache", request_.settings, [&](const BenchSettings& with) {
                        return MeasureEpochs(uri, with, kEpochs, "");
                      }));
@@ -289,6 +313,28 @@ class BenchRun {
     return absl::OkStatus();
   }
 
+  absl::Status RunResume() {
+    ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, kSyntheticShardBytes));
+    ASSIGN_OR_RETURN(report_.resume, Measured("f", request_.settings,
+                                              [&](const BenchSettings& with) { return MeasureResume(uri, with); }));
+    return absl::OkStatus();
+  }
+
+  /// The last one: from here on the stores are those of the other server.
+  absl::Status RunStorm() {
+    BenchReport::Storm storm{.faults = StormFaults()};
+    const auto epoch = [&](const char* label) -> absl::StatusOr<EpochCost> {
+      ASSIGN_OR_RETURN(const std::string uri, Data(request_.samples, kSyntheticShardBytes));
+      return Measured(label, request_.settings, [&](const BenchSettings& with) { return MeasureEpoch(uri, with); });
+    };
+    ASSIGN_OR_RETURN(storm.calm, epoch("g, calm"));
+    place_.stormy->UseForAllStores();
+    made_.clear();
+    ASSIGN_OR_RETURN(storm.rough, epoch("g, storm"));
+    report_.storm = std::move(storm);
+    return absl::OkStatus();
+  }
+
   const BenchFlags& flags_;
   BenchRequest request_;
   const BenchPlace& place_;
@@ -315,83 +361,11 @@ absl::Status WriteReports(const BenchFlags& flags, const BenchReport& report) {
 absl::Status Bench(const BenchFlags& flags) {
   ASSIGN_OR_RETURN(BenchRequest request, ToRequest(flags));
   CatchInterrupts();  // so that what is made here is removed
-  ASSIGN_OR_RETURN(const BenchPlace place, MakePlace(flags));
+  ASSIGN_OR_RETURN(const BenchPlace place, MakePlace(flags, request));
   const InterruptStop interrupt;  // from here on there are threads
   BenchRun run(flags, std::move(request), place, interrupt.token());
   RETURN_IF_ERROR(run.Run());
   return WriteReports(flags, run.report());
-}
-
-absl::StatusOr<std::string> ReadReport(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(fmt::format("{} cannot be opened", path));
-  std::string text(kMaxReportBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (file.bad()) return absl::UnknownError(fmt::format("{} cannot be read", path));
-  if (text.size() > kMaxReportBytes) return absl::InvalidArgumentError(fmt::format("{} is larger than 64 MiB", path));
-  return text;
-}
-
-struct CompareFlags {
-  std::string first;
-  std::string second;
-  bool json = false;
-};
-
-constexpr const char* kVerdicts[] = {"same", "better", "worse"};
-
-std::string CompareText(const BenchComparison& comparison) {
-  std::string text;
-  std::string point;
-  for (const ComparedMeasure& one : comparison.measures) {
-    if (one.point != point) text += one.point + "\n";
-    point = one.point;
-    text += fmt::format("  {:<30} {:>12} {:>12}  x {:<6.3f} {}\n", one.measure, ShortNumber(one.first.median),
-                        ShortNumber(one.second.median), one.ratio(),
-                        one.verdict == ComparedMeasure::Verdict::kSame ? "within the spread of the repeats"
-                                                                       : kVerdicts[static_cast<int>(one.verdict)]);
-  }
-  if (!comparison.differences.empty()) text += "The two runs differ in:\n";
-  for (const std::string& difference : comparison.differences) text += fmt::format("  {}\n", Printable(difference));
-  return text;
-}
-
-std::string CompareJson(const BenchComparison& comparison) {
-  JsonArray measures;
-  for (const ComparedMeasure& one : comparison.measures) {
-    measures.Add(JsonObject{{"point", one.point},
-                            {"measure", one.measure},
-                            {"first", one.first.median},
-                            {"second", one.second.median},
-                            {"ratio", one.ratio()},
-                            {"verdict", kVerdicts[static_cast<int>(one.verdict)]}});
-  }
-  return JsonObject{{"measures", measures}, {"differences", comparison.differences}}.Line();
-}
-
-absl::Status Compare(const CompareFlags& flags) {
-  ASSIGN_OR_RETURN(const std::string first, ReadReport(flags.first));
-  ASSIGN_OR_RETURN(const std::string second, ReadReport(flags.second));
-  ASSIGN_OR_RETURN(const BenchComparison comparison, CompareBench(first, flags.first, second, flags.second));
-  return WriteStdout(flags.json ? CompareJson(comparison) : CompareText(comparison));
-}
-
-void AddCompare(Command bench) {
-  const Command compare = bench.AddOptionalCommand("compare", "Hold two reports of --json FILE against each other");
-  auto flags = std::make_shared<CompareFlags>();
-  compare.Add("first", &flags->first, "A report").Required();
-  compare.Add("second", &flags->second, "Another one").Required();
-  compare.AddFlag("--json", &flags->json, "One JSON object on stdout");
-  compare.Footer(
-      "A difference counts as better or worse only if the repeats of the two do not overlap. What is not the same in "
-      "machine, data and settings is listed.\n\n"
-      "Examples:\n"
-      "  millrace bench compare before.json after.json");
-  compare.Run([flags] {
-    const absl::Status status = Compare(*flags);
-    return status.ok() ? 0 : Fail("bench compare", status);
-  });
 }
 
 void AddBenchOptions(Command bench, BenchFlags* flags) {
@@ -401,9 +375,10 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
   bench.Add("uri", &flags->uri, "A data set: a bucket with a prefix, or a folder");
   bench.AddFlag("--synthetic", &flags->synthetic, "Make a data set, use it, and leave nothing behind");
   add("--scenario", &flags->scenarios,
-      "d: maximum rate without a model; a: sequential and random order; e: time to the first batch; with --synthetic "
-      "also b: epochs with and without a cache, c: sequential reading against the size of shards; repeatable")
-      .Words({"a", "b", "c", "d", "e", "all"})
+      "d: maximum rate; a: sequential and random order; e: time to the first batch; f: resuming within an epoch; with "
+      "--synthetic or --cache b: epochs with and without a cache; with --synthetic c: sequential reading against the "
+      "size of shards, g: an epoch while the store fails; repeatable")
+      .Words({"a", "b", "c", "d", "e", "f", "g", "all"})
       .OneValueEach();
   bench.AddFlag("--quick", &flags->quick, "Shorter repeats, and fewer of them");
   bench.Add("--html", &flags->html, "Write the report as a page that needs nothing else").Called("FILE");
@@ -416,6 +391,9 @@ void AddBenchOptions(Command bench, BenchFlags* flags) {
   add("--size", &flags->size, "Height and width of the images").Number(1, 16384);
   add("--shuffle", &flags->shuffle, "Order of the samples in scenarios d and e").Words({"window", "global", "none"});
   add("--memory", &flags->memory, "Budget for fetched bytes and batches");
+  bench.Add("--step-ms", &flags->step_ms, "A model in scenarios a, c and d: a pause so long after each batch [none]");
+  bench.Add("--cache", &flags->cache, "Folder of the cache of scenario b; what is kept there stays [a temporary one]")
+      .Called("DIR");
   bench.Add("--prices", &flags->prices, "A price list to use instead of the built-in one (docs/advise.md)")
       .Called("FILE");
   bench.Add("--samples", &flags->samples, "Images of a synthetic data set [2000; 1000 if --quick]")
@@ -431,7 +409,7 @@ void AddBench(Command app) {
   const Command bench = app.AddCommand("bench", "Measure how fast samples can be had, and say what limits it");
   auto flags = std::make_shared<BenchFlags>();
   AddBenchOptions(bench, flags.get());
-  AddCompare(bench);
+  AddBenchCompare(bench);
   bench.Footer(
       "Runs the input pipeline (fetch, decode, augment, batch) without a model. Each figure is a median of repeats, "
       "with "

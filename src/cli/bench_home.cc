@@ -60,13 +60,15 @@ TemporaryFolder::~TemporaryFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(uint64_t first_byte_ms) {
+absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(uint64_t first_byte_ms,
+                                                                const std::vector<std::string>& faults) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus(errno, "the local server", "making a pipe");
   const UniqueFd output(ends[0]);
   UniqueFd input(ends[1]);
   std::vector<std::string> words = {"millrace", "devstore", "mem:", "--bucket", "bench", "--port", "0"};
   if (first_byte_ms > 0) words.insert(words.end(), {"--first-byte-ms", std::to_string(first_byte_ms)});
+  for (const std::string& fault : faults) words.insert(words.end(), {"--fault", fault});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);

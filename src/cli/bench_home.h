@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 
@@ -30,15 +31,17 @@ class TemporaryFolder {
 /// keeps objects in memory, and ends with this process, however that ends.
 class LocalServer {
  public:
-  /// Serves the bucket "bench". Call it before there are threads: it forks. Unavailable if it does not start.
-  static absl::StatusOr<std::unique_ptr<LocalServer>> Start(uint64_t first_byte_ms);
+  /// Serves the bucket "bench", with these faults (`millrace devstore --help`). Call it before there are threads: it
+  /// forks. Unavailable if it does not start.
+  static absl::StatusOr<std::unique_ptr<LocalServer>> Start(uint64_t first_byte_ms,
+                                                            const std::vector<std::string>& faults = {});
   ~LocalServer();
   LocalServer(const LocalServer&) = delete;
   LocalServer& operator=(const LocalServer&) = delete;
 
   const std::string& url() const { return url_; }
-  /// From now on the stores that this process opens are on this server, whatever its AWS settings say. Before there are
-  /// threads.
+  /// From now on the stores that this process opens are on this server, whatever its AWS settings say. While no other
+  /// thread reads the environment.
   void UseForAllStores() const;
 
  private:

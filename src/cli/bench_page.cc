@@ -99,6 +99,9 @@ std::string Head(const BenchReport& report) {
   page += Tile(ShortNumber(sum.bytes_per_second.median / 1e6), "MB/s from the store");
   page += Tile(ShortNumber(sum.cpu_per_1000.median), "CPU-seconds for 1,000 samples");
   page += Tile(ShortNumber(CpuRate(sum)), "samples/s of a CPU that does nothing else");
+  if (sum.model_busy.median > 0) {
+    page += Tile(fmt::format("{:.1f} %", 100 * sum.model_busy.median), "of the time the model was busy");
+  }
   page += Tile(FormatSize(best->peak_rss_bytes), "peak resident memory");
   const RequestTally epoch = EpochRequests(*best);
   page += report.priced ? Tile(DollarText(report.prices.DollarsOf(epoch)), "requests of an epoch")
@@ -123,7 +126,10 @@ std::string RateSection(const BenchReport& report) {
         {.y = rate * cpus,
          .text = fmt::format("{:.0f} for each of {} (published)", rate, Counted(static_cast<uint64_t>(cpus), "vCPU"))});
   }
-  return "<h2>Maximum rate without a model</h2>\n" + DrawLines(plot) + RateTable(rows) +
+  const bool model = report.settings.step_seconds > 0;
+  return (model ? fmt::format("<h2>Rate with a model of {:.4g} ms a step</h2>\n", 1000 * report.settings.step_seconds)
+                : "<h2>Maximum rate without a model</h2>\n") +
+         DrawLines(plot) + RateTable(rows) +
          fmt::format(
              "<p class=\"note\">Marks are medians of {}, bars reach from the least to the most. Dashed lines: "
              "{}. Other processors and images give other numbers.</p>\n",
@@ -145,10 +151,9 @@ std::string StallSection(const BenchReport& report) {
                  fmt::format("{:.1f} %", waited > 0 ? 100 * sum.stalls[i] / waited : 0)});
   }
   return "<h2>What the consumer waited for</h2>\n" + DrawShares("Waiting by cause", shares) +
-         fmt::format(
-             "<p class=\"note\">It waited {:.1f} of {:.1f} s, which without a model is nearly all of it. The "
-             "largest cause is what limits.</p>\n",
-             waited, sum.seconds) +
+         fmt::format("<p class=\"note\">It waited {:.1f} of {:.1f} s{}. The largest cause is what limits.</p>\n",
+                     waited, sum.seconds,
+                     report.settings.step_seconds > 0 ? "" : ", which without a model is nearly all of it") +
          "<table>" + Row({"cause", "seconds", "share"}, "th") + rows + "</table>\n";
 }
 
@@ -261,6 +266,38 @@ std::string FirstBatchSection(const BenchReport& report) {
          Row({"", "seconds", "of it, opening", "GET", "LIST", "HEAD"}, "th") + rows + "</table>\n";
 }
 
+std::string ResumeSection(const BenchReport& report) {
+  if (!report.resume) return "";
+  const ResumePoint& resume = *report.resume;
+  const auto row = [](const char* name, const Spread& seconds, const RequestTally& requests) {
+    return Row({name, WithSpread(seconds), std::to_string(requests.get), std::to_string(requests.list),
+                std::to_string(requests.head), FormatSize(requests.bytes_read)});
+  };
+  return "<h2>Resuming in the middle of an epoch</h2>\n<table>" +
+         Row({"first batch", "seconds", "GET", "LIST", "HEAD", "bytes"}, "th") +
+         row("from the start", resume.fresh_seconds, resume.fresh_requests) +
+         row("from the middle", resume.resumed_seconds, resume.resumed_requests) + "</table>\n" +
+         fmt::format("<p class=\"note\">What came behind the interruption was {}what would have come without it.</p>\n",
+                     resume.exact ? "" : "<b>not</b> ");
+}
+
+std::string StormSection(const BenchReport& report) {
+  if (!report.storm) return "";
+  const BenchReport::Storm& storm = *report.storm;
+  const auto row = [](const char* name, const EpochCost& cost) {
+    return Row({name, ShortNumber(cost.seconds), ShortNumber(cost.cpu_seconds), std::to_string(cost.requests.get),
+                std::to_string(cost.requests.retries), std::to_string(cost.requests.hedges)});
+  };
+  std::string faults;
+  for (const std::string& fault : storm.faults) faults += (faults.empty() ? "" : "; ") + fault;
+  return "<h2>An epoch while the store fails</h2>\n<table>" +
+         Row({"", "seconds", "CPU-s", "GETs", "retries", "hedges"}, "th") + row("calm", storm.calm) +
+         row("storm", storm.rough) + "</table>\n" +
+         fmt::format("<p class=\"note\">Faults: {}. All {} came, and {}.</p>\n", EscapeMarkup(faults),
+                     Counted(storm.rough.samples, "sample"),
+                     storm.same_bytes() ? "every byte was right" : "they were <b>not</b> the same bytes");
+}
+
 std::string RequestSection(const BenchReport& report) {
   const BenchPoint* const best = report.best();
   if (best == nullptr) return "";
@@ -320,8 +357,8 @@ std::string BenchPage(const BenchReport& report) {
              "<title>millrace bench: {}</title>\n<style>{}</style>\n</head>\n<body>\n",
              EscapeMarkup(report.uri), kStyle) +
          Head(report) + RateSection(report) + StallSection(report) + LatencySection(report) + OrderSection(report) +
-         EpochSection(report) + ShardSection(report) + FirstBatchSection(report) + RequestSection(report) +
-         EnvironmentSection(report) + "</body>\n</html>\n";
+         EpochSection(report) + ShardSection(report) + FirstBatchSection(report) + ResumeSection(report) +
+         StormSection(report) + RequestSection(report) + EnvironmentSection(report) + "</body>\n</html>\n";
 }
 
 }  // namespace millrace::cli

@@ -20,10 +20,15 @@ std::string RangeText(const Spread& spread) {
 
 std::string RateRow(const std::string& name, const BenchPoint& point, int cpus) {
   const BenchSummary sum = Summarize(point);
-  return fmt::format("  {:<16} {:>24} {:>9} {:>8} {:>11} {:>9} {:>9} {:>10}\n", name, RangeText(sum.samples_per_second),
-                     ShortNumber(sum.samples_per_second.median / cpus), ShortNumber(sum.bytes_per_second.median / 1e6),
-                     ShortNumber(sum.cpu_per_1000.median), ShortNumber(sum.batch_p50_ms.median),
-                     ShortNumber(sum.batch_p99_ms.median), FormatSize(point.peak_rss_bytes));
+  std::string text =
+      fmt::format("  {:<16} {:>24} {:>9} {:>8} {:>11} {:>9} {:>9} {:>10}\n", name, RangeText(sum.samples_per_second),
+                  ShortNumber(sum.samples_per_second.median / cpus), ShortNumber(sum.bytes_per_second.median / 1e6),
+                  ShortNumber(sum.cpu_per_1000.median), ShortNumber(sum.batch_p50_ms.median),
+                  ShortNumber(sum.batch_p99_ms.median), FormatSize(point.peak_rss_bytes));
+  if (sum.model_busy.median > 0) {
+    text += fmt::format("  {:<16} the model was busy {:.1f} % of the time\n", "", 100 * sum.model_busy.median);
+  }
+  return text;
 }
 
 std::string RateHead(const char* first) {
@@ -97,6 +102,7 @@ JsonObject PointJson(const BenchReport& report, const std::string& name, const B
                   {"busy_cpus", SpreadJson(sum.busy_cpus)},
                   {"other_busy_cpus", SpreadJson(sum.other_busy_cpus)},
                   {"gets_per_1000_samples", SpreadJson(sum.gets_per_1000)},
+                  {"model_busy", SpreadJson(sum.model_busy)},
                   {"batch_p50_ms", SpreadJson(sum.batch_p50_ms)},
                   {"batch_p99_ms", SpreadJson(sum.batch_p99_ms)},
                   {"peak_rss_bytes", point.peak_rss_bytes},
@@ -133,6 +139,61 @@ std::string EpochsText(const BenchReport& report) {
     }
   }
   return text;
+}
+
+std::string ResumeText(const ResumePoint& resume) {
+  std::string text =
+      fmt::format("\nResuming in the middle of an epoch (f)\n  {:<16} {:>24}  requests\n", "", "s (least-most)");
+  const auto row = [&](const char* name, const Spread& seconds, const RequestTally& requests) {
+    text += fmt::format("  {:<16} {:>24}  {} GET, {} LIST, {} HEAD, {}\n", name, RangeText(seconds), requests.get,
+                        requests.list, requests.head, FormatSize(requests.bytes_read));
+  };
+  row("from the start", resume.fresh_seconds, resume.fresh_requests);
+  row("from the middle", resume.resumed_seconds, resume.resumed_requests);
+  return text + fmt::format("  What came behind the interruption was {}what would have come without it.\n",
+                            resume.exact ? "" : "NOT ");
+}
+
+std::string StormText(const BenchReport::Storm& storm) {
+  std::string text = fmt::format("\nAn epoch while the store fails (g)\n  {:<16} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
+                                 "", "s", "CPU-s", "GETs", "retries", "hedges");
+  for (const auto& [name, cost] : {std::pair{"calm", &storm.calm}, std::pair{"storm", &storm.rough}}) {
+    text +=
+        fmt::format("  {:<16} {:>10} {:>10} {:>10} {:>10} {:>10}\n", name, ShortNumber(cost->seconds),
+                    ShortNumber(cost->cpu_seconds), cost->requests.get, cost->requests.retries, cost->requests.hedges);
+  }
+  return text + fmt::format("  All {} came, and {}.\n", Counted(storm.rough.samples, "sample"),
+                            storm.same_bytes() ? "every byte was right" : "they were NOT the same bytes");
+}
+
+JsonObject EpochJson(const EpochCost& epoch) {
+  return {{"seconds", epoch.seconds},
+          {"cpu_seconds", epoch.cpu_seconds},
+          {"samples", epoch.samples},
+          {"digest", epoch.digest.Hex()},
+          {"requests", TallyJson(epoch.requests)}};
+}
+
+void AddResumeAndStorm(const BenchReport& report, JsonObject* scenarios) {
+  if (report.resume) {
+    const ResumePoint& resume = *report.resume;
+    scenarios->Add(
+        "f", JsonObject{{"position", resume.position.ToString()},
+                        {"exact", resume.exact},
+                        {"points", JsonArray{JsonObject{{"name", "from the start"},
+                                                        {"first_batch_seconds", SpreadJson(resume.fresh_seconds)},
+                                                        {"requests", TallyJson(resume.fresh_requests)}},
+                                             JsonObject{{"name", "from the middle"},
+                                                        {"first_batch_seconds", SpreadJson(resume.resumed_seconds)},
+                                                        {"requests", TallyJson(resume.resumed_requests)}}}}});
+  }
+  if (report.storm) {
+    const BenchReport::Storm& storm = *report.storm;
+    scenarios->Add("g", JsonObject{{"faults", storm.faults},
+                                   {"same_bytes", storm.same_bytes()},
+                                   {"calm", EpochJson(storm.calm)},
+                                   {"storm", EpochJson(storm.rough)}});
+  }
 }
 
 JsonObject ScenariosJson(const BenchReport& report) {
@@ -172,6 +233,7 @@ JsonObject ScenariosJson(const BenchReport& report) {
     }
     scenarios.Add("e", JsonObject{{"points", points}});
   }
+  AddResumeAndStorm(report, &scenarios);
   return scenarios;
 }
 
@@ -236,7 +298,10 @@ std::string BenchText(const BenchReport& report) {
   const int cpus = report.machine.cpus;
   std::string text = report.limit().sentence + "\n";
   if (!report.rate.empty()) {
-    text += "\nMaximum rate without a model (d), by decoding threads\n" + RateHead("");
+    const double step_ms = 1000 * report.settings.step_seconds;
+    text += step_ms > 0 ? fmt::format("\nRate with a model of {:.4g} ms a step (d), by decoding threads\n", step_ms)
+                        : "\nMaximum rate without a model (d), by decoding threads\n";
+    text += RateHead("");
     for (const BenchPoint& point : report.rate) text += RateRow(NameOf(point), point, cpus);
     const BenchPoint& best = *report.best();
     text += StallsText(Summarize(best)) + RequestsText(report, best);
@@ -260,6 +325,8 @@ std::string BenchText(const BenchReport& report) {
                           RangeText(point.open_seconds), point.requests.get, point.requests.list, point.requests.head);
     }
   }
+  if (report.resume) text += ResumeText(*report.resume);
+  if (report.storm) text += StormText(*report.storm);
   text += fmt::format("\nData: {}{}{}\n", report.uri, report.data.empty() ? "" : ": ", report.data);
   if (!report.store.empty()) text += fmt::format("Store: {}\n", report.store);
   text += fmt::format("Machine: {}, {}, {}, {}; {}; millrace {}; {}\n", report.machine.cpu,
@@ -288,6 +355,7 @@ std::string BenchJson(const BenchReport& report) {
                               {"shuffle", ShuffleName(settings.loader.shuffle)},
                               {"memory_bytes", settings.loader.memory_bytes},
                               {"io_threads", settings.io_threads},
+                              {"step_ms", 1000 * settings.step_seconds},
                               {"warm_up_seconds", settings.warm_up_seconds},
                               {"window_seconds", settings.window_seconds},
                               {"repeats", settings.windows}}},

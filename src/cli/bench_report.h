@@ -30,6 +30,17 @@ struct BenchReport {
   std::vector<EpochCost> cached_epochs;                 // the same with a cache
   std::vector<std::pair<uint64_t, BenchPoint>> shards;  // scenario c, by the bytes of a shard
   std::vector<FirstBatchPoint> first_batch;             // scenario e, by samples
+  std::optional<ResumePoint> resume;                    // scenario f
+
+  /// An epoch of the same data, twice.
+  struct Storm {
+    EpochCost calm;
+    EpochCost rough;  // while the store has these faults
+    std::vector<std::string> faults;
+
+    bool same_bytes() const { return calm.digest == rough.digest && calm.samples == rough.samples; }
+  };
+  std::optional<Storm> storm;  // scenario g
 
   /// The fastest of all rates; null if none was measured.
   const BenchPoint* best() const;

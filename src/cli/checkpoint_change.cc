@@ -1,15 +1,23 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "base/size.h"
 #include "checkpoint/difference.h"
 #include "cli/checkpoint_commands.h"
 #include "cli/console.h"
 #include "cli/json_text.h"
+#include "cli/usage.h"
+#include "store/blocking.h"
 
 namespace millrace::cli {
 
@@ -28,6 +36,9 @@ struct CopyCheckpointFlags {
   std::string to;
   std::optional<uint64_t> step;
   uint64_t keep = 0;
+  std::string name;
+  std::string python = "python3";
+  bool allow_pickle = false;
   bool json = false;
 };
 
@@ -118,6 +129,59 @@ absl::StatusOr<bool> CopyCheckpoint(const CopyCheckpointFlags& flags, const Chec
   return true;
 }
 
+// Whether it is the name of a file that torch.save or safetensors has written.
+bool IsForeignFile(const std::string& uri) {
+  constexpr std::array<absl::string_view, 6> kEndings = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".safetensors"};
+  return std::any_of(kEndings.begin(), kEndings.end(),
+                     [&uri](absl::string_view ending) { return absl::EndsWith(uri, ending); });
+}
+
+// Whether it is a folder of torch.distributed.checkpoint, or of safetensors as of Hugging Face, and none of ours.
+absl::StatusOr<bool> IsForeignFolder(const Location& from, const std::stop_token& stop) {
+  const std::string folder = from.prefix.empty() || absl::EndsWith(from.prefix, "/") ? from.prefix : from.prefix + "/";
+  for (const char* const name : {".metadata", "model.safetensors", "model.safetensors.index.json"}) {
+    if (stop.stop_requested()) return absl::CancelledError("interrupted");
+    const absl::Status there = HeadBlocking(*from.store, folder + name).status();
+    if (there.ok()) return true;
+    if (!absl::IsNotFound(there)) return there;
+  }
+  return false;
+}
+
+// The package reads it, since that takes PyTorch. Returns only if it cannot be started.
+int RunImport(const CopyCheckpointFlags& flags) {
+  std::vector<std::string> words = {flags.python, "-m", "millrace.checkpoint_import", flags.from, flags.to};
+  if (flags.step) words.insert(words.end(), {"--step", std::to_string(*flags.step)});
+  if (flags.keep != 0) words.insert(words.end(), {"--keep", std::to_string(flags.keep)});
+  if (!flags.name.empty()) words.insert(words.end(), {"--name", flags.name});
+  if (flags.allow_pickle) words.emplace_back("--allow-pickle");
+  if (flags.json) words.emplace_back("--json");
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  return Fail("checkpoint", absl::NotFoundError(fmt::format(
+                                "{} cannot be started ({}); --python names the one that has millrace and torch",
+                                Printable(flags.python), std::generic_category().message(errno))));
+}
+
+// Nullopt: it is a checkpoint of ours, or nothing at all.
+std::optional<int> ImportIfForeign(const CopyCheckpointFlags& flags) {
+  if (IsForeignFile(flags.from)) return RunImport(flags);
+  {
+    const InterruptStop interrupt;
+    Runtime runtime;
+    Stores stores(runtime);
+    const absl::StatusOr<Location> from = stores.Open(flags.from);
+    if (!from.ok()) return std::nullopt;
+    const auto catalog = Checkpoints(*from, runtime.memory()).ReadCatalog(interrupt.token());
+    if (!catalog.ok() || *catalog) return std::nullopt;
+    const absl::StatusOr<bool> foreign = IsForeignFolder(*from, interrupt.token());
+    if (!foreign.ok() || !*foreign) return std::nullopt;
+  }
+  return RunImport(flags);  // no thread of ours is left
+}
+
 absl::Status TellRemoved(const CheckpointGcFlags& flags, const std::vector<CheckpointAttempt>& attempts,
                          std::string_view why) {
   std::string text;
@@ -198,15 +262,27 @@ void AddCheckpointCp(const Command& checkpoint) {
   cp.Add("to", &flags->to, "Where the copy is saved, as one more checkpoint").Required();
   cp.Add("--step", &flags->step, "The checkpoint of this step, instead of the newest");
   cp.Add("--keep", &flags->keep, "How many checkpoints remain at the destination; 0: all");
+  cp.Add("--name", &flags->name,
+         "Of an import: which item of the state they become if there are only tensors (default: model)");
+  cp.AddFlag("--allow-pickle", &flags->allow_pickle,
+             "Of an import: unpickle what is neither a tensor nor plain data. It can run any code");
+  cp.Add("--python", &flags->python, "Of an import: the Python that has millrace and torch");
   cp.AddFlag("--json", &flags->json, R"(One JSON object: {"step", "bytes", "uri"})");
   cp.Footer(
       "The copy is whole or not there, as if a training had saved it. The destination is claimed: a training that "
-      "saves "
-      "there commits no more.\n\n"
+      "saves there commits no more. A copy that was interrupted leaves nothing that counts: begin it again.\n\n"
+      "FROM may also be what another program has written: a file of torch.save (.pt, .pth, .bin, .ckpt, .pkl) or "
+      ".safetensors, or a folder of torch.distributed.checkpoint or of safetensors. It is imported by "
+      "python3 -m millrace.checkpoint_import, as step 0 unless --step says another. It claims, too.\n\n"
       "Examples:\n"
       "  millrace checkpoint cp s3://bucket/run-7 /mnt/models/run-7\n"
-      "  millrace checkpoint cp s3://bucket/run-7 s3://other/best --step 1200 --keep 1");
+      "  millrace checkpoint cp s3://bucket/run-7 s3://other/best --step 1200 --keep 1\n"
+      "  millrace checkpoint cp model.pt s3://bucket/run-7 --step 1200");
   cp.Run([flags] {
+    for (const std::string& each : {flags->from, flags->to}) {
+      if (const absl::Status usage = CheckUri(each); !usage.ok()) return Fail("checkpoint", usage);
+    }
+    if (const std::optional<int> imported = ImportIfForeign(*flags)) return *imported;
     return WithTwoCheckpoints(
         flags->from, flags->to,
         [&](Checkpoints& from, Checkpoints& to, const std::stop_token& stop) -> absl::StatusOr<bool> {

@@ -50,7 +50,9 @@ std::string DidYouMean(std::string_view word, const std::vector<std::string>& na
 
 // What no option or positional of the command takes; "" when there is nothing.
 std::string ExplainExtra(const CLI::App& command) {
-  const std::vector<std::string> extra = command.remaining();  // in the order given
+  std::vector<std::string> extra = command.remaining();  // in the order given
+  // What stands behind "--" is the command of `run`: if something before it is wrong, it was not looked at.
+  extra.erase(std::find(extra.begin(), extra.end(), "--"), extra.end());
   const auto option =
       std::find_if(extra.begin(), extra.end(), [](const auto& word) { return word.size() > 1 && word[0] == '-'; });
   if (option != extra.end()) {

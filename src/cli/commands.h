@@ -24,7 +24,9 @@ void AddRm(Command app);
 void AddRun(Command app);
 void AddSync(Command app);
 void AddSynth(Command app);
+void AddTop(Command app);
 void AddUploads(Command app);
+void AddVolume(Command app);
 void AddWorker(Command app);
 
 }  // namespace millrace::cli

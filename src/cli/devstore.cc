@@ -13,6 +13,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
 #include "cli/usage.h"
 
 namespace millrace::cli {
@@ -41,10 +42,16 @@ Draws and delays are hashes of (seed, method, key, range, attempt): the same run
 probability of each draw; after and count are numbers of matches and of firings of the rule; from and until are seconds
 since its first match.
 
+With --ec2 this server is also the endpoint of EC2 (AWS_ENDPOINT_URL_EC2), strict about states, zones, ClientToken and
+signatures, and at /imds/INSTANCE the metadata service of each instance that RunInstances made
+(AWS_EC2_METADATA_SERVICE_ENDPOINT). POST /imds/INSTANCE/interrupt?seconds=120 announces a spot interruption. What is attached to
+an instance is below DIR/instances/INSTANCE (`millrace volume --dev`). Faults see calls as 'POST ec2/ACTION'.
+
 Examples:
   millrace devstore data --port 9000
   millrace devstore mem: --bucket demo --first-byte-ms 30 --first-byte-tail-ms 300 --tail-fraction 0.01
   millrace devstore data --fault 'GET demo/* status=503 p=0.3 until=30' --fault 'GET demo/*.tar reset=100000 count=2'
+  millrace devstore mem: --ec2 cloud --fault 'POST ec2/CreateVolume error=503:RequestLimitExceeded count=2'
   millrace devstore data --tls   # then: export AWS_CA_BUNDLE=<the CA file that it prints>)";
 
 struct DevstoreFlags {
@@ -53,6 +60,7 @@ struct DevstoreFlags {
   std::optional<std::string> secret_key_file;
   std::string bandwidth;
   bool access_log = false;
+  std::string metrics_port;
 };
 
 constexpr const char* kSecretVariable = "MILLRACE_DEVSTORE_SECRET_KEY";
@@ -115,6 +123,18 @@ sigset_t StopSignals() {
   return signals;
 }
 
+void CollectDevstore(const Devstore& devstore, const std::vector<std::string>& faults, MetricsText* text) {
+  for (const auto& [answer, count] : devstore.counters()) {
+    text->Counter("millrace_devstore_answers_total", "Answers by method and HTTP status; 0: cut before the status.",
+                  {{"method", answer.first}, {"status", std::to_string(answer.second)}}, static_cast<double>(count));
+  }
+  const std::vector<uint64_t> fired = devstore.fault_firings();
+  for (size_t i = 0; i < fired.size() && i < faults.size(); ++i) {
+    text->Counter("millrace_devstore_faults_total", "How often each fault was injected.", {{"fault", faults[i]}},
+                  static_cast<double>(fired[i]));
+  }
+}
+
 absl::Status Serve(const DevstoreFlags& flags) {
   DevstoreOptions options = flags.options;
   if (!flags.bandwidth.empty()) {
@@ -126,6 +146,7 @@ absl::Status Serve(const DevstoreFlags& flags) {
     options.access_log = [](std::string_view line) { WriteStdout(fmt::format("{}\n", line)).IgnoreError(); };
   }
   RETURN_IF_ERROR(TakeSecret(flags, &options));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   WarnIfOpen(options);
   // Blocked before there are threads, so that only the wait below takes them.
   const sigset_t signals = StopSignals();
@@ -133,6 +154,10 @@ absl::Status Serve(const DevstoreFlags& flags) {
   absl::StatusOr<std::unique_ptr<Devstore>> started = Devstore::Start(std::move(options));
   if (absl::IsInvalidArgument(started.status())) return AsUsage(started.status());  // there are only options
   ASSIGN_OR_RETURN(const std::unique_ptr<Devstore> devstore, std::move(started));
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics, ServeMetrics(metrics_address, [&](MetricsText* text) {
+                     CollectProcess(text);
+                     CollectDevstore(*devstore, flags.options.faults, text);
+                   }));
   if (!devstore->ca_file().empty()) RETURN_IF_ERROR(WriteStdout(fmt::format("CA file: {}\n", devstore->ca_file())));
   RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n", devstore->url())));
   int received = 0;
@@ -176,6 +201,16 @@ void AddOptions(Command command, DevstoreFlags* flags) {
   command.Add("--seed", &options.seed, "Seed of delays and faults").ShowDefault().Number(0);
   command.Add("--clock-offset", &options.clock_offset_s, "Seconds by which its clock is ahead, or behind (-)")
       .ShowDefault();
+  command
+      .Add("--ec2", &options.ec2_folder,
+           "Also be EC2, for volumes, snapshots and instances, which are folders in DIR; see below")
+      .Called("DIR");
+  command
+      .Add("--ec2-looks", &options.ec2_looks,
+           "How many descriptions of EC2 still show a state that passes (pending, attaching)")
+      .ShowDefault()
+      .Number(0, 1000);
+  AddMetricsPort(command, &flags->metrics_port);
   command.AddFlag("--access-log", &flags->access_log, "Print a line for each request");
   command.Footer(kDevstoreFooter);
 }

@@ -18,11 +18,11 @@
 #include "cli/feed_source.h"
 #include "cli/feed_tokens.h"
 #include "cli/json_text.h"
+#include "cli/metrics_option.h"
 #include "cli/usage.h"
+#include "cli/workers_options.h"
 #include "pipeline/loader.h"
 #include "service/service_source.h"
-#include "service/worker_calls.h"
-#include "service/worker_token.h"
 
 namespace millrace::cli {
 
@@ -35,6 +35,7 @@ constexpr std::chrono::milliseconds kFeedSlice{50};
 
 struct FeedFlags {
   double outage_limit = kOutageLimitSeconds;
+  std::string metrics_port;
   SourceFlags source;
   std::string tokens;
   uint64_t batch = 128;
@@ -42,6 +43,7 @@ struct FeedFlags {
   int channels = 3;
   bool augment = false;
   bool exif_orientation = false;
+  bool exact = false;
   std::string dtype = "u8";
   std::string layout = "nhwc";
   std::string image_field;
@@ -66,9 +68,7 @@ struct FeedFlags {
   std::string bad_samples = "fail";
   std::string cache;
   std::string cache_size;
-  std::string workers;
-  std::string worker_token_file;
-  uint64_t local_streams = 0;
+  WorkersFlags workers;
   bool explain = false;
   bool json = false;
 };
@@ -93,6 +93,7 @@ absl::StatusOr<LoaderOptions> ToOptions(const FeedFlags& flags) {
   options.image.channels = flags.channels;
   options.image.augment = flags.augment;
   options.image.exif_orientation = flags.exif_orientation;
+  options.image.exact = flags.exact;
   options.image.dtype = flags.dtype == "f32" ? DType::kF32 : DType::kU8;
   options.image.layout = flags.layout == "nchw" ? Layout::kNchw : Layout::kNhwc;
   options.image_field = flags.image_field;
@@ -145,21 +146,6 @@ absl::StatusOr<std::optional<DiskCacheOptions>> ParseCache(const FeedFlags& flag
     if (*size == 0) return absl::InvalidArgumentError("--cache-size 0 keeps nothing; leave --cache out");
     options.size_bytes = *size;
   }
-  return options;
-}
-
-// Absent without --workers.
-absl::StatusOr<std::optional<ServiceOptions>> ParseWorkers(const FeedFlags& flags) {
-  if (flags.workers.empty()) return std::nullopt;
-  ServiceOptions options;
-  for (std::string_view rest = flags.workers;; rest.remove_prefix(rest.find(',') + 1)) {
-    options.workers.emplace_back(rest.substr(0, rest.find(',')));
-    const absl::Status is_address = ParseWorkerAddress(options.workers.back()).status();
-    if (!is_address.ok()) return Annotate(is_address, "--workers");
-    if (rest.find(',') == rest.npos) break;
-  }
-  options.local_streams = flags.local_streams;
-  ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.worker_token_file));
   return options;
 }
 
@@ -422,13 +408,22 @@ absl::Status Feed(const FeedFlags& flags) {
   }
   ASSIGN_OR_RETURN(const SourceRequest request, AsUsage(ParseSource(flags.source)));
   ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, AsUsage(ParseCache(flags)));
-  ASSIGN_OR_RETURN(const std::optional<ServiceOptions> workers, AsUsage(ParseWorkers(flags)));
+  ASSIGN_OR_RETURN(const std::optional<ServiceOptions> workers, AsUsage(TakeWorkers(flags.workers)));
   for (const std::string& uri : flags.source.uris) RETURN_IF_ERROR(CheckUri(uri));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   RETURN_IF_ERROR(StateFile(flags.state).CheckFolder());
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   runtime_options.memory_bytes = options.memory_bytes;
   Runtime runtime(runtime_options);
-  Stores stores(runtime);
+  StoreCounts requests;
+  Stores stores(runtime, requests.Watch());
+  LoaderTotals totals;
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics, ServeMetrics(metrics_address, [&](MetricsText* text) {
+                     CollectProcess(text);
+                     CollectMemory(runtime.memory(), text);
+                     requests.Collect(text);
+                     CollectLoaders(totals, text);
+                   }));
   stores.SetOutageLimit(outage_limit);
   FeedResult result;
   const SteadyClock::time_point opening = SteadyClock::now();
@@ -448,6 +443,7 @@ absl::Status Feed(const FeedFlags& flags) {
   const double cpu_before = CpuSeconds();
   result.open_seconds = Seconds(opening, begin);
   ASSIGN_OR_RETURN(const std::unique_ptr<BatchSource> loader, MakeBatchSource(runtime, source, options, workers));
+  const std::unique_ptr<LoaderTotals::Entry> counted = totals.Count(source.uri(), *loader);
   const uint64_t expected = ExpectedSamples(options, *loader, flags.stop_after);
   RETURN_IF_ERROR(Drain(*loader, flags, expected, begin, &result));
   result.seconds = Seconds(begin, SteadyClock::now());
@@ -471,14 +467,7 @@ void AddReadingOptions(Command feed, FeedFlags* flags) {
   const Option cache =
       feed.Add("--cache", &flags->cache, "Keep what is read in this folder, for later epochs and runs");
   feed.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
-  const Option workers = feed.Add("--workers", &flags->workers,
-                                  "Workers that decode, HOST:PORT,HOST:PORT... (millrace worker); without one, this "
-                                  "process goes on");
-  feed.Add("--worker-token-file", &flags->worker_token_file, "A file with the secret of the workers").Needs(workers);
-  feed.Add("--local-streams", &flags->local_streams,
-           "Parts of each batch that this process decodes beside the workers [0]")
-      .Needs(workers)
-      .Number(0, ServiceOptions::kMaxStreams);
+  AddWorkersOptions(feed, &flags->workers);
   add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"});
   feed.Add("--extent", &flags->extent, "Consecutive samples fetched together, by --shuffle window [1.5 MiB]").Number(1);
   feed.Add("--window", &flags->window, "Extents shuffled together; a multiple of --lanes [256 MiB]").Number(1);
@@ -508,6 +497,8 @@ void AddDecodingOptions(Command feed, FeedFlags* flags) {
            "LENGTHxBATCH,...:bucket; :split, :truncate or :refuse for long documents");
   feed.AddFlag("--augment", &flags->augment,
                "Random resized crop and flip, instead of resizing and cropping the centre");
+  feed.AddFlag("--exact", &flags->exact,
+               "Decode in full size, then crop and resize: slower, nothing is shrunk by the codec");
   feed.AddFlag("--exif-orientation", &flags->exif_orientation, "Turn and mirror JPEGs as their EXIF data say");
   add("--dtype", &flags->dtype, "Type of the pixels").Words({"u8", "f32"});
   add("--layout", &flags->layout, "Order of the axes: batch, height, width, channels").Words({"nhwc", "nchw"});
@@ -536,6 +527,7 @@ void AddFeed(Command app) {
   feed.AddFlag("--explain", &flags->explain,
                "Feed nothing, but show the order, the memory, the expected requests and the first samples");
   feed.Add("--outage-limit", &flags->outage_limit, kOutageLimitHelp).ShowDefault().Called("SECONDS");
+  AddMetricsPort(feed, &flags->metrics_port);
   feed.AddFlag("--json", &flags->json, "One JSON object on stdout");
   feed.Footer(
       "An interrupt (Ctrl-C, SIGTERM) ends the run after the current batch: the result so far is printed as usual, "

@@ -43,9 +43,11 @@ void AddCommands(Command app) {
   AddFeed(app);
   AddWorker(app);
   AddRun(app);
+  AddVolume(app);
   AddCheckpoint(app);
   AddCompileCache(app);
   AddDoctor(app);
+  AddTop(app);
   AddBench(app);
   AddAdvise(app);
 }
@@ -54,7 +56,7 @@ void AddCommands(Command app) {
 void AddS3OptionsToAll(const Command& root, S3Options* options) {
   AddS3Options(root, options);
   for (const Command& command : root.Commands()) {
-    const bool local = command.name() == "devstore" || command.name() == "compare";
+    const bool local = command.name() == "devstore" || command.name() == "compare" || command.name() == "top";
     if (!local) AddS3Options(command, options);
   }
 }

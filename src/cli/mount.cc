@@ -21,6 +21,7 @@
 #include "cache/cached_store.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
 #include "cli/usage.h"
 #include "store/blocking.h"
 #include "store/stores.h"
@@ -44,6 +45,7 @@ struct MountFlags {
   bool foreground = false;
   bool writable = false;
   bool allow_overwrite = false;
+  std::string metrics_port;
 };
 
 constexpr std::chrono::hours kForever{24 * 365};
@@ -195,7 +197,8 @@ class SignalsElsewhere {
 };
 
 absl::Status ServeMount(const MountFlags& flags, const MountOptions& options, const RuntimeOptions& limits,
-                        const DiskCacheOptions& disk, Background& background) {
+                        const DiskCacheOptions& disk, const std::optional<MetricsAddress>& metrics_address,
+                        Background& background) {
   std::optional<SignalsElsewhere> elsewhere(std::in_place);
   Runtime runtime(limits);
   std::unique_ptr<DiskCache> cache;
@@ -203,12 +206,23 @@ absl::Status ServeMount(const MountFlags& flags, const MountOptions& options, co
     ASSIGN_OR_RETURN(cache, DiskCache::Open(disk));
   }
   std::vector<std::unique_ptr<ObjectStore>> cached;  // what the cache is before
+  const CachedStore* through = nullptr;              // the one store that is mounted
+  StoreCounts requests;
   Stores stores(runtime, [&](std::unique_ptr<ObjectStore> below) -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
+    requests.Add(*below);
     if (cache == nullptr) return below;
     cached.push_back(std::move(below));
-    return std::make_unique<CachedStore>(*cached.back(), *cache);
+    auto wrapped = std::make_unique<CachedStore>(*cached.back(), *cache);
+    through = wrapped.get();
+    return wrapped;
   });
   ASSIGN_OR_RETURN(const Location from, stores.Open(flags.uri));
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics, ServeMetrics(metrics_address, [&](MetricsText* text) {
+                     CollectProcess(text);
+                     CollectMemory(runtime.memory(), text);
+                     requests.Collect(text);
+                     if (through != nullptr) CollectCache(through->report(), flags.uri, text);
+                   }));
   // What is wrong with the address or the credentials is said now, and not to the first program that looks.
   RETURN_IF_ERROR(
       ListBlocking(
@@ -233,12 +247,13 @@ absl::StatusOr<int> RunMount(MountFlags flags) {
     ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));
   }
   if (!flags.log.empty()) flags.log = std::filesystem::absolute(flags.log);
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   Background background;
   if (!flags.foreground) {
     ASSIGN_OR_RETURN(const std::optional<int> status, background.Enter());
     if (status) return *status;
   }
-  RETURN_IF_ERROR(ServeMount(flags, options, limits, disk, background));
+  RETURN_IF_ERROR(ServeMount(flags, options, limits, disk, metrics_address, background));
   return 0;
 }
 
@@ -288,6 +303,7 @@ void AddMount(Command app) {
       .Called("FILE");
   mount.Add("--memory", &flags->memory, "Budget for what is read ahead [half of the memory]");
   mount.Add("--log", &flags->log, "Append warnings to this file, in the background [nowhere]").Called("FILE");
+  AddMetricsPort(mount, &flags->metrics_port);
   mount
       .Add("-o", &flags->options,
            "As mount(8): allow_other, uid=N, gid=N, umask=OCTAL, ro; also the options above, as in cache=DIR")

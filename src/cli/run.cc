@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,9 +17,16 @@
 #include "base/errno_status.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
 #include "cli/run_code.h"
+#include "cli/run_flags.h"
+#include "cli/run_group.h"
 #include "cli/run_job.h"
+#include "cli/run_manifest.h"
+#include "cli/run_metrics.h"
+#include "cli/run_print.h"
 #include "cli/usage.h"
+#include "cli/volume_commands.h"
 #include "s3/credential_chain.h"
 #include "supervisor/job_process.h"
 #include "supervisor/notice_watcher.h"
@@ -27,30 +35,6 @@
 namespace millrace::cli {
 
 namespace {
-
-struct RunFlags {
-  std::vector<std::string> command;
-  std::string checkpoint;
-  std::optional<uint64_t> retries;
-  std::string delay = "1s";
-  std::string grace = "120s";
-  uint64_t fast_failures = 4;
-  std::vector<std::string> on_exit;
-  std::string rules;
-  std::optional<std::string> hang_after;
-  std::optional<std::string> on_notice;
-  uint64_t requeue_exit = 75;
-  std::string journal;
-  std::string log_dir;
-  std::string log_size = "256MiB";
-  std::string failure_file;
-  std::string on_success;
-  std::string on_end;
-  std::string hook_limit = "60s";
-  std::string code;
-  std::string code_dir = "code";
-  JobFlags job;
-};
 
 absl::StatusOr<std::chrono::milliseconds> TakeMilliseconds(std::string_view option, const std::string& text) {
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds time, TakeDuration(option, text));
@@ -147,18 +131,56 @@ absl::Status TakeCode(const RunFlags& flags, SupervisorOptions& options) {
   return absl::OkStatus();
 }
 
+// The job that the flags describe, and those of its channels that are served while it runs.
+struct PreparedJob {
+  TrainingJob job;
+  ServedChannels channels;
+  std::unique_ptr<ChannelMounts> mounts;
+  JobPlaces places;
+};
+
 // What has to be there before the first attempt.
-absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options) {
-  if (flags.job.DescribeJob()) {
-    ASSIGN_OR_RETURN(const TrainingJob job, AsUsage(TakeJob(flags.job)));
-    options.variables = JobVariables(job);
-    if (options.failure_file.empty()) options.failure_file = job.root + "/output/failure";
-    RETURN_IF_ERROR(PrepareJob(job, SayLine));
+absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, PreparedJob& prepared) {
+  for (const std::string& text : flags.volumes) {
+    ASSIGN_OR_RETURN(const VolumeFlags volume, ParseVolumeOption(text));
+    absl::StatusOr<VolumeHere> here = BringVolume(volume, SayLine);
+    if (!here.ok()) return Annotate(here.status(), fmt::format("--volume {}", volume.name));
   }
-  return flags.code.empty() ? absl::OkStatus() : TakeCode(flags, options);
+  if (flags.job.DescribeJob()) {
+    ASSIGN_OR_RETURN(DescribedJob described, AsUsage(TakeJob(flags.job)));
+    prepared.job = std::move(described.job);
+    prepared.places = std::move(described.places);
+    options.variables = JobVariables(prepared.job);
+    options.variables.merge(described.request.environment);
+    if (!described.request.name.empty()) options.variables.emplace("TRAINING_JOB_NAME", described.request.name);
+    if (!flags.retries && described.request.retries) options.restart.retries = *described.request.retries;
+    if (!described.request.no_effect.empty())
+      SayLine(
+          fmt::format("{}: without effect here: {}", flags.job.request, fmt::join(described.request.no_effect, ", ")));
+    if (options.failure_file.empty()) options.failure_file = prepared.job.root + "/output/failure";
+    ASSIGN_OR_RETURN(prepared.channels, PrepareJob(prepared.job, prepared.places, SayLine));
+  }
+  if (!flags.code.empty()) RETURN_IF_ERROR(TakeCode(flags, options));
+  ASSIGN_OR_RETURN(prepared.mounts, ChannelMounts::Make(prepared.job, prepared.channels.mounts, SayLine));
+  return absl::OkStatus();
+}
+
+// The job goes on on another machine, which need not wait for the end of this one.
+void ReleaseVolumes(const RunFlags& flags) {
+  for (const std::string& text : flags.volumes) {
+    const absl::StatusOr<VolumeFlags> volume = ParseVolumeOption(text);
+    const absl::Status released = volume.ok() ? ReleaseVolume(*volume, SayLine) : volume.status();
+    if (!released.ok()) SayLine(std::string(ToStd(released.message())));
+  }
 }
 
 absl::StatusOr<int> RunCommand(const RunFlags& flags) {
+  for (const std::string& text : flags.volumes) RETURN_IF_ERROR(ParseVolumeOption(text).status());
+  if (!flags.print.empty()) {
+    ASSIGN_OR_RETURN(const std::string file, PrintRunFile(flags));
+    RETURN_IF_ERROR(WriteStdout(file));
+    return 0;
+  }
   HoldNotices();  // Prepare may take long
   if (!flags.checkpoint.empty()) RETURN_IF_ERROR(CheckUri(flags.checkpoint));
   SupervisorOptions options;
@@ -166,6 +188,7 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.checkpoint = flags.checkpoint;
   ASSIGN_OR_RETURN(options.restart, TakeRestart(flags));
   ASSIGN_OR_RETURN(options.limits, TakeLimits(flags));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   ASSIGN_OR_RETURN(options.metadata_service, FindMetadataService(flags.on_notice.has_value()));
   options.log_folder = flags.log_dir;
   ASSIGN_OR_RETURN(options.log_bytes, TakeSize("--log-size", flags.log_size));
@@ -175,16 +198,64 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
   options.on_end = flags.on_end;
   ASSIGN_OR_RETURN(options.hook_limit, TakeMilliseconds("--hook-limit", flags.hook_limit));
   options.say = SayLine;
+  RunMetrics counts;
+  std::unique_ptr<MetricsServer> metrics;
+  options.on_event = [&counts](std::string_view event, const RunJournal::Fields& fields) {
+    counts.OnEvent(event, fields);
+  };
+  options.begin = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(metrics, ServeMetrics(metrics_address, [&counts](MetricsText* text) {
+                       CollectProcess(text);
+                       counts.Collect(text);
+                     }));
+    return absl::OkStatus();
+  };
   std::unique_ptr<RunJournal> journal;
   if (!flags.journal.empty()) {
     ASSIGN_OR_RETURN(journal, RunJournal::Open(flags.journal));
     options.journal = journal.get();
   }
-  if (absl::Status prepared = Prepare(flags, options); !prepared.ok()) {
-    EndBeforeBegin(options, std::string(ToStd(prepared.message())));
-    return prepared;
+  PreparedJob prepared;
+  if (absl::Status status = Prepare(flags, options, prepared); !status.ok()) {
+    EndBeforeBegin(options, std::string(ToStd(status.message())));
+    return status;
   }
-  return RunSupervised(options);
+  const bool served = prepared.channels.any() || prepared.places.any();
+  absl::StatusOr<int> status =
+      served ? RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.places, options)
+             : RunSupervised(options);
+  if (status.ok() && *status == options.restart.requeue_exit) ReleaseVolumes(flags);
+  return status;
+}
+
+absl::StatusOr<int> RunCommandOrGroup(const RunFlags& flags) {
+  const bool prints_groups = flags.print == "slurm-script" || flags.print == "jobset";
+  if (flags.group.groups.empty()) {
+    if (prints_groups)
+      return AsUsage(
+          absl::InvalidArgumentError(fmt::format("--print {} is for groups; name them with --group", flags.print)));
+    if (flags.command.empty()) return AsUsage(absl::InvalidArgumentError("name the command, behind '--'"));
+    return RunCommand(flags);
+  }
+  if (!flags.command.empty()) {
+    return AsUsage(absl::InvalidArgumentError("with --group there is no command behind '--'; each group has its own"));
+  }
+  const auto supervise = [&flags](const std::vector<std::string>& command) {
+    RunFlags own = flags;
+    own.command = command;
+    const absl::StatusOr<int> status = RunCommand(own);
+    return status.ok() ? *status : Fail("run", status.status());
+  };
+  if (prints_groups) {
+    ASSIGN_OR_RETURN(const std::string text, AsUsage(Manifest(flags.group, flags.print == "jobset")));
+    RETURN_IF_ERROR(WriteStdout(text));
+    return 0;
+  }
+  if (!flags.print.empty()) {
+    return AsUsage(
+        absl::InvalidArgumentError(fmt::format("--print {} is for one command, not for --group", flags.print)));
+  }
+  return RunInGroup(flags.group, static_cast<int>(flags.requeue_exit), supervise, SayLine);
 }
 
 constexpr const char* kRunFooter =
@@ -201,7 +272,10 @@ again here: the exit status is then 75 (--requeue-exit), on which a scheduler ca
 With --channel or --hyperparameter the command finds what SageMaker gives to a training program: the data of each channel
 in /opt/ml/input/data/NAME, the configuration files in /opt/ml/input/config, and the variables SM_CHANNEL_NAME, SM_HPS,
 SM_MODEL_DIR and so on. The data are copied before the first attempt (File mode); a second run copies what is missing or has
-changed.
+changed. With mode=FastFile nothing is copied: the folder is a file system that reads what the command reads. With mode=Pipe
+the command reads each epoch from a pipe, NAME_0, NAME_1 and so on (docs/channels.md).
+
+With --group each host of a job runs the command of its own group, and all hosts end together (docs/groups.md).
 
 The exit status is that of the last attempt: 128 + N if signal N ended it, 127 if there is no such program, 124 if it hung
 and then exited with 0; 75 if it has to go on elsewhere.
@@ -214,7 +288,11 @@ Examples:
   millrace run --retries 20 --on-notice SIGUSR1 --on-end ./cancel-fleet.sh -- python train.py
   millrace run --code https://github.com/me/train@v1.2 --checkpoint s3://bucket/run-7 -- python train.py
   millrace run --channel train=s3://bucket/train --channel eval=/data/eval --hyperparameter lr=0.1 -- python train.py
-  millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py)";
+  millrace run --group data='millrace worker --listen 0.0.0.0:7070 --token-file t --allow s3://b/train' --group train='torchrun train.py'
+  millrace run --root /scratch/ml --channel train=s3://bucket/train -- python train.py
+  millrace run --channel train=s3://bucket/train,mode=FastFile -- python train.py
+  millrace run --channel train=s3://bucket/train,mode=Pipe,wrapper=RecordIO,shuffle-seed=7 -- python train.py
+  millrace run --print user-data --retries 20 --checkpoint s3://bucket/run-7 -- python train.py)";
 
 void AddRestartOptions(const Command& run, RunFlags* flags) {
   run.Add("--retries", &flags->retries, "How often it is started again: N retries are N + 1 attempts (default: 0)")
@@ -237,6 +315,8 @@ void AddRestartOptions(const Command& run, RunFlags* flags) {
       .Called("FILE");
   run.Add("--hang-after", &flags->hang_after,
           "End and restart it if it prints nothing, and does not call millrace.heartbeat(), for so long (10m, 90s)")
+      .Called("TIME");
+  run.Add("--max-runtime", &flags->job.max_runtime, "End it with SIGTERM after so long, all attempts together")
       .Called("TIME");
   run.Add("--grace", &flags->grace, "Time that it has to end after SIGTERM or Ctrl-C").ShowDefault();
 }
@@ -264,7 +344,22 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
   run.Add("--on-end", &flags->on_end,
           "A shell command that runs once after any end, told in MILLRACE_OUTCOME and MILLRACE_STATUS")
       .Called("COMMAND");
+  AddMetricsPort(run, &flags->metrics_port);
   run.Add("--hook-limit", &flags->hook_limit, "Time that each of the two may take").ShowDefault();
+}
+
+void AddPrintOptions(const Command& run, RunFlags* flags) {
+  run.Add("--print", &flags->print,
+          "Run nothing: print the file that makes this run a job of spot instances, or of groups a job of Slurm or "
+          "Kubernetes")
+      .Words({"user-data", "spot-fleet", "iam-policy", "slurm-script", "jobset"});
+  run.Add(
+         "--ec2", &flags->ec2,
+         "What the spot fleet needs besides, repeatable: image=, type=T1,T2, subnet=S1,S2, profile=ARN of the instance "
+         "profile, fleet-role=ARN; and if wanted disk=GiB, security-group=, key-name=")
+      .OneValueEach()
+      .Called("KEY=VALUE")
+      .Below("For EC2 spot instances");
 }
 
 }  // namespace
@@ -272,11 +367,12 @@ void AddRecordOptions(const Command& run, RunFlags* flags) {
 void AddRun(Command app) {
   const Command run = app.AddCommand("run", "Run a command, and start it again when it fails or is killed");
   auto flags = std::make_shared<RunFlags>();
-  run.Add("command", &flags->command, "The program and its arguments, behind '--'").Required();
+  run.Add("command", &flags->command, "The program and its arguments, behind '--'");
   run.Add("--checkpoint", &flags->checkpoint, "URI of its checkpoints, told in MILLRACE_CHECKPOINT").Called("URI");
   AddRestartOptions(run, flags.get());
   AddNoticeOptions(run, flags.get());
   AddRecordOptions(run, flags.get());
+  AddGroupOptions(run, &flags->group);
   run.Add("--code", &flags->code,
           "A git repository, cloned before the first attempt; the command runs in it. With --checkpoint, later runs "
           "take the "
@@ -285,18 +381,46 @@ void AddRun(Command app) {
   run.Add("--code-dir", &flags->code_dir, "The folder of the clone").ShowDefault().Called("DIR");
   run.Add("--channel", &flags->job.channels,
           "Data for the command, copied to ROOT/input/data/NAME; repeatable, up to 20. After the URI may follow what "
-          "SageMaker's channels have: mode=File, content-type=TYPE")
+          "SageMaker's channels have: mode=FastFile, mode=Pipe, shuffle-seed=N, content-type=TYPE and so on")
       .OneValueEach()
       .Called("NAME=URI[,KEY=VALUE]");
   run.Add("--hyperparameter", &flags->job.hyperparameters, "Told in SM_HPS and SM_HP_NAME; repeatable")
       .OneValueEach()
       .Called("NAME=VALUE");
+  run.Add(
+         "--job", &flags->job.request,
+         "A CreateTrainingJob request of SageMaker in JSON: channels, hyperparameters, hosts, limits; other flags come "
+         "before it")
+      .Called("FILE");
+  run.Add("--file-system", &flags->job.file_systems,
+          "Where this machine has an EFS or FSx file system that the request of --job names; repeatable")
+      .OneValueEach()
+      .Called("ID=DIR");
+  run.Add("--output", &flags->job.output,
+          "At the end, save what is in ROOT/model and ROOT/output/data as model.tar.gz and output.tar.gz there")
+      .Called("URI");
+  run.Add(
+         "--sync-checkpoints", &flags->job.checkpoints,
+         "Keep what is in ROOT/checkpoints there, too: brought before the first attempt, sent while it runs and at the "
+         "end")
+      .Called("URI");
   run.Add("--root", &flags->job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
-  run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them").ShowDefault();
+  run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");
+  run.Add("--instance-group", &flags->job.groups,
+          "Hosts of one kind, which channels may name (groups=GROUP); repeatable, up to 5")
+      .OneValueEach()
+      .Called("GROUP=HOST[+HOST]");
   run.Add("--current-host", &flags->job.current_host, "Which of them this is").Called("NAME");
+  run.Add("--volume", &flags->volumes,
+          "A volume of EBS that follows the job to this instance before the first attempt, as `millrace volume move` "
+          "does it, and is detached if the job has to go on elsewhere; also ,type=, ,wait= and ,dev= as its options; "
+          "repeatable")
+      .OneValueEach()
+      .Called("NAME=PATH[,create=SIZE]");
+  AddPrintOptions(run, flags.get());
   run.Footer(kRunFooter);
   run.Run([flags] {
-    const absl::StatusOr<int> status = RunCommand(*flags);
+    const absl::StatusOr<int> status = RunCommandOrGroup(*flags);
     return status.ok() ? *status : Fail("run", status.status());
   });
 }

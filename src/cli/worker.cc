@@ -5,12 +5,18 @@
 #include <signal.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/console.h"
+#include "cli/metrics_option.h"
+#include "service/membership.h"
 #include "service/worker_calls.h"
+#include "service/worker_places.h"
+#include "service/worker_tls.h"
 #include "service/worker_token.h"
 #include "store/stores.h"
 
@@ -22,23 +28,75 @@ constexpr const char* kWorkerFooter =
     R"(A worker decodes for trainers on other machines, or beside it: `millrace feed --workers`, and millrace.Loader with
 workers=[...]. It keeps no state: kill it at any time, and trainers go on without it, with the same batches in the same order.
 
-Whoever reaches a worker reads with its credentials. On an address that other machines reach it asks for a secret
-(--token-file, the same file for trainers) and reads only below the URIs of --allow. Neither the secret nor the batches
-are encrypted: keep worker and trainers in a network of your own.
+Whoever reaches a worker reads with its credentials. On an address that other machines reach it reads only below the URIs
+of --allow, and asks trainers for a certificate of its own authority (--tls, the files ca.crt, tls.crt and tls.key of a
+folder) or for a secret (--token-file, the same file for trainers). Without --tls neither the secret nor the batches are
+encrypted: keep worker and trainers in a network of your own.
 
 Examples:
   millrace worker --listen 127.0.0.1:7070
   millrace worker --listen 0.0.0.0:7070 --token-file /etc/millrace/token --allow s3://bucket/train
+  millrace worker --listen 0.0.0.0:7070 --tls /etc/millrace/tls --allow s3://bucket/train --register etcd://10.0.0.9:2379/run-7
   millrace feed s3://bucket/train --workers 10.0.0.1:7070,10.0.0.2:7070 --worker-token-file /etc/millrace/token)";
 
 struct WorkerFlags {
   std::string listen = "127.0.0.1:7070";
   std::string token_file;
+  std::string tls;
+  std::string place;
+  std::string advertise;
   std::vector<std::string> allow;
   int threads = 0;
   int io_threads = 2;
   std::string memory;
+  std::string cache;
+  std::string cache_size;
+  std::string metrics_port;
 };
+
+absl::StatusOr<std::optional<DiskCacheOptions>> ParseCache(const WorkerFlags& flags) {
+  if (flags.cache.empty()) return std::nullopt;
+  DiskCacheOptions options{.folder = flags.cache};
+  if (flags.cache_size.empty()) return options;
+  const absl::StatusOr<uint64_t> size = ParseSize(flags.cache_size);
+  if (!size.ok()) return Annotate(size.status(), "--cache-size");
+  if (*size == 0) return absl::InvalidArgumentError("--cache-size 0 keeps nothing; leave --cache out");
+  options.size_bytes = *size;
+  return options;
+}
+
+std::string AddressText(const std::string& host, uint16_t port) {
+  const bool is_v6 = host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
+}
+
+absl::StatusOr<std::optional<WorkerPlace>> ParsePlace(const WorkerFlags& flags) {
+  if (flags.place.empty()) return std::nullopt;
+  absl::StatusOr<WorkerPlace> place = ParseWorkerPlace(flags.place);
+  if (place.ok() && place->kind != WorkerPlace::Kind::kEtcd) {
+    return absl::InvalidArgumentError("--register: workers register in etcd; write etcd://HOST:PORT/NAME");
+  }
+  if (!place.ok()) return Annotate(place.status(), "--register");
+  if (!flags.advertise.empty()) {
+    const absl::Status status = ParseWorkerAddress(flags.advertise).status();
+    if (!status.ok()) return Annotate(status, "--advertise");
+  }
+  return *std::move(place);
+}
+
+// What trainers are told: not an address that means all those of this machine.
+absl::StatusOr<std::string> AdvertisedAddress(const WorkerFlags& flags, const WorkerPlace& place,
+                                              const std::string& listening, uint16_t port) {
+  if (!flags.advertise.empty()) return flags.advertise;
+  if (!listening.starts_with("0.0.0.0:") && !listening.starts_with("[::]:")) return listening;
+  const std::string address = Registration::AddressTowards(place.etcd, port);
+  if (address.empty()) {
+    return absl::UnavailableError(fmt::format(
+        "there is no way to {}, so that the address of this machine is not known; say it with --advertise HOST:PORT",
+        place.text));
+  }
+  return address;
+}
 
 absl::Status Serve(const WorkerFlags& flags) {
   // Port 0, for any free one, is no address of a worker; it is one to listen on.
@@ -47,12 +105,18 @@ absl::Status Serve(const WorkerFlags& flags) {
   WorkerOptions options{.host = address->host, .port = address->port, .allow = flags.allow};
   for (const std::string& uri : flags.allow) RETURN_IF_ERROR(CheckUri(uri));
   ASSIGN_OR_RETURN(options.token, ReadWorkerToken(flags.token_file));
+  if (!flags.tls.empty()) {
+    ASSIGN_OR_RETURN(options.tls, ReadWorkerTls(flags.tls));
+  }
+  ASSIGN_OR_RETURN(const std::optional<WorkerPlace> place, AsUsage(ParsePlace(flags)));
   RuntimeOptions runtime_options{.io_threads = flags.io_threads, .cpu_threads = flags.threads};
   if (!flags.memory.empty()) {
     const absl::StatusOr<uint64_t> memory = ParseSize(flags.memory);
     if (!memory.ok()) return AsUsage(Annotate(memory.status(), "--memory"));
     runtime_options.memory_bytes = *memory;
   }
+  ASSIGN_OR_RETURN(const std::optional<DiskCacheOptions> cache, AsUsage(ParseCache(flags)));
+  ASSIGN_OR_RETURN(const std::optional<MetricsAddress> metrics_address, TakeMetricsPort(flags.metrics_port));
   // Blocked before there are threads, so that only the wait below takes them.
   sigset_t signals;
   sigemptyset(&signals);
@@ -60,13 +124,25 @@ absl::Status Serve(const WorkerFlags& flags) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   Runtime runtime(runtime_options);
-  Stores stores(runtime);
+  StoreCounts requests;
+  Stores stores(runtime, requests.Watch());
+  if (cache) options.cache = DiskCache::OpenOrWarn(*cache);
   absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(runtime, stores, options);
   if (absl::IsInvalidArgument(worker.status())) return AsUsage(worker.status());  // there are only options
   RETURN_IF_ERROR(worker.status());
-  const bool is_v6 = address->host.find(':') != std::string::npos;
-  RETURN_IF_ERROR(WriteStdout(
-      fmt::format("listening on {}{}{}:{}\n", is_v6 ? "[" : "", address->host, is_v6 ? "]" : "", (*worker)->port())));
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsServer> metrics, ServeMetrics(metrics_address, [&](MetricsText* text) {
+                     CollectProcess(text);
+                     CollectMemory(runtime.memory(), text);
+                     requests.Collect(text);
+                     CollectWorker((*worker)->counts(), text);
+                   }));
+  const std::string listening = AddressText(address->host, (*worker)->port());
+  std::unique_ptr<Registration> registration;
+  if (place) {
+    ASSIGN_OR_RETURN(const std::string told, AdvertisedAddress(flags, *place, listening, (*worker)->port()));
+    ASSIGN_OR_RETURN(registration, Registration::Begin(runtime, *place, told));
+  }
+  RETURN_IF_ERROR(WriteStdout(fmt::format("listening on {}\n", listening)));
   int received = 0;
   sigwait(&signals, &received);
   return absl::OkStatus();
@@ -78,14 +154,29 @@ void AddWorker(Command app) {
   const Command command = app.AddCommand("worker", "Decode for trainers: `millrace feed --workers`, Loader(workers=)");
   auto flags = std::make_shared<WorkerFlags>();
   command.Add("--listen", &flags->listen, "HOST:PORT to listen on; port 0: any free one").ShowDefault();
-  command.Add("--token-file", &flags->token_file,
-              "A file with the secret that trainers must have; needed unless only this machine reaches HOST");
+  command.Add(
+      "--token-file", &flags->token_file,
+      "A file with the secret that trainers must have; it or --tls is needed unless only this machine reaches HOST");
+  command
+      .Add("--tls", &flags->tls,
+           "A folder with ca.crt, tls.crt and tls.key: trainers must have a certificate of the same authority")
+      .Called("DIR");
+  const Option place =
+      command.Add("--register", &flags->place, "Be found there by trainers: etcd://HOST:PORT/NAME").Called("PLACE");
+  command.Add("--advertise", &flags->advertise, "The address that is registered [that of --listen]")
+      .Called("HOST:PORT")
+      .Needs(place);
   command
       .Add("--allow", &flags->allow, "Read only below this URI; may be repeated [everywhere, if HOST is this machine]")
       .OneValueEach();
   command.Add("--threads", &flags->threads, "CPU threads that decode [all CPUs]").Number(0, 1024);
   command.Add("--io-threads", &flags->io_threads, "Network threads").ShowDefault().Number(1, 64);
   command.Add("--memory", &flags->memory, "Budget of all streams together [half of the machine's]");
+  const Option cache =
+      command.Add("--cache", &flags->cache, "Keep what is read in this folder, for later epochs and other trainers")
+          .Called("DIR");
+  command.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]").Needs(cache);
+  AddMetricsPort(command, &flags->metrics_port);
   command.Footer(kWorkerFooter);
   command.Run([flags] {
     const absl::Status status = Serve(*flags);

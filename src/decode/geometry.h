@@ -20,6 +20,12 @@ SourceCrop CenterCrop(ImageSize image, const ImageSpec& spec);
 /// it.
 SourceCrop RandomCrop(ImageSize image, const ImageSpec& spec, uint64_t key);
 
+/// With spec.transforms: what those of them that come before any change of pixels say, one after the other (of Resize
+/// and crops the arithmetic is torchvision's). The first RandomResizedCrop and RandomHorizontalFlip draw what
+/// RandomCrop does. InvalidArgument if the image is smaller than what a CenterCrop is to cut out of it, or if the
+/// result is not of the size that the spec has.
+absl::StatusOr<SourceCrop> TransformedCrop(ImageSize image, const ImageSpec& spec, uint64_t key);
+
 /// The rectangle of an image that shows what `leader` shows of another one of the same scene, perhaps of another size.
 /// DataLoss if the shapes differ by more than rounding: then they do not show the same.
 absl::StatusOr<SourceCrop> CropLike(ImageSize image, const Frame& leader);
@@ -29,7 +35,8 @@ absl::StatusOr<SourceCrop> CropLike(ImageSize image, const Frame& leader);
 void NearestPixels(double from, double size, int low, int high, int outputs, bool reverse, std::vector<int>* pixels);
 
 /// The part of 1/`denominator` by which a JPEG may be shrunk while it is decoded: the largest of 8, 4, 2, 1 that leaves
-/// at least as many pixels as the output needs in both directions.
+/// at least twice as many pixels as the output has in both directions, so that the antialiased filter still decides
+/// what is seen. (Images that the codec had shrunk to the very size of the output cost 0.75 % accuracy in a trial.)
 int ChooseDenominator(const SourceCrop& crop, const ImageSpec& spec);
 
 }  // namespace millrace

@@ -190,13 +190,13 @@ TEST(RandomCropTest, ExtremeRatiosDoNotOverflow) {
   }
 }
 
-TEST(ChooseDenominatorTest, NeverLeavesFewerPixelsThanNeeded) {
+TEST(ChooseDenominatorTest, LeavesTwiceThePixelsOfTheOutput) {
   const auto crop = [](double width, double height) { return SourceCrop{.width = width, .height = height}; };
-  EXPECT_EQ(ChooseDenominator(crop(447, 447), SpecOf(224, 224)), 1);
-  EXPECT_EQ(ChooseDenominator(crop(448, 448), SpecOf(224, 224)), 2);
-  EXPECT_EQ(ChooseDenominator(crop(4000, 448), SpecOf(224, 224)), 2);
-  EXPECT_EQ(ChooseDenominator(crop(895, 896), SpecOf(224, 224)), 2);
-  EXPECT_EQ(ChooseDenominator(crop(896, 896), SpecOf(224, 224)), 4);
+  EXPECT_EQ(ChooseDenominator(crop(895, 895), SpecOf(224, 224)), 1);
+  EXPECT_EQ(ChooseDenominator(crop(896, 896), SpecOf(224, 224)), 2);
+  EXPECT_EQ(ChooseDenominator(crop(4000, 896), SpecOf(224, 224)), 2);
+  EXPECT_EQ(ChooseDenominator(crop(1791, 1792), SpecOf(224, 224)), 2);
+  EXPECT_EQ(ChooseDenominator(crop(1792, 1792), SpecOf(224, 224)), 4);
   EXPECT_EQ(ChooseDenominator(crop(50000, 50000), SpecOf(224, 224)), 8);
 }
 

@@ -6,148 +6,55 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/functional/function_ref.h"
-#include "base/crypto.h"
+#include "decode/bmp_reader.h"
+#include "decode/erasing.h"
 #include "decode/geometry.h"
+#include "decode/gif_reader.h"
+#include "decode/image_format.h"
 #include "decode/jpeg_reader.h"
 #include "decode/orientation.h"
+#include "decode/output.h"
+#include "decode/pixel_transforms.h"
 #include "decode/png_reader.h"
 #include "decode/resample.h"
+#include "decode/tiff_reader.h"
+#include "decode/warp.h"
+#include "decode/webp_reader.h"
 
 namespace millrace {
 namespace {
 
 constexpr int kMaxOutputSide = 16'384;
+/// Of memory for each byte of an image that is transformed: its pixels, those before, and sums of a blur.
+constexpr uint64_t kCanvasBytes = 6;
 
-enum class Format { kJpeg, kPng };
-
-struct Magic {
-  size_t offset;
-  std::string_view bytes;
-  std::string_view name;
-};
-
-using std::string_view_literals::operator""sv;
-
-/// Formats that people store as images, to name what cannot be decoded.
-constexpr Magic kForeign[] = {
-    {0, "GIF8"sv, "GIF"},         {8, "WEBP"sv, "WebP"},
-    {0, "II*\0"sv, "TIFF"},       {0, "MM\0*"sv, "TIFF"},
-    {0, "BM"sv, "BMP"},           {4, "ftypavif"sv, "AVIF"},
-    {4, "ftyphei"sv, "HEIF"},     {4, "jP  \r\n"sv, "JPEG 2000"},
-    {4, "JXL \r\n"sv, "JPEG XL"}, {0, "\xff\x0a"sv, "JPEG XL"},
-};
-
-absl::StatusOr<Format> Sniff(ByteSpan encoded) {
-  const std::string_view text = AsText(encoded);
-  if (text.starts_with("\xff\xd8\xff"sv)) return Format::kJpeg;
-  if (text.starts_with("\x89PNG\r\n\x1a\n"sv)) return Format::kPng;
-  for (const Magic& magic : kForeign) {
-    if (text.size() >= magic.offset && text.substr(magic.offset).starts_with(magic.bytes)) {
-      return absl::InvalidArgumentError(fmt::format(
-          "cannot decode an image of type {}; Millrace decodes JPEG and PNG, so convert it when packing", magic.name));
-    }
+std::unique_ptr<RowReader> MakeReader(ImageFormat format, JpegReading reading) {
+  switch (format) {
+    case ImageFormat::kJpeg:
+      return MakeJpegReader(reading);
+    case ImageFormat::kPng:
+      return MakePngReader();
+    case ImageFormat::kWebp:
+      return MakeWebpReader();
+    case ImageFormat::kTiff:
+      return MakeTiffReader();
+    case ImageFormat::kBmp:
+      return MakeBmpReader();
+    case ImageFormat::kGif:
+      return MakeGifReader();
   }
-  if (text.empty()) return absl::DataLossError("the image is empty (0 bytes)");
-  const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
-  return absl::DataLossError(fmt::format("neither a JPEG nor a PNG: {} bytes that begin with {}", text.size(),
-                                         HexEncode({first, std::min<size_t>(encoded.size(), 8)})));
+  return nullptr;
 }
 
 absl::Status Invalid(std::string_view what) {
   return absl::InvalidArgumentError(fmt::format("image options: {}", what));
 }
-
-/// Puts rows of u8 pixels where the spec wants them.
-class Output {
- public:
-  /// Forgets nothing that matters: the table is a function of mean and std.
-  void Start(const ImageSpec& spec, MutableByteSpan out, MutableByteSpan pixels) {
-    spec_ = &spec;
-    out_ = reinterpret_cast<uint8_t*>(out.data());
-    pixels_ = reinterpret_cast<uint8_t*>(pixels.data());
-    if (spec.dtype == DType::kF32) BuildTable(spec);
-    if (packed_.size() < static_cast<size_t>(spec.width) * 3) packed_.resize(static_cast<size_t>(spec.width) * 3);
-  }
-
-  /// Row `y`: RGBX, or grey when the spec has one channel.
-  void Put(int y, const uint8_t* row) {
-    const size_t width = spec_->width;
-    const size_t size = width * spec_->channels;
-    const uint8_t* packed = row;
-    if (spec_->channels == 3) {
-      const bool planes = spec_->layout == Layout::kNchw && spec_->dtype == DType::kU8;
-      if (planes) {
-        const size_t plane = width * spec_->height;
-        uint8_t* const first = out_ + width * y;
-        kernels::SplitRgb(row, width, first, first + plane, first + 2 * plane);
-        if (pixels_ == nullptr) return;
-      }
-      const bool direct = !planes && spec_->dtype == DType::kU8;
-      uint8_t* const into = direct ? out_ + size * y : packed_.data();
-      kernels::PackRgb(row, width, into);
-      packed = into;
-      if (pixels_ != nullptr) std::memcpy(pixels_ + size * y, packed, size);
-      if (planes || direct) return;
-    } else if (pixels_ != nullptr) {
-      std::memcpy(pixels_ + size * y, packed, size);
-    }
-    if (spec_->dtype == DType::kU8) {
-      std::memcpy(out_ + size * y, packed, size);
-    } else {
-      PutFloats(y, packed);
-    }
-  }
-
- private:
-  using Tables = std::array<std::array<float, 256>, 3>;
-
-  /// All that normalisation can yield. Looked up instead of calculated: exact to the last digit, on every instruction
-  /// set.
-  void BuildTable(const ImageSpec& spec) {
-    if (table_mean_ == spec.mean && table_std_ == spec.std) return;
-    for (int c = 0; c < 3; ++c) {
-      for (int v = 0; v < 256; ++v) {
-        table_[c][v] = static_cast<float>((v / 255.0 - double{spec.mean[c]}) / double{spec.std[c]});
-      }
-    }
-    table_mean_ = spec.mean;
-    table_std_ = spec.std;
-  }
-
-  void PutFloats(int y, const uint8_t* packed) const {
-    const size_t width = spec_->width;
-    const size_t channels = spec_->channels;
-    // The caller's bytes need not be aligned, so floats are copied as bytes.
-    if (spec_->layout == Layout::kNhwc) {
-      uint8_t* to = out_ + width * channels * y * sizeof(float);
-      for (size_t x = 0; x < width; ++x) {
-        for (size_t c = 0; c < channels; ++c, to += sizeof(float))
-          std::memcpy(to, &table_[c][*packed++], sizeof(float));
-      }
-      return;
-    }
-    for (size_t c = 0; c < channels; ++c) {
-      uint8_t* to = out_ + (width * spec_->height * c + width * y) * sizeof(float);
-      const float* const table = table_[c].data();
-      for (size_t x = 0; x < width; ++x, to += sizeof(float)) {
-        std::memcpy(to, &table[packed[x * channels + c]], sizeof(float));
-      }
-    }
-  }
-
-  const ImageSpec* spec_ = nullptr;
-  uint8_t* out_ = nullptr;
-  uint8_t* pixels_ = nullptr;
-  std::vector<uint8_t> packed_;
-  Tables table_{};
-  std::array<float, 3> table_mean_{};
-  std::array<float, 3> table_std_{};  // zeros: no table was built yet, as no spec has them
-};
 
 }  // namespace
 
@@ -168,6 +75,14 @@ absl::Status ImageSpec::Check() const {
   if (!(flip_probability >= 0 && flip_probability <= 1)) {
     return Invalid(fmt::format("flip probability {}; must be 0 to 1", flip_probability));
   }
+  RETURN_IF_ERROR(CheckTransforms(transforms));
+  if (numbers && !transforms.empty()) {
+    return Invalid("a map of numbers has no transforms of its own; let it follow an image, whose transforms it gets");
+  }
+  if (!transforms.empty() && transforms.back().kind == ImageTransform::Kind::kErasing &&
+      transforms.back().numbers[4] != 0 && dtype != DType::kF32) {
+    return Invalid("RandomErasing with random values needs f32 pixels");
+  }
   for (int c = 0; c < channels; ++c) {
     if (!std::isfinite(mean[c])) return Invalid(fmt::format("mean {} of channel {}; must be finite", mean[c], c));
     if (!(std[c] > 0) || !std::isfinite(std[c])) {
@@ -178,11 +93,16 @@ absl::Status ImageSpec::Check() const {
 }
 
 absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded) {
-  ASSIGN_OR_RETURN(const Format format, Sniff(encoded));
-  return (format == Format::kJpeg ? MakeJpegReader() : MakePngReader())->Open(encoded);
+  ASSIGN_OR_RETURN(const ImageFormat format, SniffImageFormat(encoded));
+  return MakeReader(format, JpegReading::kNeeded)->Open(encoded);
 }
 
 namespace {
+
+absl::StatusOr<SourceCrop> CropOf(ImageSize size, const ImageSpec& spec, uint64_t key) {
+  if (!spec.transforms.empty()) return TransformedCrop(size, spec, key);
+  return spec.augment ? RandomCrop(size, spec, key) : CenterCrop(size, spec);
+}
 
 PixelForm FormOf(const ImageSpec& spec) {
   if (spec.numbers) return PixelForm::kNumbers;
@@ -191,30 +111,51 @@ PixelForm FormOf(const ImageSpec& spec) {
 
 }  // namespace
 
+absl::StatusOr<Frame> ReadFrame(ByteSpan encoded, const ImageSpec& spec, uint64_t key) {
+  RETURN_IF_ERROR(spec.Check());
+  ASSIGN_OR_RETURN(ImageSize size, ReadImageSize(encoded));
+  if (spec.exif_orientation) size = Turned(size, OrientationOf(encoded));
+  ASSIGN_OR_RETURN(const SourceCrop crop, CropOf(size, spec, key));
+  return Frame{size, crop, {spec.width, spec.height}, {}};
+}
+
 struct ImageDecoder::Impl {
-  Impl(ImageMemory* granter, JpegReading reading) : memory(granter), jpeg(MakeJpegReader(reading)) {}
-  absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, const Frame* leader, MutableByteSpan out,
-                      MutableByteSpan pixels);
-  absl::Status DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, uint64_t key,
-                          const Frame* leader);
+  Impl(ImageMemory* granter, JpegReading how) : memory(granter), reading(how) {}
+  absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t image_key, const Frame* leader,
+                      MutableByteSpan out, MutableByteSpan pixels);
+  absl::Status DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, const Frame* leader);
   absl::Status Resize(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop);
   absl::Status ResizeRows(RowReader& reader, const ImageSpec& spec, int denominator);
   absl::Status PickNearest(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop);
   absl::Status PickRows(RowReader& reader, const ImageSpec& spec);
+  /// Before the first row; `spec` is of the image as it is stored.
+  void StartOutput(const ImageSpec& spec);
   /// After the last row of what is needed.
   absl::Status Finish(RowReader& reader);
   /// Row `y` of what is cropped and resized.
-  void Put(int y, const uint8_t* row) { orientation.turns() ? turner.Put(y, row) : output.Put(y, row); }
+  void Put(int y, const uint8_t* row) { orientation.turns() ? turner.Put(y, row) : PutSeen(y, row); }
+  /// The same after it was turned.
+  void PutSeen(int y, const uint8_t* row);
+  /// All rows were put.
+  void TransformAndOutput();
   /// Does the work with so many bytes beside the usual ones.
   absl::Status WithMemory(RowReader& reader, uint64_t bytes, absl::FunctionRef<absl::Status()> work);
 
   ImageMemory* const memory;
-  const std::unique_ptr<RowReader> jpeg;
-  std::unique_ptr<RowReader> png = MakePngReader();
+  const JpegReading reading;
+  std::array<std::unique_ptr<RowReader>, 6> readers;  // by format; made when they are needed
   Frame frame;
   Orientation orientation;
   RowTurner turner;
-  uint64_t turner_bytes = 0;
+  Trust trust = Trust::kNone;
+  // Of the image in hand.
+  const ImageSpec* wanted = nullptr;
+  uint64_t key = 0;
+  bool follows = false;       // another image
+  bool collects = false;      // rows into `canvas`, because they are transformed
+  uint64_t output_bytes = 0;  // that the turner and the canvas take
+  Pixels canvas;
+  Pixels canvas_scratch;
   ResizeAxis horizontal;
   ResizeAxis vertical;
   StreamResizer resizer;
@@ -222,23 +163,23 @@ struct ImageDecoder::Impl {
   std::vector<int> columns;
   std::vector<int> lines;
   std::vector<uint8_t> picked;
-  Output output;
+  ImageOutput output;
 };
 
 absl::Status ImageDecoder::Impl::Resize(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop) {
-  const int part = reader.can_shrink() ? ChooseDenominator(crop, spec) : 1;
+  const int part = reader.can_shrink() && !spec.exact ? ChooseDenominator(crop, spec) : 1;
   // A shrunk pixel covers part x part pixels, those at the right and bottom border perhaps fewer.
   const auto up = [part](int position) { return (position + part - 1) / part; };
-  horizontal.Build(crop.x / part, crop.width / part, crop.left / part, up(crop.right), spec.width, crop.flip);
-  vertical.Build(crop.y / part, crop.height / part, crop.top / part, up(crop.bottom), spec.height, false);
+  const Interpolation filter = spec.interpolation;
+  horizontal.Build(crop.x / part, crop.width / part, crop.left / part, up(crop.right), spec.width, crop.flip, filter);
+  vertical.Build(crop.y / part, crop.height / part, crop.top / part, up(crop.bottom), spec.height, false, filter);
   const uint64_t bytes =
-      reader.held_bytes() + turner_bytes + StreamResizer::RingBytes(horizontal, vertical, BytesOf(FormOf(spec)));
+      reader.held_bytes() + output_bytes + StreamResizer::RingBytes(horizontal, vertical, BytesOf(FormOf(spec)));
   return WithMemory(reader, bytes, [&] { return ResizeRows(reader, spec, part); });
 }
 
 absl::Status ImageDecoder::Impl::ResizeRows(RowReader& reader, const ImageSpec& spec, int denominator) {
-  if (orientation.turns())
-    turner.Start({.width = spec.width, .height = spec.height}, BytesOf(FormOf(spec)), orientation);
+  StartOutput(spec);
   RETURN_IF_ERROR(resizer.Start(horizontal, vertical, BytesOf(FormOf(spec))));
   const Region region{horizontal.begin(), vertical.begin(), horizontal.end(), vertical.end()};
   RETURN_IF_ERROR(reader.Start(region, denominator, FormOf(spec)));
@@ -255,12 +196,12 @@ absl::Status ImageDecoder::Impl::ResizeRows(RowReader& reader, const ImageSpec& 
 absl::Status ImageDecoder::Impl::PickNearest(RowReader& reader, const ImageSpec& spec, const SourceCrop& crop) {
   NearestPixels(crop.x, crop.width, crop.left, crop.right, spec.width, crop.flip, &columns);
   NearestPixels(crop.y, crop.height, crop.top, crop.bottom, spec.height, false, &lines);
-  return WithMemory(reader, reader.held_bytes() + turner_bytes, [&] { return PickRows(reader, spec); });
+  return WithMemory(reader, reader.held_bytes() + output_bytes, [&] { return PickRows(reader, spec); });
 }
 
 absl::Status ImageDecoder::Impl::PickRows(RowReader& reader, const ImageSpec& spec) {
   const PixelForm form = FormOf(spec);
-  if (orientation.turns()) turner.Start({.width = spec.width, .height = spec.height}, BytesOf(form), orientation);
+  StartOutput(spec);
   const auto bytes = static_cast<size_t>(BytesOf(form));
   if (picked.size() < columns.size() * bytes + kernels::kSlackBytes) {
     picked.resize(columns.size() * bytes + kernels::kSlackBytes);
@@ -290,28 +231,75 @@ absl::Status ImageDecoder::Impl::WithMemory(RowReader& reader, uint64_t bytes, a
     reader.Close();
     resizer = StreamResizer();
     turner = RowTurner();
+    canvas = Pixels();
+    canvas_scratch = Pixels();
     if (memory != nullptr) memory->Return(bytes);
   });
   return work();
 }
 
-absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec, uint64_t key,
+void ImageDecoder::Impl::StartOutput(const ImageSpec& spec) {
+  if (orientation.turns())
+    turner.Start({.width = spec.width, .height = spec.height}, BytesOf(FormOf(spec)), orientation);
+  if (collects) canvas.Resize(wanted->width, wanted->height, wanted->channels);
+}
+
+void ImageDecoder::Impl::PutSeen(int y, const uint8_t* row) {
+  if (frame.crop.flip_vertical) y = wanted->height - 1 - y;
+  if (!collects) {
+    output.Put(y, row);
+  } else if (wanted->channels == 3) {
+    kernels::PackRgb(row, static_cast<size_t>(wanted->width), canvas.row(y));
+  } else {
+    std::memcpy(canvas.row(y), row, canvas.row_bytes());
+  }
+}
+
+void ImageDecoder::Impl::TransformAndOutput() {
+  if (collects && !follows) TransformPixels(wanted->transforms, key, &canvas, &canvas_scratch, &frame.warps);
+  if (collects && follows) {
+    for (const Warp& each : frame.warps) {
+      Warp warp = Scaled(each, frame.output, {canvas.width, canvas.height});
+      if (wanted->interpolation == Interpolation::kNearest) warp.bilinear = false;
+      WarpPixels(warp, {}, &canvas, &canvas_scratch);
+    }
+  }
+  if (collects) {
+    for (int y = 0; y < canvas.height; ++y) output.PutPacked(y, canvas.row(y));
+  }
+  if (follows || wanted->transforms.empty() || wanted->transforms.back().kind != ImageTransform::Kind::kErasing) return;
+  const size_t place = wanted->transforms.size() - 1;
+  const ImageTransform& erasing = wanted->transforms[place];
+  const ImageSize size{wanted->width, wanted->height};
+  const std::optional<ErasedPart> part = DrawErasing(erasing, key, place, size);
+  if (part) output.Erase(*part, erasing, TransformKey(TransformKey(key, place), place));
+}
+
+absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, ByteSpan encoded, const ImageSpec& spec,
                                             const Frame* leader) {
   ASSIGN_OR_RETURN(const ImageSize stored, reader.Open(encoded));
-  orientation = spec.exif_orientation && &reader == jpeg.get() ? OrientationOf(encoded) : Orientation();
+  orientation = spec.exif_orientation ? OrientationOf(encoded) : Orientation();
   const ImageSize size = Turned(stored, orientation);
   SourceCrop crop;
-  if (leader == nullptr) {
-    crop = spec.augment ? RandomCrop(size, spec, key) : CenterCrop(size, spec);
-  } else {
+  if (leader != nullptr) {
     ASSIGN_OR_RETURN(crop, CropLike(size, *leader));
+  } else {
+    ASSIGN_OR_RETURN(crop, CropOf(size, spec, key));
   }
-  frame = {size, crop};
+  frame = {size, crop, {spec.width, spec.height}, {}};
+  if (leader != nullptr) {
+    frame.output = leader->output;
+    frame.warps = leader->warps;
+  }
+  const size_t parts = CountPartTransforms(spec.transforms);
+  const bool transforms_pixels =
+      parts < spec.transforms.size() && spec.transforms[parts].kind != ImageTransform::Kind::kErasing;
+  collects = follows ? !frame.warps.empty() : transforms_pixels;
   const auto decode = [&](const ImageSpec& as_stored, const SourceCrop& from) {
     const bool nearest = spec.interpolation == Interpolation::kNearest;
     return nearest ? PickNearest(reader, as_stored, from) : Resize(reader, as_stored, from);
   };
-  turner_bytes = 0;
+  output_bytes = collects ? kCanvasBytes * spec.pixels() : 0;
   if (!orientation.turns()) return decode(spec, crop);
   // What is stored is cropped and resized, and only the few pixels that are left are turned.
   const ImageSize out = Turned({.width = spec.width, .height = spec.height}, orientation);
@@ -319,30 +307,37 @@ absl::Status ImageDecoder::Impl::DecodeRows(RowReader& reader, ByteSpan encoded,
   as_stored.width = out.width;
   as_stored.height = out.height;
   const int pixel_bytes = BytesOf(FormOf(spec));
-  turner_bytes =
+  output_bytes +=
       static_cast<uint64_t>(out.width) * static_cast<uint64_t>(out.height) * static_cast<uint64_t>(pixel_bytes);
   return decode(as_stored, StoredCrop(crop, stored, orientation));
 }
 
 absl::Status ImageDecoder::Impl::Finish(RowReader& reader) {
-  RETURN_IF_ERROR(reader.Finish());
-  if (!orientation.turns()) return absl::OkStatus();
-  turner.Finish(frame.crop.flip, kernels::kSlackBytes, [this](int y, const uint8_t* row) { output.Put(y, row); });
+  if (trust == Trust::kNone) RETURN_IF_ERROR(reader.Finish());
+  if (orientation.turns()) {
+    turner.Finish(frame.crop.flip, kernels::kSlackBytes, [this](int y, const uint8_t* row) { PutSeen(y, row); });
+  }
+  TransformAndOutput();
   return absl::OkStatus();
 }
 
-absl::Status ImageDecoder::Impl::Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, const Frame* leader,
-                                        MutableByteSpan out, MutableByteSpan pixels) {
+absl::Status ImageDecoder::Impl::Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t image_key,
+                                        const Frame* leader, MutableByteSpan out, MutableByteSpan pixels) {
   RETURN_IF_ERROR(spec.Check());
   if (out.size() != spec.bytes())
     return Invalid(fmt::format("room for {} bytes; an image takes {}", out.size(), spec.bytes()));
   if (!pixels.empty() && pixels.size() != spec.pixels()) {
     return Invalid(fmt::format("room for {} pixel bytes; an image has {}", pixels.size(), spec.pixels()));
   }
-  ASSIGN_OR_RETURN(const Format format, Sniff(encoded));
+  ASSIGN_OR_RETURN(const ImageFormat format, SniffImageFormat(encoded));
   output.Start(spec, out, pixels);
-  RowReader& reader = format == Format::kJpeg ? *jpeg : *png;
-  const absl::Status status = DecodeRows(reader, encoded, spec, key, leader);
+  wanted = &spec;
+  key = image_key;
+  follows = leader != nullptr;
+  std::unique_ptr<RowReader>& chosen = readers[static_cast<size_t>(format)];
+  if (chosen == nullptr) chosen = MakeReader(format, reading);
+  RowReader& reader = *chosen;
+  const absl::Status status = DecodeRows(reader, encoded, spec, leader);
   reader.Close();
   return status;
 }
@@ -353,6 +348,10 @@ ImageDecoder::~ImageDecoder() = default;
 absl::Status ImageDecoder::Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
                                   MutableByteSpan pixels) {
   return impl_->Decode(encoded, spec, key, nullptr, out, pixels);
+}
+
+void ImageDecoder::set_trust(Trust trust) {
+  impl_->trust = trust;
 }
 
 const Frame& ImageDecoder::frame() const {

@@ -3,15 +3,18 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/status.h"
+#include "decode/transform.h"
 
 namespace millrace {
 
 enum class DType : uint8_t { kU8, kF32 };
 enum class Layout : uint8_t { kNhwc, kNchw };
-enum class Interpolation : uint8_t { kBilinear, kNearest };
+/// All but kNearest are antialiased, as Pillow's filters of these names.
+enum class Interpolation : uint8_t { kBilinear, kNearest, kBicubic, kBox };
 
 /// The shape and type of every image of a batch. Fixed for a loader, so that shapes never change.
 struct ImageSpec {
@@ -25,7 +28,14 @@ struct ImageSpec {
   bool numbers = false;
   /// A JPEG is turned and mirrored as its EXIF data say, before all else; else it is taken as it is stored.
   bool exif_orientation = false;
+  /// Batches hold the file as it is stored, and what of it to show, in place of pixels: whoever gets them decodes it.
+  bool encoded = false;
   bool augment = false;  // false: resize the shorter side and crop the centre; true: random resized crop and flip
+  /// In place of `augment` if there are any: height and width must be those that they yield.
+  std::vector<ImageTransform> transforms;
+  /// The image is decoded in full size before it is cropped and resized. Else a JPEG that is much larger than needed is
+  /// shrunk by its codec first.
+  bool exact = false;
   DType dtype = DType::kU8;
   Layout layout = Layout::kNhwc;
 
@@ -50,16 +60,6 @@ struct ImageSize {
 };
 absl::StatusOr<ImageSize> ReadImageSize(ByteSpan encoded);
 
-/// Grants the memory of images that cannot be decoded row by row: progressive JPEGs, interlaced PNGs, extreme
-/// reductions.
-class ImageMemory {
- public:
-  virtual ~ImageMemory() = default;
-  /// `bytes` are taken, to be given back by Return; may wait for other decoders. Or an error, and nothing is taken.
-  virtual absl::Status Take(uint64_t bytes) = 0;
-  virtual void Return(uint64_t bytes) = 0;
-};
-
 /// A rectangle of the source, in pixels of the full-size image; (0, 0) is the top left corner of the first pixel.
 struct SourceCrop {
   double x = 0;
@@ -72,12 +72,37 @@ struct SourceCrop {
   int right = 0;   // one past the last
   int bottom = 0;  // one past the last
   bool flip = false;
+  bool flip_vertical = false;
+};
+
+/// What happens to the shape of a picture after cropping and resizing: the pixel (x, y) of the result is that of the
+/// picture at (m[0] x + m[1] y + m[2], m[3] x + m[4] y + m[5]), where (0, 0) is the top left corner of the first pixel.
+/// What lies outside is filled.
+struct Warp {
+  std::array<double, 6> inverse{1, 0, 0, 0, 1, 0};
+  bool bilinear = false;  // else nearest
 };
 
 /// What an output shows of an image: what other images, and boxes, of the same scene follow.
 struct Frame {
   ImageSize image;  // as it is seen, if it was turned
   SourceCrop crop;
+  ImageSize output;         // whose pixels the warps are in
+  std::vector<Warp> warps;  // in this order, after the crop
+};
+
+/// What ImageDecoder::Decode would show of an image with this spec and key, from its header alone, without warps. DataLoss and
+/// InvalidArgument as there.
+absl::StatusOr<Frame> ReadFrame(ByteSpan encoded, const ImageSpec& spec, uint64_t key);
+
+/// Grants the memory of images that cannot be decoded row by row: progressive JPEGs, interlaced PNGs, extreme
+/// reductions.
+class ImageMemory {
+ public:
+  virtual ~ImageMemory() = default;
+  /// `bytes` are taken, to be given back by Return; may wait for other decoders. Or an error, and nothing is taken.
+  virtual absl::Status Take(uint64_t bytes) = 0;
+  virtual void Return(uint64_t bytes) = 0;
 };
 
 enum class JpegReading : uint8_t {
@@ -85,13 +110,20 @@ enum class JpegReading : uint8_t {
   kAll,     // all of every file is entropy-decoded, so that damage is found wherever it is
 };
 
+/// What is known of the bytes of an image.
+enum class Trust : uint8_t {
+  kNone,
+  kVerified,  // they are those that were indexed: damage below the last row that is needed is not looked for
+};
+
 /// Decodes JPEG and PNG. Owns reusable scratch memory, so keep one a thread. Not thread-safe. The output is a pure
 /// function of (bytes, spec, key): the same on every thread and machine of an architecture.
 ///
 /// Pixels are those of Pillow's convert("RGB") or convert("L"), except that 16-bit samples keep their high byte:
 /// transparency is dropped, colour profiles are not applied, nor is the EXIF orientation unless it is asked for.
-/// Geometry is torchvision's (decode/geometry.h). A JPEG that is much larger than needed is shrunk to 1/2, 1/4 or 1/8
-/// while it is decoded. Images above 65,500 pixels a side or 2^28 in all are refused.
+/// Geometry and transforms are torchvision's (decode/geometry.h, decode/transform.h). A JPEG that is much larger than
+/// needed is shrunk to 1/2, 1/4 or 1/8 while it is decoded, unless the spec says `exact`. Images above 65,500 pixels a
+/// side or 2^28 in all are refused.
 class ImageDecoder {
  public:
   /// What an image takes above kScratchBytes is asked of `memory`, which outlives the decoder; null: no bound but that
@@ -107,11 +139,14 @@ class ImageDecoder {
   absl::Status Decode(ByteSpan encoded, const ImageSpec& spec, uint64_t key, MutableByteSpan out,
                       MutableByteSpan pixels = {});
 
+  /// Of the images that are decoded from now on. kNone to begin with.
+  void set_trust(Trust trust);
+
   /// What the last call, which succeeded, has shown.
   const Frame& frame() const;
 
-  /// The same with the part of another image that shows the same scene, and with its flip. The two may differ in size,
-  /// not in shape: DataLoss. Of the spec, what says how to crop does not count.
+  /// The same with the part of another image that shows the same scene, and with its flips and warps. The two may
+  /// differ in size, not in shape: DataLoss. Of the spec, what says how to crop and its transforms do not count.
   absl::Status DecodeLike(ByteSpan encoded, const ImageSpec& spec, const Frame& leader, MutableByteSpan out,
                           MutableByteSpan pixels = {});
 

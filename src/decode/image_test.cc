@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 #include <vector>
 
 #include "decode/geometry.h"
@@ -53,34 +54,6 @@ std::vector<uint8_t> Packed(const std::vector<uint8_t>& rgbx) {
   std::vector<uint8_t> rgb(rgbx.size() / 4 * 3);
   kernels::PackRgb(rgbx.data(), rgbx.size() / 4, rgb.data());
   return rgb;
-}
-
-/// What Decode must give for a JPEG: all of it decoded by plain libjpeg, then resized.
-std::vector<uint8_t> ExpectedJpeg(const std::string& jpeg, const ImageSpec& spec, uint64_t key, int* part) {
-  const ImageSize full = *ReadImageSize(AsBytes(jpeg));
-  const SourceCrop crop = spec.augment ? RandomCrop(full, spec, key) : CenterCrop(full, spec);
-  *part = ChooseDenominator(crop, spec);
-  ImageSize size;
-  const int bytes = spec.channels == 3 ? 4 : 1;
-  std::vector<uint8_t> pixels = DecodeWhole(jpeg, *part, spec.channels, &size);
-  pixels.resize(pixels.size() + kernels::kSlackBytes);
-  ResizeAxis horizontal;
-  ResizeAxis vertical;
-  horizontal.Build(crop.x / *part, crop.width / *part, crop.left / *part, (crop.right + *part - 1) / *part, spec.width,
-                   crop.flip);
-  vertical.Build(crop.y / *part, crop.height / *part, crop.top / *part, (crop.bottom + *part - 1) / *part, spec.height,
-                 false);
-  EXPECT_LE(horizontal.end(), size.width);
-  EXPECT_LE(vertical.end(), size.height);
-  StreamResizer resizer;
-  EXPECT_TRUE(resizer.Start(horizontal, vertical, bytes).ok());
-  std::vector<uint8_t> out;
-  for (int y = vertical.begin(); y < vertical.end(); ++y) {
-    resizer.Push(
-        pixels.data() + (static_cast<size_t>(y) * size.width + horizontal.begin()) * bytes,
-        [&](int, const uint8_t* row) { out.insert(out.end(), row, row + static_cast<size_t>(spec.width) * bytes); });
-  }
-  return spec.channels == 3 ? Packed(out) : out;
 }
 
 // Palette entry k of these files is (k, ...).
@@ -162,34 +135,6 @@ TEST(JpegTest, FullSizeEqualsPlainLibjpegToTheBit) {
   }
 }
 
-TEST(JpegTest, DecodingThePartEqualsCroppingTheWholeToTheBit) {
-  std::array<int, 9> parts{};
-  for (const JpegKind kind : {JpegKind::kYcc420, JpegKind::kYcc422, JpegKind::kYcc444, JpegKind::kGrey}) {
-    for (const bool progressive : {false, true}) {
-      for (const auto& [width, height] : std::vector<std::pair<int, int>>{{320, 240}, {163, 211}, {497, 97}}) {
-        const std::string jpeg =
-            MakeJpeg(width, height, {.kind = kind, .progressive = progressive, .restart_rows = width % 3});
-        for (uint64_t key = 0; key < 24; ++key) {
-          ImageSpec spec = Spec(static_cast<int>(9 + key * 5), static_cast<int>(20 + key * 3), key % 2 == 0 ? 3 : 1);
-          spec.augment = key % 4 != 3;
-          int part = 0;
-          const std::vector<uint8_t> expected = ExpectedJpeg(jpeg, spec, key, &part);
-          const auto out = Decode(jpeg, spec, key);
-          ASSERT_TRUE(out.ok()) << out.status();
-          ASSERT_EQ(*out, expected) << "kind " << static_cast<int>(kind) << " progressive " << progressive << " "
-                                    << width << "x" << height << " key " << key << " part " << part;
-          ++parts[part];
-        }
-      }
-    }
-  }
-  // The test is only worth its name if all scales took part.
-  EXPECT_GT(parts[1], 50);
-  EXPECT_GT(parts[2], 50);
-  EXPECT_GT(parts[4], 20);
-  EXPECT_GT(parts[8], 5);
-}
-
 TEST(JpegTest, CmykAndYcckBecomeRgb) {
   for (const JpegKind kind : {JpegKind::kCmyk, JpegKind::kYcck}) {
     const std::string jpeg = MakeJpeg(48, 40, {.kind = kind, .quality = 100});
@@ -240,6 +185,13 @@ TEST(JpegTest, DamageOutsideTheCropIsFound) {
   const size_t tail = jpeg.size() * 9 / 10;
   std::fill(jpeg.begin() + static_cast<ptrdiff_t>(tail), jpeg.end() - 2, '\xfe');
   EXPECT_EQ(Decode(jpeg, spec).status().code(), absl::StatusCode::kDataLoss);
+  // Unless the bytes are known to be those that were indexed: then nothing below the crop is read.
+  ImageDecoder decoder;
+  decoder.set_trust(Trust::kVerified);
+  std::vector<std::byte> out(spec.bytes());
+  EXPECT_TRUE(decoder.Decode(AsBytes(jpeg), spec, 0, out).ok());
+  decoder.set_trust(Trust::kNone);
+  EXPECT_EQ(decoder.Decode(AsBytes(jpeg), spec, 0, out).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST(JpegTest, FlippedBytesNeverCrash) {
@@ -383,11 +335,6 @@ TEST(ImageTest, OtherFormatsAreNamed) {
     ExpectError(bytes, absl::StatusCode::kInvalidArgument, name);
     EXPECT_EQ(ReadImageSize(AsBytes(bytes)).status().code(), absl::StatusCode::kInvalidArgument);
   };
-  expect("GIF89a..........", "GIF");
-  expect(std::string_view("RIFF\0\0\0\0WEBPVP8 ", 16), "WebP");
-  expect(std::string_view("II*\0....", 8), "TIFF");
-  expect(std::string_view("MM\0*....", 8), "TIFF");
-  expect("BM......", "BMP");
   expect(std::string_view("\0\0\0\x20"
                           "ftypavif....",
                           16),
@@ -396,6 +343,13 @@ TEST(ImageTest, OtherFormatsAreNamed) {
                           "ftypheic....",
                           16),
          "HEIF");
+  expect(std::string_view("II+\0....", 8), "BigTIFF");
+  // What is no more than the beginning of a file is damaged.
+  for (const std::string_view head :
+       {std::string_view("GIF89a.."), std::string_view("RIFF\0\0\0\0WEBPVP8 ", 16), std::string_view("II*\0....", 8),
+        std::string_view("MM\0*....", 8), std::string_view("BM......")}) {
+    ExpectError(head, absl::StatusCode::kDataLoss, "damaged");
+  }
   ExpectError("", absl::StatusCode::kDataLoss, "empty");
   ExpectError("hello world", absl::StatusCode::kDataLoss, "11 bytes that begin with 68656c6c6f20776f");
   ExpectError("\xff\xd8", absl::StatusCode::kDataLoss, "ffd8");
@@ -528,6 +482,26 @@ TEST(ImageTest, OptionsAreChecked) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(decoder.Decode(AsBytes(jpeg), spec, 0, out, MutableByteSpan(out).first(1)).code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ReadFrameTest, IsWhatTheDecoderShows) {
+  const std::string jpeg = MakeJpeg(61, 47);
+  ImageDecoder decoder;
+  for (const bool augment : {false, true}) {
+    ImageSpec spec{.height = 24, .width = 32, .augment = augment};
+    std::vector<std::byte> out(spec.bytes());
+    ASSERT_TRUE(decoder.Decode(AsBytes(jpeg), spec, 7, out).ok());
+    const absl::StatusOr<Frame> frame = ReadFrame(AsBytes(jpeg), spec, 7);
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    const Frame& shown = decoder.frame();
+    EXPECT_EQ(std::tie(frame->image.width, frame->image.height, frame->crop.flip),
+              std::tie(shown.image.width, shown.image.height, shown.crop.flip));
+    EXPECT_EQ(std::tie(frame->crop.x, frame->crop.y, frame->crop.width, frame->crop.height),
+              std::tie(shown.crop.x, shown.crop.y, shown.crop.width, shown.crop.height));
+    EXPECT_EQ(std::tie(frame->crop.left, frame->crop.top, frame->crop.right, frame->crop.bottom),
+              std::tie(shown.crop.left, shown.crop.top, shown.crop.right, shown.crop.bottom));
+  }
+  EXPECT_TRUE(absl::IsDataLoss(ReadFrame(AsBytes(std::string_view("\xff\xd8\xff")), ImageSpec(), 7).status()));
 }
 
 }  // namespace

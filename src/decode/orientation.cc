@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "decode/image_format.h"
 #include "decode/jpeg_segments.h"
 
 namespace millrace {
@@ -50,18 +51,78 @@ uint32_t OrientationTag(ByteSpan tiff) {
 
 }  // namespace
 
-Orientation OrientationOf(ByteSpan jpeg) {
-  constexpr std::string_view kExif = "Exif\0\0"sv;
+namespace {
+
+constexpr std::string_view kExif = "Exif\0\0"sv;
+
+ByteSpan WithoutExifHead(ByteSpan payload) {
+  return AsText(payload).starts_with(kExif) ? payload.subspan(kExif.size()) : payload;
+}
+
+// The EXIF data of an image, which are a TIFF file; empty if there are none.
+ByteSpan ExifOfJpeg(ByteSpan jpeg) {
   JpegSegments segments(jpeg);
   while (const std::optional<JpegSegment> segment = segments.Next()) {
-    if (segment->marker != jpeg_marker::kApp1 || !AsText(segment->payload).starts_with(kExif)) continue;
-    const uint32_t tag = OrientationTag(segment->payload.subspan(kExif.size()));
-    if (tag < 2 || tag > 8) return {};
-    return {.transposed = tag >= 5,
-            .mirrored_x = tag == 2 || tag == 3 || tag == 7 || tag == 8,
-            .mirrored_y = tag == 3 || tag == 4 || tag == 6 || tag == 7};
+    if (segment->marker == jpeg_marker::kApp1 && AsText(segment->payload).starts_with(kExif)) {
+      return WithoutExifHead(segment->payload);
+    }
   }
   return {};
+}
+
+/// How the chunks of a format are told.
+struct ChunkFormat {
+  size_t first;   // where the first one begins
+  size_t name;    // where in a chunk its name is
+  size_t length;  // and its length
+  bool big_endian;
+  size_t between;  // bytes behind a chunk
+  bool even;       // chunks have an even number of bytes
+  std::string_view exif;
+};
+constexpr ChunkFormat kPngChunks = {8, 4, 0, true, 4, false, "eXIf"};
+constexpr ChunkFormat kWebpChunks = {12, 0, 4, false, 0, true, "EXIF"};
+
+ByteSpan ExifOfChunks(ByteSpan file, const ChunkFormat& format) {
+  constexpr size_t kChunkHead = 8;
+  for (size_t at = format.first; at + kChunkHead <= file.size();) {
+    uint64_t length = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      length = length << 8 | static_cast<uint64_t>(file[at + format.length + (format.big_endian ? i : 3 - i)]);
+    }
+    if (length > file.size() - at - kChunkHead) return {};
+    const ByteSpan payload = file.subspan(at + kChunkHead, length);
+    if (AsText(file).substr(at + format.name, 4) == format.exif) return WithoutExifHead(payload);
+    at += kChunkHead + length + format.between + (format.even ? length % 2 : 0);
+  }
+  return {};
+}
+
+ByteSpan ExifOf(ByteSpan encoded) {
+  const absl::StatusOr<ImageFormat> format = SniffImageFormat(encoded);
+  if (!format.ok()) return {};
+  switch (*format) {
+    case ImageFormat::kJpeg:
+      return ExifOfJpeg(encoded);
+    case ImageFormat::kPng:
+      return ExifOfChunks(encoded, kPngChunks);
+    case ImageFormat::kWebp:
+      return ExifOfChunks(encoded, kWebpChunks);
+    case ImageFormat::kTiff:
+      return encoded;
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+Orientation OrientationOf(ByteSpan encoded) {
+  const uint32_t tag = OrientationTag(ExifOf(encoded));
+  if (tag < 2 || tag > 8) return {};
+  return {.transposed = tag >= 5,
+          .mirrored_x = tag == 2 || tag == 3 || tag == 7 || tag == 8,
+          .mirrored_y = tag == 3 || tag == 4 || tag == 6 || tag == 7};
 }
 
 ImageSize Turned(ImageSize size, const Orientation& orientation) {
@@ -72,6 +133,7 @@ ImageSize Turned(ImageSize size, const Orientation& orientation) {
 SourceCrop StoredCrop(const SourceCrop& seen, ImageSize size, const Orientation& orientation) {
   SourceCrop crop = seen;
   crop.flip = false;
+  crop.flip_vertical = false;
   if (orientation.transposed) {
     std::swap(crop.x, crop.y);
     std::swap(crop.width, crop.height);

@@ -17,13 +17,14 @@ struct Orientation {
   bool turns() const { return transposed || mirrored_x || mirrored_y; }
 };
 
-/// By the EXIF data of a JPEG; as it is stored if they say nothing, or nothing sensible.
-Orientation OrientationOf(ByteSpan jpeg);
+/// By the EXIF data of a JPEG, PNG or WebP, or the tags of a TIFF; as it is stored if they say nothing, or nothing
+/// sensible.
+Orientation OrientationOf(ByteSpan encoded);
 
 /// The size of the image as it is seen; and the other way round.
 ImageSize Turned(ImageSize size, const Orientation& orientation);
 
-/// What of the stored image (`size`) holds a part of the image as it is seen. Without its flip.
+/// What of the stored image (`size`) holds a part of the image as it is seen. Without its flips.
 SourceCrop StoredCrop(const SourceCrop& seen, ImageSize size, const Orientation& orientation);
 
 /// Takes the rows of a small stored image and gives those of the image as it is seen.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <spng.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -88,6 +89,8 @@ absl::Status PngReader::Start(const Region& region, int /*denominator*/, PixelFo
   }
   if (pixels_.size() < bytes + kernels::kSlackBytes) pixels_.resize(bytes + kernels::kSlackBytes);
   if (is_interlaced()) {
+    // spng adds numbers of less than 8 bits to what is there.
+    if (numbers) std::fill_n(pixels_.begin(), bytes, uint8_t{0});
     const int error = spng_decode_image(png_.get(), pixels_.data(), bytes, format, 0);
     return error == 0 ? absl::OkStatus() : Damaged(error);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "decode/image.h"
+#include "decode/image_format.h"
 #include "decode/jpeg_encoder.h"
 #include "decode/jpeg_reader.h"
 #include "decode/jpeg_segments.h"
@@ -166,7 +167,9 @@ absl::StatusOr<std::optional<std::string>> ReencodeImage(ByteSpan encoded, const
     } else if (IsPng(encoded)) {
       ASSIGN_OR_RETURN(stored, ResizePng(encoded, change));
     } else {
-      return ReadImageSize(encoded).status();  // says what it is
+      ASSIGN_OR_RETURN(const ImageFormat format, SniffImageFormat(encoded));
+      return absl::InvalidArgumentError(fmt::format(
+          "cannot resize an image of type {} when packing; convert it to JPEG or PNG first", NameOf(format)));
     }
   }
   if (!change.jpeg_tiles || !IsJpeg(encoded)) return stored;

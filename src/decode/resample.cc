@@ -10,11 +10,33 @@ namespace {
 
 constexpr double kUnit = 1 << kernels::kWeightBits;
 
+/// How far the filter reaches if nothing is reduced.
+double SupportOf(Interpolation filter) {
+  if (filter == Interpolation::kBicubic) return 2;
+  return filter == Interpolation::kBox ? 0.5 : 1;
+}
+
+double WeightAt(Interpolation filter, double x) {
+  switch (filter) {
+    case Interpolation::kBicubic: {
+      constexpr double kSlope = -0.5;  // as Pillow has it
+      const double away = std::abs(x);
+      if (away < 1) return ((kSlope + 2) * away - (kSlope + 3)) * away * away + 1;
+      return away < 2 ? (((away - 5) * away + 8) * away - 4) * kSlope : 0;
+    }
+    case Interpolation::kBox:
+      return x > -0.5 && x <= 0.5 ? 1 : 0;
+    default:
+      return 1 - std::abs(x);
+  }
+}
+
 }  // namespace
 
-void ResizeAxis::Build(double from, double size, int low, int high, int outputs, bool reverse) {
+void ResizeAxis::Build(double from, double size, int low, int high, int outputs, bool reverse, Interpolation filter) {
   const double scale = size / outputs;
-  const double support = std::max(scale, 1.0);
+  const double stretch = std::max(scale, 1.0);
+  const double support = SupportOf(filter) * stretch;
   // A window of 2 * support touches at most that many pixels.
   const int most = std::min(static_cast<int>(std::ceil(2 * support)) + 1, high - low);
   stride_ = (most + 3) / 4 * 4;
@@ -24,11 +46,12 @@ void ResizeAxis::Build(double from, double size, int low, int high, int outputs,
   taps_ = 1;
   for (int i = 0; i < outputs; ++i) {
     const double center = from + (i + 0.5) * scale;
-    const auto raw = [&](int pixel) { return 1 - std::abs(pixel + 0.5 - center) / support; };
+    const auto raw = [&](int pixel) { return WeightAt(filter, (pixel + 0.5 - center) / stretch); };
     int begin = std::clamp(static_cast<int>(std::floor(center - support + 0.5)), low, high - 1);
     int end = std::clamp(static_cast<int>(std::floor(center + support + 0.5)), begin + 1, high);
-    while (begin + 1 < end && raw(begin) <= 0) ++begin;
-    while (end - 1 > begin && raw(end - 1) <= 0) --end;
+    const bool ends = filter != Interpolation::kBicubic;  // weights of 0 are at the ends only
+    while (ends && begin + 1 < end && raw(begin) <= 0) ++begin;
+    while (ends && end - 1 > begin && raw(end - 1) <= 0) --end;
     end = std::min(end, begin + most);
     double total = 0;
     for (int pixel = begin; pixel < end; ++pixel) total += raw(pixel);

@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "decode/image.h"
 #include "decode/resample_kernels.h"
 
-/// Antialiased bilinear resizing as Pillow and torchvision define it (a triangle filter whose support grows with the
-/// reduction), as a stream: rows go in, rows come out, and memory holds only the few that a row of the output needs.
+/// Antialiased resizing as Pillow and torchvision define it (a filter whose support grows with the reduction: a
+/// triangle, a cubic or a box), as a stream: rows go in, rows come out, and memory holds only the few that a row of the
+/// output needs.
 
 namespace millrace {
 
@@ -17,7 +19,8 @@ class ResizeAxis {
  public:
   /// Output i of `outputs` covers the source from `from + i * size / outputs` on. Only pixels in [low, high)
   /// contribute; at least one of them must lie within the covered part. `reverse` mirrors the output.
-  void Build(double from, double size, int low, int high, int outputs, bool reverse);
+  void Build(double from, double size, int low, int high, int outputs, bool reverse,
+             Interpolation filter = Interpolation::kBilinear);
 
   /// Source pixels that any output needs: [begin, end).
   int begin() const { return begin_; }

@@ -1,5 +1,7 @@
 #include "decode/resample_kernels.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "decode/resample_kernels.cc"
 #include "hwy/foreach_target.h"  // compiles the rest of this file once for each instruction set
@@ -13,6 +15,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kRowShift = kWeightBits - kRowBits;
 constexpr int kFinalShift = kWeightBits + kRowBits;
+/// Of a number of the rows between the two passes. A filter with negative weights overshoots: as in Pillow, it is cut
+/// off after each pass.
+constexpr int kMostInRow = 255 << kRowBits;
 
 /// `kTaps` 0: as many as the weights say. A number known to the compiler saves the inner loop, which is half of the
 /// work.
@@ -23,6 +28,8 @@ void ResizeRowRgbxTaps(const uint8_t* HWY_RESTRICT row, const Weights& weights, 
   const hn::Rebind<uint8_t, decltype(di32)> du8;
   const hn::Rebind<int16_t, decltype(di32)> di16;
   const auto half = hn::Set(di32, 1 << (kRowShift - 1));
+  const auto zero = hn::Zero(di32);
+  const auto most = hn::Set(di32, kMostInRow);
   const int taps = kTaps == 0 ? weights.taps : kTaps;
   const int outputs = weights.outputs;
   const ptrdiff_t stride = weights.stride;
@@ -37,7 +44,7 @@ void ResizeRowRgbxTaps(const uint8_t* HWY_RESTRICT row, const Weights& weights, 
         const auto value = hn::PromoteTo(di32, hn::LoadU(du8, pixel + 4 * k + lane));
         sum = hn::Add(sum, hn::Mul(value, hn::Set(di32, weight[k])));
       }
-      hn::StoreU(hn::DemoteTo(di16, hn::ShiftRight<kRowShift>(sum)), di16, out + lane);
+      hn::StoreU(hn::DemoteTo(di16, hn::Min(hn::Max(hn::ShiftRight<kRowShift>(sum), zero), most)), di16, out + lane);
     }
   }
 }
@@ -71,7 +78,7 @@ void ResizeRowGreyImpl(const uint8_t* HWY_RESTRICT row, const Weights& weights, 
       sum = hn::Add(sum, hn::Mul(value, hn::LoadU(di32, weight + k)));
     }
     const int32_t total = hn::GetLane(hn::SumOfLanes(di32, sum));
-    out[i] = static_cast<int16_t>((total + (1 << (kRowShift - 1))) >> kRowShift);
+    out[i] = static_cast<int16_t>(std::clamp((total + (1 << (kRowShift - 1))) >> kRowShift, 0, kMostInRow));
   }
 }
 

@@ -14,7 +14,8 @@ namespace millrace {
 /// can cost.
 inline constexpr int kMaxImageSide = 65'500;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 28;
-/// What a codec may hold at once of an image that cannot be streamed (progressive JPEG, interlaced PNG).
+/// What a codec may hold at once of an image that cannot be streamed (progressive JPEG, interlaced PNG, WebP, rare
+/// kinds of TIFF).
 inline constexpr size_t kMaxCodecBytes = size_t{256} << 20;
 
 absl::Status CheckImageSize(int64_t width, int64_t height);

@@ -93,9 +93,9 @@ absl::StatusOr<Claim> ParsePresigned(const S3Request& request) {
 }
 
 absl::Status CheckScope(const Claim& claim, const AuthSettings& settings) {
-  if (claim.scope.service != "s3") {
-    return Malformed(claim.presigned,
-                     fmt::format("incorrect service \"{}\". This endpoint belongs to \"s3\".", claim.scope.service));
+  if (claim.scope.service != settings.service) {
+    return Malformed(claim.presigned, fmt::format("incorrect service \"{}\". This endpoint belongs to \"{}\".",
+                                                  claim.scope.service, settings.service));
   }
   if (claim.scope.region != settings.region) {
     return Malformed(claim.presigned,
@@ -170,13 +170,14 @@ bool IsPayloadHash(std::string_view text) {
          (text.size() == 64 && std::all_of(text.begin(), text.end(), is_hex));
 }
 
-absl::StatusOr<std::string> PayloadHash(const S3Request& request, bool presigned) {
+absl::StatusOr<std::string> PayloadHash(const S3Request& request, const AuthSettings& settings, bool presigned) {
   const auto header = request.Header("x-amz-content-sha256");
+  if (settings.body_hash && (!header || *header == *settings.body_hash)) return *settings.body_hash;
   if (!header) {
     if (presigned) return std::string(kUnsignedPayload);
     return S3Error(s3code::kInvalidRequest, "Missing required header for this request: x-amz-content-sha256");
   }
-  if (IsPayloadHash(*header)) return std::string(*header);
+  if (!settings.body_hash && IsPayloadHash(*header)) return std::string(*header);
   return S3Error(
       s3code::kInvalidArgument,
       "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, "
@@ -234,7 +235,7 @@ absl::StatusOr<AuthResult> Authenticate(const S3Request& request, const AuthSett
   }
   RETURN_IF_ERROR(CheckTime(request, claim, result.time, now));
   RETURN_IF_ERROR(CheckSignedHeaders(request, claim));
-  ASSIGN_OR_RETURN(result.payload_hash, PayloadHash(request, presigned));
+  ASSIGN_OR_RETURN(result.payload_hash, PayloadHash(request, settings, presigned));
 
   const std::string target = presigned ? WithoutSignature(request.head.target) : request.head.target;
   std::string to_sign;

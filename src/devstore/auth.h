@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -13,6 +14,9 @@ struct AuthSettings {
   Credentials credentials;
   std::string region;
   bool anonymous = false;  // signatures are not checked
+  std::string service = "s3";
+  /// The SHA-256 of the body, for a service whose clients need not say it.
+  std::optional<std::string> body_hash;
 };
 
 /// The claims of a signed request about its body.

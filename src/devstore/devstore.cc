@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <system_error>
 
 #include "base/errno_status.h"
 #include "devstore/dir_storage.h"
+#include "devstore/ec2_service.h"
 #include "devstore/mem_storage.h"
 #include "devstore/s3_error.h"
 #include "devstore/s3_service.h"
@@ -62,6 +64,21 @@ absl::StatusOr<std::string> WriteCaFile(const std::string& pem) {
   return path;
 }
 
+/// Two services write to it.
+void ShareAccessLog(DevstoreOptions& options) {
+  if (!options.access_log) return;
+  options.access_log = [mutex = std::make_shared<std::mutex>(), log = options.access_log](std::string_view line) {
+    std::lock_guard lock(*mutex);
+    log(line);
+  };
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  return error ? ErrnoStatus(error.value(), folder, "making the folder of EC2") : absl::OkStatus();
+}
+
 }  // namespace
 
 struct Devstore::Impl {
@@ -77,6 +94,7 @@ struct Devstore::Impl {
   // In the order of use: each is destroyed before what it uses.
   std::unique_ptr<Storage> storage;
   std::unique_ptr<S3Service> service;
+  std::unique_ptr<Ec2Service> ec2;
   std::unique_ptr<ThreadPool> workers;
   std::unique_ptr<EventLoops> loops;
   std::unique_ptr<HttpServer> server;
@@ -111,9 +129,16 @@ absl::StatusOr<std::unique_ptr<Devstore>> Devstore::Start(DevstoreOptions option
     ASSIGN_OR_RETURN(impl->ca_file, WriteCaFile(tls.ca_pem));
   }
   impl->workers = std::make_unique<ThreadPool>(kWorkers, "devstore");
-  impl->service = std::make_unique<S3Service>(*impl->storage, *impl->workers, options, std::move(rules));
+  if (!options.ec2_folder.empty()) ShareAccessLog(options);
+  impl->service = std::make_unique<S3Service>(*impl->storage, *impl->workers, options, rules);
+  HttpHandler* handler = impl->service.get();
+  if (!options.ec2_folder.empty()) {
+    RETURN_IF_ERROR(MakeFolder(options.ec2_folder));
+    impl->ec2 = std::make_unique<Ec2Service>(*impl->service, options, std::move(rules));
+    handler = impl->ec2.get();
+  }
   impl->loops = std::make_unique<EventLoops>(options.threads > 0 ? options.threads : std::min(2, UsableCpus()));
-  ASSIGN_OR_RETURN(impl->server, HttpServer::Start(*impl->loops, std::move(http), *impl->service));
+  ASSIGN_OR_RETURN(impl->server, HttpServer::Start(*impl->loops, std::move(http), *handler));
   return std::unique_ptr<Devstore>(new Devstore(std::move(impl)));
 }
 

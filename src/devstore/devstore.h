@@ -36,6 +36,10 @@ struct DevstoreOptions {
   uint64_t seed = 0;
   int64_t clock_offset_s = 0;  // of its clock, ahead of this machine's, as signatures and Date have it
 
+  /// Of a fake of EC2 beside S3 (ec2_fake.h): its folder, "" for none, and how many descriptions show what passes.
+  std::string ec2_folder;
+  int ec2_looks = 1;
+
   /// Gets one line for each answer, without secrets; called on many threads, one at a time.
   std::function<void(std::string_view)> access_log;
 };

@@ -7,12 +7,14 @@
 #include <memory>
 #include <utility>
 
+#include "base/compressed_size.h"
 #include "base/counted.h"
 #include "dataset/dataset.h"
 #include "inspect/report.h"
 #include "inspect/survey.h"
 #include "net/runtime.h"
 #include "pipeline/explain.h"
+#include "store/blocking.h"
 
 namespace millrace {
 
@@ -62,6 +64,23 @@ absl::StatusOr<DataFacts> LookAtData(const Dataset& dataset, const std::stop_tok
     facts.p99_sample_bytes = survey.sizes.Quantile(0.99);
   }
   return facts;
+}
+
+/// Of the beginnings of some objects.
+absl::StatusOr<double> MeasureCompression(const Dataset& dataset, const std::stop_token& stop) {
+  constexpr size_t kMaxRead = 16;
+  constexpr uint64_t kEach = uint64_t{64} << 10;
+  ASSIGN_OR_RETURN(const std::vector<ReadPlace> places, SpreadPlaces(dataset, kEach));
+  uint64_t before = 0;
+  uint64_t after = 0;
+  for (size_t i = 0; i < std::min(kMaxRead, places.size()); ++i) {
+    const ReadPlace& place = places[i * places.size() / std::min(kMaxRead, places.size())];
+    std::vector<std::byte> bytes(place.range.length);
+    RETURN_IF_ERROR(GetBlocking(dataset.store(), place.key, bytes, {.range = place.range, .stop = stop}).status());
+    before += bytes.size();
+    after += CompressedSize(bytes);
+  }
+  return before > 0 ? std::min(1.0, static_cast<double>(after) / static_cast<double>(before)) : 1;
 }
 
 absl::StatusOr<StoreFacts> MeasureStoreFor(const Dataset& dataset, uint64_t stream_request_bytes,
@@ -126,6 +145,15 @@ absl::Status TryLoader(const std::string& uri, const AdviseSettings& settings, A
   return absl::OkStatus();
 }
 
+void AddCompressionAdvice(const DataFacts& data, std::vector<std::string>* sentences) {
+  constexpr double kWorthIt = 0.8;
+  if (data.compressed_share >= kWorthIt) return;
+  sentences->push_back(
+      fmt::format("The bytes are not compressed: zstd makes {:.0f} % of them. A compressed format of the fields (PNG, "
+                  "JPEG, compressed arrays) would be read and stored for less.",
+                  100 * data.compressed_share));
+}
+
 void AddCpuAdvice(const Advice& advice, std::vector<std::string>* sentences) {
   const CostInputs& in = advice.inputs;
   const auto streaming = std::find_if(advice.predictions.begin(), advice.predictions.end(),
@@ -144,22 +172,76 @@ void AddCpuAdvice(const Advice& advice, std::vector<std::string>* sentences) {
   if (facts.need.missing > 0) {
     sentences->push_back(fmt::format(
         "{} with this step need {} vCPUs, and there are {}: they are busy for {:.0f} % of the time at most, and a step "
-        "takes {:.0f} ms.",
+        "takes {:.0f} ms. (CloudWatch's CPUUtilization then shows {} %.)",
         Counted(static_cast<uint64_t>(facts.accelerators), "accelerator"), facts.need.needed, in.vcpus,
-        100 * facts.need.most_accelerator, 1000 * facts.step_seconds));
+        100 * facts.need.most_accelerator, 1000 * facts.step_seconds, MostCpuUtilization(in.vcpus)));
   }
 }
 
 }  // namespace
 
+namespace {
+
+/// A file system has to be created first, which takes minutes that no prediction has, and packing is paid once for many
+/// trainings: these are not compared.
+std::vector<CostPrediction> Comparable(const std::vector<CostPrediction>& all, const CostInputs& inputs) {
+  std::vector<CostPrediction> predictions;
+  for (const CostPrediction& one : all) {
+    const bool apart = one.mode == "fsx" || one.mode == "streaming-packed" || (one.mode == "efs" && !inputs.in_efs);
+    if (!apart) predictions.push_back(one);
+  }
+  return predictions;
+}
+
+bool WorthPacking(const CostInputs& in) {
+  return in.objects > 1 && in.objects >= in.samples &&
+         static_cast<double>(in.object_bytes) / static_cast<double>(in.objects) < kSmallFileBytes &&
+         in.object_bytes > kPackedExtentBytes;
+}
+
+}  // namespace
+
+std::vector<CostPrediction> PredictAll(const CostInputs& in, const PriceList& prices) {
+  std::vector<CostPrediction> all = {PredictFile(in, prices), PredictFastFile(in, prices),
+                                     PredictMountWithCache(in, prices)};
+  if (prices.efs_gigabyte_month > 0) all.push_back(PredictEfs(in, prices));
+  all.push_back(PredictFsx(in, prices));
+  all.push_back(PredictStreaming(in, prices));
+  if (WorthPacking(in)) all.push_back(PredictStreamingPacked(in, prices));
+  all.push_back(PredictStreamingWithCache(in, prices));
+  return all;
+}
+
+uint64_t ReadersForRate(const CostInputs& in) {
+  if (in.objects == 0 || in.one_bytes_per_second <= 0 || in.stream_bytes_per_second <= 0) return 0;
+  const double mean = static_cast<double>(in.object_bytes) / static_cast<double>(in.objects);
+  const double part = std::min(mean, static_cast<double>(kFastFileRequestBytes));
+  const double each = in.first_byte_seconds + part / in.one_bytes_per_second;
+  return static_cast<uint64_t>(std::ceil(in.stream_bytes_per_second * each / std::max(1.0, part)));
+}
+
+Recommendation RecommendedBy(const Advice& advice) {
+  const CostInputs& in = advice.inputs;
+  Recommendation what;
+  what.source = DataSourceName(advice.choice.source);
+  double least = 0;
+  for (const CostPrediction& one : Comparable(advice.predictions, in)) {
+    const double seconds = one.total_seconds(in.epochs);
+    if (!what.mode.empty() && seconds >= least) continue;
+    what.mode = one.mode;
+    least = seconds;
+  }
+  const bool pack = advice.data.kind == DataKind::kRawObjects && WorthPacking(in);
+  what.format = pack ? "tar" : std::string(KindName(advice.data.kind));
+  if (pack) what.shard_bytes = kPackedShardBytes;
+  what.data_workers = ReadersForRate(in);
+  return what;
+}
+
 std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& all, const CostInputs& inputs,
                                        const SourceChoice& choice) {
   std::vector<std::string> sentences;
-  // A file system has to be created first, which takes minutes that no prediction has: it is not compared.
-  std::vector<CostPrediction> predictions;
-  for (const CostPrediction& one : all) {
-    if (one.mode != "fsx") predictions.push_back(one);
-  }
+  const std::vector<CostPrediction> predictions = Comparable(all, inputs);
   if (predictions.empty()) return sentences;
   const auto fastest = std::min_element(predictions.begin(), predictions.end(),
                                         [&](const CostPrediction& one, const CostPrediction& other) {
@@ -185,15 +267,23 @@ std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& all, c
   }
   sentences.push_back(
       fmt::format("Without Millrace, AWS's decision flow leads to: {}.", DataSourceName(choice.source)));
-  if (inputs.objects > 0 && inputs.one_bytes_per_second > 0 && inputs.stream_bytes_per_second > 0) {
-    const double mean = static_cast<double>(inputs.object_bytes) / static_cast<double>(inputs.objects);
-    const double part = std::min(mean, static_cast<double>(kFastFileRequestBytes));
-    const double each = inputs.first_byte_seconds + part / inputs.one_bytes_per_second;
-    const double readers = std::ceil(inputs.stream_bytes_per_second * each / std::max(1.0, part));
+  if (const uint64_t readers = ReadersForRate(inputs); readers > 0) {
     sentences.push_back(
-        fmt::format("Readers that wait for each file or part (FastFile mode, mounts) need {:.0f} data workers for the "
+        fmt::format("Readers that wait for each file or part (FastFile mode, mounts) need {} data workers for the "
                     "rate of many requests; Millrace needs one process.",
                     readers));
+  }
+  const auto of_mode = [&all](std::string_view mode) {
+    return std::find_if(all.begin(), all.end(), [mode](const CostPrediction& one) { return one.mode == mode; });
+  };
+  const auto packed = of_mode("streaming-packed");
+  const auto plain = of_mode("streaming");
+  if (packed != all.end() && plain != all.end() && packed->requests < plain->requests) {
+    sentences.push_back(fmt::format(
+        "Packed into shards of {} MB, the same training makes {} requests in place of {}, for ${:.4f} in place of "
+        "${:.4f}; `millrace pack` does it once.",
+        kPackedShardBytes / 1'000'000, packed->requests, plain->requests, packed->request_dollars,
+        plain->request_dollars));
   }
   return sentences;
 }
@@ -218,6 +308,7 @@ absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& sett
     in.object_bytes = advice.data.object_bytes;
     in.samples = advice.data.samples;
     in.index_bytes = advice.data.index_bytes;
+    in.in_efs = settings.in_efs;
     in.epochs = settings.epochs;
     in.batch = settings.bench.loader.batch;
     in.vcpus = settings.machine ? settings.machine->vcpus : UsableCpus();
@@ -228,6 +319,7 @@ absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& sett
     advice.no_cpu_reason = ToStd(Loader::Check(*dataset, settings.bench.loader).message());
     TakePlan(*dataset, settings.bench.loader, &in);
     phase("measuring the store");
+    ASSIGN_OR_RETURN(advice.data.compressed_share, MeasureCompression(*dataset, stop));
     ASSIGN_OR_RETURN(advice.store,
                      MeasureStoreFor(*dataset, in.stream_bytes / std::max<uint64_t>(1, in.stream_requests), stop));
     TakeRates(advice.store, settings, &in);
@@ -236,9 +328,7 @@ absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& sett
   phase("trying the loader");
   if (advice.no_cpu_reason.empty()) RETURN_IF_ERROR(TryLoader(uri, settings, &advice));
   const CostInputs& in = advice.inputs;
-  advice.predictions = {PredictFile(in, settings.prices), PredictFastFile(in, settings.prices),
-                        PredictFsx(in, settings.prices), PredictStreaming(in, settings.prices),
-                        PredictStreamingWithCache(in, settings.prices)};
+  advice.predictions = PredictAll(in, settings.prices);
   // A model that takes longer for a batch than a mount needs to bring it does not notice late files.
   const double batches = std::max(1.0, static_cast<double>(in.samples) / static_cast<double>(in.batch));
   advice.choice = ChooseSource({.bytes = static_cast<double>(in.object_bytes),
@@ -251,6 +341,7 @@ absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& sett
   if (settings.step_seconds > 0 && in.cpu_seconds_per_sample > 0) advice.accelerator = NeedOf(settings, in);
   std::vector<std::string> sentences = RecommendFrom(advice.predictions, in, advice.choice);
   AddCpuAdvice(advice, &sentences);
+  AddCompressionAdvice(advice.data, &sentences);
   sentences.insert(sentences.end(), advice.recommendations.begin(), advice.recommendations.end());
   advice.recommendations = std::move(sentences);
   return advice;

@@ -47,6 +47,7 @@ struct DataFacts {
   uint64_t index_bytes = 0;
   uint64_t median_sample_bytes = 0;
   uint64_t p99_sample_bytes = 0;
+  double compressed_share = 1;  // what zstd leaves of some of the bytes
 };
 
 /// The store as it was measured.
@@ -72,7 +73,7 @@ struct Advice {
   StoreFacts store;
   std::string no_cpu_reason;  // why the loader could not be tried; empty if it could
   CostInputs inputs;
-  std::vector<CostPrediction> predictions;  // file, fastfile, fsx, streaming, streaming-cache
+  std::vector<CostPrediction> predictions;
   SourceChoice choice;
   std::optional<AcceleratorFacts> accelerator;
   std::vector<std::string> recommendations;  // sentences
@@ -81,6 +82,22 @@ struct Advice {
 /// Opens the data set (and builds its index if there is none), reads parts of it for some seconds, and changes
 /// nothing else. Blocking. Errors are those of Dataset::Open and of reading; Cancelled soon after a stop is requested.
 absl::StatusOr<Advice> Advise(const std::string& uri, const AdviseSettings& settings);
+
+/// What to do, in words that programs read, too.
+struct Recommendation {
+  std::string mode;           // of the prediction that takes the least time in all
+  std::string source;         // of AWS's decision flow, without Millrace
+  std::string format;         // "tar", or how the data are now
+  uint64_t shard_bytes = 0;   // 0: as it is
+  uint64_t data_workers = 0;  // of readers that wait for each file; Millrace needs one process
+};
+Recommendation RecommendedBy(const Advice& advice);
+
+/// The predictions that make sense for these data. Pure.
+std::vector<CostPrediction> PredictAll(const CostInputs& inputs, const PriceList& prices);
+
+/// Readers that wait for each file or part, for the rate of many requests; 0: the store was not measured. Pure.
+uint64_t ReadersForRate(const CostInputs& inputs);
 
 /// What the predictions come to, in sentences. Pure.
 std::vector<std::string> RecommendFrom(const std::vector<CostPrediction>& predictions, const CostInputs& inputs,

@@ -3,32 +3,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <fstream>
 #include <memory>
-#include <optional>
+#include <mutex>
 #include <utility>
 
 #include "base/cpu_time.h"
 #include "cache/disk_cache.h"
-#include "dataset/dataset.h"
+#include "diagnose/bench_run.h"
 #include "diagnose/machine.h"
-#include "net/runtime.h"
-#include "pipeline/source.h"
 
 namespace millrace {
 
 namespace {
-
-using BenchClock = std::chrono::steady_clock;
-
-// How long a stop waits at most.
-constexpr std::chrono::milliseconds kBenchSlice{50};
-// What the runtime has beyond the loader's budget: opening a data set takes memory, too.
-constexpr uint64_t kBenchExtraBytes = uint64_t{256} << 20;
-
-double SecondsSince(BenchClock::time_point start) {
-  return std::chrono::duration<double>(BenchClock::now() - start).count();
-}
 
 /// Has the kernel forget the peak so far, so that each point has its own. Where that is not allowed the peak is that of
 /// the whole program.
@@ -36,87 +24,45 @@ void ForgetPeak() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
-LoaderOptions EndlessOptions(const BenchSettings& settings) {
-  LoaderOptions options = settings.loader;
-  options.epochs = 0;
-  // All rows of all batches are images: of a data set smaller than a batch, too.
-  options.last = LastBatch::kWrap;
-  options.start.reset();
-  return options;
+/// The model, which is a pause: the consumer asks for no batch meanwhile.
+absl::Status Step(double seconds, const std::stop_token& stop) {
+  if (seconds <= 0) return absl::OkStatus();
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any until;
+  until.wait_for(lock, stop, std::chrono::duration<double>(seconds), [] { return false; });
+  return stop.stop_requested() ? absl::CancelledError("the measurement was interrupted") : absl::OkStatus();
 }
 
-/// A runtime, stores and an open data set.
-class OpenSet {
- public:
-  static absl::StatusOr<std::unique_ptr<OpenSet>> Open(const std::string& uri, const BenchSettings& settings) {
-    auto set = std::unique_ptr<OpenSet>(new OpenSet(settings));
-    OpenOptions options;
-    options.cache_folder = settings.cache_folder;
-    options.stop = settings.stop;
-    const BenchClock::time_point start = BenchClock::now();
-    ASSIGN_OR_RETURN(set->dataset_, Dataset::Open(set->runtime_, set->stores_, uri, options));
-    set->opening_.seconds = SecondsSince(start);
-    set->opening_.requests = set->requests();
-    return set;
-  }
-
-  absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const LoaderOptions& options) {
-    return Loader::Create(runtime_, Source(*dataset_), options);
-  }
-  const Dataset& dataset() const { return *dataset_; }
-  const BenchOpening& opening() const { return opening_; }
-  RequestTally requests() const { return RequestTally::Of(dataset_->store().counters()); }
-  int threads() { return runtime_.cpu().threads(); }
-
- private:
-  explicit OpenSet(const BenchSettings& settings)
-      : runtime_({.io_threads = settings.io_threads,
-                  .cpu_threads = settings.threads,
-                  .memory_bytes = settings.loader.memory_bytes + kBenchExtraBytes}),
-        stores_(runtime_) {}
-
-  Runtime runtime_;
-  Stores stores_;
-  BenchOpening opening_;
-  std::unique_ptr<Dataset> dataset_;
-};
-
-absl::StatusOr<Batch> NextBatch(Loader& loader, const std::stop_token& stop) {
-  do {
-    if (stop.stop_requested()) return absl::CancelledError("the measurement was interrupted");
-  } while (!loader.WaitReady(kBenchSlice));
-  ASSIGN_OR_RETURN(std::optional<Batch> batch, loader.Next());
-  if (!batch) return absl::InternalError("an endless loader came to an end");
-  return *std::move(batch);
-}
-
-/// Takes batches for `seconds`, and notes when each came.
-absl::Status Take(Loader& loader, double seconds, const std::stop_token& stop,
+/// Takes batches for `seconds`, and notes how long each took to come.
+absl::Status Take(Loader& loader, double seconds, const BenchSettings& settings,
                   const std::function<void(double)>& progress, BenchWindow* window) {
   const BenchClock::time_point start = BenchClock::now();
   double last = 0;
   do {
-    ASSIGN_OR_RETURN(const Batch batch, NextBatch(loader, stop));
-    const double now = SecondsSince(start);
-    if (window->batch_ms.size() < BenchWindow::kMaxBatchTimes) window->batch_ms.push_back(1000 * (now - last));
-    last = now;
+    ASSIGN_OR_RETURN(const Batch batch, NextBatch(loader, settings.stop));
+    const double came = SecondsSince(start);
+    if (window->batch_ms.size() < BenchWindow::kMaxBatchTimes) window->batch_ms.push_back(1000 * (came - last));
+    RETURN_IF_ERROR(Step(settings.step_seconds, settings.stop));
+    last = SecondsSince(start);
+    window->step_seconds += last - came;
     window->samples += batch.size;
     ++window->batches;
-    progress(now);
+    progress(last);
   } while (last < seconds);
   window->seconds = last;
   return absl::OkStatus();
 }
 
 /// The same, with what it cost.
-absl::StatusOr<BenchWindow> TakeWindow(const OpenSet& set, Loader& loader, const BenchSettings& settings,
+absl::StatusOr<BenchWindow> TakeWindow(const BenchSet& set, Loader& loader, const BenchSettings& settings,
                                        const std::function<void(double)>& progress) {
   BenchWindow window;
   const double cpu_before = CpuSeconds();
   const double machine_before = MachineCpuSeconds();
   const RequestTally before = set.requests();
   const StallReport stalls_before = loader.report().stalls;
-  RETURN_IF_ERROR(Take(loader, settings.window_seconds, settings.stop, progress, &window));
+  RETURN_IF_ERROR(Take(loader, settings.window_seconds, settings, progress, &window));
   window.cpu_seconds = CpuSeconds() - cpu_before;
   window.other_cpu_seconds = std::max(0.0, MachineCpuSeconds() - machine_before - window.cpu_seconds);
   window.requests = set.requests() - before;
@@ -158,6 +104,7 @@ BenchSummary Summarize(const BenchPoint& point) {
   sum.cpu_per_1000 = SpreadOver(point, [&](const BenchWindow& one) { return per_1000(one.cpu_seconds, one); });
   sum.gets_per_1000 =
       SpreadOver(point, [&](const BenchWindow& one) { return per_1000(static_cast<double>(one.requests.get), one); });
+  sum.model_busy = SpreadOver(point, [&](const BenchWindow& one) { return per_second(one.step_seconds, one); });
   sum.batch_p50_ms = SpreadOver(point, [](const BenchWindow& one) { return BatchQuantile(one, 0.5); });
   sum.batch_p99_ms = SpreadOver(point, [](const BenchWindow& one) { return BatchQuantile(one, 0.99); });
   for (const BenchWindow& window : point.windows) {
@@ -189,7 +136,7 @@ RequestTally EpochRequests(const BenchPoint& point) {
 
 absl::StatusOr<BenchPoint> MeasureRate(const std::string& uri, const BenchSettings& settings) {
   ForgetPeak();
-  ASSIGN_OR_RETURN(const std::unique_ptr<OpenSet> set, OpenSet::Open(uri, settings));
+  ASSIGN_OR_RETURN(const std::unique_ptr<BenchSet> set, BenchSet::Open(uri, settings));
   BenchPoint point;
   point.threads = set->threads();
   point.samples = set->dataset().index().size();
@@ -203,7 +150,7 @@ absl::StatusOr<BenchPoint> MeasureRate(const std::string& uri, const BenchSettin
     if (settings.progress) settings.progress(std::min(1.0, (before + seconds) / all));
   };
   BenchWindow warm_up;
-  RETURN_IF_ERROR(Take(*loader, settings.warm_up_seconds, settings.stop, progress, &warm_up));
+  RETURN_IF_ERROR(Take(*loader, settings.warm_up_seconds, settings, progress, &warm_up));
   before = settings.warm_up_seconds;
   for (int i = 0; i < settings.windows; ++i) {
     ASSIGN_OR_RETURN(point.windows.emplace_back(), TakeWindow(*set, *loader, settings, progress));
@@ -219,7 +166,7 @@ absl::StatusOr<FirstBatchPoint> MeasureFirstBatch(const std::string& uri, const 
   std::vector<double> open_seconds;
   for (int i = -1; i < settings.windows; ++i) {  // the first time builds an index, or copies it
     const BenchClock::time_point start = BenchClock::now();
-    ASSIGN_OR_RETURN(const std::unique_ptr<OpenSet> set, OpenSet::Open(uri, settings));
+    ASSIGN_OR_RETURN(const std::unique_ptr<BenchSet> set, BenchSet::Open(uri, settings));
     const double opened = SecondsSince(start);
     ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(EndlessOptions(settings)));
     RETURN_IF_ERROR(NextBatch(*loader, settings.stop).status());
@@ -239,32 +186,83 @@ absl::StatusOr<FirstBatchPoint> MeasureFirstBatch(const std::string& uri, const 
 
 absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, const BenchSettings& settings,
                                                      uint64_t epochs, const std::string& disk_cache) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<OpenSet> set, OpenSet::Open(uri, settings));
+  ASSIGN_OR_RETURN(const std::unique_ptr<BenchSet> set, BenchSet::Open(uri, settings));
   LoaderOptions options = EndlessOptions(settings);
   if (!disk_cache.empty()) options.cache = DiskCache::OpenOrWarn({.folder = disk_cache});
   ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(options));
   std::vector<EpochCost> costs;
   for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
-    EpochCost cost;
-    const double cpu_before = CpuSeconds();
-    const RequestTally before = set->requests();
-    const BenchClock::time_point start = BenchClock::now();
-    bool last = false;
-    while (!last) {
-      ASSIGN_OR_RETURN(const Batch batch, NextBatch(*loader, settings.stop));
-      cost.samples += batch.valid;
-      last = batch.last_of_epoch;
-      if (settings.progress) {
-        const double done = static_cast<double>(cost.samples) / static_cast<double>(loader->samples_per_epoch());
-        settings.progress((static_cast<double>(epoch) + std::min(1.0, done)) / static_cast<double>(epochs));
-      }
-    }
-    cost.seconds = SecondsSince(start);
-    cost.cpu_seconds = CpuSeconds() - cpu_before;
-    cost.requests = set->requests() - before;
-    costs.push_back(cost);
+    const auto progress = [&](double share) {
+      if (settings.progress) settings.progress((static_cast<double>(epoch) + share) / static_cast<double>(epochs));
+    };
+    ASSIGN_OR_RETURN(costs.emplace_back(), TakeEpoch(*set, *loader, settings.stop, progress));
   }
   return costs;
+}
+
+namespace {
+
+/// What the next batch is, without its memory.
+struct BatchPlace {
+  std::vector<std::string> keys;
+  Position after;
+};
+absl::StatusOr<BatchPlace> NextPlace(Loader& loader, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(Batch batch, NextBatch(loader, stop));
+  return BatchPlace{std::move(batch.keys), batch.position};
+}
+
+/// Where the middle of the epoch is, and whether what comes behind an interruption is what would have come.
+absl::Status TryResume(BenchSet& set, std::unique_ptr<Loader> loader, LoaderOptions options,
+                       const std::stop_token& stop, ResumePoint* point) {
+  constexpr int kBefore = 3;  // batches that are delivered before the interruption
+  point->samples = loader->samples_per_epoch();
+  for (int batch = 1; batch < kBefore; ++batch) RETURN_IF_ERROR(NextPlace(*loader, stop).status());
+  options.start = loader->report().position;
+  point->position = *options.start;
+  point->position.epoch = 0;
+  point->position.consumed = point->samples / 2 / options.batch * options.batch;
+  ASSIGN_OR_RETURN(const BatchPlace expected, NextPlace(*loader, stop));
+  loader.reset();  // there may be no memory for two
+  ASSIGN_OR_RETURN(loader, set.MakeLoader(options));
+  ASSIGN_OR_RETURN(const BatchPlace next, NextPlace(*loader, stop));
+  point->exact = next.keys == expected.keys && next.after.ToString() == expected.after.ToString();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ResumePoint> MeasureResume(const std::string& uri, const BenchSettings& settings) {
+  ResumePoint point;
+  std::vector<double> seconds[2];
+  for (int i = -1; i < settings.windows; ++i) {
+    for (const bool resumed : {false, true}) {
+      const BenchClock::time_point start = BenchClock::now();
+      ASSIGN_OR_RETURN(const std::unique_ptr<BenchSet> set, BenchSet::Open(uri, settings));
+      LoaderOptions options = EndlessOptions(settings);
+      if (resumed) options.start = point.position;
+      ASSIGN_OR_RETURN(std::unique_ptr<Loader> loader, set->MakeLoader(options));
+      RETURN_IF_ERROR(NextPlace(*loader, settings.stop).status());
+      if (i >= 0) seconds[resumed ? 1 : 0].push_back(SecondsSince(start));
+      (resumed ? point.resumed_requests : point.fresh_requests) = set->requests();
+      if (!resumed && i < 0) RETURN_IF_ERROR(TryResume(*set, std::move(loader), options, settings.stop, &point));
+    }
+    if (settings.progress) settings.progress(static_cast<double>(i + 2) / (settings.windows + 1));
+  }
+  point.fresh_seconds = Spread::Of(std::move(seconds[0]));
+  point.resumed_seconds = Spread::Of(std::move(seconds[1]));
+  return point;
+}
+
+absl::StatusOr<EpochCost> MeasureEpoch(const std::string& uri, const BenchSettings& settings) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<BenchSet> set, BenchSet::Open(uri, settings));
+  LoaderOptions options = settings.loader;
+  options.epochs = 1;
+  options.last = LastBatch::kPad;
+  options.digest = DigestOf::kRaw;
+  options.start.reset();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, set->MakeLoader(options));
+  return TakeEpoch(*set, *loader, settings.stop, settings.progress);
 }
 
 }  // namespace millrace

@@ -7,14 +7,16 @@
 #include <string>
 #include <vector>
 
+#include "base/crypto.h"
 #include "base/status.h"
 #include "diagnose/request_tally.h"
 #include "diagnose/spread.h"
 #include "pipeline/loader.h"
 #include "pipeline/stall_ledger.h"
+#include "plan/position.h"
 
-/// Measures the input pipeline without a model. Each measurement has a runtime, stores and a loader of its own, so that
-/// one does not warm up another, but for what the store and the system cache.
+/// Measures the input pipeline without a model, or with a pause in its place. Each measurement has a runtime, stores
+/// and a loader of its own, so that one does not warm up another, but for what the store and the system cache.
 
 namespace millrace {
 
@@ -26,6 +28,7 @@ struct BenchSettings {
   double warm_up_seconds = 2;  // at the least; nothing of it is counted
   double window_seconds = 5;   // of each repeat, at the least
   int windows = 3;             // repeats
+  double step_seconds = 0;     // of a model, which is a pause after each batch; 0: there is none
   std::string cache_folder;    // OpenOptions::cache_folder
 
   std::function<void(double share)> progress;  // of one measurement, 0 to 1; may be empty
@@ -37,6 +40,7 @@ struct BenchWindow {
   static constexpr size_t kMaxBatchTimes = 1'000'000;
 
   double seconds = 0;
+  double step_seconds = 0;       // of it, the model's
   double cpu_seconds = 0;        // of all threads of this process, user and system
   double other_cpu_seconds = 0;  // of other programs of the machine
   uint64_t samples = 0;
@@ -71,6 +75,7 @@ struct BenchSummary {
   Spread busy_cpus;
   Spread other_busy_cpus;  // by other programs, of which a local store may be one
   Spread gets_per_1000;
+  Spread model_busy;  // share of the time in which the model ran; 0 without one
   Spread batch_p50_ms;
   Spread batch_p99_ms;
   double seconds = 0;                         // of all repeats
@@ -106,10 +111,29 @@ struct EpochCost {
   double cpu_seconds = 0;
   uint64_t samples = 0;
   RequestTally requests;  // look-ahead into the next epoch may be among them
+  Uint128 digest;         // of the stored bytes of its samples, if that was asked for
 };
 /// Goes through the data set `epochs` times, and keeps what it reads in `disk_cache` (a folder), or nowhere if that is
 /// empty. Nothing is warmed up, since the first epoch is what it is about. Errors as above.
 absl::StatusOr<std::vector<EpochCost>> MeasureEpochs(const std::string& uri, const BenchSettings& settings,
                                                      uint64_t epochs, const std::string& disk_cache);
+
+/// What it takes to go on in the middle of an epoch, beside beginning it.
+struct ResumePoint {
+  uint64_t samples = 0;         // of an epoch
+  Position position;            // of the middle
+  Spread fresh_seconds;         // from nothing to the first batch, at the beginning of the epoch
+  Spread resumed_seconds;       // the same in the middle
+  RequestTally fresh_requests;  // of the last repeat, until that batch had come
+  RequestTally resumed_requests;
+  bool exact = false;  // what came behind an interruption was what would have come without it
+};
+/// Opens it once more than settings.windows says for each of the two, and does not count the first time. Errors as
+/// above.
+absl::StatusOr<ResumePoint> MeasureResume(const std::string& uri, const BenchSettings& settings);
+
+/// One epoch from nothing to its end, with its digest, which says whether all samples came, and as they are stored.
+/// Errors as above.
+absl::StatusOr<EpochCost> MeasureEpoch(const std::string& uri, const BenchSettings& settings);
 
 }  // namespace millrace

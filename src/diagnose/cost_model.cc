@@ -12,6 +12,7 @@ namespace {
 constexpr double kSecondsPerHour = 3600;
 constexpr double kSecondsPerMonth = 730 * kSecondsPerHour;
 constexpr double kGigabyte = 1e9;
+constexpr uint64_t kPackPartBytes = uint64_t{16} << 20;  // of an upload
 
 double AsDouble(uint64_t value) {
   return static_cast<double>(value);
@@ -140,6 +141,15 @@ double FsxBytesPerSecond(double bytes, const PriceList& prices) {
   return std::max(prices.fsx_least_gigabytes, bytes / kGigabyte) * prices.fsx_bytes_per_second_per_gigabyte;
 }
 
+double EfsBytesPerSecond(double bytes, bool burst, const PriceList& prices) {
+  const double each = burst ? prices.efs_burst_bytes_per_second_per_gigabyte : prices.efs_bytes_per_second_per_gigabyte;
+  return std::min(prices.efs_most_bytes_per_second, bytes / kGigabyte * each);
+}
+
+double EfsDollars(double bytes, double seconds, const PriceList& prices) {
+  return bytes / kGigabyte * prices.efs_gigabyte_month * seconds / kSecondsPerMonth;
+}
+
 double FsxDollars(double bytes, double seconds, const PriceList& prices) {
   return std::max(prices.fsx_least_gigabytes, bytes / kGigabyte) * prices.fsx_gigabyte_month * seconds /
          kSecondsPerMonth;
@@ -182,8 +192,10 @@ CostPrediction PredictFile(const CostInputs& in, const PriceList& prices) {
   return sheet.Take();
 }
 
-CostPrediction PredictFastFile(const CostInputs& in, const PriceList& prices) {
-  Worksheet sheet(in, prices, "fastfile", "FastFile mode");
+namespace {
+
+CostPrediction PredictMount(const CostInputs& in, const PriceList& prices, bool cache) {
+  Worksheet sheet(in, prices, cache ? "mount-cache" : "fastfile", cache ? "a mount, with a cache" : "FastFile mode");
   const double listing = sheet.AddListing();
   const double mean_sample = Quotient(AsDouble(in.object_bytes), AsDouble(in.samples));
   const double batch_files = in.objects >= in.samples ? AsDouble(std::min(in.batch, in.samples)) : 1;
@@ -204,10 +216,52 @@ CostPrediction PredictFastFile(const CostInputs& in, const PriceList& prices) {
       sheet.Add("reading at the most", "bytes / rate of all",
                 fmt::format("{} / {}/s", Decimal(AsDouble(in.object_bytes)), Decimal(in.stream_bytes_per_second)),
                 Quotient(AsDouble(in.object_bytes), in.stream_bytes_per_second));
-  sheet.AddEpoch(std::max(own, most), sheet.AddCpu());
+  const double cpu = sheet.AddCpu();
+  sheet.AddEpoch(std::max(own, most), cpu);
+  if (cache) sheet.AddLaterEpoch(sheet.AddDiskReading("reading of a later epoch"), cpu);
   const uint64_t pages = ListPages(in.objects);
-  sheet.AddRequests(requests * AsDouble(in.epochs), AsDouble(pages), "epochs x requests of 8 MiB or a file + pages",
-                    fmt::format("{} x {:.0f} + {}", in.epochs, requests, pages));
+  const uint64_t read_epochs = cache ? std::min<uint64_t>(1, in.epochs) : in.epochs;
+  sheet.AddRequests(requests * AsDouble(read_epochs), AsDouble(pages),
+                    cache ? "epochs that are read x requests of 8 MiB or a file + pages"
+                          : "epochs x requests of 8 MiB or a file + pages",
+                    fmt::format("{} x {:.0f} + {}", read_epochs, requests, pages));
+  sheet.AddMachine();
+  return sheet.Take();
+}
+
+}  // namespace
+
+CostPrediction PredictFastFile(const CostInputs& in, const PriceList& prices) {
+  return PredictMount(in, prices, /*cache=*/false);
+}
+
+CostPrediction PredictMountWithCache(const CostInputs& in, const PriceList& prices) {
+  return PredictMount(in, prices, /*cache=*/true);
+}
+
+CostPrediction PredictEfs(const CostInputs& in, const PriceList& prices) {
+  Worksheet sheet(in, prices, "efs", "EFS");
+  const double bytes = AsDouble(in.object_bytes);
+  const double rate = EfsBytesPerSecond(bytes, /*burst=*/false, prices);
+  const double burst = EfsBytesPerSecond(bytes, /*burst=*/true, prices);
+  const double copying =
+      in.in_efs ? sheet.Add("copying to it", "they lie there already", "0", 0)
+                : sheet.Add("copying to it", "bytes / burst rate of its size",
+                            fmt::format("{} / {}/s", Decimal(bytes), Decimal(burst)), Quotient(bytes, burst));
+  const double first = sheet.AddFirstBatch(in.first_byte_seconds);
+  sheet.AddStartup("copying to it + first batch", fmt::format("{:.4g} + {:.4g}", copying, first), copying + first);
+  const double reading = sheet.Add("reading of an epoch", "bytes / (size x rate of its size)",
+                                   fmt::format("{} / {}/s", Decimal(bytes), Decimal(rate)), Quotient(bytes, rate));
+  sheet.AddEpoch(reading, sheet.AddCpu());
+  const uint64_t pages = in.in_efs ? 0 : ListPages(in.objects);
+  const double copied = in.in_efs ? 0 : AsDouble(in.objects);
+  sheet.AddRequests(copied, AsDouble(pages), "one GET of each file that is copied + pages",
+                    fmt::format("{:.0f} + {}", copied, pages));
+  const double seconds = sheet.result().total_seconds(in.epochs);
+  sheet.result().other_dollars =
+      sheet.Add("price of the file system", "bytes x price of a month x time / month",
+                fmt::format("{} x ${:.4g}/GB x {:.4g} s / 730 h", Decimal(bytes), prices.efs_gigabyte_month, seconds),
+                EfsDollars(bytes, seconds, prices), "$");
   sheet.AddMachine();
   return sheet.Take();
 }
@@ -280,6 +334,32 @@ CostPrediction PredictMillrace(const CostInputs& in, const PriceList& prices, bo
 
 CostPrediction PredictStreaming(const CostInputs& in, const PriceList& prices) {
   return PredictMillrace(in, prices, /*cache=*/false);
+}
+
+CostPrediction PredictStreamingPacked(const CostInputs& in, const PriceList& prices) {
+  const auto parts = [](uint64_t bytes, uint64_t part) { return std::max<uint64_t>(1, (bytes + part - 1) / part); };
+  CostInputs packed = in;
+  packed.objects = parts(in.object_bytes, kPackedShardBytes);
+  packed.stream_requests = parts(in.object_bytes, kPackedExtentBytes);
+  packed.stream_bytes = in.object_bytes;
+  CostPrediction result = PredictMillrace(packed, prices, /*cache=*/false);
+  result.mode = "streaming-packed";
+  result.title = "streaming, packed before";
+  const uint64_t writes = parts(in.object_bytes, kPackPartBytes);
+  const double dollars =
+      1e-6 * (AsDouble(in.objects) * prices.get_per_million + AsDouble(writes) * prices.put_per_million);
+  result.lines.push_back({"price of packing, once", "objects x GET + parts of 16 MiB x PUT",
+                          fmt::format("{} x ${:.4g}/million + {} x ${:.4g}/million", in.objects, prices.get_per_million,
+                                      writes, prices.put_per_million),
+                          dollars, "$"});
+  const double seconds =
+      Quotient(AsDouble(in.object_bytes), std::min(in.stream_bytes_per_second, in.download_bytes_per_second));
+  result.lines.push_back({"time of packing, once", "bytes / the smaller rate of reading",
+                          fmt::format("{} / {}/s", Decimal(AsDouble(in.object_bytes)),
+                                      Decimal(std::min(in.stream_bytes_per_second, in.download_bytes_per_second))),
+                          seconds, "s"});
+  result.other_dollars += dollars;
+  return result;
 }
 
 CostPrediction PredictStreamingWithCache(const CostInputs& in, const PriceList& prices) {

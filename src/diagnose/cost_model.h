@@ -27,6 +27,7 @@ struct CostInputs {
   uint64_t object_bytes = 0;  // of all objects
   uint64_t samples = 0;
   uint64_t index_bytes = 0;
+  bool in_efs = false;  // the data lie in EFS, too
 
   // The store as seen from this machine, or as its provider publishes it.
   double first_byte_seconds = 0;
@@ -59,10 +60,10 @@ inline constexpr uint64_t kComparedObjects = 10'000;
 inline constexpr uint64_t kFastFileRequestBytes = uint64_t{8} << 20;
 
 struct CostPrediction {
-  std::string mode;                // "file", "fastfile", "fsx", "streaming", "streaming-cache"
-  std::string title;               // "File mode"
-  double startup_seconds = 0;      // until the first batch
-  double epoch_seconds = 0;        // of the first epoch, if the model takes no time
+  std::string mode;            // "file", "fastfile", "mount-cache", "efs", "fsx", "streaming", "streaming-packed" ...
+  std::string title;           // "File mode"
+  double startup_seconds = 0;  // until the first batch
+  double epoch_seconds = 0;    // of the first epoch, if the model takes no time
   double later_epoch_seconds = 0;  // of each other one
   uint64_t requests = 0;           // GETs and LISTs of the whole training
   double request_dollars = 0;
@@ -80,17 +81,31 @@ struct CostPrediction {
 CostPrediction PredictFile(const CostInputs& in, const PriceList& prices);
 /// Lists all objects, then reads each file when the training opens it, one after the other in each worker.
 CostPrediction PredictFastFile(const CostInputs& in, const PriceList& prices);
+/// `millrace mount` or another one with a cache: FastFile mode in the first epoch, the local disk in later ones.
+CostPrediction PredictMountWithCache(const CostInputs& in, const PriceList& prices);
+/// Copies the data to EFS unless they are there, then reads them from it. Only if the price list has EFS.
+CostPrediction PredictEfs(const CostInputs& in, const PriceList& prices);
 /// A file system of Lustre that imports the bucket's names and fetches files when they are read.
 CostPrediction PredictFsx(const CostInputs& in, const PriceList& prices);
 /// Millrace reads what its plan needs next, many requests ahead.
 CostPrediction PredictStreaming(const CostInputs& in, const PriceList& prices);
-/// The same, and keeps what it has read on the local disk, which has room for it.
+/// The same after `millrace pack`, which is paid once: it reads all objects and writes shards of kPackedShardBytes. The
+/// rate of reading is that of the data as they are, which is a lower bound.
+CostPrediction PredictStreamingPacked(const CostInputs& in, const PriceList& prices);
+/// The same as PredictStreaming, and keeps what it has read on the local disk, which has room for it.
 CostPrediction PredictStreamingWithCache(const CostInputs& in, const PriceList& prices);
 
 // The arithmetic itself.
+inline constexpr uint64_t kPackedShardBytes = 150'000'000;
+/// Of a packed data set, Millrace's default order reads so many bytes by one request.
+inline constexpr uint64_t kPackedExtentBytes = uint64_t{3} << 19;
+
 uint64_t ListPages(uint64_t objects);
 double DownloadSeconds(double bytes, double files, double bytes_per_second, double files_per_second);
 double FsxBytesPerSecond(double bytes, const PriceList& prices);
+/// By the size that is stored: the base rate, or the burst rate that holds for twelve hours of a day.
+double EfsBytesPerSecond(double bytes, bool burst, const PriceList& prices);
+double EfsDollars(double bytes, double seconds, const PriceList& prices);
 double FsxDollars(double bytes, double seconds, const PriceList& prices);
 double StorageDollarsPerMonth(double bytes, const PriceList& prices);
 double MachineDollars(double dollars_per_hour, double seconds);

@@ -116,7 +116,9 @@ TEST(CostModel, LinesAddUpToTheResult) {
   in.index_bytes = 1'000'000;
   for (const CostPrediction& one :
        {PredictFile(in, BuiltInPrices()), PredictFastFile(in, BuiltInPrices()), PredictFsx(in, BuiltInPrices()),
-        PredictStreaming(in, BuiltInPrices()), PredictStreamingWithCache(in, BuiltInPrices())}) {
+        PredictStreaming(in, BuiltInPrices()), PredictStreamingWithCache(in, BuiltInPrices()),
+        PredictMountWithCache(in, BuiltInPrices()), PredictEfs(in, BuiltInPrices()),
+        PredictStreamingPacked(in, BuiltInPrices())}) {
     EXPECT_DOUBLE_EQ(ValueOf(one, "start-up"), one.startup_seconds) << one.mode;
     EXPECT_DOUBLE_EQ(ValueOf(one, "epoch"), one.epoch_seconds) << one.mode;
     EXPECT_DOUBLE_EQ(ValueOf(one, "price of requests"), one.request_dollars) << one.mode;
@@ -132,11 +134,43 @@ TEST(CostModel, LinesAddUpToTheResult) {
             0);
 }
 
+TEST(CostModel, EfsMountAndPacking) {
+  const PriceList& prices = BuiltInPrices();
+  // A terabyte has 150 MB/s, 300 MB/s for twelve hours of a day; a larger one no more than the most.
+  EXPECT_NEAR(EfsBytesPerSecond(1e12, /*burst=*/false, prices), 150e6, 1);
+  EXPECT_NEAR(EfsBytesPerSecond(1e12, /*burst=*/true, prices), 300e6, 1);
+  EXPECT_NEAR(EfsBytesPerSecond(1e15, /*burst=*/false, prices), 3072e6, 1);
+  EXPECT_NEAR(EfsDollars(1e12, 730 * 3600, prices), 300, 1e-6);
+  CostInputs in = Published(1e12, 1'000'000);
+  const CostPrediction copied = PredictEfs(in, prices);
+  EXPECT_NEAR(ValueOf(copied, "copying to it"), 1e12 / 300e6, 1e-6);
+  EXPECT_EQ(copied.requests, 1'001'000U);
+  in.in_efs = true;
+  const CostPrediction there = PredictEfs(in, prices);
+  EXPECT_EQ(there.requests, 0U);
+  EXPECT_LT(there.startup_seconds, 1);
+  EXPECT_NEAR(there.epoch_seconds, 1e12 / 150e6, 1e-6);
+
+  in.epochs = 4;
+  in.disk_bytes_per_second = 2e9;
+  const CostPrediction mount = PredictMountWithCache(in, prices);
+  EXPECT_EQ(mount.requests, 1'001'000U);  // once
+  EXPECT_NEAR(mount.later_epoch_seconds, 500, 1e-9);
+  EXPECT_EQ(PredictFastFile(in, prices).requests, 4'001'000U);
+
+  const CostPrediction packed = PredictStreamingPacked(in, prices);
+  EXPECT_EQ(packed.requests, 4 * 635'783U + 1 + 7);  // 1 TB by 1.5 MiB, four times; 6,667 shards are 7 pages
+  EXPECT_NEAR(ValueOf(packed, "price of packing, once"), 0.4 + 59'605 * 5e-6, 1e-9);
+  EXPECT_LT(packed.request_dollars, PredictStreaming(in, prices).request_dollars);
+}
+
 TEST(CostModel, NothingIsDividedByZero) {
   const CostInputs nothing;
-  for (const CostPrediction& one : {PredictFile(nothing, BuiltInPrices()), PredictFastFile(nothing, BuiltInPrices()),
-                                    PredictFsx(nothing, BuiltInPrices()), PredictStreaming(nothing, BuiltInPrices()),
-                                    PredictStreamingWithCache(nothing, BuiltInPrices())}) {
+  for (const CostPrediction& one :
+       {PredictFile(nothing, BuiltInPrices()), PredictFastFile(nothing, BuiltInPrices()),
+        PredictFsx(nothing, BuiltInPrices()), PredictStreaming(nothing, BuiltInPrices()),
+        PredictStreamingWithCache(nothing, BuiltInPrices()), PredictMountWithCache(nothing, BuiltInPrices()),
+        PredictEfs(nothing, BuiltInPrices()), PredictStreamingPacked(nothing, BuiltInPrices())}) {
     for (const Derivation& line : one.lines) EXPECT_TRUE(std::isfinite(line.value)) << one.mode << " " << line.name;
   }
 }

@@ -73,6 +73,14 @@ VcpuNeed NeedOfVcpus(double vcpus_per_accelerator, int accelerators, int vcpus) 
   return need;
 }
 
+int MostCpuUtilization(int vcpus) {
+  return 100 * vcpus;
+}
+
+double SavingOf(double price_ratio, double time_ratio) {
+  return 1 - price_ratio * time_ratio;
+}
+
 double DollarsOfSteps(double dollars_per_hour, double step_seconds, double steps) {
   return dollars_per_hour * step_seconds * steps / 3600;
 }

@@ -53,6 +53,13 @@ struct VcpuNeed {
 };
 VcpuNeed NeedOfVcpus(double vcpus_per_accelerator, int accelerators, int vcpus);
 
+/// What CloudWatch's CPUUtilization of a training job shows if all vCPUs are busy: 100 % for each.
+int MostCpuUtilization(int vcpus);
+
+/// What a cluster of CPU machines beside the accelerators saves: 1 - (price of both / price before) x (time / time
+/// before). Negative if it costs more.
+double SavingOf(double price_ratio, double time_ratio);
+
 /// What `steps` steps cost.
 double DollarsOfSteps(double dollars_per_hour, double step_seconds, double steps);
 

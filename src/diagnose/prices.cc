@@ -129,11 +129,22 @@ absl::StatusOr<PriceList> ParsePrices(std::string_view json, std::string from) {
   prices.note = TextOf(parsed, "note");
   NumberTaker taker(parsed);
   TakeNumbers(taker, &prices);
+  if (Member(parsed, "efs") != nullptr) {  // older lists have none
+    taker.Take("efs", "gigabyte_month", &prices.efs_gigabyte_month);
+    taker.Take("efs", "bytes_per_second_per_gigabyte", &prices.efs_bytes_per_second_per_gigabyte);
+    taker.Take("efs", "burst_bytes_per_second_per_gigabyte", &prices.efs_burst_bytes_per_second_per_gigabyte);
+    taker.Take("efs", "most_bytes_per_second", &prices.efs_most_bytes_per_second);
+  }
   if (!taker.problem().empty()) return bad(taker.problem());
   if (prices.listed_objects_per_second <= 0 || prices.file_mode_bytes_per_second <= 0 ||
       prices.file_mode_files_per_second <= 0 || prices.fsx_indexed_objects_per_hour <= 0 ||
       prices.fsx_bytes_per_second_per_gigabyte <= 0 || prices.fsx_least_gigabytes <= 0) {
     return bad("rates, and the least size of a file system, have to be greater than 0");
+  }
+  if (prices.efs_gigabyte_month > 0 &&
+      (prices.efs_bytes_per_second_per_gigabyte <= 0 || prices.efs_burst_bytes_per_second_per_gigabyte <= 0 ||
+       prices.efs_most_bytes_per_second <= 0)) {
+    return bad("rates of EFS have to be greater than 0");
   }
   if (const absl::Status machines = TakeMachines(parsed, &prices); !machines.ok()) {
     return bad(std::string(ToStd(machines.message())));

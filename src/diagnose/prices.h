@@ -38,6 +38,11 @@ struct PriceList {
   double fsx_bytes_per_second_per_gigabyte = 0;
   double fsx_indexed_objects_per_hour = 0;
 
+  double efs_gigabyte_month = 0;  // 0: the list has no EFS; the others count only if it has
+  double efs_bytes_per_second_per_gigabyte = 0;
+  double efs_burst_bytes_per_second_per_gigabyte = 0;  // for twelve hours of a day
+  double efs_most_bytes_per_second = 0;
+
   double listed_objects_per_second = 0;
   double file_mode_bytes_per_second = 0;
   double file_mode_files_per_second = 0;

@@ -32,7 +32,9 @@ class Shared {
 
   /// Made at the first need: reading the system's authorities takes milliseconds.
   const absl::StatusOr<std::shared_ptr<asio::ssl::context>>& Tls() {
-    std::call_once(tls_once_, [this] { tls_ = MakeClientTls(options.ca_file); });
+    std::call_once(tls_once_, [this] {
+      tls_ = MakeClientTls(options.ca_file, options.only_ca_file, options.identity ? &*options.identity : nullptr);
+    });
     return tls_;
   }
 

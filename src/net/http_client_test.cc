@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <latch>
+#include <vector>
 
 #include "net/testing/http_client_fixture.h"
 
@@ -42,6 +44,32 @@ TEST_F(HttpClientTest, ReceivesABodyIntoTheBuffer) {
   EXPECT_EQ(outcome.result.wire_bytes, body.size());
   EXPECT_FALSE(outcome.result.more);
   EXPECT_EQ(buffer, body);
+}
+
+TEST_F(HttpClientTest, TellsWhatHasCome) {
+  const std::string body = Pattern(3'000'000);
+  for (const std::string& answer : {WithLength(body), "HTTP/1.1 200 OK\r\n\r\n" + body}) {
+    ScriptedServer server([&](ScriptedConnection& connection) {
+      connection.ReadRequest();
+      connection.Send(answer);
+    });
+    std::string buffer(body.size(), '\0');
+    std::vector<uint64_t> told;
+    bool there = true;
+    Caller caller;
+    caller.sink = [&] {
+      return HttpBodySink::Into(AsWritableBytes(buffer), 0, [&](uint64_t bytes) {
+        told.push_back(bytes);
+        there = there && buffer.compare(0, bytes, body, 0, bytes) == 0;
+      });
+    };
+    Start(Client(), Request(server), caller);
+    EXPECT_EQ(caller.Wait().result.error, HttpErrorKind::kNone);
+    EXPECT_TRUE(there);
+    EXPECT_GT(told.size(), body.size() / (256 * 1024));  // a little at a time
+    EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+    EXPECT_EQ(told.back(), body.size());
+  }
 }
 
 TEST_F(HttpClientTest, KeepsConnections) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "net/http_client.h"
+#include "net/http_server.h"
 #include "net/testing/http_client_fixture.h"
 
 namespace millrace {
@@ -54,6 +55,56 @@ TEST_F(HttpClientTlsTest, AnotherHostsCertificateIsNotTrusted) {
   ScriptedServer server(Answer(WithLength("secret")), &tls_.server);
   // "127.1" is 127.0.0.1 to the resolver, but not the certificate's name.
   EXPECT_EQ(Run(Client({.ca_file = ca_file_}), TlsRequest(server, "127.1")).result.error, HttpErrorKind::kTls);
+}
+
+TEST_F(HttpClientTlsTest, ANameInPlaceOfTheHost) {
+  ScriptedServer server(Answer(WithLength("ok")), &tls_.server);
+  const HttpClientOptions by_name{.ca_file = ca_file_, .only_ca_file = true, .tls_name = "localhost"};
+  EXPECT_EQ(Run(Client(by_name), TlsRequest(server, "127.1")).result.error, HttpErrorKind::kNone);
+  const HttpClientOptions other{.ca_file = ca_file_, .only_ca_file = true, .tls_name = "elsewhere.example"};
+  EXPECT_EQ(Run(Client(other), TlsRequest(server)).result.error, HttpErrorKind::kTls);
+}
+
+/// Answers every request.
+class Greeter final : public HttpHandler {
+ public:
+  std::unique_ptr<HttpExchange> OnRequest(HttpRequestHead, const HttpRequestFacts&, HttpResponder responder) override {
+    class Ignored final : public HttpExchange {
+      void OnBody(ByteSpan) override {}
+      void OnBodyEnd() override {}
+    };
+    HttpReply reply;
+    reply.body.emplace_back(SendText{"hello"});
+    responder.Send(std::move(reply));
+    return std::make_unique<Ignored>();
+  }
+};
+
+TEST_F(HttpClientTlsTest, AServerThatAsksWhoCalls) {
+  const ThrowawayTls stranger = *MakeThrowawayTls("127.0.0.1");
+  EventLoops loops(1);
+  Greeter greeter;
+  const auto server =
+      *HttpServer::Start(loops, {.host = "127.0.0.1", .tls = tls_.server, .client_ca_pem = tls_.ca_pem}, greeter);
+  HttpRequest request{.endpoint = {.host = "127.0.0.1", .port = server->port(), .tls = true}, .head = {"GET", "/", {}}};
+  request.head.headers.Add("Host", "127.0.0.1");
+  const auto run = [&](std::optional<TlsIdentity> identity) {
+    return Run(Client({.ca_file = ca_file_, .only_ca_file = true, .identity = std::move(identity)}), request).result;
+  };
+  EXPECT_EQ(run(tls_.server).text, "hello");
+  for (const std::optional<TlsIdentity>& wrong : {std::optional<TlsIdentity>(), std::optional(stranger.server)}) {
+    const HttpResult result = run(wrong);
+    EXPECT_EQ(result.error, HttpErrorKind::kTls) << result.detail;
+    EXPECT_THAT(result.detail, ::testing::HasSubstr("the server ended TLS"));
+  }
+  request.endpoint.tls = false;
+  EXPECT_THAT(run(std::nullopt).text, ::testing::HasSubstr("this server speaks TLS"));
+  request.endpoint.tls = true;
+  const HttpResult no_key = run(TlsIdentity{tls_.server.certificate_pem, stranger.server.key_pem});
+  EXPECT_EQ(no_key.error, HttpErrorKind::kTls);
+  EXPECT_THAT(no_key.detail, ::testing::HasSubstr("certificate or key"));
+  EXPECT_EQ(HttpServer::Start(loops, {.tls = tls_.server, .client_ca_pem = "nothing"}, greeter).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(HttpClientTlsTest, AMissingCaFileIsSaid) {

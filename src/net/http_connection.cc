@@ -19,6 +19,8 @@ namespace {
 constexpr size_t kHeadBufferBytes = 4 * 1024;
 constexpr size_t kTextBufferBytes = 32 * 1024;
 constexpr int kMaxInterimResponses = 8;
+// Of bytes that are looked at as they come: several such reads fit into the second-level cache of a core.
+constexpr size_t kWatchedReadBytes = 256 * 1024;
 
 bool IsEnd(const boost::system::error_code& error) {
   return error == asio::error::eof || error == asio::ssl::error::stream_truncated;
@@ -100,11 +102,16 @@ void HttpConnection::ConnectNext(const Error& last_error) {
   }
 }
 
+const std::string& HttpConnection::tls_name() const {
+  const std::string& name = owner_.options().tls_name;
+  return name.empty() ? owner_.endpoint().host : name;
+}
+
 void HttpConnection::OnConnected() {
   Error ignored;  // a socket without the option still works
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (!tls_) return SendRequest();
-  tls_stream_.emplace(std::move(socket_), tls_->native_handle(), owner_.endpoint().host);
+  tls_stream_.emplace(std::move(socket_), tls_->native_handle(), tls_name());
   SetDeadline(Stage::kHandshake, owner_.options().connect_timeout);
   ++operations_;
   tls_stream_->async_handshake([self = shared_from_this()](const Error& error, size_t) { self->OnHandshake(error); });
@@ -118,9 +125,9 @@ void HttpConnection::OnHandshake(const Error& error) {
     return Fail(HttpErrorKind::kConnect, fmt::format("the TLS handshake was cut off: {}", error.message()));
   }
   const std::string problem = CertificateProblem(tls_stream_->native_handle());
-  Fail(HttpErrorKind::kTls, problem.empty() ? fmt::format("TLS handshake failed: {}", error.message())
-                                            : fmt::format("the server's certificate is not trusted for {}: {}",
-                                                          owner_.endpoint().host, problem));
+  Fail(HttpErrorKind::kTls,
+       problem.empty() ? fmt::format("TLS handshake failed: {}", error.message())
+                       : fmt::format("the server's certificate is not trusted for {}: {}", tls_name(), problem));
 }
 
 // ---- Request
@@ -232,6 +239,7 @@ void HttpConnection::OnSinkRead(const Error& error, size_t bytes) {
   if (!OnReadDone(error)) return;
   result_.body_bytes += bytes;
   job_->received = result_.wire_bytes += bytes;
+  if (sink_.came) sink_.came(result_.body_bytes);
   if (framing_ == HttpBodyFraming::kLength) body_left_ -= bytes;
   SetDeadline(Stage::kBody, owner_.options().stall_timeout + job_->request.patience);
   ContinueBody();
@@ -329,6 +337,7 @@ bool HttpConnection::Deliver(std::string_view data) {
   const size_t take = std::min(space.size(), data.size());
   if (take > 0) std::memcpy(space.data(), data.data(), take);
   result_.body_bytes += take;
+  if (take > 0 && sink_.came) sink_.came(result_.body_bytes);
   if (take == data.size()) return true;
   result_.more = true;
   Complete();
@@ -363,6 +372,7 @@ void HttpConnection::ContinueBody() {
   }
   // Beyond a full buffer only the end of the stream is expected; a byte too many ends up in our own buffer.
   if (space.empty()) return ReadIntoBuffer();
+  if (sink_.came) space = space.first(std::min(space.size(), kWatchedReadBytes));
   ReadIntoSink(space);
 }
 
@@ -374,6 +384,10 @@ void HttpConnection::OnStreamEnd(const Error& error) {
   const std::string_view where = head_done_      ? "within the response's body"
                                  : received_any_ ? "within the response's head"
                                                  : "before the response";
+  // With TLS 1.3 a server looks at the client's certificate when the client believes the handshake over.
+  if (!head_done_ && error.category() == asio::error::get_ssl_category() && !received_any_) {
+    return Fail(HttpErrorKind::kTls, fmt::format("the server ended TLS: {}", error.message()));
+  }
   if (IsEnd(error)) return Fail(HttpErrorKind::kClosedEarly, fmt::format("the server closed the connection {}", where));
   Fail(HttpErrorKind::kReset, fmt::format("the connection broke {}: {}", where, error.message()));
 }

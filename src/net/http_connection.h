@@ -77,6 +77,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   enum class Stage { kResolve, kConnect, kHandshake, kSend, kFirstByte, kBody, kIdle };
 
   Socket& socket() { return tls_stream_ ? tls_stream_->next_layer() : socket_; }
+  // What the server's certificate must name.
+  const std::string& tls_name() const;
   template <typename Use>
   void WithStream(Use use);
 

@@ -20,6 +20,7 @@
 #include "base/errno_status.h"
 #include "base/log.h"
 #include "net/server_connection.h"
+#include "net/tls.h"
 
 namespace millrace {
 
@@ -36,26 +37,18 @@ struct FreeAddresses {
   void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
 };
 
-absl::StatusOr<TlsContext> MakeTlsContext(const TlsIdentity& identity) {
+absl::StatusOr<TlsContext> MakeTlsContext(const TlsIdentity& identity, const std::string& client_ca_pem) {
   const auto failed = [] { return absl::InvalidArgumentError("the server's TLS certificate or key cannot be used"); };
   TlsContext context(SSL_CTX_new(TLS_server_method()));
-  const std::unique_ptr<BIO, decltype(&BIO_free)> certificate_bio(
-      BIO_new_mem_buf(identity.certificate_pem.data(), static_cast<int>(identity.certificate_pem.size())), BIO_free);
-  const std::unique_ptr<BIO, decltype(&BIO_free)> key_bio(
-      BIO_new_mem_buf(identity.key_pem.data(), static_cast<int>(identity.key_pem.size())), BIO_free);
-  if (context == nullptr || certificate_bio == nullptr || key_bio == nullptr) return failed();
-  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
-      PEM_read_bio_X509(certificate_bio.get(), nullptr, nullptr, nullptr), X509_free);
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
-      PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr), EVP_PKEY_free);
-  if (certificate == nullptr || key == nullptr || SSL_CTX_use_certificate(context.get(), certificate.get()) != 1 ||
-      SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1 || SSL_CTX_check_private_key(context.get()) != 1) {
-    return failed();
-  }
+  if (context == nullptr || !UseIdentity(context.get(), identity)) return failed();
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_mode(context.get(),
                    SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  if (!client_ca_pem.empty() && !RequireClients(context.get(), client_ca_pem)) {
+    return absl::InvalidArgumentError(
+        "there is no certificate of an authority in the text that clients' ones come from");
+  }
   return context;
 }
 
@@ -120,6 +113,10 @@ void Sweep(ServerLoop& home) {
 }
 
 void Adopt(ServerLoop& home, int fd) {
+  if (home.connections.size() >= home.max_connections) {
+    close(fd);
+    return;
+  }
   std::shared_ptr<ServerConnection> connection;
   try {
     connection = std::make_shared<ServerConnection>(home, fd);
@@ -245,7 +242,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoops& loops,
                                                               HttpHandler& handler) {
   auto impl = std::make_unique<Impl>(loops);
   if (options.tls) {
-    ASSIGN_OR_RETURN(impl->tls, MakeTlsContext(*options.tls));
+    ASSIGN_OR_RETURN(impl->tls, MakeTlsContext(*options.tls, options.client_ca_pem));
   }
   ASSIGN_OR_RETURN(UniqueFd listener, Listen(options.host, options.port));
   impl->port = PortOf(listener.get());
@@ -256,6 +253,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(EventLoops& loops,
                                                                      .handler = handler,
                                                                      .tls = impl->tls.get(),
                                                                      .idle_timeout = options.idle_timeout,
+                                                                     .max_connections = options.max_connections,
                                                                      .live = impl->live}));
     ServerLoop& home = *impl->homes.back();
     homes.push_back(&home);

@@ -112,7 +112,10 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";  // address or name to listen on
   uint16_t port = 0;               // 0: any free one
   std::optional<TlsIdentity> tls;
+  std::string
+      client_ca_pem;  // with `tls`: authorities that clients' certificates must come from; "" = none is asked for
   std::chrono::milliseconds idle_timeout = std::chrono::minutes(2);  // of a connection on which no byte moves
+  size_t max_connections = SIZE_MAX;  // on each loop; one more is closed when it is accepted
 };
 
 /// Listens from Start to its destructor, which closes every connection and waits until no callback runs and no

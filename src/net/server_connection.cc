@@ -21,6 +21,9 @@ namespace http = boost::beast::http;
 using boost::beast::error_code;
 
 constexpr size_t kMaxHead = size_t{64} << 10;
+constexpr std::string_view kSpeaksTls =
+    "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 41\r\n\r\n"
+    "this server speaks TLS; ask it by https\r\n";
 constexpr size_t kReadStep = size_t{16} << 10;         // room made for the rest of a head
 constexpr uint64_t kDiscardLimit = uint64_t{1} << 20;  // of a refused body; beyond, closing is cheaper
 
@@ -208,8 +211,11 @@ ServerConnection::Next ServerConnection::Handshake() {
     state_ = State::kReceive;
     return Next::kAgain;
   }
+  // OpenSSL sends no alert then, and the client would see nothing but a connection that breaks.
+  const bool is_plain = ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_HTTP_REQUEST;
   const Moved moved = TlsResult(result);
   if (moved.wait) return *moved.wait;
+  if (is_plain) send(fd_, kSpeaksTls.data(), kSpeaksTls.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   Close();
   return Next::kAgain;
 }

@@ -27,6 +27,7 @@ struct ServerLoop {
   HttpHandler& handler;
   SSL_CTX* tls;  // null: plain
   std::chrono::milliseconds idle_timeout;
+  size_t max_connections;
   std::shared_ptr<LiveConnections> live;
   Buffer scratch{size_t{256} << 10};  // received bytes pass through it, and bytes to encrypt
   std::unordered_set<std::shared_ptr<ServerConnection>> connections;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "net/tls_identity.h"
 
 // Private to src/net.
 
@@ -17,9 +18,19 @@ namespace millrace {
 std::string AuthoritiesElsewhere(const std::string& own_file, const std::string& own_folder,
                                  std::span<const char* const> files);
 
-/// A client's TLS settings: TLS 1.2 or later, the server's chain verified against the system's authorities and those in
-/// `ca_file` (PEM; "": no further ones). InvalidArgument when the file cannot be used.
-absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> MakeClientTls(const std::string& ca_file);
+/// A client's TLS settings: TLS 1.2 or later, the server's chain verified against the system's authorities, unless
+/// `only_ca_file`, and those in `ca_file` (PEM; "": none). `identity` is shown to servers that ask for one.
+/// InvalidArgument when one of them cannot be used.
+absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> MakeClientTls(const std::string& ca_file, bool only_ca_file,
+                                                                         const TlsIdentity* identity);
+
+/// Gives the context a certificate, with those that lead to its authority behind it, and its key. False: it cannot be
+/// used.
+bool UseIdentity(SSL_CTX* context, const TlsIdentity& identity);
+
+/// The authorities in a text of PEM certificates become those that clients' certificates must come from: a client
+/// without one is not served. False: there is none in the text.
+bool RequireClients(SSL_CTX* context, const std::string& authorities_pem);
 
 /// Why the peer's certificate was refused; "" when it was not.
 std::string CertificateProblem(const SSL* ssl);

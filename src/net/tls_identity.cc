@@ -106,7 +106,7 @@ absl::StatusOr<ThrowawayTls> MakeThrowawayTls(const std::string& host) {
   const Certificate server = NewCertificate("localhost", key.get(), ca.get());
   if (server == nullptr || !AddExtension(server.get(), ca.get(), NID_basic_constraints, "critical,CA:FALSE") ||
       !AddExtension(server.get(), ca.get(), NID_key_usage, "critical,digitalSignature") ||
-      !AddExtension(server.get(), ca.get(), NID_ext_key_usage, "serverAuth") ||
+      !AddExtension(server.get(), ca.get(), NID_ext_key_usage, "serverAuth,clientAuth") ||
       !AddExtension(server.get(), ca.get(), NID_authority_key_identifier, "keyid") ||
       !AddExtension(server.get(), ca.get(), NID_subject_alt_name, AlternativeNames(host)) ||
       X509_sign(server.get(), ca_key.get(), EVP_sha256()) == 0) {

@@ -12,10 +12,11 @@ namespace millrace {
 
 namespace {
 
-// Of bytes that the index does not call an image: by their name.
+// Of bytes that the index does not call an image: by their name. There are no encodings for other formats.
 std::string_view ImageByName(std::string_view name) {
-  if (!IsImageField(name)) return encoding::kBytes;
-  return name.ends_with("png") ? encoding::kPng : encoding::kJpeg;
+  const std::string_view extension = name.substr(name.rfind('.') + 1);
+  if (extension == "png") return encoding::kPng;
+  return extension == "jpg" || extension == "jpeg" ? encoding::kJpeg : encoding::kBytes;
 }
 
 FieldShape ShapeOfStored(const IndexedField& field, std::string_view as, const SampleView& view) {

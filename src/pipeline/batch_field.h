@@ -13,7 +13,7 @@ namespace millrace {
 /// An entry of every batch, made of one field of each sample.
 struct BatchField {
   enum class Kind : uint8_t {
-    kImage,  // pixels: an array of the batch
+    kImage,  // pixels, an array of the batch; or, if it is encoded, a value
     kLabel,  // an integer (an array, -1 in padding), a number (a float32 array, 0 in padding) or a text (a value)
     // Values: bytes of any length, one for each row (Batch::values).
     kText,   // UTF-8
@@ -23,7 +23,7 @@ struct BatchField {
     kBoxes,  // of the image `like`: an .npy file, float32 [n, 4], in pixels of the batch
   };
   std::string name;   // of the entry
-  std::string field;  // of the sample; "" of an image: its one field that is a jpg, jpeg or png
+  std::string field;  // of the sample; "" of an image: its one field that is an image (IsImageField)
   Kind kind = Kind::kBytes;
   ImageSpec image;   // kImage
   std::string like;  // kImage: the entry, an image, whose part of the scene it shows; "": a part of its own. kBoxes
@@ -31,7 +31,23 @@ struct BatchField {
   BoxSpec boxes;     // kBoxes
 
   /// Whether its rows are values and not an array.
-  bool is_value() const { return kind == Kind::kLabel ? label.kind == LabelSpec::Kind::kText : kind != Kind::kImage; }
+  bool is_value() const {
+    if (kind == Kind::kImage) return image.encoded;
+    return kind != Kind::kLabel || label.kind == LabelSpec::Kind::kText;
+  }
+};
+
+/// An image that is encoded (ImageSpec::encoded). As a value of a batch it stays in the process.
+struct EncodedImage {
+  ImageSize size;
+  SourceCrop crop;
+  ByteSpan file;
+
+  std::string ToValue() const;
+  /// Of what ToValue has made, which stays.
+  static EncodedImage OfValue(std::string_view value);
+
+  static constexpr size_t kHeadBytes = sizeof(ImageSize) + sizeof(SourceCrop);
 };
 
 /// "image", "label", "text" ...: as batches and messages name them.

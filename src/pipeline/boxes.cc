@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "decode/warp.h"
 #include "shard/npy.h"
 
 namespace millrace {
@@ -172,10 +173,17 @@ Box ShownBox(const Box& box, const Frame& frame, int width, int height) {
   };
   const auto y = [&](double at) {
     const double shown = (std::clamp<double>(at, 0, frame.image.height) - crop.y) / crop.height * height;
-    return std::clamp<double>(shown, 0, height);
+    return std::clamp<double>(crop.flip_vertical ? height - shown : shown, 0, height);
   };
   Box shown{.left = x(box.left), .top = y(box.top), .right = x(box.right), .bottom = y(box.bottom)};
   if (crop.flip) std::swap(shown.left, shown.right);
+  if (crop.flip_vertical) std::swap(shown.top, shown.bottom);
+  for (const Warp& warp : frame.warps) {
+    if (shown.right <= shown.left || shown.bottom <= shown.top) return Box();
+    const std::array<double, 4> warped =
+        WarpRectangle(warp, {shown.left, shown.top, shown.right, shown.bottom}, {width, height});
+    shown = {warped[0], warped[1], warped[2], warped[3]};
+  }
   // As float32, in which it is delivered.
   const bool has_area = static_cast<float>(shown.right) > static_cast<float>(shown.left) &&
                         static_cast<float>(shown.bottom) > static_cast<float>(shown.top);

@@ -42,8 +42,8 @@ struct Box {
 /// that are not finite.
 absl::StatusOr<std::vector<Box>> ParseBoxes(ByteSpan value, const BoxSpec& spec, const ImageSize& image);
 
-/// The part of the box that an output of that size shows, in its pixels; all zeros if there is none, or one without an
-/// area.
+/// The part of the box that an output of that size shows, in its pixels; of a sheared or turned picture, the smallest
+/// upright box that holds it. All zeros if there is none, or one without an area.
 Box ShownBox(const Box& box, const Frame& frame, int width, int height);
 
 /// An .npy file, float32 [n, 4]: left, top, right, bottom.

@@ -76,6 +76,15 @@ TEST(Boxes, FollowTheCrop) {
   frame.crop.flip = true;
   EXPECT_EQ(Text(ShownBox({60, 10, 80, 50}, frame, 200, 50)), "140,5,180,25");
   EXPECT_EQ(Text(ShownBox({-1e9, -1e9, 1e9, 1e9}, frame, 200, 50)), "0,0,200,50");
+  frame.crop.flip_vertical = true;
+  EXPECT_EQ(Text(ShownBox({60, 10, 80, 50}, frame, 200, 50)), "140,25,180,45");
+}
+
+TEST(Boxes, FollowWarps) {
+  Frame frame{.image = kImage, .crop = {.x = 50, .y = 0, .width = 100, .height = 100}};
+  frame.warps = {{{1, 0, -30, 0, 1, 5}}, {{-1, 0, 200, 0, 1, 0}}};  // 30 to the right, 5 up; then mirrored
+  EXPECT_EQ(Text(ShownBox({60, 20, 80, 50}, frame, 200, 50)), "110,5,150,20");
+  EXPECT_EQ(Text(ShownBox({140, 20, 150, 50}, frame, 200, 50)), "0,0,0,0") << "shifted away";
 }
 
 }  // namespace

@@ -18,10 +18,11 @@ absl::Status DecodeMemory::Take(uint64_t bytes) {
   std::unique_lock lock(mutex_);
   while (!Grant(bytes)) {
     if (used_ == 0) {
-      return absl::ResourceExhaustedError(
-          fmt::format("an image that cannot be decoded row by row (progressive JPEG, interlaced PNG) takes {}, and of "
-                      "the process's budget of {} are {} in use; store it as a baseline JPEG, or give the loaders less",
-                      FormatSize(bytes), FormatSize(process_.limit()), FormatSize(process_.used())));
+      return absl::ResourceExhaustedError(fmt::format(
+          "an image that cannot be decoded row by row (progressive JPEG, interlaced PNG, WebP) takes {}, "
+          "and of the process's budget of {} are {} in use; store it as a baseline JPEG, or give the loaders "
+          "less",
+          FormatSize(bytes), FormatSize(process_.limit()), FormatSize(process_.used())));
     }
     returned_.wait(lock);
   }

@@ -50,7 +50,7 @@ struct LoaderOptions {
   // are none, "image" and "label" as the options below say.
   std::vector<BatchField> fields;
   ImageSpec image;
-  std::string image_field;    // "" = the one field of each sample that is a jpg, jpeg or png
+  std::string image_field;    // "" = the one field of each sample that is an image (IsImageField)
   bool allow_arrays = false;  // data sets of arrays without images are delivered as well: nothing is decoded
   std::optional<LabelOptions>
       label;  // absent = the field `cls` as an integer where the data set has it, else no labels

@@ -41,7 +41,9 @@ absl::StatusOr<bool> HoldsArrays(const Subset& part) {
 }
 
 std::string NoImages(const std::vector<std::string>& names) {
-  return fmt::format("no field of the data set is a jpg, jpeg or png; its fields are: {}", fmt::join(names, ", "));
+  return fmt::format(
+      "no field of the data set is an image (jpg, jpeg, png, webp, tif, tiff, bmp, gif); its fields are: {}",
+      fmt::join(names, ", "));
 }
 
 // A data set of arrays is delivered as it is only where nothing else is: images beside it have another shape.
@@ -212,6 +214,11 @@ absl::StatusOr<PlannedField> PlanField(const Source& source, const LoaderOptions
   PlannedField field{.wanted = wanted};
   if (wanted.kind == Kind::kImage) {
     RETURN_IF_ERROR(Annotate(wanted.image.Check(), fmt::format("the image '{}'", wanted.name)));
+    if (wanted.image.encoded && (!wanted.like.empty() || options.digest == DigestOf::kDecoded)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "the image '{}' is not decoded here: it follows no other image, and there is no digest of its pixels",
+          wanted.name));
+    }
     ASSIGN_OR_RETURN(field.fields, FindImages(source, wanted.field, options.allow_arrays));
     return field;
   }
@@ -306,7 +313,7 @@ void AddArrays(const std::vector<PlannedField>& fields, BatchLayout* layout) {
       const bool is_float = wanted.label.kind == LabelSpec::Kind::kFloat;
       layout->Add(wanted.name, is_float ? "float32" : "int64", {}, is_float ? 0 : -1);
     }
-    if (wanted.kind != Kind::kImage) continue;
+    if (wanted.kind != Kind::kImage || wanted.is_value()) continue;
     const ImageSpec& image = wanted.image;
     std::vector<uint64_t> dims = {static_cast<uint64_t>(image.height), static_cast<uint64_t>(image.width)};
     const auto channels = static_cast<uint64_t>(image.channels);
@@ -327,10 +334,11 @@ absl::StatusOr<uint64_t> ValueBytesOf(const std::vector<PlannedField>& fields, c
   for (const PlannedField& field : fields) {
     if (!field.wanted.is_value()) continue;
     for (const IndexedField& stored : entry->fields) {
-      if (stored.name != field.fields.front()) continue;
+      if (std::find(field.fields.begin(), field.fields.end(), stored.name) == field.fields.end()) continue;
       const uint64_t value =
           stored.is_inline ? stored.inline_text.size() : ValueBytesAtMost(stored.encoding, stored.length);
       bytes += field.wanted.kind == Kind::kBoxes ? BoxBytesAtMost(value) : value;
+      if (field.wanted.kind == Kind::kImage) bytes += EncodedImage::kHeadBytes;
     }
   }
   return bytes;

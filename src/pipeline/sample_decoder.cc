@@ -163,6 +163,11 @@ uint64_t SampleDecoder::AugmentKey(const BatchRow& to, uint64_t item, std::strin
 absl::Status SampleDecoder::DecodeImage(const BatchRow& to, uint64_t item, size_t number, ByteSpan file) {
   const PlannedField& field = plan_.fields[number];
   const ImageSpec& spec = field.wanted.image;
+  if (spec.encoded) {
+    ASSIGN_OR_RETURN(frames_[number], ReadFrame(file, spec, AugmentKey(to, item, field.wanted.name)));
+    to.values[field.column].rows[to.row] = EncodedImage{frames_[number].image, frames_[number].crop, file}.ToValue();
+    return absl::OkStatus();
+  }
   MutableByteSpan pixels;
   if (plan_.options.digest == DigestOf::kDecoded && to.counts) {
     if (pixels_.size() < plan_.fields.size()) pixels_.resize(plan_.fields.size());
@@ -170,6 +175,8 @@ absl::Status SampleDecoder::DecodeImage(const BatchRow& to, uint64_t item, size_
     pixels = pixels_[number].span();
   }
   const MutableByteSpan out = to.At(field.wanted.name);
+  const bool verified = source_.parts()[source_.Find(item).part].dataset->has_checksums();
+  decoder_.set_trust(verified ? Trust::kVerified : Trust::kNone);
   if (field.leader != PlannedField::kNone) return decoder_.DecodeLike(file, spec, frames_[field.leader], out, pixels);
   RETURN_IF_ERROR(decoder_.Decode(file, spec, AugmentKey(to, item, field.wanted.name), out, pixels));
   frames_[number] = decoder_.frame();

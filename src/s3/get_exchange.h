@@ -40,6 +40,7 @@ class GetExchange final : public S3Exchange {
   bool wants_checksum() const { return (options_.whole || options_.part) && context().config.validate_downloads; }
   void LearnChecksum(const HttpResponseHead& head);
   void Keep(uint64_t bytes);
+  void VerifyCame(uint64_t bytes);
   S3Step NextPart(absl::Time now);
   S3Step Verify(absl::Time now);
   S3Step VerifyStored(absl::Time now);
@@ -53,6 +54,7 @@ class GetExchange final : public S3Exchange {
 
   std::deque<ByteRange> missing_;   // of the object; the first is asked for
   std::vector<bool> verified_;      // one for each checksum
+  size_t next_span_ = 0;            // the first checksum whose span has not come by this answer
   std::vector<ByteRange> damaged_;  // when they were last verified
   int refetches_ = 0;
   int restarts_ = 0;

@@ -25,25 +25,47 @@ uint64_t ScoreOf(uint64_t seed, const std::string& worker, size_t stream) {
 }  // namespace
 
 Placement::Placement(std::vector<std::string> workers, size_t streams, size_t for_workers, uint64_t seed)
-    : workers_(std::move(workers)),
-      for_workers_(for_workers),
-      seed_(seed),
-      states_(workers_.size()),
-      taken_(streams),
-      blocked_(streams) {
-  for (size_t worker = 0; worker < workers_.size(); ++worker) states_[worker].report.worker = workers_[worker];
-  for (std::vector<Time>& blocked : blocked_) blocked.resize(workers_.size());
+    : for_workers_(for_workers), seed_(seed), taken_(streams), blocked_(streams) {
+  for (const std::string& worker : workers) Add(worker);
+}
+
+void Placement::Add(const std::string& worker) {
+  states_.emplace_back().report.worker = worker;
+  for (std::vector<Time>& blocked : blocked_) blocked.emplace_back();
+}
+
+void Placement::SetMembers(const std::vector<std::string>& workers) {
+  const std::lock_guard lock(mutex_);
+  for (State& state : states_) {
+    const bool stays = std::find(workers.begin(), workers.end(), state.report.worker) != workers.end();
+    if (stays && !state.member) {
+      state.present = true;
+      state.absences = 0;
+      state.refused_until = {};
+    }
+    state.member = stays;
+  }
+  for (const std::string& worker : workers) {
+    const bool known = std::any_of(states_.begin(), states_.end(),
+                                   [&worker](const State& state) { return state.report.worker == worker; });
+    if (!known) Add(worker);
+  }
+}
+
+std::string Placement::NameOf(size_t worker) const {
+  const std::lock_guard lock(mutex_);
+  return states_[worker].report.worker;
 }
 
 bool Placement::IsUsable(size_t worker, size_t stream, Time now) const {
   const State& state = states_[worker];
-  return state.present && state.refused_until <= now && blocked_[stream][worker] <= now;
+  return state.member && state.present && state.refused_until <= now && blocked_[stream][worker] <= now;
 }
 
 // All streams, spread over the workers that could take this one.
 Placement::Share Placement::ShareOf(size_t stream, Time now) const {
   size_t usable = 0;
-  for (size_t worker = 0; worker < workers_.size(); ++worker) usable += IsUsable(worker, stream, now) ? 1 : 0;
+  for (size_t worker = 0; worker < states_.size(); ++worker) usable += IsUsable(worker, stream, now) ? 1 : 0;
   if (usable == 0) return {};
   return {for_workers_ / usable, (for_workers_ + usable - 1) / usable};
 }
@@ -52,9 +74,9 @@ Placement::Share Placement::ShareOf(size_t stream, Time now) const {
 std::optional<size_t> Placement::BestBelow(size_t most, size_t stream, Time now) const {
   std::optional<size_t> best;
   uint64_t best_score = 0;
-  for (size_t worker = 0; worker < workers_.size(); ++worker) {
+  for (size_t worker = 0; worker < states_.size(); ++worker) {
     if (!IsUsable(worker, stream, now) || states_[worker].streams >= most) continue;
-    const uint64_t score = ScoreOf(seed_, workers_[worker], stream);
+    const uint64_t score = ScoreOf(seed_, states_[worker].report.worker, stream);
     if (best && score <= best_score) continue;
     best = worker;
     best_score = score;
@@ -81,10 +103,33 @@ bool Placement::FirstTimeAlone() {
 bool Placement::ShouldMove(size_t stream, Time now) const {
   const std::lock_guard lock(mutex_);
   const Share share = ShareOf(stream, now);
-  if (!taken_[stream]) return BestBelow(share.most, stream, now).has_value();
+  if (!taken_[stream] || !states_[*taken_[stream]].member) return BestBelow(share.most, stream, now).has_value();
   const size_t streams = states_[*taken_[stream]].streams;
   if (streams > share.most) return BestBelow(share.most, stream, now).has_value();
   return streams > share.least && BestBelow(share.least, stream, now).has_value();
+}
+
+std::optional<size_t> Placement::Second(size_t stream, Time now) const {
+  const std::lock_guard lock(mutex_);
+  std::optional<size_t> best;
+  for (size_t worker = 0; worker < states_.size(); ++worker) {
+    if (taken_[stream] == worker || !IsUsable(worker, stream, now)) continue;
+    if (!best || states_[worker].streams < states_[*best].streams) best = worker;
+  }
+  return best;
+}
+
+void Placement::Exchange(size_t stream, size_t worker, const std::string& reason, Time now) {
+  const std::lock_guard lock(mutex_);
+  if (taken_[stream]) {
+    State& slow = states_[*taken_[stream]];
+    --slow.streams;
+    ++slow.report.failures;
+    slow.report.last_failure = reason;
+    blocked_[stream][*taken_[stream]] = now + kStreamPause;
+  }
+  taken_[stream] = worker;
+  ++states_[worker].streams;
 }
 
 void Placement::Pause(State& state, Time now) const {
@@ -121,9 +166,9 @@ void Placement::OnBatch(size_t worker) {
 std::vector<size_t> Placement::ToProbe(Time now) {
   const std::lock_guard lock(mutex_);
   std::vector<size_t> workers;
-  for (size_t worker = 0; worker < workers_.size(); ++worker) {
+  for (size_t worker = 0; worker < states_.size(); ++worker) {
     State& state = states_[worker];
-    if (state.present || state.probed || state.refused_until > now || state.back > now) continue;
+    if (!state.member || state.present || state.probed || state.refused_until > now || state.back > now) continue;
     state.probed = true;
     workers.push_back(worker);
   }

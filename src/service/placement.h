@@ -25,7 +25,8 @@ class Placement {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// Of `streams` so many are for workers. `seed` is the hash of what they are of. `workers` are distinct.
+  /// Of `streams` so many are for workers. `seed` is the hash of what they are of. `workers` are distinct. A worker is
+  /// known by a number, which it keeps.
   Placement(std::vector<std::string> workers, size_t streams, size_t for_workers, uint64_t seed);
 
   /// The worker that the stream goes to, which it keeps until it asks again; nullopt if none will have it now. A worker
@@ -36,6 +37,15 @@ class Placement {
   /// Whether the stream should move to another worker, since its own one has more than its share and another one less,
   /// or, if it has none, since there is one to take it.
   bool ShouldMove(size_t stream, Time now) const;
+
+  /// The workers that there are from now on, distinct. Streams leave those that are none any more as soon as others
+  /// take them. One that comes, or comes back, is asked at once.
+  void SetMembers(const std::vector<std::string>& workers);
+
+  /// A worker to read the stream from a second time, beside the one that has it.
+  std::optional<size_t> Second(size_t stream, Time now) const;
+  /// The stream is read from that one from now on. The one that had it is not asked for this stream for a while.
+  void Exchange(size_t stream, size_t worker, const std::string& reason, Time now);
 
   /// False: the worker failed for the same reason before.
   bool OnFailure(size_t worker, size_t stream, StreamFailure failure, const std::string& reason, Time now);
@@ -48,13 +58,15 @@ class Placement {
   void OnPresent(size_t worker);
   void OnAbsent(size_t worker, Time now);
 
-  const std::vector<std::string>& workers() const { return workers_; }
+  /// HOST:PORT of a worker.
+  std::string NameOf(size_t worker) const;
   /// Of each worker; without rows.
   std::vector<WorkerReport> report() const;
 
  private:
   struct State {
     WorkerReport report;
+    bool member = true;
     bool present = true;
     bool probed = false;  // the caller is finding out
     Time refused_until{};
@@ -70,9 +82,9 @@ class Placement {
   };
   Share ShareOf(size_t stream, Time now) const;
   std::optional<size_t> BestBelow(size_t most, size_t stream, Time now) const;
+  void Add(const std::string& worker);
   void Pause(State& state, Time now) const;
 
-  const std::vector<std::string> workers_;
   const size_t for_workers_;
   const uint64_t seed_;
   mutable std::mutex mutex_;

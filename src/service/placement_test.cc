@@ -114,5 +114,59 @@ TEST(PlacementTest, AWorkerThatRefusesIsLeftAlone) {
   EXPECT_TRUE(placement.Take(0, kNow + std::chrono::minutes(10)));
 }
 
+TEST(PlacementTest, MembersComeAndGo) {
+  Placement placement({"a:1"}, 8, 8, 1);
+  EXPECT_EQ(TakeAll(placement, 8), (std::map<size_t, int>{{0, 8}}));
+  placement.SetMembers({"b:1", "a:1"});
+  EXPECT_EQ(placement.NameOf(1), "b:1");
+  int moves = 0;
+  for (size_t stream = 0; stream < 8; ++stream) {
+    if (!placement.ShouldMove(stream, kNow)) continue;
+    EXPECT_EQ(placement.Take(stream, kNow), std::optional<size_t>(1));
+    ++moves;
+  }
+  EXPECT_EQ(moves, 4);
+  placement.SetMembers({"b:1"});
+  for (size_t stream = 0; stream < 8; ++stream) {
+    if (placement.ShouldMove(stream, kNow)) {
+      EXPECT_EQ(placement.Take(stream, kNow), std::optional<size_t>(1));
+    }
+    EXPECT_FALSE(placement.ShouldMove(stream, kNow));
+  }
+  placement.SetMembers({});
+  EXPECT_FALSE(placement.ShouldMove(0, kNow)) << "there is no other one";
+  EXPECT_EQ(placement.Take(0, kNow), std::nullopt);
+  EXPECT_TRUE(placement.ToProbe(kNow + seconds(100)).empty());
+  placement.SetMembers({"a:1"});
+  EXPECT_EQ(placement.Take(0, kNow), std::optional<size_t>(0)) << "it keeps its number";
+  EXPECT_EQ(placement.report().size(), 2u);
+}
+
+TEST(PlacementTest, OneThatComesBackIsAskedAtOnce) {
+  Placement placement({"a:1"}, 2, 2, 1);
+  placement.Take(0, kNow);
+  placement.OnFailure(0, 0, StreamFailure::kRefused, "no", kNow);
+  placement.OnFailure(0, 0, StreamFailure::kLost, "gone", kNow);
+  EXPECT_EQ(placement.Take(0, kNow), std::nullopt);
+  placement.SetMembers({});
+  placement.SetMembers({"a:1"});
+  EXPECT_EQ(placement.Take(0, kNow), std::optional<size_t>(0));
+}
+
+TEST(PlacementTest, ASecondWorkerForAStream) {
+  Placement placement(kThree, 3, 3, 1);
+  TakeAll(placement, 3);
+  const size_t first = *placement.Take(0, kNow);
+  const size_t second = *placement.Second(0, kNow);
+  EXPECT_NE(first, second);
+  placement.Exchange(0, second, "slow", kNow);
+  EXPECT_EQ(placement.report()[first].failures, 1u);
+  EXPECT_EQ(placement.report()[first].last_failure, "slow");
+  EXPECT_NE(placement.Take(0, kNow), std::optional<size_t>(first)) << "not for a while";
+  Placement alone({"a:1"}, 1, 1, 1);
+  alone.Take(0, kNow);
+  EXPECT_EQ(alone.Second(0, kNow), std::nullopt);
+}
+
 }  // namespace
 }  // namespace millrace

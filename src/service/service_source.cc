@@ -3,13 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <chrono>
+#include <cstdlib>
 #include <exception>
+#include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "base/crypto.h"
 #include "base/size.h"
+#include "service/membership.h"
 #include "service/trainer_stream.h"
 
 namespace millrace {
@@ -19,6 +26,9 @@ namespace {
 constexpr uint64_t kLeastWorkerMemory = uint64_t{64} << 20;
 constexpr uint64_t kMostWindow = 3;  // batches of a stream in flight: one is decoded while others are sent
 constexpr uint64_t kMostBoardSlots = 64;
+constexpr uint64_t kStreamsOfMany = 16;  // where more workers may come than there are
+constexpr std::chrono::seconds kFirstWorkerPatience{5};
+constexpr std::chrono::milliseconds kFirstWorkerSlice{200};
 constexpr uint64_t kFactsOfRow = 1100;  // a key has up to 1,024 bytes
 constexpr uint64_t kFactsOfValue = 10;
 constexpr uint64_t kFactsOfBatch = uint64_t{64} << 10;
@@ -51,17 +61,25 @@ absl::StatusOr<Shares> Divide(const Source& source, const LoaderPlan& plan, cons
   if (stream.value_bytes > 0) shares.frame_limit += stream.value_bytes + source.max_item_bytes();
   const uint64_t fitting = memory / 4 / streams / shares.frame_limit;
   shares.window = std::clamp<uint64_t>(fitting, 2, kMostWindow + 1) - 1;
-  shares.frames = streams * (shares.window + 1) * shares.frame_limit;
+  // One more, for a stream that is read from two workers.
+  shares.frames = (streams * (shares.window + 1) + 1) * shares.frame_limit;
   if (shares.ring + shares.frames >= memory) return absl::ResourceExhaustedError("no memory is left for streams");
   shares.local = options.memory_bytes = (memory - shares.ring - shares.frames) / streams;
   RETURN_IF_ERROR(Loader::Check(source, options));
   return shares;
 }
 
+/// The workers that there are, and who finds them.
+struct FoundWorkers {
+  std::vector<std::string> workers;
+  std::unique_ptr<WorkerFinder> finder;
+};
+
 // What the batch and the order allow, a power of two.
-uint64_t StreamsOf(const LoaderPlan& plan, const ServiceOptions& service) {
-  const uint64_t named = service.workers.size() + service.local_streams;
-  const uint64_t wanted = service.streams != 0 ? service.streams : named;
+uint64_t StreamsOf(const LoaderPlan& plan, const ServiceOptions& service, const FoundWorkers& found) {
+  const uint64_t now = std::max<uint64_t>(1, found.workers.size() + service.local_streams);
+  const uint64_t some = found.finder->changes() ? std::max(now, kStreamsOfMany) : now;
+  const uint64_t wanted = service.streams != 0 ? service.streams : some;
   uint64_t streams = std::bit_ceil(std::min(wanted, ServiceOptions::kMaxStreams));
   streams = std::min(streams, uint64_t{1} << std::countr_zero(plan.batching.batch));
   if (plan.options.shuffle != Shuffle::kWindow) return streams;
@@ -72,22 +90,36 @@ uint64_t StreamsOf(const LoaderPlan& plan, const ServiceOptions& service) {
   return streams;
 }
 
+// All ranks of a job have one name, as far as the environment has one.
+std::string JobName() {
+  std::string job;
+  for (const char* name : {"MILLRACE_JOB", "TRAINING_JOB_NAME", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"}) {
+    const char* value = std::getenv(name);
+    if (job.empty() && value != nullptr && std::string_view(value) != "none") job = value;
+  }
+  constexpr size_t kMost = 128;
+  if (job.size() > kMost) job.resize(kMost);
+  for (char& c : job) {
+    if (!absl::ascii_isgraph(static_cast<unsigned char>(c))) c = '?';
+  }
+  return job.empty() ? RandomHex(8) : job;
+}
+
 class ServiceSource final : public BatchSource {
  public:
   ServiceSource(Runtime& runtime, const Source& source, const LoaderPlan& plan, StreamSpec spec, Shares shares,
-                const ServiceOptions& service, std::vector<HttpEndpoint> endpoints, uint64_t streams)
+                const ServiceOptions& service, FoundWorkers found, uint64_t streams)
       : source_(source),
         options_(plan.options),
         shapes_(ShapesOf(plan)),
         steps_per_epoch_(plan.steps()),
         samples_per_epoch_(plan.batching.samples),
-        endpoints_(std::move(endpoints)),
         steps_(plan, streams),
-        placement_(service.workers, streams, streams - service.local_streams, Xxh3(AsBytes(EncodeStreamSpec(spec)))),
+        placement_(found.workers, streams, streams - service.local_streams, Xxh3(AsBytes(EncodeStreamSpec(spec)))),
         frame_memory_(runtime.memory().TryReserve(shares.frames)),
         board_(steps_, plan.layouts.front(), shares.slots, runtime.memory().TryReserve(shares.ring),
-               endpoints_.size() + 1, source.parts().size()),
-        calls_(runtime, service.token),
+               source.parts().size()),
+        calls_(runtime, {service.token, service.tls, JobName(), shares.worker_memory}),
         context_{.runtime = runtime,
                  .source = source_,
                  .options = options_,
@@ -95,7 +127,7 @@ class ServiceSource final : public BatchSource {
                  .board = board_,
                  .placement = placement_,
                  .calls = calls_,
-                 .endpoints = endpoints_,
+                 .hedging = hedging_,
                  .spec = std::move(spec),
                  .window = shares.window,
                  .frame_limit = shares.frame_limit,
@@ -105,6 +137,7 @@ class ServiceSource final : public BatchSource {
       streams_.push_back(std::make_unique<TrainerStream>(context_, stream, stream < service.local_streams,
                                                          runtime.memory().TryReserve(shares.local)));
     }
+    if (found.finder->changes()) membership_.emplace(std::move(found.finder), placement_);
   }
   ~ServiceSource() override {
     board_.Stop();
@@ -116,10 +149,13 @@ class ServiceSource final : public BatchSource {
   bool WaitReady(std::chrono::nanoseconds limit) override { return board_.WaitReady(limit); }
   LoaderReport report() const override {
     LoaderReport report = board_.report();
-    report.workers = placement_.report();
-    report.workers.push_back({.worker = "local"});
-    const std::vector<uint64_t> rows = board_.rows();
-    for (size_t source = 0; source < rows.size(); ++source) report.workers[source].rows = rows[source];
+    std::vector<uint64_t> rows = board_.rows();
+    report.workers = placement_.report();  // later: nobody has rows who is not in it
+    rows.resize(report.workers.size() + 1);
+    for (size_t worker = 0; worker < report.workers.size(); ++worker) {
+      report.workers[worker].rows = rows[SourceOfWorker(worker)];
+    }
+    report.workers.push_back({.worker = "local", .rows = rows[kLocalSource]});
     return report;
   }
   const std::vector<BatchShape>& shapes() const override { return shapes_; }
@@ -132,38 +168,46 @@ class ServiceSource final : public BatchSource {
   const std::vector<BatchShape> shapes_;
   const uint64_t steps_per_epoch_;
   const uint64_t samples_per_epoch_;
-  const std::vector<HttpEndpoint> endpoints_;
   const StreamSteps steps_;
   Placement placement_;
   const Reservation frame_memory_;
   StepBoard board_;
   WorkerCalls calls_;
+  std::atomic<bool> hedging_{false};
   const StreamContext context_;
+  std::optional<Membership> membership_;
   std::vector<std::unique_ptr<TrainerStream>> streams_;
 };
 
-absl::StatusOr<std::vector<HttpEndpoint>> EndpointsOf(const std::vector<std::string>& workers) {
-  if (workers.empty()) return absl::InvalidArgumentError("there is no worker; name one at least");
-  std::vector<HttpEndpoint> endpoints;
+absl::StatusOr<FoundWorkers> FindFirst(Runtime& runtime, const ServiceOptions& service) {
+  if (service.workers.empty()) return absl::InvalidArgumentError("there is no worker; name one at least");
+  std::vector<WorkerPlace> places;
   std::set<std::string> seen;
-  for (const std::string& worker : workers) {
+  for (const std::string& worker : service.workers) {
     if (!seen.insert(worker).second) {
       return absl::InvalidArgumentError(fmt::format("the worker {} is named twice", worker));
     }
-    ASSIGN_OR_RETURN(endpoints.emplace_back(), ParseWorkerAddress(worker));
+    ASSIGN_OR_RETURN(places.emplace_back(), ParseWorkerPlace(worker));
   }
-  return endpoints;
+  FoundWorkers found;
+  ASSIGN_OR_RETURN(found.finder, WorkerFinder::Make(runtime, std::move(places)));
+  const auto deadline = std::chrono::steady_clock::now() + kFirstWorkerPatience;
+  for (;;) {
+    ASSIGN_OR_RETURN(found.workers, found.finder->Find());
+    if (!found.workers.empty() || std::chrono::steady_clock::now() > deadline) return found;
+    std::this_thread::sleep_for(kFirstWorkerSlice);
+  }
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, const Source& source,
                                                              LoaderOptions options, const ServiceOptions& service) {
-  ASSIGN_OR_RETURN(std::vector<HttpEndpoint> endpoints, EndpointsOf(service.workers));
   absl::StatusOr<LoaderPlan> plan = Settle(source, std::move(options));
   if (!plan.ok()) return Annotate(plan.status(), source.uri());
   ASSIGN_OR_RETURN(StreamSpec spec, SpecOf(source, plan->options));
-  uint64_t streams = StreamsOf(*plan, service);
+  ASSIGN_OR_RETURN(FoundWorkers found, FindFirst(runtime, service));
+  uint64_t streams = StreamsOf(*plan, service, found);
   absl::StatusOr<Shares> shares = Divide(source, *plan, StreamSteps(*plan, streams));
   while (absl::IsResourceExhausted(shares.status()) && streams > 1) {
     streams /= 2;
@@ -190,8 +234,8 @@ absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, c
                     FormatSize(memory), FormatSize(runtime.memory().limit()), FormatSize(runtime.memory().used())));
   }
   try {
-    return std::make_unique<ServiceSource>(runtime, source, *plan, std::move(spec), *shares, service,
-                                           std::move(endpoints), streams);
+    return std::make_unique<ServiceSource>(runtime, source, *plan, std::move(spec), *shares, service, std::move(found),
+                                           streams);
   } catch (const std::exception& error) {  // std::bad_alloc, or no thread
     return absl::ResourceExhaustedError(fmt::format(
         "the system refuses a memory budget of {} ({}); choose a smaller one", FormatSize(memory), error.what()));

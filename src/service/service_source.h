@@ -2,22 +2,25 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "pipeline/loader.h"
+#include "service/worker_tls.h"
 
 namespace millrace {
 
 struct ServiceOptions {
   static constexpr uint64_t kMaxStreams = 64;
 
-  std::vector<std::string> workers;  // HOST:PORT each
+  std::vector<std::string> workers;  // HOST:PORT each, or where some are to be found (worker_places.h)
   std::string token;                 // of all of them; "" = they ask for none
+  std::optional<WorkerTls> tls;      // of all of them; absent: they have none
   uint64_t local_streams = 0;        // streams that this process decodes beside them
   uint64_t streams = 0;              // how many to divide a batch into; 0 = as many as there are workers and local
-                                     // streams, rounded up to a power of two. Fewer where the batch, the lanes or
-                                     // memory are not enough
+                                     // streams, rounded up to a power of two; 16 at least, where workers may come
+                                     // and go. Fewer where the batch, the lanes or memory are not enough
 };
 
 /// The batches that Loader::Create would deliver, byte by byte and in the same order, but decoded by workers: each
@@ -26,8 +29,10 @@ struct ServiceOptions {
 /// Bytes of a batch are in memory of options.memory_bytes, as those of a Loader, which also bounds what a local stream
 /// takes.
 ///
-/// Blocks for no worker. Errors: those of Loader::Create, and InvalidArgument for an address that is none, or for more
-/// local streams than a batch divides into. Runtime, data sets and stores must outlive the result.
+/// Blocks for no worker; if workers are to be found where they come and go, and there is none yet, it waits for the
+/// first one for a few seconds. Errors: those of Loader::Create, and InvalidArgument for an address that is none, or
+/// for more local streams than a batch divides into, and those of a place where workers are to be found (NotFound:
+/// SageMaker has no such group). Runtime, data sets and stores must outlive the result.
 absl::StatusOr<std::unique_ptr<BatchSource>> FeedFromWorkers(Runtime& runtime, const Source& source,
                                                              LoaderOptions options, const ServiceOptions& service);
 

@@ -18,8 +18,8 @@ constexpr std::chrono::milliseconds kBoardTick{5};
 }  // namespace
 
 StepBoard::StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory,
-                     size_t sources, size_t parts)
-    : steps_(steps), layout_(layout), slots_(slots), local_(steps.streams()), rows_(sources) {
+                     size_t parts)
+    : steps_(steps), layout_(layout), slots_(slots), local_(steps.streams()) {
   report_.part_samples.resize(parts);
   report_.position = steps.PositionOf(steps.start());
   ring_.emplace(layout.bytes(), slots, std::move(slot_memory), [this] {
@@ -122,6 +122,13 @@ bool StepBoard::Fill(uint64_t number, uint64_t stream, WireBatch frame, size_t s
   return true;
 }
 
+bool StepBoard::WaitsFor(uint64_t step, uint64_t stream) const {
+  const Lock lock(mutex_);
+  if (step != first_) return false;
+  if (open_.empty()) return steps_.streams() == 1;
+  return open_.front()->missing == 1 && !open_.front()->sources[stream];
+}
+
 void StepBoard::Finish(Step& step) const {
   for (std::vector<QuarantinedSample>& samples : step.quarantined) {
     for (QuarantinedSample& sample : samples) step.batch.quarantined.push_back(std::move(sample));
@@ -190,7 +197,10 @@ absl::StatusOr<std::optional<Batch>> StepBoard::Next() {
     ++first_;
     ++held_;
     report_.Add(step->batch);
-    for (const std::optional<size_t>& source : step->sources) rows_[source.value_or(0)] += steps_.stream_rows();
+    for (const std::optional<size_t>& source : step->sources) {
+      if (rows_.size() <= source.value_or(0)) rows_.resize(source.value_or(0) + 1);
+      rows_[source.value_or(0)] += steps_.stream_rows();
+    }
     room_.notify_all();
     return std::optional<Batch>(std::move(step->batch));
   }

@@ -21,14 +21,14 @@ namespace millrace {
 /// Thread-safe; Next and WaitReady for one thread at a time.
 class StepBoard {
  public:
-  /// `sources`: how many workers rows may come from, this process included.
-  StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory,
-            size_t sources, size_t parts);
+  StepBoard(const StreamSteps& steps, const BatchLayout& layout, uint64_t slots, Reservation slot_memory, size_t parts);
   ~StepBoard();
 
   /// The rows of a stream for a step, which come from `source`. Each stream in the order of steps, on a thread of its
   /// own. Waits for a slot; false: the board was stopped.
   bool Fill(uint64_t step, uint64_t stream, WireBatch frame, size_t source, bool is_local);
+  /// Whether the next batch lacks the rows of this stream only, for which it is `step`.
+  bool WaitsFor(uint64_t step, uint64_t stream) const;
   /// There will be no rows of `step`, nor of later ones.
   void Fail(uint64_t step, absl::Status status);
   /// Streams do not wait any more.
@@ -36,7 +36,7 @@ class StepBoard {
 
   absl::StatusOr<std::optional<Batch>> Next();
   bool WaitReady(std::chrono::nanoseconds limit);
-  /// Without `workers`; their rows are rows(), by source.
+  /// Without `workers`; their rows are rows(), by source. Sources that have none may be missing at its end.
   LoaderReport report() const;
   std::vector<uint64_t> rows() const;
 

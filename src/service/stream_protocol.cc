@@ -12,7 +12,7 @@ uint64_t StreamProtocol::missing() const {
 
 void StreamProtocol::Assign(std::optional<size_t> worker) {
   first_ = missing();
-  ++attempt_;
+  attempt_ = ++last_attempt_;
   if (!worker) {
     state_ = State::kLocal;
     return;
@@ -24,6 +24,28 @@ void StreamProtocol::Assign(std::optional<size_t> worker) {
   requests_.push_back({.kind = ServiceRequest::Kind::kOpen, .worker = worker_, .attempt = attempt_, .step = first_});
 }
 
+void StreamProtocol::PushClose(size_t worker, uint64_t attempt, const std::string& session) {
+  requests_.push_back({.kind = ServiceRequest::Kind::kClose, .worker = worker, .attempt = attempt, .session = session});
+}
+
+void StreamProtocol::DropHedge() {
+  if (!hedge_) return;
+  if (!hedge_->session.empty()) PushClose(hedge_->worker, hedge_->attempt, hedge_->session);
+  hedge_.reset();
+}
+
+void StreamProtocol::Hedge(size_t worker) {
+  hedge_ = Second{.attempt = ++last_attempt_, .worker = worker, .step = missing()};
+  requests_.push_back(
+      {.kind = ServiceRequest::Kind::kOpen, .worker = worker, .attempt = hedge_->attempt, .step = hedge_->step});
+}
+
+bool StreamProtocol::EndHedge(uint64_t attempt) {
+  if (!IsHedge(attempt)) return false;
+  DropHedge();
+  return true;
+}
+
 void StreamProtocol::Close() {
   come_.erase(come_.lower_bound(missing()), come_.end());
   asked_.clear();
@@ -33,15 +55,21 @@ void StreamProtocol::Close() {
 
 void StreamProtocol::Release() {
   requests_.clear();
-  if (state_ == State::kStreaming) {
-    requests_.push_back(
-        {.kind = ServiceRequest::Kind::kClose, .worker = worker_, .attempt = attempt_, .session = session_});
-  }
+  if (state_ == State::kStreaming) PushClose(worker_, attempt_, session_);
+  DropHedge();
   Close();
 }
 
 std::vector<ServiceRequest> StreamProtocol::TakeRequests() {
   std::vector<ServiceRequest> requests = std::exchange(requests_, {});
+  if (hedge_ && !hedge_->session.empty() && !std::exchange(hedge_->asked, true)) {
+    requests.push_back({.kind = ServiceRequest::Kind::kNext,
+                        .worker = hedge_->worker,
+                        .attempt = hedge_->attempt,
+                        .session = hedge_->session,
+                        .step = hedge_->step,
+                        .sequence = 0});
+  }
   if (state_ != State::kStreaming) return requests;
   for (uint64_t step = missing(); step < end_ && step - next_ < window_; ++step) {
     if (come_.contains(step) || !asked_.insert(step).second) continue;
@@ -56,6 +84,10 @@ std::vector<ServiceRequest> StreamProtocol::TakeRequests() {
 }
 
 bool StreamProtocol::OnOpened(uint64_t attempt, std::string session) {
+  if (IsHedge(attempt) && hedge_->session.empty()) {
+    hedge_->session = std::move(session);
+    return true;
+  }
   if (!IsCurrent(attempt) || state_ != State::kOpening) return false;
   session_ = std::move(session);
   state_ = State::kStreaming;
@@ -63,18 +95,37 @@ bool StreamProtocol::OnOpened(uint64_t attempt, std::string session) {
 }
 
 bool StreamProtocol::OnBatch(uint64_t attempt, uint64_t step, ReceivedBatch batch) {
+  if (IsHedge(attempt)) {
+    PushClose(worker_, attempt_, session_);
+    const Second won = *std::exchange(hedge_, std::nullopt);
+    // The session goes on from this step; what came behind it of the other one is asked for again.
+    Close();
+    state_ = State::kStreaming;
+    attempt_ = won.attempt;
+    worker_ = won.worker;
+    session_ = won.session;
+    first_ = won.step;
+    come_.insert_or_assign(step, std::move(batch));
+    return true;
+  }
   if (!IsCurrent(attempt) || asked_.erase(step) == 0) return false;
   come_.insert_or_assign(step, std::move(batch));
+  if (hedge_ && missing() > hedge_->step) DropHedge();
   return true;
 }
 
 bool StreamProtocol::OnNotYet(uint64_t attempt, uint64_t step) {
+  if (IsHedge(attempt)) {
+    hedge_->asked = false;
+    return true;
+  }
   return IsCurrent(attempt) && asked_.erase(step) > 0;
 }
 
 bool StreamProtocol::OnFailure(uint64_t attempt) {
   if (!IsCurrent(attempt)) return false;
   requests_.clear();
+  DropHedge();
   Close();
   return true;
 }

@@ -73,13 +73,31 @@ class StreamProtocol {
   /// The session is of no use any more: the stream is kUnplaced.
   bool OnFailure(uint64_t attempt);
 
+  // A worker that takes long: the stream is opened a second time, at another one, from missing() on. Who is first with
+  // the batch of this step has the stream from then on, and the other session is closed.
+  /// kStreaming, and not hedged yet.
+  void Hedge(size_t worker);
+  bool hedged() const { return hedge_.has_value(); }
+  /// The second opening failed, or is of no use any more. False: this attempt is none, or no hedge.
+  bool EndHedge(uint64_t attempt);
+
   /// The batch of step next(), if it has come, which then is the step after it.
   std::optional<ReceivedBatch> TakeNext();
   /// kLocal, nothing left to take: the caller has the batch of step next() from elsewhere.
   void SkipNext() { ++next_; }
 
  private:
+  struct Second {
+    uint64_t attempt = 0;
+    size_t worker = 0;
+    uint64_t step = 0;
+    std::string session;  // "": is being opened
+    bool asked = false;
+  };
   void Close();
+  void PushClose(size_t worker, uint64_t attempt, const std::string& session);
+  void DropHedge();
+  bool IsHedge(uint64_t attempt) const { return hedge_ && hedge_->attempt == attempt; }
   bool IsCurrent(uint64_t attempt) const {
     return attempt == attempt_ && (state_ == State::kOpening || state_ == State::kStreaming);
   }
@@ -89,11 +107,13 @@ class StreamProtocol {
   State state_ = State::kUnplaced;
   size_t worker_ = 0;
   uint64_t attempt_ = 0;
+  uint64_t last_attempt_ = 0;
   std::string session_;
   uint64_t first_ = 0;  // step of the session
   uint64_t next_ = 0;
   std::map<uint64_t, ReceivedBatch> come_;
   std::set<uint64_t> asked_;
+  std::optional<Second> hedge_;
   std::vector<ServiceRequest> requests_;
 };
 

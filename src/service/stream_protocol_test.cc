@@ -123,6 +123,71 @@ TEST(StreamProtocolTest, ReleaseClosesTheSession) {
   EXPECT_EQ(close[0].session, "s1");
 }
 
+TEST(StreamProtocolTest, AHedgeThatIsFasterTakesOver) {
+  StreamProtocol protocol = Streaming(3, 10);
+  StepsAsked(protocol);
+  protocol.OnBatch(1, 1, BatchOf(1));
+  protocol.Hedge(7);
+  EXPECT_TRUE(protocol.hedged());
+  const std::vector<ServiceRequest> open = protocol.TakeRequests();
+  ASSERT_EQ(open.size(), 1u);
+  EXPECT_EQ(open[0].kind, Kind::kOpen);
+  EXPECT_EQ(open[0].worker, 7u);
+  EXPECT_EQ(open[0].step, 0u);
+  EXPECT_TRUE(protocol.OnOpened(2, "s2"));
+  for (int again = 0; again < 2; ++again) {
+    const std::vector<ServiceRequest> next = protocol.TakeRequests();
+    ASSERT_EQ(next.size(), 1u) << "one batch of it, no more";
+    EXPECT_EQ(next[0].session, "s2");
+    EXPECT_EQ(next[0].sequence, 0u);
+    if (again == 0) EXPECT_TRUE(protocol.OnNotYet(2, 0));
+  }
+  EXPECT_TRUE(protocol.OnBatch(2, 0, BatchOf(0)));
+  EXPECT_FALSE(protocol.hedged());
+  EXPECT_EQ(protocol.worker(), 7u);
+  EXPECT_FALSE(protocol.OnBatch(1, 0, BatchOf(0))) << "late";
+  EXPECT_EQ(protocol.TakeNext()->frame.facts.epoch, 0u);
+  const std::vector<ServiceRequest> after = protocol.TakeRequests();
+  ASSERT_EQ(after.size(), 4u);
+  EXPECT_EQ(after[0].kind, Kind::kClose);
+  EXPECT_EQ(after[0].session, "s1");
+  EXPECT_EQ(after[0].worker, 0u);
+  EXPECT_EQ(after[1].step, 1u) << "sessions deliver in order: also what has come of the other one";
+  EXPECT_EQ(after[1].sequence, 1u);
+}
+
+TEST(StreamProtocolTest, AHedgeThatIsSlowerIsClosed) {
+  StreamProtocol protocol = Streaming(3, 10);
+  StepsAsked(protocol);
+  protocol.Hedge(7);
+  protocol.TakeRequests();
+  protocol.OnOpened(2, "s2");
+  EXPECT_EQ(StepsAsked(protocol), std::vector<uint64_t>{0});
+  EXPECT_TRUE(protocol.OnBatch(1, 1, BatchOf(1)));
+  EXPECT_TRUE(protocol.hedged()) << "step 0 has not come";
+  EXPECT_TRUE(protocol.OnBatch(1, 0, BatchOf(0)));
+  EXPECT_FALSE(protocol.hedged());
+  EXPECT_FALSE(protocol.OnBatch(2, 0, BatchOf(0))) << "late";
+  const std::vector<ServiceRequest> after = protocol.TakeRequests();
+  ASSERT_EQ(after.size(), 1u);
+  EXPECT_EQ(after[0].kind, Kind::kClose);
+  EXPECT_EQ(after[0].session, "s2");
+  EXPECT_FALSE(protocol.EndHedge(2));
+}
+
+TEST(StreamProtocolTest, AHedgeThatFailsChangesNothing) {
+  StreamProtocol protocol = Streaming(3, 10);
+  StepsAsked(protocol);
+  protocol.Hedge(7);
+  EXPECT_TRUE(protocol.EndHedge(2));
+  EXPECT_FALSE(protocol.OnOpened(2, "late"));
+  EXPECT_EQ(protocol.state(), State::kStreaming);
+  protocol.Hedge(8);
+  EXPECT_TRUE(protocol.OnFailure(1)) << "both end with the session that they are for";
+  EXPECT_FALSE(protocol.hedged());
+  EXPECT_EQ(protocol.state(), State::kUnplaced);
+}
+
 // Answers in any order, some late, some of sessions that have ended, failures at any request: steps come in order,
 // once.
 TEST(StreamProtocolTest, WhateverFailsStepsComeInOrder) {
@@ -138,6 +203,7 @@ TEST(StreamProtocolTest, WhateverFailsStepsComeInOrder) {
       if (protocol.state() == State::kUnplaced) {
         protocol.Assign(chance(20) ? std::nullopt : std::optional<size_t>(random() % 3));
       }
+      if (protocol.state() == State::kStreaming && !protocol.hedged() && chance(10)) protocol.Hedge(random() % 3);
       for (ServiceRequest& request : protocol.TakeRequests()) in_flight.push_back(std::move(request));
       if (!in_flight.empty() && chance(90)) {
         const auto at = in_flight.begin() + static_cast<std::ptrdiff_t>(random() % in_flight.size());
@@ -145,7 +211,7 @@ TEST(StreamProtocolTest, WhateverFailsStepsComeInOrder) {
         in_flight.erase(at);
         if (request.kind == Kind::kClose) continue;
         if (chance(8)) {
-          protocol.OnFailure(request.attempt);
+          if (!protocol.EndHedge(request.attempt)) protocol.OnFailure(request.attempt);
         } else if (request.kind == Kind::kOpen) {
           protocol.OnOpened(request.attempt, "s");
         } else if (chance(20)) {

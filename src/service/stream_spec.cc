@@ -17,6 +17,7 @@ namespace {
 constexpr std::string_view kSpecMagic = "millrace-stream";
 constexpr uint64_t kMaxSpecParts = Mix::kMaxParts;
 constexpr uint64_t kMaxSpecFields = 1024;
+constexpr uint64_t kMaxSpecTransforms = 1024;  // of an image; and the numbers of one
 constexpr uint64_t kMaxUniverse = uint64_t{1} << 48;
 
 // ---- Writing
@@ -51,6 +52,14 @@ void AppendImage(std::string& out, const ImageSpec& image) {
   AppendReal(out, image.flip_probability);
   for (const float number : image.mean) AppendReal(out, number);
   for (const float number : image.std) AppendReal(out, number);
+  AppendNumber(out, image.exact ? 1 : 0);
+  AppendNumber(out, image.transforms.size());
+  for (const ImageTransform& transform : image.transforms) {
+    AppendEnum(out, transform.kind);
+    AppendReal(out, transform.probability);
+    AppendNumber(out, transform.numbers.size());
+    for (const double number : transform.numbers) AppendReal(out, number);
+  }
 }
 
 void AppendLabel(std::string& out, const LabelSpec& label) {
@@ -135,7 +144,7 @@ class SpecReader {
     image.height = Int();
     image.width = Int();
     image.channels = Int();
-    image.interpolation = Enum(Interpolation::kNearest);
+    image.interpolation = Enum(Interpolation::kBox);
     image.numbers = Flag();
     image.exif_orientation = Flag();
     image.augment = Flag();
@@ -146,6 +155,15 @@ class SpecReader {
     image.flip_probability = Real();
     for (float& number : image.mean) number = static_cast<float>(Real());
     for (float& number : image.std) number = static_cast<float>(Real());
+    image.exact = Flag();
+    const uint64_t transforms = Count(kMaxSpecTransforms);
+    for (uint64_t i = 0; i < transforms && ok(); ++i) {
+      ImageTransform& transform = image.transforms.emplace_back();
+      transform.kind = Enum(ImageTransform::Kind::kErasing);
+      transform.probability = Real();
+      const uint64_t numbers = Count(kMaxSpecTransforms);
+      for (uint64_t j = 0; j < numbers && ok(); ++j) transform.numbers.push_back(Real());
+    }
     return image;
   }
   LabelSpec ReadLabel() {

@@ -24,6 +24,10 @@ StreamSpec Everything() {
   options.image.height = 17;
   options.image.mean = {0.5F, 0.25F, 0.125F};
   options.image.dtype = DType::kF32;
+  options.image.exact = true;
+  options.image.interpolation = Interpolation::kBicubic;
+  options.image.transforms = {{ImageTransform::Kind::kRandomResizedCrop, 1, {17, 224, 0.25, 1, 0.5, 2}},
+                              {ImageTransform::Kind::kVerticalFlip, 0.125, {}}};
   options.label = LabelOptions{"json", {.kind = LabelSpec::Kind::kText, .json_path = "a.b"}};
   options.bad_samples = BadSamples::kReplace;
   options.pad_token = -100;
@@ -70,6 +74,12 @@ TEST(StreamSpecTest, ComesBackAsItWas) {
   EXPECT_EQ(options.image.height, 17);
   EXPECT_EQ(options.image.mean, spec.options.image.mean);
   EXPECT_EQ(options.image.dtype, DType::kF32);
+  EXPECT_TRUE(options.image.exact);
+  EXPECT_EQ(options.image.interpolation, Interpolation::kBicubic);
+  ASSERT_EQ(options.image.transforms.size(), 2u);
+  EXPECT_EQ(options.image.transforms[0].numbers, (std::vector<double>{17, 224, 0.25, 1, 0.5, 2}));
+  EXPECT_EQ(options.image.transforms[1].kind, ImageTransform::Kind::kVerticalFlip);
+  EXPECT_EQ(options.image.transforms[1].probability, 0.125);
   EXPECT_EQ(options.label->field, "json");
   EXPECT_EQ(options.label->spec, spec.options.label->spec);
   EXPECT_EQ(options.bad_samples, BadSamples::kReplace);

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "base/log.h"
 #include "service/stream_spec.h"
 
@@ -20,6 +21,11 @@ constexpr std::chrono::milliseconds kStreamSlice{50};
 constexpr int kMemoryTries = 200;
 // A session that is gone is opened again at the same worker; not again and again.
 constexpr int kMaxGone = 3;
+// How long a batch may take before the stream is opened a second time, at first, for the first batch of a session, and
+// at most, where it has not helped.
+constexpr std::chrono::seconds kHedgeAfter{3};
+constexpr std::chrono::seconds kHedgeFirstAfter{10};
+constexpr std::chrono::seconds kHedgeMost{60};
 
 // The batch of a local loader as one that has come.
 WireBatch FrameOf(Batch batch) {
@@ -69,7 +75,8 @@ TrainerStream::TrainerStream(const StreamContext& context, uint64_t number, bool
       number_(number),
       is_local_(is_local),
       memory_(std::move(memory)),
-      protocol_(context.window, context.steps.end()) {
+      protocol_(context.window, context.steps.end()),
+      hedge_after_(kHedgeAfter) {
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "stream");
 }
@@ -98,6 +105,7 @@ void TrainerStream::Run() {
     status = absl::ResourceExhaustedError(fmt::format("the system refuses memory for a stream ({})", error.what()));
   }
   protocol_.Release();
+  SettleHedge();
   for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
   CloseLocal();
   if (!status.ok()) context_.board.Fail(filled_, std::move(status));
@@ -111,16 +119,19 @@ absl::Status TrainerStream::Read() {
       events.swap(mailbox_->events);
     }
     for (Event& event : events) OnAnswer(std::move(event));
+    SettleHedge();
     if (protocol_.state() == StreamProtocol::State::kUnplaced) Place();
     for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
     if (std::optional<ReceivedBatch> batch = protocol_.TakeNext()) {
       // What it asks for next is asked for before the rows are copied, which may have to wait.
       for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
-      if (!Deliver(std::move(batch->frame), batch->source)) return absl::OkStatus();
+      if (!Deliver(std::move(batch->frame), SourceOfWorker(batch->source))) return absl::OkStatus();
       MoveIfBetter();
     } else if (protocol_.state() == StreamProtocol::State::kLocal) {
       RETURN_IF_ERROR(ReadLocal());
     } else {
+      MaybeHedge();
+      for (ServiceRequest& request : protocol_.TakeRequests()) Send(std::move(request));
       AwaitEvents();
     }
   }
@@ -129,11 +140,12 @@ absl::Status TrainerStream::Read() {
 
 void TrainerStream::AwaitEvents() {
   std::unique_lock lock(mailbox_->mutex);
-  mailbox_->changed.wait(lock, [this] { return mailbox_->stopping || !mailbox_->events.empty(); });
+  mailbox_->changed.wait_for(lock, 10 * kStreamSlice,
+                             [this] { return mailbox_->stopping || !mailbox_->events.empty(); });
 }
 
 bool TrainerStream::Deliver(WireBatch frame, size_t source) {
-  const bool is_local = source == context_.endpoints.size();
+  const bool is_local = source == kLocalSource;
   const bool filled = context_.board.Fill(protocol_.next() - 1, number_, std::move(frame), source, is_local);
   if (filled) ++filled_;
   return filled;
@@ -151,13 +163,19 @@ void TrainerStream::Place() {
     }
   }
   protocol_.Assign(worker);
+  is_first_batch_ = true;
+}
+
+HttpEndpoint TrainerStream::EndpointOf(size_t worker) const {
+  // Only addresses become workers.
+  return ParseWorkerAddress(context_.placement.NameOf(worker)).value_or(HttpEndpoint());
 }
 
 // Absent workers may be back.
 void TrainerStream::Probe() {
   Placement& placement = context_.placement;
   for (const size_t worker : placement.ToProbe(Clock::now())) {
-    context_.calls.Start(context_.endpoints[worker], "GET", "/millrace/hello", "", 0,
+    context_.calls.Start(EndpointOf(worker), "GET", "/millrace/hello", "", 0,
                          [&placement, worker](const WorkerAnswer& answer) {
                            const bool is_back = answer.lost.empty() && answer.is_worker;
                            is_back ? placement.OnPresent(worker) : placement.OnAbsent(worker, Clock::now());
@@ -170,14 +188,44 @@ void TrainerStream::MoveIfBetter() {
   if (is_local_ || protocol_.state() == StreamProtocol::State::kUnplaced) return;
   if (!context_.placement.ShouldMove(number_, Clock::now())) return;
   protocol_.Release();
+  SettleHedge();
   CancelCalls();
   CloseLocal();
 }
 
+// ---- A worker that takes long
+
+void TrainerStream::MaybeHedge() {
+  if (protocol_.state() != StreamProtocol::State::kStreaming || protocol_.hedged()) return;
+  const Clock::time_point now = Clock::now();
+  const uint64_t step = protocol_.missing();
+  if (std::exchange(waited_step_, step) != step) waiting_since_ = now;
+  const Clock::duration patience =
+      is_first_batch_ ? std::max<Clock::duration>(hedge_after_, kHedgeFirstAfter) : hedge_after_;
+  if (now - waiting_since_ < patience || !context_.board.WaitsFor(step, number_)) return;
+  const std::optional<size_t> second = context_.placement.Second(number_, now);
+  if (!second || context_.hedging.exchange(true)) return;
+  holds_hedge_ = true;
+  protocol_.Hedge(*second);
+}
+
+// A second opening that has ended makes room for that of another stream.
+void TrainerStream::SettleHedge() {
+  if (!holds_hedge_ || protocol_.hedged()) return;
+  holds_hedge_ = false;
+  CancelCalls(protocol_.attempt());
+  context_.hedging = false;
+}
+
 void TrainerStream::Fail(const ServiceRequest& request, StreamFailure failure, const std::string& reason) {
-  if (!protocol_.OnFailure(request.attempt)) return;
-  CancelCalls();
-  const std::string& worker = context_.placement.workers()[request.worker];
+  if (protocol_.EndHedge(request.attempt)) {
+    hedge_after_ = std::min<Clock::duration>(2 * hedge_after_, kHedgeMost);
+  } else if (protocol_.OnFailure(request.attempt)) {
+    CancelCalls();
+  } else {
+    return;
+  }
+  const std::string worker = context_.placement.NameOf(request.worker);
   const bool is_news = context_.placement.OnFailure(request.worker, number_, failure, reason, Clock::now());
   const LogLevel level = failure == StreamFailure::kRefused && is_news ? LogLevel::kWarning : LogLevel::kInfo;
   if (LogEnabled(level)) Log(level, "service", fmt::format("worker {}: {}", worker, reason));
@@ -185,12 +233,15 @@ void TrainerStream::Fail(const ServiceRequest& request, StreamFailure failure, c
 
 // ---- Requests and answers
 
-void TrainerStream::CancelCalls() {
-  for (const std::shared_ptr<WorkerCall>& call : std::exchange(calls_, {})) call->Cancel();
+void TrainerStream::CancelCalls(uint64_t but) {
+  const auto ended = std::stable_partition(calls_.begin(), calls_.end(),
+                                           [but](const Call& call) { return but != 0 && call.attempt == but; });
+  std::for_each(ended, calls_.end(), [](const Call& call) { call.call->Cancel(); });
+  calls_.erase(ended, calls_.end());
 }
 
 void TrainerStream::Send(ServiceRequest request) {
-  const HttpEndpoint& worker = context_.endpoints[request.worker];
+  const HttpEndpoint worker = EndpointOf(request.worker);
   std::string body;
   std::string target;
   uint64_t limit = 0;
@@ -221,15 +272,22 @@ void TrainerStream::Send(ServiceRequest request) {
                                    });
   if (request.kind == ServiceRequest::Kind::kClose) return;  // what comes of it does not matter
   if (calls_.size() >= 4 * context_.window + 4) calls_.erase(calls_.begin(), calls_.begin() + 2 * context_.window);
-  calls_.push_back(std::move(call));
+  calls_.push_back({request.attempt, std::move(call)});
 }
 
 void TrainerStream::OnAnswer(Event event) {
   const ServiceRequest& request = event.request;
   const WorkerAnswer& answer = event.answer;
   if (request.kind == ServiceRequest::Kind::kClose) return;
-  if (!answer.lost.empty()) return Fail(request, StreamFailure::kLost, answer.lost);
-  if (!answer.is_worker) return Fail(request, StreamFailure::kRefused, "what answers there is not a worker");
+  if (!answer.lost.empty()) {
+    return Fail(request, answer.is_refused ? StreamFailure::kRefused : StreamFailure::kLost, answer.lost);
+  }
+  if (!answer.is_worker) {
+    constexpr size_t kMost = 200;
+    const std::string text = absl::CHexEscape(answer.text.substr(0, kMost));
+    return Fail(request, StreamFailure::kRefused,
+                fmt::format("what answers there is not a worker{}{}", text.empty() ? "" : ": ", text));
+  }
   switch (answer.status) {
     case 200:
       if (answer.bytes != nullptr) return OnBatch(std::move(event));
@@ -244,7 +302,7 @@ void TrainerStream::OnAnswer(Event event) {
     case 404:
       // The session was closed, since nothing was asked for a while; or the worker was started again.
       if (++gone_ < kMaxGone) {
-        if (protocol_.OnFailure(request.attempt)) CancelCalls();
+        if (!protocol_.EndHedge(request.attempt) && protocol_.OnFailure(request.attempt)) CancelCalls();
         return;
       }
       return Fail(request, StreamFailure::kLost, "its sessions end at once");
@@ -275,8 +333,17 @@ void TrainerStream::OnBatch(Event event) {
   }
   if (!status.ok()) return Fail(request, StreamFailure::kLost, std::string(ToStd(status.message())));
   ReceivedBatch batch{.memory = std::move(event.answer.bytes), .frame = *std::move(frame), .source = request.worker};
+  const uint64_t before = protocol_.attempt();
+  const bool was_hedged = protocol_.hedged();
   if (!protocol_.OnBatch(request.attempt, request.step, std::move(batch))) return;
   gone_ = 0;
+  is_first_batch_ = false;
+  if (protocol_.attempt() != before) {
+    hedge_after_ = kHedgeAfter;
+    context_.placement.Exchange(number_, request.worker, "another worker was faster with a late batch", Clock::now());
+  } else if (was_hedged && !protocol_.hedged()) {
+    hedge_after_ = std::min<Clock::duration>(2 * hedge_after_, kHedgeMost);
+  }
   context_.placement.OnBatch(request.worker);
 }
 
@@ -311,7 +378,7 @@ absl::Status TrainerStream::ReadLocal() {
   if (!batch) return absl::InternalError("a stream ended before its epochs");
   const std::shared_ptr<void> memory = batch->memory;
   protocol_.SkipNext();
-  if (Deliver(FrameOf(*std::move(batch)), context_.endpoints.size())) MoveIfBetter();
+  if (Deliver(FrameOf(*std::move(batch)), kLocalSource)) MoveIfBetter();
   return absl::OkStatus();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -29,16 +30,23 @@ struct StreamContext {
   StepBoard& board;
   Placement& placement;
   WorkerCalls& calls;
-  const std::vector<HttpEndpoint>& endpoints;  // of the workers of `placement`, in their order
-  StreamSpec spec;                             // but for the options
-  uint64_t window = 0;                         // batches of a stream that are asked for or wait
-  uint64_t frame_limit = 0;                    // bytes of one on the wire
-  uint64_t worker_memory = 0;                  // that a worker's loader gets
-  uint64_t local_memory = 0;                   // that one of this process gets
+  std::atomic<bool>& hedging;  // a stream is open at two workers; never two of them at a time
+  StreamSpec spec;             // but for the options
+  uint64_t window = 0;         // batches of a stream that are asked for or wait
+  uint64_t frame_limit = 0;    // bytes of one on the wire
+  uint64_t worker_memory = 0;  // that a worker's loader gets
+  uint64_t local_memory = 0;   // that one of this process gets
 };
 
+/// Where rows come from, as the board counts them: this process, or a worker of `placement`.
+inline constexpr size_t kLocalSource = 0;
+inline size_t SourceOfWorker(size_t worker) {
+  return worker + 1;
+}
+
 /// One stream of a trainer: a thread that reads it from workers, or decodes it here, and puts its rows on the board.
-/// Whatever fails, it goes on with the first step that has not come, elsewhere. The destructor stops and joins; the
+/// Whatever fails, it goes on with the first step that has not come, elsewhere. If the next batch waits for this stream
+/// only, and long, it is opened at a second worker. The destructor stops and joins; the
 /// board was stopped before.
 class TrainerStream {
  public:
@@ -74,9 +82,12 @@ class TrainerStream {
   void OnAnswer(Event event);
   void OnBatch(Event event);
   void Fail(const ServiceRequest& request, StreamFailure failure, const std::string& reason);
-  void CancelCalls();
+  void CancelCalls(uint64_t but = 0);
+  void MaybeHedge();
+  void SettleHedge();
   bool Stopping();
   void AwaitEvents();
+  HttpEndpoint EndpointOf(size_t worker) const;
   bool Deliver(WireBatch frame, size_t source);
   absl::Status OpenLocal();
   absl::Status ReadLocal();
@@ -87,10 +98,20 @@ class TrainerStream {
   const bool is_local_;
   Reservation memory_;
   StreamProtocol protocol_;
-  std::unique_ptr<Loader> loader_;                  // kLocal
-  std::vector<std::shared_ptr<WorkerCall>> calls_;  // of this attempt; some have ended
-  uint64_t filled_ = 0;                             // steps whose rows are on the board
-  int gone_ = 0;                                    // sessions, without a batch since
+  std::unique_ptr<Loader> loader_;  // kLocal
+  struct Call {
+    uint64_t attempt = 0;
+    std::shared_ptr<WorkerCall> call;
+  };
+  std::vector<Call> calls_;  // some have ended
+  uint64_t filled_ = 0;      // steps whose rows are on the board
+  int gone_ = 0;             // sessions, without a batch since
+  // Hedging: how long a batch may take, and since when this one is waited for.
+  Clock::duration hedge_after_;
+  bool is_first_batch_ = true;  // of a session, for which a worker opens the data set
+  uint64_t waited_step_ = UINT64_MAX;
+  Clock::time_point waiting_since_;
+  bool holds_hedge_ = false;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::thread thread_;
 };

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "base/crypto.h"
+#include "base/size.h"
+#include "service/job_shares.h"
 #include "service/worker_calls.h"
 #include "service/worker_session.h"
 
@@ -25,6 +27,22 @@ using WorkerClock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kWorkerTick{100};
 // A trainer that has asked for nothing for so long is gone, or pauses: then it opens the stream again.
 constexpr std::chrono::seconds kSessionIdle{60};
+// How long a session waits for the memory of those that were closed for it.
+constexpr std::chrono::milliseconds kMakeRoom{10'000};
+
+// Which job a trainer belongs to, and what a stream of it takes.
+struct Claim {
+  std::string job;
+  uint64_t bytes = 0;
+};
+
+Claim ClaimOf(const HttpRequestHead& head) {
+  Claim claim;
+  claim.job = head.headers.Find(kJobHeader).value_or("");
+  const std::string_view bytes = head.headers.Find(kMemoryHeader).value_or("");
+  std::from_chars(bytes.data(), bytes.data() + bytes.size(), claim.bytes);
+  return claim;
+}
 
 bool IsLoopback(const std::string& host) {
   if (host == "localhost") return true;
@@ -36,10 +54,10 @@ bool IsLoopback(const std::string& host) {
 
 absl::Status CheckOptions(const WorkerOptions& options) {
   if (IsLoopback(options.host)) return absl::OkStatus();
-  if (options.token.empty()) {
+  if (options.token.empty() && !options.tls) {
     return absl::InvalidArgumentError(fmt::format(
-        "other machines reach {}, and whoever reaches a worker reads with its credentials; give it a secret that "
-        "trainers must know (--token-file), or listen on 127.0.0.1",
+        "other machines reach {}, and whoever reaches a worker reads with its credentials; give it certificates "
+        "(--tls) or a secret that trainers must know (--token-file), or listen on 127.0.0.1",
         options.host));
   }
   if (options.allow.empty()) {
@@ -82,8 +100,11 @@ absl::StatusOr<WorkerTarget> ParseWorkerTarget(std::string_view target) {
 
 class Worker::Impl final : public HttpHandler {
  public:
-  Impl(Runtime& runtime, Stores& stores, std::string token, AllowedPlaces allowed)
-      : runtime_(runtime), token_(std::move(token)), datasets_(runtime, stores, std::move(allowed)) {
+  Impl(Runtime& runtime, Stores& stores, const WorkerOptions& options, AllowedPlaces allowed)
+      : runtime_(runtime),
+        token_(options.token),
+        datasets_(runtime, stores, std::move(allowed), options.cache),
+        shares_(runtime.memory().limit()) {
     ticker_ = std::thread([this] { Tick(); });
     pthread_setname_np(ticker_.native_handle(), "worker");
   }
@@ -106,6 +127,10 @@ class Worker::Impl final : public HttpHandler {
 
   absl::Status Listen(const WorkerOptions& options) {
     HttpServerOptions server{.host = options.host, .port = options.port};
+    if (options.tls) {
+      server.tls = options.tls->identity;
+      server.client_ca_pem = options.tls->ca_pem;
+    }
     ASSIGN_OR_RETURN(server_, HttpServer::Start(runtime_.loops(), std::move(server), *this));
     return absl::OkStatus();
   }
@@ -114,6 +139,7 @@ class Worker::Impl final : public HttpHandler {
     const std::lock_guard lock(mutex_);
     return sessions_.size();
   }
+  const WorkerCounts& counts() const { return counts_; }
 
   std::unique_ptr<HttpExchange> OnRequest(HttpRequestHead head, const HttpRequestFacts& facts,
                                           HttpResponder responder) override;
@@ -123,18 +149,21 @@ class Worker::Impl final : public HttpHandler {
   class Ignored;
 
   std::optional<HttpReply> Refusal(const HttpRequestHead& head) const;
-  void Open(std::string spec, Reservation memory, HttpResponder responder);
+  void Open(const Claim& claim, std::string spec, Reservation memory, HttpResponder responder);
+  void EndLocked(std::map<std::string, std::shared_ptr<WorkerSession>>::iterator session);
   HttpReply Close(const std::string& name);
   std::shared_ptr<WorkerSession> Find(const std::string& name) const;
   void Tick();
 
   Runtime& runtime_;
   const std::string token_;
+  WorkerCounts counts_;
   OpenDatasets datasets_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, std::shared_ptr<WorkerSession>> sessions_;
+  JobShares shares_;                                   // of sessions_
   std::vector<std::shared_ptr<WorkerSession>> ended_;  // that were stopped, until they have nothing in flight
   bool stopping_ = false;
   std::thread ticker_;
@@ -151,18 +180,23 @@ class Worker::Impl::Ignored final : public HttpExchange {
 /// The request to open a stream, whose body is its spec.
 class Worker::Impl::Opening final : public HttpExchange {
  public:
-  Opening(Impl& worker, uint64_t bytes, Reservation memory, HttpResponder responder)
-      : worker_(worker), bytes_(bytes), memory_(std::move(memory)), responder_(std::move(responder)) {}
+  Opening(Impl& worker, Claim claim, uint64_t bytes, Reservation memory, HttpResponder responder)
+      : worker_(worker),
+        claim_(std::move(claim)),
+        bytes_(bytes),
+        memory_(std::move(memory)),
+        responder_(std::move(responder)) {}
   void OnBody(ByteSpan bytes) override { spec_.append(AsText(bytes.first(std::min(bytes.size(), Room())))); }
   void OnBodyEnd() override {
     HttpResponder responder = std::move(responder_);  // this may end with the answer
-    worker_.Open(std::move(spec_), std::move(memory_), std::move(responder));
+    worker_.Open(claim_, std::move(spec_), std::move(memory_), std::move(responder));
   }
 
  private:
   size_t Room() const { return bytes_ - spec_.size(); }
 
   Impl& worker_;
+  const Claim claim_;
   const uint64_t bytes_;
   Reservation memory_;
   HttpResponder responder_;
@@ -202,8 +236,12 @@ std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, cons
                                                  StreamSpec::kMaxBytes)));
     }
     Reservation memory = runtime_.memory().TryReserve(*facts.content_length);
-    if (!memory) return answer(WorkerReply(503, "the worker's memory is in use; give it more (--memory)"));
-    return std::make_unique<Opening>(*this, *facts.content_length, std::move(memory), std::move(responder));
+    if (!memory) {
+      ++counts_.refused;
+      return answer(WorkerReply(503, "the worker's memory is in use; give it more (--memory)"));
+    }
+    return std::make_unique<Opening>(*this, ClaimOf(head), *facts.content_length, std::move(memory),
+                                     std::move(responder));
   }
   if (target->path == "/millrace/close" && is_post) return answer(Close(target->session));
   if (target->path == "/millrace/next" && target->sequence) {
@@ -215,7 +253,15 @@ std::unique_ptr<HttpExchange> Worker::Impl::OnRequest(HttpRequestHead head, cons
   return answer(WorkerReply(400, "a worker has no such thing"));
 }
 
-void Worker::Impl::Open(std::string spec, Reservation memory, HttpResponder responder) {
+void Worker::Impl::EndLocked(std::map<std::string, std::shared_ptr<WorkerSession>>::iterator session) {
+  session->second->Stop();
+  ended_.push_back(std::move(session->second));
+  shares_.Release(session->first);
+  sessions_.erase(session);
+  counts_.open = sessions_.size();
+}
+
+void Worker::Impl::Open(const Claim& claim, std::string spec, Reservation memory, HttpResponder responder) {
   std::string name = RandomHex(16);
   HttpReply reply = WorkerReply(201, name);
   {
@@ -224,15 +270,30 @@ void Worker::Impl::Open(std::string spec, Reservation memory, HttpResponder resp
       reply = WorkerReply(503, "the worker is ending");
     } else if (sessions_.size() + ended_.size() >= kMaxSessions) {
       reply = WorkerReply(503, fmt::format("the worker has {} streams already; start more workers", kMaxSessions));
+    } else if (const JobShares::Admission admission = shares_.Admit(claim.job, name, claim.bytes);
+               !admission.admitted) {
+      reply = WorkerReply(
+          503, fmt::format("the worker's memory is in use: of {} this job has {}, and its share is {}; start "
+                           "more workers, or give them more (--memory)",
+                           FormatSize(runtime_.memory().limit()), FormatSize(shares_.UsedBy(claim.job)),
+                           FormatSize(shares_.ShareOf(claim.job))));
     } else {
+      for (const std::string& closed : admission.closed) {
+        if (const auto session = sessions_.find(closed); session != sessions_.end()) EndLocked(session);
+      }
       try {
-        sessions_.emplace(std::move(name), std::make_shared<WorkerSession>(datasets_, std::move(spec),
-                                                                           std::move(memory), WorkerClock::now()));
+        const std::chrono::milliseconds patience = ended_.empty() ? std::chrono::milliseconds(0) : kMakeRoom;
+        sessions_.emplace(name, std::make_shared<WorkerSession>(datasets_, counts_, std::move(spec), std::move(memory),
+                                                                patience, WorkerClock::now()));
+        ++counts_.opened;
+        counts_.open = sessions_.size();
       } catch (const std::exception& error) {  // no thread
+        shares_.Release(name);
         reply = WorkerReply(503, fmt::format("the worker cannot serve more streams ({})", error.what()));
       }
     }
   }
+  if (reply.status != 201) ++counts_.refused;
   responder.Send(std::move(reply));
 }
 
@@ -240,9 +301,7 @@ HttpReply Worker::Impl::Close(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto session = sessions_.find(name);
   if (session == sessions_.end()) return WorkerReply(404, "there is no such session (any more)");
-  session->second->Stop();
-  ended_.push_back(std::move(session->second));
-  sessions_.erase(session);
+  EndLocked(session);
   return WorkerReply(200, "");
 }
 
@@ -259,14 +318,10 @@ void Worker::Impl::Tick() {
     const WorkerClock::time_point now = WorkerClock::now();
     std::vector<std::shared_ptr<WorkerSession>> open;
     for (auto at = sessions_.begin(); at != sessions_.end();) {
-      open.push_back(at->second);
-      if (now - at->second->last_used() < kSessionIdle) {
-        ++at;
-        continue;
-      }
-      at->second->Stop();
-      ended_.push_back(std::move(at->second));
-      at = sessions_.erase(at);
+      const auto session = at++;
+      open.push_back(session->second);
+      if (session->second->stopped()) shares_.Release(session->first);  // what it has to say takes no memory
+      if (now - session->second->last_used() >= kSessionIdle) EndLocked(session);
     }
     const auto stopped = [](const auto& session) { return session->stopped(); };
     std::vector<std::shared_ptr<WorkerSession>> done;
@@ -292,7 +347,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(Runtime& runtime, Stores& 
   if (!options.allow.empty()) {
     ASSIGN_OR_RETURN(allowed, AllowedPlaces::Below(options.allow));
   }
-  auto impl = std::make_unique<Impl>(runtime, stores, options.token, std::move(allowed));
+  auto impl = std::make_unique<Impl>(runtime, stores, options, std::move(allowed));
   RETURN_IF_ERROR(impl->Listen(options));
   return std::unique_ptr<Worker>(new Worker(std::move(impl)));
 }
@@ -303,6 +358,10 @@ uint16_t Worker::port() const {
 
 size_t Worker::sessions() const {
   return impl_->sessions();
+}
+
+const WorkerCounts& Worker::counts() const {
+  return impl_->counts();
 }
 
 }  // namespace millrace

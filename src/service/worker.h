@@ -2,21 +2,27 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "cache/disk_cache.h"
 #include "net/http_server.h"
 #include "net/runtime.h"
+#include "service/worker_counts.h"
+#include "service/worker_tls.h"
 #include "store/stores.h"
 
 namespace millrace {
 
 struct WorkerOptions {
-  std::string host = "127.0.0.1";  // an address or name to listen on
-  uint16_t port = 7070;            // 0: any free one
-  std::string token;               // that trainers must have; "" = anybody who reaches the port may ask
-  std::vector<std::string> allow;  // URIs below which it reads; empty = everywhere
+  std::string host = "127.0.0.1";    // an address or name to listen on
+  uint16_t port = 7070;              // 0: any free one
+  std::string token;                 // that trainers must have; "" = anybody who reaches the port may ask
+  std::optional<WorkerTls> tls;      // trainers must have a certificate of the same authority
+  std::vector<std::string> allow;    // URIs below which it reads; empty = everywhere
+  std::shared_ptr<DiskCache> cache;  // that all streams read through, of whichever trainer; null: there is none
 };
 
 /// Decodes for trainers: a server that opens a loader for each stream that it is asked for, and delivers its batches as
@@ -25,8 +31,9 @@ class Worker {
  public:
   static constexpr size_t kMaxSessions = 256;
 
-  /// InvalidArgument: an address that others than this machine reach without a token, or without `allow`; the errors of
-  /// HttpServer::Start. Runtime and Stores outlive the worker; the budget of the runtime bounds all sessions together.
+  /// InvalidArgument: an address that others than this machine reach without a token or TLS, or without `allow`; the
+  /// errors of HttpServer::Start. Runtime and Stores outlive the worker; the budget of the runtime bounds all sessions
+  /// together.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(Runtime& runtime, Stores& stores, const WorkerOptions& options);
   /// Ends all sessions and waits for what is in flight.
   ~Worker();
@@ -36,6 +43,8 @@ class Worker {
   uint16_t port() const;
   /// Streams that are open now.
   size_t sessions() const;
+  /// What it has done so far. Lives as long as the worker.
+  const WorkerCounts& counts() const;
 
  private:
   class Impl;

@@ -15,12 +15,18 @@ namespace {
 constexpr std::chrono::milliseconds kWorkerPatience{2000};
 constexpr size_t kMaxAnswerText = 8192;
 
-HttpClientOptions ClientOptions() {
+HttpClientOptions ClientOptions(const std::optional<WorkerTls>& tls) {
   HttpClientOptions options;
   options.max_connections = 1024;  // every stream has a few requests in flight, which wait at the worker
   options.connect_timeout = kWorkerPatience;
   options.first_byte_timeout = kWorkerPatience;
   options.stall_timeout = kWorkerPatience;
+  if (tls) {
+    options.ca_file = tls->ca_file;
+    options.only_ca_file = true;
+    options.identity = tls->identity;
+    options.tls_name = tls->name;
+  }
   return options;
 }
 
@@ -34,6 +40,8 @@ std::string_view LossOf(HttpErrorKind kind) {
   switch (kind) {
     case HttpErrorKind::kConnect:
       return "there is no connection to it";
+    case HttpErrorKind::kTls:
+      return "it does not take this trainer's TLS, or this trainer not its own";
     case HttpErrorKind::kTimeout:
       return "it does not answer";
     case HttpErrorKind::kMalformed:
@@ -97,6 +105,7 @@ class PendingCall final : public WorkerCall,
     call_ = nullptr;
     if (result.error != HttpErrorKind::kNone) {
       answer_.lost = fmt::format("{} ({})", LossOf(result.error), result.detail);
+      answer_.is_refused = result.error == HttpErrorKind::kTls;
     } else if (answer_.bytes != nullptr && result.body_bytes != answer_.bytes->size()) {
       answer_.lost = "the connection broke";
     }
@@ -136,19 +145,22 @@ absl::StatusOr<HttpEndpoint> ParseWorkerAddress(std::string_view text) {
   return endpoint;
 }
 
-WorkerCalls::WorkerCalls(Runtime& runtime, std::string token)
-    : runtime_(runtime), token_(std::move(token)), client_(runtime.loops(), ClientOptions()) {}
+WorkerCalls::WorkerCalls(Runtime& runtime, const TrainerFacts& trainer)
+    : runtime_(runtime), trainer_(trainer), client_(runtime.loops(), ClientOptions(trainer.tls)) {}
 
 WorkerCalls::~WorkerCalls() = default;
 
 std::shared_ptr<WorkerCall> WorkerCalls::Start(const HttpEndpoint& worker, std::string method, std::string target,
                                                std::string body, uint64_t limit, OnAnswer done) {
   HttpRequest request{.endpoint = worker, .head = {std::move(method), std::move(target), {}}};
+  request.endpoint.tls = trainer_.tls.has_value();
   HttpHeaders& headers = request.head.headers;
   const bool is_v6 = worker.host.find(':') != std::string::npos;
   headers.Add("Host", fmt::format("{}{}{}:{}", is_v6 ? "[" : "", worker.host, is_v6 ? "]" : "", worker.port));
   headers.Add(kVersionHeader, std::to_string(kServiceVersion));
-  if (!token_.empty()) headers.Add(kTokenHeader, token_);
+  if (!trainer_.token.empty()) headers.Add(kTokenHeader, trainer_.token);
+  headers.Add(kJobHeader, trainer_.job);
+  headers.Add(kMemoryHeader, std::to_string(trainer_.stream_memory));
   EventLoop& loop = runtime_.loops().Next();
   auto call = std::make_shared<PendingCall>(client_, loop, std::move(request), std::move(body), limit, std::move(done));
   loop.Post([call] { call->Begin(); });

@@ -9,6 +9,7 @@
 #include "base/buffer.h"
 #include "net/http_client.h"
 #include "net/runtime.h"
+#include "service/worker_tls.h"
 
 namespace millrace {
 
@@ -16,10 +17,21 @@ namespace millrace {
 inline constexpr std::string_view kVersionHeader = "Millrace-Service";  // kServiceVersion, in every request and answer
 inline constexpr std::string_view kStatusHeader = "Millrace-Status";    // of an error of the worker's loader: its code
 inline constexpr std::string_view kTokenHeader = "Millrace-Token";
+inline constexpr std::string_view kJobHeader = "Millrace-Job";        // whose streams share a worker's memory
+inline constexpr std::string_view kMemoryHeader = "Millrace-Memory";  // bytes that each stream takes of it
+
+/// Who asks.
+struct TrainerFacts {
+  std::string token;             // what workers ask for; "" for none
+  std::optional<WorkerTls> tls;  // absent for workers without
+  std::string job;               // printable
+  uint64_t stream_memory = 0;
+};
 
 /// What came of a request to a worker.
 struct WorkerAnswer {
   std::string lost;               // not "": there is no answer, and why
+  bool is_refused = false;        // for there is no TLS between the two: another try will not change that
   int status = 0;                 // HTTP's
   bool is_worker = false;         // a worker has answered, of whichever version
   std::optional<int> code;        // of an error of the worker's loader (absl::StatusCode)
@@ -44,8 +56,7 @@ class WorkerCalls {
  public:
   using OnAnswer = std::function<void(WorkerAnswer answer)>;
 
-  /// `token`: what workers ask for; "" for none.
-  WorkerCalls(Runtime& runtime, std::string token);
+  WorkerCalls(Runtime& runtime, const TrainerFacts& trainer);
   ~WorkerCalls();
 
   /// `done` is called once, on a loop. Answers of status 200 with more than `limit` bytes are refused.
@@ -56,7 +67,7 @@ class WorkerCalls {
 
  private:
   Runtime& runtime_;
-  const std::string token_;
+  const TrainerFacts trainer_;
   HttpClient client_;
 };
 

@@ -83,8 +83,14 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenDatasets::Open(const StreamSp
 
 // ---- A session
 
-WorkerSession::WorkerSession(OpenDatasets& datasets, std::string spec, Reservation memory, Time now)
-    : datasets_(datasets), spec_(std::move(spec)), spec_memory_(std::move(memory)), last_used_(now) {
+WorkerSession::WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,
+                             std::chrono::milliseconds patience, Time now)
+    : datasets_(datasets),
+      counts_(counts),
+      spec_(std::move(spec)),
+      spec_memory_(std::move(memory)),
+      patience_(patience),
+      last_used_(now) {
   thread_ = std::thread([this] { Run(); });
   pthread_setname_np(thread_.native_handle(), "session");
 }
@@ -166,22 +172,33 @@ absl::Status WorkerSession::Serve() {
   RETURN_IF_ERROR(spec.status());
   std::string().swap(spec_);
   ASSIGN_OR_RETURN(const Source source, OpenSource(*spec));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader,
-                   Loader::Create(datasets_.runtime(), source, std::move(spec->options)));
+  spec->options.cache = datasets_.cache();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Loader> loader, MakeLoader(source, spec->options));
   spec->parts.clear();
   spec_memory_ = Reservation();
+  const std::unique_ptr<LoaderTotals::Entry> counted = counts_.loaders.Count(source.uri(), *loader);
   while (AwaitRequest()) {
     ASSIGN_OR_RETURN(std::optional<Batch> batch, NextBatch(*loader));
     if (!batch) return absl::OkStatus();
     HttpReply reply = WorkerReply(200, EncodeFrame(next_, *batch));
     const std::shared_ptr<void> memory = batch->memory;
     for (const BatchArray& array : batch->arrays) reply.body.emplace_back(SendBytes{array.bytes, memory});
+    const uint64_t rows = batch->size;
     std::erase_if(sent_, [](const std::weak_ptr<void>& each) { return each.expired(); });
     sent_.push_back(memory);
     batch.reset();
-    Answer(std::move(reply));
+    Answer(std::move(reply), rows);
   }
   return absl::CancelledError("the session has ended");
+}
+
+absl::StatusOr<std::unique_ptr<Loader>> WorkerSession::MakeLoader(const Source& source,
+                                                                  const LoaderOptions& options) const {
+  for (Time::duration waited{};; waited += kSessionSlice) {
+    absl::StatusOr<std::unique_ptr<Loader>> made = Loader::Create(datasets_.runtime(), source, options);
+    if (!absl::IsResourceExhausted(made.status()) || waited >= patience_ || stop_.stop_requested()) return made;
+    std::this_thread::sleep_for(kSessionSlice);
+  }
 }
 
 absl::StatusOr<Source> WorkerSession::OpenSource(const StreamSpec& spec) {
@@ -225,14 +242,18 @@ absl::StatusOr<std::optional<Batch>> WorkerSession::NextBatch(Loader& loader) {
   }
 }
 
-// The next batch. Its request may have been told "not yet" meanwhile, and comes again.
-void WorkerSession::Answer(HttpReply reply) {
+// The next batch, of so many rows. Its request may have been told "not yet" meanwhile, and comes again.
+void WorkerSession::Answer(HttpReply reply, uint64_t rows) {
   Lock lock(mutex_);
   asked_.wait(lock, [this] { return stop_.stop_requested() || waiting_.contains(next_); });
   if (stop_.stop_requested()) return;
   auto asked = waiting_.extract(next_);
   ++next_;
   lock.unlock();
+  // Before the trainer has it, so that it never knows more than the counts.
+  ++counts_.batches;
+  counts_.rows += rows;
+  counts_.bytes += BodySize(reply.body);
   asked.mapped().responder.Send(std::move(reply));
 }
 

@@ -15,6 +15,7 @@
 #include "pipeline/loader.h"
 #include "service/allowed_places.h"
 #include "service/stream_spec.h"
+#include "service/worker_counts.h"
 #include "store/stores.h"
 
 namespace millrace {
@@ -27,8 +28,8 @@ HttpReply WorkerReply(const absl::Status& status);
 /// The data sets that a worker has open, for all its sessions. Thread-safe.
 class OpenDatasets {
  public:
-  OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed)
-      : runtime_(runtime), stores_(stores), allowed_(std::move(allowed)) {}
+  OpenDatasets(Runtime& runtime, Stores& stores, AllowedPlaces allowed, std::shared_ptr<DiskCache> cache)
+      : runtime_(runtime), stores_(stores), allowed_(std::move(allowed)), cache_(std::move(cache)) {}
 
   /// The data set that the trainer sees; may take long, and index it. PermissionDenied (not below an allowed place),
   /// FailedPrecondition (the worker finds another index at this URI), and the errors of Dataset::Open.
@@ -36,6 +37,8 @@ class OpenDatasets {
 
   Runtime& runtime() const { return runtime_; }
   Stores& stores() const { return stores_; }
+  /// That streams read through; null: there is none.
+  const std::shared_ptr<DiskCache>& cache() const { return cache_; }
 
  private:
   static constexpr size_t kMaxUnused = 16;
@@ -47,6 +50,7 @@ class OpenDatasets {
   Runtime& runtime_;
   Stores& stores_;
   const AllowedPlaces allowed_;
+  const std::shared_ptr<DiskCache> cache_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Entry>> entries_;  // by URI, and that of the labels
 };
@@ -58,8 +62,10 @@ class WorkerSession {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// `spec`: an encoded StreamSpec, whose memory is `memory`.
-  WorkerSession(OpenDatasets& datasets, std::string spec, Reservation memory, Time now);
+  /// `spec`: an encoded StreamSpec, whose memory is `memory`. `patience`: how long it waits for memory of sessions that
+  /// end.
+  WorkerSession(OpenDatasets& datasets, WorkerCounts& counts, std::string spec, Reservation memory,
+                std::chrono::milliseconds patience, Time now);
   /// Waits for what is in flight, unless Join did: that must not happen on an event loop.
   ~WorkerSession();
 
@@ -85,15 +91,18 @@ class WorkerSession {
 
   void Run();
   absl::Status Serve();
+  absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const Source& source, const LoaderOptions& options) const;
   absl::StatusOr<Source> OpenSource(const StreamSpec& spec);
   absl::StatusOr<std::optional<Batch>> NextBatch(Loader& loader);
   bool AwaitRequest();
-  void Answer(HttpReply reply);
+  void Answer(HttpReply reply, uint64_t rows);
   void AnswerAll(const absl::Status& status);
 
   OpenDatasets& datasets_;
+  WorkerCounts& counts_;
   std::string spec_;
   Reservation spec_memory_;
+  const std::chrono::milliseconds patience_;
   std::vector<std::shared_ptr<const Dataset>> opened_;
   std::vector<std::weak_ptr<void>> sent_;  // memory of batches that were sent
 

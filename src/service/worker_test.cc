@@ -39,16 +39,18 @@ class WorkerTest : public ::testing::Test {
 
 TEST_F(WorkerTest, TalksOnlyToTrainersOfItsVersion) {
   Start();
-  EXPECT_THAT(Raw(Request("GET", "/millrace/hello", "Millrace-Service: 2\r\n")), HasSubstr(" 200 "));
+  EXPECT_THAT(Raw(Request("GET", "/millrace/hello", "Millrace-Service: " + std::to_string(kServiceVersion) + "\r\n")),
+              HasSubstr(" 200 "));
   EXPECT_THAT(Raw(Request("GET", "/millrace/hello", "")), HasSubstr("only trainers talk to it"));
   const std::string other = Raw(Request("GET", "/millrace/hello", "Millrace-Service: 99\r\n"));
   EXPECT_THAT(other, HasSubstr(" 426 "));
-  EXPECT_THAT(other, HasSubstr("speaks version 99 of the data service, and the worker version 2"));
+  EXPECT_THAT(other, HasSubstr("speaks version 99 of the data service, and the worker version " +
+                               std::to_string(kServiceVersion)));
 }
 
 TEST_F(WorkerTest, AsksForItsToken) {
   Start("0123456789abcdef");
-  const std::string version = "Millrace-Service: 2\r\n";
+  const std::string version = "Millrace-Service: " + std::to_string(kServiceVersion) + "\r\n";
   EXPECT_THAT(Raw(Request("GET", "/millrace/hello", version)), HasSubstr(" 401 "));
   EXPECT_THAT(Raw(Request("GET", "/millrace/hello", version + "Millrace-Token: 0123456789abcdeF\r\n")),
               HasSubstr("is not the worker's"));
@@ -58,7 +60,7 @@ TEST_F(WorkerTest, AsksForItsToken) {
 
 TEST_F(WorkerTest, RefusesWhatNoTrainerAsksFor) {
   Start();
-  const std::string version = "Millrace-Service: 2\r\n";
+  const std::string version = "Millrace-Service: " + std::to_string(kServiceVersion) + "\r\n";
   const std::string session(32, 'a');
   EXPECT_THAT(Raw(Request("GET", "/", version)), HasSubstr(" 400 "));
   EXPECT_THAT(Raw(Request("GET", "/millrace/next?session=zz&sequence=1", version)), HasSubstr(" 400 "));
@@ -73,9 +75,10 @@ TEST_F(WorkerTest, RefusesWhatNoTrainerAsksFor) {
 
 TEST_F(WorkerTest, SaysWhatIsWrongWithAStreamWhenItIsAskedForABatch) {
   Start();
-  WorkerCalls calls(runtime_, "");
+  WorkerCalls calls(runtime_, {});
   const HttpEndpoint endpoint{.host = "127.0.0.1", .port = worker_->port()};
-  std::string session = Raw(Request("POST", "/millrace/open", "Millrace-Service: 2\r\nContent-Length: 0\r\n"));
+  std::string session = Raw(Request(
+      "POST", "/millrace/open", "Millrace-Service: " + std::to_string(kServiceVersion) + "\r\nContent-Length: 0\r\n"));
   session = session.substr(session.find("\r\n\r\n") + 4);
   ASSERT_EQ(session.size(), 32u);
   EXPECT_EQ(worker_->sessions(), 1u);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 namespace millrace {
 
 namespace {
@@ -56,7 +59,8 @@ std::string_view ClassFolder(std::string_view sample_key) {
 
 bool IsImageField(std::string_view name) {
   const std::string_view extension = name.substr(name.rfind('.') + 1);  // all of it where there is no dot
-  return extension == "jpg" || extension == "jpeg" || extension == "png";
+  constexpr std::array<std::string_view, 8> kImages = {"jpg", "jpeg", "png", "webp", "tif", "tiff", "bmp", "gif"};
+  return std::find(kImages.begin(), kImages.end(), extension) != kImages.end();
 }
 
 std::string RecordKey(std::string_view object_key, uint64_t number) {

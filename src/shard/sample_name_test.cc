@@ -60,7 +60,8 @@ TEST(SampleName, NamesWithoutSample) {
 }
 
 TEST(SampleName, ImagesAreKnownByTheirExtension) {
-  for (const char* name : {"jpg", "jpeg", "png", "left.png"}) EXPECT_TRUE(IsImageField(name)) << name;
+  for (const char* name : {"jpg", "jpeg", "png", "left.png", "webp", "tif", "tiff", "bmp", "gif"})
+    EXPECT_TRUE(IsImageField(name)) << name;
   for (const char* name : {"", "txt", "png.txt", "xjpg", "png."}) EXPECT_FALSE(IsImageField(name)) << name;
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,18 +13,57 @@
 
 #include "base/atomic_file.h"
 #include "base/errno_status.h"
-#include "base/unique_fd.h"
 
 namespace millrace {
 
+namespace {
+
+constexpr std::string_view kFolderPrefix = "millrace-run-";
+
+// The lock of a folder, or none if another process has it or the folder is gone.
+UniqueFd LockFolder(const std::string& folder) {
+  UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd(-1);
+  struct stat locked {
+  }, named{};
+  if (fstat(fd.get(), &locked) != 0 || stat(folder.c_str(), &named) != 0 || locked.st_ino != named.st_ino)
+    return UniqueFd(-1);
+  return fd;
+}
+
+// Of this user's supervisors that were killed: what no process holds.
+void SweepFolders(const char* parent) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(parent, error), end; !error && at != end; at.increment(error)) {
+    const std::string folder = at->path();
+    if (!at->path().filename().string().starts_with(kFolderPrefix)) continue;
+    struct stat found {};
+    if (lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || found.st_uid != geteuid()) continue;
+    std::error_code ignored;
+    if (const UniqueFd lock = LockFolder(folder); lock) std::filesystem::remove_all(folder, ignored);
+  }
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Make() {
   // Memory that no cleaner of old files visits, unless the user has a better place.
+  constexpr int kTries = 10;  // another one may sweep it away before it is locked
   const char* const chosen = getenv("TMPDIR");
   absl::Status status;
   for (const char* parent : {chosen == nullptr || *chosen == '\0' ? "/dev/shm" : chosen, "/tmp"}) {
-    std::string folder = fmt::format("{}/millrace-run-XXXXXX", parent);
-    if (mkdtemp(folder.data()) != nullptr) return std::unique_ptr<RunFolder>(new RunFolder(std::move(folder)));
-    status = ErrnoStatus(errno, folder, "making the folder");
+    SweepFolders(parent);
+    for (int i = 0; i < kTries; ++i) {
+      std::string folder = fmt::format("{}/{}XXXXXX", parent, kFolderPrefix);
+      if (mkdtemp(folder.data()) == nullptr) {
+        status = ErrnoStatus(errno, folder, "making the folder");
+        break;
+      }
+      UniqueFd lock = LockFolder(folder);
+      if (lock) return std::unique_ptr<RunFolder>(new RunFolder(std::move(folder), std::move(lock)));
+      status = absl::UnavailableError(fmt::format("{}: the folder cannot be locked", folder));
+      rmdir(folder.c_str());
+    }
   }
   return status;
 }

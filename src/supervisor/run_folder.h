@@ -6,12 +6,14 @@
 
 #include "absl/time/time.h"
 #include "base/status.h"
+#include "base/unique_fd.h"
 #include "supervisor/notice.h"
 
 namespace millrace {
 
 /// A folder of this user alone, in TMPDIR, else in memory, through which a supervisor and the programs below it talk,
-/// whatever processes lie between them: millrace.heartbeat() and millrace.notice() in Python. Removed with its owner.
+/// whatever processes lie between them: millrace.heartbeat() and millrace.notice() in Python. Removed with its owner;
+/// of an owner that was killed, by the next one.
 class RunFolder {
  public:
   static absl::StatusOr<std::unique_ptr<RunFolder>> Make();
@@ -34,10 +36,11 @@ class RunFolder {
   absl::Status Tell(const Notice& notice, std::optional<absl::Time> end) const;
 
  private:
-  explicit RunFolder(std::string folder) : folder_(std::move(folder)) {}
+  RunFolder(std::string folder, UniqueFd lock) : folder_(std::move(folder)), lock_(std::move(lock)) {}
   std::string watched_file() const { return notice_file() + ".watched"; }
 
   const std::string folder_;
+  const UniqueFd lock_;  // held as long as the owner lives
   timespec last_{};
 };
 

@@ -21,12 +21,13 @@ class RunJournal {
  public:
   using Value = std::variant<std::string, int64_t, double, bool, std::vector<std::string>>;
   using Field = std::pair<std::string_view, Value>;
+  using Fields = std::vector<Field>;
 
   /// Opens `path`, or makes it.
   static absl::StatusOr<std::unique_ptr<RunJournal>> Open(const std::string& path);
 
   /// `name` is not one of those above. An error comes once; later lines are tried all the same.
-  absl::Status Write(std::string_view event, const std::vector<Field>& fields);
+  absl::Status Write(std::string_view event, const Fields& fields);
 
  private:
   RunJournal(std::string path, UniqueFd fd);

@@ -46,7 +46,7 @@ class JobSupervisor {
   void EndBeforeBegin(const std::string& why);
 
  private:
-  using Fields = std::vector<RunJournal::Field>;
+  using Fields = RunJournal::Fields;
 
   absl::StatusOr<AttemptEnd> RunOnce();
   absl::StatusOr<std::unique_ptr<AttemptOutput>> MakeOutput() const;
@@ -67,6 +67,7 @@ class JobSupervisor {
 
   void Say(const std::string& text) const { options_.say(text); }
   void Write(std::string_view event, const Fields& fields) {
+    if (options_.on_event) options_.on_event(event, fields);
     if (options_.journal == nullptr) return;
     if (const absl::Status wrote = options_.journal->Write(event, fields); !wrote.ok())
       Say(std::string(ToStd(wrote.message())));
@@ -86,6 +87,7 @@ class JobSupervisor {
 };
 
 absl::StatusOr<int> JobSupervisor::Run() {
+  if (options_.begin) RETURN_IF_ERROR(options_.begin());
   if (!options_.inner) {
     ASSIGN_OR_RETURN(folder_, RunFolder::Make());
   }
@@ -132,6 +134,7 @@ void JobSupervisor::EndBeforeBegin(const std::string& why) {
 }
 
 absl::StatusOr<AttemptEnd> JobSupervisor::RunOnce() {
+  if (options_.before_attempt) RETURN_IF_ERROR(options_.before_attempt(attempt_));
   if (!options_.failure_file.empty()) ClearFailure(options_.failure_file);
   if (folder_) RETURN_IF_ERROR(folder_->Begin());
   if (!options_.log_folder.empty()) {
@@ -266,7 +269,18 @@ void JobSupervisor::Carry(const AttemptWatch::Action& action, JobProcess& job) {
 
 void JobSupervisor::Stop(int signal, AttemptWatch& watch, JobProcess& job) {
   const AttemptWatch::Action action = watch.OnStop(signal, folder_ && folder_->ProgramWatches(), Clock::now());
-  if (signal == SIGTERM) TellProgram({.kind = NoticeKind::kSignal, .detail = "SIGTERM"}, Until(*watch.kill_at()));
+  if (signal == SIGTERM) {
+    const Notice notice{.kind = NoticeKind::kSignal, .detail = "SIGTERM"};
+    const Milliseconds left = Until(*watch.kill_at());
+    TellProgram(notice, left);
+    // The program gets no signal, so no other event says that it was told.
+    if (action.signal == 0) {
+      Write("notice", {{"kind", std::string(NoticeWord(notice.kind))},
+                       {"detail", notice.detail},
+                       {"final", notice.final},
+                       {"seconds_left", InSeconds(left)}});
+    }
+  }
   Carry(action, job);
 }
 
@@ -353,6 +367,7 @@ void JobSupervisor::End(const std::string& failure, const RestartPolicy::Decisio
     if (const absl::Status wrote = WriteFailure(options_.failure_file, failure, output_tail_); !wrote.ok())
       Say(std::string(ToStd(wrote.message())));
   }
+  if (options_.before_end) options_.before_end(decision.outcome);
   if (decision.outcome == JobOutcome::kSuccess) RunHook("on-success", options_.on_success, decision);
   RunHook("on-end", options_.on_end, decision);
   Write("end", {{"outcome", std::string(OutcomeWord(decision.outcome))},

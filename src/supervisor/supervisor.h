@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -35,6 +36,15 @@ struct SupervisorOptions {
   std::string on_success;    // shell commands, run once: after success,
   std::string on_end;        // and after any end
   std::chrono::milliseconds hook_limit{60 * 1000};
+  /// Called once, before the first attempt: threads that it makes leave signals to the supervisor. May be empty; an
+  /// error ends the job before it begins.
+  std::function<absl::Status()> begin;
+  /// Told the events of the journal, whether there is one or not. May be empty.
+  std::function<void(std::string_view event, const RunJournal::Fields& fields)> on_event;
+  /// Called before each attempt, which is 1 for the first; may block. Its error is that of RunSupervised.
+  std::function<absl::Status(uint64_t attempt)> before_attempt;
+  /// Called after the last attempt, before the hooks; may block. Not if RunSupervised fails.
+  std::function<void(JobOutcome)> before_end;
   /// Told what happens, one sentence each, without its end.
   std::function<void(const std::string&)> say;
 };

@@ -13,6 +13,9 @@ namespace millrace {
 namespace {
 
 constexpr int kMaxDocumentReads = 20;  // each time it was replaced between finding and reading it
+// So many listings in a row without a version of it: then there is none. A listing that is interrupted while another
+// process makes the next version and removes the last one shows neither.
+constexpr int kEmptyListings = 3;
 
 }  // namespace
 
@@ -68,8 +71,10 @@ absl::StatusOr<VersionedDocument::Version> VersionedDocument::ReadOnce(const std
 }
 
 absl::StatusOr<VersionedDocument::Version> VersionedDocument::Read(const std::stop_token& stop) const {
+  int absent = 0;
   for (int i = 1;; ++i) {
     absl::StatusOr<Version> read = ReadOnce(stop);
+    if (numbered_ && read.ok() && read->version.empty() && ++absent < kEmptyListings) continue;
     if (!absl::IsFailedPrecondition(read.status()) || i == kMaxDocumentReads) return read;
   }
 }

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cli_support import Millrace
 
-MODES = ["file", "fastfile", "fsx", "streaming", "streaming-cache"]
+MODES = ["file", "fastfile", "mount-cache", "efs", "fsx", "streaming", "streaming-cache"]
 
 
 def lines_of(prediction: dict[str, Any]) -> dict[str, float]:
@@ -53,6 +53,8 @@ def test_data_store_and_arithmetic(millrace: Millrace, devstore: Callable[..., A
     assert predictions["fastfile"]["requests"] == 3 * 60 + 1
     assert predictions["streaming"]["requests"] == 3 * 60 + 2
     assert predictions["streaming-cache"]["requests"] == 60 + 2
+    assert predictions["mount-cache"]["requests"] == predictions["efs"]["requests"] == 61
+    assert 0.9 < advice["data"]["compressed_share"] <= 1  # JPEGs
 
     assert advice["flow"]["source"] == "pack, then file" and len(advice["flow"]["steps"]) == 4
     # Some ms of CPU for an image, 128 of them in a step of 1 ms: far more than 8 vCPUs.
@@ -64,7 +66,7 @@ def test_text_shows_the_same(millrace: Millrace, tmp_path: Path) -> None:
     millrace("synth", tmp_path / "photos", "--count", "30", "--kb", "10")
     text = millrace("advise", tmp_path / "photos", "--rates", "published").stdout.decode()
     assert "30 samples in 30 objects (raw)" in text
-    for title in ("File mode", "FastFile mode", "FSx for Lustre", "streaming with Millrace", "streaming, with a cache"):
+    for title in ("File mode", "FastFile mode", "a mount, with a cache", "EFS", "FSx for Lustre", "streaming with Millrace", "streaming, with a cache"):
         assert f"Arithmetic of {title}\n" in text
     # The numbers of a line give its result: 30 files at 150 a second.
     found = re.search(r"max\(\S+ KB / 200 MB/s, 30 / 150\) = (\S+) s", text)
@@ -81,10 +83,50 @@ def test_what_cannot_be_decoded(millrace: Millrace, tmp_path: Path) -> None:
     assert advice["data"]["samples"] == 3
     assert advice["cpu_seconds_per_sample"] is None
     assert [one["mode"] for one in advice["predictions"]] == MODES
-    streaming = lines_of(advice["predictions"][3])
+    streaming = lines_of(advice["predictions"][5])
     assert "CPU of an epoch" not in streaming and streaming["requests"] == 10 * 3 + 2
     text = millrace("advise", tmp_path / "sounds").stdout.decode()
     assert "CPU: left out" in text and "no field of the data set is a jpg" in text
+
+
+def test_recommendation_and_compressibility(millrace: Millrace, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for n in range(40):
+        (folder / f"{n}.txt").write_text("the same words again and again " * 3000)
+    advice = json.loads(millrace("advise", folder, "--json", "--epochs", "3").stdout)
+    assert advice["data"]["compressed_share"] < 0.1
+    assert any("zstd makes" in sentence for sentence in advice["advice"])
+    what = advice["recommendation"]
+    predictions = {one["mode"]: one for one in advice["predictions"]}
+    compared = {
+        mode: one["startup_seconds"] + one["epoch_seconds"] + 2 * one["later_epoch_seconds"]
+        for mode, one in predictions.items()
+        if mode not in ("efs", "fsx", "streaming-packed")
+    }
+    assert what["mode"] == min(compared, key=lambda mode: compared[mode])
+    assert (what["format"], what["shard_bytes"], what["source_without_millrace"]) == ("tar", 150_000_000, "pack, then file")
+    assert what["data_workers"] >= 1
+    assert predictions["streaming-packed"]["requests"] < predictions["streaming"]["requests"]
+    in_efs = json.loads(millrace("advise", folder, "--json", "--in-efs").stdout)
+    assert {one["mode"]: one["requests"] for one in in_efs["predictions"]}["efs"] == 0
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_requests_and_bytes_are_as_predicted(millrace: Millrace, devstore: Callable[..., Any], tmp_path: Path, packed: bool) -> None:
+    """What an epoch takes, within 15 %: counted, not timed."""
+    env = devstore("mem:", "--bucket", "bkt").env() | {"MILLRACE_CACHE": str(tmp_path / "cache")}
+    uri = "s3://bkt/raw"
+    millrace("synth", uri, "--count", "300", "--kb", "50", env=env)
+    if packed:
+        millrace("pack", uri, "s3://bkt/shards", "--shard-size", "4MiB", env=env)
+        uri = "s3://bkt/shards"
+    advice = json.loads(millrace("advise", uri, "--json", "--epochs", "1", env=env).stdout)
+    fed = json.loads(millrace("feed", uri, "--json", env=env).stdout)
+    streaming = {one["mode"]: one for one in advice["predictions"]}["streaming"]
+    requests = sum(fed["requests"][method] for method in ("GET", "LIST"))
+    assert requests == pytest.approx(streaming["requests"], rel=0.15, abs=2)
+    assert fed["bytes_read"] == pytest.approx(advice["plan"]["bytes"] + advice["data"]["index_bytes"], rel=0.15)
 
 
 def test_usage_and_errors(millrace: Millrace, tmp_path: Path) -> None:

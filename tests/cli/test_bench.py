@@ -32,7 +32,7 @@ def temporary(tmp_path: Path) -> Path:
 
 def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, tmp_path: Path) -> None:
     page, figures = tmp_path / "report.html", tmp_path / "report.json"
-    arguments = ["--synthetic", "--samples", "80", "--first-byte-ms", "5", "--threads", "1,2", "--scenario", "all"]
+    arguments = ["--synthetic", "--samples", "80", "--first-byte-ms", "5", "--threads", "1,2", "--scenario", "all", "--shuffle", "global"]
     env = {"TMPDIR": str(temporary), "XDG_CACHE_HOME": str(temporary)}
     text = millrace("bench", *arguments, *SHORT, "--html", page, "--json", figures, env=env).stdout.decode()
     assert not contents(temporary) and not list(temporary.iterdir())
@@ -60,6 +60,15 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
         assert [epoch["samples"] for epoch in report["scenarios"]["b"][name]] == [80, 80, 80]
     for point in report["scenarios"]["d"]["points"] + report["scenarios"]["a"]["points"] + report["scenarios"]["c"]["points"]:
         check_point(point, report)
+    resume, storm = report["scenarios"]["f"], report["scenarios"]["g"]
+    assert resume["exact"] and resume["position"].startswith("mr2-0-32-")  # the middle of 80, in whole batches
+    for point in resume["points"]:
+        assert point["first_batch_seconds"]["median"] > 0 and point["requests"]["GET"] > 0
+    assert storm["same_bytes"] and storm["storm"]["samples"] == storm["calm"]["samples"] == 80
+    assert storm["storm"]["digest"] == storm["calm"]["digest"] != "0" * 32
+    assert storm["calm"]["requests"]["retries"] == 0 < storm["storm"]["requests"]["retries"]
+    for said in ("What came behind the interruption was what would have come", "All 80 samples came, and every byte was right"):
+        assert said in text and said in body
     for point in report["scenarios"]["e"]["points"]:
         assert 0 < point["open_seconds"]["median"] < point["first_batch_seconds"]["median"]
         assert point["requests"]["GET"] > 0 and point["requests"]["LIST"] > 0
@@ -93,6 +102,23 @@ def test_folder_of_the_user(millrace: Millrace, tmp_path: Path) -> None:
     (point,) = report["scenarios"]["d"]["points"]
     assert point["data_samples"] == point["data_objects"] == 40
     assert not report["prices"]["apply"] and "epoch_request_dollars" not in point  # a folder charges nothing
+
+
+def test_model_and_cache_of_the_user(millrace: Millrace, tmp_path: Path) -> None:
+    millrace("synth", tmp_path / "photos", "--count", "40", "--kb", "10")
+    arguments = ["--threads", "1", "--step-ms", "20", "--scenario", "d", "--scenario", "b", "--cache", tmp_path / "cache"]
+    page = tmp_path / "page.html"
+    report = bench(millrace, tmp_path / "photos", *arguments, "--html", page)
+    (point,) = report["scenarios"]["d"]["points"]
+    assert report["settings"]["step_ms"] == 20
+    for window in point["windows"]:  # a step is a pause of 20 ms or more
+        assert window["seconds"] >= 0.020 * window["batches"]
+    assert 0 < point["model_busy"]["median"] <= 1
+    # Of the time, the model's share and the waits are parts.
+    assert sum(point["stalls"].values()) <= point["seconds"] * (1.01 - point["model_busy"]["least"]) + 0.01
+    assert "Rate with a model of 20 ms a step" in page.read_text() and "the model was busy" in page.read_text()
+    assert [epoch["samples"] for epoch in report["scenarios"]["b"]["with_cache"]] == [40, 40, 40]
+    assert (tmp_path / "cache" / "millrace-cache-1").is_dir()
 
 
 def test_prices_can_be_replaced(millrace: Millrace, tmp_path: Path) -> None:
@@ -146,7 +172,9 @@ def test_usage(millrace: Millrace, tmp_path: Path) -> None:
     assert b"--synthetic" in millrace("bench", code=2).stderr
     assert b"leave out the URI" in millrace("bench", "s3://b/p", "--synthetic", code=2).stderr
     assert b"needs --synthetic" in millrace("bench", tmp_path, "--scenario", "c", code=2).stderr
-    assert b"needs --synthetic" in millrace("bench", tmp_path, "--scenario", "b", code=2).stderr
+    assert b"say where by --cache" in millrace("bench", tmp_path, "--scenario", "b", code=2).stderr
+    assert b"fails on purpose" in millrace("bench", tmp_path, "--scenario", "g", code=2).stderr
+    assert b"--step-ms" in millrace("bench", tmp_path, "--step-ms", "-1", code=2).stderr
     assert b"--threads" in millrace("bench", tmp_path, "--threads", "1,x", code=2).stderr
     assert b"no folder" in millrace("bench", tmp_path, "--html", tmp_path / "no/page.html", code=1).stderr
     (tmp_path / "bad.json").write_text("{}")

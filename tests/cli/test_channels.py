@@ -57,7 +57,10 @@ def test_a_script_for_sagemaker_runs_unchanged(millrace: Millrace, bucket: Bucke
     assert b"2 objects" in again.stderr and b"1 copied now" in again.stderr
 
 
-@pytest.mark.parametrize("hosts", [[], ["--hosts", "algo-2,algo-1", "--current-host", "algo-2"]])
+GROUPS = ["--instance-group", "data_group=algo-1", "--instance-group", "dnn_group=algo-3+algo-2", "--current-host", "algo-3"]
+
+
+@pytest.mark.parametrize("hosts", [[], ["--hosts", "algo-2,algo-1", "--current-host", "algo-2"], GROUPS])
 def test_the_variables_are_those_of_the_toolkit(millrace: Millrace, tmp_path: Path, hosts: list[str]) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").write_text("x")
@@ -124,8 +127,9 @@ def test_what_cannot_be_a_channel(millrace: Millrace, bucket: Bucket, tmp_path: 
     assert b"several hosts" in millrace(*command, "t=/x", "--hosts", "a,b", "--", "true", code=2).stderr
     nothing = millrace(*command, "train=s3://bkt/nothing", "--", "echo", "must not run", code=1, env=bucket.env)
     assert b"has no objects" in nothing.stderr and nothing.stdout == b""
-    later = millrace(*command, "train=s3://bkt/x,mode=Pipe", "--", "echo", "must not run", code=2, env=bucket.env)
-    assert b"mode=Pipe is not supported yet" in later.stderr
+    pipe = millrace(*command, "train=s3://bkt/x,mode=Pipe", "--channel", "train_0=/x", "--", "true", code=2)
+    assert b"channel train_0 has the name of a pipe of channel train" in pipe.stderr
+    millrace(*command, "train=s3://bkt/x,wrapper=RecordIO", "--", "true", code=2)
 
 
 def test_files_of_others_stay(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:

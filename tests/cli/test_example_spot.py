@@ -1,14 +1,17 @@
-"""examples/spot: two instances in a row, on fakes of the metadata service, of S3, and of the AWS command line."""
+"""`millrace run --print` and examples/spot: two instances in a row, on fakes of the metadata service, of S3, and of the AWS command line."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from cli_support import Bucket
+import pytest
+from cli_support import Bucket, Millrace
 from imds import fake_imds
 from test_run import wait_until
 
@@ -29,7 +32,7 @@ while :; do sleep 0.05; done
 """
 
 
-def test_an_interrupted_job_goes_on_and_ends_its_fleet(millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
+def test_an_interrupted_job_goes_on_and_ends_its_fleet(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
     bucket.s3.create_bucket(Bucket="my-bucket")
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -38,11 +41,8 @@ def test_an_interrupted_job_goes_on_and_ends_its_fleet(millrace_bin: Path, bucke
     (tools / "millrace").symlink_to(millrace_bin)
     program, state, ready = tmp_path / "program", tmp_path / "state", tmp_path / "ready"
     program.write_text(PROGRAM.format(state=state, ready=ready))
-    lines = (SPOT / "user-data.sh").read_text().splitlines()
-    changed = [f"COMMAND=(sh {program})" if line.startswith("COMMAND=") else line for line in lines]
-    assert changed != lines
     script = tmp_path / "user-data.sh"
-    script.write_text("\n".join(changed) + "\n")
+    script.write_bytes(millrace("run", "--print", "user-data", "--retries", "20", "--checkpoint", "s3://my-bucket/run-7", "--", "sh", program).stdout)
 
     def start(instance: str, url: str) -> subprocess.Popen[bytes]:
         settings = {"PATH": f"{tools}:{os.environ['PATH']}", "WORK": str(tmp_path / instance), "AWS_EC2_METADATA_SERVICE_ENDPOINT": url}
@@ -72,24 +72,106 @@ def test_an_interrupted_job_goes_on_and_ends_its_fleet(millrace_bin: Path, bucke
     assert sorted(word for text in texts for word in text.split() if word in (b"saved", b"resumed")) == [b"resumed", b"saved"]
 
 
-def test_the_fleet_is_what_ec2_takes() -> None:
+@pytest.fixture
+def example(millrace_bin: Path, tmp_path: Path) -> Path:
+    """What examples/spot/print writes."""
+    tools, files = tmp_path / "bin", tmp_path / "files"
+    tools.mkdir()
+    files.mkdir()
+    (tools / "millrace").symlink_to(millrace_bin)
+    subprocess.run([SPOT / "print", files], env=os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"}, check=True)
+    return files
+
+
+def test_the_user_data_are_the_run(example: Path) -> None:
+    script = (example / "user-data.sh").read_text()
+    assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
+    assert subprocess.run(["bash", "-n"], input=script.replace("fi\n", ""), text=True).returncode == 0  # the hook is text to it
+    assert "CHECKPOINT=s3://my-bucket/run-7\n" in script and "--retries 20 --hang-after 30m" in script
+    hook = script.split("<<'END_OF_HOOK'\n")[1].split("END_OF_HOOK\n")[0]
+    assert subprocess.run(["sh", "-n"], input=hook, text=True).returncode == 0
+    assert subprocess.run(["sh", "-n"], input=hook.replace("fi\n", ""), text=True).returncode != 0
+
+
+def test_all_options_of_the_run_are_in_the_user_data(millrace: Millrace, tmp_path: Path) -> None:
+    """Each comes back as it was given, through the shell."""
+    values = {"--retries": "7", "--delay": "2s", "--grace": "90s", "--fast-failures": "0", "--on-exit": "code=2:exit", "--rules": "a b.json"}
+    values |= {"--hang-after": "10m", "--on-notice": "SIGUSR1", "--requeue-exit": "76", "--log-size": "1MiB", "--failure-file": "it's"}
+    values |= {"--on-success": 'echo "$HOME"', "--hook-limit": "5s", "--code": "https://host/x@y", "--code-dir": "c", "--volume": "run-7=/data,create=5GiB"}
+    values |= {"--channel": "train=s3://bucket/train", "--hyperparameter": "lr=0.1", "--root": "/r", "--hosts": "a,b", "--current-host": "b"}
+    values |= {"--instance-group": "cpu=a", "--job": "job.json", "--file-system": "fs-1=/efs", "--max-runtime": "2h", "--metrics-port": "9400"}
+    command = ["python", "train it.py", "$x", "'", "--flag=`y`"]
+    words = [word for pair in values.items() for word in pair]
+    script = millrace("run", "--print", "user-data", *words, "--on-end", "echo bye", "--checkpoint", "s3://b/run 7/", "--", *command).stdout.decode()
+    assert "\necho bye\n" in script
+    # The last line, with a program in place of `millrace` that tells its arguments.
+    last = script[script.index("exec millrace run") :].replace("exec millrace", "tell")
+    head = script[script.index("CHECKPOINT=") : script.index("\nmkdir")]
+    shown = subprocess.run(
+        ["bash", "-c", f"tell() {{ printf '%s\\0' \"$@\"; }}\n{head}\n{last}"], env={"WORK": "/w"}, capture_output=True, text=True, check=True
+    ).stdout.split("\0")[:-1]
+    given = shown[: shown.index("--journal")]
+    assert given[:3] == ["run", "--checkpoint", "s3://b/run 7"] and dict(zip(given[3::2], given[4::2])) == values
+    text = millrace("run", "--help").stdout.decode()
+    others = {"--help", "--print", "--ec2", "--on-end", "--journal", "--log-dir", "--checkpoint"}
+    others |= {"--endpoint-url", "--profile", "--region", "--no-sign-request"}  # of the instance's role, not of who prints it
+    assert set(re.findall(r"^  (?:-h,)?(--[a-z0-9-]+)", text, re.MULTILINE)) == values.keys() | others
+    assert shown[shown.index("--journal") :] == ["--journal", "/w/logs/run.jsonl", "--log-dir", "/w/logs", "--on-end", "sh '/w/on-end.sh'", "--", *command]
+
+
+def test_the_fleet_is_what_ec2_takes(example: Path) -> None:
     import botocore.session  # type: ignore[import-untyped]
     from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
-    fleet: dict[str, Any] = json.loads((SPOT / "spot-fleet.json").read_text())
+    fleet: dict[str, Any] = json.loads((example / "spot-fleet.json").read_text())
     shape = botocore.session.get_session().get_service_model("ec2").operation_model("RequestSpotFleet").input_shape
     assert not ParamValidator().validate({"SpotFleetRequestConfig": fleet}, shape).has_errors()
     assert ParamValidator().validate({"SpotFleetRequestConfig": fleet | {"Typ": 1}}, shape).has_errors()
     config = shape.members["SpotFleetRequestConfig"].members
     for name in ("Type", "AllocationStrategy", "InstanceInterruptionBehavior"):
         assert fleet[name] in config[name].enum
+    launches = fleet["LaunchSpecifications"]
+    assert [launch["InstanceType"] for launch in launches] == ["g5.12xlarge", "g5.24xlarge"]
+    for launch in launches:
+        assert base64.b64decode(launch["UserData"]).decode() == (example / "user-data.sh").read_text()
 
 
-def test_the_policy_allows_what_the_script_does() -> None:
-    policy = json.loads((SPOT / "iam-policy.json").read_text())
-    allowed = {action for statement in policy["Statement"] for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])}
-    script = (SPOT / "user-data.sh").read_text()
+def actions_of(policy: dict[str, Any]) -> set[str]:
+    return {action for statement in policy["Statement"] for action in statement["Action"]}
+
+
+def test_the_policy_allows_what_the_script_does(example: Path) -> None:
+    policy = json.loads((example / "iam-policy.json").read_text())
+    allowed = actions_of(policy)
+    script = (example / "user-data.sh").read_text()
     for action in ("DescribeSpotInstanceRequests", "CancelSpotFleetRequests"):
         call = "".join(f"-{c.lower()}" if c.isupper() else c for c in action)[1:]
         assert f"ec2:{action}" in allowed and f"aws ec2 {call} " in script
     assert {"s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"} <= allowed
+    resources = {statement["Sid"]: statement["Resource"] for statement in policy["Statement"]}
+    assert resources["ReadData"] == ["arn:aws:s3:::my-bucket/train*"] and resources["KeepCheckpointsAndLogs"] == "arn:aws:s3:::my-bucket/run-7/*"
+    assert not {action for action in allowed if "Volume" in action}
+
+
+def test_the_policy_of_volumes_and_channels(millrace: Millrace) -> None:
+    words = ("--checkpoint", "s3://b/run-7", "--volume", "run-7=/data", "--channel", "train=s3://other/train,mode=File", "--", "true")
+    policy = json.loads(millrace("run", "--print", "iam-policy", *words).stdout)
+    assert {"ec2:CreateVolume", "ec2:CreateSnapshot", "ec2:AttachVolume", "ec2:DeleteVolume", "ec2:DescribeInstances"} <= actions_of(policy)
+    statements = {statement["Sid"]: statement for statement in policy["Statement"]}
+    assert statements["DeleteWhatWasMoved"]["Condition"] == {"StringEquals": {"aws:ResourceTag/millrace:volume": ["run-7"]}}
+    assert statements["List"]["Resource"] == ["arn:aws:s3:::b", "arn:aws:s3:::other"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("user-data", "--", "true"), "--print needs --checkpoint s3://"),
+        (("user-data", "--checkpoint", "/tmp/x", "--", "true"), "--print needs --checkpoint s3://"),
+        (("spot-fleet", "--checkpoint", "s3://b/x", "--", "true"), "also needs --ec2 image="),
+        (("spot-fleet", "--checkpoint", "s3://b/x", "--ec2", "color=red", "--", "true"), "not 'color=red'"),
+        (("spot-fleet", "--checkpoint", "s3://b/x", "--ec2", "disk=big", "--", "true"), "takes a number of GiB"),
+        (("spot-price", "--checkpoint", "s3://b/x", "true"), "--print: must be one of user-data"),
+    ],
+)
+def test_what_is_lacking_is_said(millrace: Millrace, words: tuple[str, ...], message: str) -> None:
+    assert message in millrace("run", "--print", *words, code=2).stderr.decode()

@@ -90,6 +90,14 @@ def test_tiles_change_no_pixel(millrace: Millrace, raw: Path, tmp_path: Path) ->
     assert inspected["decode"]["failed"] == 0 and inspected["decode"]["images"] == 9
 
 
+def test_exact_feeds_shrink_nothing(millrace: Millrace, raw: Path, tmp_path: Path) -> None:
+    millrace("pack", raw, tmp_path / "plain")
+    millrace("pack", raw, tmp_path / "tiled", "--jpeg-tiles")
+    fast, exact = digest(millrace, tmp_path / "plain"), digest(millrace, tmp_path / "plain", "--exact")
+    assert fast != exact  # 640 x 480 is shrunk for 96 x 96
+    assert exact == digest(millrace, tmp_path / "tiled", "--exact")
+
+
 def test_resized_images_are_those_of_pillow(millrace: Millrace, raw: Path, tmp_path: Path) -> None:
     done = millrace("pack", raw, tmp_path / "out", "--resize", "96", "--quality", "95", "--json")
     assert json.loads(done.stdout)["samples"] == 9

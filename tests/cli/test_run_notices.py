@@ -169,15 +169,43 @@ def test_a_program_that_looks_for_notices_gets_no_signal(millrace_bin: Path, imd
     assert process.returncode == 75
 
 
-def test_sigterm_is_a_notice_to_such_a_program(millrace_bin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Kubernetes sends it: nothing of the launchers between is killed."""
+def test_sigterm_is_a_notice_to_such_a_program(millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As Kubernetes sends it: nothing of the launchers between is killed. The journal has the notice, since there is no signal."""
     monkeypatch.setenv("PACKAGE", str(Path(__file__).resolve().parents[2] / "python" / "millrace"))
-    with running(millrace_bin, "--retries", "9", "--grace", "110", *python(LOOP)) as process:
+    journal = tmp_path / "journal"
+    with running(millrace_bin, "--retries", "9", "--grace", "110", "--journal", journal, *python(LOOP)) as process:
         assert first_line(process) == "ready None"
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
     assert out.splitlines() == ["signal SIGTERM True True", "saved"]
     assert process.returncode == 75 and "asked to end" in err
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [event["event"] for event in events] == ["start", "attempt-start", "notice", "attempt-end", "end"]
+    assert (events[2]["kind"], events[2]["detail"], events[2]["final"]) == ("signal", "SIGTERM", True)
+    assert 100 < events[2]["seconds_left"] <= 110
+
+
+def test_the_folder_of_a_killed_run_is_swept_by_the_next_one(millrace_bin: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And none that a process still holds, nor anything else."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "millrace-run-file").touch()
+    (tmp_path / "other").mkdir()
+    kept = {"millrace-run-file", "other"}
+    with running(millrace_bin, *shell("echo ready; exec sleep 60")) as alive:
+        assert first_line(alive) == "ready"
+        (folder,) = {path.name for path in tmp_path.iterdir()} - kept
+        with running(millrace_bin, *shell("echo ready; exec sleep 60")) as killed:
+            assert first_line(killed) == "ready"
+            assert len(list(tmp_path.iterdir())) == 4
+            killed.kill()
+            killed.wait()
+        assert len(list(tmp_path.iterdir())) == 4  # nobody was there to remove it
+        done = subprocess.run([str(millrace_bin), "run", *shell("ls $TMPDIR")], capture_output=True, text=True, timeout=60)
+        assert folder in done.stdout and len(done.stdout.split()) == 4
+        assert {path.name for path in tmp_path.iterdir()} == kept | {folder}
+        alive.terminate()
+        alive.wait(60)
+    assert {path.name for path in tmp_path.iterdir()} == kept
 
 
 def test_what_it_leaves_behind(millrace_bin: Path, imds: FakeImds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ LARGEST = 2**64 - 1
         ("doctor s3 s3://b --jsn", "millrace doctor s3: there is no option --jsn; did you mean --json?"),
         ("feed x --frobnicate", "there is no option --frobnicate\n"),
         ("ls x y", "'y' is one argument too many"),
+        ("run --retries x -- true", "millrace run: --retries: must be a whole number from 0 to 1000000, not x"),
         ("fed x", "there is no command 'fed'; did you mean feed?"),
         ("frobnicate x", "there is no command 'frobnicate'\n"),
     ],
@@ -65,7 +66,7 @@ def test_help_shows_choices(millrace: Millrace) -> None:
 
 
 COMMANDS = ["", "devstore", "synth", "ls", "cat", "cp", "sync", "rm", "pack", "index", "inspect", "feed", "doctor", "doctor s3"]
-COMMANDS += ["bench", "bench compare", "advise", "run", "uploads", "uploads ls", "uploads abort", "checkpoint", "checkpoint ls", "checkpoint show", "checkpoint verify"]
+COMMANDS += ["bench", "bench compare", "advise", "top", "worker", "run", "uploads", "uploads ls", "uploads abort", "checkpoint", "checkpoint ls", "checkpoint show", "checkpoint verify", "volume", "volume move", "volume ls", "volume rm", "volume detach"]
 
 
 def at_terminal(arguments: list[str], columns: int) -> str:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -262,3 +263,23 @@ def test_the_example_of_the_documents_runs() -> None:
     text = (REPOSITORY / "docs" / "mount.md").read_text()
     for option in ("--foreground", "--writable", "--allow-overwrite", "--timeout", "--metadata-ttl", "--cache", "--cache-size", "--memory", "--log", "-o"):
         assert f"`{option}" in text, option
+
+
+def test_metrics(sandbox: Sandbox, server: Server, tmp_path: Path) -> None:
+    """What was read came from the store once, and from the cache then."""
+    place = tmp_path / "mnt"
+    options = ["--metrics-port", "0", "--cache", tmp_path / "cache"]
+    with mounted(sandbox, "s3://b", place, *options, env=server.env()) as process:
+        assert process.stderr is not None
+        said = re.match(rb"metrics: (http://\S+)\n", process.stderr.readline())
+        assert said
+
+        def value(name: str) -> float:
+            with urllib.request.urlopen(said[1].decode(), timeout=30) as answer:
+                return sum(float(line.rsplit(" ", 1)[1]) for line in answer.read().decode().splitlines() if re.match(rf"{name}[{{ ]", line))
+
+        path = next(path for path in sorted(place.rglob("*")) if path.is_file())
+        size = len(path.read_bytes())
+        assert size > 0 and value("millrace_cache_miss_bytes_total") >= size
+        assert value("millrace_store_read_bytes_total") == value("millrace_cache_miss_bytes_total")
+        assert value("millrace_store_requests_total") > 0

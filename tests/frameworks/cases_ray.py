@@ -1,4 +1,4 @@
-"""examples/ray_train.py: a worker is killed, Ray starts all again, and every sample counts once; the same command goes on with another number of workers."""
+"""Workers of the data service as actors; and examples/ray_train.py: a worker is killed, Ray starts all again, and every sample counts once; the same command goes on with another number of workers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import time
 
 import millrace
+import pytest
 import torch
 from support import Samples, add_digests
 
@@ -90,3 +91,45 @@ def test_a_worker_is_lost_and_another_number_goes_on(raw: Samples, tmp_path: pat
             for _ in loader:
                 pass
         assert add_digests(*before, *after, *last) == loader.report()["digest"]
+
+
+def test_workers_as_actors(raw: Samples, tmp_path: pathlib.Path) -> None:
+    """In a placement group; one that is killed is started again, and the batches are those of a local loader all the while."""
+    import millrace.ray
+    import ray
+
+    options = {"batch_size": 8, "size": 16, "digest": "raw", "output": "numpy", "memory": "64MiB"}
+    with millrace.Loader(raw.uri, epochs=1, **options) as local:
+        keys = [list(batch["key"]) for batch in local]
+        digest = local.report()["digest"]
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        with pytest.raises(millrace.InvalidArgumentError, match="allow"):
+            millrace.ray.Workers(2, allow=[])
+        with pytest.raises(millrace.UnavailableError, match="no room"):
+            millrace.ray.Workers(3, cpus=64, allow=[raw.uri], timeout=2)
+        with millrace.ray.Workers(2, cpus=1, allow=[raw.uri], memory="512MiB") as pool:
+            access = pool.access()
+            assert len(set(access.addresses)) == 2 and access.token not in repr(access)
+
+            @ray.remote
+            def elsewhere(access: millrace.ray.Access) -> tuple[list[list[str]], str, list[dict[str, object]]]:
+                with millrace.Loader(raw.uri, epochs=1, **options, **access.options()) as loader:
+                    got = [list(batch["key"]) for batch in loader]
+                    return got, loader.report()["digest"], loader.report()["workers"]
+
+            got, found, report = ray.get(elsewhere.remote(access))
+            assert got == keys and found == digest and report[-1]["rows"] == 0 and all(entry["rows"] for entry in report[:-1])
+
+            first = ray.get(pool._actors[0].pid.remote())
+            os.kill(first, signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while ray.get(pool._actors[0].pid.remote()) == first:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            got, found, report = ray.get(elsewhere.remote(access))
+            assert got == keys and found == digest and report[0]["rows"] > 0
+            pids = ray.get([actor.pid.remote() for actor in pool._actors])
+        assert not [pid for pid in pids if pathlib.Path(f"/proc/{pid}/exe").exists()]
+    finally:
+        ray.shutdown()

@@ -18,7 +18,7 @@ def test_each_environment_has_cases_and_each_cases_have_an_environment() -> None
 
 
 def test_a_framework_that_is_missing_is_named() -> None:
-    for module, missing in (("lightning", "'lightning' and 'pytorch_lightning'"), ("tf", "'(keras|tensorflow)'"), ("huggingface_trainer", "'transformers'")):
+    for module, missing in (("lightning", "'lightning' and 'pytorch_lightning'"), ("tf", "'(keras|tensorflow)'"), ("ray", "'ray'"), ("huggingface_trainer", "'transformers'")):
         with pytest.raises(ModuleNotFoundError, match=missing):
             importlib.import_module(f"millrace.{module}")
 

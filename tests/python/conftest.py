@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import built_package
 import pytest
@@ -15,6 +17,7 @@ sys.path.insert(0, str(built_package.folder()))
 os.environ["PYTHONPATH"] = os.pathsep.join([str(built_package.folder()), str(pathlib.Path(__file__).parent)])
 
 from millrace import ranks  # noqa: E402
+from service_support import Worker  # noqa: E402
 from support import Samples, devstore, write_raw, write_tar  # noqa: E402
 
 
@@ -62,3 +65,22 @@ def bucket(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> str:
     for name, value in server.items():
         monkeypatch.setenv(name, value)
     return "s3://bucket"
+
+
+@pytest.fixture
+def workers() -> Iterator[Any]:
+    """Starts workers of the data service, and ends them."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*options: object, listen: str = "127.0.0.1:0", **env: str) -> Worker:
+            worker = Worker(*options, listen=listen, env=env)
+            stack.callback(worker.end)
+            return worker
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """400 samples in four tar shards."""
+    return write_tar(tmp_path_factory.mktemp("many"), count=400, shards=4)

@@ -9,9 +9,11 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -133,3 +135,25 @@ def devstore(root: pathlib.Path, *arguments: str) -> Iterator[dict[str, str]]:
         server.wait(timeout=30)
         assert server.stdout is not None
         server.stdout.close()
+
+
+@contextlib.contextmanager
+def rgw(*buckets: str) -> Iterator[dict[str, str]]:
+    """A Ceph RADOS Gateway, a real S3 server that ignores the conditions of writes; gives the environment in which it is found."""
+    import boto3  # type: ignore[import-untyped]
+
+    script = pathlib.Path(__file__).resolve().parents[1] / "servers/rgw.sh"
+    # Not pytest's tmp_path: Ceph does not take paths of any length.
+    with tempfile.TemporaryDirectory(prefix="millrace-rgw-") as folder:
+        started = subprocess.run([script, "start", folder], capture_output=True, text=True, timeout=280)
+        try:
+            assert started.returncode == 0, started.stderr
+            exports = dict(shlex.split(line)[1].split("=", 1) for line in started.stdout.splitlines())
+            environment = {name: value for name, value in exports.items() if name.startswith("AWS_")}
+            keys = {"aws_access_key_id": exports["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": exports["AWS_SECRET_ACCESS_KEY"]}
+            client = boto3.client("s3", endpoint_url=exports["AWS_ENDPOINT_URL"], region_name="us-east-1", **keys)
+            for bucket in buckets:
+                client.create_bucket(Bucket=bucket)
+            yield environment
+        finally:
+            subprocess.run([script, "stop", folder], check=True, timeout=60)

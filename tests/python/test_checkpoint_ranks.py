@@ -247,7 +247,7 @@ def on_two_ranks(uri: str, call: Callable[[millrace.Checkpoints, int], Any], *, 
 def test_a_copy_that_fails_on_one_rank_fails_on_all(poor: int, tmp_path: pathlib.Path) -> None:
     def save(ckpt: millrace.Checkpoints, rank: int) -> None:
         if rank == poor:
-            ckpt._snapshot = Poor()
+            ckpt._snapshot = Poor(None)
         ckpt.save(1, {"x": np.zeros(3)}, asynchronous=True)
         ckpt.wait()
 

@@ -19,7 +19,7 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
-from millrace import _boxes, _state
+from millrace import _boxes, _state, _tensors
 from millrace._boxes import Box
 from millrace._restore import Restore
 from support import binary, check_script
@@ -43,12 +43,22 @@ def folder(tmp_path: pathlib.Path) -> str:
     return str(tmp_path / "run")
 
 
+def written(piece: Any) -> Any:
+    """What a piece of a file is, in parts that have nothing to do with its elements if it is copied out."""
+    if isinstance(piece, np.ndarray):
+        return piece
+    data = np.empty(piece.size, np.uint8)
+    for begin in range(0, piece.size, 1001):
+        piece.copy_to(begin, data[begin : begin + 1001])
+    return data
+
+
 class Files:
     """A checkpoint in memory."""
 
     def __init__(self, shards: _state.Shards) -> None:
         self.shards = [(name, sum(piece.size for piece in pieces)) for name, pieces in shards]
-        self._data = [np.concatenate(pieces) if pieces else np.empty(0, np.uint8) for _, pieces in shards]
+        self._data = [np.concatenate([written(piece) for piece in pieces]) for _, pieces in shards]
 
     def read_ranges(self, ranges: list[tuple[int, int, Any]]) -> int:
         for shard, offset, into in ranges:
@@ -196,6 +206,68 @@ def test_a_training_goes_on(uri: str) -> None:
     assert all(torch.equal(value, expected[name]) for name, value in model.state_dict().items())
     again.save(10, state)  # tensors that were loaded can be saved
     assert same(again.load(10)["optimizer"], state["optimizer"])
+
+
+class Staged:
+    """Stands for a device: a tensor whose bytes come only when they are asked for."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.type, self.shape = "F32", tuple(tensor.shape)
+        self.asked: list[tuple[int, int]] = []
+        self._bytes = tensor.numpy().tobytes()
+
+    def later(self) -> _tensors.Later:
+        piece = _tensors.Deferred(lambda: None, len(self._bytes))
+        piece.copy_to = self._copy  # type: ignore[method-assign]
+        return _tensors.Later(self.type, self.shape, piece)
+
+    def _copy(self, offset: int, memory: Any) -> None:
+        size = memoryview(memory).nbytes
+        self.asked.append((offset, size))
+        memoryview(memory)[:] = self._bytes[offset : offset + size]
+
+
+def test_what_lies_elsewhere_is_copied_piece_by_piece(folder: str) -> None:
+    ckpt = millrace.Checkpoints(folder)
+    tensors = [torch.arange(5 << 20, dtype=torch.float32) * (number + 1) for number in range(2)]
+    staged = [Staged(tensor) for tensor in tensors]
+    turned = torch.arange(6.0).reshape(2, 3).t()
+    ckpt.save(1, {"model": {"0": staged[0].later(), "1": staged[1].later(), "turned": turned}})
+    loaded = ckpt.load()["model"]
+    assert all(torch.equal(loaded[name], value) for name, value in {"0": tensors[0], "1": tensors[1], "turned": turned}.items())
+    for one in staged:
+        assert max(size for _, size in one.asked) <= 8 << 20
+        assert [offset for offset, _ in one.asked] == sorted(offset for offset, _ in one.asked)
+        assert sum(size for _, size in one.asked) == 20 << 20
+
+
+def test_a_tensor_that_cannot_be_copied_is_told(folder: str) -> None:
+    def fail() -> None:
+        raise RuntimeError("device lost")
+
+    ckpt = millrace.Checkpoints(folder)
+    ckpt.save(1, {"x": 1})
+    with pytest.raises(millrace.InternalError, match="device lost"):
+        ckpt.save(2, {"w": _tensors.Later("F32", (2,), _tensors.Deferred(fail, 8))})
+    assert ckpt.steps() == [1]
+
+
+def test_snapshot_memory_bounds_the_copy(folder: str) -> None:
+    """What does not fit is written before save returns, so that the caller may change all of it."""
+    state = {"large": torch.ones(3 << 20), "small": torch.ones(1 << 20), "tiny": torch.ones(3)}
+    for limit, held in ((None, 16 << 20), (1 << 40, 16 << 20), (13 << 20, 12 << 20), (5 << 20, 4 << 20), (1, 0)):
+        ckpt = millrace.Checkpoints(folder, snapshot_memory=limit)
+        ckpt.save(1, state, asynchronous=True)
+        for tensor in state.values():
+            tensor.zero_()
+        ckpt.wait()
+        assert all(tensor.eq(1).all() for tensor in ckpt.load().values()), limit
+        memory = ckpt._snapshot._memory.size
+        assert held <= memory <= held + 4096 and (limit is None or memory <= limit), limit
+        for tensor in state.values():
+            tensor.fill_(1)
+    with pytest.raises(millrace.InvalidArgumentError, match="snapshot_memory"):
+        millrace.Checkpoints(folder, snapshot_memory=0)
 
 
 def test_any_tool_reads_the_tensors(folder: str) -> None:

@@ -75,6 +75,40 @@ def test_classify_on_two_ranks_goes_on_where_it_was(photos: pathlib.Path, tmp_pa
     assert "done after 320 steps" in output, "64 samples 40 times, in eights"
 
 
+def coloured(folder: pathlib.Path, count: int) -> pathlib.Path:
+    """Red and blue images, which a small model tells apart after some steps."""
+    for number in range(count):
+        pixels = np.random.default_rng(number).integers(0, 100, (20, 20, 3), dtype=np.uint8)
+        pixels[..., 2 * (number % 2)] += 150
+        (folder / ("blue", "red")[number % 2]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / ("blue", "red")[number % 2] / f"{number:03}.jpg")
+    return folder
+
+
+def test_inference_from_a_checkpoint_and_two_runs_compared(tmp_path: pathlib.Path) -> None:
+    data, held_out = coloured(tmp_path / "train", 64), coloured(tmp_path / "held-out", 30)
+    small = ["--size", "16", "--batch", "16"]
+    run("classify.py", data, "--save", tmp_path / "a", "--epochs", "6", "--every", "8", "--log-every", "1", *small, ranks=1)
+    run("embed.py", held_out, tmp_path / "logits", "--checkpoint", tmp_path / "a", "--step", "24", *small)
+    named = {sample["__key__"]: int(sample["npy"].argmax()) for sample in millrace.Dataset(tmp_path / "logits")}
+    right = sum(("blue", "red")[label] in key for key, label in named.items())
+    assert len(named) == 30 and right >= 25, named
+
+    # A run that is as good and took twice as long, and one that takes each class for the other.
+    state = millrace.Checkpoints(tmp_path / "a").load()
+    slow = [(step, 2 * seconds, loss) for step, seconds, loss in state["history"]]
+    millrace.Checkpoints(tmp_path / "b").save(24, {**state, "history": slow})
+    output = run("compare_runs.py", tmp_path / "a", tmp_path / "b", "--data", held_out, "--prices", "4", "1", *small)
+    assert f"right {100 * right / 30:.3f} %" in output and "differs by 0.000 percent points: parity" in output
+    assert "costs 0.500 of the first" in output
+    last = list(state["model"])[-2:]
+    wrong = {name: value.flip(0) if name in last else value for name, value in state["model"].items()}
+    millrace.Checkpoints(tmp_path / "c").save(24, {**state, "model": wrong})
+    command = [sys.executable, EXAMPLES / "compare_runs.py", tmp_path / "a", tmp_path / "c", "--data", held_out, "--target-loss", "0", *small]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "no parity" in done.stdout and "not reached" in done.stdout, done.stdout + done.stderr
+
+
 def test_image_text(photos: pathlib.Path) -> None:
     for image in photos.rglob("*.jpg"):
         image.with_suffix(".txt").write_text(f"A {image.parent.name}, number {image.stem}.")

@@ -11,9 +11,9 @@ import sys
 from collections import Counter
 
 from support import Samples
-from thoroughness import repeats
+from thoroughness import ALL, repeats
 
-EPOCHS = 4
+EPOCHS = 30 if ALL else 4
 
 # Writes down the samples of each step once the step counts: its position is in a checkpoint, or the job is done.
 TRAIN = """
@@ -49,7 +49,7 @@ def test_no_sample_is_lost_or_read_twice(millrace_bin: pathlib.Path, raw: Sample
     command += [sys.executable, str(program), raw.uri, str(journal), str(EPOCHS)]
     rng = random.Random(7)
     steps = EPOCHS * 9  # of 45 samples, five each
-    interruptions = repeats(30, least=3)
+    interruptions = repeats(100, least=5)
     last = 0
     for left in range(interruptions, -1, -1):
         pipe = subprocess.PIPE

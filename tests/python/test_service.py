@@ -2,81 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import pathlib
-import re
 import signal
-import socket
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import millrace
 import numpy as np
 import pytest
-from support import Samples, binary, write_tar
+from service_support import OPTIONS, Proxy, outcome, plain, received
+from support import Samples, binary
 from token_corpus import write_corpus
-
-
-class Worker:
-    """A worker in a process of its own."""
-
-    def __init__(self, *options: object, env: dict[str, str]) -> None:
-        command = [str(binary()), "worker", "--listen", "127.0.0.1:0", "--threads", "2", "--memory", "1GiB", *map(str, options)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env)
-        assert self.process.stdout is not None
-        said = self.process.stdout.readline()
-        match = re.fullmatch(r"listening on (127\.0\.0\.1:\d+)\n", said)
-        assert match, said
-        self.address = match[1]
-
-    def end(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
-@pytest.fixture
-def workers() -> Iterator[Any]:
-    """Starts workers, and ends them."""
-    with contextlib.ExitStack() as stack:
-
-        def start(*options: object, **env: str) -> Worker:
-            worker = Worker(*options, env=env)
-            stack.callback(worker.end)
-            return worker
-
-        yield start
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory) -> Samples:
-    """400 samples in four tar shards."""
-    return write_tar(tmp_path_factory.mktemp("many"), count=400, shards=4)
-
-
-OPTIONS: dict[str, Any] = {"batch_size": 8, "size": 16, "augment": True, "digest": "raw", "epochs": 1, "memory": "64MiB", "output": "numpy"}
-
-
-def plain(batch: Any) -> dict[str, Any]:
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
-
-
-def received(uri: Any, **options: Any) -> tuple[list[dict[str, Any]], millrace.Loader]:
-    loader = millrace.Loader(uri, **{**OPTIONS, **options})
-    with loader:
-        batches = [plain(batch) for _ in range(options.get("epochs", 1)) for batch in loader]
-    return batches, loader
-
-
-def outcome(loader: millrace.Loader) -> tuple[Any, ...]:
-    report = loader.report()
-    return report["digest"], report["position"], report["samples"], report["parts"]
 
 
 @pytest.mark.parametrize("last", ["pad", "drop", "wrap"])
@@ -236,44 +173,9 @@ def test_a_worker_that_comes_back(many: Samples, workers: Any) -> None:
             again.communicate()
 
 
-class Proxy:
-    """A relay to a worker that flips a byte of every n-th piece of what the worker says."""
-
-    def __init__(self, address: str, every: int) -> None:
-        host, port = address.split(":")
-        self._to = (host, int(port))
-        self._every = every
-        self._pieces = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                worker = socket.create_connection(self._to)
-                threading.Thread(target=self._relay, args=(client, worker, False), daemon=True).start()
-                threading.Thread(target=self._relay, args=(worker, client, True), daemon=True).start()
-
-    def _relay(self, source: socket.socket, to: socket.socket, lies: bool) -> None:
-        with contextlib.suppress(OSError):
-            while data := bytearray(source.recv(65536)):
-                self._pieces += lies
-                if lies and self._pieces % self._every == 0:
-                    data[len(data) * 2 // 3] ^= 0x40
-                to.sendall(data)
-        for end in (source, to):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-
 @pytest.mark.parametrize("every", [1, 3, 10])
 def test_flipped_bytes(many: Samples, workers: Any, every: int) -> None:
-    liar = Proxy(workers().address, every)
+    liar = Proxy(workers().address, flips_every=every)
     honest = workers()
     local, one = received(many.uri)
     remote, other = received(many.uri, workers=[liar.address, honest.address])
@@ -305,6 +207,25 @@ def test_tokens_of_workers(tar: Samples, workers: Any, tmp_path: pathlib.Path) -
         report = loader.report()["workers"]
         assert failure in report[0]["last_failure"] and (report[0]["rows"] > 0) == (failure == "")
         assert "correct" not in str(report)
+
+
+def test_one_cache_for_all_trainers(tar: Samples, bucket: str, server: dict[str, str], server_folder: pathlib.Path, workers: Any, tmp_path: pathlib.Path) -> None:
+    """What one loader has read, another one of other options does not fetch: the objects may even be gone."""
+    uri = f"{bucket}/cached"
+    names = [shard.name for shard in sorted(pathlib.Path(tar.uri).glob("*.tar"))]
+    for name in names:
+        with millrace.open(f"{uri}/{name}", "wb") as file:
+            file.write((pathlib.Path(tar.uri) / name).read_bytes())
+    worker = workers("--cache", tmp_path / "cache", **server)
+    first, _ = received(uri, workers=[worker.address])
+    assert any((tmp_path / "cache").rglob("*"))
+    data = millrace.Dataset(uri)
+    for name in names:
+        (server_folder / uri.removeprefix("s3://") / name).unlink()
+    again, loader = received(data, workers=[worker.address], batch_size=4)
+    assert loader.report()["workers"][-1]["rows"] == 0
+    keys = [sorted(key for batch in batches for key in batch["key"] if key) for batches in (first, again)]
+    assert keys[0] == keys[1] and len(keys[0]) == len(tar)
 
 
 def test_what_makes_no_sense(tar: Samples, tmp_path: pathlib.Path) -> None:

@@ -36,7 +36,7 @@ absl::Status Answer(std::istream& request, ImageDecoder& decoder) {
   RETURN_IF_ERROR(decoder.Decode(AsBytes(encoded), spec, key, out));
   ASSIGN_OR_RETURN(const ImageSize size, ReadImageSize(AsBytes(encoded)));
   const SourceCrop crop = spec.augment ? RandomCrop(size, spec, key) : CenterCrop(size, spec);
-  const int part = encoded.starts_with("\x89PNG") ? 1 : ChooseDenominator(crop, spec);
+  const int part = encoded.starts_with("\xff\xd8") ? ChooseDenominator(crop, spec) : 1;
   fmt::print("ok {:.17g} {:.17g} {:.17g} {:.17g} {} {} {} {} {} {}\n", crop.x, crop.y, crop.width, crop.height,
              crop.left, crop.top, crop.right, crop.bottom, part, crop.flip ? 1 : 0);
   std::fwrite(out.data(), 1, out.size(), stdout);

@@ -63,6 +63,11 @@ HttpResult ExchangeDriver::Call(S3Exchange& exchange, const HttpRequest& request
   result.body_bytes = std::min(body.size(), sink.buffer.size());
   result.more = body.size() > sink.buffer.size();
   if (result.body_bytes > 0) std::memcpy(sink.buffer.data(), body.data(), result.body_bytes);
+  if (result.body_bytes > 0 && sink.came) {
+    sink.came(result.body_bytes / 3);
+    sink.came(result.body_bytes);
+    if (answer.came) answer.came();
+  }
   return result;
 }
 

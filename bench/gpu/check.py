@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""What arrives on a GPU, checked: what the tests of the repository hold against a fake of CUDA, on the real one.
+
+    bench/gpu/check.py                    2,000 synthetic images of 115 KB, made once
+    bench/gpu/check.py --data /data/train JPEGs in class folders
+
+Compares every batch of an epoch that Loader(device="cuda") delivers, beside work that keeps the GPU busy, with that of the host: u8 bit by bit, f32
+within what docs/devices.md says, decode="device" within the tolerance of two decoders. Exits 1 at the first difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from run import MEAN, STD, make_images  # which finds the package of the build
+
+import torch  # noqa: E402  isort: skip
+
+import millrace  # noqa: E402  isort: skip
+
+OPTIONS: dict[str, Any] = {"batch_size": 64, "size": 224, "seed": 3, "epochs": 1, "output": "torch", "memory": "1GiB", "digest": "raw"}
+
+
+def busy(side: torch.Tensor) -> None:
+    """Work in the program's stream, so that copies overlap with it."""
+    for _ in range(20):
+        torch.mm(side, side)
+
+
+def compare(name: str, url: str, most: float, on_average: float, **options: Any) -> None:
+    """Image by image; `most` and `on_average`: how far pixels may be off, in steps of u8."""
+    side = torch.randn(4096, 4096, device="cuda")
+    step = 1.0 if options.get("dtype", "u8") == "u8" else 1 / 255 / min(STD)
+    device_only = {key: options.pop(key) for key in ("decode",) if key in options}
+    worst = total = count = 0.0
+    options = {"augment": True, **OPTIONS, **options}
+    with millrace.Loader(url, **options) as host, millrace.Loader(url, device="cuda", **options, **device_only) as device:
+        kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for wanted, got in zip(host, device, strict=True):
+            busy(side)
+            assert got["image"].device.type == "cuda" and got["image"].dtype == wanted["image"].dtype and got["image"].shape == wanted["image"].shape
+            assert got["key"] == wanted["key"]
+            for other in ("label", "valid", "sample"):
+                assert torch.equal(got[other].cpu(), wanted[other]), other
+            kept.append((got["image"], wanted["image"].clone()))
+            if len(kept) < 6:  # a batch stays what it was while others are made
+                continue
+            pixels, expected = kept.pop(0)
+            difference = (pixels.float().cpu() - expected.float()).abs() / step
+            worst, total, count = max(worst, float(difference.max())), total + float(difference.mean()), count + 1
+        assert host.report()["digest"] == device.report()["digest"]
+    print(f"{name:24} pixels off by {worst:7.4f} at most, {total / count:7.4f} on average (steps of u8)", flush=True)
+    if worst > most or total / count > on_average:
+        sys.exit(f"{name}: more than {most} at most, {on_average} on average")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="a folder of JPEGs in class folders [synthetic images]")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("torch sees no GPU here")
+    url = str(options.data or make_images(2000, 115))
+    normalised = {"dtype": "f32", "mean": MEAN, "std": STD}
+    compare("u8", url, 0, 0)
+    compare("f32", url, 0.01, 0.001, **normalised)
+    compare("decode on the device", url, 64, 2, decode="device")
+    compare("the same, f32", url, 64, 2, decode="device", **normalised)
+    compare("the centre, NCHW", url, 64, 2, decode="device", augment=False, layout="nchw")
+    print(f"all the same on {torch.cuda.get_device_name()}")
+
+
+if __name__ == "__main__":
+    main()

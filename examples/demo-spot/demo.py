@@ -1,0 +1,215 @@
+"""The demo of spot instances: a job is interrupted twice, and each time goes on in another availability zone.
+
+Run it with `make demo-spot`. It needs the built `millrace` and the Python package next to it, and nothing of AWS: EC2, its metadata
+service and S3 are `millrace devstore --ec2`, strict fakes on this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+
+HERE = pathlib.Path(__file__).resolve().parent
+BUILD = pathlib.Path(os.environ.get("MILLRACE_BINARY_DIR", HERE.parent.parent / "build" / "release"))
+MILLRACE = BUILD / "bin" / "millrace"
+SAMPLES = 1000
+EPOCHS = 2
+KEYS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo-secret", "AWS_REGION": "us-east-1"}
+PATIENCE = 120  # seconds, for anything
+
+started = time.monotonic()
+
+
+class DemoFailed(Exception):
+    """Something does not hold, or a program failed; the message says what."""
+
+
+def say(text: str) -> None:
+    print(f"[{time.monotonic() - started:5.1f} s] {text}", flush=True)
+
+
+def check(holds: bool, claim: str) -> None:
+    print(f"          {'ok  ' if holds else 'NOT '} {claim}", flush=True)
+    if not holds:
+        raise DemoFailed(f"this does not hold: {claim}")
+
+
+def millrace(*arguments: str) -> str:
+    """Runs a command of millrace to its end, and returns what it prints."""
+    print(f"          $ millrace {shlex.join(arguments)}", flush=True)
+    done = subprocess.run([str(MILLRACE), *arguments], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise DemoFailed(f"`millrace {shlex.join(arguments)}` failed with status {done.returncode}; see its message above")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def cloud(folder: pathlib.Path) -> Iterator[str]:
+    """S3 and EC2 on a free port; the AWS variables name it."""
+    command = [str(MILLRACE), "devstore", "mem:", "--port", "0", "--bucket", "demo", "--ec2", str(folder), "--ec2-looks", "2"]
+    command += ["--access-key", KEYS["AWS_ACCESS_KEY_ID"], "--secret-key", KEYS["AWS_SECRET_ACCESS_KEY"]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            found = next((m for m in (re.match(r"listening on (\S+)", line) for line in server.stdout) if m), None)
+            if not found:
+                raise DemoFailed("devstore ended before it was ready; see its message above")
+            os.environ.update(KEYS, AWS_ENDPOINT_URL=found[1])
+            yield found[1]
+        finally:
+            server.terminate()
+
+
+def signed(url: str, body: str) -> urllib.request.Request:
+    """A call of EC2 by Signature Version 4."""
+    host, now = url.removeprefix("http://"), time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    scope = f"{now[:8]}/{KEYS['AWS_REGION']}/ec2/aws4_request"
+    canonical = f"POST\n/\n\nhost:{host}\nx-amz-date:{now}\n\nhost;x-amz-date\n{hashlib.sha256(body.encode()).hexdigest()}"
+    key = f"AWS4{KEYS['AWS_SECRET_ACCESS_KEY']}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+    signature = hmac.digest(key, text.encode(), "sha256").hex()
+    credential = f"Credential={KEYS['AWS_ACCESS_KEY_ID']}/{scope}, SignedHeaders=host;x-amz-date, Signature={signature}"
+    headers = {"X-Amz-Date": now, "Authorization": f"AWS4-HMAC-SHA256 {credential}"}
+    return urllib.request.Request(f"{url}/", data=body.encode(), headers=headers)
+
+
+def ec2(url: str, action: str, **parameters: str) -> str:
+    """Calls EC2, as `aws ec2` would; gives the answer's text."""
+    body = urllib.parse.urlencode({"Action": action, "Version": "2016-11-15", **parameters})
+    with urllib.request.urlopen(signed(url, body), timeout=PATIENCE) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+class Instance:
+    """A spot instance: what it runs when it boots is the job."""
+
+    def __init__(self, url: str, zone: str, folder: pathlib.Path) -> None:
+        placement = {"ImageId": "ami-1", "MinCount": "1", "MaxCount": "1", "Placement.AvailabilityZone": zone}
+        found = re.search(r"<instanceId>([^<]+)", ec2(url, "RunInstances", **placement))
+        assert found
+        self.url, self.zone, self.id = url, zone, found[1]
+        self.home = folder / "hosts" / self.id
+        tools = self.home / "tools"
+        tools.mkdir(parents=True)
+        for name in ("findmnt", "blkid", "mkfs.ext4", "mount", "umount"):
+            (tools / name).symlink_to(HERE / "host_tool.sh")
+        (self.home / "mounts").touch()
+        self.log = self.home / "data" / "log"
+        settings = {
+            "PATH": f"{tools}:{os.environ['PATH']}",
+            "PYTHONPATH": str(BUILD / "python"),
+            "FAKE_HOST": str(self.home),
+            "AWS_EC2_METADATA_DISABLED": "false",
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": f"{url}/imds/{self.id}",
+        }
+        volume = f"demo={self.home / 'data'},create=1GiB,dev={folder / 'ec2' / 'instances' / self.id}"
+        command = ["run", "--checkpoint", "s3://demo/run", "--volume", volume, "--journal", str(folder / "journal")]
+        command += ["--", sys.executable, str(HERE / "train.py"), "s3://demo/train", str(self.log)]
+        say(f"Instance {self.id} boots in {zone}")
+        self.process = subprocess.Popen([str(MILLRACE), *command], env=os.environ | settings)
+
+    def wait_for(self, count: int) -> None:
+        """Until so many samples are trained on here."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            steps = re.findall(r"^step (\d+)$", self.log.read_text(), re.MULTILINE) if self.log.exists() else []
+            if steps and int(steps[-1]) >= count:
+                return
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise DemoFailed(f"the job on {self.id} did not come to sample {count}; see its messages above")
+            time.sleep(0.01)
+
+    def interrupt(self) -> None:
+        """EC2 takes it back in two minutes."""
+        say(f"EC2 announces that it takes {self.id} back")
+        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/imds/{self.id}/interrupt?seconds=120", method="POST"), timeout=PATIENCE):
+            pass
+
+    def end(self, status: int) -> None:
+        """The job ends here with that status, and the instance is terminated."""
+        found = self.process.wait(PATIENCE)
+        check(found == status, f"the job on {self.id} ends with status {status}")
+        ec2(self.url, "TerminateInstances", **{"InstanceId.1": self.id})
+        while "<name>terminated</name>" not in ec2(self.url, "DescribeInstances", **{"InstanceId.1": self.id}):
+            pass  # its volume is free then
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def read_checkpoint() -> list[list[object]]:
+    """All samples that were trained on, as the last checkpoint has them."""
+    script = 'import json, millrace; print(json.dumps(millrace.Checkpoints("s3://demo/run").load()["done"]))'
+    environment = os.environ | {"PYTHONPATH": str(BUILD / "python")}
+    done: list[list[object]] = json.loads(subprocess.run([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, check=True).stdout)
+    return done
+
+
+def demo(folder: pathlib.Path, instances: list[Instance]) -> None:
+    with cloud(folder / "ec2") as url:
+        say("S3 and EC2 are here; making the data")
+        millrace("synth", "s3://demo/train", "--count", str(SAMPLES), "--kb", "2")
+        total = SAMPLES * EPOCHS
+        for zone, until in (("us-east-1a", total // 8), ("us-east-1b", total // 4), ("us-east-1c", total)):
+            instances.append(Instance(url, zone, folder))
+            if until < total:
+                instances[-1].wait_for(until)
+                instances[-1].interrupt()
+            instances[-1].end(75 if until < total else 0)
+        say("What is left")
+        left = millrace("volume", "ls", "--json").splitlines()
+        volume = json.loads(left[0])
+        check(len(left) == 1 and volume["zone"] == "us-east-1c", "one volume, in the last zone, and no snapshot")
+        log = (folder / "ec2" / "volumes" / volume["volume"] / "log").read_text()
+        for line in log.splitlines():
+            if not line.startswith("step"):
+                print(f"          | {line}")
+        saved = re.findall(r"^saved (\d+) with (\d+) s left$", log, re.MULTILINE)
+        begun = re.findall(r"^begin (\d+)$", log, re.MULTILINE)
+        check(len(saved) == 2 and all(int(left) > 60 for _, left in saved), "both times it saved well within two minutes")
+        check(begun == ["0", *(count for count, _ in saved)], "and went on where it had saved: no step was lost")
+        counts = Counter((int(str(epoch)), str(key)) for epoch, key in read_checkpoint())
+        check(len(counts) == total and set(counts.values()) == {1}, f"{EPOCHS} epochs of {SAMPLES} samples: none was lost, and none came twice")
+        events = [json.loads(line) for line in (folder / "journal").read_text().splitlines()]
+        notices = [event for event in events if event["event"] == "notice"]
+        check([notice["kind"] for notice in notices] == ["interruption"] * 2, "the journal has both notices")
+        millrace("volume", "rm", "demo")
+        check(millrace("volume", "ls") == "", "nothing is paid for any more")
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="millrace-demo-spot-") as name:
+        instances: list[Instance] = []
+        try:
+            demo(pathlib.Path(name), instances)
+        except DemoFailed as failure:
+            print(f"The demo failed: {failure}", file=sys.stderr)
+            return 1
+        finally:
+            for instance in instances:
+                instance.stop()
+    say("Done")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

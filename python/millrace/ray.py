@@ -1,0 +1,204 @@
+"""For Ray: workers of the data service as actors, one in each bundle of a placement group, on whichever nodes Ray has room.
+
+    pool = millrace.ray.Workers(4, cpus=16, allow=["s3://bucket/train"])
+
+    def train():                                                      # what TorchTrainer runs, on any node
+        loader = millrace.Loader("s3://bucket/train", batch_size=256, **access.options())
+
+    access = pool.access()                                            # addresses and secret; can be pickled
+    ...
+    pool.close()
+
+Each actor runs ``millrace worker`` on its node, and starts it again if it ends. Trainers go on without a worker that is lost, as
+docs/service.md says. The secret is made for this pool; rows are not encrypted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import os
+import pathlib
+import secrets
+import shutil
+import subprocess
+import tempfile
+import threading
+from typing import Any, Mapping, Sequence
+
+import ray  # type: ignore[import-not-found,unused-ignore]
+from ray.util.placement_group import placement_group, remove_placement_group  # type: ignore[import-not-found,unused-ignore]
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # type: ignore[import-not-found,unused-ignore]
+
+from .errors import InvalidArgumentError, UnavailableError
+
+__all__ = ["Access", "Workers"]
+
+_files: dict[str, str] = {}  # of secrets, in this process
+_files_lock = threading.Lock()
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """What a trainer needs to reach the workers of a pool."""
+
+    addresses: tuple[str, ...]
+    token: str = dataclasses.field(repr=False)
+
+    def options(self) -> dict[str, Any]:
+        """For :class:`millrace.Loader`: ``workers`` and ``worker_token_file``, a file of this process that ends with it."""
+        return {"workers": list(self.addresses), "worker_token_file": _file_with(self.token)}
+
+
+class Workers:
+    """A pool of workers, which ends with :meth:`close`, with ``with``, or with the program.
+
+    Args:
+        count: How many.
+        cpus: CPUs of each, which Ray reserves for it, and threads that decode.
+        allow: URIs; the workers read at and below these, with the credentials of their nodes.
+        memory: Budget of each, as ``"8GiB"``. None: half of its node's memory.
+        cache: A folder on each node that keeps what is read. None: nothing is kept.
+        strategy: Of the placement group: ``"SPREAD"``, ``"PACK"``, ``"STRICT_SPREAD"`` or ``"STRICT_PACK"``.
+        environment: Further variables for the workers, such as credentials.
+        timeout: Seconds in which Ray must have room for them.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        cpus: int = 1,
+        allow: Sequence[str],
+        memory: str | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        strategy: str = "SPREAD",
+        environment: Mapping[str, str] | None = None,
+        timeout: float = 300,
+    ) -> None:
+        if count < 1 or cpus < 1:
+            raise InvalidArgumentError("a pool has one worker at least, and a worker one CPU")
+        if isinstance(allow, str) or not allow:
+            raise InvalidArgumentError("allow is a list of URIs, at and below which the workers read")
+        words = ["--threads", str(cpus)]
+        for uri in allow:
+            words += ["--allow", uri]
+        words += [] if memory is None else ["--memory", memory]
+        words += [] if cache is None else ["--cache", os.fspath(cache)]
+        self._token = secrets.token_hex(32)
+        self._actors: list[Any] = []
+        self._group = placement_group([{"CPU": cpus}] * count, strategy=strategy)
+        try:
+            if not self._group.wait(timeout):
+                raise UnavailableError(f"Ray has had no room for {count} workers of {cpus} CPUs within {timeout:g} seconds")
+            actor = ray.remote(_Worker)
+            for bundle in range(count):
+                place = PlacementGroupSchedulingStrategy(placement_group=self._group, placement_group_bundle_index=bundle)
+                self._actors.append(actor.options(num_cpus=cpus, scheduling_strategy=place).remote(words, self._token, dict(environment or {})))
+            self._addresses = tuple(ray.get([actor.address.remote() for actor in self._actors], timeout=timeout))
+        except BaseException:
+            self.close()
+            raise
+
+    def access(self) -> Access:
+        """For trainers, on whichever node."""
+        return Access(self._addresses, self._token)
+
+    def close(self) -> None:
+        """Ends the workers. May be called again."""
+        for actor in self._actors:
+            try:
+                ray.get(actor.close.remote(), timeout=30)
+            except Exception:  # it is gone, with its worker
+                pass
+            ray.kill(actor)
+        self._actors = []
+        if self._group is not None:
+            remove_placement_group(self._group)
+            self._group = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Worker:
+    """The actor: `millrace worker` on its node, at an address that stays."""
+
+    def __init__(self, words: list[str], token: str, environment: dict[str, str]) -> None:
+        self._words = [*words, "--token-file", _file_with(token)]
+        self._environment = {**os.environ, **environment}
+        self._ends = threading.Event()
+        self._process, self._address = self._start(f"{ray.util.get_node_ip_address()}:0")
+        threading.Thread(target=self._watch, daemon=True).start()
+        atexit.register(self.close)
+
+    def address(self) -> str:
+        return self._address
+
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        self._ends.set()
+        self._process.kill()
+        self._process.wait()
+
+    def _start(self, listen: str) -> tuple[subprocess.Popen[str], str]:
+        command = [_program(), "worker", "--listen", listen, *self._words]
+        # With the actor's process it ends, too, however that ends.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=self._environment, preexec_fn=_end_with_parent)
+        assert process.stdout is not None
+        said = process.stdout.readline().split()
+        if said[:2] != ["listening", "on"]:
+            process.kill()
+            process.wait()
+            raise UnavailableError("millrace worker does not start on this node; its log says why")
+        return process, said[2]
+
+    def _watch(self) -> None:
+        while not self._ends.is_set():
+            self._process.wait()
+            while not self._ends.wait(1):
+                try:
+                    self._process, _ = self._start(self._address)
+                    break
+                except (OSError, UnavailableError):
+                    continue
+
+
+def _end_with_parent() -> None:
+    import ctypes
+    import signal
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def _program() -> str:
+    """The command `millrace`: that of the package, or the one that PATH has."""
+    own = pathlib.Path(__file__).parent / "bin" / "millrace"
+    found = os.environ.get("MILLRACE_BIN") or (str(own) if own.exists() else shutil.which("millrace"))
+    if found is None:
+        raise UnavailableError("there is no command millrace on this node; install the package there")
+    return found
+
+
+def _file_with(token: str) -> str:
+    """A file of this process that holds the secret; nobody else reads it."""
+    with _files_lock:
+        path = _files.get(token)
+        if path is None:
+            handle, path = tempfile.mkstemp(prefix="millrace-token-")
+            with os.fdopen(handle, "w") as file:
+                file.write(token)
+            atexit.register(_remove, path, os.getpid())
+            _files[token] = path
+        return path
+
+
+def _remove(path: str, pid: int) -> None:
+    if os.getpid() == pid:
+        pathlib.Path(path).unlink(missing_ok=True)

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "channel/channel.h"
+#include "store/stores.h"
+
+namespace millrace {
+
+/// One thing that an item of a channel consists of: an object, pinned to the version that was found, or a text.
+struct ChannelPart {
+  bool is_object = false;
+  std::string text;  // its key, of an object
+  std::string etag;  // of an object, likewise the others
+  uint64_t size = 0;
+  int64_t modified_ms = 0;
+
+  ObjectInfo Object() const { return {.key = text, .size = size, .etag = etag, .modified_ms = modified_ms}; }
+};
+
+/// What a channel holds, as its source tells it: the objects below a prefix in order of their keys, the entries of a
+/// manifest in their order, or the lines of an augmented manifest, each a number of parts. Memory: about 150 bytes a
+/// part, and its name.
+struct ChannelItems {
+  std::string root;    // URI of the store, in which all objects are; Stores::Open takes it
+  std::string prefix;  // of their keys, behind which their names in a folder begin; not of augmented manifests
+  size_t parts_each = 1;
+  std::vector<ChannelPart> parts;
+
+  uint64_t size() const { return parts.size() / parts_each; }
+  std::span<const ChannelPart> operator[](uint64_t item) const {
+    return std::span(parts).subspan(item * parts_each, parts_each);
+  }
+};
+
+/// Looks for the items of a channel that has been checked. Folder markers and what Millrace keeps beside data sets
+/// (`.millrace/`) are no items. All objects are asked for, so that one that is missing is told of here.
+///
+/// Blocking; Cancelled soon after a stop. NotFound if there is no item, or an object of a manifest is not there;
+/// InvalidArgument for a manifest that is none, or lacks an attribute, or names objects of several buckets.
+absl::StatusOr<ChannelItems> FindChannelItems(Stores& stores, const Channel& channel, const std::stop_token& stop = {});
+
+/// Whether a URI is that of an object, which SageMaker takes before a prefix. Blocking; Cancelled soon after a stop.
+absl::StatusOr<bool> NamesObject(Stores& stores, const std::string& uri, const std::stop_token& stop = {});
+
+/// Keeps what host `rank` of `world` gets of a sharded channel that is not shuffled: every world-th item.
+void KeepShare(ChannelItems& items, uint64_t rank, uint64_t world);
+
+/// Takes the text of an augmented manifest apart: for each line that is not blank the values of the attributes, in
+/// their order. The value of an attribute whose name ends with "-ref" is a URI (is_object, `text`); that of others is
+/// a text: a JSON string is what it says, anything else is as JSON writes it, without blanks.
+/// InvalidArgument, with the line.
+absl::StatusOr<std::vector<ChannelPart>> ParseAugmentedManifest(std::string_view text,
+                                                                const std::vector<std::string>& attributes);
+
+}  // namespace millrace

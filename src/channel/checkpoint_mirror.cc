@@ -1,0 +1,95 @@
+#include "channel/checkpoint_mirror.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/counted.h"
+#include "store/blocking.h"
+#include "transfer/sync.h"
+
+namespace millrace {
+
+namespace {
+
+absl::Status FirstOf(const BulkReport& report) {
+  if (report.failed == 0) return absl::OkStatus();
+  const auto& [uri, status] = *report.failures.begin();
+  return absl::Status(status.code(), fmt::format("{} could not be copied; the first: {}",
+                                                 Counted(report.failed, "checkpoint file"), ToStd(status.message())));
+}
+
+bool CameLater(const ObjectInfo& object, ObjectStore& store, const std::string& key) {
+  const absl::StatusOr<ObjectInfo> there = HeadBlocking(store, key);
+  return !there.ok() || object.modified_ms > there->modified_ms;
+}
+
+}  // namespace
+
+absl::StatusOr<BulkReport> RestoreCheckpoints(const Location& from, const Location& to, const std::stop_token& stop) {
+  BulkJob copies({.stop = stop});
+  const absl::Status compared = CompareFolders(from, to, {.stop = stop}, [&](const SyncStep& step) {
+    if (step.kind != SyncStep::Kind::kCopy) return absl::OkStatus();
+    // A file of another size may be a newer one, of a job that did not get so far as to send it.
+    if (step.why == "size differs" && !CameLater(*step.object, *to.store, step.key)) return absl::OkStatus();
+    return copies.Copy(*from.store, *step.object, *to.store, step.key);
+  });
+  const BulkJob::Reports reports = copies.Finish();
+  RETURN_IF_ERROR(FirstOf(reports.copied));
+  RETURN_IF_ERROR(compared);
+  if (stop.stop_requested()) return absl::CancelledError("interrupted");
+  return reports.copied;
+}
+
+CheckpointMirror::CheckpointMirror(Location folder, Location place, CheckpointMirrorOptions options)
+    : folder_(std::move(folder)), place_(std::move(place)), options_(std::move(options)), thread_([this] { Run(); }) {}
+
+CheckpointMirror::~CheckpointMirror() {
+  End();
+}
+
+void CheckpointMirror::End() {
+  stop_.request_stop();
+  {
+    std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  ended_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointMirror::Run() {
+  std::unique_lock lock(mutex_);
+  while (!ended_.wait_for(lock, options_.interval, [this] { return over_; })) {
+    lock.unlock();
+    const absl::Status status = Round(options_.settled, stop_.get_token());
+    const std::string why(ToStd(status.message()));
+    // A file that is written to while it is copied is an error of that round only.
+    if (!status.ok() && !absl::IsCancelled(status) && !absl::IsFailedPrecondition(status) && said_.insert(why).second)
+      options_.say(fmt::format("checkpoints are not sent, and tried again: {}", why));
+    lock.lock();
+  }
+}
+
+absl::Status CheckpointMirror::Round(std::chrono::milliseconds settled, const std::stop_token& stop) {
+  const int64_t before_ms = absl::ToUnixMillis(absl::Now()) - settled.count();
+  BulkJob copies({.stop = stop});
+  const absl::Status compared = CompareFolders(folder_, place_, {.stop = stop}, [&](const SyncStep& step) {
+    if (step.kind != SyncStep::Kind::kCopy) return absl::OkStatus();
+    if (settled.count() > 0 && step.object->modified_ms > before_ms) return absl::OkStatus();
+    return copies.Copy(*folder_.store, *step.object, *place_.store, step.key);
+  });
+  const BulkJob::Reports reports = copies.Finish();
+  RETURN_IF_ERROR(FirstOf(reports.copied));
+  RETURN_IF_ERROR(compared);
+  return stop.stop_requested() ? absl::CancelledError("interrupted") : absl::OkStatus();
+}
+
+absl::Status CheckpointMirror::Finish(const std::stop_token& stop) {
+  End();
+  return Round(std::chrono::milliseconds(0), stop);
+}
+
+}  // namespace millrace

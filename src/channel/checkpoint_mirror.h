@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+#include "store/stores.h"
+#include "transfer/bulk_job.h"
+
+namespace millrace {
+
+/// Copies what is in `from` and is not in `to`, or is newer there: the checkpoints of an earlier job to this machine.
+/// Both are folders. Removes nothing. Blocking; Cancelled soon after a stop.
+absl::StatusOr<BulkReport> RestoreCheckpoints(const Location& from, const Location& to, const std::stop_token& stop);
+
+struct CheckpointMirrorOptions {
+  std::chrono::milliseconds interval{10'000};
+  /// A file that was changed within this time may still be written to: it waits for the next round.
+  std::chrono::milliseconds settled{5'000};
+  std::function<void(const std::string&)> say;  // on the mirror's thread, and on that of Finish
+};
+
+/// Keeps a folder of checkpoints on a store, while a program writes them: what is new or has changed is copied in every
+/// round, on a thread of its own. Nothing is removed there. A round that fails is said once, and the next one tries
+/// again. The stores must outlive it.
+class CheckpointMirror {
+ public:
+  CheckpointMirror(Location folder, Location place, CheckpointMirrorOptions options);
+  /// Ends without a last round.
+  ~CheckpointMirror();
+  CheckpointMirror(const CheckpointMirror&) = delete;
+  CheckpointMirror& operator=(const CheckpointMirror&) = delete;
+
+  /// The last round, of all files, when the program has ended. Call it once. Cancelled soon after a stop.
+  absl::Status Finish(const std::stop_token& stop);
+
+ private:
+  void Run();
+  void End();
+  absl::Status Round(std::chrono::milliseconds settled, const std::stop_token& stop);
+
+  const Location folder_;
+  const Location place_;
+  const CheckpointMirrorOptions options_;
+  std::set<std::string> said_;  // what went wrong
+  std::stop_source stop_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace millrace

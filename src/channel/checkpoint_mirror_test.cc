@@ -1,0 +1,95 @@
+#include "channel/checkpoint_mirror.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "net/runtime.h"
+#include "store/blocking.h"
+#include "store/testing/temp_folder.h"
+
+namespace millrace {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+class CheckpointMirrorTest : public ::testing::Test {
+ protected:
+  CheckpointMirrorTest() {
+    folder_ = *stores_.Open(temp_.path());
+    place_ = *stores_.Open("mem://place/ckpt/");
+  }
+  void Write(const std::string& name, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(temp_ / name).parent_path());
+    std::ofstream(temp_ / name) << text;
+  }
+  /// What is at the place, by name.
+  std::map<std::string, std::string> There() {
+    std::map<std::string, std::string> there;
+    const absl::StatusOr<std::vector<ObjectInfo>> objects = ListAll(*place_.store, place_.prefix);
+    EXPECT_TRUE(objects.ok()) << objects.status();
+    if (!objects.ok()) return there;
+    for (const ObjectInfo& object : *objects)
+      there[object.key.substr(place_.prefix.size())] = *ReadAll(*place_.store, object.key, 1000);
+    return there;
+  }
+  std::map<std::string, std::string> WaitForCount(size_t count) {
+    for (int i = 0; i < 6000 && There().size() < count; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return There();
+  }
+
+  TempFolder temp_;
+  Runtime runtime_{{.cpu_threads = 1}};
+  Stores stores_{runtime_};
+  Location folder_;
+  Location place_;
+};
+
+TEST_F(CheckpointMirrorTest, SendsWhatIsNewAndRemovesNothing) {
+  Write("step-1/a", "1");
+  CheckpointMirror mirror(folder_, place_, {.interval = std::chrono::milliseconds(5), .settled = {}, .say = {}});
+  EXPECT_THAT(WaitForCount(1), ElementsAre(Pair("step-1/a", "1")));
+  Write("step-2/b", "22");
+  EXPECT_THAT(WaitForCount(2), ElementsAre(Pair("step-1/a", "1"), Pair("step-2/b", "22")));
+  std::filesystem::remove_all(temp_ / "step-1");
+  Write("step-3/c", "333");
+  EXPECT_TRUE(mirror.Finish({}).ok());
+  EXPECT_THAT(There(), ElementsAre(Pair("step-1/a", "1"), Pair("step-2/b", "22"), Pair("step-3/c", "333")));
+}
+
+TEST_F(CheckpointMirrorTest, WhatMayBeWrittenToWaitsForTheEnd) {
+  Write("a", "half");
+  CheckpointMirror mirror(folder_, place_,
+                          {.interval = std::chrono::milliseconds(1), .settled = std::chrono::hours(1), .say = {}});
+  Write("old", "whole");
+  std::filesystem::last_write_time(temp_ / "old",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  EXPECT_THAT(WaitForCount(1), ElementsAre(Pair("old", "whole")));
+  EXPECT_TRUE(mirror.Finish({}).ok());
+  EXPECT_THAT(There(), ElementsAre(Pair("a", "half"), Pair("old", "whole")));
+}
+
+TEST_F(CheckpointMirrorTest, BringsWhatIsMissingAndKeepsWhatIsNewer) {
+  for (const char* name : {"a", "b/c"})
+    ASSERT_TRUE(PutBlocking(*place_.store, place_.Key(name), AsBytes("there")).ok());
+  EXPECT_EQ(RestoreCheckpoints(place_, folder_, {})->objects, 2u);
+  Write("a", "written here after it was sent");
+  std::filesystem::last_write_time(temp_ / "a", std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
+  std::filesystem::remove(temp_ / "b/c");
+  EXPECT_EQ(RestoreCheckpoints(place_, folder_, {})->objects, 1u);
+  std::string text;
+  std::getline(std::ifstream(temp_ / "a"), text);
+  EXPECT_EQ(text, "written here after it was sent");
+  const absl::StatusOr<Location> empty = stores_.Open("mem://place/none/");
+  EXPECT_EQ(RestoreCheckpoints(*empty, folder_, {})->objects, 0u);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,360 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/buffer.h"
+#include "base/crypto.h"
+#include "checkpoint/shard_io.h"
+#include "checkpoint/shard_requests.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr size_t kPiecesAtOnce = 16;
+constexpr uint64_t kStagingBytes = 64 << 20;
+
+uint64_t PieceBytesOf(uint64_t shard_bytes, PieceLimits limits) {
+  constexpr uint64_t kMiB = 1 << 20;
+  const uint64_t least = std::max(kPieceBytes, limits.least_bytes);
+  const uint64_t even = (shard_bytes - 1) / std::min<uint64_t>(limits.most_pieces, 1'000'000) + 1;
+  return std::max(least, (even + kMiB - 1) / kMiB * kMiB);
+}
+
+/// How many bytes have a checksum together: few enough that a range is read with little beside it, and enough that the
+/// manifest stays small (180 KB for each shard).
+uint64_t CheckedBytesOf(uint64_t shard_bytes) {
+  constexpr uint64_t kLeast = 64 << 10;
+  constexpr uint64_t kMostPieces = 16'384;
+  return std::max(kLeast, std::bit_ceil((shard_bytes + kMostPieces - 1) / kMostPieces));
+}
+
+/// What is worked on at a time, so that it stays in the caches of the CPU between two looks at it.
+constexpr uint64_t kBlockBytes = 64 << 10;
+
+/// Adds bytes to the checksums of a shard, in order: those from `at` on.
+void AddToChecksums(CheckpointShard& shard, uint64_t at, ByteSpan bytes) {
+  while (!bytes.empty()) {
+    const uint64_t within = at % shard.piece_bytes;
+    const ByteSpan part = bytes.first(std::min({shard.piece_bytes - within, kBlockBytes, uint64_t{bytes.size()}}));
+    if (within == 0) shard.piece_crc32c.push_back(0);
+    shard.piece_crc32c.back() = Crc32c(part, shard.piece_crc32c.back());
+    shard.crc32c = Crc32c(part, shard.crc32c);  // from the caches of the CPU
+    at += part.size();
+    bytes = bytes.subspan(part.size());
+  }
+}
+
+/// Where the bytes of a shard come from, from its beginning to its end.
+class ShardSource {
+ public:
+  virtual ~ShardSource() = default;
+  /// The next `length` bytes, which must be there, if they lie together in memory that stays until the shard is
+  /// written. Else nothing, and nothing is taken.
+  virtual std::optional<ByteSpan> Take(uint64_t length) = 0;
+  /// Copies some of the next bytes, which must be there: as many as are best copied together. Returns how many.
+  virtual absl::StatusOr<size_t> Copy(MutableByteSpan into) = 0;
+};
+
+class SpanSource final : public ShardSource {
+ public:
+  explicit SpanSource(const std::vector<ShardSpan>& spans) : spans_(spans) {}
+
+  std::optional<ByteSpan> Take(uint64_t length) override {
+    Skip();
+    const ShardSpan& span = spans_[span_];
+    if (span.copy || span.size - offset_ < length) return std::nullopt;
+    const ByteSpan taken = span.bytes.subspan(offset_, length);
+    offset_ += length;
+    return taken;
+  }
+
+  absl::StatusOr<size_t> Copy(MutableByteSpan into) override {
+    Skip();
+    const ShardSpan& span = spans_[span_];
+    uint64_t length = std::min<uint64_t>(span.size - offset_, into.size());
+    if (span.copy) {
+      RETURN_IF_ERROR(span.copy(offset_, into.first(length)));
+    } else {
+      length = std::min(length, kBlockBytes);
+      std::memcpy(into.data(), span.bytes.data() + offset_, length);
+    }
+    offset_ += length;
+    return length;
+  }
+
+ private:
+  // Past the ends of spans.
+  void Skip() {
+    while (offset_ == spans_[span_].size) {
+      ++span_;
+      offset_ = 0;
+    }
+  }
+
+  const std::vector<ShardSpan>& spans_;
+  size_t span_ = 0;
+  uint64_t offset_ = 0;
+};
+
+class ShardWrites {
+ public:
+  ShardWrites(ObjectStore& store, std::string folder, const std::stop_token& stop)
+      : store_(store), folder_(std::move(folder)), on_stop_(stop, [this] { stop_.request_stop(); }) {}
+
+  /// Begins to write a shard; returns when all of its pieces are in flight. After an error only End may be called.
+  absl::Status Add(const std::string& name, uint64_t bytes, ShardSource& source);
+
+  /// Waits for all pieces. `status` is that of adding.
+  absl::StatusOr<std::vector<CheckpointShard>> End(absl::Status status) {
+    while (in_flight_ > 0) {
+      if (!status.ok()) stop_.request_stop();
+      status.Update(Handle(Wait()));
+    }
+    RETURN_IF_ERROR(status);
+    std::vector<CheckpointShard> written;
+    for (const std::unique_ptr<Shard>& shard : shards_) written.push_back(std::move(shard->written));
+    return written;
+  }
+
+ private:
+  struct Shard {
+    CheckpointShard written;
+    std::unique_ptr<PieceWriter> writer;  // null: it is one Put
+    size_t left = 0;                      // pieces that have not landed
+  };
+  struct Event {
+    Shard* shard = nullptr;
+    bool piece = false;  // else the whole object
+    absl::Status status;
+    Buffer staging;
+  };
+
+  absl::Status MakeRoom();
+  absl::StatusOr<ByteSpan> NextPiece(CheckpointShard& shard, uint64_t offset, uint64_t length, ShardSource& source,
+                                     Buffer& staging);
+  absl::StatusOr<Buffer> MakeStaging(uint64_t bytes);
+  absl::Status Handle(Event event);
+  void Put(Shard& shard, ByteSpan bytes, Buffer staging);
+  void Post(Event event);
+  Event Wait();
+  std::string Key(const Shard& shard) const { return folder_ + shard.written.name; }
+
+  ObjectStore& store_;
+  const std::string folder_;
+  std::vector<Buffer> free_;  // staging memory that no piece uses
+  uint64_t staged_ = 0;       // of pieces in flight
+  std::stop_source stop_;
+  std::stop_callback<std::function<void()>> on_stop_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  size_t in_flight_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable told_;
+  std::deque<Event> events_;
+};
+
+absl::Status ShardWrites::Add(const std::string& name, uint64_t bytes, ShardSource& source) {
+  Shard& shard = *shards_.emplace_back(std::make_unique<Shard>());
+  CheckpointShard& written = shard.written;
+  written.name = name;
+  written.bytes = bytes;
+  written.piece_bytes = CheckedBytesOf(bytes);
+  if (bytes == 0) {
+    RETURN_IF_ERROR(MakeRoom());
+    Put(shard, {}, {});
+    return absl::OkStatus();
+  }
+  const uint64_t piece_bytes = PieceBytesOf(bytes, store_.traits().pieces);
+  shard.left = (bytes - 1) / piece_bytes + 1;
+  const size_t pieces = shard.left;
+  if (pieces > 1) {
+    ASSIGN_OR_RETURN(shard.writer, store_.WritePieces(Key(shard), {.stop = stop_.get_token()}));
+  }
+  for (size_t i = 0; i < pieces; ++i) {
+    RETURN_IF_ERROR(MakeRoom());
+    const uint64_t offset = i * piece_bytes;
+    Buffer staging;
+    const uint64_t length = std::min(piece_bytes, bytes - offset);
+    ASSIGN_OR_RETURN(const ByteSpan piece, NextPiece(written, offset, length, source, staging));
+    if (pieces == 1) {
+      Put(shard, piece, std::move(staging));
+      return absl::OkStatus();
+    }
+    ++in_flight_;
+    shard.writer->Write(i, offset, piece, [this, &shard, staging = std::move(staging)](absl::Status status) mutable {
+      Post({&shard, true, std::move(status), std::move(staging)});
+    });
+  }
+  return absl::OkStatus();
+}
+
+// The next bytes of a shard, and their checksums: a view of memory that stays, or of `staging`, which is made for them.
+absl::StatusOr<ByteSpan> ShardWrites::NextPiece(CheckpointShard& shard, uint64_t offset, uint64_t length,
+                                                ShardSource& source, Buffer& staging) {
+  if (const std::optional<ByteSpan> piece = source.Take(length)) {
+    AddToChecksums(shard, offset, *piece);
+    return *piece;
+  }
+  ASSIGN_OR_RETURN(staging, MakeStaging(length));
+  const MutableByteSpan piece = staging.span().first(length);
+  for (uint64_t done = 0; done < length;) {
+    ASSIGN_OR_RETURN(const size_t copied, source.Copy(piece.subspan(done)));
+    AddToChecksums(shard, offset + done, piece.subspan(done, copied));
+    done += copied;
+  }
+  return ByteSpan(piece);
+}
+
+// Memory that was touched before is used again: new memory costs as much as what is done with it.
+absl::StatusOr<Buffer> ShardWrites::MakeStaging(uint64_t bytes) {
+  while (staged_ > 0 && staged_ + bytes > kStagingBytes) RETURN_IF_ERROR(Handle(Wait()));
+  const auto large_enough = [bytes](const Buffer& buffer) { return buffer.size() >= bytes; };
+  const auto found = std::find_if(free_.begin(), free_.end(), large_enough);
+  Buffer staging;
+  if (found != free_.end()) {
+    staging = std::move(*found);
+    free_.erase(found);
+  } else {
+    free_.clear();  // all too small
+    staging = Buffer(bytes);
+  }
+  staged_ += staging.size();
+  return staging;
+}
+
+void ShardWrites::Put(Shard& shard, ByteSpan bytes, Buffer staging) {
+  ++in_flight_;
+  store_.Put(Key(shard), bytes, {.stop = stop_.get_token()},
+             [this, &shard, staging = std::move(staging)](const absl::StatusOr<ObjectInfo>& put) mutable {
+               Post({&shard, false, put.status(), std::move(staging)});
+             });
+}
+
+absl::Status ShardWrites::MakeRoom() {
+  absl::Status status;
+  while (status.ok() && in_flight_ >= kPiecesAtOnce) status = Handle(Wait());
+  if (status.ok() && stop_.stop_requested()) return absl::CancelledError(fmt::format("{}: interrupted", folder_));
+  return status;
+}
+
+absl::Status ShardWrites::Handle(Event event) {
+  --in_flight_;
+  if (event.staging.size() > 0) {
+    staged_ -= event.staging.size();
+    free_.push_back(std::move(event.staging));
+  }
+  RETURN_IF_ERROR(event.status);
+  if (!event.piece || --event.shard->left > 0 || stop_.stop_requested()) return absl::OkStatus();
+  Shard& shard = *event.shard;
+  ++in_flight_;
+  shard.writer->Commit(shard.written.bytes, [this, &shard](const absl::StatusOr<ObjectInfo>& committed) {
+    Post({&shard, false, committed.status(), {}});
+  });
+  return absl::OkStatus();
+}
+
+void ShardWrites::Post(Event event) {
+  std::lock_guard lock(mutex_);
+  events_.push_back(std::move(event));
+  told_.notify_all();  // under the lock: the waiting thread may destroy this right after
+}
+
+ShardWrites::Event ShardWrites::Wait() {
+  std::unique_lock lock(mutex_);
+  told_.wait(lock, [this] { return !events_.empty(); });
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+/// The bytes of a shard that lies in a store.
+class StoredShardSource final : public ShardSource {
+ public:
+  StoredShardSource(ObjectStore& store, MemoryBudget& memory, const std::string& folder, const CheckpointShard& shard,
+                    const std::stop_token& stop)
+      : name_(store.Uri(folder + shard.name)),
+        reader_(store, memory, RequestsFor(store, memory, folder, shard), stop) {}
+
+  std::optional<ByteSpan> Take(uint64_t) override { return std::nullopt; }
+
+  absl::StatusOr<size_t> Copy(MutableByteSpan into) override {
+    if (rest_.empty()) {
+      ASSIGN_OR_RETURN(const std::optional<ObjectReader::Piece> piece, reader_.Next());
+      if (!piece) return absl::DataLossError(fmt::format("{}: it ends too early", name_));
+      rest_ = piece->bytes;
+    }
+    const size_t take = std::min({rest_.size(), into.size(), size_t{kBlockBytes}});
+    std::memcpy(into.data(), rest_.data(), take);
+    rest_ = rest_.subspan(take);
+    return take;
+  }
+
+ private:
+  static ObjectReader::Source RequestsFor(ObjectStore& store, MemoryBudget& memory, const std::string& folder,
+                                          const CheckpointShard& shard) {
+    const uint64_t request_bytes = ObjectReader::PieceBytes(store, memory);
+    const uint64_t step = std::max(shard.piece_bytes, request_bytes / shard.piece_bytes * shard.piece_bytes);
+    return [&folder, &shard, step, at = uint64_t{0}]() mutable -> absl::StatusOr<std::optional<ObjectReader::Request>> {
+      if (at == shard.bytes) return std::nullopt;
+      const uint64_t begin = std::exchange(at, std::min(shard.bytes, at + step));
+      return RequestOf(folder, shard, begin, at);
+    };
+  }
+
+  const std::string name_;
+  ObjectReader reader_;
+  ByteSpan rest_;
+};
+
+}  // namespace
+
+uint64_t ShardBytes::Size() const {
+  uint64_t bytes = 0;
+  for (const ShardSpan& span : spans) bytes += span.size;
+  return bytes;
+}
+
+absl::StatusOr<std::vector<CheckpointShard>> WriteShards(ObjectStore& store, const std::string& folder,
+                                                         const std::vector<ShardBytes>& shards,
+                                                         const std::stop_token& stop) {
+  ShardWrites writes(store, folder, stop);
+  absl::Status status;
+  for (auto shard = shards.begin(); shard != shards.end() && status.ok(); ++shard) {
+    SpanSource source(shard->spans);
+    status = writes.Add(shard->name, shard->Size(), source);
+  }
+  absl::StatusOr<std::vector<CheckpointShard>> written = writes.End(std::move(status));
+  if (written.ok() && stop.stop_requested()) {
+    return absl::CancelledError(fmt::format("{}: interrupted", store.Uri(folder)));
+  }
+  return written;
+}
+
+absl::StatusOr<std::vector<CheckpointShard>> CopyShards(ObjectStore& from, const std::string& from_folder,
+                                                        const std::vector<CheckpointShard>& shards, ObjectStore& to,
+                                                        const std::string& to_folder, MemoryBudget& memory,
+                                                        const std::stop_token& stop) {
+  ShardWrites writes(to, to_folder, stop);
+  absl::Status status;
+  for (auto shard = shards.begin(); shard != shards.end() && status.ok(); ++shard) {
+    StoredShardSource source(from, memory, from_folder, *shard, stop);
+    status = writes.Add(shard->name, shard->bytes, source);
+  }
+  absl::StatusOr<std::vector<CheckpointShard>> written = writes.End(std::move(status));
+  if (written.ok() && stop.stop_requested()) {
+    return absl::CancelledError(fmt::format("{}: interrupted", to.Uri(to_folder)));
+  }
+  return written;
+}
+
+}  // namespace millrace

@@ -1,0 +1,94 @@
+#include "cli/bench_compare_command.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "cli/bench_report.h"
+#include "cli/console.h"
+#include "cli/json_text.h"
+#include "diagnose/bench_compare.h"
+
+namespace millrace::cli {
+
+namespace {
+
+constexpr size_t kMaxReportBytes = 64 << 20;
+
+absl::StatusOr<std::string> ReadReport(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(fmt::format("{} cannot be opened", path));
+  std::string text(kMaxReportBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (file.bad()) return absl::UnknownError(fmt::format("{} cannot be read", path));
+  if (text.size() > kMaxReportBytes) return absl::InvalidArgumentError(fmt::format("{} is larger than 64 MiB", path));
+  return text;
+}
+
+struct CompareFlags {
+  std::string first;
+  std::string second;
+  bool json = false;
+};
+
+constexpr const char* kVerdicts[] = {"same", "better", "worse"};
+
+std::string CompareText(const BenchComparison& comparison) {
+  std::string text;
+  std::string point;
+  for (const ComparedMeasure& one : comparison.measures) {
+    if (one.point != point) text += one.point + "\n";
+    point = one.point;
+    text += fmt::format("  {:<30} {:>12} {:>12}  x {:<6.3f} {}\n", one.measure, ShortNumber(one.first.median),
+                        ShortNumber(one.second.median), one.ratio(),
+                        one.verdict == ComparedMeasure::Verdict::kSame ? "within the spread of the repeats"
+                                                                       : kVerdicts[static_cast<int>(one.verdict)]);
+  }
+  if (!comparison.differences.empty()) text += "The two runs differ in:\n";
+  for (const std::string& difference : comparison.differences) text += fmt::format("  {}\n", Printable(difference));
+  return text;
+}
+
+std::string CompareJson(const BenchComparison& comparison) {
+  JsonArray measures;
+  for (const ComparedMeasure& one : comparison.measures) {
+    measures.Add(JsonObject{{"point", one.point},
+                            {"measure", one.measure},
+                            {"first", one.first.median},
+                            {"second", one.second.median},
+                            {"ratio", one.ratio()},
+                            {"verdict", kVerdicts[static_cast<int>(one.verdict)]}});
+  }
+  return JsonObject{{"measures", measures}, {"differences", comparison.differences}}.Line();
+}
+
+absl::Status Compare(const CompareFlags& flags) {
+  ASSIGN_OR_RETURN(const std::string first, ReadReport(flags.first));
+  ASSIGN_OR_RETURN(const std::string second, ReadReport(flags.second));
+  ASSIGN_OR_RETURN(const BenchComparison comparison, CompareBench(first, flags.first, second, flags.second));
+  return WriteStdout(flags.json ? CompareJson(comparison) : CompareText(comparison));
+}
+
+}  // namespace
+
+void AddBenchCompare(Command bench) {
+  const Command compare = bench.AddOptionalCommand("compare", "Hold two reports of --json FILE against each other");
+  auto flags = std::make_shared<CompareFlags>();
+  compare.Add("first", &flags->first, "A report").Required();
+  compare.Add("second", &flags->second, "Another one").Required();
+  compare.AddFlag("--json", &flags->json, "One JSON object on stdout");
+  compare.Footer(
+      "A difference counts as better or worse only if the repeats of the two do not overlap. What is not the same in "
+      "machine, data and settings is listed.\n\n"
+      "Examples:\n"
+      "  millrace bench compare before.json after.json");
+  compare.Run([flags] {
+    const absl::Status status = Compare(*flags);
+    return status.ok() ? 0 : Fail("bench compare", status);
+  });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,314 @@
+#include "cli/run_print.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/crypto.h"
+#include "cli/console.h"
+#include "cli/volume_commands.h"
+
+namespace millrace::cli {
+
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+constexpr std::string_view kS3 = "s3://";
+
+absl::Status PrintUsage(std::string text) {
+  return AsUsage(absl::InvalidArgumentError(std::move(text)));
+}
+
+// As one word of a shell.
+std::string Quoted(const std::string& word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=@%+,";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+// The words of `millrace run` that say what is not the default, without those that the script says itself.
+std::string RunWords(const RunFlags& flags) {
+  const RunFlags defaults;
+  std::string out;
+  const auto add = [&out](const char* name, const std::string& value) {
+    out += fmt::format(" {} {}", name, Quoted(value));
+  };
+  const auto add_if = [&add](const char* name, const std::string& value, const std::string& usual) {
+    if (value != usual) add(name, value);
+  };
+  const auto add_number = [&add](const char* name, uint64_t value, uint64_t usual) {
+    if (value != usual) add(name, std::to_string(value));
+  };
+  if (flags.retries) add("--retries", std::to_string(*flags.retries));
+  add_if("--delay", flags.delay, defaults.delay);
+  add_if("--grace", flags.grace, defaults.grace);
+  add_number("--fast-failures", flags.fast_failures, defaults.fast_failures);
+  for (const std::string& rule : flags.on_exit) add("--on-exit", rule);
+  add_if("--rules", flags.rules, "");
+  if (flags.hang_after) add("--hang-after", *flags.hang_after);
+  if (flags.on_notice) add("--on-notice", *flags.on_notice);
+  add_number("--requeue-exit", flags.requeue_exit, defaults.requeue_exit);
+  add_if("--log-size", flags.log_size, defaults.log_size);
+  add_if("--failure-file", flags.failure_file, "");
+  add_if("--on-success", flags.on_success, "");
+  add_if("--hook-limit", flags.hook_limit, defaults.hook_limit);
+  add_if("--code", flags.code, "");
+  add_if("--code-dir", flags.code_dir, defaults.code_dir);
+  for (const std::string& volume : flags.volumes) add("--volume", volume);
+  for (const std::string& channel : flags.job.channels) add("--channel", channel);
+  for (const std::string& parameter : flags.job.hyperparameters) add("--hyperparameter", parameter);
+  add_if("--root", flags.job.root, defaults.job.root);
+  if (flags.job.hosts) add("--hosts", *flags.job.hosts);
+  for (const std::string& group : flags.job.groups) add("--instance-group", group);
+  add_if("--job", flags.job.request, "");
+  for (const std::string& system : flags.job.file_systems) add("--file-system", system);
+  add_if("--output", flags.job.output, "");
+  add_if("--sync-checkpoints", flags.job.checkpoints, "");
+  if (flags.job.max_runtime) add("--max-runtime", *flags.job.max_runtime);
+  add_if("--metrics-port", flags.metrics_port, "");
+  add_if("--current-host", flags.job.current_host, "");
+  return out;
+}
+
+constexpr std::string_view kUserDataHead = R"(#!/bin/bash
+# Printed by `millrace run --print user-data`. An instance runs it when it boots for the first time: the job runs until the work is
+# done, or until EC2 takes the instance back; the next one then goes on. The image has millrace, the AWS command line, and the program.
+set -euo pipefail
+
+)";
+
+constexpr std::string_view kUserDataBody = R"(
+mkdir -p "$WORK/logs"
+exec >>"$WORK/logs/user-data.log" 2>&1
+imds=${AWS_EC2_METADATA_SERVICE_ENDPOINT:-http://169.254.169.254}
+token=$(curl -sSf --max-time 5 --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$imds/latest/api/token")
+ask() { curl -sSf --max-time 5 --retry 5 -H "X-aws-ec2-metadata-token: $token" "$imds/latest/meta-data/$1"; }
+INSTANCE=$(ask instance-id)
+AWS_REGION=${AWS_REGION:-$(ask placement/region)}
+export CHECKPOINT WORK INSTANCE AWS_REGION
+
+# Once the job has ended here: the logs are kept, and unless it has to go on elsewhere, the fleet and this instance end.
+cat >"$WORK/on-end.sh" <<'END_OF_HOOK'
+)";
+
+constexpr std::string_view kUserDataHook = R"(millrace sync "$WORK/logs" "$CHECKPOINT/logs/$INSTANCE"
+if [ "$MILLRACE_OUTCOME" != elsewhere ]; then
+  fleet=$(aws ec2 describe-spot-instance-requests --filters "Name=instance-id,Values=$INSTANCE" \
+    --query "SpotInstanceRequests[0].Tags[?Key=='aws:ec2spot:fleet-request-id'].Value | [0]" --output text)
+  aws ec2 cancel-spot-fleet-requests --spot-fleet-request-ids "$fleet" --terminate-instances
+fi
+END_OF_HOOK
+
+)";
+
+std::string UserData(const RunFlags& flags) {
+  std::string out(kUserDataHead);
+  out += fmt::format("CHECKPOINT={}\nWORK=${{WORK:-/var/lib/millrace-run}}\n", Quoted(flags.checkpoint));
+  out += "COMMAND=(";
+  for (size_t i = 0; i < flags.command.size(); ++i) out += (i == 0 ? "" : " ") + Quoted(flags.command[i]);
+  out += ")\n";
+  out += kUserDataBody;
+  if (!flags.on_end.empty()) out += flags.on_end + "\n";
+  out += kUserDataHook;
+  const std::string journal = flags.journal.empty() ? "\"$WORK/logs/run.jsonl\"" : Quoted(flags.journal);
+  const std::string logs = flags.log_dir.empty() ? "\"$WORK/logs\"" : Quoted(flags.log_dir);
+  out += fmt::format(
+      "exec millrace run --checkpoint \"$CHECKPOINT\"{} \\\n  --journal {} --log-dir {} --on-end \"sh "
+      "'$WORK/on-end.sh'\" "
+      "-- \"${{COMMAND[@]}}\"\n",
+      RunWords(flags), journal, logs);
+  return out;
+}
+
+std::vector<std::string> AtCommas(const std::string& text) {
+  std::vector<std::string> items;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    if (end > begin) items.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return items;
+}
+
+// The values of --ec2.
+absl::StatusOr<std::map<std::string, std::string>> TakeEc2(const RunFlags& flags) {
+  static const std::set<std::string> kKnown = {"image",      "type", "subnet",         "profile",
+                                               "fleet-role", "disk", "security-group", "key-name"};
+  std::map<std::string, std::string> values{{"disk", "100"}};
+  for (const std::string& text : flags.ec2) {
+    const size_t equals = std::min(text.find('='), text.size());
+    if (!kKnown.contains(text.substr(0, equals)) || equals + 1 >= text.size()) {
+      return PrintUsage(fmt::format(
+          "--ec2 takes image=, type=, subnet=, profile=, fleet-role=, disk=, security-group= or key-name=, not '{}'",
+          text));
+    }
+    values[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  const std::string& disk = values["disk"];
+  if (disk.size() > 5 || disk.find_first_not_of("0123456789") != std::string::npos)
+    return PrintUsage(fmt::format("--ec2 disk= takes a number of GiB, not '{}'", disk));
+  return values;
+}
+
+// The job's name for people: the last part of the checkpoint's URI.
+std::string JobName(const std::string& checkpoint) {
+  const size_t end = checkpoint.find_last_not_of('/') + 1;
+  const size_t begin = checkpoint.rfind('/', end - 1) + 1;
+  return checkpoint.substr(begin, end - begin);
+}
+
+absl::StatusOr<std::string> SpotFleet(const RunFlags& flags) {
+  using Values = std::map<std::string, std::string>;
+  ASSIGN_OR_RETURN(Values values, TakeEc2(flags));
+  for (const char* name : {"image", "type", "subnet", "profile", "fleet-role"}) {
+    if (!values.contains(name))
+      return PrintUsage(fmt::format("--print spot-fleet also needs --ec2 {}=...; see `millrace run --help`", name));
+  }
+  const std::string user_data = UserData(flags);
+  const std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(user_data.data()), user_data.size());
+  OrderedJson launches = OrderedJson::array();
+  for (const std::string& type : AtCommas(values["type"])) {
+    OrderedJson launch = {{"ImageId", values["image"]},
+                          {"InstanceType", type},
+                          {"SubnetId", values["subnet"]},
+                          {"IamInstanceProfile", {{"Arn", values["profile"]}}}};
+    if (values.contains("key-name")) launch["KeyName"] = values["key-name"];
+    if (values.contains("security-group")) {
+      launch["SecurityGroups"] = OrderedJson::array();
+      for (const std::string& group : AtCommas(values["security-group"]))
+        launch["SecurityGroups"].push_back({{"GroupId", group}});
+    }
+    const OrderedJson disk = {
+        {"VolumeSize", std::stoi(values["disk"])}, {"VolumeType", "gp3"}, {"DeleteOnTermination", true}};
+    launch["BlockDeviceMappings"] = OrderedJson::array({{{"DeviceName", "/dev/xvda"}, {"Ebs", disk}}});
+    const OrderedJson tag = {{"Key", "Name"}, {"Value", JobName(flags.checkpoint)}};
+    launch["TagSpecifications"] =
+        OrderedJson::array({{{"ResourceType", "instance"}, {"Tags", OrderedJson::array({tag})}}});
+    launch["UserData"] = Base64Encode(bytes);
+    launches.push_back(std::move(launch));
+  }
+  const OrderedJson fleet = {{"IamFleetRole", values["fleet-role"]},
+                             {"Type", "maintain"},
+                             {"TargetCapacity", 1},
+                             {"AllocationStrategy", "capacityOptimized"},
+                             {"InstanceInterruptionBehavior", "terminate"},
+                             {"TerminateInstancesWithExpiration", true},
+                             {"LaunchSpecifications", launches}};
+  return fleet.dump(2) + "\n";
+}
+
+/// A bucket and what lies below a key in it.
+struct S3Place {
+  std::string bucket;
+  std::string key;
+  auto operator<=>(const S3Place&) const = default;
+};
+
+// Of the text behind "s3://", up to what ends a URI in options: "train=s3://bucket/train,mode=File".
+S3Place PlaceAt(const std::string& text, size_t uri) {
+  const size_t begin = uri + kS3.size();
+  const size_t end = std::min(text.find_first_of(" ,;\"'@#", begin), text.size());
+  const std::string place = text.substr(begin, end - begin);
+  const size_t slash = std::min(place.find('/'), place.size());
+  std::string key = slash < place.size() ? place.substr(slash + 1) : "";
+  while (key.ends_with('/')) key.pop_back();
+  return {place.substr(0, slash), key};
+}
+
+std::set<S3Place> PlacesRead(const RunFlags& flags) {
+  std::set<S3Place> places;
+  const auto take = [&places](const std::string& text) {
+    for (size_t at = text.find(kS3); at != std::string::npos; at = text.find(kS3, at + 1))
+      places.insert(PlaceAt(text, at));
+  };
+  for (const std::string& word : flags.command) take(word);
+  for (const std::string& channel : flags.job.channels) take(channel);
+  for (const std::string& parameter : flags.job.hyperparameters) take(parameter);
+  take(flags.job.output);  // is listed before it is written
+  take(flags.job.checkpoints);
+  places.erase(S3Place{});
+  return places;
+}
+
+std::string ObjectArn(const S3Place& place) {
+  return fmt::format("arn:aws:s3:::{}/{}*", place.bucket, place.key.empty() ? "" : place.key);
+}
+
+OrderedJson Allow(const std::string& id, const std::vector<std::string>& actions, const OrderedJson& resources) {
+  return {{"Sid", id}, {"Effect", "Allow"}, {"Action", actions}, {"Resource", resources}};
+}
+
+void AllowVolumes(const std::vector<std::string>& names, OrderedJson& statements) {
+  if (names.empty()) return;
+  statements.push_back(
+      Allow("LookAtVolumes", {"ec2:DescribeVolumes", "ec2:DescribeSnapshots", "ec2:DescribeInstances"}, "*"));
+  statements.push_back(
+      Allow("MoveVolumes",
+            {"ec2:CreateSnapshot", "ec2:CreateVolume", "ec2:CreateTags", "ec2:AttachVolume", "ec2:DetachVolume"}, "*"));
+  OrderedJson remove = Allow("DeleteWhatWasMoved", {"ec2:DeleteVolume", "ec2:DeleteSnapshot"}, "*");
+  remove["Condition"] = {{"StringEquals", {{"aws:ResourceTag/millrace:volume", names}}}};
+  statements.push_back(std::move(remove));
+}
+
+absl::StatusOr<std::string> IamPolicy(const RunFlags& flags) {
+  const S3Place kept = PlaceAt(flags.checkpoint, 0);
+  std::set<std::string> buckets{"arn:aws:s3:::" + kept.bucket};
+  std::set<std::string> read;
+  for (const S3Place& place : PlacesRead(flags)) {
+    buckets.insert("arn:aws:s3:::" + place.bucket);
+    read.insert(ObjectArn(place));
+  }
+  std::vector<std::string> names;
+  for (const std::string& text : flags.volumes) {
+    ASSIGN_OR_RETURN(const VolumeFlags volume, ParseVolumeOption(text));
+    names.push_back(volume.name);
+  }
+  OrderedJson statements = OrderedJson::array();
+  statements.push_back(Allow("List", {"s3:ListBucket", "s3:ListBucketMultipartUploads"}, buckets));
+  if (!read.empty()) statements.push_back(Allow("ReadData", {"s3:GetObject"}, read));
+  const auto below = [](const S3Place& place) {
+    return fmt::format("arn:aws:s3:::{}/{}", place.bucket, place.key.empty() ? "*" : place.key + "/*");
+  };
+  statements.push_back(Allow(
+      "KeepCheckpointsAndLogs",
+      {"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"},
+      below(kept)));
+  std::vector<std::string> written;
+  for (const std::string& uri : {flags.job.output, flags.job.checkpoints}) {
+    if (uri.starts_with(kS3)) written.push_back(below(PlaceAt(uri, 0)));
+  }
+  if (!written.empty()) {
+    statements.push_back(
+        Allow("KeepOutput", {"s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"},
+              written));
+  }
+  AllowVolumes(names, statements);
+  statements.push_back(Allow("EndTheFleet", {"ec2:DescribeSpotInstanceRequests", "ec2:CancelSpotFleetRequests"}, "*"));
+  const OrderedJson policy = {{"Version", "2012-10-17"}, {"Statement", statements}};
+  return policy.dump(2) + "\n";
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> PrintRunFile(const RunFlags& flags) {
+  if (!flags.checkpoint.starts_with(kS3)) {
+    return PrintUsage(
+        "--print needs --checkpoint s3://BUCKET/JOB, where the next instance finds what this one has done");
+  }
+  if (!flags.job.request.empty())
+    return PrintUsage("--print knows nothing of what the file of --job names; give its channels as --channel");
+  RunFlags plain = flags;
+  while (plain.checkpoint.ends_with('/')) plain.checkpoint.pop_back();
+  if (flags.print == "user-data") return UserData(plain);
+  return flags.print == "spot-fleet" ? SpotFleet(plain) : IamPolicy(plain);
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "cli/command_line.h"
+#include "service/service_source.h"
+
+namespace millrace::cli {
+
+/// The flags of a trainer whose batches come from workers.
+struct WorkersFlags {
+  std::string workers;
+  std::string token_file;
+  std::string tls;
+  std::string tls_name;
+  uint64_t streams = 0;
+  uint64_t local_streams = 0;
+};
+
+void AddWorkersOptions(const Command& command, WorkersFlags* flags);
+
+/// Absent without --workers. Errors name the flag.
+absl::StatusOr<std::optional<ServiceOptions>> TakeWorkers(const WorkersFlags& flags);
+
+}  // namespace millrace::cli

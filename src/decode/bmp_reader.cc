@@ -1,0 +1,205 @@
+#include "decode/bmp_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "decode/resample_kernels.h"
+
+namespace millrace {
+namespace {
+
+constexpr uint64_t kFileHead = 14;
+constexpr uint32_t kCoreHead = 12;  // of OS/2: smaller numbers, palettes of three bytes
+constexpr uint32_t kInfoHead = 40;
+
+enum BmpMethod : uint32_t { kPlain = 0, kBitFields = 3, kAlphaBitFields = 6 };
+
+absl::Status BmpDamaged(std::string_view why) {
+  return absl::DataLossError(fmt::format("the BMP is damaged: {}", why));
+}
+
+/// One colour of pixels of 16 or 32 bits.
+struct BitField {
+  uint32_t mask = 0;
+  int shift = 0;
+  uint32_t most = 0;
+
+  static BitField Of(uint32_t mask) {
+    if (mask == 0) return {};
+    const int shift = std::countr_zero(mask);
+    return {mask, shift, mask >> shift};
+  }
+  uint8_t In(uint32_t pixel) const {
+    return most == 0 ? 0 : static_cast<uint8_t>(uint64_t{(pixel & mask) >> shift} * 255 / most);
+  }
+};
+
+class BmpReader final : public RowReader {
+ public:
+  absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
+  bool can_shrink() const override { return false; }
+  uint64_t held_bytes() const override { return 0; }
+  absl::Status Start(const Region& region, int denominator, PixelForm form) override;
+  absl::StatusOr<RowBlock> Next() override;
+  absl::Status Finish() override { return absl::OkStatus(); }  // that all rows are there was checked
+  void Close() override {}
+
+ private:
+  bool Has(uint64_t at, uint64_t bytes) const { return at <= encoded_.size() && bytes <= encoded_.size() - at; }
+  uint32_t Number(uint64_t at, int bytes) const;
+  absl::Status ReadPalette(uint64_t at, uint32_t entry_bytes, uint32_t count);
+  absl::Status ReadFields(uint64_t at, uint32_t compression);
+  void Expand(const std::byte* row, uint8_t* to) const;
+
+  ByteSpan encoded_;
+  ImageSize size_;
+  int bits_ = 0;
+  bool top_down_ = false;
+  uint64_t pixels_at_ = 0;
+  uint64_t stride_ = 0;
+  std::array<std::array<uint8_t, 4>, 256> palette_{};
+  std::array<BitField, 3> fields_{};
+  Region region_;
+  int next_row_ = 0;
+  PixelForm form_ = PixelForm::kRgbx;
+  std::vector<uint8_t> row_;
+};
+
+uint32_t BmpReader::Number(uint64_t at, int bytes) const {
+  uint32_t value = 0;
+  for (int i = bytes - 1; i >= 0; --i)
+    value = value << 8 | static_cast<uint32_t>(encoded_[at + static_cast<uint64_t>(i)]);
+  return value;
+}
+
+absl::Status BmpReader::ReadPalette(uint64_t at, uint32_t entry_bytes, uint32_t count) {
+  const uint32_t most = 1u << bits_;
+  if (count == 0 || count > most) count = most;
+  palette_ = {};
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t entry = at + uint64_t{i} * entry_bytes;
+    // Files without all the entries are read as far as their pixels begin.
+    if (entry + entry_bytes > pixels_at_) break;
+    if (!Has(entry, entry_bytes)) return BmpDamaged("it ends within its palette");
+    for (uint64_t c = 0; c < 3; ++c) palette_[i][c] = static_cast<uint8_t>(encoded_[entry + 2 - c]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BmpReader::ReadFields(uint64_t at, uint32_t compression) {
+  if (compression == kPlain) {
+    const bool five_bits = bits_ == 16;
+    fields_ = {BitField::Of(five_bits ? 0x7c00 : 0xff0000), BitField::Of(five_bits ? 0x3e0 : 0xff00),
+               BitField::Of(five_bits ? 0x1f : 0xff)};
+    return absl::OkStatus();
+  }
+  if (!Has(at, 12)) return BmpDamaged("it ends within its head");
+  for (size_t c = 0; c < 3; ++c) {
+    const uint32_t mask = Number(at + 4 * c, 4);
+    const BitField field = BitField::Of(mask);
+    if ((field.most & (field.most + 1)) != 0) return BmpDamaged("the bits of a colour are not consecutive");
+    fields_[c] = field;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ImageSize> BmpReader::Open(ByteSpan encoded) {
+  encoded_ = encoded;
+  if (!Has(0, kFileHead + kCoreHead)) return BmpDamaged("it ends within its head");
+  pixels_at_ = Number(10, 4);
+  const uint32_t head = Number(kFileHead, 4);
+  const bool core = head == kCoreHead;
+  if (!core && (head < kInfoHead || !Has(kFileHead, head))) return BmpDamaged("its head is of no known size");
+  const uint64_t at = kFileHead + 4;
+  int64_t width = 0;
+  int64_t height = 0;
+  uint32_t compression = kPlain;
+  uint32_t colours = 0;
+  if (core) {
+    width = Number(at, 2);
+    height = Number(at + 2, 2);
+    bits_ = static_cast<int>(Number(at + 6, 2));
+  } else {
+    width = static_cast<int32_t>(Number(at, 4));
+    height = static_cast<int32_t>(Number(at + 4, 4));
+    bits_ = static_cast<int>(Number(at + 10, 2));
+    compression = Number(at + 12, 4);
+    colours = Number(at + 28, 4);
+  }
+  top_down_ = height < 0;
+  height = top_down_ ? -height : height;
+  RETURN_IF_ERROR(CheckImageSize(width, height));
+  size_ = {static_cast<int>(width), static_cast<int>(height)};
+  const bool wide = bits_ == 16 || bits_ == 32;
+  const bool fields = compression == kBitFields || compression == kAlphaBitFields;
+  if ((compression != kPlain && !fields) || (fields && !wide)) {
+    return absl::InvalidArgumentError(
+        fmt::format("cannot decode a compressed BMP (method {}); store it without compression or as PNG", compression));
+  }
+  if (bits_ == 1 || bits_ == 4 || bits_ == 8) {
+    RETURN_IF_ERROR(ReadPalette(kFileHead + head, core ? 3 : 4, colours));
+  } else if (wide) {
+    // They follow the head of 40 bytes; larger heads have them at the same place.
+    RETURN_IF_ERROR(ReadFields(kFileHead + kInfoHead, compression));
+  } else if (bits_ != 24) {
+    return absl::InvalidArgumentError(
+        fmt::format("cannot decode a BMP of {} bits a pixel; convert it when packing", bits_));
+  }
+  stride_ = (static_cast<uint64_t>(width) * static_cast<uint64_t>(bits_) + 31) / 32 * 4;
+  if (!Has(pixels_at_, stride_ * static_cast<uint64_t>(height))) return BmpDamaged("it ends within its pixels");
+  return size_;
+}
+
+absl::Status BmpReader::Start(const Region& region, int /*denominator*/, PixelForm form) {
+  if (form == PixelForm::kNumbers && bits_ > 8) return NotNumbers("a BMP in colour");
+  region_ = region;
+  form_ = form;
+  next_row_ = region.top;
+  row_.resize(static_cast<size_t>(size_.width) * 4 + kernels::kSlackBytes);
+  return absl::OkStatus();
+}
+
+// The columns of the region, to the beginning of a row.
+void BmpReader::Expand(const std::byte* row, uint8_t* to) const {
+  for (int x = region_.left; x < region_.right; ++x) {
+    if (bits_ <= 8) {
+      const auto bit = static_cast<unsigned>(x) * static_cast<unsigned>(bits_);
+      const auto byte = static_cast<unsigned>(row[bit / 8]);
+      const unsigned index = byte >> (8 - static_cast<unsigned>(bits_) - bit % 8) & ((1u << bits_) - 1);
+      if (form_ == PixelForm::kNumbers) {
+        *to++ = static_cast<uint8_t>(index);
+        continue;
+      }
+      std::memcpy(to, palette_[index].data(), 4);
+    } else if (bits_ == 24) {
+      for (int c = 0; c < 3; ++c) to[c] = static_cast<uint8_t>(row[3 * x + 2 - c]);
+    } else {
+      const uint32_t pixel = bits_ == 16 ? LoadLe<uint16_t>(row + 2 * x) : LoadLe<uint32_t>(row + 4 * x);
+      for (size_t c = 0; c < 3; ++c) to[c] = fields_[c].In(pixel);
+    }
+    to += 4;
+  }
+}
+
+absl::StatusOr<RowBlock> BmpReader::Next() {
+  const int stored = top_down_ ? next_row_ : size_.height - 1 - next_row_;
+  ++next_row_;
+  Expand(encoded_.data() + pixels_at_ + stride_ * static_cast<uint64_t>(stored), row_.data());
+  if (form_ == PixelForm::kGrey) {
+    GreyFromRgbx(row_.data(), static_cast<size_t>(region_.right - region_.left), row_.data());
+  }
+  return RowBlock{row_.data(), row_.size(), 1};
+}
+
+}  // namespace
+
+std::unique_ptr<RowReader> MakeBmpReader() {
+  return std::make_unique<BmpReader>();
+}
+
+}  // namespace millrace

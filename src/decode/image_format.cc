@@ -1,0 +1,71 @@
+#include "decode/image_format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/crypto.h"
+
+namespace millrace {
+namespace {
+
+struct Magic {
+  size_t offset;
+  std::string_view bytes;
+  std::string_view name;
+};
+
+using std::string_view_literals::operator""sv;
+
+/// Formats that people store as images, to name what cannot be decoded.
+constexpr Magic kForeign[] = {
+    {4, "ftypavif"sv, "AVIF"},      {4, "ftyphei"sv, "HEIF"},
+    {4, "jP  \r\n"sv, "JPEG 2000"}, {4, "JXL \r\n"sv, "JPEG XL"},
+    {0, "\xff\x0a"sv, "JPEG XL"},   {0, "II+\0"sv, "BigTIFF"},
+    {0, "MM\0+"sv, "BigTIFF"},      {0, "\x76\x2f\x31\x01"sv, "OpenEXR"},
+};
+
+}  // namespace
+
+absl::StatusOr<ImageFormat> SniffImageFormat(ByteSpan encoded) {
+  const std::string_view text = AsText(encoded);
+  if (text.starts_with("\xff\xd8\xff"sv)) return ImageFormat::kJpeg;
+  if (text.starts_with("\x89PNG\r\n\x1a\n"sv)) return ImageFormat::kPng;
+  if (text.starts_with("RIFF"sv) && text.size() >= 12 && text.substr(8, 4) == "WEBP"sv) return ImageFormat::kWebp;
+  if (text.starts_with("II*\0"sv) || text.starts_with("MM\0*"sv)) return ImageFormat::kTiff;
+  if (text.starts_with("GIF87a"sv) || text.starts_with("GIF89a"sv)) return ImageFormat::kGif;
+  if (text.starts_with("BM"sv)) return ImageFormat::kBmp;
+  for (const Magic& magic : kForeign) {
+    if (text.size() >= magic.offset && text.substr(magic.offset).starts_with(magic.bytes)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "cannot decode an image of type {}; Millrace decodes JPEG, PNG, WebP, TIFF, BMP and GIF, so convert "
+          "it when packing",
+          magic.name));
+    }
+  }
+  if (text.empty()) return absl::DataLossError("the image is empty (0 bytes)");
+  const auto* first = reinterpret_cast<const uint8_t*>(encoded.data());
+  return absl::DataLossError(
+      fmt::format("not an image (JPEG, PNG, WebP, TIFF, BMP or GIF): {} bytes that begin with {}", text.size(),
+                  HexEncode({first, std::min<size_t>(encoded.size(), 8)})));
+}
+
+std::string_view NameOf(ImageFormat format) {
+  switch (format) {
+    case ImageFormat::kJpeg:
+      return "JPEG";
+    case ImageFormat::kPng:
+      return "PNG";
+    case ImageFormat::kWebp:
+      return "WebP";
+    case ImageFormat::kTiff:
+      return "TIFF";
+    case ImageFormat::kBmp:
+      return "BMP";
+    case ImageFormat::kGif:
+      return "GIF";
+  }
+  return "";
+}
+
+}  // namespace millrace

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace millrace {
+
+/// The formats that are decoded, whatever a file is called.
+enum class ImageFormat : uint8_t { kJpeg, kPng, kWebp, kTiff, kBmp, kGif };
+
+/// By the first bytes. InvalidArgument, with its name, for a format that is known and not decoded; DataLoss for what is
+/// no image.
+absl::StatusOr<ImageFormat> SniffImageFormat(ByteSpan encoded);
+
+std::string_view NameOf(ImageFormat format);
+
+}  // namespace millrace

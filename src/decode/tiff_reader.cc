@@ -1,0 +1,374 @@
+#include "decode/tiff_reader.h"
+
+#include <fmt/format.h>
+#include <tiffio.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "decode/resample_kernels.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kTiffPixelBytes = 4;
+
+/// A file in memory, as libtiff reads it, and what it says of errors.
+struct TiffFile {
+  ByteSpan bytes;
+  uint64_t position = 0;
+  std::string error;
+};
+
+tmsize_t ReadTiff(thandle_t handle, void* into, tmsize_t size) {
+  auto& file = *static_cast<TiffFile*>(handle);
+  const uint64_t left = file.bytes.size() - std::min<uint64_t>(file.position, file.bytes.size());
+  const uint64_t bytes = std::min<uint64_t>(left, static_cast<uint64_t>(std::max<tmsize_t>(size, 0)));
+  std::memcpy(into, file.bytes.data() + (file.bytes.size() - left), bytes);
+  file.position += bytes;
+  return static_cast<tmsize_t>(bytes);
+}
+
+tmsize_t WriteTiff(thandle_t /*handle*/, void* /*from*/, tmsize_t /*size*/) {
+  return 0;
+}
+
+toff_t SeekTiff(thandle_t handle, toff_t offset, int whence) {
+  auto& file = *static_cast<TiffFile*>(handle);
+  const uint64_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? file.position : file.bytes.size();
+  file.position = base + offset;
+  return file.position;
+}
+
+int CloseTiff(thandle_t /*handle*/) {
+  return 0;
+}
+
+toff_t SizeOfTiff(thandle_t handle) {
+  return static_cast<TiffFile*>(handle)->bytes.size();
+}
+
+int MapTiff(thandle_t handle, void** base, toff_t* size) {
+  const ByteSpan bytes = static_cast<TiffFile*>(handle)->bytes;
+  *base = const_cast<std::byte*>(bytes.data());  // read only, as the file is opened for reading
+  *size = bytes.size();
+  return 1;
+}
+
+void UnmapTiff(thandle_t /*handle*/, void* /*base*/, toff_t /*size*/) {}
+
+int KeepError(TIFF* /*tiff*/, void* file, const char* /*module*/, const char* format, va_list arguments) {
+  std::array<char, 512> text{};
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  auto& error = static_cast<TiffFile*>(file)->error;
+  if (error.empty()) error = text.data();
+  return 1;
+}
+
+// Unknown tags and the like, which most writers of TIFF files leave.
+int IgnoreWarning(TIFF* /*tiff*/, void* /*file*/, const char* /*module*/, const char* /*format*/, va_list /*all*/) {
+  return 1;
+}
+
+bool IsBoundedMethod(uint16_t compression) {
+  constexpr std::array<uint16_t, 10> kBounded = {
+      COMPRESSION_NONE, COMPRESSION_CCITTRLE, COMPRESSION_CCITTFAX3,     COMPRESSION_CCITTFAX4, COMPRESSION_LZW,
+      COMPRESSION_JPEG, COMPRESSION_PACKBITS, COMPRESSION_ADOBE_DEFLATE, COMPRESSION_DEFLATE,   COMPRESSION_ZSTD};
+  return std::find(kBounded.begin(), kBounded.end(), compression) != kBounded.end();
+}
+
+class TiffRowReader final : public RowReader {
+ public:
+  absl::StatusOr<ImageSize> Open(ByteSpan encoded) override;
+  bool can_shrink() const override { return false; }
+  uint64_t held_bytes() const override { return held_; }
+  absl::Status Start(const Region& region, int denominator, PixelForm form) override;
+  absl::StatusOr<RowBlock> Next() override;
+  absl::Status Finish() override;
+  void Close() override;
+
+ private:
+  struct CloseFile {
+    void operator()(TIFF* tiff) const { TIFFClose(tiff); }
+  };
+
+  /// How pixels are read.
+  enum class Way : uint8_t {
+    kLines,  // row by row
+    kTiles,  // a row of tiles at a time
+    kWhole,  // by libtiff's conversion to RGBA, for all that is rare
+  };
+
+  uint16_t Get(uint32_t tag, uint16_t usual) const;
+  absl::Status Error() const;
+  bool IsPlain() const;
+  absl::Status ChooseWay();
+  absl::Status ReadLine();
+  absl::Status ReadTiles();
+  void Expand(const uint8_t* from, int pixels, uint8_t* to) const;
+  unsigned SampleAt(const uint8_t* line, size_t number) const;
+
+  TiffFile file_;
+  std::unique_ptr<TIFF, CloseFile> tiff_;
+  ImageSize size_;
+  uint16_t bits_ = 1;
+  uint16_t samples_ = 1;
+  uint16_t photometric_ = PHOTOMETRIC_MINISBLACK;
+  Way way_ = Way::kWhole;
+  uint64_t held_ = 0;
+  uint32_t tile_width_ = 0;
+  uint32_t tile_height_ = 0;
+  std::array<std::array<uint8_t, 4>, 256> palette_{};
+  Region region_;
+  PixelForm form_ = PixelForm::kRgbx;
+  int next_row_ = 0;     // that Next gives
+  int next_stored_ = 0;  // that is read next
+  std::vector<uint8_t> line_;
+  std::vector<uint8_t> pixels_;  // a row; a row of tiles; all of it
+};
+
+uint16_t TiffRowReader::Get(uint32_t tag, uint16_t usual) const {
+  uint16_t value = usual;
+  return TIFFGetFieldDefaulted(tiff_.get(), tag, &value) == 1 ? value : usual;
+}
+
+absl::Status TiffRowReader::Error() const {
+  return absl::DataLossError(
+      fmt::format("the TIFF is damaged: {}", file_.error.empty() ? "it cannot be read" : file_.error));
+}
+
+absl::StatusOr<ImageSize> TiffRowReader::Open(ByteSpan encoded) {
+  Close();
+  file_ = {encoded, 0, ""};
+  TIFFOpenOptions* const options = TIFFOpenOptionsAlloc();
+  if (options == nullptr) return absl::ResourceExhaustedError("out of memory while decoding a TIFF");
+  TIFFOpenOptionsSetMaxSingleMemAlloc(options, static_cast<tmsize_t>(kMaxCodecBytes));
+  TIFFOpenOptionsSetErrorHandlerExtR(options, KeepError, &file_);
+  TIFFOpenOptionsSetWarningHandlerExtR(options, IgnoreWarning, &file_);
+  tiff_.reset(TIFFClientOpenExt("image", "r", &file_, ReadTiff, WriteTiff, SeekTiff, CloseTiff, SizeOfTiff, MapTiff,
+                                UnmapTiff, options));
+  TIFFOpenOptionsFree(options);
+  if (tiff_ == nullptr) return Error();
+  uint32_t width = 0;
+  uint32_t height = 0;
+  if (TIFFGetField(tiff_.get(), TIFFTAG_IMAGEWIDTH, &width) != 1 ||
+      TIFFGetField(tiff_.get(), TIFFTAG_IMAGELENGTH, &height) != 1) {
+    return absl::DataLossError("the TIFF is damaged: it does not say its size");
+  }
+  RETURN_IF_ERROR(CheckImageSize(width, height));
+  size_ = {static_cast<int>(width), static_cast<int>(height)};
+  RETURN_IF_ERROR(ChooseWay());
+  return size_;
+}
+
+// Whether rows are numbers that need no more than a table or their high byte.
+bool TiffRowReader::IsPlain() const {
+  const bool integers = Get(TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) == SAMPLEFORMAT_UINT;
+  if (!integers || (samples_ > 1 && Get(TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) != PLANARCONFIG_CONTIG))
+    return false;
+  const bool small = (bits_ == 1 || bits_ == 2 || bits_ == 4) && samples_ == 1;
+  switch (photometric_) {
+    case PHOTOMETRIC_MINISBLACK:
+    case PHOTOMETRIC_MINISWHITE:
+      return small || bits_ == 8 || bits_ == 16;
+    case PHOTOMETRIC_PALETTE:
+      return small || (bits_ == 8 && samples_ == 1);
+    case PHOTOMETRIC_RGB:
+      return samples_ >= 3 && (bits_ == 8 || bits_ == 16);
+    default:
+      return false;
+  }
+}
+
+absl::Status TiffRowReader::ChooseWay() {
+  const uint16_t compression = Get(TIFFTAG_COMPRESSION, COMPRESSION_NONE);
+  if (!IsBoundedMethod(compression)) {
+    const TIFFCodec* const codec = TIFFFindCODEC(compression);
+    return absl::InvalidArgumentError(
+        fmt::format("cannot decode a TIFF compressed by {}; store it uncompressed, or by LZW, Deflate, JPEG or zstd",
+                    codec == nullptr ? fmt::format("method {}", compression) : std::string(codec->name)));
+  }
+  bits_ = Get(TIFFTAG_BITSPERSAMPLE, 1);
+  samples_ = Get(TIFFTAG_SAMPLESPERPIXEL, 1);
+  photometric_ = Get(TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISBLACK);
+  if (photometric_ == PHOTOMETRIC_YCBCR && compression == COMPRESSION_JPEG && samples_ == 3 &&
+      Get(TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) == PLANARCONFIG_CONTIG) {
+    TIFFSetField(tiff_.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+    photometric_ = PHOTOMETRIC_RGB;
+  }
+  const bool tiled = TIFFIsTiled(tiff_.get()) != 0;
+  way_ = !IsPlain() ? Way::kWhole : tiled ? Way::kTiles : Way::kLines;
+  const auto pixels = static_cast<uint64_t>(size_.width) * static_cast<uint64_t>(size_.height);
+  held_ = way_ == Way::kWhole ? pixels * kTiffPixelBytes : 0;
+  uint64_t unit = 0;
+  if (tiled) {
+    tile_width_ = tile_height_ = 0;
+    TIFFGetField(tiff_.get(), TIFFTAG_TILEWIDTH, &tile_width_);
+    TIFFGetField(tiff_.get(), TIFFTAG_TILELENGTH, &tile_height_);
+    unit = TIFFTileSize64(tiff_.get());
+    if (tile_width_ == 0 || tile_height_ == 0 || unit == 0) return Error();
+    if (way_ == Way::kTiles) {
+      held_ += uint64_t{std::min<uint32_t>(tile_height_, static_cast<uint32_t>(size_.height))} * kTiffPixelBytes *
+               static_cast<uint64_t>(size_.width);
+    }
+  } else {
+    unit = way_ == Way::kLines ? TIFFScanlineSize64(tiff_.get()) : TIFFStripSize64(tiff_.get());
+    if (unit == 0) return Error();
+  }
+  if (unit > kMaxCodecBytes || held_ > kMaxCodecBytes) {
+    return absl::InvalidArgumentError(fmt::format(
+        "a TIFF of {} x {} pixels needs {} MiB to decode and the limit is {} MiB; store it in smaller strips "
+        "or tiles, as 8-bit grey or RGB",
+        size_.width, size_.height, std::max(unit, held_) >> 20, kMaxCodecBytes >> 20));
+  }
+  if (way_ != Way::kLines) held_ += unit;
+  file_.error.clear();  // about tags that are not needed
+  return absl::OkStatus();
+}
+
+absl::Status TiffRowReader::Start(const Region& region, int /*denominator*/, PixelForm form) {
+  const bool grey = photometric_ == PHOTOMETRIC_MINISBLACK && samples_ == 1;
+  if (form == PixelForm::kNumbers &&
+      (way_ == Way::kWhole || bits_ > 8 || (!grey && photometric_ != PHOTOMETRIC_PALETTE))) {
+    return NotNumbers("a TIFF in colour or of more than 8 bits");
+  }
+  region_ = region;
+  form_ = form;
+  next_row_ = region.top;
+  next_stored_ = 0;
+  palette_ = {};
+  uint16_t* red = nullptr;
+  uint16_t* green = nullptr;
+  uint16_t* blue = nullptr;
+  if (photometric_ == PHOTOMETRIC_PALETTE) {
+    if (TIFFGetField(tiff_.get(), TIFFTAG_COLORMAP, &red, &green, &blue) != 1) return Error();
+    for (size_t i = 0; i < size_t{1} << bits_; ++i) {
+      palette_[i] = {static_cast<uint8_t>(red[i] >> 8), static_cast<uint8_t>(green[i] >> 8),
+                     static_cast<uint8_t>(blue[i] >> 8), 0};
+    }
+  }
+  const size_t row = static_cast<size_t>(size_.width) * kTiffPixelBytes;
+  if (way_ == Way::kLines) {
+    line_.resize(static_cast<size_t>(TIFFScanlineSize64(tiff_.get())));
+    pixels_.resize(row + kernels::kSlackBytes);
+    while (next_stored_ < region.top) RETURN_IF_ERROR(ReadLine());
+    return absl::OkStatus();
+  }
+  if (way_ == Way::kTiles) {
+    line_.resize(static_cast<size_t>(TIFFTileSize64(tiff_.get())));
+    pixels_.resize(row * std::min<uint32_t>(tile_height_, static_cast<uint32_t>(size_.height)) + kernels::kSlackBytes);
+    while (next_stored_ <= region.top) RETURN_IF_ERROR(ReadTiles());
+    return absl::OkStatus();
+  }
+  pixels_.resize(row * static_cast<size_t>(size_.height) + kernels::kSlackBytes);
+  // As it is stored.
+  TIFFSetField(tiff_.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);
+  std::array<char, 1024> why{};
+  if (TIFFRGBAImageOK(tiff_.get(), why.data()) != 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("cannot decode this kind of TIFF: {}; convert it when packing", why.data()));
+  }
+  // Bytes in the order R, G, B, A, as all machines that Millrace runs on are little-endian.
+  const int read =
+      TIFFReadRGBAImageOriented(tiff_.get(), static_cast<uint32_t>(size_.width), static_cast<uint32_t>(size_.height),
+                                reinterpret_cast<uint32_t*>(pixels_.data()), ORIENTATION_TOPLEFT, 1);
+  return read == 1 && file_.error.empty() ? absl::OkStatus() : Error();
+}
+
+absl::Status TiffRowReader::ReadLine() {
+  const int read = TIFFReadScanline(tiff_.get(), line_.data(), static_cast<uint32_t>(next_stored_), 0);
+  ++next_stored_;
+  return read == 1 && file_.error.empty() ? absl::OkStatus() : Error();
+}
+
+// The tiles of the next rows, converted.
+absl::Status TiffRowReader::ReadTiles() {
+  const int rows = static_cast<int>(
+      std::min<uint32_t>(tile_height_, static_cast<uint32_t>(size_.height) - static_cast<uint32_t>(next_stored_)));
+  const size_t tile_row = static_cast<size_t>(TIFFTileRowSize64(tiff_.get()));
+  for (uint32_t x = 0; x < static_cast<uint32_t>(size_.width); x += tile_width_) {
+    const tmsize_t read = TIFFReadTile(tiff_.get(), line_.data(), x, static_cast<uint32_t>(next_stored_), 0, 0);
+    if (read < 0 || static_cast<size_t>(read) < tile_row * static_cast<size_t>(rows) || !file_.error.empty())
+      return Error();
+    const int columns = static_cast<int>(std::min<uint32_t>(tile_width_, static_cast<uint32_t>(size_.width) - x));
+    for (int y = 0; y < rows; ++y) {
+      const size_t at = (static_cast<size_t>(y) * static_cast<size_t>(size_.width) + x) * kTiffPixelBytes;
+      Expand(line_.data() + tile_row * static_cast<size_t>(y), columns, pixels_.data() + at);
+    }
+    if (tile_width_ >= static_cast<uint32_t>(size_.width)) break;  // x may not reach so far
+  }
+  next_stored_ += rows;
+  return absl::OkStatus();
+}
+
+unsigned TiffRowReader::SampleAt(const uint8_t* line, size_t number) const {
+  if (bits_ == 8) return line[number];
+  if (bits_ == 16) return LoadLe<uint16_t>(line + 2 * number) >> 8;
+  const size_t bit = number * bits_;
+  return line[bit / 8] >> (8u - bits_ - bit % 8) & ((1u << bits_) - 1);
+}
+
+// Stored pixels to RGBX, with four bytes each, also of numbers, which are the first one.
+void TiffRowReader::Expand(const uint8_t* from, int pixels, uint8_t* to) const {
+  const unsigned most = bits_ >= 8 ? 255 : (1u << bits_) - 1;
+  for (size_t x = 0; x < static_cast<size_t>(pixels); ++x, to += kTiffPixelBytes) {
+    if (photometric_ == PHOTOMETRIC_RGB) {
+      for (size_t c = 0; c < 3; ++c) to[c] = static_cast<uint8_t>(SampleAt(from, x * samples_ + c));
+      continue;
+    }
+    const unsigned sample = SampleAt(from, x * samples_);
+    if (form_ == PixelForm::kNumbers) {
+      to[0] = static_cast<uint8_t>(sample);
+    } else if (photometric_ == PHOTOMETRIC_PALETTE) {
+      std::memcpy(to, palette_[sample].data(), kTiffPixelBytes);
+    } else {
+      const unsigned light = (photometric_ == PHOTOMETRIC_MINISWHITE ? most - sample : sample) * 255 / most;
+      to[0] = to[1] = to[2] = static_cast<uint8_t>(light);
+    }
+  }
+}
+
+absl::StatusOr<RowBlock> TiffRowReader::Next() {
+  const size_t row = static_cast<size_t>(size_.width) * kTiffPixelBytes;
+  uint8_t* first = pixels_.data();
+  if (way_ == Way::kLines) {
+    RETURN_IF_ERROR(ReadLine());
+    Expand(line_.data(), size_.width, first);
+  } else if (way_ == Way::kTiles) {
+    while (next_stored_ <= next_row_) RETURN_IF_ERROR(ReadTiles());
+    first += row * (static_cast<size_t>(next_row_) % tile_height_);
+  } else {
+    first += row * static_cast<size_t>(next_row_);
+  }
+  ++next_row_;
+  if (form_ == PixelForm::kGrey) GreyFromRgbx(first, static_cast<size_t>(size_.width), first);
+  if (form_ == PixelForm::kNumbers) {
+    for (size_t x = 0; x < static_cast<size_t>(size_.width); ++x) first[x] = first[x * kTiffPixelBytes];
+  }
+  return RowBlock{first + region_.left * BytesOf(form_), row, 1};
+}
+
+absl::Status TiffRowReader::Finish() {
+  while (way_ == Way::kLines && next_stored_ < size_.height) RETURN_IF_ERROR(ReadLine());
+  while (way_ == Way::kTiles && next_stored_ < size_.height) RETURN_IF_ERROR(ReadTiles());
+  return absl::OkStatus();
+}
+
+void TiffRowReader::Close() {
+  tiff_.reset();
+  std::vector<uint8_t>().swap(pixels_);
+  std::vector<uint8_t>().swap(line_);
+}
+
+}  // namespace
+
+std::unique_ptr<RowReader> MakeTiffReader() {
+  return std::make_unique<TiffRowReader>();
+}
+
+}  // namespace millrace

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace millrace {
+
+/// An error of EC2: its code and HTTP status, as an S3Error.
+absl::Status Ec2Fault(std::string_view code, std::string_view message, int http_status = 400);
+
+/// A call of the EC2 Query API, as its body says it.
+class Ec2Query {
+ public:
+  /// InvalidParameterValue for a body that is no form, MissingAction, and for another version than 2016-11-15.
+  static absl::StatusOr<Ec2Query> Parse(std::string_view body);
+
+  const std::string& action() const { return action_; }
+  /// "" if it is absent.
+  std::string Value(const std::string& name) const;
+  bool Has(const std::string& name) const { return values_.contains(name); }
+  /// NAME.1, NAME.2, ...
+  std::vector<std::string> List(const std::string& name) const;
+  /// PREFIXTag.1.Key and .Value, ...
+  std::map<std::string, std::string> Tags(const std::string& prefix) const;
+  /// UnknownParameter for one whose name, without numbers, is none of these; MissingParameter for those of `required`.
+  absl::Status CheckNames(const std::vector<std::string_view>& required,
+                          const std::vector<std::string_view>& others) const;
+
+  struct Filter {
+    std::string name;
+    std::vector<std::string> values;  // * stands for any characters
+  };
+  std::vector<Filter> Filters() const;
+
+ private:
+  std::string action_;
+  std::map<std::string, std::string> values_;
+};
+
+/// Whether a value of EC2 is that of a filter.
+bool MatchesFilterValue(std::string_view pattern, std::string_view value);
+
+}  // namespace millrace

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "dataset/dataset.h"
+#include "diagnose/bench.h"
+#include "net/runtime.h"
+#include "pipeline/loader.h"
+
+/// What the measurements of `bench.h` share.
+
+namespace millrace {
+
+using BenchClock = std::chrono::steady_clock;
+
+inline double SecondsSince(BenchClock::time_point start) {
+  return std::chrono::duration<double>(BenchClock::now() - start).count();
+}
+
+/// Those of `settings`, for a stream that has no end and whose batches are full.
+LoaderOptions EndlessOptions(const BenchSettings& settings);
+
+/// A runtime, stores and an open data set.
+class BenchSet {
+ public:
+  static absl::StatusOr<std::unique_ptr<BenchSet>> Open(const std::string& uri, const BenchSettings& settings);
+
+  absl::StatusOr<std::unique_ptr<Loader>> MakeLoader(const LoaderOptions& options);
+  const Dataset& dataset() const { return *dataset_; }
+  const BenchOpening& opening() const { return opening_; }
+  /// Of its store, so far.
+  RequestTally requests() const { return RequestTally::Of(dataset_->store().counters()); }
+  int threads() { return runtime_.cpu().threads(); }
+
+ private:
+  explicit BenchSet(const BenchSettings& settings);
+
+  Runtime runtime_;
+  Stores stores_;
+  BenchOpening opening_;
+  std::unique_ptr<Dataset> dataset_;
+};
+
+/// The next batch of a stream that has no end. Cancelled soon after a stop is requested.
+absl::StatusOr<Batch> NextBatch(Loader& loader, const std::stop_token& stop);
+
+/// Goes through one epoch from where the loader is to its end. `progress` gets the share of it; it may be empty.
+absl::StatusOr<EpochCost> TakeEpoch(const BenchSet& set, Loader& loader, const std::stop_token& stop,
+                                    const std::function<void(double share)>& progress);
+
+}  // namespace millrace

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace millrace {
+
+/// Names and values of labels, in the order in which they are written.
+using MetricLabels = std::vector<std::pair<std::string_view, std::string_view>>;
+
+/// Metrics that are gathered from several places, and written in Prometheus's text format, version 0.0.4.
+class MetricsText {
+ public:
+  static constexpr const char* kContentType = "text/plain; version=0.0.4; charset=utf-8";
+
+  /// A number that never falls while the process lives. Its name ends in "_total". Values of the same name and labels
+  /// add up.
+  void Counter(std::string_view name, std::string_view help, const MetricLabels& labels, double value);
+  /// A number that may fall.
+  void Gauge(std::string_view name, std::string_view help, const MetricLabels& labels, double value);
+
+  std::string Text() const;
+
+ private:
+  struct Family {
+    std::string help;
+    const char* type = "";
+    std::map<std::string, double> values;  // by the labels as they are written
+  };
+
+  void Add(std::string_view name, std::string_view help, const char* type, const MetricLabels& labels, double value);
+
+  std::map<std::string, Family, std::less<>> families_;
+};
+
+/// One value of such a text.
+struct MetricSample {
+  std::string name;
+  std::map<std::string, std::string> labels;
+  double value = 0;
+};
+
+/// Reads the text format: comments are passed over, time stamps are ignored. InvalidArgument with the number of the
+/// line that is something else.
+absl::StatusOr<std::vector<MetricSample>> ParseMetrics(std::string_view text);
+
+}  // namespace millrace

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "pipeline/batch_source.h"
+
+namespace millrace {
+
+/// What the loaders of a process have done, together, by what they read. Sums never fall: what a loader did stays in
+/// them when it has ended. Thread-safe.
+class LoaderTotals {
+ public:
+  /// So many names are told apart; the loaders of all others are counted together as kOthers.
+  static constexpr size_t kMaxNames = 100;
+  static constexpr const char* kOthers = "others";
+
+  struct WorkerSum {
+    uint64_t rows = 0;
+    uint64_t failures = 0;
+  };
+  struct Sum {
+    uint64_t open = 0;   // loaders that there are now
+    uint64_t begun = 0;  // and that there were
+    uint64_t samples = 0;
+    uint64_t tokens = 0;
+    uint64_t token_places = 0;
+    uint64_t quarantined = 0;
+    double seconds = 0;                                // between the first and the last call of each consumer
+    std::array<double, kStallCauses> stall_seconds{};  // also those of a wait that has not ended
+    bool has_cache = false;
+    CacheReport cache;
+    std::map<std::string, WorkerSum> workers;  // by their names
+
+    void Add(const LoaderReport& report);
+  };
+
+  /// One loader that is counted until this is destroyed, which must be before the loader is. The totals outlive it.
+  class Entry {
+   public:
+    Entry(LoaderTotals& totals, std::string name, const BatchSource& source)
+        : totals_(totals), name_(std::move(name)), source_(source) {}
+    ~Entry() { totals_.End(*this); }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+   private:
+    friend class LoaderTotals;
+    LoaderTotals& totals_;
+    const std::string name_;
+    const BatchSource& source_;
+  };
+
+  /// `data`: the URI of what it reads, or another name.
+  std::unique_ptr<Entry> Count(std::string data, const BatchSource& source);
+
+  /// By name.
+  std::map<std::string, Sum> Sums() const;
+
+ private:
+  void End(const Entry& entry);
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Sum> ended_;
+  std::map<const Entry*, const BatchSource*> open_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,225 @@
+#include "service/etcd_client.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <future>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/escaping.h"
+
+namespace millrace {
+
+namespace {
+
+using EtcdJson = nlohmann::json;
+
+constexpr std::chrono::milliseconds kEtcdPatience{3000};
+constexpr size_t kMaxEtcdAnswer = size_t{16} << 20;
+
+HttpClientOptions EtcdOptions(const EtcdAccess& access) {
+  HttpClientOptions options;
+  options.max_connections = 2;
+  options.connect_timeout = options.first_byte_timeout = options.stall_timeout = kEtcdPatience;
+  options.ca_file = access.ca_file;
+  options.only_ca_file = !access.ca_file.empty();
+  options.identity = access.identity;
+  return options;
+}
+
+/// One request; Wait on another thread than the loop's.
+class EtcdCall final : public HttpResponseHandler {
+ public:
+  void OnPhase(HttpPhase) override {}
+  HttpBodySink OnHead(const HttpResponseHead& head) override {
+    status_ = head.status;
+    return HttpBodySink::Text(kMaxEtcdAnswer);
+  }
+  void OnDone(HttpResult result) override {
+    const std::shared_ptr<std::promise<HttpResult>> done = done_;  // this may be gone before set_value returns
+    done->set_value(std::move(result));
+  }
+
+  HttpResult Wait() { return done_->get_future().get(); }
+  int status() const { return status_; }
+
+ private:
+  int status_ = 0;
+  std::shared_ptr<std::promise<HttpResult>> done_ = std::make_shared<std::promise<HttpResult>>();
+};
+
+std::string InBase64(std::string_view text) {
+  std::string encoded;
+  absl::Base64Escape(absl::string_view(text.data(), text.size()), &encoded);
+  return encoded;
+}
+
+// etcd writes 64-bit numbers as texts.
+int64_t NumberOf(const EtcdJson& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end()) return 0;
+  if (found->is_number_integer()) return found->get<int64_t>();
+  if (!found->is_string()) return 0;
+  const std::string& text = found->get_ref<const std::string&>();
+  int64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+std::string BytesOf(const EtcdJson& object, const char* name) {
+  const auto found = object.find(name);
+  std::string bytes;
+  if (found == object.end() || !found->is_string()) return bytes;
+  if (!absl::Base64Unescape(found->get_ref<const std::string&>(), &bytes)) bytes.clear();
+  return bytes;
+}
+
+absl::StatusOr<EtcdJson> ParseEtcd(const std::string& text) {
+  EtcdJson json = EtcdJson::parse(text, nullptr, false);
+  if (!json.is_object()) return absl::UnavailableError("what etcd answers is no JSON");
+  return json;
+}
+
+// Codes of gRPC, which are those of absl::Status.
+absl::Status ErrorOf(int http, const std::string& text) {
+  const EtcdJson json = EtcdJson::parse(text, nullptr, false);
+  std::string message = json.is_object() && json.contains("message") && json["message"].is_string()
+                            ? json["message"].get<std::string>()
+                            : fmt::format("status {}", http);
+  int64_t code = json.is_object() ? NumberOf(json, "code") : 0;
+  if (code <= 0 || code > static_cast<int64_t>(absl::StatusCode::kUnauthenticated)) {
+    code = static_cast<int64_t>(absl::StatusCode::kUnavailable);
+  }
+  return absl::Status(static_cast<absl::StatusCode>(code), fmt::format("etcd: {}", message));
+}
+
+absl::StatusOr<std::string> ReadWhole(const std::string& path, const char* variable) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(fmt::format("{} of {} cannot be read", path, variable));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+absl::StatusOr<EtcdAccess> EtcdAccess::FromEnvironment() {
+  EtcdAccess access;
+  const std::string user = Variable("ETCDCTL_USER");
+  const size_t colon = user.find(':');
+  access.user = user.substr(0, colon);
+  if (colon != user.npos) access.password = user.substr(colon + 1);
+  access.ca_file = Variable("ETCDCTL_CACERT");
+  const std::string certificate = Variable("ETCDCTL_CERT");
+  const std::string key = Variable("ETCDCTL_KEY");
+  if (certificate.empty() != key.empty()) {
+    return absl::InvalidArgumentError("ETCDCTL_CERT and ETCDCTL_KEY are for use together");
+  }
+  if (certificate.empty()) return access;
+  access.identity.emplace();
+  ASSIGN_OR_RETURN(access.identity->certificate_pem, ReadWhole(certificate, "ETCDCTL_CERT"));
+  ASSIGN_OR_RETURN(access.identity->key_pem, ReadWhole(key, "ETCDCTL_KEY"));
+  return access;
+}
+
+EtcdClient::EtcdClient(Runtime& runtime, HttpEndpoint endpoint, EtcdAccess access)
+    : runtime_(runtime),
+      endpoint_(std::move(endpoint)),
+      access_(std::move(access)),
+      client_(runtime.loops(), EtcdOptions(access_)) {}
+
+absl::StatusOr<std::string> EtcdClient::PostOnce(std::string_view path, const std::string& body) {
+  HttpRequest request{.endpoint = endpoint_, .head = {"POST", std::string(path), {}}, .body = AsBytes(body)};
+  const bool is_v6 = endpoint_.host.find(':') != std::string::npos;
+  request.head.headers.Add(
+      "Host", fmt::format("{}{}{}:{}", is_v6 ? "[" : "", endpoint_.host, is_v6 ? "]" : "", endpoint_.port));
+  request.head.headers.Add("Content-Type", "application/json");
+  if (!token_.empty()) request.head.headers.Add("Authorization", token_);
+  for (bool again = false;; again = true) {
+    EtcdCall call;
+    request.fresh_connection = again;
+    EventLoop& loop = runtime_.loops().Next();
+    loop.Post([this, &loop, &call, &request] { client_.Start(loop, request, call); });
+    HttpResult result = call.Wait();
+    if (result.error == HttpErrorKind::kStale && !again) continue;
+    if (result.error != HttpErrorKind::kNone) {
+      return absl::UnavailableError(
+          fmt::format("etcd at {}:{} does not answer ({})", endpoint_.host, endpoint_.port, result.detail));
+    }
+    if (call.status() != 200) return ErrorOf(call.status(), result.text);
+    return std::move(result.text);
+  }
+}
+
+absl::Status EtcdClient::Authenticate() {
+  token_.clear();
+  const EtcdJson body = {{"name", access_.user}, {"password", access_.password}};
+  ASSIGN_OR_RETURN(const std::string text,
+                   PostOnce("/v3/auth/authenticate", body.dump(-1, ' ', false, EtcdJson::error_handler_t::replace)));
+  ASSIGN_OR_RETURN(const EtcdJson json, ParseEtcd(text));
+  if (!json.contains("token") || !json["token"].is_string()) return absl::UnavailableError("etcd gives no token");
+  token_ = json["token"].get<std::string>();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> EtcdClient::Post(std::string_view path, std::string body) {
+  const bool has_session = !token_.empty();
+  if (!access_.user.empty() && !has_session) RETURN_IF_ERROR(Authenticate());
+  absl::StatusOr<std::string> text = PostOnce(path, body);
+  // Sessions end after a few minutes without use, and with etcd.
+  if (absl::IsUnauthenticated(text.status()) && has_session) {
+    RETURN_IF_ERROR(Authenticate());
+    text = PostOnce(path, body);
+  }
+  return text;
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> EtcdClient::List(const std::string& prefix) {
+  std::string end = prefix;
+  ++end.back();  // prefixes end with a character that has a next one
+  const EtcdJson body = {{"key", InBase64(prefix)}, {"range_end", InBase64(end)}};
+  ASSIGN_OR_RETURN(const std::string text, Post("/v3/kv/range", body.dump()));
+  ASSIGN_OR_RETURN(const EtcdJson json, ParseEtcd(text));
+  std::vector<std::pair<std::string, std::string>> found;
+  const auto entries = json.find("kvs");
+  if (entries == json.end() || !entries->is_array()) return found;
+  for (const EtcdJson& entry : *entries) {
+    if (entry.is_object()) found.emplace_back(BytesOf(entry, "key"), BytesOf(entry, "value"));
+  }
+  return found;
+}
+
+absl::StatusOr<int64_t> EtcdClient::Grant(int64_t seconds) {
+  ASSIGN_OR_RETURN(const std::string text, Post("/v3/lease/grant", EtcdJson{{"TTL", seconds}}.dump()));
+  ASSIGN_OR_RETURN(const EtcdJson json, ParseEtcd(text));
+  const int64_t lease = NumberOf(json, "ID");
+  if (lease == 0) return absl::UnavailableError("etcd grants no lease");
+  return lease;
+}
+
+absl::Status EtcdClient::Put(std::string_view key, std::string_view value, int64_t lease) {
+  const EtcdJson body = {{"key", InBase64(key)}, {"value", InBase64(value)}, {"lease", lease}};
+  return Post("/v3/kv/put", body.dump()).status();
+}
+
+absl::Status EtcdClient::KeepAlive(int64_t lease) {
+  ASSIGN_OR_RETURN(const std::string text, Post("/v3/lease/keepalive", EtcdJson{{"ID", lease}}.dump()));
+  ASSIGN_OR_RETURN(const EtcdJson json, ParseEtcd(text));
+  const auto result = json.find("result");
+  if (result == json.end() || !result->is_object() || NumberOf(*result, "TTL") <= 0) {
+    return absl::NotFoundError("etcd: the lease has ended");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EtcdClient::Revoke(int64_t lease) {
+  return Post("/v3/lease/revoke", EtcdJson{{"ID", lease}}.dump()).status();
+}
+
+}  // namespace millrace

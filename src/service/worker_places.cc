@@ -1,0 +1,221 @@
+#include "service/worker_places.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "service/host_list.h"
+#include "service/worker_calls.h"
+
+namespace millrace {
+
+namespace {
+
+struct PlacePrefix {
+  std::string_view prefix;
+  WorkerPlace::Kind kind;
+};
+constexpr PlacePrefix kPlacePrefixes[] = {{"dns:", WorkerPlace::Kind::kDns},
+                                          {"slurm:", WorkerPlace::Kind::kSlurm},
+                                          {"sagemaker:", WorkerPlace::Kind::kSageMaker}};
+
+absl::Status NoPlace(std::string_view text, std::string_view form) {
+  return absl::InvalidArgumentError(fmt::format("\"{}\" does not say where workers are; write {}", text, form));
+}
+
+std::string AddressOf(const std::string& host, uint16_t port) {
+  const bool is_v6 = host.find(':') != host.npos;
+  return fmt::format("{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", port);
+}
+
+absl::StatusOr<WorkerPlace> ParseEtcdPlace(std::string_view text, std::string_view rest, bool tls) {
+  constexpr std::string_view kForm = "etcd://HOST:PORT/NAME, with a name of letters, digits, '.', '_' and '-'";
+  const size_t slash = rest.find('/');
+  const std::string_view name = slash == rest.npos ? std::string_view() : rest.substr(slash + 1);
+  absl::StatusOr<HttpEndpoint> endpoint = ParseWorkerAddress(rest.substr(0, slash));
+  constexpr std::string_view kNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  if (!endpoint.ok() || name.empty() || name.find_first_not_of(kNameChars) != name.npos) return NoPlace(text, kForm);
+  WorkerPlace place{.kind = WorkerPlace::Kind::kEtcd, .text = std::string(text), .name = std::string(name)};
+  place.etcd = *std::move(endpoint);
+  place.etcd.tls = tls;
+  return place;
+}
+
+absl::StatusOr<std::string> ReadResourceConfig() {
+  const char* folder = std::getenv("SM_INPUT_CONFIG_DIR");
+  const std::string path =
+      fmt::format("{}/resourceconfig.json", folder == nullptr || *folder == '\0' ? "/opt/ml/input/config" : folder);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(fmt::format("{} cannot be read; is this a training job of SageMaker?", path));
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+// Every address that a name has.
+absl::StatusOr<std::vector<std::string>> Resolve(const std::string& name) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found);
+  if (error == EAI_NONAME || error == EAI_NODATA) return std::vector<std::string>();  // no worker has come up yet
+  if (error != 0) return absl::UnavailableError(fmt::format("the name {}: {}", name, gai_strerror(error)));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    char text[NI_MAXHOST];
+    if (getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) continue;
+    addresses.emplace_back(text);
+  }
+  return addresses;
+}
+
+absl::StatusOr<std::vector<std::string>> WorkersOfEtcd(const WorkerPlace& place, EtcdClient& etcd) {
+  using Entries = std::vector<std::pair<std::string, std::string>>;
+  ASSIGN_OR_RETURN(const Entries entries, etcd.List(EtcdPrefix(place)));
+  std::vector<std::string> workers;
+  for (const auto& [key, address] : entries) {
+    // Others may write there, too.
+    if (ParseWorkerAddress(address).ok()) workers.push_back(address);
+  }
+  return workers;
+}
+
+absl::StatusOr<std::vector<std::string>> WorkersAt(const WorkerPlace& place, EtcdClient* etcd) {
+  absl::StatusOr<std::vector<std::string>> hosts;
+  switch (place.kind) {
+    case WorkerPlace::Kind::kEtcd:
+      return WorkersOfEtcd(place, *etcd);
+    case WorkerPlace::Kind::kAddress:
+      hosts = std::vector<std::string>{place.name};
+      break;
+    case WorkerPlace::Kind::kDns:
+      hosts = Resolve(place.name);
+      break;
+    case WorkerPlace::Kind::kSlurm:
+      hosts = ExpandHostList(place.name);
+      break;
+    case WorkerPlace::Kind::kSageMaker: {
+      ASSIGN_OR_RETURN(const std::string text, ReadResourceConfig());
+      hosts = HostsOfGroup(text, place.name);
+      break;
+    }
+  }
+  if (!hosts.ok()) return hosts;
+  for (std::string& host : *hosts) host = AddressOf(host, place.port);
+  return hosts;
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerPlace> ParseWorkerPlace(std::string_view text) {
+  for (const auto& [scheme, tls] : {std::pair<std::string_view, bool>{"etcd://", false}, {"etcds://", true}}) {
+    if (text.starts_with(scheme)) return ParseEtcdPlace(text, text.substr(scheme.size()), tls);
+  }
+  WorkerPlace place{.text = std::string(text)};
+  std::string_view rest = text;
+  for (const PlacePrefix& each : kPlacePrefixes) {
+    if (!text.starts_with(each.prefix)) continue;
+    place.kind = each.kind;
+    rest.remove_prefix(each.prefix.size());
+    break;
+  }
+  if (place.kind == WorkerPlace::Kind::kAddress || place.kind == WorkerPlace::Kind::kDns) {
+    absl::StatusOr<HttpEndpoint> endpoint = ParseWorkerAddress(rest);
+    if (!endpoint.ok())
+      return place.kind == WorkerPlace::Kind::kDns ? NoPlace(text, "dns:NAME:PORT") : endpoint.status();
+    place.name = std::move(endpoint->host);
+    place.port = endpoint->port;
+    return place;
+  }
+  const bool is_slurm = place.kind == WorkerPlace::Kind::kSlurm;
+  const std::string_view form =
+      is_slurm ? "slurm:NODES:PORT, for example slurm:node[1-4]:7070" : "sagemaker:GROUP:PORT";
+  const size_t colon = rest.rfind(':');
+  const std::string_view port = colon == rest.npos ? std::string_view() : rest.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), place.port);
+  place.name = rest.substr(0, colon == rest.npos ? 0 : colon);
+  if (error != std::errc() || end != port.data() + port.size() || port.empty() || place.name.empty()) {
+    return NoPlace(text, form);
+  }
+  if (is_slurm) RETURN_IF_ERROR(ExpandHostList(place.name).status());
+  return place;
+}
+
+absl::StatusOr<std::vector<std::string>> HostsOfGroup(std::string_view resource_config, const std::string& group) {
+  const nlohmann::json config = nlohmann::json::parse(resource_config, nullptr, false);
+  const auto groups = config.is_object() ? config.find("instance_groups") : config.end();
+  if (!config.is_object() || (groups != config.end() && !groups->is_array())) {
+    return absl::InvalidArgumentError("resourceconfig.json is not what SageMaker writes");
+  }
+  std::string names;
+  if (groups != config.end()) {
+    for (const nlohmann::json& each : *groups) {
+      if (!each.is_object() || !each.contains("instance_group_name") || !each["instance_group_name"].is_string())
+        continue;
+      const std::string& name = each["instance_group_name"].get_ref<const std::string&>();
+      names += (names.empty() ? "" : ", ") + name;
+      if (name != group || !each.contains("hosts") || !each["hosts"].is_array()) continue;
+      std::vector<std::string> hosts;
+      for (const nlohmann::json& host : each["hosts"]) {
+        if (host.is_string()) hosts.push_back(host.get<std::string>());
+      }
+      return hosts;
+    }
+  }
+  return absl::NotFoundError(fmt::format("resourceconfig.json has no instance group \"{}\" (it has {})", group,
+                                         names.empty() ? "none" : names));
+}
+
+std::string EtcdPrefix(const WorkerPlace& place) {
+  return fmt::format("/millrace/workers/{}/", place.name);
+}
+
+absl::StatusOr<std::unique_ptr<WorkerFinder>> WorkerFinder::Make(Runtime& runtime, std::vector<WorkerPlace> places) {
+  std::vector<Entry> entries;
+  for (WorkerPlace& place : places) {
+    Entry& entry = entries.emplace_back();
+    entry.place = std::move(place);
+    if (entry.place.kind != WorkerPlace::Kind::kEtcd) continue;
+    ASSIGN_OR_RETURN(EtcdAccess access, EtcdAccess::FromEnvironment());
+    entry.etcd = std::make_unique<EtcdClient>(runtime, entry.place.etcd, std::move(access));
+  }
+  return std::unique_ptr<WorkerFinder>(new WorkerFinder(std::move(entries)));
+}
+
+absl::StatusOr<std::vector<std::string>> WorkerFinder::Find() {
+  std::vector<std::string> workers;
+  std::set<std::string> seen;
+  for (Entry& entry : entries_) {
+    absl::StatusOr<std::vector<std::string>> found = WorkersAt(entry.place, entry.etcd.get());
+    if (!found.ok() && !entry.place.changes()) return Annotate(found.status(), entry.place.text);
+    if (found.ok()) {
+      entry.last = *std::move(found);
+    } else if (!entry.failing) {
+      Log(LogLevel::kWarning, "service",
+          fmt::format("{}: {}; the workers that were there last count until it answers", entry.place.text,
+                      ToStd(found.status().message())));
+    }
+    entry.failing = !found.ok();
+    for (const std::string& worker : entry.last) {
+      if (seen.insert(worker).second) workers.push_back(worker);
+    }
+  }
+  return workers;
+}
+
+bool WorkerFinder::changes() const {
+  for (const Entry& entry : entries_) {
+    if (entry.place.changes()) return true;
+  }
+  return false;
+}
+
+}  // namespace millrace

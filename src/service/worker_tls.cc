@@ -1,0 +1,36 @@
+#include "service/worker_tls.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+namespace millrace {
+
+namespace {
+
+absl::StatusOr<std::string> ReadPem(const std::string& path) {
+  constexpr size_t kMost = size_t{1} << 20;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return absl::NotFoundError(
+        fmt::format("{} cannot be read; the folder must hold ca.crt, tls.crt and tls.key, all of them PEM", path));
+  }
+  std::string text(kMost, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.find("-----BEGIN ") == text.npos) return absl::InvalidArgumentError(fmt::format("{} is no PEM file", path));
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerTls> ReadWorkerTls(const std::string& folder) {
+  WorkerTls tls;
+  tls.ca_file = folder + "/ca.crt";
+  ASSIGN_OR_RETURN(tls.ca_pem, ReadPem(tls.ca_file));
+  ASSIGN_OR_RETURN(tls.identity.certificate_pem, ReadPem(folder + "/tls.crt"));
+  ASSIGN_OR_RETURN(tls.identity.key_pem, ReadPem(folder + "/tls.key"));
+  return tls;
+}
+
+}  // namespace millrace

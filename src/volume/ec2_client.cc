@@ -1,0 +1,183 @@
+#include "volume/ec2_client.h"
+
+#include <fmt/format.h>
+
+#include <future>
+#include <optional>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/crypto.h"
+#include "s3/credential_chain.h"
+#include "s3/credential_loader.h"
+#include "s3/endpoint.h"
+#include "volume/http_fetch.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::chrono::seconds kCallLimit{60};
+constexpr std::chrono::seconds kMetadataLimit{5};
+constexpr std::string_view kTokenSeconds = "300";
+
+uint64_t Ec2JitterKey() {
+  const std::string random = RandomHex(16);
+  return Xxh3(AsBytes(random));
+}
+
+absl::StatusOr<EndpointUrl> Ec2Endpoint(const AwsSettings& settings, const std::string& region) {
+  const std::string custom = settings.First({"AWS_ENDPOINT_URL_EC2", "AWS_ENDPOINT_URL"}, "endpoint_url");
+  const std::string_view suffix = region.starts_with("cn-") ? "amazonaws.com.cn" : "amazonaws.com";
+  absl::StatusOr<EndpointUrl> url =
+      ParseEndpointUrl(custom.empty() ? fmt::format("https://ec2.{}.{}", region, suffix) : custom);
+  return url.ok() ? std::move(url) : Annotate(url.status(), "AWS_ENDPOINT_URL_EC2");
+}
+
+/// Version 2 of the metadata service: a token first, then documents.
+class MetadataService {
+ public:
+  MetadataService(Runtime& runtime, EndpointUrl url)
+      : loop_(runtime.loops().Next()), http_(runtime.loops(), {}), url_(std::move(url)) {}
+
+  absl::Status Begin() {
+    ASSIGN_OR_RETURN(token_, Ask("PUT", "/latest/api/token", "X-aws-ec2-metadata-token-ttl-seconds", kTokenSeconds));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Read(std::string_view name) {
+    return Ask("GET", fmt::format("/latest/meta-data/{}", name), "X-aws-ec2-metadata-token", token_);
+  }
+
+ private:
+  absl::StatusOr<std::string> Ask(const char* method, const std::string& path, const char* header,
+                                  std::string_view value) {
+    HttpRequestHead head{method, url_.base_path + path, {}};
+    head.headers.Add("Host", HostHeader(url_.server));
+    head.headers.Add(header, value);
+    absl::StatusOr<FetchAnswer> answer = FetchText(loop_, http_, url_.server, std::move(head), "", kMetadataLimit);
+    constexpr std::string_view kRemedy =
+        "run this on an EC2 instance whose metadata service is on, with a hop limit of 2 for containers";
+    if (!answer.ok()) {
+      return absl::UnavailableError(fmt::format("the instance metadata service does not answer ({}); {}",
+                                                ToStd(answer.status().message()), kRemedy));
+    }
+    if (answer->status != 200 || answer->text.empty()) {
+      return absl::FailedPreconditionError(fmt::format("the instance metadata service answered {} {} with HTTP {}; {}",
+                                                       method, path, answer->status, kRemedy));
+    }
+    return answer->text;
+  }
+
+  EventLoop& loop_;
+  HttpClient http_;
+  const EndpointUrl url_;
+  std::string token_;
+};
+
+}  // namespace
+
+absl::StatusOr<Ec2Identity> AskEc2Identity(Runtime& runtime, const S3Environment& environment) {
+  ASSIGN_OR_RETURN(const AwsSettings settings, AwsSettings::Load(environment));
+  ASSIGN_OR_RETURN(const std::optional<EndpointUrl> url, InstanceMetadataService(settings));
+  if (!url) {
+    return absl::FailedPreconditionError(
+        "AWS_EC2_METADATA_DISABLED is set, so this instance and its zone are not known; unset it");
+  }
+  MetadataService service(runtime, *url);
+  RETURN_IF_ERROR(service.Begin());
+  Ec2Identity identity;
+  ASSIGN_OR_RETURN(identity.instance, service.Read("instance-id"));
+  ASSIGN_OR_RETURN(identity.zone, service.Read("placement/availability-zone"));
+  ASSIGN_OR_RETURN(identity.region, service.Read("placement/region"));
+  if (!PlausibleRegion(identity.region)) {
+    return absl::FailedPreconditionError("the instance metadata service names no region; set AWS_REGION");
+  }
+  return identity;
+}
+
+class Ec2Client::Impl {
+ public:
+  Impl(Runtime& runtime, std::shared_ptr<const S3Environment> environment, EndpointUrl url, std::string region,
+       HttpClientOptions options)
+      : loop_(runtime.loops().Next()),
+        url_(std::move(url)),
+        region_(std::move(region)),
+        environment_(std::move(environment)),
+        credentials_(
+            {}, [this](CredentialsProvider::Fetched done) { loader_.Fetch(std::move(done)); }, Ec2JitterKey()),
+        http_(runtime.loops(), std::move(options)),
+        loader_(runtime, http_, environment_, Ec2JitterKey()) {}
+
+  absl::StatusOr<std::string> Call(const std::string& action, const Parameters& parameters) {
+    const std::string body = Ec2Body(action, parameters);
+    for (bool again = false;; again = true) {
+      ASSIGN_OR_RETURN(const CredentialsProvider::Shared keys, WaitForKeys());
+      HttpRequestHead head{"POST", url_.base_path + "/", {}};
+      head.headers.Add("Host", HostHeader(url_.server));
+      head.headers.Add("Content-Type", "application/x-www-form-urlencoded; charset=utf-8");
+      SignRequest(head, HexEncode(Sha256(AsBytes(body))), *keys, {.region = region_, .service = "ec2"}, absl::Now());
+      absl::StatusOr<FetchAnswer> answer = FetchText(loop_, http_, url_.server, std::move(head), body, kCallLimit);
+      if (!answer.ok()) {
+        return absl::UnavailableError(fmt::format("EC2 ({}) does not answer {}: {}", HostHeader(url_.server), action,
+                                                  ToStd(answer.status().message())));
+      }
+      if (answer->status == 200) return std::move(answer->text);
+      if (!again && IsExpiredSignature(answer->text) && credentials_.Reject(keys, absl::Now())) continue;
+      return Ec2Error(action, answer->status, answer->text);
+    }
+  }
+
+  const std::string& region() const { return region_; }
+
+ private:
+  absl::StatusOr<CredentialsProvider::Shared> WaitForKeys() {
+    CredentialsProvider::Shared keys = credentials_.Get(absl::Now());
+    if (keys != nullptr) return keys;
+    std::promise<absl::Status> promise;
+    std::future<absl::Status> ready = promise.get_future();
+    credentials_.Wait(absl::Now(), [&promise](absl::Status status) { promise.set_value(std::move(status)); });
+    RETURN_IF_ERROR(ready.get());
+    keys = credentials_.Get(absl::Now());
+    if (keys == nullptr) return absl::UnauthenticatedError(ToAbsl(kNoCredentials));
+    return keys;
+  }
+
+  EventLoop& loop_;
+  const EndpointUrl url_;
+  const std::string region_;
+  const std::shared_ptr<const S3Environment> environment_;
+  CredentialsProvider credentials_;
+  HttpClient http_;
+  CredentialLoader loader_;  // last, so that it dies first: it makes calls
+};
+
+absl::StatusOr<std::unique_ptr<Ec2Client>> Ec2Client::Open(Runtime& runtime, S3Environment environment,
+                                                           const std::string& region) {
+  ASSIGN_OR_RETURN(const AwsSettings settings, AwsSettings::Load(environment));
+  std::string chosen = region.empty() ? settings.First({"AWS_REGION", "AWS_DEFAULT_REGION"}, "region") : region;
+  if (!PlausibleRegion(chosen)) {
+    return absl::InvalidArgumentError(
+        chosen.empty() ? std::string("no AWS region is set; set AWS_REGION or give --region")
+                       : fmt::format("the AWS region '{}' is not a region's name; check AWS_REGION", chosen));
+  }
+  ASSIGN_OR_RETURN(EndpointUrl url, Ec2Endpoint(settings, chosen));
+  HttpClientOptions options;
+  options.ca_file = settings.First({"AWS_CA_BUNDLE"}, "ca_bundle");
+  return std::unique_ptr<Ec2Client>(
+      new Ec2Client(std::make_unique<Impl>(runtime, std::make_shared<const S3Environment>(std::move(environment)),
+                                           std::move(url), std::move(chosen), std::move(options))));
+}
+
+Ec2Client::Ec2Client(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Ec2Client::~Ec2Client() = default;
+
+absl::StatusOr<std::string> Ec2Client::Call(const std::string& action, const Parameters& parameters) {
+  return impl_->Call(action, parameters);
+}
+
+const std::string& Ec2Client::region() const {
+  return impl_->region();
+}
+
+}  // namespace millrace

@@ -1,0 +1,172 @@
+#include "volume/ec2_documents.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "s3/sigv4.h"
+#include "s3/xml_tree.h"
+
+namespace millrace {
+
+namespace {
+
+constexpr std::string_view kApiVersion = "2016-11-15";
+
+uint64_t Ec2Number(const std::string& text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? value : 0;
+}
+
+Ec2Tags TagsOf(const XmlElement& element) {
+  Ec2Tags tags;
+  for (const XmlElement* tag : element.Items("tagSet")) tags[tag->Text("key")] = tag->Text("value");
+  return tags;
+}
+
+absl::StatusOr<XmlElement> LoadAnswer(std::string_view xml, std::string_view root) {
+  ASSIGN_OR_RETURN(XmlElement answer, ParseXmlTree(xml));
+  if (answer.name == root) return answer;
+  return absl::InvalidArgumentError(
+      fmt::format("EC2 answered <{}> in place of <{}>; check AWS_ENDPOINT_URL_EC2", answer.name.substr(0, 64), root));
+}
+
+Ec2Volume VolumeOf(const XmlElement& item) {
+  Ec2Volume volume{.id = item.Text("volumeId"),
+                   .zone = item.Text("availabilityZone"),
+                   .state = item.Text("status"),
+                   .snapshot = item.Text("snapshotId"),
+                   .size_gib = Ec2Number(item.Text("size")),
+                   .type = item.Text("volumeType"),
+                   .iops = Ec2Number(item.Text("iops")),
+                   .throughput = Ec2Number(item.Text("throughput")),
+                   .attachments = {},
+                   .tags = TagsOf(item)};
+  for (const XmlElement* one : item.Items("attachmentSet")) {
+    if (one->Text("status") == "detached") continue;
+    volume.attachments.push_back({one->Text("instanceId"), one->Text("device"), one->Text("status")});
+  }
+  return volume;
+}
+
+Ec2Instance InstanceOf(const XmlElement& item) {
+  Ec2Instance instance{.id = item.Text("instanceId"), .state = {}, .devices = {}};
+  if (const XmlElement* const state = item.Find("instanceState")) instance.state = state->Text("name");
+  for (const XmlElement* device : item.Items("blockDeviceMapping"))
+    instance.devices.push_back(device->Text("deviceName"));
+  return instance;
+}
+
+struct Ec2ErrorText {
+  std::string code;
+  std::string message;
+};
+
+Ec2ErrorText ErrorOf(std::string_view xml) {
+  const absl::StatusOr<XmlElement> root = ParseXmlTree(xml);
+  if (!root.ok()) return {};
+  const XmlElement* const errors = root->Find("Errors");
+  const XmlElement* const error = errors == nullptr ? nullptr : errors->Find("Error");
+  return error == nullptr ? Ec2ErrorText{} : Ec2ErrorText{error->Text("Code"), error->Text("Message")};
+}
+
+struct Ec2ErrorRule {
+  std::string_view code;  // its beginning, if it ends with '*'; its end, if it begins with '*'
+  absl::StatusCode status;
+  std::string_view remedy;
+};
+
+constexpr std::string_view kCredentialsRemedy = "check AWS_ACCESS_KEY_ID, AWS_PROFILE or the role of the instance";
+constexpr std::string_view kLimitRemedy = "a limit of the account; remove what is not needed, or ask AWS to raise it";
+
+// In order; the first that matches decides.
+constexpr std::array<Ec2ErrorRule, 22> kErrorRules = {{
+    {"UnauthorizedOperation", absl::StatusCode::kPermissionDenied, ""},
+    {"AuthFailure", absl::StatusCode::kUnauthenticated, kCredentialsRemedy},
+    {"InvalidClientTokenId", absl::StatusCode::kUnauthenticated, kCredentialsRemedy},
+    {"SignatureDoesNotMatch", absl::StatusCode::kUnauthenticated, kCredentialsRemedy},
+    {"MissingAuthenticationToken", absl::StatusCode::kUnauthenticated, kCredentialsRemedy},
+    {"RequestExpired", absl::StatusCode::kUnauthenticated, "check the clock of this machine"},
+    {"RequestLimitExceeded", absl::StatusCode::kUnavailable, ""},
+    {"Throttling*", absl::StatusCode::kUnavailable, ""},
+    {"InternalError", absl::StatusCode::kUnavailable, ""},
+    {"InternalFailure", absl::StatusCode::kUnavailable, ""},
+    {"ServiceUnavailable", absl::StatusCode::kUnavailable, ""},
+    {"Unavailable", absl::StatusCode::kUnavailable, ""},
+    {"SnapshotCreationPerVolumeRateExceeded", absl::StatusCode::kUnavailable, ""},
+    {"InsufficientVolumeCapacity", absl::StatusCode::kUnavailable, ""},
+    {"IncorrectState*", absl::StatusCode::kFailedPrecondition, ""},
+    {"VolumeInUse", absl::StatusCode::kFailedPrecondition, ""},
+    {"InvalidSnapshot.InUse", absl::StatusCode::kFailedPrecondition, ""},
+    {"*.NotFound", absl::StatusCode::kNotFound, ""},
+    {"*LimitExceeded", absl::StatusCode::kResourceExhausted, kLimitRemedy},
+    {"IdempotentParameterMismatch", absl::StatusCode::kFailedPrecondition, ""},
+    {"InvalidVolume.ZoneMismatch", absl::StatusCode::kFailedPrecondition, ""},
+    {"*", absl::StatusCode::kInvalidArgument, ""},
+}};
+
+bool RuleMatches(const Ec2ErrorRule& rule, std::string_view code) {
+  if (rule.code == "*") return !code.empty();
+  if (rule.code.ends_with('*')) return code.starts_with(rule.code.substr(0, rule.code.size() - 1));
+  if (rule.code.starts_with('*')) return code.ends_with(rule.code.substr(1));
+  return code == rule.code;
+}
+
+}  // namespace
+
+absl::StatusOr<Ec2Page<Ec2Volume>> ParseVolumes(std::string_view xml) {
+  ASSIGN_OR_RETURN(const XmlElement answer, LoadAnswer(xml, "DescribeVolumesResponse"));
+  Ec2Page<Ec2Volume> page{{}, answer.Text("nextToken")};
+  for (const XmlElement* item : answer.Items("volumeSet")) page.entries.push_back(VolumeOf(*item));
+  return page;
+}
+
+absl::StatusOr<Ec2Page<Ec2Snapshot>> ParseSnapshots(std::string_view xml) {
+  ASSIGN_OR_RETURN(const XmlElement answer, LoadAnswer(xml, "DescribeSnapshotsResponse"));
+  Ec2Page<Ec2Snapshot> page{{}, answer.Text("nextToken")};
+  for (const XmlElement* item : answer.Items("snapshotSet")) {
+    page.entries.push_back({item->Text("snapshotId"), item->Text("volumeId"), item->Text("status"),
+                            item->Text("progress"), TagsOf(*item)});
+  }
+  return page;
+}
+
+absl::StatusOr<Ec2Page<Ec2Instance>> ParseInstances(std::string_view xml) {
+  ASSIGN_OR_RETURN(const XmlElement answer, LoadAnswer(xml, "DescribeInstancesResponse"));
+  Ec2Page<Ec2Instance> page{{}, answer.Text("nextToken")};
+  for (const XmlElement* reservation : answer.Items("reservationSet")) {
+    for (const XmlElement* item : reservation->Items("instancesSet")) page.entries.push_back(InstanceOf(*item));
+  }
+  return page;
+}
+
+absl::Status Ec2Error(std::string_view action, int http_status, std::string_view xml) {
+  const Ec2ErrorText error = ErrorOf(xml);
+  for (const Ec2ErrorRule& rule : kErrorRules) {
+    if (!RuleMatches(rule, error.code)) continue;
+    std::string text = fmt::format("EC2 refused {}: {}: {}", action, error.code, error.message);
+    if (rule.status == absl::StatusCode::kPermissionDenied)
+      text += fmt::format("; allow ec2:{} in the policy of the role", action);
+    if (!rule.remedy.empty()) text += fmt::format("; {}", rule.remedy);
+    return absl::Status(rule.status, text);
+  }
+  const std::string text = fmt::format("EC2 answered {} with HTTP {}; check AWS_ENDPOINT_URL_EC2", action, http_status);
+  return http_status >= 500 ? absl::UnavailableError(text) : absl::InvalidArgumentError(text);
+}
+
+bool IsExpiredSignature(std::string_view xml) {
+  const std::string code = ErrorOf(xml).code;
+  return code == "RequestExpired" || code == "ExpiredToken" || code == "ExpiredTokenException";
+}
+
+std::string Ec2Body(std::string_view action, const std::vector<std::pair<std::string, std::string>>& parameters) {
+  std::string form = fmt::format("Action={}&Version={}", action, kApiVersion);
+  for (const auto& [name, value] : parameters)
+    form += fmt::format("&{}={}", UriEncode(name, /*keep_slash=*/false), UriEncode(value, /*keep_slash=*/false));
+  return form;
+}
+
+}  // namespace millrace

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "volume/ec2_client.h"
+#include "volume/volume_job.h"
+
+namespace millrace {
+
+/// A file system on a device, by the programs of the host: blkid, findmnt, mkfs.ext4, mount, umount.
+class HostDisks {
+ public:
+  /// `dev`: the folder of devices, "/dev".
+  explicit HostDisks(std::string dev) : dev_(std::move(dev)) {}
+
+  /// The device of a volume that is attached as `name` ("/dev/sdf"), in its present form: by the volume's id, as udev
+  /// links NVMe devices; else /dev/xvdf. "" if it has not appeared.
+  std::string FindDevice(const std::string& volume, const std::string& name) const;
+  absl::StatusOr<DeviceContent> ContentOf(const std::string& device) const;
+  /// The device that is mounted at a path; "" if there is none.
+  absl::StatusOr<std::string> MountedAt(const std::string& path) const;
+  /// Where a device is mounted; "" if it is not.
+  absl::StatusOr<std::string> MountOf(const std::string& device) const;
+  absl::Status MakeFileSystem(const std::string& device) const;
+  absl::Status Mount(const std::string& device, const std::string& path) const;
+  absl::Status Unmount(const std::string& path) const;
+
+ private:
+  const std::string dev_;
+};
+
+/// A name's volumes in EC2 and on this machine.
+class Ec2World final : public VolumeWorld {
+ public:
+  /// `goal`: its instance is "" if this is not an instance, which then only looks and deletes. All outlive it.
+  Ec2World(Ec2Client& client, const HostDisks& disks, const VolumeGoal& goal)
+      : client_(client), disks_(disks), goal_(goal) {}
+
+  absl::StatusOr<VolumeSight> Look() override;
+  absl::StatusOr<std::string> Do(const VolumeAction& action) override;
+  absl::Time Now() override;
+  void Sleep(absl::Duration time) override;
+
+ private:
+  absl::Status LookAtInstances(VolumeSight& sight);
+  absl::Status LookHere(VolumeSight& sight);
+  absl::Status Call(const std::string& action, const Ec2Client::Parameters& parameters);
+  absl::Status Tag(const std::string& resource, const Ec2Tags& tags);
+  absl::StatusOr<std::string> CreateVolume(const VolumeAction& action);
+  absl::StatusOr<std::string> CreateSnapshot(const VolumeAction& action);
+  absl::Status Detach(const VolumeAction& action);
+
+  Ec2Client& client_;
+  const HostDisks& disks_;
+  const VolumeGoal& goal_;
+  VolumeSight last_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "base/child_process.h"
+#include "volume/ec2_world.h"
+
+namespace millrace {
+
+namespace {
+
+struct ToolEnd {
+  int status = 0;
+  std::string output;  // without the end of its last line
+  std::string said;    // the last line on stderr
+};
+
+std::string WithoutLineEnd(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+absl::StatusOr<ToolEnd> RunTool(const std::vector<std::string>& words) {
+  const ChildCommand command{.words = words, .input = {}, .keep_errors = true, .limit = std::nullopt};
+  absl::StatusOr<ChildEnd> end = RunChild(command, {});
+  if (absl::IsNotFound(end.status()) || (end.ok() && end->exit_status == 127)) {
+    return absl::InternalError(fmt::format("there is no program {}; install util-linux and e2fsprogs", words[0]));
+  }
+  if (!end.ok()) return absl::InternalError(fmt::format("{} {}", words[0], ToStd(end.status().message())));
+  ToolEnd tool{end->exit_status, WithoutLineEnd(std::move(end->output)), WithoutLineEnd(std::move(end->errors))};
+  if (const size_t line = tool.said.rfind('\n'); line != std::string::npos) tool.said.erase(0, line + 1);
+  return tool;
+}
+
+// Of programs that have to succeed.
+absl::Status RunOrFail(const std::vector<std::string>& words) {
+  ASSIGN_OR_RETURN(const ToolEnd end, RunTool(words));
+  if (end.status == 0) return absl::OkStatus();
+  std::string shown;
+  for (const std::string& word : words) shown += (shown.empty() ? "" : " ") + word;
+  // Not a state that passes by itself, whatever errno was behind it.
+  return absl::InternalError(fmt::format("`{}` failed with status {}: {}; it needs the rights of root", shown,
+                                         end.status, end.said.empty() ? "it says nothing" : end.said));
+}
+
+std::string RealPath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  return error ? std::string() : real.string();
+}
+
+}  // namespace
+
+std::string HostDisks::FindDevice(const std::string& volume, const std::string& name) const {
+  std::string compact = volume;  // "vol0123"
+  std::erase(compact, '-');
+  const std::string by_id = RealPath(fmt::format("{}/disk/by-id/nvme-Amazon_Elastic_Block_Store_{}", dev_, compact));
+  if (!by_id.empty()) return by_id;
+  // On Xen instances. Any other name could be that of another disk.
+  return name.empty() ? "" : RealPath(fmt::format("{}/xvd{}", dev_, name.back()));
+}
+
+absl::StatusOr<DeviceContent> HostDisks::ContentOf(const std::string& device) const {
+  constexpr int kNothingFound = 2;
+  constexpr int kAmbivalent = 8;
+  ASSIGN_OR_RETURN(const ToolEnd end, RunTool({"blkid", "-p", "-o", "export", device}));
+  if (end.status == kNothingFound && end.said.empty()) return DeviceContent::kNothing;
+  if (end.status == kAmbivalent) return DeviceContent::kOther;
+  if (end.status != 0) {
+    return absl::InternalError(fmt::format("`blkid -p {}` failed with status {}: {}; it needs the rights of root",
+                                           device, end.status, end.said));
+  }
+  const std::string lines = "\n" + end.output;
+  return lines.find("\nTYPE=") != std::string::npos ? DeviceContent::kFileSystem : DeviceContent::kOther;
+}
+
+absl::StatusOr<std::string> HostDisks::MountedAt(const std::string& path) const {
+  ASSIGN_OR_RETURN(const ToolEnd end, RunTool({"findmnt", "--noheadings", "--output", "SOURCE", "--mountpoint", path}));
+  if (end.status != 0) return std::string();  // as it says that nothing is
+  const std::string source = end.output.substr(end.output.rfind('\n') + 1);
+  const std::string real = RealPath(source);
+  return real.empty() ? source : real;
+}
+
+absl::StatusOr<std::string> HostDisks::MountOf(const std::string& device) const {
+  ASSIGN_OR_RETURN(const ToolEnd end, RunTool({"findmnt", "--noheadings", "--output", "TARGET", "--source", device}));
+  if (end.status != 0) return std::string();
+  return end.output.substr(0, end.output.find('\n'));
+}
+
+absl::Status HostDisks::MakeFileSystem(const std::string& device) const {
+  return RunOrFail({"mkfs.ext4", "-q", device});
+}
+
+absl::Status HostDisks::Mount(const std::string& device, const std::string& path) const {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return absl::InternalError(fmt::format("{}: the folder cannot be made: {}", path, error.message()));
+  return RunOrFail({"mount", device, path});
+}
+
+absl::Status HostDisks::Unmount(const std::string& path) const {
+  return RunOrFail({"umount", path});
+}
+
+}  // namespace millrace

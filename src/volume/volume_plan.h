@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "base/status.h"
+#include "volume/ec2_documents.h"
+
+/// How a volume follows its job from zone to zone. All that is known is in EC2 and on this machine: the next step is a
+/// function of what is seen there, so a job that is killed at any step goes on at that step, on this machine or on
+/// another one. Pure.
+///
+/// The tag millrace:volume is the name of a volume, of its copies and of its snapshots. millrace:state says what a
+/// volume is worth:
+///   (no tag)          a volume of the user, before it was ever moved
+///   "serves N"        the volume; N grows with each move, and the greatest N counts
+///   "copy-of VOLUME"  a copy that nobody has written to yet
+///   "blank"           a new volume that nobody has written to yet
+/// One call of CreateTags makes a copy that is mounted the volume. Until then the older one is whole and nothing is
+/// written to the copy; afterwards the older one and the snapshots are deleted. millrace:claim, on the volume, is
+/// "INSTANCE ID": which instance moves it. A claim of an instance that lives is respected.
+
+namespace millrace {
+
+inline constexpr std::string_view kVolumeNameTag = "millrace:volume";
+inline constexpr std::string_view kVolumeStateTag = "millrace:state";
+inline constexpr std::string_view kVolumeClaimTag = "millrace:claim";
+
+struct VolumeGoal {
+  std::string name;
+  std::string instance;                // this machine,
+  std::string zone;                    // and where it is
+  std::string path;                    // of the mount
+  std::optional<uint64_t> create_gib;  // make a blank volume if there is none
+  std::string create_type = "gp3";
+  std::string claim_id;                         // of a new claim; differs between processes
+  absl::Duration patience = absl::Minutes(10);  // for what other instances do
+};
+
+/// What is on a device.
+enum class DeviceContent { kNothing, kFileSystem, kOther };
+
+/// A volume that is attached to this machine, as the machine sees it.
+struct LocalVolume {
+  std::string device;  // "": it has not appeared
+  DeviceContent content = DeviceContent::kNothing;
+  bool mounted = false;  // at the goal's path
+};
+
+/// What is seen of a name.
+struct VolumeSight {
+  std::vector<Ec2Volume> volumes;  // without those that are being deleted
+  std::vector<Ec2Snapshot> snapshots;
+  std::map<std::string, std::string> instances;  // the states of those that the volumes name, as far as they are known
+  std::vector<std::string> taken_devices;        // of this instance
+  std::map<std::string, LocalVolume> here;       // by volume
+  std::string mounted_source;                    // what is mounted at the goal's path; "": nothing
+};
+
+struct VolumeAction {
+  enum class Kind {
+    kWait,
+    kCreateBlank,
+    kClaim,     // write the claim of this process on the volume
+    kRelease,   // clear it
+    kSnapshot,  // of the volume
+    kCopy,      // a volume like `like` from the snapshot, with `token` as its ClientToken
+    kAttach,    // as `device`
+    kDetach,    // unmounted before
+    kMakeFileSystem,
+    kMount,
+    kCommit,  // the volume gets the state `state` and the claim `claim`
+    kDeleteVolume,
+    kDeleteSnapshot,
+    kDone,
+    kFail,
+  };
+
+  Kind kind = Kind::kFail;
+  std::string text;    // a sentence without its end, for people
+  std::string volume;  // that it is done to, or that serves
+  std::string snapshot;
+  std::string device;
+  std::string state;
+  std::string claim;
+  std::string token;
+  Ec2Volume like;
+  absl::Duration limit = absl::InfiniteDuration();  // of the wait, as long as `text` stays the same
+  absl::Status status;                              // of kFail
+};
+
+/// The next step on the way to the volume being mounted here, and nothing left over.
+VolumeAction DecideMove(const VolumeGoal& goal, const VolumeSight& sight);
+
+/// To the volume being attached to no instance. Nothing is done if it is not attached here.
+VolumeAction DecideDetach(const VolumeGoal& goal, const VolumeSight& sight);
+
+/// To the volume, its copies and its snapshots being deleted. Fails before anything is deleted if an instance has one.
+VolumeAction DecideRemove(const VolumeGoal& goal, const VolumeSight& sight);
+
+/// The number of moves in millrace:state; 0 for a volume that was never moved; nullopt for copies and blanks.
+std::optional<uint64_t> VolumeGeneration(const Ec2Volume& volume);
+
+/// The instance of a claim; "" if there is none.
+std::string ClaimInstance(const Ec2Volume& volume);
+
+}  // namespace millrace

@@ -1,0 +1,92 @@
+"""The end of a job as SageMaker has it: model and output are saved, checkpoints are kept, failures are told, and statuses are those of the program."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from cli_support import Bucket, Millrace, contents
+
+WRITE = 'echo weights > "$SM_MODEL_DIR/model.bin"; mkdir "$SM_MODEL_DIR/code"; echo x > "$SM_MODEL_DIR/code/a b"; echo log > "$SM_OUTPUT_DATA_DIR/-log";'
+
+
+def archive(bucket: Bucket, key: str) -> dict[str, bytes]:
+    """The files of an archive, by name."""
+    with tarfile.open(fileobj=io.BytesIO(bucket.objects()[key]), mode="r:gz") as tar:
+        files = {member.name: tar.extractfile(member) for member in tar if member.isfile()}
+        return {name: file.read() for name, file in files.items() if file is not None}
+
+
+MODEL = {"model.bin": b"weights\n", "code/a b": b"x\n"}
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_model_and_output(millrace: Millrace, bucket: Bucket, tmp_path: Path, status: int) -> None:
+    job = ["run", "--root", tmp_path / "ml", "--output", "s3://bkt/out/"]
+    done = millrace(*job, "--", "sh", "-c", f"{WRITE} exit {status}", code=status, env=bucket.env)
+    assert archive(bucket, "out/output.tar.gz") == {"-log": b"log\n"}
+    if status == 0:
+        assert archive(bucket, "out/model.tar.gz") == MODEL
+        assert b"ml/model is in s3://bkt/out/model.tar.gz" in done.stderr
+    else:
+        assert bucket.keys() == ["out/output.tar.gz"]
+        assert "exited with status 7" in (tmp_path / "ml/output/failure").read_text()
+
+
+def test_the_hook_comes_after_it(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
+    job = ["run", "--root", tmp_path / "ml", "--output", "s3://bkt/out"]
+    hook = f"{millrace_bin} ls s3://bkt/out/ > {tmp_path / 'seen'}"
+    millrace(*job, "--on-end", hook, "--", "sh", "-c", WRITE, env=bucket.env)
+    seen = (tmp_path / "seen").read_text()
+    assert "model.tar.gz" in seen and "output.tar.gz" in seen
+
+
+def test_a_request_says_where(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put(**{"old/step-1": b"1"})
+    request = {
+        "TrainingJobName": "job-7",
+        "OutputDataConfig": {"S3OutputPath": "s3://bkt/out/", "CompressionType": "NONE"},
+        "CheckpointConfig": {"S3Uri": "s3://bkt/old", "LocalPath": str(tmp_path / "kept")},
+        "ResourceConfig": {"InstanceType": "ml.c5.xlarge", "InstanceCount": 2},
+    }
+    (tmp_path / "job.json").write_text(json.dumps(request))
+    body = WRITE + f"cat {tmp_path / 'kept'}/*; echo 2 > {tmp_path / 'kept'}/step-2"
+    for host in ("algo-1", "algo-2"):
+        job = ["run", "--job", tmp_path / "job.json", "--root", tmp_path / host, "--current-host", host]
+        assert millrace(*job, "--", "sh", "-c", body, env=bucket.env).stdout == (b"1" if host == "algo-1" else b"12\n")
+    folder = "out/job-7/output"
+    names = [f"{folder}/{name}" for name in ("model", "model-algo-2") for name in (f"{name}/code/a b", f"{name}/model.bin")]
+    assert bucket.keys() == ["old/step-1", "old/step-2", *sorted(names), f"{folder}/output-algo-2/-log", f"{folder}/output/-log"]
+    assert bucket.objects()["old/step-2"] == b"2\n"
+
+
+def test_nothing_to_save_and_nowhere_to_save_it(millrace: Millrace, bucket: Bucket, tmp_path: Path) -> None:
+    millrace("run", "--root", tmp_path / "a", "--output", "s3://bkt/out", "--", "true", env=bucket.env)
+    assert bucket.keys() == []
+    done = millrace("run", "--root", tmp_path / "b", "--output", "s3://nobucket/out", "--", "sh", "-c", WRITE, code=1, env=bucket.env)
+    assert b"ml/model" not in done.stderr and b"b/model is not saved" in done.stderr and b"nobucket" in done.stderr
+    assert "is not saved" in (tmp_path / "b/output/failure").read_text()
+    millrace("run", "--root", tmp_path / "c", "--output", "ftp://x", "--", "true", code=2)
+
+
+def test_checkpoints_survive_the_machine(millrace: Millrace, millrace_bin: Path, bucket: Bucket, tmp_path: Path) -> None:
+    job = ["--sync-checkpoints", "s3://bkt/ckpt", "--", "sh", "-c"]
+    program = 'cd "$ROOT/checkpoints"; trap "echo 2 > step-2; exit 0" TERM; echo 1 > step-1; echo ready; while :; do sleep 0.05; done'
+    env = os.environ | bucket.env | {"ROOT": str(tmp_path / "a")}
+    with subprocess.Popen([millrace_bin, "run", "--root", tmp_path / "a", *job, program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert bucket.objects() == {"ckpt/step-1": b"1\n", "ckpt/step-2": b"2\n"}
+    # On another machine; a failed job keeps its checkpoints, too.
+    done = millrace("run", "--root", tmp_path / "b", *job, 'cd "$ROOT/checkpoints"; cat *; echo 3 > step-3; exit 4', code=4, env=bucket.env | {"ROOT": str(tmp_path / "b")})
+    assert done.stdout == b"1\n2\n" and b"checkpoints: 2 files from s3://bkt/ckpt" in done.stderr
+    assert bucket.keys() == ["ckpt/step-1", "ckpt/step-2", "ckpt/step-3"]
+    assert contents(tmp_path / "b/checkpoints") == {"step-1": b"1\n", "step-2": b"2\n", "step-3": b"3\n"}

@@ -1,0 +1,252 @@
+"""`millrace run --group`: the groups of a job, each host a process of its own here, which end together."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_support import Millrace
+
+WAITS = "sleep 300"
+StartHost = Callable[..., "subprocess.Popen[str]"]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def host(millrace_bin: Path, tmp_path: Path) -> Iterator[StartHost]:
+    """host("train", data="sleep 300", train="true") starts one of that group."""
+    port = free_port()
+    with contextlib.ExitStack() as stack:
+
+        def start(role: str | None, *options: object, env: dict[str, str] | None = None, **groups: str) -> subprocess.Popen[str]:
+            words = [str(millrace_bin), "run", *map(str, options), "--group-port", str(port)]
+            words += [] if role is None else ["--role", role, "--coordinator", f"127.0.0.1:{port}"]
+            for name, command in groups.items():
+                words += ["--group", f"{name}={command}"]
+            errors = (tmp_path / f"errors-{time.monotonic_ns()}").open("w+")
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | (env or {}))
+            process.errors = errors.name  # type: ignore[attr-defined]
+            errors.close()
+            stack.callback(end, process)
+            return process
+
+        def end(process: Any) -> None:
+            process.kill()
+            process.communicate()
+
+        yield start
+
+
+def said(process: Any) -> str:
+    return Path(process.errors).read_text()
+
+
+def joins(process: Any) -> None:
+    """Its command runs, and the coordinator has heard of it (which takes one second at most after it answered once)."""
+    wait_for(lambda: "attempt 1 of" in said(process))
+    time.sleep(2.5)
+
+
+def ends(*processes: Any) -> list[int]:
+    return [process.wait(timeout=120) for process in processes]
+
+
+def test_all_end_with_the_success_of_the_last_group(host: StartHost, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    groups = {"data": WAITS, "train": f"until [ -e {go} ]; do sleep 0.05; done; echo trained"}
+    train, data = host("train", **groups), host("data", **groups)
+    joins(data)
+    go.touch()
+    assert ends(train, data) == [0, 0]
+    assert train.stdout is not None and train.stdout.read() == "trained\n"
+    assert "group train has succeeded" in said(data)
+
+
+def test_the_order_in_which_hosts_come_does_not_matter(host: StartHost) -> None:
+    groups = {"data": WAITS, "train": "sleep 4"}
+    data = host("data", **groups)
+    wait_for(lambda: "attempt 1 of" in said(data))
+    assert ends(host("train", **groups), data) == [0, 0]
+
+
+@pytest.mark.parametrize("victim", ["data", "train"])
+def test_a_command_that_fails_for_good_ends_all(host: StartHost, victim: str, tmp_path: Path) -> None:
+    """After its retries; the others end with its status."""
+    go = tmp_path / "go"
+    groups = {"data": WAITS, "train": WAITS, victim: f"until [ -e {go} ]; do sleep 0.05; done; exit 9"}
+    options = ["--retries", 1, "--delay", 0.01]
+    train, data = host("train", *options, **groups), host("data", *options, **groups)
+    joins(data)
+    go.touch()
+    assert ends(train, data) == [9, 9]
+    assert f"of group {victim} has failed with status 9" in said(data) and "attempt 2 of 2" in said({"train": train, "data": data}[victim])
+
+
+def test_a_command_that_does_not_end_is_killed(host: StartHost, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    groups = {"data": f"trap '' TERM; echo $$ >{pid}; while :; do sleep 0.1; done", "train": "sleep 3; exit 4"}
+    train, data = host("train", "--group-grace", "0.5s", **groups), host("data", "--group-grace", "0.5s", **groups)
+    assert ends(train, data) == [4, 4]
+    wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
+
+
+def test_a_trainer_host_that_is_lost_ends_all(host: StartHost) -> None:
+    groups = {"data": WAITS, "train": WAITS}
+    hosts = ["--main-hosts", 2]
+    first, second = host("train", *hosts, "--host-index", 0, **groups), host("train", *hosts, "--host-index", 1, **groups)
+    data = host("data", *hosts, **groups)
+    for each in (first, second, data):
+        joins(each)
+    second.kill()
+    assert ends(first, data) == [75, 75]
+    assert "nothing is heard of" in said(data)
+
+
+def test_a_coordinator_that_is_lost_ends_all(host: StartHost) -> None:
+    groups = {"data": WAITS, "train": WAITS}
+    train, data = host("train", **groups), host("data", **groups)
+    joins(data)
+    train.kill()
+    assert ends(data) == [75]
+    assert "does not answer any more" in said(data)
+
+
+def test_the_job_goes_on_without_a_host_that_serves(host: StartHost, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    groups = {"data": WAITS, "train": f"until [ -e {go} ]; do sleep 0.05; done"}
+    train, lost, stays = host("train", **groups), host("data", **groups), host("data", **groups)
+    joins(lost)
+    joins(stays)
+    lost.kill()
+    wait_for(lambda: "the job goes on without it" in said(train))
+    go.touch()
+    assert ends(train, stays) == [0, 0]
+
+
+def test_a_host_that_serves_and_is_taken_away(host: StartHost, tmp_path: Path) -> None:
+    """Its command asks for another machine (status 75): its scheduler is told, and the others go on."""
+    go = tmp_path / "go"
+    groups = {"data": "sleep 2; exit 75", "train": f"until [ -e {go} ]; do sleep 0.05; done"}
+    train, data = host("train", **groups), host("data", **groups)
+    assert ends(data) == [75]
+    wait_for(lambda: "the job goes on without it" in said(train))
+    go.touch()
+    assert ends(train) == [0]
+
+
+def test_a_signal_to_one_host_ends_all(host: StartHost) -> None:
+    groups = {"data": WAITS, "train": WAITS}
+    train, data = host("train", **groups), host("data", **groups)
+    joins(data)
+    data.send_signal(signal.SIGTERM)
+    assert ends(train, data) == [143, 143]
+
+
+def test_a_host_without_the_secret_is_not_heard(host: StartHost, tmp_path: Path) -> None:
+    right, wrong, go = tmp_path / "right", tmp_path / "wrong", tmp_path / "go"
+    right.write_text("correct-horse-battery")
+    wrong.write_text("staple-staple-staple")
+    groups = {"data": WAITS, "train": f"until [ -e {go} ]; do sleep 0.05; done"}
+    train = host("train", "--group-token-file", right, **groups)
+    stranger, data = host("data", "--group-token-file", wrong, **groups), host("data", "--group-token-file", right, **groups)
+    assert ends(stranger) == [1] and "another token" in said(stranger)
+    joins(data)
+    go.touch()
+    assert ends(train, data) == [0, 0]
+
+
+def test_roles_of_sagemaker(host: StartHost, tmp_path: Path) -> None:
+    groups = [{"instance_group_name": "data_group", "hosts": ["algo-1"]}, {"instance_group_name": "dnn_group", "hosts": ["localhost"]}]
+    processes = []
+    for own in ("localhost", "algo-1"):
+        folder = tmp_path / own
+        folder.mkdir()
+        (folder / "resourceconfig.json").write_text(json.dumps({"current_host": own, "instance_groups": groups}))
+        processes.append(host(None, env={"SM_INPUT_CONFIG_DIR": str(folder)}, data_group=WAITS, dnn_group="sleep 3; exit 5"))
+    assert ends(*processes) == [5, 5]
+    assert "this is a host of group dnn_group; it coordinates" in said(processes[0])
+    assert "this is a host of group data_group; localhost:" in said(processes[1])
+
+
+def test_roles_of_slurm(host: StartHost) -> None:
+    """As a heterogeneous job has them: its components are the groups, in their order."""
+    lists = {"SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "cpu[1-2]", "SLURM_JOB_NODELIST_HET_GROUP_1": "localhost"}
+    start = {"data": WAITS, "train": "sleep 4; exit 6"}
+    processes = [host(None, env={**lists, "SLURMD_NODENAME": node}, **start) for node in ("localhost", "cpu1", "cpu2")]
+    assert ends(*processes) == [6, 6, 6]
+    assert "this is a host of group data" in said(processes[2])
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--group train=true", "nothing says which group"),
+        ("--group train=true --role data", "there is no such group"),
+        ("--group train=true --role train", "--coordinator"),
+        ("--group train=true --role train --coordinator here", "HOST:PORT"),
+        ("--group train=true --role train --coordinator h:1", "--group-token-file"),
+        ("--group train=true --role train --coordinator 127.0.0.1:1 --main-hosts 2", "--host-index"),
+        ("--group train", "NAME=COMMAND"),
+        ("--group a=true --group a=true --role a", "twice"),
+        ("--group train=true -- true", "behind '--'"),
+        ("--group train=true --group-size data=2 --print slurm-script", "--group-size"),
+        ("--group train=true --print jobset", "--image"),
+        ("--group a_b=true --print jobset --image x", "Kubernetes"),
+        ("", "name the command"),
+    ],
+)
+def test_what_makes_no_sense(millrace: Millrace, words: str, why: str) -> None:
+    assert why in millrace("run", *shlex.split(words), code=2).stderr.decode()
+
+
+GROUPS = ["--group", "data=millrace worker --listen 0.0.0.0:7070", "--group", "train=echo \"it's $HOME\"", "--group-size", "data=3"]
+
+
+def test_a_script_for_slurm(millrace: Millrace, tmp_path: Path) -> None:
+    text = millrace("run", *GROUPS, "--print", "slurm-script", "--job-name", "run-7").stdout.decode()
+    (tmp_path / "script").write_text(text)
+    subprocess.run(["bash", "-n", str(tmp_path / "script")], check=True)
+    assert "--job-name=run-7" in text and "--nodes=3" in text and text.count("#SBATCH hetjob") == 1
+    # Run with stand-ins: each component of the job gets the same words, and no shell has looked into them.
+    for name, body in {"srun": 'while [ $# -gt 0 ]; do [ "$1" != bash ] || bash -c run; shift; done', "millrace": 'printf "%s\\n" "$@"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    done = subprocess.run(["bash", str(tmp_path / "script")], env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.count("data=millrace worker --listen 0.0.0.0:7070\n") == 2
+    assert done.stdout.count("train=echo \"it's $HOME\"\n") == 2
+    assert not list(tmp_path.glob(".millrace-token*"))
+
+
+def test_a_jobset_for_kubernetes(millrace: Millrace) -> None:
+    text = millrace("run", *GROUPS, "--print", "jobset", "--image", "me/train:1", "--job-name", "run-7").stdout.decode()
+    manifest = json.loads(text.split("\n", 1)[1])
+    assert manifest["kind"] == "JobSet" and manifest["metadata"]["name"] == "run-7"
+    data, train = manifest["spec"]["replicatedJobs"]
+    assert (data["name"], train["name"]) == ("data", "train")
+    assert data["template"]["spec"]["parallelism"] == data["template"]["spec"]["completions"] == 3
+    pod = train["template"]["spec"]["template"]["spec"]
+    command = pod["containers"][0]["command"]
+    assert command[:6] == ["millrace", "run", "--role", "train", "--coordinator", "run-7-train-0-0.run-7:7079"]
+    assert "train=echo \"it's $HOME\"" in command and pod["volumes"][0]["secret"]["secretName"] == "run-7-token"

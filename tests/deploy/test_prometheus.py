@@ -1,0 +1,210 @@
+"""A real Prometheus reads Millrace's metrics; its own checker reads the alerts; Grafana's own types take the dashboard."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import built_package
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 90  # seconds; a test that waits so long fails
+
+TRAINER = """
+import json, sys
+import millrace
+millrace.configure(metrics_port=0)
+print(millrace.metrics_url(), flush=True)
+loader = millrace.Loader(sys.argv[1], batch_size=8, size=16, output="numpy", epochs=2)
+for _ in range(2):
+    for batch in loader:
+        pass
+print(json.dumps(loader.report()), flush=True)
+sys.stdin.readline()
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Prometheus:
+    """The server, reading one target ten times a second."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self.port = free_port()
+        (folder / "alerts.yml").write_text((ROOT / "deploy/prometheus/alerts.yml").read_text())
+        config = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
+        config = config.replace("15s", "100ms").replace("127.0.0.1:9400", target)
+        (folder / "prometheus.yml").write_text(config)
+        self.log = (folder / "log").open("w")
+        self.process = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+            ],
+            stdout=self.log,
+            stderr=self.log,
+        )
+
+    def ask(self, path: str, **query: str) -> Any:
+        url = f"http://127.0.0.1:{self.port}{path}?{urllib.parse.urlencode(query)}"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return json.load(answer)["data"]
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=30):
+                    return
+            except OSError as error:
+                assert self.process.poll() is None and time.monotonic() < deadline, error
+                time.sleep(0.05)
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(PATIENCE)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.log.close()
+
+
+@pytest.fixture
+def data(millrace_bin: Path, tmp_path: Path) -> Path:
+    """30 small images."""
+    subprocess.run([millrace_bin, "synth", tmp_path / "data", "--count", "30", "--kb", "4"], check=True, capture_output=True)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def trainer(data: Path, tmp_path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A training that has received all its batches and still lives: where its metrics are, and its report."""
+    paths = {"PYTHONPATH": str(built_package.folder()), "MILLRACE_CACHE": str(tmp_path / "cache")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, str(data)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | paths
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        yield url, json.loads(process.stdout.readline())
+    finally:
+        process.communicate("\n", timeout=PATIENCE)
+    assert process.returncode == 0
+
+
+def test_prometheus_has_the_numbers_of_the_report(trainer: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
+    url, report = trainer
+    target = urllib.parse.urlparse(url).netloc
+    server = Prometheus(tmp_path, target)
+    try:
+        server.wait_until_ready()
+
+        def query(text: str) -> dict[str, float]:
+            found = server.ask("/api/v1/query", query=text)["result"]
+            return {one["metric"].get("cause", ""): float(one["value"][1]) for one in found}
+
+        deadline = time.monotonic() + PATIENCE
+        while query("millrace_loader_samples_total") != {"": report["samples"]}:
+            assert time.monotonic() < deadline, server.ask("/api/v1/targets")
+            time.sleep(0.05)
+        assert report["samples"] == 60
+        assert query("millrace_loader_stall_seconds_total") == pytest.approx(report["stalls"], abs=1e-9)
+        assert query("millrace_loader_seconds_total") == {"": pytest.approx(report["seconds"], abs=1e-9)}
+        assert query("millrace_loader_open") == {"": 1}
+        # It takes the page as it is, knows what each metric is, and evaluates the alerts without an error.
+        targets = server.ask("/api/v1/targets")["activeTargets"]
+        assert [(one["health"], one["lastError"]) for one in targets] == [("up", "")]
+        kinds = {name: one[0]["type"] for name, one in server.ask("/api/v1/metadata").items()}
+        assert kinds["millrace_loader_samples_total"] == "counter" and kinds["millrace_loader_open"] == "gauge"
+        groups = server.ask("/api/v1/rules")["groups"]
+        assert [rule["name"] for rule in groups[0]["rules"]] and not any(rule.get("lastError") for rule in groups[0]["rules"])
+    finally:
+        server.end()
+
+
+def test_the_page_is_in_prometheus_style(trainer: tuple[str, dict[str, Any]]) -> None:
+    url, _ = trainer
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        page = answer.read()
+    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def promtool(*arguments: str | Path) -> None:
+    done = subprocess.run(["promtool", *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alerts_and_configuration() -> None:
+    promtool("check", "config", ROOT / "deploy/prometheus/prometheus.yml")
+    promtool("test", "rules", ROOT / "tests/deploy/alerts_test.yml")
+
+
+def lost(given: Any, kept: Any, path: str = "") -> list[str]:
+    """What of `given` is not in `kept`."""
+    if isinstance(given, dict):
+        if not isinstance(kept, dict):
+            return [path]
+        return [each for key in given for each in (lost(given[key], kept[key], f"{path}/{key}") if key in kept else [f"{path}/{key}"])]
+    if isinstance(given, list):
+        if not isinstance(kept, list) or len(given) != len(kept):
+            return [path]
+        return [each for at, (one, other) in enumerate(zip(given, kept)) for each in lost(one, other, f"{path}/{at}")]
+    return [] if given == kept else [path]
+
+
+def through_grafana(dashboard: Any) -> Any:
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder  # type: ignore[import-untyped]
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins  # type: ignore[import-untyped]
+    from grafana_foundation_sdk.models.dashboard import Dashboard  # type: ignore[import-untyped]
+
+    register_default_plugins()
+    return json.loads(JSONEncoder().encode(Dashboard.from_json(dashboard)))
+
+
+def test_dashboard_is_one_for_grafana() -> None:
+    dashboard = json.loads((ROOT / "deploy/grafana/millrace.json").read_text())
+    assert lost(dashboard, through_grafana(dashboard)) == []
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    # The canary: Grafana's types know nothing of other fields.
+    panels[0]["titel"] = "x"
+    assert lost(dashboard, through_grafana(dashboard)) == ["/panels/0/titel"]
+
+
+def known_metrics() -> set[str]:
+    """Names that the programs can tell, from their source."""
+    sources = [*(ROOT / "src/metrics").glob("*.cc"), *(ROOT / "src/cli").glob("*.cc")]
+    return {name for source in sources for name in re.findall(r'"((?:millrace|process)_[a-z_]+)"', source.read_text())}
+
+
+@pytest.mark.parametrize("path", ["deploy/grafana/millrace.json", "deploy/prometheus/alerts.yml", "docs/metrics.md"])
+def test_names_that_exist(path: str) -> None:
+    named = set(re.findall(r"\b((?:millrace|process)_[a-z]+_[a-z_]+)\b", (ROOT / path).read_text()))
+    assert named and named <= known_metrics(), named - known_metrics()
+
+
+def test_all_metrics_are_documented() -> None:
+    documented = (ROOT / "docs/metrics.md").read_text()
+    missing = {name for name in known_metrics() if name not in documented and not name.startswith("process_")}
+    assert not missing

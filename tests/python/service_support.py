@@ -1,0 +1,117 @@
+"""Workers in processes of their own, for tests of the data service."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from typing import Any
+
+import millrace
+import numpy as np
+from support import binary
+
+
+class Worker:
+    """A worker in a process of its own."""
+
+    def __init__(self, *options: object, env: dict[str, str], listen: str = "127.0.0.1:0") -> None:
+        command = [str(binary()), "worker", "--listen", listen, "--threads", "2", *map(str, options)]
+        if "--memory" not in options:
+            command += ["--memory", "1GiB"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env)
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline()
+        match = re.fullmatch(r"listening on (\S+:\d+)\n", said)
+        assert match, said
+        self.address = match[1]
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+OPTIONS: dict[str, Any] = {"batch_size": 8, "size": 16, "augment": True, "digest": "raw", "epochs": 1, "memory": "64MiB", "output": "numpy"}
+
+
+def plain(batch: Any) -> dict[str, Any]:
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in batch.items()}
+
+
+def received(uri: Any, **options: Any) -> tuple[list[dict[str, Any]], millrace.Loader]:
+    loader = millrace.Loader(uri, **{**OPTIONS, **options})
+    with loader:
+        batches = [plain(batch) for _ in range(options.get("epochs", 1)) for batch in loader]
+    return batches, loader
+
+
+def outcome(loader: millrace.Loader) -> tuple[Any, ...]:
+    report = loader.report()
+    return report["digest"], report["position"], report["samples"], report["parts"]
+
+
+class Proxy:
+    """A relay to a worker. It flips a byte of every n-th piece of what the worker says, or says it slowly."""
+
+    def __init__(self, address: str, *, flips_every: int = 0, piece: int = 65536, pause: float = 0) -> None:
+        host, port = address.split(":")
+        self._to = (host, int(port))
+        self._every, self._piece, self._pause = flips_every, piece, pause
+        self._pieces = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                worker = socket.create_connection(self._to)
+                threading.Thread(target=self._relay, args=(client, worker, False), daemon=True).start()
+                threading.Thread(target=self._relay, args=(worker, client, True), daemon=True).start()
+
+    def _relay(self, source: socket.socket, to: socket.socket, from_worker: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := bytearray(source.recv(self._piece)):
+                self._pieces += from_worker
+                if from_worker and self._every and self._pieces % self._every == 0:
+                    data[len(data) * 2 // 3] ^= 0x40
+                if from_worker and self._pause:
+                    time.sleep(self._pause)
+                to.sendall(data)
+        for end in (source, to):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def make_certificates(folder: pathlib.Path, names: dict[str, str]) -> None:
+    """An authority, and for each name a folder with its certificate as Kubernetes mounts one; the values are what it is for, such
+    as ``"DNS:localhost,IP:127.0.0.1"``."""
+
+    def openssl(*words: object) -> None:
+        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
+
+    folder.mkdir(parents=True)
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    usage = ["-addext", "keyUsage=critical,keyCertSign"]
+    openssl("req", "-x509", *key, "-days", 30, "-subj", f"/CN={folder.name}", "-keyout", folder / "ca.key", "-out", folder / "ca.crt", *usage)
+    for name, meant in names.items():
+        own = folder / name
+        own.mkdir()
+        openssl("req", "-new", *key, "-subj", f"/CN={name}", "-keyout", own / "tls.key", "-out", own / "request")
+        (own / "extensions").write_text(f"subjectAltName={meant}\n")
+        signing = ["-CA", folder / "ca.crt", "-CAkey", folder / "ca.key", "-CAcreateserial", "-days", 30, "-extfile", own / "extensions"]
+        openssl("x509", "-req", "-in", own / "request", "-out", own / "tls.crt", *signing)
+        (own / "ca.crt").write_bytes((folder / "ca.crt").read_bytes())
