@@ -160,7 +160,7 @@ def cpu_seconds(pid: int) -> float:
 
 def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str, Any]:
     order = [str(root / "order")] if workload.order else []
-    command = [str(PYTHON if PYTHON.exists() else sys.executable), "-c", READER, workload.kind, str(folder)]
+    command = [str(PYTHON if PYTHON.exists() else sys.executable), "-W", "ignore", "-c", READER, workload.kind, str(folder)]
     cpu, began = cpu_seconds(pid), time.monotonic()
     readers = [
         subprocess.Popen([*command, str(seed), str(workload.count), *order], stdout=subprocess.PIPE, text=True)
