@@ -5,7 +5,13 @@
 
 #include <array>
 #include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
 #include <set>
+#include <string>
+#include <system_error>
+#include <tuple>
 #include <vector>
 
 #include "arguments.h"
@@ -240,13 +246,27 @@ namespace {
 
 // ---- Options
 
-// Null without a folder, and if it cannot be used. Its threads do not survive a fork.
+// Null without a folder, and if it cannot be used. The loaders of a process that name the same folder and size share
+// one; its threads do not survive a fork. With the GIL held.
 std::shared_ptr<DiskCache> OpenCache(const std::string& folder, const std::string& size) {
   if (folder.empty()) return nullptr;
   DiskCacheOptions options{.folder = folder};
   if (!size.empty()) options.size_bytes = ToBytes("cache_size", size);
-  GilRelease release;
-  return {DiskCache::OpenOrWarn(std::move(options)).release(), DeleteInOwnProcess<DiskCache>()};
+  static auto& open = *new std::map<std::tuple<pid_t, std::string, uint64_t>, std::weak_ptr<DiskCache>>();
+  std::error_code error;
+  const std::string path = std::filesystem::weakly_canonical(folder, error);
+  const std::tuple key(getpid(), error ? folder : path, options.size_bytes);
+  std::erase_if(open, [](const auto& entry) { return entry.second.expired(); });
+  if (const auto found = open.find(key); found != open.end()) {
+    if (std::shared_ptr<DiskCache> cache = found->second.lock()) return cache;
+  }
+  std::shared_ptr<DiskCache> cache;
+  {
+    GilRelease release;
+    cache = {DiskCache::OpenOrWarn(std::move(options)).release(), DeleteInOwnProcess<DiskCache>()};
+  }
+  if (cache != nullptr) open[key] = cache;
+  return cache;
 }
 
 // (workers, streams, local streams, token file, folder of TLS, name of TLS)

@@ -22,6 +22,7 @@ namespace {
 
 constexpr uint64_t kDiskBlock = 4096;
 constexpr size_t kRecordsAtOnce = 2048;
+constexpr uint64_t kRecordsOfBlock = kDiskBlock / kRecordBytes;
 constexpr int kOpenAttempts = 3;
 
 // All of it, or DataLoss where the file ends before.
@@ -49,10 +50,11 @@ absl::Status WriteAt(int fd, uint64_t offset, ByteSpan bytes, const std::string&
 }
 
 // Another process may be faster. The file is locked until this ends.
-absl::Status Make(const std::string& path, const std::string& head) {
-  ASSIGN_OR_RETURN(const auto made, AtomicFile::Create(path, path, Durability::kUnsynced));
-  RETURN_IF_ERROR(made->Append(AsBytes(head)));
-  const absl::Status placed = made->Commit(/*only_if_absent=*/true).status();
+absl::Status Make(const std::string& path, const std::string& head, bool* made) {
+  ASSIGN_OR_RETURN(const auto file, AtomicFile::Create(path, path, Durability::kUnsynced));
+  RETURN_IF_ERROR(file->Append(AsBytes(head)));
+  const absl::Status placed = file->Commit(/*only_if_absent=*/true).status();
+  *made = placed.ok();
   return absl::IsAlreadyExists(placed) ? absl::OkStatus() : placed;
 }
 
@@ -63,20 +65,47 @@ bool IsAt(int fd, const std::string& path) {
          opened.st_dev == named.st_dev;
 }
 
+// Exclusive among processes, for changes of the records; the lock of the whole file (flock) is another kind.
+class RecordsLock {
+ public:
+  static absl::StatusOr<RecordsLock> Take(int fd, const std::string& path) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    while (fcntl(fd, F_OFD_SETLKW, &lock) != 0) {
+      if (errno != EINTR) return ErrnoStatus(errno, path, "locking");
+    }
+    return RecordsLock(fd);
+  }
+  RecordsLock(RecordsLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~RecordsLock() {
+    if (fd_ < 0) return;
+    struct flock lock {};
+    lock.l_type = F_UNLCK;
+    lock.l_whence = SEEK_SET;
+    fcntl(fd_, F_OFD_SETLK, &lock);
+  }
+
+ private:
+  explicit RecordsLock(int fd) : fd_(fd) {}
+  int fd_;
+};
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::Open(const std::string& path, const CacheIdentity& identity) {
+absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::Open(const std::string& path) {
   for (int attempt = 0; attempt < kOpenAttempts; ++attempt) {
     UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!fd) return ErrnoStatus(errno, path, "opening");
-    // Somebody who makes room has it, and is about to remove it.
+    // Another process has it, and is about to unlink it.
     if (flock(fd.get(), LOCK_SH | LOCK_NB) != 0 || !IsAt(fd.get(), path)) continue;
-    std::string head(kHeadBytes, '\0');
-    RETURN_IF_ERROR(ReadAt(fd.get(), 0, AsWritableBytes(head), path));
-    const absl::StatusOr<uint64_t> object_bytes = DecodeHead(AsBytes(head), identity);
-    if (!object_bytes.ok()) return Annotate(object_bytes.status(), path);
-    futimens(fd.get(), nullptr);  // it was used now; a file system that cannot say so is none the worse
-    std::unique_ptr<CacheFile> file(new CacheFile(std::move(fd), path, *object_bytes));
+    std::string bytes(kHeadBytes, '\0');
+    RETURN_IF_ERROR(ReadAt(fd.get(), 0, AsWritableBytes(bytes), path));
+    absl::StatusOr<CacheHead> head = DecodeHead(AsBytes(bytes));
+    if (!head.ok()) return Annotate(head.status(), path);
+    if (!path.ends_with(FileName(head->identity)))
+      return absl::DataLossError(fmt::format("{}: has the name of another file", path));
+    std::unique_ptr<CacheFile> file(new CacheFile(std::move(fd), path, *std::move(head)));
     const std::lock_guard lock(file->mutex_);
     RETURN_IF_ERROR(file->LearnRecords());
     return file;
@@ -85,16 +114,21 @@ absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::Open(const std::string& pa
 }
 
 absl::StatusOr<std::unique_ptr<CacheFile>> CacheFile::OpenOrMake(const std::string& path, const CacheIdentity& identity,
-                                                                 uint64_t object_bytes) {
-  absl::StatusOr<std::unique_ptr<CacheFile>> file = Open(path, identity);
+                                                                 uint64_t object_bytes, bool* made) {
+  *made = false;
+  absl::StatusOr<std::unique_ptr<CacheFile>> file = Open(path);
   if (absl::IsDataLoss(file.status())) {
     unlink(path.c_str());  // of another version of Millrace, or damaged
   } else if (!absl::IsNotFound(file.status())) {
     return file;
   }
   ASSIGN_OR_RETURN(const std::string head, EncodeHead(identity, object_bytes));
-  RETURN_IF_ERROR(Make(path, head));
-  return Open(path, identity);
+  RETURN_IF_ERROR(Make(path, head, made));
+  return Open(path);
+}
+
+uint64_t CacheFile::PlaceOf(uint32_t record) const {
+  return RecordsAt(object_bytes()) + record * kRecordBytes;
 }
 
 size_t CacheFile::spans() const {
@@ -102,26 +136,87 @@ size_t CacheFile::spans() const {
   return spans_.size();
 }
 
-// What this and other processes have added since.
-absl::Status CacheFile::LearnRecords() {
+absl::StatusOr<std::vector<CachedSpan>> CacheFile::All() {
+  const std::lock_guard lock(mutex_);
+  learned_ = false;  // with hints as they are now
+  RETURN_IF_ERROR(LearnRecords());
+  return spans_.All();
+}
+
+// ---- What other processes have changed
+
+absl::Status CacheFile::LearnAll() {
   struct stat info {};
   if (fstat(fd_.get(), &info) != 0) return ErrnoStatus(errno, path_, "looking it up");
-  const uint64_t begin = RecordsAt(object_bytes_);
   const auto size = static_cast<uint64_t>(info.st_size);
-  const uint64_t all = size > begin ? (size - begin) / kRecordBytes : 0;
+  const uint64_t all = size > PlaceOf(0) ? std::min<uint64_t>((size - PlaceOf(0)) / kRecordBytes, UINT32_MAX) : 0;
+  spans_.Clear();
   std::string records;
-  while (records_ < all) {
-    const uint64_t count = std::min<uint64_t>(all - records_, kRecordsAtOnce);
+  for (uint64_t first = 0; first < all; first += kRecordsAtOnce) {
+    const uint64_t count = std::min<uint64_t>(all - first, kRecordsAtOnce);
     records.resize(count * kRecordBytes);
-    RETURN_IF_ERROR(ReadAt(fd_.get(), begin + records_ * kRecordBytes, AsWritableBytes(records), path_));
-    for (uint64_t i = 0; i < count; ++i) {
-      const auto span = DecodeRecord(AsBytes(records).subspan(i * kRecordBytes, kRecordBytes), object_bytes_);
-      if (span) spans_.Add(*span);
+    const auto number = static_cast<uint32_t>(first);
+    RETURN_IF_ERROR(ReadAt(fd_.get(), PlaceOf(number), AsWritableBytes(records), path_));
+    for (uint32_t i = 0; i < count; ++i) {
+      const ByteSpan record = AsBytes(records).subspan(i * kRecordBytes, kRecordBytes);
+      spans_.Set(number + i, DecodeRecord(record, object_bytes()));
     }
-    records_ += count;
   }
   return absl::OkStatus();
 }
+
+absl::Status CacheFile::LearnRecord(uint32_t record) {
+  std::string bytes(kRecordBytes, '\0');
+  const absl::Status status = ReadAt(fd_.get(), PlaceOf(record), AsWritableBytes(bytes), path_);
+  if (!status.ok() && !absl::IsDataLoss(status)) return status;
+  // What is announced and not there yet will be announced again, or is lost.
+  if (status.ok()) spans_.Set(record, DecodeRecord(AsBytes(bytes), object_bytes()));
+  return absl::OkStatus();
+}
+
+absl::Status CacheFile::LearnRecords() {
+  std::array<std::byte, kChangesBytes> page{};
+  const auto count_of_page = [&] { return LoadLe<uint64_t>(page.data()); };
+  absl::Status read =
+      ReadAt(fd_.get(), ChangesAt(object_bytes()), MutableByteSpan(page).first(sizeof(uint64_t)), path_);
+  if (absl::IsDataLoss(read)) read = absl::OkStatus();  // there are none
+  RETURN_IF_ERROR(read);
+  const uint64_t count = count_of_page();
+  if (learned_ && count == changes_) return absl::OkStatus();
+  bool all = !learned_ || count < changes_ || count - changes_ > kChangesKept / 2;
+  if (!all) {
+    read = ReadAt(fd_.get(), ChangesAt(object_bytes()), page, path_);
+    all = absl::IsDataLoss(read);  // the first record is announced, and not there yet
+    if (!all) RETURN_IF_ERROR(read);
+  }
+  if (all) {
+    RETURN_IF_ERROR(LearnAll());
+  } else {
+    for (uint64_t change = changes_; change < count; ++change) {
+      const auto record = LoadLe<uint32_t>(page.data() + ChangeAt(change));
+      if (record <= spans_.records() + kChangesKept) RETURN_IF_ERROR(LearnRecord(record));
+    }
+  }
+  learned_ = true;
+  changes_ = count;
+  return absl::OkStatus();
+}
+
+// Before the record is changed: a process that is killed in between leaves one that others read in vain, and not one
+// that they do not know.
+absl::Status CacheFile::Announce(uint32_t record) {
+  std::string number;
+  AppendLe(number, record);
+  std::string count;
+  AppendLe(count, changes_ + 1);
+  const uint64_t page = ChangesAt(object_bytes());
+  RETURN_IF_ERROR(WriteAt(fd_.get(), page + ChangeAt(changes_), AsBytes(number), path_));
+  RETURN_IF_ERROR(WriteAt(fd_.get(), page, AsBytes(count), path_));
+  ++changes_;
+  return absl::OkStatus();
+}
+
+// ---- Reading
 
 std::vector<ByteRange> CacheFile::Missing(ByteRange range) const {
   const std::lock_guard lock(mutex_);
@@ -129,66 +224,186 @@ std::vector<ByteRange> CacheFile::Missing(ByteRange range) const {
 }
 
 absl::Status CacheFile::Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into) {
-  std::vector<CachedSpan> touching;
+  std::vector<CachedSpans::Entry> touching;
   {
     const std::lock_guard lock(mutex_);
     if (!spans_.Covers(range)) RETURN_IF_ERROR(LearnRecords());
     if (!spans_.Covers(range)) return absl::NotFoundError(fmt::format("{}: does not have these bytes", path_));
     if (checksums.empty()) touching = spans_.Touching(range);
   }
-  const bool whole =
-      touching.empty() || (touching.front().range.offset == range.offset && touching.back().range.end() == range.end());
+  const bool whole = touching.empty() || (touching.front().span.range.offset == range.offset &&
+                                          touching.back().span.range.end() == range.end());
   if (!whole) return absl::NotFoundError(fmt::format("{}: has these bytes only as a part of others", path_));
   absl::Status status = ReadAt(fd_.get(), kDataAt + range.offset, into, path_);
-  if (status.ok()) status = Check(range, checksums, std::move(touching), into);
-  if (!status.ok()) {
+  if (status.ok()) status = Check(range, checksums, touching, into);
+  if (!absl::IsDataLoss(status)) return status;
+  // Damage, or another process has removed it meanwhile.
+  {
     const std::lock_guard lock(mutex_);
-    spans_.RemoveTouching(range);
+    touching = spans_.Touching(range);
   }
+  for (const CachedSpans::Entry& entry : touching) Remove(entry.span.range).IgnoreError();
   return status;
 }
 
 absl::Status CacheFile::Check(ByteRange range, std::span<const SpanChecksum> checksums,
-                              std::vector<CachedSpan> touching, MutableByteSpan into) {
-  for (const SpanChecksum& sum : checksums) touching.push_back({sum.range, sum.crc32c});
-  for (const CachedSpan& span : touching) {
-    if (Crc32c(into.subspan(span.range.offset - range.offset, span.range.length)) == span.crc32c) continue;
+                              const std::vector<CachedSpans::Entry>& touching, MutableByteSpan into) const {
+  std::vector<SpanChecksum> sums(checksums.begin(), checksums.end());
+  for (const CachedSpans::Entry& entry : touching) sums.push_back({entry.span.range, entry.span.crc32c});
+  for (const SpanChecksum& sum : sums) {
+    if (Crc32c(into.subspan(sum.range.offset - range.offset, sum.range.length)) == sum.crc32c) continue;
     return absl::DataLossError(
-        fmt::format("{}: bytes {}+{} of the object are damaged here", path_, span.range.offset, span.range.length));
+        fmt::format("{}: bytes {}+{} of the object are damaged here", path_, sum.range.offset, sum.range.length));
   }
   return absl::OkStatus();
 }
 
+// ---- Writing and removing
+
 uint64_t CacheFile::DiskBytes(uint64_t length) {
-  // It may begin and end within blocks; and a record.
-  return (length / kDiskBlock + 2) * kDiskBlock + kRecordBytes;
+  // It may begin and end within blocks; and maybe a block of records.
+  return (length / kDiskBlock + 3) * kDiskBlock;
 }
 
-absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes) {
-  const CachedSpan span{{offset, bytes.size()}, Crc32c(bytes)};
-  RETURN_IF_ERROR(WriteAt(fd_.get(), kDataAt + offset, bytes, path_));
-  return AppendRecord(span);
+absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& hints,
+                              absl::FunctionRef<absl::Status(uint64_t)> take) {
+  const std::lock_guard writing(write_mutex_);
+  ASSIGN_OR_RETURN(const RecordsLock lock, RecordsLock::Take(fd_.get(), path_));
+  if (unlinked_) return absl::NotFoundError(fmt::format("{}: was removed", path_));
+  std::vector<ByteRange> missing;
+  {
+    const std::lock_guard held(mutex_);
+    RETURN_IF_ERROR(LearnRecords());
+    missing = spans_.Missing({offset, bytes.size()});
+  }
+  for (ByteRange part : missing) {
+    while (part.length > 0) {
+      const ByteRange piece{part.offset, std::min(part.length, kMaxSpanBytes)};
+      RETURN_IF_ERROR(WritePart(piece, bytes.subspan(piece.offset - offset, piece.length), hints, take));
+      part = {piece.end(), part.length - piece.length};
+    }
+  }
+  return absl::OkStatus();
 }
 
-// Under an exclusive lock of the place of records: a record that a full disk cut short must not shift those behind it.
-// (The lock of the whole file is another kind, held by all who have it open.)
-absl::Status CacheFile::AppendRecord(const CachedSpan& span) {
+// With the lock of records.
+absl::Status CacheFile::WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints,
+                                  absl::FunctionRef<absl::Status(uint64_t)> take) {
+  uint32_t record = 0;
+  uint64_t blocks = 0;
+  {
+    const std::lock_guard held(mutex_);
+    record = spans_.FreeRecord();
+    if (record == spans_.records() && record % kRecordsOfBlock == 0) ++blocks;
+    const auto [first, end] = spans_.OwnBlocks(range);
+    blocks += end - first;
+  }
+  RETURN_IF_ERROR(take(blocks * kDiskBlock));
+  const CachedSpan span{range, Crc32c(bytes), hints};
+  RETURN_IF_ERROR(WriteAt(fd_.get(), kDataAt + range.offset, bytes, path_));
   const std::lock_guard held(mutex_);
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  while (fcntl(fd_.get(), F_OFD_SETLKW, &lock) != 0) {
-    if (errno != EINTR) return ErrnoStatus(errno, path_, "locking");
+  RETURN_IF_ERROR(Announce(record));
+  RETURN_IF_ERROR(WriteAt(fd_.get(), PlaceOf(record), AsBytes(EncodeRecord(span)), path_));
+  spans_.Set(record, span);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> CacheFile::Remove(ByteRange range) {
+  const std::lock_guard writing(write_mutex_);
+  ASSIGN_OR_RETURN(const RecordsLock lock, RecordsLock::Take(fd_.get(), path_));
+  return RemoveLocked(range);
+}
+
+// First the bytes go, then the record: a process that dies in between leaves a record whose checksum does not match,
+// and not bytes that nobody knows of.
+absl::StatusOr<uint64_t> CacheFile::RemoveLocked(ByteRange range) {
+  const std::lock_guard held(mutex_);
+  RETURN_IF_ERROR(LearnRecords());
+  const std::optional<CachedSpans::Entry> found = spans_.Find(range);
+  if (!found) return 0;
+  const auto [first, end] = spans_.OwnBlocks(range);
+  if (end > first) {
+    const auto at = static_cast<off_t>(kDataAt + first * kDiskBlock);
+    const auto length = static_cast<off_t>((end - first) * kDiskBlock);
+    if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, length) != 0)
+      return ErrnoStatus(errno, path_, "removing bytes to make room");
   }
-  absl::Status status = LearnRecords();  // so that records_ is the end
-  if (status.ok()) {
-    const std::string record = EncodeRecord(span);
-    status = WriteAt(fd_.get(), RecordsAt(object_bytes_) + records_ * kRecordBytes, AsBytes(record), path_);
+  RETURN_IF_ERROR(Announce(found->record));
+  RETURN_IF_ERROR(WriteAt(fd_.get(), PlaceOf(found->record), AsBytes(std::string(kRecordBytes, '\0')), path_));
+  spans_.Set(found->record, std::nullopt);
+  return (end - first) * kDiskBlock;
+}
+
+uint64_t CacheFile::UnlinkIfEmpty() {
+  const std::lock_guard writing(write_mutex_);
+  const absl::StatusOr<RecordsLock> lock = RecordsLock::Take(fd_.get(), path_);
+  if (!lock.ok() || unlinked_) return 0;
+  uint64_t records = 0;
+  {
+    const std::lock_guard held(mutex_);
+    if (!LearnRecords().ok() || spans_.size() > 0) return 0;
+    records = spans_.records();
   }
-  lock.l_type = F_UNLCK;
-  fcntl(fd_.get(), F_OFD_SETLK, &lock);
-  RETURN_IF_ERROR(status);
-  return LearnRecords();
+  const uint64_t taken = kEmptyDiskBytes + (records + kRecordsOfBlock - 1) / kRecordsOfBlock * kDiskBlock;
+  if (flock(fd_.get(), LOCK_EX | LOCK_NB) == 0) {
+    struct stat info {};
+    const bool own = fstat(fd_.get(), &info) == 0 && IsAt(fd_.get(), path_);
+    if (own && unlink(path_.c_str()) == 0) {
+      unlinked_ = true;
+      return std::min(taken, static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes);
+    }
+  }
+  while (flock(fd_.get(), LOCK_SH) != 0 && errno == EINTR) {
+  }
+  unlinked_ = !IsAt(fd_.get(), path_);  // another process was faster, while there was no lock
+  return 0;
+}
+
+// ---- Hints
+
+void CacheFile::ChangeHints(ByteRange range, absl::FunctionRef<UseHints(const UseHints&, ByteRange)> change) {
+  std::vector<std::pair<uint32_t, UseHints>> changed;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const CachedSpans::Entry& entry : spans_.Touching(range)) {
+      const UseHints hints = change(entry.span.hints, entry.span.range);
+      if (hints == entry.span.hints) continue;
+      spans_.SetHints(entry.record, hints);
+      changed.emplace_back(entry.record, hints);
+    }
+  }
+  // Without a lock: if the record is another's by now, it gets hints that are wrong, and not wrong bytes.
+  for (const auto& [record, hints] : changed)
+    WriteAt(fd_.get(), PlaceOf(record) + kHintsAt, AsBytes(EncodeHints(hints)), path_).IgnoreError();
+}
+
+// Other processes change hints without telling.
+std::optional<CachedSpan> CacheFile::Reread(const CachedSpans::Entry& entry) {
+  std::string bytes(kRecordBytes, '\0');
+  if (!ReadAt(fd_.get(), PlaceOf(entry.record), AsWritableBytes(bytes), path_).ok()) return std::nullopt;
+  const std::optional<CachedSpan> now = DecodeRecord(AsBytes(bytes), object_bytes());
+  if (!now || now->range != entry.span.range) return std::nullopt;
+  return now;
+}
+
+std::optional<CachedSpan> CacheFile::Any(Rng& rng) {
+  std::optional<CachedSpans::Entry> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!LearnRecords().ok()) return std::nullopt;
+    entry = spans_.Any(rng);
+  }
+  return entry ? Reread(*entry) : std::nullopt;
+}
+
+std::optional<CachedSpan> CacheFile::Current(ByteRange range) {
+  std::optional<CachedSpans::Entry> entry;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!LearnRecords().ok()) return std::nullopt;
+    entry = spans_.Find(range);
+  }
+  return entry ? Reread(*entry) : std::nullopt;
 }
 
 }  // namespace millrace

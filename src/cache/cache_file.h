@@ -2,33 +2,42 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "base/rng.h"
 #include "base/unique_fd.h"
 #include "cache/cache_format.h"
+#include "cache/disk_usage.h"
 #include "s3/object.h"
 
 namespace millrace {
 
-/// One file of the cache: what is kept of one version of an object. Several processes may read and write it at once;
-/// whoever has it open holds a shared lock, so that nobody removes it to make room. Thread-safe; blocking.
+/// One file of the cache: what is kept of one version of an object. Several processes may read, write and remove
+/// ranges at once. Each holder of an open file has a shared lock, so that nobody unlinks the file. Thread-safe;
+/// blocking.
 class CacheFile {
  public:
-  /// NotFound if there is none; DataLoss if it is no sound file of that identity; else what the system says.
-  static absl::StatusOr<std::unique_ptr<CacheFile>> Open(const std::string& path, const CacheIdentity& identity);
+  /// NotFound if there is none; DataLoss if it is no sound file of that name; else what the system says.
+  static absl::StatusOr<std::unique_ptr<CacheFile>> Open(const std::string& path);
 
-  /// Makes it if there is none, and opens it. NotFound if another process is about to make or to remove it.
+  /// Makes it if there is none, and opens it. NotFound if another process is about to make or to remove it. `made`:
+  /// it was made by this call.
   static absl::StatusOr<std::unique_ptr<CacheFile>> OpenOrMake(const std::string& path, const CacheIdentity& identity,
-                                                               uint64_t object_bytes);
+                                                               uint64_t object_bytes, bool* made);
 
-  uint64_t object_bytes() const { return object_bytes_; }
+  const CacheIdentity& identity() const { return head_.identity; }
+  uint64_t object_bytes() const { return head_.object_bytes; }
   size_t spans() const;
+  /// What it has now, in order.
+  absl::StatusOr<std::vector<CachedSpan>> All();
 
   /// Reads a range into `into`, of its length. NotFound if a part of it is not there. The bytes are checked against
   /// `checksums`, of spans within the range; without any, the range must be one of those that were written, or
-  /// several, which are checked as they were written. What is damaged is forgotten: DataLoss.
+  /// several, which are checked as they were written. What is damaged is removed: DataLoss.
   absl::Status Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into);
 
   /// The parts of a range that are not there.
@@ -37,26 +46,52 @@ class CacheFile {
   /// Bytes of the disk that Write takes at most for a range of that many.
   static uint64_t DiskBytes(uint64_t length);
   /// Likewise a file without ranges.
-  static constexpr uint64_t kEmptyDiskBytes = 2 * cache_format::kHeadBytes;
+  static constexpr uint64_t kEmptyDiskBytes = cache_format::kHeadBytes + cache_format::kChangesBytes + kFileMarginBytes;
 
-  /// Adds a range. First come the bytes, then the record that tells of them: a process that dies in between leaves
-  /// nothing that counts.
-  absl::Status Write(uint64_t offset, ByteSpan bytes);
+  /// Adds what is missing of a range. First come the bytes, then the record that tells of them: a process that dies in
+  /// between leaves nothing that counts. `take` is asked for the bytes of the disk before each part is written; its
+  /// error ends the call. NotFound if the file was unlinked meanwhile.
+  absl::Status Write(uint64_t offset, ByteSpan bytes, const UseHints& hints,
+                     absl::FunctionRef<absl::Status(uint64_t disk_bytes)> take);
+
+  /// Removes one of the ranges that were written; returns the bytes of the disk that it took, 0 if it is not there.
+  absl::StatusOr<uint64_t> Remove(ByteRange range);
+  /// Unlinks the file if it has no range and nobody else has it open; returns the bytes of the disk that it took.
+  uint64_t UnlinkIfEmpty();
+
+  /// Changes the hints of the ranges that touch this one, to what `change` makes of them.
+  void ChangeHints(ByteRange range, absl::FunctionRef<UseHints(const UseHints&, ByteRange there)> change);
+
+  /// One of its ranges, with hints as they are now in the file; nullopt if there is none.
+  std::optional<CachedSpan> Any(Rng& rng);
+  /// One that was written, as it is now.
+  std::optional<CachedSpan> Current(ByteRange range);
 
  private:
-  CacheFile(UniqueFd fd, std::string path, uint64_t object_bytes)
-      : fd_(std::move(fd)), path_(std::move(path)), object_bytes_(object_bytes) {}
+  CacheFile(UniqueFd fd, std::string path, CacheHead head)
+      : fd_(std::move(fd)), path_(std::move(path)), head_(std::move(head)) {}
+  uint64_t PlaceOf(uint32_t record) const;
   absl::Status LearnRecords();  // with mutex_ held
-  absl::Status AppendRecord(const CachedSpan& span);
-  absl::Status Check(ByteRange range, std::span<const SpanChecksum> checksums, std::vector<CachedSpan> touching,
-                     MutableByteSpan into);
+  absl::Status LearnAll();
+  absl::Status LearnRecord(uint32_t record);
+  absl::Status WritePart(ByteRange range, ByteSpan bytes, const UseHints& hints,
+                         absl::FunctionRef<absl::Status(uint64_t)> take);
+  absl::Status Announce(uint32_t record);
+  absl::StatusOr<uint64_t> RemoveLocked(ByteRange range);
+  std::optional<CachedSpan> Reread(const CachedSpans::Entry& entry);
+  absl::Status Check(ByteRange range, std::span<const SpanChecksum> checksums,
+                     const std::vector<CachedSpans::Entry>& touching, MutableByteSpan into) const;
 
   const UniqueFd fd_;
   const std::string path_;
-  const uint64_t object_bytes_;
+  const CacheHead head_;
+
+  std::mutex write_mutex_;  // before mutex_: the lock of records is the process's
+  bool unlinked_ = false;
   mutable std::mutex mutex_;
   CachedSpans spans_;
-  uint64_t records_ = 0;  // that were read, damaged ones too
+  uint64_t changes_ = 0;  // that spans_ knows of
+  bool learned_ = false;
 };
 
 }  // namespace millrace

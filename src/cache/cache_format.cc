@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/byte_reader.h"
 #include "base/crypto.h"
@@ -18,7 +19,7 @@ constexpr size_t kNameDigits = 32;
 constexpr size_t kFolderDigits = 2;
 
 absl::Status DamagedHead() {
-  return absl::DataLossError("the head of the file is damaged, of another version, or of another object");
+  return absl::DataLossError("the head of the file is damaged, or of another version");
 }
 
 }  // namespace
@@ -52,70 +53,116 @@ absl::StatusOr<std::string> EncodeHead(const CacheIdentity& identity, uint64_t o
   return head;
 }
 
-absl::StatusOr<uint64_t> DecodeHead(ByteSpan head, const CacheIdentity& identity) {
+absl::StatusOr<CacheHead> DecodeHead(ByteSpan head) {
   if (head.size() != kHeadBytes) return DamagedHead();
   const uint64_t checked = kHeadBytes - sizeof(uint32_t);
   if (LoadLe<uint32_t>(head.data() + checked) != Crc32c(head.first(checked))) return DamagedHead();
-  const auto object_bytes = LoadLe<uint64_t>(head.data() + kMagic.size() + 2 * sizeof(uint32_t));
+  CacheHead found;
+  constexpr size_t kSizeAt = kMagic.size() + 2 * sizeof(uint32_t);
+  found.object_bytes = LoadLe<uint64_t>(head.data() + kSizeAt);
+  ByteReader reader(head.subspan(kSizeAt + sizeof(uint64_t), checked - kSizeAt - sizeof(uint64_t)));
+  for (std::string* part : {&found.identity.store, &found.identity.key, &found.identity.etag})
+    *part = reader.Text(reader.Varint());
+  if (!reader.ok()) return DamagedHead();
   // All of it follows from the identity and the size.
-  const absl::StatusOr<std::string> expected = EncodeHead(identity, object_bytes);
+  const absl::StatusOr<std::string> expected = EncodeHead(found.identity, found.object_bytes);
   if (!expected.ok() || *expected != AsText(head)) return DamagedHead();
-  return object_bytes;
+  return found;
+}
+
+uint64_t ChangesAt(uint64_t object_bytes) {
+  return kDataAt + (object_bytes + kHeadBytes - 1) / kHeadBytes * kHeadBytes;
 }
 
 uint64_t RecordsAt(uint64_t object_bytes) {
-  return kDataAt + (object_bytes + kHeadBytes - 1) / kHeadBytes * kHeadBytes;
+  return ChangesAt(object_bytes) + kChangesBytes;
+}
+
+namespace {
+
+// Of what does not change: offset, length and the checksum of the bytes.
+uint32_t RecordCheck(ByteSpan record) {
+  return Crc32c(record.first(kHintsAt));
+}
+
+}  // namespace
+
+std::string EncodeHints(const UseHints& hints) {
+  std::string text;
+  AppendLe(text, hints.next_use);
+  AppendLe(text, hints.job);
+  return text;
 }
 
 std::string EncodeRecord(const CachedSpan& span) {
   std::string record;
   AppendLe(record, span.range.offset);
-  AppendLe(record, span.range.length);
+  AppendLe(record, static_cast<uint32_t>(span.range.length));
   AppendLe(record, span.crc32c);
-  AppendLe(record, uint64_t{0});
-  AppendLe(record, Crc32c(AsBytes(record)));
+  record += EncodeHints(span.hints);
+  AppendLe(record, RecordCheck(AsBytes(record)));
   return record;
 }
 
 std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes) {
   if (record.size() != kRecordBytes) return std::nullopt;
-  const uint64_t checked = kRecordBytes - sizeof(uint32_t);
-  if (LoadLe<uint32_t>(record.data() + checked) != Crc32c(record.first(checked))) return std::nullopt;
+  if (LoadLe<uint32_t>(record.data() + kRecordBytes - sizeof(uint32_t)) != RecordCheck(record)) return std::nullopt;
   CachedSpan span;
   span.range.offset = LoadLe<uint64_t>(record.data());
-  span.range.length = LoadLe<uint64_t>(record.data() + 8);
-  span.crc32c = LoadLe<uint32_t>(record.data() + 16);
+  span.range.length = LoadLe<uint32_t>(record.data() + 8);
+  span.crc32c = LoadLe<uint32_t>(record.data() + 12);
+  span.hints.next_use = LoadLe<uint64_t>(record.data() + kHintsAt);
+  span.hints.job = LoadLe<uint32_t>(record.data() + kHintsAt + 8);
   const bool inside = span.range.offset <= object_bytes && span.range.length <= object_bytes - span.range.offset;
-  if (!inside || span.range.length == 0) return std::nullopt;
+  if (!inside || span.range.length == 0 || span.range.length > kMaxSpanBytes) return std::nullopt;
   return span;
 }
 
 }  // namespace cache_format
 
 // The first whose end lies behind the beginning of the range: it touches the range if any does.
-size_t CachedSpans::FirstTouching(ByteRange range) const {
-  const auto first = std::partition_point(spans_.begin(), spans_.end(),
-                                          [&](const CachedSpan& span) { return span.range.end() <= range.offset; });
-  return static_cast<size_t>(first - spans_.begin());
+CachedSpans::Map::const_iterator CachedSpans::FirstTouching(ByteRange range) const {
+  auto at = by_offset_.upper_bound(range.offset);
+  if (at != by_offset_.begin()) {
+    const auto before = std::prev(at);
+    if (before->second.span.range.end() > range.offset) return before;
+  }
+  return at;
 }
 
-bool CachedSpans::Add(const CachedSpan& span) {
-  const size_t at = FirstTouching(span.range);
-  if (at < spans_.size() && spans_[at].range.offset < span.range.end()) {
-    if (spans_[at].range != span.range) return false;
-    spans_[at] = span;
-    return true;
+void CachedSpans::Set(uint32_t record, const std::optional<CachedSpan>& span) {
+  while (offsets_.size() <= record) {
+    free_.insert(records());
+    offsets_.push_back(kFree);
   }
-  spans_.insert(spans_.begin() + static_cast<ptrdiff_t>(at), span);
-  return true;
+  if (offsets_[record] != kFree) by_offset_.erase(offsets_[record]);
+  offsets_[record] = kFree;
+  free_.insert(record);
+  if (!span) return;
+  const auto at = FirstTouching(span->range);
+  if (at != by_offset_.end() && at->second.span.range.offset < span->range.end()) {
+    if (at->second.span.range != span->range) return;
+    offsets_[at->second.record] = kFree;
+    free_.insert(at->second.record);
+  }
+  by_offset_[span->range.offset] = {record, *span};
+  offsets_[record] = span->range.offset;
+  free_.erase(record);
+}
+
+void CachedSpans::Clear() {
+  by_offset_.clear();
+  offsets_.clear();
+  free_.clear();
 }
 
 std::vector<ByteRange> CachedSpans::Missing(ByteRange range) const {
   std::vector<ByteRange> missing;
   uint64_t at = range.offset;
-  for (size_t i = FirstTouching(range); i < spans_.size() && spans_[i].range.offset < range.end(); ++i) {
-    if (spans_[i].range.offset > at) missing.push_back({at, spans_[i].range.offset - at});
-    at = spans_[i].range.end();
+  for (auto i = FirstTouching(range); i != by_offset_.end() && i->first < range.end(); ++i) {
+    const ByteRange there = i->second.span.range;
+    if (there.offset > at) missing.push_back({at, there.offset - at});
+    at = there.end();
   }
   if (at < range.end()) missing.push_back({at, range.end() - at});
   return missing;
@@ -123,25 +170,60 @@ std::vector<ByteRange> CachedSpans::Missing(ByteRange range) const {
 
 bool CachedSpans::Covers(ByteRange range) const {
   uint64_t at = range.offset;
-  for (size_t i = FirstTouching(range); i < spans_.size() && at < range.end(); ++i) {
-    if (spans_[i].range.offset > at) return false;
-    at = spans_[i].range.end();
+  for (auto i = FirstTouching(range); i != by_offset_.end() && at < range.end(); ++i) {
+    if (i->first > at) return false;
+    at = i->second.span.range.end();
   }
   return at >= range.end();
 }
 
-std::vector<CachedSpan> CachedSpans::Touching(ByteRange range) const {
-  std::vector<CachedSpan> touching;
-  for (size_t i = FirstTouching(range); i < spans_.size() && spans_[i].range.offset < range.end(); ++i)
-    touching.push_back(spans_[i]);
+std::vector<CachedSpans::Entry> CachedSpans::Touching(ByteRange range) const {
+  std::vector<Entry> touching;
+  for (auto i = FirstTouching(range); i != by_offset_.end() && i->first < range.end(); ++i)
+    touching.push_back(i->second);
   return touching;
 }
 
-void CachedSpans::RemoveTouching(ByteRange range) {
-  const size_t first = FirstTouching(range);
-  size_t end = first;
-  while (end < spans_.size() && spans_[end].range.offset < range.end()) ++end;
-  spans_.erase(spans_.begin() + static_cast<ptrdiff_t>(first), spans_.begin() + static_cast<ptrdiff_t>(end));
+std::optional<CachedSpans::Entry> CachedSpans::Find(ByteRange range) const {
+  const auto at = by_offset_.find(range.offset);
+  if (at == by_offset_.end() || at->second.span.range != range) return std::nullopt;
+  return at->second;
+}
+
+std::optional<CachedSpans::Entry> CachedSpans::Any(Rng& rng) const {
+  constexpr int kAttempts = 16;  // then nearly all are free
+  for (int i = 0; i < kAttempts && !by_offset_.empty(); ++i) {
+    const uint64_t offset = offsets_[rng.Below(offsets_.size())];
+    if (offset != kFree) return by_offset_.find(offset)->second;
+  }
+  if (by_offset_.empty()) return std::nullopt;
+  return by_offset_.begin()->second;
+}
+
+void CachedSpans::SetHints(uint32_t record, const UseHints& hints) {
+  if (record >= offsets_.size() || offsets_[record] == kFree) return;
+  by_offset_.find(offsets_[record])->second.span.hints = hints;
+}
+
+std::pair<uint64_t, uint64_t> CachedSpans::OwnBlocks(ByteRange range) const {
+  constexpr uint64_t kBlock = cache_format::kHeadBytes;
+  uint64_t first = range.offset / kBlock;
+  uint64_t end = (range.end() + kBlock - 1) / kBlock;
+  // The neighbours before and behind, each of which may have bytes in the block at its side.
+  const auto behind = by_offset_.lower_bound(range.end());
+  if (behind != by_offset_.end() && behind->first / kBlock < end) end = behind->first / kBlock;
+  auto before = by_offset_.lower_bound(range.offset);
+  if (before != by_offset_.begin()) {
+    const uint64_t taken = (std::prev(before)->second.span.range.end() + kBlock - 1) / kBlock;
+    first = std::max(first, taken);
+  }
+  return {first, std::max(first, end)};
+}
+
+std::vector<CachedSpan> CachedSpans::All() const {
+  std::vector<CachedSpan> all;
+  for (const auto& [offset, entry] : by_offset_) all.push_back(entry.span);
+  return all;
 }
 
 }  // namespace millrace

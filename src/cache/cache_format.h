@@ -3,10 +3,16 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "base/bytes.h"
+#include "base/rng.h"
 #include "base/status.h"
+#include "cache/planned_read.h"
 
 /// The layout of a file of the cache: docs/formats/cache.md. Pure.
 
@@ -17,20 +23,30 @@ struct CacheIdentity {
   std::string store;  // its endpoint, and the root of its URIs
   std::string key;
   std::string etag;
+  friend bool operator==(const CacheIdentity&, const CacheIdentity&) = default;
 };
 
 /// A range of the object that the file has.
 struct CachedSpan {
   ByteRange range;
   uint32_t crc32c = 0;  // of its bytes
+  UseHints hints;
   friend bool operator==(const CachedSpan&, const CachedSpan&) = default;
+};
+
+/// What the head of a file tells.
+struct CacheHead {
+  CacheIdentity identity;
+  uint64_t object_bytes = 0;
 };
 
 namespace cache_format {
 
 inline constexpr uint64_t kHeadBytes = 4096;
 inline constexpr uint64_t kRecordBytes = 32;
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
+/// A range is recorded by a u32.
+inline constexpr uint64_t kMaxSpanBytes = uint64_t{1} << 30;
 
 /// "3f/" and 30 hex digits: where the file lies below the cache's folder.
 std::string FileName(const CacheIdentity& identity);
@@ -39,36 +55,75 @@ bool IsFileName(std::string_view folder, std::string_view name);
 
 /// kHeadBytes; InvalidArgument if the identity does not fit.
 absl::StatusOr<std::string> EncodeHead(const CacheIdentity& identity, uint64_t object_bytes);
-/// The size of the object. DataLoss unless it is a head for that identity.
-absl::StatusOr<uint64_t> DecodeHead(ByteSpan head, const CacheIdentity& identity);
+/// DataLoss unless it is a head.
+absl::StatusOr<CacheHead> DecodeHead(ByteSpan head);
 
-/// Where the bytes of the object, and the records, begin in the file.
+/// Where the bytes of the object begin in the file; then comes the page of changes, and then the records.
 inline constexpr uint64_t kDataAt = kHeadBytes;
+uint64_t ChangesAt(uint64_t object_bytes);
+inline constexpr uint64_t kChangesBytes = 4096;
 uint64_t RecordsAt(uint64_t object_bytes);
 
+/// The page of changes: how many there were, and which records the last ones were of, so that a process that knows the
+/// records up to some change learns the others without reading all.
+inline constexpr uint64_t kChangesKept = (kChangesBytes - sizeof(uint64_t)) / sizeof(uint32_t);
+/// Where in the page the number of the record of that change is; the count is at 0.
+constexpr uint64_t ChangeAt(uint64_t change) {
+  return sizeof(uint64_t) + change % kChangesKept * sizeof(uint32_t);
+}
+
 std::string EncodeRecord(const CachedSpan& span);
-/// nullopt if the record is damaged, or not about bytes of the object.
+/// Where the hints are in a record, which its checksum does not cover: they change in place.
+inline constexpr uint64_t kHintsAt = 16;
+std::string EncodeHints(const UseHints& hints);
+/// nullopt if the record is free, damaged, or not about bytes of the object.
 std::optional<CachedSpan> DecodeRecord(ByteSpan record, uint64_t object_bytes);
 
 }  // namespace cache_format
 
-/// The ranges that a file has, in order and without overlaps. Not thread-safe.
+/// The records of a file, by their numbers and as ranges in order without overlaps. Not thread-safe.
 class CachedSpans {
  public:
-  /// False, and nothing is changed, if a part of it is there already but under another range. The same range again
-  /// takes the place of the old one.
-  bool Add(const CachedSpan& span);
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  /// The record of that number is now this, or free. A record that overlaps others takes their place if it is the same
+  /// range; else it does not count.
+  void Set(uint32_t record, const std::optional<CachedSpan>& span);
+  void Clear();
+
   bool Covers(ByteRange range) const;
   /// The parts of the range that are not there, in order.
   std::vector<ByteRange> Missing(ByteRange range) const;
+  struct Entry {
+    uint32_t record = kNone;
+    CachedSpan span;
+  };
   /// Those that have bytes of the range.
-  std::vector<CachedSpan> Touching(ByteRange range) const;
-  void RemoveTouching(ByteRange range);
-  size_t size() const { return spans_.size(); }
+  std::vector<Entry> Touching(ByteRange range) const;
+  /// The record of just that range.
+  std::optional<Entry> Find(ByteRange range) const;
+  std::optional<Entry> Any(Rng& rng) const;
+  void SetHints(uint32_t record, const UseHints& hints);
+
+  /// Blocks of the disk (of 4,096 bytes, counted from the object's begin) that only this range has bytes in: as first
+  /// and one past the last; empty if the neighbours have all.
+  std::pair<uint64_t, uint64_t> OwnBlocks(ByteRange range) const;
+
+  /// A number of a free record: the lowest, or one more than there are.
+  uint32_t FreeRecord() const { return free_.empty() ? records() : *free_.begin(); }
+  size_t size() const { return by_offset_.size(); }
+  /// Records of the file, free ones too.
+  uint32_t records() const { return static_cast<uint32_t>(offsets_.size()); }
+  std::vector<CachedSpan> All() const;
 
  private:
-  size_t FirstTouching(ByteRange range) const;
-  std::vector<CachedSpan> spans_;
+  static constexpr uint64_t kFree = UINT64_MAX;
+  using Map = absl::btree_map<uint64_t, Entry>;
+  Map::const_iterator FirstTouching(ByteRange range) const;
+
+  Map by_offset_;
+  std::vector<uint64_t> offsets_;  // of each record, or kFree
+  absl::btree_set<uint32_t> free_;
 };
 
 }  // namespace millrace

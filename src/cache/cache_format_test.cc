@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "base/rng.h"
@@ -44,96 +47,124 @@ TEST(CacheFormat, HeadsTellWhatTheyAreOf) {
   const auto head = EncodeHead(kIdentity, 12345);
   ASSERT_TRUE(head.ok());
   ASSERT_EQ(head->size(), kHeadBytes);
-  EXPECT_EQ(*DecodeHead(AsBytes(*head), kIdentity), 12345u);
-  EXPECT_TRUE(absl::IsDataLoss(DecodeHead(AsBytes(*head), {"", kIdentity.key, kIdentity.etag}).status()));
-  EXPECT_TRUE(absl::IsDataLoss(DecodeHead(AsBytes(head->substr(1)), kIdentity).status()));
-  EXPECT_TRUE(absl::IsDataLoss(DecodeHead({}, kIdentity).status()));
+  EXPECT_EQ(DecodeHead(AsBytes(*head))->object_bytes, 12345u);
+  EXPECT_EQ(DecodeHead(AsBytes(*head))->identity, kIdentity);
+  EXPECT_TRUE(absl::IsDataLoss(DecodeHead(AsBytes(head->substr(1))).status()));
+  EXPECT_TRUE(absl::IsDataLoss(DecodeHead({}).status()));
   for (size_t at = 0; at < head->size(); at += 7) {
     std::string flipped = *head;
     flipped[at] = static_cast<char>(flipped[at] ^ 1);
-    EXPECT_TRUE(absl::IsDataLoss(DecodeHead(AsBytes(flipped), kIdentity).status())) << at;
+    EXPECT_TRUE(absl::IsDataLoss(DecodeHead(AsBytes(flipped)).status())) << at;
   }
   EXPECT_TRUE(absl::IsInvalidArgument(EncodeHead({"", std::string(5000, 'k'), ""}, 1).status()));
 }
 
 TEST(CacheFormat, RecordsAreWholeOrNothing) {
-  const CachedSpan span{{100, 50}, 0x12345678};
+  const CachedSpan span{{100, 50}, 0x12345678, {77, 0x1122334455667788}};
   const std::string record = EncodeRecord(span);
   ASSERT_EQ(record.size(), kRecordBytes);
   EXPECT_EQ(DecodeRecord(AsBytes(record), 150), span);
   EXPECT_EQ(DecodeRecord(AsBytes(record), 149), std::nullopt) << "it is not about this object";
-  EXPECT_EQ(DecodeRecord(AsBytes(EncodeRecord({{UINT64_MAX, 2}, 0})), UINT64_MAX), std::nullopt);
+  EXPECT_EQ(DecodeRecord(AsBytes(EncodeRecord({{UINT64_MAX, 2}, 0, {}})), UINT64_MAX), std::nullopt);
   EXPECT_EQ(DecodeRecord(AsBytes(std::string(kRecordBytes, '\0')), 150), std::nullopt) << "a hole in the file";
+  const size_t hints = EncodeHints(span.hints).size();
+  EXPECT_EQ(record.substr(kHintsAt, hints), EncodeHints(span.hints));
   for (size_t at = 0; at < record.size(); ++at) {
     std::string flipped = record;
     flipped[at] = static_cast<char>(flipped[at] ^ 64);
-    EXPECT_EQ(DecodeRecord(AsBytes(flipped), 150), std::nullopt) << at;
+    const auto decoded = DecodeRecord(AsBytes(flipped), 150);
+    const bool is_hint = at >= kHintsAt && at < kHintsAt + hints;
+    EXPECT_EQ(decoded.has_value(), is_hint) << at;
+    EXPECT_TRUE(!decoded || decoded->range == span.range) << at;
   }
 }
 
 TEST(CacheFormat, RecordsLieBehindTheData) {
-  EXPECT_EQ(RecordsAt(0), 4096u);
-  EXPECT_EQ(RecordsAt(1), 8192u);
-  EXPECT_EQ(RecordsAt(4096), 8192u);
-  EXPECT_EQ(RecordsAt(4097), 12288u);
+  EXPECT_EQ(ChangesAt(0), 4096u);
+  EXPECT_EQ(ChangesAt(1), 8192u);
+  EXPECT_EQ(ChangesAt(4096), 8192u);
+  EXPECT_EQ(RecordsAt(4097), ChangesAt(4097) + 4096);
+  EXPECT_LE(ChangeAt(kChangesKept - 1) + sizeof(uint32_t), kChangesBytes);
+  EXPECT_EQ(ChangeAt(kChangesKept), ChangeAt(0));
 }
 
-// Against a map of bytes.
+// Against a map of bytes, and of blocks.
 TEST(CachedSpans, AreWhatAMapOfBytesSays) {
-  constexpr uint64_t kBytes = 64;
+  constexpr uint64_t kUnit = 1024;  // four to a block
+  constexpr uint64_t kUnits = 64;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);
     CachedSpans spans;
-    std::vector<int> owner(kBytes, -1);  // the number of the span that has the byte
-    std::vector<CachedSpan> all;
-    for (int i = 0; i < 40; ++i) {
-      const uint64_t offset = rng.Next() % kBytes;
-      const ByteRange range{offset, 1 + rng.Next() % std::min<uint64_t>(12, kBytes - offset)};
-      if (rng.Next() % 8 == 0) {
-        spans.RemoveTouching(range);
-        std::vector<int> gone;
-        for (uint64_t at = range.offset; at < range.end(); ++at) gone.push_back(owner[at]);
-        for (int& who : owner) {
-          if (who >= 0 && std::find(gone.begin(), gone.end(), who) != gone.end()) who = -1;
-        }
-      } else {
-        const CachedSpan span{range, static_cast<uint32_t>(rng.Next())};
-        bool free = true;
-        bool same = false;
-        for (uint64_t at = range.offset; at < range.end(); ++at) {
-          free = free && owner[at] < 0;
-          same = same || (owner[at] >= 0 && all[static_cast<size_t>(owner[at])].range == range);
-        }
-        EXPECT_EQ(spans.Add(span), free || same);
-        if (free || same) {
-          all.push_back(span);
-          for (uint64_t at = range.offset; at < range.end(); ++at) owner[at] = static_cast<int>(all.size()) - 1;
-        }
+    std::map<uint32_t, CachedSpan> all;  // by record
+    const auto has = [&](uint64_t unit, std::optional<ByteRange> but = {}) {
+      for (const auto& [record, span] : all) {
+        if (but && span.range == *but) continue;
+        if (span.range.offset <= unit * kUnit && unit * kUnit < span.range.end()) return true;
       }
-      const ByteRange asked{rng.Next() % kBytes, 1 + rng.Next() % 20};
-      std::vector<bool> missing(kBytes + 20, false);
+      return false;
+    };
+    for (int i = 0; i < 40; ++i) {
+      const uint64_t first = rng.Below(kUnits);
+      const ByteRange range{first * kUnit, (1 + rng.Below(std::min<uint64_t>(12, kUnits - first))) * kUnit};
+      if (rng.Below(4) == 0 && !all.empty()) {
+        const auto any = spans.Any(rng);
+        ASSERT_TRUE(any && all.at(any->record) == any->span);
+        const auto [from, end] = spans.OwnBlocks(any->span.range);
+        for (uint64_t block = 0; block < kUnits / 4; ++block) {
+          bool own = false;
+          bool others = false;
+          for (uint64_t unit = block * 4; unit < block * 4 + 4; ++unit) {
+            own = own || (any->span.range.offset <= unit * kUnit && unit * kUnit < any->span.range.end());
+            others = others || has(unit, any->span.range);
+          }
+          EXPECT_EQ(block >= from && block < end, own && !others) << block;
+        }
+        spans.Set(any->record, std::nullopt);
+        all.erase(any->record);
+      } else {
+        const CachedSpan span{range, static_cast<uint32_t>(rng.Next()), {2, rng.Next()}};
+        const uint32_t record = spans.FreeRecord();
+        EXPECT_FALSE(all.contains(record));
+        EXPECT_LE(record, all.size()) << "free records are used again";
+        bool overlaps = false;
+        for (auto old = all.begin(); old != all.end();) {
+          const bool same = old->second.range == range;
+          const bool touches = old->second.range.offset < range.end() && range.offset < old->second.range.end();
+          overlaps = overlaps || (touches && !same);
+          old = same ? all.erase(old) : std::next(old);
+        }
+        spans.Set(record, span);
+        if (!overlaps) all[record] = span;
+      }
+      const ByteRange asked{rng.Below(kUnits) * kUnit, (1 + rng.Below(20)) * kUnit};
+      std::vector<bool> missing(kUnits + 20, false);
       for (const ByteRange& part : spans.Missing(asked)) {
-        for (uint64_t at = part.offset; at < part.end(); ++at) missing[at] = true;
+        for (uint64_t at = part.offset; at < part.end(); at += kUnit) missing[at / kUnit] = true;
       }
       bool covered = true;
-      for (uint64_t at = asked.offset; at < asked.end(); ++at) {
-        const bool has = at < kBytes && owner[at] >= 0;
-        EXPECT_EQ(missing[at], !has) << at;
-        covered = covered && has;
+      for (uint64_t at = asked.offset; at < asked.end(); at += kUnit) {
+        EXPECT_EQ(missing[at / kUnit], !has(at / kUnit)) << at;
+        covered = covered && has(at / kUnit);
       }
       EXPECT_EQ(spans.Covers(asked), covered);
-      for (const CachedSpan& span : spans.Touching(asked))
-        EXPECT_EQ(all[static_cast<size_t>(owner[span.range.offset])], span);
+      for (const CachedSpans::Entry& entry : spans.Touching(asked)) {
+        EXPECT_EQ(all.at(entry.record), entry.span);
+        EXPECT_EQ(spans.Find(entry.span.range)->record, entry.record);
+      }
+      EXPECT_EQ(spans.size(), all.size());
     }
   }
 }
 
 TEST(CachedSpans, TheSameRangeAgainTakesThePlaceOfTheOld) {
   CachedSpans spans;
-  EXPECT_TRUE(spans.Add({{10, 10}, 1}));
-  EXPECT_TRUE(spans.Add({{10, 10}, 2}));
-  EXPECT_FALSE(spans.Add({{15, 10}, 3}));
-  EXPECT_THAT(spans.Touching({0, 100}), ElementsAre(CachedSpan{{10, 10}, 2}));
+  spans.Set(0, CachedSpan{{10, 10}, 1, {}});
+  spans.Set(1, CachedSpan{{10, 10}, 2, {}});
+  spans.Set(2, CachedSpan{{15, 10}, 3, {}});
+  EXPECT_THAT(spans.All(), ElementsAre(CachedSpan{{10, 10}, 2, {}}));
+  EXPECT_EQ(spans.FreeRecord(), 0u);
+  spans.SetHints(1, {5, 6});
+  EXPECT_EQ(spans.All().front().hints, (UseHints{5, 6}));
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,10 +26,13 @@ struct CacheReport {
 /// version (GetOptions::if_match) are: for all others the store must be asked which one it has. Everything else goes to
 /// the store. Whatever comes from the cache is checked; what is damaged there is read from the store. A version that is
 /// in the cache can be read after it was replaced in the store.
+///
+/// What another read is fetching, in this or another process that uses the cache, is waited for, but not for long.
 class CachedStore final : public StoreAround {
  public:
   /// What callers of Get want of a range: all of it, or only the spans that have checksums, if there are any. Then the
-  /// bytes between them may be missing in the cache, as other orders read over other gaps, and `into` keeps its own.
+  /// bytes between them may be missing in the cache, as other orders read over other gaps, and `into` keeps its own;
+  /// and only the spans that are missing are read from the store.
   enum class Wanted { kAll, kSpans };
 
   /// Both must outlive it.
@@ -36,17 +41,25 @@ class CachedStore final : public StoreAround {
   ~CachedStore() override;
 
   void Get(std::string key, MutableByteSpan into, GetOptions options, GetCallback done) override;
+  /// The same, by a plan that knows when the bytes are read again. All plans of one store are of one job and period.
+  void GetPlanned(std::string key, MutableByteSpan into, GetOptions options, PlannedRead plan, GetCallback done);
 
   CacheReport report() const;
 
  private:
   struct Read;
+  struct Part;
 
+  void Start(std::shared_ptr<Read> read);
+  void Join(const Read& read);
   void TryCache(std::shared_ptr<Read> read);
-  std::optional<uint64_t> ReadSpans(Read& read);
+  bool ReadAll(Read& read);
+  void ReadSpans(Read& read, uint64_t* hit_bytes);
+  bool Claim(const std::shared_ptr<Read>& read);
   void AskStore(std::shared_ptr<Read> read);
-  void Begin();
-  void Leave();
+  void OnAnswers(std::shared_ptr<Read> read);
+  void Begin(const Read* read);
+  void Leave(const Read* read);
   void End(Read& read, absl::StatusOr<GetResult> result);
 
   DiskCache& cache_;
@@ -56,9 +69,14 @@ class CachedStore final : public StoreAround {
   std::atomic<uint64_t> miss_bytes_{0};
   std::atomic<uint64_t> requests_{0};
 
+  std::once_flag joined_;  // as what the first read is
+  std::unique_ptr<JobEntry> entry_;
+
   std::mutex mutex_;
   std::condition_variable idle_;
   uint64_t in_flight_ = 0;
+  std::multiset<uint64_t> uses_;  // PlannedRead::use of those in flight
+  uint64_t last_use_ = 0;
 };
 
 }  // namespace millrace

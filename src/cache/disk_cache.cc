@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -12,8 +10,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -29,7 +25,11 @@ namespace {
 constexpr uint64_t kQueuedBytes = 64 << 20;
 constexpr int kReaders = 8;
 constexpr size_t kMostFiles = 4096;
-constexpr int64_t kLookAgainMs = 10'000;
+constexpr size_t kMostOpenSpans = size_t{2} << 20;
+// Removed at a time, so that not each range that is written looks for room.
+constexpr uint64_t kRoomAtOnce = 4 << 20;
+constexpr uint64_t kRoomOfSize = 256;
+constexpr int kWriteAttempts = 3;
 
 // A quarter of what the process may have open.
 size_t MostFiles() {
@@ -38,69 +38,31 @@ size_t MostFiles() {
   return std::clamp<size_t>(limit.rlim_cur / 4, 16, kMostFiles);
 }
 
-int64_t NanosecondsOf(const timespec& time) {
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-// Of the file system, which stamps the files: no other clock is compared with it.
-absl::StatusOr<int64_t> FileSystemNow(const std::string& folder) {
-  const std::string path = folder + "/lock";
-  const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  struct stat info {};
-  if (!fd || futimens(fd.get(), nullptr) != 0 || fstat(fd.get(), &info) != 0)
-    return ErrnoStatus(errno, path, "telling the time by");
-  return NanosecondsOf(info.st_mtim);
-}
-
-int64_t SteadyMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-struct Removable {
-  int64_t used_ns = 0;
-  std::string path;
-};
-
-// The files of the cache that were opened before `before_ns`, the longest ago first.
-std::vector<Removable> FindRemovable(const std::string& folder, int64_t before_ns) {
-  std::vector<Removable> found;
-  std::error_code error;
-  const std::filesystem::directory_iterator end;
-  for (std::filesystem::directory_iterator sub(folder, error); !error && sub != end; sub.increment(error)) {
-    std::error_code of_files;
-    const std::string name = sub->path().filename();
-    for (std::filesystem::directory_iterator file(sub->path(), of_files); !of_files && file != end;
-         file.increment(of_files)) {
-      struct stat info {};
-      const std::string path = file->path();
-      if (!cache_format::IsFileName(name, file->path().filename().native())) continue;
-      if (lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
-      if (NanosecondsOf(info.st_mtim) < before_ns) found.push_back({NanosecondsOf(info.st_mtim), path});
-    }
-  }
-  std::sort(found.begin(), found.end(), [](const Removable& a, const Removable& b) { return a.used_ns < b.used_ns; });
-  return found;
-}
-
-// The bytes that it took of the disk; nullopt if somebody uses it.
-std::optional<uint64_t> RemoveUnused(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
-  struct stat info {};
-  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || fstat(fd.get(), &info) != 0) return std::nullopt;
-  if (info.st_nlink == 0 || unlink(path.c_str()) != 0) return std::nullopt;
-  return static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes;
+uint64_t SystemMs() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
 }
 
 }  // namespace
 
-DiskCache::DiskCache(DiskCacheOptions options, std::string folder, DiskUsage usage)
+DiskCache::DiskCache(DiskCacheOptions options, std::string folder, DiskUsage usage, UniqueFd jobs,
+                     std::unique_ptr<FetchClaims> claims)
     : options_(std::move(options)),
       folder_(std::move(folder)),
-      opened_ns_(FileSystemNow(folder_).value_or(0)),
       most_files_(MostFiles()),
       usage_(std::move(usage)),
+      jobs_(std::move(jobs)),
+      claims_(std::move(claims)),
       queued_(kQueuedBytes),
+      room_(folder_, {.open = [this](const std::string& name) { return OpenByName(name); },
+                      .knows =
+                          [this](const std::string& store) {
+                            const std::lock_guard lock(mutex_);
+                            return stores_.contains(store);
+                          },
+                      .forget = [this](const std::string& name) { Forget(name); },
+                      // If this fails, the count stays too large, and is made again.
+                      .give_back = [this](uint64_t bytes) { usage_.GiveBack(bytes).IgnoreError(); }}),
       readers_(std::make_unique<ThreadPool>(kReaders, "cache-read")),
       writer_(std::make_unique<ThreadPool>(1, "cache-write")) {}
 
@@ -111,10 +73,17 @@ DiskCache::~DiskCache() {
 
 absl::StatusOr<std::unique_ptr<DiskCache>> DiskCache::Open(DiskCacheOptions options) {
   if (options.folder.empty()) return absl::InvalidArgumentError("the cache needs a folder");
-  std::string folder = options.folder + "/millrace-cache-1";
+  std::string folder = FolderIn(options.folder);
   RETURN_IF_ERROR(MakeFolder(folder, folder, Durability::kUnsynced));
   ASSIGN_OR_RETURN(DiskUsage usage, DiskUsage::Open(folder));
-  return std::unique_ptr<DiskCache>(new DiskCache(std::move(options), std::move(folder), std::move(usage)));
+  UniqueFd jobs(open(JobTablePath(folder).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!jobs) return ErrnoStatus(errno, JobTablePath(folder), "opening");
+  ASSIGN_OR_RETURN(std::unique_ptr<FetchClaims> claims, FetchClaims::Open(folder));
+  std::unique_ptr<DiskCache> cache(
+      new DiskCache(std::move(options), std::move(folder), std::move(usage), std::move(jobs), std::move(claims)));
+  // It may have been larger before.
+  cache->writer_->Submit([cache = cache.get()] { cache->Shrink(); });
+  return cache;
 }
 
 std::unique_ptr<DiskCache> DiskCache::OpenOrWarn(DiskCacheOptions options) {
@@ -136,45 +105,101 @@ void DiskCache::OnDiskError(const absl::Status& status, bool reading) {
                   reading ? "is not used" : "takes nothing new", ToStd(status.message())));
 }
 
-// ---- Files
+KeepCounts DiskCache::counts() const {
+  return {.written_bytes = written_bytes_.load(std::memory_order_relaxed),
+          .not_admitted_bytes = not_admitted_bytes_.load(std::memory_order_relaxed),
+          .dropped_bytes = dropped_bytes_.load(std::memory_order_relaxed)};
+}
 
-std::shared_ptr<CacheFile> DiskCache::Find(const CacheIdentity& identity, const std::string& name) {
+std::unique_ptr<JobEntry> DiskCache::Join(const std::string& store, uint32_t job, uint64_t period) {
   {
     const std::lock_guard lock(mutex_);
-    const auto found = by_name_.find(name);
-    if (found != by_name_.end()) {
-      files_.splice(files_.begin(), files_, found->second);
-      return found->second->file;
+    stores_.insert(store);
+  }
+  absl::StatusOr<std::unique_ptr<JobEntry>> entry = JobEntry::Make(folder_, job, period);
+  if (entry.ok()) return *std::move(entry);
+  Log(LogLevel::kDebug, "cache", ToStd(entry.status().message()));
+  return nullptr;
+}
+
+// ---- Files
+
+std::shared_ptr<CacheFile> DiskCache::Lookup(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return nullptr;
+  files_.splice(files_.begin(), files_, found->second);
+  return found->second->file;
+}
+
+std::shared_ptr<CacheFile> DiskCache::Find(const CacheIdentity& identity, const std::string& name) {
+  std::shared_ptr<CacheFile> file = Lookup(name);
+  if (file == nullptr) {
+    absl::StatusOr<std::unique_ptr<CacheFile>> opened = CacheFile::Open(folder_ + "/" + name);
+    if (!opened.ok()) {
+      const absl::Status& status = opened.status();
+      if (!absl::IsNotFound(status) && !absl::IsDataLoss(status)) OnDiskError(status, /*reading=*/true);
+      return nullptr;
     }
+    file = *std::move(opened);
+    Remember(name, file);
   }
-  absl::StatusOr<std::unique_ptr<CacheFile>> file = CacheFile::Open(folder_ + "/" + name, identity);
-  if (!file.ok()) {
-    const absl::Status& status = file.status();
-    if (!absl::IsNotFound(status) && !absl::IsDataLoss(status)) OnDiskError(status, /*reading=*/true);
-    return nullptr;
+  return file->identity() == identity ? file : nullptr;  // two names that are hashed to the same
+}
+
+// To make room: what is no sound file goes.
+std::shared_ptr<CacheFile> DiskCache::OpenByName(const std::string& name) {
+  if (std::shared_ptr<CacheFile> file = Lookup(name)) return file;
+  const std::string path = folder_ + "/" + name;
+  absl::StatusOr<std::unique_ptr<CacheFile>> opened = CacheFile::Open(path);
+  if (opened.ok()) {
+    std::shared_ptr<CacheFile> file = *std::move(opened);
+    Remember(name, file);
+    return file;
   }
-  std::shared_ptr<CacheFile> shared = *std::move(file);
-  Remember(name, shared);
-  return shared;
+  if (absl::IsDataLoss(opened.status())) {
+    if (const std::optional<uint64_t> freed = UnlinkUnused(path)) usage_.GiveBack(*freed).IgnoreError();
+  }
+  return nullptr;
 }
 
 // Two that open it at once have two of it, of which the first stays.
 void DiskCache::Remember(const std::string& name, std::shared_ptr<CacheFile> file) {
+  std::vector<std::shared_ptr<CacheFile>> closed;  // without the lock
   const std::lock_guard lock(mutex_);
   if (by_name_.contains(name)) return;
-  files_.push_front({name, std::move(file)});
+  const size_t spans = file->spans() + 1;
+  open_spans_ += spans;
+  files_.push_front({name, std::move(file), spans});
   by_name_.emplace(name, files_.begin());
-  while (files_.size() > most_files_) {
+  while (files_.size() > 1 && (files_.size() > most_files_ || open_spans_ > kMostOpenSpans)) {
+    open_spans_ -= files_.back().spans;
     by_name_.erase(files_.back().name);
+    closed.push_back(std::move(files_.back().file));
     files_.pop_back();
   }
+}
+
+void DiskCache::Forget(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return;
+  open_spans_ -= found->second->spans;
+  files_.erase(found->second);
+  by_name_.erase(found);
 }
 
 std::shared_ptr<CacheFile> DiskCache::FindOrMake(const CacheIdentity& identity, const std::string& name,
                                                  uint64_t object_bytes) {
   if (std::shared_ptr<CacheFile> file = Find(identity, name)) return file;
-  if (!writes_ || !TakeRoom(CacheFile::kEmptyDiskBytes)) return nullptr;
-  absl::StatusOr<std::unique_ptr<CacheFile>> made = CacheFile::OpenOrMake(folder_ + "/" + name, identity, object_bytes);
+  if (!writes_) return nullptr;
+  const absl::StatusOr<bool> taken = usage_.Take(CacheFile::kEmptyDiskBytes, limit());
+  if (!taken.ok()) OnDiskError(taken.status(), /*reading=*/false);
+  if (!taken.ok() || !*taken) return nullptr;
+  bool is_new = false;
+  absl::StatusOr<std::unique_ptr<CacheFile>> made =
+      CacheFile::OpenOrMake(folder_ + "/" + name, identity, object_bytes, &is_new);
+  if (!is_new) usage_.GiveBack(CacheFile::kEmptyDiskBytes).IgnoreError();
   // Names that are too long are not kept, nor what comes while another process has the file.
   if (absl::IsInvalidArgument(made.status()) || absl::IsNotFound(made.status())) return nullptr;
   if (!made.ok()) {
@@ -182,7 +207,9 @@ std::shared_ptr<CacheFile> DiskCache::FindOrMake(const CacheIdentity& identity, 
     return nullptr;
   }
   std::shared_ptr<CacheFile> shared = *std::move(made);
+  if (shared->identity() != identity) return nullptr;
   Remember(name, shared);
+  if (is_new) room_.Made(name);
   return shared;
 }
 
@@ -203,29 +230,109 @@ std::optional<uint64_t> DiskCache::Read(const CacheIdentity& identity, ByteRange
   return std::nullopt;
 }
 
-// ---- Writing
-
-void DiskCache::Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes) {
-  if (!keeps() || bytes.empty()) return;
-  Reservation room = queued_.TryReserve(bytes.size());
-  if (!room) return;
-  Buffer copy(bytes.size());
-  std::memcpy(copy.span().data(), bytes.data(), bytes.size());
-  writer_->Submit([this, identity, object_bytes, offset, copy = std::move(copy), room = std::move(room)]() {
-    Write(identity, object_bytes, offset, copy.span());
-  });
+void DiskCache::Touch(const CacheIdentity& identity, ByteRange range, const PlannedRead* plan) {
+  const std::shared_ptr<CacheFile> file = Find(identity, cache_format::FileName(identity));
+  if (file == nullptr) return;
+  if (plan == nullptr) {
+    return file->ChangeHints(range, [](const UseHints& of, ByteRange /*there*/) {
+      // What a plan knows of is its own, as long as it lives.
+      if (of.job > UseHints::kUnplanned) return of;
+      UnplannedUse use = UnplannedUse::Of(of);
+      if (of.job == UseHints::kUnplanned) ++use.reads;
+      return use.Pack();
+    });
+  }
+  for (const PlannedRead::Span& span : plan->spans) {
+    if (span.range.offset >= range.end() || range.offset >= span.range.end()) continue;
+    file->ChangeHints(span.range, [&](const UseHints& of, ByteRange there) {
+      const bool within = there.offset >= span.range.offset && there.end() <= span.range.end();
+      UseHints hints{plan->job, within ? span.next_use : std::min(span.next_use, span.around_use)};
+      // Another part of it is still to be read.
+      if (of.job == plan->job && of.next_use > plan->use) hints.next_use = std::min(hints.next_use, of.next_use);
+      return hints;
+    });
+  }
 }
 
-void DiskCache::Write(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes) {
+// ---- Writing
+
+void DiskCache::Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
+                     const PlannedRead* plan, std::shared_ptr<void> until) {
+  if (!keeps() || bytes.empty()) return;
+  Reservation room = queued_.TryReserve(bytes.size());
+  if (!room) {
+    dropped_bytes_.fetch_add(bytes.size(), std::memory_order_relaxed);
+    return;
+  }
+  Buffer copy(bytes.size());
+  std::memcpy(copy.span().data(), bytes.data(), bytes.size());
+  PlannedRead spans = plan == nullptr ? PlannedRead{.job = UseHints::kUnplanned} : *plan;
+  writer_->Submit([this, identity, object_bytes, offset, copy = std::move(copy), room = std::move(room),
+                   spans = std::move(spans),
+                   until = std::move(until)]() { WriteAll(identity, object_bytes, offset, copy.span(), spans); });
+}
+
+void DiskCache::WriteAll(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
+                         const PlannedRead& plan) {
   const std::string name = cache_format::FileName(identity);
-  const std::shared_ptr<CacheFile> file = FindOrMake(identity, name, object_bytes);
-  if (file == nullptr || file->object_bytes() != object_bytes) return;
-  for (const ByteRange& part : file->Missing({offset, bytes.size()})) {
-    const uint64_t taken = CacheFile::DiskBytes(part.length);
-    if (!writes_ || !TakeRoom(taken)) return;
-    const absl::Status status = file->Write(part.offset, bytes.subspan(part.offset - offset, part.length));
+  Kept kept{identity, name, object_bytes, offset, bytes, {plan.job, UseHints::kNever}};
+  if (plan.job == UseHints::kUnplanned) kept.hints = UnplannedUse{.written_ms = SystemMs()}.Pack();
+  if (plan.spans.empty()) return Write(kept);
+  for (const PlannedRead::Span& span : plan.spans) {
+    const uint64_t begin = std::max(span.range.offset, offset);
+    const uint64_t end = std::min(span.range.end(), offset + bytes.size());
+    if (begin >= end) continue;
+    kept.offset = begin;
+    kept.bytes = bytes.subspan(begin - offset, end - begin);
+    kept.hints.next_use = span.next_use;
+    Write(kept);
+  }
+}
+
+void DiskCache::Write(const Kept& kept) {
+  const std::shared_ptr<CacheFile> file = Find(kept.identity, kept.name);
+  if (file != nullptr && file->object_bytes() != kept.object_bytes) return;
+  const ByteRange whole{kept.offset, kept.bytes.size()};
+  for (const ByteRange& part : file == nullptr ? std::vector<ByteRange>{whole} : file->Missing(whole)) {
+    if (!writes_) return;
+    const absl::Status status = WritePart(kept, part);
     if (!status.ok()) return OnDiskError(status, /*reading=*/false);
   }
+}
+
+absl::Status DiskCache::WritePart(const Kept& kept, ByteRange part) {
+  const ByteSpan bytes = kept.bytes.subspan(part.offset - kept.offset, part.length);
+  RoomMaker::Incoming incoming{kept.name, part.offset, kept.hints};
+  for (int attempt = 0; attempt < kWriteAttempts; ++attempt) {
+    const uint64_t of_file = Find(kept.identity, kept.name) == nullptr ? CacheFile::kEmptyDiskBytes : 0;
+    if (!EnsureRoom(CacheFile::DiskBytes(part.length) + of_file, incoming)) break;
+    const std::shared_ptr<CacheFile> file = FindOrMake(kept.identity, kept.name, kept.object_bytes);
+    if (file == nullptr) return absl::OkStatus();
+    bool no_room = false;  // another process was faster
+    UseHints hints = kept.hints;
+    if (incoming.proven) {
+      UnplannedUse use = UnplannedUse::Of(hints);
+      use.proven = true;
+      hints = use.Pack();
+    }
+    const absl::Status status = file->Write(part.offset, bytes, hints, [&](uint64_t disk_bytes) -> absl::Status {
+      ASSIGN_OR_RETURN(const bool taken, usage_.Take(disk_bytes, limit()));
+      no_room = !taken;
+      return taken ? absl::OkStatus() : absl::ResourceExhaustedError("no room in the cache");
+    });
+    if (status.ok()) {
+      written_bytes_.fetch_add(part.length, std::memory_order_relaxed);
+      return status;
+    }
+    if (absl::IsNotFound(status)) {
+      Forget(kept.name);
+    } else if (!no_room) {
+      dropped_bytes_.fetch_add(part.length, std::memory_order_relaxed);
+      return status;
+    }
+  }
+  not_admitted_bytes_.fetch_add(part.length, std::memory_order_relaxed);
+  return absl::OkStatus();
 }
 
 void DiskCache::Flush() {
@@ -243,45 +350,48 @@ void DiskCache::Flush() {
 
 // ---- Room
 
-bool DiskCache::HasFreeSpace(uint64_t bytes) const {
+// Bytes that must go before `bytes` more may come, by the limit and by the space that is to stay free.
+uint64_t DiskCache::Excess(uint64_t bytes) {
+  uint64_t excess = 0;
+  const absl::StatusOr<uint64_t> used = usage_.bytes();
+  if (used.ok() && *used + bytes > limit()) excess = *used + bytes - limit();
   struct statvfs info {};
-  if (statvfs(folder_.c_str(), &info) != 0) return true;  // then writing will say what is wrong
+  if (statvfs(folder_.c_str(), &info) != 0) return excess;  // then writing will say what is wrong
   const double kept = options_.free_share * static_cast<double>(info.f_blocks) * static_cast<double>(info.f_frsize);
-  return static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize) >= kept + static_cast<double>(bytes);
+  const double lacking =
+      kept + static_cast<double>(bytes) - static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  return lacking > 0 ? std::max(excess, static_cast<uint64_t>(lacking)) : excess;
 }
 
-bool DiskCache::TakeRoom(uint64_t bytes) {
-  const uint64_t limit = options_.size_bytes == 0 ? UINT64_MAX : options_.size_bytes;
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    if (HasFreeSpace(bytes)) {
-      const absl::StatusOr<bool> taken = usage_.Take(bytes, limit);
-      if (!taken.ok()) {
-        OnDiskError(taken.status(), /*reading=*/false);
-        return false;
-      }
-      if (*taken) return true;
-    }
-    if (attempt > 0 || !MakeRoom(bytes)) return false;
-  }
-  return false;
+std::vector<JobClock> DiskCache::Jobs(uint32_t own) {
+  std::vector<JobClock> jobs = LiveJobs(jobs_.get());
+  const bool there = std::any_of(jobs.begin(), jobs.end(), [&](const JobClock& job) { return job.job == own; });
+  if (!there) jobs.push_back({own, 0, UseHints::kNever});
+  return jobs;
 }
 
-// Removes what nobody uses, some more than is needed now, so that the folders are not searched for each range.
-bool DiskCache::MakeRoom(uint64_t bytes) {
-  constexpr uint64_t kMore = 64 << 20;
-  const std::lock_guard lock(room_mutex_);
-  if (looked_ms_ != 0 && SteadyMs() - looked_ms_ < kLookAgainMs) return false;
-  const uint64_t wanted = bytes + std::min(kMore, options_.size_bytes / 16);
-  uint64_t removed = 0;
-  for (const Removable& file : FindRemovable(folder_, opened_ns_)) {
-    if (removed >= wanted) break;
-    const std::optional<uint64_t> freed = RemoveUnused(file.path);
-    if (!freed) continue;
-    removed += *freed;
-    usage_.GiveBack(*freed).IgnoreError();  // the count stays too large, and is made again
+bool DiskCache::EnsureRoom(uint64_t bytes, RoomMaker::Incoming& incoming) {
+  uint64_t excess = Excess(bytes);
+  if (excess == 0) return true;
+  if (excess > bytes) {  // too much is there, whatever comes
+    Shrink();
+    if ((excess = Excess(bytes)) == 0) return true;
   }
-  if (removed < bytes) looked_ms_ = SteadyMs();
-  return removed > 0;
+  const absl::StatusOr<uint64_t> used = usage_.bytes();
+  if (!used.ok()) return false;
+  const uint64_t more = std::min(kRoomAtOnce, *used / kRoomOfSize);
+  room_.MakeRoom(excess + more, incoming, *used, Jobs(incoming.hints.job));
+  return Excess(bytes) == 0;
+}
+
+void DiskCache::Shrink() {
+  RoomMaker::Incoming nobody;
+  nobody.forced = true;
+  uint64_t before = UINT64_MAX;
+  for (uint64_t excess = Excess(0); excess > 0 && excess < before; excess = Excess(0)) {
+    before = excess;
+    room_.MakeRoom(excess, nobody, excess, LiveJobs(jobs_.get()));
+  }
 }
 
 }  // namespace millrace

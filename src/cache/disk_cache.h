@@ -7,13 +7,19 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
 #include "cache/cache_file.h"
 #include "cache/disk_usage.h"
+#include "cache/fetch_claims.h"
+#include "cache/job_table.h"
+#include "cache/planned_read.h"
+#include "cache/room_maker.h"
 
 namespace millrace {
 
@@ -23,13 +29,17 @@ struct DiskCacheOptions {
   double free_share = 0.05;  // of the file system, which the cache leaves free whatever its size
 };
 
+/// What became of ranges that were read from the store.
+struct KeepCounts {
+  uint64_t written_bytes = 0;
+  uint64_t not_admitted_bytes = 0;  // they would have been removed before their use
+  uint64_t dropped_bytes = 0;       // the disk did not keep up, or failed
+};
+
 /// Ranges of objects on a local disk, in `FOLDER/millrace-cache-1`; nothing outside of that is touched. Several
 /// processes may use one folder at a time, and share what is there and the bound.
 ///
-/// What makes room (until the plan's next use decides): a file is removed if no process has it open and none has opened
-/// it since this cache was opened, the one that was opened longest ago first. If that is not enough, new ranges are not
-/// kept. So of a data set that is larger than the cache and is read again and again a fixed part stays, where removing
-/// what was used longest ago would remove all of it before its next use.
+/// If there is no room, EvictionPolicy decides what goes: of a plan, what is needed latest.
 ///
 /// A disk that is full, read-only or failing ends writing, or reading and writing, with one warning. Thread-safe.
 class DiskCache {
@@ -43,17 +53,27 @@ class DiskCache {
   DiskCache(const DiskCache&) = delete;
   DiskCache& operator=(const DiskCache&) = delete;
 
+  /// A reader of objects of a store: as long as its entry lives, its job's ranges are not taken for forgotten ones.
+  /// Null if that cannot be told to others; then it reads all the same.
+  std::unique_ptr<JobEntry> Join(const std::string& store, uint32_t job, uint64_t period);
+
   /// Reads a range, if all of it is there and sound; returns the size of the object. `checksums` as CacheFile::Read has
   /// them. Blocking.
   std::optional<uint64_t> Read(const CacheIdentity& identity, ByteRange range, std::span<const SpanChecksum> checksums,
                                MutableByteSpan into);
+  /// Whether there is a file of that version of the object.
+  bool Has(const CacheIdentity& identity) { return Find(identity, cache_format::FileName(identity)) != nullptr; }
+  /// A read through the cache has found these ranges: notes when they are read next.
+  void Touch(const CacheIdentity& identity, ByteRange range, const PlannedRead* plan);
 
   /// Whether Keep would do anything.
   bool keeps() const { return writes_.load(std::memory_order_relaxed); }
 
-  /// Copies the bytes and writes them later. Drops them if 64 MiB wait already, or if there is no room on the disk:
-  /// the disk never holds up who reads.
-  void Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes);
+  /// Copies the bytes and writes them later: those of each span of the plan for itself, or all as one. Drops them if
+  /// 64 MiB wait already, or if there is no room on the disk: the disk never holds up who reads. `until` is let go when
+  /// they are written or dropped.
+  void Keep(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
+            const PlannedRead* plan = nullptr, std::shared_ptr<void> until = nullptr);
 
   /// Waits until what was given to Keep before is written.
   void Flush();
@@ -61,43 +81,72 @@ class DiskCache {
   const std::string& folder() const { return folder_; }
   /// Bytes of the disk that all users of the folder take at most, as far as is known.
   absl::StatusOr<uint64_t> disk_bytes() { return usage_.bytes(); }
+  KeepCounts counts() const;
 
   /// Threads that callers may let wait for the disk: a store's callbacks must not.
   ThreadPool& readers() { return *readers_; }
+  FetchClaims& claims() { return *claims_; }
+
+  /// The folder of a cache in a folder that users name.
+  static std::string FolderIn(const std::string& folder) { return folder + "/millrace-cache-1"; }
 
  private:
   struct OpenFile {
     std::string name;
-    std::shared_ptr<CacheFile> file;  // null: there is none yet
+    std::shared_ptr<CacheFile> file;
+    size_t spans = 0;  // when it was opened
+  };
+  /// A part of what was given to Keep.
+  struct Kept {
+    const CacheIdentity& identity;
+    const std::string& name;
+    uint64_t object_bytes = 0;
+    uint64_t offset = 0;
+    ByteSpan bytes;
+    UseHints hints;
   };
 
-  DiskCache(DiskCacheOptions options, std::string folder, DiskUsage usage);
+  DiskCache(DiskCacheOptions options, std::string folder, DiskUsage usage, UniqueFd jobs,
+            std::unique_ptr<FetchClaims> claims);
 
+  std::shared_ptr<CacheFile> Lookup(const std::string& name);
   std::shared_ptr<CacheFile> Find(const CacheIdentity& identity, const std::string& name);
+  std::shared_ptr<CacheFile> OpenByName(const std::string& name);
   std::shared_ptr<CacheFile> FindOrMake(const CacheIdentity& identity, const std::string& name, uint64_t object_bytes);
   void Remember(const std::string& name, std::shared_ptr<CacheFile> file);
-  void Write(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes);
-  bool TakeRoom(uint64_t bytes);
-  bool HasFreeSpace(uint64_t bytes) const;
-  bool MakeRoom(uint64_t bytes);
+  void Forget(const std::string& name);
+  void WriteAll(const CacheIdentity& identity, uint64_t object_bytes, uint64_t offset, ByteSpan bytes,
+                const PlannedRead& plan);
+  void Write(const Kept& kept);
+  absl::Status WritePart(const Kept& kept, ByteRange part);
+  uint64_t limit() const { return options_.size_bytes == 0 ? UINT64_MAX : options_.size_bytes; }
+  uint64_t Excess(uint64_t bytes);
+  std::vector<JobClock> Jobs(uint32_t own);
+  bool EnsureRoom(uint64_t bytes, RoomMaker::Incoming& incoming);
+  void Shrink();
   void OnDiskError(const absl::Status& status, bool reading);
 
   const DiskCacheOptions options_;
   const std::string folder_;
-  const int64_t opened_ns_;  // by the file system's clock
   const size_t most_files_;  // open at a time
   DiskUsage usage_;
+  const UniqueFd jobs_;
+  const std::unique_ptr<FetchClaims> claims_;
   MemoryBudget queued_;
   std::atomic<bool> reads_{true};
   std::atomic<bool> writes_{true};
   std::atomic<bool> warned_{false};
+  std::atomic<uint64_t> written_bytes_{0};
+  std::atomic<uint64_t> not_admitted_bytes_{0};
+  std::atomic<uint64_t> dropped_bytes_{0};
 
   std::mutex mutex_;
   std::list<OpenFile> files_;  // the last used first
   std::map<std::string, std::list<OpenFile>::iterator, std::less<>> by_name_;
-  std::mutex room_mutex_;  // of MakeRoom
-  int64_t looked_ms_ = 0;  // for something to remove, in vain
+  size_t open_spans_ = 0;
+  std::set<std::string, std::less<>> stores_;  // that this process reads
 
+  RoomMaker room_;
   std::unique_ptr<ThreadPool> readers_;
   std::unique_ptr<ThreadPool> writer_;  // one thread: last, as its end waits for the writes
 };

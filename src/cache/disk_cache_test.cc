@@ -48,13 +48,6 @@ std::vector<std::string> FilesBelow(const std::string& folder) {
   return files;
 }
 
-// As if the files had been used an hour ago: the clock of the file system has ticks of milliseconds, so what was used
-// just before a cache is opened may bear the same time as its opening.
-void Age(const std::string& folder) {
-  for (const std::string& path : FilesBelow(folder))
-    fs::last_write_time(path, fs::last_write_time(path) - std::chrono::hours(1));
-}
-
 class DiskCacheTest : public ::testing::Test {
  protected:
   std::shared_ptr<DiskCache> Open(uint64_t size_bytes = 0) {
@@ -109,7 +102,8 @@ TEST_F(DiskCacheTest, OverlapsAreWrittenOnce) {
     cache->Keep(Of(1), object_.size(), offset, AsBytes(object_).subspan(offset, length));
   cache->Flush();
   EXPECT_EQ(Read(*cache, Of(1), {0, 500}), object_.substr(0, 500));
-  EXPECT_EQ(fs::file_size(FilesBelow(folder_.path()).at(0)), 4096 + 102'400 + 5 * 32) << "a record of each new part";
+  EXPECT_EQ(fs::file_size(FilesBelow(folder_.path()).at(0)), 4096 + 102'400 + 4096 + 5 * 32)
+      << "a record of each new part";
 }
 
 TEST_F(DiskCacheTest, DamageIsFoundAndHealed) {
@@ -170,48 +164,70 @@ TEST_F(DiskCacheTest, WhateverAFileHasNoWrongByteIsRead) {
   }
 }
 
-TEST_F(DiskCacheTest, StaysWithinItsBoundAndKeepsWhatIsInUse) {
+// Of a plan: what is needed first stays, and what comes later than all that is there is not written.
+TEST_F(DiskCacheTest, StaysWithinItsBoundAndKeepsWhatIsNeededFirst) {
   constexpr uint64_t kBound = 1 << 20;
-  const auto cache = Open(kBound);
-  for (int i = 0; i < 40; ++i) {
-    cache->Keep(Of(i), object_.size(), 0, AsBytes(object_));
-    cache->Flush();
-    EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 8192) << "with the lock and the count";
+  constexpr uint32_t kJob = 9;
+  for (const bool ascending : {true, false}) {
+    fs::remove_all(folder_ / "millrace-cache-1");
+    const auto cache = Open(kBound);
+    const auto entry = cache->Join("store", kJob, 1000);
+    for (int i = 0; i < 40; ++i) {
+      const auto next_use = static_cast<uint64_t>(ascending ? i : 39 - i);
+      const PlannedRead plan{.job = kJob, .use = 0, .period = 1000, .spans = {{{0, object_.size()}, 100 + next_use}}};
+      cache->Keep(Of(i), object_.size(), 0, AsBytes(object_), &plan);
+      cache->Flush();
+      EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 16384) << "with the lock and the tables";
+    }
+    int kept = 0;
+    for (int i = 0; i < 40; ++i) {
+      const int number = ascending ? i : 39 - i;
+      const bool there = !Read(*cache, Of(number), {0, object_.size()}).empty();
+      kept += there ? 1 : 0;
+      EXPECT_EQ(there, i < kept) << "the first ones to be used stay";
+    }
+    EXPECT_GE(kept, 8);
+    EXPECT_EQ(cache->counts().not_admitted_bytes, ascending ? (40 - static_cast<uint64_t>(kept)) * object_.size() : 0);
   }
-  int kept = 0;
-  for (int i = 0; i < 40; ++i) {
-    const bool there = !Read(*cache, Of(i), {0, object_.size()}).empty();
-    kept += there ? 1 : 0;
-    EXPECT_EQ(there, i < kept) << "the first ones stay: removing them for the next would help nobody";
-  }
-  EXPECT_GE(kept, 8);
 }
 
-TEST_F(DiskCacheTest, WhatNobodyUsesMakesRoom) {
+// What a run has left that is over goes before what the living one has.
+TEST_F(DiskCacheTest, WhatNobodyReadsMakesRoom) {
   constexpr uint64_t kBound = 1 << 20;
+  constexpr uint32_t kJob = 9;
+  const auto plan = [&](uint32_t job, uint64_t next) {
+    return PlannedRead{.job = job, .use = 0, .period = 1000, .spans = {{{0, object_.size()}, next}}};
+  };
   {
     const auto cache = Open(kBound);
-    for (int i = 0; i < 9; ++i) cache->Keep(Of(i), object_.size(), 0, AsBytes(object_));
+    const auto entry = cache->Join("store", kJob, 1000);
+    const PlannedRead soon = plan(kJob, 1);
+    for (int i = 0; i < 9; ++i) cache->Keep(Of(i), object_.size(), 0, AsBytes(object_), &soon);
   }
-  Age(folder_.path());
-  // Of another user, who lives.
-  const auto other = Open(kBound);
-  EXPECT_NE(Read(*other, Of(0), {0, object_.size()}), "");
   const auto cache = Open(kBound);
-  for (int i = 100; i < 140; ++i) {
-    cache->Keep(Of(i), object_.size(), 0, AsBytes(object_));
-    cache->Flush();
-    EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 8192);
+  const auto entry = cache->Join("another store", kJob + 1, 1000);
+  const PlannedRead late = plan(kJob + 1, 900);
+  for (int i = 100; i < 104; ++i) cache->Keep(Of(i), object_.size(), 0, AsBytes(object_), &late);
+  cache->Flush();
+  for (int i = 100; i < 104; ++i) EXPECT_EQ(Read(*cache, Of(i), {0, object_.size()}), object_);
+  EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 16384);
+}
+
+TEST_F(DiskCacheTest, ASmallerBoundRemovesWhatIsTooMuch) {
+  {
+    const auto cache = Open();
+    for (int i = 0; i < 20; ++i) cache->Keep(Of(i), object_.size(), 0, AsBytes(object_));
   }
-  EXPECT_EQ(Read(*cache, Of(0), {0, object_.size()}), object_) << "it is in use";
-  EXPECT_EQ(Read(*cache, Of(1), {0, object_.size()}), "");
-  EXPECT_EQ(Read(*cache, Of(100), {0, object_.size()}), object_);
+  EXPECT_GT(DiskBytesBelow(folder_.path()), uint64_t{19} * 100'000);
+  const auto cache = Open(1 << 20);
+  cache->Flush();
+  EXPECT_LE(DiskBytesBelow(folder_.path()), (uint64_t{1} << 20) + 16384);
+  EXPECT_GE(FilesBelow(folder_.path()).size(), 8u);
 }
 
 TEST_F(DiskCacheTest, NothingButItsOwnFilesIsRemoved) {
   constexpr uint64_t kBound = 1 << 20;
   { Open(kBound)->Keep(Of(1), object_.size(), 0, AsBytes(object_)); }
-  Age(folder_.path());
   const std::string own = FilesBelow(folder_.path()).at(0);
   const fs::path root = folder_ / "millrace-cache-1";
   const std::vector<fs::path> foreign = {folder_ / "mine", root / "mine", fs::path(own).parent_path() / "mine",
@@ -220,10 +236,28 @@ TEST_F(DiskCacheTest, NothingButItsOwnFilesIsRemoved) {
   for (const fs::path& path : foreign) std::ofstream(path) << std::string(900'000, 'm');
   fs::create_symlink(folder_ / "mine", fs::path(own).parent_path() / std::string(30, 'b'));
   const auto cache = Open(kBound);
-  for (int i = 100; i < 140; ++i) cache->Keep(Of(i), object_.size(), 0, AsBytes(object_));
+  const auto entry = cache->Join("store", 7, 1000);
+  for (int i = 100; i < 140; ++i) {
+    const PlannedRead plan{.job = 7, .use = 0, .period = 1000, .spans = {{{0, object_.size()}, 200 - uint64_t(i)}}};
+    cache->Keep(Of(i), object_.size(), 0, AsBytes(object_), &plan);
+  }
   cache->Flush();
   EXPECT_FALSE(fs::exists(own)) << "it made room";
   for (const fs::path& path : foreign) EXPECT_EQ(fs::file_size(path), 900'000u) << path;
+}
+
+// A file of the cache's name that is none: of another version, or damaged.
+TEST_F(DiskCacheTest, FilesThatAreNotSoundMakeRoom) {
+  constexpr uint64_t kBound = 1 << 20;
+  fs::create_directories(folder_ / "millrace-cache-1/aa");
+  const fs::path old = fs::path(folder_ / "millrace-cache-1/aa") / std::string(30, 'a');
+  std::ofstream(old) << std::string(1'000'000, 'x');
+  const auto cache = Open(kBound);
+  for (int i = 0; i < 9 && fs::exists(old); ++i) {
+    cache->Keep(Of(i), object_.size(), 0, AsBytes(object_));
+    cache->Flush();
+  }
+  EXPECT_FALSE(fs::exists(old));
 }
 
 TEST_F(DiskCacheTest, AFolderThatCannotBeMadeIsAnError) {
@@ -287,7 +321,7 @@ TEST_F(DiskCacheTest, KillsLeaveNoWrongByte) {
       EXPECT_TRUE(WIFSIGNALED(status));
     }
     const auto cache = Open(kBound);
-    EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 8192);
+    EXPECT_LE(DiskBytesBelow(folder_.path()), kBound + 16384);
     for (int i = 0; i < 5; ++i) {
       for (uint64_t seed = 0; seed < 200; ++seed) {
         const ByteRange range = range_of(round * 1'000'000 + seed, object_.size());

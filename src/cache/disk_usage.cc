@@ -33,7 +33,9 @@ uint64_t CountBytes(const std::string& folder) {
          file.increment(of_files)) {
       struct stat info {};
       if (!cache_format::IsFileName(name, file->path().filename().native())) continue;
-      if (lstat(file->path().c_str(), &info) == 0) bytes += static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes;
+      if (lstat(file->path().c_str(), &info) == 0) {
+        bytes += static_cast<uint64_t>(info.st_blocks) * kStatBlockBytes + kFileMarginBytes;
+      }
     }
   }
   return bytes;

@@ -11,6 +11,8 @@ namespace millrace {
 
 /// What stat() counts the disk space of a file in.
 inline constexpr uint64_t kStatBlockBytes = 512;
+/// Counted for each file beside its blocks: for what the file system may come to note of its holes.
+inline constexpr uint64_t kFileMarginBytes = 4096;
 
 /// How many bytes of the disk the files of a cache take, known to all processes that use it: a number in a file. It is
 /// never too small but for what a user does by hand, and too large only until a process is alone with the cache and

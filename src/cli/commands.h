@@ -8,6 +8,7 @@ namespace millrace::cli {
 
 void AddAdvise(Command app);
 void AddBench(Command app);
+void AddCache(Command app);
 void AddCat(Command app);
 void AddCheckpoint(Command app);
 void AddCompileCache(Command app);

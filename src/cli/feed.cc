@@ -149,6 +149,18 @@ absl::StatusOr<std::optional<DiskCacheOptions>> ParseCache(const FeedFlags& flag
   return options;
 }
 
+// What a cache will have of the disk; 0 if that is not known.
+uint64_t CacheBytesOf(const DiskCacheOptions& options) {
+  if (options.size_bytes > 0) return options.size_bytes;
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::absolute(options.folder, error);
+  while (!std::filesystem::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  if (error) return 0;
+  const auto kept = static_cast<uint64_t>(options.free_share * static_cast<double>(space.capacity));
+  return space.available > kept ? space.available - kept : 0;
+}
+
 JsonObject StateOf(const LoaderReport& report) {
   return {{"position", report.position.ToString()}, {"samples", report.samples}, {"digest", report.digest.Hex()}};
 }
@@ -435,7 +447,8 @@ absl::Status Feed(const FeedFlags& flags) {
   options.mix = feed.mix;
   ASSIGN_OR_RETURN(const Source source, ItemsOf(stores, feed.source, tokens));
   if (flags.explain) {
-    ASSIGN_OR_RETURN(const std::string text, ExplainFeed(source, options, flags.json));
+    const uint64_t cache_bytes = cache ? CacheBytesOf(*cache) : 0;
+    ASSIGN_OR_RETURN(const std::string text, ExplainFeed(source, options, cache_bytes, flags.json));
     return WriteStdout(text);
   }
   if (cache) options.cache = DiskCache::OpenOrWarn(*cache);

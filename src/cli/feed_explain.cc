@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <set>
 
@@ -10,7 +11,9 @@
 #include "cli/console.h"
 #include "cli/feed_source.h"
 #include "cli/feed_tokens.h"
+#include "cli/forecast_text.h"
 #include "cli/json_text.h"
+#include "pipeline/cache_forecast.h"
 #include "pipeline/explain.h"
 
 namespace millrace::cli {
@@ -61,7 +64,7 @@ std::string WarningOf(const LoaderOptions& options, const LoaderExplanation& fou
   return text;
 }
 
-std::string ToJson(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
+JsonObject ToJson(const Source& source, const LoaderOptions& options, const LoaderExplanation& found) {
   const LoaderExplanation::Fetches& fetches = found.fetches;
   JsonObject order{{"shuffle", ShuffleName(found.policy.shuffle)},
                    {"seed", options.seed},
@@ -125,7 +128,7 @@ std::string ToJson(const Source& source, const LoaderOptions& options, const Loa
     json.Add("mix",
              JsonObject{{"draws", DrawsName(found.draws)}, {"fresh_passes", found.fresh_passes}, {"parts", parts}});
   }
-  return json.Line();
+  return json;
 }
 
 /// What the order is of.
@@ -275,9 +278,19 @@ std::string ToText(const Source& source, const LoaderOptions& options, const Loa
 
 }  // namespace
 
-absl::StatusOr<std::string> ExplainFeed(const Source& source, const LoaderOptions& options, bool json) {
+absl::StatusOr<std::string> ExplainFeed(const Source& source, const LoaderOptions& options, uint64_t cache_bytes,
+                                        bool json) {
   ASSIGN_OR_RETURN(const LoaderExplanation found, Explain(source, options));
-  return json ? ToJson(source, options, found) : ToText(source, options, found);
+  JsonObject as_json = ToJson(source, options, found);
+  std::string text = ToText(source, options, found);
+  if (cache_bytes > 0) {
+    const uint64_t epochs = std::clamp<uint64_t>(options.epochs, 2, 5);
+    ASSIGN_OR_RETURN(const CacheForecast forecast,
+                     ForecastCache(source, options, {.capacity_bytes = cache_bytes, .epochs = epochs}));
+    as_json.Add("cache", ForecastJson(cache_bytes, forecast));
+    text += ForecastText(cache_bytes, forecast);
+  }
+  return json ? as_json.Line() : text;
 }
 
 }  // namespace millrace::cli

@@ -8,6 +8,9 @@
 namespace millrace::cli {
 
 /// What `feed --explain` prints: JSON in one line, or text.
-absl::StatusOr<std::string> ExplainFeed(const Source& source, const LoaderOptions& options, bool json);
+/// `cache_bytes`: of the disk, that a
+/// cache will have; 0: there is none.
+absl::StatusOr<std::string> ExplainFeed(const Source& source, const LoaderOptions& options, uint64_t cache_bytes,
+                                        bool json);
 
 }  // namespace millrace::cli

@@ -43,6 +43,7 @@ void AddCommands(Command app) {
   AddFeed(app);
   AddWorker(app);
   AddRun(app);
+  AddCache(app);
   AddVolume(app);
   AddCheckpoint(app);
   AddCompileCache(app);

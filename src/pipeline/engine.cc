@@ -133,14 +133,13 @@ void Engine::Tell(const Lock& /*held*/) {
 
 void Engine::Send(std::unique_ptr<Fetcher::Request> request) {
   Fetcher::Request& sent = *request;
-  ObjectStore& store = reads_.Through(*sent.store);
-  store.Get(std::move(sent.key), sent.into, std::move(sent.get),
-            [this, request = std::move(request)](absl::StatusOr<GetResult> result) mutable {
-              request->DealOut(result.status());
-              const Lock lock(mutex_);
-              news_.fetched.emplace_back(std::move(request), result.status());
-              if (is_urgent()) Tell(lock);
-            });
+  reads_.Get(*sent.store, std::move(sent.key), sent.into, std::move(sent.get), std::move(sent.plan),
+             [this, request = std::move(request)](absl::StatusOr<GetResult> result) mutable {
+               request->DealOut(result.status());
+               const Lock lock(mutex_);
+               news_.fetched.emplace_back(std::move(request), result.status());
+               if (is_urgent()) Tell(lock);
+             });
 }
 
 void Engine::RunTask() {

@@ -109,4 +109,22 @@ std::optional<uint64_t> EpochOrder::TurnOf(const Draw& draw, uint64_t consumed) 
   return step * turns_per_step_ + (position % in_step) / batching.world * batching.world;
 }
 
+std::optional<uint64_t> EpochOrder::AnyTurnOf(const Draw& draw) const {
+  if (!steps_) {
+    const uint64_t position = plans_.front().PositionOf(draw);
+    if (position >= plans_.front().size()) return std::nullopt;
+    return position;
+  }
+  const auto [bucket, row] = loader_.source.Find(draw.item);
+  const Batching& batching = loader_.buckets[bucket];
+  const uint64_t position = plans_[bucket].PositionOf(row);
+  if (position >= batching.End(0)) return std::nullopt;
+  const uint64_t in_step = batching.batch * batching.world;
+  return steps_->PositionOf(first_steps_[bucket] + position / in_step) * turns_per_step_ + position % in_step;
+}
+
+uint64_t EpochOrder::turns() const {
+  return steps_ ? steps_->size() * turns_per_step_ : plans_.front().size();
+}
+
 }  // namespace millrace

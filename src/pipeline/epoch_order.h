@@ -37,6 +37,10 @@ class EpochOrder {
 
   /// Row::turn of the draw, when it comes to this rank in the step after `consumed` or later, and counts.
   std::optional<uint64_t> TurnOf(const Draw& draw, uint64_t consumed) const;
+  /// Row::turn of the draw, for whatever rank and row it comes to in this epoch; nullopt if it does not come.
+  std::optional<uint64_t> AnyTurnOf(const Draw& draw) const;
+  /// One past the last turn of an epoch; of all epochs the same.
+  uint64_t turns() const;
   /// Whether a draw's turn is known: draws without inverse are fetched one by one.
   bool invertible() const { return plans_.front().invertible(); }
 

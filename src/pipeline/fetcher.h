@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "base/buffer.h"
 #include "base/rng.h"
+#include "cache/planned_read.h"
 #include "pipeline/arena.h"
 #include "pipeline/epoch_order.h"
 #include "pipeline/fetch_run.h"
@@ -90,7 +91,8 @@ class Fetcher {
     std::string key;
     MutableByteSpan into;
     GetOptions get;
-    std::vector<ByteRange> damaged;  // what the store says is
+    std::vector<ByteRange> damaged;   // what the store says is
+    std::optional<PlannedRead> plan;  // for a cache; left to the owner
 
     /// When it has ended and before Finish(), once, on any thread.
     void DealOut(const absl::Status& status);

@@ -246,7 +246,9 @@ uint64_t LoaderPlan::positions() const {
   return bucketed() ? steps() : batching.samples;
 }
 
-absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options) {
+namespace {
+
+absl::StatusOr<LoaderPlan> SettleSome(const Source& source, LoaderOptions options, bool order_only) {
   if (options.batch > kMaxBatch) {
     return absl::InvalidArgumentError(
         fmt::format("a batch of {} samples; choose at most {}", options.batch, kMaxBatch));
@@ -259,7 +261,7 @@ absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options) {
   } else if (plan.options.mix || source.parts().size() > 1) {
     ASSIGN_OR_RETURN(plan.mix, MixOf(source, plan.policies, plan.options.mix.value_or(MixOptions{})));
   }
-  RETURN_IF_ERROR(source.tokens() != nullptr ? SettleTokens(&plan) : SettleSamples(&plan));
+  if (!order_only) RETURN_IF_ERROR(source.tokens() != nullptr ? SettleTokens(&plan) : SettleSamples(&plan));
   for (const BatchLayout& layout : plan.layouts) plan.slot_bytes = std::max(plan.slot_bytes, layout.bytes());
   if (!bucketed) {
     plan.batching = BatchingOf(plan.options, plan.mix ? plan.mix->length : source.size(), plan.options.batch);
@@ -272,8 +274,18 @@ absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options) {
     // Written with smaller batches, and what is left is dropped: the place is the start of the next epoch.
     start = Position{start->epoch + 1, 0, plan.fingerprint};
   }
-  RETURN_IF_ERROR(SplitMemory(&plan));
+  if (!order_only) RETURN_IF_ERROR(SplitMemory(&plan));
   return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options) {
+  return SettleSome(source, std::move(options), /*order_only=*/false);
+}
+
+absl::StatusOr<LoaderPlan> SettleOrder(const Source& source, LoaderOptions options) {
+  return SettleSome(source, std::move(options), /*order_only=*/true);
 }
 
 std::vector<BatchShape> ShapesOf(const LoaderPlan& plan) {

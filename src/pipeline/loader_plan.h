@@ -40,6 +40,8 @@ struct LoaderPlan {
   uint64_t After(uint64_t consumed) const;
 };
 absl::StatusOr<LoaderPlan> Settle(const Source& source, LoaderOptions options);
+/// What concerns the order alone, whatever the samples hold: nothing that has to do with fields and memory.
+absl::StatusOr<LoaderPlan> SettleOrder(const Source& source, LoaderOptions options);
 
 /// The shapes that the loader emits, in the order of `layouts`.
 std::vector<BatchShape> ShapesOf(const LoaderPlan& plan);

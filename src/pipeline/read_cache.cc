@@ -17,9 +17,13 @@ ReadCache::ReadCache(const Source& source, std::shared_ptr<DiskCache> cache) : c
   }
 }
 
-ObjectStore& ReadCache::Through(ObjectStore& store) const {
+void ReadCache::Get(ObjectStore& store, std::string key, MutableByteSpan into, GetOptions options,
+                    std::optional<PlannedRead> plan, GetCallback done) const {
   const auto found = stores_.find(&store);
-  return found == stores_.end() ? store : *found->second;
+  if (found == stores_.end()) return store.Get(std::move(key), into, std::move(options), std::move(done));
+  CachedStore& cached = *found->second;
+  if (!plan) return cached.Get(std::move(key), into, std::move(options), std::move(done));
+  cached.GetPlanned(std::move(key), into, std::move(options), *std::move(plan), std::move(done));
 }
 
 std::optional<CacheReport> ReadCache::report() const {

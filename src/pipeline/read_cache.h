@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "cache/cached_store.h"
 #include "pipeline/source.h"
@@ -16,7 +17,12 @@ class ReadCache {
   /// ETags mean nothing to another process.
   ReadCache(const Source& source, std::shared_ptr<DiskCache> cache);
 
-  ObjectStore& Through(ObjectStore& store) const;
+  /// Whether reads want to know when they come again.
+  bool used() const { return !stores_.empty(); }
+
+  /// As ObjectStore::Get of that store of the source.
+  void Get(ObjectStore& store, std::string key, MutableByteSpan into, GetOptions options,
+           std::optional<PlannedRead> plan, GetCallback done) const;
 
   /// Of all stores; nullopt without a cache.
   std::optional<CacheReport> report() const;

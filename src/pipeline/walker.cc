@@ -103,12 +103,19 @@ Walker::Walker(const LoaderPlan& plan, int threads, BatchRing* ring, Fetcher::Se
       shapes_(ShapesOf(plan)),
       threads_(threads),
       ring_(ring),
-      fetcher_(plan.source, FetchOptions(plan, std::move(stop)), std::move(send)) {
+      send_(std::move(send)),
+      fetcher_(plan.source, FetchOptions(plan, std::move(stop)), [this](auto request) { Send(std::move(request)); }) {
+  if (plan.options.cache != nullptr) next_use_.emplace(plan);
   const Position start = plan.options.start.value_or(Position{});
   OpenEpoch(start.epoch, start.consumed);
 }
 
 Walker::~Walker() = default;
+
+void Walker::Send(std::unique_ptr<Fetcher::Request> request) {
+  if (next_use_) request->plan = next_use_->Of(request->run, cause_.epoch, cause_.draw, cause_.turn);
+  send_(std::move(request));
+}
 
 // ---- The walk: what comes next
 
@@ -202,6 +209,7 @@ bool Walker::FetchNext() {
                                  .alone = !unit->row.counts,  // wrapped repeats take nobody along
                                  .first_step = step.number == 0,
                                  .rows = step.planned_rows};
+  cause_ = {walk_epoch_, unit->row.draw, unit->row.turn};
   absl::StatusOr<std::shared_ptr<FetchedItem>> item = fetcher_.Fetch(unit->row.draw, horizon, units_ahead_);
   if (!item.ok()) {
     walk_failed_ = item.status();
@@ -237,6 +245,7 @@ absl::StatusOr<bool> Walker::FetchReplacements() {
   while (!damaged_.empty()) {
     const UnitId id = *damaged_.begin();
     Unit& unit = StepOf(id.step).units[id.unit];
+    cause_ = {StepOf(id.step).epoch, unit.row.draw, unit.row.turn};
     ASSIGN_OR_RETURN(unit.fetched, fetcher_.FetchAlone(unit.replacement->item));
     if (unit.fetched == nullptr) return false;
     unit.fetched->waiting = id;

@@ -15,6 +15,7 @@
 #include "pipeline/epoch_order.h"
 #include "pipeline/fetcher.h"
 #include "pipeline/loader_plan.h"
+#include "pipeline/next_use.h"
 #include "pipeline/row_decoder.h"
 
 namespace millrace {
@@ -86,6 +87,7 @@ class Walker {
   void Count(Step& step, Unit& unit, uint64_t value_bytes);
   absl::StatusOr<bool> FetchReplacements();
   Unit* WalkToNextUnit();
+  void Send(std::unique_ptr<Fetcher::Request> request);
   void OpenEpoch(uint64_t epoch, uint64_t consumed);
   void OpenStep();
   void CloseStep(Step& step);
@@ -102,6 +104,13 @@ class Walker {
   const std::vector<BatchShape> shapes_;
   const int threads_;
   BatchRing* const ring_;
+  const Fetcher::Send send_;
+  std::optional<NextUse> next_use_;  // with a cache
+  struct Cause {
+    uint64_t epoch = 0;
+    Draw draw;
+    uint64_t turn = 0;
+  } cause_;  // of the requests that are sent now
   Fetcher fetcher_;
   Output output_;
   std::optional<absl::Status> walk_failed_;  // comes after the steps that were walked before

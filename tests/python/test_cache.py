@@ -107,3 +107,23 @@ def test_options(tar: Samples, tmp_path: pathlib.Path) -> None:
         with pytest.raises((millrace.InvalidArgumentError, TypeError), match="cache"):
             millrace.Loader(tar.uri, **options)
     assert not os.listdir(tmp_path)
+
+
+def test_loaders_of_a_process_share_one_cache(shards: str, tmp_path: pathlib.Path) -> None:
+    def writers() -> int:
+        names = [(task / "comm").read_text().strip() for task in pathlib.Path("/proc/self/task").iterdir()]
+        return names.count("cache-write")
+
+    options: dict[str, Any] = {"batch_size": 8, "size": 16, "digest": "raw", "epochs": 1, "memory": "32MiB"}
+    before = writers()
+    with (
+        millrace.Loader(shards, cache=tmp_path / "c", **options) as one,
+        millrace.Loader(shards, cache=f"{tmp_path}/./c", **options) as two,
+        millrace.Loader(shards, cache=tmp_path / "c", cache_size="1GiB", **options) as other,
+    ):
+        for batches in zip(one, two, other):
+            assert len({batch["key"][0] for batch in batches}) == 1
+        assert writers() - before == 2, "one of each size"
+        assert one.report()["digest"] == two.report()["digest"] == other.report()["digest"]
+        reports = [loader.report()["cache"] for loader in (one, two, other)]
+        assert sum(report["miss_bytes"] for report in reports if report) > 0

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "base/bytes.h"
+#include "base/status.h"
+#include "base/unique_fd.h"
+
+namespace millrace {
+
+/// Who fetches what, among all users of a cache's folder, so that each range is fetched once. A claim is a lock of
+/// bytes of the file `claims` (OFD locks; nothing is written there), which the system frees when a process dies. Ranges
+/// that share 512 bytes may count as the same, also of two objects: then one waits in vain, which has a bound.
+/// Thread-safe.
+class FetchClaims {
+ public:
+  static absl::StatusOr<std::unique_ptr<FetchClaims>> Open(const std::string& folder);
+  /// Runs what waits.
+  ~FetchClaims();
+
+  /// Gives the range free when it is destroyed. Must not outlive the FetchClaims.
+  class Claim {
+   public:
+    Claim(FetchClaims& claims, ByteRange cells) : claims_(claims), cells_(cells) {}
+    ~Claim() { claims_.Free(cells_); }
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+
+   private:
+    FetchClaims& claims_;
+    const ByteRange cells_;
+  };
+  /// Null if another read has claimed a part of the range. `file` is the name of the object's file.
+  std::shared_ptr<Claim> Take(const std::string& file, ByteRange range);
+
+  /// Runs `retry` on a thread of its own when a claim was freed in this process, and every few milliseconds, until it
+  /// returns true; it must not block.
+  void Wait(absl::AnyInvocable<bool()> retry);
+
+ private:
+  explicit FetchClaims(UniqueFd fd) : fd_(std::move(fd)) {}
+  void Free(ByteRange cells);
+  void Run();
+
+  const UniqueFd fd_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<ByteRange> own_;  // of this process, which the locks do not tell apart
+  std::vector<absl::AnyInvocable<bool()>> waiting_;
+  bool freed_ = false;
+  bool stopping_ = false;
+  std::thread thread_;  // since the first Wait
+};
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/unique_fd.h"
+#include "cache/eviction.h"
+
+namespace millrace {
+
+/// The entry of one reader of a cache in the file `jobs` of its folder, where all processes see it. It counts as long
+/// as it lives: the system ends it with the process. Thread-safe.
+class JobEntry {
+ public:
+  static constexpr uint64_t kMost = 128;  // of a folder
+  static constexpr uint64_t kBytes = 32;  // of each
+
+  /// ResourceExhausted if the table is full; else what the system says.
+  static absl::StatusOr<std::unique_ptr<JobEntry>> Make(const std::string& folder, uint32_t job, uint64_t period);
+  ~JobEntry();
+  JobEntry(const JobEntry&) = delete;
+  JobEntry& operator=(const JobEntry&) = delete;
+
+  /// The reader is there. Cheap where that is near to what it was.
+  void SetClock(uint64_t clock);
+
+ private:
+  JobEntry(UniqueFd fd, uint64_t number, uint32_t job, uint64_t period)
+      : fd_(std::move(fd)), number_(number), job_(job), period_(period) {}
+  void Store(uint32_t job, uint64_t clock) const;
+
+  const UniqueFd fd_;  // has the lock of the entry
+  const uint64_t number_;
+  const uint32_t job_;
+  const uint64_t period_;
+  std::atomic<uint64_t> told_{0};
+};
+
+/// The jobs of all entries that are alive; of several entries of a job, the earliest clock. `fd` is of the file, opened
+/// by the caller.
+std::vector<JobClock> LiveJobs(int fd);
+
+/// The path of the file.
+std::string JobTablePath(const std::string& folder);
+
+}  // namespace millrace

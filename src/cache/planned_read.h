@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace millrace {
+
+/// What is known of a range that is kept: who uses it, and when it is used again. Only hints: whatever they say, no
+/// wrong byte is read.
+struct UseHints {
+  /// No use is known. (The largest number but one, so that sums with it do not wrap.)
+  static constexpr uint64_t kNever = uint64_t{1} << 62;
+  /// The `job` of reads without a plan, which share one part of a cache.
+  static constexpr uint32_t kUnplanned = 1;
+
+  /// 0: nobody's. Else the reads of one plan, in any process: their numbers can be compared.
+  uint32_t job = 0;
+  /// Of a plan: the position at which a byte of the range is read next. kUnplanned: UnplannedUse.
+  uint64_t next_use = kNever;
+  friend bool operator==(const UseHints&, const UseHints&) = default;
+};
+
+/// What a plan tells of one read. Positions count on from epoch to epoch, for all ranks together.
+struct PlannedRead {
+  uint32_t job = 0;     // greater than UseHints::kUnplanned
+  uint64_t use = 0;     // the position that the read is for
+  uint64_t period = 1;  // positions of an epoch; > 0
+  /// Ranges of the object, ascending and without overlaps, that are kept or removed as a whole.
+  struct Span {
+    ByteRange range;
+    uint64_t next_use = UseHints::kNever;
+    /// Of a longer range around it, such as its extent, of which other reads are still to come: for a range in the
+    /// cache that has more than this one. At most next_use.
+    uint64_t around_use = UseHints::kNever;
+    friend bool operator==(const Span&, const Span&) = default;
+  };
+  std::vector<Span> spans;
+};
+
+}  // namespace millrace

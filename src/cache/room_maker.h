@@ -1,0 +1,93 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "base/rng.h"
+#include "cache/cache_file.h"
+#include "cache/eviction.h"
+
+namespace millrace {
+
+/// Makes room in a cache's folder: draws ranges at random from the files of all its users, keeps the best ones to
+/// remove in mind, and removes as EvictionPolicy decides. What is removed from the disk is files with names of the
+/// cache, and ranges in them, and nothing else. Thread-safe; blocking.
+class RoomMaker {
+ public:
+  struct Hooks {
+    /// A file by its name below the folder; null if it cannot be opened.
+    std::function<std::shared_ptr<CacheFile>(const std::string& name)> open;
+    /// Whether this process reads objects of that store.
+    std::function<bool(const std::string& store)> knows;
+    /// The file was unlinked.
+    std::function<void(const std::string& name)> forget;
+    /// So many bytes of the disk are free again.
+    std::function<void(uint64_t bytes)> give_back;
+  };
+  RoomMaker(std::string folder, Hooks hooks);
+
+  /// A range that somebody wants to write.
+  struct Incoming {
+    std::string name;  // of its file
+    uint64_t offset = 0;
+    UseHints hints;
+    /// Without a plan: it was asked for not long before, and did not get room or was removed.
+    bool proven = false;
+    /// Nothing is written: too much is there, and something must go.
+    bool forced = false;
+  };
+  /// Removes ranges of `bytes` or more of the disk, of `cached_bytes` that are taken. False: what is there is needed
+  /// more than the incoming range. Sets `incoming.proven`.
+  bool MakeRoom(uint64_t bytes, Incoming& incoming, uint64_t cached_bytes, std::vector<JobClock> jobs);
+
+  /// A file was made.
+  void Made(const std::string& name);
+
+ private:
+  using Name = std::array<char, 32>;  // without the slash
+  struct Candidate {
+    std::string name;
+    std::shared_ptr<CacheFile> file;
+    ByteRange range;
+    EvictionPolicy::Candidate of;
+  };
+
+  void ListFiles();
+  void Draw();
+  void DrawFrom(const std::string& name, bool* vanished);
+  std::optional<uint64_t> Evict(const Candidate& candidate);
+  bool Admits(Incoming& incoming, uint64_t cached_bytes);
+  void Remember(const std::string& name, uint64_t offset, const UseHints& hints);
+  void Trim();
+
+  const std::string folder_;
+  const Hooks hooks_;
+  std::mutex mutex_;
+  Rng rng_;
+  EvictionPolicy policy_;
+  std::vector<Name> names_;
+  std::optional<int64_t> listed_ms_;
+  std::vector<Candidate> pool_;
+  int rejected_ = 0;  // in a row, since candidates were drawn
+  double drawn_bytes_ = 0;
+  uint64_t drawn_ = 0;
+  // What had no room lately, without a plan.
+  std::deque<uint64_t> turned_away_order_;
+  absl::flat_hash_set<uint64_t> turned_away_;
+};
+
+/// Removes a file of the cache, if nobody has it open; the bytes of the disk that it took, or nullopt.
+std::optional<uint64_t> UnlinkUnused(const std::string& path);
+
+/// Calls `each` for the names, "3f/..." , of all files of the cache in the folder, in no order.
+void ForEachCacheFile(const std::string& folder, absl::FunctionRef<void(const std::string& name)> each);
+
+}  // namespace millrace

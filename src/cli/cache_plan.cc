@@ -1,0 +1,211 @@
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/counted.h"
+#include "base/size.h"
+#include "cli/cache_commands.h"
+#include "cli/console.h"
+#include "cli/forecast_text.h"
+#include "cli/json_text.h"
+#include "cli/usage.h"
+#include "dataset/dataset.h"
+#include "net/runtime.h"
+#include "pipeline/cache_forecast.h"
+#include "pipeline/warm_cache.h"
+#include "store/stores.h"
+
+namespace millrace::cli {
+
+namespace {
+
+struct PlanFlags {
+  std::string uri;
+  std::string cache;
+  std::string cache_size;
+  std::string shuffle = "window";
+  uint64_t seed = 0;
+  std::optional<uint64_t> extent;
+  std::optional<uint64_t> window;
+  std::optional<uint64_t> lanes;
+  std::string capacity = "25%";
+  uint64_t epochs = 5;
+  uint64_t world = 1;
+  uint64_t local_ranks = 0;
+  bool json = false;
+};
+
+void AddPlanOptions(const Command& command, PlanFlags* flags) {
+  command.Add("uri", &flags->uri, "The data set, as 'millrace feed' takes it").Required();
+  command.Add("--shuffle", &flags->shuffle, "Order of the samples").Words({"window", "global", "none"}).ShowDefault();
+  command.Add("--seed", &flags->seed, "Seed of the order").Number(0).ShowDefault();
+  command.Add("--extent", &flags->extent, "As of 'millrace feed', like the next two").Number(1);
+  command.Add("--window", &flags->window, "Extents shuffled together").Number(1);
+  command.Add("--lanes", &flags->lanes, "Divisions of a window").Number(1);
+}
+
+absl::StatusOr<LoaderOptions> ToOptions(const PlanFlags& flags) {
+  LoaderOptions options;
+  ASSIGN_OR_RETURN(options.shuffle, ParseShuffle(flags.shuffle));
+  options.seed = flags.seed;
+  options.extent = flags.extent;
+  options.window = flags.window;
+  options.lanes = flags.lanes;
+  options.world = flags.world;
+  options.batch = 1;  // no batch is made
+  options.allow_arrays = true;
+  options.image.height = options.image.width = 1;
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenIt(Runtime& runtime, Stores& stores, const std::string& uri,
+                                                const std::stop_token& stop) {
+  RETURN_IF_ERROR(CheckUri(uri));
+  ProgressLine progress("indexing " + uri, ProgressLine::Unit::kBytes);
+  OpenOptions open;
+  open.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
+  open.stop = stop;
+  return Dataset::Open(runtime, stores, uri, open);
+}
+
+absl::Status Warm(const PlanFlags& flags) {
+  ASSIGN_OR_RETURN(LoaderOptions options, AsUsage(ToOptions(flags)));
+  DiskCacheOptions disk{.folder = flags.cache};
+  if (!flags.cache_size.empty()) {
+    ASSIGN_OR_RETURN(disk.size_bytes, TakeSize("--cache-size", flags.cache_size));
+  }
+  const InterruptStop interrupt;
+  Runtime runtime;
+  Stores stores(runtime);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, OpenIt(runtime, stores, flags.uri, interrupt.token()));
+  if (dataset->store().traits().medium == StoreTraits::Medium::kMemory)
+    return absl::InvalidArgumentError(fmt::format("{}: what lies in memory is not cached", flags.uri));
+  ASSIGN_OR_RETURN(options.cache, DiskCache::Open(disk));
+  WarmReport report;
+  {
+    ProgressLine progress("warming " + flags.cache, ProgressLine::Unit::kBytes);
+    WarmRun run{.progress = [&](uint64_t done, uint64_t total) { progress.Update(done, total); },
+                .stop = interrupt.token()};
+    ASSIGN_OR_RETURN(report, WarmCache(*dataset, options, run));
+  }
+  const KeepCounts& kept = report.kept;
+  if (flags.json) {
+    return WriteStdout(JsonObject{{"sample_bytes", report.sample_bytes},
+                                  {"there_bytes", report.cache.hit_bytes},
+                                  {"read_bytes", report.cache.miss_bytes},
+                                  {"requests", report.cache.requests},
+                                  {"written_bytes", kept.written_bytes},
+                                  {"no_room_bytes", kept.not_admitted_bytes},
+                                  {"dropped_bytes", kept.dropped_bytes}}
+                           .Line());
+  }
+  return WriteStdout(fmt::format(
+      "{} of samples: {} were in {} already, {} came from the store in {}, and {} of them are kept\n",
+      FormatSize(report.sample_bytes), FormatSize(report.cache.hit_bytes), flags.cache,
+      FormatSize(report.cache.miss_bytes), Counted(report.cache.requests, "request"), FormatSize(kept.written_bytes)));
+}
+
+/// "25%" of the data, or a size.
+struct Capacity {
+  std::string text;
+  std::optional<double> share;
+  uint64_t bytes = 0;
+};
+
+absl::StatusOr<std::vector<Capacity>> ParseCapacities(const std::string& text) {
+  std::vector<Capacity> capacities;
+  for (std::string_view rest = text;; rest.remove_prefix(rest.find(',') + 1)) {
+    Capacity one{.text = std::string(rest.substr(0, rest.find(','))), .share = {}, .bytes = 0};
+    if (one.text.ends_with('%')) {
+      char* end = nullptr;
+      one.share = std::strtod(one.text.c_str(), &end) / 100;
+      if (end != one.text.c_str() + one.text.size() - 1 || end == one.text.c_str() || !(*one.share > 0) ||
+          *one.share > 1000)
+        return absl::InvalidArgumentError(fmt::format("--capacity {}: no share of the data", one.text));
+    } else {
+      ASSIGN_OR_RETURN(one.bytes, TakeSize("--capacity", one.text));
+    }
+    capacities.push_back(std::move(one));
+    if (rest.find(',') == rest.npos) return capacities;
+  }
+}
+
+absl::Status Simulate(const PlanFlags& flags) {
+  ASSIGN_OR_RETURN(const LoaderOptions options, AsUsage(ToOptions(flags)));
+  ASSIGN_OR_RETURN(const std::vector<Capacity> capacities, AsUsage(ParseCapacities(flags.capacity)));
+  if (flags.local_ranks > flags.world) return AsUsage(absl::InvalidArgumentError("--local-ranks is more than --world"));
+  const InterruptStop interrupt;
+  Runtime runtime;
+  Stores stores(runtime);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> dataset, OpenIt(runtime, stores, flags.uri, interrupt.token()));
+  const Source source(*dataset);
+  for (const Capacity& capacity : capacities) {
+    if (interrupt.token().stop_requested()) return absl::CancelledError("interrupted");
+    CacheForecastOptions cache{
+        .capacity_bytes = capacity.bytes, .epochs = flags.epochs, .local_ranks = flags.local_ranks};
+    if (capacity.share)
+      cache.capacity_bytes = static_cast<uint64_t>(*capacity.share * static_cast<double>(source.total_bytes()));
+    ASSIGN_OR_RETURN(const CacheForecast found, ForecastCache(source, options, cache));
+    if (!flags.json) {
+      RETURN_IF_ERROR(WriteStdout(ForecastText(cache.capacity_bytes, found)));
+      continue;
+    }
+    RETURN_IF_ERROR(WriteStdout(ForecastJson(cache.capacity_bytes, found).Line()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddCacheWarm(Command cache) {
+  const Command warm = cache.AddCommand("warm", "Read a data set into a cache before a job needs it");
+  auto flags = std::make_shared<PlanFlags>();
+  AddPlanOptions(warm, flags.get());
+  warm.Add("--cache", &flags->cache, "The folder of the cache").Required().Called("DIR");
+  warm.Add("--cache-size", &flags->cache_size, "What the cache may take of the disk [all but 5 %]");
+  warm.AddFlag("--json", &flags->json,
+               R"(One JSON object: {"sample_bytes", "there_bytes", "read_bytes", "requests", "written_bytes", )"
+               R"("no_room_bytes", "dropped_bytes"})");
+  warm.Footer(
+      "Of data that are larger than the cache, what a loader with the same order and seed needs first is "
+      "kept.\n\nExamples:\n"
+      "  millrace cache warm s3://bucket/train --cache /nvme/millrace --cache-size 500GiB\n"
+      "  millrace cache warm s3://bucket/train --cache /nvme/millrace --shuffle global --seed 7");
+  warm.Run([flags] {
+    const absl::Status status = Warm(*flags);
+    return status.ok() ? 0 : Fail("cache", HintAtS3(status, {flags->uri}));
+  });
+}
+
+void AddCacheSimulate(Command cache) {
+  const Command simulate =
+      cache.AddCommand("simulate", "Predict what a cache of a size would bring, from the index alone");
+  auto flags = std::make_shared<PlanFlags>();
+  AddPlanOptions(simulate, flags.get());
+  simulate.Add("--capacity", &flags->capacity, "Sizes of the cache, or shares of the data: 100GiB,25%,50%")
+      .ShowDefault();
+  simulate.Add("--epochs", &flags->epochs, "Epochs, with an empty cache before the first")
+      .Number(1, 1000)
+      .ShowDefault();
+  simulate.Add("--world", &flags->world, "Ranks of the job").Number(1).ShowDefault();
+  simulate.Add("--local-ranks", &flags->local_ranks, "Ranks that share one cache, those of one machine [all]")
+      .Number(1);
+  simulate.AddFlag("--json", &flags->json,
+                   R"(One JSON object for each capacity: {"capacity_bytes", "data_bytes", "units", "sampled", "all", )"
+                   R"("epochs": [{"bytes", "hit_rate", "store_bytes"}]}, of "ours", "lru" and "optimum" each)");
+  simulate.Footer(
+      "Ours is what Millrace's cache does, LRU is what other caches do, and the optimum is what no cache can beat. No "
+      "sample is read.\n\nExamples:\n"
+      "  millrace cache simulate s3://bucket/train --capacity 100GiB,200GiB --epochs 10\n"
+      "  millrace cache simulate s3://bucket/train --capacity 50% --shuffle global --world 16 --local-ranks 8 --json");
+  simulate.Run([flags] {
+    const absl::Status status = Simulate(*flags);
+    return status.ok() ? 0 : Fail("cache", HintAtS3(status, {flags->uri}));
+  });
+}
+
+}  // namespace millrace::cli

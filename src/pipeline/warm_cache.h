@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stop_token>
+
+#include "pipeline/loader.h"
+
+namespace millrace {
+
+struct WarmRun {
+  std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of samples
+  std::stop_token stop;
+};
+
+struct WarmReport {
+  CacheReport cache;          // hit_bytes were there already
+  KeepCounts kept;            // of this process's cache
+  uint64_t sample_bytes = 0;  // of all samples
+};
+
+/// Reads all samples of a source through options.cache, so that a loader with these options finds them there: of data
+/// that are larger than the cache, what it needs first. Blocking. Errors are those of the stores, and those of
+/// Loader::Create for the options; Cancelled after a stop.
+absl::StatusOr<WarmReport> WarmCache(const Source& source, LoaderOptions options, const WarmRun& run);
+
+}  // namespace millrace
