@@ -19,8 +19,8 @@ using PerChannel = std::array<float, 3>;
 using TransformTuple = std::tuple<std::string, double, std::vector<double>>;
 
 /// (height, width, channels, (augment, crop scale, crop ratio, flip probability), dtype, layout, mean, std,
-/// interpolation, whether pixels are numbers, whether EXIF turns them, exact, transforms, whether they stay encoded), as
-/// Python gives them.
+/// interpolation, whether pixels are numbers, whether EXIF turns them, exact, transforms, whether they stay encoded),
+/// as Python gives them.
 using ImageTuple =
     std::tuple<int, int, int, std::tuple<bool, std::array<double, 2>, std::array<double, 2>, double>, std::string,
                std::string, PerChannel, PerChannel, std::string, bool, bool, bool, std::vector<TransformTuple>, bool>;

@@ -91,8 +91,8 @@ struct Frame {
   std::vector<Warp> warps;  // in this order, after the crop
 };
 
-/// What ImageDecoder::Decode would show of an image with this spec and key, from its header alone, without warps. DataLoss and
-/// InvalidArgument as there.
+/// What ImageDecoder::Decode would show of an image with this spec and key, from its header alone, without warps.
+/// DataLoss and InvalidArgument as there.
 absl::StatusOr<Frame> ReadFrame(ByteSpan encoded, const ImageSpec& spec, uint64_t key);
 
 /// Grants the memory of images that cannot be decoded row by row: progressive JPEGs, interlaced PNGs, extreme

@@ -77,7 +77,9 @@ void LookAhead::OnOpen(const std::string& key) {
   {
     std::lock_guard lock(mutex_);
     ++opens_;
-    bool followed = order_ && order_->OnOpen(key);
+    // Whether it keeps to the order of the file or not, it may go in that of the keys.
+    if (order_) (void)order_->OnOpen(key);
+    bool followed = false;
     for (const auto& pass : passes_) {
       if (!pass->order.OnOpen(key)) continue;
       pass->used = opens_;

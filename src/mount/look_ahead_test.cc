@@ -91,6 +91,27 @@ TEST_F(LookAheadTest, AFileOfTheOrderIsFollowedAndReadAgainWhenItIsReplaced) {
   }));
 }
 
+TEST_F(LookAheadTest, AFileOfTheOrderThatTheProgramDoesNotKeepToIsInNobodysWay) {
+  const TempFolder folder;
+  std::ofstream file(folder / "order");
+  std::vector<int> order(300);
+  for (int i = 0; i < 300; ++i) order[i] = i;
+  Rng rng(8);
+  for (int i = 300; i > 1; --i) std::swap(order[i - 1], order[rng.Below(i)]);
+  for (const int i : order) file << Key(i).substr(2) << "\n";
+  file.close();
+  LookAhead ahead(store_, tier_, tree_, "p/", limits_, folder / "order");
+  for (int i = 0; i < 40; ++i) {
+    if (i == 3) {
+      ASSERT_TRUE(Eventually([&] { return ahead.Find(Key(20)).has_value(); }));
+    }
+    if (i > 8) {
+      ASSERT_TRUE(Eventually([&] { return tier_.Has(NodeOf(i), 0); })) << i;
+    }
+    ahead.OnOpen(Key(i));
+  }
+}
+
 TEST_F(LookAheadTest, WhatIsForgottenIsAskedAgain) {
   LookAhead ahead(store_, tier_, tree_, "p/", limits_, "");
   for (int i = 0; i < 10; ++i) ahead.OnOpen(Key(i));

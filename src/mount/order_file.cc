@@ -11,16 +11,19 @@ constexpr uint64_t kNearLines = 4096;  // to either side
 constexpr size_t kMaxPatience = 1024;
 // The processes that share the files of one pass are nearer to each other.
 constexpr uint64_t kFarBehind = 1024;
-// A program that keeps to the order does not go further ahead at once; another one opens files at random.
-constexpr uint64_t kFarAhead = 1024;
-constexpr size_t kNearToRead = 4;
+// A program that keeps to the order does not go further at once, nor are its processes further from each other; another
+// one opens files at random.
+constexpr uint64_t kFar = 512;
+constexpr int kTrusted = 4;
+constexpr int kMostTrust = 16;
+constexpr int kLostByOne = 4;
 // So many files in a row, and it is not one that was read between the others.
 constexpr size_t kLagging = 4;
 
 }  // namespace
 
 OrderFile::OrderFile(std::string_view text, std::string prefix, size_t files)
-    : text_(text), prefix_(std::move(prefix)), files_(files), near_in_row_(kNearToRead) {
+    : text_(text), prefix_(std::move(prefix)), files_(files), trust_(kTrusted) {
   StartAt(0);
 }
 
@@ -70,12 +73,15 @@ bool OrderFile::OnOpen(const std::string& key) {
     // The first one that is not behind; else it was one that another process has passed.
     const auto ahead = std::lower_bound(found->second.begin(), found->second.end(), front_);
     if (ahead != found->second.end()) {
-      near_in_row_ = *ahead - front_ > kFarAhead ? 0 : near_in_row_ + 1;
+      Trust(*ahead - front_ <= kFar);
       front_ = *ahead + 1;
       lagging_ = 0;
-    } else if (BeginsAgain(found->second.front())) {
-      front_ = sent_ = found->second.front() + 1;
-      near_in_row_ = 0;
+    } else {
+      Trust(front_ - found->second.back() <= kFar);
+      if (BeginsAgain(found->second.front())) {
+        front_ = sent_ = found->second.front() + 1;
+        trust_ = 0;
+      }
     }
     sent_ = std::max(sent_, front_);
     Fill();
@@ -89,9 +95,17 @@ bool OrderFile::OnOpen(const std::string& key) {
   if (!offset) return false;
   StartAt(*offset);
   front_ = sent_ = 1;
-  near_in_row_ = 0;
+  trust_ = 0;
   Fill();
   return true;
+}
+
+void OrderFile::Trust(bool near) {
+  trust_ = near ? std::min(kMostTrust, trust_ + 1) : std::max(0, trust_ - kLostByOne);
+}
+
+bool OrderFile::follows() const {
+  return trust_ >= kTrusted;
 }
 
 // Whether a place behind the front is one of another pass.
@@ -120,7 +134,7 @@ std::optional<size_t> OrderFile::Search(const std::string& key) const {
 
 std::vector<std::string> OrderFile::TakeWanted() {
   std::vector<std::string> wanted;
-  if (near_in_row_ < kNearToRead) return wanted;
+  if (!follows()) return wanted;
   const uint64_t until = std::min(front_ + files_, first_ + near_.size());
   for (; sent_ < until; ++sent_) wanted.push_back(prefix_ + near_[sent_ - first_]);
   return wanted;

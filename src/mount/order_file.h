@@ -29,7 +29,9 @@ class OrderFile {
 
  private:
   std::optional<std::string> LineAt(size_t* at) const;
+  bool follows() const;
   bool BeginsAgain(uint64_t place);
+  void Trust(bool near);
   void Fill();
   void StartAt(size_t offset);
   std::optional<size_t> Search(const std::string& key) const;
@@ -45,7 +47,7 @@ class OrderFile {
   uint64_t sent_ = 0;   // up to this line, all were given out
   size_t next_ = 0;
   size_t misses_ = 0;
-  size_t near_in_row_;   // files that lie near to the front, since one that does not: else nothing is read ahead
+  int trust_;            // that the program keeps to the order: what is opened near to the front speaks for it
   size_t lagging_ = 0;   // files in a row that were far behind the front
   size_t patience_ = 2;  // misses before the text is searched; more each time that it was in vain
   size_t searches_ = 0;

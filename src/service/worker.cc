@@ -31,13 +31,13 @@ constexpr std::chrono::seconds kSessionIdle{60};
 constexpr std::chrono::milliseconds kMakeRoom{10'000};
 
 // Which job a trainer belongs to, and what a stream of it takes.
-struct JobClaim {
+struct StreamClaim {
   std::string job;
   uint64_t bytes = 0;
 };
 
-JobClaim ClaimOf(const HttpRequestHead& head) {
-  JobClaim claim;
+StreamClaim ClaimOf(const HttpRequestHead& head) {
+  StreamClaim claim;
   claim.job = head.headers.Find(kJobHeader).value_or("");
   const std::string_view bytes = head.headers.Find(kMemoryHeader).value_or("");
   std::from_chars(bytes.data(), bytes.data() + bytes.size(), claim.bytes);
@@ -149,7 +149,7 @@ class Worker::Impl final : public HttpHandler {
   class Ignored;
 
   std::optional<HttpReply> Refusal(const HttpRequestHead& head) const;
-  void Open(const JobClaim& claim, std::string spec, Reservation memory, HttpResponder responder);
+  void Open(const StreamClaim& claim, std::string spec, Reservation memory, HttpResponder responder);
   void EndLocked(std::map<std::string, std::shared_ptr<WorkerSession>>::iterator session);
   HttpReply Close(const std::string& name);
   std::shared_ptr<WorkerSession> Find(const std::string& name) const;
@@ -180,7 +180,7 @@ class Worker::Impl::Ignored final : public HttpExchange {
 /// The request to open a stream, whose body is its spec.
 class Worker::Impl::Opening final : public HttpExchange {
  public:
-  Opening(Impl& worker, JobClaim claim, uint64_t bytes, Reservation memory, HttpResponder responder)
+  Opening(Impl& worker, StreamClaim claim, uint64_t bytes, Reservation memory, HttpResponder responder)
       : worker_(worker),
         claim_(std::move(claim)),
         bytes_(bytes),
@@ -196,7 +196,7 @@ class Worker::Impl::Opening final : public HttpExchange {
   size_t Room() const { return bytes_ - spec_.size(); }
 
   Impl& worker_;
-  const JobClaim claim_;
+  const StreamClaim claim_;
   const uint64_t bytes_;
   Reservation memory_;
   HttpResponder responder_;
@@ -261,7 +261,7 @@ void Worker::Impl::EndLocked(std::map<std::string, std::shared_ptr<WorkerSession
   counts_.open = sessions_.size();
 }
 
-void Worker::Impl::Open(const JobClaim& claim, std::string spec, Reservation memory, HttpResponder responder) {
+void Worker::Impl::Open(const StreamClaim& claim, std::string spec, Reservation memory, HttpResponder responder) {
   std::string name = RandomHex(16);
   HttpReply reply = WorkerReply(201, name);
   {

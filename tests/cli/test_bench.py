@@ -66,7 +66,7 @@ def test_synthetic_data_on_a_local_server(millrace: Millrace, temporary: Path, t
         assert point["first_batch_seconds"]["median"] > 0 and point["requests"]["GET"] > 0
     assert storm["same_bytes"] and storm["storm"]["samples"] == storm["calm"]["samples"] == 80
     assert storm["storm"]["digest"] == storm["calm"]["digest"] != "0" * 32
-    assert storm["calm"]["requests"]["retries"] == 0 < storm["storm"]["requests"]["retries"]
+    assert storm["calm"]["requests"]["retries"] < storm["storm"]["requests"]["retries"]
     for said in ("What came behind the interruption was what would have come", "All 80 samples came, and every byte was right"):
         assert said in text and said in body
     for point in report["scenarios"]["e"]["points"]:

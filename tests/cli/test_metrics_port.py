@@ -91,10 +91,10 @@ def test_a_wait_shows_while_it_lasts(
     assert values(page, stalls, "cause")["decode"] == 0
     assert values(page, "millrace_store_requests_total", "method")["GET"] >= 1
 
-    shown = json.loads(millrace("top", feed.port, "--once", "--json", "--interval", "300ms").stdout)
+    shown = json.loads(millrace("top", feed.port, "--once", "--json", "--interval", "1500ms").stdout)
     assert shown["loaders"][0]["data"] == uri and shown["loaders"][0]["samples_per_second"] == 0
     assert 0 < shown["loaders"][0]["waited_share"] <= 1
-    text = millrace("top", f"127.0.0.1:{feed.port}", "1", "--interval", "300ms").stdout.decode()
+    text = millrace("top", f"127.0.0.1:{feed.port}", "1", "--interval", "1500ms").stdout.decode()
     assert f"{uri}: 0 samples/s, waits " in text and "% of the time: " in text
     assert "\n1: 127.0.0.1:1 does not answer" in text
     assert feed.process.poll() is None
@@ -108,17 +108,21 @@ def test_a_worker_tells_what_its_trainer_received(
     address = worker.process.stdout.readline().split()[-1]
     fed = json.loads(millrace("feed", shards, "--workers", address, "--batch", "8", "--epochs", "2", "--json").stdout)
     rows = {one["worker"]: one["rows"] for one in fed["workers"]}
-    assert rows[address] == 128 and rows["local"] == 0  # 60 samples in batches of 8, twice
+    assert sum(rows.values()) == 128  # 60 samples in batches of 8, twice
     page = worker.page()
-    assert values(page, "millrace_worker_rows_sent_total") == {"": 128}
-    assert values(page, "millrace_worker_batches_sent_total") == {"": 16}
-    assert values(page, "millrace_loader_samples_total", "data") == {str(shards): 120}
-    assert values(page, "millrace_worker_sent_bytes_total")[""] > 128 * 3 * 224 * 224
+    sent = values(page, "millrace_worker_rows_sent_total")[""]
+    samples = values(page, "millrace_loader_samples_total", "data")
+    assert sent >= rows[address]
+    if not sum(one["failures"] for one in fed["workers"]):  # on a machine that is very busy, a worker may be given up
+        assert sent == rows[address] == 128
+        assert values(page, "millrace_worker_batches_sent_total") == {"": 16}
+        assert samples == {str(shards): 120}
+        assert values(page, "millrace_worker_sessions_total") == {"": 1}
+    assert values(page, "millrace_worker_sent_bytes_total")[""] > sent * 3 * 224 * 224
     wait_for("end of the stream", lambda: values(worker.page(), "millrace_worker_sessions") == {"": 0})
     wait_for("end of the loader", lambda: values(worker.page(), "millrace_loader_open", "data") == {str(shards): 0})
-    page = worker.page()
-    assert values(page, "millrace_worker_sessions_total") == {"": 1}
-    assert values(page, "millrace_loader_samples_total", "data") == {str(shards): 120}
+    # What a loader did stays when it has ended.
+    assert values(worker.page(), "millrace_loader_samples_total", "data")[str(shards)] >= samples[str(shards)]
 
 
 def test_run_tells_its_attempts(started: Callable[..., Started], tmp_path: Path) -> None:
@@ -150,7 +154,8 @@ def test_devstore_tells_its_answers(millrace: Millrace, started: Callable[..., S
     for (name, labels), value in parse(page).items():
         if name == "millrace_devstore_answers_total":
             answers[dict(labels)["method"]] += value
-    assert answers["GET"] == fed["requests"]["GET"] + fed["requests"]["LIST"]
+    # A second request beside a late one is counted by who sends it, and may be cut off before it is answered.
+    assert -fed["hedges"] <= answers["GET"] - (fed["requests"]["GET"] + fed["requests"]["LIST"]) <= 0
     assert values(page, "millrace_devstore_faults_total", "fault") == {"GET bkt/*.tar status=503 count=2": 2}
 
 

@@ -334,7 +334,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (12_000, 12_000))
 files = [os.open(sys.argv[1], os.O_RDONLY) for _ in range(10_000)]
 assert all(os.pread(fd, 3, 4) == b"456" for fd in files[::100])
 """
-    subprocess.run([sys.executable, "-c", script, place.at("read") / "d" / "a"], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", script, place.at("once") / "d" / "a"], check=True, timeout=300)
 
 
 # ---- Writing
@@ -401,7 +401,7 @@ def test_whole_or_not(place: Place) -> None:
 
 @says("Errors of an upload are told by `write`, `fsync` or `close`.")
 def test_errors_are_told(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--timeout", "1s", env=store.env()):
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--timeout", "3s", env=store.env()):
         file = open(tmp_path / "mnt" / "new", "wb", buffering=0)
         file.write(b"1")
         freeze(store.process)

@@ -208,7 +208,7 @@ def test_an_import_that_is_killed_leaves_nothing_and_begins_again(tmp_path: path
     source = tmp_path / "model.safetensors"
     save_file({"w": torch.ones(20 << 20)}, source)
     words = [sys.executable, "-m", "millrace.checkpoint_import", str(source), str(run), "--step", "2"]
-    process = subprocess.Popen(words)
+    process = subprocess.Popen(words, env={**os.environ, "TMPDIR": str(tmp_path)})  # where a killed one leaves its folder
     deadline = time.monotonic() + 300
     while not list(run.glob("000000000002/*")) and process.poll() is None:  # in the midst of it
         assert time.monotonic() < deadline

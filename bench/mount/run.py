@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""`millrace mount` beside Debian's s3fs and rclone mount, and a file system that has everything in memory (ceiling.cc): the same
+programs read the same files of one devstore. Prints each row as it is measured.
+
+    apt-get install s3fs rclone        # once; what is missing is left out, and said
+    bench/mount/run.py --quick         # shows that everything works
+    bench/mount/run.py --json result.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "s3"))
+import harness  # noqa: E402
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PYTHON = REPOSITORY / ".venv/bin/python"  # it has PyTorch
+MIB = 1 << 20
+
+# A program that the mounts serve, in a process of its own: the client's CPU is not the mount's.
+READER = """
+import os, random, sys, time
+kind, root, seed, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+def whole(path):
+    total = 0
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(1 << 20): total += len(block)
+    return total
+def images():
+    classes = sorted(entry.name for entry in os.scandir(root + "/small") if entry.is_dir())
+    return [f"{root}/small/{name}/{file}" for name in classes for file in sorted(os.listdir(f"{root}/small/{name}"))]
+began = time.monotonic()
+if kind == "sequential":
+    work, unit = whole(root + f"/large{seed}"), "MB"
+elif kind.startswith("random"):
+    size, rng, fd = int(kind[6:]), random.Random(seed), os.open(root + "/large0", os.O_RDONLY)
+    length = os.fstat(fd).st_size
+    work, unit = sum(len(os.pread(fd, size, rng.randrange(length // size) * size)) > 0 for _ in range(count)), "reads"
+elif kind == "cat":
+    work, unit = sum(whole(path) >= 0 for path in images()[:count]), "files"
+elif kind == "find":
+    work, unit = sum(len(files) for _, _, files in os.walk(root + "/small")), "files"
+elif kind == "epoch":
+    from torch.utils.data import DataLoader, Dataset
+    class Images(Dataset):
+        def __init__(self):
+            self.paths = images()
+            random.Random(seed).shuffle(self.paths)
+            if len(sys.argv) > 5: self.paths = [root + "/small/" + line.strip() for line in open(sys.argv[5])]
+        def __len__(self): return min(count, len(self.paths))
+        def __getitem__(self, i): return whole(self.paths[i])
+    data = Images()
+    began = time.monotonic()
+    work, unit = sum(len(batch) for batch in DataLoader(data, batch_size=32, num_workers=4)), "files"
+print(work, time.monotonic() - began, unit)
+"""
+
+
+@dataclass
+class Workload:
+    name: str
+    kind: str
+    readers: int = 1
+    count: int = 0
+    warm: bool = False  # measured when everything was read once
+    order: bool = False
+
+
+@dataclass
+class Contestant:
+    name: str
+    command: Callable[[Path, dict[str, str]], list[str]]  # of the mount, given the folder and the settings of S3
+    missing: str = ""
+
+
+def make_corpus(root: Path, large_mib: int, files: int) -> None:
+    bucket = root / "b"
+    bucket.mkdir(parents=True)
+    rng = random.Random(1)
+    for number in range(4):
+        (bucket / f"large{number}").write_bytes(rng.randbytes(MIB) * large_mib)
+    per_class = max(10, files // 100)
+    for i in range(files):
+        path = bucket / "small" / f"class{i // per_class:03}" / f"{i:06}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(rng.randbytes(10_000))
+    names = [str(path.relative_to(bucket / "small")) for path in sorted((bucket / "small").rglob("*.jpg"))]
+    random.Random(7).shuffle(names)
+    (root / "order").write_text("".join(f"{name}\n" for name in names))
+    (root / "order-of-bucket").write_text("".join(f"small/{name}\n" for name in names))
+
+
+def contestants(options: argparse.Namespace, root: Path, workload: Workload) -> list[Contestant]:
+    def millrace(*more: str) -> Callable[[Path, dict[str, str]], list[str]]:
+        common = [str(options.build / "millrace"), "mount", "s3://b"]
+        return lambda folder, _: [*common, str(folder), "--foreground", "--metadata-ttl", "indefinite", *more]
+
+    def s3fs(folder: Path, settings: dict[str, str]) -> list[str]:
+        more = f"url={settings['AWS_ENDPOINT_URL']},use_path_request_style,endpoint=us-east-1,ro,stat_cache_expire=3600"
+        return ["s3fs", "b", str(folder), "-f", "-o", more]
+
+    def rclone(folder: Path, settings: dict[str, str]) -> list[str]:
+        s3 = ["--s3-provider=Other", f"--s3-endpoint={settings['AWS_ENDPOINT_URL']}", "--s3-env-auth", "--s3-force-path-style"]
+        return ["rclone", "mount", ":s3:b", str(folder), *s3, "--read-only", "--dir-cache-time=1h", "--config=/dev/null"]
+
+    def missing(program: str) -> str:
+        return "" if shutil.which(program) else f"{program} is not installed: apt-get install {program}"
+
+    return [
+        Contestant("millrace", millrace(*(["--order", str(root / "order-of-bucket")] if workload.order else []))),
+        Contestant("millrace --cache", millrace("--cache", str(root / "cache"))),
+        Contestant("s3fs", s3fs, missing("s3fs")),
+        Contestant("rclone", rclone, missing("rclone")),
+        Contestant("ceiling", lambda folder, _: [str(options.build / "mount_ceiling"), str(root / "b"), str(folder)]),
+    ]
+
+
+def is_mounted(folder: Path) -> bool:
+    return any(line.split(" ")[4] == str(folder) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+@contextlib.contextmanager
+def mounted(contestant: Contestant, folder: Path, settings: dict[str, str]) -> Iterator[int]:
+    """The pid of the file system."""
+    # s3fs takes no session-wide AWS variables but these.
+    env = {**os.environ, **settings, "AWSACCESSKEYID": settings["AWS_ACCESS_KEY_ID"], "AWSSECRETACCESSKEY": settings["AWS_SECRET_ACCESS_KEY"]}
+    env.pop("AWS_CA_BUNDLE", None)  # rclone refuses to start with one; the store speaks http
+    process = subprocess.Popen(contestant.command(folder, settings), env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    try:
+        while not is_mounted(folder):
+            if process.poll() is not None:
+                assert process.stderr is not None
+                raise RuntimeError(f"{contestant.name}: {process.stderr.read().decode()[-500:]}")
+            time.sleep(0.02)
+        yield process.pid
+    finally:
+        subprocess.run(["umount", "-l", folder], stderr=subprocess.DEVNULL, check=False)
+        process.terminate()
+        process.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(workload: Workload, folder: Path, pid: int, root: Path) -> dict[str, Any]:
+    order = [str(root / "order")] if workload.order else []
+    command = [str(PYTHON if PYTHON.exists() else sys.executable), "-c", READER, workload.kind, str(folder)]
+    cpu, began = cpu_seconds(pid), time.monotonic()
+    readers = [
+        subprocess.Popen([*command, str(seed), str(workload.count), *order], stdout=subprocess.PIPE, text=True)
+        for seed in range(workload.readers)
+    ]
+    answers = [reader.communicate()[0].split() for reader in readers]
+    if any(reader.returncode for reader in readers):
+        raise RuntimeError(f"{workload.name}: a reader failed")
+    work, unit = sum(int(answer[0]) for answer in answers), answers[0][2]
+    seconds = max(float(answer[1]) for answer in answers)
+    if unit == "MB":
+        work //= 1_000_000
+    return {"work": work, "unit": unit, "seconds": seconds, "rate": work / seconds, "cpu": cpu_seconds(pid) - cpu, "all": time.monotonic() - began}
+
+
+def workloads(quick: bool) -> list[Workload]:
+    few = 20 if quick else 1
+    return [
+        Workload("sequential, 1 reader", "sequential"),
+        Workload("sequential, 4 readers", "sequential", readers=4),
+        Workload("sequential, 1 reader, warm", "sequential", warm=True),
+        Workload("random 4 KiB", "random4096", count=2000 // few),
+        Workload("random 128 KiB", "random131072", count=2000 // few),
+        Workload("find", "find"),
+        Workload("small files in order", "cat", count=20_000 // few),
+        Workload("epoch, shuffled", "epoch", count=20_000 // few),
+        Workload("epoch, in the order of a file", "epoch", count=20_000 // few, order=True),
+    ]
+
+
+def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="millrace-mount-bench-") as name:
+        root = Path(name)
+        make_corpus(root, 32 if options.quick else 1024, 1000 if options.quick else 100_000)
+        (root / "mnt").mkdir()
+        for latency in options.latencies:
+            with harness.devstore(options, root, ["--first-byte-ms", str(latency), "--first-byte-sigma", "0"]) as settings:
+                for workload in workloads(options.quick):
+                    for contestant in contestants(options, root, workload):
+                        if options.only and options.only not in contestant.name:
+                            continue
+                        row: dict[str, Any] = {"latency_ms": latency, "workload": workload.name, "contestant": contestant.name}
+                        if contestant.missing:
+                            row["missing"] = contestant.missing
+                        else:
+                            try:
+                                with mounted(contestant, root / "mnt", settings) as pid:
+                                    if workload.warm:
+                                        measure(workload, root / "mnt", pid, root)
+                                    row |= measure(workload, root / "mnt", pid, root)
+                            except RuntimeError as error:
+                                row["missing"] = str(error)
+                        if "cache" in contestant.name and not workload.warm:
+                            shutil.rmtree(root / "cache", ignore_errors=True)
+                        rows.append(row)
+                        show(row)
+    return rows
+
+
+def show(row: dict[str, Any]) -> None:
+    head = f"{row['latency_ms']:>4} ms  {row['workload']:<32} {row['contestant']:<18}"
+    if "missing" in row:
+        print(f"{head} - {row['missing'].strip().splitlines()[-1]}", flush=True)
+    else:
+        print(f"{head} {row['rate']:>10.1f} {row['unit']:<6}/s  {row['seconds']:>8.2f} s  {row['cpu']:>7.2f} CPU-s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="little data: shows that everything works, measures nothing")
+    parser.add_argument("--latencies", type=int, nargs="+", default=[0, 30], metavar="MS", help="of the store's first byte (default: 0 30)")
+    parser.add_argument("--only", help="only contestants with this in their name")
+    harness.add_arguments(parser)
+    options = parser.parse_args()
+    harness.complete_arguments(parser, options, ["millrace", "mount_ceiling"])
+    harness.enter_namespace()
+    rows = run(options)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
