@@ -22,7 +22,6 @@ import pathlib
 import secrets
 import shutil
 import subprocess
-import tempfile
 import threading
 from typing import Any, Mapping, Sequence
 
@@ -34,7 +33,7 @@ from .errors import InvalidArgumentError, UnavailableError
 
 __all__ = ["Access", "Workers"]
 
-_files: dict[str, str] = {}  # of secrets, in this process
+_files: dict[tuple[int, str], str] = {}  # of secrets, by process
 _files_lock = threading.Lock()
 
 
@@ -187,18 +186,11 @@ def _program() -> str:
 
 
 def _file_with(token: str) -> str:
-    """A file of this process that holds the secret; nobody else reads it."""
+    """A file in the memory of this process that holds the secret: nothing of it stays, however the process ends."""
     with _files_lock:
-        path = _files.get(token)
+        path = _files.get((os.getpid(), token))
         if path is None:
-            handle, path = tempfile.mkstemp(prefix="millrace-token-")
-            with os.fdopen(handle, "w") as file:
-                file.write(token)
-            atexit.register(_remove, path, os.getpid())
-            _files[token] = path
+            handle = os.memfd_create("millrace-token")
+            os.write(handle, token.encode())
+            path = _files[os.getpid(), token] = f"/proc/{os.getpid()}/fd/{handle}"
         return path
-
-
-def _remove(path: str, pid: int) -> None:
-    if os.getpid() == pid:
-        pathlib.Path(path).unlink(missing_ok=True)
