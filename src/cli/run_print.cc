@@ -70,6 +70,7 @@ std::string RunWords(const RunFlags& flags) {
   for (const std::string& group : flags.job.groups) add("--instance-group", group);
   add_if("--output", flags.job.output, "");
   add_if("--sync-checkpoints", flags.job.checkpoints, "");
+  add_if("--lineage", flags.job.lineage, "");
   if (flags.job.max_runtime) add("--max-runtime", *flags.job.max_runtime);
   add_if("--current-host", flags.job.current_host, "");
   return out;
