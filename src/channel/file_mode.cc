@@ -90,19 +90,21 @@ absl::Status CompareItems(const ChannelItems& items, const Location& to,
   std::map<std::string, ObjectInfo> wanted;  // by key in the folder
   for (const ChannelPart& part : items.parts)
     wanted.emplace(to.Key(std::string_view(part.text).substr(items.prefix.size())), part.Object());
-  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> present, ListAll(*to.store, to.prefix));
-  for (const ObjectInfo& copy : present) {
-    const auto object = wanted.find(copy.key);
-    if (object == wanted.end()) {
+  ASSIGN_OR_RETURN(const std::vector<ObjectInfo> listed, ListAll(*to.store, to.prefix));
+  std::map<std::string_view, const ObjectInfo*> present;
+  for (const ObjectInfo& copy : listed) {
+    present.emplace(copy.key, &copy);
+    if (!wanted.contains(copy.key))
       RETURN_IF_ERROR(each({.kind = SyncStep::Kind::kRemove, .object = &copy, .key = copy.key, .why = {}}));
-    } else if (IsLike(copy, object->second)) {
-      RETURN_IF_ERROR(
-          each({.kind = SyncStep::Kind::kKeep, .object = &object->second, .kept = &copy, .key = copy.key, .why = {}}));
-      wanted.erase(object);
-    }
   }
-  for (const auto& [key, object] : wanted)
-    RETURN_IF_ERROR(each({.kind = SyncStep::Kind::kCopy, .object = &object, .key = key, .why = {}}));
+  for (const auto& [key, object] : wanted) {
+    SyncStep step{.kind = SyncStep::Kind::kCopy, .object = &object, .key = key, .why = {}};
+    if (const auto copy = present.find(key); copy != present.end() && IsLike(*copy->second, object)) {
+      step.kind = SyncStep::Kind::kKeep;
+      step.kept = copy->second;
+    }
+    RETURN_IF_ERROR(each(step));
+  }
   return absl::OkStatus();
 }
 
@@ -188,8 +190,9 @@ absl::StatusOr<FileModeReport> FillChannel(Stores& stores, const TrainingJob& jo
 
   BulkJob copies({.progress = options.progress, .stop = options.stop});
   const absl::Status compared = Compare(source, to, options.stop, [&](const SyncStep& step) {
-    if (step.kind == SyncStep::Kind::kKeep) return absl::OkStatus();
     if (step.kind == SyncStep::Kind::kRemove) return copies.Remove(*to.store, *step.object);
+    if (options.found) RETURN_IF_ERROR(options.found(source.from.store->Uri(step.object->key), *step.object));
+    if (step.kind == SyncStep::Kind::kKeep) return absl::OkStatus();
     return copies.Copy(*source.from.store, *step.object, *to.store, step.key);
   });
   const auto [copied, removed] = copies.Finish();

@@ -136,6 +136,7 @@ struct PreparedJob {
   TrainingJob job;
   ServedChannels channels;
   std::unique_ptr<ChannelMounts> mounts;
+  std::unique_ptr<JobLineage> lineage;  // nullptr: not wanted
   JobPlaces places;
 };
 
@@ -150,6 +151,10 @@ absl::Status Prepare(const RunFlags& flags, SupervisorOptions& options, Prepared
     ASSIGN_OR_RETURN(DescribedJob described, AsUsage(TakeJob(flags.job)));
     prepared.job = std::move(described.job);
     prepared.places = std::move(described.places);
+    if (!flags.job.lineage.empty()) {
+      ASSIGN_OR_RETURN(prepared.lineage, JobLineage::Open(flags.job.lineage));
+      prepared.places.lineage = prepared.lineage.get();
+    }
     options.variables = JobVariables(prepared.job);
     options.variables.merge(described.request.environment);
     if (!described.request.name.empty()) options.variables.emplace("TRAINING_JOB_NAME", described.request.name);
@@ -404,6 +409,9 @@ void AddRun(Command app) {
          "Keep what is in ROOT/checkpoints there, too: brought before the first attempt, sent while it runs and at the "
          "end")
       .Called("URI");
+  run.Add("--lineage", &flags->job.lineage,
+          "Add to FILE, as lines of JSON, which objects the channels hold, their order, and the epochs that were read")
+      .Called("FILE");
   run.Add("--root", &flags->job.root, "The folder that programs know as /opt/ml").ShowDefault().Called("DIR");
   run.Add("--hosts", &flags->job.hosts, "The names of all hosts of the job, with commas between them [algo-1]");
   run.Add("--instance-group", &flags->job.groups,

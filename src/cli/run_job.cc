@@ -104,16 +104,46 @@ absl::StatusOr<JobRequest> TakeRequest(const JobFlags& flags) {
   return request;
 }
 
-absl::Status CopyChannel(Stores& stores, const TrainingJob& job, const Channel& channel, const std::stop_token& stop,
-                         const std::function<void(const std::string&)>& say) {
+absl::Status CopyChannel(Stores& stores, const TrainingJob& job, const Channel& channel, JobLineage* lineage,
+                         const std::stop_token& stop, const std::function<void(const std::string&)>& say) {
   ProgressLine progress("channel " + channel.name, ProgressLine::Unit::kBytes);
-  const FileModeOptions options{
+  FileModeOptions options{
       .progress = [&](const BulkProgress& now) { progress.Update(now.copied_bytes, now.total_bytes); }, .stop = stop};
+  if (lineage != nullptr) {
+    options.found = [&](const std::string& uri, const ObjectInfo& object) {
+      return lineage->Object(channel, uri, object);
+    };
+  }
   absl::StatusOr<FileModeReport> report = FillChannel(stores, job, channel, options);
   progress.Clear();
   if (!report.ok()) return HintAtS3(report.status(), {channel.uri});
   say(fmt::format("channel {}: {} in {}, of which {} copied now ({})", channel.name, Counted(report->objects, "object"),
                   job.ChannelFolder(channel), report->copied, FormatSize(report->bytes)));
+  return absl::OkStatus();
+}
+
+// What is served of a channel in Pipe or FastFile mode.
+absl::Status FindServed(Stores& stores, const TrainingJob& job, const Channel& channel, JobLineage* lineage,
+                        const std::stop_token& stop, ServedChannels& served) {
+  // The folder of a mount is listed only if need be: it may be large.
+  bool listed = channel.mode == ChannelMode::kPipe || channel.type != ChannelType::kS3Prefix || channel.sharded;
+  if (!listed) {
+    ASSIGN_OR_RETURN(listed, NamesObject(stores, channel.uri, stop));
+  }
+  std::optional<ChannelItems> items;
+  if (listed) {
+    absl::StatusOr<ChannelItems> found = FindChannelItems(stores, channel, stop);
+    if (!found.ok()) return HintAtS3(found.status(), {channel.uri});
+    items = *std::move(found);
+  }
+  if (channel.mode == ChannelMode::kFastFile && channel.sharded)
+    KeepShare(*items, job.RankIn(channel), job.HostsOf(channel).size());
+  if (items && lineage != nullptr) RETURN_IF_ERROR(lineage->Objects(channel, *items));
+  if (channel.mode == ChannelMode::kPipe) {
+    served.pipes.push_back({channel, *std::move(items)});
+  } else {
+    served.mounts.push_back({channel, std::move(items)});
+  }
   return absl::OkStatus();
 }
 
@@ -205,26 +235,11 @@ absl::StatusOr<ServedChannels> PrepareJob(const TrainingJob& job, const JobPlace
   if (!places.checkpoints.empty()) RETURN_IF_ERROR(BringCheckpoints(stores, places, interrupt.token(), say));
   for (const Channel& channel : job.channels) {
     if (channel.mode == ChannelMode::kFile) {
-      RETURN_IF_ERROR(CopyChannel(stores, job, channel, interrupt.token(), say));
-      continue;
-    }
-    // The folder of a mount is listed only if need be: it may be large.
-    bool listed = channel.mode == ChannelMode::kPipe || channel.type != ChannelType::kS3Prefix || channel.sharded;
-    if (!listed) {
-      ASSIGN_OR_RETURN(listed, NamesObject(stores, channel.uri, interrupt.token()));
-    }
-    std::optional<ChannelItems> items;
-    if (listed) {
-      absl::StatusOr<ChannelItems> found = FindChannelItems(stores, channel, interrupt.token());
-      if (!found.ok()) return HintAtS3(found.status(), {channel.uri});
-      items = *std::move(found);
-    }
-    if (channel.mode == ChannelMode::kPipe) {
-      served.pipes.push_back({channel, *std::move(items)});
+      RETURN_IF_ERROR(CopyChannel(stores, job, channel, places.lineage, interrupt.token(), say));
     } else {
-      if (channel.sharded) KeepShare(*items, job.RankIn(channel), job.HostsOf(channel).size());
-      served.mounts.push_back({channel, std::move(items)});
+      RETURN_IF_ERROR(FindServed(stores, job, channel, places.lineage, interrupt.token(), served));
     }
+    if (places.lineage != nullptr) RETURN_IF_ERROR(places.lineage->End(job, channel));
   }
   return served;
 }

@@ -26,10 +26,11 @@ struct JobFlags {
   std::string output;
   std::string checkpoints;
   std::optional<std::string> max_runtime;
+  std::string lineage;
 
   bool DescribeJob() const {
     return !channels.empty() || !hyperparameters.empty() || !request.empty() || !output.empty() ||
-           !checkpoints.empty() || max_runtime;
+           !checkpoints.empty() || max_runtime || !lineage.empty();
   }
 };
 

@@ -72,6 +72,7 @@ std::string RunWords(const RunFlags& flags) {
   for (const std::string& system : flags.job.file_systems) add("--file-system", system);
   add_if("--output", flags.job.output, "");
   add_if("--sync-checkpoints", flags.job.checkpoints, "");
+  add_if("--lineage", flags.job.lineage, "");
   if (flags.job.max_runtime) add("--max-runtime", *flags.job.max_runtime);
   add_if("--metrics-port", flags.metrics_port, "");
   add_if("--current-host", flags.job.current_host, "");

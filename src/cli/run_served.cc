@@ -157,6 +157,9 @@ class PipeJob {
       feeding.fed = [this, i](const FedEpoch& fed) {
         reached_[i].Reach(fed.epoch + 1);
         options_.say(EpochText(pipes_[i].channel, fed));
+        if (places_.lineage == nullptr) return;
+        if (const absl::Status wrote = places_.lineage->Epoch(pipes_[i].channel, fed); !wrote.ok())
+          options_.say(std::string(ToStd(wrote.message())));
       };
       feeding.failed = [this](const absl::Status& status) { Fail(status); };
       RemoveStalePipes(feeding.path);

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "channel/channel_items.h"
 #include "channel/training_job.h"
+#include "cli/run_lineage.h"
 #include "cli/run_mounts.h"
 #include "supervisor/supervisor.h"
 
@@ -26,6 +27,7 @@ struct JobPlaces {
   bool archives = true;                 // as model.tar.gz and output.tar.gz; false: file by file
   std::string checkpoints;              // URI of a folder that is kept like that of its checkpoints; "": none
   std::string checkpoint_folder;
+  JobLineage* lineage = nullptr;  // told of epochs that were read; or nullptr
 
   bool any() const { return max_seconds || !output.empty() || !checkpoints.empty(); }
 };
