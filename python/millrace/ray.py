@@ -16,11 +16,13 @@ docs/service.md says. The secret is made for this pool; rows are not encrypted.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import dataclasses
 import os
 import pathlib
 import secrets
 import shutil
+import signal
 import subprocess
 import threading
 from typing import Any, Mapping, Sequence
@@ -130,6 +132,7 @@ class _Worker:
         self._words = [*words, "--token-file", _file_with(token)]
         self._environment = {**os.environ, **environment}
         self._ends = threading.Event()
+        self._lock = threading.Lock()  # over the process, which is not started again once it is closed
         self._process, self._address = self._start(f"{ray.util.get_node_ip_address()}:0")
         threading.Thread(target=self._watch, daemon=True).start()
         atexit.register(self.close)
@@ -142,7 +145,8 @@ class _Worker:
 
     def close(self) -> None:
         self._ends.set()
-        self._process.kill()
+        with self._lock:
+            self._process.kill()
         self._process.wait()
 
     def _start(self, listen: str) -> tuple[subprocess.Popen[str], str]:
@@ -162,18 +166,21 @@ class _Worker:
             self._process.wait()
             while not self._ends.wait(1):
                 try:
-                    self._process, _ = self._start(self._address)
+                    with self._lock:
+                        if not self._ends.is_set():
+                            self._process, _ = self._start(self._address)
                     break
                 except (OSError, UnavailableError):
                     continue
 
 
-def _end_with_parent() -> None:
-    import ctypes
-    import signal
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
 
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+def _end_with_parent() -> None:
+    # Between fork and exec: what is loaded here could wait for a lock that no thread gives back.
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _program() -> str:

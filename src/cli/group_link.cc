@@ -20,7 +20,6 @@ constexpr size_t kMaxGroupText = 8192;
 constexpr std::chrono::milliseconds kReportEvery{1'000};
 constexpr std::chrono::milliseconds kWakeEvery{200};
 constexpr std::chrono::milliseconds kAnswerWithin{1'500};
-constexpr std::chrono::milliseconds kCoordinatorLost{4'000};
 constexpr std::chrono::minutes kCoordinatorAppears{15};
 
 HttpReply GroupReply(int status, std::string text) {
@@ -210,6 +209,7 @@ void GroupMember::Ask(HostState state, int status) {
   const HttpResult result = call.Wait();
   const Clock::time_point now = Clock::now();
   if (result.error == HttpErrorKind::kNone && call.status() == 200) {
+    if (!answered_) options_.say("the coordinator has answered");
     answered_ = now;
     const nlohmann::json answer = nlohmann::json::parse(result.text, nullptr, false);
     const bool has_end = answer.is_object() && answer.contains("end") && answer["end"].is_boolean();
@@ -220,7 +220,7 @@ void GroupMember::Ask(HostState state, int status) {
     }
   } else if (result.error == HttpErrorKind::kNone && (call.status() == 400 || call.status() == 401)) {
     End({1, fmt::format("the coordinator {} refuses this host: {}", options_.coordinator.host, result.text)});
-  } else if (answered_ && now - *answered_ > kCoordinatorLost) {
+  } else if (answered_ && now - *answered_ > options_.lost_after) {
     End({options_.lost_status, fmt::format("the coordinator {} does not answer any more", options_.coordinator.host)});
   } else if (!answered_ && now - begin_ > kCoordinatorAppears) {
     End({1, fmt::format("the coordinator {} has not appeared within {} minutes", options_.coordinator.host,

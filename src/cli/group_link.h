@@ -45,8 +45,10 @@ class GroupMember {
     std::string token;
     std::string host;  // a name that no other one has
     std::string group;
-    int lost_status = 75;        // if the coordinator does not answer any more
-    std::function<void()> wake;  // a verdict has come; again and again then
+    int lost_status = 75;                         // if the coordinator does not answer any more,
+    std::chrono::milliseconds lost_after{6'000};  // for so long
+    std::function<void(const std::string&)> say;  // told when the coordinator has answered for the first time
+    std::function<void()> wake;                   // a verdict has come; again and again then
   };
   GroupMember(EventLoops& loops, Options options);
   ~GroupMember();

@@ -142,6 +142,10 @@ void AddGroupOptions(const Command& run, GroupFlags* flags) {
   run.Add("--group-token-file", &flags->token_file, "A file with a secret that all hosts have").Called("FILE");
   run.Add("--group-grace", &flags->grace, "Time that commands have to end after the job has ended elsewhere")
       .ShowDefault();
+  run.Add("--group-lost", &flags->lost,
+          "A host of which nothing is heard for so long is lost, and so is the coordinator")
+      .ShowDefault()
+      .Called("TIME");
   run.Add("--group-size", &flags->sizes,
           "With --print slurm-script or jobset: how many hosts a group has; repeatable [1]")
       .OneValueEach()
@@ -164,6 +168,8 @@ absl::StatusOr<int> RunInGroup(const GroupFlags& flags, int requeue_exit,
         "whoever reaches the coordinator could end the job; give all hosts a secret (--group-token-file)"));
   }
   ASSIGN_OR_RETURN(const std::chrono::nanoseconds grace, TakeDuration("--group-grace", flags.grace));
+  ASSIGN_OR_RETURN(const std::chrono::nanoseconds lost, TakeDuration("--group-lost", flags.lost));
+  const auto lost_after = std::chrono::ceil<std::chrono::milliseconds>(lost);
   const uint16_t port = role.port.value_or(static_cast<uint16_t>(flags.port));
   const bool is_main = role.group == names.back();
   const auto own =
@@ -177,7 +183,8 @@ absl::StatusOr<int> RunInGroup(const GroupFlags& flags, int requeue_exit,
     GroupBoard::Options options{.main = names.back(),
                                 .main_hosts = role.main_hosts,
                                 .groups = std::set<std::string>(names.begin(), names.end()),
-                                .lost_status = requeue_exit};
+                                .lost_status = requeue_exit,
+                                .lost_after = lost_after};
     const std::string listen = IsLoopbackHost(role.coordinator) ? "127.0.0.1" : "0.0.0.0";
     ASSIGN_OR_RETURN(coordinator, GroupCoordinator::Start(loops, listen, port, token, std::move(options), say));
   }
@@ -188,6 +195,8 @@ absl::StatusOr<int> RunInGroup(const GroupFlags& flags, int requeue_exit,
                              .host = fmt::format("{}:{}", HostName(), getpid()),
                              .group = role.group,
                              .lost_status = requeue_exit,
+                             .lost_after = lost_after,
+                             .say = say,
                              .wake = GuardedCommand::Wake});
   const std::optional<int> may_leave_with = is_main ? std::nullopt : std::optional(requeue_exit);
   return GroupRun(*guarded, member, coordinator.get(), std::chrono::ceil<std::chrono::milliseconds>(grace),

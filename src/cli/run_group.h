@@ -18,6 +18,7 @@ struct GroupFlags {
   uint64_t port = 7079;
   std::string token_file;
   std::string grace = "3s";
+  std::string lost = "6s";
   std::string name = "millrace-job";
   std::string image;
   std::vector<std::string> sizes;  // NAME=HOSTS

@@ -17,6 +17,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kTiffPixelBytes = 4;
+constexpr uint64_t kUsualLineBytes = uint64_t{1} << 20;
 
 /// A file in memory, as libtiff reads it, and what it says of errors.
 struct TiffFile {
@@ -226,7 +227,12 @@ absl::Status TiffRowReader::ChooseWay() {
         "or tiles, as 8-bit grey or RGB",
         size_.width, size_.height, std::max(unit, held_) >> 20, kMaxCodecBytes >> 20));
   }
-  if (way_ != Way::kLines) held_ += unit;
+  // Rows of usual sizes are scratch; libtiff's conversion holds each of up to four planes.
+  if (way_ != Way::kLines || unit > kUsualLineBytes) {
+    const bool planes =
+        way_ == Way::kWhole && samples_ > 1 && Get(TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) != PLANARCONFIG_CONTIG;
+    held_ += planes ? unit * std::min<uint64_t>(samples_, 4) : unit;
+  }
   file_.error.clear();  // about tags that are not needed
   return absl::OkStatus();
 }
@@ -245,7 +251,7 @@ absl::Status TiffRowReader::Start(const Region& region, int /*denominator*/, Pix
   uint16_t* red = nullptr;
   uint16_t* green = nullptr;
   uint16_t* blue = nullptr;
-  if (photometric_ == PHOTOMETRIC_PALETTE) {
+  if (way_ != Way::kWhole && photometric_ == PHOTOMETRIC_PALETTE) {  // of 8 bits at most (IsPlain)
     if (TIFFGetField(tiff_.get(), TIFFTAG_COLORMAP, &red, &green, &blue) != 1) return Error();
     for (size_t i = 0; i < size_t{1} << bits_; ++i) {
       palette_[i] = {static_cast<uint8_t>(red[i] >> 8), static_cast<uint8_t>(green[i] >> 8),

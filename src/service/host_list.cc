@@ -30,10 +30,8 @@ bool ExpandRange(std::string_view range, std::vector<std::string>* numbers) {
   uint64_t first = 0;
   uint64_t last = 0;
   if (!ToNumber(low, &first) || !ToNumber(high, &last) || last < first || last - first >= kMostHosts) return false;
-  for (uint64_t number = first; number <= last; ++number) {
-    numbers->push_back(fmt::format("{:0{}}", number, low.size()));
-  }
-  return true;
+  for (uint64_t i = 0; i <= last - first; ++i) numbers->push_back(fmt::format("{:0{}}", first + i, low.size()));
+  return numbers->size() <= kMostHosts;
 }
 
 // Whether all characters may be in a host's name; brackets are not among them.

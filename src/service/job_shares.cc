@@ -28,11 +28,12 @@ std::optional<std::string> JobShares::NewestOverShare(const std::string& but, ui
 
 JobShares::Admission JobShares::Admit(const std::string& job, const std::string& session, uint64_t bytes) {
   const uint64_t share = ShareOf(job);
+  if (bytes > total_) return {};
   // The first one of a job is served, however large its streams are.
   const bool within_share = UsedBy(job) + bytes <= share || UsedBy(job) == 0;
   JobShares then = *this;  // nothing is closed in vain
   Admission admission;
-  while (then.used_ + bytes > total_) {
+  while (bytes > total_ - then.used_) {
     const std::optional<std::string> other = within_share ? then.NewestOverShare(job, share) : std::nullopt;
     if (!other) return {};
     admission.closed.push_back(*other);

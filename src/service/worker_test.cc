@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "net/testing/http_server_fixture.h"
+#include "service/stream_spec.h"
 #include "service/worker_calls.h"
 #include "service/worker_token.h"
 

@@ -40,7 +40,7 @@ class GroupBoard {
     uint64_t main_hosts = 1;       // how many it has
     std::set<std::string> groups;  // names of all
     int lost_status = 75;
-    std::chrono::milliseconds lost_after{4'000};
+    std::chrono::milliseconds lost_after{6'000};
     std::chrono::milliseconds appear_within{std::chrono::minutes(15)};
   };
 

@@ -40,7 +40,10 @@ def host(millrace_bin: Path, tmp_path: Path) -> Iterator[StartHost]:
     with contextlib.ExitStack() as stack:
 
         def start(role: str | None, *options: object, env: dict[str, str] | None = None, **groups: str) -> subprocess.Popen[str]:
-            words = [str(millrace_bin), "run", *map(str, options), "--group-port", str(port)]
+            words = [str(millrace_bin), "run", "--group-port", str(port)]
+            if "--group-lost" not in options:
+                words += ["--group-lost", "60s"]  # on a busy machine, too
+            words += [*map(str, options)]
             words += [] if role is None else ["--role", role, "--coordinator", f"127.0.0.1:{port}"]
             for name, command in groups.items():
                 words += ["--group", f"{name}={command}"]
@@ -63,9 +66,12 @@ def said(process: Any) -> str:
 
 
 def joins(process: Any) -> None:
-    """Its command runs, and the coordinator has heard of it (which takes one second at most after it answered once)."""
-    wait_for(lambda: "attempt 1 of" in said(process))
-    time.sleep(2.5)
+    """Its command runs, and the coordinator has heard of it."""
+    wait_for(lambda: "attempt 1 of" in said(process) and "the coordinator has answered" in said(process))
+
+
+def until(go: Path, then: str) -> str:
+    return f"until [ -e {go} ]; do sleep 0.05; done; {then}"
 
 
 def ends(*processes: Any) -> list[int]:
@@ -83,11 +89,15 @@ def test_all_end_with_the_success_of_the_last_group(host: StartHost, tmp_path: P
     assert "group train has succeeded" in said(data)
 
 
-def test_the_order_in_which_hosts_come_does_not_matter(host: StartHost) -> None:
-    groups = {"data": WAITS, "train": "sleep 4"}
+def test_the_order_in_which_hosts_come_does_not_matter(host: StartHost, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    groups = {"data": WAITS, "train": until(go, "true")}
     data = host("data", **groups)
     wait_for(lambda: "attempt 1 of" in said(data))
-    assert ends(host("train", **groups), data) == [0, 0]
+    train = host("train", **groups)
+    joins(data)
+    go.touch()
+    assert ends(train, data) == [0, 0]
 
 
 @pytest.mark.parametrize("victim", ["data", "train"])
@@ -104,16 +114,19 @@ def test_a_command_that_fails_for_good_ends_all(host: StartHost, victim: str, tm
 
 
 def test_a_command_that_does_not_end_is_killed(host: StartHost, tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    groups = {"data": f"trap '' TERM; echo $$ >{pid}; while :; do sleep 0.1; done", "train": "sleep 3; exit 4"}
+    pid, go = tmp_path / "pid", tmp_path / "go"
+    groups = {"data": f"trap '' TERM; echo $$ >{pid}; while :; do sleep 0.1; done", "train": until(go, "exit 4")}
     train, data = host("train", "--group-grace", "0.5s", **groups), host("data", "--group-grace", "0.5s", **groups)
+    joins(data)
+    wait_for(lambda: pid.exists() and pid.read_text().strip())
+    go.touch()
     assert ends(train, data) == [4, 4]
     wait_for(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists())
 
 
 def test_a_trainer_host_that_is_lost_ends_all(host: StartHost) -> None:
     groups = {"data": WAITS, "train": WAITS}
-    hosts = ["--main-hosts", 2]
+    hosts = ["--main-hosts", 2, "--group-lost", "6s"]
     first, second = host("train", *hosts, "--host-index", 0, **groups), host("train", *hosts, "--host-index", 1, **groups)
     data = host("data", *hosts, **groups)
     for each in (first, second, data):
@@ -125,7 +138,7 @@ def test_a_trainer_host_that_is_lost_ends_all(host: StartHost) -> None:
 
 def test_a_coordinator_that_is_lost_ends_all(host: StartHost) -> None:
     groups = {"data": WAITS, "train": WAITS}
-    train, data = host("train", **groups), host("data", **groups)
+    train, data = host("train", "--group-lost", "6s", **groups), host("data", "--group-lost", "6s", **groups)
     joins(data)
     train.kill()
     assert ends(data) == [75]
@@ -135,7 +148,7 @@ def test_a_coordinator_that_is_lost_ends_all(host: StartHost) -> None:
 def test_the_job_goes_on_without_a_host_that_serves(host: StartHost, tmp_path: Path) -> None:
     go = tmp_path / "go"
     groups = {"data": WAITS, "train": f"until [ -e {go} ]; do sleep 0.05; done"}
-    train, lost, stays = host("train", **groups), host("data", **groups), host("data", **groups)
+    train, lost, stays = (host(role, "--group-lost", "6s", **groups) for role in ("train", "data", "data"))
     joins(lost)
     joins(stays)
     lost.kill()
@@ -146,9 +159,11 @@ def test_the_job_goes_on_without_a_host_that_serves(host: StartHost, tmp_path: P
 
 def test_a_host_that_serves_and_is_taken_away(host: StartHost, tmp_path: Path) -> None:
     """Its command asks for another machine (status 75): its scheduler is told, and the others go on."""
-    go = tmp_path / "go"
-    groups = {"data": "sleep 2; exit 75", "train": f"until [ -e {go} ]; do sleep 0.05; done"}
-    train, data = host("train", **groups), host("data", **groups)
+    go, leaves = tmp_path / "go", tmp_path / "leaves"
+    groups = {"data": until(leaves, "exit 75"), "train": until(go, "true")}
+    train, data = host("train", "--group-lost", "6s", **groups), host("data", "--group-lost", "6s", **groups)
+    joins(data)
+    leaves.touch()
     assert ends(data) == [75]
     wait_for(lambda: "the job goes on without it" in said(train))
     go.touch()
@@ -183,17 +198,22 @@ def test_roles_of_sagemaker(host: StartHost, tmp_path: Path) -> None:
         folder = tmp_path / own
         folder.mkdir()
         (folder / "resourceconfig.json").write_text(json.dumps({"current_host": own, "instance_groups": groups}))
-        processes.append(host(None, env={"SM_INPUT_CONFIG_DIR": str(folder)}, data_group=WAITS, dnn_group="sleep 3; exit 5"))
+        processes.append(host(None, env={"SM_INPUT_CONFIG_DIR": str(folder)}, data_group=WAITS, dnn_group=until(tmp_path / "go", "exit 5")))
+    joins(processes[1])
+    (tmp_path / "go").touch()
     assert ends(*processes) == [5, 5]
     assert "this is a host of group dnn_group; it coordinates" in said(processes[0])
     assert "this is a host of group data_group; localhost:" in said(processes[1])
 
 
-def test_roles_of_slurm(host: StartHost) -> None:
+def test_roles_of_slurm(host: StartHost, tmp_path: Path) -> None:
     """As a heterogeneous job has them: its components are the groups, in their order."""
     lists = {"SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST_HET_GROUP_0": "cpu[1-2]", "SLURM_JOB_NODELIST_HET_GROUP_1": "localhost"}
-    start = {"data": WAITS, "train": "sleep 4; exit 6"}
+    start = {"data": WAITS, "train": until(tmp_path / "go", "exit 6")}
     processes = [host(None, env={**lists, "SLURMD_NODENAME": node}, **start) for node in ("localhost", "cpu1", "cpu2")]
+    joins(processes[1])
+    joins(processes[2])
+    (tmp_path / "go").touch()
     assert ends(*processes) == [6, 6, 6]
     assert "this is a host of group data" in said(processes[2])
 

@@ -43,7 +43,7 @@ def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def tiff_by_hand(pixels: np.ndarray, order: str = "<", tile: tuple[int, int] | None = None, compression: int = 1, **tags: int) -> bytes:
+def tiff_by_hand(pixels: np.ndarray, order: str = "<", tile: tuple[int, int] | None = None, compression: int = 1, **tags: int | list[int]) -> bytes:
     """Grey or RGB, 8 or 16 bits, in one strip or in tiles, either byte order."""
     height, width = pixels.shape[:2]
     samples = 1 if pixels.ndim == 2 else pixels.shape[2]
@@ -74,7 +74,7 @@ def tiff_by_hand(pixels: np.ndarray, order: str = "<", tile: tuple[int, int] | N
     else:
         entries |= {273: (4, offsets), 278: (4, [height]), 279: (4, [len(pieces[0])])}
     for tag, value in tags.items():
-        entries[int(tag[1:])] = (4 if int(tag[1:]) in (322, 323) else 3, [value])
+        entries[int(tag[1:])] = (4 if int(tag[1:]) in (322, 323) else 3, value if isinstance(value, list) else [value])
     body = b"".join(pieces)
     directory_at = 8 + len(body)
     directory = struct.pack(order + "H", len(entries))
@@ -343,6 +343,14 @@ def test_flipped_bytes_never_crash(tmp_path: pathlib.Path, dump: Dump) -> None:
     assert damaged > 100
 
 
+@pytest.mark.parametrize("bits", [9, 12, 16])
+def test_palettes_of_more_than_256_colours_are_refused(tmp_path: pathlib.Path, dump: Dump, bits: int) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(tiff_by_hand(np.zeros((8, 8), np.uint16), t258=bits, t262=3, t320=list(range(1 << bits)) * 3 if bits < 16 else [7] * (3 << bits)))
+    error = dump.decode(path)
+    assert error and "INVALID_ARGUMENT" in error, error
+
+
 def test_bombs_are_refused(tmp_path: pathlib.Path, dump: Dump) -> None:
     small = np.zeros((16, 16), np.uint8)
     rgb = picture()
@@ -363,7 +371,7 @@ def test_bombs_are_refused(tmp_path: pathlib.Path, dump: Dump) -> None:
         (bytes(bmp), "60000 x 60000 pixels is refused"),
         (bytes(rle), "INVALID_ARGUMENT cannot decode a compressed BMP"),
         (bytes(gif), "65535 x 65535 pixels is refused"),
-        (saved(Image.new("RGB", (16_000, 16_000)), "webp", lossless=True, quality=0, method=0), "MiB to decode and the limit is 256 MiB"),
+        (saved(Image.new("RGB", (6_000, 6_000)), "webp", lossless=True, quality=0, method=0), "MiB to decode and the limit is 256 MiB"),
         (saved(rgb, "webp", save_all=True, append_images=[picture(1)]), "INVALID_ARGUMENT cannot decode an animated WebP"),
     ]:
         path.write_bytes(file)

@@ -72,7 +72,7 @@ def test_nobody_without_a_certificate_gets_an_answer(workers: Any, tls: pathlib.
     worker = workers("--tls", tls / "ours" / "worker")
     host, port = worker.address.split(":")
     context = ssl.create_default_context(cafile=str(tls / "ours" / "ca.crt"))
-    request = b"GET /millrace/hello HTTP/1.1\r\nHost: x\r\nMillrace-Service: 2\r\n\r\n"
+    request = b"GET /millrace/hello HTTP/1.1\r\nHost: x\r\nMillrace-Service: 3\r\n\r\n"
     with pytest.raises(OSError), socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain, server_hostname=host) as wrapped:
         wrapped.sendall(request)
         if not wrapped.recv(100):
