@@ -30,6 +30,10 @@ absl::Status IsBeingWritten(const std::string& uri) {
   return RefusedWith(EBUSY, uri + ": is being written; close it first");
 }
 
+absl::Status WasAbandoned(const std::string& uri) {
+  return RefusedWith(EIO, uri + ": the process that wrote it was killed, so nothing of it is kept; write it again");
+}
+
 // How long a call waits for a file that was closed by one process while another may have it open.
 constexpr std::chrono::seconds kMaxSettling{5};
 
@@ -134,6 +138,7 @@ absl::Status Mount::Server::OpenToWrite(Request request, uint64_t inode, fuse_fi
 absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t offset, const fuse_file_info& file) {
   const OpenFile& open = FileOf(file);
   if (open.written == nullptr) return RefusedWith(EBADF, "a file that was opened to be read is not written");
+  if (open.written->abandoned) return WasAbandoned(store_.Uri(open.written->key));
   ASSIGN_OR_RETURN(const size_t count,
                    open.written->upload.Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
   open.written->modified_ms = NowMs();
@@ -163,7 +168,13 @@ absl::Status Mount::Server::FinishFile(WrittenFile& file, const Patience& patien
 }
 
 void Mount::Server::AbandonFile(WrittenFile& file) {
-  if (!file.ended.exchange(true)) local_.End(file.key);
+  if (file.ended) return;
+  file.abandoned = true;  // first: a process that shares the descriptor and finds the file ended must know why
+  if (file.ended.exchange(true)) {
+    file.abandoned = false;
+  } else {
+    local_.End(file.key);
+  }
 }
 
 // A file is finished by the close of the process that opened it, once there is something in it: a shell opens files for
@@ -172,6 +183,7 @@ absl::Status Mount::Server::FlushFile(Request request, const fuse_file_info& fil
   const OpenFile& open = FileOf(file);
   if (open.written != nullptr) {
     WrittenFile& written = *open.written;
+    if (written.abandoned) return WasAbandoned(store_.Uri(written.key));
     const pid_t thread = fuse_req_ctx(request)->pid;
     const bool is_writer = ProcessOfThread(thread) == written.writer;
     if (is_writer && WasKilled(thread)) {
@@ -187,8 +199,9 @@ absl::Status Mount::Server::FlushFile(Request request, const fuse_file_info& fil
 
 absl::Status Mount::Server::SyncFile(Request request, const fuse_file_info& file) {
   const OpenFile& open = FileOf(file);
-  if (open.written != nullptr && !open.written->ended) {
-    RETURN_IF_ERROR(FinishFile(*open.written, PatienceOf(request)));
+  if (open.written != nullptr) {
+    if (open.written->abandoned) return WasAbandoned(store_.Uri(open.written->key));
+    if (!open.written->ended) RETURN_IF_ERROR(FinishFile(*open.written, PatienceOf(request)));
   }
   fuse_reply_err(request, 0);
   return absl::OkStatus();

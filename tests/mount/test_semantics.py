@@ -421,6 +421,35 @@ def test_killed(place: Place) -> None:
     assert set(place.objects()) == {"there"}
 
 
+@says("Another process that shares the descriptor of a writer that was killed is told `EIO` by `write`, `fsync` and `close`.")
+def test_killed_with_a_child(place: Place) -> None:
+    script = """if True:
+        import os, sys, time
+        fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+        os.write(fd, bytes(3000))
+        if os.fork() > 0:
+            print("written", flush=True)
+            time.sleep(600)
+        sys.stdin.readline()
+        for attempt in (lambda: os.write(fd, b"more"), lambda: os.fsync(fd), lambda: os.close(fd)):
+            try:
+                attempt()
+                print(0)
+            except OSError as error:
+                print(error.errno)
+    """
+    command = [sys.executable, "-c", script, place.at("write") / "new"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None and writer.stdout is not None and writer.stdout.readline() == "written\n"
+        writer.kill()
+        writer.wait()
+        wait_until(lambda: not (place.at("write") / "new").exists(), "the end of the file")
+        writer.stdin.write("go on\n")
+        writer.stdin.close()
+        assert [int(line) for line in writer.stdout] == [errno.EIO] * 3
+    assert set(place.objects()) == {"there"}
+
+
 @says("A new file never replaces an object that another program has made in the meantime: `close` is told `EEXIST`.")
 def test_first_come(place: Place) -> None:
     file = open(place.at("write") / "new", "wb", buffering=0)
