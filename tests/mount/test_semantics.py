@@ -277,13 +277,13 @@ def test_reads(place: Place) -> None:
 
 @says("If the store does not answer within `--timeout`, a program is told `EIO`, and can be killed before that.")
 def test_a_store_that_is_away(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "3s", env=store.env()):
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "15s", env=store.env()):
         with open(tmp_path / "mnt" / "large", "rb", buffering=0) as file:
             freeze(store.process)
             try:
                 reader = subprocess.Popen(["cat", tmp_path / "mnt" / "z"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 reader.kill()
-                reader.wait(30)
+                reader.wait(120)
                 refused(lambda: os.pread(file.fileno(), 10, 9_000_000), errno.EIO)
             finally:
                 store.process.send_signal(signal.SIGCONT)
@@ -401,7 +401,7 @@ def test_whole_or_not(place: Place) -> None:
 
 @says("Errors of an upload are told by `write`, `fsync` or `close`.")
 def test_errors_are_told(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--timeout", "3s", env=store.env()):
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--timeout", "15s", env=store.env()):
         file = open(tmp_path / "mnt" / "new", "wb", buffering=0)
         file.write(b"1")
         freeze(store.process)
