@@ -345,11 +345,35 @@ absl::Status Mount::Server::RenameFolder(const std::string& from, const std::str
   return absl::OkStatus();
 }
 
-absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, const Patience& patience) {
+// What is known of the target may be older than the store.
+absl::Status Mount::Server::CheckTarget(const std::string& to, bool no_replace, const Patience& patience) {
+  if (options_.allow_overwrite && !no_replace) return absl::OkStatus();
+  const absl::StatusOr<Node> there = tree_.Look(to, patience);
+  if (!there.ok()) return absl::IsNotFound(there.status()) ? absl::OkStatus() : there.status();
+  inodes_.Outdate(to);
+  return no_replace ? absl::AlreadyExistsError(store_.Uri(to) + ": exists") : NeedsOverwrite(store_.Uri(to));
+}
+
+// Removes what was copied, unless it is another one now.
+absl::Status Mount::Server::DeleteSource(const Node& copied, const Patience& patience) {
+  const absl::StatusOr<Node> now = tree_.Look(copied.key, patience);
+  if (absl::IsNotFound(now.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(now.status());
+  if (now->etag != copied.etag) {
+    return RefusedWith(EBUSY, store_.Uri(copied.key) +
+                                  ": another program replaced it while it was renamed; both files are there, rename "
+                                  "it again");
+  }
+  return Delete(copied.key, patience);
+}
+
+absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, bool no_replace,
+                                       const Patience& patience) {
   if (!store_.CopiesFrom(store_)) {
     return RefusedWith(EXDEV, store_.Uri(from.key) + ": this store does not copy; mv copies it");
   }
   ASSIGN_OR_RETURN(const Node now, tree_.Look(from.key, patience));
+  RETURN_IF_ERROR(CheckTarget(to, no_replace, patience));
   std::stop_source stop;
   CopyOptions options;
   options.stop = stop.get_token();
@@ -366,11 +390,12 @@ absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, 
     }
     return copy.status();
   }
-  const absl::Status deleted = Delete(from.key, patience);
+  const absl::Status deleted = DeleteSource(now, patience);
   ahead_.Forget(from.key);
   ahead_.Forget(to);
-  RETURN_IF_ERROR(deleted);
   inodes_.Outdate(to);
+  if (!deleted.ok()) inodes_.Outdate(from.key);
+  RETURN_IF_ERROR(deleted);
   KeepFolderOf(from.key);
   // The kernel goes on with the number that the source has, whose bytes are the same.
   const uint64_t inode = inodes_.NumberOf(from.key);
@@ -412,7 +437,8 @@ absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char*
       return NeedsOverwrite(store_.Uri(to));
     }
   }
-  RETURN_IF_ERROR(node.is_folder() ? RenameFolder(node.key, to + "/", patience) : RenameFile(node, to, patience));
+  RETURN_IF_ERROR(node.is_folder() ? RenameFolder(node.key, to + "/", patience)
+                                   : RenameFile(node, to, (flags & kNoReplace) != 0, patience));
   fuse_reply_err(request, 0);
   return absl::OkStatus();
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import mmap
 import os
@@ -519,6 +520,31 @@ def test_renaming(place: Place) -> None:
     refused(lambda: os.rename(place.at("write") / "e", place.at("write") / "f"), errno.EXDEV)
     subprocess.run(["mv", place.at("write") / "e", place.at("write") / "f"], check=True)
     assert place.objects() == {"f/a": b"2", "there": b"1"}
+
+
+@says(
+    "If another program replaces the source while it is renamed, the program is told `EBUSY`, and both files stay.",
+)
+def test_renaming_what_is_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
+    # The same rename twice: the first tells how often it looks at the source, the last time before its removal.
+    looks = 0
+    for replaced in (False, True):
+        root, log = tmp_path / f"root{replaced}", tmp_path / f"log{replaced}"
+        (root / "b").mkdir(parents=True)
+        (root / "b" / "from").write_bytes(b"1")
+        faults = (f"HEAD b/from new-etag after={looks - 1}",) if replaced else ()
+        with logged_devstore(sandbox, root, log, faults=faults) as store:
+            options = ("--writable", "--metadata-ttl", "minimal")
+            with mounted(sandbox, "s3://b", tmp_path / f"mnt{replaced}", *options, env=store.env()) as _:
+                rename = functools.partial(os.rename, tmp_path / f"mnt{replaced}" / "from", tmp_path / f"mnt{replaced}" / "to")
+                if replaced:
+                    refused(rename, errno.EBUSY)
+                else:
+                    rename()
+                    looks = sum("HeadObject" in line and "b/from" in line for line in log.read_text().splitlines())
+                    assert looks >= 2
+            names = {path.name for path in (root / "b").iterdir()}
+            assert names == ({"from", "to"} if replaced else {"to"})
 
 
 @says("A file of a store that does not copy by itself is not renamed: the program is told `EXDEV`.")
