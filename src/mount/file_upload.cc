@@ -60,12 +60,17 @@ absl::Status FileUpload::Fail(absl::Status status) {
   return status_;
 }
 
+// To be asked again whenever the lock was released: another thread may have begun Finish, and a part that is filled
+// after that would never be sent.
+absl::Status FileUpload::CheckOpen() const {
+  RETURN_IF_ERROR(status_);
+  if (phase_ == Phase::kOpen) return absl::OkStatus();
+  return RefusedWith(EIO, uri_ + ": was made visible by close or fsync; what is written after that is not kept");
+}
+
 absl::StatusOr<size_t> FileUpload::Write(uint64_t offset, ByteSpan bytes, const Patience& patience) {
   Lock lock(mutex_);
-  RETURN_IF_ERROR(status_);
-  if (phase_ != Phase::kOpen) {
-    return RefusedWith(EIO, uri_ + ": was made visible by close or fsync; what is written after that is not kept");
-  }
+  RETURN_IF_ERROR(CheckOpen());
   if (offset != written_) {
     return Fail(RefusedWith(EINVAL, uri_ + ": can only be written from its beginning to its end; write the file "
                                            "elsewhere and copy it"));
@@ -80,6 +85,7 @@ absl::StatusOr<size_t> FileUpload::Write(uint64_t offset, ByteSpan bytes, const 
         writer_ = *std::move(writer);
       }
       SendPart(lock);
+      RETURN_IF_ERROR(CheckOpen());
     }
     if (part_ == nullptr) {
       const absl::Status room = TakeRoom(lock, patience);
@@ -108,13 +114,13 @@ absl::Status FileUpload::TakeRoom(Lock& lock, const Patience& patience) {
   part->most = most;
   const uint64_t room = sent_ == 0 ? std::min(kFirstRoom, most) : most;
   const absl::Status waited = patience.Wait(lock, changed_, uri_, [&] {
-    if (!status_.ok()) return true;
+    if (!status_.ok() || phase_ != Phase::kOpen) return true;
     if (in_flight_ >= PartsHeld(most)) return false;
     part->memory = memory_.TryReserve(room);
     return static_cast<bool>(part->memory) || in_flight_ == 0;
   });
   if (!waited.ok()) return Fail(waited);
-  RETURN_IF_ERROR(status_);
+  RETURN_IF_ERROR(CheckOpen());
   if (!part->memory) return Fail(RefusedWith(ENOMEM, uri_ + ": there is no memory to write it; raise --memory"));
   part->bytes = Buffer(room);
   part_ = std::move(part);

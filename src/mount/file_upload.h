@@ -49,6 +49,7 @@ class FileUpload {
   using Lock = std::unique_lock<std::mutex>;
   enum class Phase { kOpen, kDraining, kCommitting };
 
+  absl::Status CheckOpen() const;
   absl::Status TakeRoom(Lock& lock, const Patience& patience);
   absl::Status Grow();
   void SendPart(Lock& lock);

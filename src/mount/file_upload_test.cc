@@ -91,6 +91,27 @@ TEST_F(FileUploadTest, NothingIsWrittenAfterTheEnd) {
   EXPECT_EQ(Stored(), "0123456789");
 }
 
+TEST_F(FileUploadTest, AWriteDuringWhichAnotherThreadClosesIsRefused) {
+  const std::string text = RandomText(300'000);
+  FileUpload upload(store_, memory_, "k", {});
+  absl::StatusOr<ObjectInfo> info = absl::UnknownError("not called");
+  std::thread closing;
+  store_.on_write = [&](size_t index) {  // with the lock released
+    if (index == 0) {
+      closing = std::thread([&] { info = upload.Finish(Long()); });
+      while (!upload.finishing()) std::this_thread::yield();
+    }
+    return absl::OkStatus();
+  };
+  const absl::StatusOr<size_t> written = upload.Write(0, AsBytes(text), Long());
+  ASSERT_TRUE(closing.joinable());
+  closing.join();
+  EXPECT_EQ(ErrnoOf(written.status()), EIO);
+  ASSERT_TRUE(info.ok()) << info.status();
+  // No byte is lost that a write did not report as refused.
+  EXPECT_EQ(Stored(), text.substr(0, upload.size()));
+}
+
 TEST_F(FileUploadTest, APartThatFailsIsToldByLaterCallsAndNothingAppears) {
   store_.on_write = [](size_t index) { return index == 1 ? absl::PermissionDeniedError("no more") : absl::OkStatus(); };
   FileUpload upload(store_, memory_, "k", {});

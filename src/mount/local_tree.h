@@ -26,8 +26,9 @@ struct WrittenFile {
   uint64_t inode = 0;     // that it was opened by
   pid_t writer = 0;       // the process that opened it
   std::atomic<int64_t> modified_ms{0};
-  std::atomic<bool> closed{false};  // by the writer, and nothing was written since
-  std::atomic<bool> ended{false};   // it is an object now, or never will be
+  std::atomic<bool> closed{false};     // by the writer, and nothing was written since
+  std::atomic<bool> ended{false};      // it is an object now, or never will be
+  std::atomic<bool> abandoned{false};  // it never will be; set before `ended`
   FileUpload upload;
 };
 

@@ -144,11 +144,7 @@ void LookAhead::Take(Answer answer) {
   if (answer.pass == 0) {
     if (!answer.info.ok() || answer.generation != generation_) return;
     const Node node = tree_.FileNode(*answer.info, answer.key);
-    if (named_.insert_or_assign(answer.key, node).second) named_turns_.push_back(answer.key);
-    if (named_turns_.size() > 4 * limits_.files) {
-      named_.erase(named_turns_.front());
-      named_turns_.pop_front();
-    }
+    Name(node);
     Read(node);
     return;
   }
@@ -177,6 +173,7 @@ void LookAhead::Go() {
   if (!order_) return;
   for (const std::string& key : order_->TakeWanted()) {
     if (const std::optional<Node> node = FindLocked(key)) {
+      Name(*node);  // the pass that knows it may end before it is opened
       Read(*node);
     } else {
       AskNode(key);
@@ -220,6 +217,14 @@ void LookAhead::AskNode(const std::string& key) {
     answers->came.push_back({0, generation, key, absl::UnknownError(""), std::move(info)});
     answers->changed.notify_all();
   });
+}
+
+void LookAhead::Name(const Node& node) {
+  if (named_.insert_or_assign(node.key, node).second) named_turns_.push_back(node.key);
+  if (named_turns_.size() > 4 * limits_.files) {
+    named_.erase(named_turns_.front());
+    named_turns_.pop_front();
+  }
 }
 
 void LookAhead::Read(const Node& node) {

@@ -70,6 +70,7 @@ class LookAhead {
   void Begin(const std::string& key);
   void AskPage(Pass& pass, const std::string& after);
   void AskNode(const std::string& key);
+  void Name(const Node& node);
   void Read(const Node& node);
   void OpenOrder();
   std::optional<Node> FindLocked(const std::string& key) const;

@@ -131,7 +131,9 @@ class Mount::Server {
   absl::Status Rename(Request request, uint64_t parent, const char* name, uint64_t new_parent, const char* new_name,
                       unsigned flags);
   absl::Status RenameFolder(const std::string& from, const std::string& to, const Patience& patience);
-  absl::Status RenameFile(const Node& from, const std::string& to, const Patience& patience);
+  absl::Status CheckTarget(const std::string& to, bool no_replace, const Patience& patience);
+  absl::Status DeleteSource(const Node& copied, const Patience& patience);
+  absl::Status RenameFile(const Node& from, const std::string& to, bool no_replace, const Patience& patience);
   absl::Status Delete(const std::string& key, const Patience& patience);
   void KeepFolderOf(const std::string& key);
 

@@ -30,6 +30,10 @@ absl::Status IsBeingWritten(const std::string& uri) {
   return RefusedWith(EBUSY, uri + ": is being written; close it first");
 }
 
+absl::Status WasAbandoned(const std::string& uri) {
+  return RefusedWith(EIO, uri + ": the process that wrote it was killed, so nothing of it is kept; write it again");
+}
+
 // How long a call waits for a file that was closed by one process while another may have it open.
 constexpr std::chrono::seconds kMaxSettling{5};
 
@@ -134,6 +138,7 @@ absl::Status Mount::Server::OpenToWrite(Request request, uint64_t inode, fuse_fi
 absl::Status Mount::Server::WriteFile(Request request, ByteSpan bytes, off_t offset, const fuse_file_info& file) {
   const OpenFile& open = FileOf(file);
   if (open.written == nullptr) return RefusedWith(EBADF, "a file that was opened to be read is not written");
+  if (open.written->abandoned) return WasAbandoned(store_.Uri(open.written->key));
   ASSIGN_OR_RETURN(const size_t count,
                    open.written->upload.Write(static_cast<uint64_t>(offset), bytes, PatienceOf(request)));
   open.written->modified_ms = NowMs();
@@ -163,7 +168,13 @@ absl::Status Mount::Server::FinishFile(WrittenFile& file, const Patience& patien
 }
 
 void Mount::Server::AbandonFile(WrittenFile& file) {
-  if (!file.ended.exchange(true)) local_.End(file.key);
+  if (file.ended) return;
+  file.abandoned = true;  // first: a process that shares the descriptor and finds the file ended must know why
+  if (file.ended.exchange(true)) {
+    file.abandoned = false;
+  } else {
+    local_.End(file.key);
+  }
 }
 
 // A file is finished by the close of the process that opened it, once there is something in it: a shell opens files for
@@ -172,6 +183,7 @@ absl::Status Mount::Server::FlushFile(Request request, const fuse_file_info& fil
   const OpenFile& open = FileOf(file);
   if (open.written != nullptr) {
     WrittenFile& written = *open.written;
+    if (written.abandoned) return WasAbandoned(store_.Uri(written.key));
     const pid_t thread = fuse_req_ctx(request)->pid;
     const bool is_writer = ProcessOfThread(thread) == written.writer;
     if (is_writer && WasKilled(thread)) {
@@ -187,8 +199,9 @@ absl::Status Mount::Server::FlushFile(Request request, const fuse_file_info& fil
 
 absl::Status Mount::Server::SyncFile(Request request, const fuse_file_info& file) {
   const OpenFile& open = FileOf(file);
-  if (open.written != nullptr && !open.written->ended) {
-    RETURN_IF_ERROR(FinishFile(*open.written, PatienceOf(request)));
+  if (open.written != nullptr) {
+    if (open.written->abandoned) return WasAbandoned(store_.Uri(open.written->key));
+    if (!open.written->ended) RETURN_IF_ERROR(FinishFile(*open.written, PatienceOf(request)));
   }
   fuse_reply_err(request, 0);
   return absl::OkStatus();
@@ -332,11 +345,35 @@ absl::Status Mount::Server::RenameFolder(const std::string& from, const std::str
   return absl::OkStatus();
 }
 
-absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, const Patience& patience) {
+// What is known of the target may be older than the store.
+absl::Status Mount::Server::CheckTarget(const std::string& to, bool no_replace, const Patience& patience) {
+  if (options_.allow_overwrite && !no_replace) return absl::OkStatus();
+  const absl::StatusOr<Node> there = tree_.Look(to, patience);
+  if (!there.ok()) return absl::IsNotFound(there.status()) ? absl::OkStatus() : there.status();
+  inodes_.Outdate(to);
+  return no_replace ? absl::AlreadyExistsError(store_.Uri(to) + ": exists") : NeedsOverwrite(store_.Uri(to));
+}
+
+// Removes what was copied, unless it is another one now.
+absl::Status Mount::Server::DeleteSource(const Node& copied, const Patience& patience) {
+  const absl::StatusOr<Node> now = tree_.Look(copied.key, patience);
+  if (absl::IsNotFound(now.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(now.status());
+  if (now->etag != copied.etag) {
+    return RefusedWith(EBUSY, store_.Uri(copied.key) +
+                                  ": another program replaced it while it was renamed; both files are there, rename "
+                                  "it again");
+  }
+  return Delete(copied.key, patience);
+}
+
+absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, bool no_replace,
+                                       const Patience& patience) {
   if (!store_.CopiesFrom(store_)) {
     return RefusedWith(EXDEV, store_.Uri(from.key) + ": this store does not copy; mv copies it");
   }
   ASSIGN_OR_RETURN(const Node now, tree_.Look(from.key, patience));
+  RETURN_IF_ERROR(CheckTarget(to, no_replace, patience));
   std::stop_source stop;
   CopyOptions options;
   options.stop = stop.get_token();
@@ -353,11 +390,12 @@ absl::Status Mount::Server::RenameFile(const Node& from, const std::string& to, 
     }
     return copy.status();
   }
-  const absl::Status deleted = Delete(from.key, patience);
+  const absl::Status deleted = DeleteSource(now, patience);
   ahead_.Forget(from.key);
   ahead_.Forget(to);
-  RETURN_IF_ERROR(deleted);
   inodes_.Outdate(to);
+  if (!deleted.ok()) inodes_.Outdate(from.key);
+  RETURN_IF_ERROR(deleted);
   KeepFolderOf(from.key);
   // The kernel goes on with the number that the source has, whose bytes are the same.
   const uint64_t inode = inodes_.NumberOf(from.key);
@@ -399,7 +437,8 @@ absl::Status Mount::Server::Rename(Request request, uint64_t parent, const char*
       return NeedsOverwrite(store_.Uri(to));
     }
   }
-  RETURN_IF_ERROR(node.is_folder() ? RenameFolder(node.key, to + "/", patience) : RenameFile(node, to, patience));
+  RETURN_IF_ERROR(node.is_folder() ? RenameFolder(node.key, to + "/", patience)
+                                   : RenameFile(node, to, (flags & kNoReplace) != 0, patience));
   fuse_reply_err(request, 0);
   return absl::OkStatus();
 }

@@ -37,7 +37,7 @@ def is_mounted(folder: Path) -> bool:
     return any(line.split(" ")[4] == str(folder) for line in Path("/proc/self/mountinfo").read_text().splitlines())
 
 
-def wait_until(done: Callable[[], bool], what: str, limit: float = 30) -> None:
+def wait_until(done: Callable[[], bool], what: str, limit: float = 120) -> None:
     deadline = time.monotonic() + limit
     while not done():
         assert time.monotonic() < deadline, f"{what}: not within {limit} s"

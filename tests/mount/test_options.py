@@ -53,7 +53,7 @@ def test_the_helper_of_fstab(sandbox: Sandbox, store: Server, tmp_path: Path) ->
 def test_the_log_has_what_went_wrong(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
     folder, log = tmp_path / "mnt", tmp_path / "log"
     folder.mkdir()
-    sandbox.ok("mount", "s3://b", folder, "--log", log, "--timeout", "3s", env=store.env())
+    sandbox.ok("mount", "s3://b", folder, "--log", log, "--timeout", "15s", env=store.env())
     try:
         with open(folder / "large", "rb", buffering=0) as file:
             freeze(store.process)

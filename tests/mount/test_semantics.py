@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import hashlib
 import mmap
 import os
@@ -277,13 +278,13 @@ def test_reads(place: Place) -> None:
 
 @says("If the store does not answer within `--timeout`, a program is told `EIO`, and can be killed before that.")
 def test_a_store_that_is_away(sandbox: Sandbox, bucket: Path, store: Server, tmp_path: Path) -> None:
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "3s", env=store.env()):
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--timeout", "15s", env=store.env()):
         with open(tmp_path / "mnt" / "large", "rb", buffering=0) as file:
             freeze(store.process)
             try:
                 reader = subprocess.Popen(["cat", tmp_path / "mnt" / "z"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 reader.kill()
-                reader.wait(30)
+                reader.wait(120)
                 refused(lambda: os.pread(file.fileno(), 10, 9_000_000), errno.EIO)
             finally:
                 store.process.send_signal(signal.SIGCONT)
@@ -401,7 +402,7 @@ def test_whole_or_not(place: Place) -> None:
 
 @says("Errors of an upload are told by `write`, `fsync` or `close`.")
 def test_errors_are_told(sandbox: Sandbox, store: Server, tmp_path: Path) -> None:
-    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--timeout", "3s", env=store.env()):
+    with mounted(sandbox, "s3://b", tmp_path / "mnt", "--writable", "--timeout", "15s", env=store.env()):
         file = open(tmp_path / "mnt" / "new", "wb", buffering=0)
         file.write(b"1")
         freeze(store.process)
@@ -418,6 +419,35 @@ def test_killed(place: Place) -> None:
         assert writer.stdout is not None and writer.stdout.readline() == "written\n"
         writer.kill()
     wait_until(lambda: not (place.at("write") / "new").exists(), "the end of the file")
+    assert set(place.objects()) == {"there"}
+
+
+@says("Another process that shares the descriptor of a writer that was killed is told `EIO` by `write`, `fsync` and `close`.")
+def test_killed_with_a_child(place: Place) -> None:
+    script = """if True:
+        import os, sys, time
+        fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+        os.write(fd, bytes(3000))
+        if os.fork() > 0:
+            print("written", flush=True)
+            time.sleep(600)
+        sys.stdin.readline()
+        for attempt in (lambda: os.write(fd, b"more"), lambda: os.fsync(fd), lambda: os.close(fd)):
+            try:
+                attempt()
+                print(0)
+            except OSError as error:
+                print(error.errno)
+    """
+    command = [sys.executable, "-c", script, place.at("write") / "new"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None and writer.stdout is not None and writer.stdout.readline() == "written\n"
+        writer.kill()
+        writer.wait()
+        wait_until(lambda: not (place.at("write") / "new").exists(), "the end of the file")
+        writer.stdin.write("go on\n")
+        writer.stdin.close()
+        assert [int(line) for line in writer.stdout] == [errno.EIO] * 3
     assert set(place.objects()) == {"there"}
 
 
@@ -490,6 +520,31 @@ def test_renaming(place: Place) -> None:
     refused(lambda: os.rename(place.at("write") / "e", place.at("write") / "f"), errno.EXDEV)
     subprocess.run(["mv", place.at("write") / "e", place.at("write") / "f"], check=True)
     assert place.objects() == {"f/a": b"2", "there": b"1"}
+
+
+@says(
+    "If another program replaces the source while it is renamed, the program is told `EBUSY`, and both files stay.",
+)
+def test_renaming_what_is_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
+    # The same rename twice: the first tells how often it looks at the source, the last time before its removal.
+    looks = 0
+    for replaced in (False, True):
+        root, log = tmp_path / f"root{replaced}", tmp_path / f"log{replaced}"
+        (root / "b").mkdir(parents=True)
+        (root / "b" / "from").write_bytes(b"1")
+        faults = (f"HEAD b/from new-etag after={looks - 1}",) if replaced else ()
+        with logged_devstore(sandbox, root, log, faults=faults) as store:
+            options = ("--writable", "--metadata-ttl", "minimal")
+            with mounted(sandbox, "s3://b", tmp_path / f"mnt{replaced}", *options, env=store.env()) as _:
+                rename = functools.partial(os.rename, tmp_path / f"mnt{replaced}" / "from", tmp_path / f"mnt{replaced}" / "to")
+                if replaced:
+                    refused(rename, errno.EBUSY)
+                else:
+                    rename()
+                    looks = sum("HeadObject" in line and "b/from" in line for line in log.read_text().splitlines())
+                    assert looks >= 2
+            names = {path.name for path in (root / "b").iterdir()}
+            assert names == ({"from", "to"} if replaced else {"to"})
 
 
 @says("A file of a store that does not copy by itself is not renamed: the program is told `EXDEV`.")
