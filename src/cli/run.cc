@@ -179,7 +179,8 @@ void ReleaseVolumes(const RunFlags& flags) {
   }
 }
 
-absl::StatusOr<int> RunCommand(const RunFlags& flags) {
+// Closes its journal, its records and its mounts at the end.
+absl::StatusOr<int> RunPrepared(const RunFlags& flags) {
   for (const std::string& text : flags.volumes) RETURN_IF_ERROR(ParseVolumeOption(text).status());
   if (!flags.print.empty()) {
     ASSIGN_OR_RETURN(const std::string file, PrintRunFile(flags));
@@ -226,10 +227,14 @@ absl::StatusOr<int> RunCommand(const RunFlags& flags) {
     return status;
   }
   const bool served = prepared.channels.any() || prepared.places.any();
-  absl::StatusOr<int> status =
-      served ? RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.places, options)
-             : RunSupervised(options);
-  if (status.ok() && *status == options.restart.requeue_exit) ReleaseVolumes(flags);
+  return served ? RunServed(prepared.job, prepared.channels.pipes, *prepared.mounts, prepared.places, options)
+                : RunSupervised(options);
+}
+
+absl::StatusOr<int> RunCommand(const RunFlags& flags) {
+  const absl::StatusOr<int> status = RunPrepared(flags);
+  // A volume with an open file, or with a mount below it, cannot be unmounted: this comes after all is closed.
+  if (status.ok() && static_cast<uint64_t>(*status) == flags.requeue_exit) ReleaseVolumes(flags);
   return status;
 }
 

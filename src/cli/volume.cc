@@ -94,8 +94,10 @@ absl::Status RemoveAll(const VolumeCommandFlags& flags) {
   ASSIGN_OR_RETURN(const VolumeSight sight, session.world().Look());
   for (const Ec2Volume& volume : sight.volumes)
     RETURN_IF_ERROR(WriteStdout(fmt::format("would delete {}\n", Printable(volume.id))));
-  for (const Ec2Snapshot& snapshot : sight.snapshots)
-    RETURN_IF_ERROR(WriteStdout(fmt::format("would delete {}\n", Printable(snapshot.id))));
+  for (const Ec2Snapshot& snapshot : sight.snapshots) {
+    if (IsSnapshotOfMove(snapshot))
+      RETURN_IF_ERROR(WriteStdout(fmt::format("would delete {}\n", Printable(snapshot.id))));
+  }
   return absl::OkStatus();
 }
 

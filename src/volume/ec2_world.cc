@@ -160,6 +160,7 @@ absl::StatusOr<std::string> Ec2World::CreateSnapshot(const VolumeAction& action)
     if (volume.id == action.volume) tags = UserTags(volume.tags);
   }
   tags[std::string(kVolumeNameTag)] = goal_.name;
+  tags[std::string(kSnapshotTag)] = action.claim;
   AddTags("TagSpecification.1.", tags, parameters);
   ASSIGN_OR_RETURN(const std::string answer, client_.Call("CreateSnapshot", parameters));
   return IdIn(answer, "snapshotId");
@@ -184,14 +185,16 @@ absl::StatusOr<std::string> Ec2World::Do(const VolumeAction& action) {
     case Kind::kSnapshot:
       return CreateSnapshot(action);
     case Kind::kClaim:
-      status = Tag(action.volume, {{std::string(kVolumeClaimTag), action.claim}});
+      status = Tag(action.volume,
+                   {{std::string(kVolumeClaimTag), action.claim}, {std::string(kVolumeIdTag), action.volume}});
       break;
     case Kind::kRelease:
       status = Tag(action.volume, {{std::string(kVolumeClaimTag), ""}});
       break;
     case Kind::kCommit:
-      status = Tag(action.volume,
-                   {{std::string(kVolumeStateTag), action.state}, {std::string(kVolumeClaimTag), action.claim}});
+      status = Tag(action.volume, {{std::string(kVolumeStateTag), action.state},
+                                   {std::string(kVolumeClaimTag), action.claim},
+                                   {std::string(kVolumeIdTag), action.volume}});
       break;
     case Kind::kAttach:
       status = Call("AttachVolume",

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <optional>
+#include <string_view>
 #include <system_error>
 
 #include "base/child_process.h"
@@ -50,6 +52,15 @@ std::string RealPath(const std::string& path) {
   return error ? std::string() : real.string();
 }
 
+// The X of /dev/sdX or /dev/xvdX; nullopt for any other name, as of a partition or of /dev/xvdba.
+std::optional<char> LetterOf(std::string_view name) {
+  for (const std::string_view prefix : {"/dev/sd", "/dev/xvd"}) {
+    if (name.size() != prefix.size() + 1 || !name.starts_with(prefix)) continue;
+    if (name.back() >= 'a' && name.back() <= 'z') return name.back();
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string HostDisks::FindDevice(const std::string& volume, const std::string& name) const {
@@ -58,7 +69,8 @@ std::string HostDisks::FindDevice(const std::string& volume, const std::string& 
   const std::string by_id = RealPath(fmt::format("{}/disk/by-id/nvme-Amazon_Elastic_Block_Store_{}", dev_, compact));
   if (!by_id.empty()) return by_id;
   // On Xen instances. Any other name could be that of another disk.
-  return name.empty() ? "" : RealPath(fmt::format("{}/xvd{}", dev_, name.back()));
+  const std::optional<char> letter = LetterOf(name);
+  return letter ? RealPath(fmt::format("{}/xvd{}", dev_, *letter)) : std::string();
 }
 
 absl::StatusOr<DeviceContent> HostDisks::ContentOf(const std::string& device) const {

@@ -141,18 +141,24 @@ class CloudWorld final : public VolumeWorld {
       }
       case Kind::kSnapshot: {
         const std::string id = fmt::format("snap-{}", ++cloud_.made);
-        cloud_.shots[id] = {{id, action.volume, "pending", "40%", {}}, disk->data, disk->formatted, 1};
+        cloud_.shots[id] = {
+            {id, action.volume, "pending", "40%", {{"millrace:volume", "job"}, {"millrace:snapshot", action.claim}}},
+            disk->data,
+            disk->formatted,
+            1};
         return id;
       }
       case Kind::kClaim:
       case Kind::kRelease:
         disk->volume.tags["millrace:claim"] = action.claim;
+        if (action.kind == Kind::kClaim) disk->volume.tags["millrace:id"] = action.volume;
         return std::string();
       case Kind::kCommit:
         // The rule of the whole: what becomes the volume is served by now.
         EXPECT_EQ(cloud_.mounts[goal_.instance], action.volume);
         disk->volume.tags["millrace:claim"] = action.claim;
         disk->volume.tags["millrace:state"] = action.state;
+        disk->volume.tags["millrace:id"] = action.volume;
         return std::string();
       case Kind::kAttach:
         if (disk->volume.state != "available") return refuse("not available");
@@ -341,6 +347,74 @@ TEST(VolumeJob, NeverDeletesTheLastData) {
   cloud.shots["snap-1"] = {{"snap-1", "vol-gone", "completed", "100%", {}}, "shot", true, 0};
   EXPECT_TRUE(absl::IsFailedPrecondition(MoveHere(cloud, instance, kNever, false, 10).status()));
   EXPECT_EQ(cloud.shots.size(), 1U);
+}
+
+// A backup has the tags of its volume, and is older than it.
+TEST(VolumeJob, LeavesSnapshotsOfOthersAlone) {
+  Cloud cloud = WithVolume("a");
+  const std::string volume = cloud.disks.begin()->first;
+  const Ec2Tags tags{{"millrace:volume", "job"}, {"team", "speech"}};
+  cloud.shots["snap-backup"] = {{"snap-backup", volume, "completed", "100%", tags}, "old", true, 0};
+  const std::string instance = cloud.Launch("b");
+  ASSERT_TRUE(MoveHere(cloud, instance).ok());
+  ASSERT_EQ(cloud.shots.size(), 1U);
+  EXPECT_EQ(cloud.shots.begin()->first, "snap-backup");
+  const Cloud::Shot backup = cloud.shots.begin()->second;
+  cloud.shots.clear();
+  ExpectServed(cloud, instance, "abc");
+
+  cloud.Terminate(instance);
+  cloud.shots["snap-backup"] = backup;
+  const VolumeGoal goal{.name = "job"};
+  CloudWorld world(cloud, goal, kNever, false);
+  const auto decide = [&](const VolumeSight& sight) { return DecideRemove(goal, sight); };
+  std::string said;
+  const absl::StatusOr<VolumeAction> removed =
+      RunVolumeJob(world, decide, [&said](const std::string& text) { said = text; });
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_TRUE(cloud.disks.empty());
+  EXPECT_EQ(cloud.shots.size(), 1U);
+  EXPECT_NE(said.find("1 snapshot"), std::string::npos) << said;
+}
+
+// One of an earlier claim may be older than what was written since.
+TEST(VolumeJob, MakesASnapshotForEachClaim) {
+  Cloud cloud = WithVolume("a");
+  const std::string volume = cloud.disks.begin()->first;
+  const Ec2Tags tags{{"millrace:volume", "job"}, {"millrace:snapshot", "i-gone claim0"}};
+  cloud.shots["snap-old"] = {{"snap-old", volume, "completed", "100%", tags}, "old", true, 0};
+  const std::string instance = cloud.Launch("b");
+  ASSERT_TRUE(MoveHere(cloud, instance).ok());
+  ExpectServed(cloud, instance, "abc");
+}
+
+TEST(VolumeJob, DeletesNoVolumeThatItNeverHad) {
+  Cloud cloud = WithVolume("a");
+  const std::string instance = cloud.Launch("b");
+  ASSERT_TRUE(MoveHere(cloud, instance).ok());
+  cloud.AddDisk("b", "of the user", {{"millrace:volume", "job"}});
+  const absl::Status refused = MoveHere(cloud, instance).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_NE(refused.message().find("take that tag from it"), absl::string_view::npos) << refused;
+  EXPECT_EQ(cloud.disks.size(), 2U);
+}
+
+// A restore of a backup may have all tags of the volume.
+TEST(VolumeJob, DeletesNoRestoredVolume) {
+  for (const bool moved : {true, false}) {  // or only claimed
+    Cloud cloud = WithVolume("a");
+    const std::string first = cloud.Launch(moved ? "b" : "a");
+    ASSERT_TRUE(MoveHere(cloud, first).ok());
+    const Ec2Tags tags = cloud.disks.begin()->second.volume.tags;
+    cloud.Terminate(first);
+    const std::string second = cloud.Launch("c");
+    ASSERT_TRUE(MoveHere(cloud, second).ok());
+    const std::string restored = cloud.AddDisk("c", "restored", tags);
+    const absl::Status refused = MoveHere(cloud, second).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_NE(refused.message().find(restored), absl::string_view::npos) << refused;
+    EXPECT_EQ(cloud.disks.size(), 2U);
+  }
 }
 
 TEST(VolumeJob, SaysWhatIsWrong) {

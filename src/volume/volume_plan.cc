@@ -36,6 +36,12 @@ std::string Named(const Ec2Volume& volume) {
   return fmt::format("{} ({})", volume.id, volume.zone);
 }
 
+VolumeAction DeleteSnapshot(const Ec2Snapshot& snapshot) {
+  return {.kind = Kind::kDeleteSnapshot,
+          .text = fmt::format("deletes {} of {}", snapshot.id, snapshot.volume),
+          .snapshot = snapshot.id};
+}
+
 class MovePlan {
  public:
   MovePlan(const VolumeGoal& goal, const VolumeSight& sight) : goal_(goal), sight_(sight) {}
@@ -43,6 +49,8 @@ class MovePlan {
   VolumeAction Next() const {
     const Ec2Volume* truth = nullptr;
     for (const Ec2Volume& volume : sight_.volumes) {
+      const std::string id = TagOf(volume.tags, kVolumeIdTag);
+      if (!id.empty() && id != volume.id) return Restored(volume, id);
       const auto generation = VolumeGeneration(volume);
       if (!generation) continue;
       if (truth != nullptr && VolumeGeneration(*truth) == generation) return Ambiguous(*truth, volume);
@@ -88,6 +96,13 @@ class MovePlan {
     return FailWith(absl::FailedPreconditionError(
         fmt::format("both {} and {} have the tag {}={}; take it from the one that is not the volume of this job",
                     Named(a), Named(b), kVolumeNameTag, goal_.name)));
+  }
+
+  VolumeAction Restored(const Ec2Volume& volume, const std::string& original) const {
+    return FailWith(absl::FailedPreconditionError(fmt::format(
+        "{} has the tags of {}, as if it was restored from a backup of that; take the tag {} from it; or, to "
+        "go on with it, take that tag from all other volumes of {}, and the tag {} from it",
+        Named(volume), original, kVolumeNameTag, goal_.name, kVolumeIdTag)));
   }
 
   // Another instance has it: wait until it is free.
@@ -184,6 +199,13 @@ class MovePlan {
 
   // A volume that is not needed: its way to deletion.
   VolumeAction Discard(const Ec2Volume& volume) const {
+    // The key of the claim stays when the claim is given up.
+    if (!volume.tags.contains(std::string(kVolumeStateTag)) && !volume.tags.contains(std::string(kVolumeClaimTag))) {
+      return FailWith(absl::FailedPreconditionError(
+          fmt::format("{} has the tag {}={}, but was never moved, and another volume with that tag was; take that tag "
+                      "from it, or, to go on with it, from the other one",
+                      Named(volume), kVolumeNameTag, goal_.name)));
+    }
     if (const auto held = HeldElsewhere(volume)) return *held;
     if (AttachedHere(volume)) {
       if (volume.attachments.front().state == "detaching")
@@ -200,9 +222,7 @@ class MovePlan {
       if (&volume != &truth) return Discard(volume);
     }
     for (const Ec2Snapshot& snapshot : sight_.snapshots) {
-      return {.kind = Kind::kDeleteSnapshot,
-              .text = fmt::format("deletes {} of {}", snapshot.id, snapshot.volume),
-              .snapshot = snapshot.id};
+      if (IsSnapshotOfMove(snapshot)) return DeleteSnapshot(snapshot);
     }
     if (const auto step = Serve(truth, /*may_format=*/false)) return *step;
     return {.kind = Kind::kDone,
@@ -238,7 +258,9 @@ class MovePlan {
   VolumeAction MakeCopy(const Ec2Volume& truth, const std::string& claim) const {
     const Ec2Snapshot* pending = nullptr;
     for (const Ec2Snapshot& snapshot : sight_.snapshots) {
-      if (snapshot.volume != truth.id) continue;
+      if (snapshot.volume != truth.id || !IsSnapshotOfMove(snapshot)) continue;
+      // The volume may have been written to since another claim.
+      if (TagOf(snapshot.tags, kSnapshotTag) != claim) return DeleteSnapshot(snapshot);
       if (snapshot.state == "completed") return Copy(truth, snapshot, claim);
       if (snapshot.state == "pending") {
         pending = &snapshot;
@@ -252,7 +274,10 @@ class MovePlan {
       return WaitFor(fmt::format("snapshot {} of {}: {}", pending->id, Named(truth), pending->progress),
                      absl::InfiniteDuration());
     }
-    return {.kind = Kind::kSnapshot, .text = fmt::format("makes a snapshot of {}", Named(truth)), .volume = truth.id};
+    return {.kind = Kind::kSnapshot,
+            .text = fmt::format("makes a snapshot of {}", Named(truth)),
+            .volume = truth.id,
+            .claim = claim};
   }
 
   VolumeAction Copy(const Ec2Volume& truth, const Ec2Snapshot& snapshot, const std::string& claim) const {
@@ -318,6 +343,10 @@ std::optional<uint64_t> VolumeGeneration(const Ec2Volume& volume) {
   return generation;
 }
 
+bool IsSnapshotOfMove(const Ec2Snapshot& snapshot) {
+  return snapshot.tags.contains(std::string(kSnapshotTag));
+}
+
 std::string ClaimInstance(const Ec2Volume& volume) {
   const std::string claim = TagOf(volume.tags, kVolumeClaimTag);
   return claim.substr(0, claim.find(' '));
@@ -356,11 +385,13 @@ VolumeAction DecideRemove(const VolumeGoal& goal, const VolumeSight& sight) {
     return {.kind = Kind::kDeleteVolume, .text = fmt::format("deletes {}", Named(volume)), .volume = volume.id};
   }
   for (const Ec2Snapshot& snapshot : sight.snapshots) {
-    return {.kind = Kind::kDeleteSnapshot,
-            .text = fmt::format("deletes {} of {}", snapshot.id, snapshot.volume),
-            .snapshot = snapshot.id};
+    if (IsSnapshotOfMove(snapshot)) return DeleteSnapshot(snapshot);
   }
-  return {.kind = Kind::kDone, .text = fmt::format("nothing of {} is left", goal.name)};
+  if (sight.snapshots.empty()) return {.kind = Kind::kDone, .text = fmt::format("nothing of {} is left", goal.name)};
+  return {.kind = Kind::kDone,
+          .text = fmt::format(
+              "no volume of {} is left; {} that `millrace volume move` did not make stay", goal.name,
+              sight.snapshots.size() == 1 ? "1 snapshot" : fmt::format("{} snapshots", sight.snapshots.size()))};
 }
 
 }  // namespace millrace

@@ -23,13 +23,18 @@
 ///   "blank"           a new volume that nobody has written to yet
 /// One call of CreateTags makes a copy that is mounted the volume. Until then the older one is whole and nothing is
 /// written to the copy; afterwards the older one and the snapshots are deleted. millrace:claim, on the volume, is
-/// "INSTANCE ID": which instance moves it. A claim of an instance that lives is respected.
+/// "INSTANCE ID": which instance moves it. A claim of an instance that lives is respected. millrace:id, written with
+/// the claim, is the volume's own id: a restore of a backup, which may have all tags of its volume, has another one.
+/// millrace:snapshot, on the snapshots that a move makes, is the claim that they were made for. Snapshots without it
+/// are backups that others made: they are neither used nor deleted.
 
 namespace millrace {
 
 inline constexpr std::string_view kVolumeNameTag = "millrace:volume";
 inline constexpr std::string_view kVolumeStateTag = "millrace:state";
 inline constexpr std::string_view kVolumeClaimTag = "millrace:claim";
+inline constexpr std::string_view kVolumeIdTag = "millrace:id";
+inline constexpr std::string_view kSnapshotTag = "millrace:snapshot";
 
 struct VolumeGoal {
   std::string name;
@@ -66,15 +71,15 @@ struct VolumeAction {
   enum class Kind {
     kWait,
     kCreateBlank,
-    kClaim,     // write the claim of this process on the volume
+    kClaim,     // write the claim of this process, and the millrace:id, on the volume
     kRelease,   // clear it
-    kSnapshot,  // of the volume
+    kSnapshot,  // of the volume, for the claim `claim`
     kCopy,      // a volume like `like` from the snapshot, with `token` as its ClientToken
     kAttach,    // as `device`
     kDetach,    // unmounted before
     kMakeFileSystem,
     kMount,
-    kCommit,  // the volume gets the state `state` and the claim `claim`
+    kCommit,  // the volume gets the state `state`, the claim `claim` and its millrace:id
     kDeleteVolume,
     kDeleteSnapshot,
     kDone,
@@ -100,11 +105,15 @@ VolumeAction DecideMove(const VolumeGoal& goal, const VolumeSight& sight);
 /// To the volume being attached to no instance. Nothing is done if it is not attached here.
 VolumeAction DecideDetach(const VolumeGoal& goal, const VolumeSight& sight);
 
-/// To the volume, its copies and its snapshots being deleted. Fails before anything is deleted if an instance has one.
+/// To the volume, its copies and the snapshots of moves being deleted. Fails before anything is deleted if an instance
+/// has one.
 VolumeAction DecideRemove(const VolumeGoal& goal, const VolumeSight& sight);
 
 /// The number of moves in millrace:state; 0 for a volume that was never moved; nullopt for copies and blanks.
 std::optional<uint64_t> VolumeGeneration(const Ec2Volume& volume);
+
+/// Whether a move made it, so that it may be used and deleted.
+bool IsSnapshotOfMove(const Ec2Snapshot& snapshot);
 
 /// The instance of a claim; "" if there is none.
 std::string ClaimInstance(const Ec2Volume& volume);

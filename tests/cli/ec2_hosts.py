@@ -15,13 +15,17 @@ from pathlib import Path
 from typing import Any
 
 # The stand-ins for the programs of the host, of the demo, with a count: the N-th call is the last one of its caller if
-# MILLRACE_TEST_KILL is "N before" or "N after" its effect.
+# MILLRACE_TEST_KILL is "N before" or "N after" its effect. As in a kernel, a file that its caller has open keeps a file system mounted.
 STAND_INS = Path(__file__).resolve().parents[2] / "examples" / "demo-spot" / "host_tool.sh"
 TOOL = """#!/bin/sh
 count=$(($(cat "$FAKE_HOST/count" 2>/dev/null || echo 0) + 1))
 echo $count > "$FAKE_HOST/count"
 echo "${0##*/} $*" >> "$FAKE_HOST/said"
 [ "$MILLRACE_TEST_KILL" != "$count before" ] || { kill -9 $PPID; exit 1; }
+if [ "${0##*/}" = umount ] && ls -l /proc/$PPID/fd | grep -qF "$(readlink -f "$1")/"; then
+  echo "umount: $1: target is busy." >&2
+  exit 32
+fi
 "${0%/*}/stand-ins/${0##*/}" "$@"
 status=$?
 [ "$MILLRACE_TEST_KILL" != "$count after" ] || kill -9 $PPID

@@ -199,22 +199,62 @@ def test_a_volume_that_another_instance_has_is_left_to_it(cloud: Callable[..., C
     ec2.check_served("run-7", other, "us-east-1b", FILES)
 
 
+def snapshot_of(ec2: Cloud, volume: str, tags: dict[str, str]) -> str:
+    specification = [{"ResourceType": "snapshot", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}]
+    snapshot: str = ec2.ec2.create_snapshot(VolumeId=volume, TagSpecifications=specification)["SnapshotId"]
+    return snapshot
+
+
+def test_a_backup_with_the_tags_of_the_volume_is_not_used(cloud: Callable[..., Cloud]) -> None:
+    ec2 = cloud()
+    volume = ec2.add_volume("us-east-1a", "run-7", {"checkpoint": "step 1"})
+    tags = {"millrace:volume": "run-7", "team": "speech"}
+    others = [snapshot_of(ec2, volume, tags)]
+    own = snapshot_of(ec2, volume, tags | {"millrace:snapshot": "i-gone 1"})  # of an earlier move
+    (ec2.folder / "volumes" / volume / "checkpoint").write_text("step 500")
+    host = ec2.launch("us-east-1b")
+    assert f"deletes {own}" in host.move("run-7").stderr
+    assert (host.data / "checkpoint").read_text() == "step 500"
+    assert [one["SnapshotId"] for one in ec2.snapshots("run-7")] == others
+
+    # A volume that is restored from one, with all tags: neither is deleted.
+    served = ec2.volumes("run-7")[0]
+    assert {"Key": "millrace:id", "Value": served["VolumeId"]} in served["Tags"]
+    specification = [{"ResourceType": "volume", "Tags": served["Tags"]}]
+    restored = ec2.ec2.create_volume(AvailabilityZone="us-east-1b", SnapshotId=others[0], TagSpecifications=specification)["VolumeId"]
+    said = host.move("run-7", code=1).stderr
+    assert f"{restored} (us-east-1b) has the tags of {served['VolumeId']}" in said
+    assert len(ec2.volumes("run-7")) == 2
+
+
+def test_a_volume_that_was_never_moved_is_not_deleted_beside_one_that_was(cloud: Callable[..., Cloud]) -> None:
+    ec2 = cloud()
+    ec2.add_volume("us-east-1a", "run-7", FILES)
+    host = ec2.launch("us-east-1b")
+    host.move("run-7")
+    added = ec2.add_volume("us-east-1b", "run-7", FILES)
+    assert f"{added} (us-east-1b) has the tag millrace:volume=run-7, but was never moved" in host.move("run-7", code=1).stderr
+    assert len(ec2.volumes("run-7")) == 2
+
+
 def test_ls_and_rm(cloud: Callable[..., Cloud]) -> None:
     ec2 = cloud()
     volume = ec2.add_volume("us-east-1a", "run-7", FILES)
     ec2.add_volume("us-east-1a", "run-8", FILES)
     host = ec2.launch("us-east-1b")
-    tags = [{"ResourceType": "snapshot", "Tags": [{"Key": "millrace:volume", "Value": "run-7"}]}]
-    snapshot = ec2.ec2.create_snapshot(VolumeId=volume, TagSpecifications=tags)["SnapshotId"]
+    backup = snapshot_of(ec2, volume, {"millrace:volume": "run-7"})
+    snapshot = snapshot_of(ec2, volume, {"millrace:volume": "run-7", "millrace:snapshot": "i-gone 1"})
     found = [json.loads(line) for line in host.run("ls", "--json").stdout.splitlines()]
-    assert [one["name"] for one in found] == ["run-7", "run-8", "run-7"] and found[2]["snapshot"] == snapshot
+    assert [one["name"] for one in found] == ["run-7", "run-8", "run-7", "run-7"]
+    assert [one["snapshot"] for one in found[2:]] == [backup, snapshot]
     shown = host.run("ls", "run-7").stdout.splitlines()
-    assert len(shown) == 2 and shown[0] == f"run-7  {volume}  us-east-1a  8 GiB  available"
+    assert len(shown) == 3 and shown[0] == f"run-7  {volume}  us-east-1a  8 GiB  available"
     assert host.run("rm", "run-7", "--dry-run").stdout == f"would delete {volume}\nwould delete {snapshot}\n"
     assert ec2.volumes("run-7")
-    host.run("rm", "run-7")
-    host.run("rm", "run-7")
-    assert ec2.volumes("run-7") == [] == ec2.snapshots("run-7") and ec2.volumes("run-8")
+    for _ in range(2):
+        assert "1 snapshot that `millrace volume move` did not make" in host.run("rm", "run-7").stderr
+    assert ec2.volumes("run-7") == [] and ec2.volumes("run-8")
+    assert [one["SnapshotId"] for one in ec2.snapshots("run-7")] == [backup]
     assert [path.name for path in (ec2.folder / "volumes").iterdir()] == [ec2.volumes("run-8")[0]["VolumeId"]]
 
 
@@ -241,6 +281,22 @@ def test_run_lets_go_of_the_volume_if_the_job_leaves(cloud: Callable[..., Cloud]
     other = ec2.launch("us-east-1b")
     other.move("run-7", "--wait", "0s")
     ec2.check_served("run-7", other, "us-east-1b", FILES | {"log": "saved\n"})
+
+
+def test_run_closes_its_files_before_it_lets_go_of_the_volume(cloud: Callable[..., Cloud], tmp_path: Path) -> None:
+    ec2 = cloud()
+    ec2.add_volume("us-east-1a", "run-7", FILES)
+    host = ec2.launch("us-east-1a")
+    host.move("run-7")
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "x").write_text("1")
+    volume = f"run-7={host.data},dev={host.env['MILLRACE_TEST_DEV']}"
+    records = ["--journal", str(host.data / "run.jsonl"), "--lineage", str(host.data / "lineage.jsonl"), "--log-dir", str(host.data)]
+    job = ["--root", str(tmp_path / "ml"), "--channel", f"train={tmp_path / 'train'}"]
+    command = [str(host.binary), "run", "--volume", volume, *records, *job, "--", "sh", "-c", "exit 75"]
+    done = subprocess.run(command, env=os.environ | host.env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 75 and "busy" not in done.stderr, done.stderr
+    assert ec2.volumes("run-7")[0]["State"] == "available" and not (host.folder / "mounts").read_text()
 
 
 @pytest.mark.parametrize(
