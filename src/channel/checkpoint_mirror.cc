@@ -32,7 +32,8 @@ absl::StatusOr<BulkReport> RestoreCheckpoints(const Location& from, const Locati
   BulkJob copies({.stop = stop});
   const absl::Status compared = CompareFolders(from, to, {.stop = stop}, [&](const SyncStep& step) {
     if (step.kind != SyncStep::Kind::kCopy) return absl::OkStatus();
-    // A file of another size may be a newer one, of a job that did not get so far as to send it.
+    // What is there may be of a job that did not get so far as to send it. Uploads are always later than their files.
+    if (step.why == "newer") return absl::OkStatus();
     if (step.why == "size differs" && !CameLater(*step.object, *to.store, step.key)) return absl::OkStatus();
     return copies.Copy(*from.store, *step.object, *to.store, step.key);
   });
@@ -76,14 +77,21 @@ void CheckpointMirror::Run() {
 absl::Status CheckpointMirror::Round(std::chrono::milliseconds settled, const std::stop_token& stop) {
   const int64_t before_ms = absl::ToUnixMillis(absl::Now()) - settled.count();
   BulkJob copies({.stop = stop});
+  std::map<std::string, std::string> now;  // versions that are there after this round
   const absl::Status compared = CompareFolders(folder_, place_, {.stop = stop}, [&](const SyncStep& step) {
-    if (step.kind != SyncStep::Kind::kCopy) return absl::OkStatus();
-    if (settled.count() > 0 && step.object->modified_ms > before_ms) return absl::OkStatus();
+    if (step.kind == SyncStep::Kind::kRemove) return absl::OkStatus();
+    const auto known = sent_.find(step.key);
+    // Times do not tell all: a file may be written anew, with its old size, while it is uploaded.
+    const bool same = known == sent_.end() ? step.kind == SyncStep::Kind::kKeep : known->second == step.object->etag;
+    if (!same && settled.count() > 0 && step.object->modified_ms > before_ms) return absl::OkStatus();
+    now[step.key] = step.object->etag;
+    if (same) return absl::OkStatus();
     return copies.Copy(*folder_.store, *step.object, *place_.store, step.key);
   });
   const BulkJob::Reports reports = copies.Finish();
   RETURN_IF_ERROR(FirstOf(reports.copied));
   RETURN_IF_ERROR(compared);
+  for (auto& [key, version] : now) sent_[key] = std::move(version);
   return stop.stop_requested() ? absl::CancelledError("interrupted") : absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <stop_token>
@@ -14,8 +15,8 @@
 
 namespace millrace {
 
-/// Copies what is in `from` and is not in `to`, or is newer there: the checkpoints of an earlier job to this machine.
-/// Both are folders. Removes nothing. Blocking; Cancelled soon after a stop.
+/// Copies what is in `from` and is not in `to`, or has another size there and is newer: the checkpoints of an earlier
+/// job to this machine. Both are folders. Removes nothing. Blocking; Cancelled soon after a stop.
 absl::StatusOr<BulkReport> RestoreCheckpoints(const Location& from, const Location& to, const std::stop_token& stop);
 
 struct CheckpointMirrorOptions {
@@ -47,7 +48,8 @@ class CheckpointMirror {
   const Location folder_;
   const Location place_;
   const CheckpointMirrorOptions options_;
-  std::set<std::string> said_;  // what went wrong
+  std::set<std::string> said_;               // what went wrong
+  std::map<std::string, std::string> sent_;  // the versions of files that are at the place, by key there
   std::stop_source stop_;
   std::mutex mutex_;
   std::condition_variable ended_;

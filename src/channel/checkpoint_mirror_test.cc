@@ -64,6 +64,17 @@ TEST_F(CheckpointMirrorTest, SendsWhatIsNewAndRemovesNothing) {
   EXPECT_THAT(There(), ElementsAre(Pair("step-1/a", "1"), Pair("step-2/b", "22"), Pair("step-3/c", "333")));
 }
 
+TEST_F(CheckpointMirrorTest, SendsWhatWasWrittenAnewWhateverItsTime) {
+  Write("last.ckpt", "1");
+  CheckpointMirror mirror(folder_, place_, {.interval = std::chrono::milliseconds(5), .settled = {}, .say = {}});
+  EXPECT_THAT(WaitForCount(1), ElementsAre(Pair("last.ckpt", "1")));
+  Write("last.ckpt", "2");
+  std::filesystem::last_write_time(temp_ / "last.ckpt",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+  EXPECT_TRUE(mirror.Finish({}).ok());
+  EXPECT_THAT(There(), ElementsAre(Pair("last.ckpt", "2")));
+}
+
 TEST_F(CheckpointMirrorTest, WhatMayBeWrittenToWaitsForTheEnd) {
   Write("a", "half");
   CheckpointMirror mirror(folder_, place_,
@@ -83,10 +94,16 @@ TEST_F(CheckpointMirrorTest, BringsWhatIsMissingAndKeepsWhatIsNewer) {
   Write("a", "written here after it was sent");
   std::filesystem::last_write_time(temp_ / "a", std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));
   std::filesystem::remove(temp_ / "b/c");
+  Write("same-size", "here");
+  std::filesystem::last_write_time(temp_ / "same-size",
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  ASSERT_TRUE(PutBlocking(*place_.store, place_.Key("same-size"), AsBytes("sent")).ok());
   EXPECT_EQ(RestoreCheckpoints(place_, folder_, {})->objects, 1u);
   std::string text;
   std::getline(std::ifstream(temp_ / "a"), text);
   EXPECT_EQ(text, "written here after it was sent");
+  std::getline(std::ifstream(temp_ / "same-size"), text);
+  EXPECT_EQ(text, "here");
   const absl::StatusOr<Location> empty = stores_.Open("mem://place/none/");
   EXPECT_EQ(RestoreCheckpoints(*empty, folder_, {})->objects, 0u);
 }

@@ -98,7 +98,7 @@ def test_all_options_of_the_run_are_in_the_user_data(millrace: Millrace, tmp_pat
     values |= {"--hang-after": "10m", "--on-notice": "SIGUSR1", "--requeue-exit": "76", "--log-size": "1MiB", "--failure-file": "it's"}
     values |= {"--on-success": 'echo "$HOME"', "--hook-limit": "5s", "--code": "https://host/x@y", "--code-dir": "c", "--volume": "run-7=/data,create=5GiB"}
     values |= {"--channel": "train=s3://bucket/train", "--hyperparameter": "lr=0.1", "--root": "/r", "--hosts": "a,b", "--current-host": "b"}
-    values |= {"--instance-group": "cpu=a", "--job": "job.json", "--file-system": "fs-1=/efs", "--max-runtime": "2h", "--metrics-port": "9400"}
+    values |= {"--instance-group": "cpu=a", "--file-system": "fs-1=/efs", "--max-runtime": "2h", "--metrics-port": "9400"}
     values |= {"--output": "s3://bucket/out", "--sync-checkpoints": "s3://bucket/state"}
     command = ["python", "train it.py", "$x", "'", "--flag=`y`"]
     words = [word for pair in values.items() for word in pair]
