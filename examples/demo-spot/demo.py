@@ -125,15 +125,15 @@ class Instance:
         say(f"Instance {self.id} boots in {zone}")
         self.process = subprocess.Popen([str(MILLRACE), *command], env=os.environ | settings)
 
-    def wait_for(self, count: int) -> None:
-        """Until so many samples are trained on here."""
+    def wait_for(self, begins: int, steps: int) -> None:
+        """Until the job has begun so often, on all instances, and has made so many steps since it began here."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            steps = re.findall(r"^step (\d+)$", self.log.read_text(), re.MULTILINE) if self.log.exists() else []
-            if steps and int(steps[-1]) >= count:
+            log = self.log.read_text() if self.log.exists() else ""
+            if log.count("begin ") == begins and log.rpartition("begin ")[2].count("step ") >= steps:
                 return
             if self.process.poll() is not None or time.monotonic() > deadline:
-                raise DemoFailed(f"the job on {self.id} did not come to sample {count}; see its messages above")
+                raise DemoFailed(f"the job on {self.id} did not make {steps} steps; see its messages above")
             time.sleep(0.01)
 
     def interrupt(self) -> None:
@@ -169,12 +169,13 @@ def demo(folder: pathlib.Path, instances: list[Instance]) -> None:
         say("S3 and EC2 are here; making the data")
         millrace("synth", "s3://demo/train", "--count", str(SAMPLES), "--kb", "2")
         total = SAMPLES * EPOCHS
-        for zone, until in (("us-east-1a", total // 8), ("us-east-1b", total // 4), ("us-east-1c", total)):
+        for zone in ("us-east-1a", "us-east-1b", "us-east-1c"):
             instances.append(Instance(url, zone, folder))
-            if until < total:
-                instances[-1].wait_for(until)
+            is_last = zone == "us-east-1c"
+            if not is_last:
+                instances[-1].wait_for(len(instances), 20)
                 instances[-1].interrupt()
-            instances[-1].end(75 if until < total else 0)
+            instances[-1].end(0 if is_last else 75)
         say("What is left")
         left = millrace("volume", "ls", "--json").splitlines()
         volume = json.loads(left[0])
