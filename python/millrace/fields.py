@@ -274,7 +274,8 @@ def sent_as_bytes(
 
     def as_bytes(name: str, image: tuple[Any, ...]) -> tuple[Any, ...]:
         height, width, channels, crop, dtype, layout, mean, std, *rest = image
-        erases = any(transform == "RandomErasing" for transform, *_ in rest[-1])  # of normalised pixels, perhaps
+        *_, transforms, _ = rest
+        erases = any(transform == "RandomErasing" for transform, *_ in transforms)  # of normalised pixels, perhaps
         if dtype != "f32" or erases:
             return image
         left[name] = Affine.of(mean[:channels], std[:channels], layout == "nchw")

@@ -119,12 +119,14 @@ void Doctor::CheckServer(const S3Address& address) {
         "use http:// if the server has no TLS; for a private authority set AWS_CA_BUNDLE to its PEM file; check "
         "that the endpoint's name is that in the certificate");
   }
-  if (answer.error != HttpErrorKind::kNone) {
-    return Failed("http", answer.detail,
-                  SpeaksTls(address) ? fmt::format("the server speaks https: set AWS_ENDPOINT_URL=https{}",
-                                                   config().endpoint_url.substr(std::string_view("http").size()))
-                                     : "check that an S3 server listens there");
+  const bool failed = answer.error != HttpErrorKind::kNone;
+  // Servers with TLS end such connections, or answer 400.
+  if ((failed || answer.status == 400) && SpeaksTls(address)) {
+    return Failed("http", failed ? answer.detail : "HTTP 400 to a request over plain HTTP",
+                  fmt::format("the server speaks https: set AWS_ENDPOINT_URL=https{}",
+                              config().endpoint_url.substr(std::string_view("http").size())));
   }
+  if (failed) return Failed("http", answer.detail, "check that an S3 server listens there");
   if (address.server.tls) Ok("tls", config().ca_file.empty() ? "trusted" : "trusted, with " + config().ca_file);
   Ok("http", fmt::format("answers{}", answer.server.empty() ? "" : " as " + answer.server.substr(0, 80)));
   reached_ = true;

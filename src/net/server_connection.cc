@@ -23,7 +23,7 @@ using boost::beast::error_code;
 constexpr size_t kMaxHead = size_t{64} << 10;
 constexpr std::string_view kSpeaksTls =
     "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\nContent-Length: 41\r\n\r\n"
-    "this server speaks TLS; ask it by https\r\n";
+    "this server speaks TLS; ask it by HTTPS\r\n";
 constexpr size_t kReadStep = size_t{16} << 10;         // room made for the rest of a head
 constexpr uint64_t kDiscardLimit = uint64_t{1} << 20;  // of a refused body; beyond, closing is cheaper
 

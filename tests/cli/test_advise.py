@@ -86,7 +86,7 @@ def test_what_cannot_be_decoded(millrace: Millrace, tmp_path: Path) -> None:
     streaming = lines_of(advice["predictions"][5])
     assert "CPU of an epoch" not in streaming and streaming["requests"] == 10 * 3 + 2
     text = millrace("advise", tmp_path / "sounds").stdout.decode()
-    assert "CPU: left out" in text and "no field of the data set is a jpg" in text
+    assert "CPU: left out" in text and "no field of the data set is an image" in text
 
 
 def test_recommendation_and_compressibility(millrace: Millrace, tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def test_feed_says_that_there_are_no_images_where_there_is_nothing_else(sandbox:
     import millrace
 
     write_pair(tmp_path / "d" / "a", some_tokens(12, [3], "int32"), "int32")
-    with pytest.raises(millrace.Error, match="no field of the data set is a jpg.*its fields are: tokens; token files.*tokens="):
+    with pytest.raises(millrace.Error, match="no field of the data set is an image.*its fields are: tokens; token files.*tokens="):
         millrace.Loader(millrace.Dataset(tmp_path / "d"))
     sandbox.run("feed", tmp_path / "d", "--image-field", "jpg").failed(1, "its fields are: tokens")
 

@@ -348,7 +348,7 @@ def test_palettes_of_more_than_256_colours_are_refused(tmp_path: pathlib.Path, d
     path = tmp_path / "image"
     path.write_bytes(tiff_by_hand(np.zeros((8, 8), np.uint16), t258=bits, t262=3, t320=list(range(1 << bits)) * 3 if bits < 16 else [7] * (3 << bits)))
     error = dump.decode(path)
-    assert error and "INVALID_ARGUMENT" in error, error
+    assert error and ("INVALID_ARGUMENT" in error or "DATA_LOSS" in error), error
 
 
 def test_bombs_are_refused(tmp_path: pathlib.Path, dump: Dump) -> None:
