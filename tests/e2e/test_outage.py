@@ -123,7 +123,7 @@ def test_a_server_of_the_other_protocol_is_said(sandbox: Sandbox, tmp_path: Path
         plain = store.url.replace("https:", "http:")
         done = sandbox.run("ls", "s3://b", env=store.env() | {"AWS_ENDPOINT_URL": plain})
         done.failed(1, f"AWS_ENDPOINT_URL={store.url}")
-        assert "after 5 attempts" in done.err  # which take a second or two
+        assert "the server says that it speaks https" in done.err
     with devstore(sandbox, "mem:", "--bucket", "b") as store:
         secure = store.url.replace("http:", "https:")
         sandbox.run("ls", "s3://b", env=store.env() | {"AWS_ENDPOINT_URL": secure}).failed(1, "use http://")
