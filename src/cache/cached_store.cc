@@ -143,7 +143,10 @@ void CachedStore::TryCache(std::shared_ptr<Read> read) {
   } else {
     read->parts.push_back({.range = options.range});
   }
+  const bool unclaimed = read->claims.empty();
   if (!read->parts.empty() && !Claim(read)) return;  // it comes again
+  // Another one may have fetched it between the look and the claim.
+  if (unclaimed && !read->claims.empty()) return TryCache(std::move(read));
   hit_bytes_.fetch_add(hit_bytes, std::memory_order_relaxed);
   if (!read->parts.empty()) return AskStore(std::move(read));
   if (options.progress != nullptr) options.progress->store(RequestPhase::kDone);
