@@ -22,7 +22,9 @@ from thoroughness import repeats
 
 def test_a_slow_worker_is_overtaken(many: Samples, workers: Any) -> None:
     """It answers, but a batch takes it many seconds: the stream is opened at another worker, which has it from then on."""
-    slow, fast = Proxy(workers().address, piece=100, pause=0.15), workers()
+    # Several batches are asked for at a time: even if they come one after the other, each is waited for longer than the three seconds
+    # after which a trainer looks elsewhere.
+    slow, fast = Proxy(workers().address, piece=100, pause=0.6), workers()
     local, one = received(many.uri)
     remote, other = received(many.uri, workers=[slow.address, fast.address])
     slow.close()
