@@ -18,6 +18,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -49,7 +50,7 @@ READS = {  # the first is what it reads if nothing is said
     "mosaicml": ("mds",),
     "litdata": ("litdata",),
     "spdl": ("tar",),
-    "huggingface": ("parquet", "tar"),
+    "huggingface": ("parquet",),
 }
 
 
@@ -130,10 +131,11 @@ def crop_box(width: int, height: int) -> tuple[int, int, int, int]:
     return (width - side) // 2, (height - side) // 2, side, side
 
 
-def cropped(data: bytes, size: int) -> Any:
+def cropped(data: Any, size: int) -> Any:
+    """Of the bytes of an image, or of one that Pillow has opened and not yet decoded."""
     from PIL import Image
 
-    with Image.open(io.BytesIO(data)) as image:
+    with Image.open(io.BytesIO(data)) if isinstance(data, (bytes, bytearray, memoryview)) else data as image:
         rgb = image.convert("RGB")
     left, top, width, height = crop_box(*rgb.size)
     small = rgb.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + width, top + height))
@@ -262,9 +264,10 @@ def webdataset(task: Task) -> Epochs:
 
     if task.on_s3:
         import boto3
+        from botocore.config import Config
 
         task.begin()
-        client = boto3.client("s3", endpoint_url=task.endpoint)
+        client = boto3.client("s3", endpoint_url=task.endpoint, region_name=task.region, config=Config(signature_version="s3v4"))
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=task.bucket, Prefix=task.prefix)
         keys = [each["Key"] for page in pages for each in page.get("Contents", []) if each["Key"].endswith(".tar")]
         signed = [client.generate_presigned_url("get_object", {"Bucket": task.bucket, "Key": key}, 12 * 3600) for key in keys]
@@ -305,13 +308,19 @@ def mosaicml(task: Task) -> Epochs:
             return load_of_columns(super().__getitem__(at), task.load)
 
     clean_stale_shared_memory()
-    task.at_end.append(clean_stale_shared_memory)
     if task.endpoint:
         os.environ["S3_ENDPOINT_URL"] = task.endpoint
     task.begin()
     place = {"remote": task.uri, "local": str(task.scratch / "mds")} if task.on_s3 else {"local": task.folder}
     dataset = Images(**place, shuffle=True, batch_size=task.batch)
+    # Which it leaves behind if its workers are killed.
+    task.at_end.append(lambda: remove_shared_memory(f"{dataset._shm_prefix_int:06}_"))
     return data_loader(dataset, task)
+
+
+def remove_shared_memory(prefix: str) -> None:
+    for path in Path("/dev/shm").glob(f"{prefix}*"):
+        path.unlink(missing_ok=True)
 
 
 def load_of_columns(sample: dict[str, Any], load: Callable[[bytes], Any]) -> Any:
@@ -385,31 +394,29 @@ def spdl(task: Task) -> Epochs:
 
 
 def huggingface(task: Task) -> Epochs:
-    """Streaming, with its own formats: Parquet with a column `image`, or WebDataset's tar."""
+    """Streaming, from Parquet with a column `image`, as `datasets` writes it."""
     import datasets
 
     datasets.disable_progress_bars()
     place = f"s3://{task.bucket}/{task.prefix}" if task.on_s3 else task.folder + "/"
-    files = f"{place}**/*.parquet" if task.kind == "parquet" else f"{place}**/*.tar"
     storage = {"endpoint_url": task.endpoint} if task.on_s3 and task.endpoint else {}
     task.begin()
     dataset = datasets.load_dataset(
-        "parquet" if task.kind == "parquet" else "webdataset",
-        data_files=files,
+        "parquet",
+        data_files=f"{place}*.parquet",
         split="train",
         streaming=True,
         storage_options=storage,
         cache_dir=str(task.scratch),
     )
-    column = "image" if task.kind == "parquet" else "jpg"
-    stored = dataset.cast_column(column, datasets.Image(decode=False)).select_columns([column])
-    loaded = stored.shuffle(seed=1, buffer_size=SHUFFLED).map(functools.partial(load_stored, column=column, load=task.load), remove_columns=[column])
+    stored = dataset.cast_column("image", datasets.Image(decode=False)).select_columns(["image"])
+    loaded = stored.shuffle(seed=1, buffer_size=SHUFFLED).map(functools.partial(load_stored, load=task.load), remove_columns=["image"])
     begin = data_loader(loaded, task)
     return lambda: (batch["loaded"] for batch in begin())
 
 
-def load_stored(sample: dict[str, Any], column: str, load: Callable[[bytes], Any]) -> dict[str, Any]:
-    return {"loaded": load(sample[column]["bytes"])}
+def load_stored(sample: dict[str, Any], load: Callable[[bytes], Any]) -> dict[str, Any]:
+    return {"loaded": load(sample["image"]["bytes"])}
 
 
 LOADERS: dict[str, Callable[[Task], Epochs]] = {
@@ -539,9 +546,10 @@ def versions(name: str) -> dict[str, str]:
     return found
 
 
-def refuse(status: int, why: str) -> int:
-    print(why, file=sys.stderr)
-    return status
+def said(error: Exception) -> str:
+    """The end of it, which says why, in a line. URLs lose what may be a signature."""
+    text = re.sub(r"\?[^\s'\"]+", "?...", " ".join(str(error).split()))
+    return text if len(text) <= 300 else "..." + text[-300:]
 
 
 def main() -> int:
@@ -562,7 +570,7 @@ def main() -> int:
     random.seed(1)
     load = functools.partial(load_u8, size=options.size)
     task = Task(options.uri, options.kind, options.batch, options.workers, options.size, options.scratch, load)
-    status = 0
+    status, why = 0, ""
     try:
         task.check(options.name)
         import torch
@@ -570,15 +578,17 @@ def main() -> int:
         torch.set_num_threads(1)
         print(json.dumps({**measure(Stream(LOADERS[options.name](task)), task, options), "versions": versions(options.name)}), flush=True)
     except ImportError as error:
-        status = refuse(MISSING, f"Python's package '{error.name}' is missing in {sys.executable}; it needs: pip install {PACKAGES[options.name]}")
+        status, why = MISSING, f"Python's package '{error.name}' is missing in {sys.executable}; it needs: pip install {PACKAGES[options.name]}"
     except Refused as error:
-        status = refuse(REFUSED, str(error))
+        status, why = REFUSED, str(error)
     except Exception as error:
-        status = refuse(1, f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
+        status, why = 1, f"{type(error).__name__}: {said(error)}"
     end_workers()
     for clean in task.at_end:
         clean()
     shutil.rmtree(options.scratch, ignore_errors=True)
+    if why:  # the last line, whatever warnings came before
+        print(why, file=sys.stderr, flush=True)
     sys.stdout.flush()
     os._exit(status)
 

@@ -44,6 +44,12 @@ def test_a_buffer_keeps_all_samples() -> None:
         assert count < 2 or came != list(range(count))
 
 
+def test_errors_say_why_and_show_no_signature() -> None:
+    assert loaders().said(OSError("curl 'http://h/k?X-Amz-Signature=abc&x=1'\n failed")) == "curl 'http://h/k?...' failed"
+    long = loaders().said(OSError("x" * 1000 + " and why"))
+    assert len(long) == 303 and long.endswith("and why")
+
+
 def test_epochs_follow_one_another() -> None:
     begun = []
 
