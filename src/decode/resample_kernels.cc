@@ -74,63 +74,70 @@ HWY_INLINE int32_t PairAt(const int16_t* HWY_RESTRICT weights) {
   return pair;
 }
 
-/// One pixel with 4 lanes. `kGroups` 0: as many groups of taps as the weights say. A number known to the compiler saves
+/// One pixel with 4 lanes. `kPairs` 0: as many pairs of taps as the weights say. A number known to the compiler saves
 /// the inner loop.
-template <int kGroups>
+template <int kPairs>
 HWY_INLINE hn::Vec<hn::CappedTag<int32_t, 4>> SumPixel(const uint8_t* HWY_RESTRICT pixel,
-                                                       const int16_t* HWY_RESTRICT weight, int groups) {
+                                                       const int16_t* HWY_RESTRICT weight, int pairs) {
   const hn::CappedTag<int32_t, 4> di32;
   const hn::CappedTag<int16_t, 8> di16;
   const hn::CappedTag<uint8_t, 16> du8;
   const auto order = hn::Load(du8, kPairTaps);
+  const auto zero = hn::Zero(du8);
   auto even = hn::Set(di32, 1 << (kRowShift - 1));
   auto odd = hn::Zero(di32);
-  const int count = kGroups == 0 ? groups : kGroups;
+  const int count = kPairs == 0 ? pairs : kPairs;
   HWY_UNROLL(3)
-  for (int group = 0; group < count; ++group, pixel += 16, weight += kTapGroup) {
-    const auto pairs = hn::TableLookupBytes(hn::LoadU(du8, pixel), order);
-    const auto low = hn::BitCast(di16, hn::InterleaveLower(du8, pairs, hn::Zero(du8)));
-    const auto high = hn::BitCast(di16, hn::InterleaveUpper(du8, pairs, hn::Zero(du8)));
+  for (int group = 0; group < count / 2; ++group, pixel += 16, weight += kTapGroup) {
+    const auto taps = hn::TableLookupBytes(hn::LoadU(du8, pixel), order);
+    const auto low = hn::BitCast(di16, hn::InterleaveLower(du8, taps, zero));
+    const auto high = hn::BitCast(di16, hn::InterleaveUpper(du8, taps, zero));
     even = hn::ReorderWidenMulAccumulate(di32, low, hn::BitCast(di16, hn::Set(di32, PairAt(weight))), even, odd);
     even = hn::ReorderWidenMulAccumulate(di32, high, hn::BitCast(di16, hn::Set(di32, PairAt(weight + 2))), even, odd);
+  }
+  if (count % 2 != 0) {
+    const auto taps = hn::TableLookupBytes(hn::LoadU(du8, pixel), order);
+    const auto low = hn::BitCast(di16, hn::InterleaveLower(du8, taps, zero));
+    even = hn::ReorderWidenMulAccumulate(di32, low, hn::BitCast(di16, hn::Set(di32, PairAt(weight))), even, odd);
   }
   return hn::ShiftRight<kRowShift>(hn::RearrangeToOddPlusEven(even, odd));
 }
 
-template <int kGroups>
-void ResizeRowRgbxGroups(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
+template <int kPairs>
+void ResizeRowRgbxPairs(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
   const hn::CappedTag<int16_t, 8> di16;
   const auto zero = hn::Zero(di16);
   const auto most = hn::Set(di16, kMostInRow);
-  const int groups = (weights.taps + kTapGroup - 1) / kTapGroup;
+  const int pairs = (weights.taps + 1) / 2;
   const ptrdiff_t stride = weights.stride;
   const int32_t* HWY_RESTRICT first = weights.first;
   const int16_t* HWY_RESTRICT weight = weights.weights;
   int i = 0;
   for (; i + 2 <= weights.outputs; i += 2, weight += 2 * stride, out += 8) {
-    const auto left = SumPixel<kGroups>(row + static_cast<ptrdiff_t>(first[i]) * 4, weight, groups);
-    const auto right = SumPixel<kGroups>(row + static_cast<ptrdiff_t>(first[i + 1]) * 4, weight + stride, groups);
+    const auto left = SumPixel<kPairs>(row + static_cast<ptrdiff_t>(first[i]) * 4, weight, pairs);
+    const auto right = SumPixel<kPairs>(row + static_cast<ptrdiff_t>(first[i + 1]) * 4, weight + stride, pairs);
     // Packing saturates, which is no more than is cut off in any case.
     hn::StoreU(hn::Min(hn::Max(PackWords(di16, left, right), zero), most), di16, out);
   }
   if (i < weights.outputs) {
     const hn::Half<decltype(di16)> half;
-    const auto last = SumPixel<kGroups>(row + static_cast<ptrdiff_t>(first[i]) * 4, weight, groups);
-    const auto narrow = hn::DemoteTo(half, last);
-    hn::StoreU(hn::Min(hn::Max(narrow, hn::Zero(half)), hn::Set(half, kMostInRow)), half, out);
+    const auto last = hn::DemoteTo(half, SumPixel<kPairs>(row + static_cast<ptrdiff_t>(first[i]) * 4, weight, pairs));
+    hn::StoreU(hn::Min(hn::Max(last, hn::Zero(half)), hn::Set(half, kMostInRow)), half, out);
   }
 }
 
 void ResizeRowRgbxImpl(const uint8_t* HWY_RESTRICT row, const Weights& weights, int16_t* HWY_RESTRICT out) {
-  switch ((weights.taps + kTapGroup - 1) / kTapGroup) {
+  switch ((weights.taps + 1) / 2) {
     case 1:
-      return ResizeRowRgbxGroups<1>(row, weights, out);
+      return ResizeRowRgbxPairs<1>(row, weights, out);
     case 2:
-      return ResizeRowRgbxGroups<2>(row, weights, out);
+      return ResizeRowRgbxPairs<2>(row, weights, out);
     case 3:
-      return ResizeRowRgbxGroups<3>(row, weights, out);
+      return ResizeRowRgbxPairs<3>(row, weights, out);
+    case 4:
+      return ResizeRowRgbxPairs<4>(row, weights, out);
     default:
-      return ResizeRowRgbxGroups<0>(row, weights, out);
+      return ResizeRowRgbxPairs<0>(row, weights, out);
   }
 }
 
