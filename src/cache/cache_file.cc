@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/atomic_file.h"
+#include "base/buffer.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
 
@@ -24,6 +26,11 @@ constexpr uint64_t kDiskBlock = 4096;
 constexpr size_t kRecordsAtOnce = 2048;
 constexpr uint64_t kRecordsOfBlock = kDiskBlock / kRecordBytes;
 constexpr int kOpenAttempts = 3;
+// A range that is longer is written as several, each checked and removed by itself: small reads then cost little.
+constexpr uint64_t kWrittenBytes = uint64_t{1} << 20;
+static_assert(kWrittenBytes <= kMaxSpanBytes);
+// What is read around a part of a range, so that it can be checked.
+constexpr uint64_t kMaxAroundBytes = uint64_t{32} << 20;
 
 // All of it, or DataLoss where the file ends before.
 absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::string& path) {
@@ -231,11 +238,24 @@ absl::Status CacheFile::Read(ByteRange range, std::span<const SpanChecksum> chec
     if (!spans_.Covers(range)) return absl::NotFoundError(fmt::format("{}: does not have these bytes", path_));
     if (checksums.empty()) touching = spans_.Touching(range);
   }
-  const bool whole = touching.empty() || (touching.front().span.range.offset == range.offset &&
-                                          touching.back().span.range.end() == range.end());
-  if (!whole) return absl::NotFoundError(fmt::format("{}: has these bytes only as a part of others", path_));
-  absl::Status status = ReadAt(fd_.get(), kDataAt + range.offset, into, path_);
-  if (status.ok()) status = Check(range, checksums, touching, into);
+  // Without checksums, only whole ranges can be checked, as they were written.
+  ByteRange around = range;
+  if (!touching.empty()) {
+    around.offset = touching.front().span.range.offset;
+    around.length = touching.back().span.range.end() - around.offset;
+  }
+  absl::Status status;
+  if (around == range) {
+    status = ReadAt(fd_.get(), kDataAt + range.offset, into, path_);
+    if (status.ok()) status = Check(range, checksums, touching, into);
+  } else if (around.length > kMaxAroundBytes) {
+    return absl::NotFoundError(fmt::format("{}: has these bytes only as a part of large others", path_));
+  } else {
+    Buffer bytes(around.length);
+    status = ReadAt(fd_.get(), kDataAt + around.offset, bytes.span(), path_);
+    if (status.ok()) status = Check(around, checksums, touching, bytes.span());
+    if (status.ok()) std::memcpy(into.data(), bytes.data() + (range.offset - around.offset), into.size());
+  }
   if (!absl::IsDataLoss(status)) return status;
   // Damage, or another process has removed it meanwhile.
   {
@@ -278,7 +298,7 @@ absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& h
   }
   for (ByteRange part : missing) {
     while (part.length > 0) {
-      const ByteRange piece{part.offset, std::min(part.length, kMaxSpanBytes)};
+      const ByteRange piece{part.offset, std::min(part.length, kWrittenBytes - part.offset % kWrittenBytes)};
       RETURN_IF_ERROR(WritePart(piece, bytes.subspan(piece.offset - offset, piece.length), hints, take));
       part = {piece.end(), part.length - piece.length};
     }

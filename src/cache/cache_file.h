@@ -36,8 +36,8 @@ class CacheFile {
   absl::StatusOr<std::vector<CachedSpan>> All();
 
   /// Reads a range into `into`, of its length. NotFound if a part of it is not there. The bytes are checked against
-  /// `checksums`, of spans within the range; without any, the range must be one of those that were written, or
-  /// several, which are checked as they were written. What is damaged is removed: DataLoss.
+  /// `checksums`, of spans within it; without any, all ranges that have bytes of it are read and checked as they were
+  /// written (NotFound if they reach beyond it, and are more than 32 MiB). What is damaged is removed: DataLoss.
   absl::Status Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into);
 
   /// The parts of a range that are not there.
@@ -48,9 +48,9 @@ class CacheFile {
   /// Likewise a file without ranges.
   static constexpr uint64_t kEmptyDiskBytes = cache_format::kHeadBytes + cache_format::kChangesBytes + kFileMarginBytes;
 
-  /// Adds what is missing of a range. First come the bytes, then the record that tells of them: a process that dies in
-  /// between leaves nothing that counts. `take` is asked for the bytes of the disk before each part is written; its
-  /// error ends the call. NotFound if the file was unlinked meanwhile.
+  /// Adds what is missing of a range, as one range or several of up to 1 MiB. First come the bytes, then the record
+  /// that tells of them: a process that dies in between leaves nothing that counts. `take` is asked for the bytes of
+  /// the disk before each part is written; its error ends the call. NotFound if the file was unlinked meanwhile.
   absl::Status Write(uint64_t offset, ByteSpan bytes, const UseHints& hints,
                      absl::FunctionRef<absl::Status(uint64_t disk_bytes)> take);
 
