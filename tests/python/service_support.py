@@ -65,7 +65,7 @@ class Proxy:
     def __init__(self, address: str, *, flips_every: int = 0, piece: int = 65536, pause: float = 0) -> None:
         host, port = address.split(":")
         self._to = (host, int(port))
-        self._every, self._piece, self._pause = flips_every, piece, pause
+        self._every, self._piece, self.pause = flips_every, piece, pause
         self._pieces = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
@@ -88,8 +88,8 @@ class Proxy:
                 self._pieces += from_worker
                 if from_worker and self._every and self._pieces % self._every == 0:
                     data[len(data) * 2 // 3] ^= 0x40
-                if from_worker and self._pause:
-                    time.sleep(self._pause)
+                if from_worker and self.pause:
+                    time.sleep(self.pause)
                 to.sendall(data)
         for end in (source, to):
             with contextlib.suppress(OSError):
