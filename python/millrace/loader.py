@@ -7,7 +7,7 @@ import os
 import sys
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Iterator, Mapping, NoReturn, Sequence, cast
+from typing import Any, Callable, Iterator, Literal, Mapping, NoReturn, Sequence, cast
 
 import numpy as np
 
@@ -94,12 +94,14 @@ class Loader:
             :meth:`report` tells. Or where workers are to be found: ``"dns:NAME:PORT"``, ``"slurm:NODES:PORT"``,
             ``"sagemaker:GROUP:PORT"``, ``"etcd://HOST:PORT/NAME"``.
         local_streams: Of the parts of each batch (as many as there are workers and these together, rounded up to a power of two, at most
-            what divides ``batch_size``), so many are decoded by this process from the start.
+            what divides ``batch_size``), so many are decoded by this process from the start. ``"auto"``: all of them at first; while the
+            program waits for this process, workers take one after the other, and give them back if they are slower.
         streams: Parts of each batch that different workers may decode, 64 at most. None: as many as there are workers and
             ``local_streams``; 16, where workers come and go (``dns:`` and ``etcd:``).
         worker_token_file: A file with the secret of the workers, if they ask for one.
         worker_tls: A folder with ``ca.crt``, ``tls.crt`` and ``tls.key``, a certificate of the workers' authority, if they ask for one.
         worker_tls_name: The name in the workers' certificates. None: that of the address.
+        worker_compression: ``"zstd"``: workers compress batches where that makes them smaller, for rows of tokens over a slow network.
         bad_samples: ``"fail"``; ``"replace"``: another sample takes the place of a damaged one; or ``"mask"``: its row stays, with zeros and
             ``valid`` false, so that all ranks keep in step. :meth:`report` lists the damaged ones.
         digest: ``"raw"`` or ``"decoded"``: :meth:`report` gets a digest of stored bytes or of pixels, which proves that every sample
@@ -187,11 +189,12 @@ class Loader:
         cache_size: int | str | None = None,
         pin: bool = False,
         workers: Sequence[str] | None = None,
-        local_streams: int = 0,
+        local_streams: int | Literal["auto"] = 0,
         streams: int | None = None,
         worker_token_file: str | os.PathLike[str] | None = None,
         worker_tls: str | os.PathLike[str] | None = None,
         worker_tls_name: str | None = None,
+        worker_compression: Literal["zstd"] | None = None,
         bad_samples: str = "fail",
         digest: str | None = None,
         output: str | None = None,
@@ -220,9 +223,10 @@ class Loader:
             raise InvalidArgumentError("cache_size is the size of a cache; name its folder with cache")
         if pin and cache is None:
             raise InvalidArgumentError("pin keeps what is read in a cache; name its folder with cache")
-        if workers is None and (local_streams, streams, worker_token_file, worker_tls, worker_tls_name) != (0, None, None, None, None):
+        if workers is None and (local_streams, streams, worker_token_file, worker_tls, worker_tls_name, worker_compression) != (0, *[None] * 5):
             raise InvalidArgumentError(
-                "streams, local_streams, worker_token_file and worker_tls are for workers; name these with workers=['HOST:PORT']"
+                "streams, local_streams, worker_token_file, worker_tls and worker_compression are for workers; "
+                "name these with workers=['HOST:PORT']"
             )
         if worker_tls is None and worker_tls_name is not None:
             raise InvalidArgumentError("worker_tls_name is the name in the workers' certificates; name your own folder with worker_tls")
@@ -259,10 +263,11 @@ class Loader:
             else (
                 _arguments.texts("workers", workers, "a list of HOST:PORT"),
                 0 if streams is None else _arguments.integer("streams", streams, least=1, most=64),
-                _arguments.integer("local_streams", local_streams),
+                None if local_streams == "auto" else _arguments.integer("local_streams", local_streams),
                 "" if worker_token_file is None else os.fsdecode(_arguments.uri("worker_token_file", worker_token_file, "a path")),
                 "" if worker_tls is None else os.fsdecode(_arguments.uri("worker_tls", worker_tls, "a path")),
                 _arguments.text("worker_tls_name", worker_tls_name) or "",
+                worker_compression is not None and bool(_arguments.choice("worker_compression", worker_compression, ("zstd",))),
             ),
             "digest": "none" if digest is None else _arguments.choice("digest", digest, ("raw", "decoded", "none")),
         }

@@ -45,7 +45,7 @@ class WorkerReport(TypedDict):
     """What a worker did for a Loader; of the last one, this process, ``worker`` is ``"local"``.
 
     ``rows``: of the batches that were received, padding included. ``failures``: how often one of its streams had to go on elsewhere, or
-    could not be opened; ``last_failure``: why, ``""`` without any.
+    could not be opened; ``last_failure``: why, or that others were faster, ``""`` without any of these.
     """
 
     worker: str
@@ -107,7 +107,8 @@ class Table(Dict[str, Any]):
             if dropped := self["cache"]["dropped_bytes"]:
                 lines.append(("", f"{dropped / 2**20:,.1f} MiB were not kept, since the disk did not keep up or failed"))
         for worker in self["workers"]:
-            failures = f", {worker['failures']} failures, the last: {worker['last_failure']}" if worker["failures"] else ""
+            last = worker["last_failure"]
+            failures = f", {worker['failures']} failures, the last: {last}" if worker["failures"] else f", but {last}" if last else ""
             lines.append((f"worker {worker['worker']}", f"{worker['rows']:,} rows{failures}"))
         if self["quarantined"]:
             shown = self["quarantine"][:3]

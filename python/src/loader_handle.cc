@@ -284,15 +284,18 @@ std::shared_ptr<DiskCache> OpenCache(const std::string& folder, const std::strin
   return cache;
 }
 
-// (workers, streams, local streams, token file, folder of TLS, name of TLS)
-using WorkersTuple = std::tuple<std::vector<std::string>, py::int_, py::int_, std::string, std::string, std::string>;
+// (workers, streams, local streams or None for "auto", token file, folder of TLS, name of TLS, whether to compress)
+using WorkersTuple = std::tuple<std::vector<std::string>, py::int_, std::optional<py::int_>, std::string, std::string,
+                                std::string, bool>;
 
 ServiceOptions ToServiceOptions(const WorkersTuple& workers) {
-  const auto& [places, streams, local_streams, token_file, tls, tls_name] = workers;
+  const auto& [places, streams, local_streams, token_file, tls, tls_name, compress] = workers;
   ServiceOptions service;
   service.workers = places;
   service.streams = ToNatural("streams", streams);
-  service.local_streams = ToNatural("local_streams", local_streams);
+  service.compress = compress;
+  service.local_follows = !local_streams;
+  if (local_streams) service.local_streams = ToNatural("local_streams", *local_streams);
   service.token = ValueOrThrow(ReadWorkerToken(token_file));
   if (!tls.empty()) {
     service.tls = ValueOrThrow(ReadWorkerTls(tls));

@@ -9,10 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <utility>
 
 #include "base/atomic_file.h"
+#include "base/buffer.h"
 #include "base/crypto.h"
 #include "base/errno_status.h"
 
@@ -30,6 +32,11 @@ constexpr uint64_t kRecordsOfBlock = kDiskBlock / kRecordBytes;
 constexpr int kBriefAttempts = 20;
 constexpr int kPatientAttempts = 4000;
 constexpr std::chrono::microseconds kOpenPause{500};
+// A range that is longer is written as several, each checked and removed by itself: small reads then cost little.
+constexpr uint64_t kWrittenBytes = uint64_t{1} << 20;
+static_assert(kWrittenBytes <= kMaxSpanBytes);
+// What is read around a part of a range, so that it can be checked.
+constexpr uint64_t kMaxAroundBytes = uint64_t{32} << 20;
 
 // All of it, or DataLoss where the file ends before.
 absl::Status ReadAt(int fd, uint64_t offset, MutableByteSpan into, const std::string& path) {
@@ -275,21 +282,31 @@ absl::Status CacheFile::Read(ByteRange range, std::span<const SpanChecksum> chec
   // By their own checksums.
   std::erase_if(touching,
                 [&](const CachedSpans::Entry& entry) { return AreChecked(entry.span.range, range, checksums); });
-  const bool whole = std::all_of(touching.begin(), touching.end(), [&](const CachedSpans::Entry& entry) {
-    return range.offset <= entry.span.range.offset && entry.span.range.end() <= range.end();
-  });
-  if (!whole) return absl::NotFoundError(fmt::format("{}: has these bytes only as a part of others", path_));
-  absl::Status status = ReadAt(fd_.get(), kDataAt + range.offset, into, path_);
+  // The others can be checked only as they were written, whole.
+  ByteRange around = range;
+  for (const CachedSpans::Entry& entry : touching) {
+    const uint64_t end = std::max(around.end(), entry.span.range.end());
+    around.offset = std::min(around.offset, entry.span.range.offset);
+    around.length = end - around.offset;
+  }
+  if (around != range && around.length > kMaxAroundBytes) {
+    return absl::NotFoundError(fmt::format("{}: has these bytes only as a part of large others", path_));
+  }
+  Buffer more(around == range ? 0 : around.length);
+  const MutableByteSpan all = around == range ? into : more.span();
+  absl::Status status = ReadAt(fd_.get(), kDataAt + around.offset, all, path_);
   const bool complete = status.ok();
-  if (complete) status = Check(range, checksums, touching, into);
+  if (complete) status = Check(around, checksums, touching, all);
+  if (status.ok() && around != range)
+    std::memcpy(into.data(), all.data() + (range.offset - around.offset), into.size());
   if (!absl::IsDataLoss(status)) return status;
   // Damage, or another process has removed it meanwhile.
   {
     const std::lock_guard lock(mutex_);
-    touching = spans_.Touching(range);
+    touching = spans_.Touching(around);
   }
   for (const CachedSpans::Entry& entry : touching) {
-    if (complete && !IsDamaged(entry.span, range, checksums, into)) continue;
+    if (complete && !IsDamaged(entry.span, around, checksums, all)) continue;
     const absl::StatusOr<uint64_t> removed = Remove(entry.span.range);
     if (removed.ok() && freed != nullptr) *freed += *removed;
   }
@@ -329,7 +346,7 @@ absl::Status CacheFile::Write(uint64_t offset, ByteSpan bytes, const UseHints& h
   }
   for (ByteRange part : missing) {
     while (part.length > 0) {
-      const ByteRange piece{part.offset, std::min(part.length, kMaxSpanBytes)};
+      const ByteRange piece{part.offset, std::min(part.length, kWrittenBytes - part.offset % kWrittenBytes)};
       RETURN_IF_ERROR(WritePart(piece, bytes.subspan(piece.offset - offset, piece.length), hints, room));
       part = {piece.end(), part.length - piece.length};
     }

@@ -40,9 +40,9 @@ class CacheFile {
   absl::StatusOr<std::vector<CachedSpan>> All();
 
   /// Reads a range into `into`, of its length. NotFound if a part of it is not there. The bytes are checked against
-  /// `checksums`, of ascending spans within the range. Other bytes that are wanted must make up ranges that were
-  /// written, which are checked as they were written. What is damaged is removed: DataLoss, and `freed`, if not null,
-  /// grows by the bytes of the disk that it took.
+  /// `checksums`, of ascending spans within the range. Ranges that hold other bytes of it are read and checked whole,
+  /// as they were written (NotFound if they reach beyond it, and are more than 32 MiB). What is damaged is removed:
+  /// DataLoss, and `freed`, if not null, grows by the bytes of the disk that it took.
   absl::Status Read(ByteRange range, std::span<const SpanChecksum> checksums, MutableByteSpan into,
                     uint64_t* freed = nullptr, ReadBytes bytes = ReadBytes::kAll);
 
@@ -61,9 +61,9 @@ class CacheFile {
     /// What was taken was not needed, since writing failed.
     absl::FunctionRef<void(uint64_t disk_bytes)> give_back;
   };
-  /// Adds what is missing of a range. First come the bytes, then the record that tells of them: a process that dies in
-  /// between leaves nothing that counts. A part that cannot be written whole leaves nothing on the disk. NotFound if
-  /// the file was unlinked meanwhile.
+  /// Adds what is missing of a range, as one range or several of up to 1 MiB. First come the bytes, then the record
+  /// that tells of them: a process that dies in between leaves nothing that counts. A part that cannot be written whole
+  /// leaves nothing on the disk. NotFound if the file was unlinked meanwhile.
   absl::Status Write(uint64_t offset, ByteSpan bytes, const UseHints& hints, const Room& room);
 
   /// Removes one of the ranges that were written; returns the bytes of the disk that it took, 0 if it is not there.

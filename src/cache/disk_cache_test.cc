@@ -86,14 +86,38 @@ TEST_F(DiskCacheTest, KeepsRangesAcrossProcessesLives) {
   }
 }
 
-TEST_F(DiskCacheTest, PartsAreReadWhereTheCallerCanCheckThem) {
+TEST_F(DiskCacheTest, PartsOfRangesAreReadAndChecked) {
   const auto cache = Open();
   cache->Keep(Of(1), object_.size(), 1000, AsBytes(object_.substr(1000, 5000)));
+  cache->Keep(Of(1), object_.size(), 6000, AsBytes(object_.substr(6000, 5000)));
   cache->Flush();
-  EXPECT_EQ(Read(*cache, Of(1), {1100, 100}), "") << "nothing tells whether it is sound";
   const std::string part = object_.substr(1100, 100);
   const std::vector<SpanChecksum> checksums = {{{1100, 100}, Crc32c(AsBytes(part))}};
   EXPECT_EQ(Read(*cache, Of(1), {1100, 100}, checksums), part);
+  EXPECT_EQ(Read(*cache, Of(1), {1100, 100}), part);
+  EXPECT_EQ(Read(*cache, Of(1), {5990, 100}), object_.substr(5990, 100)) << "of two ranges";
+  EXPECT_EQ(Read(*cache, Of(1), {10'990, 20}), "");
+  // Nothing else tells whether a part is sound than the checksum of all of it.
+  std::fstream file(FilesBelow(folder_.path()).at(0), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096 + 4000);
+  file.put(static_cast<char>(object_[4000] ^ 1));
+  file.close();
+  EXPECT_EQ(Read(*cache, Of(1), {1100, 100}), "");
+  EXPECT_EQ(Read(*cache, Of(1), {6000, 100}), object_.substr(6000, 100));
+}
+
+TEST_F(DiskCacheTest, LongRangesAreCheckedInParts) {
+  const auto cache = Open();
+  const std::string object = RandomBytes(3 << 20, 2);
+  cache->Keep(Of(1), object.size(), 500'000, AsBytes(object).subspan(500'000));
+  cache->Flush();
+  std::fstream file(FilesBelow(folder_.path()).at(0), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4096 + 2'900'000);
+  file.put(static_cast<char>(object[2'900'000] ^ 1));
+  file.close();
+  EXPECT_EQ(Read(*cache, Of(1), {600'000, 1'400'000}), object.substr(600'000, 1'400'000));
+  EXPECT_EQ(Read(*cache, Of(1), {2'500'000, 10}), "") << "its part is damaged";
+  EXPECT_EQ(Read(*cache, Of(1), {500'000, 1'500'000}), object.substr(500'000, 1'500'000)) << "the others stay";
 }
 
 // Rows of tokens know the checksums of some of their pieces.

@@ -265,6 +265,8 @@ std::string WorkersText(const LoaderReport& report) {
     text += fmt::format("Worker {}: {}", worker.worker, Counted(worker.rows, "row"));
     if (worker.failures > 0) {
       text += fmt::format(", {}; the last: {}", Counted(worker.failures, "failure"), worker.last_failure);
+    } else if (!worker.last_failure.empty()) {
+      text += fmt::format(", no failure, but {}", worker.last_failure);
     }
     text += '\n';
   }
